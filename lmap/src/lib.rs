@@ -1,0 +1,1 @@
+//! One service's metrics analysis pipeline.
