@@ -1,0 +1,416 @@
+//! The configuration of one LMAP, as the host agent gives it to a worker.
+
+use core::num::{NonZeroU32, NonZeroU64};
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{MAX_METRICS, MAX_REPLICAS};
+use crate::histogram::{Scale, ScaleError};
+use crate::id::{LmapId, MetricId, RegionId, ReplicaId};
+use crate::layout::{RegionSize, RegionSizeError, Slot};
+use crate::metric::{Aggregation, Every, Kind, Series};
+use crate::name::{InstanceName, Labels, MetricName, NameError, ServiceName};
+use crate::proto::control as proto;
+use crate::registration::{group, unit};
+use crate::time::{Interval, IntervalError, Nanos};
+
+/// One series that an LMAP watches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricSpec {
+    /// Its name towards operators.
+    pub id: MetricId,
+    /// What it is.
+    pub series: Series,
+    /// How replicas are put together.
+    pub aggregation: Aggregation,
+    /// Looked at every so many intervals.
+    pub every: Every,
+}
+
+/// One region to fetch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionSpec {
+    /// Its name.
+    pub id: RegionId,
+    /// Its size.
+    pub size: RegionSize,
+    /// Whether its heartbeat word tells if the replica lives. The host agent's own regions (process metrics) do not.
+    pub heartbeat: bool,
+    /// The address for RDMA, in the address space of the host agent; 0 without RDMA.
+    pub address: u64,
+    /// The remote key for RDMA; 0 without RDMA.
+    pub rkey: u32,
+}
+
+/// Where a metric lies in a replica's regions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Which metric.
+    pub metric: MetricId,
+    /// Which region.
+    pub region: RegionId,
+    /// The first of its slots.
+    pub first: Slot,
+}
+
+/// One replica of the service on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaSpec {
+    /// Its name on this node.
+    pub id: ReplicaId,
+    /// Its name towards people.
+    pub instance: InstanceName,
+    /// Its regions.
+    pub regions: Vec<RegionSpec>,
+    /// Where its metrics lie. A metric without a place is missing in this replica.
+    pub places: Vec<Place>,
+}
+
+/// One LMAP, whole. Every place lies inside its region, no metric and no region is named twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LmapSpec {
+    /// Its name.
+    pub id: LmapId,
+    /// The service that it watches.
+    pub service: ServiceName,
+    /// The local scraping interval.
+    pub interval: Interval,
+    /// How often a replica's heartbeat changes while it lives.
+    pub heartbeat: Nanos,
+    /// What it watches.
+    pub metrics: Vec<MetricSpec>,
+    /// Where.
+    pub replicas: Vec<ReplicaSpec>,
+    /// A trained model; empty: the LMAP arms itself.
+    pub model: Vec<u8>,
+}
+
+/// Why an LMAP's configuration cannot be taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LmapError {
+    /// A name, label or unit.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A region's size.
+    #[error(transparent)]
+    Size(#[from] RegionSizeError),
+    /// A histogram's buckets.
+    #[error(transparent)]
+    Scale(#[from] ScaleError),
+    /// The interval.
+    #[error(transparent)]
+    Interval(#[from] IntervalError),
+    /// A kind of a later release.
+    #[error("{metric} is of kind {kind}, which this release does not know")]
+    Kind {
+        /// Which metric.
+        metric: MetricId,
+        /// What was found.
+        kind: i32,
+    },
+    /// More than a worker takes.
+    #[error("{found} {what} are more than {limit}")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        found: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// One thing twice.
+    #[error("{0} is named twice")]
+    Twice(String),
+    /// A place that points nowhere.
+    #[error("the place of {metric} in {region}, slot {}, points outside of what was announced", .first.0)]
+    Place {
+        /// Which metric.
+        metric: MetricId,
+        /// In which region.
+        region: RegionId,
+        /// Where.
+        first: Slot,
+    },
+}
+
+fn labels(pairs: &[proto::Label]) -> Result<Labels, NameError> {
+    Labels::new(pairs.iter().map(|label| (label.key.as_str(), label.value.as_str())))
+}
+
+fn bounded<T>(what: &'static str, items: &[T], limit: usize) -> Result<(), LmapError> {
+    if items.len() > limit { Err(LmapError::TooMany { what, found: items.len(), limit }) } else { Ok(()) }
+}
+
+impl Aggregation {
+    /// Its name on the wire and in configuration.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Max => "max",
+            Self::Min => "min",
+            Self::Sum => "sum",
+            Self::Mean => "mean",
+            Self::Named(name) => name.as_str(),
+        }
+    }
+
+    /// The aggregation of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`NameError`] if it is none of ours and cannot be a name.
+    pub fn from_name(name: &str) -> Result<Self, NameError> {
+        Ok(match name {
+            "max" => Self::Max,
+            "min" => Self::Min,
+            "sum" => Self::Sum,
+            "mean" => Self::Mean,
+            other => Self::Named(MetricName::new(other)?),
+        })
+    }
+}
+
+impl MetricSpec {
+    fn decode(message: &proto::Metric) -> Result<Self, LmapError> {
+        let id = MetricId(message.metric);
+        let kind = match message.kind() {
+            proto::Kind::Counter => Kind::Counter,
+            proto::Kind::UpDownCounter => Kind::UpDownCounter,
+            proto::Kind::Gauge => Kind::Gauge,
+            proto::Kind::Histogram => Kind::Histogram(Scale::new(message.sub_bits, message.max_bits)?),
+            proto::Kind::Unspecified => return Err(LmapError::Kind { metric: id, kind: message.kind }),
+        };
+        let series = Series {
+            name: MetricName::new(&message.name)?,
+            labels: labels(&message.labels)?,
+            kind,
+            unit: unit(&message.unit)?,
+            group: group(message.group),
+            parts_per_unit: NonZeroU64::new(message.parts_per_unit).unwrap_or(NonZeroU64::MIN),
+        };
+        let aggregation = Aggregation::from_name(&message.aggregation)?;
+        Ok(Self { id, series, aggregation, every: NonZeroU32::new(message.every).unwrap_or(NonZeroU32::MIN) })
+    }
+
+    fn encode(&self) -> proto::Metric {
+        let (kind, scale) = match self.series.kind {
+            Kind::Counter => (proto::Kind::Counter, None),
+            Kind::UpDownCounter => (proto::Kind::UpDownCounter, None),
+            Kind::Gauge => (proto::Kind::Gauge, None),
+            Kind::Histogram(scale) => (proto::Kind::Histogram, Some(scale)),
+        };
+        let label = |(key, value): (&str, &str)| proto::Label { key: key.to_owned(), value: value.to_owned() };
+        proto::Metric {
+            metric: self.id.0,
+            name: self.series.name.to_string(),
+            labels: self.series.labels.iter().map(label).collect(),
+            kind: kind.into(),
+            unit: self.series.unit.as_ref().map(ToString::to_string).unwrap_or_default(),
+            group: self.series.group as u32,
+            sub_bits: scale.map_or(0, Scale::sub_bits),
+            max_bits: scale.map_or(0, Scale::max_bits),
+            parts_per_unit: self.series.parts_per_unit.get(),
+            aggregation: self.aggregation.name().to_owned(),
+            every: self.every.get(),
+        }
+    }
+}
+
+impl ReplicaSpec {
+    fn decode(message: &proto::Replica) -> Result<Self, LmapError> {
+        let regions: Vec<RegionSpec> = message.regions.iter().map(region).collect::<Result<_, _>>()?;
+        let place = |place: &proto::Place| Place {
+            metric: MetricId(place.metric),
+            region: RegionId(place.region),
+            first: Slot(place.first_slot),
+        };
+        Ok(Self {
+            id: ReplicaId(message.replica),
+            instance: InstanceName::new(&message.instance)?,
+            regions,
+            places: message.places.iter().map(place).collect(),
+        })
+    }
+
+    fn encode(&self) -> proto::Replica {
+        let region = |region: &RegionSpec| proto::Region {
+            region: region.id.0,
+            bytes: region.size.bytes() as u64,
+            heartbeat: region.heartbeat,
+            address: region.address,
+            rkey: region.rkey,
+        };
+        let place =
+            |place: &Place| proto::Place { metric: place.metric.0, region: place.region.0, first_slot: place.first.0 };
+        proto::Replica {
+            replica: self.id.0,
+            instance: self.instance.to_string(),
+            regions: self.regions.iter().map(region).collect(),
+            places: self.places.iter().map(place).collect(),
+        }
+    }
+}
+
+fn region(message: &proto::Region) -> Result<RegionSpec, RegionSizeError> {
+    Ok(RegionSpec {
+        id: RegionId(message.region),
+        size: RegionSize::new(message.bytes)?,
+        heartbeat: message.heartbeat,
+        address: message.address,
+        rkey: message.rkey,
+    })
+}
+
+impl LmapSpec {
+    /// Reads and checks an LMAP's configuration.
+    ///
+    /// # Errors
+    ///
+    /// [`LmapError`] if anything in it does not hold.
+    pub fn decode(message: &proto::Lmap) -> Result<Self, LmapError> {
+        bounded("metrics", &message.metrics, MAX_METRICS)?;
+        bounded("replicas", &message.replicas, MAX_REPLICAS)?;
+        let spec = Self {
+            id: LmapId(message.lmap),
+            service: ServiceName::new(&message.service)?,
+            interval: Interval::new(Nanos::from_micros(message.interval_us))?,
+            heartbeat: Nanos::from_millis(u64::from(message.heartbeat_ms)),
+            metrics: message.metrics.iter().map(MetricSpec::decode).collect::<Result<_, _>>()?,
+            replicas: message.replicas.iter().map(ReplicaSpec::decode).collect::<Result<_, _>>()?,
+            model: message.model.clone(),
+        };
+        spec.check()?;
+        Ok(spec)
+    }
+
+    fn check(&self) -> Result<(), LmapError> {
+        let kinds: BTreeMap<_, _> = self.metrics.iter().map(|metric| (metric.id, metric.series.kind)).collect();
+        if kinds.len() != self.metrics.len() {
+            return Err(LmapError::Twice(format!("a metric of {}", self.id)));
+        }
+        let mut regions = BTreeMap::new();
+        for replica in &self.replicas {
+            for region in &replica.regions {
+                if regions.insert(region.id, (region.size, replica.id)).is_some() {
+                    return Err(LmapError::Twice(region.id.to_string()));
+                }
+            }
+            let mut placed = BTreeSet::new();
+            for place in &replica.places {
+                let Place { metric, region, first } = *place;
+                let inside = |(size, owner): &(RegionSize, ReplicaId)| {
+                    *owner == replica.id && kinds.get(&metric).is_some_and(|kind| size.holds(first, kind.slots()))
+                };
+                if !regions.get(&region).is_some_and(inside) {
+                    return Err(LmapError::Place { metric, region, first });
+                }
+                if !placed.insert(metric) {
+                    return Err(LmapError::Twice(format!("{metric} in {}", replica.id)));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl From<&LmapSpec> for proto::Lmap {
+    fn from(spec: &LmapSpec) -> Self {
+        Self {
+            lmap: spec.id.0,
+            service: spec.service.to_string(),
+            interval_us: spec.interval.length().0 / 1000,
+            heartbeat_ms: spec.heartbeat.as_millis() as u32,
+            metrics: spec.metrics.iter().map(MetricSpec::encode).collect(),
+            replicas: spec.replicas.iter().map(ReplicaSpec::encode).collect(),
+            model: spec.model.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metric::Group;
+
+    fn spec() -> LmapSpec {
+        let metric = |id, name: &str, kind| MetricSpec {
+            id: MetricId(id),
+            series: Series {
+                name: MetricName::new(name).unwrap(),
+                labels: Labels::default(),
+                kind,
+                unit: None,
+                group: Group::Service,
+                parts_per_unit: NonZeroU64::MIN,
+            },
+            aggregation: Aggregation::default_for(kind),
+            every: Every::MIN,
+        };
+        let region = RegionSpec { id: RegionId(5), size: RegionSize::ONE_PAGE, heartbeat: true, address: 0, rkey: 0 };
+        let place = |metric, first| Place { metric: MetricId(metric), region: RegionId(5), first: Slot(first) };
+        LmapSpec {
+            id: LmapId(1),
+            service: ServiceName::new("cart").unwrap(),
+            interval: Interval::new(Nanos::from_millis(100)).unwrap(),
+            heartbeat: Nanos::from_millis(100),
+            metrics: vec![metric(1, "a", Kind::Counter), metric(2, "b", Kind::Histogram(Scale::DEFAULT))],
+            replicas: vec![ReplicaSpec {
+                id: ReplicaId(1),
+                instance: InstanceName::new("cart-1").unwrap(),
+                regions: vec![region],
+                places: vec![place(1, 0), place(2, 1)],
+            }],
+            model: vec![1, 2, 3],
+        }
+    }
+
+    #[test]
+    fn a_configuration_survives_the_way() {
+        assert_eq!(LmapSpec::decode(&proto::Lmap::from(&spec())), Ok(spec()));
+    }
+
+    #[test]
+    fn a_place_outside_its_region_is_refused() {
+        let mut wrong = spec();
+        wrong.replicas[0].places[1].first = Slot(504 - 125);
+        let error = LmapSpec::decode(&proto::Lmap::from(&wrong)).unwrap_err();
+        assert!(matches!(error, LmapError::Place { metric: MetricId(2), .. }), "{error}");
+
+        let mut unknown = spec();
+        unknown.replicas[0].places[0].metric = MetricId(9);
+        assert!(LmapSpec::decode(&proto::Lmap::from(&unknown)).is_err());
+    }
+
+    #[test]
+    fn a_replica_cannot_point_into_anothers_region() {
+        let mut wrong = spec();
+        let places = wrong.replicas[0].places.clone();
+        let other = ReplicaSpec { id: ReplicaId(2), regions: vec![], places, ..wrong.replicas[0].clone() };
+        wrong.replicas.push(other);
+
+        assert!(matches!(LmapSpec::decode(&proto::Lmap::from(&wrong)), Err(LmapError::Place { .. })));
+    }
+
+    #[test]
+    fn nothing_is_named_twice() {
+        let mut wrong = spec();
+        wrong.metrics[1].id = MetricId(1);
+        assert!(matches!(LmapSpec::decode(&proto::Lmap::from(&wrong)), Err(LmapError::Twice(_))));
+
+        let mut wrong = spec();
+        let twice = wrong.replicas[0].places[0];
+        wrong.replicas[0].places.push(twice);
+        assert!(matches!(LmapSpec::decode(&proto::Lmap::from(&wrong)), Err(LmapError::Twice(_))));
+    }
+
+    #[test]
+    fn absurd_sizes_are_refused_before_they_are_stored() {
+        let mut message = proto::Lmap::from(&spec());
+        message.metrics = vec![message.metrics[0].clone(); MAX_METRICS + 1];
+        assert!(matches!(LmapSpec::decode(&message), Err(LmapError::TooMany { what: "metrics", .. })));
+
+        let mut message = proto::Lmap::from(&spec());
+        message.replicas[0].regions[0].bytes = u64::MAX;
+        assert!(matches!(LmapSpec::decode(&message), Err(LmapError::Size(_))));
+    }
+}

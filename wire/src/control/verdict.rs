@@ -1,0 +1,252 @@
+//! What an LMAP said, as the host agent and its hooks see it.
+
+use crate::id::{Epoch, LmapId, MetricId, ReplicaId};
+use crate::metric::Statistic;
+use crate::proto::control as proto;
+
+/// What an LMAP is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Too few rows were seen to judge.
+    Learning,
+    /// Judging.
+    Armed,
+    /// In alarm for so long that normal has probably changed: look, or fit again.
+    Drifted,
+    /// No replica's heartbeat or data comes.
+    Silent,
+}
+
+impl State {
+    /// Its name in output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Learning => "learning",
+            Self::Armed => "armed",
+            Self::Drifted => "drifted",
+            Self::Silent => "silent",
+        }
+    }
+}
+
+/// Where in an alarm a sample lies. An alarm is an episode, not a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Episode {
+    /// Outside.
+    Quiet,
+    /// The first sample of an alarm.
+    Began,
+    /// Inside.
+    On,
+    /// The first sample after an alarm.
+    Ended,
+}
+
+impl Episode {
+    /// Its name in output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Quiet => "quiet",
+            Self::Began => "began",
+            Self::On => "on",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+/// One column that speaks for the score.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reason {
+    /// Which series.
+    pub metric: MetricId,
+    /// Which of its columns.
+    pub statistic: Statistic,
+    /// Its share of the squared score, 0 to 1.
+    pub share: f64,
+    /// What was seen, in the metric's unit.
+    pub seen: f64,
+    /// What was expected, in the metric's unit.
+    pub expected: f64,
+}
+
+/// What an LMAP says about one sample.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use = "an unhandled verdict is a missed anomaly"]
+pub struct Verdict {
+    /// Whose.
+    pub lmap: LmapId,
+    /// The epoch in which the LMAP was last changed: a verdict of another one is about another configuration.
+    pub epoch: Epoch,
+    /// Smoothed; finite and not negative.
+    pub score: f64,
+    /// The threshold, if there is one yet.
+    pub gamma: Option<f64>,
+    /// What the LMAP is doing.
+    pub state: State,
+    /// Where in an alarm this sample lies.
+    pub episode: Episode,
+    /// The columns that speak for the score, the first one most.
+    pub reasons: Vec<Reason>,
+    /// Replicas whose heartbeat or data stopped.
+    pub silent: Vec<ReplicaId>,
+}
+
+impl From<Statistic> for proto::Statistic {
+    fn from(statistic: Statistic) -> Self {
+        match statistic {
+            Statistic::Value => Self::Value,
+            Statistic::Increment => Self::Increment,
+            Statistic::Count => Self::Count,
+            Statistic::Mean => Self::Mean,
+            Statistic::P99 => Self::P99,
+        }
+    }
+}
+
+fn statistic(message: proto::Statistic) -> Option<Statistic> {
+    Some(match message {
+        proto::Statistic::Unspecified => return None,
+        proto::Statistic::Value => Statistic::Value,
+        proto::Statistic::Increment => Statistic::Increment,
+        proto::Statistic::Count => Statistic::Count,
+        proto::Statistic::Mean => Statistic::Mean,
+        proto::Statistic::P99 => Statistic::P99,
+    })
+}
+
+impl From<State> for proto::State {
+    fn from(state: State) -> Self {
+        match state {
+            State::Learning => Self::Learning,
+            State::Armed => Self::Armed,
+            State::Drifted => Self::Drifted,
+            State::Silent => Self::Silent,
+        }
+    }
+}
+
+impl From<proto::State> for State {
+    /// What is not known counts as learning: it raises no alarm.
+    fn from(state: proto::State) -> Self {
+        match state {
+            proto::State::Unspecified | proto::State::Learning => Self::Learning,
+            proto::State::Armed => Self::Armed,
+            proto::State::Drifted => Self::Drifted,
+            proto::State::Silent => Self::Silent,
+        }
+    }
+}
+
+impl From<Episode> for proto::Episode {
+    fn from(episode: Episode) -> Self {
+        match episode {
+            Episode::Quiet => Self::Quiet,
+            Episode::Began => Self::Began,
+            Episode::On => Self::On,
+            Episode::Ended => Self::Ended,
+        }
+    }
+}
+
+impl From<proto::Episode> for Episode {
+    fn from(episode: proto::Episode) -> Self {
+        match episode {
+            proto::Episode::Quiet => Self::Quiet,
+            proto::Episode::Began => Self::Began,
+            proto::Episode::On => Self::On,
+            proto::Episode::Ended => Self::Ended,
+        }
+    }
+}
+
+impl From<&Reason> for proto::Reason {
+    fn from(reason: &Reason) -> Self {
+        Self {
+            metric: reason.metric.0,
+            statistic: proto::Statistic::from(reason.statistic).into(),
+            share: reason.share,
+            seen: reason.seen,
+            expected: reason.expected,
+        }
+    }
+}
+
+impl Reason {
+    /// Reads a reason; `None` if its statistic is of a later release.
+    #[must_use]
+    pub fn decode(message: &proto::Reason) -> Option<Self> {
+        Some(Self {
+            metric: MetricId(message.metric),
+            statistic: statistic(message.statistic())?,
+            share: message.share,
+            seen: message.seen,
+            expected: message.expected,
+        })
+    }
+}
+
+impl From<&Verdict> for proto::Verdict {
+    fn from(verdict: &Verdict) -> Self {
+        Self {
+            lmap: verdict.lmap.0,
+            epoch: verdict.epoch.0,
+            score: verdict.score,
+            gamma: verdict.gamma.unwrap_or(0.0),
+            state: proto::State::from(verdict.state).into(),
+            episode: proto::Episode::from(verdict.episode).into(),
+            reasons: verdict.reasons.iter().map(proto::Reason::from).collect(),
+            silent_replicas: verdict.silent.iter().map(|replica| replica.0).collect(),
+        }
+    }
+}
+
+impl Verdict {
+    /// Reads a verdict; `None` if its score is no finite number that is not negative.
+    #[must_use]
+    pub fn decode(message: &proto::Verdict) -> Option<Self> {
+        (message.score.is_finite() && message.score >= 0.0).then(|| Self {
+            lmap: LmapId(message.lmap),
+            epoch: Epoch(message.epoch),
+            score: message.score,
+            gamma: (message.gamma.is_finite() && message.gamma > 0.0).then_some(message.gamma),
+            state: message.state().into(),
+            episode: message.episode().into(),
+            reasons: message.reasons.iter().filter_map(Reason::decode).collect(),
+            silent: message.silent_replicas.iter().copied().map(ReplicaId).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict() -> Verdict {
+        let reason =
+            |metric, statistic| Reason { metric: MetricId(metric), statistic, share: 0.5, seen: 0.18, expected: 0.02 };
+        Verdict {
+            lmap: LmapId(1),
+            epoch: Epoch(7),
+            score: 12.5,
+            gamma: Some(4.0),
+            state: State::Armed,
+            episode: Episode::Began,
+            reasons: vec![reason(3, Statistic::P99), reason(4, Statistic::Value)],
+            silent: vec![ReplicaId(2)],
+        }
+    }
+
+    #[test]
+    fn a_verdict_survives_the_way() {
+        assert_eq!(Verdict::decode(&proto::Verdict::from(&verdict())), Some(verdict()));
+    }
+
+    #[test]
+    fn a_score_that_is_no_score_is_no_verdict() {
+        for score in [f64::NAN, f64::INFINITY, -1.0] {
+            assert_eq!(Verdict::decode(&proto::Verdict { score, ..proto::Verdict::from(&verdict()) }), None);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! How a metric region looks in memory.
+//!
+//! A region is a file of whole pages that the service owns. Its first cache line is the header, the rest are 8-byte slots, one atomic
+//! word each: a u64, an i64, or the bits of an f64. No value is wider than a word, so none can be read torn.
+//!
+//! ```text
+//! byte   0   magic "uVIEWmr1"        8   layout version (u64)
+//!       16   generation (u64)       24   heartbeat (u64, counts up while the service lives)
+//!       32   reserved, zero         64   slot 0, slot 1, …
+//! ```
+//!
+//! All words are in the byte order of the machine; the magic tells a foreign one. The header is diagnostic only: it is written by a
+//! service that nobody trusts, so that which slot means what is told by control messages, never by the region itself.
+
+use crate::id::Generation;
+
+/// Bytes of a page; a region is a whole number of them.
+pub const PAGE_BYTES: usize = 4096;
+/// Bytes of the header: the first cache line.
+pub const HEADER_BYTES: usize = 64;
+/// Bytes of a slot.
+pub const SLOT_BYTES: usize = 8;
+/// The largest region that an agent accepts. A service that needs more registers a second one.
+pub const MAX_REGION_BYTES: usize = 16 << 20;
+/// What the first word holds.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"uVIEWmr1");
+/// The layout that this code writes. Earlier ones stay readable for a year.
+pub const VERSION: u64 = 1;
+
+/// The words of the header, by their place in the region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum HeaderWord {
+    /// [`MAGIC`].
+    Magic = 0,
+    /// [`VERSION`].
+    Version = 1,
+    /// Raised by the service before and after it changes what slots mean.
+    Generation = 2,
+    /// Counts up while the service lives.
+    Heartbeat = 3,
+}
+
+/// A place for one value: slot 0 is the first word behind the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(pub u32);
+
+impl Slot {
+    /// Bytes from the region's start.
+    #[must_use]
+    pub const fn offset(self) -> usize {
+        HEADER_BYTES + self.0 as usize * SLOT_BYTES
+    }
+
+    /// Words from the region's start.
+    #[must_use]
+    pub const fn word(self) -> usize {
+        self.offset() / SLOT_BYTES
+    }
+}
+
+/// The size of a region: whole pages, at least one and at most [`MAX_REGION_BYTES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RegionSize(u32);
+
+/// A size that no region has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a region of {0} bytes: whole pages of {PAGE_BYTES} bytes are needed, at least one and at most {MAX_REGION_BYTES} bytes"
+)]
+pub struct RegionSizeError(pub u64);
+
+impl RegionSize {
+    /// One page: 504 slots.
+    pub const ONE_PAGE: Self = Self(PAGE_BYTES as u32);
+
+    /// A region of `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionSizeError`] unless it is a whole number of pages, at least one and at most [`MAX_REGION_BYTES`].
+    pub fn new(bytes: u64) -> Result<Self, RegionSizeError> {
+        let whole = bytes.is_multiple_of(PAGE_BYTES as u64);
+        if !(whole && 0 < bytes && bytes <= MAX_REGION_BYTES as u64) {
+            return Err(RegionSizeError(bytes));
+        }
+        Ok(Self(bytes as u32))
+    }
+
+    /// The smallest region that has `slots`.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionSizeError`] if that is more than [`MAX_REGION_BYTES`].
+    pub fn for_slots(slots: u32) -> Result<Self, RegionSizeError> {
+        let bytes = HEADER_BYTES as u64 + u64::from(slots) * SLOT_BYTES as u64;
+        Self::new(bytes.next_multiple_of(PAGE_BYTES as u64))
+    }
+
+    /// Bytes, header included.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Words of 8 bytes, header included.
+    #[must_use]
+    pub const fn words(self) -> usize {
+        self.bytes() / SLOT_BYTES
+    }
+
+    /// How many slots there are.
+    #[must_use]
+    pub const fn slots(self) -> u32 {
+        ((self.bytes() - HEADER_BYTES) / SLOT_BYTES) as u32
+    }
+
+    /// Whether the run of `count` slots from `first` on lies inside.
+    #[must_use]
+    pub const fn holds(self, first: Slot, count: u32) -> bool {
+        match first.0.checked_add(count) {
+            Some(end) => end <= self.slots(),
+            None => false,
+        }
+    }
+}
+
+/// What a region's header says. Never to be trusted, only to be shown and compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Counted by the service, raised with every change of its layout.
+    pub generation: Generation,
+    /// Counts up while the service lives.
+    pub heartbeat: u64,
+}
+
+/// Why bytes are no region's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HeaderError {
+    /// Too short to be a region.
+    #[error("{0} words are fewer than a header has")]
+    Short(usize),
+    /// Something else, or of a machine with another byte order.
+    #[error("the first word is {0:#018x}, not {MAGIC:#018x}")]
+    Magic(u64),
+    /// Written by another release.
+    #[error("layout version {0}, this reader knows {VERSION}")]
+    Version(u64),
+}
+
+impl Header {
+    /// Reads the header from the first words of a fetched region.
+    ///
+    /// # Errors
+    ///
+    /// [`HeaderError`] if the words are no header of a layout that this code knows.
+    pub fn decode(words: &[u64]) -> Result<Self, HeaderError> {
+        let [magic, version, generation, heartbeat, ..] = words else {
+            return Err(HeaderError::Short(words.len()));
+        };
+        if *magic != MAGIC {
+            return Err(HeaderError::Magic(*magic));
+        }
+        if *version != VERSION {
+            return Err(HeaderError::Version(*version));
+        }
+        Ok(Self { generation: Generation(*generation), heartbeat: *heartbeat })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_is_whole_pages_within_bounds() {
+        assert_eq!(RegionSize::new(4096).unwrap().slots(), 504);
+        for bytes in [0, 1, 4095, 4097, (16 << 20) + 4096, u64::MAX] {
+            assert_eq!(RegionSize::new(bytes), Err(RegionSizeError(bytes)));
+        }
+        assert_eq!(RegionSize::for_slots(504).unwrap(), RegionSize::ONE_PAGE);
+        assert_eq!(RegionSize::for_slots(505).unwrap().bytes(), 8192);
+        assert!(RegionSize::for_slots(u32::MAX).is_err());
+    }
+
+    #[test]
+    fn a_run_of_slots_must_lie_inside() {
+        let size = RegionSize::ONE_PAGE;
+
+        assert!(size.holds(Slot(0), 504));
+        assert!(size.holds(Slot(503), 1));
+        assert!(!size.holds(Slot(503), 2));
+        assert!(!size.holds(Slot(u32::MAX), 2));
+        assert_eq!(Slot(503).offset() + SLOT_BYTES, size.bytes());
+    }
+
+    #[test]
+    fn a_header_of_something_else_is_named_by_what_was_found() {
+        assert!(
+            Header::decode(&[MAGIC, VERSION, 3, 9, 0]).is_ok_and(|h| h.generation == Generation(3) && h.heartbeat == 9)
+        );
+        assert_eq!(Header::decode(&[MAGIC]), Err(HeaderError::Short(1)));
+        assert_eq!(Header::decode(&[1, VERSION, 0, 0]), Err(HeaderError::Magic(1)));
+        assert_eq!(Header::decode(&[MAGIC, 99, 0, 0]), Err(HeaderError::Version(99)));
+    }
+}

@@ -1,0 +1,192 @@
+//! What a series is: name, labels, kind, unit, and how replicas are put together. Names and types never travel with the data.
+
+use core::fmt;
+use core::num::{NonZeroU32, NonZeroU64};
+
+use crate::histogram::Scale;
+use crate::name::{Labels, MetricName, Unit};
+
+/// How a series' slots are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Grows only: one u64 slot. An LMAP sees its increments.
+    Counter,
+    /// Goes up and down by steps: one i64 slot.
+    UpDownCounter,
+    /// Is set: one slot with the bits of an f64.
+    Gauge,
+    /// A run of bucket counters and the sum: [`Scale::slots`] u64 slots. An LMAP sees rate, mean and tail of the interval.
+    Histogram(Scale),
+}
+
+impl Kind {
+    /// How many slots a series of this kind takes.
+    #[must_use]
+    pub const fn slots(self) -> u32 {
+        match self {
+            Self::Counter | Self::UpDownCounter | Self::Gauge => 1,
+            Self::Histogram(scale) => scale.slots(),
+        }
+    }
+
+    /// The columns that an LMAP gets from a series of this kind, in order.
+    #[must_use]
+    pub const fn statistics(self) -> &'static [Statistic] {
+        match self {
+            Self::Counter => &[Statistic::Increment],
+            Self::UpDownCounter | Self::Gauge => &[Statistic::Value],
+            Self::Histogram(_) => &[Statistic::Count, Statistic::Mean, Statistic::P99],
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Counter => "counter",
+            Self::UpDownCounter => "up-down counter",
+            Self::Gauge => "gauge",
+            Self::Histogram(_) => "histogram",
+        })
+    }
+}
+
+/// One column of an LMAP, derived from one series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Statistic {
+    /// A gauge's or up-down counter's value.
+    Value,
+    /// What a counter grew by in the interval.
+    Increment,
+    /// How many values a histogram took in the interval.
+    Count,
+    /// The mean of the values that a histogram took in the interval; missing if it took none.
+    Mean,
+    /// The 99th percentile of the values that a histogram took in the interval, to the bucket's width; missing if it took none.
+    P99,
+}
+
+impl Statistic {
+    /// What is appended to a metric's name to name the column; nothing where the series has one column only.
+    #[must_use]
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            Self::Value | Self::Increment => "",
+            Self::Count => ".count",
+            Self::Mean => ".mean",
+            Self::P99 => ".p99",
+        }
+    }
+}
+
+/// How the values of a service's replicas on a node become one (μView, 4.2).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Aggregation {
+    /// The largest.
+    Max,
+    /// The smallest.
+    Min,
+    /// All together; the default of counters and of histograms' counts.
+    Sum,
+    /// Their mean; the default of gauges.
+    Mean,
+    /// One that was added to the NIC agent under this name.
+    Named(MetricName),
+}
+
+impl Aggregation {
+    /// What is taken when nobody chooses.
+    #[must_use]
+    pub const fn default_for(kind: Kind) -> Self {
+        match kind {
+            Kind::Counter | Kind::UpDownCounter | Kind::Histogram(_) => Self::Sum,
+            Kind::Gauge => Self::Mean,
+        }
+    }
+}
+
+/// The kind of thing a metric tells about: lets an explanation be a coarse classifier (μView, 4.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Group {
+    /// Requests, errors and durations, and whatever else the service says of itself.
+    Service = 0,
+    /// Processor time, scheduling, threads.
+    Cpu = 1,
+    /// Memory and page faults.
+    Memory = 2,
+    /// Files and block devices.
+    Io = 3,
+    /// Sockets and packets.
+    Network = 4,
+}
+
+impl Group {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Service, Self::Cpu, Self::Memory, Self::Io, Self::Network];
+
+    /// Its name in output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Service => "service",
+            Self::Cpu => "cpu",
+            Self::Memory => "memory",
+            Self::Io => "io",
+            Self::Network => "network",
+        }
+    }
+}
+
+/// A series as a service registers it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Series {
+    /// The metric's name.
+    pub name: MetricName,
+    /// Its label set.
+    pub labels: Labels,
+    /// How its slots are read.
+    pub kind: Kind,
+    /// Its unit, if stated.
+    pub unit: Option<Unit>,
+    /// What it tells about.
+    pub group: Group,
+    /// A histogram's sum is kept in this many parts of the unit (1,000,000 for seconds kept in µs). 1 otherwise.
+    pub parts_per_unit: NonZeroU64,
+}
+
+impl Series {
+    /// Name and labels: what identifies a series within a service.
+    #[must_use]
+    pub fn title(&self) -> String {
+        format!("{}{}", self.name, self.labels)
+    }
+
+    /// How the column of `statistic` is called.
+    #[must_use]
+    pub fn column_title(&self, statistic: Statistic) -> String {
+        format!("{}{}{}", self.name, statistic.suffix(), self.labels)
+    }
+}
+
+/// Every how many ticks of its LMAP a metric is looked at; its last value holds between (D5 of ARCHITECTURE.md).
+pub type Every = NonZeroU32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_is_titled_by_metric_statistic_and_labels() {
+        let series = Series {
+            name: MetricName::new("http.server.request.duration").unwrap(),
+            labels: Labels::new([("route", "/pay")]).unwrap(),
+            kind: Kind::Histogram(Scale::DEFAULT),
+            unit: Some(Unit::new("s").unwrap()),
+            group: Group::Service,
+            parts_per_unit: NonZeroU64::MIN,
+        };
+
+        assert_eq!(series.column_title(Statistic::P99), r#"http.server.request.duration.p99{route="/pay"}"#);
+    }
+}

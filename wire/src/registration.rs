@@ -1,0 +1,334 @@
+//! What a service and the host agent say to each other, checked. See `proto/registration.proto`.
+
+use core::num::NonZeroU64;
+
+use prost::Message as _;
+
+use crate::histogram::{Scale, ScaleError};
+use crate::layout::{RegionSize, RegionSizeError, Slot};
+use crate::metric::{Group, Kind, Series};
+use crate::name::{InstanceName, Labels, MetricName, NameError, ServiceName, Unit};
+use crate::proto::registration as proto;
+
+/// The protocol that this code speaks. An agent takes this and every earlier one.
+pub const PROTOCOL: u32 = 1;
+
+/// Who a service says it is. Which process it is, the kernel tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// What the LMAP watches.
+    pub service: ServiceName,
+    /// Which replica.
+    pub instance: InstanceName,
+    /// Labels of the replica.
+    pub labels: Labels,
+}
+
+/// A series and where it lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacedSeries {
+    /// What it is.
+    pub series: Series,
+    /// In which of the service's regions.
+    pub region: u32,
+    /// Its first slot there.
+    pub first: Slot,
+}
+
+/// Slots of one of a service's regions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotRun {
+    /// Which of the service's regions.
+    pub region: u32,
+    /// The first of them.
+    pub first: Slot,
+    /// How many.
+    pub slots: u32,
+}
+
+/// A message of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServiceMessage {
+    /// The first one.
+    Hello(Hello),
+    /// A memfd comes along.
+    AddRegion {
+        /// Chosen by the service, counting up from 0.
+        region: u32,
+        /// As announced; the descriptor must agree.
+        size: RegionSize,
+        /// See [`crate::layout::VERSION`].
+        layout_version: u64,
+    },
+    /// Series, each by itself good or refused, so that a bad one harms no other.
+    AddSeries(Vec<Result<PlacedSeries, RefusedSeries>>),
+    /// The service no longer writes these.
+    Retire(Vec<SlotRun>),
+}
+
+/// A series that cannot be taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{title}: {cause}")]
+pub struct RefusedSeries {
+    /// Its name as given, shortened.
+    pub title: String,
+    /// Why.
+    #[source]
+    pub cause: SeriesError,
+}
+
+/// Why a series cannot be taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SeriesError {
+    /// Its name, a label or the unit.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A histogram's buckets.
+    #[error(transparent)]
+    Scale(#[from] ScaleError),
+    /// A kind of a later release.
+    #[error("kind {0} is not known to this release")]
+    Kind(i32),
+}
+
+/// Why a message cannot be taken. The connection is of no use any more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MessageError {
+    /// No protocol buffer.
+    #[error("not a message: {0}")]
+    Garbage(#[from] prost::DecodeError),
+    /// Of a later release, or empty.
+    #[error("a message of a kind that this release does not know")]
+    Unknown,
+    /// Of a later release.
+    #[error("the service speaks protocol {0}, this agent {PROTOCOL}: upgrade the agent first")]
+    Protocol(u32),
+    /// A name in the hello.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A region's size.
+    #[error(transparent)]
+    Size(#[from] RegionSizeError),
+}
+
+fn labels(pairs: &[proto::Label]) -> Result<Labels, NameError> {
+    Labels::new(pairs.iter().map(|label| (label.key.as_str(), label.value.as_str())))
+}
+
+fn label_messages(labels: &Labels) -> Vec<proto::Label> {
+    labels.iter().map(|(key, value)| proto::Label { key: key.to_owned(), value: value.to_owned() }).collect()
+}
+
+/// The group of a number on the wire; a later release's becomes [`Group::Service`].
+pub(crate) fn group(number: u32) -> Group {
+    Group::ALL.into_iter().find(|group| *group as u32 == number).unwrap_or(Group::Service)
+}
+
+/// The unit of text on the wire: none if empty.
+pub(crate) fn unit(text: &str) -> Result<Option<Unit>, NameError> {
+    if text.is_empty() { Ok(None) } else { Unit::new(text).map(Some) }
+}
+
+impl PlacedSeries {
+    fn decode(message: &proto::Series) -> Result<Self, SeriesError> {
+        let kind = match message.kind() {
+            proto::Kind::Counter => Kind::Counter,
+            proto::Kind::UpDownCounter => Kind::UpDownCounter,
+            proto::Kind::Gauge => Kind::Gauge,
+            proto::Kind::Histogram => Kind::Histogram(Scale::new(message.sub_bits, message.max_bits)?),
+            proto::Kind::Unspecified => return Err(SeriesError::Kind(message.kind)),
+        };
+        let series = Series {
+            name: MetricName::new(&message.name)?,
+            labels: labels(&message.labels)?,
+            kind,
+            unit: unit(&message.unit)?,
+            group: group(message.group),
+            parts_per_unit: NonZeroU64::new(message.parts_per_unit).unwrap_or(NonZeroU64::MIN),
+        };
+        Ok(Self { series, region: message.region, first: Slot(message.first_slot) })
+    }
+
+    fn encode(&self) -> proto::Series {
+        let (kind, scale) = match self.series.kind {
+            Kind::Counter => (proto::Kind::Counter, None),
+            Kind::UpDownCounter => (proto::Kind::UpDownCounter, None),
+            Kind::Gauge => (proto::Kind::Gauge, None),
+            Kind::Histogram(scale) => (proto::Kind::Histogram, Some(scale)),
+        };
+        proto::Series {
+            name: self.series.name.to_string(),
+            labels: label_messages(&self.series.labels),
+            kind: kind.into(),
+            unit: self.series.unit.as_ref().map(ToString::to_string).unwrap_or_default(),
+            group: self.series.group as u32,
+            region: self.region,
+            first_slot: self.first.0,
+            sub_bits: scale.map_or(0, Scale::sub_bits),
+            max_bits: scale.map_or(0, Scale::max_bits),
+            parts_per_unit: self.series.parts_per_unit.get(),
+        }
+    }
+
+    /// The slots that it takes.
+    #[must_use]
+    pub fn run(&self) -> SlotRun {
+        SlotRun { region: self.region, first: self.first, slots: self.series.kind.slots() }
+    }
+}
+
+impl From<SlotRun> for proto::SlotRun {
+    fn from(run: SlotRun) -> Self {
+        Self { region: run.region, first_slot: run.first.0, slots: run.slots }
+    }
+}
+
+impl From<proto::SlotRun> for SlotRun {
+    fn from(run: proto::SlotRun) -> Self {
+        Self { region: run.region, first: Slot(run.first_slot), slots: run.slots }
+    }
+}
+
+impl ServiceMessage {
+    /// Reads one frame.
+    ///
+    /// # Errors
+    ///
+    /// [`MessageError`]: close the connection and say why. A series that cannot be taken is no error of the message.
+    pub fn decode(frame: &[u8]) -> Result<Self, MessageError> {
+        let message = proto::ServiceMessage::decode(frame)?.message.ok_or(MessageError::Unknown)?;
+        Ok(match message {
+            proto::service_message::Message::Hello(hello) => {
+                if hello.protocol > PROTOCOL {
+                    return Err(MessageError::Protocol(hello.protocol));
+                }
+                Self::Hello(Hello {
+                    service: ServiceName::new(&hello.service)?,
+                    instance: InstanceName::new(&hello.instance)?,
+                    labels: labels(&hello.labels)?,
+                })
+            }
+            proto::service_message::Message::AddRegion(added) => Self::AddRegion {
+                region: added.region,
+                size: RegionSize::new(added.bytes)?,
+                layout_version: added.layout_version,
+            },
+            proto::service_message::Message::AddSeries(added) => Self::AddSeries(
+                added
+                    .series
+                    .iter()
+                    .map(|series| {
+                        PlacedSeries::decode(series)
+                            .map_err(|cause| RefusedSeries { title: series.name.chars().take(64).collect(), cause })
+                    })
+                    .collect(),
+            ),
+            proto::service_message::Message::RetireSeries(retired) => {
+                Self::Retire(retired.runs.into_iter().map(SlotRun::from).collect())
+            }
+        })
+    }
+}
+
+impl From<&ServiceMessage> for proto::ServiceMessage {
+    /// Refused series are left out: they cannot be said again.
+    fn from(message: &ServiceMessage) -> Self {
+        let message = match message {
+            ServiceMessage::Hello(hello) => proto::service_message::Message::Hello(proto::Hello {
+                protocol: PROTOCOL,
+                service: hello.service.to_string(),
+                instance: hello.instance.to_string(),
+                labels: label_messages(&hello.labels),
+            }),
+            ServiceMessage::AddRegion { region, size, layout_version } => {
+                proto::service_message::Message::AddRegion(proto::AddRegion {
+                    region: *region,
+                    bytes: size.bytes() as u64,
+                    layout_version: *layout_version,
+                })
+            }
+            ServiceMessage::AddSeries(series) => proto::service_message::Message::AddSeries(proto::AddSeries {
+                series: series.iter().flatten().map(PlacedSeries::encode).collect(),
+            }),
+            ServiceMessage::Retire(runs) => proto::service_message::Message::RetireSeries(proto::RetireSeries {
+                runs: runs.iter().copied().map(proto::SlotRun::from).collect(),
+            }),
+        };
+        Self { message: Some(message) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn series(name: &str, kind: Kind) -> PlacedSeries {
+        let series = Series {
+            name: MetricName::new(name).unwrap(),
+            labels: Labels::new([("route", "/")]).unwrap(),
+            kind,
+            unit: Some(Unit::new("s").unwrap()),
+            group: Group::Cpu,
+            parts_per_unit: NonZeroU64::new(1000).unwrap(),
+        };
+        PlacedSeries { series, region: 1, first: Slot(9) }
+    }
+
+    #[test]
+    fn every_message_survives_the_way() {
+        let hello = Hello {
+            service: ServiceName::new("payment").unwrap(),
+            instance: InstanceName::new("payment-1").unwrap(),
+            labels: Labels::new([("version", "1.2")]).unwrap(),
+        };
+        let messages = [
+            ServiceMessage::Hello(hello),
+            ServiceMessage::AddRegion { region: 0, size: RegionSize::ONE_PAGE, layout_version: 1 },
+            ServiceMessage::AddSeries(vec![
+                Ok(series("a", Kind::Counter)),
+                Ok(series("b", Kind::Histogram(Scale::DEFAULT))),
+            ]),
+            ServiceMessage::Retire(vec![SlotRun { region: 0, first: Slot(3), slots: 2 }]),
+        ];
+
+        for message in messages {
+            let bytes = proto::ServiceMessage::from(&message).encode_to_vec();
+            assert_eq!(ServiceMessage::decode(&bytes), Ok(message));
+        }
+    }
+
+    #[test]
+    fn a_bad_series_harms_no_other() {
+        let good = series("good", Kind::Gauge).encode();
+        let bad = proto::Series { name: "b a d".into(), ..good.clone() };
+        let message = proto::ServiceMessage {
+            message: Some(proto::service_message::Message::AddSeries(proto::AddSeries { series: vec![bad, good] })),
+        };
+
+        let Ok(ServiceMessage::AddSeries(series)) = ServiceMessage::decode(&message.encode_to_vec()) else {
+            panic!("it is a message");
+        };
+
+        assert!(series[0].as_ref().is_err_and(|refused| refused.to_string().starts_with("b a d: metric name")));
+        assert!(series[1].is_ok());
+    }
+
+    #[test]
+    fn a_later_protocol_is_refused() {
+        let hello = proto::Hello { protocol: 2, service: "a".into(), instance: "b".into(), labels: vec![] };
+        let message = proto::ServiceMessage { message: Some(proto::service_message::Message::Hello(hello)) };
+
+        assert_eq!(ServiceMessage::decode(&message.encode_to_vec()), Err(MessageError::Protocol(2)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = ServiceMessage::decode(&bytes);
+        }
+    }
+}

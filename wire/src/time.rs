@@ -1,0 +1,136 @@
+//! Time as a number. Nothing here reads a clock: pure code is given `now`.
+
+use core::fmt;
+use core::num::NonZeroU64;
+
+/// A length of time, or a time since a clock's start, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// No time at all, or a clock's start.
+    pub const ZERO: Self = Self(0);
+    /// A time that never comes (after 584 years).
+    pub const NEVER: Self = Self(u64::MAX);
+
+    /// `millis` milliseconds; saturates.
+    #[must_use]
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis.saturating_mul(1_000_000))
+    }
+
+    /// `micros` microseconds; saturates.
+    #[must_use]
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros.saturating_mul(1_000))
+    }
+
+    /// `seconds` seconds; saturates.
+    #[must_use]
+    pub const fn from_secs(seconds: u64) -> Self {
+        Self(seconds.saturating_mul(1_000_000_000))
+    }
+
+    /// Whole milliseconds, rounded down.
+    #[must_use]
+    pub const fn as_millis(self) -> u64 {
+        self.0 / 1_000_000
+    }
+
+    /// Seconds as a number for people and formulas; exact to 53 bits.
+    #[must_use]
+    pub const fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    /// The time from `earlier` to `self`, or `None` if `earlier` is later.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Option<Self> {
+        self.0.checked_sub(earlier.0).map(Self)
+    }
+
+    /// `self` and `length` more; saturates at [`Nanos::NEVER`].
+    #[must_use]
+    pub const fn plus(self, length: Self) -> Self {
+        Self(self.0.saturating_add(length.0))
+    }
+}
+
+impl From<core::time::Duration> for Nanos {
+    /// Saturates at 584 years.
+    fn from(length: core::time::Duration) -> Self {
+        Self(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+impl From<Nanos> for core::time::Duration {
+    fn from(length: Nanos) -> Self {
+        Self::from_nanos(length.0)
+    }
+}
+
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&core::time::Duration::from(*self), f)
+    }
+}
+
+/// The time between two scrapes of one LMAP: 1 ms to 1 hour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Interval(NonZeroU64);
+
+/// An interval that no LMAP can run at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a local scraping interval of {} is outside 1 ms to 1 h", .0)]
+pub struct IntervalError(pub Nanos);
+
+impl Interval {
+    /// The shortest: 1 ms.
+    pub const SHORTEST: Nanos = Nanos::from_millis(1);
+    /// The longest: 1 hour.
+    pub const LONGEST: Nanos = Nanos::from_secs(3600);
+
+    /// An interval of `length`.
+    ///
+    /// # Errors
+    ///
+    /// [`IntervalError`] unless 1 ms ≤ `length` ≤ 1 h.
+    pub fn new(length: Nanos) -> Result<Self, IntervalError> {
+        let allowed = Self::SHORTEST <= length && length <= Self::LONGEST;
+        NonZeroU64::new(length.0).filter(|_| allowed).map(Self).ok_or(IntervalError(length))
+    }
+
+    /// Its length.
+    #[must_use]
+    pub const fn length(self) -> Nanos {
+        Nanos(self.0.get())
+    }
+
+    /// Its length as a divisor, in nanoseconds.
+    #[must_use]
+    pub const fn nanos(self) -> NonZeroU64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_does_not_run_backwards() {
+        assert_eq!(Nanos(5).since(Nanos(3)), Some(Nanos(2)));
+        assert_eq!(Nanos(3).since(Nanos(5)), None);
+        assert_eq!(Nanos::NEVER.plus(Nanos(1)), Nanos::NEVER);
+    }
+
+    #[test]
+    fn an_interval_is_at_least_a_millisecond_and_at_most_an_hour() {
+        assert!(Interval::new(Nanos::from_millis(1)).is_ok());
+        assert!(Interval::new(Nanos::from_secs(3600)).is_ok());
+
+        let error = Interval::new(Nanos(999_999)).unwrap_err();
+        assert_eq!(error.to_string(), "a local scraping interval of 999.999µs is outside 1 ms to 1 h");
+        assert!(Interval::new(Nanos::from_secs(3601)).is_err());
+    }
+}
