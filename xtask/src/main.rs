@@ -1,5 +1,8 @@
 //! `cargo xtask`: the project's own tools.
 
+mod ci;
+mod clock;
+mod licences;
 mod proto;
 
 use anyhow::Result;
@@ -14,6 +17,14 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    /// Runs everything that CI runs.
+    Ci {
+        /// Leave out `cargo test --workspace` (CI has run the README's test command already).
+        #[arg(long)]
+        skip_tests: bool,
+    },
+    /// Checks the licence of every dependency.
+    Licences,
     /// Generates wire/src/proto from wire/proto (no protoc needed).
     Proto {
         /// Only compare; fail if a file differs.
@@ -24,6 +35,8 @@ enum Task {
 
 fn main() -> Result<()> {
     match Arguments::parse().task {
+        Task::Ci { skip_tests } => ci::run(skip_tests),
+        Task::Licences => licences::check(),
         Task::Proto { check } => proto::generate(check),
     }
 }

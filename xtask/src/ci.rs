@@ -1,0 +1,93 @@
+//! Everything that CI runs, in the order in which it fails fastest. What cannot run here is said, never skipped in silence.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::proto::workspace;
+use crate::{clock, licences, proto};
+
+/// Runs all checks and prints how long each took.
+///
+/// # Errors
+///
+/// The first check that fails.
+pub fn run(skip_tests: bool) -> Result<()> {
+    let mut steps = Steps::default();
+    steps.run("format", || cargo(&["fmt", "--all", "--check"]))?;
+    steps.run("generated code", || proto::generate(true))?;
+    steps.run("licences", licences::check)?;
+    steps.cannot("advisories", "the advisory database needs a network; run `cargo audit` where there is one");
+    steps.run("clippy", || {
+        cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])
+    })?;
+    steps.run("documentation", || {
+        cargo_with("RUSTDOCFLAGS", "-D warnings", &["doc", "--quiet", "--workspace", "--no-deps"])
+    })?;
+    if !skip_tests {
+        steps.run("tests", || cargo(&["test", "--quiet", "--workspace"]))?;
+    }
+    steps.run("simulation, 10,000 seeds", || {
+        cargo_with("UVIEW_SEEDS", "10000", &["test", "--quiet", "--release", "-p", "e2e", "--test", "simulation"])
+    })?;
+    steps.run("fuzzing", fuzz)?;
+    steps.report();
+    Ok(())
+}
+
+#[derive(Default)]
+struct Steps(Vec<(String, String)>);
+
+impl Steps {
+    fn run(&mut self, name: &str, step: impl FnOnce() -> Result<()>) -> Result<()> {
+        println!("== {name}");
+        let (result, time) = clock::timed(step);
+        result.with_context(|| format!("{name} failed"))?;
+        self.0.push((name.to_owned(), format!("{:.1} s", time.as_secs_f64())));
+        Ok(())
+    }
+
+    fn cannot(&mut self, name: &str, why: &str) {
+        println!("== {name}: NOT RUN: {why}");
+        self.0.push((name.to_owned(), format!("NOT RUN: {why}")));
+    }
+
+    fn report(&self) {
+        println!("== done");
+        for (name, result) in &self.0 {
+            println!("{name:28} {result}");
+        }
+    }
+}
+
+fn cargo(arguments: &[&str]) -> Result<()> {
+    cargo_with("CARGO_TERM_COLOR", "never", arguments)
+}
+
+fn cargo_with(variable: &str, value: &str, arguments: &[&str]) -> Result<()> {
+    let status = Command::new("cargo").args(arguments).env(variable, value).current_dir(workspace()).status()?;
+    ensure!(status.success(), "`cargo {}` failed", arguments.join(" "));
+    Ok(())
+}
+
+/// Ten seconds for each target, where nightly Rust and cargo-fuzz exist.
+fn fuzz() -> Result<()> {
+    let works = |arguments: &[&str]| {
+        Command::new("cargo")
+            .args(arguments)
+            .current_dir(workspace())
+            .output()
+            .is_ok_and(|output| output.status.success())
+    };
+    if !works(&["+nightly", "--version"]) || !works(&["fuzz", "--version"]) {
+        println!("!! FUZZING WAS NOT RUN: it needs nightly Rust and `cargo install cargo-fuzz`.");
+        println!("!! The corpora were replayed by the ordinary tests.");
+        return Ok(());
+    }
+    let output = Command::new("cargo").args(["+nightly", "fuzz", "list"]).current_dir(workspace()).output()?;
+    ensure!(output.status.success(), "`cargo fuzz list` failed");
+    for target in String::from_utf8(output.stdout)?.lines() {
+        cargo(&["+nightly", "fuzz", "run", target, "--", "-max_total_time=10", "-verbosity=0"])?;
+    }
+    Ok(())
+}
