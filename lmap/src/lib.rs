@@ -1,1 +1,54 @@
-//! One service's metrics analysis pipeline.
+//! One service's metrics analysis pipeline: prepare → score → explain → learn, and the training that it needs.
+//!
+//! The crate is pure: no clock, no thread, no file, no logging; randomness comes in as a seed. It knows columns,
+//! not metric names. What is costly (the decomposition of a sketch, a fit) is handed out as a [`Job`] that the
+//! caller runs where it likes, so that scoring a row never waits and never allocates.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`detector`](Detector) | one LMAP: scores rows, learns them, arms itself |
+//! | [`settings`](Settings) | every constant of the pipeline, with its default |
+//! | [`increments`](Increments) | cumulative counters → increments |
+//! | [`frequent_directions`](FrequentDirections) | the sketch |
+//! | [`model`](Model) | a fitted pipeline as bytes |
+//! | `levels`, `standard`, `basis`, `scorer`, `fit` | the steps of the pipeline |
+//! | `episode`, `budget`, `explain` | from scores to alarms and reasons |
+
+mod basis;
+mod budget;
+mod column;
+mod counts;
+mod detector;
+mod eigen;
+mod episode;
+mod explain;
+mod fit;
+mod frequent_directions;
+mod increments;
+mod intake;
+mod job;
+mod lanes;
+mod learning;
+mod levels;
+mod model;
+mod pipeline;
+mod quantile;
+mod random;
+mod rows;
+mod scorer;
+mod settings;
+mod spare;
+mod standard;
+
+pub use column::{Column, ColumnKind};
+pub use counts::Counts;
+pub use detector::{Detector, DetectorError, Installed, State, Verdict};
+pub use episode::Episode;
+pub use explain::{Direction, Reason};
+pub use frequent_directions::{FrequentDirections, SketchError};
+pub use increments::{Cumulative, Increments};
+pub use intake::RowError;
+pub use job::{Done, FitJob, Job, ShrinkJob};
+pub use model::{Model, ModelError};
+pub use quantile::QUANTILES;
+pub use settings::{AlarmBudget, EpisodeRule, LevelRule, ScoreForm, Settings, SettingsError, SketchForm, Threshold};

@@ -1,0 +1,517 @@
+//! One LMAP: scores rows, learns them, arms itself.
+//!
+//! # Source
+//! uView, Sec. 4.4, for the sketch-based classifier; what a default detector needs beyond it (levels, constants, scaled
+//! residuals, a threshold from both halves of training) was chosen on public data sets.
+//!
+//! # Guarantee
+//! A score is finite and at least 0, for any input. [`score`](Detector::score), [`learn`](Detector::learn) and
+//! [`gap`](Detector::gap) do not allocate. A row is judged by a basis that it is not in.
+//!
+//! # States
+//! *learning* until [`Settings::warm_up_rows`] rows have been seen (*provisional* from
+//! [`Settings::provisional_rows`]: scores and γ, but no episode begins), then *armed*; *drifted* while an episode lasts
+//! [`Settings::drift_rows`] or more: not a fault that passes, somebody should look, and say "this is normal now" with
+//! [`fit_again`](Detector::fit_again). The next fits, at [`Settings::fit_again_rows`], take the rows below γ. A result that
+//! was computed for a detector reset meanwhile is refused and counted.
+//!
+//! # Memory
+//! With m' = m padded to eight: (2l + k + 9 + spare rows) m' values, O(m + k) beside them. While learning, and after
+//! [`fit_again`](Detector::fit_again), the last of [`Settings::fit_again_rows`] · m values more, touched as rows come;
+//! [`Settings::rows_kept`] · m for good.
+//!
+//! # Differences from the paper
+//! A row above γ is learnt with probability η (the paper: never), else nothing is learnt any more after a change.
+
+use crate::budget::Budget;
+use crate::column::Column;
+use crate::counts::Counts;
+use crate::episode::{Episode, Episodes};
+use crate::explain::{self, Reason};
+use crate::intake::{Intake, RowError};
+use crate::job::{Done, FitJob, Job, Result as Found, ShrinkJob};
+use crate::learning::Learning;
+use crate::model::{Model, ModelError};
+use crate::pipeline::{Pipeline, Raw};
+use crate::quantile::QUANTILES;
+use crate::random::Random;
+use crate::rows::{Judged, Mark};
+use crate::settings::{Settings, SettingsError};
+use crate::spare::Spare;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// More columns than this are a mistake, not a service.
+pub(crate) const MOST_COLUMNS: usize = 65_536;
+
+/// Why a detector was not made.
+#[derive(Clone, Copy, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum DetectorError {
+    /// There is nothing to watch, or far too much.
+    #[error("{0} columns, from 1 to {MOST_COLUMNS} are possible")]
+    Columns(usize),
+    /// A setting is out of range.
+    #[error("the settings are not usable")]
+    Settings(#[from] SettingsError),
+}
+
+/// What a detector is doing. *Silent* (no data) is for the caller to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Nothing is judged yet.
+    Learning {
+        /// Rows seen.
+        rows: usize,
+        /// Rows that arm it.
+        needed: usize,
+    },
+    /// Judged, by too few rows: no episode begins.
+    Provisional {
+        /// Rows seen.
+        rows: usize,
+        /// Rows that arm it.
+        needed: usize,
+    },
+    /// Judged.
+    Armed,
+    /// Armed, and in alarm for so long that the normal has probably changed.
+    Drifted {
+        /// Rows since the episode began.
+        rows: u64,
+    },
+}
+
+/// What an LMAP says about one row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use = "an unhandled verdict is a missed anomaly"]
+pub struct Verdict {
+    /// The smoothed score s̄, finite and at least 0; 0 while learning.
+    pub score: f64,
+    /// The row's own score s, likewise.
+    pub raw: f64,
+    /// The threshold γ in force; `None` while learning.
+    pub gamma: Option<f64>,
+    /// Whether s̄ ≥ γ.
+    pub over: bool,
+    /// Where the row lies among episodes.
+    pub episode: Episode,
+    /// What the detector was doing.
+    pub state: State,
+}
+
+/// What became of a job's result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Installed {
+    /// It is in force.
+    Taken,
+    /// It came back empty: the detector goes on with what it had. See [`Counts`].
+    Failed,
+    /// It was for a detector that has been reset since, or is not from this detector. Dropped and counted.
+    Stale,
+}
+
+/// Which job is out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Out {
+    Nothing,
+    Shrink(u64),
+    Fit(u64),
+}
+
+/// One LMAP: judges the rows of one service.
+#[derive(Debug)]
+pub struct Detector {
+    columns: Arc<[Column]>,
+    settings: Arc<Settings>,
+    random: Random,
+    intake: Intake,
+    pipeline: Option<Pipeline>,
+    provisional: bool,
+    learning: Learning,
+    spare: Spare,
+    out: Out,
+    tickets: u64,
+    /// Rows judged since the pipeline was installed; the stride counts them.
+    judged: u64,
+    /// The row judged last has not been learnt: its score without constants.
+    pending: Option<f64>,
+    smoothed: Option<f64>,
+    episodes: Episodes,
+    budget: Budget,
+    counts: Counts,
+}
+
+impl Detector {
+    /// A detector that learns from its first rows. `seed` decides which rows above γ are learnt.
+    ///
+    /// # Errors
+    ///
+    /// [`DetectorError`]: no columns or too many, or a setting out of range.
+    pub fn new(columns: Vec<Column>, settings: Settings, seed: u64) -> Result<Self, DetectorError> {
+        if !(1..=MOST_COLUMNS).contains(&columns.len()) {
+            return Err(DetectorError::Columns(columns.len()));
+        }
+        let settings = settings.checked()?;
+        let learning = Learning::new(columns.len(), &settings);
+        Ok(Self::with(columns, settings, seed, learning))
+    }
+
+    /// A detector that is armed at once. What the model holds wins over `settings`.
+    ///
+    /// Columns are matched by their fingerprint: a column that only the model has is taken as always missing, one that
+    /// only the caller has is not watched (see [`unwatched`](Self::unwatched)) until the next fit.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError::Columns`] if no column is in the model, [`ModelError::Detector`] if the columns or settings are not
+    /// usable.
+    pub fn from_model(model: &Model, columns: Vec<Column>, settings: Settings, seed: u64) -> Result<Self, ModelError> {
+        if !(1..=MOST_COLUMNS).contains(&columns.len()) {
+            return Err(DetectorError::Columns(columns.len()).into());
+        }
+        let settings = model.applied_to(settings).checked().map_err(DetectorError::from)?;
+        let pipeline = model.pipeline(&columns)?;
+        let learning = Learning::over(columns.len(), &settings);
+        let mut detector = Self::with(columns, settings, seed, learning);
+        detector.pipeline = Some(pipeline);
+        Ok(detector)
+    }
+
+    fn with(columns: Vec<Column>, settings: Settings, seed: u64, learning: Learning) -> Self {
+        Self {
+            random: Random::new(seed),
+            intake: Intake::new(columns.len()),
+            pipeline: None,
+            provisional: false,
+            learning,
+            spare: Spare::new(columns.len(), settings.spare_rows),
+            out: Out::Nothing,
+            tickets: 0,
+            judged: 0,
+            pending: None,
+            smoothed: None,
+            episodes: Episodes::new(settings.episode),
+            budget: Budget::default(),
+            counts: Counts::default(),
+            columns: columns.into(),
+            settings: Arc::new(settings),
+        }
+    }
+
+    /// Scores one row of one value per column. NaN is a missing value, which repeats the one before; an infinite value is
+    /// taken as missing. O(m k). Never allocates.
+    ///
+    /// # Errors
+    ///
+    /// [`RowError::Length`] unless the row has one value per column; nothing is changed then.
+    pub fn score(&mut self, row: &[f64]) -> Result<Verdict, RowError> {
+        self.intake.take(row, &mut self.counts)?;
+        if self.intake.restarted() {
+            self.smoothed = None;
+        }
+        let Some(pipeline) = &mut self.pipeline else {
+            self.pending = Some(0.0);
+            return Ok(self.verdict(0.0, 0.0, false, Episode::Quiet));
+        };
+        let Raw { score: raw, gate } = pipeline.judge(&self.intake);
+        self.pending = Some(gate);
+        self.judged += 1;
+        let weight = 2.0 / (self.settings.smoothing_span + 1.0);
+        let score = self.smoothed.map_or(raw, |before| before + weight * (raw - before));
+        self.smoothed = Some(score);
+        let over = self.gamma().is_some_and(|gamma| score >= gamma);
+        let episode = self.episodes.step(over && !self.provisional);
+        self.counts.episodes += u64::from(episode == Episode::Began);
+        let verdict = self.verdict(score, raw, over, episode);
+        self.budget.step(self.settings.budget, episode);
+        if Some(self.episodes.rows()) == self.settings.automatic_fit_rows.map(|rows| rows as u64) {
+            self.learning.want_from_ring();
+        }
+        Ok(verdict)
+    }
+
+    fn verdict(&self, score: f64, raw: f64, over: bool, episode: Episode) -> Verdict {
+        Verdict { score, raw, gamma: self.gamma(), over, episode, state: self.state() }
+    }
+
+    /// Learns the row that was scored last, if stride, gate and η say so, and may hand out a job. Until its result is
+    /// installed, rows to learn wait in the spare room. A second call for the same row does nothing. O(m). Never
+    /// allocates.
+    pub fn learn(&mut self) -> Option<Job> {
+        let gate = self.pending.take()?;
+        if self.intake.is_empty() {
+            return None;
+        }
+        let normal = self.pipeline.as_ref().is_some_and(|pipeline| gate < pipeline.gamma);
+        self.keep_row(normal);
+        if (self.judged.wrapping_sub(1)).is_multiple_of(u64::from(self.settings.stride)) {
+            self.learn_row(normal);
+        }
+        self.due()
+    }
+
+    /// Keeps the raw row for the next fit.
+    fn keep_row(&mut self, normal: bool) {
+        if !self.learning.active(&self.settings) {
+            return;
+        }
+        let judged = match (self.pipeline.is_some() && !self.provisional, normal) {
+            (false, _) => Judged::Not,
+            (true, true) => Judged::Normal,
+            (true, false) => Judged::Above,
+        };
+        let mark = Mark { judged, restarted: self.intake.restarted() };
+        let row = self.intake.row();
+        if !self.learning.keep(row, mark) && matches!(self.out, Out::Fit(_)) {
+            self.counts.lost += u64::from(!self.spare.push(row, mark));
+        }
+    }
+
+    /// Appends the standardised row to the sketch, unless a fit is out, which makes a new one.
+    fn learn_row(&mut self, normal: bool) {
+        let Some(pipeline) = &mut self.pipeline else { return };
+        if matches!(self.out, Out::Fit(_)) || !(normal || self.random.unit() < self.settings.learning_rate) {
+            return;
+        }
+        pipeline.grow(self.settings.growth_rows);
+        let mark = Mark { judged: Judged::Normal, restarted: false };
+        let taken = match &mut pipeline.sketch {
+            Some(sketch) if sketch.is_full() => false,
+            Some(sketch) => {
+                sketch.push(&pipeline.split.z);
+                true
+            }
+            None => self.spare.push(&pipeline.split.z, mark),
+        };
+        self.counts.lost += u64::from(!taken);
+        self.counts.learnt += u64::from(taken);
+        self.counts.learnt_above += u64::from(taken && !normal);
+    }
+
+    /// A job, if one is due and none is out.
+    fn due(&mut self) -> Option<Job> {
+        if self.out != Out::Nothing {
+            return None;
+        }
+        let ticket = self.tickets + 1;
+        let job = if let Some(due) = self.learning.due(&self.settings) {
+            self.out = Out::Fit(ticket);
+            Job::Fit(FitJob {
+                ticket,
+                rows: due.rows,
+                columns: Arc::clone(&self.columns),
+                settings: Arc::clone(&self.settings),
+                least: due.least,
+                capacity: due.capacity,
+                provisional: due.provisional,
+            })
+        } else {
+            let pipeline = self.pipeline.as_mut()?;
+            let sketch = pipeline.sketch.take_if(|sketch| sketch.due())?;
+            self.out = Out::Shrink(ticket);
+            Job::Shrink(ShrinkJob { ticket, sketch, rank: pipeline.scorer.basis.rank() })
+        };
+        self.tickets = ticket;
+        Some(job)
+    }
+
+    /// Takes back what a job computed, and learns the rows that waited for it. May allocate.
+    pub fn install(&mut self, done: Done) -> Installed {
+        let expected = match &done.result {
+            Found::Shrunk { .. } => Out::Shrink(done.ticket),
+            Found::Fitted { .. } => Out::Fit(done.ticket),
+        };
+        if expected != self.out {
+            self.counts.stale += 1;
+            return Installed::Stale;
+        }
+        self.out = Out::Nothing;
+        let installed = match done.result {
+            Found::Shrunk { sketch, basis } => self.install_sketch(sketch, basis.ok()),
+            Found::Fitted { rows, fitted, provisional } => {
+                self.learning.give_back(rows, self.columns.len(), &self.settings);
+                self.install_fit(fitted.ok().map(|pipeline| *pipeline), provisional)
+            }
+        };
+        self.spare.clear();
+        installed
+    }
+
+    fn install_sketch(
+        &mut self,
+        mut sketch: crate::FrequentDirections,
+        basis: Option<crate::basis::Basis>,
+    ) -> Installed {
+        let Some(pipeline) = &mut self.pipeline else { return Installed::Stale };
+        for (z, _) in self.spare.rows() {
+            if sketch.is_full() {
+                self.counts.lost += 1;
+                self.counts.learnt -= 1;
+            } else {
+                sketch.push(z);
+            }
+        }
+        pipeline.sketch = Some(sketch);
+        let Some(basis) = basis else {
+            self.counts.shrinks_failed += 1;
+            return Installed::Failed;
+        };
+        pipeline.scorer.basis = basis;
+        self.counts.shrinks += 1;
+        Installed::Taken
+    }
+
+    fn install_fit(&mut self, fitted: Option<Pipeline>, provisional: bool) -> Installed {
+        let columns = self.columns.len();
+        for (row, mark) in self.spare.rows() {
+            self.learning.keep_again(&row[..columns], mark);
+        }
+        let Some(pipeline) = fitted else {
+            self.counts.fits_refused += 1;
+            return Installed::Failed;
+        };
+        self.pipeline = Some(pipeline);
+        self.provisional = provisional;
+        self.judged = 0;
+        self.pending = None;
+        self.smoothed = None;
+        self.budget = Budget::default();
+        self.counts.fits += 1;
+        Installed::Taken
+    }
+
+    /// A gap in time before the next row: differences of levels and constants, and smoothing, start again.
+    pub fn gap(&mut self) {
+        self.intake.gap();
+        self.episodes.gap();
+    }
+
+    /// "This is normal now": fits again on all rows kept, whatever their score, and hands the job out if there are
+    /// [`Settings::warm_up_rows`] of them. Else it begins to keep rows, and [`learn`](Self::learn) hands the job out as soon
+    /// as there are. The detector goes on judging meanwhile. May allocate.
+    pub fn fit_again(&mut self) -> Option<Job> {
+        self.learning.want(self.columns.len(), &self.settings, matches!(self.out, Out::Fit(_)));
+        self.due()
+    }
+
+    /// Forgets everything and learns anew. The result of a job that is out will be refused. Allocates.
+    pub fn reset(&mut self) {
+        let counts = self.counts;
+        let (columns, settings) = (self.columns.to_vec(), Settings::clone(&self.settings));
+        let learning = Learning::new(columns.len(), &settings);
+        let (random, tickets) = (self.random.clone(), self.tickets);
+        *self = Self { random, tickets, counts, ..Self::with(columns, settings, 0, learning) };
+    }
+
+    /// What the detector is doing.
+    #[must_use]
+    pub fn state(&self) -> State {
+        let needed = self.settings.warm_up_rows;
+        let rows = self.learning.progress(&self.settings).map_or(0, |(rows, _)| rows);
+        match self.pipeline {
+            None => State::Learning { rows, needed },
+            Some(_) if self.provisional => State::Provisional { rows, needed },
+            Some(_) if self.episodes.rows() >= self.settings.drift_rows as u64 => {
+                State::Drifted { rows: self.episodes.rows() }
+            }
+            Some(_) => State::Armed,
+        }
+    }
+
+    /// The threshold γ in force, as the alarm budget has moved it; `None` while learning.
+    #[must_use]
+    pub fn gamma(&self) -> Option<f64> {
+        self.pipeline.as_ref().map(|pipeline| pipeline.gamma * self.budget.factor())
+    }
+
+    /// Fills `out` with the `top` columns that the row scored last differs in, largest share first; empty while learning.
+    /// O(m · top); allocates only to make room in `out`.
+    pub fn explain(&self, top: usize, out: &mut Vec<Reason>) {
+        out.clear();
+        if let Some(pipeline) = &self.pipeline {
+            explain::explain(pipeline, &self.intake, top, out);
+        }
+    }
+
+    /// Fills `out` with each group's share of the score's square, in \[0, 1\]; empty while learning. Allocates only to make
+    /// room in `out`.
+    pub fn group_shares(&self, out: &mut Vec<(u16, f64)>) {
+        out.clear();
+        if let Some(pipeline) = &self.pipeline {
+            explain::group_shares(pipeline, &self.intake, &self.columns, out);
+        }
+    }
+
+    /// The share of the score's square that is a swing along the learnt directions, and no single column's, in \[0, 1\].
+    #[must_use]
+    pub fn inside_share(&self) -> f64 {
+        self.pipeline.as_ref().map_or(0.0, explain::inside_share)
+    }
+
+    /// The fitted pipeline, to be kept; `None` until armed, and while a decomposition is out.
+    #[must_use]
+    pub fn model(&self) -> Option<Model> {
+        let pipeline = self.pipeline.as_ref().filter(|_| !self.provisional)?;
+        Model::of(pipeline, &self.columns, &self.settings)
+    }
+
+    /// The columns, as given.
+    #[must_use]
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Rank k of the basis and rows l of the sketch; `None` while learning.
+    #[must_use]
+    pub fn shape(&self) -> Option<(usize, usize)> {
+        self.pipeline.as_ref().map(|pipeline| (pipeline.scorer.basis.rank(), pipeline.sketch_rows))
+    }
+
+    /// Columns judged by their increments, ascending.
+    pub fn levels(&self) -> impl Iterator<Item = usize> {
+        self.pipeline.iter().flat_map(|pipeline| pipeline.levels.iter().map(|&column| column as usize))
+    }
+
+    /// Columns that did not move in training, ascending.
+    pub fn constants(&self) -> impl Iterator<Item = usize> {
+        self.pipeline.iter().flat_map(|pipeline| pipeline.constants.iter().map(|&column| column as usize))
+    }
+
+    /// Columns that were never there in training and take no part until the next fit, ascending.
+    pub fn unwatched(&self) -> impl Iterator<Item = usize> {
+        self.pipeline.iter().flat_map(Pipeline::unwatched)
+    }
+
+    /// Percentiles of the training scores, at [`QUANTILES`]; `None` while learning.
+    #[must_use]
+    pub fn training_quantiles(&self) -> Option<[f64; QUANTILES.len()]> {
+        self.pipeline.as_ref().map(|pipeline| pipeline.quantiles)
+    }
+
+    /// Rows seen towards the next fit, and how many it waits for; `None` if none is to come.
+    #[must_use]
+    pub fn next_fit(&self) -> Option<(usize, usize)> {
+        self.learning.progress(&self.settings)
+    }
+
+    /// Bytes held, apart from a few hundred of fixed size and from what a job that is out holds.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let pipeline = self.pipeline.as_ref().map_or(0, Pipeline::bytes);
+        let columns = size_of::<Column>() * self.columns.len();
+        self.intake.bytes() + pipeline + self.learning.bytes() + self.spare.bytes() + columns
+    }
+}

@@ -1,0 +1,102 @@
+//! Rows in alarm → episodes.
+
+use crate::settings::EpisodeRule;
+
+/// Where a row lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Episode {
+    /// Outside of any episode.
+    Quiet,
+    /// An episode begins with this row.
+    Began,
+    /// Inside an episode.
+    On,
+    /// The last of the quiet rows that end an episode.
+    Ended,
+}
+
+/// Follows rows and says when an episode begins and ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Episodes {
+    rule: EpisodeRule,
+    /// The last rows outside of an episode, newest in the lowest bit.
+    recent: u64,
+    quiet: u32,
+    /// Rows since the beginning, 0 outside.
+    rows: u64,
+}
+
+impl Episodes {
+    pub(crate) const fn new(rule: EpisodeRule) -> Self {
+        Self { rule, recent: 0, quiet: 0, rows: 0 }
+    }
+
+    /// The next row, in alarm or not.
+    pub(crate) fn step(&mut self, over: bool) -> Episode {
+        if self.rows > 0 {
+            self.rows += 1;
+            self.quiet = if over { 0 } else { self.quiet + 1 };
+            if self.quiet < self.rule.quiet {
+                return Episode::On;
+            }
+            *self = Self::new(self.rule);
+            return Episode::Ended;
+        }
+        let window = u64::MAX >> (64 - self.rule.of.clamp(1, 64));
+        self.recent = ((self.recent << 1) | u64::from(over)) & window;
+        if self.recent.count_ones() < self.rule.need {
+            return Episode::Quiet;
+        }
+        self.rows = 1;
+        self.quiet = 0;
+        Episode::Began
+    }
+
+    /// What came before no longer counts towards a beginning. An episode goes on: nobody saw it end.
+    pub(crate) fn gap(&mut self) {
+        self.recent = 0;
+    }
+
+    /// Rows since the episode began, 0 outside.
+    pub(crate) const fn rows(&self) -> u64 {
+        self.rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Episode::{Began, Ended, On, Quiet};
+
+    fn run(episodes: &mut Episodes, rows: &[u8]) -> Vec<Episode> {
+        rows.iter().map(|&over| episodes.step(over == 1)).collect()
+    }
+
+    #[test]
+    fn two_rows_of_three_begin_an_episode() {
+        let mut episodes = Episodes::new(EpisodeRule::default());
+
+        assert_eq!(run(&mut episodes, &[1, 0, 0, 1, 0, 1]), [Quiet, Quiet, Quiet, Quiet, Quiet, Began]);
+        assert_eq!(episodes.rows(), 1);
+    }
+
+    #[test]
+    fn five_quiet_rows_end_it_and_four_do_not() {
+        let mut episodes = Episodes::new(EpisodeRule::default());
+
+        assert_eq!(run(&mut episodes, &[1, 1, 0, 0, 0, 0, 1]), [Quiet, Began, On, On, On, On, On]);
+        assert_eq!(run(&mut episodes, &[0, 0, 0, 0, 0, 1]), [On, On, On, On, Ended, Quiet]);
+        assert_eq!(episodes.rows(), 0);
+    }
+
+    #[test]
+    fn a_gap_separates_rows_in_alarm() {
+        let mut episodes = Episodes::new(EpisodeRule::default());
+
+        assert_eq!(episodes.step(true), Quiet);
+        episodes.gap();
+
+        assert_eq!(episodes.step(true), Quiet);
+        assert_eq!(episodes.step(true), Began);
+    }
+}

@@ -1,0 +1,315 @@
+//! Training: rows → a pipeline.
+//!
+//! Rows that came before anything was armed were judged by nobody, and may hold a fault. A first fit takes them all. A
+//! later one takes the rows below γ, and has the others judged by a fit on these: a fault during warm-up is in the
+//! model until then, not for ever.
+
+use crate::basis::Basis;
+use crate::column::{Column, ColumnKind};
+use crate::eigen::{NotConverged, symmetric_values};
+use crate::frequent_directions::{FrequentDirections, SketchError};
+use crate::lanes::{add_scaled, dot, padded};
+use crate::levels::is_level;
+use crate::pipeline::{ConstantRule, Pipeline};
+use crate::quantile::{QUANTILES, percentile, sorted};
+use crate::rows::{Judged, Mark};
+use crate::scorer::{LEAST_VARIANCE, Scorer, Split};
+use crate::settings::{ScoreForm, Settings, Threshold};
+use crate::standard::{Role, Standard, StandardRule};
+
+/// Rows of a sketch when nobody says: at least this, and twice the rank.
+const LEAST_SKETCH_ROWS: usize = 25;
+
+/// Why there is no pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotFitted {
+    /// Too few rows were left.
+    TooFewRows,
+    /// A decomposition failed.
+    NotConverged,
+}
+
+impl From<NotConverged> for NotFitted {
+    fn from(_: NotConverged) -> Self {
+        Self::NotConverged
+    }
+}
+
+impl From<SketchError> for NotFitted {
+    fn from(_: SketchError) -> Self {
+        Self::NotConverged
+    }
+}
+
+/// The training rows of one fit.
+pub(crate) struct Training<'a> {
+    columns: &'a [Column],
+    settings: &'a Settings,
+    values: Vec<f64>,
+    marks: Vec<Mark>,
+}
+
+/// A pipeline without its threshold, and the scores of the rows it was made from.
+struct Core {
+    standard: Standard,
+    scorer: Scorer,
+    sketch: FrequentDirections,
+    scores: Vec<f64>,
+}
+
+impl<'a> Training<'a> {
+    /// `values` holds rows with one value per column, oldest first, each with its mark. A column that begins with
+    /// missing values is filled up with its first.
+    pub(crate) fn new(columns: &'a [Column], settings: &'a Settings, mut values: Vec<f64>, marks: Vec<Mark>) -> Self {
+        let m = columns.len();
+        for column in 0..m {
+            let first = values.iter().skip(column).step_by(m).copied().find(|value| !value.is_nan());
+            let missing = values.iter_mut().skip(column).step_by(m).take_while(|value| value.is_nan());
+            missing.for_each(|value| *value = first.unwrap_or(f64::NAN));
+        }
+        Self { columns, settings, values, marks }
+    }
+
+    /// Fits a pipeline to the rows that are taken to be normal, of which there have to be `least`.
+    ///
+    /// O(n m k) for the sketch, and O(min(n, m)³) for choosing k.
+    pub(crate) fn fit(&self, least: usize) -> Result<Pipeline, NotFitted> {
+        let normal: Vec<bool> = self.marks.iter().map(|mark| mark.judged == Judged::Normal).collect();
+        let mut taken: Vec<bool> = self.marks.iter().map(|mark| mark.judged != Judged::Above).collect();
+        let unjudged = taken != normal;
+        if unjudged && count(&normal) >= least {
+            let judge = self.fit_to(&normal, least)?;
+            let (features, rows) = (self.features(&judge.levels, &taken), indexes(&taken));
+            let scores = scores_of(&judge.standard, &judge.scorer, &features, self.columns.len());
+            for (row, score) in rows.into_iter().zip(scores) {
+                taken[row] = normal[row] || score < judge.gamma;
+            }
+        }
+        self.fit_to(&taken, least)
+    }
+
+    fn fit_to(&self, taken: &[bool], least: usize) -> Result<Pipeline, NotFitted> {
+        let (n, m) = (count(taken), self.columns.len());
+        if n < least.max(2) {
+            return Err(NotFitted::TooFewRows);
+        }
+        let levels = self.levels(taken);
+        let features = self.features(&levels, taken);
+        let core = core(&features, m, self.settings.rank, self.settings)?;
+        let in_sample = sorted(core.scores.clone());
+        let gamma = gamma(&features, m, &core, &in_sample, self.settings)?;
+        let is_constant = |column: &u32| core.standard.roles[*column as usize] == Role::Constant;
+        Ok(Pipeline {
+            constants: (0..m as u32).filter(is_constant).collect(),
+            levels,
+            constant_rule: ConstantRule {
+                weight: self.settings.constant_weight,
+                counted: self.settings.constants_counted,
+            },
+            split: Split::new(m, core.scorer.basis.rank()),
+            sketch_rows: core.sketch.sketch_rows(),
+            standard: core.standard,
+            scorer: core.scorer,
+            sketch: Some(core.sketch),
+            gamma,
+            averaged: n,
+            quantiles: QUANTILES.map(|percent| percentile(&in_sample, percent)),
+            moved: 0,
+        })
+    }
+
+    /// The columns that are levels, by the user's word or by the rule.
+    fn levels(&self, taken: &[bool]) -> Vec<u32> {
+        let m = self.columns.len();
+        let value = |row: usize, column: usize| self.values[row * m + column];
+        let rows = indexes(taken);
+        let steps: Vec<usize> =
+            rows.iter().copied().filter(|&row| row > 0 && taken[row - 1] && !self.marks[row].restarted).collect();
+        let found = |(column, spec): (usize, &Column)| {
+            let by_rule = || {
+                let rule = self.settings.levels.filter(|_| spec.kind == ColumnKind::Gauge)?;
+                let values: Vec<f64> = rows.iter().map(|&row| value(row, column)).collect();
+                let moves: Vec<f64> = steps.iter().map(|&row| value(row, column) - value(row - 1, column)).collect();
+                Some(is_level(&values, &moves, rule))
+            };
+            spec.level.or_else(by_rule).unwrap_or(false).then_some(column as u32)
+        };
+        self.columns.iter().enumerate().filter_map(found).collect()
+    }
+
+    /// The rows taken, with levels as increments.
+    fn features(&self, levels: &[u32], taken: &[bool]) -> Vec<f64> {
+        let m = self.columns.len();
+        let mut out = Vec::with_capacity(count(taken) * m);
+        for row in indexes(taken) {
+            let values = &self.values[row * m..(row + 1) * m];
+            let start = out.len();
+            out.extend_from_slice(values);
+            let restarted = row == 0 || self.marks[row].restarted;
+            for &level in levels {
+                let column = level as usize;
+                let before = if restarted { values[column] } else { self.values[(row - 1) * m + column] };
+                out[start + column] = values[column] - before;
+            }
+        }
+        out
+    }
+}
+
+/// Standard, sketch, basis and variances of rows of m features. `rank`: k, or `None` to choose it.
+fn core(features: &[f64], m: usize, rank: Option<usize>, settings: &Settings) -> Result<Core, NotFitted> {
+    let n = features.len() / m;
+    let rule = StandardRule {
+        clip: settings.clip,
+        deviation_floor: settings.deviation_floor,
+        watch_constants: settings.score != ScoreForm::Scaled,
+    };
+    let standard = Standard::fit(features, m, rule);
+    let mut z = vec![0.0; n * padded(m)];
+    for (row, z) in features.chunks_exact(m).zip(z.chunks_exact_mut(padded(m))) {
+        standard.row(row, z);
+    }
+    let rank = match rank {
+        Some(rank) => rank,
+        None => rank_for(&z, m, settings.variance_share)?.min(n / 4),
+    };
+    let most = settings.sketch_rows.map_or(m, |rows| rows.min(m));
+    let rank = rank.min(most.saturating_sub(1)).max(1);
+    let sketch_rows = settings.sketch_rows.unwrap_or(LEAST_SKETCH_ROWS.max(2 * rank));
+    let mut sketch = FrequentDirections::new(m, sketch_rows, settings.sketch)?;
+    let mut scorer = Scorer::new(settings.score, settings.residual_floor, empty_basis(rank, m), m);
+    let mut split = Split::new(m, rank);
+    for z in z.chunks_exact(padded(m)) {
+        split.z.copy_from_slice(z);
+        scorer.prepare(&mut split);
+        if sketch.push(&split.z) {
+            sketch.shrink(0)?;
+        }
+    }
+    scorer.basis = sketch.basis(rank)?;
+    let (residual, inside) = variances(&scorer, &mut split, &z);
+    scorer.set_variances(residual, inside);
+    let scores = scores_of(&standard, &scorer, features, m);
+    Ok(Core { standard, scorer, sketch, scores })
+}
+
+fn empty_basis(rank: usize, m: usize) -> Basis {
+    Basis::new(vec![0.0; rank * padded(m)], rank, m)
+}
+
+/// The population variances of residuals and coordinates over rows of z.
+fn variances(scorer: &Scorer, split: &mut Split, z: &[f64]) -> (Vec<f64>, Vec<f64>) {
+    let width = split.z.len();
+    let n = (z.len() / width) as f64;
+    let mut sums = Split { length: 1.0, ..Split::new(width, split.coordinates.len()) };
+    let mut each = |visit: &mut dyn FnMut(&Split)| {
+        for z in z.chunks_exact(width) {
+            split.z.copy_from_slice(z);
+            scorer.score(split);
+            visit(split);
+        }
+    };
+    each(&mut |split| {
+        add_scaled(&mut sums.residual, 1.0 / n, &split.residual);
+        add_scaled(&mut sums.coordinates, 1.0 / n, &split.coordinates);
+    });
+    let (mut residual, mut inside) = (vec![0.0; width], vec![0.0; sums.coordinates.len()]);
+    each(&mut |split| {
+        add_squares(&mut residual, &split.residual, &sums.residual);
+        add_squares(&mut inside, &split.coordinates, &sums.coordinates);
+    });
+    for sum in &mut residual {
+        *sum /= n;
+    }
+    for sum in &mut inside {
+        *sum = (*sum / n).max(LEAST_VARIANCE);
+    }
+    (residual, inside)
+}
+
+fn add_squares(sums: &mut [f64], values: &[f64], means: &[f64]) {
+    for ((sum, value), mean) in sums.iter_mut().zip(values).zip(means) {
+        *sum += (value - mean) * (value - mean);
+    }
+}
+
+/// Scores of rows of features, without the constants' part and not smoothed.
+fn scores_of(standard: &Standard, scorer: &Scorer, features: &[f64], m: usize) -> Vec<f64> {
+    let mut split = Split::new(m, scorer.basis.rank());
+    let score = |row| {
+        standard.row(row, &mut split.z);
+        scorer.score(&mut split).sqrt().min(f64::MAX)
+    };
+    features.chunks_exact(m).map(score).collect()
+}
+
+/// γ by the rule of the settings, and at least as much as one thing out of place: constants alone may score 0.
+fn gamma(features: &[f64], m: usize, core: &Core, in_sample: &[f64], settings: &Settings) -> Result<f64, NotFitted> {
+    let n = features.len() / m;
+    let rank = core.scorer.basis.rank();
+    let at = |scores: Vec<f64>| percentile(&sorted(scores), settings.percentile);
+    let judged_by = |by: &[f64], rows: &[f64]| -> Result<Vec<f64>, NotFitted> {
+        let judge = self::core(by, m, Some(rank.min(by.len() / m / 4).max(1)), settings)?;
+        Ok(scores_of(&judge.standard, &judge.scorer, rows, m))
+    };
+    let own = percentile(in_sample, settings.percentile);
+    let gamma = match settings.threshold {
+        Threshold::InSample => own,
+        Threshold::Crosswise => {
+            let (first, second) = features.split_at(n / 2 * m);
+            let mut cross = judged_by(first, second)?;
+            cross.extend(judged_by(second, first)?);
+            (own * at(cross)).sqrt()
+        }
+        Threshold::HeldOutTail => {
+            let (head, tail) = features.split_at(n * 4 / 5 * m);
+            at(judged_by(head, tail)?)
+        }
+    };
+    let least = if settings.score == ScoreForm::Scaled { 1.0 } else { 1e-6 };
+    Ok(gamma.clamp(least, f64::MAX))
+}
+
+/// The least number of directions that explain `share` of the variance of padded rows of m values.
+fn rank_for(z: &[f64], m: usize, share: f64) -> Result<usize, NotConverged> {
+    let width = padded(m);
+    let n = z.len() / width;
+    let mut mean = vec![0.0; width];
+    z.chunks_exact(width).for_each(|row| add_scaled(&mut mean, 1.0 / n as f64, row));
+    let mut centred = z.to_vec();
+    centred.chunks_exact_mut(width).for_each(|row| add_scaled(row, -1.0, &mean));
+    let size = n.min(m);
+    let mut gram = vec![0.0; size * size];
+    if n < m {
+        for i in 0..n {
+            for j in 0..=i {
+                let row = |index: usize| &centred[index * width..(index + 1) * width];
+                let product = dot(row(i), row(j));
+                gram[i * n + j] = product;
+                gram[j * n + i] = product;
+            }
+        }
+    } else {
+        for row in centred.chunks_exact(width) {
+            for (out, &factor) in gram.chunks_exact_mut(m).zip(row) {
+                add_scaled(out, factor, &row[..m]);
+            }
+        }
+    }
+    let values = symmetric_values(gram, size)?;
+    let total: f64 = values.iter().map(|value| value.max(0.0)).sum();
+    let mut explained = 0.0;
+    let short = values.iter().take_while(|value| {
+        explained += value.max(0.0);
+        explained < share * total
+    });
+    Ok(short.count() + 1)
+}
+
+fn count(taken: &[bool]) -> usize {
+    taken.iter().filter(|&&taken| taken).count()
+}
+
+fn indexes(taken: &[bool]) -> Vec<usize> {
+    taken.iter().enumerate().filter(|(_, taken)| **taken).map(|(row, _)| row).collect()
+}

@@ -1,0 +1,125 @@
+//! The newest row and the one before, with missing values filled in.
+
+use crate::counts::Counts;
+use thiserror::Error;
+
+/// Values are cut to ± this, so that no square of a difference overflows.
+const LARGEST: f64 = 1e150;
+
+/// Why a row was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum RowError {
+    /// The row belongs to another configuration.
+    #[error("the row has {found} values, {expected} are expected")]
+    Length {
+        /// Values in the row.
+        found: usize,
+        /// Columns of the detector.
+        expected: usize,
+    },
+}
+
+/// What came in: a missing value repeats the one before, and is NaN as long as there was none.
+#[derive(Clone, Debug)]
+pub(crate) struct Intake {
+    current: Vec<f64>,
+    previous: Vec<f64>,
+    /// There is no row before the current one, so nothing has moved.
+    restarted: bool,
+    /// The next row is the first after a gap.
+    after_gap: bool,
+    empty: bool,
+}
+
+impl Intake {
+    pub(crate) fn new(columns: usize) -> Self {
+        let nothing = vec![f64::NAN; columns];
+        Self { current: nothing.clone(), previous: nothing, restarted: true, after_gap: true, empty: true }
+    }
+
+    /// Takes `row` in. Never allocates.
+    pub(crate) fn take(&mut self, row: &[f64], counts: &mut Counts) -> Result<(), RowError> {
+        if row.len() != self.current.len() {
+            return Err(RowError::Length { found: row.len(), expected: self.current.len() });
+        }
+        std::mem::swap(&mut self.current, &mut self.previous);
+        self.restarted = std::mem::take(&mut self.after_gap);
+        let (mut missing, mut infinite) = (0, 0);
+        for ((current, &previous), &value) in self.current.iter_mut().zip(&self.previous).zip(row) {
+            let there = value.is_finite();
+            missing += u64::from(value.is_nan());
+            infinite += u64::from(value.is_infinite());
+            *current = if there { value.clamp(-LARGEST, LARGEST) } else { previous };
+        }
+        counts.rows += 1;
+        counts.missing += missing;
+        counts.infinite += infinite;
+        self.empty = missing + infinite == row.len() as u64;
+        counts.empty_rows += u64::from(self.empty);
+        Ok(())
+    }
+
+    /// The next row does not follow the current one.
+    pub(crate) fn gap(&mut self) {
+        self.after_gap = true;
+    }
+
+    pub(crate) fn row(&self) -> &[f64] {
+        &self.current
+    }
+
+    pub(crate) fn value(&self, column: usize) -> f64 {
+        self.current[column]
+    }
+
+    /// The value of the row before; the current one right after a gap, or if there was none.
+    pub(crate) fn before(&self, column: usize) -> f64 {
+        let before = self.previous[column];
+        if self.restarted || before.is_nan() { self.current[column] } else { before }
+    }
+
+    /// Whether nothing of the current row was there.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.empty
+    }
+
+    /// Whether the current row is the first after a gap.
+    pub(crate) fn restarted(&self) -> bool {
+        self.restarted
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        2 * size_of::<f64>() * self.current.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_value_repeats_the_one_before() {
+        let (mut intake, mut counts) = (Intake::new(2), Counts::default());
+
+        intake.take(&[1.0, f64::NAN], &mut counts).unwrap();
+        intake.take(&[f64::INFINITY, 2.0], &mut counts).unwrap();
+
+        assert_eq!(intake.row(), [1.0, 2.0]);
+        assert_eq!((counts.missing, counts.infinite, counts.empty_rows), (1, 1, 0));
+    }
+
+    #[test]
+    fn nothing_moves_across_a_gap() {
+        let (mut intake, mut counts) = (Intake::new(1), Counts::default());
+        intake.take(&[1.0], &mut counts).unwrap();
+        intake.take(&[2.0], &mut counts).unwrap();
+        assert_eq!(intake.value(0) - intake.before(0), 1.0);
+
+        intake.gap();
+        intake.take(&[9.0], &mut counts).unwrap();
+
+        assert!(intake.restarted());
+        assert_eq!(intake.value(0) - intake.before(0), 0.0);
+    }
+}

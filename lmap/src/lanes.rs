@@ -1,0 +1,97 @@
+//! Arithmetic on rows padded with zeros to whole groups of eight, written so that the compiler vectorises it.
+//!
+//! A padded row has no tail to treat apart. Eight accumulators per sum, because a float sum with one is a chain
+//! that cannot be reordered.
+
+/// Values per group.
+pub(crate) const LANES: usize = 8;
+
+/// The padded width of `columns` values.
+pub(crate) const fn padded(columns: usize) -> usize {
+    columns.next_multiple_of(LANES)
+}
+
+/// A padded copy of `row`.
+pub(crate) fn padded_row(row: &[f64]) -> Vec<f64> {
+    let mut out = vec![0.0; padded(row.len())];
+    out[..row.len()].copy_from_slice(row);
+    out
+}
+
+/// Σ aᵢ bᵢ over the shorter of two padded rows.
+#[inline]
+pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
+    let mut sums = [0.0; LANES];
+    for (x, y) in a.as_chunks::<LANES>().0.iter().zip(b.as_chunks::<LANES>().0) {
+        for lane in 0..LANES {
+            sums[lane] += x[lane] * y[lane];
+        }
+    }
+    total(&sums)
+}
+
+/// Σ aᵢ² wᵢ over the shorter of two padded rows.
+#[inline]
+pub(crate) fn weighted_square(a: &[f64], weight: &[f64]) -> f64 {
+    let mut sums = [0.0; LANES];
+    for (x, w) in a.as_chunks::<LANES>().0.iter().zip(weight.as_chunks::<LANES>().0) {
+        for lane in 0..LANES {
+            sums[lane] += x[lane] * x[lane] * w[lane];
+        }
+    }
+    total(&sums)
+}
+
+/// target += factor · source, element by element.
+#[inline]
+pub(crate) fn add_scaled(target: &mut [f64], factor: f64, source: &[f64]) {
+    for (t, s) in target.iter_mut().zip(source) {
+        *t += factor * s;
+    }
+}
+
+/// target += Σ factors · sources for four sources of the target's width, stored one after the other.
+#[inline]
+pub(crate) fn add_four_scaled(target: &mut [f64], factors: [f64; 4], sources: &[f64]) {
+    let width = target.len();
+    let (first, rest) = sources.split_at(width);
+    let (second, rest) = rest.split_at(width);
+    let (third, fourth) = rest.split_at(width);
+    let pairs = first.iter().zip(second).zip(third.iter().zip(fourth));
+    for (t, ((a, b), (c, d))) in target.iter_mut().zip(pairs) {
+        *t += (factors[0] * a + factors[1] * b) + (factors[2] * c + factors[3] * d);
+    }
+}
+
+#[inline]
+fn total(sums: &[f64; LANES]) -> f64 {
+    let [a, b, c, d, e, f, g, h] = *sums;
+    ((a + e) + (b + f)) + ((c + g) + (d + h))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_over_padded_rows_are_those_of_the_rows() {
+        let row: Vec<f64> = (1..=11).map(f64::from).collect();
+        let padded = padded_row(&row);
+        let ones = padded_row(&[1.0; 11]);
+
+        assert_eq!(padded.len(), 16);
+        assert_eq!(dot(&padded, &ones), 66.0);
+        assert_eq!(weighted_square(&padded, &ones), 506.0);
+    }
+
+    #[test]
+    fn four_scaled_rows_are_added_at_once() {
+        let mut target = vec![1.0; 8];
+        let sources: Vec<f64> = (0..32).map(f64::from).collect();
+
+        add_four_scaled(&mut target, [1.0, 2.0, 3.0, 4.0], &sources);
+
+        assert_eq!(target[0], 1.0 + 2.0 * 8.0 + 3.0 * 16.0 + 4.0 * 24.0);
+        assert_eq!(target[7], 1.0 + 7.0 + 2.0 * 15.0 + 3.0 * 23.0 + 4.0 * 31.0);
+    }
+}

@@ -1,0 +1,126 @@
+//! When to fit: the schedule of a detector that arms itself, and the rows it keeps for that.
+
+use crate::rows::{KeptRows, Mark};
+use crate::settings::Settings;
+
+/// The rows of one learning phase, and which fits have been made of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Learning {
+    /// Away while a fit is out; none when learning is over and no ring is kept.
+    rows: Option<KeptRows>,
+    /// Rows seen in this phase.
+    seen: usize,
+    /// How many had been seen at the fit before.
+    fitted_at: usize,
+    /// Somebody said "this is normal now".
+    wanted: bool,
+}
+
+/// A fit that is due.
+#[derive(Debug)]
+pub(crate) struct Due {
+    pub(crate) rows: KeptRows,
+    pub(crate) least: usize,
+    pub(crate) capacity: usize,
+    /// What comes of it does not arm the detector yet.
+    pub(crate) provisional: bool,
+}
+
+impl Learning {
+    /// From the beginning.
+    pub(crate) fn new(columns: usize, settings: &Settings) -> Self {
+        let rows = KeptRows::new(columns, settings.last_fit_rows());
+        Self { rows: Some(rows), seen: 0, fitted_at: 0, wanted: false }
+    }
+
+    /// Nothing to learn: a model was given.
+    pub(crate) fn over(columns: usize, settings: &Settings) -> Self {
+        let rows = (settings.rows_kept > 0).then(|| KeptRows::new(columns, settings.rows_kept));
+        let seen = settings.last_fit_rows();
+        Self { rows, seen, fitted_at: seen, wanted: false }
+    }
+
+    /// Keeps a row, if rows are kept and are here.
+    pub(crate) fn keep(&mut self, row: &[f64], mark: Mark) -> bool {
+        self.seen = self.seen.saturating_add(1);
+        match &mut self.rows {
+            Some(rows) => rows.push(row, mark),
+            None => return false,
+        }
+        true
+    }
+
+    /// Keeps a row that was seen while a fit was out.
+    pub(crate) fn keep_again(&mut self, row: &[f64], mark: Mark) {
+        if let Some(rows) = &mut self.rows {
+            rows.push(row, mark);
+        }
+    }
+
+    /// Whether rows are wanted at all.
+    pub(crate) fn active(&self, settings: &Settings) -> bool {
+        self.wanted || settings.rows_kept > 0 || self.next_fit(settings).is_some()
+    }
+
+    /// Rows seen, and the number that the next fit waits for.
+    pub(crate) fn progress(&self, settings: &Settings) -> Option<(usize, usize)> {
+        if self.wanted {
+            return Some((self.rows.as_ref().map_or(0, KeptRows::len), settings.warm_up_rows));
+        }
+        self.next_fit(settings).map(|needed| (self.seen, needed))
+    }
+
+    /// The next fit on all rows from now on, whatever their score. Allocates if no rows are kept.
+    pub(crate) fn want(&mut self, columns: usize, settings: &Settings, fit_is_out: bool) {
+        if self.rows.is_none() && !fit_is_out {
+            *self = Self::new(columns, settings);
+        }
+        self.wanted = true;
+    }
+
+    /// Marks that every row kept is normal, at the next fit. Never allocates; without rows nothing comes of it.
+    pub(crate) fn want_from_ring(&mut self) {
+        self.wanted = self.wanted || self.rows.is_some();
+    }
+
+    /// The rows to fit on, if a fit is due. Never allocates.
+    pub(crate) fn due(&mut self, settings: &Settings) -> Option<Due> {
+        let kept = self.rows.as_ref()?.len();
+        let by_schedule = self.next_fit(settings).is_some_and(|rows| self.seen >= rows);
+        let by_wish = self.wanted && kept >= settings.warm_up_rows;
+        if !(by_wish || by_schedule && !self.wanted) {
+            return None;
+        }
+        let mut rows = self.rows.take()?;
+        if by_wish {
+            rows.accept_all();
+            if self.next_fit(settings).is_none() {
+                self.seen = kept; // a ring of an earlier phase: the schedule starts again from here
+            }
+        }
+        self.wanted = false;
+        self.fitted_at = self.seen;
+        let least = settings.warm_up_rows.min(kept);
+        let provisional = self.seen < settings.warm_up_rows;
+        let over = self.next_fit(settings).is_none();
+        let capacity = if over { settings.rows_kept } else { settings.last_fit_rows() };
+        Some(Due { rows, least, capacity, provisional })
+    }
+
+    /// Takes the rows of a fit back.
+    pub(crate) fn give_back(&mut self, rows: KeptRows, columns: usize, settings: &Settings) {
+        self.rows = (rows.capacity() > 0).then_some(rows);
+        if self.wanted {
+            self.want(columns, settings, false); // asked for while the fit was out
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.rows.as_ref().map_or(0, KeptRows::bytes)
+    }
+
+    fn next_fit(&self, settings: &Settings) -> Option<usize> {
+        let scheduled = settings.provisional_rows.into_iter().chain([settings.warm_up_rows]);
+        scheduled.chain(settings.fit_again_rows.iter().copied()).find(|&rows| rows > self.fitted_at)
+    }
+}

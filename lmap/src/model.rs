@@ -1,0 +1,280 @@
+//! A fitted pipeline as a file.
+//!
+//! Layout, little-endian: magic (8 bytes), version (u32), length of the payload (u32), CRC-32 of the payload (u32), payload.
+//! A file of another version, length or checksum is refused; sizes are checked before anything is allocated; every number
+//! has to be finite and in the range that a fit can produce, so that no file can make a score infinite.
+
+mod codec;
+
+use crate::basis::Basis;
+use crate::column::Column;
+use crate::detector::DetectorError;
+use crate::frequent_directions::FrequentDirections;
+use crate::lanes::padded_row;
+use crate::pipeline::{ConstantRule, Pipeline};
+use crate::quantile::QUANTILES;
+use crate::scorer::{Scorer, Split};
+use crate::settings::{ScoreForm, Settings, SketchForm};
+use crate::standard::{Role, Standard};
+use thiserror::Error;
+
+/// Why bytes are not a model, or a model does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// Something else than a model.
+    #[error("not a model file")]
+    Magic,
+    /// Written by another release. Train again, or use that release.
+    #[error("the model is of version {found}, this release reads version {expected}")]
+    Version {
+        /// In the file.
+        found: u32,
+        /// Of this release.
+        expected: u32,
+    },
+    /// Bytes are missing or left over.
+    #[error("the model has {found} bytes, {expected} are expected")]
+    Length {
+        /// Bytes there.
+        found: usize,
+        /// Bytes that should be there.
+        expected: usize,
+    },
+    /// A bit is wrong.
+    #[error("the model's checksum is {found:08x}, {expected:08x} is expected")]
+    Checksum {
+        /// Of the bytes there.
+        found: u32,
+        /// In the file.
+        expected: u32,
+    },
+    /// A number is not what a fit can produce.
+    #[error("the model's field {field} is {found}, which no fit produces")]
+    Value {
+        /// Which.
+        field: &'static str,
+        /// What.
+        found: f64,
+    },
+    /// None of the columns is in the model. It is another service's.
+    #[error("none of {columns} columns is among the {known} of the model")]
+    Columns {
+        /// The caller's.
+        columns: usize,
+        /// The model's.
+        known: usize,
+    },
+    /// The caller's columns or settings are not usable.
+    #[error("the model cannot be used")]
+    Detector(#[from] DetectorError),
+}
+
+/// One column of a model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct ModelColumn {
+    fingerprint: u64,
+    role: Role,
+    level: bool,
+    mean: f64,
+    /// 1 / σ, 0 for a column that does not take part.
+    inverse: f64,
+    /// V.
+    variance: f64,
+}
+
+/// What defines the scores, and wins over the settings of whoever loads the model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct ModelRule {
+    score: ScoreForm,
+    sketch: SketchForm,
+    clip: f64,
+    residual_floor: f64,
+    constants: ConstantRule,
+    smoothing_span: f64,
+    percentile: f64,
+    stride: u32,
+    learning_rate: f64,
+}
+
+/// A fitted pipeline, apart from any detector: write it to a file, read it, start detectors from it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    rule: ModelRule,
+    columns: Vec<ModelColumn>,
+    gamma: f64,
+    averaged: usize,
+    quantiles: [f64; QUANTILES.len()],
+    rank: usize,
+    sketch_rows: usize,
+    removed: f64,
+    /// T, per direction.
+    inside_variance: Vec<f64>,
+    /// k rows of m.
+    basis: Vec<f64>,
+    /// As many rows of m as the sketch had.
+    sketch: Vec<f64>,
+}
+
+impl Model {
+    /// The model as bytes. About 8 (2l + k + 3) m of them.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        codec::encode(self)
+    }
+
+    /// The model that [`encode`](Self::encode) wrote.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError`] for any bytes that `encode` does not produce.
+    pub fn decode(bytes: &[u8]) -> Result<Self, ModelError> {
+        codec::decode(bytes)
+    }
+
+    /// γ.
+    #[must_use]
+    pub fn gamma(&self) -> f64 {
+        self.gamma
+    }
+
+    /// Rank k of the basis and rows l of the sketch.
+    #[must_use]
+    pub fn shape(&self) -> (usize, usize) {
+        (self.rank, self.sketch_rows)
+    }
+
+    /// The columns' fingerprints, in the order of training.
+    pub fn fingerprints(&self) -> impl Iterator<Item = u64> {
+        self.columns.iter().map(|column| column.fingerprint)
+    }
+
+    /// Percentiles of the training scores, at [`QUANTILES`]: γ of one machine may not fit another.
+    #[must_use]
+    pub fn training_quantiles(&self) -> [f64; QUANTILES.len()] {
+        self.quantiles
+    }
+
+    /// How many columns of the model are not among `columns`: taken as always missing.
+    #[must_use]
+    pub fn absent(&self, columns: &[Column]) -> usize {
+        self.columns.len() - matches(&self.columns, columns).iter().flatten().count()
+    }
+
+    /// `None` while the sketch is away.
+    pub(crate) fn of(pipeline: &Pipeline, columns: &[Column], settings: &Settings) -> Option<Self> {
+        let sketch = pipeline.sketch.as_ref()?;
+        let (standard, scorer, m) = (&pipeline.standard, &pipeline.scorer, columns.len());
+        let column = |(index, column): (usize, &Column)| ModelColumn {
+            fingerprint: column.fingerprint,
+            role: standard.roles[index],
+            level: pipeline.levels.binary_search(&(index as u32)).is_ok(),
+            mean: standard.mean[index],
+            inverse: standard.inverse[index],
+            variance: scorer.residual_variance[index],
+        };
+        let rank = scorer.basis.rank();
+        Some(Self {
+            rule: ModelRule {
+                score: settings.score,
+                sketch: sketch.form(),
+                clip: standard.clip(),
+                residual_floor: settings.residual_floor,
+                constants: pipeline.constant_rule,
+                smoothing_span: settings.smoothing_span,
+                percentile: settings.percentile,
+                stride: settings.stride,
+                learning_rate: settings.learning_rate,
+            },
+            columns: columns.iter().enumerate().map(column).collect(),
+            gamma: pipeline.gamma,
+            averaged: pipeline.averaged,
+            quantiles: pipeline.quantiles,
+            rank,
+            sketch_rows: pipeline.sketch_rows,
+            removed: sketch.removed(),
+            inside_variance: scorer.inside_variance.clone(),
+            basis: (0..rank).flat_map(|index| scorer.basis.direction(index)[..m].to_vec()).collect(),
+            sketch: sketch.rows().flatten().copied().collect(),
+        })
+    }
+
+    /// `settings` with what the model holds.
+    pub(crate) fn applied_to(&self, settings: Settings) -> Settings {
+        Settings {
+            score: self.rule.score,
+            sketch: self.rule.sketch,
+            clip: self.rule.clip,
+            residual_floor: self.rule.residual_floor,
+            constant_weight: self.rule.constants.weight,
+            constants_counted: self.rule.constants.counted,
+            smoothing_span: self.rule.smoothing_span,
+            percentile: self.rule.percentile,
+            stride: self.rule.stride,
+            learning_rate: self.rule.learning_rate,
+            ..settings
+        }
+    }
+
+    /// The pipeline for `columns`, matched by fingerprint.
+    ///
+    /// A column that is missing for good would have z = 0, and a residual made up of the others; it is left out instead.
+    pub(crate) fn pipeline(&self, columns: &[Column]) -> Result<Pipeline, ModelError> {
+        let found = matches(&self.columns, columns);
+        if found.iter().all(Option::is_none) {
+            return Err(ModelError::Columns { columns: columns.len(), known: self.columns.len() });
+        }
+        let (m, known) = (columns.len(), self.columns.len());
+        let each = |pick: fn(&ModelColumn) -> f64| -> Vec<f64> {
+            found.iter().map(|index| index.map_or(0.0, |index| pick(&self.columns[index]))).collect()
+        };
+        let roles: Vec<Role> =
+            found.iter().map(|index| index.map_or(Role::Unwatched, |index| self.columns[index].role)).collect();
+        let is_level = |column: usize| found[column].is_some_and(|index| self.columns[index].level);
+        let rearranged = |rows: &[f64]| -> Vec<f64> {
+            let row = |row: &[f64]| found.iter().map(|index| index.map_or(0.0, |index| row[index])).collect::<Vec<_>>();
+            rows.chunks_exact(known).flat_map(row).collect()
+        };
+        let directions = rearranged(&self.basis).chunks_exact(m).flat_map(padded_row).collect();
+        let basis = Basis::new(directions, self.rank, m);
+        let mut scorer = Scorer::new(self.rule.score, self.rule.residual_floor, basis, m);
+        scorer.set_variances(padded_row(&each(|column| column.variance)), self.inside_variance.clone());
+        let sketch = FrequentDirections::new(m, self.sketch_rows, self.rule.sketch)
+            .map_err(|_| ModelError::Value { field: "sketch_rows", found: self.sketch_rows as f64 })?
+            .restore(&rearranged(&self.sketch), self.removed);
+        Ok(Pipeline {
+            levels: (0..m).filter(|&column| is_level(column)).map(|column| column as u32).collect(),
+            constants: (0..m).filter(|&column| roles[column] == Role::Constant).map(|column| column as u32).collect(),
+            standard: Standard::restore(
+                roles,
+                &each(|column| column.mean),
+                &each(|column| column.inverse),
+                self.rule.clip,
+            ),
+            constant_rule: self.rule.constants,
+            scorer,
+            sketch: Some(sketch),
+            sketch_rows: self.sketch_rows,
+            gamma: self.gamma,
+            averaged: self.averaged,
+            quantiles: self.quantiles,
+            split: Split::new(m, self.rank),
+            moved: 0,
+        })
+    }
+}
+
+/// For each of the caller's columns its place in the model; equal fingerprints are matched in their order.
+fn matches(known: &[ModelColumn], columns: &[Column]) -> Vec<Option<usize>> {
+    let mut places: Vec<(u64, usize)> = known.iter().map(|column| column.fingerprint).zip(0..).collect();
+    let mut wanted: Vec<(u64, usize)> = columns.iter().map(|column| column.fingerprint).zip(0..).collect();
+    places.sort_unstable();
+    wanted.sort_unstable();
+    let mut found = vec![None; columns.len()];
+    let mut places = places.into_iter().peekable();
+    for (fingerprint, column) in wanted {
+        while places.next_if(|(place, _)| *place < fingerprint).is_some() {}
+        found[column] = places.next_if(|(place, _)| *place == fingerprint).map(|(_, index)| index);
+    }
+    found
+}

@@ -1,0 +1,231 @@
+//! Bytes of a model.
+
+use super::{Model, ModelColumn, ModelError, ModelRule};
+use crate::detector::MOST_COLUMNS;
+use crate::pipeline::ConstantRule;
+use crate::quantile::QUANTILES;
+use crate::scorer::LEAST_VARIANCE;
+use crate::settings::{ScoreForm, SketchForm};
+use crate::standard::Role;
+
+const MAGIC: &[u8; 8] = b"uvLMAP\r\n"; // the line end shows a file that was changed as if it were text
+const VERSION: u32 = 1;
+/// Magic, version, length, checksum.
+const HEAD: usize = 8 + 4 + 4 + 4;
+/// Bytes of the payload before what depends on its sizes.
+const FIXED: usize = 8 + 8 * 6 + 4 * 6 + 8 * 3 + 8 * QUANTILES.len();
+const PER_COLUMN: usize = 8 + 2 + 8 * 3;
+/// What a value that went through the intake can be.
+const LARGEST: f64 = 1e151;
+
+pub(super) fn encode(model: &Model) -> Vec<u8> {
+    let mut payload = Vec::new();
+    let rule = &model.rule;
+    payload.extend([form_code(rule.score), sketch_code(rule.sketch), 0, 0, 0, 0, 0, 0]);
+    let rules = [
+        rule.clip,
+        rule.residual_floor,
+        rule.constants.weight,
+        rule.smoothing_span,
+        rule.percentile,
+        rule.learning_rate,
+    ];
+    put(&mut payload, &rules);
+    let stored = model.sketch.len() / model.columns.len();
+    let sizes = [model.columns.len(), model.rank, model.sketch_rows, stored];
+    let counts = [rule.constants.counted, rule.stride];
+    for number in sizes.map(|size| size as u32).into_iter().chain(counts) {
+        payload.extend(number.to_le_bytes());
+    }
+    put(&mut payload, &[model.gamma, model.averaged as f64, model.removed]);
+    put(&mut payload, &model.quantiles);
+    for column in &model.columns {
+        payload.extend(column.fingerprint.to_le_bytes());
+        payload.extend([role_code(column.role), u8::from(column.level)]);
+        put(&mut payload, &[column.mean, column.inverse, column.variance]);
+    }
+    put(&mut payload, &model.inside_variance);
+    put(&mut payload, &model.basis);
+    put(&mut payload, &model.sketch);
+    let mut bytes = MAGIC.to_vec();
+    for number in [VERSION, payload.len() as u32, crc32fast::hash(&payload)] {
+        bytes.extend(number.to_le_bytes());
+    }
+    bytes.append(&mut payload);
+    bytes
+}
+
+fn put(bytes: &mut Vec<u8>, values: &[f64]) {
+    bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+}
+
+pub(super) fn decode(bytes: &[u8]) -> Result<Model, ModelError> {
+    let mut reader = Reader { bytes: payload(bytes)? };
+    let [form, sketch, ..] = reader.array::<8>()?;
+    let score = score_form(form)?;
+    let sketch_form = sketch_form(sketch)?;
+    let clip = reader.number("clip", 1.0, 1e12)?;
+    let residual_floor = reader.number("residual_floor", 1e-6, 1e6)?;
+    let weight = reader.number("constant_weight", 0.0, 1e6)?;
+    let smoothing_span = reader.number("smoothing_span", 1.0, 1e3)?;
+    let percentile = reader.number("percentile", f64::MIN_POSITIVE, 100.0)?;
+    let learning_rate = reader.number("learning_rate", 0.0, 1.0)?;
+    let m = reader.size("columns", 1, MOST_COLUMNS)?;
+    let rank = reader.size("rank", 1, m)?;
+    let sketch_rows = reader.size("sketch_rows", rank + 1, 2 * MOST_COLUMNS)?;
+    let capacity = if sketch_form == SketchForm::Buffered { 2 * sketch_rows } else { sketch_rows };
+    let stored = reader.size("stored rows", 0, capacity)?;
+    let counted = reader.size("constants_counted", 0, u32::MAX as usize)? as u32;
+    let stride = reader.size("stride", 1, u32::MAX as usize)? as u32;
+    expect_length(bytes.len(), m, rank, stored)?;
+    let gamma = reader.number("gamma", f64::MIN_POSITIVE, f64::MAX)?;
+    let averaged = reader.number("averaged rows", 1.0, 1e15)? as usize;
+    let removed = reader.number("removed", 0.0, f64::MAX)?;
+    let mut quantiles = [0.0; QUANTILES.len()];
+    for quantile in &mut quantiles {
+        *quantile = reader.number("training quantile", 0.0, f64::MAX)?;
+    }
+    // A clipped value, and what is left of it outside of the basis, which has at most m directions.
+    let bound = clip * 1e3 * (m as f64 + 1.0);
+    let columns = (0..m).map(|_| column(&mut reader, bound)).collect::<Result<Vec<_>, _>>()?;
+    let inside_variance = reader.numbers("T", rank, LEAST_VARIANCE, bound * bound)?;
+    let basis = reader.numbers("basis", rank * m, -1.001, 1.001)?;
+    let most = bound * 1e6; // rows add up in a sketch
+    let sketch = reader.numbers("sketch", stored * m, -most, most)?;
+    let constants = ConstantRule { weight, counted };
+    let rule = ModelRule {
+        score,
+        sketch: sketch_form,
+        clip,
+        residual_floor,
+        constants,
+        smoothing_span,
+        percentile,
+        stride,
+        learning_rate,
+    };
+    Ok(Model { rule, columns, gamma, averaged, quantiles, rank, sketch_rows, removed, inside_variance, basis, sketch })
+}
+
+/// The payload, if the head is right for it.
+fn payload(bytes: &[u8]) -> Result<&[u8], ModelError> {
+    let mut head = Reader { bytes };
+    if head.array::<8>().map_err(|_| ModelError::Magic)? != *MAGIC {
+        return Err(ModelError::Magic);
+    }
+    let found = head.word()?;
+    if found != VERSION {
+        return Err(ModelError::Version { found, expected: VERSION });
+    }
+    let (length, expected) = (head.word()? as usize, head.word()?);
+    if head.bytes.len() != length {
+        return Err(ModelError::Length { found: bytes.len(), expected: HEAD.saturating_add(length) });
+    }
+    let found = crc32fast::hash(head.bytes);
+    if found != expected {
+        return Err(ModelError::Checksum { found, expected });
+    }
+    Ok(head.bytes)
+}
+
+/// Checks the sizes before anything of that size is allocated.
+fn expect_length(found: usize, m: usize, rank: usize, stored: usize) -> Result<(), ModelError> {
+    let numbers = (rank + stored).saturating_mul(m).saturating_add(rank);
+    let sized = numbers.saturating_mul(8).saturating_add(m.saturating_mul(PER_COLUMN));
+    let expected = sized.saturating_add(HEAD + FIXED);
+    if found != expected {
+        return Err(ModelError::Length { found, expected });
+    }
+    Ok(())
+}
+
+fn column(reader: &mut Reader<'_>, bound: f64) -> Result<ModelColumn, ModelError> {
+    let fingerprint = u64::from_le_bytes(reader.array()?);
+    let [role, level] = reader.array::<2>()?;
+    let role = role_of(role)?;
+    let mean = reader.number("mean", -LARGEST, LARGEST)?;
+    let inverse = reader.number("1 / deviation", 0.0, 1e10)?;
+    let variance = reader.number("V", 0.0, bound * bound)?;
+    let watched = role == Role::Watched;
+    if level > 1 || watched != (inverse > 0.0) {
+        return Err(ModelError::Value { field: "1 / deviation", found: inverse });
+    }
+    Ok(ModelColumn { fingerprint, role, level: level == 1, mean, inverse, variance })
+}
+
+/// What is left to be read.
+#[derive(Clone)]
+struct Reader<'a> {
+    bytes: &'a [u8],
+}
+
+impl Reader<'_> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], ModelError> {
+        let too_short = ModelError::Length { found: self.bytes.len(), expected: N };
+        let (first, rest) = self.bytes.split_first_chunk::<N>().ok_or(too_short)?;
+        self.bytes = rest;
+        Ok(*first)
+    }
+
+    fn word(&mut self) -> Result<u32, ModelError> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn size(&mut self, field: &'static str, least: usize, most: usize) -> Result<usize, ModelError> {
+        let found = self.word()? as usize;
+        if !(least <= found && found <= most) {
+            return Err(ModelError::Value { field, found: found as f64 });
+        }
+        Ok(found)
+    }
+
+    fn number(&mut self, field: &'static str, least: f64, most: f64) -> Result<f64, ModelError> {
+        let found = f64::from_le_bytes(self.array()?);
+        if !(least <= found && found <= most) {
+            return Err(ModelError::Value { field, found });
+        }
+        Ok(found)
+    }
+
+    fn numbers(&mut self, field: &'static str, count: usize, least: f64, most: f64) -> Result<Vec<f64>, ModelError> {
+        (0..count).map(|_| self.number(field, least, most)).collect()
+    }
+}
+
+fn form_code(form: ScoreForm) -> u8 {
+    match form {
+        ScoreForm::Scaled => 0,
+        ScoreForm::PaperAbsolute => 1,
+        ScoreForm::PaperRelative => 2,
+    }
+}
+
+fn score_form(code: u8) -> Result<ScoreForm, ModelError> {
+    let forms = [ScoreForm::Scaled, ScoreForm::PaperAbsolute, ScoreForm::PaperRelative];
+    forms.get(usize::from(code)).copied().ok_or(ModelError::Value { field: "score form", found: f64::from(code) })
+}
+
+fn sketch_code(form: SketchForm) -> u8 {
+    match form {
+        SketchForm::Buffered => 0,
+        SketchForm::RowWise => 1,
+    }
+}
+
+fn sketch_form(code: u8) -> Result<SketchForm, ModelError> {
+    let forms = [SketchForm::Buffered, SketchForm::RowWise];
+    forms.get(usize::from(code)).copied().ok_or(ModelError::Value { field: "sketch form", found: f64::from(code) })
+}
+
+fn role_code(role: Role) -> u8 {
+    match role {
+        Role::Watched => 0,
+        Role::Constant => 1,
+        Role::Unwatched => 2,
+    }
+}
+
+fn role_of(code: u8) -> Result<Role, ModelError> {
+    let roles = [Role::Watched, Role::Constant, Role::Unwatched];
+    roles.get(usize::from(code)).copied().ok_or(ModelError::Value { field: "role", found: f64::from(code) })
+}

@@ -1,0 +1,128 @@
+//! From a standardised row to its score.
+
+use crate::basis::Basis;
+use crate::lanes::{dot, padded, weighted_square};
+use crate::settings::ScoreForm;
+
+/// A coordinate's variance is at least this.
+pub(crate) const LEAST_VARIANCE: f64 = 1e-12;
+
+/// The basis, and the variances that residuals and coordinates are measured in.
+#[derive(Clone, Debug)]
+pub(crate) struct Scorer {
+    form: ScoreForm,
+    residual_floor: f64,
+    pub(crate) basis: Basis,
+    /// V, per column, padded.
+    pub(crate) residual_variance: Vec<f64>,
+    /// T, per direction.
+    pub(crate) inside_variance: Vec<f64>,
+    /// 1 / max(V, floor²); ones in the paper's forms.
+    weight: Vec<f64>,
+    /// 1 / T; zeros in the paper's forms.
+    inside_weight: Vec<f64>,
+}
+
+/// A row on its way to a score: z, p = Uᵀz and r = z − U p. One per detector, so that scoring does not allocate.
+#[derive(Clone, Debug)]
+pub(crate) struct Split {
+    pub(crate) z: Vec<f64>,
+    pub(crate) coordinates: Vec<f64>,
+    pub(crate) residual: Vec<f64>,
+    /// What z was divided by: its length in the relative form, else 1.
+    pub(crate) length: f64,
+}
+
+impl Split {
+    pub(crate) fn new(columns: usize, rank: usize) -> Self {
+        let row = vec![0.0; padded(columns)];
+        Self { z: row.clone(), coordinates: vec![0.0; rank], residual: row, length: 1.0 }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<f64>() * (self.z.len() + self.coordinates.len() + self.residual.len())
+    }
+}
+
+impl Scorer {
+    /// With variances of zero, to be set with [`set_variances`](Self::set_variances).
+    pub(crate) fn new(form: ScoreForm, residual_floor: f64, basis: Basis, columns: usize) -> Self {
+        let (rank, width) = (basis.rank(), padded(columns));
+        let mut scorer = Self {
+            form,
+            residual_floor,
+            basis,
+            residual_variance: vec![0.0; width],
+            inside_variance: vec![LEAST_VARIANCE; rank],
+            weight: vec![1.0; width],
+            inside_weight: vec![0.0; rank],
+        };
+        scorer.renew_weights();
+        scorer
+    }
+
+    pub(crate) fn set_variances(&mut self, residual: Vec<f64>, inside: Vec<f64>) {
+        self.residual_variance = residual;
+        self.inside_variance = inside;
+        self.renew_weights();
+    }
+
+    /// Splits `split.z` and returns the square of its score: Σ rⱼ² wⱼ + Σ pᵢ² / Tᵢ. O(m k). Never allocates.
+    pub(crate) fn score(&self, split: &mut Split) -> f64 {
+        self.prepare(split);
+        self.basis.project(&split.z, &mut split.coordinates);
+        self.basis.residual(&split.z, &split.coordinates, &mut split.residual);
+        weighted_square(&split.residual, &self.weight) + self.inside(split)
+    }
+
+    /// The row as the sketch learns it: of unit length in the relative form. A zero row stays one.
+    pub(crate) fn prepare(&self, split: &mut Split) {
+        split.length = 1.0;
+        if self.form == ScoreForm::PaperRelative {
+            let length = dot(&split.z, &split.z).sqrt();
+            if length > 0.0 {
+                split.length = length;
+                split.z.iter_mut().for_each(|z| *z /= length);
+            }
+        }
+    }
+
+    /// Σ pᵢ² / Tᵢ of the row split last.
+    pub(crate) fn inside(&self, split: &Split) -> f64 {
+        split.coordinates.iter().zip(&self.inside_weight).map(|(p, w)| p * p * w).sum()
+    }
+
+    /// rⱼ² wⱼ of the row split last.
+    pub(crate) fn contribution(&self, split: &Split, column: usize) -> f64 {
+        split.residual[column] * split.residual[column] * self.weight[column]
+    }
+
+    /// V and T go on averaging, with weight `share` for the row split last.
+    pub(crate) fn average(&mut self, split: &Split, share: f64) {
+        for (variance, r) in self.residual_variance.iter_mut().zip(&split.residual) {
+            *variance = (1.0 - share) * *variance + share * r * r;
+        }
+        for (variance, p) in self.inside_variance.iter_mut().zip(&split.coordinates) {
+            *variance = (1.0 - share) * *variance + share * p * p;
+        }
+        self.renew_weights();
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let numbers = 2 * self.weight.len() + 2 * self.inside_weight.len();
+        self.basis.bytes() + size_of::<f64>() * numbers
+    }
+
+    fn renew_weights(&mut self) {
+        if self.form != ScoreForm::Scaled {
+            return;
+        }
+        let floor = self.residual_floor * self.residual_floor;
+        for (weight, variance) in self.weight.iter_mut().zip(&self.residual_variance) {
+            *weight = 1.0 / variance.max(floor);
+        }
+        for (weight, variance) in self.inside_weight.iter_mut().zip(&self.inside_variance) {
+            *weight = 1.0 / variance.max(LEAST_VARIANCE);
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! Every constant of the pipeline as a field, with its default.
+//!
+//! The defaults are those that did best on three public data sets when nobody tunes anything; [`Settings::paper`] is
+//! the pipeline as uView (Sec. 4.4) describes it.
+
+use thiserror::Error;
+
+/// How a row's score is formed from its coordinates p = Uᵀz and its residual r = z − U p.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ScoreForm {
+    /// sqrt(Σ rⱼ²/Vⱼ + Σ pᵢ²/Tᵢ + constants): residuals and coordinates in units of their own variance.
+    Scaled,
+    /// ‖r‖ (uView, Eq. 4.1). A column that was constant in training counts in its own unit.
+    PaperAbsolute,
+    /// ‖r‖ of the row scaled to unit length, in \[0, 1\]; 0 for a zero row.
+    PaperRelative,
+}
+
+/// How often Frequent Directions decomposes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SketchForm {
+    /// 2l rows, decomposed when full: O(m l) amortised per row.
+    Buffered,
+    /// l rows, decomposed at every row, as in the paper: O(m l²) per row.
+    RowWise,
+}
+
+/// Which scores of training rows γ is the percentile of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Threshold {
+    /// sqrt(P(in sample) · P(crosswise)): the first is too low, the second, each half judged by the other, too high.
+    Crosswise,
+    /// Of the rows that the basis was trained on: optimistic.
+    InSample,
+    /// Of the last fifth, judged by a basis from the first four fifths.
+    HeldOutTail,
+}
+
+/// When a gauge is a *level*: it drifts or latches (resident memory, peaks), and is judged by its increments.
+///
+/// With d the differences of the column x over training: `mean(d²) < roughness · var(x)` **and** one of: more than
+/// `one_way` of the moves (d ≠ 0) have one sign; the means of the two halves are further apart than the root of the
+/// mean of their variances; more than `latched` of the d are 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LevelRule {
+    /// Training rows below which no level is looked for. 120.
+    pub rows: usize,
+    /// Bound on mean(d²) / var(x). 0.6.
+    pub roughness: f64,
+    /// Share of moves of one sign, in \[0, 1\]. 0.8.
+    pub one_way: f64,
+    /// Share of rows without a move, in \[0, 1\]. 0.9.
+    pub latched: f64,
+}
+
+impl Default for LevelRule {
+    fn default() -> Self {
+        Self { rows: 120, roughness: 0.6, one_way: 0.8, latched: 0.9 }
+    }
+}
+
+/// When rows in alarm become an episode, the thing that an operator hears of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpisodeRule {
+    /// Rows in alarm, of the last `of`, that begin one. 2.
+    pub need: u32,
+    /// Rows looked back at, at most 64. 3.
+    pub of: u32,
+    /// Quiet rows in sequence that end it. 5.
+    pub quiet: u32,
+}
+
+impl Default for EpisodeRule {
+    fn default() -> Self {
+        Self { need: 2, of: 3, quiet: 5 }
+    }
+}
+
+/// Steers γ slowly towards a number of alarms. It keeps the long-run rate, and cannot tell true alarms from false.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AlarmBudget {
+    /// Rows per alarm that are wanted, for instance 2,000.
+    pub rows_per_alarm: f64,
+    /// What ln γ rises by when an episode begins; it falls by step / rows_per_alarm per row outside. 0.1.
+    pub step: f64,
+    /// γ never falls below this times its first value. 0.5.
+    pub lowest: f64,
+    /// γ never rises above this times its first value. 2.
+    pub highest: f64,
+}
+
+impl AlarmBudget {
+    /// One alarm in `rows` rows, with the default step and bounds.
+    #[must_use]
+    pub const fn one_in(rows: f64) -> Self {
+        Self { rows_per_alarm: rows, step: 0.1, lowest: 0.5, highest: 2.0 }
+    }
+}
+
+/// The settings of one detector. Checked once, by [`Detector::new`](crate::Detector::new).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// How the score is formed. [`ScoreForm::Scaled`].
+    pub score: ScoreForm,
+    /// How often the sketch decomposes. [`SketchForm::Buffered`].
+    pub sketch: SketchForm,
+    /// Rank k of the basis. `None`: the least that explains [`variance_share`](Self::variance_share), at most a quarter
+    /// of the training rows. Always cut to m − 1 and l − 1, at least 1.
+    pub rank: Option<usize>,
+    /// Rows l of the sketch. `None`: max(25, 2k).
+    pub sketch_rows: Option<usize>,
+    /// Share of the training variance that the basis explains, in (0, 1\]. 0.95.
+    pub variance_share: f64,
+    /// Standardised values grow like a logarithm beyond this, in \[1, 1e12\]. 50.
+    pub clip: f64,
+    /// A deviation is at least this share of the range seen in training, in \[0, 1\]. 0.05.
+    pub deviation_floor: f64,
+    /// A residual's deviation is at least this, in \[1e-6, 1e6\] standardised units. 0.05.
+    pub residual_floor: f64,
+    /// What one column counts for, in deviations, when it was constant in training and moves; at least 0. 5.
+    pub constant_weight: f64,
+    /// At most so many moving constants count in one row. 3.
+    pub constants_counted: u32,
+    /// Span n of the exponential smoothing, new weight 2 / (n + 1), in \[1, 1000\]; 1 is none. 3.
+    pub smoothing_span: f64,
+    /// Which scores γ comes from. [`Threshold::Crosswise`].
+    pub threshold: Threshold,
+    /// Percentile q of γ, in (0, 100\]. 99.
+    pub percentile: f64,
+    /// Every so manieth row is learnt, at least 1. 5.
+    pub stride: u32,
+    /// Learning rate η: probability that a row above γ is learnt in spite of it, in \[0, 1\]. 0.01.
+    pub learning_rate: f64,
+    /// Means and variances go on averaging over learnt rows until so many are in them; 0 is never. 2,000.
+    pub growth_rows: usize,
+    /// A first fit, without levels, whose verdicts are provisional. `None`: none. Some(60).
+    pub provisional_rows: Option<usize>,
+    /// The detector arms when it has seen so many rows; no fit takes fewer. At least 8. 120.
+    pub warm_up_rows: usize,
+    /// It fits again when it has seen so many rows, in ascending order. 600 and 2,000.
+    pub fit_again_rows: Vec<usize>,
+    /// Raw rows kept once learning is over, at least [`warm_up_rows`](Self::warm_up_rows) or none: with them,
+    /// [`Detector::fit_again`](crate::Detector::fit_again) fits at once; without, it collects first. 0.
+    pub rows_kept: usize,
+    /// Rows that find room while a job is out. 8.
+    pub spare_rows: usize,
+    /// When a gauge is a level. `None`: never, unless the user says so.
+    pub levels: Option<LevelRule>,
+    /// When rows in alarm become an episode.
+    pub episode: EpisodeRule,
+    /// Steers γ towards a number of alarms. `None`.
+    pub budget: Option<AlarmBudget>,
+    /// An episode of so many rows is drift, not a fault, at least 1. 600.
+    pub drift_rows: usize,
+    /// An episode of so many rows makes the detector fit again on its own; needs [`rows_kept`](Self::rows_kept). `None`,
+    /// because a long fault would become the new normal.
+    pub automatic_fit_rows: Option<usize>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            score: ScoreForm::Scaled,
+            sketch: SketchForm::Buffered,
+            rank: None,
+            sketch_rows: None,
+            variance_share: 0.95,
+            clip: 50.0,
+            deviation_floor: 0.05,
+            residual_floor: 0.05,
+            constant_weight: 5.0,
+            constants_counted: 3,
+            smoothing_span: 3.0,
+            threshold: Threshold::Crosswise,
+            percentile: 99.0,
+            stride: 5,
+            learning_rate: 0.01,
+            growth_rows: 2_000,
+            provisional_rows: Some(60),
+            warm_up_rows: 120,
+            fit_again_rows: vec![600, 2_000],
+            rows_kept: 0,
+            spare_rows: 8,
+            levels: Some(LevelRule::default()),
+            episode: EpisodeRule::default(),
+            budget: None,
+            drift_rows: 600,
+            automatic_fit_rows: None,
+        }
+    }
+}
+
+impl Settings {
+    /// The pipeline of uView, Sec. 4.4, with an absolute or relative score: no clip to speak of, no floor, no levels,
+    /// no smoothing, 90 % of the variance, γ in sample, every row below γ is learnt and none above.
+    #[must_use]
+    pub fn paper(score: ScoreForm) -> Self {
+        Self {
+            score,
+            variance_share: 0.9,
+            clip: 1e12,
+            deviation_floor: 0.0,
+            smoothing_span: 1.0,
+            threshold: Threshold::InSample,
+            stride: 1,
+            learning_rate: 0.0,
+            growth_rows: 0,
+            levels: None,
+            ..Self::default()
+        }
+    }
+
+    /// The settings, if every field is in its range.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError`] names the first field that is not.
+    pub fn checked(self) -> Result<Self, SettingsError> {
+        self.check_pipeline()?;
+        self.check_learning()?;
+        self.check_alarms()?;
+        Ok(self)
+    }
+
+    /// The number of rows after which nothing more is kept for fits.
+    pub(crate) fn last_fit_rows(&self) -> usize {
+        self.fit_again_rows.last().copied().unwrap_or(self.warm_up_rows)
+    }
+
+    fn check_pipeline(&self) -> Result<(), SettingsError> {
+        in_range("variance_share", self.variance_share, f64::MIN_POSITIVE, 1.0)?;
+        in_range("clip", self.clip, 1.0, 1e12)?;
+        in_range("deviation_floor", self.deviation_floor, 0.0, 1.0)?;
+        in_range("residual_floor", self.residual_floor, 1e-6, 1e6)?;
+        in_range("constant_weight", self.constant_weight, 0.0, 1e6)?;
+        in_range("smoothing_span", self.smoothing_span, 1.0, 1e3)?;
+        in_range("percentile", self.percentile, f64::MIN_POSITIVE, 100.0)?;
+        if let (Some(rank), Some(rows)) = (self.rank, self.sketch_rows)
+            && rank >= rows
+        {
+            return Err(SettingsError::Rank { rank, rows });
+        }
+        if let Some(rank) = self.rank {
+            in_range("rank", rank as f64, 1.0, 4096.0)?;
+        }
+        if let Some(rows) = self.sketch_rows {
+            in_range("sketch_rows", rows as f64, 2.0, 8192.0)?;
+        }
+        let Some(rule) = self.levels else { return Ok(()) };
+        in_range("levels.roughness", rule.roughness, 0.0, 4.0)?;
+        in_range("levels.one_way", rule.one_way, 0.0, 1.0)?;
+        in_range("levels.latched", rule.latched, 0.0, 1.0)
+    }
+
+    fn check_learning(&self) -> Result<(), SettingsError> {
+        in_range("stride", f64::from(self.stride), 1.0, 1e9)?;
+        in_range("learning_rate", self.learning_rate, 0.0, 1.0)?;
+        in_range("warm_up_rows", self.warm_up_rows as f64, 8.0, 1e5)?;
+        in_range("spare_rows", self.spare_rows as f64, 0.0, 1e4)?;
+        if let Some(rows) = self.provisional_rows {
+            in_range("provisional_rows", rows as f64, 8.0, self.warm_up_rows as f64 - 1.0)?;
+        }
+        let mut before = self.warm_up_rows;
+        for &rows in &self.fit_again_rows {
+            in_range("fit_again_rows", rows as f64, before as f64 + 1.0, 1e5)?;
+            before = rows;
+        }
+        if self.rows_kept > 0 {
+            in_range("rows_kept", self.rows_kept as f64, self.warm_up_rows as f64, 1e5)?;
+        }
+        Ok(())
+    }
+
+    fn check_alarms(&self) -> Result<(), SettingsError> {
+        in_range("episode.of", f64::from(self.episode.of), 1.0, 64.0)?;
+        in_range("episode.need", f64::from(self.episode.need), 1.0, f64::from(self.episode.of))?;
+        in_range("episode.quiet", f64::from(self.episode.quiet), 1.0, 1e9)?;
+        in_range("drift_rows", self.drift_rows as f64, 1.0, 1e12)?;
+        if let Some(rows) = self.automatic_fit_rows {
+            in_range("automatic_fit_rows", rows as f64, 1.0, 1e12)?;
+            in_range("rows_kept", self.rows_kept as f64, self.warm_up_rows as f64, 1e5)?;
+        }
+        let Some(budget) = self.budget else { return Ok(()) };
+        in_range("budget.rows_per_alarm", budget.rows_per_alarm, 1.0, 1e12)?;
+        in_range("budget.step", budget.step, 1e-6, 10.0)?;
+        in_range("budget.lowest", budget.lowest, 1e-3, 1.0)?;
+        in_range("budget.highest", budget.highest, 1.0, 1e3)
+    }
+}
+
+/// A setting that is outside its range.
+#[derive(Clone, Copy, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// The named field is not between the two bounds, or not a number.
+    #[error("{field} is {found}, it must be from {least} to {most}")]
+    Range {
+        /// The field of [`Settings`].
+        field: &'static str,
+        /// What it was.
+        found: f64,
+        /// The least value that works.
+        least: f64,
+        /// The greatest value that works.
+        most: f64,
+    },
+    /// A sketch of l rows holds a basis of at most l − 1 directions.
+    #[error("rank {rank} does not fit into a sketch of {rows} rows, it must be below")]
+    Rank {
+        /// k.
+        rank: usize,
+        /// l.
+        rows: usize,
+    },
+}
+
+fn in_range(field: &'static str, found: f64, least: f64, most: f64) -> Result<(), SettingsError> {
+    if !(least <= found && found <= most) {
+        return Err(SettingsError::Range { field, found, least, most });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_and_the_papers_settings_are_valid() {
+        assert!(Settings::default().checked().is_ok());
+        assert!(Settings::paper(ScoreForm::PaperAbsolute).checked().is_ok());
+        assert!(Settings::paper(ScoreForm::PaperRelative).checked().is_ok());
+    }
+
+    #[test]
+    fn an_error_names_the_field_and_its_range() {
+        let error = Settings { clip: f64::NAN, ..Settings::default() }.checked().unwrap_err();
+
+        assert_eq!(error.to_string(), "clip is NaN, it must be from 1 to 1000000000000");
+    }
+
+    #[test]
+    fn a_fit_that_comes_before_the_one_before_is_refused() {
+        let settings = Settings { fit_again_rows: vec![600, 300], ..Settings::default() };
+
+        assert!(matches!(settings.checked(), Err(SettingsError::Range { field: "fit_again_rows", .. })));
+    }
+
+    #[test]
+    fn an_automatic_fit_needs_rows_to_fit_on() {
+        let settings = Settings { automatic_fit_rows: Some(600), ..Settings::default() };
+
+        assert!(matches!(settings.checked(), Err(SettingsError::Range { field: "rows_kept", .. })));
+    }
+}

@@ -1,0 +1,193 @@
+//! Values → standardised values: mean and deviation of training, constants left out, soft clip.
+
+use crate::lanes::{padded, padded_row};
+
+/// A column is constant if its deviation is at most this, times max(1, |mean|).
+const CONSTANT: f64 = 1e-9;
+
+/// What became of a column in training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Standardised, scored, learnt.
+    Watched,
+    /// Did not move in training: neither scored nor learnt, but a move is counted.
+    Constant,
+    /// Not seen in training: neither scored nor learnt.
+    Unwatched,
+}
+
+/// Means and deviations, one per column, padded.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Standard {
+    pub(crate) roles: Vec<Role>,
+    pub(crate) mean: Vec<f64>,
+    /// 1 / σ, 0 for a column that does not take part.
+    pub(crate) inverse: Vec<f64>,
+    clip: f64,
+}
+
+/// What [`Standard`] is made with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StandardRule {
+    pub(crate) clip: f64,
+    pub(crate) deviation_floor: f64,
+    /// A constant column is watched in its own unit, as in the paper, instead of being left out.
+    pub(crate) watch_constants: bool,
+}
+
+impl Standard {
+    /// From training rows of `columns` values each; a column with a value that is NaN was not seen.
+    pub(crate) fn fit(rows: &[f64], columns: usize, rule: StandardRule) -> Self {
+        let mut out = Self::of(columns, rule.clip);
+        for column in 0..columns {
+            let values = || rows.iter().skip(column).step_by(columns).copied();
+            let (mean, deviation) = moments(values());
+            out.roles[column] = if mean.is_nan() {
+                Role::Unwatched
+            } else if deviation > CONSTANT * mean.abs().max(1.0) || rule.watch_constants {
+                Role::Watched
+            } else {
+                Role::Constant
+            };
+            out.mean[column] = if mean.is_nan() { 0.0 } else { mean };
+            if out.roles[column] == Role::Watched {
+                let moves = deviation > CONSTANT * mean.abs().max(1.0);
+                let range = values().fold(f64::MIN, f64::max) - values().fold(f64::MAX, f64::min);
+                let floor = rule.deviation_floor * range;
+                out.inverse[column] = 1.0 / if moves { deviation.max(floor) } else { 1.0 };
+            }
+        }
+        out
+    }
+
+    /// From what a model holds; all three have one entry per column.
+    pub(crate) fn restore(roles: Vec<Role>, mean: &[f64], inverse: &[f64], clip: f64) -> Self {
+        Self { roles, mean: padded_row(mean), inverse: padded_row(inverse), clip }
+    }
+
+    fn of(columns: usize, clip: f64) -> Self {
+        let width = padded(columns);
+        Self { roles: vec![Role::Watched; columns], mean: vec![0.0; width], inverse: vec![0.0; width], clip }
+    }
+
+    pub(crate) fn columns(&self) -> usize {
+        self.roles.len()
+    }
+
+    pub(crate) fn clip(&self) -> f64 {
+        self.clip
+    }
+
+    /// z of one value. A value that is not there lies on the mean.
+    pub(crate) fn one(&self, column: usize, value: f64) -> f64 {
+        soft_clip((value - self.mean[column]) * self.inverse[column], self.clip)
+    }
+
+    /// Writes z of a row of values; the padding of `z` stays 0. Never allocates.
+    pub(crate) fn row(&self, values: &[f64], z: &mut [f64]) {
+        let mut inside = true;
+        for (((z, value), mean), inverse) in z.iter_mut().zip(values).zip(&self.mean).zip(&self.inverse) {
+            *z = (value - mean) * inverse;
+            inside &= z.abs() <= self.clip;
+        }
+        if !inside {
+            // Rare, and apart, so that the loop above is vectorised.
+            for z in &mut z[..values.len()] {
+                *z = soft_clip(*z, self.clip);
+            }
+        }
+    }
+
+    /// The value of a column whose z is `z`: the inverse of [`one`](Self::one). Finite.
+    pub(crate) fn value(&self, column: usize, z: f64) -> f64 {
+        let raw = if z.abs() <= self.clip { z } else { z.signum() * self.clip * (z.abs() / self.clip - 1.0).exp() };
+        if self.inverse[column] == 0.0 {
+            return self.mean[column];
+        }
+        (self.mean[column] + raw / self.inverse[column]).clamp(f64::MIN, f64::MAX)
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<f64>() * (self.mean.len() + self.inverse.len()) + size_of::<Role>() * self.roles.len()
+    }
+}
+
+/// Linear up to ± `clip`, beyond it clip · (1 + ln(|x| / clip)): a large value stays larger than a smaller one, but no
+/// single row can turn the basis. NaN becomes 0.
+pub(crate) fn soft_clip(x: f64, clip: f64) -> f64 {
+    let size = x.abs();
+    if size <= clip {
+        x
+    } else if size.is_nan() {
+        0.0
+    } else {
+        x.signum() * clip * (1.0 + (size.min(1e300) / clip).ln())
+    }
+}
+
+/// Mean and population deviation, in two passes.
+pub(crate) fn moments(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
+    let (mut sum, mut count) = (0.0, 0.0);
+    for value in values.clone() {
+        sum += value;
+        count += 1.0;
+    }
+    let mean = sum / count;
+    let square: f64 = values.map(|value| (value - mean) * (value - mean)).sum();
+    (mean, (square / count).sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULE: StandardRule = StandardRule { clip: 50.0, deviation_floor: 0.05, watch_constants: false };
+
+    #[test]
+    fn columns_are_watched_constant_or_unwatched() {
+        let rows = [1.0, 7.0, f64::NAN, 3.0, 7.0, f64::NAN];
+
+        let standard = Standard::fit(&rows, 3, RULE);
+
+        assert_eq!(standard.roles, [Role::Watched, Role::Constant, Role::Unwatched]);
+        let mut z = vec![0.0; 8];
+        standard.row(&[3.0, 1e9, 5.0], &mut z);
+        assert_eq!(z[..3], [1.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn the_papers_rule_divides_a_constant_by_one() {
+        let standard = Standard::fit(&[7.0, 7.0], 1, StandardRule { watch_constants: true, ..RULE });
+
+        assert_eq!(standard.one(0, 9.0), 2.0);
+    }
+
+    #[test]
+    fn a_deviation_is_at_least_a_share_of_the_range() {
+        let mut rows = vec![0.0; 10_000];
+        rows[0] = 1.0;
+
+        let standard = Standard::fit(&rows, 1, RULE);
+
+        assert!((1.0 / standard.inverse[0] - 0.05).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_soft_clip_is_continuous_and_keeps_order() {
+        assert_eq!(soft_clip(50.0, 50.0), 50.0);
+        assert!((soft_clip(50.000_001, 50.0) - 50.000_001).abs() < 1e-9);
+        assert!(soft_clip(1e8, 50.0) < soft_clip(1e9, 50.0));
+        assert_eq!(soft_clip(-1e9, 50.0), -soft_clip(1e9, 50.0));
+        assert!(soft_clip(f64::INFINITY, 50.0).is_finite());
+        assert_eq!(soft_clip(f64::NAN, 50.0), 0.0);
+    }
+
+    #[test]
+    fn a_value_comes_back_from_its_z() {
+        let standard = Standard::fit(&[1.0, 3.0], 1, RULE);
+
+        for value in [-1e6, 0.0, 2.5, 1e9] {
+            assert!((standard.value(0, standard.one(0, value)) - value).abs() < 1e-9 * value.abs().max(1.0));
+        }
+    }
+}

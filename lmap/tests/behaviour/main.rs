@@ -1,0 +1,4 @@
+//! What a user of the crate can rely on, through its public interface.
+
+mod life;
+mod support;
