@@ -1,0 +1,129 @@
+//! The node: the runtime directory, the agent in it, and its ports.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+
+use rustix::fs::{Access, access};
+
+use super::Finding;
+use crate::agent::{self, AgentError, Place};
+
+/// Name of the finding, default port, what listens there.
+const PORTS: [(&str, u16, &str); 4] = [
+    ("port 9700", 9700, "control"),
+    ("port 9701", 9701, "operators"),
+    ("port 9702", 9702, "host agent's metrics"),
+    ("port 9703", 9703, "NIC agent's metrics"),
+];
+
+pub(super) fn runtime_dir(directory: &Path, running: bool) -> Finding {
+    const NAME: &str = "runtime directory";
+    let shown = directory.display();
+    let fix = format!("`sudo install -d -o $USER {shown}`, or --runtime-dir with a directory of yours");
+    if running {
+        return Finding::fine(NAME, format!("{shown} is in use by the agent"));
+    }
+    match fs::metadata(directory) {
+        Ok(metadata) if !metadata.is_dir() => Finding::broken(NAME, format!("{shown} is no directory"), fix),
+        Ok(_) if access(directory, Access::WRITE_OK | Access::EXEC_OK).is_err() => {
+            Finding::broken(NAME, format!("{shown} is not writable: an agent of yours cannot make its sockets"), fix)
+        }
+        Ok(_) => Finding::fine(NAME, format!("{shown} is writable")),
+        Err(error) if error.kind() == ErrorKind::NotFound && parent_is_writable(directory) => {
+            Finding::fine(NAME, format!("{shown} can be made"))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Finding::broken(NAME, format!("{shown} does not exist and cannot be made"), fix)
+        }
+        Err(error) => Finding::broken(NAME, format!("{shown} cannot be looked at: {error}"), fix),
+    }
+}
+
+fn parent_is_writable(directory: &Path) -> bool {
+    let existing = directory.ancestors().skip(1).find(|ancestor| ancestor.is_dir());
+    existing.is_some_and(|ancestor| access(ancestor, Access::WRITE_OK | Access::EXEC_OK).is_ok())
+}
+
+pub(super) fn agent(place: &Place) -> Finding {
+    const NAME: &str = "host agent";
+    match agent::runtime("ask").map(|runtime| runtime.block_on(ask(place))) {
+        Ok(Ok(found)) => Finding::fine(NAME, found),
+        Ok(Err(error @ AgentError::NotReady(_))) => {
+            Finding::missing(NAME, error.to_string(), "`uview host-agent`; `uview demo` needs none")
+        }
+        Ok(Err(error @ AgentError::Unreachable { .. })) => {
+            let fix = "it was killed or hangs: start it again, it takes over what was left behind";
+            Finding::missing(NAME, error.to_string(), fix)
+        }
+        Ok(Err(error)) => Finding::missing(NAME, error.to_string(), "--runtime-dir or --operators"),
+        Err(failure) => Finding::broken(NAME, failure.to_string(), "raise the limit of open files (ulimit -n)"),
+    }
+}
+
+async fn ask(place: &Place) -> Result<String, AgentError> {
+    let mut connection = agent::Connection::open(place).await?;
+    let status = connection.status().await?;
+    let (lmaps, workers) = (status.lmaps.len(), status.workers.iter().filter(|worker| worker.connected).count());
+    Ok(format!("release {} answers at {}: {lmaps} LMAPs, {workers} workers", status.version, connection.address()))
+}
+
+pub(super) fn ports(running: bool) -> impl Iterator<Item = Finding> {
+    PORTS.into_iter().map(move |(name, port, what)| {
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).err().map(|error| error.kind());
+        judge_port(name, what, taken, running)
+    })
+}
+
+fn judge_port(name: &'static str, what: &str, taken: Option<ErrorKind>, running: bool) -> Finding {
+    match taken {
+        None => Finding::fine(name, format!("free ({what})")),
+        Some(_) if running => Finding::fine(name, format!("taken, presumably by the agent ({what})")),
+        Some(kind) => {
+            let found = format!("{kind}, but no agent answers ({what})");
+            let fix =
+                "`ss -ltnp` shows who has it; or another address in the agent's configuration, 0 for any free port";
+            Finding::missing(name, found, fix)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    #[test]
+    fn a_directory_that_can_be_made_is_fine_and_a_file_in_its_place_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("file"), "").unwrap();
+
+        assert_eq!(runtime_dir(directory.path(), false).level, Level::Fine);
+        assert_eq!(runtime_dir(&directory.path().join("a/b"), false).level, Level::Fine);
+        assert_eq!(runtime_dir(&directory.path().join("file"), false).level, Level::Broken);
+        assert_eq!(runtime_dir(Path::new("/proc/self/nothing"), false).level, Level::Broken);
+    }
+
+    #[test]
+    fn an_agent_that_left_its_file_behind_is_reported_with_its_address() {
+        let directory = tempfile::tempdir().unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        drop(listener);
+        let text = serde_json::json!({ "pid": 1, "operators": address }).to_string();
+        fs::write(directory.path().join(agent::READY_FILE), text).unwrap();
+
+        let finding = agent(&Place { runtime_dir: directory.path().to_owned(), operators: None });
+
+        assert_eq!(finding.level, Level::Missing);
+        assert!(finding.found.contains(&address) && finding.found.contains("refused"), "{}", finding.found);
+    }
+
+    #[test]
+    fn a_taken_port_is_a_problem_only_without_an_agent() {
+        assert_eq!(judge_port("p", "x", Some(ErrorKind::AddrInUse), false).level, Level::Missing);
+        assert_eq!(judge_port("p", "x", Some(ErrorKind::AddrInUse), true).level, Level::Fine);
+        assert_eq!(judge_port("p", "x", None, false).level, Level::Fine);
+    }
+}

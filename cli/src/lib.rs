@@ -1,0 +1,77 @@
+//! `uview`, the command: one binary with the demo, both agents, and what people look at them with.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`check`] | what this machine offers and what is missing |
+//! | [`status`] | agents, workers, LMAPs, problems, once |
+//! | [`top`] | the same, live |
+//! | [`replay`] | a file of metrics through an LMAP |
+//! | [`exit`], [`failure`], [`figures`], [`output`] | exit codes, errors as prose, numbers as people read them, printing |
+//! | [`agent`], [`clock`] | finding and asking the host agent; the clock |
+//!
+//! The demo and the agents are crates of their own; here is only their way onto the command line.
+
+pub mod agent;
+pub mod check;
+pub mod clock;
+pub mod exit;
+pub mod failure;
+pub mod figures;
+pub mod output;
+pub mod status;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+use exit::Exit;
+use failure::Failure;
+
+/// What the environment says. Read once, in `main.rs`.
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    /// `UVIEW_RUNTIME_DIR`.
+    pub runtime_dir: Option<PathBuf>,
+    /// `NO_COLOR` is set and not empty.
+    pub no_color: bool,
+}
+
+/// Watches the services of a node with one small detector each, from beside them.
+#[derive(Debug, Parser)]
+#[command(name = "uview", version, after_help = exit::HELP, arg_required_else_help = true)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Say what this machine offers, what is missing, and what to do about it
+    Check(check::CheckArgs),
+    /// Print agents, workers, LMAPs and problems
+    Status(status::StatusArgs),
+}
+
+/// Carries out what the arguments say.
+///
+/// # Errors
+///
+/// [`Failure`] as prose, with the code to end with.
+pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> {
+    match arguments.command {
+        Command::Check(args) => check::run(args, environment.runtime_dir),
+        Command::Status(args) => status::run(args, environment.runtime_dir),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,32 @@
+//! `uview`: reads the environment and the arguments, and turns failures into prose and an exit code.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use uview_cli::exit::Exit;
+use uview_cli::{Arguments, Environment, output};
+
+#[expect(clippy::disallowed_methods, reason = "the environment is read here and nowhere else")]
+fn environment() -> Environment {
+    Environment {
+        runtime_dir: std::env::var_os("UVIEW_RUNTIME_DIR").filter(|dir| !dir.is_empty()).map(Into::into),
+        no_color: std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()),
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let _ = error.print(); // help or what was wrong; there is nobody to tell if that fails
+            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Fine.into() };
+        }
+    };
+    match uview_cli::run(arguments, environment()) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            output::tell(&failure.to_string());
+            failure.exit().into()
+        }
+    }
+}

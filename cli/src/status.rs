@@ -1,0 +1,339 @@
+//! `uview status`: agents, workers, LMAPs and problems, once, as text or JSON.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use wire::proto::operators::{LmapStatus, Reason, StatusReply, WorkerStatus};
+
+use crate::agent::{self, AgentArgs};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::figures::{duration_ms, number, score};
+use crate::output::{self, json};
+
+/// Arguments of `uview status`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct StatusArgs {
+    /// Print JSON, for programs
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    agent: AgentArgs,
+}
+
+/// Asks and prints. Ends with 2 if a problem is reported.
+///
+/// # Errors
+///
+/// [`Failure`] if the agent is not there, or nothing can be printed.
+pub fn run(args: StatusArgs, from_environment: Option<PathBuf>) -> Result<Exit, Failure> {
+    let place = args.agent.place(from_environment);
+    let reply = agent::status_once(&place, "ask the host agent for its status")?;
+    let problems = problems(&reply);
+    let text = if args.json { json(&View::new(&reply, &problems))? } else { text(&reply, &problems) };
+    output::print(&text)?;
+    Ok(if problems.is_empty() { Exit::Fine } else { Exit::Attention })
+}
+
+/// Everything in `reply` that wants a look, as sentences.
+#[must_use]
+pub fn problems(reply: &StatusReply) -> Vec<String> {
+    let mut problems = reply.problems.clone();
+    if !reply.workers.iter().any(|worker| worker.connected) {
+        problems.push("no NIC worker is connected: nothing is watched; `uview nic-agent` starts one".to_owned());
+    }
+    for worker in reply.workers.iter().filter(|worker| !worker.connected) {
+        problems.push(format!("worker {} is not connected", worker.worker));
+    }
+    for lmap in &reply.lmaps {
+        if !lmap.silent_replicas.is_empty() {
+            problems.push(format!("{}: silent: {}", lmap.service, lmap.silent_replicas.join(", ")));
+        }
+        if lmap.alarm {
+            problems.push(format!("{}: alarm, score {} of γ {}", lmap.service, last_score(lmap), score(lmap.gamma)));
+        }
+    }
+    problems
+}
+
+fn last_score(lmap: &LmapStatus) -> String {
+    lmap.scores.last().map_or_else(|| "–".to_owned(), |&last| score(f64::from(last)))
+}
+
+fn text(reply: &StatusReply, problems: &[String]) -> String {
+    let mut text = String::new();
+    let up = duration_ms(reply.uptime_ms);
+    let _ = writeln!(text, "host agent {}, up {up}, incarnation {}", reply.version, reply.incarnation);
+    for worker in &reply.workers {
+        let _ = writeln!(text, "{}", worker_line(worker));
+    }
+    if reply.lmaps.is_empty() {
+        let _ = writeln!(text, "\nno service has registered yet");
+    } else {
+        let _ = writeln!(
+            text,
+            "\n{:<20} {:<18} {:>9} {:>9} {:>8} {:>8} {:>7}  top metric",
+            "service", "state", "score", "γ", "replicas", "columns", "alarms"
+        );
+    }
+    for lmap in &reply.lmaps {
+        let _ = writeln!(text, "{}", lmap_line(lmap));
+    }
+    if !problems.is_empty() {
+        let _ = writeln!(text, "\nproblems");
+    }
+    for problem in problems {
+        let _ = writeln!(text, "  {problem}");
+    }
+    text
+}
+
+fn worker_line(worker: &WorkerStatus) -> String {
+    let state = if worker.connected { "connected" } else { "NOT connected" };
+    let epoch = if worker.epoch == worker.acknowledged_epoch {
+        format!("epoch {}", worker.epoch)
+    } else {
+        format!("epoch {} (acknowledged {})", worker.epoch, worker.acknowledged_epoch)
+    };
+    format!(
+        "worker {} {state}, {}, {epoch}, {} ticks, {} late, {} failed regions, {} lost verdicts",
+        worker.worker, worker.transport, worker.ticks, worker.late_ticks, worker.failed_regions, worker.lost_verdicts
+    )
+}
+
+fn lmap_line(lmap: &LmapStatus) -> String {
+    let top = lmap.reasons.first().map(reason).unwrap_or_default();
+    format!(
+        "{:<20} {:<18} {:>9} {:>9} {:>8} {:>8} {:>7}  {top}",
+        lmap.service,
+        state(lmap),
+        last_score(lmap),
+        score(lmap.gamma),
+        lmap.replicas,
+        lmap.columns,
+        lmap.alarms
+    )
+    .trim_end()
+    .to_owned()
+}
+
+/// The state of an LMAP in words; an alarm and silence come first.
+#[must_use]
+pub fn state(lmap: &LmapStatus) -> String {
+    if lmap.alarm && lmap.state != "silent" {
+        return "ALARM".to_owned();
+    }
+    match lmap.state.as_str() {
+        "learning" => format!("learning {}/{}", lmap.rows, lmap.rows_needed),
+        "" => "not heard of".to_owned(),
+        state => state.to_owned(),
+    }
+}
+
+/// One reason as a person reads it: what, seen, expected.
+#[must_use]
+pub fn reason(reason: &Reason) -> String {
+    let unit = if reason.unit.is_empty() { String::new() } else { format!(" {}", reason.unit) };
+    let (seen, expected) = (number(reason.seen), number(reason.expected));
+    format!("{} {seen}{unit}, expected {expected}{unit} ({:.0} %)", reason.column, 100.0 * reason.share)
+}
+
+/// The status as JSON. Field names are part of the command's interface; what is not a number is null.
+#[derive(Serialize)]
+struct View<'a> {
+    version: &'a str,
+    incarnation: u64,
+    uptime_ms: u64,
+    workers: Vec<WorkerView<'a>>,
+    lmaps: Vec<LmapView<'a>>,
+    counters: std::collections::BTreeMap<&'a str, u64>,
+    problems: &'a [String],
+}
+
+#[derive(Serialize)]
+struct WorkerView<'a> {
+    worker: u32,
+    connected: bool,
+    transport: &'a str,
+    epoch: u64,
+    acknowledged_epoch: u64,
+    ticks: u64,
+    late_ticks: u64,
+    failed_regions: u64,
+    cpu_ns: u64,
+    lost_verdicts: u64,
+}
+
+#[derive(Serialize)]
+struct LmapView<'a> {
+    lmap: u32,
+    service: &'a str,
+    state: &'a str,
+    alarm: bool,
+    alarms: u64,
+    rows: u32,
+    rows_needed: u32,
+    gamma: f64,
+    scores: &'a [f32],
+    samples: u64,
+    discarded: u64,
+    columns: u32,
+    unwatched: u32,
+    replicas: u32,
+    silent_replicas: &'a [String],
+    reasons: Vec<ReasonView<'a>>,
+    at_unix_ns: u64,
+}
+
+#[derive(Serialize)]
+struct ReasonView<'a> {
+    column: &'a str,
+    group: &'a str,
+    unit: &'a str,
+    share: f64,
+    seen: f64,
+    expected: f64,
+}
+
+impl<'a> View<'a> {
+    fn new(reply: &'a StatusReply, problems: &'a [String]) -> Self {
+        Self {
+            version: &reply.version,
+            incarnation: reply.incarnation,
+            uptime_ms: reply.uptime_ms,
+            workers: reply.workers.iter().map(WorkerView::new).collect(),
+            lmaps: reply.lmaps.iter().map(LmapView::new).collect(),
+            counters: reply.counters.iter().map(|(name, &count)| (name.as_str(), count)).collect(),
+            problems,
+        }
+    }
+}
+
+impl<'a> WorkerView<'a> {
+    fn new(worker: &'a WorkerStatus) -> Self {
+        Self {
+            worker: worker.worker,
+            connected: worker.connected,
+            transport: &worker.transport,
+            epoch: worker.epoch,
+            acknowledged_epoch: worker.acknowledged_epoch,
+            ticks: worker.ticks,
+            late_ticks: worker.late_ticks,
+            failed_regions: worker.failed_regions,
+            cpu_ns: worker.cpu_ns,
+            lost_verdicts: worker.lost_verdicts,
+        }
+    }
+}
+
+impl<'a> LmapView<'a> {
+    fn new(lmap: &'a LmapStatus) -> Self {
+        Self {
+            lmap: lmap.lmap,
+            service: &lmap.service,
+            state: &lmap.state,
+            alarm: lmap.alarm,
+            alarms: lmap.alarms,
+            rows: lmap.rows,
+            rows_needed: lmap.rows_needed,
+            gamma: lmap.gamma,
+            scores: &lmap.scores,
+            samples: lmap.samples,
+            discarded: lmap.discarded,
+            columns: lmap.columns,
+            unwatched: lmap.unwatched,
+            replicas: lmap.replicas,
+            silent_replicas: &lmap.silent_replicas,
+            reasons: lmap.reasons.iter().map(ReasonView::new).collect(),
+            at_unix_ns: lmap.at_unix_ns,
+        }
+    }
+}
+
+impl<'a> ReasonView<'a> {
+    fn new(reason: &'a Reason) -> Self {
+        let Reason { column, group, unit, share, seen, expected } = reason;
+        Self { column, group, unit, share: *share, seen: *seen, expected: *expected }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply() -> StatusReply {
+        let reason = Reason {
+            column: "queue.depth".to_owned(),
+            unit: "{job}".to_owned(),
+            share: 0.62,
+            seen: 1200.0,
+            expected: 3.25,
+            ..Reason::default()
+        };
+        let armed = LmapStatus {
+            service: "cart".to_owned(),
+            state: "armed".to_owned(),
+            gamma: 12.5,
+            scores: vec![1.0, 80.25],
+            reasons: vec![reason],
+            replicas: 1,
+            ..LmapStatus::default()
+        };
+        let learning = LmapStatus {
+            service: "store".to_owned(),
+            state: "learning".to_owned(),
+            rows: 40,
+            rows_needed: 120,
+            gamma: f64::NAN,
+            ..LmapStatus::default()
+        };
+        let worker =
+            WorkerStatus { worker: 0, connected: true, transport: "shm".to_owned(), ..WorkerStatus::default() };
+        StatusReply {
+            version: "0.1.0".to_owned(),
+            uptime_ms: 61_000,
+            workers: vec![worker],
+            lmaps: vec![armed, learning],
+            ..StatusReply::default()
+        }
+    }
+
+    #[test]
+    fn a_healthy_node_reports_no_problem() {
+        assert_eq!(problems(&reply()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn alarms_silence_and_missing_workers_are_problems() {
+        let mut reply = reply();
+        reply.lmaps[0].alarm = true;
+        reply.lmaps[1].silent_replicas = vec!["store-1".to_owned()];
+        reply.workers[0].connected = false;
+
+        let problems = problems(&reply).join("\n");
+
+        for expected in ["no NIC worker", "worker 0 is not", "cart: alarm, score 80.2 of γ 12.5", "silent: store-1"] {
+            assert!(problems.contains(expected), "{expected}: {problems}");
+        }
+    }
+
+    #[test]
+    fn the_text_names_state_score_and_top_metric() {
+        let text = text(&reply(), &[]);
+
+        assert!(text.contains("up 1 min 1 s"), "{text}");
+        assert!(text.contains("learning 40/120"), "{text}");
+        assert!(text.contains("queue.depth 1200 {job}, expected 3.25 {job} (62 %)"), "{text}");
+    }
+
+    #[test]
+    fn what_is_not_a_number_is_null_in_json() {
+        let reply = reply();
+
+        let value: serde_json::Value = serde_json::from_str(&json(&View::new(&reply, &[])).unwrap()).unwrap();
+
+        assert_eq!(value["lmaps"][1]["gamma"], serde_json::Value::Null);
+        assert_eq!(value["lmaps"][0]["reasons"][0]["column"], "queue.depth");
+    }
+}
