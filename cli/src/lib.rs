@@ -19,6 +19,7 @@ pub mod failure;
 pub mod figures;
 pub mod output;
 pub mod status;
+pub mod top;
 
 use std::path::PathBuf;
 
@@ -50,6 +51,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Print agents, workers, LMAPs and problems
     Status(status::StatusArgs),
+    /// Show services, states, scores and top metrics, live
+    Top(top::TopArgs),
 }
 
 /// Carries out what the arguments say.
@@ -61,6 +64,7 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
     match arguments.command {
         Command::Check(args) => check::run(args, environment.runtime_dir),
         Command::Status(args) => status::run(args, environment.runtime_dir),
+        Command::Top(args) => top::run(args, environment),
     }
 }
 

@@ -1,0 +1,104 @@
+//! One service on the whole screen: scores against γ, and every top metric with what was seen and expected.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Cell, Paragraph, Row, Table, Widget as _};
+
+use super::model::Service;
+use super::render::{Palette, state};
+use crate::figures::{bar, largest_of_parts, number, score};
+
+/// Height of the plot of scores, in lines.
+const PLOT: u16 = 9;
+
+/// Room left of the plot for its scale.
+const SCALE: u16 = 9;
+
+pub(super) fn draw(service: &Service, palette: &Palette, area: Rect, buffer: &mut Buffer) {
+    let [head, plot, _, reasons] =
+        Layout::vertical([Constraint::Length(3), Constraint::Length(PLOT), Constraint::Length(1), Constraint::Fill(1)])
+            .areas(area);
+    head_lines(service, palette).render(head, buffer);
+    draw_plot(service, palette, plot, buffer);
+    draw_reasons(service, palette, reasons, buffer);
+}
+
+fn head_lines<'a>(service: &Service, palette: &Palette) -> Paragraph<'a> {
+    let status = &service.status;
+    let (word, style) = state(service, palette);
+    let figures = format!("   score {} of γ {}, {} alarms", score(service.score()), score(status.gamma), status.alarms);
+    let first = Line::from(vec![
+        Span::styled(status.service.clone(), palette.strong),
+        Span::raw("   "),
+        Span::styled(word, style),
+        Span::raw(figures),
+    ]);
+    let second = format!(
+        "{} replicas, {} columns ({} not watched yet), {} samples, {} discarded",
+        status.replicas, status.columns, status.unwatched, status.samples, status.discarded
+    );
+    let mut lines = vec![first, Line::from(second)];
+    if !status.silent_replicas.is_empty() {
+        lines.push(Line::from(Span::styled(format!("silent: {}", status.silent_replicas.join(", ")), palette.urgent)));
+    }
+    Paragraph::new(lines)
+}
+
+/// Bars on a linear scale that holds γ and the largest score shown; γ is a dashed line.
+fn draw_plot(service: &Service, palette: &Palette, area: Rect, buffer: &mut Buffer) {
+    if area.width <= SCALE || area.height == 0 {
+        return;
+    }
+    let scores: Vec<f64> = service.scores.iter().copied().collect();
+    let columns = largest_of_parts(&scores, usize::from(area.width - SCALE));
+    let gamma = Some(service.status.gamma).filter(|gamma| gamma.is_finite() && *gamma > 0.0);
+    let largest = columns.iter().copied().fold(0.0, f64::max).max(1.25 * gamma.unwrap_or_default());
+    if largest <= 0.0 {
+        return Paragraph::new(Span::styled("no score yet", palette.quiet)).render(area, buffer);
+    }
+    let lines = f64::from(area.height);
+    let gamma_line = gamma.map(|gamma| (gamma / largest * lines) as u16);
+    buffer.set_string(area.x, area.y, format!("{:>8}", score(largest)), palette.quiet);
+    for above in 0..area.height {
+        let y = area.bottom() - 1 - above;
+        if gamma_line == Some(above) {
+            buffer.set_string(area.x, y, format!("γ{:>7}", score(gamma.unwrap_or_default())), palette.strong);
+            buffer.set_string(area.x + SCALE, y, "╌".repeat(usize::from(area.width - SCALE)), palette.quiet);
+        }
+        for (x, &value) in (area.x + SCALE..area.right()).zip(&columns) {
+            let eighths = ((value / largest * lines - f64::from(above)) * 8.0).ceil();
+            if eighths >= 1.0 {
+                let over = gamma.is_some_and(|gamma| value >= gamma);
+                let style: Style = if over { palette.urgent } else { palette.good };
+                buffer[(x, y)].set_char(bar((eighths as usize).min(8) - 1)).set_style(style);
+            }
+        }
+    }
+}
+
+fn draw_reasons(service: &Service, palette: &Palette, area: Rect, buffer: &mut Buffer) {
+    let header = ["share", "metric", "group", "seen", "expected"];
+    let header = Row::new(header.map(|name| Cell::new(Span::styled(name, palette.strong))));
+    let rows = service.status.reasons.iter().map(|reason| {
+        let with_unit = |value: f64| format!("{} {}", number(value), reason.unit);
+        let share =
+            format!("{:>3.0} % {}", 100.0 * reason.share, "■".repeat((reason.share.clamp(0.0, 1.0) * 10.0) as usize));
+        Row::new(vec![
+            Cell::new(share),
+            Cell::new(reason.column.clone()),
+            Cell::new(reason.group.clone()),
+            Cell::new(with_unit(reason.seen)),
+            Cell::new(with_unit(reason.expected)),
+        ])
+    });
+    let widths = [
+        Constraint::Length(16),
+        Constraint::Fill(1),
+        Constraint::Length(9),
+        Constraint::Length(18),
+        Constraint::Length(18),
+    ];
+    Table::new(rows, widths).header(header).render(area, buffer);
+}

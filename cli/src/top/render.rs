@@ -1,0 +1,229 @@
+//! Draws a [`Model`]. Pure: the same model gives the same picture. Every state has a word and a sign, so that nothing hangs on
+//! a colour; the colours are blue and orange, which colour-blind people tell apart.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Cell, Paragraph, Row, Table, Widget as _, Wrap};
+
+use super::detail;
+use super::model::{Link, Model, Service};
+use crate::figures::{bar, duration_ms, height, largest_of_parts, number, score};
+use crate::status;
+
+/// How much of a line the scores take.
+const SPARKLINE: u16 = 24;
+
+/// Styles, with or without colours.
+#[derive(Clone, Copy, Debug)]
+pub struct Palette {
+    /// Wants a look.
+    pub urgent: Style,
+    /// As it should be.
+    pub good: Style,
+    /// Less important.
+    pub quiet: Style,
+    /// Headings.
+    pub strong: Style,
+    /// Under the cursor.
+    pub cursor: Style,
+}
+
+impl Palette {
+    /// Blue and orange of the 256 colours, or none at all.
+    #[must_use]
+    pub fn new(no_color: bool) -> Self {
+        let plain = Style::new();
+        let bold = plain.add_modifier(Modifier::BOLD);
+        let cursor = plain.add_modifier(Modifier::REVERSED);
+        if no_color {
+            return Self { urgent: bold, good: plain, quiet: plain, strong: bold, cursor };
+        }
+        let color = |index| plain.fg(Color::Indexed(index));
+        Self {
+            urgent: color(208).add_modifier(Modifier::BOLD),
+            good: color(39),
+            quiet: color(245),
+            strong: bold,
+            cursor,
+        }
+    }
+}
+
+/// Draws `model` into `area` of `buffer`.
+pub fn draw(model: &Model, palette: &Palette, area: Rect, buffer: &mut Buffer) {
+    let opened = model.opened();
+    let heads = 1 + model.workers.len().min(4) as u16;
+    let notes = u16::from(matches!(model.link, Link::Gone { .. })) * 2;
+    let [head, note, body, foot] = Layout::vertical([
+        Constraint::Length(heads),
+        Constraint::Length(notes),
+        Constraint::Fill(1),
+        Constraint::Length(1),
+    ])
+    .areas(area);
+    head_lines(model, palette).render(head, buffer);
+    link_note(model, palette).render(note, buffer);
+    match opened {
+        Some(service) => detail::draw(service, palette, body, buffer),
+        None => services(model, palette, body, buffer),
+    }
+    keys(model, palette).render(foot, buffer);
+}
+
+/// How many lines a picture of everything needs, for `--once`.
+#[must_use]
+pub fn lines_needed(model: &Model) -> u16 {
+    let lines = 6 + model.workers.len().min(4) + model.all().count().max(2);
+    u16::try_from(lines).unwrap_or(u16::MAX).min(1000)
+}
+
+fn head_lines<'a>(model: &Model, palette: &Palette) -> Paragraph<'a> {
+    let mut first = vec![Span::styled("uview top", palette.strong)];
+    first.push(match &model.link {
+        Link::Waiting => Span::styled("  … waiting for the host agent", palette.quiet),
+        Link::Live => Span::styled("  ● live", palette.good),
+        Link::Gone { .. } => Span::styled("  ○ NO AGENT", palette.urgent),
+    });
+    if model.heard.is_some() {
+        let services = model.all().count();
+        let urgent = model.all().filter(|service| service.urgent()).count();
+        let up = duration_ms(model.uptime_ms);
+        first.push(Span::raw(format!("   host agent {}, up {up}   {services} services, ", model.version)));
+        let style = if urgent > 0 { palette.urgent } else { palette.good };
+        first.push(Span::styled(format!("{urgent} in alarm or silent"), style));
+    }
+    let mut lines = vec![Line::from(first)];
+    for worker in model.workers.values().take(4) {
+        let status = &worker.status;
+        let cpu = worker.cpu.map_or_else(String::new, |share| format!(", {:.1} % of a core", 100.0 * share));
+        let text = format!("worker {}, {}: {} ticks, ", status.worker, status.transport, status.ticks);
+        let late = Span::styled(format!("{} late", status.late_ticks), late_style(status.late_ticks, palette));
+        let rest = format!(", {} failed regions{cpu}", status.failed_regions);
+        let gone = if status.connected { "" } else { "   NOT CONNECTED" };
+        lines.push(Line::from(vec![Span::raw(text), late, Span::raw(rest), Span::styled(gone, palette.urgent)]));
+    }
+    Paragraph::new(lines)
+}
+
+fn late_style(late: u64, palette: &Palette) -> Style {
+    if late > 0 { palette.strong } else { Style::new() }
+}
+
+fn link_note<'a>(model: &Model, palette: &Palette) -> Paragraph<'a> {
+    let Link::Gone { since, why } = &model.link else { return Paragraph::default() };
+    let age = duration_ms(model.now.saturating_sub(*since).as_millis() as u64);
+    let old = if model.heard.is_some() { "; what is shown is from before" } else { "" };
+    let text = format!("The agent has been gone for {age}{old}. Trying again every second. {why}");
+    Paragraph::new(Span::styled(text, palette.urgent)).wrap(Wrap { trim: true })
+}
+
+/// The sign, the word and the style of a service's state.
+pub(super) fn state(service: &Service, palette: &Palette) -> (String, Style) {
+    let word = status::state(&service.status);
+    let (sign, style) = match service.status.state.as_str() {
+        _ if service.status.alarm && service.status.state != "silent" => ("▲", palette.urgent),
+        "silent" => ("○", palette.urgent),
+        "drifted" => ("~", palette.urgent),
+        "learning" | "provisional" | "" => ("…", palette.quiet),
+        _ => ("●", palette.good),
+    };
+    (format!("{sign} {word}"), style)
+}
+
+fn services(model: &Model, palette: &Palette, area: Rect, buffer: &mut Buffer) {
+    let rows = model.rows();
+    if rows.is_empty() {
+        let text = match (model.heard, model.all().count()) {
+            (None, _) => "",
+            (Some(_), 0) => "No service has registered yet.",
+            (Some(_), _) => "No service matches the filter; Esc clears it.",
+        };
+        return Paragraph::new(Span::styled(text, palette.quiet)).render(area, buffer);
+    }
+    let header =
+        ["state", "service", "score", "γ", "scores (upper half: over γ)", "alarms", "top metric: seen, expected"];
+    let header = Row::new(header.map(|name| Cell::new(Span::styled(name, palette.strong))));
+    let cursor = model.cursor(&rows);
+    let visible = usize::from(area.height.saturating_sub(1)).max(1);
+    let first = (cursor + 1).saturating_sub(visible);
+    let shown = rows.iter().enumerate().skip(first).take(visible);
+    let lines = shown.map(|(i, service)| {
+        let row = service_row(service, palette);
+        if i == cursor { row.style(palette.cursor) } else { row }
+    });
+    let longest = rows.iter().map(|service| service.status.service.chars().count()).max().unwrap_or_default();
+    let widths = [
+        Constraint::Length(18),
+        Constraint::Length(longest.clamp(8, 28) as u16),
+        Constraint::Length(8),
+        Constraint::Length(7),
+        Constraint::Length(SPARKLINE + 4),
+        Constraint::Length(6),
+        Constraint::Fill(1),
+    ];
+    Table::new(lines, widths).header(header).render(area, buffer);
+}
+
+fn service_row<'a>(service: &Service, palette: &Palette) -> Row<'a> {
+    let status = &service.status;
+    let (word, style) = state(service, palette);
+    let score_style = if service.share() >= 1.0 { palette.urgent } else { Style::new() };
+    let top = status.reasons.first().map(|reason| {
+        let unit = if reason.unit.is_empty() { String::new() } else { format!(" {}", reason.unit) };
+        format!("{}: {}, {}{unit}", reason.column, number(reason.seen), number(reason.expected))
+    });
+    let silent = if status.silent_replicas.is_empty() {
+        String::new()
+    } else {
+        format!("silent: {}  ", status.silent_replicas.join(", "))
+    };
+    Row::new(vec![
+        Cell::new(Span::styled(word, style)),
+        Cell::new(status.service.clone()),
+        Cell::new(Line::from(Span::styled(score(service.score()), score_style)).right_aligned()),
+        Cell::new(Line::from(score(status.gamma)).right_aligned()),
+        Cell::new(sparkline(service, palette)),
+        Cell::new(Line::from(status.alarms.to_string()).right_aligned()),
+        Cell::new(format!("{silent}{}", top.unwrap_or_default())),
+    ])
+}
+
+/// The newest scores, as many as there is room for.
+fn sparkline<'a>(service: &Service, palette: &Palette) -> Line<'a> {
+    let scores: Vec<f64> = service.scores.iter().copied().collect();
+    let newest = &scores[scores.len().saturating_sub(usize::from(SPARKLINE) * 8)..];
+    let spans = largest_of_parts(newest, usize::from(SPARKLINE)).into_iter().map(|largest| {
+        let height = height(largest, service.status.gamma);
+        Span::styled(bar(height).to_string(), if height >= 4 { palette.urgent } else { palette.good })
+    });
+    Line::from_iter(spans)
+}
+
+fn keys<'a>(model: &Model, palette: &Palette) -> Paragraph<'a> {
+    let look = &model.look;
+    let mut spans = Vec::new();
+    if look.typing {
+        spans.push(Span::styled(format!("filter: {}▏", look.filter), palette.strong));
+        spans.push(Span::styled("  Enter keeps it, Esc clears it", palette.quiet));
+        return Paragraph::new(Line::from(spans));
+    }
+    let order = if look.reverse { " reversed" } else { "" };
+    let keys = match model.opened() {
+        Some(_) => "Esc all services   ↑↓ other service   q quit".to_owned(),
+        None => format!("↑↓ Enter open   s sort ({}{order})   r reverse   / filter   q quit", look.sort.name()),
+    };
+    spans.push(Span::styled(keys, palette.quiet));
+    if !look.filter.is_empty() {
+        spans.push(Span::styled(format!("   filter: {}", look.filter), palette.strong));
+    }
+    if let Some(problem) = model.problems.last() {
+        spans.push(Span::styled(format!("   ! {problem}"), palette.urgent));
+    }
+    Paragraph::new(Line::from(spans))
+}
+
+#[cfg(test)]
+#[path = "render_tests.rs"]
+mod tests;

@@ -1,0 +1,114 @@
+use std::time::Duration;
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use super::*;
+use crate::top::sample::reply;
+
+fn picture(model: &Model, width: u16, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    let palette = Palette::new(false);
+    terminal.draw(|frame| draw(model, &palette, frame.area(), frame.buffer_mut())).unwrap();
+    terminal.backend().to_string()
+}
+
+fn live() -> Model {
+    let mut model = Model::default();
+    model.answered(Duration::from_secs(1), &reply());
+    model
+}
+
+#[track_caller]
+fn assert_shows(picture: &str, texts: &[&str]) {
+    for text in texts {
+        assert!(picture.contains(text), "`{text}` is not in\n{picture}");
+    }
+}
+
+#[test]
+fn every_service_shows_state_score_gamma_and_top_metric_with_seen_and_expected() {
+    let picture = picture(&live(), 140, 12);
+
+    assert_shows(&picture, &["● live", "host agent 0.1.0, up 1 min 5 s", "3 services, 1 in alarm or silent"]);
+    assert_shows(&picture, &["worker 0, shm: 1000 ticks, 3 late"]);
+    assert_shows(&picture, &["▲ ALARM", "payment", "85.0", "10.0", "▂▄█", "http.server.errors: 37, 0.125 {request}"]);
+    assert_shows(&picture, &["● armed", "… learning 40/120", "s sort (urgency)"]);
+}
+
+#[test]
+fn an_agent_that_is_gone_is_said_in_words_and_the_old_picture_stays() {
+    let mut model = live();
+    model.gone(Duration::from_secs(3), "connection refused".to_owned());
+    model.tick(Duration::from_secs(10));
+
+    let picture = picture(&model, 140, 12);
+
+    assert_shows(&picture, &["NO AGENT", "gone for 7.0 s", "from before", "connection refused", "payment"]);
+}
+
+#[test]
+fn an_opened_service_shows_all_its_metrics_and_gamma_in_the_plot() {
+    let mut model = live();
+    (model.look.selected, model.look.opened) = (Some(2), true);
+
+    let picture = picture(&model, 120, 30);
+
+    assert_shows(&picture, &["payment   ▲ ALARM   score 85.0 of γ 10.0, 2 alarms", "γ   10.0", "█"]);
+    assert_shows(
+        &picture,
+        &["81 % ■■■■■■■■", "http.server.request.duration.p99", "0.25 s", "0.02 s", "Esc all services"],
+    );
+}
+
+#[test]
+fn a_filter_without_a_match_says_how_to_get_rid_of_it() {
+    let mut model = live();
+    model.look.filter = "nothing like that".to_owned();
+
+    assert_shows(
+        &picture(&model, 120, 10),
+        &["No service matches the filter; Esc clears it.", "filter: nothing like that"],
+    );
+}
+
+#[test]
+fn a_node_without_services_and_a_view_that_waits_say_so() {
+    let mut model = Model::default();
+    assert_shows(&picture(&model, 100, 6), &["waiting for the host agent"]);
+
+    model.answered(Duration::ZERO, &wire::proto::operators::StatusReply::default());
+    assert_shows(&picture(&model, 100, 6), &["No service has registered yet."]);
+}
+
+#[test]
+fn no_size_of_the_terminal_breaks_it() {
+    let mut model = live();
+    for opened in [false, true] {
+        (model.look.selected, model.look.opened) = (Some(2), opened);
+        for (width, height) in [(1, 1), (5, 2), (9, 30), (10, 14), (300, 3), (80, 24)] {
+            let _ = picture(&model, width, height);
+        }
+    }
+}
+
+#[test]
+fn the_cursor_is_always_on_the_screen() {
+    let mut model = Model::default();
+    let lmaps = (0..50).map(|i| crate::top::sample::lmap(i, &format!("service-{i:02}"))).collect();
+    model.answered(Duration::ZERO, &wire::proto::operators::StatusReply { lmaps, ..Default::default() });
+    model.look.sort = super::super::model::Sort::Name;
+    model.look.selected = Some(40);
+
+    assert_shows(&picture(&model, 100, 10), &["service-40"]);
+}
+
+#[test]
+fn without_colours_nothing_is_lost() {
+    let palette = Palette::new(true);
+
+    for style in [palette.urgent, palette.good, palette.quiet, palette.strong, palette.cursor] {
+        assert_eq!((style.fg, style.bg), (None, None));
+    }
+    assert_shows(&picture(&live(), 140, 12), &["▲ ALARM"]);
+}
