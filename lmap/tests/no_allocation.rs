@@ -1,0 +1,99 @@
+//! Scoring and learning touch no allocator between jobs.
+
+#![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
+
+use lmap::{Column, ColumnKind, Detector, Job, Settings};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+struct Counting;
+
+thread_local! {
+    /// Per thread, because the test harness has threads of its own.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    // During the thread's destruction there is nothing left to count with.
+    let _ = ALLOCATIONS.try_with(|allocations| allocations.set(allocations.get() + 1));
+}
+
+// SAFETY: every method hands on to the system's allocator, which keeps the contract; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises are the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises are the same.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises are the same.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count();
+        // SAFETY: the caller's promises are the same.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A wave, noise, a value now and then missing, a fault now and then.
+fn fill(row: &mut [f64], t: u32, state: &mut u64) {
+    for (column, value) in row.iter_mut().enumerate() {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let noise = (*state >> 40) as f64 / f64::from(1 << 24);
+        let fault = if t.is_multiple_of(97) && column == 3 { 1e9 } else { 0.0 };
+        *value = (f64::from(t) / 20.0 + column as f64).sin() + noise + fault;
+        if state.is_multiple_of(61) {
+            *value = f64::NAN;
+        }
+    }
+}
+
+#[test]
+fn scoring_and_learning_allocate_nothing_between_jobs() {
+    let columns: Vec<Column> = (0..40).map(|fingerprint| Column::new(ColumnKind::Gauge, fingerprint)).collect();
+    let settings = Settings { rows_kept: 120, automatic_fit_rows: Some(700), ..Settings::default() };
+    let mut detector = Detector::new(columns, settings, 5).unwrap();
+    let (mut row, mut state, mut reasons, mut shares) =
+        (vec![0.0; 40], 1, Vec::with_capacity(8), Vec::with_capacity(8));
+    let (mut waiting, mut fits, mut shrinks) = (None::<(Job, u32)>, 0, 0);
+    let mut allocated = 0;
+
+    for t in 1..6_000 {
+        fill(&mut row, t, &mut state);
+        let before = ALLOCATIONS.get();
+        if t % 500 == 0 {
+            detector.gap();
+        }
+        let verdict = detector.score(&row).unwrap();
+        detector.explain(5, &mut reasons);
+        detector.group_shares(&mut shares);
+        let job = detector.learn();
+        allocated += ALLOCATIONS.get() - before;
+        assert!(verdict.score.is_finite());
+        if let Some(job) = job {
+            fits += u32::from(matches!(job, Job::Fit(_)));
+            shrinks += u32::from(matches!(job, Job::Shrink(_)));
+            waiting = Some((job, t + 12)); // longer than the spare room lasts
+        }
+        if let Some((job, _)) = waiting.take_if(|(_, due)| *due <= t) {
+            detector.install(job.run());
+        }
+    }
+
+    assert_eq!(allocated, 0);
+    assert!(fits >= 4 && shrinks > 10, "{fits} fits, {shrinks} shrinks"); // so it was tried in every state
+    assert!(detector.counts().lost > 0);
+}
