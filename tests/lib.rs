@@ -1,1 +1,3 @@
-//! What the tests of this package share.
+//! What the tests of this package share with the fuzzer.
+
+pub mod targets;

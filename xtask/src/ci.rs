@@ -1,5 +1,6 @@
 //! Everything that CI runs, in the order in which it fails fastest. What cannot run here is said, never skipped in silence.
 
+use std::fs;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -87,7 +88,12 @@ fn fuzz() -> Result<()> {
     let output = Command::new("cargo").args(["+nightly", "fuzz", "list"]).current_dir(workspace()).output()?;
     ensure!(output.status.success(), "`cargo fuzz list` failed");
     for target in String::from_utf8(output.stdout)?.lines() {
-        cargo(&["+nightly", "fuzz", "run", target, "--", "-max_total_time=10", "-verbosity=0"])?;
+        // The first folder takes what is found; the second one is what the ordinary tests replay.
+        let found = workspace().join("target/fuzz-corpus").join(target);
+        fs::create_dir_all(&found)?;
+        let (found, kept) = (found.display().to_string(), format!("fuzz/corpus/{target}"));
+        let limits = ["-max_total_time=10", "-verbosity=0"];
+        cargo(&["+nightly", "fuzz", "run", target, &found, &kept, "--", limits[0], limits[1]])?;
     }
     Ok(())
 }

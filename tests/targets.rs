@@ -1,0 +1,94 @@
+//! Every decoder of bytes that come from outside. The fuzzer (`fuzz/`) drives them; `corpus.rs` replays what it found.
+//!
+//! A target returns nothing: what it proves is that no bytes make it panic, and that what it accepts holds.
+
+use prost::Message as _;
+use wire::control::{LmapSpec, Verdict};
+use wire::frame::Frames;
+use wire::layout::Header;
+use wire::proto;
+use wire::registration::ServiceMessage;
+
+/// A target and its name, which is that of its corpus' folder.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All of them.
+pub const TARGETS: [Target; 6] = [
+    ("control", control),
+    ("frames", frames),
+    ("header", header),
+    ("model", model),
+    ("registration", registration),
+    ("worker_message", worker_message),
+];
+
+/// What a NIC worker gets from a host agent.
+pub fn control(bytes: &[u8]) {
+    let Ok(message) = proto::control::Lmap::decode(bytes) else { return };
+    let Ok(spec) = LmapSpec::decode(&message) else { return };
+    let again = LmapSpec::decode(&proto::control::Lmap::from(&spec));
+    assert_eq!(again, Ok(spec), "what was accepted survives the way");
+}
+
+/// A stream of frames, cut where the bytes say.
+pub fn frames(bytes: &[u8]) {
+    let Some((&cut, stream)) = bytes.split_first() else { return };
+    let mut frames = Frames::default();
+    for part in stream.chunks(usize::from(cut).max(1)) {
+        frames.push(part);
+        loop {
+            match frames.next_frame() {
+                Ok(Some(frame)) => drop(ServiceMessage::decode(frame)),
+                Ok(None) => break,
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// The first words of a region that a service wrote.
+pub fn header(bytes: &[u8]) {
+    let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+    let _ = Header::decode(&words);
+}
+
+/// Where a model file keeps the length and the checksum of its payload, and where that begins.
+const MODEL_LENGTH: core::ops::Range<usize> = 12..16;
+const MODEL_CHECKSUM: core::ops::Range<usize> = 16..20;
+const MODEL_PAYLOAD: usize = 20;
+
+/// A model file: as it is, and with length and checksum put right, which no fuzzer would guess.
+pub fn model(bytes: &[u8]) {
+    decode_model(bytes);
+    if bytes.len() < MODEL_PAYLOAD {
+        return;
+    }
+    let mut mended = bytes.to_vec();
+    let payload = &bytes[MODEL_PAYLOAD..];
+    mended[MODEL_LENGTH].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    mended[MODEL_CHECKSUM].copy_from_slice(&crc32fast::hash(payload).to_le_bytes());
+    decode_model(&mended);
+}
+
+fn decode_model(bytes: &[u8]) {
+    let Ok(model) = lmap::Model::decode(bytes) else { return };
+    let again = lmap::Model::decode(&model.encode());
+    assert!(again.is_ok(), "what was accepted survives the way: {again:?}");
+}
+
+/// What a host agent gets from a service.
+pub fn registration(bytes: &[u8]) {
+    let Ok(message) = ServiceMessage::decode(bytes) else { return };
+    let again = proto::registration::ServiceMessage::from(&message).encode_to_vec();
+    assert!(ServiceMessage::decode(&again).is_ok(), "what was accepted survives the way");
+}
+
+/// What a host agent gets from a worker.
+pub fn worker_message(bytes: &[u8]) {
+    let Ok(message) = proto::control::WorkerMessage::decode(bytes) else { return };
+    if let Some(proto::control::worker_message::Message::Verdicts(verdicts)) = message.message {
+        for verdict in verdicts.verdicts.iter().filter_map(Verdict::decode) {
+            assert!(verdict.score.is_finite() && verdict.score >= 0.0, "a verdict's score is a score");
+        }
+    }
+}
