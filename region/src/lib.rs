@@ -1,0 +1,22 @@
+//! A metric region: pages of shared memory that one service owns and others read.
+//!
+//! The service makes it ([`OwnedRegion`]) and writes slots through handles that keep it mapped ([`SlotRef`], [`SlotRun`]). The host agent
+//! takes its descriptor over a Unix socket ([`passing`]) and checks it ([`AcceptedRegion`]); a reader maps it read-only ([`ReadMapping`]).
+//! Which slot means what is none of this crate's business: it knows no metric names.
+//!
+//! All slots are single atomic words and every access to them is one relaxed operation. There is no lock-free algorithm here that spans
+//! two words, hence no model checking: what a reader may conclude from two words is told by control messages, never by memory.
+
+mod accepted;
+mod mapping;
+mod owned;
+pub mod passing;
+mod read;
+mod seals;
+mod slots;
+mod sync;
+
+pub use accepted::{AcceptError, AcceptedRegion};
+pub use owned::{CreateError, OwnedRegion};
+pub use read::{MapError, ReadMapping, WrongLength};
+pub use slots::{SlotRef, SlotRun, SlotsRef};

@@ -1,0 +1,86 @@
+//! A region from a reader's side: mapped read-only, copied word by word.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{SealFlags, fstat};
+use wire::layout::RegionSize;
+
+use crate::mapping::{Mapping, Rights};
+use crate::seals::seals;
+use crate::sync::Relaxed;
+
+/// Why a region cannot be mapped for reading.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MapError {
+    /// Its owner could shrink it, and a load behind its end would end this process.
+    #[error("not a memfd of ordinary pages that is sealed against shrinking")]
+    Unsealed(#[source] Option<io::Error>),
+    /// Another region than the one that was announced.
+    #[error("the region has {found} bytes, {} were announced", .announced.bytes())]
+    Size {
+        /// What was announced.
+        announced: RegionSize,
+        /// What the file has.
+        found: u64,
+    },
+    /// What the system said.
+    #[error("cannot map the region")]
+    System(#[from] io::Error),
+}
+
+/// A buffer that does not fit the region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a buffer of {buffer} words for a region of {region}")]
+pub struct WrongLength {
+    /// Words of the buffer.
+    pub buffer: usize,
+    /// Words of the region.
+    pub region: usize,
+}
+
+/// A region mapped read-only. The descriptor may be closed afterwards.
+#[derive(Debug)]
+pub struct ReadMapping(Mapping);
+
+impl ReadMapping {
+    /// Maps `memory`, announced with `size`.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError`] unless it is a memfd of ordinary pages sealed against shrinking that has this size.
+    pub fn map(memory: BorrowedFd<'_>, size: RegionSize) -> Result<Self, MapError> {
+        let seals = seals(memory).map_err(|error| MapError::Unsealed(Some(error)))?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(MapError::Unsealed(None));
+        }
+        let found = fstat(memory).map_err(io::Error::from)?.st_size as u64;
+        if found != size.bytes() as u64 {
+            return Err(MapError::Size { announced: size, found });
+        }
+        Ok(Self(Mapping::new(memory, size, Rights::Read)?))
+    }
+
+    /// Its size, which never changes.
+    #[must_use]
+    pub const fn size(&self) -> RegionSize {
+        self.0.size()
+    }
+
+    /// Copies the region, header first, in ascending order: each word as it is at its moment, the whole not as of any one moment.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongLength`] unless `words` is as long as the region; nothing is copied then.
+    pub fn copy_into(&self, words: &mut [u64]) -> Result<(), WrongLength> {
+        let region = self.0.words();
+        if words.len() != region.len() {
+            return Err(WrongLength { buffer: words.len(), region: region.len() });
+        }
+        for (copy, word) in words.iter_mut().zip(region) {
+            *copy = word.load(Relaxed);
+        }
+        Ok(())
+    }
+}
