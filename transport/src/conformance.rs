@@ -1,0 +1,259 @@
+//! What every [`RegionReader`] has to do, as functions over any of them.
+//!
+//! A backend implements [`Service`] for whatever plays the service in its tests, and calls [`on_every_backend!`](crate::on_every_backend) in a
+//! test module: each function here becomes a test. Nothing in the suite is particular to one backend, and a new one passes it unchanged.
+
+use wire::id::RegionId;
+use wire::layout::{Header, RegionSize, Slot};
+
+use crate::fetch::{Access, AttachError, FetchStatus, RegionBuffer, RegionError, RegionReader};
+
+/// The service's end: a region that is written while it is read.
+pub trait Service {
+    /// A new region of `size` with a header at generation 1 and zero slots.
+    fn create(size: RegionSize) -> Self;
+    /// Writes a slot, as a service does.
+    fn store(&self, slot: Slot, value: u64);
+    /// Raises the heartbeat.
+    fn beat(&self);
+    /// What the reader is given to attach it. May be asked for more than once.
+    fn access(&self) -> Access;
+}
+
+fn two_pages() -> RegionSize {
+    RegionSize::new(8192).expect("two pages are a size")
+}
+
+fn buffer(region: u64, size: RegionSize) -> RegionBuffer {
+    RegionBuffer::new(RegionId(region), size)
+}
+
+fn attach(reader: &mut impl RegionReader, region: u64, size: RegionSize, service: &impl Service) {
+    reader.attach(RegionId(region), size, service.access()).expect("a good region is attached");
+}
+
+fn fetch(reader: &mut impl RegionReader, batch: &mut [RegionBuffer]) {
+    reader.fetch(batch).expect("the transport works");
+}
+
+/// A region is fetched whole: header, first slot, last slot.
+pub fn a_fetched_region_is_the_whole_of_it<S: Service>(mut reader: impl RegionReader) {
+    let service = S::create(two_pages());
+    let last = Slot(two_pages().slots() - 1);
+    service.store(Slot(0), 11);
+    service.store(last, u64::MAX);
+    service.beat();
+    attach(&mut reader, 1, two_pages(), &service);
+    let mut batch = [buffer(1, two_pages())];
+
+    fetch(&mut reader, &mut batch);
+
+    assert_eq!(batch[0].status, FetchStatus::Fetched);
+    assert!(Header::decode(&batch[0].words).is_ok_and(|header| header.heartbeat == 1));
+    assert_eq!(batch[0].words[Slot(0).word()], 11);
+    assert_eq!(batch[0].words[last.word()], u64::MAX);
+    let untouched = &batch[0].words[Slot(1).word()..last.word()];
+    assert!(untouched.iter().all(|word| *word == 0));
+}
+
+/// Values are those of the fetch and not of the attachment: a private copy of the memory is not enough.
+pub fn a_value_written_after_attaching_is_seen<S: Service>(mut reader: impl RegionReader) {
+    let service = S::create(two_pages());
+    attach(&mut reader, 1, two_pages(), &service);
+    let mut batch = [buffer(1, two_pages())];
+
+    for value in 1..=5 {
+        for slot in [Slot(0), Slot(600)] {
+            service.store(slot, value);
+        }
+        service.beat();
+        fetch(&mut reader, &mut batch);
+
+        assert!(Header::decode(&batch[0].words).is_ok_and(|header| header.heartbeat == value));
+        assert_eq!([batch[0].words[Slot(0).word()], batch[0].words[Slot(600).word()]], [value; 2]);
+    }
+}
+
+/// Regions of one batch do not mix, whatever their order and sizes.
+pub fn each_buffer_gets_its_own_region<S: Service>(mut reader: impl RegionReader) {
+    let services: Vec<S> =
+        (0..16).map(|n| S::create(if n % 2 == 0 { RegionSize::ONE_PAGE } else { two_pages() })).collect();
+    let mut batch = Vec::new();
+    for (n, service) in (0_u64..).zip(&services) {
+        let size = if n % 2 == 0 { RegionSize::ONE_PAGE } else { two_pages() };
+        service.store(Slot(7), 100 + n);
+        attach(&mut reader, n, size, service);
+        batch.push(buffer(n, size));
+    }
+    batch.reverse();
+
+    fetch(&mut reader, &mut batch);
+
+    for buffer in &batch {
+        assert_eq!(buffer.status, FetchStatus::Fetched);
+        assert_eq!(buffer.words[Slot(7).word()], 100 + buffer.region.0);
+    }
+}
+
+/// One region's failure is in its own status.
+pub fn a_failure_of_one_region_harms_no_other<S: Service>(mut reader: impl RegionReader) {
+    let service = S::create(RegionSize::ONE_PAGE);
+    service.store(Slot(0), 5);
+    attach(&mut reader, 1, RegionSize::ONE_PAGE, &service);
+    let mut batch = [
+        buffer(9, RegionSize::ONE_PAGE),
+        buffer(1, RegionSize::ONE_PAGE),
+        buffer(1, two_pages()),
+        buffer(1, RegionSize::ONE_PAGE),
+    ];
+
+    fetch(&mut reader, &mut batch);
+
+    assert_eq!(batch[0].status, FetchStatus::Failed(RegionError::NotAttached));
+    assert_eq!(batch[2].status, FetchStatus::Failed(RegionError::Length { buffer: 1024, region: 512 }));
+    for good in [&batch[1], &batch[3]] {
+        assert_eq!(good.status, FetchStatus::Fetched);
+        assert_eq!(good.words[Slot(0).word()], 5);
+    }
+}
+
+/// A status is set anew by every fetch.
+pub fn a_status_is_of_the_last_fetch<S: Service>(mut reader: impl RegionReader) {
+    let service = S::create(RegionSize::ONE_PAGE);
+    let mut batch = [buffer(1, RegionSize::ONE_PAGE)];
+    assert_eq!(batch[0].status, FetchStatus::Pending);
+
+    fetch(&mut reader, &mut batch);
+    assert_eq!(batch[0].status, FetchStatus::Failed(RegionError::NotAttached));
+    attach(&mut reader, 1, RegionSize::ONE_PAGE, &service);
+    fetch(&mut reader, &mut batch);
+    assert_eq!(batch[0].status, FetchStatus::Fetched);
+    reader.detach(RegionId(1));
+    fetch(&mut reader, &mut batch);
+
+    assert_eq!(batch[0].status, FetchStatus::Failed(RegionError::NotAttached));
+}
+
+/// Nothing to fetch is no reason to do anything.
+pub fn an_empty_batch_is_fetched<S: Service>(mut reader: impl RegionReader) {
+    fetch(&mut reader, &mut []);
+    let service = S::create(RegionSize::ONE_PAGE);
+    attach(&mut reader, 1, RegionSize::ONE_PAGE, &service);
+    fetch(&mut reader, &mut []);
+}
+
+/// A region's id names one region at a time.
+pub fn an_attached_region_is_not_attached_again<S: Service>(mut reader: impl RegionReader) {
+    let (first, second) = (S::create(RegionSize::ONE_PAGE), S::create(RegionSize::ONE_PAGE));
+    first.store(Slot(0), 1);
+    second.store(Slot(0), 2);
+    attach(&mut reader, 1, RegionSize::ONE_PAGE, &first);
+    let mut batch = [buffer(1, RegionSize::ONE_PAGE)];
+
+    let again = reader.attach(RegionId(1), RegionSize::ONE_PAGE, second.access());
+
+    assert!(matches!(again, Err(AttachError::Attached(RegionId(1)))));
+    fetch(&mut reader, &mut batch);
+    assert_eq!(batch[0].words[Slot(0).word()], 1);
+    reader.detach(RegionId(1));
+    attach(&mut reader, 1, RegionSize::ONE_PAGE, &second);
+    fetch(&mut reader, &mut batch);
+    assert_eq!(batch[0].words[Slot(0).word()], 2);
+}
+
+/// A region of another size than announced is not attached, and a good one can be afterwards.
+pub fn a_region_of_another_size_is_refused<S: Service>(mut reader: impl RegionReader) {
+    let service = S::create(RegionSize::ONE_PAGE);
+
+    let error = reader.attach(RegionId(1), two_pages(), service.access());
+
+    assert!(matches!(error, Err(AttachError::Size { found: 4096, .. })));
+    attach(&mut reader, 1, RegionSize::ONE_PAGE, &service);
+}
+
+/// Configuration for another transport is an error and no fetch.
+pub fn access_of_another_transport_is_refused<S: Service>(mut reader: impl RegionReader) {
+    let service = S::create(RegionSize::ONE_PAGE);
+    let foreign = match service.access() {
+        Access::Remote { .. } => Access::Memory(crate::local::Region::new(RegionSize::ONE_PAGE)),
+        Access::Descriptor(_) | Access::Memory(_) => Access::Remote { address: 0, rkey: 0 },
+    };
+
+    let error = reader.attach(RegionId(1), RegionSize::ONE_PAGE, foreign);
+
+    assert!(matches!(error, Err(AttachError::Access { .. })));
+}
+
+/// Forgetting what was never known changes nothing.
+pub fn detaching_twice_or_never_attached_is_nothing<S: Service>(mut reader: impl RegionReader) {
+    let service = S::create(RegionSize::ONE_PAGE);
+    attach(&mut reader, 1, RegionSize::ONE_PAGE, &service);
+
+    reader.detach(RegionId(2));
+    reader.detach(RegionId(1));
+    reader.detach(RegionId(1));
+
+    let mut batch = [buffer(1, RegionSize::ONE_PAGE)];
+    fetch(&mut reader, &mut batch);
+    assert_eq!(batch[0].status, FetchStatus::Failed(RegionError::NotAttached));
+}
+
+/// Each word is one that the service wrote, while it goes on writing. What promises this is the copier, which has to move aligned words at
+/// once: a soft RDMA device on an emulated processor may not (docs/rdma-spike.md, 10).
+pub fn no_word_is_torn<S: Service + Sync>(mut reader: impl RegionReader) {
+    let service = S::create(RegionSize::ONE_PAGE);
+    attach(&mut reader, 1, RegionSize::ONE_PAGE, &service);
+    let mut batch = [buffer(1, RegionSize::ONE_PAGE)];
+    let done = std::sync::atomic::AtomicBool::new(false);
+
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut byte = 0_u64;
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                byte = (byte + 1) % 256;
+                service.store(Slot(3), byte * 0x0101_0101_0101_0101);
+            }
+        });
+        let torn = (0..2000).find_map(|_| {
+            fetch(&mut reader, &mut batch);
+            let word = batch[0].words[Slot(3).word()];
+            (word != (word & 0xff) * 0x0101_0101_0101_0101).then_some(word)
+        });
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(torn, None);
+    });
+}
+
+/// A reader has a name, which configuration and output use.
+#[expect(clippy::needless_pass_by_value, reason = "the signature of all of them")]
+pub fn it_has_a_name<S: Service>(reader: impl RegionReader) {
+    assert!(!reader.name().is_empty());
+}
+
+/// Makes each function of this module a test: `on_every_backend!(SERVICE, READER)`, where SERVICE implements [`Service`] and READER is an
+/// expression that makes a reader without regions.
+#[macro_export]
+macro_rules! on_every_backend {
+    ($service:ty, $reader:expr) => {
+        $crate::on_every_backend!(@ $service, $reader;
+            a_fetched_region_is_the_whole_of_it,
+            a_value_written_after_attaching_is_seen,
+            each_buffer_gets_its_own_region,
+            a_failure_of_one_region_harms_no_other,
+            a_status_is_of_the_last_fetch,
+            an_empty_batch_is_fetched,
+            an_attached_region_is_not_attached_again,
+            a_region_of_another_size_is_refused,
+            access_of_another_transport_is_refused,
+            detaching_twice_or_never_attached_is_nothing,
+            no_word_is_torn,
+            it_has_a_name,
+        );
+    };
+    (@ $service:ty, $reader:expr; $($test:ident,)+) => {$(
+        #[test]
+        fn $test() {
+            $crate::conformance::$test::<$service>($reader);
+        }
+    )+};
+}

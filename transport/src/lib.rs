@@ -1,0 +1,17 @@
+//! Fetching metric regions, whatever lies between: one trait, one suite that every way has to pass ([`conformance`], feature of that name).
+//!
+//! * [`ShmReader`]: the reader is on the service's host and maps the same memory;
+//! * [`LocalReader`]: regions in this process, with faults on demand, for tests and simulation.
+//!
+//! [`attach`] is how a worker on the service's host gets at a region's memory.
+
+pub mod attach;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+mod fetch;
+pub mod local;
+mod shm;
+
+pub use fetch::{Access, AttachError, BatchError, FetchStatus, RegionBuffer, RegionError, RegionReader};
+pub use local::LocalReader;
+pub use shm::ShmReader;
