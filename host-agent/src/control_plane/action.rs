@@ -1,0 +1,112 @@
+//! What the control plane wants done.
+
+use std::sync::Arc;
+
+use wire::control::Verdict;
+use wire::id::{Epoch, LmapId, RegionId, ReplicaId, WorkerId};
+use wire::metric::Group;
+use wire::name::{InstanceName, ServiceName};
+use wire::proto::{control, registration};
+
+/// Names one connection, of a service or of a worker. Given out by the edge, never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// A column that speaks for a score, by name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedReason {
+    /// Metric, statistic and labels.
+    pub column: String,
+    /// What it tells about.
+    pub group: Group,
+    /// Its unit; empty if not stated.
+    pub unit: String,
+    /// Of the squared score, 0 to 1.
+    pub share: f64,
+    /// What was seen, in the unit.
+    pub seen: f64,
+    /// What was expected, in the unit.
+    pub expected: f64,
+}
+
+/// A verdict with the names that hooks need.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// Who judged.
+    pub worker: WorkerId,
+    /// About which service.
+    pub service: ServiceName,
+    /// The tick, in nanoseconds since 1970.
+    pub at_unix_ns: u64,
+    /// The verdict itself.
+    pub verdict: Verdict,
+    /// Its reasons by name; those whose metric is not known are left out.
+    pub reasons: Vec<NamedReason>,
+    /// The silent replicas by name.
+    pub silent: Vec<InstanceName>,
+}
+
+/// Raw rows of one LMAP.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RowBatch {
+    /// Whose.
+    pub lmap: LmapId,
+    /// Of which configuration.
+    pub epoch: Epoch,
+    /// Titles of the columns.
+    pub columns: Arc<[String]>,
+    /// The rows; each has as many values as there are columns.
+    pub rows: Vec<control::Row>,
+}
+
+/// What the control plane wants done, in this order.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Action {
+    /// Send this to a service.
+    ToService {
+        /// Over which connection.
+        connection: ConnectionId,
+        /// What.
+        message: registration::AgentMessage,
+    },
+    /// Send what waits, then close the connection. The control plane has forgotten it.
+    CloseService {
+        /// Which.
+        connection: ConnectionId,
+    },
+    /// A replica was taken: its process can be measured.
+    ReplicaJoined {
+        /// Its connection.
+        connection: ConnectionId,
+        /// Its name.
+        replica: ReplicaId,
+        /// Its process; 0 if not visible.
+        pid: u32,
+    },
+    /// A replica is gone.
+    ReplicaLeft {
+        /// Its connection.
+        connection: ConnectionId,
+    },
+    /// Send this to a worker.
+    ToWorker {
+        /// Over which connection.
+        connection: ConnectionId,
+        /// Which worker it is.
+        worker: WorkerId,
+        /// What.
+        message: control::HostMessage,
+    },
+    /// Send what waits, then end the worker's stream.
+    CloseWorker {
+        /// Which.
+        connection: ConnectionId,
+    },
+    /// Nobody knows this region any more: close its descriptor.
+    DropRegion(RegionId),
+    /// Give this to the hooks.
+    Dispatch(Box<Event>),
+    /// Give this to whoever watches rows.
+    Rows(Box<RowBatch>),
+}

@@ -1,0 +1,173 @@
+//! The series of one service over all its replicas: one kind per name, and no more than the service's share.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use wire::metric::{Kind, Series};
+use wire::name::{Labels, MetricName, Unit};
+
+use super::refusal::SeriesRefusal;
+use super::replica::SeriesKey;
+use super::settings::Limits;
+
+/// Who registers a series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    Service,
+    /// The agent, for process metrics: has a reserve of its own.
+    Agent,
+}
+
+#[derive(Debug)]
+struct Entry {
+    series: Series,
+    replicas: usize,
+}
+
+/// The series of one service.
+#[derive(Debug, Default)]
+pub struct Catalogue {
+    series: BTreeMap<Arc<SeriesKey>, Entry>,
+    text_bytes: usize,
+    places: usize,
+}
+
+/// What all series of one name share.
+fn shape(series: &Series) -> (Kind, Option<&Unit>, NonZeroU64) {
+    (series.kind, series.unit.as_ref(), series.parts_per_unit)
+}
+
+fn describe(series: &Series) -> String {
+    let kind = match series.kind {
+        Kind::Histogram(scale) => format!("histogram of {} buckets up to 2^{}", scale.buckets(), scale.max_bits()),
+        kind => kind.to_string(),
+    };
+    let unit = series.unit.as_ref().map(|unit| format!(" in {unit}")).unwrap_or_default();
+    match series.parts_per_unit {
+        NonZeroU64::MIN => format!("{kind}{unit}"),
+        parts => format!("{kind}{unit} kept in {parts} parts"),
+    }
+}
+
+impl Catalogue {
+    /// The series of `name`, all of one kind.
+    pub fn named<'a>(&'a self, name: &'a MetricName) -> impl Iterator<Item = (&'a Arc<SeriesKey>, &'a Series)> {
+        // No labels sort first.
+        let first = SeriesKey { name: name.clone(), labels: Labels::default() };
+        self.series
+            .range::<SeriesKey, _>(first..)
+            .take_while(move |(key, _)| key.name == *name)
+            .map(|(key, entry)| (key, &entry.series))
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<SeriesKey>, &Series)> {
+        self.series.iter().map(|(key, entry)| (key, &entry.series))
+    }
+
+    pub fn get(&self, key: &SeriesKey) -> Option<&Series> {
+        self.series.get(key).map(|entry| &entry.series)
+    }
+
+    /// Whether one more replica may have `series`.
+    pub fn check(&self, key: &SeriesKey, series: &Series, owner: Owner, limits: &Limits) -> Result<(), SeriesRefusal> {
+        if let Some((_, known)) = self.named(&key.name).next()
+            && shape(known) != shape(series)
+        {
+            return Err(SeriesRefusal::Kind { known: describe(known), asked: describe(series) });
+        }
+        if owner == Owner::Service && self.places >= limits.places_per_service {
+            return Err(SeriesRefusal::Places { limit: limits.places_per_service });
+        }
+        if self.series.contains_key(key) {
+            return Ok(());
+        }
+        let limit = match owner {
+            Owner::Service => limits.series_per_service.saturating_sub(Limits::OWN_SERIES),
+            Owner::Agent => limits.series_per_service,
+        };
+        if self.series.len() >= limit {
+            return Err(SeriesRefusal::TooMany { limit });
+        }
+        if self.text_bytes + key.text_bytes() > limits.text_bytes_per_service {
+            return Err(SeriesRefusal::Text { limit: limits.text_bytes_per_service });
+        }
+        Ok(())
+    }
+
+    /// One more replica has `series`. Gives its shared key, and whether it is the first.
+    pub fn add(&mut self, key: SeriesKey, series: Series) -> (Arc<SeriesKey>, bool) {
+        self.places += 1;
+        if let Some((known, _)) = self.series.get_key_value(&key) {
+            let known = Arc::clone(known);
+            if let Some(entry) = self.series.get_mut(&known) {
+                entry.replicas += 1;
+            }
+            return (known, false);
+        }
+        self.text_bytes += key.text_bytes();
+        let key = Arc::new(key);
+        self.series.insert(Arc::clone(&key), Entry { series, replicas: 1 });
+        (key, true)
+    }
+
+    /// One replica less has the series; true if it was the last.
+    pub fn remove(&mut self, key: &SeriesKey) -> bool {
+        let Some(entry) = self.series.get_mut(key) else {
+            return false;
+        };
+        self.places = self.places.saturating_sub(1);
+        entry.replicas -= 1;
+        if entry.replicas > 0 {
+            return false;
+        }
+        self.text_bytes = self.text_bytes.saturating_sub(key.text_bytes());
+        self.series.remove(key);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{counter, gauge, labelled};
+    use super::*;
+
+    fn try_add(catalogue: &mut Catalogue, series: &Series, limits: &Limits) -> Result<bool, SeriesRefusal> {
+        let key = SeriesKey::of(series);
+        catalogue.check(&key, series, Owner::Service, limits)?;
+        Ok(catalogue.add(key, series.clone()).1)
+    }
+
+    #[test]
+    fn a_name_has_one_kind_whatever_its_labels_until_the_last_replica_gave_it_up() {
+        let mut catalogue = Catalogue::default();
+        let limits = Limits::default();
+
+        assert_eq!(try_add(&mut catalogue, &counter("a"), &limits), Ok(true));
+        assert_eq!(try_add(&mut catalogue, &counter("a"), &limits), Ok(false));
+        let refused = try_add(&mut catalogue, &labelled(gauge("a"), "route", "/"), &limits).unwrap_err();
+        assert!(refused.to_string().starts_with("this metric is a counter, not a gauge"), "{refused}");
+
+        let key = SeriesKey::of(&counter("a"));
+        assert!(!catalogue.remove(&key));
+        assert!(catalogue.remove(&key));
+        assert_eq!(try_add(&mut catalogue, &gauge("a"), &limits), Ok(true));
+    }
+
+    #[test]
+    fn series_places_and_text_are_bounded() {
+        let mut catalogue = Catalogue::default();
+        let limits = Limits { series_per_service: Limits::OWN_SERIES + 2, places_per_service: 3, ..Limits::default() };
+        try_add(&mut catalogue, &counter("a"), &limits).unwrap();
+        try_add(&mut catalogue, &counter("b"), &limits).unwrap();
+
+        assert_eq!(try_add(&mut catalogue, &counter("c"), &limits), Err(SeriesRefusal::TooMany { limit: 2 }));
+        let own = counter("process.cpu.time");
+        assert!(catalogue.check(&SeriesKey::of(&own), &own, Owner::Agent, &limits).is_ok());
+        try_add(&mut catalogue, &counter("a"), &limits).unwrap();
+        assert_eq!(try_add(&mut catalogue, &counter("b"), &limits), Err(SeriesRefusal::Places { limit: 3 }));
+
+        let small = Limits { text_bytes_per_service: 3, ..Limits::default() };
+        assert_eq!(try_add(&mut catalogue, &counter("cc"), &small), Err(SeriesRefusal::Text { limit: 3 }));
+    }
+}

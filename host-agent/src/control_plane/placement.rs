@@ -1,0 +1,162 @@
+//! Which worker runs which LMAP, and telling it so.
+
+use std::collections::BTreeMap;
+
+use wire::control::MAX_LMAPS;
+use wire::id::{LmapId, WorkerId};
+use wire::proto::control as proto;
+use wire::proto::control::host_message::Message;
+use wire::time::Nanos;
+
+use super::lmap::Told;
+use super::release::Held;
+use super::{Action, ControlPlane, Untold};
+
+/// The worker with the least load of those that have room; of equal ones the first.
+fn least_loaded(loads: &BTreeMap<WorkerId, (f64, usize)>) -> Option<WorkerId> {
+    loads
+        .iter()
+        .filter(|(_, (_, lmaps))| *lmaps < MAX_LMAPS)
+        .min_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b))
+        .map(|(&worker, _)| worker)
+}
+
+impl ControlPlane {
+    /// Tells workers of the LMAPs whose changes have settled.
+    pub(super) fn tell_due(&mut self, now: Nanos) {
+        let due: Vec<LmapId> = self.due.iter().filter(|(_, at)| **at <= now).map(|(&id, _)| id).collect();
+        if due.is_empty() {
+            return;
+        }
+        let mut loads = self.loads();
+        for id in due {
+            self.due.remove(&id);
+            self.tell(id, &mut loads);
+        }
+    }
+
+    /// Finds out who has to acknowledge what is told by now, and releases what nobody knows.
+    pub(super) fn hold_untold(&mut self) {
+        let due = &self.due;
+        let told: Vec<Untold> =
+            self.untold.extract_if(.., |untold| !untold.lmaps.iter().any(|id| due.contains_key(id))).collect();
+        for Untold { lmaps, held } in told {
+            let waiting = self.workers.iter().filter_map(|(&id, worker)| {
+                let epoch = lmaps.iter().filter_map(|&lmap| worker.outstanding(lmap)).max()?;
+                Some((id, epoch))
+            });
+            let waiting = waiting.collect();
+            if let Some(held) = self.releases.hold(held, waiting) {
+                self.release(held);
+            }
+        }
+    }
+
+    pub(super) fn release(&mut self, held: Held) {
+        match held {
+            Held::Runs(connection, runs) => self.release_runs(connection, runs),
+            Held::Region(region) => {
+                self.counters.released_regions += 1;
+                self.actions.push(Action::DropRegion(region));
+            }
+        }
+    }
+
+    /// LMAPs without a worker are placed at `at`.
+    pub(super) fn place_unplaced(&mut self, at: Nanos) {
+        let unplaced: Vec<LmapId> =
+            self.lmaps.values().filter(|lmap| lmap.worker.is_none()).map(|lmap| lmap.id).collect();
+        for id in unplaced {
+            self.due.entry(id).or_insert(at);
+        }
+    }
+
+    /// Sends a message that makes no epoch, or whose epoch was given out before.
+    pub(super) fn send(&mut self, worker: WorkerId, epoch: u64, message: Message) {
+        if let Some(connection) = self.workers.get(&worker).and_then(super::worker::Worker::connection) {
+            let message = proto::HostMessage { epoch, message: Some(message) };
+            self.actions.push(Action::ToWorker { connection, worker, message });
+        }
+    }
+
+    /// Load and number of LMAPs of each connected worker.
+    fn loads(&self) -> BTreeMap<WorkerId, (f64, usize)> {
+        let connected = self.workers.iter().filter(|(_, worker)| worker.is_connected());
+        let mut loads: BTreeMap<_, _> = connected.map(|(&id, _)| (id, (0.0, 0))).collect();
+        for lmap in self.lmaps.values() {
+            if let Some((load, lmaps)) = lmap.worker.and_then(|worker| loads.get_mut(&worker)) {
+                *load += lmap.load();
+                *lmaps += 1;
+            }
+        }
+        loads
+    }
+
+    /// Tells whoever runs, or is to run, or ran this LMAP what it is now.
+    fn tell(&mut self, id: LmapId, loads: &mut BTreeMap<WorkerId, (f64, usize)>) {
+        let Some(lmap) = self.lmaps.get_mut(&id) else {
+            return self.tell_removed(id);
+        };
+        let spec = self.services.get(&lmap.service).and_then(|service| {
+            let replicas = service.replicas.iter().filter_map(|c| self.connections.get(c)?.replica.as_ref());
+            lmap.spec(&service.catalogue, replicas, self.settings.heartbeat)
+        });
+        let Some(spec) = spec else {
+            lmap.unplace();
+            return self.tell_removed(id);
+        };
+        let Some(worker) = lmap.worker.or_else(|| least_loaded(loads)) else {
+            return;
+        };
+        if lmap.worker.is_none() {
+            lmap.worker = Some(worker);
+            let (load, lmaps) = loads.entry(worker).or_default();
+            *load += lmap.load();
+            *lmaps += 1;
+        }
+        let Some(epoch) = self.workers.get_mut(&worker).and_then(|worker| worker.next_epoch(id, true)) else {
+            return lmap.unplace();
+        };
+        self.counters.epochs += 1;
+        let message = proto::Lmap::from(&spec);
+        lmap.told = Some(Told::new(epoch, spec));
+        let every = lmap.rows_every;
+        self.send(worker, epoch.0, Message::SetLmap(message));
+        if every > 0 {
+            self.send(worker, epoch.0, Message::SubscribeRows(proto::SubscribeRows { lmap: id.0, every }));
+        }
+    }
+
+    fn tell_removed(&mut self, id: LmapId) {
+        let knowing: Vec<WorkerId> = self
+            .workers
+            .iter()
+            .filter(|(_, worker)| worker.session.as_ref().and_then(|s| s.knows.get(&id)).is_some_and(|known| known.set))
+            .map(|(&worker, _)| worker)
+            .collect();
+        for worker in knowing {
+            let epoch = self.workers.get_mut(&worker).and_then(|worker| worker.next_epoch(id, false));
+            if let Some(epoch) = epoch {
+                self.counters.epochs += 1;
+                self.send(worker, epoch.0, Message::RemoveLmap(proto::RemoveLmap { lmap: id.0 }));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worker_with_the_least_load_and_room_is_chosen() {
+        let loads = |entries: &[(u32, f64, usize)]| {
+            entries.iter().map(|&(id, load, lmaps)| (WorkerId(id), (load, lmaps))).collect::<BTreeMap<_, _>>()
+        };
+
+        assert_eq!(least_loaded(&loads(&[])), None);
+        assert_eq!(least_loaded(&loads(&[(0, 5.0, 1), (1, 2.0, 9), (2, 2.0, 0)])), Some(WorkerId(1)));
+        assert_eq!(least_loaded(&loads(&[(0, 5.0, 1), (1, 2.0, MAX_LMAPS)])), Some(WorkerId(0)));
+        assert_eq!(least_loaded(&loads(&[(1, 2.0, MAX_LMAPS)])), None);
+    }
+}

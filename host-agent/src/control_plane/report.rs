@@ -1,0 +1,158 @@
+//! What operators see: the list of LMAPs and the status.
+
+use wire::control::Reason;
+use wire::id::{LmapId, ReplicaId};
+use wire::proto::{control, operators as proto};
+
+use super::lmap::{Lmap, Told};
+use super::verdicts::named;
+use super::worker::Worker;
+use super::{ControlPlane, NamedReason};
+
+impl From<&NamedReason> for proto::Reason {
+    fn from(reason: &NamedReason) -> Self {
+        Self {
+            column: reason.column.clone(),
+            group: reason.group.name().to_owned(),
+            unit: reason.unit.clone(),
+            share: reason.share,
+            seen: reason.seen,
+            expected: reason.expected,
+        }
+    }
+}
+
+impl ControlPlane {
+    /// LMAPs with their services, replicas and metrics.
+    #[must_use]
+    pub fn list(&self) -> proto::ListReply {
+        proto::ListReply { lmaps: self.lmaps.values().map(|lmap| self.lmap_info(lmap)).collect() }
+    }
+
+    /// Workers, the last word of each LMAP, counters and problems. Version and time of running are the edge's to fill in.
+    #[must_use]
+    pub fn status(&self) -> proto::StatusReply {
+        proto::StatusReply {
+            version: String::new(),
+            incarnation: self.settings.incarnation.0,
+            uptime_ms: 0,
+            workers: self.workers.iter().map(|(id, worker)| worker_status(id.0, worker)).collect(),
+            lmaps: self.lmaps.values().map(|lmap| self.lmap_status(lmap)).collect(),
+            counters: self.counters.iter().map(|(name, _, value)| (name.to_owned(), value)).collect(),
+            problems: self.problems.lines(),
+        }
+    }
+
+    /// The LMAP's columns and its service; `None` if there is no such LMAP. Columns are empty while it runs nowhere.
+    #[must_use]
+    pub fn columns(&self, id: LmapId) -> Option<std::sync::Arc<[String]>> {
+        let lmap = self.lmaps.get(&id)?;
+        Some(lmap.told.as_ref().map_or_else(Default::default, |told| std::sync::Arc::clone(&told.columns)))
+    }
+
+    /// How many services, replicas and LMAPs there are, and how many LMAPs run nowhere.
+    #[must_use]
+    pub fn sizes(&self) -> [(&'static str, usize); 4] {
+        let replicas = self.services.values().map(|service| service.replicas.len()).sum();
+        let services = self.services.values().filter(|service| !service.replicas.is_empty()).count();
+        let unplaced = self.lmaps.values().filter(|lmap| lmap.worker.is_none()).count();
+        [("services", services), ("replicas", replicas), ("lmaps", self.lmaps.len()), ("unplaced_lmaps", unplaced)]
+    }
+
+    fn lmap_info(&self, lmap: &Lmap) -> proto::LmapInfo {
+        let service = self.services.get(&lmap.service);
+        let connections = service.into_iter().flat_map(|service| &service.replicas);
+        let replicas = connections.filter_map(|c| {
+            let connection = self.connections.get(c)?;
+            let replica = connection.replica.as_ref()?;
+            Some(proto::ReplicaInfo {
+                replica: replica.id.0,
+                instance: replica.instance.to_string(),
+                pid: connection.peer.pid,
+                regions: replica.regions().count() as u64,
+                bytes: replica.regions().map(|(_, region)| region.size.bytes() as u64).sum(),
+            })
+        });
+        let metrics = lmap.numbers().iter().filter_map(|(key, number)| {
+            let series = service?.catalogue.get(key)?;
+            let (aggregation, every) = lmap.selection.how(&series.name, series.kind);
+            Some(proto::MetricInfo {
+                metric: number.0,
+                name: series.name.to_string(),
+                labels: series.labels.to_string(),
+                kind: series.kind.to_string(),
+                unit: series.unit.as_ref().map(ToString::to_string).unwrap_or_default(),
+                group: series.group.name().to_owned(),
+                aggregation: aggregation.name().to_owned(),
+                every: every.get(),
+            })
+        });
+        proto::LmapInfo {
+            lmap: lmap.id.0,
+            service: lmap.service.to_string(),
+            interval_us: lmap.interval.length().0 / 1000,
+            worker: lmap.worker.map_or(u32::MAX, |worker| worker.0),
+            replicas: replicas.collect(),
+            metrics: metrics.collect(),
+        }
+    }
+
+    fn lmap_status(&self, lmap: &Lmap) -> proto::LmapStatus {
+        let replicas = self.services.get(&lmap.service).map_or(0, |service| service.replicas.len());
+        let status = proto::LmapStatus {
+            lmap: lmap.id.0,
+            service: lmap.service.to_string(),
+            state: if lmap.worker.is_none() { "waiting" } else { "starting" }.to_owned(),
+            replicas: replicas as u32,
+            alarm: lmap.health.alarm,
+            alarms: lmap.health.alarms,
+            ..proto::LmapStatus::default()
+        };
+        match (&lmap.health.summary, &lmap.told) {
+            (Some(summary), Some(told)) => with_summary(status, lmap.health.at_unix_ns, summary, told),
+            _ => status,
+        }
+    }
+}
+
+fn with_summary(
+    status: proto::LmapStatus,
+    at_unix_ns: u64,
+    summary: &control::LmapSummary,
+    told: &Told,
+) -> proto::LmapStatus {
+    let reasons: Vec<Reason> = summary.reasons.iter().filter_map(Reason::decode).collect();
+    let silent = summary.silent_replicas.iter().filter_map(|&replica| told.replicas.get(&ReplicaId(replica)));
+    proto::LmapStatus {
+        state: wire::control::State::from(summary.state()).name().to_owned(),
+        rows: summary.rows,
+        rows_needed: summary.rows_needed,
+        gamma: summary.gamma,
+        scores: summary.scores.clone(),
+        samples: summary.samples,
+        discarded: summary.discarded_generation + summary.discarded_header + summary.discarded_unread,
+        columns: summary.columns,
+        unwatched: summary.unwatched,
+        silent_replicas: silent.map(ToString::to_string).collect(),
+        reasons: named(told, reasons.iter()).iter().map(proto::Reason::from).collect(),
+        at_unix_ns,
+        ..status
+    }
+}
+
+fn worker_status(id: u32, worker: &Worker) -> proto::WorkerStatus {
+    let session = worker.session.as_ref();
+    let counters = session.map(|session| session.counters).unwrap_or_default();
+    proto::WorkerStatus {
+        worker: id,
+        connected: worker.is_connected(),
+        transport: session.map(|session| session.transport.clone()).unwrap_or_default(),
+        epoch: worker.epoch.0,
+        acknowledged_epoch: session.map_or(0, |session| session.acknowledged.0),
+        ticks: counters.ticks,
+        late_ticks: counters.late_ticks,
+        failed_regions: counters.failed_regions,
+        cpu_ns: counters.cpu_ns,
+        lost_verdicts: counters.lost_verdicts,
+    }
+}

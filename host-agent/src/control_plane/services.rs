@@ -1,0 +1,414 @@
+//! What services say, and what becomes of it.
+
+use wire::id::{RegionId, ReplicaId};
+use wire::layout::{RegionSize, VERSION};
+use wire::name::ServiceName;
+use wire::proto::registration as proto;
+use wire::registration::{Hello, PlacedSeries, RefusedSeries, ServiceMessage, SlotRun};
+use wire::time::Nanos;
+
+use super::catalogue::Owner;
+use super::refusal::{HelloRefusal, RegionRefusal, SeriesRefusal};
+use super::release::Held;
+use super::replica::{OwnRegion, Placing, Replica, SeriesKey};
+use super::{Action, Connection, ConnectionId, ControlPlane, Peer};
+
+/// The descriptor that came with a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Descriptor {
+    /// None.
+    None,
+    /// A good one, kept by the edge under this name until [`Action::DropRegion`].
+    Accepted(RegionId),
+    /// One that is no region, and why. The edge has closed it.
+    Refused(String),
+}
+
+/// Refused series of one message that are told one by one; the others are told by their number.
+const REFUSALS_TOLD: usize = 16;
+
+fn refused(what: String, reason: String) -> proto::AgentMessage {
+    proto::AgentMessage { message: Some(proto::agent_message::Message::Refused(proto::Refused { what, reason })) }
+}
+
+impl ControlPlane {
+    /// A service connected.
+    pub fn service_connected(&mut self, now: Nanos, connection: ConnectionId, peer: Peer) {
+        self.counters.service_connections += 1;
+        let limit = self.settings.limits.connections;
+        if self.connections.len() >= limit {
+            self.counters.refused_connections += 1;
+            self.refuse(connection, "hello", &HelloRefusal::Connections { limit });
+            self.actions.push(Action::CloseService { connection });
+            return;
+        }
+        self.connections.insert(connection, Connection { peer, messages: 0, replica: None });
+        self.awaiting_hello.insert((now.plus(self.settings.hello_within), connection));
+    }
+
+    /// A service said something. Does nothing for a connection that was closed.
+    pub fn service_message(
+        &mut self,
+        now: Nanos,
+        connection: ConnectionId,
+        message: ServiceMessage,
+        descriptor: &Descriptor,
+    ) {
+        let Some(entry) = self.connections.get_mut(&connection) else {
+            return self.drop_surplus(descriptor);
+        };
+        entry.messages += 1;
+        let greeted = entry.replica.is_some();
+        let region = matches!(message, ServiceMessage::AddRegion { .. });
+        if !(region && greeted) {
+            self.drop_surplus(descriptor);
+        }
+        match message {
+            ServiceMessage::Hello(hello) if !greeted => {
+                if let Err(refusal) = self.greet(connection, hello) {
+                    self.turn_away(now, connection, &refusal);
+                }
+            }
+            ServiceMessage::Hello(_) => self.turn_away(now, connection, &HelloRefusal::Twice),
+            ServiceMessage::AddRegion { region, size, layout_version } if greeted => {
+                let added = self.add_region(connection, region, size, layout_version, descriptor);
+                if let Err(refusal) = added {
+                    self.counters.refused_regions += 1;
+                    self.drop_accepted(descriptor);
+                    self.refuse(connection, &format!("region {region}"), &refusal);
+                }
+            }
+            ServiceMessage::AddSeries(series) if greeted => self.add_series(now, connection, series),
+            ServiceMessage::Retire(runs) if greeted => self.retire(now, connection, runs),
+            _ => self.turn_away(now, connection, &HelloRefusal::Missing),
+        }
+        if self.connections.contains_key(&connection) {
+            self.accepted.insert(connection);
+        }
+    }
+
+    /// A frame came that is no message, or is too long. The connection is closed.
+    pub fn service_garbage(&mut self, now: Nanos, connection: ConnectionId, reason: &str) {
+        if !self.connections.contains_key(&connection) {
+            return;
+        }
+        self.counters.refused_frames += 1;
+        self.note(connection, "frame", reason);
+        self.actions.push(Action::ToService { connection, message: refused("frame".into(), reason.into()) });
+        self.close(now, connection);
+    }
+
+    /// A service's connection ended.
+    pub fn service_gone(&mut self, now: Nanos, connection: ConnectionId) {
+        self.awaiting_hello.retain(|&(_, waiting)| waiting != connection);
+        self.accepted.remove(&connection);
+        let Some(Connection { replica: Some(replica), .. }) = self.connections.remove(&connection) else {
+            return;
+        };
+        self.actions.push(Action::ReplicaLeft { connection });
+        self.replica_left(now, connection, &replica);
+    }
+
+    /// The agent keeps values of its own about the replica of `connection` (process metrics): `series` in a region of `size`. Their
+    /// [`PlacedSeries::region`] says nothing. What finds no room is left out and counted.
+    pub fn agent_region(
+        &mut self,
+        now: Nanos,
+        connection: ConnectionId,
+        region: RegionId,
+        size: RegionSize,
+        series: Vec<PlacedSeries>,
+    ) {
+        let limit = self.settings.limits.regions_per_replica;
+        let replica = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut());
+        let added = replica.map(|r| r.add_region(Replica::AGENT_REGION, OwnRegion { id: region, size }, limit));
+        if !matches!(added, Some(Ok(()))) {
+            self.actions.push(Action::DropRegion(region));
+            return;
+        }
+        for mut placed in series {
+            placed.region = Replica::AGENT_REGION;
+            if self.register(now, connection, placed, Owner::Agent).is_err() {
+                self.counters.refused_process_series += 1;
+            }
+        }
+    }
+
+    /// Closes connections that did not say hello in time.
+    pub(super) fn close_late(&mut self, now: Nanos) {
+        while let Some(&(at, connection)) = self.awaiting_hello.first()
+            && at <= now
+        {
+            self.awaiting_hello.pop_first();
+            self.counters.late_hellos += 1;
+            self.refuse(connection, "hello", &HelloRefusal::Late);
+            self.close(now, connection);
+        }
+    }
+
+    /// Tells services how much of what they said is in effect.
+    pub(super) fn say_accepted(&mut self) {
+        for connection in core::mem::take(&mut self.accepted) {
+            if let Some(entry) = self.connections.get(&connection) {
+                let accepted = proto::Accepted { messages: entry.messages };
+                let message = proto::AgentMessage { message: Some(proto::agent_message::Message::Accepted(accepted)) };
+                self.actions.push(Action::ToService { connection, message });
+            }
+        }
+    }
+
+    /// A service gets slots back.
+    pub(super) fn release_runs(&mut self, connection: ConnectionId, runs: Vec<SlotRun>) {
+        let Some(replica) = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut()) else {
+            return;
+        };
+        for &run in &runs {
+            replica.free(run);
+        }
+        self.counters.released_runs += runs.len() as u64;
+        let released = proto::Released { runs: runs.into_iter().map(proto::SlotRun::from).collect() };
+        let message = proto::AgentMessage { message: Some(proto::agent_message::Message::Released(released)) };
+        self.actions.push(Action::ToService { connection, message });
+    }
+
+    fn greet(&mut self, connection: ConnectionId, hello: Hello) -> Result<(), HelloRefusal> {
+        let Some(entry) = self.connections.get_mut(&connection) else {
+            return Ok(());
+        };
+        let Hello { service, instance, .. } = hello;
+        let pid = entry.peer.pid;
+        if !self.settings.may_be(&entry.peer, &service) {
+            return Err(HelloRefusal::Identity { service, pid, uid: entry.peer.uid });
+        }
+        let limit = self.settings.limits.replicas_per_service;
+        if self.services.get(&service).is_some_and(|known| known.replicas.len() >= limit) {
+            return Err(HelloRefusal::Replicas { service, limit });
+        }
+        self.last_replica += 1;
+        let replica = ReplicaId(self.last_replica);
+        entry.replica = Some(Replica::new(replica, service.clone(), instance));
+        self.awaiting_hello.retain(|&(_, waiting)| waiting != connection);
+        self.services.entry(service).or_default().replicas.insert(connection);
+        let welcome = proto::Welcome {
+            agent_incarnation: self.settings.incarnation.0,
+            heartbeat_ms: self.settings.heartbeat.as_millis() as u32,
+        };
+        let message = proto::AgentMessage { message: Some(proto::agent_message::Message::Welcome(welcome)) };
+        self.actions.push(Action::ToService { connection, message });
+        self.actions.push(Action::ReplicaJoined { connection, replica, pid });
+        Ok(())
+    }
+
+    fn add_region(
+        &mut self,
+        connection: ConnectionId,
+        number: u32,
+        size: RegionSize,
+        layout_version: u64,
+        descriptor: &Descriptor,
+    ) -> Result<(), RegionRefusal> {
+        let id = match descriptor {
+            Descriptor::None => return Err(RegionRefusal::NoDescriptor),
+            Descriptor::Refused(reason) => return Err(RegionRefusal::Descriptor(reason.clone())),
+            Descriptor::Accepted(id) => *id,
+        };
+        if layout_version > VERSION {
+            return Err(RegionRefusal::Layout(layout_version));
+        }
+        if number == Replica::AGENT_REGION {
+            return Err(RegionRefusal::Number);
+        }
+        let limits = &self.settings.limits;
+        let Some(service) = self.service_of(connection) else {
+            return Ok(());
+        };
+        let replicas = self.services.get(&service).into_iter().flat_map(|service| &service.replicas);
+        let held = replicas.filter_map(|c| self.connections.get(c)?.replica.as_ref()).map(Replica::bytes).sum::<u64>();
+        let bytes = held + size.bytes() as u64;
+        if bytes > limits.bytes_per_service {
+            return Err(RegionRefusal::Bytes { bytes, limit: limits.bytes_per_service });
+        }
+        if let Some(replica) = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut()) {
+            replica.add_region(number, OwnRegion { id, size }, limits.regions_per_replica)?;
+            self.counters.accepted_regions += 1;
+        }
+        Ok(())
+    }
+
+    fn add_series(&mut self, now: Nanos, connection: ConnectionId, all: Vec<Result<PlacedSeries, RefusedSeries>>) {
+        let mut refusals = Vec::new();
+        for series in all {
+            let outcome = match series {
+                Err(malformed) => Err((malformed.title.clone(), SeriesRefusal::Malformed(malformed))),
+                Ok(placed) => {
+                    let title = placed.series.title();
+                    self.register(now, connection, placed, Owner::Service).map_err(|refusal| (title, refusal))
+                }
+            };
+            match outcome {
+                Ok(()) => self.counters.accepted_series += 1,
+                Err(refusal) => refusals.push(refusal),
+            }
+        }
+        self.counters.refused_series += refusals.len() as u64;
+        for (title, refusal) in refusals.iter().take(REFUSALS_TOLD) {
+            self.refuse(connection, title, refusal);
+        }
+        if let Some((title, refusal)) = refusals.get(REFUSALS_TOLD) {
+            let more = refusals.len() - REFUSALS_TOLD;
+            self.refuse(connection, &format!("{title} and {} more", more - 1), refusal);
+        }
+    }
+
+    /// Takes one series of the replica of `connection`, and makes the service's LMAP if it is the first.
+    fn register(
+        &mut self,
+        now: Nanos,
+        connection: ConnectionId,
+        placed: PlacedSeries,
+        owner: Owner,
+    ) -> Result<(), SeriesRefusal> {
+        let Some(replica) = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut()) else {
+            return Ok(());
+        };
+        if owner == Owner::Service && placed.region == Replica::AGENT_REGION {
+            return Err(SeriesRefusal::NoRegion { region: placed.region });
+        }
+        let key = SeriesKey::of(&placed.series);
+        if replica.check(&key, &placed)? == Placing::Known {
+            return Ok(());
+        }
+        let service = self.services.entry(replica.service.clone()).or_default();
+        service.catalogue.check(&key, &placed.series, owner, &self.settings.limits)?;
+        let run = placed.run();
+        let (key, _) = service.catalogue.add(key, placed.series);
+        replica.place(key.clone(), run);
+        let name = replica.service.clone();
+        let lmap = service.lmap;
+        let watched = !service.unwatched;
+        match lmap {
+            Some(id) => {
+                if let Some(lmap) = self.lmaps.get_mut(&id) {
+                    lmap.appeared(&key);
+                }
+                self.changed(id, now);
+            }
+            None if watched => drop(self.make_lmap(&name, now)),
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn retire(&mut self, now: Nanos, connection: ConnectionId, runs: Vec<SlotRun>) {
+        let mut retired = Vec::new();
+        for run in runs {
+            let Some(replica) = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut()) else {
+                return;
+            };
+            match replica.retire(run) {
+                Ok(keys) => {
+                    retired.push(run);
+                    let name = replica.service.clone();
+                    self.series_gone(now, &name, keys.iter().map(|key| &**key));
+                }
+                Err(at) => {
+                    self.counters.refused_retirements += 1;
+                    let reason =
+                        format!("slot {} is part of a series that is not wholly in it, or retired before", at.0);
+                    let what = format!("slots {} and {} on of region {}", run.first.0, run.slots, run.region);
+                    self.note(connection, &what, &reason);
+                    self.actions.push(Action::ToService { connection, message: refused(what, reason) });
+                }
+            }
+        }
+        if let (false, Some(service)) = (retired.is_empty(), self.service_of(connection)) {
+            self.hold(&service, Held::Runs(connection, retired));
+        }
+    }
+
+    /// One replica of `service` has these series no more.
+    fn series_gone<'a>(&mut self, now: Nanos, name: &ServiceName, keys: impl Iterator<Item = &'a SeriesKey>) {
+        let Some(service) = self.services.get_mut(name) else {
+            return;
+        };
+        let mut lmap = service.lmap.and_then(|id| self.lmaps.get_mut(&id));
+        for key in keys {
+            let last = service.catalogue.remove(key);
+            if let (true, Some(lmap)) = (last, &mut lmap) {
+                lmap.vanished(key);
+            }
+        }
+        if let Some(id) = service.lmap {
+            self.changed(id, now);
+        }
+    }
+
+    fn replica_left(&mut self, now: Nanos, connection: ConnectionId, replica: &Replica) {
+        let name = &replica.service;
+        self.series_gone(now, name, replica.series().keys().map(|key| &**key));
+        for (_, region) in replica.regions() {
+            self.hold(name, Held::Region(region.id));
+        }
+        let Some(service) = self.services.get_mut(name) else {
+            return;
+        };
+        service.replicas.remove(&connection);
+        if !service.replicas.is_empty() {
+            return;
+        }
+        let kept = service.lmap.filter(|id| self.lmaps.get(id).is_some_and(|lmap| lmap.kept));
+        let forget = kept.is_none() && !service.unwatched;
+        if let (None, Some(id)) = (kept, service.lmap) {
+            self.free_lmap(id, now);
+        }
+        if forget {
+            self.services.remove(name);
+        }
+    }
+
+    fn service_of(&self, connection: ConnectionId) -> Option<ServiceName> {
+        Some(self.connections.get(&connection)?.replica.as_ref()?.service.clone())
+    }
+
+    fn drop_surplus(&mut self, descriptor: &Descriptor) {
+        if *descriptor != Descriptor::None {
+            self.counters.surplus_descriptors += 1;
+        }
+        self.drop_accepted(descriptor);
+    }
+
+    fn drop_accepted(&mut self, descriptor: &Descriptor) {
+        if let Descriptor::Accepted(region) = descriptor {
+            self.actions.push(Action::DropRegion(*region));
+        }
+    }
+
+    fn turn_away(&mut self, now: Nanos, connection: ConnectionId, refusal: &HelloRefusal) {
+        self.counters.refused_hellos += 1;
+        self.refuse(connection, "hello", refusal);
+        self.close(now, connection);
+    }
+
+    fn close(&mut self, now: Nanos, connection: ConnectionId) {
+        self.service_gone(now, connection);
+        self.actions.push(Action::CloseService { connection });
+    }
+
+    fn refuse(&mut self, connection: ConnectionId, what: &str, refusal: &dyn core::error::Error) {
+        let reason = refusal.to_string();
+        self.note(connection, what, &reason);
+        self.actions.push(Action::ToService { connection, message: refused(what.to_owned(), reason) });
+    }
+
+    /// Keeps a problem for the status call.
+    fn note(&mut self, connection: ConnectionId, what: &str, reason: &str) {
+        let who = self.connections.get(&connection).map_or_else(
+            || format!("connection {}", connection.0),
+            |entry| match &entry.replica {
+                Some(replica) => format!("{} {}", replica.service, replica.instance),
+                None => format!("process {} of user {}", entry.peer.pid, entry.peer.uid),
+            },
+        );
+        self.problems.push(format!("{who}: {what}: {reason}"));
+    }
+}

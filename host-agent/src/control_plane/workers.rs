@@ -1,0 +1,241 @@
+//! NIC workers come, acknowledge, and go; those that may not go on are fenced.
+
+use std::collections::BTreeMap;
+
+use wire::control::PROTOCOL;
+use wire::id::{Epoch, Incarnation, LmapId, WorkerId};
+use wire::proto::control as proto;
+use wire::proto::control::host_message::Message;
+use wire::proto::control::worker_message::Message as FromWorker;
+use wire::time::Nanos;
+
+use super::worker::{Acknowledged, Session, Worker};
+use super::{Action, ConnectionId, ControlPlane};
+
+/// Ways to fetch that the host agent can serve: a descriptor over the regions socket; memory of one process, for tests.
+const TRANSPORTS: [&str; 2] = ["shm", "local"];
+
+/// Why a worker is not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum WorkerRefusal {
+    #[error("the worker speaks protocol {0}, this host agent {PROTOCOL}: install the same release on both")]
+    Protocol(u32),
+    #[error("worker number {0} is not below {1}")]
+    Number(u32, u32),
+    #[error("this run of the worker was fenced: start anew with another incarnation")]
+    Fenced,
+    #[error("another run of this worker came")]
+    Superseded,
+    #[error("nothing was heard for {0}")]
+    Lease(Nanos),
+    #[error("epoch {found} was acknowledged, the last one is {last}")]
+    Epoch { found: u64, last: u64 },
+    #[error("no common way to fetch regions: the worker has {0:?}, this host agent {TRANSPORTS:?}")]
+    Transport(Vec<String>),
+    #[error("the first message, and no other one, is a hello")]
+    Hello,
+}
+
+impl ControlPlane {
+    /// A worker's stream began with `hello`.
+    pub fn worker_connected(&mut self, now: Nanos, connection: ConnectionId, hello: &proto::WorkerHello) {
+        let id = WorkerId(hello.worker);
+        if let Err(refusal) = self.check_hello(hello) {
+            self.counters.refused_workers += 1;
+            return self.refuse_worker(connection, id, &refusal);
+        }
+        let incarnation = Incarnation(hello.incarnation);
+        let worker = self.workers.entry(id).or_insert_with(Worker::new);
+        let resumed = worker.session.as_ref().is_some_and(|session| session.incarnation == incarnation);
+        let mut taken_over = Vec::new();
+        if resumed {
+            if let Some(old) = worker.session.as_mut().and_then(|session| session.connection.replace(connection)) {
+                self.links.remove(&old);
+                self.actions.push(Action::CloseWorker { connection: old });
+            }
+        } else {
+            taken_over = self.fence(id, &WorkerRefusal::Superseded);
+            let transport = hello.transports.iter().find(|name| TRANSPORTS.contains(&name.as_str()));
+            let session = Session {
+                incarnation,
+                transport: transport.cloned().unwrap_or_default(),
+                connection: Some(connection),
+                heard: now,
+                acknowledged: Epoch::NONE,
+                knows: BTreeMap::new(),
+                counters: proto::WorkerCounters::default(),
+            };
+            self.workers.entry(id).or_insert_with(Worker::new).session = Some(session);
+            self.counters.worker_sessions += 1;
+        }
+        self.links.insert(connection, id);
+        self.heard(id, now);
+        self.welcome(id);
+        self.tell_all(id, &taken_over, now);
+        self.place_unplaced(now.plus(self.settings.gather));
+    }
+
+    /// A worker said something. From a connection that is not known it is counted and dropped.
+    pub fn worker_message(&mut self, now: Nanos, connection: ConnectionId, message: proto::WorkerMessage) {
+        let Some(&id) = self.links.get(&connection) else {
+            self.counters.foreign_messages += 1;
+            return;
+        };
+        self.heard(id, now);
+        match message.message {
+            Some(FromWorker::Acknowledge(acknowledge)) => self.acknowledge(id, Epoch(acknowledge.epoch), now),
+            Some(FromWorker::Verdicts(verdicts)) => self.verdicts(id, &verdicts),
+            Some(FromWorker::Summary(summary)) => self.summary(id, summary),
+            Some(FromWorker::Rows(rows)) => self.rows(id, rows),
+            Some(FromWorker::RegionProblem(problem)) => {
+                self.counters.region_problems += 1;
+                let text: String = problem.problem.chars().take(256).collect();
+                self.problems.push(format!("{id}: region-{}: {text}", problem.region));
+            }
+            Some(FromWorker::Hello(_)) | None => {
+                self.counters.foreign_messages += 1;
+                self.fence_and_move(id, &WorkerRefusal::Hello, now);
+            }
+        }
+    }
+
+    /// A worker's stream ended. It keeps its LMAPs until its lease runs out.
+    pub fn worker_gone(&mut self, _now: Nanos, connection: ConnectionId) {
+        let Some(id) = self.links.remove(&connection) else {
+            return;
+        };
+        if let Some(session) = self.workers.get_mut(&id).and_then(|worker| worker.session.as_mut())
+            && session.connection == Some(connection)
+        {
+            session.connection = None;
+        }
+    }
+
+    pub(super) fn lease_deadline(&self) -> Option<Nanos> {
+        let sessions = self.workers.values().filter_map(|worker| worker.session.as_ref());
+        sessions.map(|session| session.heard.plus(self.settings.lease)).min()
+    }
+
+    /// Fences workers that were not heard of for the length of a lease; others get their LMAPs.
+    pub(super) fn expire_leases(&mut self, now: Nanos) {
+        let lease = self.settings.lease;
+        let expired = |worker: &Worker| worker.session.as_ref().is_some_and(|s| s.heard.plus(lease) <= now);
+        let expired: Vec<WorkerId> =
+            self.workers.iter().filter(|(_, worker)| expired(worker)).map(|(&id, _)| id).collect();
+        for id in expired {
+            self.counters.expired_leases += 1;
+            self.fence_and_move(id, &WorkerRefusal::Lease(lease), now);
+        }
+    }
+
+    fn check_hello(&self, hello: &proto::WorkerHello) -> Result<(), WorkerRefusal> {
+        let limit = self.settings.limits.workers;
+        if hello.protocol != PROTOCOL {
+            return Err(WorkerRefusal::Protocol(hello.protocol));
+        }
+        if hello.worker >= limit {
+            return Err(WorkerRefusal::Number(hello.worker, limit));
+        }
+        if !hello.transports.iter().any(|name| TRANSPORTS.contains(&name.as_str())) {
+            return Err(WorkerRefusal::Transport(hello.transports.iter().take(8).cloned().collect()));
+        }
+        let worker = self.workers.get(&WorkerId(hello.worker));
+        if worker.is_some_and(|worker| worker.was_fenced(Incarnation(hello.incarnation))) {
+            return Err(WorkerRefusal::Fenced);
+        }
+        Ok(())
+    }
+
+    fn heard(&mut self, id: WorkerId, now: Nanos) {
+        if let Some(session) = self.workers.get_mut(&id).and_then(|worker| worker.session.as_mut()) {
+            session.heard = session.heard.max(now);
+        }
+    }
+
+    fn welcome(&mut self, id: WorkerId) {
+        let welcome = proto::HostWelcome {
+            host_incarnation: self.settings.incarnation.0,
+            lowest_share: self.settings.lowest_share,
+            lease_ms: self.settings.lease.as_millis() as u32,
+        };
+        let epoch = self.workers.get(&id).map_or(0, |worker| worker.epoch.0);
+        self.send(id, epoch, Message::Welcome(welcome));
+    }
+
+    /// A worker came (back): it is told everything, since what was under way may be lost.
+    fn tell_all(&mut self, id: WorkerId, taken_over: &[LmapId], now: Nanos) {
+        let session = self.workers.get(&id).and_then(|worker| worker.session.as_ref());
+        let known: Vec<(LmapId, bool)> =
+            session.into_iter().flat_map(|s| &s.knows).map(|(&lmap, known)| (lmap, known.set)).collect();
+        for (lmap, set) in known {
+            if set {
+                self.changed_now(lmap, now);
+            } else if let Some(epoch) = self.workers.get_mut(&id).and_then(|worker| worker.next_epoch(lmap, false)) {
+                self.counters.epochs += 1;
+                self.send(id, epoch.0, Message::RemoveLmap(proto::RemoveLmap { lmap: lmap.0 }));
+            }
+        }
+        for &lmap in taken_over {
+            if let Some(entry) = self.lmaps.get_mut(&lmap) {
+                entry.worker = Some(id);
+                self.changed_now(lmap, now);
+            }
+        }
+    }
+
+    fn acknowledge(&mut self, id: WorkerId, epoch: Epoch, now: Nanos) {
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return;
+        };
+        let last = worker.epoch.0;
+        match worker.acknowledge(epoch) {
+            Acknowledged::Now => {
+                for held in self.releases.acknowledged(id, epoch) {
+                    self.release(held);
+                }
+            }
+            Acknowledged::Before => {}
+            Acknowledged::Unknown => {
+                self.counters.unknown_epochs += 1;
+                self.fence_and_move(id, &WorkerRefusal::Epoch { found: epoch.0, last }, now);
+            }
+        }
+    }
+
+    fn fence_and_move(&mut self, id: WorkerId, why: &WorkerRefusal, now: Nanos) {
+        self.fence(id, why);
+        self.place_unplaced(now);
+    }
+
+    /// Ends the present run of a worker for good: nothing that it says counts any more, nothing waits for it. Returns the LMAPs that it
+    /// ran, which run nowhere now.
+    fn fence(&mut self, id: WorkerId, why: &WorkerRefusal) -> Vec<LmapId> {
+        let Some(session) = self.workers.get_mut(&id).and_then(Worker::fence) else {
+            return Vec::new();
+        };
+        self.counters.fenced_workers += 1;
+        if let Some(connection) = session.connection {
+            self.links.remove(&connection);
+            self.refuse_worker(connection, id, why);
+        } else {
+            self.problems.push(format!("{id}: {why}"));
+        }
+        let mut ran = Vec::new();
+        for lmap in self.lmaps.values_mut().filter(|lmap| lmap.worker == Some(id)) {
+            lmap.unplace();
+            ran.push(lmap.id);
+        }
+        for held in self.releases.fenced(id) {
+            self.release(held);
+        }
+        ran
+    }
+
+    fn refuse_worker(&mut self, connection: ConnectionId, worker: WorkerId, why: &WorkerRefusal) {
+        let reason = why.to_string();
+        self.problems.push(format!("{worker}: {reason}"));
+        let message = proto::HostMessage { epoch: 0, message: Some(Message::Refusal(proto::Refusal { reason })) };
+        self.actions.push(Action::ToWorker { connection, worker, message });
+        self.actions.push(Action::CloseWorker { connection });
+    }
+}
