@@ -5,3 +5,4 @@
 //! modules are the edges that do it.
 
 pub mod control_plane;
+pub mod dispatch;

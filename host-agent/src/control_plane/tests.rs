@@ -1,1 +1,234 @@
+//! The rules of the control plane, one by one.
 
+mod lifecycle;
+mod operating;
+mod registration;
+mod working;
+
+use wire::id::{Incarnation, LmapId, RegionId};
+use wire::layout::{RegionSize, VERSION};
+use wire::metric::Series;
+use wire::name::{InstanceName, Labels, ServiceName};
+use wire::proto::control as proto;
+use wire::proto::control::host_message::Message;
+use wire::proto::control::worker_message::Message as FromWorker;
+use wire::proto::registration as to_service;
+use wire::registration::{Hello, ServiceMessage, SlotRun};
+use wire::time::{Interval, Nanos};
+
+use super::testing::placed;
+use super::*;
+
+/// A control plane, and what it said so far.
+struct Node {
+    plane: ControlPlane,
+    now: Nanos,
+    actions: Vec<Action>,
+    last_region: u64,
+}
+
+fn settings() -> Settings {
+    Settings::new(Incarnation(9), Interval::new(Nanos::from_millis(100)).unwrap())
+}
+
+fn service(name: &str) -> ServiceName {
+    ServiceName::new(name).unwrap()
+}
+
+impl Node {
+    fn new(settings: Settings) -> Self {
+        Self { plane: ControlPlane::new(settings), now: Nanos::ZERO, actions: Vec::new(), last_region: 0 }
+    }
+
+    /// Takes what there is to do now.
+    fn step(&mut self) -> &mut Self {
+        self.plane.poll(self.now);
+        self.actions.extend(self.plane.take_actions());
+        self
+    }
+
+    /// Lets changes settle.
+    fn settle(&mut self) -> &mut Self {
+        self.pass(Nanos::from_millis(500))
+    }
+
+    fn pass(&mut self, time: Nanos) -> &mut Self {
+        self.now = self.now.plus(time);
+        self.step()
+    }
+
+    fn connect(&mut self, connection: u64) {
+        let peer = Peer { pid: 100 + connection as u32, uid: 1000, cgroup: String::new() };
+        self.plane.service_connected(self.now, ConnectionId(connection), peer);
+        self.step();
+    }
+
+    fn say(&mut self, connection: u64, message: ServiceMessage) {
+        self.plane.service_message(self.now, ConnectionId(connection), message, &Descriptor::None);
+        self.step();
+    }
+
+    fn hello(&mut self, connection: u64, name: &str) {
+        let instance = InstanceName::new(&format!("{name}-{connection}")).unwrap();
+        self.say(
+            connection,
+            ServiceMessage::Hello(Hello { service: service(name), instance, labels: Labels::default() }),
+        );
+    }
+
+    fn region(&mut self, connection: u64, number: u32) -> RegionId {
+        self.last_region += 1;
+        let id = RegionId(self.last_region);
+        let message = ServiceMessage::AddRegion { region: number, size: RegionSize::ONE_PAGE, layout_version: VERSION };
+        self.plane.service_message(self.now, ConnectionId(connection), message, &Descriptor::Accepted(id));
+        self.step();
+        id
+    }
+
+    fn series(&mut self, connection: u64, series: Series, first: u32) {
+        self.say(connection, ServiceMessage::AddSeries(vec![Ok(placed(series, 0, first))]));
+    }
+
+    fn retire(&mut self, connection: u64, first: u32, slots: u32) {
+        let run = SlotRun { region: 0, first: wire::layout::Slot(first), slots };
+        self.say(connection, ServiceMessage::Retire(vec![run]));
+    }
+
+    fn gone(&mut self, connection: u64) {
+        self.plane.service_gone(self.now, ConnectionId(connection));
+        self.step();
+    }
+
+    /// A replica of `name` with these series, on slots 0, 1, …
+    fn replica(&mut self, connection: u64, name: &str, series: &[Series]) -> RegionId {
+        self.connect(connection);
+        self.hello(connection, name);
+        let region = self.region(connection, 0);
+        for (slot, series) in (0..).zip(series) {
+            self.series(connection, series.clone(), slot);
+        }
+        region
+    }
+
+    fn worker(&mut self, connection: u64, worker: u32, incarnation: u64) {
+        let hello = proto::WorkerHello {
+            protocol: wire::control::PROTOCOL,
+            worker,
+            incarnation,
+            version: "test".into(),
+            transports: vec!["shm".into()],
+        };
+        self.plane.worker_connected(self.now, ConnectionId(connection), &hello);
+        self.step();
+    }
+
+    fn hears(&mut self, connection: u64, message: FromWorker) {
+        let message = proto::WorkerMessage { message: Some(message) };
+        self.plane.worker_message(self.now, ConnectionId(connection), message);
+        self.step();
+    }
+
+    fn acknowledge(&mut self, connection: u64, epoch: u64) {
+        self.hears(connection, FromWorker::Acknowledge(proto::Acknowledge { epoch }));
+    }
+
+    /// Everything that the worker was told over this connection, with epochs; forgets it.
+    fn told(&mut self, connection: u64) -> Vec<(u64, Message)> {
+        let mut told = Vec::new();
+        self.actions.retain(|action| match action {
+            Action::ToWorker { connection: to, message, .. } if *to == ConnectionId(connection) => {
+                told.extend(message.message.clone().map(|inner| (message.epoch, inner)));
+                false
+            }
+            _ => true,
+        });
+        told
+    }
+
+    /// The LMAPs set over this connection; forgets them and everything else it was told.
+    fn set(&mut self, connection: u64) -> Vec<(u64, proto::Lmap)> {
+        let told = self.told(connection);
+        told.into_iter()
+            .filter_map(|(epoch, message)| match message {
+                Message::SetLmap(lmap) => Some((epoch, lmap)),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Why things were refused to a service; forgets it.
+    fn refusals(&mut self, connection: u64) -> Vec<String> {
+        let messages = self.service_hears(connection);
+        messages
+            .into_iter()
+            .filter_map(|message| match message {
+                to_service::agent_message::Message::Refused(refused) => {
+                    Some(format!("{}: {}", refused.what, refused.reason))
+                }
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// What the service was told; forgets it.
+    fn service_hears(&mut self, connection: u64) -> Vec<to_service::agent_message::Message> {
+        let mut told = Vec::new();
+        self.actions.retain(|action| match action {
+            Action::ToService { connection: to, message } if *to == ConnectionId(connection) => {
+                told.extend(message.message.clone());
+                false
+            }
+            _ => true,
+        });
+        told
+    }
+
+    /// Whether this was to be done; forgets it.
+    fn did(&mut self, wanted: &Action) -> bool {
+        let before = self.actions.len();
+        self.actions.retain(|action| action != wanted);
+        self.actions.len() < before
+    }
+
+    /// The slots that the service got back; forgets them.
+    fn released(&mut self, connection: u64) -> usize {
+        let messages = self.service_hears(connection);
+        let runs = messages.into_iter().map(|message| match message {
+            to_service::agent_message::Message::Released(released) => released.runs.len(),
+            _ => 0,
+        });
+        runs.sum()
+    }
+
+    fn only_lmap(&self) -> LmapId {
+        let list = self.plane.list();
+        assert_eq!(list.lmaps.len(), 1, "{list:?}");
+        LmapId(list.lmaps[0].lmap)
+    }
+
+    fn verdict(&mut self, connection: u64, lmap: LmapId, epoch: u64) {
+        let verdict = proto::Verdict {
+            lmap: lmap.0,
+            epoch,
+            score: 20.0,
+            gamma: 4.0,
+            state: proto::State::Armed.into(),
+            episode: proto::Episode::Began.into(),
+            reasons: Vec::new(),
+            silent_replicas: Vec::new(),
+        };
+        self.hears(connection, FromWorker::Verdicts(proto::Verdicts { at_unix_ns: 1, verdicts: vec![verdict] }));
+    }
+
+    fn dispatched(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.actions.retain(|action| match action {
+            Action::Dispatch(event) => {
+                events.push((**event).clone());
+                false
+            }
+            _ => true,
+        });
+        events
+    }
+}

@@ -1,0 +1,161 @@
+//! LMAPs come and go with their services.
+
+use super::super::testing::{counter, gauge, histogram};
+use super::*;
+
+#[test]
+fn the_first_replica_allocates_and_the_last_one_frees() {
+    let mut node = Node::new(settings());
+    node.worker(50, 0, 1);
+
+    let first = node.replica(1, "cart", &[counter("a")]);
+    let lmap = node.only_lmap();
+    let second = node.replica(2, "cart", &[counter("a")]);
+    assert_eq!(node.only_lmap(), lmap);
+    node.settle();
+    let set = node.set(50);
+    assert_eq!(set.last().unwrap().1.replicas.len(), 2);
+
+    node.gone(1);
+    node.settle();
+    let (epoch, set) = node.set(50).pop().unwrap();
+    assert_eq!(set.replicas.len(), 1);
+    assert!(!node.did(&Action::DropRegion(first)));
+    node.acknowledge(50, epoch);
+    assert!(node.did(&Action::DropRegion(first)));
+
+    node.gone(2);
+    let told = node.told(50);
+    let (epoch, Message::RemoveLmap(removed)) = &told[0] else { panic!("{told:?}") };
+    assert_eq!(removed.lmap, lmap.0);
+    assert!(node.plane.list().lmaps.is_empty());
+    node.acknowledge(50, *epoch);
+    assert!(node.did(&Action::DropRegion(second)));
+    assert_eq!(node.plane.waiting_releases(), 0);
+    assert_eq!(node.plane.counters().made_lmaps, node.plane.counters().freed_lmaps);
+}
+
+#[test]
+fn a_service_that_comes_back_gets_a_new_lmap() {
+    let mut node = Node::new(settings());
+    node.replica(1, "cart", &[counter("a")]);
+    let first = node.only_lmap();
+    node.gone(1);
+    node.replica(2, "cart", &[counter("a")]);
+
+    assert_ne!(node.only_lmap(), first);
+}
+
+#[test]
+fn a_replica_without_a_series_makes_no_lmap() {
+    let mut node = Node::new(settings());
+    let region = node.replica(1, "cart", &[]);
+
+    assert!(node.plane.list().lmaps.is_empty());
+    node.gone(1);
+    assert!(node.did(&Action::DropRegion(region)));
+}
+
+#[test]
+fn without_a_worker_lmaps_wait_unplaced_and_nothing_is_lost() {
+    let mut node = Node::new(settings());
+    node.replica(1, "cart", &[counter("a")]);
+    node.settle();
+    assert_eq!(node.plane.status().lmaps[0].state, "waiting");
+    assert_eq!(node.plane.sizes()[3], ("unplaced_lmaps", 1));
+
+    node.worker(50, 0, 1);
+    node.settle();
+
+    assert_eq!(node.set(50).len(), 1);
+    assert_eq!(node.plane.status().lmaps[0].state, "starting");
+}
+
+#[test]
+fn many_small_changes_are_told_as_one() {
+    let mut node = Node::new(settings());
+    node.worker(50, 0, 1);
+    let all: Vec<_> = (0..100).map(|number| counter(&format!("a{number}"))).collect();
+    node.replica(1, "cart", &all);
+
+    node.settle();
+
+    let set = node.set(50);
+    assert_eq!(set.len(), 1);
+    assert_eq!(set[0].1.metrics.len(), 100);
+    assert_eq!(set[0].1.replicas[0].places.len(), 100);
+}
+
+#[test]
+fn a_configuration_is_one_that_a_worker_takes() {
+    let mut node = Node::new(settings());
+    node.worker(50, 0, 1);
+    node.replica(1, "cart", &[gauge("g"), counter("c"), histogram("h")]);
+    node.region(1, 1);
+    node.settle();
+
+    let (_, lmap) = node.set(50).pop().unwrap();
+    let spec = wire::control::LmapSpec::decode(&lmap).unwrap();
+
+    assert_eq!(spec.replicas[0].regions.len(), 1, "a region with nothing in it is not fetched");
+    assert!(spec.replicas[0].regions[0].heartbeat);
+    assert_eq!(spec.metrics.len(), 3);
+    assert_eq!(spec.interval.length(), Nanos::from_millis(100));
+}
+
+#[test]
+fn lmaps_are_spread_over_workers_by_load_and_stay_where_they_are() {
+    let mut node = Node::new(settings());
+    let wide: Vec<_> = (0..50).map(|number| counter(&format!("a{number}"))).collect();
+    node.replica(1, "wide", &wide);
+    for number in 0..4 {
+        node.replica(10 + number, &format!("narrow-{number}"), &wide[..10]);
+    }
+    node.worker(50, 0, 1);
+    node.worker(51, 1, 2);
+    node.settle();
+
+    let (first, second) = (node.set(50), node.set(51));
+    assert_eq!(first.len(), 1, "the wide one alone");
+    assert_eq!(second.len(), 4);
+
+    node.worker(52, 2, 3);
+    node.settle();
+    assert!(node.set(52).is_empty());
+    node.replica(20, "new", &wide[..10]);
+    node.settle();
+    assert_eq!(node.set(52).len(), 1);
+}
+
+#[test]
+fn process_metrics_are_of_the_same_lmap_and_their_region_has_no_heartbeat() {
+    let mut node = Node::new(settings());
+    node.worker(50, 0, 1);
+    node.replica(1, "cart", &[counter("a")]);
+    let own = vec![placed(counter("process.cpu.time"), 0, 0)];
+    node.plane.agent_region(node.now, ConnectionId(1), RegionId(77), RegionSize::ONE_PAGE, own);
+    node.settle();
+
+    let (_, lmap) = node.set(50).pop().unwrap();
+    let names: Vec<_> = lmap.metrics.iter().map(|metric| metric.name.as_str()).collect();
+    assert_eq!(names, ["a", "process.cpu.time"]);
+    let regions: Vec<_> = lmap.replicas[0].regions.iter().map(|region| (region.region, region.heartbeat)).collect();
+    assert_eq!(regions, [(1, true), (77, false)]);
+
+    node.gone(1);
+    node.plane.agent_region(node.now, ConnectionId(1), RegionId(78), RegionSize::ONE_PAGE, Vec::new());
+    node.step();
+    assert!(node.did(&Action::DropRegion(RegionId(78))), "a region that came too late is dropped");
+}
+
+#[test]
+fn a_replica_that_is_taken_is_announced_for_its_process_to_be_measured() {
+    let mut node = Node::new(settings());
+    node.connect(1);
+    node.hello(1, "cart");
+
+    let joined = Action::ReplicaJoined { connection: ConnectionId(1), replica: wire::id::ReplicaId(1), pid: 101 };
+    assert!(node.did(&joined));
+    node.gone(1);
+    assert!(node.did(&Action::ReplicaLeft { connection: ConnectionId(1) }));
+}

@@ -1,0 +1,329 @@
+//! Bounded queues between what the agent receives and those who want to hear of it (D8 of ARCHITECTURE.md): a slow hook loses its own
+//! oldest verdicts, counted, and delays nobody. Pure: a runner at the edge takes from here what it sends.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use wire::id::{HookId, LmapId};
+
+use crate::control_plane::{Event, RowBatch};
+
+/// What a hook wants to hear.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Filter {
+    /// Which LMAPs; all if empty, also those to come.
+    pub lmaps: BTreeSet<LmapId>,
+    /// The least score, as a share of γ; 0 lets everything through. While there is no γ, only 0 does.
+    pub min_share: f64,
+}
+
+impl Filter {
+    /// Whether `event` is let through. The beginning and the end of an alarm always are, and so is a silent replica.
+    #[must_use]
+    pub fn lets_through(&self, event: &Event) -> bool {
+        let verdict = &event.verdict;
+        if !(self.lmaps.is_empty() || self.lmaps.contains(&verdict.lmap)) {
+            return false;
+        }
+        let turning = matches!(verdict.episode, wire::control::Episode::Began | wire::control::Episode::Ended);
+        let high = match verdict.gamma {
+            Some(gamma) => verdict.score >= self.min_share * gamma,
+            None => self.min_share <= 0.0,
+        };
+        high || turning || !verdict.silent.is_empty()
+    }
+}
+
+/// Items that wait for one receiver: at most `limit`, the oldest are lost.
+#[derive(Debug)]
+pub struct Queue<T> {
+    items: VecDeque<(u64, T)>,
+    limit: usize,
+    offered: u64,
+    /// Lost since the last one that was taken.
+    lost: u64,
+}
+
+/// One item taken from a queue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Taken<T> {
+    /// Counts everything offered, from 1.
+    pub sequence: u64,
+    /// Lost right before this one.
+    pub lost: u64,
+    /// The item.
+    pub item: T,
+}
+
+impl<T> Queue<T> {
+    /// An empty queue of at least one item.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self { items: VecDeque::new(), limit: limit.max(1), offered: 0, lost: 0 }
+    }
+
+    /// Puts `item` at the end. Returns how many were lost for it: 0 or 1.
+    pub fn offer(&mut self, item: T) -> u64 {
+        let lost = u64::from(self.items.len() >= self.limit && self.items.pop_front().is_some());
+        self.lost += lost;
+        self.offered += 1;
+        self.items.push_back((self.offered, item));
+        lost
+    }
+
+    /// Takes the oldest.
+    pub fn take(&mut self) -> Option<Taken<T>> {
+        let (sequence, item) = self.items.pop_front()?;
+        Some(Taken { sequence, lost: core::mem::take(&mut self.lost), item })
+    }
+}
+
+#[derive(Debug)]
+struct Hook {
+    filter: Filter,
+    queue: Queue<Arc<Event>>,
+}
+
+#[derive(Debug)]
+struct Watcher {
+    lmap: LmapId,
+    every: u32,
+    queue: Queue<Arc<RowBatch>>,
+}
+
+/// What was delivered and lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delivered {
+    /// Verdicts that hooks took.
+    pub verdicts: u64,
+    /// Verdicts that slow hooks lost.
+    pub lost_verdicts: u64,
+    /// Batches of rows that watchers took.
+    pub rows: u64,
+    /// Batches of rows that slow watchers lost.
+    pub lost_rows: u64,
+}
+
+/// Everyone who wants to hear of verdicts or rows.
+#[derive(Debug)]
+pub struct Dispatch {
+    hooks: BTreeMap<HookId, Hook>,
+    watchers: BTreeMap<HookId, Watcher>,
+    limit: usize,
+    last: u32,
+    delivered: Delivered,
+}
+
+/// There are too many receivers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} hooks and watchers are registered, more are not taken")]
+pub struct TooManyHooks(pub usize);
+
+impl Dispatch {
+    /// The longest queue that a hook may ask for.
+    pub const MAX_QUEUE: usize = 65_536;
+
+    /// Room for `limit` hooks and watchers.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self { hooks: BTreeMap::new(), watchers: BTreeMap::new(), limit, last: 0, delivered: Delivered::default() }
+    }
+
+    /// `registerHook`: verdicts that `filter` lets through wait for the hook, at most `queue` of them.
+    ///
+    /// # Errors
+    ///
+    /// [`TooManyHooks`].
+    pub fn register(&mut self, filter: Filter, queue: usize) -> Result<HookId, TooManyHooks> {
+        let id = self.next_id()?;
+        self.hooks.insert(id, Hook { filter, queue: Queue::new(queue.min(Self::MAX_QUEUE)) });
+        Ok(id)
+    }
+
+    /// Rows of `lmap` wait for the watcher, at most `queue` batches.
+    ///
+    /// # Errors
+    ///
+    /// [`TooManyHooks`].
+    pub fn watch(&mut self, lmap: LmapId, every: u32, queue: usize) -> Result<HookId, TooManyHooks> {
+        let id = self.next_id()?;
+        let queue = Queue::new(queue.min(Self::MAX_QUEUE));
+        self.watchers.insert(id, Watcher { lmap, every: every.max(1), queue });
+        Ok(id)
+    }
+
+    /// A hook or watcher is gone. Returns the LMAP that it watched, whose subscription may have changed.
+    pub fn unregister(&mut self, id: HookId) -> Option<LmapId> {
+        self.hooks.remove(&id);
+        self.watchers.remove(&id).map(|watcher| watcher.lmap)
+    }
+
+    /// Every so many rows of `lmap` are wanted by the most curious watcher; 0 if nobody watches.
+    #[must_use]
+    pub fn rows_every(&self, lmap: LmapId) -> u32 {
+        self.watchers.values().filter(|watcher| watcher.lmap == lmap).map(|watcher| watcher.every).min().unwrap_or(0)
+    }
+
+    /// Gives `event` to all hooks that want it. Returns them.
+    pub fn dispatch(&mut self, event: Event) -> Vec<HookId> {
+        let event = Arc::new(event);
+        let mut woken = Vec::new();
+        for (&id, hook) in self.hooks.iter_mut().filter(|(_, hook)| hook.filter.lets_through(&event)) {
+            self.delivered.lost_verdicts += hook.queue.offer(Arc::clone(&event));
+            woken.push(id);
+        }
+        woken
+    }
+
+    /// Gives `rows` to all who watch their LMAP. Returns them.
+    pub fn rows(&mut self, rows: RowBatch) -> Vec<HookId> {
+        let rows = Arc::new(rows);
+        let mut woken = Vec::new();
+        for (&id, watcher) in self.watchers.iter_mut().filter(|(_, watcher)| watcher.lmap == rows.lmap) {
+            self.delivered.lost_rows += watcher.queue.offer(Arc::clone(&rows));
+            woken.push(id);
+        }
+        woken
+    }
+
+    /// The oldest verdict that waits for `hook`.
+    pub fn take(&mut self, hook: HookId) -> Option<Taken<Arc<Event>>> {
+        let taken = self.hooks.get_mut(&hook)?.queue.take()?;
+        self.delivered.verdicts += 1;
+        Some(taken)
+    }
+
+    /// The oldest batch of rows that waits for `watcher`.
+    pub fn take_rows(&mut self, watcher: HookId) -> Option<Taken<Arc<RowBatch>>> {
+        let taken = self.watchers.get_mut(&watcher)?.queue.take()?;
+        self.delivered.rows += 1;
+        Some(taken)
+    }
+
+    /// How many hooks and watchers there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.hooks.len() + self.watchers.len()
+    }
+
+    /// Whether nobody wants to hear.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What was delivered and lost.
+    #[must_use]
+    pub fn delivered(&self) -> Delivered {
+        self.delivered
+    }
+
+    fn next_id(&mut self) -> Result<HookId, TooManyHooks> {
+        if self.len() >= self.limit {
+            return Err(TooManyHooks(self.limit));
+        }
+        self.last += 1;
+        Ok(HookId(self.last))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::control::{Episode, State, Verdict};
+    use wire::id::{Epoch, ReplicaId, WorkerId};
+    use wire::name::ServiceName;
+
+    use super::*;
+
+    fn event(lmap: u32, score: f64) -> Event {
+        let verdict = Verdict {
+            lmap: LmapId(lmap),
+            epoch: Epoch(1),
+            score,
+            gamma: Some(10.0),
+            state: State::Armed,
+            episode: Episode::Quiet,
+            reasons: Vec::new(),
+            silent: Vec::new(),
+        };
+        let service = ServiceName::new("cart").unwrap();
+        Event { worker: WorkerId(0), service, at_unix_ns: 0, verdict, reasons: Vec::new(), silent: Vec::new() }
+    }
+
+    fn all() -> Filter {
+        Filter { lmaps: BTreeSet::new(), min_share: 0.0 }
+    }
+
+    fn score(taken: &Taken<Arc<Event>>) -> f64 {
+        taken.item.verdict.score
+    }
+
+    #[test]
+    fn a_slow_hook_loses_its_own_oldest_verdicts_and_is_told_how_many() {
+        let mut dispatch = Dispatch::new(8);
+        let slow = dispatch.register(all(), 2).unwrap();
+        let fast = dispatch.register(all(), 2).unwrap();
+        let mut seen = Vec::new();
+
+        for score in 1..=5 {
+            let woken = dispatch.dispatch(event(1, f64::from(score)));
+            assert_eq!(woken, [slow, fast]);
+            seen.extend(dispatch.take(fast).map(|taken| (taken.sequence, taken.lost)));
+        }
+
+        assert_eq!(seen, [(1, 0), (2, 0), (3, 0), (4, 0), (5, 0)]);
+        let first = dispatch.take(slow).unwrap();
+        assert_eq!((first.sequence, first.lost, score(&first)), (4, 3, 4.0));
+        let second = dispatch.take(slow).unwrap();
+        assert_eq!((second.sequence, second.lost, score(&second)), (5, 0, 5.0));
+        assert!(dispatch.take(slow).is_none());
+        assert_eq!(dispatch.delivered(), Delivered { verdicts: 7, lost_verdicts: 3, ..Delivered::default() });
+    }
+
+    #[test]
+    fn a_hook_hears_of_its_lmaps_above_its_share_and_of_every_turn() {
+        let mut dispatch = Dispatch::new(8);
+        let filter = Filter { lmaps: BTreeSet::from([LmapId(1)]), min_share: 1.0 };
+        let hook = dispatch.register(filter, 8).unwrap();
+        let mut began = event(1, 0.0);
+        began.verdict.episode = Episode::Began;
+        let mut silent = event(1, 0.0);
+        silent.verdict.silent = vec![ReplicaId(1)];
+        let mut learning = event(1, 50.0);
+        learning.verdict.gamma = None;
+
+        assert!(dispatch.dispatch(event(2, 20.0)).is_empty());
+        assert!(dispatch.dispatch(event(1, 9.9)).is_empty());
+        assert!(dispatch.dispatch(learning).is_empty());
+        assert_eq!(dispatch.dispatch(event(1, 10.0)), [hook]);
+        assert_eq!(dispatch.dispatch(began), [hook]);
+        assert_eq!(dispatch.dispatch(silent), [hook]);
+    }
+
+    #[test]
+    fn rows_are_subscribed_to_as_often_as_the_most_curious_watcher_wants() {
+        let mut dispatch = Dispatch::new(8);
+        let first = dispatch.watch(LmapId(1), 10, 4).unwrap();
+        let second = dispatch.watch(LmapId(1), 2, 4).unwrap();
+
+        assert_eq!(dispatch.rows_every(LmapId(1)), 2);
+        assert_eq!(dispatch.unregister(second), Some(LmapId(1)));
+        assert_eq!(dispatch.rows_every(LmapId(1)), 10);
+
+        let batch = RowBatch { lmap: LmapId(1), epoch: Epoch(1), columns: Arc::new([]), rows: Vec::new() };
+        assert_eq!(dispatch.rows(batch.clone()), [first]);
+        assert_eq!(dispatch.take_rows(first).unwrap().item, Arc::new(batch));
+        assert_eq!(dispatch.unregister(first), Some(LmapId(1)));
+        assert_eq!(dispatch.rows_every(LmapId(1)), 0);
+        assert!(dispatch.is_empty());
+    }
+
+    #[test]
+    fn hooks_are_bounded() {
+        let mut dispatch = Dispatch::new(1);
+        dispatch.register(all(), 0).unwrap();
+
+        assert_eq!(dispatch.register(all(), 1), Err(TooManyHooks(1)));
+        assert_eq!(dispatch.watch(LmapId(1), 1, 1), Err(TooManyHooks(1)));
+    }
+}
