@@ -18,6 +18,7 @@ pub mod exit;
 pub mod failure;
 pub mod figures;
 pub mod output;
+pub mod replay;
 pub mod status;
 pub mod top;
 
@@ -49,6 +50,8 @@ pub struct Arguments {
 enum Command {
     /// Say what this machine offers, what is missing, and what to do about it
     Check(check::CheckArgs),
+    /// Put a file of metrics through an LMAP: scores, episodes, top metrics, a plot
+    Replay(replay::ReplayArgs),
     /// Print agents, workers, LMAPs and problems
     Status(status::StatusArgs),
     /// Show services, states, scores and top metrics, live
@@ -63,6 +66,7 @@ enum Command {
 pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> {
     match arguments.command {
         Command::Check(args) => check::run(args, environment.runtime_dir),
+        Command::Replay(args) => replay::run(&args),
         Command::Status(args) => status::run(args, environment.runtime_dir),
         Command::Top(args) => top::run(args, environment),
     }

@@ -1,0 +1,162 @@
+//! The way of a table through a detector, row by row, with its jobs run in place. Pure.
+
+use lmap::{Detector, Episode, Increments, Reason, RowError};
+
+use super::columns::Columns;
+use super::table::Table;
+
+/// Top metrics kept per episode.
+const TOP: usize = 5;
+
+/// A step in time longer than so many intervals is a gap.
+const GAP_INTERVALS: f64 = 1.5;
+
+/// One episode: rows that belong together in alarm. Rows are counted from 0.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Alarm {
+    /// The row with which it began.
+    pub first: usize,
+    /// Its last row over γ.
+    pub last: usize,
+    /// It was on when the file ended.
+    pub open: bool,
+    /// The row with the largest score.
+    pub peak: usize,
+    /// The largest score.
+    pub score: f64,
+    /// γ at the peak.
+    pub gamma: f64,
+    /// The metrics that the peak comes from, largest share first.
+    pub reasons: Vec<Reason>,
+    /// Share of each group in the peak, as (index into [`Columns::groups`], share), largest first.
+    pub groups: Vec<(u16, f64)>,
+}
+
+/// What a detector said about every row.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Course {
+    /// Smoothed scores; NaN while learning.
+    pub scores: Vec<f64>,
+    /// γ; NaN while learning.
+    pub gammas: Vec<f64>,
+    /// The first row judged by an armed detector; `None` if it never was.
+    pub armed: Option<usize>,
+    /// Rows after which a fit was taken over.
+    pub fits: Vec<usize>,
+    /// Rows before which time made a step.
+    pub gaps: usize,
+    /// Values below the one before, of counters.
+    pub resets: u64,
+    /// Rows at or over γ once armed.
+    pub over: usize,
+    /// Episodes in order.
+    pub alarms: Vec<Alarm>,
+}
+
+/// The time between two rows, in seconds: as given, else the median step, else one second.
+#[must_use]
+pub fn interval_seconds(given_ms: Option<u64>, times: Option<&[f64]>) -> f64 {
+    if let Some(given) = given_ms {
+        return given as f64 / 1000.0;
+    }
+    let steps = times.unwrap_or_default().windows(2).map(|pair| pair[1] - pair[0]);
+    let mut steps: Vec<f64> = steps.filter(|step| *step > 0.0).collect();
+    steps.sort_by(f64::total_cmp);
+    steps.get(steps.len() / 2).copied().unwrap_or(1.0)
+}
+
+/// Runs every row of `table` through `detector`. `progress` is told the rows done, every so often.
+///
+/// # Errors
+///
+/// [`RowError`] if the detector has not as many columns as the table.
+pub fn run(
+    table: &Table,
+    columns: &Columns,
+    interval: f64,
+    detector: &mut Detector,
+    mut progress: impl FnMut(usize),
+) -> Result<Course, RowError> {
+    let mut course = Course::default();
+    let mut increments = Increments::<f64>::new(columns.counters.len());
+    let mut counters = vec![0.0; columns.counters.len()];
+    let mut added = counters.clone();
+    let mut row = vec![0.0; table.metrics.len()];
+    for (number, values) in table.rows().enumerate() {
+        if is_gap(table, number, interval) {
+            course.gaps += 1;
+            increments.gap();
+            detector.gap();
+        }
+        row.copy_from_slice(values);
+        for (counter, &place) in counters.iter_mut().zip(&columns.counters) {
+            *counter = values[place];
+        }
+        increments.step(&counters, &mut added)?;
+        for (&place, &added) in columns.counters.iter().zip(&added) {
+            row[place] = added;
+        }
+        course.step(number, &row, detector)?;
+        if number % 256 == 0 {
+            progress(number);
+        }
+    }
+    course.resets = increments.resets();
+    Ok(course)
+}
+
+fn is_gap(table: &Table, number: usize, interval: f64) -> bool {
+    let Some(times) = &table.times else { return false };
+    let Some(before) = number.checked_sub(1) else { return false };
+    let step = times[number] - times[before];
+    !(step > 0.0 && step <= GAP_INTERVALS * interval)
+}
+
+impl Course {
+    fn step(&mut self, number: usize, row: &[f64], detector: &mut Detector) -> Result<(), RowError> {
+        let verdict = detector.score(row)?;
+        let learning = verdict.gamma.is_none();
+        self.scores.push(if learning { f64::NAN } else { verdict.score });
+        self.gammas.push(verdict.gamma.unwrap_or(f64::NAN));
+        let armed = matches!(verdict.state, lmap::State::Armed | lmap::State::Drifted { .. });
+        if armed {
+            self.armed.get_or_insert(number);
+            self.over += usize::from(verdict.over);
+        }
+        match verdict.episode {
+            Episode::Quiet | Episode::On => {}
+            Episode::Began => self.alarms.push(Alarm {
+                first: number,
+                last: number,
+                open: true,
+                peak: number,
+                score: f64::NEG_INFINITY,
+                gamma: f64::NAN,
+                reasons: Vec::new(),
+                groups: Vec::new(),
+            }),
+            Episode::Ended => {
+                if let Some(alarm) = self.alarms.last_mut() {
+                    alarm.open = false;
+                }
+            }
+        }
+        if let Some(alarm) = self.alarms.last_mut().filter(|alarm| alarm.open && verdict.over) {
+            alarm.last = number;
+            if verdict.score > alarm.score {
+                (alarm.peak, alarm.score, alarm.gamma) = (number, verdict.score, verdict.gamma.unwrap_or(f64::NAN));
+                detector.explain(TOP, &mut alarm.reasons);
+                detector.group_shares(&mut alarm.groups);
+                alarm.groups.sort_by(|a, b| b.1.total_cmp(&a.1));
+            }
+        }
+        if let Some(job) = detector.learn() {
+            let fits = detector.counts().fits;
+            let _ = detector.install(job.run()); // run in place: never stale; a refused fit is in the counts
+            if detector.counts().fits > fits {
+                self.fits.push(number);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,164 @@
+//! `uview replay`: a file of metrics through an LMAP. Says what it would have said, had it been there.
+
+pub mod columns;
+pub mod course;
+pub mod judge;
+pub mod plot;
+pub mod report;
+pub mod table;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use lmap::{Detector, Model, Settings};
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{self, json};
+use columns::Columns;
+use judge::Judgement;
+use report::Replay;
+use table::Table;
+
+/// Larger files are no models.
+const MOST_MODEL_BYTES: u64 = 1 << 30;
+
+/// Decides which rows above γ are learnt; always the same, so that a replay can be repeated.
+const SEED: u64 = 1;
+
+const LONG_ABOUT: &str = "\
+Puts a file of metrics through an LMAP, row by row, and says what it says.
+
+The file is CSV, gzip'd or not. Its first line names the columns; every other column than these is a metric:
+  time   seconds; a step of more than 1.5 intervals is a gap
+  label  0 normal, 1 anomalous, 2 does not count
+  fault  the kind of fault, a text
+An empty cell is a missing value. Without --model the LMAP arms itself on the first 120 rows, which should be healthy.";
+
+/// Arguments of `uview replay`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(long_about = LONG_ABOUT)]
+pub struct ReplayArgs {
+    /// The file of metrics
+    file: PathBuf,
+    /// Time between two rows [default: the median step of `time`, else 1000]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    interval_ms: Option<u64>,
+    /// What the metrics are: CSV with `metric,kind,group`, kind is counter, gauge or level [default: all gauges]
+    #[arg(long, value_name = "FILE")]
+    columns: Option<PathBuf>,
+    /// Start armed, with a model from --save-model
+    #[arg(long, value_name = "FILE")]
+    model: Option<PathBuf>,
+    /// Write the model as it is after the last row
+    #[arg(long, value_name = "FILE")]
+    save_model: Option<PathBuf>,
+    /// Draw scores against γ
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+    /// Write everything as JSON, scores of all rows included; `-` prints it instead of the text
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Replays and reports.
+///
+/// # Errors
+///
+/// [`Failure`] with line and column where the file has a mistake.
+pub fn run(args: &ReplayArgs) -> Result<Exit, Failure> {
+    let name = args.file.file_name().map_or_else(|| args.file.to_string_lossy(), |name| name.to_string_lossy());
+    let what = format!("replay {}", args.file.display());
+    let table =
+        table::open(&args.file).map_err(|error| Failure::to(what.as_str()).caused_by(&error).advice(error.advice()))?;
+    let columns = read_columns(args, &table)?;
+    let mut detector = make_detector(args, &table, &columns, &what)?;
+    let interval = course::interval_seconds(args.interval_ms, table.times.as_deref());
+    let progress = progress_bar(table.rows().len());
+    let course = course::run(&table, &columns, interval, &mut detector, |row| progress.set_position(row as u64))
+        .map_err(|error| Failure::to(what.as_str()).caused_by(&error))?;
+    progress.finish_and_clear();
+    let judgement = Judgement::of(&table, &course);
+    let replay = Replay {
+        name: &name,
+        table: &table,
+        columns: &columns,
+        interval,
+        detector: &detector,
+        course: &course,
+        judgement: judgement.as_ref(),
+    };
+    save(args, &replay)?;
+    if args.json.as_deref() == Some(Path::new("-")) {
+        output::print(&json(&replay.view())?)?;
+    } else {
+        let width = ratatui::crossterm::terminal::size().map_or(100, |(columns, _)| usize::from(columns));
+        output::print(&replay.text(width))?;
+    }
+    Ok(Exit::Fine)
+}
+
+fn read_columns(args: &ReplayArgs, table: &Table) -> Result<Columns, Failure> {
+    let Some(path) = &args.columns else { return Ok(Columns::gauges(&table.metrics)) };
+    Columns::open(path, &table.metrics).map_err(|error| {
+        let failure = Failure::to("tell what the metrics are").caused_by(&error);
+        failure.advice("lines like `http.requests,counter,service`, or leave --columns out: all are gauges then")
+    })
+}
+
+fn make_detector(args: &ReplayArgs, table: &Table, columns: &Columns, what: &str) -> Result<Detector, Failure> {
+    let settings = Settings::default();
+    let (rows, needed) = (table.rows().len(), settings.warm_up_rows);
+    let Some(path) = &args.model else {
+        if rows <= needed {
+            let cause = format!("the file has {rows} rows, and an LMAP learns from {needed} before it judges");
+            let failure = Failure::to(what).because(cause);
+            return Err(failure.advice("a longer file, or --model FILE with a model from --save-model"));
+        }
+        return Detector::new(columns.columns.clone(), settings, SEED)
+            .map_err(|error| Failure::to(what).caused_by(&error).advice("fewer metrics in one file"));
+    };
+    let refused = || Failure::to(format!("start from the model {}", path.display()));
+    let bytes = read_model(path).map_err(|error| refused().caused_by(&error).advice("is it the right file?"))?;
+    let model = Model::decode(&bytes)
+        .map_err(|error| refused().caused_by(&error).advice("write it again with --save-model of this release"))?;
+    Detector::from_model(&model, columns.columns.clone(), settings, SEED).map_err(|error| {
+        refused().caused_by(&error).advice("is it a model of these metrics? They are found by their names")
+    })
+}
+
+fn read_model(path: &Path) -> io::Result<Vec<u8>> {
+    let bytes = std::fs::metadata(path)?.len();
+    if bytes > MOST_MODEL_BYTES {
+        return Err(io::Error::other(format!("it has {bytes} bytes, a model has at most {MOST_MODEL_BYTES}")));
+    }
+    std::fs::read(path)
+}
+
+/// Writes whatever files were asked for.
+fn save(args: &ReplayArgs, replay: &Replay<'_>) -> Result<(), Failure> {
+    let refused = |what: &str, path: &Path| Failure::to(format!("write the {what} {}", path.display()));
+    if let Some(path) = &args.save_model {
+        let Some(model) = replay.detector.model() else {
+            let failure = refused("model", path).because("the detector never armed: there is nothing to save");
+            return Err(failure.advice("more rows, with metrics that move"));
+        };
+        std::fs::write(path, model.encode()).map_err(|error| refused("model", path).caused_by(&error))?;
+    }
+    if let Some(path) = &args.plot {
+        plot::save(replay, path).map_err(|error| refused("plot", path).because(error))?;
+    }
+    if let Some(path) = args.json.as_deref().filter(|path| *path != Path::new("-")) {
+        let text = json(&replay.view())?;
+        std::fs::write(path, text).map_err(|error| refused("result", path).caused_by(&error))?;
+    }
+    Ok(())
+}
+
+/// On stderr, and only if that is a terminal.
+fn progress_bar(rows: usize) -> ProgressBar {
+    let bar = ProgressBar::new(rows as u64);
+    let style = ProgressStyle::with_template("{bar:40} {pos} of {len} rows, {eta} to go");
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

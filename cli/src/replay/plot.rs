@@ -1,0 +1,137 @@
+//! Scores against γ as an SVG picture: episodes and labelled events are shaded, the scale is logarithmic.
+
+use std::path::Path;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use super::report::Replay;
+use crate::figures::largest_of_parts;
+
+/// Points drawn; of more rows, the largest score of each part is.
+const POINTS: usize = 2000;
+
+const SIZE: (u32, u32) = (1200, 480);
+
+// Blue, orange and grey of the palette of Okabe and Ito, which colour-blind people tell apart.
+const SCORE: RGBColor = RGBColor(0, 114, 178);
+const GAMMA: RGBColor = RGBColor(60, 60, 60);
+const EPISODE: RGBColor = RGBColor(230, 159, 0);
+const LABELLED: RGBColor = RGBColor(110, 110, 110);
+
+/// Draws the replay into a file.
+///
+/// # Errors
+///
+/// What cannot be drawn or written, as text.
+pub fn save(replay: &Replay<'_>, path: &Path) -> Result<(), String> {
+    let svg = draw(replay)?;
+    std::fs::write(path, svg).map_err(|error| error.to_string())
+}
+
+fn draw(replay: &Replay<'_>) -> Result<String, String> {
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        chart(replay, &root).map_err(|error| error.to_string())?;
+        root.present().map_err(|error| error.to_string())?;
+    }
+    Ok(svg)
+}
+
+type DrawResult<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
+
+fn chart<'a>(replay: &Replay<'_>, root: &DrawingArea<SVGBackend<'a>, Shift>) -> DrawResult<'a> {
+    let course = replay.course;
+    let rows = course.scores.len();
+    let (low, high) = range(&course.scores, &course.gammas);
+    root.fill(&WHITE)?;
+    let title = format!("{}: score against γ", replay.name);
+    let mut chart = ChartBuilder::on(root)
+        .caption(title, ("sans-serif", 20))
+        .margin(12)
+        .x_label_area_size(36)
+        .y_label_area_size(56)
+        .build_cartesian_2d(0.0..rows as f64, (low..high).log_scale())?;
+    chart
+        .configure_mesh()
+        .x_desc("row")
+        .y_desc("score")
+        .x_label_formatter(&|row| format!("{row:.0}"))
+        .y_label_formatter(&|score| crate::figures::number(*score))
+        .light_line_style(WHITE)
+        .bold_line_style(RGBColor(225, 225, 225))
+        .draw()?;
+    let band = |first: usize, last: usize, from: f64, to: f64, style: ShapeStyle| {
+        Rectangle::new([(first as f64, from), (last as f64 + 1.0, to)], style)
+    };
+    if let Some(judgement) = replay.judgement {
+        let bands = judgement.events.iter().map(|e| band(e.first, e.last, low, high, LABELLED.mix(0.25).filled()));
+        let labelled = chart.draw_series(bands)?.label("labelled event");
+        labelled.legend(|(x, y)| Rectangle::new([(x, y - 5), (x + 18, y + 5)], LABELLED.mix(0.25).filled()));
+    }
+    // A strip at the top, so that what is labelled and what is alarmed can be told apart where they overlap.
+    let strip = high / (high / low).powf(0.06);
+    let bands = course.alarms.iter().map(|a| band(a.first, a.last, strip, high, EPISODE.filled()));
+    let episodes = chart.draw_series(bands)?.label("episode");
+    episodes.legend(|(x, y)| Rectangle::new([(x, y - 5), (x + 18, y + 5)], EPISODE.filled()));
+    for (series, style, name) in
+        [(&course.scores, SCORE.stroke_width(1), "score"), (&course.gammas, GAMMA.stroke_width(2), "γ")]
+    {
+        let points = points(series, low).collect::<Vec<_>>();
+        let line = chart.draw_series(LineSeries::new(points, style))?.label(name);
+        line.legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .background_style(WHITE.mix(0.85))
+        .border_style(RGBColor(200, 200, 200))
+        .draw()
+}
+
+/// Middles of parts and their largest values, those that are there.
+fn points(series: &[f64], low: f64) -> impl Iterator<Item = (f64, f64)> {
+    let parts = largest_of_parts(series, POINTS);
+    let width = series.len() as f64 / parts.len().max(1) as f64;
+    let with_rows = parts.into_iter().enumerate().map(move |(i, value)| ((i as f64 + 0.5) * width, value.max(low)));
+    with_rows.zip(largest_of_parts(series, POINTS)).filter(|(_, value)| value.is_finite()).map(|(point, _)| point)
+}
+
+/// The scale: from a twentieth of γ, or the least score if that is more, to a little above the largest.
+fn range(scores: &[f64], gammas: &[f64]) -> (f64, f64) {
+    let finite = |values: &[f64]| values.iter().copied().filter(|value| value.is_finite() && *value > 0.0).collect();
+    let (scores, gammas): (Vec<f64>, Vec<f64>) = (finite(scores), finite(gammas));
+    let least = |values: &[f64]| values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
+    let low = least(&scores).max(least(&gammas) / 20.0);
+    let high = most(&scores).max(most(&gammas));
+    if low.is_finite() && high >= low { (low, high * 2.0) } else { (0.1, 10.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scale_holds_gamma_and_the_largest_score() {
+        let (low, high) = range(&[f64::NAN, 0.0, 1.0, 500.0], &[f64::NAN, 10.0]);
+
+        assert_eq!((low, high), (1.0, 1000.0));
+        assert_eq!(range(&[f64::NAN], &[f64::NAN]), (0.1, 10.0));
+        assert_eq!(range(&[5.0], &[5.0]).0, 5.0);
+    }
+
+    #[test]
+    fn rows_without_a_score_are_left_out_and_peaks_are_kept() {
+        let mut series = vec![1.0; 10_000];
+        series[0] = f64::NAN;
+        series[7777] = 50.0;
+
+        let points: Vec<(f64, f64)> = points(&series, 0.5).collect();
+
+        assert_eq!(points.len(), POINTS);
+        assert!(points.iter().any(|(row, score)| *score == 50.0 && (row - 7777.0).abs() < 5.0));
+        assert_eq!(super::points(&[f64::NAN, 2.0], 0.5).collect::<Vec<_>>(), [(1.5, 2.0)]);
+    }
+}

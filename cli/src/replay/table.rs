@@ -1,0 +1,313 @@
+//! A file of metrics: CSV, gzip'd or not, one row per sample. What is wrong with it is said with line and column.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use csv::StringRecord;
+use flate2::bufread::MultiGzDecoder;
+use thiserror::Error;
+
+/// Columns that are no metrics.
+pub const TIME: &str = "time";
+/// 0 normal, 1 anomalous, 2 does not count.
+pub const LABEL: &str = "label";
+/// What kind of fault it was.
+pub const FAULT: &str = "fault";
+
+/// Text that is held at most, whatever a compressed file unfolds to. It holds at most half as many cells.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// How much a row counts, and as what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Label {
+    /// Nothing is known to be wrong.
+    Normal,
+    /// A fault is known.
+    Anomalous,
+    /// Neither counts: just after a fault, for instance.
+    Ignored,
+}
+
+/// The rows of a file, with as many values as there are metrics each.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    /// The metrics' names, in the order of the file; never empty, no name twice.
+    pub metrics: Vec<String>,
+    /// Seconds, one per row, if the file has them.
+    pub times: Option<Vec<f64>>,
+    /// One per row, if the file has them.
+    pub labels: Option<Vec<Label>>,
+    /// One per row, if the file has them; often empty texts.
+    pub faults: Option<Vec<String>>,
+    /// Empty cells.
+    pub missing: usize,
+    /// Cells with NaN or an infinity, which count as missing.
+    pub not_finite: usize,
+    values: Vec<f64>,
+}
+
+impl Table {
+    /// The rows in order; NaN is a missing value.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = &[f64]> {
+        self.values.chunks_exact(self.metrics.len())
+    }
+}
+
+/// Why a file is no table of metrics.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TableError {
+    /// Not there, or not readable.
+    #[error("{} cannot be opened", .path.display())]
+    Open {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// A broken archive or disk.
+    #[error("the file cannot be read to its end")]
+    Read(#[source] io::Error),
+    /// Something else than text.
+    #[error("line {line} is not text in UTF-8")]
+    Text {
+        /// Counted from 1, the header included.
+        line: usize,
+    },
+    /// Not CSV.
+    #[error("the file cannot be read as CSV")]
+    Csv(#[from] csv::Error),
+    /// Nothing in it.
+    #[error("the file is empty: its first line has to name the columns")]
+    Empty,
+    /// Data where names should be.
+    #[error("the first line has to name the columns, but all its cells are numbers: {0}")]
+    NoHeader(String),
+    /// Another separator.
+    #[error("the first line is one cell with `{0}` in it: cells have to be separated by commas")]
+    Separator(char),
+    /// A column without a name.
+    #[error("column {0} has no name")]
+    Unnamed(usize),
+    /// Two columns of one name.
+    #[error("columns {first} and {second} are both called `{name}`")]
+    Twice {
+        /// What.
+        name: String,
+        /// The first of them, from 1.
+        first: usize,
+        /// The second of them, from 1.
+        second: usize,
+    },
+    /// Only time, label, fault.
+    #[error("no column is a metric: `{TIME}`, `{LABEL}` and `{FAULT}` are none")]
+    NoMetric,
+    /// No line beside the first.
+    #[error("there is no line beside the first")]
+    NoRows,
+    /// A line with more or fewer cells than the first.
+    #[error("line {line} has {found} cells, the first line has {expected}")]
+    Ragged {
+        /// Counted from 1, the header included.
+        line: usize,
+        /// Cells there.
+        found: usize,
+        /// Cells expected.
+        expected: usize,
+    },
+    /// A cell that cannot be read.
+    #[error("line {line}, column {column} (`{name}`): `{cell}` is not {expected}")]
+    Cell {
+        /// Counted from 1, the header included.
+        line: usize,
+        /// Counted from 1.
+        column: usize,
+        /// The column's name.
+        name: String,
+        /// What is there, shortened.
+        cell: String,
+        /// What should be there.
+        expected: &'static str,
+    },
+    /// Too much to hold.
+    #[error("the file has more than {} MiB of text", MOST_BYTES >> 20)]
+    TooLarge,
+}
+
+impl TableError {
+    /// What the reader can do about it.
+    #[must_use]
+    pub fn advice(&self) -> &'static str {
+        match self {
+            Self::Open { .. } => "is the path right, and may you read it?",
+            Self::Read(_) => "is the file complete? `gzip -t FILE` tests an archive",
+            Self::Text { .. } | Self::Csv(_) => {
+                "is this a CSV file? An archive other than gzip has to be unpacked first"
+            }
+            Self::Empty | Self::NoHeader(_) | Self::Unnamed(_) | Self::Twice { .. } => {
+                "a first line with one name per column, each once"
+            }
+            Self::Separator(_) => "commas, and points in numbers",
+            Self::NoMetric | Self::NoRows => "is this the file that you meant? `uview replay --help` tells the format",
+            Self::Ragged { .. } => "is the line cut off, or a cell with a comma in it not in quotes?",
+            Self::Cell { .. } => "a number with a point, or an empty cell if the value is missing",
+            Self::TooLarge => "cut the file in parts: --save-model with the first, --model with the next",
+        }
+    }
+}
+
+/// What a column is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Metric,
+    Time,
+    Label,
+    Fault,
+}
+
+/// Reads a file; gzip is recognised by its first bytes, not by its name.
+///
+/// # Errors
+///
+/// [`TableError`] with line and column where it has one.
+pub fn open(path: &Path) -> Result<Table, TableError> {
+    let broken = |cause| TableError::Open { path: path.to_owned(), cause };
+    let mut file = BufReader::new(File::open(path).map_err(broken)?);
+    let compressed = file.fill_buf().map_err(broken)?.starts_with(&[0x1f, 0x8b]);
+    if compressed { read(MultiGzDecoder::new(file)) } else { read(file) }
+}
+
+/// Reads a table from text.
+///
+/// # Errors
+///
+/// [`TableError`] with line and column where it has one.
+pub fn read(file: impl Read) -> Result<Table, TableError> {
+    let mut bytes = Vec::new();
+    let read = file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(TableError::Read)?;
+    if read as u64 > MOST_BYTES {
+        return Err(TableError::TooLarge);
+    }
+    let text = std::str::from_utf8(&bytes).map_err(|e| TableError::Text { line: line_at(&bytes, e.valid_up_to()) })?;
+    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(text.as_bytes());
+    let names: Vec<String> =
+        reader.headers()?.iter().map(|name| name.trim_matches(['\u{feff}', ' ']).to_owned()).collect();
+    let roles = roles(&names)?;
+    let mut table = Table::empty(&names, &roles);
+    let mut record = StringRecord::new();
+    while reader.read_record(&mut record)? {
+        let line = || line_at(&bytes, record.position().map_or(0, |position| position.byte() as usize));
+        if record.len() != names.len() {
+            return Err(TableError::Ragged { line: line(), found: record.len(), expected: names.len() });
+        }
+        for (column, (cell, role)) in record.iter().zip(&roles).enumerate() {
+            let refused = |expected| TableError::Cell {
+                line: line(),
+                column: column + 1,
+                name: names[column].clone(),
+                cell: shortened(cell),
+                expected,
+            };
+            table.take(cell.trim(), *role).map_err(refused)?;
+        }
+    }
+    if table.values.is_empty() { Err(TableError::NoRows) } else { Ok(table) }
+}
+
+/// The line, from 1, of the first byte from `offset` on that is not the end of a line. The CSV reader knows where a record
+/// begins only but for empty lines and halves of line ends before it.
+fn line_at(text: &[u8], offset: usize) -> usize {
+    let (before, after) = text.split_at(offset.min(text.len()));
+    let ends = after.iter().take_while(|byte| b"\r\n".contains(byte));
+    1 + before.iter().chain(ends).filter(|byte| **byte == b'\n').count()
+}
+
+impl Table {
+    fn empty(names: &[String], roles: &[Role]) -> Self {
+        let has = |role: Role| roles.contains(&role);
+        let metrics = names.iter().zip(roles).filter(|(_, role)| **role == Role::Metric).map(|(name, _)| name.clone());
+        Self {
+            metrics: metrics.collect(),
+            times: has(Role::Time).then(Vec::new),
+            labels: has(Role::Label).then(Vec::new),
+            faults: has(Role::Fault).then(Vec::new),
+            missing: 0,
+            not_finite: 0,
+            values: Vec::new(),
+        }
+    }
+
+    /// Takes the next cell of a row, or says what it should have been.
+    fn take(&mut self, cell: &str, role: Role) -> Result<(), &'static str> {
+        match role {
+            Role::Metric if cell.is_empty() => {
+                self.missing += 1;
+                self.values.push(f64::NAN);
+            }
+            Role::Metric => {
+                let value: f64 = cell.parse().map_err(|_| "a number")?;
+                self.not_finite += usize::from(!value.is_finite());
+                self.values.push(if value.is_finite() { value } else { f64::NAN });
+            }
+            Role::Time => {
+                let seconds = cell.parse().ok().filter(|seconds: &f64| seconds.is_finite());
+                self.times.get_or_insert_default().push(seconds.ok_or("a time in seconds")?);
+            }
+            Role::Label => self.labels.get_or_insert_default().push(match cell {
+                "" | "0" => Label::Normal,
+                "1" => Label::Anomalous,
+                "2" => Label::Ignored,
+                _ => return Err("a label (0 normal, 1 anomalous, 2 does not count)"),
+            }),
+            Role::Fault => self.faults.get_or_insert_default().push(cell.to_owned()),
+        }
+        Ok(())
+    }
+}
+
+fn roles(names: &[String]) -> Result<Vec<Role>, TableError> {
+    if names.is_empty() || (names.len() == 1 && names[0].is_empty()) {
+        return Err(TableError::Empty);
+    }
+    if let [only] = names
+        && let Some(separator) = only.chars().find(|c| [';', '\t', '|'].contains(c))
+    {
+        return Err(TableError::Separator(separator));
+    }
+    if names.iter().all(|name| name.parse::<f64>().is_ok()) {
+        return Err(TableError::NoHeader(shortened(&names.join(","))));
+    }
+    let mut seen = HashMap::new();
+    for (column, name) in names.iter().enumerate() {
+        if name.is_empty() {
+            return Err(TableError::Unnamed(column + 1));
+        }
+        if let Some(first) = seen.insert(name, column + 1) {
+            return Err(TableError::Twice { name: shortened(name), first, second: column + 1 });
+        }
+    }
+    let role = |name: &String| match name.as_str() {
+        TIME => Role::Time,
+        LABEL => Role::Label,
+        FAULT => Role::Fault,
+        _ => Role::Metric,
+    };
+    let roles: Vec<Role> = names.iter().map(role).collect();
+    if roles.contains(&Role::Metric) { Ok(roles) } else { Err(TableError::NoMetric) }
+}
+
+/// A text from a file, safe to print: no control characters, and not the whole file if a quote is missing.
+fn shortened(text: &str) -> String {
+    let mut shown: String = text.chars().take(40).flat_map(char::escape_debug).collect();
+    if text.chars().nth(40).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+#[path = "table_tests.rs"]
+mod tests;
