@@ -1,0 +1,142 @@
+//! How the values of a service's replicas become one (μView, 4.2).
+
+use core::fmt;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use wire::metric::Aggregation;
+use wire::name::MetricName;
+
+/// An aggregation over replicas of one's own. Any `Fn(&[f64]) -> f64` is one.
+///
+/// ```
+/// # use nic_agent::{Aggregations, wire::name::MetricName};
+/// let range = |values: &[f64]| {
+///     let most = values.iter().copied().fold(f64::MIN, f64::max);
+///     most - values.iter().copied().fold(f64::MAX, f64::min)
+/// };
+/// let mut aggregations = Aggregations::default();
+/// aggregations.add(MetricName::new("range")?, range);
+/// # Ok::<(), nic_agent::wire::name::NameError>(())
+/// ```
+///
+/// It runs in the tick, once per column and tick: it has to be quick, must not allocate or block, and must not panic.
+pub trait Aggregate: Send + Sync {
+    /// One value for the service. `values` has one finite value for each replica that has one, in the order of the replicas' ids, and is
+    /// never empty. A result that is not finite is a missing value.
+    fn aggregate(&self, values: &[f64]) -> f64;
+}
+
+impl<F: Fn(&[f64]) -> f64 + Send + Sync> Aggregate for F {
+    fn aggregate(&self, values: &[f64]) -> f64 {
+        self(values)
+    }
+}
+
+/// Aggregations that were added under a name of their own.
+#[derive(Clone, Default)]
+pub struct Aggregations(BTreeMap<MetricName, Arc<dyn Aggregate>>);
+
+impl Aggregations {
+    /// Adds `aggregate` under `name`, or replaces the one that had it.
+    pub fn add(&mut self, name: MetricName, aggregate: impl Aggregate + 'static) {
+        self.0.insert(name, Arc::new(aggregate));
+    }
+
+    /// How to do `aggregation`, or `None` if nothing was added under that name.
+    pub(crate) fn find(&self, aggregation: &Aggregation) -> Option<Method> {
+        Some(match aggregation {
+            Aggregation::Max => Method::Max,
+            Aggregation::Min => Method::Min,
+            Aggregation::Sum => Method::Sum,
+            Aggregation::Mean => Method::Mean,
+            Aggregation::Named(name) => Method::Own(Arc::clone(self.0.get(name)?)),
+        })
+    }
+}
+
+impl fmt::Debug for Aggregations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// An aggregation, looked up.
+#[derive(Clone)]
+pub(crate) enum Method {
+    Max,
+    Min,
+    Sum,
+    Mean,
+    Own(Arc<dyn Aggregate>),
+}
+
+impl fmt::Debug for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Max => "Max",
+            Self::Min => "Min",
+            Self::Sum => "Sum",
+            Self::Mean => "Mean",
+            Self::Own(_) => "Own",
+        })
+    }
+}
+
+impl Method {
+    pub(crate) fn is_sum(&self) -> bool {
+        matches!(self, Self::Sum)
+    }
+
+    /// All `values` as one; NaN if there are none, or if the result is not finite.
+    pub(crate) fn apply(&self, values: &[f64]) -> f64 {
+        if values.is_empty() {
+            return f64::NAN;
+        }
+        let sum = || values.iter().sum::<f64>();
+        let one = match self {
+            Self::Max => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            Self::Min => values.iter().copied().fold(f64::INFINITY, f64::min),
+            Self::Sum => sum(),
+            Self::Mean => sum() / values.len() as f64,
+            Self::Own(aggregate) => aggregate.aggregate(values),
+        };
+        if one.is_finite() { one } else { f64::NAN }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn apply(aggregation: &Aggregation, values: &[f64]) -> f64 {
+        Aggregations::default().find(aggregation).unwrap().apply(values)
+    }
+
+    #[test]
+    fn every_aggregation_makes_one_of_many() {
+        let values = [1.0, 5.0, 3.0];
+
+        assert_eq!(apply(&Aggregation::Max, &values), 5.0);
+        assert_eq!(apply(&Aggregation::Min, &values), 1.0);
+        assert_eq!(apply(&Aggregation::Sum, &values), 9.0);
+        assert_eq!(apply(&Aggregation::Mean, &values), 3.0);
+    }
+
+    #[test]
+    fn nothing_and_infinity_are_missing() {
+        assert!(apply(&Aggregation::Sum, &[]).is_nan());
+        assert!(apply(&Aggregation::Sum, &[f64::MAX, f64::MAX]).is_nan());
+    }
+
+    #[test]
+    fn a_users_aggregation_is_found_by_its_name_and_an_unknown_one_is_not() {
+        let median = |values: &[f64]| values[values.len() / 2];
+        let named = |name| Aggregation::Named(MetricName::new(name).unwrap());
+        let mut aggregations = Aggregations::default();
+        aggregations.add(MetricName::new("median").unwrap(), median);
+
+        assert_eq!(aggregations.find(&named("median")).unwrap().apply(&[1.0, 2.0, 9.0]), 2.0);
+        assert!(aggregations.find(&named("mode")).is_none());
+    }
+}

@@ -1,0 +1,219 @@
+//! Which regions the reader has to know, which of them it does, and when to try again.
+
+use std::collections::BTreeMap;
+
+use wire::control::RegionSpec;
+use wire::id::{Incarnation, RegionId};
+use wire::layout::RegionSize;
+use wire::time::Nanos;
+
+use crate::backoff::{Backoff, Seeds};
+
+/// A region that the reader shall attach. What came of it is told to [`Worker::attached`](crate::Worker::attached).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttachRequest {
+    /// The run of the host agent that named the region.
+    pub host: Incarnation,
+    /// The region.
+    pub region: RegionId,
+    /// Its size.
+    pub size: RegionSize,
+    /// The address for RDMA; 0 without.
+    pub address: u64,
+    /// The remote key for RDMA; 0 without.
+    pub rkey: u32,
+}
+
+/// What the runner shall do for a worker, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "the worker counts on it"]
+pub enum Effect {
+    /// Let the reader attach a region.
+    Attach(AttachRequest),
+    /// Let the reader forget a region.
+    Detach(RegionId),
+    /// Close the control connection, and come back after the longest pause.
+    Disconnect {
+        /// Why, for the log.
+        reason: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Asked,
+    Attached,
+    Failed { again: Nanos },
+}
+
+#[derive(Debug)]
+struct Attachment {
+    users: usize,
+    request: AttachRequest,
+    state: State,
+    backoff: Backoff,
+}
+
+/// All regions in use.
+#[derive(Debug)]
+pub(crate) struct Attachments {
+    regions: BTreeMap<RegionId, Attachment>,
+    effects: Vec<Effect>,
+    pause: (Nanos, Nanos),
+    next_try: Nanos,
+}
+
+impl Attachments {
+    pub(crate) fn new(pause: (Nanos, Nanos)) -> Self {
+        Self { regions: BTreeMap::new(), effects: Vec::new(), pause, next_try: Nanos::NEVER }
+    }
+
+    /// One more user of a region of `host`. Returns whether it is attached.
+    pub(crate) fn acquire(&mut self, host: Incarnation, spec: &RegionSpec) -> bool {
+        let request = AttachRequest { host, region: spec.id, size: spec.size, address: spec.address, rkey: spec.rkey };
+        if let Some(known) = self.regions.get_mut(&spec.id) {
+            known.users += 1;
+            if known.request != request {
+                (known.request, known.state) = (request, State::Asked);
+                self.effects.extend([Effect::Detach(spec.id), Effect::Attach(request)]);
+            }
+            return known.state == State::Attached;
+        }
+        let backoff = Backoff::new(self.pause.0, self.pause.1);
+        self.regions.insert(spec.id, Attachment { users: 1, request, state: State::Asked, backoff });
+        self.effects.push(Effect::Attach(request));
+        false
+    }
+
+    /// One user of a region less. The last one lets it go.
+    pub(crate) fn release(&mut self, region: RegionId) {
+        let Some(known) = self.regions.get_mut(&region) else { return };
+        known.users -= 1;
+        if known.users == 0 {
+            self.regions.remove(&region);
+            self.effects.push(Effect::Detach(region));
+        }
+    }
+
+    /// Whether the outcome of `request` is still waited for.
+    pub(crate) fn expects(&self, request: &AttachRequest) -> bool {
+        self.regions.get(&request.region).is_some_and(|known| known.request == *request && known.state == State::Asked)
+    }
+
+    /// What came of a request. False if nobody waits for it.
+    pub(crate) fn reported(&mut self, now: Nanos, region: RegionId, attached: bool, seeds: &mut Seeds) -> bool {
+        let Some(known) = self.regions.get_mut(&region).filter(|known| known.state == State::Asked) else {
+            return false;
+        };
+        if attached {
+            known.state = State::Attached;
+            known.backoff.reset();
+        } else {
+            let again = now.plus(known.backoff.pause(seeds.draw()));
+            known.state = State::Failed { again };
+            self.next_try = self.next_try.min(again);
+        }
+        true
+    }
+
+    /// Asks again for what failed long enough ago.
+    pub(crate) fn poll(&mut self, now: Nanos) {
+        if now < self.next_try {
+            return;
+        }
+        self.next_try = Nanos::NEVER;
+        for known in self.regions.values_mut() {
+            match known.state {
+                State::Failed { again } if again <= now => {
+                    known.state = State::Asked;
+                    self.effects.push(Effect::Attach(known.request));
+                }
+                State::Failed { again } => self.next_try = self.next_try.min(again),
+                State::Asked | State::Attached => {}
+            }
+        }
+    }
+
+    /// When [`Attachments::poll`] has something to do.
+    pub(crate) fn next(&self) -> Nanos {
+        self.next_try
+    }
+
+    pub(crate) fn disconnect(&mut self, reason: String) {
+        self.effects.push(Effect::Disconnect { reason });
+    }
+
+    pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
+        core::mem::take(&mut self.effects)
+    }
+
+    /// How many regions are attached, and how many are in use.
+    pub(crate) fn count(&self) -> (usize, usize) {
+        (self.regions.values().filter(|known| known.state == State::Attached).count(), self.regions.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: Incarnation = Incarnation(1);
+
+    fn region(id: u64) -> RegionSpec {
+        RegionSpec { id: RegionId(id), size: RegionSize::ONE_PAGE, heartbeat: true, address: 0, rkey: 0 }
+    }
+
+    fn attachments() -> (Attachments, Seeds) {
+        (Attachments::new((Nanos::from_millis(100), Nanos::from_secs(10))), Seeds::new(1))
+    }
+
+    #[test]
+    fn a_region_is_attached_once_and_detached_after_its_last_user() {
+        let (mut attachments, mut seeds) = attachments();
+
+        assert!(!attachments.acquire(HOST, &region(1)));
+        assert!(matches!(attachments.take_effects()[..], [Effect::Attach(_)]));
+        assert!(attachments.reported(Nanos::ZERO, RegionId(1), true, &mut seeds));
+        assert!(attachments.acquire(HOST, &region(1)));
+        attachments.release(RegionId(1));
+        assert!(attachments.take_effects().is_empty());
+
+        attachments.release(RegionId(1));
+
+        assert_eq!(attachments.take_effects(), [Effect::Detach(RegionId(1))]);
+        assert_eq!(attachments.count(), (0, 0));
+    }
+
+    #[test]
+    fn a_region_that_cannot_be_attached_is_asked_for_again_later() {
+        let (mut attachments, mut seeds) = attachments();
+        attachments.acquire(HOST, &region(1));
+        let asked = attachments.take_effects();
+
+        assert!(attachments.reported(Nanos::ZERO, RegionId(1), false, &mut seeds));
+        attachments.poll(Nanos::from_millis(49));
+        assert!(attachments.take_effects().is_empty());
+        assert!(attachments.next() <= Nanos::from_millis(100));
+        attachments.poll(Nanos::from_millis(100));
+
+        assert_eq!(attachments.take_effects(), asked);
+        assert_eq!(attachments.next(), Nanos::NEVER);
+    }
+
+    #[test]
+    fn another_runs_region_of_the_same_number_is_another_region() {
+        let (mut attachments, mut seeds) = attachments();
+        attachments.acquire(HOST, &region(1));
+        let Some(Effect::Attach(old)) = attachments.take_effects().pop() else { panic!("nothing was asked for") };
+        attachments.reported(Nanos::ZERO, RegionId(1), true, &mut seeds);
+
+        assert!(!attachments.acquire(Incarnation(2), &region(1)));
+
+        let effects = attachments.take_effects();
+        assert!(matches!(
+            effects[..],
+            [Effect::Detach(RegionId(1)), Effect::Attach(AttachRequest { host: Incarnation(2), .. })]
+        ));
+        assert!(!attachments.expects(&old));
+    }
+}

@@ -1,0 +1,100 @@
+//! What a second of one LMAP comes down to.
+
+use wire::time::Nanos;
+
+use crate::judge::Reason;
+
+/// Parts of a second.
+const PARTS: usize = 16;
+
+/// The largest score of each part of a period, and why the largest of all was over γ.
+#[derive(Debug, Default)]
+pub(crate) struct Digest {
+    began: Nanos,
+    period: Nanos,
+    scores: [Option<f32>; PARTS],
+    worst: f64,
+    reasons: Vec<Reason>,
+}
+
+impl Digest {
+    /// Begins anew at `now`, for `period`.
+    pub(crate) fn restart(&mut self, now: Nanos, period: Nanos) {
+        (self.began, self.period) = (now, period);
+        self.scores = [None; PARTS];
+        self.worst = 0.0;
+        self.reasons.clear();
+    }
+
+    /// Takes a score in. Never allocates.
+    pub(crate) fn score(&mut self, now: Nanos, score: f64) {
+        let since = now.since(self.began).unwrap_or(Nanos::ZERO).0;
+        let part = (since.saturating_mul(PARTS as u64) / self.period.0.max(1)).min(PARTS as u64 - 1);
+        let score = score.min(f64::from(f32::MAX)) as f32;
+        if let Some(most) = self.scores.get_mut(part as usize) {
+            *most = Some(most.map_or(score, |most| most.max(score)));
+        }
+    }
+
+    /// Keeps the reasons of the worst row over γ.
+    pub(crate) fn over(&mut self, score: f64, reasons: &[Reason]) {
+        if score >= self.worst {
+            self.worst = score;
+            self.reasons.clear();
+            self.reasons.extend_from_slice(reasons);
+        }
+    }
+
+    /// The largest score of each part that had one, oldest first.
+    pub(crate) fn scores(&self) -> Vec<f32> {
+        self.scores.iter().flatten().copied().collect()
+    }
+
+    /// Why the worst row was over γ; empty if none was.
+    pub(crate) fn reasons(&self) -> &[Reason] {
+        &self.reasons
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_keeps_the_largest_score_of_each_part() {
+        let mut digest = Digest::default();
+        digest.restart(Nanos::from_secs(5), Nanos::from_secs(1));
+
+        for milli in 0..1000 {
+            let score = if milli == 437 { 9.0 } else { 1.0 };
+            digest.score(Nanos::from_millis(5000 + milli), score);
+        }
+
+        let scores = digest.scores();
+        assert_eq!(scores.len(), 16);
+        assert_eq!(scores.iter().position(|score| *score == 9.0), Some(437 * 16 / 1000));
+    }
+
+    #[test]
+    fn parts_without_a_score_are_left_out_and_late_scores_belong_to_the_last() {
+        let mut digest = Digest::default();
+        digest.restart(Nanos::ZERO, Nanos::from_secs(1));
+
+        digest.score(Nanos::from_millis(100), 1.0);
+        digest.score(Nanos::from_millis(1900), f64::MAX);
+
+        assert_eq!(digest.scores(), [1.0, f32::MAX]);
+    }
+
+    #[test]
+    fn the_worst_rows_reasons_are_kept() {
+        let reason = |column| Reason { column, share: 1.0, seen: 0.0, expected: 0.0 };
+        let mut digest = Digest::default();
+
+        digest.over(5.0, &[reason(1)]);
+        digest.over(9.0, &[reason(2)]);
+        digest.over(7.0, &[reason(3)]);
+
+        assert_eq!(digest.reasons(), [reason(2)]);
+    }
+}

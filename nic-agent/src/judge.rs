@@ -1,0 +1,265 @@
+//! The detectors of one LMAP: the one that judges, and beside it one that learns when the columns have changed.
+//!
+//! A detector's columns never change. When the LMAP's do, what was removed is missing for the detector from then on and what was added is
+//! unwatched; a second detector, the *shadow*, learns the new columns and takes over as soon as it is armed and the first one is quiet.
+//! So a service that shows its first error label during a fault does not lose its judge. A detector that has hardly begun to learn is
+//! started again instead, and a shadow that has hardly begun is, too, when columns change again; else the next one follows it.
+
+use std::collections::BTreeMap;
+
+use lmap::{Detector, Episode, Job, Model, State};
+
+use crate::columns::{ColumnInfo, ColumnKey, fingerprint_of};
+use crate::error::ForeignMessage;
+use crate::jobs::{DetectorId, Jobs};
+
+/// Makes detectors: gives each its name and its seed.
+#[derive(Debug)]
+pub(crate) struct Maker {
+    settings: lmap::Settings,
+    seed: u64,
+    made: u64,
+}
+
+impl Maker {
+    pub(crate) fn new(settings: lmap::Settings, seed: u64) -> Self {
+        Self { settings, seed, made: 0 }
+    }
+
+    fn judge(&mut self, infos: &[ColumnInfo], model: Option<&Model>) -> Result<Judge, ForeignMessage> {
+        let columns = infos.iter().map(|info| info.column).collect();
+        let (settings, seed) = (self.settings.clone(), self.seed ^ self.made);
+        let detector = match model {
+            None => Detector::new(columns, settings, seed)?,
+            Some(model) => Detector::from_model(model, columns, settings, seed)?,
+        };
+        self.made += 1;
+        let mut judge = Judge {
+            id: DetectorId(self.made),
+            detector,
+            keys: infos.iter().map(|info| info.key).collect(),
+            places: Vec::new(),
+            row: vec![f64::NAN; infos.len()],
+            exact: true,
+        };
+        judge.place(infos);
+        Ok(judge)
+    }
+
+    /// Detectors for these columns: armed if there is a model that fits, else learning.
+    ///
+    /// # Errors
+    ///
+    /// [`ForeignMessage::Model`] if the model cannot be used; the detector learns then. [`ForeignMessage::Detector`] if there is nothing
+    /// to watch.
+    pub(crate) fn judges(
+        &mut self,
+        infos: &[ColumnInfo],
+        model: &[u8],
+    ) -> (Option<Judges>, Result<(), ForeignMessage>) {
+        let trained = (!model.is_empty()).then(|| {
+            let model = Model::decode(model)?;
+            self.judge(infos, Some(&model))
+        });
+        let (trained, refused) = match trained {
+            None => (None, Ok(())),
+            Some(Ok(judge)) => (Some(judge), Ok(())),
+            Some(Err(error)) => (None, Err(error)),
+        };
+        let is_trained = trained.is_some();
+        match trained.map_or_else(|| self.judge(infos, None), Ok) {
+            Ok(current) => {
+                let model = fingerprint_of(model);
+                (Some(Judges { current, shadow: None, model, is_trained }), refused)
+            }
+            Err(error) => (None, Err(error)),
+        }
+    }
+}
+
+/// A detector, and where its columns are in the LMAP's row.
+#[derive(Debug)]
+struct Judge {
+    id: DetectorId,
+    detector: Detector,
+    keys: Vec<ColumnKey>,
+    places: Vec<Option<usize>>,
+    row: Vec<f64>,
+    /// Its columns are the LMAP's, in the same order.
+    exact: bool,
+}
+
+impl Judge {
+    fn place(&mut self, infos: &[ColumnInfo]) {
+        let places: BTreeMap<ColumnKey, usize> = infos.iter().enumerate().map(|(at, info)| (info.key, at)).collect();
+        self.places = self.keys.iter().map(|key| places.get(key).copied()).collect();
+        let in_order = self.places.iter().enumerate().all(|(at, place)| *place == Some(at));
+        self.exact = in_order && self.keys.len() == infos.len();
+    }
+
+    /// Whether it watches these columns and no others, in whatever order.
+    fn watches(&self, columns: usize) -> bool {
+        self.keys.len() == columns && self.places.iter().all(Option::is_some)
+    }
+
+    /// Whether it has seen too little for its loss to matter.
+    fn is_young(&self) -> bool {
+        match self.detector.state() {
+            State::Learning { rows, needed } | State::Provisional { rows, needed } => rows * 4 < needed,
+            State::Armed | State::Drifted { .. } => false,
+        }
+    }
+
+    fn step(&mut self, row: &[f64], jobs: &mut Jobs) -> Option<lmap::Verdict> {
+        let row = if self.exact {
+            row
+        } else {
+            for (value, place) in self.row.iter_mut().zip(&self.places) {
+                *value = place.and_then(|at| row.get(at)).copied().unwrap_or(f64::NAN);
+            }
+            &self.row
+        };
+        // The only refusal is a row of another length, and `place` has seen to that.
+        let verdict = self.detector.score(row).ok()?;
+        if let Some(job) = self.detector.learn() {
+            jobs.add(self.id, job);
+        }
+        Some(verdict)
+    }
+}
+
+/// The detectors of one LMAP.
+#[derive(Debug)]
+pub(crate) struct Judges {
+    current: Judge,
+    shadow: Option<Judge>,
+    /// Of the model's bytes that it was made with.
+    model: u64,
+    is_trained: bool,
+}
+
+/// A column that speaks for the score, by its place in the LMAP's row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Reason {
+    pub(crate) column: usize,
+    pub(crate) share: f64,
+    pub(crate) seen: f64,
+    pub(crate) expected: f64,
+}
+
+impl Judges {
+    /// Whether it can go on with a configuration that has this model.
+    pub(crate) fn has_model(&self, model: &[u8]) -> bool {
+        self.model == fingerprint_of(model)
+    }
+
+    /// The LMAP's columns are these now.
+    pub(crate) fn columns_changed(&mut self, infos: &[ColumnInfo], model: &[u8], maker: &mut Maker) {
+        self.current.place(infos);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.place(infos);
+        }
+        if self.current.watches(infos.len()) {
+            self.shadow = None;
+            return;
+        }
+        if self.is_trained {
+            // A trained model knows what to watch. If a column came that it knows, it is made anew, else it goes on as it is.
+            let came = infos.len() > self.current.places.iter().flatten().count();
+            if came && let (Some(judges), Ok(())) = maker.judges(infos, model) {
+                *self = judges;
+            }
+            return;
+        }
+        if self.current.is_young() {
+            if let Ok(judge) = maker.judge(infos, None) {
+                (self.current, self.shadow) = (judge, None);
+            }
+            return;
+        }
+        let goes_on = self.shadow.as_ref().is_some_and(|shadow| shadow.watches(infos.len()) || !shadow.is_young());
+        if !goes_on {
+            self.shadow = maker.judge(infos, None).ok();
+        }
+    }
+
+    /// Judges a row, and learns it. True beside the verdict if the shadow took over after it.
+    pub(crate) fn step(&mut self, row: &[f64], jobs: &mut Jobs) -> Option<(lmap::Verdict, bool)> {
+        let shadow_ready = self.shadow.as_mut().is_some_and(|shadow| {
+            let judged = shadow.step(row, jobs);
+            judged.is_some_and(|verdict| verdict.state == State::Armed && !verdict.over)
+        });
+        let verdict = self.current.step(row, jobs)?;
+        let quiet = verdict.episode == Episode::Quiet && !verdict.over;
+        if !(shadow_ready && quiet) {
+            return Some((verdict, false));
+        }
+        if let Some(shadow) = self.shadow.take() {
+            self.current = shadow;
+        }
+        Some((verdict, true))
+    }
+
+    /// A gap in time, or in who is there.
+    pub(crate) fn gap(&mut self) {
+        self.current.detector.gap();
+        if let Some(shadow) = &mut self.shadow {
+            shadow.detector.gap();
+        }
+    }
+
+    /// What an operator calls normal is normal.
+    pub(crate) fn fit_again(&mut self, jobs: &mut Jobs) {
+        if let Some(job) = self.current.detector.fit_again() {
+            jobs.add(self.current.id, job);
+        }
+    }
+
+    /// Whether one of these detectors is `owner`.
+    pub(crate) fn has(&self, owner: DetectorId) -> bool {
+        self.ids().any(|id| id == owner)
+    }
+
+    /// Takes back what a job of `owner` computed. What became of it is counted by the detector.
+    pub(crate) fn install(&mut self, owner: DetectorId, done: lmap::Done) {
+        let all = [Some(&mut self.current), self.shadow.as_mut()];
+        if let Some(judge) = all.into_iter().flatten().find(|judge| judge.id == owner) {
+            judge.detector.install(done);
+        }
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = DetectorId> {
+        [Some(self.current.id), self.shadow.as_ref().map(|shadow| shadow.id)].into_iter().flatten()
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.current.detector.state()
+    }
+
+    pub(crate) fn gamma(&self) -> Option<f64> {
+        self.current.detector.gamma()
+    }
+
+    /// How many of the LMAP's `columns` are not judged.
+    pub(crate) fn unwatched(&self, columns: usize) -> usize {
+        let judged = self.current.places.iter().flatten().count() - self.current.detector.unwatched().count();
+        columns - judged.min(columns)
+    }
+
+    /// Fills `out` with the `top` columns of the row judged last; one that the LMAP has no more is left out.
+    pub(crate) fn explain(&self, top: usize, scratch: &mut Vec<lmap::Reason>, out: &mut Vec<Reason>) {
+        out.clear();
+        self.current.detector.explain(top, scratch);
+        out.extend(scratch.iter().filter_map(|reason| {
+            let column = self.current.places.get(reason.column).copied().flatten()?;
+            Some(Reason { column, share: reason.share, seen: reason.seen, expected: reason.expected })
+        }));
+    }
+}
+
+/// Keeps the compiler's promise that jobs can be run on another thread.
+const _: fn() = || {
+    fn is_send<T: Send + 'static>() {}
+    is_send::<Job>();
+    is_send::<lmap::Done>();
+};

@@ -1,0 +1,46 @@
+//! The data plane: fetches the regions of its LMAPs every interval, turns slots into rows, judges them, and says what it found.
+//!
+//! [`Worker`] decides; it is given the time and owns no thread, clock or socket. The runner acts: it waits, fetches, attaches regions, runs
+//! jobs and keeps the control connection.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`worker`](Worker) | the state machine over all LMAPs of one worker |
+//! | `ticker` | absolute deadlines; missed ticks are counted |
+//! | `watch` | one LMAP: regions, columns, detectors, what to say of them |
+//! | `fetched`, `liveness` | headers and heartbeats of fetched regions; silent replicas |
+//! | `columns`, `reading`, `histogram`, `aggregation` | slots → values per replica → one row |
+//! | `judge`, `jobs` | detectors, shadow detectors, work that is run elsewhere |
+//! | `alarm`, `digest`, `rows`, `outbox` | what is said: episodes, summaries, raw rows; bounded |
+//! | `attachments`, `backoff` | which regions the reader has to know; when to try again |
+
+mod aggregation;
+mod alarm;
+mod attachments;
+mod backoff;
+mod columns;
+mod digest;
+mod error;
+mod fetched;
+mod histogram;
+mod jobs;
+mod judge;
+mod liveness;
+mod outbox;
+mod reading;
+mod rows;
+mod settings;
+mod ticker;
+mod watch;
+mod worker;
+
+pub use aggregation::{Aggregate, Aggregations};
+pub use attachments::{AttachRequest, Effect};
+pub use backoff::Backoff;
+pub use columns::fingerprint;
+pub use error::ForeignMessage;
+pub use jobs::JobId;
+pub use settings::WorkerSettings;
+pub use ticker::{Schedule, Ticker};
+pub use wire;
+pub use worker::{Step, Worker, WorkerStatus};

@@ -1,0 +1,161 @@
+//! What waits to be told to the host agent: bounded, losses counted.
+
+use std::collections::VecDeque;
+
+use wire::id::{Epoch, RegionId};
+use wire::proto::control::worker_message::Message;
+use wire::proto::control::{self as proto, WorkerMessage};
+
+/// Messages for the host agent. An acknowledgement goes first, then verdicts, summaries and problems in order, then rows.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    acknowledge: Option<Epoch>,
+    messages: VecDeque<Message>,
+    rows: VecDeque<proto::Rows>,
+    most_messages: usize,
+    most_rows: usize,
+    lost_verdicts: u64,
+    lost_rows: u64,
+}
+
+impl Outbox {
+    pub(crate) fn new(most_messages: usize, most_rows: usize) -> Self {
+        Self {
+            acknowledge: None,
+            messages: VecDeque::new(),
+            rows: VecDeque::new(),
+            most_messages: most_messages.max(1),
+            most_rows,
+            lost_verdicts: 0,
+            lost_rows: 0,
+        }
+    }
+
+    /// A later acknowledgement stands for all before it.
+    pub(crate) fn acknowledge(&mut self, epoch: Epoch) {
+        self.acknowledge = Some(epoch);
+    }
+
+    pub(crate) fn verdicts(&mut self, verdicts: proto::Verdicts) {
+        self.push(Message::Verdicts(verdicts));
+    }
+
+    pub(crate) fn summary(&mut self, summary: proto::Summary) {
+        self.push(Message::Summary(summary));
+    }
+
+    pub(crate) fn problem(&mut self, region: RegionId, problem: String) {
+        self.push(Message::RegionProblem(proto::RegionProblem { region: region.0, problem }));
+    }
+
+    fn push(&mut self, message: Message) {
+        if self.messages.len() >= self.most_messages
+            && let Some(Message::Verdicts(lost)) = self.messages.pop_front()
+        {
+            self.lost_verdicts += lost.verdicts.len() as u64;
+        }
+        self.messages.push_back(message);
+    }
+
+    pub(crate) fn rows(&mut self, rows: proto::Rows) {
+        if self.rows.len() < self.most_rows {
+            self.rows.push_back(rows);
+        } else {
+            self.lost_rows += rows.rows.len() as u64;
+        }
+    }
+
+    /// The connection is gone: verdicts wait for the next one, everything else was for this one.
+    pub(crate) fn disconnected(&mut self) {
+        self.acknowledge = None;
+        self.messages.retain(|message| matches!(message, Message::Verdicts(_)));
+        self.lost_rows += self.rows.drain(..).map(|rows| rows.rows.len() as u64).sum::<u64>();
+    }
+
+    /// Another run of the host agent: what was for the one before means nothing to it.
+    pub(crate) fn forget(&mut self) {
+        self.disconnected();
+        for message in self.messages.drain(..) {
+            if let Message::Verdicts(lost) = message {
+                self.lost_verdicts += lost.verdicts.len() as u64;
+            }
+        }
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<WorkerMessage> {
+        let acknowledge =
+            self.acknowledge.take().map(|epoch| Message::Acknowledge(proto::Acknowledge { epoch: epoch.0 }));
+        let message = acknowledge.or_else(|| self.messages.pop_front());
+        let message = message.or_else(|| self.rows.pop_front().map(Message::Rows))?;
+        Some(WorkerMessage { message: Some(message) })
+    }
+
+    pub(crate) fn lost_verdicts(&self) -> u64 {
+        self.lost_verdicts
+    }
+
+    pub(crate) fn lost_rows(&self) -> u64 {
+        self.lost_rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdicts(at_unix_ns: u64, count: usize) -> proto::Verdicts {
+        proto::Verdicts { at_unix_ns, verdicts: vec![proto::Verdict::default(); count] }
+    }
+
+    fn rows(count: usize) -> proto::Rows {
+        proto::Rows { lmap: 1, epoch: 1, rows: vec![proto::Row::default(); count] }
+    }
+
+    fn all(outbox: &mut Outbox) -> Vec<Message> {
+        core::iter::from_fn(|| outbox.pop()).filter_map(|message| message.message).collect()
+    }
+
+    #[test]
+    fn the_oldest_verdicts_are_lost_and_counted() {
+        let mut outbox = Outbox::new(2, 1);
+
+        for at in 1..=4 {
+            outbox.verdicts(verdicts(at, 3));
+        }
+
+        assert_eq!(outbox.lost_verdicts(), 6);
+        assert_eq!(all(&mut outbox), [Message::Verdicts(verdicts(3, 3)), Message::Verdicts(verdicts(4, 3))]);
+    }
+
+    #[test]
+    fn rows_wait_behind_everything_else_and_the_newest_are_lost() {
+        let mut outbox = Outbox::new(2, 1);
+
+        outbox.rows(rows(1));
+        outbox.rows(rows(5));
+        outbox.verdicts(verdicts(1, 1));
+        outbox.acknowledge(Epoch(3));
+        outbox.acknowledge(Epoch(4));
+
+        let acknowledge = Message::Acknowledge(proto::Acknowledge { epoch: 4 });
+        assert_eq!(all(&mut outbox), [acknowledge, Message::Verdicts(verdicts(1, 1)), Message::Rows(rows(1))]);
+        assert_eq!(outbox.lost_rows(), 5);
+    }
+
+    #[test]
+    fn verdicts_survive_a_lost_connection_but_not_another_host_agent() {
+        let mut outbox = Outbox::new(8, 8);
+        outbox.verdicts(verdicts(1, 2));
+        outbox.problem(RegionId(1), "gone".into());
+        outbox.rows(rows(4));
+        outbox.acknowledge(Epoch(1));
+
+        outbox.disconnected();
+        assert_eq!(outbox.lost_rows(), 4);
+        assert_eq!(outbox.messages.len(), 1);
+        outbox.forget();
+
+        assert_eq!(outbox.lost_verdicts(), 2);
+        assert_eq!(all(&mut outbox), []);
+    }
+}
