@@ -33,13 +33,13 @@ fn judge_proc(readable: bool) -> Finding {
 
 fn judge_hidepid(mounts: &str) -> Finding {
     const NAME: &str = "hidepid";
-    let option = mounts.lines().filter_map(|line| {
+    let mut options = mounts.lines().filter_map(|line| {
         let mut fields = line.split(' ').skip(1);
         let (target, kind, options) = (fields.next()?, fields.next()?, fields.next()?);
         let hidden = options.split(',').find(|option| option.starts_with("hidepid="))?;
         (target == "/proc" && kind == "proc").then_some(hidden)
     });
-    match option.last() {
+    match options.next_back() {
         None | Some("hidepid=0" | "hidepid=off") => Finding::fine(NAME, "off: all processes can be seen"),
         Some(option) => {
             let found = format!("/proc is mounted with {option}: metrics of other users' processes are missing");

@@ -95,8 +95,9 @@ mod tests {
     }
 
     fn judge(labels: &str, armed: usize, alarms: Vec<Alarm>) -> Judgement {
-        let lines: String = labels.chars().map(|label| format!("1,{label}\n")).collect();
-        let table = super::super::table::read(format!("m,label\n{lines}").as_bytes()).unwrap();
+        let lines: Vec<String> = labels.chars().map(|label| format!("1,{label}")).collect();
+        let text = format!("m,label\n{}", lines.join("\n"));
+        let table = super::super::table::read(text.as_bytes()).unwrap();
         Judgement::of(&table, &Course { armed: Some(armed), alarms, ..Course::default() }).unwrap()
     }
 

@@ -198,7 +198,7 @@ fn sparkline<'a>(service: &Service, palette: &Palette) -> Line<'a> {
         let height = height(largest, service.status.gamma);
         Span::styled(bar(height).to_string(), if height >= 4 { palette.urgent } else { palette.good })
     });
-    Line::from_iter(spans)
+    spans.collect()
 }
 
 fn keys<'a>(model: &Model, palette: &Palette) -> Paragraph<'a> {
