@@ -12,7 +12,7 @@
 //! *learning* until [`Settings::warm_up_rows`] rows have been seen (*provisional* from
 //! [`Settings::provisional_rows`]: scores and γ, but no episode begins), then *armed*; *drifted* while an episode lasts
 //! [`Settings::drift_rows`] or more: not a fault that passes, somebody should look, and say "this is normal now" with
-//! [`fit_again`](Detector::fit_again). The next fits, at [`Settings::fit_again_rows`], take the rows below γ. A result that
+//! [`fit_again`](Detector::fit_again). The next fits, at [`Settings::fit_again_rows`], leave out rows far above γ. A result that
 //! was computed for a detector reset meanwhile is refused and counted.
 //!
 //! # Memory
@@ -23,93 +23,23 @@
 //! # Differences from the paper
 //! A row above γ is learnt with probability η (the paper: never), else nothing is learnt any more after a change.
 
+mod report;
+
 use crate::budget::Budget;
 use crate::column::Column;
 use crate::counts::Counts;
 use crate::episode::{Episode, Episodes};
-use crate::explain::{self, Reason};
 use crate::intake::{Intake, RowError};
 use crate::job::{Done, FitJob, Job, Result as Found, ShrinkJob};
 use crate::learning::Learning;
 use crate::model::{Model, ModelError};
 use crate::pipeline::{Pipeline, Raw};
-use crate::quantile::QUANTILES;
 use crate::random::Random;
 use crate::rows::{Judged, Mark};
-use crate::settings::{Settings, SettingsError};
+use crate::settings::Settings;
 use crate::spare::Spare;
+use crate::verdict::{DetectorError, Installed, MOST_COLUMNS, Verdict};
 use std::sync::Arc;
-use thiserror::Error;
-
-/// More columns than this are a mistake, not a service.
-pub(crate) const MOST_COLUMNS: usize = 65_536;
-
-/// Why a detector was not made.
-#[derive(Clone, Copy, Debug, PartialEq, Error)]
-#[non_exhaustive]
-pub enum DetectorError {
-    /// There is nothing to watch, or far too much.
-    #[error("{0} columns, from 1 to {MOST_COLUMNS} are possible")]
-    Columns(usize),
-    /// A setting is out of range.
-    #[error("the settings are not usable")]
-    Settings(#[from] SettingsError),
-}
-
-/// What a detector is doing. *Silent* (no data) is for the caller to say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum State {
-    /// Nothing is judged yet.
-    Learning {
-        /// Rows seen.
-        rows: usize,
-        /// Rows that arm it.
-        needed: usize,
-    },
-    /// Judged, by too few rows: no episode begins.
-    Provisional {
-        /// Rows seen.
-        rows: usize,
-        /// Rows that arm it.
-        needed: usize,
-    },
-    /// Judged.
-    Armed,
-    /// Armed, and in alarm for so long that the normal has probably changed.
-    Drifted {
-        /// Rows since the episode began.
-        rows: u64,
-    },
-}
-
-/// What an LMAP says about one row.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[must_use = "an unhandled verdict is a missed anomaly"]
-pub struct Verdict {
-    /// The smoothed score s̄, finite and at least 0; 0 while learning.
-    pub score: f64,
-    /// The row's own score s, likewise.
-    pub raw: f64,
-    /// The threshold γ in force; `None` while learning.
-    pub gamma: Option<f64>,
-    /// Whether s̄ ≥ γ.
-    pub over: bool,
-    /// Where the row lies among episodes.
-    pub episode: Episode,
-    /// What the detector was doing.
-    pub state: State,
-}
-
-/// What became of a job's result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Installed {
-    /// It is in force.
-    Taken,
-    /// It came back empty: the detector goes on with what it had. See [`Counts`].
-    Failed,
-    /// It was for a detector that has been reset since, or is not from this detector. Dropped and counted.
-    Stale,
-}
 
 /// Which job is out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,8 +173,9 @@ impl Detector {
         if self.intake.is_empty() {
             return None;
         }
-        let normal = self.pipeline.as_ref().is_some_and(|pipeline| gate < pipeline.gamma);
-        self.keep_row(normal);
+        let gamma = self.pipeline.as_ref().map_or(0.0, |pipeline| pipeline.gamma);
+        let normal = gate < gamma;
+        self.keep_row(gate < gamma * self.settings.left_out_above);
         if (self.judged.wrapping_sub(1)).is_multiple_of(u64::from(self.settings.stride)) {
             self.learn_row(normal);
         }
@@ -252,11 +183,11 @@ impl Detector {
     }
 
     /// Keeps the raw row for the next fit.
-    fn keep_row(&mut self, normal: bool) {
+    fn keep_row(&mut self, tame: bool) {
         if !self.learning.active(&self.settings) {
             return;
         }
-        let judged = match (self.pipeline.is_some() && !self.provisional, normal) {
+        let judged = match (self.pipeline.is_some() && !self.provisional, tame) {
             (false, _) => Judged::Not,
             (true, true) => Judged::Normal,
             (true, false) => Judged::Above,
@@ -402,116 +333,5 @@ impl Detector {
         let learning = Learning::new(columns.len(), &settings);
         let (random, tickets) = (self.random.clone(), self.tickets);
         *self = Self { random, tickets, counts, ..Self::with(columns, settings, 0, learning) };
-    }
-
-    /// What the detector is doing.
-    #[must_use]
-    pub fn state(&self) -> State {
-        let needed = self.settings.warm_up_rows;
-        let rows = self.learning.progress(&self.settings).map_or(0, |(rows, _)| rows);
-        match self.pipeline {
-            None => State::Learning { rows, needed },
-            Some(_) if self.provisional => State::Provisional { rows, needed },
-            Some(_) if self.episodes.rows() >= self.settings.drift_rows as u64 => {
-                State::Drifted { rows: self.episodes.rows() }
-            }
-            Some(_) => State::Armed,
-        }
-    }
-
-    /// The threshold γ in force, as the alarm budget has moved it; `None` while learning.
-    #[must_use]
-    pub fn gamma(&self) -> Option<f64> {
-        self.pipeline.as_ref().map(|pipeline| pipeline.gamma * self.budget.factor())
-    }
-
-    /// Fills `out` with the `top` columns that the row scored last differs in, largest share first; empty while learning.
-    /// O(m · top); allocates only to make room in `out`.
-    pub fn explain(&self, top: usize, out: &mut Vec<Reason>) {
-        out.clear();
-        if let Some(pipeline) = &self.pipeline {
-            explain::explain(pipeline, &self.intake, top, out);
-        }
-    }
-
-    /// Fills `out` with each group's share of the score's square, in \[0, 1\]; empty while learning. Allocates only to make
-    /// room in `out`.
-    pub fn group_shares(&self, out: &mut Vec<(u16, f64)>) {
-        out.clear();
-        if let Some(pipeline) = &self.pipeline {
-            explain::group_shares(pipeline, &self.intake, &self.columns, out);
-        }
-    }
-
-    /// The share of the score's square that is a swing along the learnt directions, and no single column's, in \[0, 1\].
-    #[must_use]
-    pub fn inside_share(&self) -> f64 {
-        self.pipeline.as_ref().map_or(0.0, explain::inside_share)
-    }
-
-    /// The fitted pipeline, to be kept; `None` until armed, and while a decomposition is out.
-    #[must_use]
-    pub fn model(&self) -> Option<Model> {
-        let pipeline = self.pipeline.as_ref().filter(|_| !self.provisional)?;
-        Model::of(pipeline, &self.columns, &self.settings)
-    }
-
-    /// The columns, as given.
-    #[must_use]
-    pub fn columns(&self) -> &[Column] {
-        &self.columns
-    }
-
-    /// The settings in force.
-    #[must_use]
-    pub fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    /// What was counted.
-    #[must_use]
-    pub fn counts(&self) -> Counts {
-        self.counts
-    }
-
-    /// Rank k of the basis and rows l of the sketch; `None` while learning.
-    #[must_use]
-    pub fn shape(&self) -> Option<(usize, usize)> {
-        self.pipeline.as_ref().map(|pipeline| (pipeline.scorer.basis.rank(), pipeline.sketch_rows))
-    }
-
-    /// Columns judged by their increments, ascending.
-    pub fn levels(&self) -> impl Iterator<Item = usize> {
-        self.pipeline.iter().flat_map(|pipeline| pipeline.levels.iter().map(|&column| column as usize))
-    }
-
-    /// Columns that did not move in training, ascending.
-    pub fn constants(&self) -> impl Iterator<Item = usize> {
-        self.pipeline.iter().flat_map(|pipeline| pipeline.constants.iter().map(|&column| column as usize))
-    }
-
-    /// Columns that were never there in training and take no part until the next fit, ascending.
-    pub fn unwatched(&self) -> impl Iterator<Item = usize> {
-        self.pipeline.iter().flat_map(Pipeline::unwatched)
-    }
-
-    /// Percentiles of the training scores, at [`QUANTILES`]; `None` while learning.
-    #[must_use]
-    pub fn training_quantiles(&self) -> Option<[f64; QUANTILES.len()]> {
-        self.pipeline.as_ref().map(|pipeline| pipeline.quantiles)
-    }
-
-    /// Rows seen towards the next fit, and how many it waits for; `None` if none is to come.
-    #[must_use]
-    pub fn next_fit(&self) -> Option<(usize, usize)> {
-        self.learning.progress(&self.settings)
-    }
-
-    /// Bytes held, apart from a few hundred of fixed size and from what a job that is out holds.
-    #[must_use]
-    pub fn memory_bytes(&self) -> usize {
-        let pipeline = self.pipeline.as_ref().map_or(0, Pipeline::bytes);
-        let columns = size_of::<Column>() * self.columns.len();
-        self.intake.bytes() + pipeline + self.learning.bytes() + self.spare.bytes() + columns
     }
 }

@@ -1,4 +1,9 @@
 //! Which columns a score comes from.
+//!
+//! The square of a score is a sum over columns: of the residual, and of the coordinates along the learnt directions, which
+//! are sums over columns themselves. The residual alone, rⱼ²/Vⱼ, names a wrong column when a fault swings along a learnt
+//! direction; with both, the first column named on SMD's labelled events is as often right (.77 and .78 of 92), the first
+//! three are right more often (.64 and .58).
 
 use crate::column::Column;
 use crate::intake::Intake;
@@ -19,12 +24,12 @@ pub enum Direction {
 pub struct Reason {
     /// The column, as in the row.
     pub column: usize,
-    /// Its share of the square of the score (not smoothed), in \[0, 1\]. What lies along the learnt directions belongs to
-    /// no single column: the shares of all columns add up to 1 − [`Detector::inside_share`](crate::Detector::inside_share).
+    /// Its share of the square of the score (not smoothed), in (0, 1\]. The shares of all columns add up to 1; one that pulls
+    /// the score down has none.
     pub share: f64,
     /// The value.
     pub seen: f64,
-    /// The value that the learnt directions would have. For a level: the value before, plus the increment expected; for
+    /// The value that the learnt directions would have, none of them further out than is plausible. For a level: the value before, plus the increment expected; for
     /// a column that was constant in training: the value before.
     pub expected: f64,
     /// The side of `seen` on which it lies.
@@ -34,17 +39,17 @@ pub struct Reason {
     pub z: f64,
 }
 
-/// Fills `out` with the `top` columns of the row judged last, largest share first. O(m · top).
+/// Fills `out` with the `top` columns of the row judged last, largest share first. O(m (k + top)).
 pub(crate) fn explain(pipeline: &Pipeline, intake: &Intake, top: usize, out: &mut Vec<Reason>) {
     out.clear();
     let total = total(pipeline);
     if total <= 0.0 {
         return;
     }
-    for (column, part) in parts(pipeline, intake) {
+    for (column, part) in parts(pipeline) {
         let share = part / total;
         let place = out.partition_point(|reason| reason.share >= share);
-        if place >= top || part <= 0.0 {
+        if place >= top {
             continue;
         }
         out.truncate(top - 1);
@@ -53,7 +58,7 @@ pub(crate) fn explain(pipeline: &Pipeline, intake: &Intake, top: usize, out: &mu
 }
 
 /// Fills `out` with the share of each group, in the order in which groups first appear among the columns.
-pub(crate) fn group_shares(pipeline: &Pipeline, intake: &Intake, columns: &[Column], out: &mut Vec<(u16, f64)>) {
+pub(crate) fn group_shares(pipeline: &Pipeline, columns: &[Column], out: &mut Vec<(u16, f64)>) {
     out.clear();
     let total = total(pipeline);
     for column in columns {
@@ -61,7 +66,7 @@ pub(crate) fn group_shares(pipeline: &Pipeline, intake: &Intake, columns: &[Colu
             out.push((column.group, 0.0));
         }
     }
-    for (column, part) in parts(pipeline, intake) {
+    for (column, part) in parts(pipeline) {
         let group = columns[column].group;
         if let Some((_, share)) = out.iter_mut().find(|(known, _)| *known == group)
             && total > 0.0
@@ -71,40 +76,33 @@ pub(crate) fn group_shares(pipeline: &Pipeline, intake: &Intake, columns: &[Colu
     }
 }
 
-/// The share of the score's square that lies along the learnt directions.
-pub(crate) fn inside_share(pipeline: &Pipeline) -> f64 {
-    let total = total(pipeline);
-    if total > 0.0 { pipeline.scorer.inside(&pipeline.split) / total } else { 0.0 }
-}
-
-/// The square of the score, added up from its parts.
+/// What the columns add to the square of the score, those below 0 left out.
 fn total(pipeline: &Pipeline) -> f64 {
-    let columns = 0..pipeline.standard.columns();
-    let residuals: f64 = columns.map(|column| pipeline.scorer.contribution(&pipeline.split, column)).sum();
-    residuals + pipeline.scorer.inside(&pipeline.split) + pipeline.constant_rule.square(pipeline.moved)
+    parts(pipeline).map(|(_, part)| part).sum()
 }
 
-/// What every column adds to the square of the score. Constants that moved share what they are bounded to.
-fn parts<'a>(pipeline: &'a Pipeline, intake: &'a Intake) -> impl Iterator<Item = (usize, f64)> + 'a {
-    let residuals =
+/// What every column adds to the square of the score, if it is above 0. Constants that moved share what they are bounded to.
+fn parts(pipeline: &Pipeline) -> impl Iterator<Item = (usize, f64)> {
+    let watched =
         (0..pipeline.standard.columns()).map(|column| (column, pipeline.scorer.contribution(&pipeline.split, column)));
     let each = pipeline.constant_rule.square(pipeline.moved) / f64::from(pipeline.moved.max(1));
-    residuals.chain(pipeline.moved_constants(intake).map(move |column| (column, each)))
+    watched.chain(pipeline.moved_constants().map(move |column| (column, each))).filter(|(_, part)| *part > 0.0)
 }
 
 fn reason(pipeline: &Pipeline, intake: &Intake, column: usize, share: f64) -> Reason {
     let (split, standard) = (&pipeline.split, &pipeline.standard);
     let (seen, before) = (intake.value(column), intake.before(column));
-    if standard.roles[column] != Role::Watched {
-        let direction = if seen > before { Direction::Above } else { Direction::Below };
-        let z = pipeline.constant_rule.weight.copysign(seen - before);
-        return Reason { column, share, seen, expected: before, direction, z };
-    }
-    let expected = standard.value(column, (split.z[column] - split.residual[column]) * split.length);
     let is_level = pipeline.levels.binary_search(&(column as u32)).is_ok();
-    let expected = if is_level { before + expected } else { expected };
-    let direction = if split.residual[column] > 0.0 { Direction::Above } else { Direction::Below };
-    // A column that has not been there yet lies on its mean.
-    let seen = if seen.is_nan() { standard.mean[column] } else { seen };
+    if standard.roles[column] != Role::Watched {
+        let expected = if is_level { before + standard.mean[column] } else { before };
+        let direction = if seen > expected { Direction::Above } else { Direction::Below };
+        let z = pipeline.constant_rule.weight.copysign(seen - expected);
+        return Reason { column, share, seen, expected, direction, z };
+    }
+    let expected = standard.value(column, pipeline.scorer.expected(split, column) * split.length);
+    let expected = if is_level && !before.is_nan() { before + expected } else { expected };
+    // A column that has not been there yet is where it is expected.
+    let seen = if seen.is_nan() { expected } else { seen };
+    let direction = if seen > expected { Direction::Above } else { Direction::Below };
     Reason { column, share, seen, expected, direction, z: split.z[column] * split.length }
 }

@@ -1,8 +1,9 @@
 //! Training: rows → a pipeline.
 //!
-//! Rows that came before anything was armed were judged by nobody, and may hold a fault. A first fit takes them all. A
-//! later one takes the rows below γ, and has the others judged by a fit on these: a fault during warm-up is in the
-//! model until then, not for ever.
+//! Rows that came before anything was armed were judged by nobody, and may hold a fault. The first fit takes them all; a
+//! later one leaves them out once ten times as many have been judged, and leaves out rows far above γ (by
+//! [`Settings::unjudged_share`] and [`Settings::left_out_above`]). So a fault during warm-up is in the model until the fit at
+//! 2,000 rows, not for ever. Having the fits before then judge the warm-up was tried: it drops starts that come again.
 
 use crate::basis::Basis;
 use crate::column::{Column, ColumnKind};
@@ -10,12 +11,12 @@ use crate::eigen::{NotConverged, symmetric_values};
 use crate::frequent_directions::{FrequentDirections, SketchError};
 use crate::lanes::{add_scaled, dot, padded};
 use crate::levels::is_level;
-use crate::pipeline::{ConstantRule, Pipeline};
+use crate::pipeline::{Constant, ConstantRule, Pipeline};
 use crate::quantile::{QUANTILES, percentile, sorted};
 use crate::rows::{Judged, Mark};
 use crate::scorer::{LEAST_VARIANCE, Scorer, Split};
 use crate::settings::{ScoreForm, Settings, Threshold};
-use crate::standard::{Role, Standard, StandardRule};
+use crate::standard::{Standard, StandardRule};
 
 /// Rows of a sketch when nobody says: at least this, and twice the rank.
 const LEAST_SKETCH_ROWS: usize = 25;
@@ -75,17 +76,10 @@ impl<'a> Training<'a> {
     /// O(n m k) for the sketch, and O(min(n, m)³) for choosing k.
     pub(crate) fn fit(&self, least: usize) -> Result<Pipeline, NotFitted> {
         let normal: Vec<bool> = self.marks.iter().map(|mark| mark.judged == Judged::Normal).collect();
-        let mut taken: Vec<bool> = self.marks.iter().map(|mark| mark.judged != Judged::Above).collect();
-        let unjudged = taken != normal;
-        if unjudged && count(&normal) >= least {
-            let judge = self.fit_to(&normal, least)?;
-            let (features, rows) = (self.features(&judge.levels, &taken), indexes(&taken));
-            let scores = scores_of(&judge.standard, &judge.scorer, &features, self.columns.len());
-            for (row, score) in rows.into_iter().zip(scores) {
-                taken[row] = normal[row] || score < judge.gamma;
-            }
-        }
-        self.fit_to(&taken, least)
+        let possible: Vec<bool> = self.marks.iter().map(|mark| mark.judged != Judged::Above).collect();
+        let unjudged = (count(&possible) - count(&normal)) as f64;
+        let judged_alone = count(&normal) >= least && unjudged <= self.settings.unjudged_share * count(&normal) as f64;
+        self.fit_to(if judged_alone { &normal } else { &possible }, least)
     }
 
     fn fit_to(&self, taken: &[bool], least: usize) -> Result<Pipeline, NotFitted> {
@@ -98,9 +92,8 @@ impl<'a> Training<'a> {
         let core = core(&features, m, self.settings.rank, self.settings)?;
         let in_sample = sorted(core.scores.clone());
         let gamma = gamma(&features, m, &core, &in_sample, self.settings)?;
-        let is_constant = |column: &u32| core.standard.roles[*column as usize] == Role::Constant;
         Ok(Pipeline {
-            constants: (0..m as u32).filter(is_constant).collect(),
+            constants: Constant::list(&core.standard.roles, &levels),
             levels,
             constant_rule: ConstantRule {
                 weight: self.settings.constant_weight,

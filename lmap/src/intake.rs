@@ -30,12 +30,21 @@ pub(crate) struct Intake {
     /// The next row is the first after a gap.
     after_gap: bool,
     empty: bool,
+    /// Columns that have not been there yet.
+    unknown: usize,
 }
 
 impl Intake {
     pub(crate) fn new(columns: usize) -> Self {
         let nothing = vec![f64::NAN; columns];
-        Self { current: nothing.clone(), previous: nothing, restarted: true, after_gap: true, empty: true }
+        Self {
+            current: nothing.clone(),
+            previous: nothing,
+            restarted: true,
+            after_gap: true,
+            empty: true,
+            unknown: columns,
+        }
     }
 
     /// Takes `row` in. Never allocates.
@@ -46,11 +55,13 @@ impl Intake {
         std::mem::swap(&mut self.current, &mut self.previous);
         self.restarted = std::mem::take(&mut self.after_gap);
         let (mut missing, mut infinite) = (0, 0);
+        self.unknown = 0;
         for ((current, &previous), &value) in self.current.iter_mut().zip(&self.previous).zip(row) {
             let there = value.is_finite();
             missing += u64::from(value.is_nan());
             infinite += u64::from(value.is_infinite());
             *current = if there { value.clamp(-LARGEST, LARGEST) } else { previous };
+            self.unknown += usize::from(current.is_nan());
         }
         counts.rows += 1;
         counts.missing += missing;
@@ -77,6 +88,12 @@ impl Intake {
     pub(crate) fn before(&self, column: usize) -> f64 {
         let before = self.previous[column];
         if self.restarted || before.is_nan() { self.current[column] } else { before }
+    }
+
+    /// The columns that have not been there yet, if there are any.
+    pub(crate) fn unknown(&self) -> impl Iterator<Item = usize> {
+        let columns = if self.unknown > 0 { self.current.as_slice() } else { &[] };
+        columns.iter().enumerate().filter(|(_, value)| value.is_nan()).map(|(column, _)| column)
     }
 
     /// Whether nothing of the current row was there.

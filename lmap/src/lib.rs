@@ -39,10 +39,11 @@ mod scorer;
 mod settings;
 mod spare;
 mod standard;
+mod verdict;
 
 pub use column::{Column, ColumnKind};
 pub use counts::Counts;
-pub use detector::{Detector, DetectorError, Installed, State, Verdict};
+pub use detector::Detector;
 pub use episode::Episode;
 pub use explain::{Direction, Reason};
 pub use frequent_directions::{FrequentDirections, SketchError};
@@ -52,3 +53,4 @@ pub use job::{Done, FitJob, Job, ShrinkJob};
 pub use model::{Model, ModelError};
 pub use quantile::QUANTILES;
 pub use settings::{AlarmBudget, EpisodeRule, LevelRule, ScoreForm, Settings, SettingsError, SketchForm, Threshold};
+pub use verdict::{DetectorError, Installed, State, Verdict};

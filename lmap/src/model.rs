@@ -8,14 +8,14 @@ mod codec;
 
 use crate::basis::Basis;
 use crate::column::Column;
-use crate::detector::DetectorError;
 use crate::frequent_directions::FrequentDirections;
 use crate::lanes::padded_row;
-use crate::pipeline::{ConstantRule, Pipeline};
+use crate::pipeline::{Constant, ConstantRule, Pipeline};
 use crate::quantile::QUANTILES;
 use crate::scorer::{Scorer, Split};
 use crate::settings::{ScoreForm, Settings, SketchForm};
 use crate::standard::{Role, Standard};
+use crate::verdict::DetectorError;
 use thiserror::Error;
 
 /// Why bytes are not a model, or a model does not fit.
@@ -242,9 +242,10 @@ impl Model {
         let sketch = FrequentDirections::new(m, self.sketch_rows, self.rule.sketch)
             .map_err(|_| ModelError::Value { field: "sketch_rows", found: self.sketch_rows as f64 })?
             .restore(&rearranged(&self.sketch), self.removed);
+        let levels: Vec<u32> = (0..m).filter(|&column| is_level(column)).map(|column| column as u32).collect();
         Ok(Pipeline {
-            levels: (0..m).filter(|&column| is_level(column)).map(|column| column as u32).collect(),
-            constants: (0..m).filter(|&column| roles[column] == Role::Constant).map(|column| column as u32).collect(),
+            constants: Constant::list(&roles, &levels),
+            levels,
             standard: Standard::restore(
                 roles,
                 &each(|column| column.mean),

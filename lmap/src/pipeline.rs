@@ -25,12 +25,41 @@ impl ConstantRule {
     }
 }
 
+/// A column that was constant in training: its value, or for a level its increment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Constant {
+    pub(crate) column: u32,
+    level: bool,
+    /// The increment before; NaN if there was none.
+    before: f64,
+    /// Whether it moved in the row judged last.
+    moved: bool,
+}
+
+impl Constant {
+    /// Every column of `roles` that is constant.
+    pub(crate) fn list(roles: &[Role], levels: &[u32]) -> Vec<Self> {
+        let constants = (0..roles.len() as u32).filter(|&column| roles[column as usize] == Role::Constant);
+        let with_level = constants.map(|column| (column, levels.binary_search(&column).is_ok()));
+        with_level.map(|(column, level)| Self { column, level, before: f64::NAN, moved: false }).collect()
+    }
+
+    fn step(&mut self, intake: &Intake) -> bool {
+        let column = self.column as usize;
+        let move_of_value = intake.value(column) - intake.before(column);
+        let moved_by = if self.level { move_of_value - self.before } else { move_of_value };
+        self.before = if intake.restarted() { f64::NAN } else { move_of_value };
+        self.moved = !intake.restarted() && moved_by.abs() > MOVED;
+        self.moved
+    }
+}
+
 /// A fitted pipeline with the row that it judged last.
 #[derive(Clone, Debug)]
 pub(crate) struct Pipeline {
     pub(crate) standard: Standard,
     pub(crate) levels: Vec<u32>,
-    pub(crate) constants: Vec<u32>,
+    pub(crate) constants: Vec<Constant>,
     pub(crate) constant_rule: ConstantRule,
     pub(crate) scorer: Scorer,
     /// Away while its decomposition is out.
@@ -64,12 +93,20 @@ impl Pipeline {
             let increment = intake.value(column) - intake.before(column);
             self.split.z[column] = self.standard.one(column, increment);
         }
-        let square = self.scorer.score(&mut self.split);
-        let moved = self.constants.iter().filter(|&&column| has_moved(intake, column)).count() as u32;
-        self.moved = moved;
+        let mut square = self.scorer.score(&mut self.split);
+        if intake.unknown().next().is_some() {
+            // What is not known does not contradict the rest: it is taken for what the directions make of the others.
+            for column in intake.unknown() {
+                self.split.z[column] -= self.split.residual[column];
+            }
+            let length = self.split.length;
+            square = self.scorer.score(&mut self.split);
+            self.split.length *= length;
+        }
+        self.moved = self.constants.iter_mut().map(|constant| u32::from(constant.step(intake))).sum();
         // Bounded z, basis and variances keep squares finite; min() also turns a NaN that got past them into a score.
         let root = |square: f64| square.sqrt().min(f64::MAX);
-        Raw { score: root(square + self.constant_rule.square(moved)), gate: root(square) }
+        Raw { score: root(square + self.constant_rule.square(self.moved)), gate: root(square) }
     }
 
     /// Means and variances go on averaging over the row judged last, until `limit` rows are in them.
@@ -89,8 +126,8 @@ impl Pipeline {
     }
 
     /// The constants that moved in the row judged last.
-    pub(crate) fn moved_constants<'a>(&'a self, intake: &'a Intake) -> impl Iterator<Item = usize> + 'a {
-        self.constants.iter().filter(|&&column| has_moved(intake, column)).map(|&column| column as usize)
+    pub(crate) fn moved_constants(&self) -> impl Iterator<Item = usize> {
+        self.constants.iter().filter(|constant| constant.moved).map(|constant| constant.column as usize)
     }
 
     pub(crate) fn unwatched(&self) -> impl Iterator<Item = usize> {
@@ -99,13 +136,8 @@ impl Pipeline {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        let lists = size_of::<u32>() * (self.levels.len() + self.constants.len());
+        let lists = size_of::<u32>() * self.levels.len() + size_of::<Constant>() * self.constants.len();
         let sketch = self.sketch.as_ref().map_or(0, FrequentDirections::bytes);
         self.standard.bytes() + lists + self.scorer.bytes() + sketch + self.split.bytes()
     }
-}
-
-fn has_moved(intake: &Intake, column: u32) -> bool {
-    let column = column as usize;
-    (intake.value(column) - intake.before(column)).abs() > MOVED
 }

@@ -5,9 +5,9 @@
 pub(crate) enum Judged {
     /// Nobody was armed when it came.
     Not,
-    /// Below γ.
+    /// Not far above γ: a later fit takes it.
     Normal,
-    /// At or above γ.
+    /// So far above γ that a later fit leaves it out.
     Above,
 }
 

@@ -7,6 +7,9 @@ use crate::settings::ScoreForm;
 /// A coordinate's variance is at least this.
 pub(crate) const LEAST_VARIANCE: f64 = 1e-12;
 
+/// Deviations of a coordinate that are still taken for the load's doing.
+const PLAUSIBLE: f64 = 3.0;
+
 /// The basis, and the variances that residuals and coordinates are measured in.
 #[derive(Clone, Debug)]
 pub(crate) struct Scorer {
@@ -88,13 +91,26 @@ impl Scorer {
     }
 
     /// Σ pᵢ² / Tᵢ of the row split last.
-    pub(crate) fn inside(&self, split: &Split) -> f64 {
+    fn inside(&self, split: &Split) -> f64 {
         split.coordinates.iter().zip(&self.inside_weight).map(|(p, w)| p * p * w).sum()
     }
 
-    /// rⱼ² wⱼ of the row split last.
+    /// What `column` adds to the square of the row split last: rⱼ² wⱼ + zⱼ Σᵢ Uⱼᵢ pᵢ / Tᵢ. These add up to the whole, since
+    /// Σⱼ zⱼ Uⱼᵢ = pᵢ; the second part is below 0 for a column that pulls the other way. O(k).
     pub(crate) fn contribution(&self, split: &Split, column: usize) -> f64 {
-        split.residual[column] * split.residual[column] * self.weight[column]
+        let weights = split.coordinates.iter().zip(&self.inside_weight);
+        let along: f64 = weights.enumerate().map(|(i, (p, w))| self.basis.direction(i)[column] * p * w).sum();
+        split.residual[column] * split.residual[column] * self.weight[column] + split.z[column] * along
+    }
+
+    /// z that is expected of `column`: Σᵢ Uⱼᵢ pᵢ, each coordinate taken for no more than [`PLAUSIBLE`] deviations, lest a
+    /// fault along a learnt direction explains itself. Without T, as in the paper's forms, coordinates are taken as they are.
+    pub(crate) fn expected(&self, split: &Split, column: usize) -> f64 {
+        let plausible = |(i, (p, weight)): (usize, (&f64, &f64))| {
+            let most = if *weight > 0.0 { PLAUSIBLE / weight.sqrt() } else { f64::MAX };
+            self.basis.direction(i)[column] * p.clamp(-most, most)
+        };
+        split.coordinates.iter().zip(&self.inside_weight).enumerate().map(plausible).sum()
     }
 
     /// V and T go on averaging, with weight `share` for the row split last.

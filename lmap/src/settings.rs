@@ -139,6 +139,12 @@ pub struct Settings {
     pub warm_up_rows: usize,
     /// It fits again when it has seen so many rows, in ascending order. 600 and 2,000.
     pub fit_again_rows: Vec<usize>,
+    /// A later fit leaves out rows whose score was so many times γ when they came, at least 1. 2: leaving out all above γ
+    /// makes γ tighter at every fit, and raised false alarms on all sets.
+    pub left_out_above: f64,
+    /// A later fit leaves out rows that came before the detector was armed, and may hold a fault, once they would be no
+    /// more than this share, in \[0, 1\]. 0.1: they often hold a start that will come again, so not earlier.
+    pub unjudged_share: f64,
     /// Raw rows kept once learning is over, at least [`warm_up_rows`](Self::warm_up_rows) or none: with them,
     /// [`Detector::fit_again`](crate::Detector::fit_again) fits at once; without, it collects first. 0.
     pub rows_kept: usize,
@@ -179,6 +185,8 @@ impl Default for Settings {
             provisional_rows: Some(60),
             warm_up_rows: 120,
             fit_again_rows: vec![600, 2_000],
+            left_out_above: 2.0,
+            unjudged_share: 0.1,
             rows_kept: 0,
             spare_rows: 8,
             levels: Some(LevelRule::default()),
@@ -256,6 +264,8 @@ impl Settings {
         in_range("stride", f64::from(self.stride), 1.0, 1e9)?;
         in_range("learning_rate", self.learning_rate, 0.0, 1.0)?;
         in_range("warm_up_rows", self.warm_up_rows as f64, 8.0, 1e5)?;
+        in_range("left_out_above", self.left_out_above, 1.0, 1e12)?;
+        in_range("unjudged_share", self.unjudged_share, 0.0, 1.0)?;
         in_range("spare_rows", self.spare_rows as f64, 0.0, 1e4)?;
         if let Some(rows) = self.provisional_rows {
             in_range("provisional_rows", rows as f64, 8.0, self.warm_up_rows as f64 - 1.0)?;

@@ -1,12 +1,12 @@
 //! Bytes of a model.
 
 use super::{Model, ModelColumn, ModelError, ModelRule};
-use crate::detector::MOST_COLUMNS;
 use crate::pipeline::ConstantRule;
 use crate::quantile::QUANTILES;
 use crate::scorer::LEAST_VARIANCE;
 use crate::settings::{ScoreForm, SketchForm};
 use crate::standard::Role;
+use crate::verdict::MOST_COLUMNS;
 
 const MAGIC: &[u8; 8] = b"uvLMAP\r\n"; // the line end shows a file that was changed as if it were text
 const VERSION: u32 = 1;

@@ -1,6 +1,6 @@
 //! A detector's life: learning, arming, fits, drift, gaps, jobs.
 
-use crate::support::{Service, detector, run};
+use crate::support::{Noise, Service, detector, run};
 use lmap::{Episode, Installed, Job, Settings, State};
 
 #[test]
@@ -88,4 +88,245 @@ fn rows_that_come_while_a_job_is_out_wait_and_what_does_not_fit_is_counted() {
     assert_eq!(detector.counts().lost, 6);
     assert!(matches!(job, Some(Job::Fit(_))));
     assert_eq!(detector.install(job.unwrap().run()), Installed::Taken);
+}
+
+/// Rows of the service with a fault of five columns from `first` to before `end`.
+fn faulty(service: &mut Service, t: usize, first: usize, end: usize) -> Vec<f64> {
+    let mut row = service.row();
+    if (first..end).contains(&t) {
+        row[3..8].iter_mut().for_each(|value| *value += 60.0);
+    }
+    row
+}
+
+#[test]
+fn a_fault_during_warm_up_is_forgotten_by_the_fit_at_two_thousand_rows() {
+    let (mut clean, mut poisoned) = (detector(12, Settings::default()), detector(12, Settings::default()));
+    let (mut first, mut second) = (Service::new(12, 5), Service::new(12, 5));
+
+    let (mut at_600, mut at_2000) = (0.0, 0.0);
+    for t in 0..2_001 {
+        let _ = run(&mut clean, &first.row());
+        let _ = run(&mut poisoned, &faulty(&mut second, t, 40, 90));
+        let ratio = poisoned.gamma().unwrap_or(0.0) / clean.gamma().unwrap_or(1.0);
+        match t {
+            700 => at_600 = ratio,
+            2_000 => at_2000 = ratio,
+            _ => {}
+        }
+    }
+
+    assert!(at_600 > 1.5, "{at_600}"); // 50 of 120 rows were wild: it is still in the model
+    assert!((0.9..1.1).contains(&at_2000), "{at_2000}");
+    let verdict = run(&mut poisoned, &faulty(&mut second, 0, 0, 1));
+    assert!(verdict.over && verdict.raw > 3.0 * verdict.gamma.unwrap(), "{verdict:?}");
+}
+
+#[test]
+fn a_fault_while_fits_are_still_to_come_is_left_out_of_them() {
+    let (mut clean, mut hit) = (detector(12, Settings::default()), detector(12, Settings::default()));
+    let (mut first, mut second) = (Service::new(12, 6), Service::new(12, 6));
+
+    for t in 0..2_001 {
+        let _ = run(&mut clean, &first.row());
+        let _ = run(&mut hit, &faulty(&mut second, t, 900, 1_000));
+    }
+
+    let ratio = hit.gamma().unwrap() / clean.gamma().unwrap();
+    assert!((0.9..1.1).contains(&ratio), "{ratio}");
+}
+
+/// A detector past its last fit, whose service has changed for good `rows` rows ago.
+fn changed(settings: Settings, rows: usize) -> (lmap::Detector, impl FnMut() -> Vec<f64>) {
+    let mut detector = detector(12, settings);
+    let mut service = Service::new(12, 8);
+    for _ in 0..2_100 {
+        let _ = run(&mut detector, &service.row());
+    }
+    let mut next = move || {
+        let mut row = service.row();
+        row[3..8].iter_mut().for_each(|value| *value = 900.0 - *value);
+        row
+    };
+    for _ in 0..rows {
+        let _ = run(&mut detector, &next());
+    }
+    (detector, next)
+}
+
+#[test]
+fn a_long_episode_is_drift_and_fitting_again_ends_it() {
+    let (mut detector, mut next) = changed(Settings::default(), 650);
+    assert!(matches!(detector.state(), State::Drifted { rows: 640..=650 }), "{:?}", detector.state());
+
+    assert!(detector.fit_again().is_none()); // nothing was kept, so it collects first
+    assert_eq!(detector.next_fit(), Some((0, 120)));
+    for _ in 0..130 {
+        let _ = run(&mut detector, &next());
+    }
+
+    assert_eq!(detector.state(), State::Armed);
+    let over = (0..300).filter(|_| run(&mut detector, &next()).over).count();
+    assert!(over < 30, "{over} of 300 rows");
+    assert_eq!(detector.next_fit().map(|(_, needed)| needed), Some(600)); // the schedule runs again
+}
+
+#[test]
+fn with_rows_kept_fitting_again_needs_no_waiting() {
+    let (mut detector, mut next) = changed(Settings { rows_kept: 150, ..Settings::default() }, 650);
+
+    let job = detector.fit_again().unwrap();
+    assert_eq!(detector.install(job.run()), Installed::Taken);
+
+    let over = (0..60).filter(|_| run(&mut detector, &next()).over).count();
+    assert!(over < 6, "{over} of 60 rows");
+}
+
+#[test]
+fn it_fits_again_on_its_own_if_told_to() {
+    let settings = Settings { rows_kept: 150, automatic_fit_rows: Some(300), ..Settings::default() };
+    let (mut detector, mut next) = changed(settings, 320);
+
+    assert_eq!(detector.counts().fits, 5);
+    let over = (0..60).filter(|_| run(&mut detector, &next()).over).count();
+    assert!(over < 6, "{over} of 60 rows");
+}
+
+#[test]
+fn fitting_again_while_a_fit_is_out_is_remembered() {
+    let mut detector = detector(12, Settings::default());
+    let mut service = Service::new(12, 9);
+    let job = loop {
+        let _ = detector.score(&service.row()).unwrap();
+        match detector.learn() {
+            Some(job) if detector.next_fit().is_some_and(|(_, needed)| needed == 2_000) => break job,
+            Some(job) => drop(detector.install(job.run())),
+            None => {}
+        }
+    };
+
+    assert!(detector.fit_again().is_none());
+    detector.install(job.run());
+
+    let _ = detector.score(&service.row()).unwrap();
+    assert!(matches!(detector.learn(), Some(Job::Fit(_))));
+}
+
+#[test]
+fn a_row_is_learnt_once_and_by_the_stride() {
+    let mut detector = detector(6, Settings { learning_rate: 0.0, ..Settings::default() });
+    let mut service = Service::new(6, 10);
+    for _ in 0..120 {
+        let _ = run(&mut detector, &service.row());
+    }
+    let before = detector.counts().learnt;
+
+    for _ in 0..100 {
+        let _ = run(&mut detector, &service.row());
+        assert!(detector.learn().is_none());
+    }
+
+    let learnt = detector.counts().learnt - before;
+    assert!((15..=20).contains(&learnt), "{learnt} of 20 that the stride lets through");
+}
+
+#[test]
+fn a_score_is_taken_before_its_row_is_learnt() {
+    let settings = Settings { learning_rate: 1.0, stride: 1, ..Settings::default() };
+    let (mut judged, mut learnt) = (detector(6, settings.clone()), detector(6, settings));
+    let (mut first, mut second) = (Service::new(6, 11), Service::new(6, 11));
+    for _ in 0..200 {
+        let _ = (run(&mut judged, &first.row()), run(&mut learnt, &second.row()));
+    }
+
+    let row: Vec<f64> = first.row().iter().map(|value| value * 3.0).collect();
+    let alone = judged.score(&row).unwrap();
+
+    assert_eq!(alone.raw, run(&mut learnt, &row).raw);
+}
+
+#[test]
+fn memory_is_bounded_by_the_shape_and_by_rows_only_while_learning() {
+    for columns in [8, 141, 1_000] {
+        let settings = Settings { fit_again_rows: vec![200], ..Settings::default() };
+        let spare = settings.spare_rows;
+        let mut detector = detector(columns, settings);
+        let mut service = Service::new(columns, 12);
+        assert!(detector.memory_bytes() >= 200 * columns * 8);
+
+        for _ in 0..201 {
+            let _ = run(&mut detector, &service.row());
+        }
+
+        let (k, l) = detector.shape().unwrap();
+        let width = columns.next_multiple_of(8);
+        let rows = (2 * l + k + 9 + spare) * width * 8;
+        let beside = 40 * columns + 64 * k + 512; // what is held per column, and per direction
+        assert!(detector.memory_bytes() <= rows + beside, "{columns}: {} above {rows}", detector.memory_bytes());
+    }
+}
+
+#[test]
+fn a_level_is_explained_by_the_value_it_should_have_had() {
+    let mut detector = detector(6, Settings::default());
+    let mut service = Service::new(6, 13);
+    let (mut resident, mut noise) = (1e9, Noise::new(1));
+    let mut row = |jump: f64| {
+        resident += 1e4 * noise.unit() + jump;
+        let mut row = service.row();
+        row[5] = resident;
+        row
+    };
+    for _ in 0..700 {
+        let _ = run(&mut detector, &row(0.0));
+    }
+    assert_eq!(detector.levels().collect::<Vec<_>>(), [5]);
+
+    let seen = row(5e6);
+    let _ = run(&mut detector, &seen);
+    let mut reasons = Vec::new();
+    detector.explain(1, &mut reasons);
+
+    assert_eq!((reasons[0].column, reasons[0].seen), (5, seen[5]));
+    let error = reasons[0].expected - (seen[5] - 5e6);
+    assert!(error.abs() < 3e4, "{error}"); // increments are 5,000 ± 2,900, and up to three deviations are plausible
+}
+
+#[test]
+fn a_level_that_always_grew_by_as_much_is_a_constant_until_it_does_not() {
+    let mut detector = detector(1, Settings::default());
+    let mut value = 0.0;
+    for _ in 0..2_100 {
+        value += 3.0;
+        assert!(!run(&mut detector, &[value]).over);
+    }
+    assert_eq!((detector.levels().count(), detector.constants().count()), (1, 1));
+
+    let verdict = run(&mut detector, &[value + 50.0]);
+    let mut reasons = Vec::new();
+    detector.explain(1, &mut reasons);
+
+    assert_eq!((verdict.raw, reasons[0].seen, reasons[0].expected), (5.0, value + 50.0, value + 3.0));
+}
+
+#[test]
+fn after_a_gap_no_level_has_moved() {
+    let mut detector = detector(6, Settings::default());
+    let (mut service, mut noise, mut resident) = (Service::new(6, 14), Noise::new(2), 1e9);
+    let mut row = |jump: f64| {
+        resident += 1e4 * noise.unit() + jump;
+        let mut row = service.row();
+        row[5] = resident;
+        row
+    };
+    for _ in 0..700 {
+        let _ = run(&mut detector, &row(0.0));
+    }
+
+    detector.gap();
+    let verdict = run(&mut detector, &row(1e9));
+    assert!(!verdict.over, "{verdict:?}");
+
+    let verdict = run(&mut detector, &row(1e9));
+    assert!(verdict.over, "{verdict:?}"); // without a gap it has
 }

@@ -85,16 +85,19 @@ fn an_absent_column_is_a_missing_value_and_no_alarm() {
     let mut columns = gauges(M);
     columns.remove(4);
     assert_eq!(model.absent(&columns), 1);
-    let mut second = Detector::from_model(&model, columns, Settings::default(), 1).unwrap();
+    let mut without = Detector::from_model(&model, columns, Settings::default(), 1).unwrap();
+    let mut never_there = Detector::from_model(&model, gauges(M), Settings::default(), 1).unwrap();
 
-    let mut over = 0;
+    let (mut over, mut over_never_there) = (0, 0);
     for _ in 0..200 {
         let mut row = service.row();
+        row[4] = f64::NAN;
+        over_never_there += u32::from(run(&mut never_there, &row).over);
         row.remove(4);
-        over += u32::from(run(&mut second, &row).over);
+        over += u32::from(run(&mut without, &row).over);
     }
 
-    assert!(over < 20, "{over} of 200 rows");
+    assert!(over < 20 && over_never_there < 20, "{over} and {over_never_there} of 200 rows");
 }
 
 #[test]
