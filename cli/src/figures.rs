@@ -34,10 +34,16 @@ fn significant(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// A score or γ; a dash while there is none.
+/// A score; a dash while there is none.
 #[must_use]
 pub fn score(value: f64) -> String {
     if value.is_finite() { format!("{value:.1}") } else { "–".to_owned() }
+}
+
+/// γ; a dash while there is none.
+#[must_use]
+pub fn threshold(gamma: f64) -> String {
+    if gamma > 0.0 { score(gamma) } else { score(f64::NAN) }
 }
 
 /// A length of time with its two largest units.

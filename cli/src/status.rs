@@ -9,7 +9,7 @@ use wire::proto::operators::{LmapStatus, Reason, StatusReply, WorkerStatus};
 use crate::agent::{self, AgentArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::figures::{duration_ms, number, score};
+use crate::figures::{duration_ms, number, score, threshold};
 use crate::output::{self, json};
 
 /// Arguments of `uview status`.
@@ -51,7 +51,12 @@ pub fn problems(reply: &StatusReply) -> Vec<String> {
             problems.push(format!("{}: silent: {}", lmap.service, lmap.silent_replicas.join(", ")));
         }
         if lmap.alarm {
-            problems.push(format!("{}: alarm, score {} of γ {}", lmap.service, last_score(lmap), score(lmap.gamma)));
+            problems.push(format!(
+                "{}: alarm, score {} of γ {}",
+                lmap.service,
+                last_score(lmap),
+                threshold(lmap.gamma)
+            ));
         }
     }
     problems
@@ -109,7 +114,7 @@ fn lmap_line(lmap: &LmapStatus) -> String {
         lmap.service,
         state(lmap),
         last_score(lmap),
-        score(lmap.gamma),
+        threshold(lmap.gamma),
         lmap.replicas,
         lmap.columns,
         lmap.alarms

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use lmap::{Column, ColumnKind};
+use nic_agent::fingerprint;
 use thiserror::Error;
 
 /// What is known about the metrics of a table, in its order.
@@ -58,7 +59,9 @@ pub enum ColumnsError {
 }
 
 impl Columns {
-    /// Everything is a gauge of one group without a name. Training finds out which of them drift or grow.
+    /// Everything is a gauge of one group without a name. Columns are named in models as by the NIC agent, so that a model of a
+    /// file with the same titles starts a live LMAP.
+    /// Training finds out which of them drift or grow.
     #[must_use]
     pub fn gauges(metrics: &[String]) -> Self {
         let columns = metrics.iter().map(|name| Column::new(ColumnKind::Gauge, fingerprint(name))).collect();
@@ -67,9 +70,7 @@ impl Columns {
 
     /// Reads a file of lines `metric,kind,group`. A metric that it does not name is a gauge; a metric that the table does not
     /// have is left alone.
-    ///
     /// # Errors
-    ///
     /// [`ColumnsError`] with the line.
     pub fn open(path: &Path, metrics: &[String]) -> Result<Self, ColumnsError> {
         let broken = |cause| ColumnsError::Read { path: path.to_owned(), cause };
@@ -113,12 +114,6 @@ impl Columns {
     }
 }
 
-/// Names a column in a model file: FNV-1a, 64 bits, of its title. Part of the format: a model finds its columns by it.
-#[must_use]
-pub fn fingerprint(title: &str) -> u64 {
-    title.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,11 +144,5 @@ mod tests {
         assert!(matches!(open("name,type\n"), Err(ColumnsError::Header { .. })));
         assert!(matches!(open("metric,kind,group\nx,gauge,\n"), Err(ColumnsError::Strangers { .. })));
         assert!(matches!(open("metric,kind,group\ncpu,gauge\n"), Err(ColumnsError::Read { .. })));
-    }
-
-    #[test]
-    fn a_fingerprint_is_fnv_1a() {
-        assert_eq!(fingerprint(""), 0xcbf2_9ce4_8422_2325);
-        assert_eq!(fingerprint("a"), 0xaf63_dc4c_8601_ec8c);
     }
 }

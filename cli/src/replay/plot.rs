@@ -13,6 +13,9 @@ const POINTS: usize = 2000;
 
 const SIZE: (u32, u32) = (1200, 480);
 
+/// Height of title and legend.
+const HEAD: i32 = 56;
+
 // Blue, orange and grey of the palette of Okabe and Ito, which colour-blind people tell apart.
 const SCORE: RGBColor = RGBColor(0, 114, 178);
 const GAMMA: RGBColor = RGBColor(60, 60, 60);
@@ -33,22 +36,41 @@ fn draw(replay: &Replay<'_>) -> Result<String, String> {
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        chart(replay, &root).map_err(|error| error.to_string())?;
+        root.fill(&WHITE).map_err(|error| error.to_string())?;
+        let (above, below) = root.split_vertically(HEAD);
+        head(replay, &above).and_then(|()| chart(replay, &below)).map_err(|error| error.to_string())?;
         root.present().map_err(|error| error.to_string())?;
     }
     Ok(svg)
 }
 
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
 type DrawResult<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
 
-fn chart<'a>(replay: &Replay<'_>, root: &DrawingArea<SVGBackend<'a>, Shift>) -> DrawResult<'a> {
+/// The title, and what is what, above the plot, where it hides nothing.
+fn head<'a>(replay: &Replay<'_>, area: &Area<'a>) -> DrawResult<'a> {
+    area.draw(&Text::new(replay.name.to_owned(), (56, 10), ("sans-serif", 20)))?;
+    let names = [
+        (SCORE.filled(), 2, "score"),
+        (GAMMA.filled(), 2, "threshold γ"),
+        (EPISODE.filled(), 12, "episode (strip at the top)"),
+        (LABELLED.mix(0.25).filled(), 12, "labelled event"),
+    ];
+    let shown = if replay.judgement.is_some() { names.len() } else { names.len() - 1 };
+    for (place, (style, thickness, name)) in names.into_iter().take(shown).enumerate() {
+        let (x, y) = (56 + 200 * place as i32, 42);
+        area.draw(&Rectangle::new([(x, y - thickness / 2), (x + 20, y + thickness / 2)], style))?;
+        area.draw(&Text::new(name, (x + 26, y - 7), ("sans-serif", 14)))?;
+    }
+    Ok(())
+}
+
+fn chart<'a>(replay: &Replay<'_>, area: &Area<'a>) -> DrawResult<'a> {
     let course = replay.course;
     let rows = course.scores.len();
     let (low, high) = range(&course.scores, &course.gammas);
-    root.fill(&WHITE)?;
-    let title = format!("{}: score against γ", replay.name);
-    let mut chart = ChartBuilder::on(root)
-        .caption(title, ("sans-serif", 20))
+    let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(36)
         .y_label_area_size(56)
@@ -62,40 +84,25 @@ fn chart<'a>(replay: &Replay<'_>, root: &DrawingArea<SVGBackend<'a>, Shift>) -> 
         .light_line_style(WHITE)
         .bold_line_style(RGBColor(225, 225, 225))
         .draw()?;
-    let band = |first: usize, last: usize, from: f64, to: f64, style: ShapeStyle| {
-        Rectangle::new([(first as f64, from), (last as f64 + 1.0, to)], style)
+    let band = |first: usize, last: usize, from: f64, style: ShapeStyle| {
+        Rectangle::new([(first as f64, from), (last as f64 + 1.0, high)], style)
     };
-    if let Some(judgement) = replay.judgement {
-        let bands = judgement.events.iter().map(|e| band(e.first, e.last, low, high, LABELLED.mix(0.25).filled()));
-        let labelled = chart.draw_series(bands)?.label("labelled event");
-        labelled.legend(|(x, y)| Rectangle::new([(x, y - 5), (x + 18, y + 5)], LABELLED.mix(0.25).filled()));
-    }
+    let events = replay.judgement.iter().flat_map(|judgement| &judgement.events);
+    chart.draw_series(events.map(|event| band(event.first, event.last, low, LABELLED.mix(0.25).filled())))?;
     // A strip at the top, so that what is labelled and what is alarmed can be told apart where they overlap.
     let strip = high / (high / low).powf(0.06);
-    let bands = course.alarms.iter().map(|a| band(a.first, a.last, strip, high, EPISODE.filled()));
-    let episodes = chart.draw_series(bands)?.label("episode");
-    episodes.legend(|(x, y)| Rectangle::new([(x, y - 5), (x + 18, y + 5)], EPISODE.filled()));
-    for (series, style, name) in
-        [(&course.scores, SCORE.stroke_width(1), "score"), (&course.gammas, GAMMA.stroke_width(2), "γ")]
-    {
-        let points = points(series, low).collect::<Vec<_>>();
-        let line = chart.draw_series(LineSeries::new(points, style))?.label(name);
-        line.legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
-    }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.85))
-        .border_style(RGBColor(200, 200, 200))
-        .draw()
+    chart.draw_series(course.alarms.iter().map(|alarm| band(alarm.first, alarm.last, strip, EPISODE.filled())))?;
+    chart.draw_series(LineSeries::new(points(&course.scores, low), SCORE.stroke_width(1)))?;
+    chart.draw_series(LineSeries::new(points(&course.gammas, low), GAMMA.stroke_width(2)))?;
+    Ok(())
 }
 
 /// Middles of parts and their largest values, those that are there.
 fn points(series: &[f64], low: f64) -> impl Iterator<Item = (f64, f64)> {
     let parts = largest_of_parts(series, POINTS);
     let width = series.len() as f64 / parts.len().max(1) as f64;
-    let with_rows = parts.into_iter().enumerate().map(move |(i, value)| ((i as f64 + 0.5) * width, value.max(low)));
-    with_rows.zip(largest_of_parts(series, POINTS)).filter(|(_, value)| value.is_finite()).map(|(point, _)| point)
+    let there = parts.into_iter().enumerate().filter(|(_, value)| value.is_finite());
+    there.map(move |(part, value)| ((part as f64 + 0.5) * width, value.max(low)))
 }
 
 /// The scale: from a twentieth of γ, or the least score if that is more, to a little above the largest.

@@ -8,7 +8,7 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table, Widget as _};
 
 use super::model::Service;
 use super::render::{Palette, state};
-use crate::figures::{bar, largest_of_parts, number, score};
+use crate::figures::{bar, largest_of_parts, number, score, threshold};
 
 /// Height of the plot of scores, in lines.
 const PLOT: u16 = 9;
@@ -28,7 +28,8 @@ pub(super) fn draw(service: &Service, palette: &Palette, area: Rect, buffer: &mu
 fn head_lines<'a>(service: &Service, palette: &Palette) -> Paragraph<'a> {
     let status = &service.status;
     let (word, style) = state(service, palette);
-    let figures = format!("   score {} of γ {}, {} alarms", score(service.score()), score(status.gamma), status.alarms);
+    let figures =
+        format!("   score {} of γ {}, {} alarms", score(service.score()), threshold(status.gamma), status.alarms);
     let first = Line::from(vec![
         Span::styled(status.service.clone(), palette.strong),
         Span::raw("   "),

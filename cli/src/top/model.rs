@@ -63,7 +63,7 @@ impl Sort {
 pub struct Service {
     /// As the agent said last.
     pub status: LmapStatus,
-    /// Scores, oldest first, at most [`HISTORY`].
+    /// Scores, oldest first, at most 1,024.
     pub scores: VecDeque<f64>,
 }
 

@@ -9,7 +9,7 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table, Widget as _, Wrap};
 
 use super::detail;
 use super::model::{Link, Model, Service};
-use crate::figures::{bar, duration_ms, height, largest_of_parts, number, score};
+use crate::figures::{bar, duration_ms, height, largest_of_parts, number, score, threshold};
 use crate::status;
 
 /// How much of a line the scores take.
@@ -126,7 +126,7 @@ pub(super) fn state(service: &Service, palette: &Palette) -> (String, Style) {
         _ if service.status.alarm && service.status.state != "silent" => ("▲", palette.urgent),
         "silent" => ("○", palette.urgent),
         "drifted" => ("~", palette.urgent),
-        "learning" | "provisional" | "" => ("…", palette.quiet),
+        "learning" | "waiting" | "starting" | "" => ("…", palette.quiet),
         _ => ("●", palette.good),
     };
     (format!("{sign} {word}"), style)
@@ -183,7 +183,7 @@ fn service_row<'a>(service: &Service, palette: &Palette) -> Row<'a> {
         Cell::new(Span::styled(word, style)),
         Cell::new(status.service.clone()),
         Cell::new(Line::from(Span::styled(score(service.score()), score_style)).right_aligned()),
-        Cell::new(Line::from(score(status.gamma)).right_aligned()),
+        Cell::new(Line::from(threshold(status.gamma)).right_aligned()),
         Cell::new(sparkline(service, palette)),
         Cell::new(Line::from(status.alarms.to_string()).right_aligned()),
         Cell::new(format!("{silent}{}", top.unwrap_or_default())),
