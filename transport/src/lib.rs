@@ -1,4 +1,5 @@
-//! Fetching metric regions, whatever lies between: one trait, one suite that every way has to pass ([`conformance`], feature of that name).
+//! Fetching metric regions, whatever lies between: one trait, and one suite that every way has to pass (module `conformance`, behind the
+//! feature of that name).
 //!
 //! * [`ShmReader`]: the reader is on the service's host and maps the same memory;
 //! * [`LocalReader`]: regions in this process, with faults on demand, for tests and simulation.

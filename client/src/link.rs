@@ -1,0 +1,265 @@
+//! When to connect, when to beat the heart, and what a connection has come to. Pure: given `now`.
+
+use wire::id::Incarnation;
+use wire::time::Nanos;
+
+/// The heart's period until an agent says another.
+const HEARTBEAT_MS: u32 = 100;
+/// What an agent may ask for.
+const HEARTBEAT_RANGE_MS: (u32, u32) = (10, 60_000);
+/// The first pause between two attempts to connect; each further one is twice as long.
+const FIRST_PAUSE: Nanos = Nanos::from_millis(50);
+/// The longest pause.
+const LONGEST_PAUSE: Nanos = Nanos::from_secs(2);
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct Due {
+    /// Raise the heartbeat.
+    pub(crate) beat: bool,
+    /// Try to connect.
+    pub(crate) connect: bool,
+    /// When to ask again, at the latest.
+    pub(crate) again: Nanos,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    Waiting { until: Nanos },
+    Open { sent: u64, accepted: u64, agent: Option<Incarnation> },
+}
+
+/// A service's connection to its agent, through all of its deaths.
+#[derive(Debug)]
+pub(crate) struct Link {
+    phase: Phase,
+    pause: Nanos,
+    random: u64,
+    heartbeat: Nanos,
+    next_beat: Nanos,
+    attempts: u64,
+    connections: u64,
+    garbage: u64,
+    error: Option<String>,
+}
+
+impl Link {
+    /// Not connected; connects at once. `seed` spreads the attempts of services that lost the same agent.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            phase: Phase::Waiting { until: Nanos::ZERO },
+            pause: FIRST_PAUSE,
+            random: seed | 1,
+            heartbeat: Nanos::from_millis(HEARTBEAT_MS.into()),
+            next_beat: Nanos::ZERO,
+            attempts: 0,
+            connections: 0,
+            garbage: 0,
+            error: None,
+        }
+    }
+
+    /// What to do at `now`. Beats that were missed are not made up for.
+    pub(crate) fn poll(&mut self, now: Nanos) -> Due {
+        let beat = self.next_beat <= now;
+        if beat {
+            self.next_beat = now.plus(self.heartbeat);
+        }
+        match self.phase {
+            Phase::Waiting { until } if until <= now => Due { beat, connect: true, again: now },
+            Phase::Waiting { until } => Due { beat, connect: false, again: self.next_beat.min(until) },
+            Phase::Open { .. } => Due { beat, connect: false, again: self.next_beat },
+        }
+    }
+
+    /// An attempt to connect succeeded. That says nothing yet: the agent may be dying.
+    pub(crate) fn connected(&mut self) {
+        self.attempts += 1;
+        self.connections += 1;
+        self.phase = Phase::Open { sent: 0, accepted: 0, agent: None };
+    }
+
+    /// An attempt to connect failed, or the connection is of no use any more.
+    pub(crate) fn lost(&mut self, now: Nanos, why: String) {
+        if matches!(self.phase, Phase::Waiting { .. }) {
+            self.attempts += 1;
+        }
+        self.phase = Phase::Waiting { until: now.plus(self.spread(self.pause)) };
+        self.pause = Nanos(self.pause.0 * 2).min(LONGEST_PAUSE);
+        self.error = Some(why);
+    }
+
+    /// The agent said something that is no message.
+    pub(crate) fn count_garbage(&mut self) {
+        self.garbage += 1;
+    }
+
+    /// A message was handed to the connection.
+    pub(crate) fn sent(&mut self) {
+        if let Phase::Open { sent, .. } = &mut self.phase {
+            *sent += 1;
+        }
+    }
+
+    /// The agent knows the service, and says how often it wants to see a heartbeat (0: as before).
+    pub(crate) fn welcomed(&mut self, by: Incarnation, heartbeat_ms: u32) {
+        if let Phase::Open { agent, .. } = &mut self.phase {
+            *agent = Some(by);
+            self.attempts = 0;
+            self.pause = FIRST_PAUSE;
+            self.error = None;
+            let (shortest, longest) = HEARTBEAT_RANGE_MS;
+            let millis = if heartbeat_ms == 0 { HEARTBEAT_MS } else { heartbeat_ms.clamp(shortest, longest) };
+            let sooner = Nanos::from_millis(millis.into()) < self.heartbeat;
+            self.heartbeat = Nanos::from_millis(millis.into());
+            if sooner {
+                self.next_beat = Nanos::ZERO;
+            }
+        }
+    }
+
+    /// The agent has put the first `messages` into effect.
+    pub(crate) fn accepted(&mut self, messages: u64) {
+        if let Phase::Open { sent, accepted, .. } = &mut self.phase {
+            *accepted = messages.min(*sent).max(*accepted);
+        }
+    }
+
+    /// The agent on whose word everything that was sent is in effect; none before.
+    pub(crate) const fn registered_with(&self) -> Option<Incarnation> {
+        match self.phase {
+            Phase::Open { sent, accepted, agent } if accepted == sent => agent,
+            Phase::Open { .. } | Phase::Waiting { .. } => None,
+        }
+    }
+
+    /// Whether there is a connection, whatever it has come to.
+    pub(crate) const fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Open { .. })
+    }
+
+    /// Attempts to connect since an agent last answered.
+    pub(crate) const fn attempts(&self) -> u64 {
+        self.attempts
+    }
+
+    /// Connections ever made.
+    pub(crate) const fn connections(&self) -> u64 {
+        self.connections
+    }
+
+    /// Connections ended because of what came over them.
+    pub(crate) const fn garbage(&self) -> u64 {
+        self.garbage
+    }
+
+    /// Why there is no connection, or why the last one ended if no agent has answered since.
+    pub(crate) fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+
+    /// Three quarters to five quarters of `pause`.
+    fn spread(&mut self, pause: Nanos) -> Nanos {
+        // Marsaglia's xorshift: enough to keep services apart.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let half = pause.0 / 2;
+        Nanos(pause.0 - half / 2 + self.random % half.max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AGENT: Incarnation = Incarnation(7);
+
+    /// Connects, whenever that is due first.
+    fn connect(link: &mut Link) {
+        assert!(link.poll(Nanos::NEVER).connect);
+        link.connected();
+    }
+
+    #[test]
+    fn pauses_grow_to_a_bound_and_start_again_after_an_answer() {
+        let mut link = Link::new(42);
+        let mut now = Nanos::ZERO;
+        let mut pauses = Vec::new();
+        for _ in 0..12 {
+            assert!(link.poll(now).connect);
+            link.lost(now, "nobody".into());
+            let mut again = link.poll(now);
+            while !again.connect {
+                assert!(again.again > now, "it would spin");
+                now = again.again;
+                again = link.poll(now);
+            }
+            pauses.push(now);
+        }
+
+        assert!(pauses[0] < Nanos::from_millis(100), "{pauses:?}");
+        let steps: Vec<_> = pauses.windows(2).map(|pair| pair[1].since(pair[0]).unwrap()).collect();
+        assert!(steps.iter().all(|step| *step <= Nanos::from_millis(2_500)), "{steps:?}");
+        assert!(*steps.last().unwrap() >= Nanos::from_millis(1_500), "{steps:?}");
+        assert_eq!(link.attempts(), 12);
+
+        link.connected();
+        link.welcomed(AGENT, 100);
+        assert_eq!(link.attempts(), 0);
+        link.lost(now, "gone".into());
+        let again = link.poll(now.plus(Nanos::from_millis(70)));
+        assert!(again.connect, "the first pause is short again");
+    }
+
+    #[test]
+    fn the_heart_beats_at_the_agents_period_and_beats_that_were_missed_are_not_made_up_for() {
+        let mut link = Link::new(1);
+        connect(&mut link);
+        let mut link = Link { next_beat: Nanos::ZERO, ..link };
+        link.welcomed(AGENT, 20);
+
+        let beats = (0..100).filter(|ms| link.poll(Nanos::from_millis(*ms)).beat).count();
+        assert_eq!(beats, 5);
+
+        assert!(link.poll(Nanos::from_secs(10)).beat);
+        assert!(!link.poll(Nanos::from_secs(10)).beat);
+        assert_eq!(link.poll(Nanos::from_secs(10)).again, Nanos::from_millis(10_020));
+    }
+
+    #[test]
+    fn an_agent_cannot_stop_the_heart_or_make_it_race() {
+        for (asked, period) in [(0, 100), (1, 10), (u32::MAX, 60_000)] {
+            let mut link = Link::new(1);
+            connect(&mut link);
+            link.welcomed(AGENT, asked);
+            assert_eq!(link.heartbeat, Nanos::from_millis(period));
+        }
+    }
+
+    #[test]
+    fn a_service_is_registered_when_the_agent_has_accepted_everything() {
+        let mut link = Link::new(1);
+        assert_eq!(link.registered_with(), None);
+        connect(&mut link);
+        link.sent();
+        link.sent();
+        assert_eq!(link.registered_with(), None, "sent is not registered");
+
+        link.welcomed(AGENT, 100);
+        link.accepted(1);
+        assert_eq!(link.registered_with(), None);
+        link.accepted(2);
+        assert_eq!(link.registered_with(), Some(AGENT));
+
+        link.sent();
+        assert_eq!(link.registered_with(), None, "there is something new");
+        link.accepted(u64::MAX);
+        link.accepted(0);
+        assert_eq!(link.registered_with(), Some(AGENT), "counts that cannot be do no harm");
+
+        link.lost(Nanos::ZERO, "end".into());
+        assert_eq!(link.registered_with(), None);
+    }
+}

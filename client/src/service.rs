@@ -1,0 +1,115 @@
+//! Who a service says it is, and what it may take.
+
+use std::path::PathBuf;
+
+use wire::layout::RegionSize;
+use wire::name::{InstanceName, Labels, NameError, ServiceName};
+use wire::registration::Hello;
+
+use crate::environment;
+
+/// A service's name, and whatever else there is to say of this replica of it.
+#[derive(Clone, Debug)]
+#[must_use = "it says nothing before it is given to `connect`"]
+pub struct Service {
+    pub(crate) name: String,
+    instance: Option<String>,
+    labels: Vec<(String, String)>,
+    socket: Option<PathBuf>,
+    limits: Limits,
+}
+
+/// How much a client takes at most, so that a mistake in naming costs a known amount of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Series in all. Further ones get handles that nobody reads.
+    pub series: usize,
+    /// Label sets of one metric. Further ones share one series, labelled `otel.metric.overflow="true"`.
+    pub label_sets_per_metric: usize,
+    /// Regions of shared memory. A series for which there is no room in them gets a handle that nobody reads.
+    pub regions: usize,
+    /// Size of the first region. Each further one is twice as large as the one before, up to 1 MiB.
+    pub first_region: RegionSize,
+}
+
+impl Default for Limits {
+    /// 4,096 series, 256 label sets of one metric, 16 regions from 16 KiB on: 11 MiB at most.
+    fn default() -> Self {
+        let first_region = RegionSize::for_slots(2_000).unwrap_or(RegionSize::ONE_PAGE);
+        Self { series: 4_096, label_sets_per_metric: 256, regions: 16, first_region }
+    }
+}
+
+impl Service {
+    /// A replica of the service `name` (1 to 128 letters, digits and `_.-/:`), as in OpenTelemetry's `service.name`.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), instance: None, labels: Vec::new(), socket: None, limits: Limits::default() }
+    }
+
+    /// Which replica it is, as in `service.instance.id`. Otherwise the host's name and the process id.
+    pub fn instance(mut self, instance: impl Into<String>) -> Self {
+        self.instance = Some(instance.into());
+        self
+    }
+
+    /// A label of the replica, such as its version. At most 16.
+    pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.push((key.into(), value.into()));
+        self
+    }
+
+    /// Where the agent listens. Otherwise what `UVIEW_SOCKET` says, or `/run/uview/services.sock`.
+    pub fn socket(mut self, path: impl Into<PathBuf>) -> Self {
+        self.socket = Some(path.into());
+        self
+    }
+
+    /// How much the client takes at most.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    pub(crate) fn instance_name(&self) -> String {
+        self.instance.clone().unwrap_or_else(environment::instance)
+    }
+
+    pub(crate) fn socket_path(&self) -> PathBuf {
+        self.socket.clone().unwrap_or_else(environment::socket)
+    }
+
+    pub(crate) const fn bounds(&self) -> Limits {
+        self.limits
+    }
+
+    /// The first message to every agent.
+    pub(crate) fn hello(&self, instance: &str) -> Result<Hello, NameError> {
+        Ok(Hello {
+            service: ServiceName::new(&self.name)?,
+            instance: InstanceName::new(instance)?,
+            labels: Labels::new(self.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())))?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_has_a_name_even_if_nobody_gives_it_one() {
+        let service = Service::new("payment");
+        let instance = service.instance_name();
+
+        assert!(instance.ends_with(&format!("-{}", std::process::id())), "{instance}");
+        assert!(service.hello(&instance).is_ok());
+    }
+
+    #[test]
+    fn a_name_that_is_not_allowed_is_told_before_anything_is_sent() {
+        for service in [Service::new(""), Service::new("pay ment"), Service::new("a").label("b c", "")] {
+            assert!(service.hello("one").is_err(), "{service:?}");
+        }
+        assert!(Service::new("a").hello("one two").is_err());
+    }
+}
