@@ -1,0 +1,108 @@
+//! The host agent's control plane, and the edge around it: connections, descriptors, hooks.
+
+use std::collections::BTreeMap;
+
+use host_agent::control_plane::{Action, ConnectionId, ControlPlane, Descriptor, Event, Peer, RowBatch, Settings};
+use transport::local::Region;
+use wire::id::{Incarnation, RegionId};
+use wire::proto::control::{HostMessage, WorkerMessage, worker_message};
+use wire::proto::registration::AgentMessage;
+use wire::time::{Interval, Nanos};
+
+use crate::service::Sent;
+
+/// One run of the host agent.
+#[derive(Debug)]
+pub struct Host {
+    pub control: ControlPlane,
+    pub incarnation: Incarnation,
+    regions: BTreeMap<RegionId, Region>,
+    last_region: u64,
+    last_connection: u64,
+}
+
+/// What leaves the host agent.
+#[derive(Debug)]
+pub enum Out {
+    ToService(ConnectionId, AgentMessage),
+    CloseService(ConnectionId),
+    ToWorker(ConnectionId, HostMessage),
+    CloseWorker(ConnectionId),
+    Dispatch(Box<Event>),
+    Rows(Box<RowBatch>),
+}
+
+impl Host {
+    pub fn new(incarnation: u64, interval: Interval) -> Self {
+        let incarnation = Incarnation(incarnation);
+        let settings = Settings { lease: Nanos::from_secs(2), ..Settings::new(incarnation, interval) };
+        // Regions of different runs get the same numbers: the run must tell them apart.
+        Self { control: ControlPlane::new(settings), incarnation, regions: BTreeMap::new(), last_region: 0, last_connection: 0 }
+    }
+
+    fn connection(&mut self) -> ConnectionId {
+        self.last_connection += 1;
+        ConnectionId(self.last_connection)
+    }
+
+    pub fn service_connected(&mut self, now: Nanos) -> ConnectionId {
+        let connection = self.connection();
+        self.control.service_connected(now, connection, Peer { pid: 1, uid: 0, cgroup: String::new() });
+        connection
+    }
+
+    pub fn service_message(&mut self, now: Nanos, connection: ConnectionId, (message, region): Sent) {
+        let descriptor = match region {
+            None => Descriptor::None,
+            Some(region) => {
+                self.last_region += 1;
+                self.regions.insert(RegionId(self.last_region), region);
+                Descriptor::Accepted(RegionId(self.last_region))
+            }
+        };
+        self.control.service_message(now, connection, message, &descriptor);
+    }
+
+    pub fn worker_message(&mut self, now: Nanos, connection: Option<ConnectionId>, message: WorkerMessage) -> Option<ConnectionId> {
+        if let (None, Some(worker_message::Message::Hello(hello))) = (connection, &message.message) {
+            let connection = self.connection();
+            self.control.worker_connected(now, connection, hello);
+            return Some(connection);
+        }
+        let connection = connection?;
+        self.control.worker_message(now, connection, message);
+        Some(connection)
+    }
+
+    /// What the regions socket answers.
+    pub fn region(&self, host: Incarnation, region: RegionId) -> Option<Region> {
+        self.regions.get(&region).filter(|_| host == self.incarnation).cloned()
+    }
+
+    /// How many regions it holds.
+    pub fn regions(&self) -> usize {
+        self.regions.len()
+    }
+
+    /// Lets the control plane act.
+    pub fn step(&mut self, now: Nanos) -> Vec<Out> {
+        self.control.poll(now);
+        let mut out = Vec::new();
+        for action in self.control.take_actions() {
+            match action {
+                Action::ToService { connection, message } => out.push(Out::ToService(connection, message)),
+                Action::CloseService { connection } => out.push(Out::CloseService(connection)),
+                Action::ToWorker { connection, message, .. } => out.push(Out::ToWorker(connection, message)),
+                Action::CloseWorker { connection } => out.push(Out::CloseWorker(connection)),
+                Action::Dispatch(event) => out.push(Out::Dispatch(event)),
+                Action::Rows(rows) => out.push(Out::Rows(rows)),
+                Action::DropRegion(region) => {
+                    let dropped = self.regions.remove(&region);
+                    assert!(dropped.is_some(), "{region} is dropped twice, or was never there");
+                }
+                _ => {}
+            }
+        }
+        out
+    }
+}

@@ -1,0 +1,68 @@
+//! Both agents and many services in virtual time, with faults drawn from a seed: messages late, connections broken with what was under way,
+//! every part restarted or stalled, memory that cannot be read, a machine that sleeps. Whatever happens:
+//!
+//! - no value ever stands under another metric's name, however often slots are reused,
+//! - no verdict is about another LMAP or another configuration,
+//! - the host agent never says what a worker does not take,
+//! - when the last service is gone, everything is freed.
+//!
+//! `UVIEW_SEEDS` says how many seeds are played, `UVIEW_SEED` plays one.
+
+mod host;
+mod link;
+mod node;
+mod service;
+mod world;
+
+use wire::time::Nanos;
+use world::{Seen, World};
+
+const LENGTH: Nanos = Nanos::from_secs(12);
+
+/// Says which seed failed, when it does.
+struct Named(u64);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seed {0} failed: run again with UVIEW_SEED={0}", self.0);
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "how a person asks for one seed")]
+fn from_environment(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().expect("a number of seeds, or a seed"))
+}
+
+fn play(seed: u64) -> Seen {
+    let named = Named(seed);
+    let mut world = World::new(seed);
+    world.run(LENGTH);
+    drop(named);
+    world.seen
+}
+
+#[test]
+fn nothing_is_misattributed_or_leaked_whatever_goes_wrong() {
+    let seeds = match from_environment("UVIEW_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..from_environment("UVIEW_SEEDS").unwrap_or(500),
+    };
+    let mut all = Seen::default();
+    let count = seeds.end - seeds.start;
+    for seed in seeds {
+        let seen = play(seed);
+        all.values += seen.values;
+        all.verdicts += seen.verdicts;
+        all.released += seen.released;
+        all.restarts += seen.restarts;
+        all.late_ticks += seen.late_ticks;
+    }
+
+    println!("{count} seeds: {all:?}");
+    if count >= 100 {
+        assert!(all.values > 1000 * count && all.verdicts > count && all.released > count, "the simulation does little: {all:?}");
+    }
+}

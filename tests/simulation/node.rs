@@ -1,0 +1,124 @@
+//! A NIC worker and the edge around it: the reader, attaching regions, running jobs.
+
+use nic_agent::{AttachRequest, Effect, ForeignMessage, Step, Worker, WorkerSettings};
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use transport::local::{self, LocalReader, Region};
+use transport::{Access, RegionReader};
+use wire::id::WorkerId;
+use wire::proto::control::HostMessage;
+use wire::time::Nanos;
+
+/// One run of a worker.
+#[derive(Debug)]
+pub struct Node {
+    pub worker: Worker,
+    reader: LocalReader,
+    link: local::Link,
+    /// Regions asked for, and when the answer comes.
+    asked: Vec<(Nanos, AttachRequest)>,
+    jobs: Vec<(Nanos, nic_agent::JobId, lmap::Job)>,
+    /// The control connection is to be closed.
+    pub disconnect: bool,
+    /// Its thread does not run until then.
+    pub stalled_until: Nanos,
+    attached: usize,
+}
+
+impl Node {
+    pub fn new(number: u32, seed: u64) -> Self {
+        let detector = lmap::Settings { warm_up_rows: 20, provisional_rows: None, fit_again_rows: vec![60], ..lmap::Settings::default() };
+        let settings = WorkerSettings {
+            worker: WorkerId(number),
+            detector,
+            alone: Nanos::from_secs(4),
+            attach_pause: (Nanos::from_millis(20), Nanos::from_millis(500)),
+            ..WorkerSettings::default()
+        };
+        let reader = LocalReader::new();
+        Self {
+            worker: Worker::new(settings, seed),
+            link: reader.link(),
+            reader,
+            asked: Vec::new(),
+            jobs: Vec::new(),
+            disconnect: false,
+            stalled_until: Nanos::ZERO,
+            attached: 0,
+        }
+    }
+
+    /// Regions that its reader knows.
+    pub fn attached(&self) -> usize {
+        self.attached
+    }
+
+    /// The host agent said something. It may refuse the worker, and nothing else that the worker does not take.
+    pub fn told(&mut self, now: Nanos, message: HostMessage) {
+        let said = format!("{message:?}");
+        let taken = self.worker.on_host(now, message);
+        assert!(
+            matches!(taken, Ok(()) | Err(ForeignMessage::Refused(_) | ForeignMessage::TooEarly)),
+            "the host agent said what the worker does not take: {taken:?}: {said}"
+        );
+        self.act(now);
+    }
+
+    /// One turn of its thread. `regions` answers what the regions socket would.
+    pub fn step(&mut self, now: Nanos, random: &mut ChaCha8Rng, regions: &dyn Fn(&AttachRequest) -> Option<Region>) {
+        if now < self.stalled_until {
+            return;
+        }
+        self.answer(now, regions);
+        self.finish_jobs(now, random);
+        if random.random_bool(0.001) {
+            self.link.cut(1);
+        }
+        while self.worker.poll(now) == Step::Fetch {
+            self.act(now);
+            let outcome = self.reader.fetch(self.worker.batch());
+            let foreign = self.worker.fetched(now, now.0, &outcome);
+            assert!(foreign.is_empty(), "the host agent said what the worker does not take: {foreign:?}");
+        }
+        self.act(now);
+    }
+
+    fn act(&mut self, now: Nanos) {
+        for effect in self.worker.take_effects() {
+            match effect {
+                Effect::Attach(request) => self.asked.push((now.plus(Nanos::from_millis(3)), request)),
+                Effect::Detach(region) => {
+                    self.reader.detach(region);
+                    self.attached -= usize::from(self.attached > 0);
+                }
+                Effect::Disconnect { .. } => self.disconnect = true,
+            }
+        }
+    }
+
+    fn answer(&mut self, now: Nanos, regions: &dyn Fn(&AttachRequest) -> Option<Region>) {
+        for (_, request) in self.asked.extract_if(.., |(at, _)| *at <= now) {
+            if !self.worker.expects(&request) {
+                continue;
+            }
+            let outcome = match regions(&request) {
+                None => Err("no such region".to_owned()),
+                Some(region) => {
+                    let attached = self.reader.attach(request.region, request.size, Access::Memory(region));
+                    attached.map_err(|problem| problem.to_string())
+                }
+            };
+            self.attached += usize::from(outcome.is_ok());
+            self.worker.attached(now, request.region, outcome);
+        }
+    }
+
+    fn finish_jobs(&mut self, now: Nanos, random: &mut ChaCha8Rng) {
+        while let Some((id, job)) = self.worker.take_job() {
+            self.jobs.push((now.plus(Nanos::from_millis(random.random_range(1..300))), id, job));
+        }
+        for (_, id, job) in self.jobs.extract_if(.., |(at, _, _)| *at <= now) {
+            self.worker.job_done(id, job.run());
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! A node with its agents and services in virtual time, and everything that goes wrong on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use host_agent::control_plane::{ConnectionId, Event, RowBatch};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use wire::id::LmapId;
+use wire::proto::control::{HostMessage, WorkerMessage, worker_message};
+use wire::proto::registration::AgentMessage;
+use wire::time::{Interval, Nanos};
+
+use crate::host::{Host, Out};
+use crate::link::Link;
+use crate::node::Node;
+use crate::service::{SHARE, Sent, Service, name, uid_of};
+
+const STEP: Nanos = Nanos::from_millis(5);
+const SERVICES: u64 = 4;
+const WORKERS: u32 = 2;
+
+/// What came out of a run, to see that it did something.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen {
+    pub values: u64,
+    pub verdicts: u64,
+    pub released: u64,
+    pub restarts: u64,
+    pub late_ticks: u64,
+}
+
+#[derive(Debug, Default)]
+struct ServiceEnd {
+    service: Option<Service>,
+    connection: Option<ConnectionId>,
+    up: Link<Sent>,
+    down: Link<Option<AgentMessage>>,
+    next_try: Nanos,
+}
+
+#[derive(Debug)]
+struct WorkerEnd {
+    node: Node,
+    connection: Option<ConnectionId>,
+    open: bool,
+    up: Link<WorkerMessage>,
+    down: Link<Option<HostMessage>>,
+    next_try: Nanos,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct World {
+    now: Nanos,
+    random: ChaCha8Rng,
+    interval: Interval,
+    host: Host,
+    incarnations: u64,
+    replicas: u64,
+    services: Vec<ServiceEnd>,
+    workers: Vec<WorkerEnd>,
+    watched: BTreeSet<LmapId>,
+    pub seen: Seen,
+}
+
+impl World {
+    pub fn new(seed: u64) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let millis = [20, 50, 100][random.random_range(0..3)];
+        let interval = Interval::new(Nanos::from_millis(millis)).expect("between a millisecond and an hour");
+        let worker = |number| WorkerEnd {
+            node: Node::new(number, seed ^ u64::from(number) << 32),
+            connection: None,
+            open: false,
+            up: Link::default(),
+            down: Link::default(),
+            next_try: Nanos::ZERO,
+        };
+        Self {
+            now: Nanos::from_secs(1),
+            interval,
+            host: Host::new(1, interval),
+            incarnations: 1,
+            replicas: 0,
+            // Two replicas of each service at most.
+            services: (0..2 * SERVICES).map(|_| ServiceEnd::default()).collect(),
+            workers: (0..WORKERS).map(worker).collect(),
+            watched: BTreeSet::new(),
+            seen: Seen::default(),
+            random,
+        }
+    }
+
+    /// Trouble for `length`, then quiet until everything is freed.
+    pub fn run(&mut self, length: Nanos) {
+        let end = self.now.plus(length);
+        while self.now < end {
+            self.trouble();
+            self.step();
+        }
+        for end in &mut self.services {
+            end.service = None;
+        }
+        let limit = self.now.plus(Nanos::from_secs(20));
+        while !self.is_empty() {
+            assert!(self.now < limit, "not freed 20 s after the last service left: {}", self.left());
+            self.step();
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        let agent = self.host.control.sizes().iter().all(|(_, size)| *size == 0);
+        let waits = self.host.control.waiting_releases() + self.host.regions();
+        agent && waits == 0 && self.workers.iter().all(|end| end.node.attached() == 0)
+    }
+
+    fn left(&self) -> String {
+        let attached: Vec<_> = self.workers.iter().map(|end| end.node.attached()).collect();
+        let (waiting, regions) = (self.host.control.waiting_releases(), self.host.regions());
+        format!("{:?}, {waiting} releases, {regions} regions, {attached:?} attached", self.host.control.sizes())
+    }
+
+    fn step(&mut self) {
+        self.now = self.now.plus(STEP);
+        for at in 0..self.services.len() {
+            self.step_service(at);
+        }
+        for at in 0..self.workers.len() {
+            self.step_worker(at);
+        }
+        self.step_host();
+    }
+
+    fn trouble(&mut self) {
+        let at = self.random.random_range(0..self.services.len());
+        if self.services[at].service.is_none() && self.random.random_bool(0.02) {
+            self.replicas += 1;
+            let series = self.random.random_range(1..6);
+            self.services[at].service = Some(Service::new(at as u64 % SERVICES, self.replicas, series));
+        } else if self.random.random_bool(0.0008) {
+            self.services[at].service = None; // it exits, without a word
+        } else if self.random.random_bool(0.0008) {
+            self.break_service(at);
+        }
+        if let Some(service) = &mut self.services[at].service
+            && self.random.random_bool(0.001)
+        {
+            service.stopped_until = self.now.plus(Nanos::from_millis(self.random.random_range(100..3000)));
+        }
+        let at = self.random.random_range(0..self.workers.len());
+        if self.random.random_bool(0.001) {
+            self.break_worker(at);
+        } else if self.random.random_bool(0.0005) {
+            self.restart_worker(at);
+        } else if self.random.random_bool(0.001) {
+            self.workers[at].node.stalled_until = self.now.plus(Nanos::from_millis(self.random.random_range(10..4000)));
+        }
+        if self.random.random_bool(0.0005) {
+            self.restart_host();
+        }
+        if self.random.random_bool(0.0005) {
+            self.now = self.now.plus(Nanos::from_millis(self.random.random_range(100..5000))); // the machine slept
+        }
+    }
+
+    fn break_service(&mut self, at: usize) {
+        let end = &mut self.services[at];
+        if let Some(connection) = end.connection.take() {
+            self.host.control.service_gone(self.now, connection);
+        }
+        (end.up, end.down) = (Link::default(), Link::default());
+        end.next_try = self.now.plus(Nanos::from_millis(self.random.random_range(5..800)));
+    }
+
+    fn break_worker(&mut self, at: usize) {
+        let end = &mut self.workers[at];
+        if let Some(connection) = end.connection.take() {
+            self.host.control.worker_gone(self.now, connection);
+        }
+        if core::mem::take(&mut end.open) {
+            end.node.worker.disconnected(self.now);
+        }
+        (end.up, end.down) = (Link::default(), Link::default());
+        end.next_try = self.now.plus(Nanos::from_millis(self.random.random_range(5..3000)));
+    }
+
+    fn restart_worker(&mut self, at: usize) {
+        self.seen.restarts += 1;
+        self.seen.late_ticks += self.workers[at].node.worker.status().counters.late_ticks;
+        self.break_worker(at);
+        let seed = self.random.random();
+        self.workers[at].node = Node::new(at as u32, seed);
+    }
+
+    fn restart_host(&mut self) {
+        self.seen.restarts += 1;
+        self.incarnations += 1;
+        (0..self.services.len()).for_each(|at| self.break_service(at));
+        (0..self.workers.len()).for_each(|at| self.break_worker(at));
+        self.host = Host::new(self.incarnations, self.interval);
+        self.watched.clear();
+    }
+
+    fn step_service(&mut self, at: usize) {
+        let now = self.now;
+        let end = &mut self.services[at];
+        let Some(service) = &mut end.service else {
+            if end.connection.is_some() {
+                self.break_service(at);
+            }
+            return;
+        };
+        service.step(now, &mut self.random);
+        if end.connection.is_none() && end.next_try <= now && service.stopped_until <= now {
+            end.connection = Some(self.host.service_connected(now));
+            service.connected();
+        }
+        let Some(connection) = end.connection else {
+            service.outbox.clear(); // everything is said again
+            return;
+        };
+        for message in service.outbox.drain(..) {
+            end.up.send(now, &mut self.random, message);
+        }
+        while let Some(message) = end.up.receive(now) {
+            self.host.service_message(now, connection, message);
+        }
+        while let Some(message) = end.down.receive(now) {
+            match message {
+                Some(message) => service.told(message),
+                None => return self.break_service(at),
+            }
+        }
+    }
+
+    fn step_worker(&mut self, at: usize) {
+        let now = self.now;
+        let end = &mut self.workers[at];
+        let stalled = now < end.node.stalled_until;
+        if !end.open && end.next_try <= now && !stalled {
+            end.open = true;
+            end.node.worker.connected(now);
+            let hello = WorkerMessage { message: Some(worker_message::Message::Hello(end.node.worker.hello())) };
+            end.up.send(now, &mut self.random, hello);
+        }
+        while let Some(message) = end.up.receive(now) {
+            end.connection = self.host.worker_message(now, end.connection, message);
+        }
+        if stalled {
+            return;
+        }
+        while let Some(message) = end.down.receive(now) {
+            match message {
+                Some(message) => end.node.told(now, message),
+                None => return self.break_worker(at),
+            }
+        }
+        let host = &self.host;
+        end.node.step(now, &mut self.random, &|request| host.region(request.host, request.region));
+        if core::mem::take(&mut end.node.disconnect) {
+            return self.break_worker(at);
+        }
+        while let Some(message) = end.node.worker.next_message() {
+            end.up.send(now, &mut self.random, message);
+        }
+    }
+
+    fn step_host(&mut self) {
+        let now = self.now;
+        for out in self.host.step(now) {
+            match out {
+                Out::ToService(connection, message) => self.to_service(connection, Some(message)),
+                Out::CloseService(connection) => self.to_service(connection, None),
+                Out::ToWorker(connection, message) => self.to_worker(connection, Some(message)),
+                Out::CloseWorker(connection) => self.to_worker(connection, None),
+                Out::Dispatch(event) => self.check_verdict(&event),
+                Out::Rows(rows) => self.check_rows(&rows),
+            }
+        }
+        self.seen.released = self.seen.released.max(self.host.control.counters().released_runs);
+        // Every row of every LMAP is looked at.
+        let lmaps: BTreeMap<_, _> = self.host.control.list().lmaps.into_iter().map(|info| (LmapId(info.lmap), info)).collect();
+        for id in lmaps.keys() {
+            if self.watched.insert(*id) {
+                self.host.control.subscribe_rows(*id, 1).expect("the LMAP is there");
+            }
+        }
+    }
+
+    fn to_service(&mut self, connection: ConnectionId, message: Option<AgentMessage>) {
+        if let Some(end) = self.services.iter_mut().find(|end| end.connection == Some(connection)) {
+            end.down.send(self.now, &mut self.random, message);
+        }
+    }
+
+    fn to_worker(&mut self, connection: ConnectionId, message: Option<HostMessage>) {
+        if let Some(end) = self.workers.iter_mut().find(|end| end.connection == Some(connection)) {
+            end.down.send(self.now, &mut self.random, message);
+        }
+    }
+
+    /// Every value stands under the name of the metric that wrote it.
+    fn check_rows(&mut self, batch: &RowBatch) {
+        for row in &batch.rows {
+            assert_eq!(row.values.len(), batch.columns.len(), "a row has a value for each column");
+            for (title, value) in batch.columns.iter().zip(&row.values).filter(|(_, value)| !value.is_nan()) {
+                self.seen.values += 1;
+                self.check_value(title, *value);
+            }
+        }
+    }
+
+    fn check_verdict(&mut self, event: &Event) {
+        self.seen.verdicts += 1;
+        assert!(event.verdict.score.is_finite() && event.verdict.score >= 0.0, "a score is a score: {event:?}");
+        for reason in &event.reasons {
+            self.check_value(&reason.column, reason.seen);
+            let uid = uid_of(&reason.column).expect("columns are called by number");
+            assert_eq!(event.service, name(uid / 1000), "a verdict names another service's metric: {event:?}");
+        }
+    }
+
+    fn check_value(&self, title: &str, value: f64) {
+        let uid = uid_of(title).expect("columns are called by number");
+        let whose = (value / SHARE as f64) as u64;
+        assert_eq!(whose, uid, "{value} of m{whose} stands under {title} at {}", self.now);
+    }
+}
