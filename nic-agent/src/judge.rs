@@ -228,6 +228,12 @@ impl Judges {
         }
     }
 
+    /// The fitted detector as a model file.
+    #[cfg(test)]
+    pub(crate) fn model(&self) -> Option<Vec<u8>> {
+        self.current.detector.model().map(|model| model.encode())
+    }
+
     pub(crate) fn ids(&self) -> impl Iterator<Item = DetectorId> {
         [Some(self.current.id), self.shadow.as_ref().map(|shadow| shadow.id)].into_iter().flatten()
     }
@@ -242,7 +248,9 @@ impl Judges {
 
     /// How many of the LMAP's `columns` are not judged.
     pub(crate) fn unwatched(&self, columns: usize) -> usize {
-        let judged = self.current.places.iter().flatten().count() - self.current.detector.unwatched().count();
+        let places = &self.current.places;
+        let blind = self.current.detector.unwatched().filter(|&at| places.get(at).is_some_and(Option::is_some)).count();
+        let judged = places.iter().flatten().count().saturating_sub(blind);
         columns - judged.min(columns)
     }
 

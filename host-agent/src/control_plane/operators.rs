@@ -191,7 +191,7 @@ impl ControlPlane {
     /// [`OperatorError::NoLmap`], [`OperatorError::NotRunning`] if no connected worker runs it.
     pub fn fit_again(&mut self, id: LmapId) -> Result<(), OperatorError> {
         let lmap = self.lmaps.get(&id).ok_or(OperatorError::NoLmap(id))?;
-        let running = lmap.worker.filter(|_| lmap.told.is_some());
+        let running = lmap.worker.filter(|_| lmap.told.is_some() && !self.due.contains_key(&id));
         let worker_id = running.ok_or(OperatorError::NotRunning(id))?;
         let worker = self.workers.get_mut(&worker_id).filter(|worker| worker.is_connected());
         let worker = worker.ok_or(OperatorError::NotRunning(id))?;
@@ -212,7 +212,8 @@ impl ControlPlane {
         if core::mem::replace(&mut lmap.rows_every, every) == every {
             return Ok(());
         }
-        if let Some(worker) = lmap.worker.filter(|_| lmap.told.is_some()) {
+        // If it is due to be told, to a worker that has come back perhaps, the subscription goes along.
+        if let Some(worker) = lmap.worker.filter(|_| lmap.told.is_some() && !self.due.contains_key(&id)) {
             let epoch = self.workers.get(&worker).map_or(0, |worker| worker.epoch.0);
             self.send(worker, epoch, Message::SubscribeRows(proto::SubscribeRows { lmap: id.0, every }));
         }

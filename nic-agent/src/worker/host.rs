@@ -49,6 +49,9 @@ impl Worker {
                 Ok(())
             }
             (Link::Greeting | Link::Up, Some(Message::Refusal(refusal))) => {
+                // Whoever is fenced must not read on by its configuration, and is welcome as another run only.
+                self.park_all(now);
+                self.incarnation = Incarnation(self.seeds.draw());
                 self.close(format!("refused: {}", refusal.reason));
                 Err(ForeignMessage::Refused(refusal.reason))
             }
@@ -71,7 +74,10 @@ impl Worker {
     fn change(&mut self, now: Nanos, epoch: Epoch, change: Message) -> Result<(), ForeignMessage> {
         match change {
             Message::SetLmap(lmap) => self.set_lmap(now, epoch, &lmap),
-            Message::RemoveLmap(remove) => self.remove_lmap(LmapId(remove.lmap)),
+            Message::RemoveLmap(remove) => {
+                self.remove_lmap(LmapId(remove.lmap));
+                Ok(())
+            }
             Message::FitAgain(fit) => {
                 let id = LmapId(fit.lmap);
                 let watch = self.watches.get_mut(&id).ok_or(ForeignMessage::UnknownLmap(id))?;
@@ -154,7 +160,7 @@ impl Worker {
         watch.begin_digest(now, self.period);
         if let Some(old) = old {
             self.let_go(&old);
-            watch = watch.take_over(old);
+            watch = watch.take_over(old, &mut self.shared.outbox);
         }
         for (region, attached) in attached {
             watch.regions.set_attached(region, attached);
@@ -164,11 +170,11 @@ impl Worker {
         refused
     }
 
-    fn remove_lmap(&mut self, id: LmapId) -> Result<(), ForeignMessage> {
-        let watch = self.watches.remove(&id).ok_or(ForeignMessage::UnknownLmap(id))?;
+    /// After a welcome the host agent takes back what it told this worker before, which the worker has let go already.
+    fn remove_lmap(&mut self, id: LmapId) {
+        let Some(watch) = self.watches.remove(&id) else { return };
         self.let_go(&watch);
         self.forget_jobs();
-        Ok(())
     }
 
     fn subscribe_rows(&mut self, subscribe: proto::SubscribeRows) -> Result<(), ForeignMessage> {
