@@ -1,0 +1,230 @@
+//! The five faults: which service has them, for how long, in which order, and which metrics tell of them.
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+use wire::time::Nanos;
+
+use crate::graph::Service;
+use crate::noise::Noise;
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A thread of the service computes for nobody.
+    CpuHog,
+    /// The store takes longer for each request.
+    Latency,
+    /// Payment answers a part of its requests with an error.
+    Errors,
+    /// The catalogue takes memory until it has twice as much.
+    Leak,
+    /// Payment is stopped by a signal; its sockets stay open and nobody answers.
+    Hang,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::CpuHog, Self::Latency, Self::Errors, Self::Leak, Self::Hang];
+
+    /// Its name in output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::CpuHog => "cpu-hog",
+            Self::Latency => "latency",
+            Self::Errors => "errors",
+            Self::Leak => "leak",
+            Self::Hang => "hang",
+        }
+    }
+
+    /// Whether it is there at once; the leak grows.
+    #[must_use]
+    pub const fn is_abrupt(self) -> bool {
+        !matches!(self, Self::Leak)
+    }
+
+    /// What happens, in words.
+    #[must_use]
+    pub const fn story(self) -> &'static str {
+        match self {
+            Self::CpuHog => "a thread burns CPU",
+            Self::Latency => "every request waits 80 ms longer",
+            Self::Errors => "3 of 10 requests are answered with 500",
+            Self::Leak => "memory grows until it has doubled",
+            Self::Hang => "the process is stopped (SIGSTOP)",
+        }
+    }
+
+    /// How much of it the service is asked for: threads, milliseconds, failing requests in a thousand.
+    #[must_use]
+    pub(crate) const fn amount(self) -> u64 {
+        match self {
+            Self::CpuHog => 1,
+            Self::Latency => 80,
+            Self::Errors => 300,
+            Self::Leak | Self::Hang => 0,
+        }
+    }
+
+    /// The services that can have it.
+    const fn places(self) -> &'static [Service] {
+        match self {
+            Self::CpuHog => &Service::ALL,
+            Self::Latency => &[Service::Store],
+            Self::Errors | Self::Hang => &[Service::Payment],
+            Self::Leak => &[Service::Catalogue],
+        }
+    }
+
+    /// Whether a metric of the faulty service tells of this fault. `column` is the metric's title with labels, `group` its group.
+    ///
+    /// | fault | what belongs to it |
+    /// | --- | --- |
+    /// | cpu-hog | group cpu: processor time, run delay, context switches, threads |
+    /// | latency | lengths of time of requests and work, and what piles up: active requests, queue, busy workers |
+    /// | errors | counts of errors, requests with status 5xx, and the calls that failing requests no longer make |
+    /// | leak | group memory: resident set, page faults |
+    /// | hang | counts of requests, calls and tasks, and processor time: all that stops when a process stops |
+    #[must_use]
+    pub fn belongs(self, column: &str, group: &str) -> bool {
+        let any = |parts: &[&str]| parts.iter().any(|part| column.contains(part));
+        match self {
+            Self::CpuHog => group == "cpu",
+            Self::Latency => any(&["duration", "queue.", "active_requests", "pool.busy", "runtime.tasks"]),
+            Self::Errors => any(&["error", "5xx", "http.client."]),
+            Self::Leak => group == "memory",
+            Self::Hang => group == "cpu" || any(&["requests", "duration.count", "runtime.tasks"]),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// How long everything takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Healthy traffic after all LMAPs are armed and before the first fault.
+    pub healthy: Nanos,
+    /// CPU hog, latency and errors.
+    pub short_fault: Nanos,
+    /// The leak.
+    pub leak: Nanos,
+    /// The hang.
+    pub hang: Nanos,
+    /// After a fault, at the least.
+    pub pause: Nanos,
+    /// After a fault, at the most, if something is still in alarm.
+    pub longest_pause: Nanos,
+}
+
+impl Pace {
+    /// At most 90 s in all. Pauses are shorter than the grace after a fault, so that only the healthy traffic before the first one
+    /// counts for false alarms.
+    pub const QUICK: Self = Self {
+        healthy: Nanos::from_secs(6),
+        short_fault: Nanos::from_secs(4),
+        leak: Nanos::from_secs(20),
+        hang: Nanos::from_secs(10),
+        pause: Nanos::from_secs(3),
+        longest_pause: Nanos::from_secs(5),
+    };
+
+    /// At most 4 minutes in all. The healthy traffic is long enough for the second fit, at 600 rows of 100 ms.
+    pub const FULL: Self = Self {
+        healthy: Nanos::from_secs(60),
+        short_fault: Nanos::from_secs(8),
+        leak: Nanos::from_secs(20),
+        hang: Nanos::from_secs(10),
+        pause: Nanos::from_secs(14),
+        longest_pause: Nanos::from_secs(18),
+    };
+
+    const fn of(&self, kind: Kind) -> Nanos {
+        match kind {
+            Kind::CpuHog | Kind::Latency | Kind::Errors => self.short_fault,
+            Kind::Leak => self.leak,
+            Kind::Hang => self.hang,
+        }
+    }
+}
+
+/// A fault that is going to happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// Who has it.
+    pub service: Service,
+    /// What.
+    pub kind: Kind,
+    /// For how long.
+    pub lasts: Nanos,
+}
+
+/// Every kind once, in an order that the seed decides; it also decides who has the CPU hog.
+#[must_use]
+pub fn plan(seed: u64, pace: &Pace) -> Vec<Planned> {
+    let mut noise = Noise::new(seed, "faults");
+    let mut kinds = Kind::ALL;
+    noise.shuffle(&mut kinds);
+    let mut planned = Vec::with_capacity(kinds.len());
+    for kind in kinds {
+        let places = kind.places();
+        let service = places.get(noise.below(places.len())).copied().unwrap_or(Service::Frontend);
+        planned.push(Planned { service, kind, lasts: pace.of(kind) });
+    }
+    planned
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_fault_happens_once_and_seeds_differ_in_order_and_in_who_has_the_hog() {
+        let plans: Vec<_> = (0..40).map(|seed| plan(seed, &Pace::QUICK)).collect();
+
+        for plan in &plans {
+            let kinds: BTreeSet<_> = plan.iter().map(|planned| planned.kind).collect();
+            assert_eq!(kinds, BTreeSet::from(Kind::ALL));
+        }
+        let first: BTreeSet<_> = plans.iter().map(|plan| plan[0].kind).collect();
+        let hogs = plans.iter().flatten().filter(|planned| planned.kind == Kind::CpuHog);
+        let hogs: BTreeSet<_> = hogs.map(|planned| planned.service).collect();
+        assert_eq!(first.len(), 5);
+        assert_eq!(hogs.len(), 5);
+        assert_eq!(plan(3, &Pace::QUICK), plan(3, &Pace::QUICK));
+    }
+
+    #[test]
+    fn both_paces_keep_their_promise_if_every_pause_is_the_longest() {
+        let arming = Nanos::from_secs(16); // 12 s of rows, and the processes' start
+        let whole = |pace: &Pace| {
+            let faults = plan(1, pace).iter().fold(Nanos::ZERO, |sum, planned| sum.plus(planned.lasts));
+            let pauses = Nanos(pace.longest_pause.0 * 5);
+            arming.plus(pace.healthy).plus(faults).plus(pauses).as_secs_f64()
+        };
+
+        assert!(whole(&Pace::QUICK) <= 90.0, "{}", whole(&Pace::QUICK));
+        assert!(whole(&Pace::FULL) <= 225.0, "{}", whole(&Pace::FULL));
+    }
+
+    #[test]
+    fn metrics_belong_to_the_fault_that_moves_them() {
+        assert!(Kind::CpuHog.belongs("process.cpu.time{mode=\"user\"}", "cpu"));
+        assert!(!Kind::CpuHog.belongs("process.memory.usage", "memory"));
+        assert!(Kind::Latency.belongs("http.server.request.duration.mean{route=\"/read\"}", "service"));
+        assert!(!Kind::Latency.belongs("store.rows.read", "service"));
+        assert!(Kind::Errors.belongs("http.server.requests{route=\"/pay\",status=\"5xx\"}", "service"));
+        assert!(!Kind::Errors.belongs("http.server.requests{route=\"/pay\",status=\"2xx\"}", "service"));
+        assert!(Kind::Leak.belongs("process.page_faults", "memory"));
+        assert!(Kind::Hang.belongs("http.server.active_requests", "service"));
+    }
+}

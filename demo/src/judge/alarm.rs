@@ -1,0 +1,154 @@
+//! Alarms out of verdicts: when each began and ended, how strong it was, and which metrics explain it.
+
+use wire::time::Nanos;
+
+use crate::graph::Service;
+use crate::record::{Episode, Event, Reason};
+
+/// An alarm is explained by what its first second shows.
+const EXPLAINED_BY: Nanos = Nanos::from_secs(1);
+
+/// How many metrics explain an alarm (μView shows three).
+pub const TOP: usize = 3;
+
+/// An episode of one service.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Alarm {
+    /// Who.
+    pub service: Service,
+    /// When its first verdict arrived.
+    pub began: Nanos,
+    /// When its last verdict arrived; `None` if it lasts until the end of the run.
+    pub ended: Option<Nanos>,
+    /// The heartbeat stands still, whatever the score.
+    pub silent: bool,
+    /// The highest score as a multiple of γ.
+    pub peak: f64,
+    /// The metrics that made most of the squared score in the first second, at most [`TOP`], the largest first.
+    pub top: Vec<Reason>,
+}
+
+impl Alarm {
+    /// Whether it was on at `at`.
+    #[must_use]
+    pub fn covers(&self, at: Nanos) -> bool {
+        self.began <= at && self.ended.is_none_or(|ended| at < ended)
+    }
+}
+
+/// All alarms of `events`, which are in the order of their arrival, ordered by their beginnings.
+///
+/// Silence is an alarm of its own beside one of the score. A lost beginning does not hide an alarm: one that is on has begun.
+#[must_use]
+pub fn alarms(events: &[Event]) -> Vec<Alarm> {
+    let mut alarms: Vec<Alarm> = Vec::new();
+    for event in events {
+        let open = alarms
+            .iter()
+            .rposition(|alarm| alarm.ended.is_none() && alarm.service == event.service && alarm.silent == event.silent);
+        match (event.episode, open.and_then(|open| alarms.get_mut(open))) {
+            (Episode::Began | Episode::On, None) => alarms.push(Alarm {
+                service: event.service,
+                began: event.at,
+                ended: None,
+                silent: event.silent,
+                peak: event.ratio(),
+                top: Vec::new(),
+            }),
+            (Episode::Began | Episode::On, Some(alarm)) => alarm.peak = alarm.peak.max(event.ratio()),
+            (Episode::Ended, Some(alarm)) => alarm.ended = Some(event.at),
+            (Episode::Ended, None) | (Episode::Quiet, _) => {}
+        }
+    }
+    for alarm in &mut alarms {
+        alarm.top = top(events, alarm.service, alarm.began);
+    }
+    alarms
+}
+
+/// The metrics with the largest parts of the squared score (in units of γ²), summed over the first second of an alarm.
+fn top(events: &[Event], service: Service, began: Nanos) -> Vec<Reason> {
+    let until = began.plus(EXPLAINED_BY);
+    let first = events.iter().filter(|event| event.service == service && (began..until).contains(&event.at));
+    let mut sums: Vec<(f64, f64, &Reason)> = Vec::new();
+    let mut whole = 0.0;
+    for event in first {
+        whole += event.ratio().powi(2);
+        for reason in &event.reasons {
+            let part = reason.share * event.ratio().powi(2);
+            match sums.iter_mut().find(|(_, _, known)| known.column == reason.column) {
+                Some((sum, largest, shown)) => {
+                    *sum += part;
+                    if part > *largest {
+                        (*largest, *shown) = (part, reason);
+                    }
+                }
+                None => sums.push((part, part, reason)),
+            }
+        }
+    }
+    sums.sort_by(|one, other| other.0.total_cmp(&one.0));
+    let share = |sum: f64| if whole > 0.0 { sum / whole } else { 0.0 };
+    sums.into_iter().take(TOP).map(|(sum, _, reason)| Reason { share: share(sum), ..reason.clone() }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::example::{event, reason};
+
+    #[test]
+    fn an_alarm_lasts_from_its_beginning_to_its_end() {
+        let events = [
+            event(Service::Cart, 100, 1.2, Episode::Began),
+            event(Service::Store, 150, 1.1, Episode::Began),
+            event(Service::Cart, 200, 3.0, Episode::On),
+            event(Service::Cart, 300, 0.4, Episode::Ended),
+        ];
+
+        let alarms = alarms(&events);
+
+        assert_eq!(alarms.len(), 2);
+        assert_eq!(alarms[0].service, Service::Cart);
+        assert_eq!((alarms[0].began, alarms[0].ended), (Nanos::from_millis(100), Some(Nanos::from_millis(300))));
+        assert_eq!(alarms[0].peak, 3.0);
+        assert!(alarms[1].ended.is_none());
+        assert!(alarms[0].covers(Nanos::from_millis(299)) && !alarms[0].covers(Nanos::from_millis(300)));
+    }
+
+    #[test]
+    fn an_alarm_whose_beginning_was_lost_is_one_all_the_same() {
+        let events = [event(Service::Cart, 100, 2.0, Episode::On), event(Service::Cart, 200, 2.0, Episode::On)];
+
+        assert_eq!(alarms(&events).len(), 1);
+    }
+
+    #[test]
+    fn silence_is_an_alarm_beside_that_of_the_score() {
+        let silence = Event { silent: true, ..event(Service::Payment, 200, 0.0, Episode::Began) };
+        let events = [event(Service::Payment, 100, 2.0, Episode::Began), silence];
+
+        let alarms = alarms(&events);
+
+        assert_eq!(alarms.iter().map(|alarm| alarm.silent).collect::<Vec<_>>(), [false, true]);
+    }
+
+    #[test]
+    fn the_first_second_explains_an_alarm_by_what_it_adds_up_to() {
+        let mut events = vec![
+            event(Service::Cart, 100, 2.0, Episode::Began),
+            event(Service::Cart, 200, 4.0, Episode::On),
+            event(Service::Cart, 1200, 9.0, Episode::On),
+        ];
+        events[0].reasons = vec![reason("a", 0.9, 1.0), reason("b", 0.1, 1.0)];
+        events[1].reasons = vec![reason("b", 0.5, 7.0), reason("c", 0.3, 1.0)];
+        events[2].reasons = vec![reason("later", 1.0, 1.0)];
+
+        let top = &alarms(&events)[0].top;
+
+        let columns: Vec<_> = top.iter().map(|reason| reason.column.as_str()).collect();
+        assert_eq!(columns, ["b", "c", "a"]);
+        assert_eq!(top[0].seen, 7.0, "what is shown is the moment at which it was largest");
+        assert!((top[0].share - (0.4 + 8.0) / 20.0).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,39 @@
+//! Runs that never were, for the tests of the judge and of what is made of its finding.
+
+use wire::time::Nanos;
+
+use crate::fault::Kind;
+use crate::graph::Service;
+use crate::record::{Episode, Event, Injected, Point, Reason, Record};
+
+/// A verdict that arrived after `ms`.
+pub(crate) fn event(service: Service, ms: u64, ratio: f64, episode: Episode) -> Event {
+    let at = Nanos::from_millis(ms);
+    Event { at, service, score: 10.0 * ratio, gamma: 10.0, silent: false, episode, reasons: Vec::new() }
+}
+
+/// A metric without labels and unit.
+pub(crate) fn reason(column: &str, share: f64, seen: f64) -> Reason {
+    let group = if column.starts_with("process.cpu") { "cpu" } else { "service" };
+    Reason { column: column.into(), group: group.into(), unit: String::new(), share, seen, expected: 1.0 }
+}
+
+/// A fault of 10 s.
+pub(crate) fn fault(service: Service, kind: Kind, start_ms: u64) -> Injected {
+    let started = Nanos::from_millis(start_ms);
+    Injected { service, kind, started, ended: started.plus(Nanos::from_secs(10)), doubled: None }
+}
+
+/// Two minutes, all armed after 20 s, latency in the store at 60 s and nothing said yet.
+pub(crate) fn run() -> Record {
+    let points = (0..1200).map(|tick| Point { at: Nanos::from_millis(100 * tick), score: 5.0, gamma: 10.0 });
+    Record {
+        seed: 7,
+        interval: Nanos::from_millis(100),
+        armed: Service::ALL.into_iter().map(|service| (service, Nanos::from_secs(20))).collect(),
+        faults: vec![fault(Service::Store, Kind::Latency, 60_000)],
+        scores: Service::ALL.into_iter().map(|service| (service, points.clone().collect())).collect(),
+        ended: Nanos::from_secs(120),
+        ..Record::default()
+    }
+}

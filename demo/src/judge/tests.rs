@@ -1,0 +1,154 @@
+use super::example::{event, fault, reason, run};
+use super::*;
+use crate::record::{Episode, Event};
+
+#[test]
+fn an_alarm_of_the_faulty_service_is_its_notice_and_the_delay_counts_from_the_start() {
+    let mut record = run();
+    record.events = vec![event(Service::Store, 60_250, 1.5, Episode::Began)];
+
+    let found = &judge(&record).faults[0];
+
+    assert_eq!(found.noticed, Some(Nanos::from_millis(250)));
+    assert_eq!(found.rank, Some(1));
+    assert!(found.in_time());
+}
+
+#[test]
+fn an_alarm_that_was_on_before_the_fault_notices_nothing_and_is_false() {
+    let mut record = run();
+    record.events =
+        vec![event(Service::Store, 59_900, 1.5, Episode::Began), event(Service::Store, 60_100, 9.0, Episode::On)];
+
+    let finding = judge(&record);
+
+    assert_eq!(finding.faults[0].noticed, None);
+    assert!(!finding.faults[0].in_time());
+    assert_eq!(finding.false_alarms.len(), 1);
+}
+
+#[test]
+fn an_alarm_elsewhere_during_fault_or_grace_is_not_false_and_after_it_is() {
+    let mut record = run();
+    record.events = vec![
+        event(Service::Frontend, 60_400, 1.5, Episode::Began),
+        event(Service::Frontend, 61_000, 0.5, Episode::Ended),
+        event(Service::Payment, 79_999, 1.5, Episode::Began),
+        event(Service::Cart, 80_000, 1.5, Episode::Began),
+    ];
+
+    let finding = judge(&record);
+
+    let falsely: Vec<_> = finding.false_alarms.iter().map(|alarm| alarm.service).collect();
+    assert_eq!(falsely, [Service::Cart]);
+    assert_eq!(finding.faults[0].flagged.len(), 1, "what begins in the grace is an echo and flags nobody");
+}
+
+#[test]
+fn a_service_off_the_path_is_reported_as_such() {
+    let mut record = run();
+    record.events =
+        vec![event(Service::Cart, 60_400, 1.5, Episode::Began), event(Service::Payment, 60_500, 1.2, Episode::Began)];
+
+    let flagged = &judge(&record).faults[0].flagged;
+
+    assert_eq!(
+        flagged.iter().map(|one| (one.service, one.on_path)).collect::<Vec<_>>(),
+        [(Service::Cart, false), (Service::Payment, true)]
+    );
+}
+
+#[test]
+fn silent_services_are_ranked_first_and_the_others_by_their_scores_over_gamma() {
+    let mut record = run();
+    record.faults = vec![fault(Service::Payment, Kind::Hang, 60_000)];
+    record.events = vec![
+        event(Service::Store, 60_200, 4.0, Episode::Began),
+        event(Service::Frontend, 60_200, 9.0, Episode::Began),
+        Event { silent: true, ..event(Service::Payment, 60_500, 0.0, Episode::Began) },
+        event(Service::Store, 63_000, 50.0, Episode::On),
+    ];
+
+    let found = &judge(&record).faults[0];
+
+    let ranking: Vec<_> = found.flagged.iter().map(|flagged| flagged.service).collect();
+    assert_eq!(
+        ranking,
+        [Service::Payment, Service::Frontend, Service::Store],
+        "a score after the ranking does not count"
+    );
+    assert_eq!(found.rank, Some(1));
+    assert!(found.by_silence && found.explained);
+}
+
+#[test]
+fn a_fault_is_explained_if_a_top_metric_belongs_to_it() {
+    let mut record = run();
+    let mut began = event(Service::Store, 60_250, 1.5, Episode::Began);
+    began.reasons = vec![reason("store.rows.read", 0.6, 1.0), reason("queue.depth", 0.2, 9.0)];
+    record.events = vec![began];
+
+    let found = &judge(&record).faults[0];
+
+    assert_eq!(found.top.iter().map(|metric| metric.belongs).collect::<Vec<_>>(), [false, true]);
+    assert!(found.explained);
+
+    record.events[0].reasons.pop();
+    assert!(!judge(&record).faults[0].explained);
+}
+
+#[test]
+fn a_leak_has_until_the_memory_has_doubled() {
+    let mut record = run();
+    let leak = fault(Service::Catalogue, Kind::Leak, 60_000);
+    record.faults = vec![Injected { doubled: Some(Nanos::from_millis(68_000)), ..leak }];
+    record.events = vec![event(Service::Catalogue, 67_500, 1.5, Episode::Began)];
+    assert!(judge(&record).faults[0].in_time());
+
+    record.events = vec![event(Service::Catalogue, 68_500, 1.5, Episode::Began)];
+    assert!(!judge(&record).faults[0].in_time());
+}
+
+#[test]
+fn an_alarm_belongs_to_the_last_fault_that_started_before_it() {
+    let mut record = run();
+    record.faults.push(fault(Service::Payment, Kind::Errors, 75_000));
+    record.events = vec![event(Service::Payment, 75_300, 1.5, Episode::Began)];
+
+    let finding = judge(&record);
+
+    assert_eq!(finding.faults[0].flagged, []);
+    assert_eq!(finding.faults[1].noticed, Some(Nanos::from_millis(300)));
+}
+
+#[test]
+fn service_minutes_are_the_armed_time_outside_faults_and_grace() {
+    let mut record = run();
+
+    // Five services: 20 s to 60 s, and 80 s to 120 s.
+    assert!((judge(&record).service_minutes - 5.0 * 80.0 / 60.0).abs() < 1e-9);
+
+    // A second fault in the first one's grace: 20 s to 60 s, and 95 s to 120 s.
+    record.faults.push(fault(Service::Payment, Kind::Errors, 75_000));
+    assert!((judge(&record).service_minutes - 5.0 * 65.0 / 60.0).abs() < 1e-9);
+}
+
+#[test]
+fn the_bars_are_one_second_first_rank_in_four_of_five_and_one_false_alarm_in_ten_service_minutes() {
+    let mut record = run();
+    record.events = vec![event(Service::Store, 60_250, 1.5, Episode::Began)];
+    assert!(judge(&record).all_met());
+
+    record.events = vec![event(Service::Store, 61_001, 1.5, Episode::Began)];
+    let missed: Vec<_> = judge(&record).bars.into_iter().filter(|bar| !bar.met).map(|bar| bar.name).collect();
+    assert_eq!(missed, ["abrupt faults noticed in their own service within 1 s"]);
+
+    record.events = vec![
+        event(Service::Cart, 30_000, 1.5, Episode::Began),
+        event(Service::Cart, 31_000, 0.5, Episode::Ended),
+        event(Service::Cart, 32_000, 1.5, Episode::Began),
+        event(Service::Store, 60_250, 1.5, Episode::Began),
+    ];
+    let missed: Vec<_> = judge(&record).bars.into_iter().filter(|bar| !bar.met).map(|bar| bar.name).collect();
+    assert_eq!(missed, ["false alarms"]);
+}

@@ -1,0 +1,227 @@
+//! The shop: `run` is one service of it, as a process of its own that speaks HTTP and is linked with the client.
+//!
+//! Who calls whom is in [`crate::graph`]. A request is looked up, hashed and waited for honestly; what it cost is in the metrics.
+
+mod cache;
+mod desk;
+mod faults;
+mod meters;
+mod trade;
+
+use core::net::SocketAddr;
+use std::io;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use axum::serve::ListenerExt as _;
+use axum::{Json, Router};
+use client::Client;
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
+
+pub(crate) use faults::Injection;
+
+use crate::graph::{Errand, Service};
+use crate::ready;
+use desk::Desk;
+
+/// One service of the shop.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ShopArgs {
+    /// Which service to be
+    #[arg(long)]
+    pub service: Service,
+    /// Where visitors are served
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// Where faults are asked for
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
+    pub admin: SocketAddr,
+    /// Where a dependency is; once for each
+    #[arg(long, value_name = "SERVICE=HOST:PORT")]
+    pub next: Vec<Next>,
+    /// The host agent's socket for services
+    #[arg(long, value_name = "PATH")]
+    pub socket: PathBuf,
+    /// Written with the addresses that this service really has, when it is ready
+    #[arg(long, value_name = "FILE")]
+    pub ready: Option<PathBuf>,
+    /// Makes the unevenness of its work
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Where a dependency is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Next {
+    /// Which.
+    pub service: Service,
+    /// Where.
+    pub address: SocketAddr,
+}
+
+/// A text that names no dependency.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not of the form SERVICE=HOST:PORT, with a service of the shop and an IP address")]
+pub struct NextError(String);
+
+impl FromStr for Next {
+    type Err = NextError;
+
+    fn from_str(text: &str) -> Result<Self, NextError> {
+        let parts = text.split_once('=').and_then(|(service, address)| {
+            Some(Self { service: Service::named(service)?, address: address.parse().ok()? })
+        });
+        parts.ok_or_else(|| NextError(text.to_owned()))
+    }
+}
+
+/// What a service says of itself when it is ready.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Ready {
+    pub(crate) pid: u32,
+    pub(crate) listen: SocketAddr,
+    pub(crate) admin: SocketAddr,
+}
+
+/// What a service says of itself when it is asked.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Facts {
+    /// Requests that came in.
+    pub(crate) served: u64,
+    /// Series that it registered.
+    pub(crate) series: usize,
+}
+
+/// Why a service of the shop did not run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShopError {
+    /// Without its dependencies it has nothing to offer.
+    #[error("{service} asks {dependency}, and --next does not say where that is")]
+    NoAddress {
+        /// Who asks.
+        service: Service,
+        /// Who is asked.
+        dependency: Service,
+    },
+    /// The address is taken, or the system gives no socket.
+    #[error("cannot listen at {address}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// Nobody would find this service.
+    #[error("cannot write {}", .path.display())]
+    Ready {
+        /// What was to be written.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// The system gives no event queue, or took a socket back.
+    #[error("cannot serve")]
+    Serve(#[source] io::Error),
+}
+
+/// Is one service of the shop until the process ends.
+///
+/// # Errors
+///
+/// [`ShopError`] if it cannot begin. That no host agent is there is none.
+pub fn run(args: &ShopArgs) -> Result<(), ShopError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ShopError::Serve)?;
+    runtime.block_on(async {
+        let open = Open::new(args).await?;
+        if let Some(path) = &args.ready {
+            let write = ready::write(path, &open.ready);
+            write.map_err(|cause| ShopError::Ready { path: path.clone(), cause })?;
+        }
+        open.serve().await.map_err(ShopError::Serve)
+    })
+}
+
+/// A service that listens.
+#[derive(Debug)]
+pub(crate) struct Open {
+    desk: Arc<Desk>,
+    visitors: TcpListener,
+    admin: TcpListener,
+    pub(crate) ready: Ready,
+    uview: Client,
+}
+
+impl Open {
+    pub(crate) async fn new(args: &ShopArgs) -> Result<Self, ShopError> {
+        let service = args.service;
+        let dependencies = service.calls().iter().map(|dependency| {
+            let next = args.next.iter().find(|next| next.service == *dependency);
+            let missing = ShopError::NoAddress { service, dependency: *dependency };
+            next.map(|next| (next.service, next.address)).ok_or(missing)
+        });
+        let dependencies: Vec<_> = dependencies.collect::<Result<_, _>>()?;
+        let (visitors, listen) = bind(args.listen).await?;
+        let (admin, admin_address) = bind(args.admin).await?;
+        let instance = format!("{service}-1");
+        let uview = client::connect(client::Service::new(service.name()).instance(&instance).socket(&args.socket));
+        let desk = Arc::new(Desk::new(service, &dependencies, &uview, args.seed));
+        let ready = Ready { pid: std::process::id(), listen, admin: admin_address };
+        Ok(Self { desk, visitors, admin, ready, uview })
+    }
+
+    /// Serves until a socket fails.
+    pub(crate) async fn serve(self) -> io::Result<()> {
+        let office = Arc::new(Office { desk: self.desk.clone(), uview: self.uview });
+        let admin = Router::new().route("/fault", post(inject)).route("/facts", get(facts)).with_state(office);
+        let service = self.desk.service();
+        let mut shop = Router::new();
+        for errand in Errand::ALL {
+            let serve = move |desk, ask| Desk::serve(desk, errand, ask);
+            shop = shop.route(service.path(errand), get(serve));
+        }
+        let visitors = self.visitors.tap_io(|stream| {
+            let _ = stream.set_nodelay(true); // an answer that waits for more is late, not wrong
+        });
+        tokio::try_join!(
+            axum::serve(visitors, shop.with_state(self.desk)).into_future(),
+            axum::serve(self.admin, admin).into_future(),
+        )?;
+        Ok(())
+    }
+}
+
+async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ShopError> {
+    let failed = |cause| ShopError::Listen { address, cause };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
+}
+
+/// What the admin port needs.
+#[derive(Debug)]
+struct Office {
+    desk: Arc<Desk>,
+    uview: Client,
+}
+
+async fn facts(State(office): State<Arc<Office>>) -> Json<Facts> {
+    Json(Facts { served: office.desk.served(), series: office.uview.status().series })
+}
+
+async fn inject(State(office): State<Arc<Office>>, Query(injection): Query<Injection>) -> (StatusCode, String) {
+    match office.desk.faults.inject(injection) {
+        Ok(()) => (StatusCode::ACCEPTED, String::new()),
+        Err(kind) => (StatusCode::BAD_REQUEST, format!("{kind} is done to a service from outside, by a signal")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

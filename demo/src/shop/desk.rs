@@ -1,0 +1,199 @@
+//! Serving one request: wait for a hand, do the work, ask the dependencies, answer; and saying all of it in metrics.
+
+use core::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Query, State};
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use client::{Client, Gauge};
+use serde::Deserialize;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use wire::time::Nanos;
+
+use super::faults::Faults;
+use super::meters::{Class, Incoming, Outcome, Outgoing, Queue};
+use super::trade::{self, Order, Page, Trade};
+use crate::clock::Clock;
+use crate::graph::{Errand, Service};
+use crate::http::{Answer, Caller};
+use crate::noise::{Noise, SharedNoise};
+
+/// How long a dependency may take.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How many requests are worked at at one time; calls to dependencies do not count.
+const HANDS: usize = 24;
+/// What a visitor's disk, lock and network cost, half of the time less.
+const WAIT: Nanos = Nanos::from_micros(1500);
+const WAIT_DEVIATION: f64 = 0.4;
+
+/// What a request says.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct Ask {
+    key: u64,
+}
+
+/// One dependency, and how calls to it go.
+#[derive(Debug)]
+struct Dependency {
+    service: Service,
+    address: SocketAddr,
+    meters: Outgoing,
+}
+
+/// Everything that serving a request needs.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    service: Service,
+    trade: Box<dyn Trade>,
+    dependencies: Vec<Arc<Dependency>>,
+    caller: Caller,
+    hands: Semaphore,
+    noise: SharedNoise,
+    incoming: Incoming,
+    queue: Queue,
+    tasks: Gauge,
+    served: AtomicU64,
+    pub(crate) faults: Arc<Faults>,
+}
+
+impl Desk {
+    /// A desk of `service` that asks its dependencies at `addresses`.
+    pub(crate) fn new(service: Service, addresses: &[(Service, SocketAddr)], uview: &Client, seed: u64) -> Self {
+        let dependency = |(service, address): &(Service, SocketAddr)| {
+            let meters = Outgoing::new(uview, *service);
+            Arc::new(Dependency { service: *service, address: *address, meters })
+        };
+        Self {
+            service,
+            trade: trade::of(service, uview, seed),
+            dependencies: addresses.iter().map(dependency).collect(),
+            caller: Caller::new(PATIENCE),
+            hands: Semaphore::new(HANDS),
+            noise: SharedNoise::new(seed, service.name()),
+            incoming: Incoming::new(uview, service),
+            queue: Queue::new(uview),
+            tasks: uview.gauge("runtime.tasks").unit("{task}").register(),
+            served: AtomicU64::new(0),
+            faults: Arc::default(),
+        }
+    }
+
+    /// Answers one request.
+    pub(crate) async fn serve(State(desk): State<Arc<Self>>, errand: Errand, Query(ask): Query<Ask>) -> Response {
+        let mut visit = Visit::begin(&desk, errand);
+        let page = desk.answer(Order { errand, key: ask.key }).await;
+        visit.page = page;
+        let status = StatusCode::from_u16(page.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, Body::from(vec![b'.'; page.bytes])).into_response()
+    }
+
+    async fn answer(&self, order: Order) -> Page {
+        if self.faults.fails(self.noise.draw(Noise::uniform)) {
+            return Page { status: 500, bytes: 30 };
+        }
+        let page = self.work(order).await;
+        if page.status >= 400 || self.ask_all(order).await {
+            return page;
+        }
+        Page { status: 502, bytes: 30 }
+    }
+
+    async fn work(&self, order: Order) -> Page {
+        let clock = Clock::start();
+        self.queue.depth.add(1);
+        let hand = self.hands.acquire().await;
+        self.queue.depth.add(-1);
+        let began = clock.now();
+        self.queue.wait.observe(began.0 / 1000);
+        self.queue.busy.set((HANDS - self.hands.available_permits()) as f64);
+        let page = self.trade.carry_out(order);
+        let wait = self.noise.draw(|noise| noise.lognormal(WAIT, WAIT_DEVIATION));
+        tokio::time::sleep(Duration::from(wait) + self.faults.delay().unwrap_or_default()).await;
+        drop(hand);
+        self.queue.work.observe((clock.now().0 - began.0) / 1000);
+        self.tasks.set(tokio::runtime::Handle::current().metrics().num_alive_tasks() as f64);
+        page
+    }
+
+    /// Asks every dependency at the same time; whether all gave something that can be used.
+    async fn ask_all(&self, order: Order) -> bool {
+        let mut calls = JoinSet::new();
+        for dependency in &self.dependencies {
+            calls.spawn(dependency.clone().ask(self.caller.clone(), order));
+        }
+        let mut fine = true;
+        while let Some(call) = calls.join_next().await {
+            fine &= call.is_ok_and(|answer| answer.is_fine());
+        }
+        fine
+    }
+
+    /// Which service this is.
+    pub(crate) fn service(&self) -> Service {
+        self.service
+    }
+
+    /// Requests that were answered, or whose visitor went away.
+    pub(crate) fn served(&self) -> u64 {
+        self.served.load(Ordering::Relaxed) // a number to be shown; nothing depends on it
+    }
+}
+
+impl Dependency {
+    async fn ask(self: Arc<Self>, caller: Caller, order: Order) -> Answer {
+        let mut call = Call { meters: &self.meters, clock: Clock::start(), outcome: Outcome::TimedOut, bytes: 0 };
+        self.meters.began();
+        let target = format!("{}?key={}", self.service.path(order.errand), order.key);
+        let answer = caller.ask(Method::GET, self.address, &target).await;
+        (call.outcome, call.bytes) = match &answer {
+            Answer::Answered(status, bytes) if !status.is_server_error() => (Outcome::Fine, bytes.len()),
+            Answer::Answered(_, bytes) => (Outcome::Failed, bytes.len()),
+            Answer::Broken => (Outcome::Failed, 0),
+            Answer::TimedOut => (Outcome::TimedOut, 0),
+        };
+        answer
+    }
+}
+
+/// A request that is being served. Counted when it is dropped, which also happens when its visitor goes away.
+struct Visit<'a> {
+    desk: &'a Desk,
+    errand: Errand,
+    clock: Clock,
+    page: Page,
+}
+
+impl<'a> Visit<'a> {
+    fn begin(desk: &'a Desk, errand: Errand) -> Self {
+        desk.incoming.began();
+        let nobody_waited = Page { status: 499, bytes: 0 };
+        Self { desk, errand, clock: Clock::start(), page: nobody_waited }
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        let took = Duration::from(self.clock.now());
+        self.desk.served.fetch_add(1, Ordering::Relaxed);
+        self.desk.incoming.ended(self.errand, Class::of(self.page.status), took, self.page.bytes);
+    }
+}
+
+/// A call that is under way. Counted when it is dropped.
+struct Call<'a> {
+    meters: &'a Outgoing,
+    clock: Clock,
+    outcome: Outcome,
+    bytes: usize,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.meters.ended(self.outcome, Duration::from(self.clock.now()), self.bytes);
+    }
+}

@@ -1,0 +1,188 @@
+//! What can be broken in a service, from its admin port: real threads that burn, real waiting, real errors, real memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use wire::time::Nanos;
+
+use crate::clock::Clock;
+use crate::fault::Kind;
+use crate::noise::work;
+
+/// How often a leak takes another piece.
+const LEAK_STEP: Duration = Duration::from_millis(100);
+
+/// Memory that a leak may take. Larger than any block that the allocator keeps for itself when it is given back (32 MiB).
+const RESERVE: usize = 96 << 20;
+
+/// What the admin port is asked for.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Injection {
+    /// Which fault. A hang is none of these: it comes from outside, as a signal.
+    pub(crate) kind: Kind,
+    /// For how long, in milliseconds.
+    pub(crate) ms: u64,
+    /// Latency: milliseconds more per request. Errors: failing requests in a thousand. CPU hog: threads. Leak: nothing.
+    pub(crate) amount: u64,
+}
+
+impl Injection {
+    /// Path and query that ask an admin port for it.
+    pub(crate) fn target(&self) -> String {
+        format!("/fault?kind={}&ms={}&amount={}", self.kind, self.ms, self.amount)
+    }
+}
+
+/// The faults of one service. Without one, a request costs two loads more.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    delay_ms: AtomicU64,
+    failing_permille: AtomicU64,
+}
+
+impl Faults {
+    /// What each request has to wait in addition.
+    pub(crate) fn delay(&self) -> Option<Duration> {
+        // Relaxed: a switch that nothing else depends on.
+        let delay = self.delay_ms.load(Ordering::Relaxed);
+        (delay > 0).then(|| Duration::from_millis(delay))
+    }
+
+    /// Whether a request that drew `lot`, uniform in \[0, 1), fails.
+    pub(crate) fn fails(&self, lot: f64) -> bool {
+        // Relaxed: as above.
+        lot < self.failing_permille.load(Ordering::Relaxed) as f64 / 1000.0
+    }
+
+    /// Begins what is asked for, which ends by itself. Says no to a kind that a service cannot do to itself.
+    pub(crate) fn inject(self: &Arc<Self>, injection: Injection) -> Result<(), Kind> {
+        let lasts = Duration::from_millis(injection.ms);
+        match injection.kind {
+            Kind::CpuHog => (0..injection.amount).for_each(|_| burn(lasts)),
+            Kind::Latency => self.switch(|faults| &faults.delay_ms, injection.amount, lasts),
+            Kind::Errors => self.switch(|faults| &faults.failing_permille, injection.amount, lasts),
+            Kind::Leak => leak(lasts),
+            Kind::Hang => return Err(injection.kind),
+        }
+        Ok(())
+    }
+
+    fn switch(self: &Arc<Self>, which: fn(&Self) -> &AtomicU64, amount: u64, lasts: Duration) {
+        let faults = Arc::clone(self);
+        which(&faults).store(amount, Ordering::Relaxed);
+        tokio::spawn(async move {
+            tokio::time::sleep(lasts).await;
+            which(&faults).store(0, Ordering::Relaxed);
+        });
+    }
+}
+
+/// A thread that computes for nobody.
+fn burn(lasts: Duration) {
+    std::thread::spawn(move || {
+        let clock = Clock::start();
+        let mut number = 1;
+        while clock.now() < Nanos::from(lasts) {
+            number = work(number, 20_000);
+        }
+    });
+}
+
+/// Takes as much memory as this process has now, piece by piece over `lasts`, then gives it back to the system.
+fn leak(lasts: Duration) {
+    let whole = resident_bytes().min(RESERVE);
+    tokio::spawn(async move {
+        let mut hoard = Hoard::new();
+        let steps = (lasts.as_millis() / LEAK_STEP.as_millis()).max(1) as usize;
+        let mut tick = tokio::time::interval(LEAK_STEP);
+        for step in 1..=steps {
+            tick.tick().await;
+            hoard.grow_to(whole / steps * step);
+        }
+    });
+}
+
+/// Memory that is of no use. Address space is taken whole, so that growing copies nothing; pages are taken as it grows.
+struct Hoard(Vec<u8>);
+
+impl Hoard {
+    fn new() -> Self {
+        Self(Vec::with_capacity(RESERVE))
+    }
+
+    /// Writes every byte up to `bytes`: touched, hence resident.
+    fn grow_to(&mut self, bytes: usize) {
+        self.0.resize(bytes.min(RESERVE), 0x5A);
+        core::hint::black_box(&self.0);
+    }
+}
+
+/// The resident set of this process; 0 if the system does not say.
+fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    pages * rustix::param::page_size()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_hit_the_share_that_was_asked_for() {
+        let faults = Faults::default();
+        assert!(!faults.fails(0.0));
+
+        faults.failing_permille.store(300, Ordering::Relaxed);
+
+        assert!(faults.fails(0.29));
+        assert!(!faults.fails(0.31));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fault_ends_by_itself() {
+        let faults = Arc::new(Faults::default());
+
+        faults.inject(Injection { kind: Kind::Latency, ms: 500, amount: 80 }).unwrap();
+
+        assert_eq!(faults.delay(), Some(Duration::from_millis(80)));
+        tokio::time::sleep(Duration::from_millis(501)).await;
+        assert_eq!(faults.delay(), None);
+    }
+
+    #[tokio::test]
+    async fn a_service_cannot_stop_itself() {
+        let faults = Arc::new(Faults::default());
+
+        assert_eq!(faults.inject(Injection { kind: Kind::Hang, ms: 1, amount: 0 }), Err(Kind::Hang));
+    }
+
+    /// Resident bytes of the mapping that `address` lies in; 0 if there is none.
+    fn resident_at(address: usize) -> usize {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let bounds = |line: &str| {
+            let (low, high) = line.split(' ').next()?.split_once('-')?;
+            Some(usize::from_str_radix(low, 16).ok()?..usize::from_str_radix(high, 16).ok()?)
+        };
+        let mut lines = smaps.lines().skip_while(|line| !bounds(line).is_some_and(|range| range.contains(&address)));
+        let rss = lines.find(|line| line.starts_with("Rss:"));
+        rss.map_or(0, |line| line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024)
+    }
+
+    #[test]
+    fn a_hoard_is_resident_as_far_as_it_grew_and_given_back_to_the_system() {
+        let mut hoard = Hoard::new();
+        let address = hoard.0.as_ptr() as usize;
+        assert!(resident_at(address) < 1 << 20);
+
+        hoard.grow_to(40 << 20);
+        let grown = resident_at(address);
+        drop(hoard);
+
+        assert!((40 << 20..44 << 20).contains(&grown), "{grown}");
+        assert!(resident_at(address) < 40 << 20);
+        assert!(resident_bytes() > 1 << 20);
+    }
+}

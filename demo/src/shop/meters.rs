@@ -1,0 +1,195 @@
+//! What a service of the shop says of itself, whatever its trade: requests, dependencies, queue, cache, runtime.
+//!
+//! Names follow OpenTelemetry's semantic conventions where those have one. Every label set is registered at the start, so that an
+//! LMAP knows the series of an error before the first one happens.
+
+use core::fmt::Debug;
+use std::time::Duration;
+
+use client::{Client, Counter, Gauge, Histogram, UpDownCounter};
+
+use crate::graph::{Errand, Service};
+
+const MICROS_PER_SECOND: u64 = 1_000_000;
+
+/// A histogram of lengths of time, in seconds, kept in microseconds.
+fn seconds(uview: &Client, name: &str, label: Option<(&str, &str)>) -> Histogram {
+    let histogram = uview.histogram(name).unit("s").parts_per_unit(MICROS_PER_SECOND);
+    match label {
+        Some((key, value)) => histogram.label(key, value).register(),
+        None => histogram.register(),
+    }
+}
+
+/// How an answer is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// 2xx and 3xx.
+    Fine,
+    /// 4xx, and visitors that did not wait.
+    Refused,
+    /// 5xx.
+    Failed,
+}
+
+impl Class {
+    const ALL: [(Self, &str); 3] = [(Self::Fine, "2xx"), (Self::Refused, "4xx"), (Self::Failed, "5xx")];
+
+    /// The class of a status code.
+    pub(crate) const fn of(status: u16) -> Self {
+        match status {
+            0..400 => Self::Fine,
+            400..500 => Self::Refused,
+            _ => Self::Failed,
+        }
+    }
+}
+
+/// Requests that come in by one path.
+#[derive(Debug)]
+struct Path {
+    by_class: [Counter; 3],
+    duration: Histogram,
+}
+
+/// Requests that come in.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    paths: [Path; 2],
+    active: UpDownCounter,
+    errors: Counter,
+    response_bytes: Counter,
+}
+
+impl Incoming {
+    pub(crate) fn new(uview: &Client, service: Service) -> Self {
+        let path = |errand| {
+            let route = service.path(errand);
+            let count = |(_, status)| {
+                let requests = uview.counter("http.server.requests").unit("{request}");
+                requests.label("route", route).label("status", status).register()
+            };
+            Path {
+                by_class: Class::ALL.map(count),
+                duration: seconds(uview, "http.server.request.duration", Some(("route", route))),
+            }
+        };
+        Self {
+            paths: Errand::ALL.map(path),
+            active: uview.up_down_counter("http.server.active_requests").unit("{request}").register(),
+            errors: uview.counter("http.server.errors").unit("{error}").register(),
+            response_bytes: uview.counter("http.server.response.size").unit("By").register(),
+        }
+    }
+
+    /// A request came in.
+    pub(crate) fn began(&self) {
+        self.active.add(1);
+    }
+
+    /// It was answered, or its visitor went away.
+    pub(crate) fn ended(&self, errand: Errand, class: Class, took: Duration, bytes: usize) {
+        let path = &self.paths[errand as usize];
+        self.active.add(-1);
+        path.by_class[class as usize].add(1);
+        path.duration.observe_duration(took);
+        self.response_bytes.add(bytes as u64);
+        if class == Class::Failed {
+            self.errors.add(1);
+        }
+    }
+}
+
+/// How a call to a dependency ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// With an answer that can be used.
+    Fine,
+    /// With an error of the dependency, or a broken connection.
+    Failed,
+    /// With none within the limit, or the caller did not wait for it.
+    TimedOut,
+}
+
+impl Outcome {
+    const ALL: [(Self, &str); 3] = [(Self::Fine, "ok"), (Self::Failed, "error"), (Self::TimedOut, "timeout")];
+}
+
+/// Requests that go out to one dependency.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    by_outcome: [Counter; 3],
+    duration: Histogram,
+    active: UpDownCounter,
+    bytes: Counter,
+}
+
+impl Outgoing {
+    pub(crate) fn new(uview: &Client, dependency: Service) -> Self {
+        let peer = dependency.name();
+        let count = |(_, outcome)| {
+            let requests = uview.counter("http.client.requests").unit("{request}");
+            requests.label("peer", peer).label("outcome", outcome).register()
+        };
+        let active = uview.up_down_counter("http.client.active_requests").unit("{request}");
+        Self {
+            by_outcome: Outcome::ALL.map(count),
+            duration: seconds(uview, "http.client.request.duration", Some(("peer", peer))),
+            active: active.label("peer", peer).register(),
+            bytes: uview.counter("http.client.response.size").unit("By").label("peer", peer).register(),
+        }
+    }
+
+    /// A call goes out.
+    pub(crate) fn began(&self) {
+        self.active.add(1);
+    }
+
+    /// It ended.
+    pub(crate) fn ended(&self, outcome: Outcome, took: Duration, bytes: usize) {
+        self.active.add(-1);
+        self.by_outcome[outcome as usize].add(1);
+        self.duration.observe_duration(took);
+        self.bytes.add(bytes as u64);
+    }
+}
+
+/// The desk at which requests wait for one of a bounded number of hands.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub(crate) depth: UpDownCounter,
+    pub(crate) wait: Histogram,
+    pub(crate) busy: Gauge,
+    pub(crate) work: Histogram,
+}
+
+impl Queue {
+    pub(crate) fn new(uview: &Client) -> Self {
+        Self {
+            depth: uview.up_down_counter("queue.depth").unit("{request}").register(),
+            wait: seconds(uview, "queue.wait", None),
+            busy: uview.gauge("pool.busy").unit("{worker}").register(),
+            work: seconds(uview, "work.duration", None),
+        }
+    }
+}
+
+/// A cache with a bounded number of entries.
+#[derive(Debug)]
+pub(crate) struct CacheMeters {
+    pub(crate) hits: Counter,
+    pub(crate) misses: Counter,
+    pub(crate) evictions: Counter,
+    pub(crate) entries: Gauge,
+}
+
+impl CacheMeters {
+    pub(crate) fn new(uview: &Client) -> Self {
+        Self {
+            hits: uview.counter("cache.hits").unit("{lookup}").register(),
+            misses: uview.counter("cache.misses").unit("{lookup}").register(),
+            evictions: uview.counter("cache.evictions").unit("{entry}").register(),
+            entries: uview.gauge("cache.entries").unit("{entry}").register(),
+        }
+    }
+}
