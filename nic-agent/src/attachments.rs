@@ -32,7 +32,7 @@ pub enum Effect {
     Attach(AttachRequest),
     /// Let the reader forget a region.
     Detach(RegionId),
-    /// Close the control connection, and come back after the longest pause.
+    /// Close the control connection, tell [`Worker::disconnected`](crate::Worker::disconnected), and come back after a pause.
     Disconnect {
         /// Why, for the log.
         reason: String,

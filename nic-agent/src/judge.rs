@@ -3,7 +3,8 @@
 //! A detector's columns never change. When the LMAP's do, what was removed is missing for the detector from then on and what was added is
 //! unwatched; a second detector, the *shadow*, learns the new columns and takes over as soon as it is armed and the first one is quiet.
 //! So a service that shows its first error label during a fault does not lose its judge. A detector that has hardly begun to learn is
-//! started again instead, and a shadow that has hardly begun is, too, when columns change again; else the next one follows it.
+//! started again instead, and a shadow that has hardly begun is, too, when columns change again, a few times: a service that never stops
+//! adding series has to be judged by what it has. Else the next shadow follows.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +13,9 @@ use lmap::{Detector, Episode, Job, Model, State};
 use crate::columns::{ColumnInfo, ColumnKey, fingerprint_of};
 use crate::error::ForeignMessage;
 use crate::jobs::{DetectorId, Jobs};
+
+/// How often a detector that has hardly begun to learn is started again.
+const MOST_RESTARTS: u32 = 8;
 
 /// Makes detectors: gives each its name and its seed.
 #[derive(Debug)]
@@ -70,7 +74,7 @@ impl Maker {
         match trained.map_or_else(|| self.judge(infos, None), Ok) {
             Ok(current) => {
                 let model = fingerprint_of(model);
-                (Some(Judges { current, shadow: None, model, is_trained }), refused)
+                (Some(Judges { current, shadow: None, restarts: 0, model, is_trained }), refused)
             }
             Err(error) => (None, Err(error)),
         }
@@ -133,6 +137,8 @@ impl Judge {
 pub(crate) struct Judges {
     current: Judge,
     shadow: Option<Judge>,
+    /// How often one of them was started again since one was armed last.
+    restarts: u32,
     /// Of the model's bytes that it was made with.
     model: u64,
     is_trained: bool,
@@ -171,15 +177,20 @@ impl Judges {
             }
             return;
         }
-        if self.current.is_young() {
+        let restart = self.restarts < MOST_RESTARTS;
+        if self.current.is_young() && restart {
             if let Ok(judge) = maker.judge(infos, None) {
                 (self.current, self.shadow) = (judge, None);
+                self.restarts += 1;
             }
             return;
         }
-        let goes_on = self.shadow.as_ref().is_some_and(|shadow| shadow.watches(infos.len()) || !shadow.is_young());
-        if !goes_on {
-            self.shadow = maker.judge(infos, None).ok();
+        match &self.shadow {
+            Some(shadow) if shadow.watches(infos.len()) || !(shadow.is_young() && restart) => {}
+            before => {
+                self.restarts += u32::from(before.is_some());
+                self.shadow = maker.judge(infos, None).ok();
+            }
         }
     }
 
@@ -195,7 +206,7 @@ impl Judges {
             return Some((verdict, false));
         }
         if let Some(shadow) = self.shadow.take() {
-            self.current = shadow;
+            (self.current, self.restarts) = (shadow, 0);
         }
         Some((verdict, true))
     }

@@ -10,7 +10,7 @@ use wire::time::{Interval, Nanos};
 const MESSAGE_VALUES: usize = 32_768;
 /// Rows in one message.
 const MESSAGE_ROWS: usize = 64;
-/// A row does not wait longer than this for others to travel with.
+/// A row waits less than this for others to travel with.
 const LONGEST_WAIT: Nanos = Nanos::from_millis(100);
 
 /// The last rows of one LMAP, in a ring: what happened before somebody asked.
@@ -75,6 +75,11 @@ impl Subscription {
         self.every = every;
     }
 
+    /// The rows that wait for others to travel with.
+    pub(crate) fn take(&mut self) -> Vec<proto::Row> {
+        core::mem::take(&mut self.waiting)
+    }
+
     /// Takes a row if it is one of those wanted, and returns the rows to send if it is time to.
     pub(crate) fn push(
         &mut self,
@@ -92,7 +97,7 @@ impl Subscription {
         let columns = self.waiting.first()?.values.len();
         let full = self.waiting.len() >= rows_per_message(columns);
         let next = now.plus(interval.length());
-        let waits = next.since(self.since).is_some_and(|length| length > LONGEST_WAIT);
+        let waits = next.since(self.since).is_some_and(|length| length >= LONGEST_WAIT);
         (full || waits).then(|| core::mem::take(&mut self.waiting))
     }
 }
@@ -155,8 +160,8 @@ mod tests {
             messages.extend(subscription.push(Nanos::from_millis(10 * at), interval, row).map(times));
         }
 
-        assert_eq!(messages[0], [0, 2, 4, 6, 8, 10]);
-        assert_eq!(messages.concat(), (0..36).step_by(2).collect::<Vec<_>>());
+        assert_eq!(messages[0], [0, 2, 4, 6, 8]);
+        assert_eq!(messages.concat(), (0..40).step_by(2).collect::<Vec<_>>());
     }
 
     #[test]

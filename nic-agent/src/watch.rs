@@ -137,7 +137,8 @@ impl Watch {
     }
 
     /// Goes on where `old`, the same LMAP under an earlier configuration of the same host agent, has been. Its detectors were lent.
-    pub(crate) fn take_over(mut self, old: Self) -> Self {
+    pub(crate) fn take_over(mut self, mut old: Self, outbox: &mut Outbox) -> Self {
+        old.send_waiting_rows(outbox);
         self.gap = old.gap || !self.regions.same_replicas(&old.regions);
         self.regions.take_over(&old.regions);
         let keys = |watch: &Self| watch.columns.infos().iter().map(|info| info.key).collect::<Vec<_>>();
@@ -146,6 +147,14 @@ impl Watch {
         }
         self.columns.take_over(old.columns);
         Self { score: old.score, digest: old.digest, subscription: old.subscription, ..self }
+    }
+
+    /// Sends the rows that wait for others: what they mean is what this configuration says.
+    fn send_waiting_rows(&mut self, outbox: &mut Outbox) {
+        let rows = self.subscription.as_mut().map(Subscription::take).unwrap_or_default();
+        if !rows.is_empty() {
+            outbox.rows(proto::Rows { lmap: self.id.0, epoch: self.epoch.0, rows });
+        }
     }
 
     /// Lends the detectors to a later configuration of the same LMAP.
@@ -291,6 +300,7 @@ impl Watch {
     /// Somebody wants every `every`-th row from now on, and first those that were kept; `None`: nobody does any more.
     pub(crate) fn subscribe(&mut self, every: Option<NonZeroU32>, outbox: &mut Outbox) {
         let Some(every) = every else {
+            self.send_waiting_rows(outbox);
             self.subscription = None;
             return;
         };
@@ -321,6 +331,11 @@ impl Watch {
 
     pub(crate) fn judges_mut(&mut self) -> Option<&mut Judges> {
         self.judges.as_mut()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn summarised_samples(&self) -> u64 {
+        self.samples
     }
 
     /// What was said last.

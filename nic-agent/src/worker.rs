@@ -143,7 +143,8 @@ impl Worker {
         }
     }
 
-    /// The first message of every connection.
+    /// The first message of every connection. Its incarnation changes when the host agent refuses the worker: who was fenced comes back
+    /// as another.
     #[must_use]
     pub fn hello(&self) -> proto::WorkerHello {
         proto::WorkerHello {
@@ -166,10 +167,10 @@ impl Worker {
             self.link = Link::Gone { since: now };
         }
         self.deferred.clear();
-        self.shared.outbox.disconnected();
         for watch in self.watches.values_mut() {
             watch.subscribe(None, &mut self.shared.outbox);
         }
+        self.shared.outbox.disconnected();
     }
 
     /// The next message for the host agent; `None` if there is none, or it has not welcomed this worker.
@@ -402,3 +403,6 @@ impl Worker {
         self.shared.jobs.retain(|owner| ids.contains(&owner));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,331 @@
+//! What the host agent says, and what becomes of it when it is gone.
+
+use super::*;
+
+fn acknowledged(said: &[ToHost]) -> Vec<u64> {
+    let epochs = said.iter().filter_map(|message| match message {
+        ToHost::Acknowledge(acknowledge) => Some(acknowledge.epoch),
+        _ => None,
+    });
+    epochs.collect()
+}
+
+fn armed() -> (Node, LmapSpec) {
+    let mut node = Node::new(quick());
+    let spec = lmap(metrics(4), 1);
+    node.set(&spec);
+    for tick in 0..60 {
+        node.healthy(4, tick);
+    }
+    node.take_said();
+    (node, spec)
+}
+
+#[test]
+fn every_change_is_acknowledged() {
+    let mut node = Node::new(WorkerSettings::default());
+    node.set(&lmap(metrics(2), 1));
+    node.change(FromHost::FitAgain(proto::FitAgain { lmap: 1 })).unwrap();
+    node.change(FromHost::RemoveLmap(proto::RemoveLmap { lmap: 1 })).unwrap();
+
+    assert_eq!(acknowledged(&node.take_said()), [1, 2, 3]);
+}
+
+#[test]
+fn a_change_waits_for_the_batch_that_is_out() {
+    let mut node = Node::new(WorkerSettings::default());
+    node.set(&lmap(metrics(2), 1));
+    node.take_said();
+    assert_eq!(node.worker.poll(node.now), Step::Fetch);
+
+    node.change(FromHost::RemoveLmap(proto::RemoveLmap { lmap: 1 })).unwrap();
+    assert_eq!(acknowledged(&node.take_said()), [] as [u64; 0], "a READ of the earlier epoch is in flight");
+    node.fetch();
+
+    assert_eq!(acknowledged(&node.take_said()), [2]);
+    assert_eq!(node.worker.status().regions, 0);
+}
+
+#[test]
+fn a_lost_or_repeated_epoch_closes_the_connection_and_is_not_acknowledged() {
+    for wrong in [0, 1, 3, u64::MAX] {
+        let mut node = Node::new(WorkerSettings::default());
+        node.set(&lmap(metrics(2), 1));
+        node.take_said();
+
+        let refused = node.hears(wrong, FromHost::RemoveLmap(proto::RemoveLmap { lmap: 1 })).unwrap_err();
+        let after = node.hears(2, FromHost::RemoveLmap(proto::RemoveLmap { lmap: 1 })).unwrap_err();
+
+        assert!(matches!(refused, ForeignMessage::Epoch { last: Epoch(1), .. }), "{refused}");
+        assert!(matches!(after, ForeignMessage::TooEarly), "{after}");
+        assert!(node.closed);
+        assert_eq!(acknowledged(&node.take_said()), [] as [u64; 0]);
+        assert_eq!(node.worker.status().counters.foreign_messages, 2);
+    }
+}
+
+#[test]
+fn messages_before_the_welcome_and_without_content_are_counted() {
+    let mut node = Node::new(WorkerSettings::default());
+    node.worker.disconnected(node.now);
+    node.worker.connected(node.now);
+
+    assert!(matches!(node.change(FromHost::SetLmap(proto::Lmap::default())), Err(ForeignMessage::TooEarly)));
+    node.welcome(1);
+    let empty = HostMessage { epoch: 2, message: None };
+    assert!(matches!(node.worker.on_host(node.now, empty), Err(ForeignMessage::Unknown)));
+    let unknown = node.hears(3, FromHost::FitAgain(proto::FitAgain { lmap: 9 }));
+
+    assert!(matches!(unknown, Err(ForeignMessage::UnknownLmap(LmapId(9)))), "the epoch after it is taken: {unknown:?}");
+    assert_eq!(node.worker.status().counters.foreign_messages, 3);
+}
+
+#[test]
+fn a_configuration_that_does_not_hold_ends_the_one_before() {
+    let mut node = Node::new(WorkerSettings::default());
+    let spec = lmap(metrics(2), 1);
+    node.set(&spec);
+    node.take_said();
+    let mut wrong = proto::Lmap::from(&spec);
+    wrong.replicas[0].places[0].first_slot = 504;
+
+    let refused = node.change(FromHost::SetLmap(wrong)).unwrap_err();
+
+    assert!(matches!(refused, ForeignMessage::Lmap { lmap: LmapId(1), .. }), "{refused}");
+    assert_eq!(node.worker.status().regions, 0, "slots may belong to others by now");
+    assert_eq!(acknowledged(&node.take_said()), [2]);
+    node.set(&spec);
+    assert_eq!(node.worker.status().attached, 1);
+}
+
+#[test]
+fn a_worker_that_is_refused_lets_everything_go_and_comes_back_as_another() {
+    let (mut node, _) = armed();
+    let before = node.worker.hello().incarnation;
+
+    let refused = node.hears(0, FromHost::Refusal(proto::Refusal { reason: "fenced".into() }));
+
+    assert!(matches!(refused, Err(ForeignMessage::Refused(reason)) if reason == "fenced"));
+    assert!(node.closed);
+    assert_eq!(node.worker.status().regions, 0);
+    assert_ne!(node.worker.hello().incarnation, before);
+}
+
+#[test]
+fn regions_that_stay_are_not_attached_again() {
+    let mut node = Node::new(WorkerSettings::default());
+    let mut spec = lmap(metrics(2), 2);
+    node.set(&spec);
+    spec.replicas.remove(0);
+
+    node.epoch += 1;
+    let set = HostMessage { epoch: node.epoch, message: Some(FromHost::SetLmap((&spec).into())) };
+    node.worker.on_host(node.now, set).unwrap();
+
+    assert_eq!(node.worker.take_effects(), [Effect::Detach(RegionId(1))]);
+    assert_eq!(node.worker.status().attached, 1);
+}
+
+#[test]
+fn a_late_answer_for_an_earlier_run_of_the_host_agent_is_not_expected() {
+    let mut node = Node::new(WorkerSettings::default());
+    let spec = lmap(metrics(2), 1);
+    let set = HostMessage { epoch: 1, message: Some(FromHost::SetLmap((&spec).into())) };
+    node.worker.on_host(node.now, set.clone()).unwrap();
+    let Some(Effect::Attach(old)) = node.worker.take_effects().pop() else { panic!("nothing to attach") };
+    assert!(node.worker.expects(&old));
+
+    node.worker.disconnected(node.now);
+    node.welcome(2);
+    node.worker.on_host(node.now, set).unwrap();
+
+    assert!(!node.worker.expects(&old));
+}
+
+#[test]
+fn learning_survives_a_host_agents_restart() {
+    let (mut node, spec) = armed();
+    node.worker.disconnected(node.now);
+    for tick in 60..70 {
+        node.healthy(4, tick);
+    }
+    node.welcome(2);
+    assert_eq!(node.worker.status().regions, 0, "the old run's configuration is gone");
+    assert_eq!(node.worker.status().remembered, 1);
+
+    // The new run gives out other numbers.
+    node.epoch = 100;
+    let mut again = LmapSpec { id: LmapId(77), ..spec };
+    for metric in &mut again.metrics {
+        metric.id.0 += 10;
+    }
+    for place in &mut again.replicas[0].places {
+        place.metric.0 += 10;
+    }
+    node.set(&again);
+    node.healthy(4, 70);
+
+    assert_eq!(node.worker.status().lmaps, [0, 1, 0, 0]);
+    let verdict = &node.verdicts()[0];
+    assert_eq!((verdict.lmap, verdict.epoch, verdict.state), (LmapId(77), Epoch(101), State::Armed));
+}
+
+#[test]
+fn nothing_that_was_meant_for_one_run_is_said_to_another_and_the_loss_is_counted() {
+    let (mut node, _) = armed();
+    node.worker.disconnected(node.now);
+    for tick in 60..80 {
+        node.store(1, 1, 9e9_f64.to_bits());
+        node.regions.values().for_each(Region::beat);
+        node.add(1, 0, 1000 + noise(tick));
+        node.add(1, 2, 1000 + noise(tick));
+        node.tick();
+    }
+    assert_eq!(node.verdicts(), [], "nobody is there to hear");
+
+    node.welcome(2);
+    node.act();
+
+    assert_eq!(node.verdicts(), []);
+    assert!(node.worker.status().counters.lost_verdicts > 10);
+}
+
+#[test]
+fn verdicts_wait_for_the_same_run_of_the_host_agent() {
+    let (mut node, _) = armed();
+    node.worker.disconnected(node.now);
+    for _ in 0..10 {
+        node.tick();
+    }
+
+    node.welcome(1);
+    node.act();
+
+    let episodes: Vec<_> = node.verdicts().iter().map(|verdict| verdict.episode).collect();
+    assert!(episodes.contains(&Episode::Began), "{episodes:?}");
+}
+
+#[test]
+fn a_worker_without_a_host_agent_scrapes_on_for_a_bounded_time() {
+    let (mut node, _) = armed();
+    node.worker.disconnected(node.now);
+    let gone = node.now;
+    let ticks = node.worker.status().counters.ticks;
+
+    while node.now < gone.plus(Nanos::from_secs(70)) {
+        match node.worker.poll(node.now) {
+            Step::SleepUntil(deadline) => node.now = deadline,
+            Step::Fetch => node.fetch(),
+        }
+        node.act();
+    }
+
+    let status = node.worker.status();
+    assert_eq!(status.counters.ticks - ticks, 599);
+    assert_eq!((status.regions, status.remembered), (0, 1));
+}
+
+#[test]
+fn what_is_remembered_is_forgotten_in_the_end() {
+    let (mut node, _) = armed();
+    node.worker.disconnected(node.now);
+    let gone = node.now;
+
+    while node.now < gone.plus(Nanos::from_secs(700)) {
+        match node.worker.poll(node.now) {
+            Step::SleepUntil(deadline) => node.now = deadline,
+            Step::Fetch => node.fetch(),
+        }
+        node.act();
+    }
+
+    assert_eq!(node.worker.status().remembered, 0);
+}
+
+#[test]
+fn a_layout_that_changes_while_nobody_can_say_how_is_not_read_by_the_old_one() {
+    let (mut node, _) = armed();
+    node.worker.disconnected(node.now);
+
+    node.regions[&RegionId(1)].set_generation(wire::id::Generation(9));
+    let samples = node.worker.watches[&LmapId(1)].summarised_samples();
+    for tick in 60..80 {
+        node.healthy(4, tick);
+    }
+
+    assert_eq!(node.worker.watches[&LmapId(1)].summarised_samples(), samples);
+}
+
+#[test]
+fn whoever_subscribes_gets_the_rows_before_first_and_then_every_so_manieth() {
+    let (mut node, _) = armed();
+
+    node.hears(0, FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 5 })).unwrap();
+    let before = node.rows();
+    for tick in 60..80 {
+        node.healthy(4, tick);
+    }
+    let after = node.rows();
+    node.hears(0, FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 0 })).unwrap();
+    for tick in 80..90 {
+        node.healthy(4, tick);
+    }
+
+    assert_eq!((before.len(), after.len()), (60, 4));
+    assert_eq!(node.rows().len(), 0);
+}
+
+#[test]
+fn rows_that_wait_are_said_of_the_configuration_that_they_are_from() {
+    let mut node = Node::new(WorkerSettings::default());
+    let mut spec = lmap(metrics(2), 1);
+    spec.interval = Interval::new(Nanos::from_millis(10)).unwrap();
+    node.set(&spec);
+    node.watch_rows();
+    node.alive();
+    node.alive();
+
+    spec.metrics.push(metric(3, "more", Kind::Gauge));
+    spec.replicas[0] = replica(1, &spec.metrics);
+    node.set(&spec);
+    for _ in 0..20 {
+        node.alive();
+    }
+
+    for message in node.take_said() {
+        if let ToHost::Rows(rows) = message {
+            assert!(rows.rows.iter().all(|row| row.values.len() as u64 == rows.epoch + 1), "{rows:?}");
+        }
+    }
+}
+
+#[test]
+fn a_short_lease_is_kept_by_frequent_summaries() {
+    let mut node = Node::new(WorkerSettings::default());
+    node.worker.disconnected(node.now);
+    node.worker.connected(node.now);
+    let welcome = proto::HostWelcome { host_incarnation: 1, lowest_share: f64::NAN, lease_ms: 300 };
+    node.hears(0, FromHost::Welcome(welcome)).unwrap();
+
+    while node.now < Nanos::from_secs(1) {
+        let Step::SleepUntil(deadline) = node.worker.poll(node.now) else { panic!("nothing to fetch") };
+        node.act();
+        node.now = deadline;
+    }
+
+    let summaries = node.take_said().iter().filter(|message| matches!(message, ToHost::Summary(_))).count();
+    assert!(summaries >= 9, "{summaries} in a second with a lease of 300 ms");
+}
+
+#[test]
+fn a_flood_of_messages_while_a_batch_is_out_closes_the_connection() {
+    let mut node = Node::new(WorkerSettings::default());
+    node.set(&lmap(metrics(2), 1));
+    assert_eq!(node.worker.poll(node.now), Step::Fetch);
+    let subscribe = || FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 1 });
+
+    let refused = (0..5000).find_map(|_| node.hears(0, subscribe()).err()).unwrap();
+
+    assert!(matches!(refused, ForeignMessage::Flood(_)), "{refused}");
+    assert!(node.closed);
+}

@@ -1,0 +1,249 @@
+//! Learning, arming, alarms, columns that come and go.
+
+use super::*;
+
+const METRICS: u32 = 6;
+
+fn learnt(ticks: u64) -> (Node, LmapSpec) {
+    let mut node = Node::new(quick());
+    let spec = lmap(metrics(METRICS), 1);
+    node.set(&spec);
+    for tick in 0..ticks {
+        node.healthy(METRICS, tick);
+    }
+    (node, spec)
+}
+
+/// Five ticks of healthy load in which one gauge is far off.
+fn fault(node: &mut Node, from: u64) -> Vec<Verdict> {
+    node.take_said();
+    for tick in from..from + 5 {
+        for id in 1..=METRICS {
+            let noise = noise(tick << 16 | 1 << 8 | u64::from(id));
+            match id {
+                4 => node.store(1, 3, 5000.0_f64.to_bits()),
+                _ if id % 2 == 1 => node.add(1, id - 1, 1000 + noise),
+                _ => node.store(1, id - 1, (50.0 + noise as f64 / 10.0).to_bits()),
+            }
+        }
+        node.alive();
+    }
+    node.verdicts()
+}
+
+#[test]
+fn an_lmap_arms_itself_and_says_so() {
+    let (mut node, _) = learnt(30);
+
+    let states: Vec<State> = node.verdicts().iter().map(|verdict| verdict.state).collect();
+
+    assert_eq!(states[..2], [State::Learning, State::Armed]);
+    assert_eq!(node.worker.status().lmaps, [0, 1, 0, 0]);
+}
+
+#[test]
+fn a_fault_begins_an_alarm_that_names_the_column_with_what_was_seen() {
+    let (mut node, _) = learnt(60);
+
+    let verdicts = fault(&mut node, 60);
+
+    let began: Vec<_> = verdicts.iter().filter(|verdict| verdict.episode == Episode::Began).collect();
+    assert_eq!(began.len(), 1);
+    let reason = began[0].reasons[0];
+    assert_eq!((reason.metric, reason.statistic), (MetricId(4), wire::metric::Statistic::Value));
+    assert_eq!(reason.seen, 5000.0);
+    assert!((0.0..1000.0).contains(&reason.expected), "{reason:?}");
+    assert!(began[0].score >= began[0].gamma.unwrap());
+    assert_eq!(began[0].epoch, Epoch(1));
+}
+
+#[test]
+fn quiet_samples_are_summarised_and_not_sent() {
+    let (mut node, _) = learnt(300);
+    node.take_said();
+
+    for tick in 300..400 {
+        node.healthy(METRICS, tick);
+    }
+    let said = node.take_said();
+
+    let sent: usize = said
+        .iter()
+        .map(|message| match message {
+            ToHost::Verdicts(verdicts) => {
+                verdicts.verdicts.iter().filter(|verdict| verdict.score < verdict.gamma / 2.0).count()
+            }
+            _ => 0,
+        })
+        .sum();
+    assert_eq!(sent, 0);
+    let summaries: Vec<_> = said
+        .iter()
+        .filter_map(|message| match message {
+            ToHost::Summary(summary) => Some(summary),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(summaries.len(), 10);
+    let lmap = &summaries[9].lmaps[0];
+    assert_eq!(lmap.scores.len(), 10, "one for each tick");
+    assert_eq!((lmap.columns, lmap.unwatched), (METRICS, 0));
+    assert!((390..=400).contains(&lmap.samples), "{}", lmap.samples);
+    assert!(lmap.gamma > 0.0 && !lmap.reasons.is_empty());
+    assert!(summaries[9].at_unix_ns > DAY);
+}
+
+#[test]
+fn a_summary_tells_how_far_learning_is() {
+    let (mut node, _) = learnt(11);
+
+    let mut learning = node.take_said().into_iter().filter_map(|message| match message {
+        ToHost::Summary(summary) => summary.lmaps.first().cloned(),
+        _ => None,
+    });
+
+    let last = learning.next_back().unwrap();
+    assert_eq!((last.rows_needed, last.gamma), (20, 0.0));
+    assert!((9..=11).contains(&last.rows), "{}", last.rows);
+}
+
+#[test]
+fn columns_that_are_added_after_arming_are_learnt_beside_the_judge() {
+    let (mut node, mut spec) = learnt(60);
+    spec.metrics.push(metric(7, "http.server.errors", Kind::Counter));
+    spec.replicas[0] = replica(1, &spec.metrics);
+    node.set(&spec);
+
+    let verdicts = fault(&mut node, 60);
+    assert!(
+        verdicts.iter().any(|verdict| verdict.episode == Episode::Began),
+        "it has not lost its judge: {verdicts:?}"
+    );
+    for tick in 65..75 {
+        node.healthy(7, tick);
+    }
+    assert_eq!(node.summary().0.unwatched, 1);
+    for tick in 75..200 {
+        node.healthy(7, tick);
+    }
+
+    assert_eq!(node.summary().0.unwatched, 0, "the shadow took over");
+    assert_eq!(node.worker.status().lmaps, [0, 1, 0, 0]);
+}
+
+#[test]
+fn a_removed_metric_is_missing_and_the_judge_goes_on() {
+    let (mut node, mut spec) = learnt(60);
+    spec.metrics.remove(0);
+    spec.replicas[0] = replica(1, &spec.metrics);
+    node.set(&spec);
+
+    let verdicts = fault(&mut node, 60);
+
+    let began = verdicts.iter().find(|verdict| verdict.episode == Episode::Began).unwrap();
+    assert_eq!(began.reasons[0].metric, MetricId(4));
+    assert!(verdicts.iter().flat_map(|verdict| &verdict.reasons).all(|reason| reason.metric != MetricId(1)));
+    assert!(verdicts.iter().all(|verdict| verdict.state == State::Armed));
+}
+
+#[test]
+fn columns_that_come_while_learning_has_hardly_begun_begin_it_again() {
+    let (mut node, mut spec) = learnt(3);
+    spec.metrics.push(metric(7, "late", Kind::Gauge));
+    spec.replicas[0] = replica(1, &spec.metrics);
+    node.set(&spec);
+
+    for tick in 3..40 {
+        node.healthy(7, tick);
+    }
+
+    assert_eq!(node.worker.status().lmaps, [0, 1, 0, 0]);
+    assert_eq!(node.summary().0.unwatched, 0);
+}
+
+#[test]
+fn a_service_that_never_stops_adding_series_is_judged_all_the_same() {
+    let mut node = Node::new(quick());
+    let mut spec = lmap(metrics(2), 1);
+    for tick in 0..100_u32 {
+        if tick % 3 == 0 {
+            spec.metrics.push(metric(3 + tick, &format!("late.{tick}"), Kind::Counter));
+            spec.replicas[0] = replica(1, &spec.metrics);
+            node.set(&spec);
+        }
+        node.healthy(2, u64::from(tick));
+    }
+
+    assert_eq!(node.worker.status().lmaps, [0, 1, 0, 0]);
+}
+
+#[test]
+fn another_interval_is_another_normal() {
+    let (mut node, mut spec) = learnt(60);
+    spec.interval = Interval::new(Nanos::from_millis(200)).unwrap();
+    node.set(&spec);
+
+    node.alive();
+
+    assert_eq!(node.worker.status().lmaps, [1, 0, 0, 0]);
+}
+
+#[test]
+fn a_trained_model_arms_at_once_and_a_broken_one_learns_by_itself() {
+    let (mut node, mut spec) = learnt(60);
+    let model = node.worker.watches[&LmapId(1)].judges().and_then(crate::judge::Judges::model).unwrap();
+
+    let mut other = Node::new(quick());
+    spec.model = model;
+    other.set(&spec);
+    other.healthy(METRICS, 0);
+    assert_eq!(other.worker.status().lmaps, [0, 1, 0, 0]);
+
+    spec.model.pop();
+    let refused = node.change(FromHost::SetLmap((&spec).into())).unwrap_err();
+    node.healthy(METRICS, 60);
+    assert!(matches!(refused, ForeignMessage::Model(_)), "{refused}");
+    assert_eq!(node.worker.status().lmaps, [1, 0, 0, 0]);
+}
+
+#[test]
+fn an_operator_can_say_that_this_is_normal_now() {
+    let (mut node, _) = learnt(60);
+    node.runs_jobs = false;
+
+    node.change(FromHost::FitAgain(proto::FitAgain { lmap: 1 })).unwrap();
+    for tick in 60..100 {
+        node.healthy(METRICS, tick);
+    }
+
+    let (id, job) = node.worker.take_job().unwrap();
+    assert!(matches!(job, lmap::Job::Fit(_)));
+    node.worker.job_done(id, job.run());
+}
+
+#[test]
+fn a_job_whose_lmap_is_gone_is_dropped() {
+    let (mut node, _) = learnt(19);
+    node.runs_jobs = false;
+    node.healthy(METRICS, 19);
+    node.healthy(METRICS, 20);
+    let (id, job) = node.worker.take_job().unwrap();
+
+    node.change(FromHost::RemoveLmap(proto::RemoveLmap { lmap: 1 })).unwrap();
+    node.worker.job_done(id, job.run());
+
+    assert!(node.worker.take_job().is_none());
+    assert_eq!(node.worker.status().regions, 0);
+}
+
+#[test]
+fn an_lmap_without_metrics_is_not_judged_and_hurts_nobody() {
+    let mut node = Node::new(quick());
+    node.set(&lmap(Vec::new(), 1));
+
+    for _ in 0..30 {
+        node.alive();
+    }
+
+    assert_eq!(node.worker.status().lmaps, [1, 0, 0, 0]);
+}

@@ -1,0 +1,241 @@
+//! From slots to rows: headers, counters, gauges, histograms, several replicas.
+
+use wire::id::Generation;
+
+use super::*;
+use transport::{BatchError, RegionError};
+
+/// A node with one LMAP whose rows are watched, after its first tick.
+fn watched(metrics: Vec<MetricSpec>, replicas: u32) -> Node {
+    let mut node = Node::new(WorkerSettings::default());
+    node.set(&lmap(metrics, replicas));
+    node.alive();
+    node.watch_rows();
+    node
+}
+
+/// Equal, or both missing.
+fn same(row: &[f64], expected: &[f64]) -> bool {
+    row.len() == expected.len() && row.iter().zip(expected).all(|(a, b)| a == b || (a.is_nan() && b.is_nan()))
+}
+
+#[track_caller]
+fn assert_row(node: &mut Node, expected: &[f64]) {
+    let rows = node.rows();
+    assert!(matches!(&rows[..], [row] if same(row, expected)), "{rows:?} is not {expected:?}");
+}
+
+#[test]
+fn a_row_has_one_value_per_column_in_the_order_of_metrics_and_statistics() {
+    let kinds = [Kind::Counter, Kind::UpDownCounter, Kind::Gauge, Kind::Histogram(Scale::DEFAULT)];
+    let metrics = (1..).zip(kinds).map(|(id, kind)| metric(id, &format!("metric.{id}"), kind)).collect();
+    let mut node = watched(metrics, 1);
+
+    node.add(1, 0, 3);
+    node.store(1, 1, (-4_i64).cast_unsigned());
+    node.store(1, 2, 2.5_f64.to_bits());
+    let (bucket, sum) = (Scale::DEFAULT.bucket(8), Scale::DEFAULT.sum_slot());
+    node.add(1, 3 + bucket, 2);
+    node.add(1, 3 + sum, 16);
+    node.alive();
+
+    let p99 = 8.0 + 2.0 * 0.99;
+    assert_row(&mut node, &[3.0, -4.0, 2.5, 2.0, 8.0, p99]);
+}
+
+#[test]
+fn replicas_are_put_together_as_asked() {
+    let gauge = |id, name: &str, aggregation| MetricSpec { aggregation, ..metric(id, name, Kind::Gauge) };
+    let spread = MetricName::new("spread").unwrap();
+    let metrics = vec![
+        gauge(1, "a", Aggregation::Max),
+        gauge(2, "b", Aggregation::Min),
+        gauge(3, "c", Aggregation::Sum),
+        gauge(4, "d", Aggregation::Mean),
+        gauge(5, "e", Aggregation::Named(spread.clone())),
+    ];
+    let mut settings = WorkerSettings::default();
+    settings.aggregations.add(spread, |values: &[f64]| values[values.len() - 1] - values[0]);
+    let mut node = Node::new(settings);
+    node.set(&lmap(metrics, 3));
+    node.watch_rows();
+
+    for (region, value) in [(1, 1.0_f64), (2, 5.0), (3, 6.0)] {
+        (0..5).for_each(|slot| node.store(region, slot, value.to_bits()));
+    }
+    node.alive();
+
+    assert_row(&mut node, &[6.0, 1.0, 12.0, 4.0, 5.0]);
+}
+
+#[test]
+fn an_aggregation_that_nobody_knows_is_a_missing_metric_and_not_a_refused_lmap() {
+    let mut node = Node::new(WorkerSettings::default());
+    let aggregation = Aggregation::Named(MetricName::new("mode").unwrap());
+    let spec = lmap(vec![metric(1, "a", Kind::Gauge), MetricSpec { aggregation, ..metric(2, "b", Kind::Gauge) }], 1);
+    node.regions.insert(RegionId(1), Region::new(RegionSize::ONE_PAGE));
+
+    let refused = node.change(FromHost::SetLmap((&spec).into())).unwrap_err();
+    node.watch_rows();
+    node.alive();
+
+    assert!(matches!(refused, ForeignMessage::Aggregation { lmap: LmapId(1), .. }), "{refused}");
+    assert_row(&mut node, &[0.0, f64::NAN]);
+}
+
+#[test]
+fn histograms_of_all_replicas_are_one_histogram() {
+    let mut node = watched(vec![metric(1, "latency", Kind::Histogram(Scale::DEFAULT))], 2);
+
+    let (quick, slow, sum) = (Scale::DEFAULT.bucket(4), Scale::DEFAULT.bucket(1000), Scale::DEFAULT.sum_slot());
+    node.add(1, quick, 98);
+    node.add(1, sum, 98 * 4);
+    node.add(2, slow, 2);
+    node.add(2, sum, 2 * 1000);
+    node.alive();
+
+    let rows = node.rows();
+    let [count, mean, p99] = rows[0][..] else { panic!("{rows:?}") };
+    assert_eq!((count, mean), (100.0, 23.92));
+    assert!((896.0..=1024.0).contains(&p99), "the slow replica's values are the tail, not {p99}");
+}
+
+#[test]
+fn a_metric_that_is_looked_at_every_third_tick_holds_its_value_between() {
+    let every = NonZeroU32::new(3).unwrap();
+    let mut node =
+        watched(vec![MetricSpec { every, ..metric(1, "a", Kind::Counter) }, metric(2, "b", Kind::Counter)], 1);
+
+    for _ in 0..7 {
+        node.add(1, 0, 10);
+        node.add(1, 1, 10);
+        node.alive();
+    }
+
+    let slow: Vec<f64> = node.rows().iter().map(|row| row[0]).collect();
+    assert!(slow[0].is_nan() && slow[1].is_nan());
+    assert_eq!(slow[2..], [10.0, 10.0, 10.0, 10.0, 10.0], "per interval");
+}
+
+#[test]
+fn a_changed_generation_discards_one_sample_of_that_replica_and_is_counted() {
+    let mut node = watched(vec![metric(1, "a", Kind::Counter), metric(2, "b", Kind::Gauge)], 1);
+
+    let mut rows = Vec::new();
+    for generation in [1, 2, 2, 2] {
+        node.regions[&RegionId(1)].set_generation(Generation(generation));
+        node.add(1, 0, 5);
+        node.alive();
+        rows.extend(node.rows());
+    }
+
+    assert_eq!(rows.len(), 3, "nothing was fresh in one tick, so that there is no row");
+    assert_eq!(rows[0][0], 5.0);
+    assert!(rows[1][0].is_nan() && rows[1][1] == 0.0, "slots may mean something else: no increment across the change");
+    assert_eq!(rows[2][0], 5.0);
+    assert_eq!(node.summary().0.discarded_generation, 1);
+}
+
+#[test]
+fn a_hole_and_a_foreign_header_are_discarded_and_counted() {
+    let mut node = watched(vec![metric(1, "a", Kind::Gauge)], 2);
+    node.store(1, 0, 3.0_f64.to_bits());
+    node.store(2, 0, 7.0_f64.to_bits());
+    node.alive();
+    assert_row(&mut node, &[5.0]);
+
+    node.regions[&RegionId(2)].punch();
+    for _ in 0..5 {
+        node.alive();
+    }
+
+    assert!(node.rows()[..5].iter().all(|row| row[0] == 5.0 || row[0] == 3.0), "a hole is not a zero");
+    let (summary, _) = node.summary();
+    assert!(summary.discarded_header > 5);
+    assert_eq!(summary.silent_replicas, [2], "no heartbeat either");
+}
+
+#[test]
+fn a_region_that_cannot_be_read_for_a_moment_neither_dips_nor_jumps() {
+    let mut node = watched(vec![metric(1, "a", Kind::Counter)], 2);
+
+    for tick in 0..6 {
+        node.regions[&RegionId(2)].fail((tick == 3).then_some(RegionError::Timeout));
+        node.add(1, 0, 10);
+        node.add(2, 0, 10);
+        node.alive();
+    }
+
+    let said = node.take_said();
+    let problems: Vec<_> = said.iter().filter(|message| matches!(message, ToHost::RegionProblem(_))).collect();
+    assert_eq!(problems.len(), 1);
+    node.said = said;
+    assert_eq!(node.rows().concat(), [20.0; 6]);
+    let (summary, counters) = node.summary();
+    assert_eq!((summary.discarded_unread, counters.failed_regions), (1, 1));
+}
+
+#[test]
+fn a_batch_that_failed_as_a_whole_is_counted_and_nobody_is_judged_by_it() {
+    let mut node = watched(vec![metric(1, "a", Kind::Counter)], 1);
+    node.add(1, 0, 5);
+    node.alive();
+
+    assert_eq!(node.worker.poll(node.now.plus(INTERVAL)), Step::Fetch);
+    node.now = node.now.plus(INTERVAL);
+    let refused = node.worker.fetched(node.now, 0, &Err(BatchError::Lost(None)));
+    assert!(refused.is_empty());
+    node.add(1, 0, 10);
+    node.alive();
+
+    assert_eq!(node.rows().concat(), [5.0, 5.0], "per interval");
+    assert_eq!(node.worker.status().counters.failed_batches, 1);
+}
+
+#[test]
+fn increments_after_a_late_tick_are_per_interval() {
+    let mut node = watched(vec![metric(1, "a", Kind::Counter)], 1);
+
+    node.now = node.now.plus(Nanos::from_millis(400));
+    node.add(1, 0, 40);
+    node.alive();
+
+    assert_row(&mut node, &[10.0]);
+}
+
+#[test]
+fn values_that_are_no_numbers_are_missing() {
+    let mut node = watched(metrics(4), 1);
+
+    node.store(1, 1, f64::NAN.to_bits());
+    node.store(1, 3, f64::NEG_INFINITY.to_bits());
+    node.alive();
+
+    assert_row(&mut node, &[0.0, f64::NAN, 0.0, f64::NAN]);
+}
+
+#[test]
+fn random_words_never_panic_and_never_give_a_score_that_is_none() {
+    let mut node = Node::new(quick());
+    let mut spec = lmap(metrics(20), 2);
+    spec.metrics.push(metric(21, "latency", Kind::Histogram(Scale::DEFAULT)));
+    for replica in &mut spec.replicas {
+        let region = replica.regions[0].id;
+        replica.places.push(Place { metric: MetricId(21), region, first: Slot(20) });
+    }
+    node.set(&spec);
+    let mut seeds = crate::backoff::Seeds::new(5);
+
+    for tick in 0..200 {
+        for region in [1, 2] {
+            (0..146).for_each(|slot| node.store(region, slot, seeds.draw() >> (seeds.draw() % 64)));
+        }
+        if tick % 50 == 49 {
+            node.regions.values().for_each(|region| region.set_generation(Generation(seeds.draw())));
+        }
+        node.alive();
+    }
+
+    assert!(node.verdicts().iter().all(|verdict| verdict.score.is_finite() && verdict.score >= 0.0));
+    assert!(node.summary().0.samples > 190);
+}

@@ -1,0 +1,189 @@
+//! Replicas that come, go and fall silent.
+
+use super::*;
+
+/// A node whose LMAP of four metrics is armed, with what was said forgotten.
+fn armed(replicas: u32) -> (Node, LmapSpec) {
+    let mut node = Node::new(quick());
+    let spec = lmap(metrics(4), replicas);
+    node.set(&spec);
+    for tick in 0..60 {
+        node.healthy(4, tick);
+    }
+    let verdicts = node.verdicts();
+    assert!(verdicts.iter().any(|verdict| verdict.state == State::Armed), "{verdicts:?}");
+    (node, spec)
+}
+
+#[test]
+fn a_silent_service_is_an_alarm_of_its_own_that_begins_once_and_ends() {
+    let (mut node, _) = armed(1);
+
+    let verdicts: Vec<Verdict> = (0..6)
+        .flat_map(|_| {
+            node.tick();
+            node.verdicts()
+        })
+        .collect();
+    let samples = node.worker.status().lmaps;
+    let mut after = Vec::new();
+    for tick in 100..120 {
+        node.healthy(4, tick);
+        after.extend(node.verdicts());
+    }
+
+    // The detector may notice first that nothing moves: it is one alarm all the same.
+    let began = verdicts.iter().filter(|verdict| verdict.episode == Episode::Began).count();
+    let silent: Vec<_> = verdicts.iter().filter(|verdict| verdict.state == State::Silent).collect();
+    assert_eq!(began, 1, "{verdicts:?}");
+    assert!(silent[1..].iter().all(|verdict| verdict.episode == Episode::On));
+    assert_eq!(silent.len(), 4, "three periods without a heartbeat, and the rest of the six: {verdicts:?}");
+    assert_eq!(silent[0].silent, [ReplicaId(1)]);
+    assert_eq!(samples, [0, 0, 0, 1]);
+    assert_eq!(after[0].state, State::Armed, "it speaks");
+    assert!(after[0].silent.is_empty());
+    assert_eq!(after.iter().filter(|verdict| verdict.episode == Episode::Ended).count(), 1);
+}
+
+#[test]
+fn a_detector_is_not_fed_while_all_are_silent() {
+    let (mut node, _) = armed(1);
+    for _ in 0..5 {
+        node.tick();
+    }
+    let before = node.worker.watches[&LmapId(1)].summarised_samples();
+
+    for _ in 0..50 {
+        node.tick();
+    }
+
+    assert_eq!(node.worker.watches[&LmapId(1)].summarised_samples(), before);
+}
+
+#[test]
+fn one_silent_replica_does_not_stop_the_others() {
+    let (mut node, _) = armed(3);
+    node.watch_rows();
+
+    for tick in 100..110 {
+        for region in [1, 2] {
+            node.regions[&RegionId(region)].beat();
+            node.add(region, 0, 1000);
+            node.store(region, 1, (50.0 + noise(tick) as f64 / 10.0).to_bits());
+        }
+        node.tick();
+    }
+
+    let said = node.take_said();
+    node.said = said.clone();
+    let verdict = node.verdicts().pop().unwrap();
+    assert_eq!((verdict.state, verdict.silent), (State::Silent, vec![ReplicaId(3)]));
+    node.said = said;
+    let rows = node.rows();
+    assert_eq!(rows.len(), 10);
+    assert_eq!(rows[9][0], 2000.0, "the sum is that of the two that speak");
+}
+
+#[test]
+fn what_a_silent_replica_did_does_not_come_as_one_increment() {
+    let (mut node, _) = armed(1);
+    node.watch_rows();
+    for _ in 0..20 {
+        node.tick();
+    }
+
+    node.add(1, 0, 1_000_000);
+    node.alive();
+    node.add(1, 0, 1000);
+    node.alive();
+
+    let rows = node.rows();
+    let increments: Vec<f64> = rows.iter().rev().take(2).map(|row| row[0]).collect();
+    assert_eq!(increments[0], 1000.0);
+    assert!(increments[1].is_nan());
+}
+
+#[test]
+fn a_replica_that_comes_or_goes_brings_and_takes_no_cumulative_value() {
+    let (mut node, spec) = armed(2);
+    node.watch_rows();
+    let grown = LmapSpec { replicas: (1..=3).map(|id| replica(id, &spec.metrics)).collect(), ..spec.clone() };
+    node.regions.insert(RegionId(3), Region::new(RegionSize::ONE_PAGE));
+    node.store(3, 0, 5_000_000_000);
+
+    let mut last = Vec::new();
+    for (tick, spec) in [(100, &grown), (101, &grown), (102, &spec), (103, &spec)] {
+        if tick % 2 == 0 {
+            node.set(spec);
+        }
+        node.healthy(4, tick);
+        last.extend(node.rows().pop().map(|row| row[0]));
+    }
+
+    assert!((2000.0..2200.0).contains(&last[0]), "the third has no increment yet: {last:?}");
+    assert!((3000.0..3300.0).contains(&last[1]), "{last:?}");
+    assert!((2000.0..2200.0).contains(&last[2]), "{last:?}");
+    assert!((2000.0..2200.0).contains(&last[3]), "{last:?}");
+}
+
+#[test]
+fn a_replica_whose_region_cannot_be_attached_is_reported_tried_again_and_silent_meanwhile() {
+    let mut node = Node::new(WorkerSettings::default());
+    let spec = lmap(metrics(2), 1);
+    node.change(FromHost::SetLmap((&spec).into())).unwrap();
+
+    for _ in 0..20 {
+        node.tick();
+    }
+    let said = node.take_said();
+    let problems = said.iter().filter(|message| matches!(message, ToHost::RegionProblem(_))).count();
+    assert!((3..8).contains(&problems), "{problems} tries in two seconds");
+    node.said = said;
+    assert!(node.verdicts().iter().any(|verdict| verdict.state == State::Silent));
+
+    node.regions.insert(RegionId(1), Region::new(RegionSize::ONE_PAGE));
+    for _ in 0..150 {
+        node.alive();
+    }
+
+    assert_eq!(node.worker.status().attached, 1);
+    let ended: Vec<_> = node.verdicts().into_iter().filter(|verdict| verdict.episode == Episode::Ended).collect();
+    assert!(matches!(&ended[..], [verdict] if verdict.state != State::Silent), "{ended:?}");
+}
+
+#[test]
+fn a_region_that_is_slow_to_attach_is_not_silence() {
+    let mut node = Node::new(WorkerSettings::default());
+    let spec = lmap(metrics(2), 1);
+    node.regions.insert(RegionId(1), Region::new(RegionSize::ONE_PAGE));
+    node.epoch += 1;
+    let set = HostMessage { epoch: node.epoch, message: Some(FromHost::SetLmap((&spec).into())) };
+    node.worker.on_host(node.now, set).unwrap();
+    let effects = node.worker.take_effects();
+
+    for _ in 0..30 {
+        node.tick();
+    }
+
+    assert!(matches!(effects[..], [Effect::Attach(_)]));
+    assert!(node.verdicts().iter().all(|verdict| verdict.state == State::Learning));
+}
+
+#[test]
+fn a_region_without_heartbeat_does_not_keep_a_dead_replica_alive() {
+    let mut node = Node::new(WorkerSettings::default());
+    let mut spec = lmap(metrics(2), 1);
+    let process = RegionSpec { id: RegionId(50), heartbeat: false, ..spec.replicas[0].regions[0] };
+    spec.metrics.push(metric(3, "process.cpu.time", Kind::Counter));
+    spec.replicas[0].regions.push(process);
+    spec.replicas[0].places.push(Place { metric: MetricId(3), region: RegionId(50), first: Slot(0) });
+    node.set(&spec);
+    node.alive();
+
+    for _ in 0..5 {
+        node.regions[&RegionId(50)].beat();
+        node.tick();
+    }
+
+    assert_eq!(node.verdicts().pop().map(|verdict| verdict.state), Some(State::Silent));
+}
