@@ -190,15 +190,14 @@ impl Connection {
         &self.address
     }
 
+    /// What the agent said has no source; what has one happened on the way.
     fn error(&self, status: &tonic::Status) -> AgentError {
-        use tonic::Code::{Cancelled, DeadlineExceeded, Unavailable, Unknown};
+        use tonic::Code::{Cancelled, DeadlineExceeded, Unavailable};
         let address = self.address.clone();
-        match status.code() {
-            Cancelled | DeadlineExceeded | Unavailable | Unknown => {
-                AgentError::Unreachable { address, cause: innermost(status) }
-            }
-            _ => AgentError::Refused { address, message: status.message().to_owned() },
+        if status.source().is_some() || matches!(status.code(), Cancelled | DeadlineExceeded | Unavailable) {
+            return AgentError::Unreachable { address, cause: innermost(status) };
         }
+        AgentError::Refused { address, message: status.message().to_owned() }
     }
 }
 

@@ -59,9 +59,8 @@ pub enum ColumnsError {
 }
 
 impl Columns {
-    /// Everything is a gauge of one group without a name. Columns are named in models as by the NIC agent, so that a model of a
-    /// file with the same titles starts a live LMAP.
-    /// Training finds out which of them drift or grow.
+    /// Everything is a gauge of one group without a name. Training finds out which of them drift or grow. Columns are named in
+    /// models as the NIC agent names them, so that a model of a file with the same titles starts a live LMAP.
     #[must_use]
     pub fn gauges(metrics: &[String]) -> Self {
         let columns = metrics.iter().map(|name| Column::new(ColumnKind::Gauge, fingerprint(name))).collect();

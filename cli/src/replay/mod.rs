@@ -7,11 +7,12 @@ pub mod plot;
 pub mod report;
 pub mod table;
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use lmap::{Detector, Model, Settings};
+use ratatui::crossterm::terminal;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -93,7 +94,8 @@ pub fn run(args: &ReplayArgs) -> Result<Exit, Failure> {
     if args.json.as_deref() == Some(Path::new("-")) {
         output::print(&json(&replay.view())?)?;
     } else {
-        let width = ratatui::crossterm::terminal::size().map_or(100, |(columns, _)| usize::from(columns));
+        let known = if io::stdout().is_terminal() { terminal::size().ok() } else { None };
+        let width = known.map_or(120, |(columns, _)| usize::from(columns));
         output::print(&replay.text(width))?;
     }
     Ok(Exit::Fine)

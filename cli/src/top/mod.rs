@@ -75,7 +75,8 @@ fn once(place: &Place) -> Result<Exit, Failure> {
     let reply = agent::status_once(place, WHAT)?;
     let mut model = Model::default();
     model.answered(Duration::ZERO, &reply);
-    let width = terminal::size().map_or(120, |(columns, _)| columns.clamp(60, 300));
+    let known = if io::stdout().is_terminal() { terminal::size().ok() } else { None };
+    let width = known.map_or(140, |(columns, _)| columns.clamp(60, 300));
     output::print(&picture(&model, width))?;
     Ok(Exit::Fine)
 }

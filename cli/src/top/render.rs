@@ -12,8 +12,8 @@ use super::model::{Link, Model, Service};
 use crate::figures::{bar, duration_ms, height, largest_of_parts, number, score, threshold};
 use crate::status;
 
-/// How much of a line the scores take.
-const SPARKLINE: u16 = 24;
+/// From so many characters on, there is room for everything.
+const WIDE: u16 = 110;
 
 /// Styles, with or without colours.
 #[derive(Clone, Copy, Debug)]
@@ -142,31 +142,53 @@ fn services(model: &Model, palette: &Palette, area: Rect, buffer: &mut Buffer) {
         };
         return Paragraph::new(Span::styled(text, palette.quiet)).render(area, buffer);
     }
-    let header =
-        ["state", "service", "score", "γ", "scores (upper half: over γ)", "alarms", "top metric: seen, expected"];
-    let header = Row::new(header.map(|name| Cell::new(Span::styled(name, palette.strong))));
+    let room = Room::of(area.width, &rows);
     let cursor = model.cursor(&rows);
     let visible = usize::from(area.height.saturating_sub(1)).max(1);
     let first = (cursor + 1).saturating_sub(visible);
     let shown = rows.iter().enumerate().skip(first).take(visible);
     let lines = shown.map(|(i, service)| {
-        let row = service_row(service, palette);
+        let row = service_row(service, &room, palette);
         if i == cursor { row.style(palette.cursor) } else { row }
     });
-    let longest = rows.iter().map(|service| service.status.service.chars().count()).max().unwrap_or_default();
-    let widths = [
-        Constraint::Length(18),
-        Constraint::Length(longest.clamp(8, 28) as u16),
-        Constraint::Length(8),
-        Constraint::Length(7),
-        Constraint::Length(SPARKLINE + 4),
-        Constraint::Length(6),
-        Constraint::Fill(1),
-    ];
-    Table::new(lines, widths).header(header).render(area, buffer);
+    let header = room.columns().map(|(name, _)| Cell::new(Span::styled(name, palette.strong)));
+    let widths = room.columns().map(|(_, width)| width);
+    Table::new(lines, widths).header(Row::new(header)).render(area, buffer);
 }
 
-fn service_row<'a>(service: &Service, palette: &Palette) -> Row<'a> {
+/// How the width of the screen is shared. The top metric gets what is left.
+struct Room {
+    wide: bool,
+    service: u16,
+    scores: u16,
+}
+
+impl Room {
+    fn of(width: u16, rows: &[&Service]) -> Self {
+        let longest = rows.iter().map(|service| service.status.service.chars().count()).max().unwrap_or_default();
+        let wide = width >= WIDE;
+        let (most, scores) = if wide { (28, 28) } else { (14, 10) };
+        Self { wide, service: longest.clamp(7, most) as u16, scores }
+    }
+
+    fn columns(&self) -> impl Iterator<Item = (&'static str, Constraint)> {
+        let scores = if self.wide { "scores (upper half: over γ)" } else { "scores" };
+        let metric = if self.wide { "top metric: seen, expected" } else { "top: seen, expected" };
+        let columns = [
+            ("state", Constraint::Length(17)),
+            ("service", Constraint::Length(self.service)),
+            (" score", Constraint::Length(if self.wide { 8 } else { 6 })),
+            ("    γ", Constraint::Length(6)),
+            (scores, Constraint::Length(self.scores)),
+            (metric, Constraint::Fill(1)),
+        ];
+        let alarms = self.wide.then_some(("alarms", Constraint::Length(6)));
+        let (before, last) = columns.split_at(5);
+        before.iter().copied().chain(alarms).chain(last.iter().copied()).collect::<Vec<_>>().into_iter()
+    }
+}
+
+fn service_row<'a>(service: &Service, room: &Room, palette: &Palette) -> Row<'a> {
     let status = &service.status;
     let (word, style) = state(service, palette);
     let score_style = if service.share() >= 1.0 { palette.urgent } else { Style::new() };
@@ -179,22 +201,25 @@ fn service_row<'a>(service: &Service, palette: &Palette) -> Row<'a> {
     } else {
         format!("silent: {}  ", status.silent_replicas.join(", "))
     };
-    Row::new(vec![
+    let mut cells = vec![
         Cell::new(Span::styled(word, style)),
         Cell::new(status.service.clone()),
         Cell::new(Line::from(Span::styled(score(service.score()), score_style)).right_aligned()),
         Cell::new(Line::from(threshold(status.gamma)).right_aligned()),
-        Cell::new(sparkline(service, palette)),
-        Cell::new(Line::from(status.alarms.to_string()).right_aligned()),
-        Cell::new(format!("{silent}{}", top.unwrap_or_default())),
-    ])
+        Cell::new(sparkline(service, usize::from(room.scores), palette)),
+    ];
+    if room.wide {
+        cells.push(Cell::new(Line::from(status.alarms.to_string()).right_aligned()));
+    }
+    cells.push(Cell::new(format!("{silent}{}", top.unwrap_or_default())));
+    Row::new(cells)
 }
 
-/// The newest scores, as many as there is room for.
-fn sparkline<'a>(service: &Service, palette: &Palette) -> Line<'a> {
+/// The newest scores, the largest of eight in a bar: at 16 scores a second, half a second.
+fn sparkline<'a>(service: &Service, bars: usize, palette: &Palette) -> Line<'a> {
     let scores: Vec<f64> = service.scores.iter().copied().collect();
-    let newest = &scores[scores.len().saturating_sub(usize::from(SPARKLINE) * 8)..];
-    let spans = largest_of_parts(newest, usize::from(SPARKLINE)).into_iter().map(|largest| {
+    let newest = &scores[scores.len().saturating_sub(bars * 8)..];
+    let spans = largest_of_parts(newest, bars).into_iter().map(|largest| {
         let height = height(largest, service.status.gamma);
         Span::styled(bar(height).to_string(), if height >= 4 { palette.urgent } else { palette.good })
     });

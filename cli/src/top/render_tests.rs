@@ -82,6 +82,16 @@ fn a_node_without_services_and_a_view_that_waits_say_so() {
 }
 
 #[test]
+fn eighty_columns_have_room_for_state_scores_and_the_top_metric() {
+    let picture = picture(&live(), 80, 12);
+
+    assert_shows(
+        &picture,
+        &["▲ ALARM", "payment", "85.0", "10.0", "▂▄█", "http.server.errors: 37", "… learning 40/120"],
+    );
+}
+
+#[test]
 fn no_size_of_the_terminal_breaks_it() {
     let mut model = live();
     for opened in [false, true] {

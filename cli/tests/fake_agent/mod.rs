@@ -1,0 +1,134 @@
+//! A host agent that knows one answer: its status. Real enough for what only looks.
+
+use std::net::SocketAddr;
+use std::thread::JoinHandle;
+
+use tokio::sync::oneshot;
+use tokio_stream::Empty;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Request, Response, Status};
+use wire::proto::operators::operators_server::{Operators, OperatorsServer};
+use wire::proto::operators::{
+    AddMetricReply, AddMetricRequest, ConfigLmapReply, ConfigLmapRequest, DeleteLmapReply, DeleteLmapRequest,
+    DeleteMetricReply, DeleteMetricRequest, FitAgainReply, FitAgainRequest, HookEvent, ListReply, ListRequest,
+    LmapStatus, NewLmapReply, NewLmapRequest, Reason, RegisterHookRequest, RowEvent, StatusReply, StatusRequest,
+    WatchRowsRequest, WorkerStatus,
+};
+
+/// Runs until it is stopped or dropped.
+pub struct FakeAgent {
+    pub address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FakeAgent {
+    /// Listens at `address`, whose port may be 0.
+    pub fn start(address: SocketAddr, reply: StatusReply) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let listener = runtime.block_on(tokio::net::TcpListener::bind(address)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let server = tonic::transport::Server::builder().add_service(OperatorsServer::new(OneAnswer(reply)));
+            runtime.block_on(async {
+                tokio::select! {
+                    ended = server.serve_with_incoming(TcpListenerStream::new(listener)) => ended.unwrap(),
+                    _ = stopped => {} // at once, like a process that is killed
+                }
+            });
+            runtime.shutdown_background();
+        });
+        Self { address, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// Stops answering, and gives its port back.
+    pub fn stop(mut self) {
+        drop(self.stop.take());
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+/// A service in alarm, a healthy one, and a worker.
+pub fn status() -> StatusReply {
+    let lmap = |lmap, service: &str| LmapStatus {
+        lmap,
+        service: service.to_owned(),
+        state: "armed".to_owned(),
+        gamma: 10.0,
+        scores: vec![2.0, 3.0],
+        replicas: 1,
+        at_unix_ns: 1,
+        ..LmapStatus::default()
+    };
+    let reason = Reason {
+        column: "http.server.errors".to_owned(),
+        unit: "{request}".to_owned(),
+        share: 0.8,
+        seen: 37.0,
+        expected: 0.5,
+        ..Reason::default()
+    };
+    let payment = LmapStatus { alarm: true, scores: vec![99.5], reasons: vec![reason], ..lmap(2, "payment") };
+    let worker = WorkerStatus { connected: true, transport: "shm".to_owned(), ..WorkerStatus::default() };
+    StatusReply {
+        version: "0.1.0".to_owned(),
+        workers: vec![worker],
+        lmaps: vec![lmap(1, "cart"), payment],
+        ..StatusReply::default()
+    }
+}
+
+struct OneAnswer(StatusReply);
+
+type Answer<T> = Result<Response<T>, Status>;
+
+fn refused<T>() -> Answer<T> {
+    Err(Status::unimplemented("this agent only knows its status"))
+}
+
+#[tonic::async_trait]
+impl Operators for OneAnswer {
+    type RegisterHookStream = Empty<Result<HookEvent, Status>>;
+    type WatchRowsStream = Empty<Result<RowEvent, Status>>;
+
+    async fn status(&self, _: Request<StatusRequest>) -> Answer<StatusReply> {
+        Ok(Response::new(self.0.clone()))
+    }
+
+    async fn new_lmap(&self, _: Request<NewLmapRequest>) -> Answer<NewLmapReply> {
+        refused()
+    }
+
+    async fn config_lmap(&self, _: Request<ConfigLmapRequest>) -> Answer<ConfigLmapReply> {
+        refused()
+    }
+
+    async fn delete_lmap(&self, _: Request<DeleteLmapRequest>) -> Answer<DeleteLmapReply> {
+        refused()
+    }
+
+    async fn add_metric(&self, _: Request<AddMetricRequest>) -> Answer<AddMetricReply> {
+        refused()
+    }
+
+    async fn delete_metric(&self, _: Request<DeleteMetricRequest>) -> Answer<DeleteMetricReply> {
+        refused()
+    }
+
+    async fn register_hook(&self, _: Request<RegisterHookRequest>) -> Answer<Self::RegisterHookStream> {
+        refused()
+    }
+
+    async fn watch_rows(&self, _: Request<WatchRowsRequest>) -> Answer<Self::WatchRowsStream> {
+        refused()
+    }
+
+    async fn fit_again(&self, _: Request<FitAgainRequest>) -> Answer<FitAgainReply> {
+        refused()
+    }
+
+    async fn list(&self, _: Request<ListRequest>) -> Answer<ListReply> {
+        refused()
+    }
+}

@@ -1,0 +1,157 @@
+//! `status` and `top` with an agent that answers, goes away, and comes back.
+#![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
+
+mod fake_agent;
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use fake_agent::{FakeAgent, status};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// How long the view may take for anything; generous, for a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn uview(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_uview")).args(arguments).env("NO_COLOR", "1").output().unwrap()
+}
+
+#[test]
+fn status_tells_programs_and_people_about_an_alarm_and_ends_with_2() {
+    let directory = tempfile::tempdir().unwrap();
+    let agent = FakeAgent::start(ANY_PORT, status());
+    let ready = serde_json::json!({ "pid": std::process::id(), "operators": agent.address.to_string() });
+    std::fs::write(directory.path().join("host-agent.json"), ready.to_string()).unwrap();
+    let runtime_dir = directory.path().to_str().unwrap();
+
+    let text = uview(&["status", "--runtime-dir", runtime_dir]);
+    let json = uview(&["status", "--json", "--runtime-dir", runtime_dir]);
+
+    assert_eq!((text.status.code(), json.status.code()), (Some(2), Some(2)));
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains("ALARM") && text.contains("payment: alarm, score 99.5 of γ 10.0"), "{text}");
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["lmaps"][1]["service"], "payment");
+    assert_eq!(json["lmaps"][1]["reasons"][0]["seen"], 37.0);
+    assert_eq!(json["problems"].as_array().map(Vec::len), Some(1));
+    agent.stop();
+}
+
+#[test]
+fn top_once_prints_one_picture() {
+    let agent = FakeAgent::start(ANY_PORT, status());
+
+    let output = uview(&["top", "--once", "--operators", &agent.address.to_string()]);
+
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for word in ["● live", "▲ ALARM", "payment", "99.5", "http.server.errors: 37, 0.5 {request}", "● armed", "cart"]
+    {
+        assert!(text.contains(word), "`{word}` is not in\n{text}");
+    }
+    assert!(!text.contains('\u{1b}'));
+    agent.stop();
+}
+
+#[test]
+fn an_agent_of_another_program_is_an_error_in_words() {
+    let listener = std::net::TcpListener::bind(ANY_PORT).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let _ = stream.unwrap().write_all(b"220 ready when you are\r\n");
+        }
+    });
+
+    let output = uview(&["status", "--operators", &address]);
+
+    assert_eq!(output.status.code(), Some(4));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("does not answer at") && text.contains(&address), "{text}");
+}
+
+/// `uview top` in a terminal of its own.
+struct Terminal {
+    child: Child,
+    keyboard: File,
+    screen: Receiver<Vec<u8>>,
+    seen: String,
+}
+
+impl Terminal {
+    fn start(arguments: &[&str]) -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+        let slave = File::options().read(true).write(true).open(name).unwrap();
+        tcsetwinsize(&slave, Winsize { ws_row: 24, ws_col: 140, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_uview"))
+            .arg("top")
+            .args(arguments)
+            .env("TERM", "xterm-256color")
+            .stdin(Stdio::from(slave.try_clone().unwrap()))
+            .stdout(Stdio::from(slave.try_clone().unwrap()))
+            .stderr(Stdio::from(slave))
+            .spawn()
+            .unwrap();
+        let keyboard = File::from(master);
+        let mut output = keyboard.try_clone().unwrap();
+        let (say, screen) = channel();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = output.read(&mut bytes) {
+                if say.send(bytes[..count].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, keyboard, screen, seen: String::new() }
+    }
+
+    /// Waits until `word` was written since the last wait.
+    #[track_caller]
+    fn wait_for(&mut self, word: &str) {
+        while !self.seen.contains(word) {
+            let heard = self.screen.recv_timeout(PATIENCE);
+            assert!(heard.is_ok(), "`{word}` did not come:\n{:?}", self.seen);
+            self.seen.push_str(&String::from_utf8_lossy(&heard.unwrap_or_default()));
+        }
+        self.seen.clear();
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn the_live_view_shows_services_says_that_the_agent_is_gone_and_finds_it_again() {
+    let agent = FakeAgent::start(ANY_PORT, status());
+    let address = agent.address;
+    let mut terminal = Terminal::start(&["--operators", &address.to_string()]);
+
+    terminal.wait_for("payment");
+    agent.stop();
+    terminal.wait_for("AGENT");
+    let mut reply = status();
+    reply.lmaps[0].service = "come-again".to_owned();
+    let agent = FakeAgent::start(address, reply);
+    terminal.wait_for("come-again");
+    terminal.keyboard.write_all(b"\r").unwrap();
+    terminal.wait_for("expected");
+    terminal.keyboard.write_all(b"q").unwrap();
+
+    assert_eq!(terminal.child.wait().unwrap().code(), Some(0));
+    agent.stop();
+}
