@@ -7,7 +7,8 @@ use e2e::targets::TARGETS;
 
 #[test]
 fn every_input_that_the_fuzzer_found_worth_keeping_is_still_harmless() {
-    let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").join("fuzz/corpus");
+    let corpora =
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").join("fuzz/corpus");
 
     for (name, target) in TARGETS {
         let inputs: Vec<_> = fs::read_dir(corpora.join(name)).expect("every target has a corpus").collect();
@@ -20,7 +21,8 @@ fn every_input_that_the_fuzzer_found_worth_keeping_is_still_harmless() {
 
 #[test]
 fn every_target_is_one_that_the_fuzzer_knows() {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").join("fuzz/Cargo.toml");
+    let manifest =
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").join("fuzz/Cargo.toml");
     let manifest = fs::read_to_string(manifest).expect("the fuzzer has a manifest");
 
     for (name, _) in TARGETS {

@@ -37,7 +37,13 @@ impl Host {
         let incarnation = Incarnation(incarnation);
         let settings = Settings { lease: Nanos::from_secs(2), ..Settings::new(incarnation, interval) };
         // Regions of different runs get the same numbers: the run must tell them apart.
-        Self { control: ControlPlane::new(settings), incarnation, regions: BTreeMap::new(), last_region: 0, last_connection: 0 }
+        Self {
+            control: ControlPlane::new(settings),
+            incarnation,
+            regions: BTreeMap::new(),
+            last_region: 0,
+            last_connection: 0,
+        }
     }
 
     fn connection(&mut self) -> ConnectionId {
@@ -63,7 +69,12 @@ impl Host {
         self.control.service_message(now, connection, message, &descriptor);
     }
 
-    pub fn worker_message(&mut self, now: Nanos, connection: Option<ConnectionId>, message: WorkerMessage) -> Option<ConnectionId> {
+    pub fn worker_message(
+        &mut self,
+        now: Nanos,
+        connection: Option<ConnectionId>,
+        message: WorkerMessage,
+    ) -> Option<ConnectionId> {
         if let (None, Some(worker_message::Message::Hello(hello))) = (connection, &message.message) {
             let connection = self.connection();
             self.control.worker_connected(now, connection, hello);

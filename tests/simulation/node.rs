@@ -23,11 +23,19 @@ pub struct Node {
     /// Its thread does not run until then.
     pub stalled_until: Nanos,
     attached: usize,
+    /// Buffers that were to be filled, and batches that failed as a whole.
+    presented: u64,
+    failed_batches: u64,
 }
 
 impl Node {
     pub fn new(number: u32, seed: u64) -> Self {
-        let detector = lmap::Settings { warm_up_rows: 20, provisional_rows: None, fit_again_rows: vec![60], ..lmap::Settings::default() };
+        let detector = lmap::Settings {
+            warm_up_rows: 20,
+            provisional_rows: None,
+            fit_again_rows: vec![60],
+            ..lmap::Settings::default()
+        };
         let settings = WorkerSettings {
             worker: WorkerId(number),
             detector,
@@ -45,12 +53,25 @@ impl Node {
             disconnect: false,
             stalled_until: Nanos::ZERO,
             attached: 0,
+            presented: 0,
+            failed_batches: 0,
         }
     }
 
     /// Regions that its reader knows.
     pub fn attached(&self) -> usize {
         self.attached
+    }
+
+    /// Every region that was to be fetched was, or is counted as failed.
+    pub fn check_counters(&self) {
+        let counters = self.worker.status().counters;
+        assert_eq!(
+            counters.fetched_regions + counters.failed_regions,
+            self.presented,
+            "every sample is taken or counted: {counters:?}"
+        );
+        assert_eq!(counters.failed_batches, self.failed_batches, "every failed batch is counted: {counters:?}");
     }
 
     /// The host agent said something. It may refuse the worker, and nothing else that the worker does not take.
@@ -77,6 +98,8 @@ impl Node {
         while self.worker.poll(now) == Step::Fetch {
             self.act(now);
             let outcome = self.reader.fetch(self.worker.batch());
+            self.presented += self.worker.batch().len() as u64;
+            self.failed_batches += u64::from(outcome.is_err());
             let foreign = self.worker.fetched(now, now.0, &outcome);
             assert!(foreign.is_empty(), "the host agent said what the worker does not take: {foreign:?}");
         }

@@ -63,7 +63,8 @@ impl Service {
     /// Replica `replica` of service `number`, with `series` series to begin with.
     pub fn new(number: u64, replica: u64, series: u64) -> Self {
         let region = Region::new(RegionSize::ONE_PAGE);
-        let instance = InstanceName::new(&format!("service-{number}-{replica}")).expect("letters and digits are a name");
+        let instance =
+            InstanceName::new(&format!("service-{number}-{replica}")).expect("letters and digits are a name");
         let mut service = Self {
             name: name(number),
             instance,

@@ -10,6 +10,7 @@ use wire::proto::control::{HostMessage, WorkerMessage, worker_message};
 use wire::proto::registration::AgentMessage;
 use wire::time::{Interval, Nanos};
 
+use crate::hooks::Hooks;
 use crate::host::{Host, Out};
 use crate::link::Link;
 use crate::node::Node;
@@ -27,6 +28,7 @@ pub struct Seen {
     pub released: u64,
     pub restarts: u64,
     pub late_ticks: u64,
+    pub lost_by_slow_hooks: u64,
 }
 
 #[derive(Debug, Default)]
@@ -60,6 +62,7 @@ pub struct World {
     services: Vec<ServiceEnd>,
     workers: Vec<WorkerEnd>,
     watched: BTreeSet<LmapId>,
+    hooks: Option<Hooks>,
     pub seen: Seen,
 }
 
@@ -86,6 +89,7 @@ impl World {
             services: (0..2 * SERVICES).map(|_| ServiceEnd::default()).collect(),
             workers: (0..WORKERS).map(worker).collect(),
             watched: BTreeSet::new(),
+            hooks: Some(Hooks::new()),
             seen: Seen::default(),
             random,
         }
@@ -106,6 +110,15 @@ impl World {
             assert!(self.now < limit, "not freed 20 s after the last service left: {}", self.left());
             self.step();
         }
+        self.close_hooks();
+        for end in &self.workers {
+            end.node.check_counters();
+            self.seen.late_ticks += end.node.worker.status().counters.late_ticks;
+        }
+    }
+
+    fn close_hooks(&mut self) {
+        self.seen.lost_by_slow_hooks += self.hooks.take().map_or(0, Hooks::close);
     }
 
     fn is_empty(&self) -> bool {
@@ -187,6 +200,7 @@ impl World {
     fn restart_worker(&mut self, at: usize) {
         self.seen.restarts += 1;
         self.seen.late_ticks += self.workers[at].node.worker.status().counters.late_ticks;
+        self.workers[at].node.check_counters();
         self.break_worker(at);
         let seed = self.random.random();
         self.workers[at].node = Node::new(at as u32, seed);
@@ -199,6 +213,7 @@ impl World {
         (0..self.workers.len()).for_each(|at| self.break_worker(at));
         self.host = Host::new(self.incarnations, self.interval);
         self.watched.clear();
+        self.close_hooks();
     }
 
     fn step_service(&mut self, at: usize) {
@@ -273,13 +288,18 @@ impl World {
                 Out::CloseService(connection) => self.to_service(connection, None),
                 Out::ToWorker(connection, message) => self.to_worker(connection, Some(message)),
                 Out::CloseWorker(connection) => self.to_worker(connection, None),
-                Out::Dispatch(event) => self.check_verdict(&event),
+                Out::Dispatch(event) => {
+                    self.check_verdict(&event);
+                    self.hooks.get_or_insert_with(Hooks::new).dispatch(*event);
+                }
                 Out::Rows(rows) => self.check_rows(&rows),
             }
         }
+        self.hooks.get_or_insert_with(Hooks::new).step(now);
         self.seen.released = self.seen.released.max(self.host.control.counters().released_runs);
         // Every row of every LMAP is looked at.
-        let lmaps: BTreeMap<_, _> = self.host.control.list().lmaps.into_iter().map(|info| (LmapId(info.lmap), info)).collect();
+        let lmaps: BTreeMap<_, _> =
+            self.host.control.list().lmaps.into_iter().map(|info| (LmapId(info.lmap), info)).collect();
         for id in lmaps.keys() {
             if self.watched.insert(*id) {
                 self.host.control.subscribe_rows(*id, 1).expect("the LMAP is there");
