@@ -66,7 +66,8 @@ pub(crate) fn add_four_scaled(target: &mut [f64], factors: [f64; 4], sources: &[
 #[inline]
 fn total(sums: &[f64; LANES]) -> f64 {
     let [a, b, c, d, e, f, g, h] = *sums;
-    ((a + e) + (b + f)) + ((c + g) + (d + h))
+    // Even lanes, then odd ones: the order in which vectors of two add up, so that lanes need not be shuffled.
+    ((a + c) + (e + g)) + ((b + d) + (f + h))
 }
 
 #[cfg(test)]

@@ -4,6 +4,23 @@
 //! not metric names. What is costly (the decomposition of a sketch, a fit) is handed out as a [`Job`] that the
 //! caller runs where it likes, so that scoring a row never waits and never allocates.
 //!
+//! ```
+//! use lmap::{Column, ColumnKind, Detector, Settings};
+//!
+//! let columns = vec![Column::new(ColumnKind::Gauge, 1), Column::new(ColumnKind::Increment, 2)];
+//! let mut detector = Detector::new(columns, Settings::default(), 7)?;
+//! # let rows = (0..200).map(|t| [f64::from(t % 7), f64::from(t % 5)]);
+//! for row in rows {
+//!     let verdict = detector.score(&row)?;
+//!     if let Some(job) = detector.learn() {
+//!         detector.install(job.run()); // or on another thread, and installed when it is done
+//!     }
+//!     assert!(verdict.score >= 0.0);
+//! }
+//! assert!(detector.gamma().is_some());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! | module | what |
 //! | --- | --- |
 //! | [`detector`](Detector) | one LMAP: scores rows, learns them, arms itself |
