@@ -208,3 +208,52 @@ fn connection(session: &Session) -> Connection {
     }
     Connection::Waiting { attempts: session.link.attempts(), error: session.link.error().map(str::to_owned) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a child inherits: the same memory under another process id.
+    fn child(of: &Client) -> Client {
+        let parent = &*of.0;
+        Client(Arc::new(Inner {
+            service: parent.service.clone(),
+            instance: parent.instance.clone(),
+            process: parent.process + 1,
+            shared: Arc::clone(&parent.shared),
+            courier: None,
+        }))
+    }
+
+    #[test]
+    fn a_child_that_was_forked_while_the_lock_was_held_does_not_wait_for_it() {
+        let client = connect(Service::new("payment").socket("/nonexistent/services.sock"));
+        let child = child(&client);
+        let held = client.0.shared.lock();
+
+        let counter = child.counter("requests").register();
+        counter.add(1);
+        child.remove(counter.clone());
+        let status = child.status();
+
+        assert_eq!(counter.get(), 1);
+        assert!(status.forked);
+        assert_eq!(status.problems, [Problem { cause: Cause::Forked, times: 1 }]);
+        drop(held);
+    }
+
+    #[test]
+    fn a_service_that_panicked_while_registering_is_still_served() {
+        let client = connect(Service::new("payment").socket("/nonexistent/services.sock"));
+        let panicking = client.clone();
+        let result = std::thread::spawn(move || {
+            let _held = panicking.0.shared.lock();
+            panic!("as any service may");
+        });
+        assert!(result.join().is_err());
+
+        client.counter("requests").register().add(1);
+
+        assert_eq!(client.status().series, 1);
+    }
+}

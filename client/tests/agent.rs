@@ -1,0 +1,383 @@
+//! A service and its agents: none, late, killed, back, dying, deaf, out of their mind.
+
+mod support;
+
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use support::{FakeAgent, Manner, until};
+use uview::{Cause, Client, Connection, Incarnation, Limits, Service};
+use wire::metric::Kind;
+use wire::proto::registration as proto;
+use wire::registration::ServiceMessage;
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder can be made"))
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.0.path().join("services.sock")
+    }
+
+    fn connect(&self) -> Client {
+        uview::connect(Service::new("payment").instance("payment-1").label("version", "1.2").socket(self.socket()))
+    }
+}
+
+fn registered(client: &Client, agent: u64) {
+    let wanted = Connection::Registered { agent: Incarnation(agent) };
+    until(&format!("{wanted:?}"), || (client.status().connection == wanted).then_some(()));
+}
+
+#[test]
+fn a_service_works_without_an_agent() {
+    let place = Place::new();
+    let client = place.connect();
+    let counter = client.counter("requests").register();
+    let gauge = client.gauge("depth").register();
+    let histogram = client.histogram("duration").unit("s").parts_per_unit(1_000_000).register();
+
+    (0..1000).for_each(|_| counter.add(1));
+    gauge.set(2.5);
+    histogram.observe_duration(Duration::from_millis(3));
+
+    assert_eq!((counter.get(), gauge.get(), histogram.count(), histogram.sum()), (1000, 2.5, 1, 3000));
+    let status = until("an attempt", || {
+        let status = client.status();
+        matches!(status.connection, Connection::Waiting { attempts: 1.., error: Some(_) }).then_some(status)
+    });
+    assert_eq!((status.series, status.detached, status.connections), (3, 0, 0));
+    assert!(status.problems.is_empty(), "{status}");
+}
+
+#[test]
+fn an_agent_that_appears_later_is_told_everything() {
+    let place = Place::new();
+    let client = place.connect();
+    let counter = client.counter("requests").label("route", "/pay").unit("{request}").register();
+    client.up_down_counter("active").register().add(-2);
+    counter.add(41);
+
+    let agent = FakeAgent::start(&place.socket(), 1);
+    agent.until("both series", |seen| (seen.series().len() == 2).then_some(()));
+    registered(&client, 1);
+    counter.add(1);
+
+    agent.look(|seen| {
+        let Some(ServiceMessage::Hello(hello)) = seen.messages.first() else { unreachable!("a hello comes first") };
+        assert_eq!((&*hello.service.to_string(), &*hello.instance.to_string()), ("payment", "payment-1"));
+        assert_eq!(hello.labels.get("version"), Some("1.2"));
+        assert_eq!(seen.value(r#"requests{route="/pay"}"#), Some(42));
+        assert_eq!(seen.value("active"), Some((-2_i64) as u64));
+        let series = &seen.series()[0].series;
+        assert_eq!((series.kind, series.unit.as_ref().unwrap().to_string()), (Kind::Counter, "{request}".into()));
+    });
+}
+
+#[test]
+fn an_agent_that_was_killed_and_is_back_gets_the_same_memory_and_is_told_everything_again() {
+    let place = Place::new();
+    let client = place.connect();
+    let counter = client.counter("requests").register();
+    let first = FakeAgent::start(&place.socket(), 1);
+    registered(&client, 1);
+    counter.add(10);
+    let memory = first.look(|seen| {
+        assert_eq!(seen.value("requests"), Some(10));
+        seen.inodes()
+    });
+
+    drop(first);
+    until("the loss is seen", || matches!(client.status().connection, Connection::Waiting { .. }).then_some(()));
+    counter.add(10);
+    let late = client.gauge("registered.meanwhile").register();
+    late.set(1.5);
+    let second = FakeAgent::start(&place.socket(), 2);
+    registered(&client, 2);
+    counter.add(10);
+
+    second.look(|seen| {
+        assert_eq!(seen.inodes(), memory);
+        assert_eq!(seen.series().len(), 2);
+        assert_eq!(seen.value("requests"), Some(30));
+        assert_eq!(seen.value("registered.meanwhile"), Some(1.5_f64.to_bits()));
+    });
+    assert!(client.status().connections >= 2);
+}
+
+#[test]
+fn what_is_registered_while_connected_is_told_at_once_and_a_second_region_follows_the_first() {
+    let place = Place::new();
+    let agent = FakeAgent::start(&place.socket(), 1);
+    let client = place.connect();
+    let counters: Vec<_> = (0..3000).map(|n| client.counter(&format!("m{n}")).register()).collect();
+    for counter in &counters {
+        counter.add(7);
+    }
+
+    agent.until("all series", |seen| (seen.series().len() == 3000).then_some(()));
+    registered(&client, 1);
+
+    agent.look(|seen| {
+        assert_eq!(seen.regions.iter().map(|region| region.size().bytes()).collect::<Vec<_>>(), [16384, 32768]);
+        let words = [seen.words(0), seen.words(1)];
+        let values = seen.series().into_iter().map(|placed| words[placed.region as usize][placed.first.word()]);
+        assert!(values.into_iter().all(|value| value == 7));
+    });
+    assert_eq!(client.status().regions, 2);
+}
+
+#[test]
+fn an_agent_that_dies_while_it_is_connected_to_is_not_believed() {
+    let place = Place::new();
+    let agent = FakeAgent::with_manner(&place.socket(), 1, Manner::Dying(3));
+    let client = place.connect();
+    let _counter = client.counter("requests").register();
+
+    registered(&client, 1);
+
+    assert_eq!(agent.look(|seen| seen.connections), 4);
+    assert_eq!(client.status().connections, 4);
+}
+
+#[test]
+fn garbage_from_an_agent_ends_the_connection_and_is_counted_and_the_service_goes_on() {
+    let place = Place::new();
+    let undecodable = b"\x04\0\0\0\xff\xff\xff\xff".to_vec();
+    let garbage = vec![u32::MAX.to_le_bytes().to_vec(), undecodable, vec![0xa5; 5000]];
+    let agent = FakeAgent::with_manner(&place.socket(), 1, Manner::Garbage(garbage));
+    let client = place.connect();
+    let counter = client.counter("requests").register();
+
+    registered(&client, 1);
+    counter.add(3);
+
+    assert_eq!(client.status().garbage, 3);
+    assert_eq!(agent.look(|seen| seen.value("requests")), Some(3));
+
+    agent.say_bytes(&[0xff; 64]);
+    until("garbage after the welcome is counted too", || (client.status().garbage == 4).then_some(()));
+    registered(&client, 1);
+}
+
+#[test]
+fn messages_that_mean_nothing_here_change_nothing() {
+    let place = Place::new();
+    let agent = FakeAgent::start(&place.socket(), 1);
+    let client = place.connect();
+    let _counter = client.counter("requests").register();
+    registered(&client, 1);
+
+    // Of a later release; an acceptance of what was never sent; a release of what was never retired; a heartbeat that nobody can beat.
+    agent.say_bytes(&[0, 0, 0, 0]);
+    agent.say(proto::agent_message::Message::Accepted(proto::Accepted { messages: u64::MAX }));
+    let run = proto::SlotRun { region: 9, first_slot: u32::MAX, slots: u32::MAX };
+    agent.say(proto::agent_message::Message::Released(proto::Released { runs: vec![run] }));
+    agent.say(proto::agent_message::Message::Welcome(proto::Welcome { agent_incarnation: 1, heartbeat_ms: 1 }));
+    let refused = proto::Refused { what: "requests".into(), reason: "\u{7}not today".into() };
+    agent.say(proto::agent_message::Message::Refused(refused));
+
+    let problems = until("the refusal", || Some(client.status().problems).filter(|problems| !problems.is_empty()));
+    assert_eq!(problems[0].to_string(), "the agent refuses requests: not today");
+    registered(&client, 1);
+    assert_eq!((client.status().garbage, client.status().connections), (0, 1));
+}
+
+#[test]
+fn what_one_agent_refused_the_next_one_may_take() {
+    let place = Place::new();
+    let agent = FakeAgent::start(&place.socket(), 1);
+    let client = place.connect();
+    registered(&client, 1);
+    let refused = proto::Refused { what: "hello".into(), reason: "no room".into() };
+    agent.say(proto::agent_message::Message::Refused(refused));
+    until("the refusal", || (!client.status().problems.is_empty()).then_some(()));
+
+    drop(agent);
+    let _agent = FakeAgent::start(&place.socket(), 2);
+    registered(&client, 2);
+
+    assert!(client.status().problems.is_empty());
+}
+
+#[test]
+fn an_agent_that_never_reads_holds_up_neither_registration_nor_the_end() {
+    let place = Place::new();
+    let agent = FakeAgent::with_manner(&place.socket(), 1, Manner::Deaf);
+    let client = place.connect();
+    agent.until("a connection", |seen| (seen.connections == 1).then_some(()));
+
+    // More than a socket buffer holds.
+    let long = "x".repeat(200);
+    let counters: Vec<_> = (0..4000).map(|n| client.counter(&format!("{long}{n}")).register()).collect();
+    for counter in &counters {
+        counter.add(1);
+    }
+    assert_eq!(client.status().series, 4000);
+    until("a connection without an answer", || (client.status().connection == Connection::Registering).then_some(()));
+
+    let (done, ended) = mpsc::channel();
+    thread::spawn(move || {
+        drop(client);
+        done.send(()).expect("the test waits");
+    });
+    ended.recv_timeout(Duration::from_secs(5)).expect("the thread is never in the middle of something long");
+}
+
+#[test]
+fn the_heart_beats_with_and_without_an_agent_and_stops_with_the_client() {
+    let place = Place::new();
+    let agent = FakeAgent::start(&place.socket(), 1);
+    let client = place.connect();
+    let counter = client.counter("requests").register();
+    registered(&client, 1);
+
+    let before = agent.look(support::Seen::heartbeat);
+    until("five beats", || (agent.look(support::Seen::heartbeat) >= before + 5).then_some(()));
+
+    drop(client);
+    agent.until("the end", |seen| (seen.ended == 1).then_some(()));
+    let last = agent.look(support::Seen::heartbeat);
+    counter.add(5);
+
+    assert_eq!(counter.get(), 5);
+    assert_eq!(agent.look(|seen| seen.value("requests")), Some(5), "the handle keeps the region");
+    assert_eq!(agent.look(support::Seen::heartbeat), last);
+}
+
+#[test]
+fn clones_of_a_client_are_one_client() {
+    let place = Place::new();
+    let agent = FakeAgent::start(&place.socket(), 1);
+    let client = place.connect();
+    let clone = client.clone();
+    drop(client);
+
+    clone.counter("requests").register().add(1);
+    registered(&clone, 1);
+
+    assert_eq!(agent.look(|seen| (seen.connections, seen.value("requests"))), (1, Some(1)));
+}
+
+#[test]
+fn slots_of_a_removed_series_are_used_again_after_the_agents_release_only() {
+    let place = Place::new();
+    let agent = FakeAgent::start(&place.socket(), 1);
+    let client = place.connect();
+    let old = client.counter("old").register();
+    old.add(99);
+    registered(&client, 1);
+    let slots = agent.look(|seen| seen.series()[0].run());
+
+    client.remove(old);
+    agent.until("the retirement", |seen| (seen.retired() == [slots]).then_some(()));
+    let _second = client.counter("second").register();
+    let second =
+        agent.until("the second series", |seen| seen.series().get(1).map(wire::registration::PlacedSeries::run));
+    assert_ne!(second, slots);
+    assert_eq!(client.status().waiting, 1);
+
+    agent.release(&[slots]);
+    until("the release", || (client.status().waiting == 0).then_some(()));
+    let third = client.counter("third").register();
+    third.add(1);
+
+    let again = agent.until("the third series", |seen| seen.series().get(2).map(wire::registration::PlacedSeries::run));
+    assert_eq!(again, slots);
+    assert_eq!(agent.look(|seen| seen.value("third")), Some(1), "it started at 0");
+}
+
+#[test]
+fn what_was_removed_while_no_agent_was_there_is_retired_at_the_next_one() {
+    let place = Place::new();
+    let client = place.connect();
+    let old = client.counter("old").register();
+    let first = FakeAgent::start(&place.socket(), 1);
+    registered(&client, 1);
+    let slots = first.look(|seen| seen.series()[0].run());
+    drop(first);
+    until("the loss", || matches!(client.status().connection, Connection::Waiting { .. }).then_some(()));
+
+    client.remove(old);
+    let _new = client.counter("new").register();
+    let second = FakeAgent::start(&place.socket(), 2);
+    registered(&client, 2);
+
+    second.look(|seen| {
+        assert_eq!(seen.retired(), [slots]);
+        let [only] = &seen.series()[..] else { unreachable!("one series is live") };
+        assert_ne!(only.run(), slots, "nobody has released it");
+    });
+}
+
+#[test]
+fn a_hundred_thousand_metrics_cost_what_the_limit_allows() {
+    let place = Place::new();
+    let agent = FakeAgent::start(&place.socket(), 1);
+    let client = place.connect();
+
+    let counters: Vec<_> = (0..100_000).map(|n| client.counter(&format!("m{n}")).register()).collect();
+    for counter in &counters {
+        counter.add(1);
+    }
+
+    agent.until("4,096 series", |seen| (seen.series().len() == 4096).then_some(()));
+    registered(&client, 1);
+    let status = client.status();
+    assert_eq!((status.series, status.detached, status.regions), (4096, 100_000 - 4096, 2));
+    assert_eq!(status.problems.len(), 1, "{status}");
+    assert!(counters.iter().all(|counter| counter.get() == 1));
+}
+
+#[test]
+fn a_service_whose_own_name_is_not_allowed_counts_and_says_so() {
+    let place = Place::new();
+    let client = uview::connect(Service::new("pay ment").socket(place.socket()));
+    let counter = client.counter("requests").register();
+    counter.add(1);
+
+    let status = client.status();
+
+    assert_eq!((counter.get(), &status.connection), (1, &Connection::Off));
+    assert!(matches!(status.problems[0].cause, Cause::Service(_)), "{status}");
+}
+
+#[test]
+fn a_duplicate_with_another_kind_an_invalid_name_and_full_memory_are_told_in_the_status() {
+    let place = Place::new();
+    let limits = Limits { regions: 0, ..Limits::default() };
+    let client = uview::connect(Service::new("payment").socket(place.socket()).limits(limits));
+    let full = client.counter("full").register();
+    let invalid = client.gauge("in valid").register();
+    full.add(1);
+    invalid.set(1.0);
+    assert_eq!((full.get(), invalid.get()), (1, 1.0));
+
+    let roomy = place.connect();
+    let _first = roomy.counter("a").register();
+    let second = roomy.gauge("a").register();
+    second.set(2.0);
+
+    assert_eq!(second.get(), 2.0);
+    let texts = |client: &Client| client.status().problems.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(texts(&client)[0], "0 regions are full: further series are not registered (see Limits::regions)");
+    assert!(
+        texts(&client)[1]
+            .starts_with("metric \"in valid\" is not registered: metric name \"in valid\" has ' ' at byte 2")
+    );
+    assert_eq!(texts(&roomy), ["metric a is not registered as a gauge: it is a counter already"]);
+}
+
+#[test]
+fn a_socket_path_that_cannot_be_is_told_in_the_status() {
+    let client = uview::connect(Service::new("payment").socket("/".repeat(200)));
+
+    until("the error", || {
+        matches!(client.status().connection, Connection::Waiting { error: Some(_), .. }).then_some(())
+    });
+}

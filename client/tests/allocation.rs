@@ -1,0 +1,76 @@
+//! Writing allocates nothing: asserted by an allocator that counts, alone in its process.
+#![expect(unsafe_code, reason = "an allocator is unsafe to write")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use uview::Service;
+
+/// The system's allocator, with a count of the calls on this thread that asks for it.
+struct Counting;
+
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static COUNTED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+fn count() {
+    if COUNTED.get() {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: passes everything on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise is the system allocator's condition.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count();
+        // SAFETY: the caller's promise is the system allocator's condition.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn calls(work: impl FnOnce()) -> u64 {
+    let before = CALLS.load(Ordering::Relaxed);
+    COUNTED.set(true);
+    work();
+    COUNTED.set(false);
+    CALLS.load(Ordering::Relaxed) - before
+}
+
+#[test]
+fn writing_allocates_nothing() {
+    let client = uview::connect(Service::new("payment").socket("/nonexistent/services.sock"));
+    let counter = client.counter("requests").register();
+    let active = client.up_down_counter("active").register();
+    let gauge = client.gauge("depth").register();
+    let histogram = client.histogram("duration").unit("s").parts_per_unit(1_000_000).register();
+    let detached = client.counter("not allowed").register();
+
+    assert!(calls(|| drop(black_box(Box::new(1)))) >= 2, "the allocator counts");
+    let written = calls(|| {
+        for n in 0..10_000 {
+            counter.add(n);
+            active.add(-1);
+            gauge.set(n as f64);
+            histogram.observe(n * n * n);
+            histogram.observe_duration(Duration::from_nanos(n * n));
+            detached.add(1);
+            drop(black_box(counter.clone()));
+        }
+    });
+
+    assert_eq!(written, 0);
+    assert_eq!(histogram.count(), 20_000);
+}

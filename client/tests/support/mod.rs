@@ -1,0 +1,279 @@
+//! A small host agent: takes connections, checks and keeps what comes, answers as it is told to.
+
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use region::{AcceptedRegion, ReadMapping, passing};
+use wire::frame::{self, Frames};
+use wire::layout::{Header, Slot};
+use wire::proto::registration as proto;
+use wire::registration::{PlacedSeries, ServiceMessage, SlotRun};
+
+/// No condition takes longer, on however busy a machine.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// How the agent behaves.
+#[derive(Clone, Debug)]
+pub enum Manner {
+    /// Welcomes, accepts everything.
+    Proper,
+    /// Ends the first so many connections at once, as a dying agent does; then proper.
+    Dying(usize),
+    /// Sends this on the first connections, one each, in place of an answer; then proper.
+    Garbage(Vec<Vec<u8>>),
+    /// Never reads and never answers.
+    Deaf,
+}
+
+/// What an agent has seen.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Connections ever taken.
+    pub connections: usize,
+    /// Connections that have ended.
+    pub ended: usize,
+    /// Messages of the last connection.
+    pub messages: Vec<ServiceMessage>,
+    /// Regions of the last connection, in order.
+    pub regions: Vec<AcceptedRegion>,
+    socket: Option<UnixStream>,
+}
+
+impl Seen {
+    /// All series told on the last connection.
+    pub fn series(&self) -> Vec<PlacedSeries> {
+        let told = self.messages.iter().filter_map(|message| match message {
+            ServiceMessage::AddSeries(series) => Some(series.iter().flatten().cloned()),
+            _ => None,
+        });
+        told.flatten().collect()
+    }
+
+    /// All slots retired on the last connection.
+    pub fn retired(&self) -> Vec<SlotRun> {
+        let told = self.messages.iter().filter_map(|message| match message {
+            ServiceMessage::Retire(runs) => Some(runs.clone()),
+            _ => None,
+        });
+        told.flatten().collect()
+    }
+
+    /// The words of a region as a reader sees them.
+    pub fn words(&self, region: u32) -> Vec<u64> {
+        let region = &self.regions[region as usize];
+        let mut words = vec![0; region.size().words()];
+        let mapping = ReadMapping::map(region.as_fd(), region.size()).expect("an accepted region can be mapped");
+        mapping.copy_into(&mut words).expect("the buffer has its length");
+        words
+    }
+
+    /// The first slot of the series of this title.
+    pub fn value(&self, title: &str) -> Option<u64> {
+        let placed = self.series().into_iter().find(|placed| placed.series.title() == title)?;
+        self.words(placed.region).get(Slot(placed.first.0).word()).copied()
+    }
+
+    /// The heartbeat of the first region.
+    pub fn heartbeat(&self) -> u64 {
+        Header::decode(&self.words(0)).expect("it is a region").heartbeat
+    }
+
+    /// The files behind the regions.
+    pub fn inodes(&self) -> Vec<u64> {
+        self.regions.iter().map(|region| rustix::fs::fstat(region).expect("it is open").st_ino).collect()
+    }
+}
+
+struct Shared {
+    seen: Mutex<Seen>,
+    changed: Condvar,
+    stop: AtomicBool,
+    incarnation: u64,
+    manner: Manner,
+}
+
+impl Shared {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Seen)) {
+        change(&mut self.seen());
+        self.changed.notify_all();
+    }
+}
+
+/// An agent that runs until it is dropped, which is as sudden as kill -9.
+pub struct FakeAgent {
+    path: PathBuf,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FakeAgent {
+    /// A proper agent at `path`.
+    pub fn start(path: &Path, incarnation: u64) -> Self {
+        Self::with_manner(path, incarnation, Manner::Proper)
+    }
+
+    pub fn with_manner(path: &Path, incarnation: u64, manner: Manner) -> Self {
+        let _ = std::fs::remove_file(path);
+        let listener = UnixListener::bind(path).expect("the folder is there");
+        let shared = Arc::new(Shared {
+            seen: Mutex::default(),
+            changed: Condvar::new(),
+            stop: AtomicBool::new(false),
+            incarnation,
+            manner,
+        });
+        let thread = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || serve(&listener, &shared)
+        });
+        Self { path: path.to_owned(), shared, thread: Some(thread) }
+    }
+
+    /// Waits for `condition` on what was seen, and gives what it says.
+    pub fn until<T>(&self, what: &str, mut condition: impl FnMut(&Seen) -> Option<T>) -> T {
+        let mut found = None;
+        let (seen, _) = self
+            .shared
+            .changed
+            .wait_timeout_while(self.shared.seen(), LIMIT, |seen| {
+                found = condition(seen);
+                found.is_none()
+            })
+            .unwrap_or_else(PoisonError::into_inner);
+        found.unwrap_or_else(|| unreachable!("not within {LIMIT:?}: {what}; seen: {seen:?}"))
+    }
+
+    /// Looks at what was seen.
+    pub fn look<T>(&self, look: impl FnOnce(&Seen) -> T) -> T {
+        look(&self.shared.seen())
+    }
+
+    /// Says something to the service.
+    pub fn say(&self, message: proto::agent_message::Message) {
+        let seen = self.shared.seen();
+        let mut socket = seen.socket.as_ref().expect("there is a connection");
+        socket.write_all(&framed(message)).expect("the service listens");
+    }
+
+    /// Says bytes to the service.
+    pub fn say_bytes(&self, bytes: &[u8]) {
+        let seen = self.shared.seen();
+        let mut socket = seen.socket.as_ref().expect("there is a connection");
+        socket.write_all(bytes).expect("the service listens");
+    }
+
+    /// Says that nobody reads `runs` any more.
+    pub fn release(&self, runs: &[SlotRun]) {
+        let runs = runs.iter().copied().map(proto::SlotRun::from).collect();
+        self.say(proto::agent_message::Message::Released(proto::Released { runs }));
+    }
+}
+
+impl Drop for FakeAgent {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(socket) = self.shared.seen().socket.take() {
+            let _ = socket.shutdown(std::net::Shutdown::Both);
+        }
+        // Wakes `accept`.
+        let _ = UnixStream::connect(&self.path);
+        let _ = std::fs::remove_file(&self.path);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn framed(message: proto::agent_message::Message) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    frame::encode(&proto::AgentMessage { message: Some(message) }, &mut bytes).expect("it is short");
+    bytes
+}
+
+/// One connection after the other.
+fn serve(listener: &UnixListener, shared: &Shared) {
+    while let Ok((socket, _)) = listener.accept() {
+        if shared.stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let number = shared.seen().connections;
+        shared.change(|seen| {
+            seen.connections += 1;
+            seen.messages.clear();
+            seen.regions.clear();
+            seen.socket = socket.try_clone().ok();
+        });
+        converse(&socket, number, shared);
+        shared.change(|seen| {
+            seen.socket = None;
+            seen.ended += 1;
+        });
+    }
+}
+
+fn converse(mut socket: &UnixStream, number: usize, shared: &Shared) {
+    match &shared.manner {
+        Manner::Dying(times) if number < *times => return,
+        Manner::Garbage(bytes) if number < bytes.len() => {
+            let _ = socket.write_all(&bytes[number]);
+            // Until the service has hung up.
+            while passing::receive(socket, &mut [0; 4096], &mut Vec::new()).is_ok_and(|got| got > 0) {}
+            return;
+        }
+        Manner::Deaf => {
+            while !shared.stop.load(Ordering::Relaxed) {
+                thread::park_timeout(Duration::from_millis(1));
+            }
+            return;
+        }
+        Manner::Proper | Manner::Dying(_) | Manner::Garbage(_) => {}
+    }
+    let mut frames = Frames::default();
+    let mut descriptors: Vec<OwnedFd> = Vec::new();
+    let mut buffer = [0; 4096];
+    let mut messages = 0;
+    while let Ok(got @ 1..) = passing::receive(socket, &mut buffer, &mut descriptors) {
+        frames.push(&buffer[..got]);
+        while let Some(frame) = frames.next_frame().expect("a client sends frames") {
+            let message = ServiceMessage::decode(frame).expect("a client sends messages");
+            messages += 1;
+            let mut answers = Vec::new();
+            match &message {
+                ServiceMessage::Hello(_) => {
+                    let welcome = proto::Welcome { agent_incarnation: shared.incarnation, heartbeat_ms: 10 };
+                    answers.extend(framed(proto::agent_message::Message::Welcome(welcome)));
+                }
+                ServiceMessage::AddRegion { size, .. } => {
+                    let memory = descriptors.remove(0);
+                    let region = AcceptedRegion::accept(memory, *size).expect("a client makes good regions");
+                    shared.change(|seen| seen.regions.push(region));
+                }
+                ServiceMessage::AddSeries(_) | ServiceMessage::Retire(_) => {}
+            }
+            shared.change(|seen| seen.messages.push(message));
+            answers.extend(framed(proto::agent_message::Message::Accepted(proto::Accepted { messages })));
+            let _ = socket.write_all(&answers);
+        }
+    }
+}
+
+/// Waits for `condition`, looking each millisecond.
+pub fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..LIMIT.as_millis() {
+        if let Some(found) = condition() {
+            return found;
+        }
+        thread::park_timeout(Duration::from_millis(1));
+    }
+    unreachable!("not within {LIMIT:?}: {what}")
+}
