@@ -83,8 +83,10 @@ fn total(pipeline: &Pipeline) -> f64 {
 
 /// What every column adds to the square of the score, if it is above 0. Constants that moved share what they are bounded to.
 fn parts(pipeline: &Pipeline) -> impl Iterator<Item = (usize, f64)> {
-    let watched =
-        (0..pipeline.standard.columns()).map(|column| (column, pipeline.scorer.contribution(&pipeline.split, column)));
+    // A column that does not take part may still get a rounding error's share through the basis.
+    let roles = pipeline.standard.roles.iter().enumerate();
+    let watched = roles.filter(|(_, role)| **role == Role::Watched);
+    let watched = watched.map(|(column, _)| (column, pipeline.scorer.contribution(&pipeline.split, column)));
     let each = pipeline.constant_rule.square(pipeline.moved) / f64::from(pipeline.moved.max(1));
     watched.chain(pipeline.moved_constants().map(move |column| (column, each))).filter(|(_, part)| *part > 0.0)
 }
