@@ -70,10 +70,6 @@ impl Standard {
         Self { roles: vec![Role::Watched; columns], mean: vec![0.0; width], inverse: vec![0.0; width], clip }
     }
 
-    pub(crate) fn columns(&self) -> usize {
-        self.roles.len()
-    }
-
     pub(crate) fn clip(&self) -> f64 {
         self.clip
     }
