@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use wire::id::{HookId, LmapId};
+use wire::proto::control::Row;
 
 use crate::control_plane::{Event, RowBatch};
 
@@ -84,11 +85,21 @@ struct Hook {
     queue: Queue<Arc<Event>>,
 }
 
+/// One raw row of an LMAP.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WatchedRow {
+    /// Titles of the columns; the same allocation as long as they do not change.
+    pub columns: Arc<[String]>,
+    /// The row.
+    pub row: Row,
+}
+
 #[derive(Debug)]
 struct Watcher {
     lmap: LmapId,
     every: u32,
-    queue: Queue<Arc<RowBatch>>,
+    seen: u64,
+    queue: Queue<WatchedRow>,
 }
 
 /// What was delivered and lost.
@@ -98,9 +109,9 @@ pub struct Delivered {
     pub verdicts: u64,
     /// Verdicts that slow hooks lost.
     pub lost_verdicts: u64,
-    /// Batches of rows that watchers took.
+    /// Rows that watchers took.
     pub rows: u64,
-    /// Batches of rows that slow watchers lost.
+    /// Rows that slow watchers lost.
     pub lost_rows: u64,
 }
 
@@ -140,7 +151,7 @@ impl Dispatch {
         Ok(id)
     }
 
-    /// Rows of `lmap` wait for the watcher, at most `queue` batches.
+    /// Every `every`-th row of `lmap` waits for the watcher, at most `queue` of them.
     ///
     /// # Errors
     ///
@@ -148,7 +159,7 @@ impl Dispatch {
     pub fn watch(&mut self, lmap: LmapId, every: u32, queue: usize) -> Result<HookId, TooManyHooks> {
         let id = self.next_id()?;
         let queue = Queue::new(queue.min(Self::MAX_QUEUE));
-        self.watchers.insert(id, Watcher { lmap, every: every.max(1), queue });
+        self.watchers.insert(id, Watcher { lmap, every: every.max(1), seen: 0, queue });
         Ok(id)
     }
 
@@ -175,12 +186,19 @@ impl Dispatch {
         woken
     }
 
-    /// Gives `rows` to all who watch their LMAP. Returns them.
-    pub fn rows(&mut self, rows: RowBatch) -> Vec<HookId> {
-        let rows = Arc::new(rows);
+    /// Gives `batch` to all who watch its LMAP, thinned for those who want fewer rows than the most curious. Returns them.
+    pub fn rows(&mut self, batch: &RowBatch) -> Vec<HookId> {
+        let comes_every = u64::from(self.rows_every(batch.lmap).max(1));
         let mut woken = Vec::new();
-        for (&id, watcher) in self.watchers.iter_mut().filter(|(_, watcher)| watcher.lmap == rows.lmap) {
-            self.delivered.lost_rows += watcher.queue.offer(Arc::clone(&rows));
+        for (&id, watcher) in self.watchers.iter_mut().filter(|(_, watcher)| watcher.lmap == batch.lmap) {
+            let stride = (u64::from(watcher.every) / comes_every).max(1);
+            for row in &batch.rows {
+                watcher.seen += 1;
+                if watcher.seen.is_multiple_of(stride) {
+                    let item = WatchedRow { columns: Arc::clone(&batch.columns), row: row.clone() };
+                    self.delivered.lost_rows += watcher.queue.offer(item);
+                }
+            }
             woken.push(id);
         }
         woken
@@ -193,8 +211,8 @@ impl Dispatch {
         Some(taken)
     }
 
-    /// The oldest batch of rows that waits for `watcher`.
-    pub fn take_rows(&mut self, watcher: HookId) -> Option<Taken<Arc<RowBatch>>> {
+    /// The oldest row that waits for `watcher`.
+    pub fn take_row(&mut self, watcher: HookId) -> Option<Taken<WatchedRow>> {
         let taken = self.watchers.get_mut(&watcher)?.queue.take()?;
         self.delivered.rows += 1;
         Some(taken)
@@ -301,19 +319,25 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_subscribed_to_as_often_as_the_most_curious_watcher_wants() {
+    fn rows_are_subscribed_to_as_often_as_the_most_curious_watcher_wants_and_thinned_for_others() {
         let mut dispatch = Dispatch::new(8);
-        let first = dispatch.watch(LmapId(1), 10, 4).unwrap();
-        let second = dispatch.watch(LmapId(1), 2, 4).unwrap();
-
+        let seldom = dispatch.watch(LmapId(1), 10, 4).unwrap();
+        let often = dispatch.watch(LmapId(1), 2, 4).unwrap();
         assert_eq!(dispatch.rows_every(LmapId(1)), 2);
-        assert_eq!(dispatch.unregister(second), Some(LmapId(1)));
-        assert_eq!(dispatch.rows_every(LmapId(1)), 10);
+        let row = |at| Row { at_unix_ns: at, score: 0.0, values: Vec::new() };
+        let batch =
+            RowBatch { lmap: LmapId(1), epoch: Epoch(1), columns: Arc::new([]), rows: (1..=10).map(row).collect() };
 
-        let batch = RowBatch { lmap: LmapId(1), epoch: Epoch(1), columns: Arc::new([]), rows: Vec::new() };
-        assert_eq!(dispatch.rows(batch.clone()), [first]);
-        assert_eq!(dispatch.take_rows(first).unwrap().item, Arc::new(batch));
-        assert_eq!(dispatch.unregister(first), Some(LmapId(1)));
+        assert_eq!(dispatch.rows(&batch), [seldom, often]);
+
+        let mut taken = |id| std::iter::from_fn(|| dispatch.take_row(id)).collect::<Vec<_>>();
+        assert_eq!(taken(seldom).iter().map(|taken| taken.item.row.at_unix_ns).collect::<Vec<_>>(), [5, 10]);
+        let rows = taken(often);
+        assert_eq!(rows.len(), 4);
+        assert_eq!((rows[0].lost, rows[0].sequence), (6, 7));
+        assert_eq!(dispatch.unregister(often), Some(LmapId(1)));
+        assert_eq!(dispatch.rows_every(LmapId(1)), 10);
+        assert_eq!(dispatch.unregister(seldom), Some(LmapId(1)));
         assert_eq!(dispatch.rows_every(LmapId(1)), 0);
         assert!(dispatch.is_empty());
     }

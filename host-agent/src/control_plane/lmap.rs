@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use wire::control::{LmapSpec, MetricSpec, Place, RegionSpec, ReplicaSpec};
 use wire::id::{Epoch, LmapId, MetricId, ReplicaId, WorkerId};
+use wire::metric::{Aggregation, Every, Series};
 use wire::name::{InstanceName, ServiceName};
 use wire::proto::control as proto;
-use wire::time::{Interval, Nanos};
+use wire::time::Interval;
 
 use super::catalogue::Catalogue;
 use super::replica::{Replica, SeriesKey};
 use super::selection::Selection;
+use super::settings::Settings;
 
 /// The configuration that a worker was last told.
 #[derive(Debug)]
@@ -107,6 +109,12 @@ impl Lmap {
         }
     }
 
+    /// How `series` is watched.
+    pub fn how(&self, series: &Series, settings: &Settings) -> (Aggregation, Every) {
+        let (aggregation, every) = self.selection.how(&series.name, series.kind);
+        (aggregation, every.max(settings.every(&series.name, self.interval)))
+    }
+
     /// It runs nowhere any more.
     pub fn unplace(&mut self) {
         self.worker = None;
@@ -120,14 +128,14 @@ impl Lmap {
         &self,
         catalogue: &Catalogue,
         replicas: impl Iterator<Item = &'a Replica>,
-        heartbeat: Nanos,
+        settings: &Settings,
     ) -> Option<LmapSpec> {
         let mut metrics: Vec<MetricSpec> = self
             .numbers
             .iter()
             .filter_map(|(key, &id)| {
                 let series = catalogue.get(key)?.clone();
-                let (aggregation, every) = self.selection.how(&series.name, series.kind);
+                let (aggregation, every) = self.how(&series, settings);
                 Some(MetricSpec { id, series, aggregation, every })
             })
             .collect();
@@ -138,7 +146,7 @@ impl Lmap {
             id: self.id,
             service: self.service.clone(),
             interval: self.interval,
-            heartbeat,
+            heartbeat: settings.heartbeat,
             metrics,
             replicas,
             model: self.model.clone(),

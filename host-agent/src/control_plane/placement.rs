@@ -99,7 +99,7 @@ impl ControlPlane {
         };
         let spec = self.services.get(&lmap.service).and_then(|service| {
             let replicas = service.replicas.iter().filter_map(|c| self.connections.get(c)?.replica.as_ref());
-            lmap.spec(&service.catalogue, replicas, self.settings.heartbeat)
+            lmap.spec(&service.catalogue, replicas, &self.settings)
         });
         let Some(spec) = spec else {
             lmap.unplace();

@@ -75,7 +75,7 @@ impl ControlPlane {
         });
         let metrics = lmap.numbers().iter().filter_map(|(key, number)| {
             let series = service?.catalogue.get(key)?;
-            let (aggregation, every) = lmap.selection.how(&series.name, series.kind);
+            let (aggregation, every) = lmap.how(series, &self.settings);
             Some(proto::MetricInfo {
                 metric: number.0,
                 name: series.name.to_string(),

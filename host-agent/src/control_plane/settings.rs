@@ -1,7 +1,10 @@
 //! What the control plane is told at its start.
 
+use std::collections::BTreeMap;
+
 use wire::id::Incarnation;
-use wire::name::ServiceName;
+use wire::metric::Every;
+use wire::name::{MetricName, ServiceName};
 use wire::time::{Interval, Nanos};
 
 /// Who is at the other end of a service's connection, as the kernel says.
@@ -70,7 +73,7 @@ impl Default for Limits {
     /// Bounds under which the configuration of an LMAP stays below 4 MiB.
     fn default() -> Self {
         Self {
-            connections: 4096,
+            connections: 1024,
             replicas_per_service: wire::control::MAX_REPLICAS,
             regions_per_replica: 64,
             bytes_per_service: 64 << 20,
@@ -101,6 +104,8 @@ pub struct Settings {
     pub gather: Nanos,
     /// A connection without a hello is closed after so long.
     pub hello_within: Nanos,
+    /// Metrics that change only so often, whoever registers them: an LMAP does not look at them more often.
+    pub periods: BTreeMap<MetricName, Nanos>,
     /// Who may be which service. Empty: everyone may be any.
     pub identities: Vec<IdentityRule>,
     /// The bounds.
@@ -120,9 +125,17 @@ impl Settings {
             settle: Nanos::from_millis(20),
             gather: Nanos::from_millis(200),
             hello_within: Nanos::from_secs(5),
+            periods: BTreeMap::new(),
             identities: Vec::new(),
             limits: Limits::default(),
         }
+    }
+
+    /// Every how many intervals of an LMAP the metric `name` is looked at, at the most.
+    #[must_use]
+    pub fn every(&self, name: &MetricName, interval: Interval) -> Every {
+        let period = self.periods.get(name).copied().unwrap_or(Nanos::ZERO);
+        Every::new(period.0.div_ceil(interval.nanos().get()) as u32).unwrap_or(Every::MIN)
     }
 
     /// Whether `peer` may register as `service`.
@@ -135,6 +148,17 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_metric_is_not_looked_at_more_often_than_it_changes() {
+        let interval = Interval::new(Nanos::from_millis(300)).unwrap();
+        let name = MetricName::new("slow").unwrap();
+        let mut settings = Settings::new(Incarnation(1), interval);
+        settings.periods.insert(name.clone(), Nanos::from_secs(1));
+
+        assert_eq!(settings.every(&name, interval).get(), 4);
+        assert_eq!(settings.every(&MetricName::new("other").unwrap(), interval).get(), 1);
+    }
 
     #[test]
     fn a_rule_binds_user_and_cgroup_to_services() {

@@ -1,0 +1,71 @@
+//! Where NIC workers connect to: one bidirectional stream per worker.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+use wire::control::MAX_MESSAGE_BYTES;
+use wire::proto::control::control_server::{Control, ControlServer};
+use wire::proto::control::worker_message::Message;
+use wire::proto::control::{HostMessage, WorkerHello, WorkerMessage};
+
+use crate::node::Node;
+
+/// How long a stream may take to say hello.
+const HELLO_WITHIN: Duration = Duration::from_secs(5);
+
+/// The control service of `node`.
+#[must_use]
+pub fn service(node: Arc<Node>) -> ControlServer<impl Control> {
+    ControlServer::new(Workers(node))
+        .max_decoding_message_size(MAX_MESSAGE_BYTES)
+        .max_encoding_message_size(MAX_MESSAGE_BYTES)
+}
+
+struct Workers(Arc<Node>);
+
+#[tonic::async_trait]
+impl Control for Workers {
+    type WorkStream = ReceiverStream<Result<HostMessage, Status>>;
+
+    async fn work(&self, request: Request<Streaming<WorkerMessage>>) -> Result<Response<Self::WorkStream>, Status> {
+        let from = request.remote_addr();
+        let mut messages = request.into_inner();
+        let Some(hello) = hello(&mut messages).await else {
+            self.0.counts.broken_workers.one_more();
+            tracing::warn!(?from, "a worker's stream without a hello");
+            return Err(Status::invalid_argument("the first message is a hello, within 5 s"));
+        };
+        let (id, to_worker, mut closed) = self.0.worker_connected(&hello);
+        tracing::info!(worker = hello.worker, connection = id.0, ?from, version = hello.version, "a worker connected");
+        let node = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    message = messages.message() => match message {
+                        Ok(Some(message)) => node.worker_message(id, message),
+                        Ok(None) => break,
+                        Err(status) => {
+                            node.counts.broken_workers.one_more();
+                            tracing::warn!(worker = hello.worker, %status, "a worker's stream broke");
+                            break;
+                        }
+                    },
+                    _ = &mut closed => break,
+                }
+            }
+            node.worker_gone(id);
+            tracing::info!(worker = hello.worker, connection = id.0, "a worker is gone");
+        });
+        Ok(Response::new(ReceiverStream::new(to_worker)))
+    }
+}
+
+async fn hello(messages: &mut Streaming<WorkerMessage>) -> Option<WorkerHello> {
+    let first = tokio::time::timeout(HELLO_WITHIN, messages.message()).await;
+    match first {
+        Ok(Ok(Some(WorkerMessage { message: Some(Message::Hello(hello)) }))) => Some(hello),
+        _ => None,
+    }
+}

@@ -1,0 +1,107 @@
+//! The agent's own metrics and health over HTTP: `/metrics` (OpenMetrics), `/healthz`, `/readyz`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, text};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+use crate::node::Node;
+use crate::process_metrics::Counts;
+
+/// The type of OpenMetrics text.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The endpoint of `node`.
+pub fn router(node: &Arc<Node>, measuring: Arc<Counts>) -> Router {
+    let mut registry = Registry::with_prefix("uview_host");
+    let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+    registry.register("build", "The release that runs", build);
+    registry.register_collector(Box::new(NodeMetrics { node: Arc::clone(node), measuring }));
+    Router::new()
+        .route("/metrics", get(metrics))
+        .with_state(Arc::new(registry))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .merge(Router::new().route("/readyz", get(ready)).with_state(Arc::clone(node)))
+}
+
+async fn metrics(State(registry): State<Arc<Registry>>) -> Response {
+    let mut body = String::new();
+    match text::encode(&mut body, &registry) {
+        Ok(()) => ([(header::CONTENT_TYPE, OPEN_METRICS)], body).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
+/// Ready from the moment that everything listens until the agent is about to end.
+async fn ready(State(node): State<Arc<Node>>) -> Response {
+    if *node.draining().borrow() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n").into_response();
+    }
+    "ready\n".into_response()
+}
+
+/// Reads everything when asked, so that nothing is counted twice.
+#[derive(Debug)]
+struct NodeMetrics {
+    node: Arc<Node>,
+    measuring: Arc<Counts>,
+}
+
+impl Collector for NodeMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), core::fmt::Error> {
+        let (counters, sizes, delivered, hooks, waiting, workers) = self.node.look(|plane, dispatch| {
+            let workers = plane.status().workers.iter().filter(|worker| worker.connected).count();
+            (
+                plane.counters().clone(),
+                plane.sizes(),
+                dispatch.delivered(),
+                dispatch.len(),
+                plane.waiting_releases(),
+                workers,
+            )
+        });
+        for (name, help, value) in counters.iter().chain(self.node.counts.iter()) {
+            counter(&mut encoder, name, help, value)?;
+        }
+        counter(&mut encoder, "delivered_verdicts", "Verdicts that hooks took.", delivered.verdicts)?;
+        counter(&mut encoder, "lost_verdicts", "Verdicts that slow hooks lost.", delivered.lost_verdicts)?;
+        counter(&mut encoder, "delivered_rows", "Rows that watchers took.", delivered.rows)?;
+        counter(&mut encoder, "lost_rows", "Rows that slow watchers lost.", delivered.lost_rows)?;
+        for (name, help, count) in [
+            ("process_samples", "Samples of registered processes.", &self.measuring.samples),
+            ("unreadable_processes", "Processes that could not be measured.", &self.measuring.unreadable),
+            ("late_process_rounds", "Rounds of process metrics skipped for lateness.", &self.measuring.late_rounds),
+            ("lost_process_orders", "Processes not measured because too many came.", &self.measuring.lost_orders),
+        ] {
+            counter(&mut encoder, name, help, count.load(Ordering::Relaxed))?;
+        }
+        for (name, value) in sizes {
+            gauge(&mut encoder, name, "How many there are now.", value)?;
+        }
+        gauge(&mut encoder, "workers", "Connected NIC workers.", workers)?;
+        gauge(&mut encoder, "hooks", "Registered hooks and watchers.", hooks)?;
+        gauge(&mut encoder, "waiting_releases", "Slot runs and regions that workers still have to forget.", waiting)
+    }
+}
+
+fn counter(encoder: &mut DescriptorEncoder, name: &str, help: &str, value: u64) -> Result<(), core::fmt::Error> {
+    let metric = ConstCounter::new(value);
+    let metric_encoder = encoder.encode_descriptor(name, help, None, metric.metric_type())?;
+    metric.encode(metric_encoder)
+}
+
+fn gauge(encoder: &mut DescriptorEncoder, name: &str, help: &str, value: usize) -> Result<(), core::fmt::Error> {
+    let metric = ConstGauge::new(value as i64);
+    let metric_encoder = encoder.encode_descriptor(name, help, None, metric.metric_type())?;
+    metric.encode(metric_encoder)
+}

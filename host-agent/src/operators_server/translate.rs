@@ -1,0 +1,133 @@
+//! From messages to values that hold, and back.
+
+use std::sync::Arc;
+
+use tonic::Status;
+use wire::id::{HookId, LmapId};
+use wire::metric::{Aggregation, Every};
+use wire::name::{MetricName, ServiceName};
+use wire::proto::operators as proto;
+use wire::time::{Interval, Nanos};
+
+use crate::control_plane::{Choice, Event, OperatorError};
+use crate::dispatch::{Filter, Taken, WatchedRow};
+
+fn invalid(error: &impl ToString) -> Status {
+    Status::invalid_argument(error.to_string())
+}
+
+/// What an error is in gRPC's terms.
+pub fn status(error: &OperatorError) -> Status {
+    let text = error.to_string();
+    match error {
+        OperatorError::NoLmap(_) | OperatorError::NoMetric { .. } | OperatorError::NotRegistered { .. } => {
+            Status::not_found(text)
+        }
+        OperatorError::Exists { .. } => Status::already_exists(text),
+        OperatorError::Type { .. } | OperatorError::TooMany { .. } => Status::invalid_argument(text),
+        OperatorError::NotRunning(_) => Status::failed_precondition(text),
+    }
+}
+
+pub fn service(name: &str) -> Result<ServiceName, Status> {
+    ServiceName::new(name).map_err(|error| invalid(&error))
+}
+
+/// An interval in microseconds; 0 is the default.
+pub fn interval(micros: u64) -> Result<Option<Interval>, Status> {
+    if micros == 0 {
+        return Ok(None);
+    }
+    Interval::new(Nanos::from_micros(micros)).map(Some).map_err(|error| invalid(&error))
+}
+
+pub fn choice(config: &proto::MetricConfig) -> Result<Choice, Status> {
+    let aggregation = Some(config.aggregation.as_str()).filter(|name| !name.is_empty());
+    Ok(Choice {
+        metric: MetricName::new(&config.metric).map_err(|error| invalid(&error))?,
+        aggregation: aggregation.map(Aggregation::from_name).transpose().map_err(|error| invalid(&error))?,
+        every: Every::new(config.every).unwrap_or(Every::MIN),
+    })
+}
+
+pub fn filter(request: &proto::RegisterHookRequest) -> Result<Filter, Status> {
+    let min_share = request.min_share;
+    if !(min_share.is_finite() && min_share >= 0.0) {
+        return Err(Status::invalid_argument(format!("min_share is {min_share}: a number from 0 on is needed")));
+    }
+    if request.lmaps.len() > wire::control::MAX_LMAPS {
+        return Err(Status::invalid_argument("more LMAPs than a worker takes: leave the list empty for all"));
+    }
+    Ok(Filter { lmaps: request.lmaps.iter().copied().map(LmapId).collect(), min_share })
+}
+
+pub fn event(hook: HookId, taken: &Taken<Arc<Event>>) -> proto::HookEvent {
+    let event = &*taken.item;
+    proto::HookEvent {
+        hook: hook.0,
+        sequence: taken.sequence,
+        lost: taken.lost,
+        lmap: event.verdict.lmap.0,
+        service: event.service.to_string(),
+        at_unix_ns: event.at_unix_ns,
+        score: event.verdict.score,
+        gamma: event.verdict.gamma.unwrap_or(0.0),
+        state: event.verdict.state.name().to_owned(),
+        episode: event.verdict.episode.name().to_owned(),
+        reasons: event.reasons.iter().map(proto::Reason::from).collect(),
+        silent_replicas: event.silent.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// A row; with its columns if they are others than `told`.
+pub fn row(taken: Taken<WatchedRow>, told: &mut Option<Arc<[String]>>) -> proto::RowEvent {
+    let WatchedRow { columns, row } = taken.item;
+    let new = !told.as_ref().is_some_and(|told| Arc::ptr_eq(told, &columns) || **told == *columns);
+    let titles = if new { columns.to_vec() } else { Vec::new() };
+    *told = Some(columns);
+    proto::RowEvent {
+        columns: titles,
+        at_unix_ns: row.at_unix_ns,
+        score: row.score,
+        values: row.values,
+        lost: taken.lost,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::proto::control::Row;
+
+    use super::*;
+
+    #[test]
+    fn bad_arguments_are_named() {
+        assert!(service("a b").unwrap_err().message().contains("service name"));
+        assert!(interval(999).unwrap_err().message().contains("outside 1 ms to 1 h"));
+        assert_eq!(interval(0).unwrap(), None);
+        let config = proto::MetricConfig { metric: "a".into(), aggregation: "b c".into(), every: 0 };
+        assert!(choice(&config).is_err());
+        let request = proto::RegisterHookRequest { lmaps: vec![], min_share: f64::NAN, queue: 0 };
+        assert!(filter(&request).unwrap_err().message().contains("min_share is NaN"));
+    }
+
+    #[test]
+    fn columns_are_told_first_and_when_they_change() {
+        let titles = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Arc<[String]>>();
+        let taken = |columns: &Arc<[String]>| Taken {
+            sequence: 1,
+            lost: 0,
+            item: WatchedRow {
+                columns: Arc::clone(columns),
+                row: Row { at_unix_ns: 1, score: 0.0, values: vec![1.0] },
+            },
+        };
+        let (a, same, b) = (titles(&["a"]), titles(&["a"]), titles(&["b"]));
+        let mut told = None;
+
+        assert_eq!(row(taken(&a), &mut told).columns, ["a"]);
+        assert!(row(taken(&a), &mut told).columns.is_empty());
+        assert!(row(taken(&same), &mut told).columns.is_empty());
+        assert_eq!(row(taken(&b), &mut told).columns, ["b"]);
+    }
+}

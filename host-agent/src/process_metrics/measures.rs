@@ -1,0 +1,167 @@
+//! What is measured of a process: names follow OpenTelemetry's `process.*` where it has one. Each has one slot, in this order.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+
+use wire::layout::Slot;
+use wire::metric::{Group, Kind, Series};
+use wire::name::{Labels, MetricName, NameError, Unit};
+use wire::registration::PlacedSeries;
+use wire::time::Nanos;
+
+/// What is expensive to read is read so often at most.
+pub const SLOW: Nanos = Nanos::from_secs(1);
+
+macro_rules! measures {
+    ($($(#[doc = $doc:literal])+ $name:ident: $kind:ident $metric:literal [$($key:literal = $value:literal)?] $unit:literal $group:ident $pace:ident;)+) => {
+        /// One value of a process, and its slot.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Measure {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl Measure {
+            /// All of them, in the order of their slots.
+            pub const ALL: &[Self] = &[$(Self::$name,)+];
+
+            const fn description(self) -> Description {
+                match self {
+                    $(Self::$name => Description {
+                        kind: Kind::$kind,
+                        metric: $metric,
+                        labels: &[$(($key, $value))?],
+                        unit: $unit,
+                        group: Group::$group,
+                        pace: Pace::$pace,
+                    },)+
+                }
+            }
+        }
+    };
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// Read with every sample.
+    Fast,
+    /// Read once a second at most.
+    Slow,
+}
+
+struct Description {
+    kind: Kind,
+    metric: &'static str,
+    labels: &'static [(&'static str, &'static str)],
+    unit: &'static str,
+    group: Group,
+    pace: Pace,
+}
+
+measures! {
+    /// Processor time in user mode. The sum of both modes is exact; how it divides is known to a clock tick.
+    CpuUser: Counter "process.cpu.time" ["cpu.mode" = "user"] "ns" Cpu Fast;
+    /// Processor time in the kernel.
+    CpuSystem: Counter "process.cpu.time" ["cpu.mode" = "system"] "ns" Cpu Fast;
+    /// Time that threads were ready and waited for a processor.
+    CpuWait: Counter "process.cpu.wait_time" [] "ns" Cpu Fast;
+    /// Threads.
+    Threads: UpDownCounter "process.thread.count" [] "{thread}" Cpu Fast;
+    /// Context switches because a thread waited for something.
+    SwitchesVoluntary: Counter "process.context_switches" ["process.context_switch.type" = "voluntary"] "{switch}" Cpu Slow;
+    /// Context switches because others wanted the processor.
+    SwitchesInvoluntary: Counter "process.context_switches" ["process.context_switch.type" = "involuntary"] "{switch}" Cpu Slow;
+    /// Resident memory.
+    MemoryUsage: UpDownCounter "process.memory.usage" [] "By" Memory Fast;
+    /// Address space.
+    MemoryVirtual: UpDownCounter "process.memory.virtual" [] "By" Memory Fast;
+    /// Page faults without a disk.
+    FaultsMinor: Counter "process.paging.faults" ["process.paging.fault_type" = "minor"] "{fault}" Memory Fast;
+    /// Page faults that had to read.
+    FaultsMajor: Counter "process.paging.faults" ["process.paging.fault_type" = "major"] "{fault}" Memory Fast;
+    /// Open file descriptors.
+    Descriptors: UpDownCounter "process.open_file_descriptor.count" [] "{count}" Io Slow;
+    /// Bytes read from storage.
+    DiskRead: Counter "process.disk.io" ["disk.io.direction" = "read"] "By" Io Fast;
+    /// Bytes written to storage.
+    DiskWrite: Counter "process.disk.io" ["disk.io.direction" = "write"] "By" Io Fast;
+    /// Bytes that read calls returned, whatever from.
+    BytesRead: Counter "process.io.bytes" ["io.direction" = "read"] "By" Io Fast;
+    /// Bytes that write calls took, wherever to.
+    BytesWritten: Counter "process.io.bytes" ["io.direction" = "write"] "By" Io Fast;
+    /// Read calls.
+    Reads: Counter "process.io.operations" ["io.direction" = "read"] "{operation}" Io Fast;
+    /// Write calls.
+    Writes: Counter "process.io.operations" ["io.direction" = "write"] "{operation}" Io Fast;
+    /// Time that threads waited for block devices, where the kernel accounts for it.
+    DiskWait: Counter "process.disk.wait_time" [] "ns" Io Fast;
+    /// Bytes received, where the process has a network of its own.
+    NetworkReceived: Counter "process.network.io" ["network.io.direction" = "receive"] "By" Network Slow;
+    /// Bytes transmitted, where the process has a network of its own.
+    NetworkTransmitted: Counter "process.network.io" ["network.io.direction" = "transmit"] "By" Network Slow;
+}
+
+impl Measure {
+    /// Where it is in the region.
+    pub const fn slot(self) -> Slot {
+        Slot(self as u32)
+    }
+
+    fn series(self) -> Result<Series, NameError> {
+        let description = self.description();
+        Ok(Series {
+            name: MetricName::new(description.metric)?,
+            labels: Labels::new(description.labels.iter().copied())?,
+            kind: description.kind,
+            unit: Some(Unit::new(description.unit)?),
+            group: description.group,
+            parts_per_unit: NonZeroU64::MIN,
+        })
+    }
+}
+
+/// The series of these measures, to be announced.
+pub fn placed(measures: impl Iterator<Item = Measure>) -> Vec<PlacedSeries> {
+    let place = |measure: Measure| {
+        let series = measure.series().ok()?;
+        Some(PlacedSeries { series, region: 0, first: measure.slot() })
+    };
+    measures.filter_map(place).collect()
+}
+
+/// How often each metric changes when processes are sampled every `interval`.
+pub fn periods(interval: Nanos) -> BTreeMap<MetricName, Nanos> {
+    let period = |measure: &Measure| {
+        let description = measure.description();
+        let slow = description.pace == Pace::Slow;
+        let name = MetricName::new(description.metric).ok()?;
+        Some((name, if slow { interval.max(SLOW) } else { interval }))
+    };
+    Measure::ALL.iter().filter_map(period).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_measure_is_a_series_of_its_own_with_one_pace_per_name() {
+        let placed = placed(Measure::ALL.iter().copied());
+
+        assert_eq!(placed.len(), Measure::ALL.len());
+        assert!(placed.len() <= crate::control_plane::Limits::OWN_SERIES);
+        let titles: std::collections::BTreeSet<_> = placed.iter().map(|placed| placed.series.title()).collect();
+        assert_eq!(titles.len(), placed.len());
+        for measure in Measure::ALL {
+            let same = Measure::ALL.iter().filter(|other| other.description().metric == measure.description().metric);
+            assert!(same.clone().all(|other| other.description().pace == measure.description().pace), "{measure:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_expensive_changes_once_a_second() {
+        let periods = periods(Nanos::from_millis(100));
+
+        assert_eq!(periods[&MetricName::new("process.cpu.time").unwrap()], Nanos::from_millis(100));
+        assert_eq!(periods[&MetricName::new("process.open_file_descriptor.count").unwrap()], Nanos::from_secs(1));
+    }
+}

@@ -1,0 +1,105 @@
+//! Where a NIC agent on the same host gets regions: read-only descriptors, for one user only.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use prost::Message as _;
+use region::passing;
+use tokio::io::Interest;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinSet;
+use wire::frame::Frames;
+use wire::id::{Incarnation, RegionId};
+use wire::proto::attach::{AttachReply, AttachRequest};
+
+use crate::node::Node;
+
+/// Readers at one time: workers on this host.
+const READERS: usize = 256;
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves readers of user `uid` until the node drains.
+pub async fn serve(listener: UnixListener, node: Arc<Node>, uid: u32) {
+    let mut drained = core::pin::pin!(node.drained());
+    let mut readers = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) if may_ask(&stream, &node, uid, readers.len()) => {
+                    readers.spawn(reader(stream, Arc::clone(&node)));
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    node.counts.accept_errors.one_more();
+                    tracing::warn!(%error, "a reader could not connect");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+            Some(_) = readers.join_next() => {}
+            () = &mut drained => return,
+        }
+    }
+}
+
+fn may_ask(stream: &UnixStream, node: &Node, uid: u32, readers: usize) -> bool {
+    let peer = passing::peer(stream);
+    let allowed = peer.as_ref().is_ok_and(|peer| peer.uid == uid) && readers < READERS;
+    if !allowed {
+        node.counts.refused_readers.one_more();
+        tracing::warn!(?peer, readers, "refused a reader of regions: only user {uid} may ask");
+    }
+    allowed
+}
+
+/// Answers one reader until it is gone or says something that is no request.
+async fn reader(stream: UnixStream, node: Arc<Node>) {
+    let mut frames = Frames::default();
+    let mut buffer = [0; 4096];
+    loop {
+        let mut surplus = Vec::new();
+        let receive = || passing::receive(&stream, &mut buffer, &mut surplus);
+        let Ok(got @ 1..) = stream.async_io(Interest::READABLE, receive).await else { return };
+        frames.push(buffer.get(..got).unwrap_or_default());
+        loop {
+            let request = match frames.next_frame() {
+                Ok(Some(frame)) => AttachRequest::decode(frame),
+                Ok(None) => break,
+                Err(_) => return,
+            };
+            let Ok(request) = request else { return };
+            let (reply, descriptor) = answer(&node, request);
+            if send(&stream, &reply, descriptor).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn answer(node: &Node, request: AttachRequest) -> (AttachReply, Option<OwnedFd>) {
+    match node.reader_of(Incarnation(request.host_incarnation), RegionId(request.region)) {
+        Ok((descriptor, size)) => {
+            node.counts.given_regions.one_more();
+            let reply = AttachReply { region: request.region, bytes: size.bytes() as u64, problem: String::new() };
+            (reply, Some(descriptor))
+        }
+        Err(error) => {
+            node.counts.refused_requests.one_more();
+            (AttachReply { region: request.region, bytes: 0, problem: error.to_string() }, None)
+        }
+    }
+}
+
+async fn send(stream: &UnixStream, reply: &AttachReply, descriptor: Option<OwnedFd>) -> std::io::Result<()> {
+    let mut bytes = Vec::new();
+    wire::frame::encode(reply, &mut bytes).map_err(std::io::Error::other)?;
+    let mut descriptor = descriptor;
+    let mut rest = bytes.as_slice();
+    while !rest.is_empty() {
+        let borrowed = descriptor.as_ref().map(|descriptor| descriptor.as_fd());
+        let sent = stream.async_io(Interest::WRITABLE, || passing::send(stream, rest, borrowed)).await?;
+        rest = rest.get(sent..).unwrap_or_default();
+        descriptor = None;
+    }
+    Ok(())
+}

@@ -1,0 +1,279 @@
+//! Starts everything, and ends everything.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::Server;
+use wire::id::Incarnation;
+
+use crate::clock::Clock;
+use crate::config::{Config, ConfigError, Tls, TlsError};
+use crate::listening::{ListenError, Listening};
+use crate::node::Node;
+use crate::process_metrics::{self, Counts};
+use crate::{control_server, metrics_endpoint, operators_server, regions_socket, services_socket};
+
+/// How long the end may take.
+const DRAIN_WITHIN: Duration = Duration::from_secs(3);
+/// A peer that does not answer for so long is gone, whatever TCP thinks.
+const KEEPALIVE: Duration = Duration::from_secs(5);
+/// Calls at one time on one connection.
+const CALLS: usize = 64;
+
+/// Why the agent did not start, or ended by itself.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A certificate.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// A Unix socket.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// A TCP address.
+    #[error("cannot listen on {address} ({key})")]
+    Bind {
+        /// Which key of the configuration.
+        key: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// The runtime directory or a file in it.
+    #[error("cannot write {}", .path.display())]
+    Runtime {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// A server could not be set up, or failed.
+    #[error("the {0} server failed")]
+    Server(&'static str, #[source] Box<dyn core::error::Error + Send + Sync>),
+    /// A thread.
+    #[error("no thread for process metrics")]
+    Thread(#[source] io::Error),
+}
+
+/// What `host-agent.json` says: how to find the agent that runs now.
+#[derive(Debug, Serialize)]
+struct Addresses<'a> {
+    pid: u32,
+    incarnation: u64,
+    control: SocketAddr,
+    operators: SocketAddr,
+    metrics: SocketAddr,
+    services: &'a Path,
+    regions: &'a Path,
+}
+
+/// A file that is removed with this value.
+struct RemovedAtTheEnd(PathBuf);
+
+impl Drop for RemovedAtTheEnd {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.0) {
+            tracing::warn!(path = %self.0.display(), %error, "a file was left behind");
+        }
+    }
+}
+
+/// Everything that the agent listens on.
+struct Ears {
+    services: (UnixListener, Listening),
+    regions: (UnixListener, Listening),
+    regions_uid: u32,
+    control: (TcpListener, SocketAddr),
+    operators: (TcpListener, SocketAddr),
+    metrics: (TcpListener, SocketAddr),
+}
+
+impl Ears {
+    async fn open(config: &Config) -> Result<Self, RunError> {
+        let folder = &config.runtime_dir.0;
+        std::fs::create_dir_all(folder).map_err(|cause| RunError::Runtime { path: folder.clone(), cause })?;
+        let own_uid = rustix::process::geteuid().as_raw();
+        let regions_uid = config.regions.uid.unwrap_or(own_uid);
+        // Another user has to get as far as the check of who it is.
+        let regions_mode = if regions_uid == own_uid { 0o600 } else { 0o666 };
+        Ok(Self {
+            services: unix(&folder.join("services.sock"), 0o666)?,
+            regions: unix(&folder.join("regions.sock"), regions_mode)?,
+            regions_uid,
+            control: tcp("control.listen", config.control.listen).await?,
+            operators: tcp("operators.listen", config.operators.listen).await?,
+            metrics: tcp("metrics.listen", config.metrics.listen).await?,
+        })
+    }
+
+    /// Writes `host-agent.json`, at once or not at all.
+    fn announce(&self, folder: &Path, incarnation: Incarnation) -> Result<RemovedAtTheEnd, RunError> {
+        let addresses = Addresses {
+            pid: std::process::id(),
+            incarnation: incarnation.0,
+            control: self.control.1,
+            operators: self.operators.1,
+            metrics: self.metrics.1,
+            services: self.services.1.path(),
+            regions: self.regions.1.path(),
+        };
+        let path = folder.join("host-agent.json");
+        let draft = folder.join(".host-agent.json.new");
+        let written = serde_json::to_vec(&addresses).map_err(io::Error::from).and_then(|mut text| {
+            text.push(b'\n');
+            std::fs::write(&draft, text)?;
+            std::fs::rename(&draft, &path)
+        });
+        written.map_err(|cause| RunError::Runtime { path: path.clone(), cause })?;
+        Ok(RemovedAtTheEnd(path))
+    }
+}
+
+fn unix(path: &Path, mode: u32) -> Result<(UnixListener, Listening), RunError> {
+    let (listener, listening) = Listening::bind(path, mode)?;
+    let listener = UnixListener::from_std(listener).map_err(|cause| RunError::Runtime { path: path.into(), cause })?;
+    Ok((listener, listening))
+}
+
+async fn tcp(key: &'static str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), RunError> {
+    let failed = |cause| RunError::Bind { key, address, cause };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
+}
+
+fn server(name: &'static str, tls: Option<&Tls>) -> Result<Server, RunError> {
+    let server = Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE))
+        .tcp_nodelay(true)
+        .concurrency_limit_per_connection(CALLS);
+    match tls {
+        Some(tls) => server.tls_config(tls.server()?).map_err(|error| RunError::Server(name, error.into())),
+        None => Ok(server),
+    }
+}
+
+/// Resolves when `node` drains.
+async fn drained(node: Arc<Node>) {
+    node.drained().await;
+}
+
+type Tasks = JoinSet<Result<(), RunError>>;
+
+/// Starts the servers on what the agent listens on.
+fn serve(
+    config: &Config,
+    node: &Arc<Node>,
+    ears: Ears,
+    counts: Arc<Counts>,
+) -> Result<(Tasks, [Listening; 2]), RunError> {
+    let mut control = server("control", config.control.tls.as_ref())?;
+    let mut operators = server("operators", config.operators.tls.as_ref())?;
+    let control = control.add_service(control_server::service(Arc::clone(node)));
+    let hook_queue = config.operators.hook_queue.get();
+    let operators = operators.add_service(operators_server::service(Arc::clone(node), hook_queue));
+    let metrics = metrics_endpoint::router(node, counts);
+    let needs_cgroup = config.services.identities.iter().any(|identity| identity.cgroup.is_some());
+    let ((services, services_file), (regions, regions_file)) = (ears.services, ears.regions);
+    let mut tasks = JoinSet::new();
+    let streams = (TcpListenerStream::new(ears.control.0), TcpListenerStream::new(ears.operators.0));
+    let ended = control.serve_with_incoming_shutdown(streams.0, drained(Arc::clone(node)));
+    tasks.spawn(async { ended.await.map_err(|error| RunError::Server("control", error.into())) });
+    let ended = operators.serve_with_incoming_shutdown(streams.1, drained(Arc::clone(node)));
+    tasks.spawn(async { ended.await.map_err(|error| RunError::Server("operators", error.into())) });
+    let ended = axum::serve(ears.metrics.0, metrics).with_graceful_shutdown(drained(Arc::clone(node)));
+    tasks.spawn(async { ended.await.map_err(|error| RunError::Server("metrics", error.into())) });
+    let ended = services_socket::serve(services, Arc::clone(node), needs_cgroup);
+    tasks.spawn(async {
+        ended.await;
+        Ok(())
+    });
+    let ended = regions_socket::serve(regions, Arc::clone(node), ears.regions_uid);
+    tasks.spawn(async {
+        ended.await;
+        Ok(())
+    });
+    Ok((tasks, [services_file, regions_file]))
+}
+
+/// Runs the host agent until `shutdown` comes; then sends what waits, closes everything and removes its files. Ends by itself only if it
+/// cannot start, or a server fails. Needs a tokio runtime with time and network.
+///
+/// # Errors
+///
+/// [`RunError`] with what could not be done. Nothing is left behind.
+pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
+    let incarnation = Incarnation(rand::random());
+    let clock = Clock::start();
+    let settings = config.settings(incarnation)?;
+    let ears = Ears::open(&config).await?;
+    let node = Arc::new(Node::new(settings, config.operators.hooks.get(), clock));
+    let counts = Arc::new(Counts::default());
+    let measuring = measure(&config, &node, Arc::clone(&counts))?;
+    let folder = &config.runtime_dir.0;
+    let announced = ears.announce(folder, incarnation)?;
+    tracing::info!(
+        %incarnation, control = %ears.control.1, operators = %ears.operators.1, metrics = %ears.metrics.1,
+        runtime_dir = %folder.display(), "the host agent runs"
+    );
+    let (mut tasks, sockets) = serve(&config, &node, ears, counts)?;
+    let failed = tokio::select! {
+        () = shutdown => None,
+        () = node.keep_time() => None,
+        Some(ended) = tasks.join_next() => Some(ended),
+    };
+    tracing::info!("the host agent ends");
+    drop((announced, sockets));
+    node.drain();
+    let ended = tokio::time::timeout(DRAIN_WITHIN, async { while tasks.join_next().await.is_some() {} }).await;
+    if ended.is_err() {
+        tracing::warn!("not everyone took the last words; ended without");
+    }
+    tasks.shutdown().await;
+    if let Some(thread) = measuring {
+        // It ends with its orders, within one round; waiting for it may block for as long.
+        _ = tokio::task::spawn_blocking(move || thread.join()).await;
+    }
+    match failed {
+        Some(Ok(Err(error))) => Err(error),
+        Some(Err(error)) => Err(RunError::Server("services", error.into())),
+        _ => Ok(()),
+    }
+}
+
+/// Starts measuring processes, if that is wanted.
+fn measure(
+    config: &Config,
+    node: &Arc<Node>,
+    counts: Arc<Counts>,
+) -> Result<Option<std::thread::JoinHandle<()>>, RunError> {
+    if !config.process_metrics.enabled {
+        return Ok(None);
+    }
+    // The thread must not keep the node, which has its orders.
+    let weak = Arc::downgrade(node);
+    let announce: process_metrics::Announce = Box::new(move |connection, region, series| {
+        if let Some(node) = weak.upgrade() {
+            node.own_region(connection, region, series);
+        }
+    });
+    let interval = config.process_metrics_interval();
+    let (orders, thread) =
+        process_metrics::start(interval, node.clock(), counts, announce).map_err(RunError::Thread)?;
+    node.measure_with(orders);
+    Ok(Some(thread))
+}
