@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use uview::{Client, Service};
 
-const THREADS: [usize; 2] = [1, 2];
-/// Operations in a row: enough for threads to get into each other's way.
-const SAMPLE: u32 = 200_000;
+/// Operations of each thread in a row: enough for threads to get into each other's way.
+const OPERATIONS: u64 = 200_000;
 
 fn main() {
     divan::main();
@@ -18,10 +18,10 @@ fn client() -> Client {
 }
 
 mod add {
-    use super::{AtomicU64, Bencher, Relaxed, SAMPLE, THREADS, black_box, client};
+    use super::{AtomicU64, Bencher, Relaxed, black_box, client};
 
     /// The peer: one relaxed atomic add.
-    #[divan::bench(threads = THREADS, sample_size = SAMPLE)]
+    #[divan::bench]
     fn bare(bencher: Bencher<'_, '_>) {
         let word = AtomicU64::new(0);
         bencher.bench(|| {
@@ -30,14 +30,14 @@ mod add {
         });
     }
 
-    #[divan::bench(threads = THREADS, sample_size = SAMPLE)]
+    #[divan::bench]
     fn counter(bencher: Bencher<'_, '_>) {
         let client = client();
         let counter = client.counter("requests").register();
         bencher.bench(|| black_box(&counter).add(black_box(1)));
     }
 
-    #[divan::bench(threads = THREADS, sample_size = SAMPLE)]
+    #[divan::bench]
     fn up_down_counter(bencher: Bencher<'_, '_>) {
         let client = client();
         let counter = client.up_down_counter("active").register();
@@ -46,16 +46,16 @@ mod add {
 }
 
 mod set {
-    use super::{AtomicU64, Bencher, Relaxed, SAMPLE, THREADS, black_box, client};
+    use super::{AtomicU64, Bencher, Relaxed, black_box, client};
 
     /// The peer: one relaxed atomic store.
-    #[divan::bench(threads = THREADS, sample_size = SAMPLE)]
+    #[divan::bench]
     fn bare(bencher: Bencher<'_, '_>) {
         let word = AtomicU64::new(0);
         bencher.bench(|| black_box(&word).store(black_box(1.5_f64).to_bits(), Relaxed));
     }
 
-    #[divan::bench(threads = THREADS, sample_size = SAMPLE)]
+    #[divan::bench]
     fn gauge(bencher: Bencher<'_, '_>) {
         let client = client();
         let gauge = client.gauge("depth").register();
@@ -64,10 +64,10 @@ mod set {
 }
 
 mod observe {
-    use super::{AtomicU64, Bencher, Relaxed, SAMPLE, THREADS, black_box, client};
+    use super::{AtomicU64, Bencher, Relaxed, black_box, client};
 
     /// The peer: the two relaxed atomic adds that it cannot do without.
-    #[divan::bench(threads = THREADS, sample_size = SAMPLE)]
+    #[divan::bench]
     fn bare(bencher: Bencher<'_, '_>) {
         let words = [AtomicU64::new(0), AtomicU64::new(0)];
         bencher.bench(|| {
@@ -77,11 +77,42 @@ mod observe {
         });
     }
 
-    #[divan::bench(threads = THREADS, sample_size = SAMPLE)]
+    #[divan::bench]
     fn histogram(bencher: Bencher<'_, '_>) {
         let client = client();
         let histogram = client.histogram("duration").register();
         bencher.bench(|| black_box(&histogram).observe(black_box(1234)));
+    }
+}
+
+/// Two threads that write to the same slot.
+mod add_by_two_threads {
+    use super::{AtomicU64, Bencher, ItemsCount, OPERATIONS, Relaxed, black_box, client};
+
+    fn together(bencher: Bencher<'_, '_>, add: impl Fn() + Sync) {
+        bencher.counter(ItemsCount::new(2 * OPERATIONS)).bench(|| {
+            std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| (0..OPERATIONS).for_each(|_| add()));
+                }
+            });
+        });
+    }
+
+    /// The peer: one relaxed atomic add.
+    #[divan::bench]
+    fn bare(bencher: Bencher<'_, '_>) {
+        let word = AtomicU64::new(0);
+        together(bencher, || {
+            black_box(&word).fetch_add(black_box(1), Relaxed);
+        });
+    }
+
+    #[divan::bench]
+    fn counter(bencher: Bencher<'_, '_>) {
+        let client = client();
+        let counter = client.counter("requests").register();
+        together(bencher, || black_box(&counter).add(black_box(1)));
     }
 }
 
