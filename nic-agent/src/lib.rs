@@ -13,12 +13,15 @@
 //! | `judge`, `jobs` | detectors, shadow detectors, work that is run elsewhere |
 //! | `alarm`, `digest`, `rows`, `outbox` | what is said: episodes, summaries, raw rows; bounded |
 //! | `attachments`, `backoff` | which regions the reader has to know; when to try again |
+//! | [`runner`](run), `clock`, [`config`], `metrics`, [`logs`] | the edge: threads, sockets, time, files |
 
 mod aggregation;
 mod alarm;
 mod attachments;
 mod backoff;
+mod clock;
 mod columns;
+pub mod config;
 mod digest;
 mod error;
 mod fetched;
@@ -26,9 +29,12 @@ mod histogram;
 mod jobs;
 mod judge;
 mod liveness;
+pub mod logs;
+mod metrics;
 mod outbox;
 mod reading;
 mod rows;
+mod runner;
 mod settings;
 mod ticker;
 mod watch;
@@ -40,6 +46,7 @@ pub use backoff::Backoff;
 pub use columns::fingerprint;
 pub use error::ForeignMessage;
 pub use jobs::JobId;
+pub use runner::{RunError, run};
 pub use settings::WorkerSettings;
 pub use ticker::{Schedule, Ticker};
 pub use wire;

@@ -1,0 +1,323 @@
+//! The one file that a NIC agent is configured with. Unknown keys are refused with line and column; every key has a default.
+
+mod tls;
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use wire::id::WorkerId;
+use wire::time::Nanos;
+
+use crate::settings::WorkerSettings;
+
+pub use tls::{Tls, TlsError};
+
+/// The file that `--print-default-config` prints: every key with its default and what it is for.
+pub const DEFAULT: &str = include_str!("config/default.yaml");
+
+/// The largest configuration file that is read.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// Settings of the NIC agent.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Which worker of the node this is.
+    pub worker: u32,
+    /// The core that the worker's thread runs on; any if left out.
+    pub core: Option<usize>,
+    /// The host agent.
+    pub control: ControlConfig,
+    /// How regions are fetched.
+    pub transport: Transport,
+    /// Where the host agent gives out regions of this host.
+    pub regions_socket: PathBuf,
+    /// The agent's own metrics and health.
+    pub metrics: MetricsConfig,
+    /// Bounds.
+    pub limits: LimitsConfig,
+    /// Logs to standard error.
+    pub log: LogConfig,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            worker: 0,
+            core: None,
+            control: ControlConfig::default(),
+            transport: Transport::default(),
+            regions_socket: PathBuf::from("/run/uview/regions.sock"),
+            metrics: MetricsConfig::default(),
+            limits: LimitsConfig::default(),
+            log: LogConfig::default(),
+        }
+    }
+}
+
+/// The host agent.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ControlConfig {
+    /// Where it listens for workers: host and port.
+    pub address: String,
+    /// Certificates.
+    pub tls: Option<Tls>,
+}
+
+impl Default for ControlConfig {
+    fn default() -> Self {
+        Self { address: "127.0.0.1:9700".to_owned(), tls: None }
+    }
+}
+
+/// How regions are fetched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// What this machine offers. Shared memory, as long as there is nothing else.
+    #[default]
+    Auto,
+    /// Shared memory of this host.
+    Shm,
+}
+
+/// The agent's own metrics and health.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MetricsConfig {
+    /// Where `/metrics` and `/healthz` are; port 0 is any free one.
+    pub listen: SocketAddr,
+}
+
+impl Default for MetricsConfig {
+    fn default() -> Self {
+        Self { listen: SocketAddr::from(([127, 0, 0, 1], 9703)) }
+    }
+}
+
+/// Bounds of what the worker keeps.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitsConfig {
+    /// How long regions are fetched on without a host agent.
+    pub alone_s: u32,
+    /// How long what was learnt of a service is kept for a host agent that comes back.
+    pub remembered_s: u32,
+    /// Messages other than rows that wait for the host agent.
+    pub outbox_messages: NonZeroUsize,
+    /// Messages of rows that wait for the host agent.
+    pub outbox_rows: NonZeroUsize,
+    /// Rows of each LMAP kept for whoever subscribes later; at most 10,000.
+    pub rows_kept: u32,
+}
+
+/// The most rows of an LMAP that can be kept.
+const MOST_ROWS_KEPT: u32 = 10_000;
+/// The most messages that can wait.
+const MOST_MESSAGES: usize = 1 << 20;
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        let settings = WorkerSettings::default();
+        let messages = |messages| NonZeroUsize::new(messages).unwrap_or(NonZeroUsize::MIN);
+        Self {
+            alone_s: seconds(settings.alone),
+            remembered_s: seconds(settings.remembered),
+            outbox_messages: messages(settings.outbox_messages),
+            outbox_rows: messages(settings.outbox_rows),
+            rows_kept: settings.rows_kept as u32,
+        }
+    }
+}
+
+fn seconds(length: Nanos) -> u32 {
+    u32::try_from(length.0 / 1_000_000_000).unwrap_or(u32::MAX)
+}
+
+/// How logs are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Logs to standard error.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogConfig {
+    /// How.
+    pub format: LogFormat,
+    /// What: a level, or directives such as `info,nic_agent=debug`.
+    pub level: String,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { format: LogFormat::Text, level: "info".to_owned() }
+    }
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file.
+    #[error("cannot read the configuration file {}", .path.display())]
+    Read {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// Too long to be one.
+    #[error("the configuration file has {0} bytes, at most {MAX_FILE_BYTES} are read")]
+    Size(u64),
+    /// No YAML, an unknown key, a value of the wrong type. The text has line and column.
+    #[error("the configuration does not hold: {0}")]
+    Parse(String),
+    /// A value out of its range.
+    #[error("{key} is {found}: {wanted}")]
+    Range {
+        /// Which one.
+        key: &'static str,
+        /// What was found.
+        found: String,
+        /// What is needed.
+        wanted: &'static str,
+    },
+}
+
+impl Config {
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if it cannot be read, is no configuration, or something in it is out of range.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let failed = |cause| ConfigError::Read { path: path.to_owned(), cause };
+        let bytes = std::fs::metadata(path).map_err(failed)?.len();
+        if bytes > MAX_FILE_BYTES {
+            return Err(ConfigError::Size(bytes));
+        }
+        Self::parse(&std::fs::read_to_string(path).map_err(failed)?)
+    }
+
+    /// Reads a configuration. Empty text is the default.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if it is none, or something in it is out of range.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let nothing = text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
+        if nothing {
+            return Ok(Self::default());
+        }
+        let config: Self = serde_saphyr::from_str(text).map_err(|error| ConfigError::Parse(error.to_string()))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let range = |holds: bool, key, found: String, wanted| {
+            if holds { Ok(()) } else { Err(ConfigError::Range { key, found, wanted }) }
+        };
+        let address = &self.control.address;
+        let is_address = address
+            .rsplit_once(':')
+            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
+        range(
+            is_address,
+            "control.address",
+            format!("{address:?}"),
+            "a host and a port are needed, such as 127.0.0.1:9700",
+        )?;
+        let limits = &self.limits;
+        let kept = limits.rows_kept;
+        range(kept <= MOST_ROWS_KEPT, "limits.rows_kept", kept.to_string(), "at most 10000 are possible")?;
+        let wanted = "at most 1048576 are possible";
+        for (key, found) in
+            [("limits.outbox_messages", limits.outbox_messages), ("limits.outbox_rows", limits.outbox_rows)]
+        {
+            range(found.get() <= MOST_MESSAGES, key, found.to_string(), wanted)?;
+        }
+        Ok(())
+    }
+
+    /// What the worker is told.
+    #[must_use]
+    pub fn settings(&self) -> WorkerSettings {
+        let LimitsConfig { alone_s, remembered_s, outbox_messages, outbox_rows, rows_kept } = self.limits;
+        WorkerSettings {
+            worker: WorkerId(self.worker),
+            alone: Nanos::from_secs(u64::from(alone_s)),
+            remembered: Nanos::from_secs(u64::from(remembered_s)),
+            outbox_messages: outbox_messages.get(),
+            outbox_rows: outbox_rows.get(),
+            rows_kept: rows_kept as usize,
+            ..WorkerSettings::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_printed_configuration_is_the_default_one() {
+        assert_eq!(Config::parse(DEFAULT).unwrap(), Config::default());
+        assert_eq!(Config::parse("# nothing\n\n").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_line_and_column() {
+        let error = Config::parse("limits:\n  alone_s: 5\n  alone_ms: 5\n").unwrap_err().to_string();
+
+        assert!(error.contains("alone_ms"), "{error}");
+        assert!(error.contains("line 3") && error.contains("column 3"), "{error}");
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_type_is_refused_with_line_and_column() {
+        for text in ["worker: -1\n", "transport: verbs\n", "limits:\n  outbox_rows: 0\n", "metrics:\n  listen: here\n"]
+        {
+            let error = Config::parse(text).unwrap_err().to_string();
+            assert!(error.contains("line ") && error.contains("column "), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_value_out_of_range_is_refused_with_its_key() {
+        for (text, key) in [
+            ("control:\n  address: localhost\n", "control.address is \"localhost\""),
+            ("control:\n  address: 'host:0'\n", "control.address"),
+            ("limits:\n  rows_kept: 10001\n", "limits.rows_kept is 10001"),
+            ("limits:\n  outbox_messages: 1048577\n", "limits.outbox_messages is 1048577"),
+        ] {
+            let error = Config::parse(text).unwrap_err().to_string();
+            assert!(error.contains(key), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_configured_reaches_the_worker() {
+        let settings = Config::parse("worker: 3\nlimits:\n  alone_s: 7\n  rows_kept: 9\n").unwrap().settings();
+
+        assert_eq!((settings.worker, settings.alone, settings.rows_kept), (WorkerId(3), Nanos::from_secs(7), 9));
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let error = Config::load(Path::new("/nowhere/nic-agent.yaml")).unwrap_err();
+
+        assert_eq!(error.to_string(), "cannot read the configuration file /nowhere/nic-agent.yaml");
+    }
+}

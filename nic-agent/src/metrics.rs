@@ -1,0 +1,154 @@
+//! The agent's own metrics and health over HTTP: `/metrics` (OpenMetrics) and `/healthz`.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Router;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use prometheus_client::encoding::text;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::registry::Registry;
+use wire::time::Nanos;
+
+use crate::clock::Clock;
+use crate::worker::WorkerStatus;
+
+/// A worker's thread that has said nothing for so long hangs: it says something once a second.
+const HANGS: Nanos = Nanos::from_secs(5);
+
+/// What the worker's thread says of itself, for whoever asks.
+#[derive(Clone, Debug)]
+pub(crate) struct Board {
+    clock: Clock,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    status: WorkerStatus,
+    at: Nanos,
+}
+
+impl Board {
+    pub(crate) fn new(clock: Clock) -> Self {
+        let at = clock.now();
+        Self { clock, state: Arc::new(Mutex::new(State { at, ..State::default() })) }
+    }
+
+    /// The worker's thread lives, and this is how it stands.
+    pub(crate) fn publish(&self, status: WorkerStatus) {
+        let at = self.clock.now();
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State { status, at };
+    }
+
+    fn read(&self) -> (WorkerStatus, Nanos) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.status.clone(), self.clock.now().since(state.at).unwrap_or(Nanos::ZERO))
+    }
+
+    /// The two pages.
+    pub(crate) fn router(self) -> Router {
+        let health = self.clone();
+        Router::new()
+            .route("/metrics", get(move || async move { metrics(&self.read().0) }))
+            .route("/healthz", get(move || async move { healthz(health.read().1) }))
+    }
+}
+
+fn healthz(age: Nanos) -> Response {
+    if age < HANGS {
+        (StatusCode::OK, "the worker's thread lives\n").into_response()
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, format!("the worker's thread has said nothing for {age}\n")).into_response()
+    }
+}
+
+fn metrics(status: &WorkerStatus) -> Response {
+    let mut page = String::new();
+    match text::encode(&mut page, &registry(status)) {
+        Ok(()) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], page).into_response()
+        }
+        Err(fmt::Error) => (StatusCode::INTERNAL_SERVER_ERROR, "cannot write the metrics\n").into_response(),
+    }
+}
+
+/// All metrics of `status`, under names that start with `uview_nic_`.
+fn registry(status: &WorkerStatus) -> Registry {
+    let mut registry = Registry::with_prefix("uview_nic");
+    let of = &status.counters;
+    for (name, help, value) in [
+        ("ticks", "Ticks of all intervals", of.ticks),
+        ("late_ticks", "Whole intervals that were missed and not made up for", of.late_ticks),
+        ("fetched_regions", "Regions fetched", of.fetched_regions),
+        ("failed_regions", "Regions that could not be fetched", of.failed_regions),
+        ("failed_batches", "Batches that failed as a whole", of.failed_batches),
+        ("lost_rows", "Rows that were lost because the host agent was slow or gone", of.lost_rows),
+        ("lost_verdicts", "Verdicts that were lost because the host agent was slow or gone", of.lost_verdicts),
+        ("foreign_messages", "Messages of the host agent that were not taken", of.foreign_messages),
+    ] {
+        registry.register(name, help, ConstCounter::new(value));
+    }
+    let cpu = Nanos(of.cpu_ns).as_secs_f64();
+    registry.register("cpu_seconds", "Processor time used by this process", ConstCounter::new(cpu));
+    for (name, help, value) in [
+        ("welcomed", "1 while the host agent has welcomed this worker", i64::from(status.welcomed)),
+        ("epoch", "The last configuration epoch that is in effect", status.epoch.cast_signed()),
+        (
+            "remembered_services",
+            "Services whose detectors are kept for a host agent that comes back",
+            count(status.remembered),
+        ),
+        ("attached_regions", "Regions that are attached", count(status.attached)),
+        ("regions", "Regions that are configured", count(status.regions)),
+    ] {
+        registry.register(name, help, ConstGauge::new(value));
+    }
+    let lmaps = Family::<[(&str, &str); 1], Gauge>::default();
+    for (state, lmap) in ["learning", "armed", "drifted", "silent"].into_iter().zip(status.lmaps) {
+        lmaps.get_or_create(&[("state", state)]).set(count(lmap));
+    }
+    registry.register("lmaps", "LMAPs by state", lmaps);
+    registry
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::proto::control::WorkerCounters;
+
+    #[test]
+    fn the_page_has_every_counter_and_ends_as_openmetrics_wants() {
+        let counters = WorkerCounters { ticks: 12, late_ticks: 3, cpu_ns: 1_500_000_000, ..WorkerCounters::default() };
+        let status = WorkerStatus { counters, lmaps: [0, 5, 0, 1], welcomed: true, ..WorkerStatus::default() };
+        let mut page = String::new();
+
+        text::encode(&mut page, &registry(&status)).unwrap();
+
+        for line in [
+            "uview_nic_ticks_total 12",
+            "uview_nic_late_ticks_total 3",
+            "uview_nic_cpu_seconds_total 1.5",
+            "uview_nic_welcomed 1",
+            "uview_nic_lmaps{state=\"armed\"} 5",
+        ] {
+            assert!(page.lines().any(|found| found == line), "no {line} in\n{page}");
+        }
+        assert!(page.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn a_worker_that_hangs_is_not_healthy() {
+        assert_eq!(healthz(Nanos::from_secs(4)).status(), StatusCode::OK);
+        assert_eq!(healthz(Nanos::from_secs(5)).status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+}

@@ -1,0 +1,51 @@
+//! The thread that asks the host agent for the memory of regions.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, SyncSender, channel};
+use std::thread;
+
+use transport::attach::{Attacher, RequestError};
+
+use super::{Event, told};
+use crate::attachments::AttachRequest;
+
+/// Starts the thread. It ends when the sender is dropped. At most one request per configured region waits.
+///
+/// # Errors
+///
+/// The system gives no thread.
+pub(super) fn start(socket: PathBuf, events: SyncSender<Event>) -> io::Result<Sender<AttachRequest>> {
+    let (sender, requests) = channel();
+    thread::Builder::new().name("attach".to_owned()).spawn(move || {
+        let mut attacher = None;
+        for request in requests {
+            let outcome = ask(&socket, &mut attacher, &request);
+            if events.send(Event::Descriptor(request, outcome)).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(sender)
+}
+
+/// Asks over the connection that is there, or over a new one if that has failed.
+fn ask(socket: &Path, attacher: &mut Option<Attacher>, request: &AttachRequest) -> Result<OwnedFd, String> {
+    if let Some(known) = attacher {
+        match known.request(request.host, request.region, request.size) {
+            Ok(descriptor) => return Ok(descriptor),
+            Err(error @ (RequestError::Refused { .. } | RequestError::Size { .. })) => return Err(told(&error)),
+            Err(_) => *attacher = None,
+        }
+    }
+    let new = Attacher::connect(socket).map_err(|error| format!("cannot connect to {}: {error}", socket.display()))?;
+    let new = attacher.insert(new);
+    new.request(request.host, request.region, request.size).map_err(|error| {
+        let text = told(&error);
+        if !matches!(error, RequestError::Refused { .. } | RequestError::Size { .. }) {
+            *attacher = None;
+        }
+        text
+    })
+}

@@ -1,0 +1,218 @@
+//! The worker's thread: waits for the next deadline or event, and does what the worker says.
+
+use std::io;
+use std::num::NonZeroU64;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError};
+use std::thread;
+
+use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
+use tokio::sync::oneshot;
+use transport::{Access, RegionReader};
+use wire::proto::control::WorkerMessage;
+use wire::proto::control::worker_message::Message;
+use wire::time::Nanos;
+
+use super::{Connection, Event, told};
+use crate::attachments::{AttachRequest, Effect};
+use crate::clock::{Clock, process_cpu, unix_now};
+use crate::error::ForeignMessage;
+use crate::jobs::JobId;
+use crate::metrics::Board;
+use crate::worker::{Step, Worker};
+
+/// Between two looks at the processor time, and two notes on the board.
+const NOTE: Nanos = Nanos::from_millis(500);
+/// How exactly the kernel is to wake the thread: its default of 50 µs is a twentieth of the shortest interval.
+const SLACK_NS: NonZeroU64 = NonZeroU64::new(1000).expect("1000 is not 0");
+
+/// The threads that do what takes long.
+#[derive(Debug)]
+pub(super) struct Helpers {
+    pub(super) jobs: SyncSender<(JobId, lmap::Job)>,
+    pub(super) attach: Sender<AttachRequest>,
+}
+
+/// What the thread owns.
+pub(super) struct Runner {
+    worker: Worker,
+    reader: Box<dyn RegionReader>,
+    helpers: Helpers,
+    clock: Clock,
+    board: Board,
+    connection: Option<Connection>,
+    /// One that the jobs' thread had no room for.
+    job: Option<(JobId, lmap::Job)>,
+    next_note: Nanos,
+}
+
+/// A helper thread has ended, which none does before this one.
+struct Broken;
+
+impl Runner {
+    pub(super) fn new(
+        worker: Worker,
+        reader: Box<dyn RegionReader>,
+        helpers: Helpers,
+        clock: Clock,
+        board: Board,
+    ) -> Self {
+        Self { worker, reader, helpers, clock, board, connection: None, job: None, next_note: Nanos::ZERO }
+    }
+
+    /// Starts the thread, on `core` if there is one. The receiver gets a word when it has ended in order, and an error when not.
+    ///
+    /// # Errors
+    ///
+    /// The system gives no thread.
+    pub(super) fn start(self, inbox: Receiver<Event>, core: Option<usize>) -> io::Result<oneshot::Receiver<()>> {
+        let (word, ended) = oneshot::channel();
+        thread::Builder::new().name("worker".to_owned()).spawn(move || {
+            pin(core);
+            if let Err(error) = set_current_timer_slack(Some(SLACK_NS)) {
+                tracing::warn!(%error, "ticks may be late by 50 µs");
+            }
+            if self.run(&inbox).is_ok() {
+                let _ = word.send(());
+            }
+        })?;
+        Ok(ended)
+    }
+
+    fn run(mut self, inbox: &Receiver<Event>) -> Result<(), Broken> {
+        loop {
+            while let Ok(event) = inbox.try_recv() {
+                if !self.take(event) {
+                    return Ok(());
+                }
+            }
+            self.act()?;
+            let now = self.clock.now();
+            match self.worker.poll(now) {
+                Step::Fetch => self.fetch(),
+                Step::SleepUntil(deadline) => {
+                    // A summary may have been written just now.
+                    self.act()?;
+                    let wait = deadline.since(self.clock.now()).unwrap_or(Nanos::ZERO);
+                    match inbox.recv_timeout(wait.into()) {
+                        Ok(event) => {
+                            if !self.take(event) {
+                                return Ok(());
+                            }
+                        }
+                        Err(RecvTimeoutError::Timeout) => {}
+                        Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                    }
+                }
+            }
+            if now >= self.next_note {
+                self.next_note = now.plus(NOTE);
+                self.worker.set_cpu(process_cpu());
+                self.board.publish(self.worker.status());
+            }
+        }
+    }
+
+    fn fetch(&mut self) {
+        let at_unix_ns = unix_now();
+        let outcome = self.reader.fetch(self.worker.batch());
+        for refused in self.worker.fetched(self.clock.now(), at_unix_ns, &outcome) {
+            report(&refused);
+        }
+    }
+
+    /// Takes an event in. False if it is the last.
+    fn take(&mut self, event: Event) -> bool {
+        let now = self.clock.now();
+        match event {
+            Event::Connected(connection) => {
+                self.worker.connected(now);
+                let hello = WorkerMessage { message: Some(Message::Hello(self.worker.hello())) };
+                // The channel is new and has room; if its other end is gone already, that is told soon.
+                let _ = connection.out.try_send(hello);
+                self.connection = Some(connection);
+            }
+            Event::Said(number, message) => {
+                if self.is_present(number)
+                    && let Err(refused) = self.worker.on_host(now, message)
+                {
+                    report(&refused);
+                }
+            }
+            Event::Gone(number) => {
+                if self.is_present(number) {
+                    self.connection = None;
+                    self.worker.disconnected(now);
+                }
+            }
+            Event::Descriptor(request, outcome) => {
+                if self.worker.expects(&request) {
+                    let attached = outcome.and_then(|descriptor| {
+                        let access = Access::Descriptor(descriptor);
+                        self.reader.attach(request.region, request.size, access).map_err(|error| told(&error))
+                    });
+                    self.worker.attached(now, request.region, attached);
+                }
+            }
+            Event::Done(id, done) => self.worker.job_done(id, done),
+            Event::Stop => {
+                let _ = self.act();
+                self.worker.disconnected(now);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn is_present(&self, number: u64) -> bool {
+        self.connection.as_ref().is_some_and(|connection| connection.number == number)
+    }
+
+    /// Does what the worker wants done, and passes on what it has to say, as far as there is room.
+    fn act(&mut self) -> Result<(), Broken> {
+        for effect in self.worker.take_effects() {
+            match effect {
+                Effect::Attach(request) => self.helpers.attach.send(request).map_err(|_| Broken)?,
+                Effect::Detach(region) => self.reader.detach(region),
+                Effect::Disconnect { reason } => {
+                    if let Some(connection) = self.connection.take() {
+                        let _ = connection.close.send(reason);
+                        self.worker.disconnected(self.clock.now());
+                    }
+                }
+            }
+        }
+        while let Some(job) = self.job.take().or_else(|| self.worker.take_job()) {
+            match self.helpers.jobs.try_send(job) {
+                Ok(()) => {}
+                Err(TrySendError::Full(job)) => {
+                    self.job = Some(job);
+                    break;
+                }
+                Err(TrySendError::Disconnected(_)) => return Err(Broken),
+            }
+        }
+        if let Some(connection) = &self.connection {
+            while let Ok(room) = connection.out.try_reserve() {
+                let Some(message) = self.worker.next_message() else { break };
+                room.send(message);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A message that was not taken has been counted; the first words of why are for the log.
+fn report(refused: &ForeignMessage) {
+    tracing::warn!(why = told(refused), "a message of the host agent was not taken");
+}
+
+fn pin(core: Option<usize>) {
+    let Some(core) = core else { return };
+    let mut cores = CpuSet::new();
+    if core < CpuSet::MAX_CPU {
+        cores.set(core);
+    }
+    if let Err(error) = sched_setaffinity(None, &cores) {
+        tracing::warn!(core, %error, "the worker's thread runs on any core");
+    }
+}
