@@ -22,7 +22,7 @@ pub use alarm::Alarm;
 
 use crate::fault::Kind;
 use crate::graph::Service;
-use crate::record::{Injected, Reason, Record};
+use crate::record::{Event, Injected, Reason, Record};
 
 /// What a fault stirs up may take so long to settle.
 pub const GRACE: Nanos = Nanos::from_secs(10);
@@ -189,20 +189,19 @@ fn flagged(record: &Record, fault: &Injected, alarms: &[&Alarm]) -> Vec<Flagged>
     let mut flagged: Vec<Flagged> = Vec::new();
     for alarm in alarms.iter().filter(|alarm| flagged_in_time(fault, alarm)) {
         let silent = alarm.silent && alarm.began <= until;
-        match flagged.iter_mut().find(|known| known.service == alarm.service) {
-            Some(known) => known.silent |= silent,
-            None => {
-                let events = record.events.iter().filter(|event| event.service == alarm.service);
-                let known = events.filter(|event| (fault.started..=until).contains(&event.at));
-                flagged.push(Flagged {
-                    service: alarm.service,
-                    delay: alarm.began.since(fault.started).unwrap_or_default(),
-                    strength: known.map(|event| event.ratio()).fold(0.0, f64::max),
-                    silent,
-                    on_path: alarm.service.is_on_a_path_with(fault.service),
-                });
-            }
+        if let Some(known) = flagged.iter_mut().find(|known| known.service == alarm.service) {
+            known.silent |= silent;
+            continue;
         }
+        let events = record.events.iter().filter(|event| event.service == alarm.service);
+        let known = events.filter(|event| (fault.started..=until).contains(&event.at));
+        flagged.push(Flagged {
+            service: alarm.service,
+            delay: alarm.began.since(fault.started).unwrap_or_default(),
+            strength: known.map(Event::ratio).fold(0.0, f64::max),
+            silent,
+            on_path: alarm.service.is_on_a_path_with(fault.service),
+        });
     }
     flagged.sort_by(|one, other| {
         other.silent.cmp(&one.silent).then(other.strength.total_cmp(&one.strength)).then(one.delay.cmp(&other.delay))

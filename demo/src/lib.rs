@@ -4,17 +4,100 @@
 //! | --- | --- |
 //! | [`graph`] | the five services, who calls whom |
 //! | [`shop`], [`load`] | one service; the visitors. Each runs as a process of its own |
+//! | [`child`] | how such a process is started so that it never outlives the demo |
 //! | [`fault`] | the five faults, their order, the metrics that belong to each |
 //! | [`record`] | what happened in a run, as data |
 //! | [`judge`] | what that is worth |
+//!
+//! [`run`] puts them together. All processes are the same program, which has the commands `host-agent`, `nic-agent`, `shop`, `load`
+//! and `child`.
 
+pub mod child;
 mod clock;
+mod cost;
+mod error;
+mod facts;
 pub mod fault;
+mod figures;
 pub mod graph;
 mod http;
 pub mod judge;
+mod link;
 pub mod load;
 mod noise;
+mod processes;
 mod ready;
 pub mod record;
+mod report;
+mod run;
+mod screen;
 pub mod shop;
+mod stage;
+mod table;
+mod tell;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+pub use error::DemoError;
+pub use link::LinkError;
+pub use stage::StageError;
+
+use clock::Clock;
+use facts::Facts;
+use fault::Pace;
+use judge::Finding;
+use screen::Screen;
+use stage::Setting;
+
+/// A shop that uview watches, with faults.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DemoArgs {
+    /// Makes the load, the order of the faults and who has the CPU hog [default: another one each time]
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// At most 90 s instead of 4 minutes: shorter faults and pauses, and less healthy traffic before them
+    #[arg(long)]
+    pub quick: bool,
+    /// The local scraping interval; arming takes 120 of them
+    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub interval_ms: u32,
+    /// Write the account as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write the account as a web page, DIR/index.html, that needs nothing else
+    #[arg(long, value_name = "DIR")]
+    pub report: Option<PathBuf>,
+}
+
+/// Runs the demo and tells what came of it. `program` is the command that all processes are.
+///
+/// # Errors
+///
+/// [`DemoError`] if there is no finding, or it could not be written. A bar that was missed is no error: see [`Finding::all_met`].
+pub fn run(args: &DemoArgs, program: &Path) -> Result<Finding, DemoError> {
+    let seed = args.seed.unwrap_or_else(|| Clock::start().arbitrary());
+    let pace = if args.quick { Pace::QUICK } else { Pace::FULL };
+    let setting = Setting { program: program.to_owned(), interval_ms: args.interval_ms, seed };
+    let mut screen = Screen::new();
+    screen.say(&format!("uview demo, seed {seed}, interval {} ms", args.interval_ms));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(DemoError::Runtime)?;
+    let record = runtime.block_on(run::run(&setting, &pace, &mut screen))?;
+    let finding = judge::judge(&record);
+    screen.say(&table::closing(&record, &finding));
+    if let Some(path) = &args.json {
+        let facts = serde_json::to_vec_pretty(&Facts::new(&record, &finding));
+        write(path, &facts.map_err(|error| DemoError::Write { path: path.clone(), cause: error.into() })?)?;
+    }
+    if let Some(directory) = &args.report {
+        fs::create_dir_all(directory).map_err(|cause| DemoError::Write { path: directory.clone(), cause })?;
+        let path = directory.join("index.html");
+        write(&path, report::page(&record, &finding).as_bytes())?;
+        screen.say(&format!("report: {}", path.display()));
+    }
+    Ok(finding)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), DemoError> {
+    fs::write(path, bytes).map_err(|cause| DemoError::Write { path: path.to_owned(), cause })
+}

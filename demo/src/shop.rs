@@ -5,6 +5,7 @@
 mod cache;
 mod desk;
 mod faults;
+pub(crate) mod instruments;
 mod meters;
 mod trade;
 

@@ -1,6 +1,6 @@
 use super::example::{event, fault, reason, run};
 use super::*;
-use crate::record::{Episode, Event};
+use crate::record::Episode;
 
 #[test]
 fn an_alarm_of_the_faulty_service_is_its_notice_and_the_delay_counts_from_the_start() {

@@ -1,7 +1,7 @@
 //! What can be broken in a service, from its admin port: real threads that burn, real waiting, real errors, real memory.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -36,10 +36,18 @@ impl Injection {
 }
 
 /// The faults of one service. Without one, a request costs two loads more.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Faults {
     delay_ms: AtomicU64,
     failing_permille: AtomicU64,
+    /// There from the start and again after a leak, so that taking the address space is not what gives a leak away.
+    hoard: Mutex<Hoard>,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self { delay_ms: AtomicU64::new(0), failing_permille: AtomicU64::new(0), hoard: Mutex::new(Hoard::new()) }
+    }
 }
 
 impl Faults {
@@ -63,7 +71,7 @@ impl Faults {
             Kind::CpuHog => (0..injection.amount).for_each(|_| burn(lasts)),
             Kind::Latency => self.switch(|faults| &faults.delay_ms, injection.amount, lasts),
             Kind::Errors => self.switch(|faults| &faults.failing_permille, injection.amount, lasts),
-            Kind::Leak => leak(lasts),
+            Kind::Leak => self.leak(lasts),
             Kind::Hang => return Err(injection.kind),
         }
         Ok(())
@@ -77,34 +85,38 @@ impl Faults {
             which(&faults).store(0, Ordering::Relaxed);
         });
     }
+
+    /// Takes as much memory as this process has now, piece by piece over `lasts`, then gives it back to the system.
+    fn leak(self: &Arc<Self>, lasts: Duration) {
+        let faults = Arc::clone(self);
+        let whole = resident_bytes();
+        tokio::spawn(async move {
+            let steps = (lasts.as_millis() / LEAK_STEP.as_millis()).max(1) as usize;
+            let mut tick = tokio::time::interval(LEAK_STEP);
+            for step in 1..=steps {
+                tick.tick().await;
+                faults.hoard.lock().unwrap_or_else(PoisonError::into_inner).grow_to(whole / steps * step);
+            }
+            faults.hoard.lock().unwrap_or_else(PoisonError::into_inner).give_back();
+        });
+    }
 }
 
 /// A thread that computes for nobody.
 fn burn(lasts: Duration) {
-    std::thread::spawn(move || {
+    let hog = move || {
         let clock = Clock::start();
         let mut number = 1;
         while clock.now() < Nanos::from(lasts) {
             number = work(number, 20_000);
         }
-    });
-}
-
-/// Takes as much memory as this process has now, piece by piece over `lasts`, then gives it back to the system.
-fn leak(lasts: Duration) {
-    let whole = resident_bytes().min(RESERVE);
-    tokio::spawn(async move {
-        let mut hoard = Hoard::new();
-        let steps = (lasts.as_millis() / LEAK_STEP.as_millis()).max(1) as usize;
-        let mut tick = tokio::time::interval(LEAK_STEP);
-        for step in 1..=steps {
-            tick.tick().await;
-            hoard.grow_to(whole / steps * step);
-        }
-    });
+    };
+    // Without a thread there is no fault, and the demo's account says so.
+    let _ = std::thread::Builder::new().name("hog".to_owned()).spawn(hog);
 }
 
 /// Memory that is of no use. Address space is taken whole, so that growing copies nothing; pages are taken as it grows.
+#[derive(Debug)]
 struct Hoard(Vec<u8>);
 
 impl Hoard {
@@ -116,6 +128,12 @@ impl Hoard {
     fn grow_to(&mut self, bytes: usize) {
         self.0.resize(bytes.min(RESERVE), 0x5A);
         core::hint::black_box(&self.0);
+    }
+
+    /// Returns all pages, then takes new address space.
+    fn give_back(&mut self) {
+        self.0 = Vec::new();
+        *self = Self::new();
     }
 }
 
@@ -179,7 +197,7 @@ mod tests {
 
         hoard.grow_to(40 << 20);
         let grown = resident_at(address);
-        drop(hoard);
+        hoard.give_back();
 
         assert!((40 << 20..44 << 20).contains(&grown), "{grown}");
         assert!(resident_at(address) < 40 << 20);

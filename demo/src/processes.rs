@@ -1,0 +1,185 @@
+//! The demo's child processes: started, watched, and ended on every way out.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use wire::time::Nanos;
+
+use crate::clock::Clock;
+
+/// How long a process may take to end by itself.
+const ENDS_WITHIN: Nanos = Nanos::from_secs(4);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Of a process that ended unexpectedly, the end of what it wrote.
+const LAST_WORDS: usize = 1200;
+
+/// One child process.
+#[derive(Debug)]
+struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    fn pid(&self) -> Option<Pid> {
+        Pid::from_raw(i32::try_from(self.child.id()).ok()?)
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.pid() {
+            let _ = kill_process(pid, signal); // gone already: that is what was wanted
+        }
+    }
+
+    /// Waits until it ends, but not longer than until `limit` on `clock`.
+    fn ended_by(&mut self, clock: &Clock, limit: Nanos) -> bool {
+        loop {
+            match self.child.try_wait() {
+                Ok(None) if clock.now() < limit => std::thread::sleep(LOOK_EVERY),
+                Ok(None) => return false,
+                Ok(Some(_)) | Err(_) => return true,
+            }
+        }
+    }
+
+    fn last_words(&self) -> String {
+        let text = fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&text[text.len().saturating_sub(LAST_WORDS)..]).trim().to_owned()
+    }
+}
+
+/// A process that ended though nobody told it to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lost {
+    pub(crate) name: String,
+    pub(crate) status: ExitStatus,
+    pub(crate) last_words: String,
+}
+
+/// All of them. Dropping ends every process and waits for it, so that neither a process nor a zombie is left.
+#[derive(Debug)]
+pub(crate) struct Processes {
+    prefix: Vec<String>,
+    logs: PathBuf,
+    running: Vec<Process>,
+}
+
+impl Processes {
+    /// None so far. Their commands will all begin with `prefix`, and they write to files in the directory `logs`.
+    pub(crate) fn new(prefix: Vec<String>, logs: &Path) -> Self {
+        Self { prefix, logs: logs.to_owned(), running: Vec::new() }
+    }
+
+    /// Starts the prefix with `arguments`, in a process group of its own: Ctrl-C is the demo's to handle.
+    pub(crate) fn start(&mut self, name: &str, arguments: &[String]) -> io::Result<()> {
+        let log = self.logs.join(format!("{name}.log"));
+        let file = File::create(&log)?;
+        let words: Vec<_> = self.prefix.iter().chain(arguments).collect();
+        let (program, arguments) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut command = Command::new(program);
+        command.args(arguments);
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).process_group(0);
+        self.running.push(Process { name: name.to_owned(), child: command.spawn()?, log });
+        Ok(())
+    }
+
+    /// The id of the process called `name`; 0 if there is none.
+    pub(crate) fn pid(&self, name: &str) -> u32 {
+        self.running.iter().find(|process| process.name == name).map_or(0, |process| process.child.id())
+    }
+
+    /// Sends `signal` to the process called `name`.
+    pub(crate) fn signal(&self, name: &str, signal: Signal) {
+        if let Some(process) = self.running.iter().find(|process| process.name == name) {
+            process.signal(signal);
+        }
+    }
+
+    /// The first process that ended though nobody told it to.
+    pub(crate) fn lost(&mut self) -> Option<Lost> {
+        self.running.iter_mut().find_map(|process| {
+            let status = process.child.try_wait().ok().flatten()?;
+            Some(Lost { name: process.name.clone(), status, last_words: process.last_words() })
+        })
+    }
+
+    /// Tells the process called `name` to end, and waits until it has.
+    pub(crate) fn end(&mut self, name: &str) {
+        let Some(at) = self.running.iter().position(|process| process.name == name) else { return };
+        end_all(vec![self.running.swap_remove(at)]);
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        end_all(std::mem::take(&mut self.running));
+    }
+}
+
+/// Politely, since agents have sockets to remove; then by force. A stopped process is woken, or it would not hear.
+fn end_all(mut processes: Vec<Process>) {
+    let clock = Clock::start();
+    for process in &processes {
+        process.signal(Signal::TERM);
+        process.signal(Signal::CONT);
+    }
+    for process in &mut processes {
+        if !process.ended_by(&clock, ENDS_WITHIN) {
+            process.signal(Signal::KILL);
+        }
+        let _ = process.child.wait(); // it was ours and is gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(command: &[&str]) -> Vec<String> {
+        command.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    fn exists(pid: u32) -> bool {
+        Path::new(&format!("/proc/{pid}")).exists()
+    }
+
+    #[test]
+    fn no_process_is_left_not_even_a_stopped_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut processes = Processes::new(words(&["env"]), directory.path());
+        processes.start("one", &words(&["sleep", "100"])).unwrap();
+        processes.start("two", &words(&["sleep", "100"])).unwrap();
+        processes.signal("two", Signal::STOP);
+        let pids = [processes.pid("one"), processes.pid("two")];
+        assert!(pids.iter().all(|pid| exists(*pid)));
+
+        drop(processes);
+
+        assert!(pids.iter().all(|pid| !exists(*pid)));
+    }
+
+    #[test]
+    fn a_process_that_ends_by_itself_is_lost_and_leaves_its_last_words() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut processes = Processes::new(words(&["env"]), directory.path());
+        processes.start("talker", &words(&["sh", "-c", "echo no such socket; exit 3"])).unwrap();
+
+        let clock = Clock::start();
+        let lost = loop {
+            match processes.lost() {
+                Some(lost) => break lost,
+                None if clock.now() < Nanos::from_secs(10) => std::thread::sleep(LOOK_EVERY),
+                None => panic!("it did not end within 10 s"),
+            }
+        };
+
+        assert_eq!((lost.name.as_str(), lost.status.code()), ("talker", Some(3)));
+        assert_eq!(lost.last_words, "no such socket");
+    }
+}

@@ -1,0 +1,112 @@
+//! The account as one web page that needs nothing else: no network, no script, light or dark as the reader has it.
+
+mod heat;
+mod ink;
+mod scores;
+mod tables;
+
+use core::fmt::Display;
+
+use crate::judge::Finding;
+use crate::record::Record;
+
+const STYLE: &str = include_str!("report/style.css");
+
+/// The page as HTML.
+pub(crate) fn page(record: &Record, finding: &Finding) -> String {
+    let parts = [
+        tables::summary(record, finding),
+        tables::faults(finding),
+        "<h2>Scores as multiples of γ</h2>\n".to_owned(),
+        tables::legend(),
+        figure(scores::plot(record, finding)),
+        "<h2>Metrics that made the scores</h2>\n<p>Each row is a metric, each column a second. The darker, the larger its part of \
+         the squared score, in units of γ². Only what stood out is shown.</p>\n"
+            .to_owned(),
+        figure(heat::plot(record)),
+        "<h2>What explains each alarm</h2>\n".to_owned(),
+        tables::metrics(finding),
+        "<h2>Numbers</h2>\n".to_owned(),
+        tables::numbers(record, finding),
+    ];
+    let (seed, body) = (record.seed, parts.concat());
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n\
+         <title>uview demo, seed {seed}</title>\n<style>\n{STYLE}{}</style>\n</head>\n<body>\n<main>\n{body}</main>\n</body>\n</html>\n",
+        ink::style()
+    )
+}
+
+fn figure<E: Display>(plot: Result<String, E>) -> String {
+    match plot {
+        Ok(svg) => format!("<figure>\n{svg}</figure>\n"),
+        Err(error) => format!("<p>This plot could not be drawn: {}</p>\n", escape(&error.to_string())),
+    }
+}
+
+/// `text` with whatever HTML would read otherwise replaced.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Service;
+    use crate::judge::example::{event, reason, run};
+    use crate::judge::judge;
+    use crate::record::Episode;
+
+    fn example() -> Record {
+        let mut record = run();
+        let mut began = event(Service::Store, 60_231, 6.3, Episode::Began);
+        began.reasons = vec![reason("queue.depth{a=\"<b>\"}", 0.6, 12.0)];
+        record.events = vec![began];
+        record
+    }
+
+    #[test]
+    fn the_page_needs_nothing_else() {
+        let record = example();
+
+        let page = page(&record, &judge(&record));
+
+        for outside in ["<script", "<link", "<img", "url(", "@import", "src="] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+        let addresses = page.matches("http").count();
+        let name_spaces = page.matches("http://www.w3.org/2000/svg").count();
+        assert_eq!(addresses, name_spaces, "only the name of SVG's name space looks like an address");
+    }
+
+    #[test]
+    fn what_services_name_is_text_and_never_markup() {
+        let record = example();
+
+        let page = page(&record, &judge(&record));
+
+        assert!(page.contains("queue.depth{a=&quot;&lt;b&gt;&quot;}"));
+        assert!(!page.contains("<b>"));
+    }
+
+    #[test]
+    fn every_service_has_its_plot_and_every_fault_its_row() {
+        let record = example();
+
+        let page = page(&record, &judge(&record));
+
+        for service in Service::ALL {
+            assert!(page.contains(&format!(">\n{service}\n</text>")), "{service}");
+        }
+        assert!(page.contains("<td>latency</td>"));
+        assert!(!page.contains("could not be drawn"));
+    }
+
+    #[test]
+    fn a_run_in_which_nothing_happened_has_a_page_too() {
+        let record = Record::default();
+
+        assert!(!page(&record, &judge(&record)).contains("could not be drawn"));
+    }
+}

@@ -1,0 +1,350 @@
+//! One run of the demo: healthy traffic until every LMAP is armed, then one fault after another, all of it written down.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::http::Method;
+use rustix::process::Signal;
+use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
+use wire::proto::operators::{HookEvent, LmapStatus, StatusReply};
+use wire::time::Nanos;
+
+use crate::clock::Clock;
+use crate::cost::{self, Used};
+use crate::error::DemoError;
+use crate::fault::{Kind, Pace, Planned, plan};
+use crate::graph::Service;
+use crate::http::{Answer, Caller};
+use crate::link::Link;
+use crate::record::{Episode, Event, Injected, Point, Reason, Record};
+use crate::screen::Screen;
+use crate::shop::{Facts, Injection, instruments};
+use crate::stage::{Setting, Stage};
+use crate::{figures, tell};
+
+/// How often things are looked after: processes, memory, progress.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Of these looks, how many until the agent is asked for its status.
+const STATUS_EVERY: u32 = 5;
+/// A service's admin port answers within so long.
+const ADMIN_WITHIN: Duration = Duration::from_secs(2);
+/// After the last fault: late verdicts arrive.
+const LAST_WORDS: Nanos = Nanos::from_secs(1);
+
+/// Carries out one run.
+pub(crate) async fn run(setting: &Setting, pace: &Pace, screen: &mut Screen) -> Result<Record, DemoError> {
+    let clock = Clock::start();
+    let stage = Stage::set(setting, &|what| screen.say(&format!("  starting {what}"))).await?;
+    let link = Link::open(stage.operators, clock).await?;
+    let mut looks = interval(LOOK_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let interrupts = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
+    let [Ok(ctrl_c), Ok(term)] = interrupts else { return Err(DemoError::NoSignals) };
+    let record =
+        Record { seed: setting.seed, interval: Nanos::from_millis(setting.interval_ms.into()), ..Record::default() };
+    let mut run = Run {
+        clock,
+        start: Instant::now().checked_sub(clock.now().into()).unwrap_or_else(Instant::now),
+        stage,
+        link,
+        looks,
+        looked: 0,
+        interrupts: [ctrl_c, term],
+        screen,
+        record,
+        states: BTreeMap::new(),
+        alarms: BTreeMap::new(),
+        doubling: None,
+    };
+    run.stage.start_load(setting.seed)?;
+    run.arm().await?;
+    run.stay_healthy(pace).await?;
+    let before = Used::by_now(&run.stage, run.clock.now());
+    let served = run.served().await;
+    for planned in plan(setting.seed, pace) {
+        run.suffer(planned).await?;
+        run.recover(pace).await?;
+    }
+    let after = Used::by_now(&run.stage, run.clock.now());
+    run.record.cost = before.until(&after);
+    let served = run.served().await.saturating_sub(served);
+    run.count_writes(served, &before, &after);
+    run.finish().await
+}
+
+/// How far an LMAP is, as the status says.
+#[derive(Clone, Debug, Default)]
+struct State {
+    name: String,
+    rows: u32,
+    rows_needed: u32,
+}
+
+struct Run<'a> {
+    clock: Clock,
+    /// The runtime's clock at the demo's zero.
+    start: Instant,
+    stage: Stage,
+    link: Link,
+    looks: Interval,
+    looked: u32,
+    interrupts: [SignalStream; 2],
+    screen: &'a mut Screen,
+    record: Record,
+    states: BTreeMap<Service, State>,
+    /// Who is in alarm, and since when.
+    alarms: BTreeMap<(Service, bool), Nanos>,
+    /// A leak that is going on: the process, and twice its resident set at the start.
+    doubling: Option<(u32, u64)>,
+}
+
+impl Run<'_> {
+    /// Listens until `limit`, or until `done` says so after a look.
+    async fn listen(&mut self, limit: Nanos, done: impl Fn(&Self) -> bool) -> Result<(), DemoError> {
+        let limit = self.start + limit.into();
+        loop {
+            let [ctrl_c, term] = &mut self.interrupts;
+            tokio::select! {
+                biased;
+                _ = ctrl_c.recv() => return Err(DemoError::Interrupted),
+                _ = term.recv() => return Err(DemoError::Interrupted),
+                verdict = self.link.verdict() => {
+                    let (at, event) = verdict?;
+                    self.hear(at, event);
+                }
+                _ = self.looks.tick() => {
+                    self.look().await?;
+                    if done(self) {
+                        return Ok(());
+                    }
+                }
+                () = sleep_until(limit) => return Ok(()),
+            }
+        }
+    }
+
+    async fn look(&mut self) -> Result<(), DemoError> {
+        self.stage.check()?;
+        if let (Some((pid, double)), Some(fault)) = (self.doubling, self.record.faults.last_mut())
+            && fault.doubled.is_none()
+            && cost::resident_bytes(pid) >= double
+        {
+            fault.doubled = Some(self.clock.now());
+        }
+        self.looked += 1;
+        if self.looked.is_multiple_of(STATUS_EVERY) {
+            let status = self.link.status().await?;
+            self.learn(&status);
+        }
+        Ok(())
+    }
+
+    /// Takes down a verdict, and says what is new about it.
+    fn hear(&mut self, at: Nanos, event: HookEvent) {
+        let Some(service) = Service::named(&event.service) else { return };
+        self.record.lost_verdicts += event.lost;
+        let event = event_of(at, service, event);
+        let key = (service, event.silent);
+        match event.episode {
+            Episode::Began => {
+                self.alarms.insert(key, at);
+                let since = self.record.faults.last().map_or(Nanos::ZERO, |fault| fault.started);
+                self.screen.say(&tell::began(&event, since));
+            }
+            Episode::Ended => {
+                if let Some(began) = self.alarms.remove(&key) {
+                    self.screen.say(&tell::ended(service, at.since(began).unwrap_or_default()));
+                }
+            }
+            Episode::Quiet | Episode::On => {}
+        }
+        self.record.events.push(event);
+    }
+
+    /// Takes down what the agents summarise.
+    fn learn(&mut self, status: &StatusReply) {
+        self.record.ticks = status.workers.iter().map(|worker| worker.ticks).sum();
+        self.record.missed_ticks = status.workers.iter().map(|worker| worker.late_ticks).sum();
+        for lmap in &status.lmaps {
+            let Some(service) = Service::named(&lmap.service) else { continue };
+            let state = State { name: lmap.state.clone(), rows: lmap.rows, rows_needed: lmap.rows_needed };
+            if matches!(lmap.state.as_str(), "armed" | "drifted") {
+                let now = self.clock.now();
+                self.record.armed.entry(service).or_insert(now);
+            }
+            self.states.insert(service, state);
+            self.record.columns.insert(service, lmap.columns);
+            let points = self.record.scores.entry(service).or_default();
+            let at = self.clock.at_unix(lmap.at_unix_ns);
+            points.extend(points_after(points.last().map(|point| point.at), at, lmap));
+        }
+    }
+
+    /// Phase 1, first part: until every LMAP is armed.
+    async fn arm(&mut self) -> Result<(), DemoError> {
+        let began = self.clock.now();
+        // 120 rows; twice that and the start of everything is more than enough.
+        let limit = began.plus(Nanos(self.record.interval.0 * 240)).plus(Nanos::from_secs(30));
+        while self.record.armed.len() < Service::ALL.len() {
+            if self.clock.now() >= limit {
+                let states = self.states.iter().map(|(service, state)| format!("{service} {}", state.name));
+                return Err(DemoError::NotArmed(states.collect::<Vec<_>>().join(", ")));
+            }
+            self.listen(self.clock.now().plus(Nanos::from_millis(500)), |_| false).await?;
+            let (share, message) = self.arming();
+            self.screen.progress(self.clock.now(), share, &message);
+        }
+        self.screen.no_progress();
+        let columns = self.record.columns.values().sum::<u32>();
+        let took = self.clock.now().since(began).unwrap_or_default().as_secs_f64();
+        let services = Service::ALL.len();
+        self.screen.say(&format!("all {services} LMAPs armed after {took:.0} s; they watch {columns} columns"));
+        Ok(())
+    }
+
+    fn arming(&self) -> (f64, String) {
+        let share = |state: &State| match state.name.as_str() {
+            "learning" => f64::from(state.rows) / f64::from(state.rows_needed.max(1)),
+            _ => 1.0,
+        };
+        let all = Service::ALL.len() as f64;
+        let sum: f64 = self.states.values().map(share).sum();
+        let rows = self.states.values().map(|state| format!("{}/{}", state.rows, state.rows_needed));
+        let rows = rows.collect::<Vec<_>>().join(" ");
+        (sum / all, format!("learning, armed {} of {all}; rows {rows}", self.record.armed.len()))
+    }
+
+    /// Phase 1, second part: healthy traffic while armed.
+    async fn stay_healthy(&mut self, pace: &Pace) -> Result<(), DemoError> {
+        let began = self.clock.now();
+        let until = began.plus(pace.healthy);
+        while self.clock.now() < until {
+            self.listen(self.clock.now().plus(Nanos::from_millis(500)).min(until), |_| false).await?;
+            let passed = self.clock.now().since(began).unwrap_or_default().as_secs_f64();
+            let message = format!("healthy traffic, {passed:.0} of {:.0} s", pace.healthy.as_secs_f64());
+            self.screen.progress(self.clock.now(), passed / pace.healthy.as_secs_f64(), &message);
+        }
+        self.screen.no_progress();
+        Ok(())
+    }
+
+    /// Phase 2: one fault.
+    async fn suffer(&mut self, planned: Planned) -> Result<(), DemoError> {
+        let Planned { service, kind, lasts } = planned;
+        let ready = self.stage.shop(service).cloned();
+        let Some(ready) = ready else { return Err(DemoError::NotInjected(planned.kind, service)) };
+        let started = self.clock.now();
+        self.screen.say(&tell::fault(self.record.faults.len() + 1, &planned, started));
+        let fault = Injected { service, kind, started, ended: started.plus(lasts), doubled: None };
+        self.record.faults.push(fault);
+        if kind == Kind::Leak {
+            self.doubling = Some((ready.pid, 2 * cost::resident_bytes(ready.pid)));
+        }
+        if kind == Kind::Hang {
+            self.stage.processes.signal(service.name(), Signal::STOP);
+        } else {
+            let injection = Injection { kind, ms: lasts.as_millis(), amount: kind.amount() };
+            let answer = Caller::new(ADMIN_WITHIN).ask(Method::POST, ready.admin, &injection.target()).await;
+            if !matches!(answer, Answer::Answered(status, _) if status.is_success()) {
+                return Err(DemoError::NotInjected(kind, service));
+            }
+        }
+        let listened = self.listen(started.plus(lasts), |_| false).await;
+        if kind == Kind::Hang {
+            self.stage.processes.signal(service.name(), Signal::CONT);
+        }
+        self.doubling = None;
+        listened?;
+        if let Some(fault) = self.record.faults.last_mut() {
+            fault.ended = self.clock.now();
+        }
+        self.screen.say(&tell::over(service, kind));
+        Ok(())
+    }
+
+    /// The pause after a fault: longer if someone is still in alarm.
+    async fn recover(&mut self, pace: &Pace) -> Result<(), DemoError> {
+        let now = self.clock.now();
+        self.listen(now.plus(pace.pause), |_| false).await?;
+        self.listen(now.plus(pace.longest_pause), |run| run.alarms.is_empty()).await
+    }
+
+    /// Requests that all services have answered so far.
+    async fn served(&self) -> u64 {
+        let caller = Caller::new(ADMIN_WITHIN);
+        let mut served = 0;
+        for service in Service::ALL {
+            let Some(ready) = self.stage.shop(service) else { continue };
+            if let Answer::Answered(_, bytes) = caller.ask(Method::GET, ready.admin, "/facts").await {
+                served += serde_json::from_slice::<Facts>(&bytes).map_or(0, |facts| facts.served);
+            }
+        }
+        served
+    }
+
+    /// Adds what the writes of metrics cost to the cost of instrumentation.
+    fn count_writes(&mut self, served: u64, before: &Used, after: &Used) {
+        let ns = instruments::writes_per_request_ns();
+        let seconds = after.at.since(before.at).unwrap_or_default().as_secs_f64().max(1e-3);
+        self.record.cost.writes_per_request_ns = ns;
+        self.record.cost.instrumentation += served as f64 * ns / 1e9 / seconds;
+    }
+
+    async fn finish(mut self) -> Result<Record, DemoError> {
+        self.listen(self.clock.now().plus(LAST_WORDS), |_| false).await?;
+        let status = self.link.status().await?;
+        self.learn(&status);
+        self.record.ended = self.clock.now();
+        self.record.load = self.stage.end_load();
+        if let Some(load) = &self.record.load {
+            let median = figures::quantity(load.median_us as f64, "us");
+            let p99 = figures::quantity(load.p99_us as f64, "us");
+            let (sent, failed, dropped) = (load.sent, load.failed, load.dropped);
+            self.screen
+                .say(&format!("load: {sent} requests, {failed} failed, {dropped} dropped; median {median}, p99 {p99}"));
+        }
+        Ok(self.record)
+    }
+}
+
+fn event_of(at: Nanos, service: Service, event: HookEvent) -> Event {
+    let episode = match event.episode.as_str() {
+        "began" => Episode::Began,
+        "on" => Episode::On,
+        "ended" => Episode::Ended,
+        _ => Episode::Quiet,
+    };
+    let reason = |reason: wire::proto::operators::Reason| Reason {
+        column: reason.column,
+        group: reason.group,
+        unit: reason.unit,
+        share: reason.share,
+        seen: reason.seen,
+        expected: reason.expected,
+    };
+    Event {
+        at,
+        service,
+        score: event.score,
+        gamma: event.gamma,
+        silent: event.state == "silent",
+        episode,
+        reasons: event.reasons.into_iter().map(reason).collect(),
+    }
+}
+
+/// The scores of a summary that ends at `at`, spread over its second; none if it was taken down before.
+fn points_after(last: Option<Nanos>, at: Nanos, lmap: &LmapStatus) -> Vec<Point> {
+    let parts = lmap.scores.len() as u64;
+    if parts == 0 || last.is_some_and(|last| at <= last.plus(Nanos::from_millis(200))) {
+        return Vec::new();
+    }
+    let step = Nanos::from_secs(1).0 / parts;
+    let point = |(number, score): (usize, &f32)| Point {
+        at: Nanos(at.0.saturating_sub((parts - 1 - number as u64) * step)),
+        score: f64::from(*score),
+        gamma: lmap.gamma,
+    };
+    lmap.scores.iter().enumerate().map(point).collect()
+}

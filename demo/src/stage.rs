@@ -1,0 +1,217 @@
+//! Sets the stage: a private directory, both agents, the shop, its load, each a process of its own, each waited for.
+
+use core::net::SocketAddr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tempfile::TempDir;
+use wire::time::Nanos;
+
+use crate::clock::Clock;
+use crate::graph::Service;
+use crate::load::LoadReport;
+use crate::processes::{Lost, Processes};
+use crate::{ready, shop};
+
+/// The names of the processes that are no services.
+pub(crate) const HOST_AGENT: &str = "host-agent";
+pub(crate) const NIC_AGENT: &str = "nic-agent";
+pub(crate) const LOAD: &str = "load";
+
+const READY_WITHIN: Nanos = Nanos::from_secs(15);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Why the stage is not set.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StageError {
+    /// There is no room for sockets and logs.
+    #[error("cannot write to the demo's private directory in {}", .0.display())]
+    Directory(PathBuf, #[source] io::Error),
+    /// A process could not be started.
+    #[error("cannot start {name}")]
+    Start {
+        /// Which.
+        name: String,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// A process ended though it should run.
+    #[error("{name} ended ({status}); it said last:\n{last_words}")]
+    Lost {
+        /// Which.
+        name: String,
+        /// How.
+        status: String,
+        /// The end of what it wrote.
+        last_words: String,
+    },
+    /// A process runs and does not get ready.
+    #[error("{name} was not ready within {within}")]
+    NotReady {
+        /// Which.
+        name: String,
+        /// How long it was waited for.
+        within: Nanos,
+    },
+}
+
+impl From<Lost> for StageError {
+    fn from(lost: Lost) -> Self {
+        Self::Lost { name: lost.name, status: lost.status.to_string(), last_words: lost.last_words }
+    }
+}
+
+/// What the host agent says when it is ready: `host-agent.json` of its runtime directory. Other fields are not needed here.
+#[derive(Clone, Debug, Deserialize)]
+struct HostReady {
+    control: SocketAddr,
+    operators: SocketAddr,
+    services: PathBuf,
+    regions: PathBuf,
+}
+
+/// How everything is to run.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    /// The command that all processes are.
+    pub(crate) program: PathBuf,
+    /// The local scraping interval in milliseconds.
+    pub(crate) interval_ms: u32,
+    /// Makes load and work.
+    pub(crate) seed: u64,
+}
+
+/// Everything at work. Dropping it ends all processes, then removes the directory.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) processes: Processes,
+    pub(crate) operators: SocketAddr,
+    shop: Vec<(Service, shop::Ready)>,
+    directory: TempDir,
+}
+
+impl Stage {
+    /// Starts everything but the load, and waits until it is ready. Says what it waits for.
+    pub(crate) async fn set(setting: &Setting, say: &dyn Fn(&str)) -> Result<Self, StageError> {
+        let directory = tempfile::Builder::new().prefix("uview-demo-").tempdir();
+        let directory = directory.map_err(|cause| StageError::Directory(std::env::temp_dir(), cause))?;
+        let parent = std::process::id().to_string();
+        let program = setting.program.display().to_string();
+        let prefix = [program.as_str(), "child", "--parent", &parent, "--"].map(str::to_owned);
+        let processes = Processes::new(prefix.to_vec(), directory.path());
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut stage = Self { processes, operators: nowhere, shop: Vec::new(), directory };
+
+        say("host agent");
+        let host = stage.host_agent(setting).await?;
+        stage.operators = host.operators;
+        say("NIC agent");
+        stage.nic_agent(&host)?;
+        for service in Service::ALL.into_iter().rev() {
+            say(service.name());
+            stage.open(service, &host.services, setting.seed).await?;
+        }
+        Ok(stage)
+    }
+
+    async fn host_agent(&mut self, setting: &Setting) -> Result<HostReady, StageError> {
+        let runtime_dir = self.directory.path().join("run");
+        fs::create_dir(&runtime_dir).map_err(|cause| StageError::Directory(runtime_dir.clone(), cause))?;
+        let text = format!(
+            "runtime_dir: {}\nlmap: {{interval_ms: {}}}\ncontrol: {{listen: 127.0.0.1:0}}\n\
+             operators: {{listen: 127.0.0.1:0}}\nmetrics: {{listen: 127.0.0.1:0}}\n",
+            yaml_string(&runtime_dir),
+            setting.interval_ms
+        );
+        let config = self.write("host-agent.yaml", &text)?;
+        self.start(HOST_AGENT, &[HOST_AGENT, "--config", &config])?;
+        self.wait(HOST_AGENT, &runtime_dir.join("host-agent.json")).await
+    }
+
+    fn nic_agent(&mut self, host: &HostReady) -> Result<(), StageError> {
+        let text = format!(
+            "control: {{address: {}}}\nregions_socket: {}\nmetrics: {{listen: 127.0.0.1:0}}\n",
+            host.control,
+            yaml_string(&host.regions)
+        );
+        let config = self.write("nic-agent.yaml", &text)?;
+        self.start(NIC_AGENT, &[NIC_AGENT, "--config", &config])
+    }
+
+    async fn open(&mut self, service: Service, socket: &Path, seed: u64) -> Result<(), StageError> {
+        let name = service.name();
+        let file = self.directory.path().join(format!("{name}.json"));
+        let (ready, socket, seed) = (file.display().to_string(), socket.display().to_string(), seed.to_string());
+        let mut arguments = vec!["shop", "--service", name, "--ready", &ready, "--socket", &socket, "--seed", &seed];
+        let next = |(service, ready): &(Service, shop::Ready)| format!("--next={service}={}", ready.listen);
+        let next: Vec<_> = self.shop.iter().map(next).collect();
+        arguments.extend(next.iter().map(String::as_str));
+        self.start(name, &arguments)?;
+        let ready = self.wait(name, &file).await?;
+        self.shop.push((service, ready));
+        Ok(())
+    }
+
+    /// Lets the visitors in.
+    pub(crate) fn start_load(&mut self, seed: u64) -> Result<(), StageError> {
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        let target = self.shop(Service::Frontend).map_or(nowhere, |ready| ready.listen).to_string();
+        let report = self.load_report().display().to_string();
+        self.start(LOAD, &[LOAD, "--target", &target, "--seed", &seed.to_string(), "--report", &report])
+    }
+
+    /// Sends the visitors home, and asks what became of them.
+    pub(crate) fn end_load(&mut self) -> Option<LoadReport> {
+        self.processes.end(LOAD);
+        ready::read(&self.load_report())
+    }
+
+    fn load_report(&self) -> PathBuf {
+        self.directory.path().join("load.json")
+    }
+
+    /// Where a service is, once it is open.
+    pub(crate) fn shop(&self, service: Service) -> Option<&shop::Ready> {
+        self.shop.iter().find(|(open, _)| *open == service).map(|(_, ready)| ready)
+    }
+
+    /// Fails if a process has ended.
+    pub(crate) fn check(&mut self) -> Result<(), StageError> {
+        self.processes.lost().map_or(Ok(()), |lost| Err(lost.into()))
+    }
+
+    fn start(&mut self, name: &str, arguments: &[&str]) -> Result<(), StageError> {
+        let arguments: Vec<_> = arguments.iter().map(|word| (*word).to_owned()).collect();
+        self.processes.start(name, &arguments).map_err(|cause| StageError::Start { name: name.to_owned(), cause })
+    }
+
+    /// Waits until `file` is written by the process called `name`.
+    async fn wait<T: DeserializeOwned>(&mut self, name: &str, file: &Path) -> Result<T, StageError> {
+        let clock = Clock::start();
+        while clock.now() < READY_WITHIN {
+            if let Some(ready) = ready::read(file) {
+                return Ok(ready);
+            }
+            self.check()?;
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Err(StageError::NotReady { name: name.to_owned(), within: READY_WITHIN })
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<String, StageError> {
+        let path = self.directory.path().join(name);
+        fs::write(&path, text).map_err(|cause| StageError::Directory(path.clone(), cause))?;
+        Ok(path.display().to_string())
+    }
+}
+
+/// A path as a YAML string: JSON's strings are YAML's.
+fn yaml_string(path: &Path) -> String {
+    serde_json::Value::from(path.display().to_string()).to_string()
+}

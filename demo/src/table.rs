@@ -1,0 +1,140 @@
+//! The closing table, for people.
+
+use core::fmt::Write as _;
+
+use crate::figures::{millis, percent, since_start};
+use crate::judge::{FaultFinding, Finding, Flagged};
+use crate::record::Record;
+use crate::tell;
+
+const HEADINGS: [&str; 7] =
+    ["", "fault", "service", "start", "noticed", "rank", "flagged (delay, highest score over γ)"];
+
+/// The whole account: faults, their metrics, false alarms, cost, bars.
+pub(crate) fn closing(record: &Record, finding: &Finding) -> String {
+    let mut text = String::from("\n");
+    let rows = finding.faults.iter().enumerate().map(|(at, found)| row(at + 1, found));
+    write_table(&mut text, &rows.collect::<Vec<_>>());
+    text.push_str("\nTop metrics of each alarm in the faulty service (✓ belongs to the fault)\n");
+    for (at, found) in finding.faults.iter().enumerate() {
+        write_metrics(&mut text, at + 1, found);
+    }
+    text.push('\n');
+    for line in numbers(record, finding) {
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text.push('\n');
+    for bar in &finding.bars {
+        let mark = if bar.met { "✓" } else { "✗" };
+        let _ = writeln!(text, "{mark} {}: {} (asked: {})", bar.name, bar.reached, bar.asked);
+    }
+    text
+}
+
+/// False alarms, cost, ticks: what is beside the faults.
+pub(crate) fn numbers(record: &Record, finding: &Finding) -> Vec<String> {
+    let cost = &record.cost;
+    let mut lines = vec![
+        format!(
+            "false alarms: {} in {:.1} service-minutes outside faults and 10 s of grace",
+            finding.false_alarms.len(),
+            finding.service_minutes
+        ),
+        format!(
+            "CPU, of one core: host agent {}, NIC agent {}, instrumentation {} ({:.0} ns per request), shop {}, load {}",
+            percent(cost.host_agent),
+            percent(cost.nic_agent),
+            percent(cost.instrumentation),
+            cost.writes_per_request_ns,
+            percent(cost.shop),
+            percent(cost.load)
+        ),
+        format!(
+            "ticks: {}, missed {}; verdicts that did not arrive: {}",
+            record.ticks, record.missed_ticks, record.lost_verdicts
+        ),
+    ];
+    for alarm in &finding.false_alarms {
+        let why = alarm.top.first().map(|first| format!(", {}", tell::reason(first))).unwrap_or_default();
+        let at = since_start(alarm.began);
+        lines.push(format!("  false: {} at {at}, {:.1} times γ{why}", alarm.service, alarm.peak));
+    }
+    lines
+}
+
+fn row(number: usize, found: &FaultFinding) -> [String; 7] {
+    let noticed = found.noticed.map_or_else(|| "never".to_owned(), millis);
+    let late = if found.in_time() { "" } else { " ✗" };
+    [
+        number.to_string(),
+        found.fault.kind.to_string(),
+        found.fault.service.to_string(),
+        since_start(found.fault.started),
+        format!("{noticed}{late}"),
+        found.rank.map_or_else(|| "-".to_owned(), |rank| rank.to_string()),
+        found.flagged.iter().map(flagged).collect::<Vec<_>>().join(", "),
+    ]
+}
+
+/// A flagged service in a few words.
+pub(crate) fn flagged(flagged: &Flagged) -> String {
+    let Flagged { service, delay, strength, silent, on_path } = flagged;
+    let what = if *silent { "silent".to_owned() } else { format!("{strength:.1} γ") };
+    let beside = if *on_path { "" } else { ", off the path" };
+    format!("{service} ({}, {what}{beside})", millis(*delay))
+}
+
+fn write_table(text: &mut String, rows: &[[String; 7]]) {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.chain(HEADINGS.get(column).map(|heading| heading.chars().count())).max().unwrap_or(0)
+    };
+    let mut line = |cells: &[String; 7]| {
+        let padded = cells.iter().enumerate().map(|(column, cell)| format!("{cell:<width$}", width = width(column)));
+        let _ = writeln!(text, "{}", padded.collect::<Vec<_>>().join("  ").trim_end());
+    };
+    line(&HEADINGS.map(str::to_owned));
+    rows.iter().for_each(line);
+}
+
+fn write_metrics(text: &mut String, number: usize, found: &FaultFinding) {
+    let mut mark = number.to_string();
+    if found.by_silence {
+        let _ = writeln!(text, "{mark:<3}✓ silent: the heartbeat stood still");
+        mark.clear();
+    }
+    for metric in &found.top {
+        let belongs = if metric.belongs { '✓' } else { ' ' };
+        let share = percent(metric.reason.share);
+        let _ = writeln!(text, "{mark:<3}{belongs} {} ({share} of the score)", tell::reason(&metric.reason));
+        mark.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Service;
+    use crate::judge::example::{event, reason, run};
+    use crate::judge::judge;
+    use crate::record::Episode;
+
+    #[test]
+    fn the_table_says_what_was_flagged_when_and_why_and_which_bars_were_met() {
+        let mut record = run();
+        record.events = vec![
+            event(Service::Cart, 30_000, 1.4, Episode::Began),
+            event(Service::Store, 60_231, 6.3, Episode::Began),
+            event(Service::Cart, 60_400, 1.1, Episode::On),
+        ];
+        record.events[1].reasons = vec![reason("queue.depth", 0.6, 12.0)];
+
+        let text = closing(&record, &judge(&record));
+
+        assert!(text.contains("1  latency  store    +60.0 s  231 ms   1     store (231 ms, 6.3 γ)\n"), "{text}");
+        assert!(text.contains("1  ✓ queue.depth expected 1, seen 12 (60.0 % of the score)\n"), "{text}");
+        assert!(text.contains("  false: cart at +30.0 s, 1.4 times γ\n"), "{text}");
+        assert!(text.contains("✓ own service ranked first: 1 of 1 (asked: 4 of 5)\n"), "{text}");
+    }
+}

@@ -1,0 +1,43 @@
+//! What the demo says while it runs: one line for each thing that happens.
+
+use wire::time::Nanos;
+
+use crate::fault::{Kind, Planned};
+use crate::figures::{millis, quantity, since_start};
+use crate::graph::Service;
+use crate::record::{Event, Reason};
+
+/// A fault begins.
+pub(crate) fn fault(number: usize, planned: &Planned, at: Nanos) -> String {
+    let Planned { service, kind, lasts } = planned;
+    let lasts = lasts.as_secs_f64();
+    format!("\n{} fault {number}: {kind} in {service} for {lasts:.0} s ({})", since_start(at), kind.story())
+}
+
+/// A fault is over.
+pub(crate) fn over(service: Service, kind: Kind) -> String {
+    format!("  {kind} in {service} is over")
+}
+
+/// An alarm begins; `since` is the start of the last fault.
+pub(crate) fn began(event: &Event, since: Nanos) -> String {
+    let delay = event.at.since(since).unwrap_or_default();
+    let service = event.service;
+    let after = if since == Nanos::ZERO { since_start(event.at) } else { millis(delay) };
+    if event.silent {
+        return format!("  {after:>8}  {service} is silent: its heartbeat stands still");
+    }
+    let why = event.reasons.first().map(|first| format!(": {}", reason(first))).unwrap_or_default();
+    format!("  {after:>8}  {service} in alarm, score {:.1} times γ{why}", event.ratio())
+}
+
+/// An alarm is over.
+pub(crate) fn ended(service: Service, lasted: Nanos) -> String {
+    format!("            {service} quiet again after {:.1} s", lasted.as_secs_f64())
+}
+
+/// A metric, with what was expected and seen.
+pub(crate) fn reason(reason: &Reason) -> String {
+    let Reason { column, unit, expected, seen, .. } = reason;
+    format!("{column} expected {}, seen {}", quantity(*expected, unit), quantity(*seen, unit))
+}
