@@ -6,6 +6,7 @@
 //! | [`status`] | agents, workers, LMAPs, problems, once |
 //! | [`top`] | the same, live |
 //! | [`replay`] | a file of metrics through an LMAP |
+//! | [`shop`] | the processes of the demo's shop |
 //! | [`exit`], [`failure`], [`figures`], [`output`] | exit codes, errors as prose, numbers as people read them, printing |
 //! | [`agent`], [`clock`] | finding and asking the host agent; the clock |
 //!
@@ -19,6 +20,7 @@ pub mod failure;
 pub mod figures;
 pub mod output;
 pub mod replay;
+pub mod shop;
 pub mod status;
 pub mod top;
 
@@ -56,6 +58,12 @@ enum Command {
     Status(status::StatusArgs),
     /// Show services, states, scores and top metrics, live
     Top(top::TopArgs),
+    /// Be one service of the demo's shop
+    #[command(hide = true)]
+    Shop(demo::shop::ShopArgs),
+    /// Be the visitors of the demo's shop
+    #[command(hide = true)]
+    Load(demo::load::LoadArgs),
 }
 
 /// Carries out what the arguments say.
@@ -69,6 +77,8 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::Replay(args) => replay::run(&args),
         Command::Status(args) => status::run(args, environment.runtime_dir),
         Command::Top(args) => top::run(args, environment),
+        Command::Shop(args) => shop::serve(&args),
+        Command::Load(args) => shop::visit(&args),
     }
 }
 

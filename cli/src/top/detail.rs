@@ -80,6 +80,10 @@ fn draw_plot(service: &Service, palette: &Palette, area: Rect, buffer: &mut Buff
 }
 
 fn draw_reasons(service: &Service, palette: &Palette, area: Rect, buffer: &mut Buffer) {
+    if service.status.reasons.is_empty() {
+        let text = "No metric stands out: no score of the last second was over γ.";
+        return Paragraph::new(Span::styled(text, palette.quiet)).render(area, buffer);
+    }
     let header = ["share", "metric", "group", "seen", "expected"];
     let header = Row::new(header.map(|name| Cell::new(Span::styled(name, palette.strong))));
     let rows = service.status.reasons.iter().map(|reason| {
