@@ -1,0 +1,293 @@
+//! The NIC agent as it runs: real threads and sockets, shared memory, and a host agent that says what a test wants.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+mod host;
+mod memory;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use host::{End, Host, worker_config};
+use memory::Regions;
+use nic_agent::config::{Config, Tls};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use wire::id::RegionId;
+use wire::proto::control as proto;
+use wire::proto::control::host_message::Message as FromHost;
+use wire::proto::control::worker_message::Message as ToHost;
+
+/// How long a test waits for what has to come.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A NIC agent in this process.
+struct Agent {
+    stop: oneshot::Sender<()>,
+    ended: JoinHandle<Result<(), nic_agent::RunError>>,
+}
+
+impl Agent {
+    fn start(config: Config) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let ended = tokio::spawn(nic_agent::run(config, async {
+            let _ = stopped.await;
+        }));
+        Self { stop, ended }
+    }
+
+    async fn stop(self) {
+        self.stop.send(()).unwrap();
+        tokio::time::timeout(LIMIT, self.ended).await.expect("it ends").unwrap().unwrap();
+    }
+}
+
+/// Beats and counts as a service does, until it is told to be silent.
+fn service(regions: &Arc<Regions>, region: RegionId) -> Arc<AtomicBool> {
+    let (regions, alive) = (Arc::clone(regions), Arc::new(AtomicBool::new(true)));
+    let still = Arc::clone(&alive);
+    std::thread::spawn(move || {
+        let region = regions.owned(region);
+        let mut noise = 1_u64;
+        // Ends with the test, or when it is told to.
+        while still.load(Relaxed) && Arc::strong_count(&still) > 1 {
+            noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let small = noise >> 60;
+            region.beat();
+            region.slot(wire::layout::Slot(0)).unwrap().fetch_add(100 + small, Relaxed);
+            let gauge = 50.0 + small as f64;
+            region.slot(wire::layout::Slot(1)).unwrap().store(gauge.to_bits(), Relaxed);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    alive
+}
+
+fn lmap(regions: &[u64]) -> proto::Lmap {
+    let metric = |metric, name: &str, kind: proto::Kind, aggregation: &str| proto::Metric {
+        metric,
+        name: name.to_owned(),
+        kind: kind.into(),
+        aggregation: aggregation.to_owned(),
+        ..proto::Metric::default()
+    };
+    let replica = |region: &u64| proto::Replica {
+        replica: *region as u32,
+        instance: format!("cart-{region}"),
+        regions: vec![proto::Region { region: *region, bytes: 4096, heartbeat: true, ..proto::Region::default() }],
+        places: (1..=2).map(|metric| proto::Place { metric, region: *region, first_slot: metric - 1 }).collect(),
+    };
+    proto::Lmap {
+        lmap: 1,
+        service: "cart".to_owned(),
+        interval_us: 5_000,
+        heartbeat_ms: 300,
+        metrics: vec![
+            metric(1, "requests", proto::Kind::Counter, "sum"),
+            metric(2, "load", proto::Kind::Gauge, "mean"),
+        ],
+        replicas: regions.iter().map(replica).collect(),
+        model: Vec::new(),
+    }
+}
+
+fn state_of(message: &ToHost) -> Option<proto::State> {
+    match message {
+        ToHost::Verdicts(verdicts) => verdicts.verdicts.last().map(proto::Verdict::state),
+        ToHost::Summary(summary) => summary.lmaps.first().map(proto::LmapSummary::state),
+        _ => None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_arms_itself_on_shared_memory_and_notices_silence() {
+    let regions = Regions::serve([1, 2]);
+    let _first = service(&regions, RegionId(1));
+    let second = service(&regions, RegionId(2));
+    let mut host = Host::start(None).await;
+    let agent = Agent::start(worker_config(&host, &regions));
+
+    let mut link = host.accept().await;
+    link.welcome(1).await;
+    link.tell(1, FromHost::SetLmap(lmap(&[1, 2]))).await;
+    link.wait(|said| matches!(said, ToHost::Acknowledge(acknowledge) if acknowledge.epoch == 1)).await;
+    link.wait(|said| state_of(said) == Some(proto::State::Armed)).await;
+    second.store(false, Relaxed);
+    let silent = link.wait(|said| state_of(said) == Some(proto::State::Silent)).await;
+
+    let silent = match silent {
+        ToHost::Verdicts(verdicts) => verdicts.verdicts.last().unwrap().silent_replicas.clone(),
+        ToHost::Summary(summary) => summary.lmaps[0].silent_replicas.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(silent, [2]);
+    let summary = link.wait(|said| matches!(said, ToHost::Summary(_))).await;
+    let ToHost::Summary(summary) = summary else { panic!("{summary:?}") };
+    let counters = summary.counters.unwrap();
+    assert!(counters.fetched_regions > 200 && counters.cpu_ns > 0, "{counters:?}");
+    assert_eq!((counters.failed_regions, counters.foreign_messages), (0, 0));
+
+    agent.stop().await;
+    assert_eq!(link.end().await, End::Closed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_comes_back_as_the_same_run_after_a_lost_connection_and_as_another_after_a_refusal() {
+    let regions = Regions::serve([1]);
+    let mut host = Host::start(None).await;
+    let agent = Agent::start(worker_config(&host, &regions));
+
+    let mut link = host.accept().await;
+    link.welcome(1).await;
+    let first = link.hello.incarnation;
+    drop(link);
+    let mut link = host.accept().await;
+    assert_eq!(link.hello.incarnation, first);
+    link.tell(0, FromHost::Refusal(proto::Refusal { reason: "fenced".into() })).await;
+    let link = host.accept().await;
+
+    assert_ne!(link.hello.incarnation, first);
+    assert_eq!((link.hello.worker, link.hello.transports.clone()), (3, vec!["shm".to_owned()]));
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_agent_that_talks_nonsense_hurts_nobody() {
+    let regions = Regions::serve([1]);
+    let _alive = service(&regions, RegionId(1));
+    let mut host = Host::start(None).await;
+    let agent = Agent::start(worker_config(&host, &regions));
+
+    let mut link = host.accept().await;
+    link.tell(5, FromHost::RemoveLmap(proto::RemoveLmap { lmap: 9 })).await;
+    link.welcome(1).await;
+    link.tell(1, FromHost::SetLmap(lmap(&[1]))).await;
+    link.tell(2, FromHost::SetLmap(proto::Lmap { lmap: 2, interval_us: 1, ..lmap(&[1]) })).await;
+    let mut wrong = lmap(&[1]);
+    wrong.replicas[0].places[0].first_slot = u32::MAX;
+    link.tell(3, FromHost::SetLmap(proto::Lmap { lmap: 3, ..wrong })).await;
+    link.wait(|said| matches!(said, ToHost::Acknowledge(acknowledge) if acknowledge.epoch == 3)).await;
+    link.wait(|said| state_of(said) == Some(proto::State::Armed)).await;
+
+    let counted = link.wait(|said| matches!(said, ToHost::Summary(_))).await;
+    let ToHost::Summary(summary) = counted else { panic!("{counted:?}") };
+    assert_eq!(summary.counters.unwrap().foreign_messages, 3);
+
+    // An epoch is missing: only a new connection mends that.
+    link.tell(9, FromHost::RemoveLmap(proto::RemoveLmap { lmap: 1 })).await;
+    let again = host.accept().await;
+    assert_eq!(again.hello.incarnation, link.hello.incarnation);
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn regions_that_cannot_be_had_are_reported_one_by_one_and_the_others_are_read() {
+    let regions = Regions::serve([1]);
+    let _alive = service(&regions, RegionId(1));
+    regions.give_garbage(RegionId(7));
+    let mut host = Host::start(None).await;
+    let agent = Agent::start(worker_config(&host, &regions));
+
+    let mut link = host.accept().await;
+    link.welcome(1).await;
+    link.tell(1, FromHost::SetLmap(lmap(&[1, 5, 7]))).await;
+    let mut problems = std::collections::BTreeMap::new();
+    while problems.len() < 2 {
+        let said = link.wait(|said| matches!(said, ToHost::RegionProblem(_))).await;
+        if let ToHost::RegionProblem(problem) = said {
+            problems.insert(problem.region, problem.problem);
+        }
+    }
+
+    assert!(problems[&5].contains("no such region"), "{problems:?}");
+    assert!(problems.contains_key(&7), "{problems:?}");
+    link.wait(|said| state_of(said) == Some(proto::State::Silent)).await;
+    let said = link.wait(|said| matches!(said, ToHost::Summary(summary) if summary.lmaps[0].samples > 50)).await;
+    let ToHost::Summary(summary) = said else { panic!("{said:?}") };
+    assert_eq!(summary.lmaps[0].silent_replicas, [5, 7]);
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tls_with_client_certificates_works_and_without_one_nobody_is_let_in() {
+    let file = |name: &str| std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/certificates").join(name);
+    let regions = Regions::serve([1]);
+    let mut host = Host::start(Some(&file(""))).await;
+    let own = (Some(file("worker.pem")), Some(file("worker.key")));
+    let tls = |(certificate, key)| {
+        let domain = Some("host-agent.test".to_owned());
+        Some(Tls { ca: file("ca.pem"), domain, certificate, key })
+    };
+
+    let mut config = worker_config(&host, &regions);
+    config.control.tls = tls((None, None));
+    let stranger = Agent::start(config.clone());
+    config.control.tls = tls(own);
+    config.worker = 4;
+    let agent = Agent::start(config);
+    let mut link = host.accept().await;
+    link.welcome(1).await;
+    link.wait(|said| matches!(said, ToHost::Summary(_))).await;
+
+    assert_eq!(link.hello.worker, 4);
+    assert!(host.nobody_else(), "the one without a certificate was let in");
+    agent.stop().await;
+    stranger.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metrics_and_health_are_served_without_any_host_agent() {
+    let (held, address) = free_port();
+    let mut config = Config::default();
+    config.control.address = "127.0.0.1:1".to_owned();
+    config.metrics.listen = address;
+    drop(held);
+    let agent = Agent::start(config);
+
+    let metrics = page(address, "/metrics").await;
+    let health = page(address, "/healthz").await;
+
+    assert!(metrics.starts_with("HTTP/1.1 200"), "{metrics}");
+    assert!(metrics.contains("application/openmetrics-text"), "{metrics}");
+    assert!(metrics.contains("uview_nic_welcomed 0") && metrics.ends_with("# EOF\n"), "{metrics}");
+    assert!(health.starts_with("HTTP/1.1 200"), "{health}");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_an_error_with_the_address() {
+    let (_held, address) = free_port();
+    let mut config = Config::default();
+    config.metrics.listen = address;
+
+    let error = nic_agent::run(config, async {}).await.unwrap_err();
+
+    assert!(error.to_string().contains(&address.to_string()), "{error}");
+}
+
+fn free_port() -> (std::net::TcpListener, std::net::SocketAddr) {
+    let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = held.local_addr().unwrap();
+    (held, address)
+}
+
+/// Asks until somebody listens.
+async fn page(address: std::net::SocketAddr, path: &str) -> String {
+    let ask = async {
+        loop {
+            let Ok(mut stream) = TcpStream::connect(address).await else {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                continue;
+            };
+            let request = format!("GET {path} HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            return answer;
+        }
+    };
+    tokio::time::timeout(LIMIT, ask).await.unwrap()
+}
