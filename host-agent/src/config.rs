@@ -285,6 +285,11 @@ fn range(holds: bool, key: &'static str, found: &dyn ToString, wanted: &'static 
     if holds { Ok(()) } else { Err(ConfigError::Range { key, found: found.to_string(), wanted }) }
 }
 
+fn parse_error(error: &serde_saphyr::Error) -> ConfigError {
+    let text = error.to_string();
+    ConfigError::Parse(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned())
+}
+
 impl Config {
     /// Reads the file at `path`.
     ///
@@ -310,7 +315,7 @@ impl Config {
         let config: Self = if nothing {
             Self::default()
         } else {
-            serde_saphyr::from_str(text).map_err(|error| ConfigError::Parse(error.to_string()))?
+            serde_saphyr::from_str(text).map_err(|error| parse_error(&error))?
         };
         config.settings(Incarnation(0))?;
         Ok(config)

@@ -28,11 +28,16 @@ pub enum LogError {
 ///
 /// [`LogError`]; nothing has changed.
 pub fn init(config: &LogConfig) -> Result<(), LogError> {
+    use std::io::IsTerminal as _;
+
     use tracing_subscriber::util::SubscriberInitExt as _;
 
     let filter =
         EnvFilter::try_new(&config.level).map_err(|cause| LogError::Level { level: config.level.clone(), cause })?;
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
     match config.format {
         LogFormat::Text => logs.finish().try_init(),
         LogFormat::Json => logs.json().flatten_event(true).finish().try_init(),

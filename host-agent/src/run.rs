@@ -217,7 +217,8 @@ fn serve(
 ///
 /// [`RunError`] with what could not be done. Nothing is left behind.
 pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
-    let incarnation = Incarnation(rand::random());
+    // 53 bits, so that a reader of host-agent.json that takes numbers for doubles gets it whole.
+    let incarnation = Incarnation(rand::random::<u64>() >> 11);
     let clock = Clock::start();
     let settings = config.settings(incarnation)?;
     let ears = Ears::open(&config).await?;

@@ -1,0 +1,139 @@
+//! A host agent in this process, in a folder of its own.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use host_agent::config::Config;
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+use wire::id::Incarnation;
+use wire::proto::operators::operators_client::OperatorsClient;
+use wire::proto::operators::{StatusReply, StatusRequest};
+
+/// How long anything may take before a test fails.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until `found` gives something.
+#[expect(clippy::disallowed_methods, reason = "tests wait for conditions with a limit")]
+pub fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(start.elapsed() < PATIENCE, "{what} did not come");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// What `host-agent.json` says.
+#[derive(Debug, serde::Deserialize)]
+pub struct Addresses {
+    pub pid: u32,
+    pub incarnation: u64,
+    pub control: SocketAddr,
+    pub operators: SocketAddr,
+    pub metrics: SocketAddr,
+    pub services: PathBuf,
+    pub regions: PathBuf,
+}
+
+pub fn addresses(folder: &Path) -> Option<Addresses> {
+    serde_json::from_slice(&std::fs::read(folder.join("host-agent.json")).ok()?).ok()
+}
+
+/// The configuration of tests: fast, on free ports, below `folder`.
+pub fn config(folder: &Path, more: &str) -> Config {
+    let mut config = Config::parse(more).unwrap();
+    folder.clone_into(&mut config.runtime_dir.0);
+    let any = "127.0.0.1:0".parse().unwrap();
+    (config.control.listen, config.operators.listen, config.metrics.listen) = (any, any, any);
+    config
+}
+
+pub struct Agent {
+    pub folder: TempDir,
+    pub at: Addresses,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<Result<(), host_agent::RunError>>>,
+}
+
+impl Agent {
+    pub fn start() -> Self {
+        Self::with("process_metrics: {enabled: false}\n")
+    }
+
+    pub fn with(more: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(folder.path(), more);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+            runtime.block_on(host_agent::run(config, async move { _ = stopped.await }))
+        });
+        let at = wait_for("host-agent.json", || {
+            assert!(!thread.is_finished(), "the agent did not start");
+            addresses(folder.path())
+        });
+        Self { folder, at, stop: Some(stop), thread: Some(thread) }
+    }
+
+    pub fn incarnation(&self) -> Incarnation {
+        Incarnation(self.at.incarnation)
+    }
+
+    pub fn stop(mut self) -> TempDir {
+        drop(self.stop.take());
+        self.thread.take().unwrap().join().unwrap().unwrap();
+        std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap())
+    }
+
+    pub fn operators(&self) -> Operators {
+        Operators::connect(self.at.operators)
+    }
+
+    pub fn status(&self) -> StatusReply {
+        let mut operators = self.operators();
+        operators.runtime.block_on(operators.client.status(StatusRequest {})).unwrap().into_inner()
+    }
+
+    pub fn counter(&self, name: &str) -> u64 {
+        self.status().counters[name]
+    }
+
+    /// The body of a page, and its status line.
+    pub fn get(&self, path: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(self.at.metrics).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        let (head, body) = page.split_once("\r\n\r\n").unwrap();
+        (head.to_owned(), body.to_owned())
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+/// A client of the operators' service with a runtime to run it.
+pub struct Operators {
+    pub runtime: tokio::runtime::Runtime,
+    pub client: OperatorsClient<tonic::transport::Channel>,
+}
+
+impl Operators {
+    fn connect(address: SocketAddr) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let client = runtime.block_on(OperatorsClient::connect(format!("http://{address}"))).unwrap();
+        Self { runtime, client }
+    }
+}

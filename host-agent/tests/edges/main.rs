@@ -1,0 +1,13 @@
+//! The host agent with real sockets: fake services and fake workers that behave, and some that do not.
+
+#![expect(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "a test that cannot go on fails")]
+
+mod agent;
+mod behaving;
+mod misbehaving_services;
+mod misbehaving_workers;
+mod operating;
+mod program;
+mod service;
+mod tls;
+mod worker;

@@ -1,0 +1,283 @@
+//! Services that do what they should not: it is refused, counted, and harms nobody else.
+
+use std::io::Write as _;
+use std::os::fd::AsFd as _;
+use std::sync::atomic::Ordering;
+
+use region::OwnedRegion;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use transport::attach::{Attacher, RequestError};
+use wire::id::{Incarnation, RegionId};
+use wire::layout::{RegionSize, Slot};
+use wire::registration::ServiceMessage;
+
+use crate::agent::{Agent, wait_for};
+use crate::service::{Service, series};
+use crate::worker::Worker;
+
+/// A service that has done nothing wrong, and proof that it is unharmed.
+struct Bystander {
+    service: Service,
+    _region: OwnedRegion,
+    said: u64,
+}
+
+impl Bystander {
+    fn of(agent: &Agent) -> Self {
+        let (service, region) = Service::register(agent, "bystander", &["a"]);
+        Self { service, _region: region, said: 3 }
+    }
+
+    fn is_unharmed(&mut self) {
+        self.said += 1;
+        let first = self.said as u32;
+        self.service.say(&ServiceMessage::AddSeries(vec![Ok(series(&format!("b{first}"), first))]));
+        assert!(self.service.wait_accepted(self.said).is_empty());
+    }
+}
+
+#[test]
+fn garbage_closes_its_own_connection_with_a_reason() {
+    let agent = Agent::start();
+    let mut bystander = Bystander::of(&agent);
+
+    for garbage in [&[3, 0, 0, 0, 0xff, 0xff, 0xff][..], &[0, 0, 0, 0], b"\x10\0\0\0GET / HTTP/1.1\r\n"] {
+        let mut service = Service::connect(&agent);
+        service.stream.write_all(garbage).unwrap();
+        let refused = service.wait_closed();
+        assert_eq!(refused.len(), 1, "{garbage:?}");
+        assert_eq!(refused[0].what, "frame");
+    }
+
+    bystander.is_unharmed();
+    assert_eq!(agent.counter("refused_frames"), 3);
+}
+
+#[test]
+fn an_oversized_frame_is_refused_by_its_length() {
+    let agent = Agent::start();
+    let mut bystander = Bystander::of(&agent);
+    let mut service = Service::connect(&agent);
+    service.hello("cart");
+
+    service.stream.write_all(&u32::MAX.to_le_bytes()).unwrap();
+
+    let refused = service.wait_closed();
+    assert!(refused[0].reason.contains("4294967295 bytes is announced"), "{refused:?}");
+    bystander.is_unharmed();
+}
+
+#[test]
+fn random_bytes_never_bring_the_agent_down() {
+    let agent = Agent::start();
+    let mut bystander = Bystander::of(&agent);
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut byte = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+
+    for length in 0..200_u8 {
+        let mut service = Service::connect(&agent);
+        let mut bytes = vec![length, 0, 0, 0];
+        bytes.extend((0..length).map(|_| byte()));
+        // The agent may have closed the connection before everything was written.
+        _ = service.stream.write_all(&bytes);
+    }
+
+    bystander.is_unharmed();
+}
+
+#[test]
+fn a_region_without_a_descriptor_is_refused_and_the_connection_stands() {
+    let agent = Agent::start();
+    let mut service = Service::connect(&agent);
+    service.hello("cart");
+
+    service.add_region(None, RegionSize::ONE_PAGE);
+
+    let refused = service.wait_accepted(2);
+    assert_eq!((refused[0].what.as_str(), refused[0].reason.as_str()), ("region 0", "no descriptor came with it"));
+    service.say(&ServiceMessage::AddSeries(vec![Ok(series("a", 0))]));
+    assert!(service.wait_accepted(3)[0].reason.contains("region 0 is not registered"));
+}
+
+#[test]
+fn a_descriptor_that_is_no_sealed_memfd_of_the_announced_size_is_refused() {
+    let agent = Agent::start();
+    let mut bystander = Bystander::of(&agent);
+    let memory = |seals: SealFlags, bytes: u64| {
+        let memory = memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&memory, bytes).unwrap();
+        fcntl_add_seals(&memory, seals).unwrap();
+        memory
+    };
+    let sealed = SealFlags::SHRINK | SealFlags::GROW;
+    let (unsealed, small) = (memory(SealFlags::empty(), 4096), memory(sealed, 8192));
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(4096).unwrap();
+    let socket = std::os::unix::net::UnixStream::pair().unwrap().0;
+    let mut service = Service::connect(&agent);
+    service.hello("cart");
+
+    let bad = [
+        (unsealed.as_fd(), "seals"),
+        (small.as_fd(), "8192 bytes, 4096 were announced"),
+        (file.as_fd(), "no memfd"),
+        (socket.as_fd(), "no memfd"),
+    ];
+    for (said, (descriptor, reason)) in (2..).zip(bad) {
+        service.add_region(Some(descriptor), RegionSize::ONE_PAGE);
+        let refused = service.wait_accepted(said);
+        assert!(refused[0].reason.contains(reason), "{refused:?}");
+    }
+
+    assert_eq!(agent.counter("refused_regions"), 4);
+    bystander.is_unharmed();
+    let good = memory(sealed, 4096);
+    service.add_region(Some(good.as_fd()), RegionSize::ONE_PAGE);
+    assert!(service.wait_accepted(6).is_empty(), "nothing bad sticks to the connection");
+}
+
+#[test]
+fn descriptors_that_belong_to_nothing_are_closed_and_counted() {
+    let agent = Agent::start();
+    let mut service = Service::connect(&agent);
+    service.hello("cart");
+    let (mut end, other) = std::io::pipe().unwrap();
+
+    let bytes = Service::frame(&ServiceMessage::AddSeries(vec![]));
+    region::passing::send(&service.stream, &bytes, Some(other.as_fd())).unwrap();
+    service.wait_accepted(2);
+    drop(other);
+
+    let read = std::io::Read::read(&mut end, &mut [0]).unwrap();
+    assert_eq!(read, 0, "the agent has closed its copy");
+    assert_eq!(agent.counter("stray_descriptors"), 1);
+}
+
+#[test]
+fn a_service_that_exits_between_registration_and_the_first_scrape_is_forgotten() {
+    let agent = Agent::start();
+    let mut worker = Worker::connect(&agent, 0);
+    let (service, region) = Service::register(&agent, "cart", &["a"]);
+    let (_, lmap) = worker.set();
+    drop((service, region));
+
+    let (epoch, removed) = worker.removed();
+
+    assert_eq!(removed, lmap.lmap);
+    let id = RegionId(lmap.replicas[0].regions[0].region);
+    let mut attacher = Attacher::connect(&agent.at.regions).unwrap();
+    attacher.request(agent.incarnation(), id, RegionSize::ONE_PAGE).expect("kept until the worker has forgotten it");
+    worker.acknowledge(epoch);
+    let refused =
+        wait_for("the region's end", || attacher.request(agent.incarnation(), id, RegionSize::ONE_PAGE).err());
+    assert!(refused.to_string().contains("not registered, or not any more"), "{refused}");
+    let status = agent.status();
+    assert!(status.lmaps.is_empty());
+    assert_eq!(status.counters["released_regions"], 1);
+}
+
+#[test]
+fn a_service_that_does_not_read_is_closed_and_costs_no_more() {
+    let agent = Agent::start();
+    let mut bystander = Bystander::of(&agent);
+    let mut service = Service::connect(&agent);
+    service.hello("cart");
+
+    // Each message is answered with 17 refusals.
+    let bad: Vec<_> = (0..17).map(|number| Ok(series(&format!("{}{number}", "x".repeat(200)), 0))).collect();
+    let frame = Service::frame(&ServiceMessage::AddSeries(bad));
+    let sent = (0..10_000).take_while(|_| service.stream.write_all(&frame).is_ok()).count();
+
+    assert!(sent < 10_000);
+    wait_for("the count", || (agent.counter("slow_services") == 1).then_some(()));
+    bystander.is_unharmed();
+}
+
+#[test]
+fn a_hundred_thousand_metrics_are_refused_beyond_the_bound() {
+    let agent = Agent::start();
+    let mut worker = Worker::connect(&agent, 0);
+    let mut bystander = Bystander::of(&agent);
+    let size = RegionSize::for_slots(100_000).unwrap();
+    let region = OwnedRegion::create("test", size).unwrap();
+    let mut service = Service::connect(&agent);
+    service.hello("greedy");
+    service.add_region(Some(region.as_fd()), size);
+    service.wait_accepted(2);
+
+    for message in 0..25 {
+        let asked = message * 4000..(message + 1) * 4000;
+        let all = asked.map(|at| Ok(series(&format!("m{at}"), at))).collect();
+        service.say(&ServiceMessage::AddSeries(all));
+        service.wait_accepted(3 + u64::from(message));
+    }
+
+    assert_eq!(agent.counter("refused_series"), 100_000 - 4064);
+    let (_, lmap) = worker.set_where(|lmap| lmap.metrics.len() == 4064);
+    assert_eq!(lmap.service, "greedy");
+    bystander.is_unharmed();
+}
+
+#[test]
+fn registering_as_another_service_than_configured_is_refused() {
+    let agent = Agent::with(
+        "services: {identities: [{uid: 4000000000, services: [payment]}, {services: [cart]}]}\nprocess_metrics: {enabled: false}\n",
+    );
+    let (_service, _region) = Service::register(&agent, "cart", &["a"]);
+    let mut thief = Service::connect(&agent);
+    let hello = wire::registration::Hello {
+        service: wire::name::ServiceName::new("payment").unwrap(),
+        instance: wire::name::InstanceName::new("payment-1").unwrap(),
+        labels: wire::name::Labels::default(),
+    };
+
+    thief.say(&ServiceMessage::Hello(hello));
+
+    let refused = thief.wait_closed();
+    assert!(refused[0].reason.contains("may not register as payment"), "{refused:?}");
+    assert_eq!(agent.counter("refused_hellos"), 1);
+    assert_eq!(agent.status().lmaps.len(), 1);
+}
+
+#[test]
+fn holes_and_garbage_in_a_region_are_its_own_services_business() {
+    let agent = Agent::start();
+    let mut bystander = Bystander::of(&agent);
+    let (mut service, region) = Service::register(&agent, "cart", &["a"]);
+    for word in 0..RegionSize::ONE_PAGE.slots() {
+        region.slot(Slot(word)).unwrap().store(u64::MAX, Ordering::Relaxed);
+    }
+    let punch = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(&region, punch, 0, 4096).unwrap();
+
+    service.retire(0);
+    service.wait_accepted(4);
+
+    bystander.is_unharmed();
+}
+
+#[test]
+fn regions_are_given_to_the_configured_user_only_and_by_their_present_names() {
+    let agent = Agent::with("regions: {uid: 4000000000}\nprocess_metrics: {enabled: false}\n");
+    let mut refused = Attacher::connect(&agent.at.regions).unwrap();
+    assert!(matches!(
+        refused.request(agent.incarnation(), RegionId(1), RegionSize::ONE_PAGE),
+        Err(RequestError::Socket(_))
+    ));
+    assert_eq!(agent.counter("refused_readers"), 1);
+
+    let agent = Agent::start();
+    let mut attacher = Attacher::connect(&agent.at.regions).unwrap();
+    let mut ask = |incarnation, region| {
+        attacher.request(incarnation, RegionId(region), RegionSize::ONE_PAGE).unwrap_err().to_string()
+    };
+    assert!(ask(Incarnation(1), 1).contains("wait for a configuration"));
+    assert!(ask(agent.incarnation(), 99).contains("region-99 is not registered"));
+    let mut garbage = std::os::unix::net::UnixStream::connect(&agent.at.regions).unwrap();
+    garbage.write_all(&[0xff; 64]).unwrap();
+    assert!(ask(agent.incarnation(), 98).contains("region-98"));
+    assert_eq!(agent.counter("refused_requests"), 3);
+}

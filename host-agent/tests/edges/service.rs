@@ -1,0 +1,136 @@
+//! A service that says what it is told to say.
+
+use std::io::Write as _;
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use prost::Message as _;
+use region::{OwnedRegion, passing};
+use wire::frame::{self, Frames};
+use wire::layout::{RegionSize, Slot, VERSION};
+use wire::metric::{Group, Kind, Series};
+use wire::name::{InstanceName, Labels, MetricName, ServiceName};
+use wire::proto::registration as proto;
+use wire::proto::registration::agent_message::Message;
+use wire::registration::{Hello, PlacedSeries, ServiceMessage, SlotRun};
+
+use crate::agent::{Agent, PATIENCE};
+
+pub struct Service {
+    pub stream: UnixStream,
+    frames: Frames,
+}
+
+pub fn series(name: &str, first: u32) -> PlacedSeries {
+    let series = Series {
+        name: MetricName::new(name).unwrap(),
+        labels: Labels::default(),
+        kind: Kind::Counter,
+        unit: None,
+        group: Group::Service,
+        parts_per_unit: NonZeroU64::MIN,
+    };
+    PlacedSeries { series, region: 0, first: Slot(first) }
+}
+
+impl Service {
+    pub fn connect(agent: &Agent) -> Self {
+        let stream = UnixStream::connect(&agent.at.services).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Self { stream, frames: Frames::default() }
+    }
+
+    /// A replica with these counters on slots 0, 1, …, each set to its slot and 100 more.
+    pub fn register(agent: &Agent, name: &str, counters: &[&str]) -> (Self, OwnedRegion) {
+        let mut service = Self::connect(agent);
+        service.hello(name);
+        let region = OwnedRegion::create("test", RegionSize::ONE_PAGE).unwrap();
+        let mut all = Vec::new();
+        for (slot, counter) in (0..).zip(counters) {
+            region.slot(Slot(slot)).unwrap().store(100 + u64::from(slot), std::sync::atomic::Ordering::Relaxed);
+            all.push(Ok(series(counter, slot)));
+        }
+        service.add_region(Some(region.as_fd()), RegionSize::ONE_PAGE);
+        service.say(&ServiceMessage::AddSeries(all));
+        service.wait_accepted(3);
+        (service, region)
+    }
+
+    pub fn hello(&mut self, name: &str) {
+        self.say(&ServiceMessage::Hello(Hello {
+            service: ServiceName::new(name).unwrap(),
+            instance: InstanceName::new(&format!("{name}-1")).unwrap(),
+            labels: Labels::default(),
+        }));
+        assert!(matches!(self.hear(), Some(Message::Welcome(_))));
+    }
+
+    pub fn say(&mut self, message: &ServiceMessage) {
+        self.stream.write_all(&Self::frame(message)).unwrap();
+    }
+
+    pub fn frame(message: &ServiceMessage) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        frame::encode(&proto::ServiceMessage::from(message), &mut bytes).unwrap();
+        bytes
+    }
+
+    pub fn add_region(&mut self, descriptor: Option<BorrowedFd<'_>>, size: RegionSize) {
+        let bytes = Self::frame(&ServiceMessage::AddRegion { region: 0, size, layout_version: VERSION });
+        assert_eq!(passing::send(&self.stream, &bytes, descriptor).unwrap(), bytes.len());
+    }
+
+    pub fn retire(&mut self, first: u32) {
+        self.say(&ServiceMessage::Retire(vec![SlotRun { region: 0, first: Slot(first), slots: 1 }]));
+    }
+
+    /// The next message of the agent; `None` if it has closed the connection.
+    pub fn hear(&mut self) -> Option<Message> {
+        let mut buffer = [0; 4096];
+        loop {
+            if let Some(frame) = self.frames.next_frame().unwrap() {
+                return proto::AgentMessage::decode(frame).unwrap().message;
+            }
+            let got = passing::receive(&self.stream, &mut buffer, &mut Vec::new());
+            match got {
+                Ok(0) => return None,
+                Ok(got) => self.frames.push(&buffer[..got]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("the agent says nothing: {error}"),
+            }
+        }
+    }
+
+    /// Waits until the agent has taken so many messages; gives what it refused until then.
+    pub fn wait_accepted(&mut self, messages: u64) -> Vec<proto::Refused> {
+        let mut refused = Vec::new();
+        loop {
+            match self.hear().expect("the connection stands") {
+                Message::Accepted(accepted) if accepted.messages == messages => return refused,
+                Message::Refused(refusal) => refused.push(refusal),
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits until the agent closes the connection; gives what it refused until then.
+    pub fn wait_closed(&mut self) -> Vec<proto::Refused> {
+        let mut refused = Vec::new();
+        while let Some(message) = self.hear() {
+            if let Message::Refused(refusal) = message {
+                refused.push(refusal);
+            }
+        }
+        refused
+    }
+
+    pub fn wait_released(&mut self) -> Vec<proto::SlotRun> {
+        loop {
+            if let Message::Released(released) = self.hear().expect("the connection stands") {
+                return released.runs;
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! A NIC worker that says what it is told to say.
+
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+use tonic::transport::Channel;
+use wire::proto::control::control_client::ControlClient;
+use wire::proto::control::host_message::Message;
+use wire::proto::control::worker_message::Message as Says;
+use wire::proto::control::{
+    Acknowledge, HostMessage, HostWelcome, Lmap, Verdict, Verdicts, WorkerHello, WorkerMessage,
+};
+
+use crate::agent::{Agent, PATIENCE};
+
+pub struct Worker {
+    runtime: tokio::runtime::Runtime,
+    says: mpsc::Sender<WorkerMessage>,
+    hears: Streaming<HostMessage>,
+}
+
+pub fn hello(worker: u32, incarnation: u64) -> WorkerHello {
+    WorkerHello {
+        protocol: wire::control::PROTOCOL,
+        worker,
+        incarnation,
+        version: "test".into(),
+        transports: vec!["shm".into()],
+    }
+}
+
+impl Worker {
+    pub fn connect(agent: &Agent, worker: u32) -> Self {
+        let mut worker = Self::with(agent, hello(worker, u64::from(worker) + 1));
+        let welcome = worker.welcomed();
+        assert_eq!(welcome.host_incarnation, agent.at.incarnation);
+        worker
+    }
+
+    pub fn with(agent: &Agent, hello: WorkerHello) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let endpoint = Channel::from_shared(format!("http://{}", agent.at.control)).unwrap();
+        let channel = runtime.block_on(endpoint.connect()).unwrap();
+        Self::over(runtime, channel, hello).unwrap()
+    }
+
+    pub fn over(runtime: tokio::runtime::Runtime, channel: Channel, hello: WorkerHello) -> Result<Self, tonic::Status> {
+        let (says, messages) = mpsc::channel(64);
+        says.try_send(WorkerMessage { message: Some(Says::Hello(hello)) }).unwrap();
+        let mut client = ControlClient::new(channel).max_decoding_message_size(wire::control::MAX_MESSAGE_BYTES);
+        let hears = runtime.block_on(client.work(ReceiverStream::new(messages)))?.into_inner();
+        Ok(Self { runtime, says, hears })
+    }
+
+    pub fn say(&self, message: Says) {
+        self.runtime.block_on(self.says.send(WorkerMessage { message: Some(message) })).unwrap();
+    }
+
+    pub fn acknowledge(&self, epoch: u64) {
+        self.say(Says::Acknowledge(Acknowledge { epoch }));
+    }
+
+    /// The next message; `None` if the host agent has ended the stream.
+    pub fn hear(&mut self) -> Option<HostMessage> {
+        let next = self.runtime.block_on(async { tokio::time::timeout(PATIENCE, self.hears.message()).await });
+        next.expect("the host agent says nothing").unwrap_or(None)
+    }
+
+    pub fn welcomed(&mut self) -> HostWelcome {
+        match self.hear().unwrap().message {
+            Some(Message::Welcome(welcome)) => welcome,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn refused(&mut self) -> String {
+        match self.hear().unwrap().message {
+            Some(Message::Refusal(refusal)) => refusal.reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The next LMAP that is set, and its epoch; acknowledges it and everything before.
+    pub fn set(&mut self) -> (u64, Lmap) {
+        self.set_where(|_| true)
+    }
+
+    pub fn set_where(&mut self, wanted: impl Fn(&Lmap) -> bool) -> (u64, Lmap) {
+        loop {
+            let message = self.hear().expect("the stream stands");
+            if let Some(Message::SetLmap(lmap)) = message.message {
+                self.acknowledge(message.epoch);
+                if wanted(&lmap) {
+                    return (message.epoch, lmap);
+                }
+            }
+        }
+    }
+
+    /// Waits until an LMAP is removed; does not acknowledge.
+    pub fn removed(&mut self) -> (u64, u32) {
+        loop {
+            let message = self.hear().expect("the stream stands");
+            if let Some(Message::RemoveLmap(removed)) = message.message {
+                return (message.epoch, removed.lmap);
+            }
+        }
+    }
+
+    pub fn verdict(&self, lmap: &Lmap, epoch: u64, score: f64) {
+        let verdict = Verdict { lmap: lmap.lmap, epoch, score, gamma: 4.0, state: 2, ..Verdict::default() };
+        self.say(Says::Verdicts(Verdicts { at_unix_ns: 7, verdicts: vec![verdict] }));
+    }
+}
