@@ -6,21 +6,20 @@
 //! | [`status`] | agents, workers, LMAPs, problems, once |
 //! | [`top`] | the same, live |
 //! | [`replay`] | a file of metrics through an LMAP |
-//! | [`shop`] | the processes of the demo's shop |
+//! | [`demonstration`], [`agents`] | the demo and the agents, which are crates of their own |
 //! | [`exit`], [`failure`], [`figures`], [`output`] | exit codes, errors as prose, numbers as people read them, printing |
 //! | [`agent`], [`clock`] | finding and asking the host agent; the clock |
-//!
-//! The demo and the agents are crates of their own; here is only their way onto the command line.
 
 pub mod agent;
+pub mod agents;
 pub mod check;
 pub mod clock;
+pub mod demonstration;
 pub mod exit;
 pub mod failure;
 pub mod figures;
 pub mod output;
 pub mod replay;
-pub mod shop;
 pub mod status;
 pub mod top;
 
@@ -38,6 +37,8 @@ pub struct Environment {
     pub runtime_dir: Option<PathBuf>,
     /// `NO_COLOR` is set and not empty.
     pub no_color: bool,
+    /// Where this binary is, if the system says so.
+    pub program: Option<PathBuf>,
 }
 
 /// Watches the services of a node with one small detector each, from beside them.
@@ -50,14 +51,20 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Say what this machine offers, what is missing, and what to do about it
-    Check(check::CheckArgs),
+    /// Watch a small real shop, break it, and see what is noticed
+    Demo(demo::DemoArgs),
+    /// Be the host agent: services register with it, it places their LMAPs and passes verdicts on
+    HostAgent(agents::AgentConfigArgs),
+    /// Be the NIC agent: it fetches metrics, judges them, and tells the host agent
+    NicAgent(agents::AgentConfigArgs),
     /// Put a file of metrics through an LMAP: scores, episodes, top metrics, a plot
     Replay(replay::ReplayArgs),
-    /// Print agents, workers, LMAPs and problems
-    Status(status::StatusArgs),
     /// Show services, states, scores and top metrics, live
     Top(top::TopArgs),
+    /// Say what this machine offers, what is missing, and what to do about it
+    Check(check::CheckArgs),
+    /// Print agents, workers, LMAPs and problems
+    Status(status::StatusArgs),
     /// Be one service of the demo's shop
     #[command(hide = true)]
     Shop(demo::shop::ShopArgs),
@@ -73,12 +80,15 @@ enum Command {
 /// [`Failure`] as prose, with the code to end with.
 pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> {
     match arguments.command {
+        Command::Demo(args) => demonstration::run(&args, environment.program),
+        Command::HostAgent(args) => agents::host(&args),
+        Command::NicAgent(args) => agents::nic(&args),
         Command::Check(args) => check::run(args, environment.runtime_dir),
         Command::Replay(args) => replay::run(&args),
         Command::Status(args) => status::run(args, environment.runtime_dir),
         Command::Top(args) => top::run(args, environment),
-        Command::Shop(args) => shop::serve(&args),
-        Command::Load(args) => shop::visit(&args),
+        Command::Shop(args) => demonstration::serve(&args),
+        Command::Load(args) => demonstration::visit(&args),
     }
 }
 

@@ -79,9 +79,44 @@ fn help_names_every_subcommand_and_exit_code() {
 
     assert_ends_with(&output, 0);
     let text = stdout(&output);
-    for word in ["check", "replay", "status", "top", "Exit codes:", "64  wrong command line"] {
+    for word in
+        ["demo", "host-agent", "nic-agent", "replay", "top", "check", "status", "Exit codes:", "64  wrong command line"]
+    {
         assert!(text.contains(word), "`{word}` is not in\n{text}");
     }
+}
+
+#[test]
+fn the_agents_print_their_default_configuration() {
+    for agent in ["host-agent", "nic-agent"] {
+        let output = uview(&[agent, "--print-default-config"]);
+
+        assert_ends_with(&output, 0);
+        assert!(stdout(&output).contains("level:"), "{}", stdout(&output));
+    }
+}
+
+#[test]
+fn a_mistake_in_a_configuration_is_named_with_its_line() {
+    let directory = directory_with(&[("a.yaml", "log:\n  level: info\n  colour: blue\n")]);
+    let file = path(&directory, "a.yaml");
+
+    for agent in ["host-agent", "nic-agent"] {
+        let output = uview(&[agent, "--config", &file]);
+
+        assert_ends_with(&output, 1);
+        assert_is_prose(&output, &["colour", "line 3", "--print-default-config"]);
+    }
+}
+
+#[test]
+fn a_host_agent_without_a_place_for_its_sockets_says_what_to_do() {
+    let directory = directory_with(&[("a.yaml", "runtime_dir: /proc/self/nothing\n")]);
+
+    let output = uview(&["host-agent", "--config", &path(&directory, "a.yaml")]);
+
+    assert_ends_with(&output, 1);
+    assert_is_prose(&output, &["cannot write /proc/self/nothing", "install -d", "runtime_dir"]);
 }
 
 #[test]
