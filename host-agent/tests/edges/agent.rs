@@ -67,8 +67,12 @@ impl Agent {
     }
 
     pub fn with(more: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let config = config(folder.path(), more);
+        Self::again(tempfile::tempdir().unwrap(), |folder| config(folder, more))
+    }
+
+    /// In the folder of a predecessor.
+    pub fn again(folder: TempDir, config: impl FnOnce(&Path) -> Config) -> Self {
+        let config = config(folder.path());
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

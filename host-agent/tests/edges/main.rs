@@ -10,4 +10,5 @@ mod operating;
 mod program;
 mod service;
 mod tls;
+mod with_client;
 mod worker;

@@ -1,0 +1,61 @@
+//! The client library as services link it.
+
+use client::{Client, Service};
+use host_agent::control_plane::Limits;
+
+use crate::agent::{Agent, config, wait_for};
+use crate::worker::Worker;
+
+fn connect(agent: &Agent, name: &str) -> Client {
+    client::connect(Service::new(name).instance(format!("{name}-1")).socket(&agent.at.services))
+}
+
+#[test]
+fn what_a_service_registers_is_watched_until_it_is_removed() {
+    let agent = Agent::start();
+    let mut worker = Worker::connect(&agent, 0);
+    let cart = connect(&agent, "cart");
+    let requests = cart.counter("http.server.requests").label("route", "/pay").unit("{request}").register();
+    let latency = cart.histogram("http.server.request.duration").unit("s").parts_per_unit(1_000_000).register();
+    let (_, lmap) = worker.set_where(|lmap| lmap.metrics.len() == 2);
+    assert_eq!(lmap.replicas[0].instance, "cart-1");
+
+    latency.observe(5);
+    cart.remove(requests);
+
+    let (_, lmap) = worker.set_where(|lmap| lmap.metrics.len() == 1);
+    assert_eq!(lmap.metrics[0].name, "http.server.request.duration");
+    wait_for("the release", || (agent.counter("released_runs") == 1).then_some(()));
+    drop(cart);
+    worker.removed();
+}
+
+#[test]
+fn a_service_finds_the_next_agent_and_says_everything_again() {
+    let agent = Agent::start();
+    let cart = connect(&agent, "cart");
+    let requests = cart.counter("http.server.requests").register();
+    wait_for("the registration", || (agent.counter("accepted_series") == 1).then_some(()));
+    let folder = agent.stop();
+    requests.add(1);
+
+    let agent = Agent::again(folder, |folder| config(folder, "process_metrics: {enabled: false}\n"));
+
+    let mut worker = Worker::connect(&agent, 0);
+    assert_eq!(worker.set().1.metrics[0].name, "http.server.requests");
+    assert_eq!(requests.get(), 1);
+}
+
+#[test]
+fn a_service_that_asks_for_too_much_gets_what_there_is_and_sees_the_rest_in_its_status() {
+    let agent = Agent::start();
+    let cart = connect(&agent, "cart");
+    let limit = wire::control::MAX_METRICS - Limits::OWN_SERIES;
+    let handles: Vec<_> = (0..limit + 10).map(|number| cart.counter(&format!("m{number}")).register()).collect();
+
+    wait_for("the refusals", || (agent.counter("refused_series") == 10).then_some(()));
+
+    handles.iter().for_each(|handle| handle.add(1));
+    wait_for("the problem", || cart.status().to_string().contains("more are not taken").then_some(()));
+    assert_eq!(agent.counter("slow_services"), 0);
+}
