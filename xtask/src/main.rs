@@ -2,6 +2,7 @@
 
 mod ci;
 mod clock;
+mod figures;
 mod licences;
 mod proto;
 
@@ -23,6 +24,11 @@ enum Task {
         #[arg(long)]
         skip_tests: bool,
     },
+    /// Measures every figure that the documentation claims, or the named ones; writes docs/figures.json and docs/figures.md.
+    Figures {
+        /// Names of figures.
+        names: Vec<String>,
+    },
     /// Checks the licence of every dependency.
     Licences,
     /// Generates wire/src/proto from wire/proto (no protoc needed).
@@ -36,6 +42,7 @@ enum Task {
 fn main() -> Result<()> {
     match Arguments::parse().task {
         Task::Ci { skip_tests } => ci::run(skip_tests),
+        Task::Figures { names } => figures::run(&names),
         Task::Licences => licences::check(),
         Task::Proto { check } => proto::generate(check),
     }

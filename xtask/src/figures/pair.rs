@@ -1,0 +1,47 @@
+//! Two pieces of work, measured in turns.
+
+use crate::clock;
+
+/// How many pairs a figure is the median of.
+const PAIRS: usize = 41;
+
+/// What was measured, in nanoseconds per operation unless the figure says otherwise.
+#[derive(Clone, Copy, Debug)]
+pub struct Pair {
+    /// The median of ours.
+    pub ours: f64,
+    /// The median of the peer's.
+    pub peer: f64,
+    /// The median of the ratios.
+    pub ratio: f64,
+}
+
+/// Runs `ours` and `peer` in turns, each doing `operations` operations per turn, after one turn to warm up.
+pub fn measure(operations: u64, mut ours: impl FnMut(u64), mut peer: impl FnMut(u64)) -> Pair {
+    ours(operations);
+    peer(operations);
+    let mut turns = Vec::with_capacity(PAIRS);
+    for turn in 0..PAIRS {
+        // Who goes first alternates too.
+        let (mine, theirs);
+        if turn % 2 == 0 {
+            mine = clock::timed(|| ours(operations)).1;
+            theirs = clock::timed(|| peer(operations)).1;
+        } else {
+            theirs = clock::timed(|| peer(operations)).1;
+            mine = clock::timed(|| ours(operations)).1;
+        }
+        turns.push((mine.as_nanos() as f64 / operations as f64, theirs.as_nanos() as f64 / operations as f64));
+    }
+    Pair {
+        ours: median(turns.iter().map(|turn| turn.0)),
+        peer: median(turns.iter().map(|turn| turn.1)),
+        ratio: median(turns.iter().map(|turn| turn.0 / turn.1)),
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
