@@ -210,6 +210,7 @@ fn connection(session: &Session) -> Connection {
 }
 
 #[cfg(test)]
+#[cfg(not(miri))] // Memory of the system, which Miri does not have.
 mod tests {
     use super::*;
 

@@ -61,10 +61,12 @@ impl FreeSlots {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(not(miri))]
     use proptest::prelude::*;
 
     use super::*;
 
+    #[cfg(not(miri))]
     const SLOTS: u32 = 504;
 
     #[test]
@@ -80,6 +82,7 @@ mod tests {
         assert_eq!(free.take(1), None);
     }
 
+    #[cfg(not(miri))]
     proptest! {
         #[test]
         fn no_slot_is_taken_twice_and_all_come_back_as_one_run(steps in prop::collection::vec((1_u32..140, any::<prop::sample::Index>()), 1..200)) {

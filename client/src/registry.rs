@@ -392,4 +392,5 @@ fn check(asked: &Asked) -> Result<Series, NameError> {
 }
 
 #[cfg(test)]
+#[cfg(not(miri))] // Memory of the system, which Miri does not have.
 mod tests;

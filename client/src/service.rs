@@ -93,6 +93,7 @@ impl Service {
 }
 
 #[cfg(test)]
+#[cfg(not(miri))] // The system's name, which Miri does not have.
 mod tests {
     use super::*;
 

@@ -118,3 +118,94 @@ impl Session {
         self.link.registered_with().filter(|_| self.registry.all_said())
     }
 }
+
+#[cfg(test)]
+#[cfg(not(miri))] // Memory of the system, which Miri does not have.
+mod tests {
+    use proptest::prelude::*;
+    use wire::frame::{Frames, MAX_FRAME_BYTES};
+    use wire::histogram::Scale;
+    use wire::metric::{Group, Kind};
+
+    use super::*;
+    use crate::registration::Asked;
+    use crate::service::{Limits, Service};
+
+    fn session() -> Session {
+        let hello = Service::new("payment").hello("payment-1").unwrap();
+        Session::new(Registry::new("payment", Limits::default()), Some(hello), 1)
+    }
+
+    fn asked(name: String) -> Asked {
+        let kind = Kind::Histogram(Scale::DEFAULT);
+        Asked { name, labels: Vec::new(), kind, unit: None, group: Group::Service, parts_per_unit: 1 }
+    }
+
+    /// Every message that is left to say, as an agent reads it.
+    fn said(session: &mut Session) -> Vec<ServiceMessage> {
+        let mut frames = Frames::default();
+        let mut messages = Vec::new();
+        while let Some(outgoing) = session.outgoing() {
+            assert!(outgoing.bytes.len() <= MAX_FRAME_BYTES / 2);
+            frames.push(&outgoing.bytes);
+            let message = ServiceMessage::decode(frames.next_frame().unwrap().unwrap()).unwrap();
+            assert_eq!(outgoing.region.is_some(), matches!(message, ServiceMessage::AddRegion { .. }));
+            messages.push(message);
+        }
+        messages
+    }
+
+    #[test]
+    fn a_hello_comes_first_on_every_connection_and_only_there() {
+        let mut session = session();
+        let _ = session.registry.register(&asked("a".into()), false);
+
+        for _ in 0..2 {
+            session.connected();
+            let messages = said(&mut session);
+            assert!(matches!(
+                messages[..],
+                [ServiceMessage::Hello(_), ServiceMessage::AddRegion { .. }, ServiceMessage::AddSeries(_)]
+            ));
+            assert_eq!(session.registered_with(), None, "nothing is accepted");
+            session.lost(Nanos::ZERO, &Lost::Closed);
+        }
+    }
+
+    #[test]
+    fn the_longest_names_fit_their_frames() {
+        let mut session = session();
+        for n in 0..200 {
+            let labels = (0..16).map(|l| (format!("{l:a>128}"), "\u{1f980}".repeat(64))).collect();
+            let longest = Asked { labels, unit: Some("u".repeat(63)), ..asked(format!("{n:m>255}")) };
+            assert!(session.registry.register(&longest, false).series.is_some());
+        }
+
+        session.connected();
+        let messages = said(&mut session);
+
+        let told = messages.iter().map(|message| match message {
+            ServiceMessage::AddSeries(series) => series.len(),
+            _ => 0,
+        });
+        assert_eq!(told.sum::<usize>(), 200);
+    }
+
+    proptest! {
+        #[test]
+        fn any_frame_is_taken_or_is_garbage_and_nothing_that_is_used_is_given_up(frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 0..20)) {
+            let mut session = session();
+            let parts = session.registry.register(&asked("a".into()), false);
+            session.connected();
+            let _ = said(&mut session);
+
+            for frame in &frames {
+                let _ = session.incoming(frame);
+            }
+
+            let again = session.registry.register(&asked("a".into()), false);
+            let other = session.registry.register(&asked("b".into()), false);
+            prop_assert!(again.run.same(&parts.run) && !other.run.same(&parts.run));
+        }
+    }
+}

@@ -120,6 +120,7 @@ fn create_memfd(name: &str) -> io::Result<OwnedFd> {
 }
 
 #[cfg(test)]
+#[cfg(not(miri))] // Memory of the system, which Miri does not have.
 mod tests {
     use rustix::fs::{fcntl_get_seals, fstat, ftruncate};
     use wire::layout::Header;

@@ -154,6 +154,7 @@ impl fmt::Debug for SlotsRef {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(not(miri))]
     use wire::layout::RegionSize;
 
     use super::*;

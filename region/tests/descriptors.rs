@@ -3,7 +3,10 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
+use proptest::prelude::*;
 use region::{AcceptError, AcceptedRegion, MapError, OwnedRegion, ReadMapping, WrongLength};
 use rustix::fs::{
     FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create, open,
@@ -107,7 +110,7 @@ fn a_reader_sees_values_move_after_it_has_mapped_the_region() {
     let mut words = vec![0; SIZE.words()];
 
     for value in [1, 2, 3] {
-        region.slot(Slot(503)).unwrap().store(value, std::sync::atomic::Ordering::Relaxed);
+        region.slot(Slot(503)).unwrap().store(value, Relaxed);
         region.beat();
         mapping.copy_into(&mut words).unwrap();
 
@@ -119,7 +122,7 @@ fn a_reader_sees_values_move_after_it_has_mapped_the_region() {
 #[test]
 fn a_reader_survives_its_owner() {
     let region = OwnedRegion::create("test", SIZE).unwrap();
-    region.slot(Slot(0)).unwrap().store(5, std::sync::atomic::Ordering::Relaxed);
+    region.slot(Slot(0)).unwrap().store(5, Relaxed);
     let mapping = ReadMapping::map(region.as_fd(), SIZE).unwrap();
     drop(region);
 
@@ -136,7 +139,7 @@ fn holes_read_as_zeros_and_the_header_tells() {
     let mut words = vec![7; region.size().words()];
     let (first_page, second_page) = (Slot(1), Slot(600));
     for slot in [first_page, second_page] {
-        region.slot(slot).unwrap().store(9, std::sync::atomic::Ordering::Relaxed);
+        region.slot(slot).unwrap().store(9, Relaxed);
     }
 
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -170,6 +173,40 @@ fn a_buffer_of_another_length_is_refused_and_left_alone() {
         let mut words = vec![7; buffer];
         assert_eq!(mapping.copy_into(&mut words), Err(WrongLength { buffer, region: 512 }));
         assert!(words.iter().all(|word| *word == 7));
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_run_exists_exactly_where_its_slots_do(first in 0_u32..600, count in 0_u32..600) {
+        let region = Arc::new(OwnedRegion::create("test", SIZE).unwrap());
+        let run = region.run(Slot(first), count);
+
+        let exists = count > 0 && first + count <= SIZE.slots();
+        prop_assert_eq!(run.is_some(), exists);
+        if let Some(run) = run {
+            for (value, word) in (1..).zip(run.words()) {
+                word.store(value, Relaxed);
+            }
+            let words = read(&region);
+            let inside = Slot(first).word()..Slot(first).word() + count as usize;
+            for (place, word) in words.iter().enumerate().skip(Slot(0).word()) {
+                let expected = if inside.contains(&place) { (place - inside.start) as u64 + 1 } else { 0 };
+                prop_assert_eq!(*word, expected, "word {}", place);
+            }
+            prop_assert!(Header::decode(&words).is_ok());
+        }
+    }
+
+    #[test]
+    fn only_a_memfd_of_the_announced_size_with_the_right_seals_is_accepted(bytes in 0_u64..5, seals in 0_u32..32) {
+        let seals = SealFlags::from_bits_retain(seals);
+        let memory = memory(bytes * 4096, seals);
+        let forbidden = SealFlags::WRITE | SealFlags::FUTURE_WRITE;
+
+        let accepted = AcceptedRegion::accept(memory, SIZE).is_ok();
+
+        prop_assert_eq!(accepted, bytes == 1 && seals.contains(NEEDED) && !seals.intersects(forbidden));
     }
 }
 

@@ -65,6 +65,7 @@ impl RegionReader for ShmReader {
 }
 
 #[cfg(test)]
+#[cfg(not(miri))] // Memory of the system, which Miri does not have.
 mod tests {
     use region::{MapError, OwnedRegion};
     use wire::layout::{Header, Slot};

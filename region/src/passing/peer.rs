@@ -42,6 +42,7 @@ pub fn peer(socket: impl AsFd) -> io::Result<Peer> {
 }
 
 #[cfg(test)]
+#[cfg(not(miri))] // Sockets, which Miri does not have.
 mod tests {
     use std::net::TcpListener;
     use std::os::unix::net::UnixStream;
