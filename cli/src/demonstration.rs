@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use demo::DemoArgs;
+use demo::child::{self, ChildArgs};
 use demo::load::{self, LoadArgs};
 use demo::shop::{self, ShopArgs};
 
@@ -16,16 +17,27 @@ use crate::failure::Failure;
 /// [`Failure`] if there is no finding, or it cannot be written.
 pub fn run(args: &DemoArgs, program: Option<PathBuf>) -> Result<Exit, Failure> {
     const WHAT: &str = "run the demo";
-    let program = program.ok_or_else(|| {
-        let failure =
-            Failure::to(WHAT).because("the path of this program is not known, to start it again as a service");
-        failure.advice("mount /proc")
-    })?;
+    let program = program.ok_or_else(|| nowhere(WHAT))?;
     match demo::run(args, &program) {
         Ok(finding) if finding.all_met() => Ok(Exit::Fine),
         Ok(_) => Ok(Exit::BarMissed),
         Err(error) => Err(Failure::to(WHAT).caused_by(&error)),
     }
+}
+
+/// Becomes what the demo wants its child to be. Comes back only if that fails.
+///
+/// # Errors
+///
+/// [`Failure`] with what was in the way.
+pub fn become_child(args: &ChildArgs, program: Option<PathBuf>) -> Result<Exit, Failure> {
+    const WHAT: &str = "become a process of the demo";
+    let program = program.ok_or_else(|| nowhere(WHAT))?;
+    child::run(args, &program).map(|()| Exit::Fine).map_err(|error| Failure::to(WHAT).caused_by(&error))
+}
+
+fn nowhere(what: &str) -> Failure {
+    Failure::to(what).because("the path of this program is not known, to start it again").advice("mount /proc")
 }
 
 /// Is one service of the shop until the process ends.

@@ -65,6 +65,9 @@ enum Command {
     Check(check::CheckArgs),
     /// Print agents, workers, LMAPs and problems
     Status(status::StatusArgs),
+    /// Become another of these commands, and end with the demo
+    #[command(hide = true)]
+    Child(demo::child::ChildArgs),
     /// Be one service of the demo's shop
     #[command(hide = true)]
     Shop(demo::shop::ShopArgs),
@@ -87,6 +90,7 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::Replay(args) => replay::run(&args),
         Command::Status(args) => status::run(args, environment.runtime_dir),
         Command::Top(args) => top::run(args, environment),
+        Command::Child(args) => demonstration::become_child(&args, environment.program),
         Command::Shop(args) => demonstration::serve(&args),
         Command::Load(args) => demonstration::visit(&args),
     }
