@@ -181,7 +181,7 @@ impl Columns {
     /// came out of the fetch. O(slots). Never allocates.
     pub(crate) fn read(&mut self, buffers: &[RegionBuffer], looks: &[Look], moment: Moment) -> &[f64] {
         let Self { metrics, row, values, added, ticks, looks_held, .. } = self;
-        for metric in metrics.iter_mut().filter(|metric| ticks.is_multiple_of(u64::from(metric.every.get()))) {
+        for metric in metrics.iter_mut().filter(|metric| metric.is_due(*ticks)) {
             metric.look(buffers, looks, moment, added);
             for (statistic, cell) in
                 row[metric.first..].iter_mut().enumerate().take(metric.shape.kind.statistics().len())
@@ -205,8 +205,15 @@ impl Columns {
 }
 
 impl Metric {
+    fn is_due(&self, ticks: u64) -> bool {
+        self.every == Every::MIN || ticks.is_multiple_of(u64::from(self.every.get()))
+    }
+
     fn look(&mut self, buffers: &[RegionBuffer], looks: &[Look], moment: Moment, added: &mut [u64]) {
-        self.merged.fill(0);
+        // Most metrics have none, and to fill nothing is a call all the same.
+        if !self.merged.is_empty() {
+            self.merged.fill(0);
+        }
         for reading in &mut self.readings {
             let look = looks.get(reading.region).copied().unwrap_or(Look::Unread);
             let words = buffers.get(reading.region).map_or(&[][..], |buffer| &buffer.words);

@@ -217,13 +217,15 @@ impl Worker {
         if self.is_alone_for_too_long(now) {
             self.park_all(now);
         }
-        if now >= self.next_summary || self.next_summary > now.plus(self.period) {
-            self.next_summary = now.plus(self.period);
-            self.summarise(now);
-        }
         let mut due = core::mem::take(&mut self.due);
         self.schedule.poll(now, &mut due);
         self.due = due;
+        // A summary waits for the tick, but not for ever.
+        let wait = if self.due.is_empty() { Nanos::ZERO } else { Nanos(self.period.0 / 2) };
+        if now >= self.next_summary.plus(wait) || self.next_summary > now.plus(self.period) {
+            self.next_summary = now.plus(self.period);
+            self.summarise(now);
+        }
         if self.due.is_empty() {
             return Step::SleepUntil(self.deadline());
         }
