@@ -95,7 +95,7 @@ fn quiet_samples_are_summarised_and_not_sent() {
 
 #[test]
 fn a_summary_tells_how_far_learning_is() {
-    let (mut node, _) = learnt(11);
+    let (mut node, _) = learnt(13);
 
     let mut learning = node.take_said().into_iter().filter_map(|message| match message {
         ToHost::Summary(summary) => summary.lmaps.first().cloned(),
@@ -104,7 +104,7 @@ fn a_summary_tells_how_far_learning_is() {
 
     let last = learning.next_back().unwrap();
     assert_eq!((last.rows_needed, last.gamma), (20, 0.0));
-    assert!((9..=11).contains(&last.rows), "{}", last.rows);
+    assert!((9..=12).contains(&last.rows), "{}", last.rows);
 }
 
 #[test]
