@@ -9,7 +9,7 @@ use wire::proto::operators::{LmapStatus, Reason, StatusReply, WorkerStatus};
 use crate::agent::{self, AgentArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::figures::{duration_ms, number, score, threshold};
+use crate::figures::{duration_ms, quantity, score, threshold};
 use crate::output::{self, json};
 
 /// Arguments of `uview status`.
@@ -139,9 +139,8 @@ pub fn state(lmap: &LmapStatus) -> String {
 /// One reason as a person reads it: what, seen, expected.
 #[must_use]
 pub fn reason(reason: &Reason) -> String {
-    let unit = if reason.unit.is_empty() { String::new() } else { format!(" {}", reason.unit) };
-    let (seen, expected) = (number(reason.seen), number(reason.expected));
-    format!("{} {seen}{unit}, expected {expected}{unit} ({:.0} %)", reason.column, 100.0 * reason.share)
+    let (seen, expected) = (quantity(reason.seen, &reason.unit), quantity(reason.expected, &reason.unit));
+    format!("{} {seen}, expected {expected} ({:.0} %)", reason.column, 100.0 * reason.share)
 }
 
 /// The status as JSON. Field names are part of the command's interface; what is not a number is null.
@@ -329,7 +328,7 @@ mod tests {
 
         assert!(text.contains("up 1 min 1 s"), "{text}");
         assert!(text.contains("learning 40/120"), "{text}");
-        assert!(text.contains("queue.depth 1200 {job}, expected 3.25 {job} (62 %)"), "{text}");
+        assert!(text.contains("queue.depth 1200, expected 3.25 (62 %)"), "{text}");
     }
 
     #[test]

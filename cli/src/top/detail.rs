@@ -8,7 +8,7 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table, Widget as _};
 
 use super::model::Service;
 use super::render::{Palette, state};
-use crate::figures::{bar, largest_of_parts, number, score, threshold};
+use crate::figures::{bar, largest_of_parts, quantity, score, threshold};
 
 /// Height of the plot of scores, in lines.
 const PLOT: u16 = 9;
@@ -87,7 +87,7 @@ fn draw_reasons(service: &Service, palette: &Palette, area: Rect, buffer: &mut B
     let header = ["share", "metric", "group", "seen", "expected"];
     let header = Row::new(header.map(|name| Cell::new(Span::styled(name, palette.strong))));
     let rows = service.status.reasons.iter().map(|reason| {
-        let with_unit = |value: f64| format!("{} {}", number(value), reason.unit);
+        let with_unit = |value: f64| quantity(value, &reason.unit);
         let share =
             format!("{:>3.0} % {}", 100.0 * reason.share, "■".repeat((reason.share.clamp(0.0, 1.0) * 10.0) as usize));
         Row::new(vec![

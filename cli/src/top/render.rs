@@ -9,7 +9,7 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table, Widget as _, Wrap};
 
 use super::detail;
 use super::model::{Link, Model, Service};
-use crate::figures::{bar, duration_ms, height, largest_of_parts, number, score, threshold};
+use crate::figures::{bar, duration_ms, height, largest_of_parts, quantity, score, threshold};
 use crate::status;
 
 /// From so many characters on, there is room for everything.
@@ -193,8 +193,8 @@ fn service_row<'a>(service: &Service, room: &Room, palette: &Palette) -> Row<'a>
     let (word, style) = state(service, palette);
     let score_style = if service.share() >= 1.0 { palette.urgent } else { Style::new() };
     let top = status.reasons.first().map(|reason| {
-        let unit = if reason.unit.is_empty() { String::new() } else { format!(" {}", reason.unit) };
-        format!("{}: {}, {}{unit}", reason.column, number(reason.seen), number(reason.expected))
+        let (seen, expected) = (quantity(reason.seen, &reason.unit), quantity(reason.expected, &reason.unit));
+        format!("{}: {seen}, {expected}", reason.column)
     });
     let silent = if status.silent_replicas.is_empty() {
         String::new()
