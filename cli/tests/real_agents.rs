@@ -1,0 +1,79 @@
+//! Both agents as subcommands: they find each other, `status` finds them, and SIGTERM leaves nothing behind.
+#![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
+
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Looks, 50 ms apart, until something is so: half a minute, for a machine that is busy.
+const LOOKS: usize = 600;
+
+/// An agent that does not outlive its test.
+struct Agent(Child);
+
+impl Agent {
+    fn start(name: &str, config: &Path) -> Self {
+        Self(Command::new(env!("CARGO_BIN_EXE_uview")).arg(name).arg("--config").arg(config).spawn().unwrap())
+    }
+
+    /// Asks it to end, and gives its exit code.
+    fn end(mut self) -> Option<i32> {
+        kill_process(Pid::from_child(&self.0), Signal::TERM).unwrap();
+        self.0.wait().unwrap().code()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let found = (0..LOOKS).find_map(|_| {
+        let found = look();
+        if found.is_none() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        found
+    });
+    assert!(found.is_some(), "not within half a minute: {what}");
+    found.unwrap()
+}
+
+fn status(runtime_dir: &Path) -> Option<i32> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
+    command.args(["status", "--json"]).env("UVIEW_RUNTIME_DIR", runtime_dir).output().unwrap().status.code()
+}
+
+#[test]
+fn the_agents_find_each_other_status_finds_them_and_sigterm_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime_dir = directory.path().join("run");
+    let (host_config, nic_config) = (directory.path().join("host.yaml"), directory.path().join("nic.yaml"));
+    let any = "{listen: 127.0.0.1:0}";
+    let text = format!("runtime_dir: {}\ncontrol: {any}\noperators: {any}\nmetrics: {any}\n", runtime_dir.display());
+    std::fs::write(&host_config, text).unwrap();
+
+    let host = Agent::start("host-agent", &host_config);
+    let ready = eventually("the host agent is ready", || {
+        let bytes = std::fs::read(runtime_dir.join("host-agent.json")).ok()?;
+        serde_json::from_slice::<serde_json::Value>(&bytes).ok()
+    });
+    assert_eq!(status(&runtime_dir), Some(2), "no worker is connected: that is a problem");
+
+    let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
+    let text = format!("control: {{address: {control}}}\nregions_socket: {regions}\nmetrics: {any}\n");
+    std::fs::write(&nic_config, text).unwrap();
+    let nic = Agent::start("nic-agent", &nic_config);
+    eventually("the worker is connected", || (status(&runtime_dir) == Some(0)).then_some(()));
+
+    assert_eq!(nic.end(), Some(0));
+    assert_eq!(host.end(), Some(0));
+    let left: Vec<_> = std::fs::read_dir(&runtime_dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.is_empty(), "{left:?}");
+    assert_eq!(status(&runtime_dir), Some(4));
+}
