@@ -45,6 +45,8 @@ struct Region {
     stale: bool,
     /// The last fetch failed.
     failing: bool,
+    /// Its heartbeat word has changed, so that it tells when the region is written.
+    beats: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +90,7 @@ impl Regions {
                 heartbeat: None,
                 stale: false,
                 failing: false,
+                beats: false,
             }));
         }
         let buffer = |region: &Region| RegionBuffer::new(region.spec.id, region.spec.size);
@@ -179,7 +182,7 @@ impl Regions {
             if silent && region.spec.heartbeat {
                 *look = Look::Silent;
             }
-            found.fresh |= *look == Look::Fresh;
+            found.fresh |= matches!(look, Look::Fresh | Look::Sampled(_));
         }
         found
     }
@@ -190,7 +193,11 @@ impl Regions {
             let of = |region: &&Region| region.replica == replica;
             if !self.all.iter().filter(of).any(|region| region.spec.heartbeat) {
                 let looks = self.all.iter().zip(&self.looks);
-                *sign = Some(looks.filter(|(region, _)| of(region)).any(|(_, look)| *look == Look::Fresh));
+                *sign = Some(
+                    looks
+                        .filter(|(region, _)| of(region))
+                        .any(|(_, look)| matches!(look, Look::Fresh | Look::Sampled(_))),
+                );
             }
         }
     }
@@ -235,13 +242,18 @@ impl Region {
             discarded.header += 1;
             return (Look::Discarded, false);
         };
-        let sign = self.spec.heartbeat && self.heartbeat.replace(header.heartbeat) != Some(header.heartbeat);
+        let before = self.heartbeat.replace(header.heartbeat);
+        let beat = before != Some(header.heartbeat);
+        let sign = self.spec.heartbeat && beat;
+        self.beats |= beat && before.is_some();
         let changed = self.generation.replace(header.generation).is_some_and(|before| before != header.generation);
         self.stale |= changed && alone;
         if changed || self.stale {
             discarded.generation += 1;
             return (Look::Discarded, sign);
         }
-        (Look::Fresh, sign)
+        // The heartbeat word of a region that is not the replica's own counts how often the host agent has written it.
+        let is_sampled = !self.spec.heartbeat && self.beats;
+        (if is_sampled { Look::Sampled(header.heartbeat) } else { Look::Fresh }, sign)
     }
 }

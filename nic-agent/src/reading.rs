@@ -17,6 +17,10 @@ pub(crate) const MOST_STATISTICS: usize = 3;
 pub(crate) enum Look {
     /// Its words are of this tick, and of the layout that is known.
     Fresh,
+    /// Likewise, but it is written from time to time by somebody who samples: so often so far. What has not been written since the last
+    /// look has no new value, so that a counter's increment is neither 0 nor twice itself when two clocks beat against each other, and
+    /// does not stop when the sampler does.
+    Sampled(u64),
     /// It could not be read. What was read before still stands: a counter's next increment is spread over the time between.
     Unread,
     /// Its words may mean something else by now: what was read before is forgotten.
@@ -51,6 +55,8 @@ pub(crate) struct Reading {
     /// Which of the LMAP's regions.
     pub(crate) region: usize,
     memory: Memory,
+    /// How often its region had been written at the last look, if it is sampled.
+    written: Option<u64>,
     last: [f64; MOST_STATISTICS],
     /// Looks since `last` was read; `None` if there is nothing.
     age: Option<u32>,
@@ -86,7 +92,7 @@ impl Reading {
             Kind::UpDownCounter | Kind::Gauge => Memory::Nothing,
             Kind::Histogram(scale) => Memory::Histogram(Buckets::new(scale), Nanos::ZERO),
         };
-        Self { place, region, memory, last: [f64::NAN; MOST_STATISTICS], age: None }
+        Self { place, region, memory, written: None, last: [f64::NAN; MOST_STATISTICS], age: None }
     }
 
     /// Goes on where `old`, a reading of the same place and kind, has been.
@@ -98,7 +104,12 @@ impl Reading {
     /// Returns whether there is a new value.
     pub(crate) fn look(&mut self, look: Look, words: &[u64], shape: Shape, moment: Moment, added: &mut [u64]) -> bool {
         let first = self.place.first.word();
-        let slots = words.get(first..first + shape.kind.slots() as usize).filter(|_| look == Look::Fresh);
+        let new = match look {
+            Look::Fresh => true,
+            Look::Sampled(written) => self.written.replace(written) != Some(written),
+            Look::Unread | Look::Discarded | Look::Silent => false,
+        };
+        let slots = words.get(first..first + shape.kind.slots() as usize).filter(|_| new);
         let values = match slots {
             Some(slots) => self.values(slots, shape, moment, added),
             None => None,
@@ -109,7 +120,7 @@ impl Reading {
             return true;
         }
         match look {
-            Look::Fresh | Look::Unread => {}
+            Look::Fresh | Look::Sampled(_) | Look::Unread => {}
             Look::Discarded => self.forget(),
             Look::Silent => {
                 self.forget();
@@ -229,6 +240,19 @@ mod tests {
 
             assert_eq!(counter.fresh(30, 1000), None);
             assert_eq!(counter.fresh(40, 1002), Some(2.0));
+        }
+    }
+
+    #[test]
+    fn a_region_that_is_sampled_has_a_new_value_only_when_it_was_written() {
+        let mut counter = Series::new(Kind::Counter);
+
+        assert_eq!(counter.look(0, Look::Sampled(1), 0), None);
+        assert_eq!(counter.look(10, Look::Sampled(2), 5), Some(5.0));
+        assert_eq!(counter.look(20, Look::Sampled(2), 5), None, "the sampler is a little late");
+        assert_eq!(counter.look(30, Look::Sampled(4), 15), Some(5.0), "and has been here twice since");
+        for tick in 4..50 {
+            assert_eq!(counter.look(10 * tick, Look::Sampled(4), 15), None, "it is gone: that is no load of 0");
         }
     }
 

@@ -170,6 +170,43 @@ fn a_region_that_is_slow_to_attach_is_not_silence() {
 }
 
 #[test]
+fn process_metrics_are_read_as_they_are_sampled() {
+    let mut node = Node::new(WorkerSettings::default());
+    let mut spec = lmap(Vec::new(), 1);
+    let process = RegionSpec { id: RegionId(50), heartbeat: false, ..spec.replicas[0].regions[0] };
+    let every = NonZeroU32::new(3).unwrap();
+    spec.metrics.push(metric(3, "process.cpu.time", Kind::Counter));
+    spec.metrics.push(MetricSpec { every, ..metric(4, "process.io", Kind::Counter) });
+    spec.replicas[0].regions.push(process);
+    for metric in [3, 4] {
+        spec.replicas[0].places.push(Place { metric: MetricId(metric), region: RegionId(50), first: Slot(metric) });
+    }
+    node.set(&spec);
+    node.watch_rows();
+
+    // The sampler's clock beats against the worker's: no sample in some ticks, two in others.
+    for samples in [1, 1, 1, 0, 2, 1, 0, 2, 1, 1] {
+        for _ in 0..samples {
+            node.regions[&RegionId(50)].beat();
+            node.add(50, 3, 100);
+            node.add(50, 4, 100);
+        }
+        node.regions[&RegionId(1)].beat();
+        node.tick();
+    }
+
+    let rows = node.rows();
+    let quick: Vec<f64> = rows.iter().map(|row| row[0]).collect();
+    assert!(quick.iter().all(|increment| increment.is_nan() || *increment == 100.0), "{quick:?}");
+    assert_eq!(quick.iter().filter(|increment| increment.is_nan()).count(), 3, "{quick:?}");
+    let slow: Vec<f64> = rows.iter().map(|row| row[1]).skip(3).collect();
+    assert!(
+        slow.iter().all(|increment| (66.0..=134.0).contains(increment)),
+        "what was written between looks: {slow:?}"
+    );
+}
+
+#[test]
 fn a_region_without_heartbeat_does_not_keep_a_dead_replica_alive() {
     let mut node = Node::new(WorkerSettings::default());
     let mut spec = lmap(metrics(2), 1);
