@@ -4,6 +4,7 @@
 mod cpu_time;
 mod measures;
 mod process;
+mod tasks;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -74,19 +75,20 @@ impl Orders {
 /// Announces a region with a process's values.
 pub type Announce = Box<dyn Fn(ConnectionId, &OwnedRegion, Vec<PlacedSeries>) + Send>;
 
-/// Starts the thread. It ends when all [`Orders`] are gone.
+/// Starts the thread, which keeps about `files` files open at most. It ends when all [`Orders`] are gone.
 ///
 /// # Errors
 ///
 /// What the system said: no thread.
 pub fn start(
     interval: Nanos,
+    files: usize,
     clock: Clock,
     counts: Arc<Counts>,
     announce: Announce,
 ) -> std::io::Result<(Orders, JoinHandle<()>)> {
     let (sender, orders) = sync_channel(QUEUE);
-    let mut measuring = Measuring { processes: BTreeMap::new(), announce, counts: Arc::clone(&counts) };
+    let mut measuring = Measuring { processes: BTreeMap::new(), files, announce, counts: Arc::clone(&counts) };
     let thread = std::thread::Builder::new()
         .name("process-metrics".to_owned())
         .spawn(move || measuring.run(&orders, interval, clock))?;
@@ -100,6 +102,8 @@ struct Process {
 
 struct Measuring {
     processes: BTreeMap<ConnectionId, Process>,
+    /// How many files may be open.
+    files: usize,
     announce: Announce,
     counts: Arc<Counts>,
 }
@@ -148,7 +152,7 @@ impl Measuring {
     }
 
     fn add(&mut self, connection: ConnectionId, pid: u32, mut measured: Measured, now: Nanos) {
-        let values = match measured.sample(now) {
+        let values = match measured.sample(now, self.files_left()) {
             Ok(values) => values,
             Err(error) => return self.lost(&error),
         };
@@ -167,8 +171,11 @@ impl Measuring {
 
     fn round(&mut self, now: Nanos) {
         let mut gone = Vec::new();
+        let mut left = self.files;
         for (&connection, process) in &mut self.processes {
-            match process.measured.sample(now) {
+            let sampled = process.measured.sample(now, left);
+            left = left.saturating_sub(process.measured.files());
+            match sampled {
                 Ok(values) => {
                     store(&process.region, &values);
                     self.counts.samples.fetch_add(1, Ordering::Relaxed);
@@ -180,6 +187,11 @@ impl Measuring {
             self.processes.remove(&connection);
             self.lost(&error);
         }
+    }
+
+    fn files_left(&self) -> usize {
+        let open: usize = self.processes.values().map(|process| process.measured.files()).sum();
+        self.files.saturating_sub(open)
     }
 
     fn lost(&self, error: &ProcessError) {
@@ -213,7 +225,8 @@ mod tests {
             announced.send((connection, series, values)).unwrap();
         });
         let counts = Arc::new(Counts::default());
-        let (orders, thread) = start(Nanos::from_millis(100), Clock::start(), Arc::clone(&counts), announce).unwrap();
+        let (orders, thread) =
+            start(Nanos::from_millis(100), 100, Clock::start(), Arc::clone(&counts), announce).unwrap();
 
         let connected = crate::clock::since_boot();
         orders.leave(Order::Measure { connection: ConnectionId(1), pid: std::process::id(), connected });

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinSet;
@@ -211,7 +212,8 @@ fn serve(
 }
 
 /// Runs the host agent until `shutdown` comes; then sends what waits, closes everything and removes its files. Ends by itself only if it
-/// cannot start, or a server fails. Needs a tokio runtime with time and network.
+/// cannot start, or a server fails. Needs a tokio runtime with time and network. Raises the process's limit of open files to what it is
+/// allowed.
 ///
 /// # Errors
 ///
@@ -221,10 +223,11 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let incarnation = Incarnation(rand::random::<u64>() >> 11);
     let clock = Clock::start();
     let settings = config.settings(incarnation)?;
+    let files = raise_file_limit();
     let ears = Ears::open(&config).await?;
     let node = Arc::new(Node::new(settings, config.operators.hooks.get(), clock));
     let counts = Arc::new(Counts::default());
-    let measuring = measure(&config, &node, Arc::clone(&counts))?;
+    let measuring = measure(&config, files, &node, Arc::clone(&counts))?;
     let folder = &config.runtime_dir.0;
     let announced = ears.announce(folder, incarnation)?;
     tracing::info!(
@@ -256,9 +259,19 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     }
 }
 
+/// Raises the number of files that this process may have open to what it is allowed: each service takes about ten. Returns it.
+fn raise_file_limit() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    if setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).is_err() {
+        tracing::warn!(?limit, "the number of open files could not be raised");
+    }
+    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| files as usize)
+}
+
 /// Starts measuring processes, if that is wanted.
 fn measure(
     config: &Config,
+    files: usize,
     node: &Arc<Node>,
     counts: Arc<Counts>,
 ) -> Result<Option<std::thread::JoinHandle<()>>, RunError> {
@@ -273,8 +286,8 @@ fn measure(
         }
     });
     let interval = config.process_metrics_interval();
-    let (orders, thread) =
-        process_metrics::start(interval, node.clock(), counts, announce).map_err(RunError::Thread)?;
+    let started = process_metrics::start(interval, files / 4, node.clock(), counts, announce);
+    let (orders, thread) = started.map_err(RunError::Thread)?;
     node.measure_with(orders);
     Ok(Some(thread))
 }

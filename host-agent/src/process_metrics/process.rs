@@ -1,17 +1,29 @@
 //! Reads one process's values from /proc.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
-use procfs::ProcError;
-use procfs::process::{Process, Stat, Task};
+use procfs::process::{Io, Process, Stat};
+use procfs::{FromRead, ProcError};
 use wire::time::Nanos;
 
 use super::cpu_time::CpuTime;
 use super::measures::{Measure, SLOW};
+use super::tasks::Tasks;
 
 /// A process with more threads is read without them: to the clock tick only, and without waiting times.
-const MAX_TASKS: usize = 64;
+pub const MAX_TASKS: usize = 64;
+/// Room for one file of /proc about one process or thread.
+const FILE_BYTES: usize = 2048;
+
+/// Reads what `file` of /proc says now; `None` if the process or thread has ended, or the system does not let us.
+pub fn read<T: FromRead>(file: &File) -> Option<T> {
+    let mut buffer = [0; FILE_BYTES];
+    let got = file.read_at(&mut buffer, 0).ok()?;
+    T::from_read(buffer.get(..got)?).ok()
+}
 
 /// Why a process is not measured, or no longer.
 #[derive(Debug, thiserror::Error)]
@@ -26,33 +38,29 @@ pub enum ProcessError {
         #[source]
         cause: ProcError,
     },
+    /// It has ended.
+    #[error("process {0} has ended")]
+    Ended(u32),
     /// Its number was given to another process.
     #[error("process {0} is another one than that which connected")]
     Reused(u32),
-}
-
-#[derive(Clone, Copy, Default)]
-struct TaskCounts {
-    ran_ns: u64,
-    waited_ns: u64,
-    voluntary: u64,
-    involuntary: u64,
 }
 
 /// A process that is measured. Holds a descriptor of its directory in /proc, which never becomes that of another process.
 pub struct Measured {
     pid: u32,
     process: Process,
+    stat: File,
+    /// None if the system does not let us: of another user's process, this is for root only.
+    io: Option<File>,
     started: u64,
     tick_ns: u64,
     page_bytes: u64,
     own_network: bool,
     delay_accounting: bool,
     cpu: CpuTime,
-    waited_ns: u64,
-    voluntary: u64,
-    involuntary: u64,
-    tasks: BTreeMap<i32, TaskCounts>,
+    tasks: Tasks,
+    ran_ns: u64,
     last_slow: Option<Nanos>,
 }
 
@@ -69,7 +77,8 @@ impl Measured {
     pub fn open(pid: u32, connected: Nanos) -> Result<Self, ProcessError> {
         let unreadable = |cause| ProcessError::Unreadable { pid, cause };
         let process = Process::new(i32::try_from(pid).unwrap_or(0)).map_err(unreadable)?;
-        let stat = process.stat().map_err(unreadable)?;
+        let stat_file = process.open_relative("stat").map_err(unreadable)?;
+        let stat: Stat = read(&stat_file).ok_or(ProcessError::Ended(pid))?;
         let tick_ns = 1_000_000_000 / procfs::ticks_per_second().max(1);
         if stat.starttime.saturating_mul(tick_ns) > connected.0 {
             return Err(ProcessError::Reused(pid));
@@ -78,46 +87,54 @@ impl Measured {
         let accounting = std::fs::read_to_string("/proc/sys/kernel/task_delayacct");
         Ok(Self {
             pid,
+            io: process.open_relative("io").ok(),
             process,
+            stat: stat_file,
             started: stat.starttime,
             tick_ns,
             page_bytes: procfs::page_size(),
             own_network: its.is_some() && own != its,
             delay_accounting: accounting.is_ok_and(|text| text.trim() == "1"),
             cpu: CpuTime::new(stat.utime, stat.stime, tick_ns),
-            waited_ns: 0,
-            voluntary: 0,
-            involuntary: 0,
-            tasks: BTreeMap::new(),
+            tasks: Tasks::default(),
+            ran_ns: 0,
             last_slow: None,
         })
     }
 
-    /// Its values at `now`. What cannot be read is left out; so is, most of the time, what is expensive.
+    /// How many files are open for it.
+    pub fn files(&self) -> usize {
+        2 + usize::from(self.io.is_some()) + self.tasks.files()
+    }
+
+    /// Its values at `now`, with at most `most` threads looked at one by one. What cannot be read is left out; so is, most of the time,
+    /// what is expensive.
     ///
     /// # Errors
     ///
     /// [`ProcessError`] if it is gone.
-    pub fn sample(&mut self, now: Nanos) -> Result<BTreeMap<Measure, u64>, ProcessError> {
-        let stat = self.process.stat().map_err(|cause| ProcessError::Unreadable { pid: self.pid, cause })?;
+    pub fn sample(&mut self, now: Nanos, most: usize) -> Result<BTreeMap<Measure, u64>, ProcessError> {
+        let stat: Stat = read(&self.stat).ok_or(ProcessError::Ended(self.pid))?;
         if stat.starttime != self.started {
             return Err(ProcessError::Reused(self.pid));
         }
         let slow = self.last_slow.is_none_or(|last| now >= last.plus(SLOW));
         let mut values = BTreeMap::new();
-        let few = stat.num_threads as usize <= MAX_TASKS;
-        let ran = if few { self.read_tasks(slow) } else { None };
-        self.cpu.advance(ran.unwrap_or(0), stat.utime, stat.stime, self.tick_ns);
-        if ran.is_some() {
-            values.insert(Measure::CpuWait, self.waited_ns);
-        }
+        let tasks = self.tasks.advance(&self.process, stat.num_threads as usize, most.min(MAX_TASKS), slow);
+        let total = tasks.map_or(self.ran_ns, |tasks| tasks.ran_ns);
+        let ran = total.saturating_sub(self.ran_ns);
+        self.ran_ns = total;
+        self.cpu.advance(ran, stat.utime, stat.stime, self.tick_ns);
         self.add_stat(&stat, &mut values);
         self.add_io(&mut values);
+        if let Some(tasks) = tasks {
+            values.insert(Measure::CpuWait, tasks.waited_ns);
+        }
         if slow {
             self.last_slow = Some(now);
-            if few {
-                values.insert(Measure::SwitchesVoluntary, self.voluntary);
-                values.insert(Measure::SwitchesInvoluntary, self.involuntary);
+            if let Some(tasks) = tasks {
+                values.insert(Measure::SwitchesVoluntary, tasks.voluntary);
+                values.insert(Measure::SwitchesInvoluntary, tasks.involuntary);
             }
             self.read_slow(&mut values);
         }
@@ -138,8 +155,7 @@ impl Measured {
     }
 
     fn add_io(&self, values: &mut BTreeMap<Measure, u64>) {
-        // Of another user's process, this is for root only.
-        let Ok(io) = self.process.io() else { return };
+        let Some(io) = self.io.as_ref().and_then(read::<Io>) else { return };
         values.insert(Measure::DiskRead, io.read_bytes);
         values.insert(Measure::DiskWrite, io.write_bytes);
         values.insert(Measure::BytesRead, io.rchar);
@@ -163,40 +179,6 @@ impl Measured {
             values.insert(Measure::NetworkTransmitted, sent);
         }
     }
-
-    /// How long the threads ran since the last time; `None` if the kernel does not say. With `slow`, their context switches too.
-    fn read_tasks(&mut self, slow: bool) -> Option<u64> {
-        let first = self.tasks.is_empty();
-        let mut ran = 0;
-        let mut seen = BTreeMap::new();
-        for task in self.process.tasks().ok()?.flatten().take(MAX_TASKS) {
-            let before = self.tasks.get(&task.tid).copied().unwrap_or_default();
-            // A thread that ends right now is no loss: the ticks have it.
-            let Some(counts) = read_task(&task, before, slow) else { continue };
-            ran += counts.ran_ns.saturating_sub(before.ran_ns);
-            self.waited_ns += counts.waited_ns.saturating_sub(before.waited_ns);
-            self.voluntary += counts.voluntary.saturating_sub(before.voluntary);
-            self.involuntary += counts.involuntary.saturating_sub(before.involuntary);
-            seen.insert(task.tid, counts);
-        }
-        self.tasks = seen;
-        if self.tasks.is_empty() {
-            return None;
-        }
-        // What the threads ran before the first look is in the ticks.
-        Some(if first { 0 } else { ran })
-    }
-}
-
-fn read_task(task: &Task, before: TaskCounts, slow: bool) -> Option<TaskCounts> {
-    let schedstat = task.schedstat().ok()?;
-    let mut counts = TaskCounts { ran_ns: schedstat.sum_exec_runtime, waited_ns: schedstat.run_delay, ..before };
-    if slow {
-        let status = task.status().ok()?;
-        counts.voluntary = status.voluntary_ctxt_switches.unwrap_or(counts.voluntary);
-        counts.involuntary = status.nonvoluntary_ctxt_switches.unwrap_or(counts.involuntary);
-    }
-    Some(counts)
 }
 
 #[cfg(test)]
@@ -207,21 +189,21 @@ mod tests {
     #[test]
     fn this_process_is_measured() {
         let mut measured = Measured::open(std::process::id(), clock::since_boot()).unwrap();
-        let first = measured.sample(Nanos::ZERO).unwrap();
+        let first = measured.sample(Nanos::ZERO, MAX_TASKS).unwrap();
         let mut sum = 0_u64;
-        while measured.sample(Nanos(1)).unwrap()[&Measure::CpuUser] < first[&Measure::CpuUser] + 30_000_000 {
+        while measured.sample(Nanos(1), MAX_TASKS).unwrap()[&Measure::CpuUser] < first[&Measure::CpuUser] + 30_000_000 {
             sum = (0..100_000_u64).fold(sum, |sum, x| sum.wrapping_mul(31).wrapping_add(x));
         }
         std::hint::black_box(sum);
 
-        let second = measured.sample(SLOW).unwrap();
+        let second = measured.sample(SLOW, MAX_TASKS).unwrap();
 
         for measure in [Measure::CpuUser, Measure::Threads, Measure::MemoryUsage, Measure::Descriptors, Measure::Reads]
         {
             assert!(second[&measure] > 0, "{measure:?}");
         }
         assert!(second[&Measure::SwitchesInvoluntary] + second[&Measure::SwitchesVoluntary] > 0);
-        assert!(!measured.sample(SLOW.plus(Nanos(1))).unwrap().contains_key(&Measure::Descriptors));
+        assert!(!measured.sample(SLOW.plus(Nanos(1)), 0).unwrap().contains_key(&Measure::Descriptors));
     }
 
     #[test]
@@ -236,11 +218,11 @@ mod tests {
     fn a_process_that_ended_is_not_measured_any_more() {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let mut measured = Measured::open(child.id(), Nanos::NEVER).unwrap();
-        assert!(measured.sample(Nanos::ZERO).is_ok());
+        assert!(measured.sample(Nanos::ZERO, MAX_TASKS).is_ok());
 
         child.kill().unwrap();
         child.wait().unwrap();
 
-        assert!(measured.sample(Nanos(1)).is_err());
+        assert!(measured.sample(Nanos(1), MAX_TASKS).is_err());
     }
 }

@@ -55,7 +55,9 @@ fn a_service_that_asks_for_too_much_gets_what_there_is_and_sees_the_rest_in_its_
 
     wait_for("the refusals", || (agent.counter("refused_series") == 10).then_some(()));
 
-    handles.iter().for_each(|handle| handle.add(1));
+    for handle in &handles {
+        handle.add(1);
+    }
     wait_for("the problem", || cart.status().to_string().contains("more are not taken").then_some(()));
     assert_eq!(agent.counter("slow_services"), 0);
 }
