@@ -1,5 +1,7 @@
 //! Logs to standard error, as text or JSON.
 
+use std::io::IsTerminal as _;
+
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{LogConfig, LogFormat};
@@ -32,7 +34,8 @@ pub fn init(config: &LogConfig) -> Result<(), LogError> {
 
     let filter =
         EnvFilter::try_new(&config.level).map_err(|cause| LogError::Level { level: config.level.clone(), cause })?;
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let colours = std::io::stderr().is_terminal();
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
     match config.format {
         LogFormat::Text => logs.finish().try_init(),
         LogFormat::Json => logs.json().flatten_event(true).finish().try_init(),

@@ -28,7 +28,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// How long the last words may take.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 /// The first and the longest pause between two tries.
-const PAUSE: (Nanos, Nanos) = (Nanos::from_millis(100), Nanos::from_secs(5));
+const PAUSE: (Nanos, Nanos) = (Nanos::from_millis(100), Nanos::from_secs(2));
 
 /// Where to connect to, and how.
 ///
@@ -58,12 +58,19 @@ enum Failure {
     Connect(#[from] tonic::transport::Error),
     #[error("the host agent does not answer")]
     Silence,
-    #[error("the connection to the host agent failed: {}", .0.message())]
-    Stream(#[from] tonic::Status),
+    // A status repeats its cause in its own words.
+    #[error("the connection to the host agent failed: {0}")]
+    Stream(String),
     #[error("the host agent closed the connection")]
     Closed,
     #[error("{0}")]
     Worker(String),
+}
+
+impl Failure {
+    fn stream(status: &tonic::Status) -> Self {
+        Self::Stream(status.message().to_owned())
+    }
 }
 
 /// Keeps a connection to the host agent until it is `stopping`.
@@ -128,7 +135,7 @@ async fn converse(
     let answer = timeout(PATIENCE, client.work(ReceiverStream::new(messages))).await;
     let outcome = match answer {
         Err(_) => Err(Failure::Silence),
-        Ok(Err(status)) => Err(status.into()),
+        Ok(Err(status)) => Err(Failure::stream(&status)),
         Ok(Ok(said)) => listen(said.into_inner(), events, number, closed, welcomed).await,
     };
     tell(events, Event::Gone(number)).await;
@@ -146,7 +153,7 @@ async fn listen(
     loop {
         tokio::select! {
             message = said.message() => {
-                let message = message?.ok_or(Failure::Closed)?;
+                let message = message.map_err(|status| Failure::stream(&status))?.ok_or(Failure::Closed)?;
                 if matches!(message.message, Some(Message::Welcome(_))) {
                     tracing::info!("the host agent welcomes this worker");
                     *welcomed = true;
