@@ -48,7 +48,7 @@ impl Control for Workers {
                         Ok(None) => break,
                         Err(status) => {
                             node.counts.broken_workers.one_more();
-                            tracing::warn!(worker = hello.worker, %status, "a worker's stream broke");
+                            tracing::warn!(worker = hello.worker, why = status.message(), "a worker's stream broke");
                             break;
                         }
                     },

@@ -352,8 +352,8 @@ impl Node {
                     outbox.close();
                 }
             }
-            Action::ReplicaJoined { connection, replica, pid } => {
-                tracing::info!(%replica, pid, connection = connection.0, "a replica registered");
+            Action::ReplicaJoined { connection, replica, service, instance, pid } => {
+                tracing::info!(%service, %instance, %replica, pid, connection = connection.0, "a replica registered");
                 if let (Some(orders), true) = (&state.orders, pid != 0) {
                     orders.leave(Order::Measure { connection, pid, connected: clock::since_boot() });
                 }

@@ -79,8 +79,12 @@ pub enum Action {
     ReplicaJoined {
         /// Its connection.
         connection: ConnectionId,
-        /// Its name.
+        /// Its name on this node.
         replica: ReplicaId,
+        /// Of which service.
+        service: ServiceName,
+        /// Its name towards people.
+        instance: InstanceName,
         /// Its process; 0 if not visible.
         pid: u32,
     },

@@ -186,16 +186,16 @@ impl ControlPlane {
         }
         self.last_replica += 1;
         let replica = ReplicaId(self.last_replica);
-        entry.replica = Some(Replica::new(replica, service.clone(), instance));
+        entry.replica = Some(Replica::new(replica, service.clone(), instance.clone()));
         self.awaiting_hello.retain(|&(_, waiting)| waiting != connection);
-        self.services.entry(service).or_default().replicas.insert(connection);
+        self.services.entry(service.clone()).or_default().replicas.insert(connection);
         let welcome = proto::Welcome {
             agent_incarnation: self.settings.incarnation.0,
             heartbeat_ms: self.settings.heartbeat.as_millis() as u32,
         };
         let message = proto::AgentMessage { message: Some(proto::agent_message::Message::Welcome(welcome)) };
         self.actions.push(Action::ToService { connection, message });
-        self.actions.push(Action::ReplicaJoined { connection, replica, pid });
+        self.actions.push(Action::ReplicaJoined { connection, replica, service, instance, pid });
         Ok(())
     }
 

@@ -154,7 +154,13 @@ fn a_replica_that_is_taken_is_announced_for_its_process_to_be_measured() {
     node.connect(1);
     node.hello(1, "cart");
 
-    let joined = Action::ReplicaJoined { connection: ConnectionId(1), replica: wire::id::ReplicaId(1), pid: 101 };
+    let joined = Action::ReplicaJoined {
+        connection: ConnectionId(1),
+        replica: wire::id::ReplicaId(1),
+        service: service("cart"),
+        instance: InstanceName::new("cart-1").unwrap(),
+        pid: 101,
+    };
     assert!(node.did(&joined));
     node.gone(1);
     assert!(node.did(&Action::ReplicaLeft { connection: ConnectionId(1) }));
