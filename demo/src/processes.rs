@@ -15,8 +15,9 @@ use crate::clock::Clock;
 /// How long a process may take to end by itself.
 const ENDS_WITHIN: Nanos = Nanos::from_secs(4);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Of a process that ended unexpectedly, the end of what it wrote.
-const LAST_WORDS: usize = 1200;
+/// Of a process that ended unexpectedly, so much of the beginning and of the end of what it wrote last: a panic's message comes first.
+const WORDS: usize = 700;
+const LAST_LINES: usize = 60;
 
 /// One child process.
 #[derive(Debug)]
@@ -48,9 +49,17 @@ impl Process {
         }
     }
 
+    /// What it wrote last; the middle is left out if it is long.
     fn last_words(&self) -> String {
-        let text = fs::read(&self.log).unwrap_or_default();
-        String::from_utf8_lossy(&text[text.len().saturating_sub(LAST_WORDS)..]).trim().to_owned()
+        let log = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&log);
+        let lines: Vec<_> = text.trim().lines().collect();
+        let said: Vec<_> = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n").chars().collect();
+        if said.len() <= 2 * WORDS {
+            return said.into_iter().collect();
+        }
+        let (head, tail) = (said.iter().take(WORDS), said.iter().skip(said.len() - WORDS));
+        head.chain(&['\n', '…', '\n']).chain(tail).collect()
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use client::Client;
 
 use super::meters::CacheMeters;
+use crate::noise::mix;
 
 /// Answers by key.
 #[derive(Debug)]
@@ -22,9 +23,21 @@ struct Entries {
 }
 
 impl Cache {
-    /// Holds at most `limit` entries.
-    pub(crate) fn new(uview: &Client, limit: usize) -> Self {
-        Self { limit, entries: Mutex::default(), meters: CacheMeters::new(uview) }
+    /// Holds `limit` entries, and does so from the start, made by `make` for keys below `keys`: a service that is watched has run for a
+    /// while, and a cache that is still filling is another regime.
+    pub(crate) fn new(uview: &Client, limit: usize, keys: u64, make: impl Fn(u64) -> u64) -> Self {
+        let mut entries = Entries::default();
+        for key in (0..).map(|number| mix(number) % keys) {
+            if entries.order.len() >= limit.min(keys as usize) {
+                break;
+            }
+            if entries.values.insert(key, make(key)).is_none() {
+                entries.order.push_back(key);
+            }
+        }
+        let meters = CacheMeters::new(uview);
+        meters.entries.set(entries.order.len() as f64);
+        Self { limit, entries: Mutex::new(entries), meters }
     }
 
     /// What is kept for `key`, or what `make` makes of it, which is kept from then on.
@@ -46,5 +59,26 @@ impl Cache {
         }
         self.meters.entries.set(entries.values.len() as f64);
         value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_is_full_from_the_start_and_forgets_the_oldest_entry_first() {
+        let uview = client::connect(client::Service::new("test").socket("/nonexistent/services.sock"));
+        let cache = Cache::new(&uview, 3, 100, |key| key);
+        let held: Vec<u64> = cache.entries.lock().unwrap().order.iter().copied().collect();
+        assert_eq!(held.len(), 3);
+
+        assert_eq!(cache.get_or(1000, || 7), 7);
+        assert_eq!(cache.get_or(1000, || 8), 7, "it is kept");
+
+        let entries = cache.entries.lock().unwrap();
+        assert_eq!(entries.order, [held[1], held[2], 1000]);
+        assert_eq!(entries.values.len(), 3);
+        assert_eq!((cache.meters.hits.get(), cache.meters.misses.get(), cache.meters.evictions.get()), (1, 1, 1));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use client::{Client, Counter, Gauge, Histogram};
+use client::{Client, Counter, Histogram, UpDownCounter};
 
 use super::{Order, Page, Trade};
 use crate::graph::Errand;
@@ -12,6 +12,8 @@ use crate::shop::cache::Cache;
 
 /// Visitors that have a basket.
 const VISITORS: u64 = 2000;
+/// Things that are in baskets.
+const ITEMS: u64 = 1000;
 /// A basket is emptied when it is as full as that.
 const FULL: usize = 12;
 
@@ -21,18 +23,23 @@ pub(super) struct Cart {
     prices: Cache,
     added: Counter,
     emptied: Counter,
-    open: Gauge,
+    open: UpDownCounter,
     items: Histogram,
 }
 
 impl Cart {
+    /// Every visitor has been here before: baskets are as full as they are on average.
     pub(super) fn new(uview: &Client) -> Self {
+        let items = |visitor| (0..mix(visitor) % FULL as u64).map(|item| mix(visitor ^ item) % ITEMS).collect();
+        let baskets: HashMap<u64, Vec<u64>> = (0..VISITORS).map(|visitor| (visitor, items(visitor))).collect();
+        let open = uview.up_down_counter("cart.open").unit("{cart}").register();
+        open.add(baskets.values().filter(|basket| !basket.is_empty()).count() as i64);
         Self {
-            baskets: Mutex::default(),
-            prices: Cache::new(uview, 800),
+            baskets: Mutex::new(baskets),
+            prices: Cache::new(uview, 800, ITEMS, mix),
             added: uview.counter("cart.items.added").unit("{item}").register(),
             emptied: uview.counter("cart.emptied").unit("{cart}").register(),
-            open: uview.gauge("cart.open").unit("{cart}").register(),
+            open,
             items: uview.histogram("cart.items").unit("{item}").register(),
         }
     }
@@ -43,18 +50,19 @@ impl Trade for Cart {
         let mut baskets = self.baskets.lock().unwrap_or_else(PoisonError::into_inner);
         let basket = baskets.entry(mix(order.key) % VISITORS).or_default();
         if order.errand == Errand::Buy {
-            basket.push(order.key % 1000);
+            self.open.add(i64::from(basket.is_empty()));
+            basket.push(order.key % ITEMS);
             self.added.add(1);
         }
         if basket.len() >= FULL {
             basket.clear();
+            self.open.add(-1);
             self.emptied.add(1);
         }
         let items = basket.len();
         let sum =
             basket.iter().map(|item| self.prices.get_or(*item, || work(*item, 3000))).fold(order.key, |a, b| a ^ b);
         self.items.observe(items as u64);
-        self.open.set(baskets.len() as f64);
         work(sum, 4000 + 500 * items as u32);
         Page::fine(200 + 80 * items)
     }

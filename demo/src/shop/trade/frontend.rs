@@ -21,7 +21,7 @@ pub(super) struct Frontend {
 impl Frontend {
     pub(super) fn new(uview: &Client) -> Self {
         Self {
-            sessions: Cache::new(uview, 1500),
+            sessions: Cache::new(uview, 1500, VISITORS, mix),
             pages: uview.counter("shop.pages").unit("{page}").register(),
             checkouts: uview.counter("shop.checkouts").unit("{order}").register(),
             page_size: uview.histogram("shop.page.size").unit("By").register(),

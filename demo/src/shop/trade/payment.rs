@@ -24,7 +24,7 @@ pub(super) struct Payment {
 impl Payment {
     pub(super) fn new(uview: &Client) -> Self {
         Self {
-            cards: Cache::new(uview, 1000),
+            cards: Cache::new(uview, 1000, CARDS, mix),
             quotes: uview.counter("payment.quotes").unit("{quote}").register(),
             accepted: uview.counter("payment.accepted").unit("{payment}").register(),
             declined: uview.counter("payment.declined").unit("{payment}").register(),

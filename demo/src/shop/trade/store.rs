@@ -11,6 +11,7 @@ use crate::noise::{mix, work};
 use crate::shop::cache::Cache;
 
 const KEYS: u64 = 50_000;
+const ROWS_PER_PAGE: u64 = 16;
 /// The log is written out at so many bytes.
 const LONG: usize = 24_000;
 
@@ -37,7 +38,7 @@ impl Store {
         let rows = (0..KEYS).map(|key| (key, mix(key))).collect();
         Self {
             table: Mutex::new(Table { rows, log: Vec::with_capacity(2 * LONG) }),
-            pages: Cache::new(uview, 2000),
+            pages: Cache::new(uview, 2000, KEYS / ROWS_PER_PAGE, mix),
             rows_read: uview.counter("store.rows.read").unit("{row}").register(),
             rows_written: uview.counter("store.rows.written").unit("{row}").register(),
             log_bytes: uview.counter("store.log.written").unit("By").register(),
@@ -66,7 +67,7 @@ impl Store {
     fn read(&self, table: &Table, key: u64) -> Page {
         let rows = table.rows.range(key..).take(1 + (mix(key) % 40) as usize);
         let (count, sum) = rows.fold((0, 0), |(count, sum), (_, row)| (count + 1, sum ^ row));
-        self.pages.get_or(key / 16, || work(sum, 6000));
+        self.pages.get_or(key / ROWS_PER_PAGE, || work(sum, 6000));
         self.rows_read.add(count);
         Page::fine(30 + 25 * count as usize)
     }
