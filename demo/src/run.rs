@@ -57,7 +57,6 @@ pub(crate) async fn run(setting: &Setting, pace: &Pace, screen: &mut Screen) -> 
         alarms: BTreeMap::new(),
         doubling: None,
     };
-    run.stage.start_load(setting.seed)?;
     run.arm().await?;
     run.stay_healthy(pace).await?;
     let before = Used::by_now(&run.stage, run.clock.now());

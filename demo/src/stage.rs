@@ -1,4 +1,7 @@
-//! Sets the stage: a private directory, both agents, the shop, its load, each a process of its own, each waited for.
+//! Sets the stage: a private directory, the shop, its load, both agents, each a process of its own.
+//!
+//! The shop opens and has visitors before there is an agent, as on any machine that uview comes to: services run and count without one,
+//! and register when it is there. So what the LMAPs learn is no shop that is just opening.
 
 use core::net::SocketAddr;
 use std::fs;
@@ -23,6 +26,8 @@ pub(crate) const NIC_AGENT: &str = "nic-agent";
 pub(crate) const LOAD: &str = "load";
 
 const READY_WITHIN: Nanos = Nanos::from_secs(15);
+/// The shop is without an agent for so long.
+const ALONE: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Why the stage is not set.
@@ -72,7 +77,6 @@ impl From<Lost> for StageError {
 struct HostReady {
     control: SocketAddr,
     operators: SocketAddr,
-    services: PathBuf,
     regions: PathBuf,
 }
 
@@ -97,7 +101,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Starts everything but the load, and waits until it is ready. Says what it waits for.
+    /// Starts everything, and waits until it is ready. Says what it waits for.
     pub(crate) async fn set(setting: &Setting, say: &dyn Fn(&str)) -> Result<Self, StageError> {
         let directory = tempfile::Builder::new().prefix("uview-demo-").tempdir();
         let directory = directory.map_err(|cause| StageError::Directory(std::env::temp_dir(), cause))?;
@@ -108,20 +112,28 @@ impl Stage {
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut stage = Self { processes, operators: nowhere, shop: Vec::new(), directory };
 
+        for service in Service::ALL.into_iter().rev() {
+            say(service.name());
+            stage.open(service, setting.seed).await?;
+        }
+        say("load");
+        stage.load(setting.seed)?;
+        tokio::time::sleep(ALONE).await;
         say("host agent");
         let host = stage.host_agent(setting).await?;
         stage.operators = host.operators;
         say("NIC agent");
         stage.nic_agent(&host)?;
-        for service in Service::ALL.into_iter().rev() {
-            say(service.name());
-            stage.open(service, &host.services, setting.seed).await?;
-        }
         Ok(stage)
     }
 
+    /// Where the host agent will have its sockets.
+    fn runtime_dir(&self) -> PathBuf {
+        self.directory.path().join("run")
+    }
+
     async fn host_agent(&mut self, setting: &Setting) -> Result<HostReady, StageError> {
-        let runtime_dir = self.directory.path().join("run");
+        let runtime_dir = self.runtime_dir();
         fs::create_dir(&runtime_dir).map_err(|cause| StageError::Directory(runtime_dir.clone(), cause))?;
         let text = format!(
             "runtime_dir: {}\nlmap: {{interval_ms: {}}}\ncontrol: {{listen: 127.0.0.1:0}}\n\
@@ -144,8 +156,9 @@ impl Stage {
         self.start(NIC_AGENT, &[NIC_AGENT, "--config", &config])
     }
 
-    async fn open(&mut self, service: Service, socket: &Path, seed: u64) -> Result<(), StageError> {
+    async fn open(&mut self, service: Service, seed: u64) -> Result<(), StageError> {
         let name = service.name();
+        let socket = self.runtime_dir().join("services.sock");
         let file = self.directory.path().join(format!("{name}.json"));
         let (ready, socket, seed) = (file.display().to_string(), socket.display().to_string(), seed.to_string());
         let mut arguments = vec!["shop", "--service", name, "--ready", &ready, "--socket", &socket, "--seed", &seed];
@@ -159,7 +172,7 @@ impl Stage {
     }
 
     /// Lets the visitors in.
-    pub(crate) fn start_load(&mut self, seed: u64) -> Result<(), StageError> {
+    fn load(&mut self, seed: u64) -> Result<(), StageError> {
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let target = self.shop(Service::Frontend).map_or(nowhere, |ready| ready.listen).to_string();
         let report = self.load_report().display().to_string();

@@ -109,7 +109,7 @@ impl Desk {
         let hand = self.hands.acquire().await;
         self.queue.depth.add(-1);
         let began = clock.now();
-        self.queue.wait.observe(began.0 / 1000);
+        self.queue.wait.observe(began.0);
         self.queue.busy.set((HANDS - self.hands.available_permits()) as f64);
         let page = self.trade.carry_out(order);
         let wait = self.noise.draw(|noise| noise.lognormal(WAIT, WAIT_DEVIATION));

@@ -11,6 +11,7 @@ use client::{Client, Counter, Gauge, Histogram, UpDownCounter};
 use crate::graph::{Errand, Service};
 
 const MICROS_PER_SECOND: u64 = 1_000_000;
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// A histogram of lengths of time, in seconds, kept in microseconds.
 fn seconds(uview: &Client, name: &str, label: Option<(&str, &str)>) -> Histogram {
@@ -167,7 +168,8 @@ impl Queue {
     pub(crate) fn new(uview: &Client) -> Self {
         Self {
             depth: uview.up_down_counter("queue.depth").unit("{request}").register(),
-            wait: seconds(uview, "queue.wait", None),
+            // In nanoseconds: who finds a free hand waits for less than a microsecond.
+            wait: uview.histogram("queue.wait").unit("s").parts_per_unit(NANOS_PER_SECOND).register(),
             busy: uview.gauge("pool.busy").unit("{worker}").register(),
             work: seconds(uview, "work.duration", None),
         }
