@@ -101,7 +101,7 @@ impl Detector {
             return Err(DetectorError::Columns(columns.len()).into());
         }
         let settings = model.applied_to(settings).checked().map_err(DetectorError::from)?;
-        let pipeline = model.pipeline(&columns)?;
+        let pipeline = model.pipeline(&columns, settings.latch_rows)?;
         let learning = Learning::over(columns.len(), &settings);
         let mut detector = Self::with(columns, settings, seed, learning);
         detector.pipeline = Some(pipeline);
@@ -184,7 +184,8 @@ impl Detector {
 
     /// Keeps the raw row for the next fit.
     fn keep_row(&mut self, tame: bool) {
-        if !self.learning.active(&self.settings) {
+        let settles = self.pipeline.is_none() && self.counts.rows <= self.settings.settle_rows;
+        if settles || !self.learning.active(&self.settings) {
             return;
         }
         let judged = match (self.pipeline.is_some() && !self.provisional, tame) {

@@ -87,7 +87,7 @@ fn parts(pipeline: &Pipeline) -> impl Iterator<Item = (usize, f64)> {
     let roles = pipeline.standard.roles.iter().enumerate();
     let watched = roles.filter(|(_, role)| **role == Role::Watched);
     let watched = watched.map(|(column, _)| (column, pipeline.scorer.contribution(&pipeline.split, column)));
-    let each = pipeline.constant_rule.square(pipeline.moved) / f64::from(pipeline.moved.max(1));
+    let each = pipeline.constant_square() / f64::from(pipeline.moved.max(1));
     watched.chain(pipeline.moved_constants().map(move |column| (column, each))).filter(|(_, part)| *part > 0.0)
 }
 
@@ -103,6 +103,8 @@ fn reason(pipeline: &Pipeline, intake: &Intake, column: usize, share: f64) -> Re
     }
     let expected = standard.value(column, pipeline.scorer.expected(split, column) * split.length);
     let expected = if is_level && !before.is_nan() { before + expected } else { expected };
+    let mean = standard.mean[column];
+    let expected = pipeline.latches.centre(column, seen, mean).map_or(expected, |centre| expected + centre - mean);
     // A column that has not been there yet is where it is expected.
     let seen = if seen.is_nan() { expected } else { seen };
     let direction = if seen > expected { Direction::Above } else { Direction::Below };

@@ -10,6 +10,7 @@ use crate::column::{Column, ColumnKind};
 use crate::eigen::{NotConverged, symmetric_values};
 use crate::frequent_directions::{FrequentDirections, SketchError};
 use crate::lanes::{add_scaled, dot, padded};
+use crate::latch::Latches;
 use crate::levels::is_level;
 use crate::pipeline::{Constant, ConstantRule, Pipeline};
 use crate::quantile::{QUANTILES, percentile, sorted};
@@ -92,11 +93,14 @@ impl<'a> Training<'a> {
         let core = core(&features, m, self.settings.rank, self.settings)?;
         let in_sample = sorted(core.scores.clone());
         let gamma = gamma(&features, m, &core, &in_sample, self.settings)?;
+        let latches = Latches::new(self.columns, &core.standard.roles, &levels, self.settings.latch_rows);
         Ok(Pipeline {
-            constants: Constant::list(&core.standard.roles, &levels),
+            latches,
+            constants: Constant::list(&core.standard, &levels),
             levels,
             constant_rule: ConstantRule {
                 weight: self.settings.constant_weight,
+                share: self.settings.constant_share,
                 counted: self.settings.constants_counted,
             },
             split: Split::new(m, core.scorer.basis.rank()),

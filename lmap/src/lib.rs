@@ -45,6 +45,7 @@ mod increments;
 mod intake;
 mod job;
 mod lanes;
+mod latch;
 mod learning;
 mod levels;
 mod model;

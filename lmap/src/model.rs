@@ -10,6 +10,7 @@ use crate::basis::Basis;
 use crate::column::Column;
 use crate::frequent_directions::FrequentDirections;
 use crate::lanes::padded_row;
+use crate::latch::Latches;
 use crate::pipeline::{Constant, ConstantRule, Pipeline};
 use crate::quantile::QUANTILES;
 use crate::scorer::{Scorer, Split};
@@ -207,6 +208,7 @@ impl Model {
             clip: self.rule.clip,
             residual_floor: self.rule.residual_floor,
             constant_weight: self.rule.constants.weight,
+            constant_share: self.rule.constants.share,
             constants_counted: self.rule.constants.counted,
             smoothing_span: self.rule.smoothing_span,
             percentile: self.rule.percentile,
@@ -219,7 +221,7 @@ impl Model {
     /// The pipeline for `columns`, matched by fingerprint.
     ///
     /// A column that is missing for good would have z = 0, and a residual made up of the others; it is left out instead.
-    pub(crate) fn pipeline(&self, columns: &[Column]) -> Result<Pipeline, ModelError> {
+    pub(crate) fn pipeline(&self, columns: &[Column], latch_rows: Option<usize>) -> Result<Pipeline, ModelError> {
         let found = matches(&self.columns, columns);
         if found.iter().all(Option::is_none) {
             return Err(ModelError::Columns { columns: columns.len(), known: self.columns.len() });
@@ -243,15 +245,13 @@ impl Model {
             .map_err(|_| ModelError::Value { field: "sketch_rows", found: self.sketch_rows as f64 })?
             .restore(&rearranged(&self.sketch), self.removed);
         let levels: Vec<u32> = (0..m).filter(|&column| is_level(column)).map(|column| column as u32).collect();
+        let (mean, inverse) = (each(|column| column.mean), each(|column| column.inverse));
+        let standard = Standard::restore(roles.clone(), &mean, &inverse, self.rule.clip);
         Ok(Pipeline {
-            constants: Constant::list(&roles, &levels),
+            latches: Latches::new(columns, &roles, &levels, latch_rows),
+            constants: Constant::list(&standard, &levels),
             levels,
-            standard: Standard::restore(
-                roles,
-                &each(|column| column.mean),
-                &each(|column| column.inverse),
-                self.rule.clip,
-            ),
+            standard,
             constant_rule: self.rule.constants,
             scorer,
             sketch: Some(sketch),

@@ -2,6 +2,7 @@
 
 use crate::frequent_directions::FrequentDirections;
 use crate::intake::Intake;
+use crate::latch::Latches;
 use crate::quantile::QUANTILES;
 use crate::scorer::{Scorer, Split};
 use crate::standard::{Role, Standard};
@@ -12,16 +13,18 @@ const MOVED: f64 = 1e-9;
 /// What moving constants count for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ConstantRule {
-    /// Deviations per column.
+    /// Deviations per column, at the least.
     pub(crate) weight: f64,
+    /// Share of γ² per column, if that is more.
+    pub(crate) share: f64,
     /// At most so many count.
     pub(crate) counted: u32,
 }
 
 impl ConstantRule {
-    /// What `moved` columns add to the square of a score.
-    pub(crate) fn square(self, moved: u32) -> f64 {
-        self.weight * self.weight * f64::from(moved.min(self.counted))
+    /// What `moved` columns add to the square of a score that is judged by `gamma`.
+    pub(crate) fn square(self, moved: u32, gamma: f64) -> f64 {
+        (self.weight * self.weight).max(self.share * gamma * gamma) * f64::from(moved.min(self.counted))
     }
 }
 
@@ -29,26 +32,25 @@ impl ConstantRule {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Constant {
     pub(crate) column: u32,
-    level: bool,
-    /// The increment before; NaN if there was none.
-    before: f64,
+    /// The increment of training, if it is a level.
+    increment: Option<f64>,
     /// Whether it moved in the row judged last.
     moved: bool,
 }
 
 impl Constant {
     /// Every column of `roles` that is constant.
-    pub(crate) fn list(roles: &[Role], levels: &[u32]) -> Vec<Self> {
-        let constants = (0..roles.len() as u32).filter(|&column| roles[column as usize] == Role::Constant);
-        let with_level = constants.map(|column| (column, levels.binary_search(&column).is_ok()));
-        with_level.map(|(column, level)| Self { column, level, before: f64::NAN, moved: false }).collect()
+    pub(crate) fn list(standard: &Standard, levels: &[u32]) -> Vec<Self> {
+        let columns = 0..standard.roles.len() as u32;
+        let constants = columns.filter(|&column| standard.roles[column as usize] == Role::Constant);
+        let increment = |column: u32| levels.binary_search(&column).ok().map(|_| standard.mean[column as usize]);
+        constants.map(|column| Self { column, increment: increment(column), moved: false }).collect()
     }
 
     fn step(&mut self, intake: &Intake) -> bool {
         let column = self.column as usize;
         let move_of_value = intake.value(column) - intake.before(column);
-        let moved_by = if self.level { move_of_value - self.before } else { move_of_value };
-        self.before = if intake.restarted() { f64::NAN } else { move_of_value };
+        let moved_by = move_of_value - self.increment.unwrap_or_default();
         self.moved = !intake.restarted() && moved_by.abs() > MOVED;
         self.moved
     }
@@ -61,6 +63,7 @@ pub(crate) struct Pipeline {
     pub(crate) levels: Vec<u32>,
     pub(crate) constants: Vec<Constant>,
     pub(crate) constant_rule: ConstantRule,
+    pub(crate) latches: Latches,
     pub(crate) scorer: Scorer,
     /// Away while its decomposition is out.
     pub(crate) sketch: Option<FrequentDirections>,
@@ -93,6 +96,7 @@ impl Pipeline {
             let increment = intake.value(column) - intake.before(column);
             self.split.z[column] = self.standard.one(column, increment);
         }
+        self.latches.step(intake, &self.standard, &mut self.split.z);
         let mut square = self.scorer.score(&mut self.split);
         if intake.unknown().next().is_some() {
             // What is not known does not contradict the rest: it is taken for what the directions make of the others.
@@ -106,7 +110,7 @@ impl Pipeline {
         self.moved = self.constants.iter_mut().map(|constant| u32::from(constant.step(intake))).sum();
         // Bounded z, basis and variances keep squares finite; min() also turns a NaN that got past them into a score.
         let root = |square: f64| square.sqrt().min(f64::MAX);
-        Raw { score: root(square + self.constant_rule.square(self.moved)), gate: root(square) }
+        Raw { score: root(square + self.constant_square()), gate: root(square) }
     }
 
     /// Means and variances go on averaging over the row judged last, until `limit` rows are in them.
@@ -125,6 +129,11 @@ impl Pipeline {
         self.scorer.average(&self.split, share);
     }
 
+    /// What moving constants add to the square of the score.
+    pub(crate) fn constant_square(&self) -> f64 {
+        self.constant_rule.square(self.moved, self.gamma)
+    }
+
     /// The constants that moved in the row judged last.
     pub(crate) fn moved_constants(&self) -> impl Iterator<Item = usize> {
         self.constants.iter().filter(|constant| constant.moved).map(|constant| constant.column as usize)
@@ -138,6 +147,6 @@ impl Pipeline {
     pub(crate) fn bytes(&self) -> usize {
         let lists = size_of::<u32>() * self.levels.len() + size_of::<Constant>() * self.constants.len();
         let sketch = self.sketch.as_ref().map_or(0, FrequentDirections::bytes);
-        self.standard.bytes() + lists + self.scorer.bytes() + sketch + self.split.bytes()
+        self.standard.bytes() + lists + self.latches.bytes() + self.scorer.bytes() + sketch + self.split.bytes()
     }
 }

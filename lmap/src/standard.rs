@@ -74,6 +74,11 @@ impl Standard {
         self.clip
     }
 
+    /// A number of deviations, cut softly.
+    pub(crate) fn soft(&self, deviations: f64) -> f64 {
+        soft_clip(deviations, self.clip)
+    }
+
     /// z of one value. A value that is not there lies on the mean.
     pub(crate) fn one(&self, column: usize, value: f64) -> f64 {
         soft_clip((value - self.mean[column]) * self.inverse[column], self.clip)

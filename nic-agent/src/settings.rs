@@ -38,7 +38,7 @@ pub struct WorkerSettings {
     pub attach_pause: (Nanos, Nanos),
     /// Aggregations over replicas beside the four that every worker knows. None.
     pub aggregations: Aggregations,
-    /// Settings of every detector.
+    /// Settings of every detector. The defaults, gauges latch after 60 rows, and the first 20 rows are not learnt.
     pub detector: lmap::Settings,
 }
 
@@ -60,7 +60,8 @@ impl Default for WorkerSettings {
             silent_heartbeats: 3,
             attach_pause: (Nanos::from_millis(100), Nanos::from_secs(10)),
             aggregations: Aggregations::default(),
-            detector: lmap::Settings::default(),
+            // Kinds are known here, so that a gauge is a state, and services are seen from their start.
+            detector: lmap::Settings { latch_rows: Some(60), settle_rows: 20, ..lmap::Settings::default() },
         }
     }
 }

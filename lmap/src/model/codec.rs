@@ -13,7 +13,7 @@ const VERSION: u32 = 1;
 /// Magic, version, length, checksum.
 const HEAD: usize = 8 + 4 + 4 + 4;
 /// Bytes of the payload before what depends on its sizes.
-const FIXED: usize = 8 + 8 * 6 + 4 * 6 + 8 * 3 + 8 * QUANTILES.len();
+const FIXED: usize = 8 + 8 * 7 + 4 * 6 + 8 * 3 + 8 * QUANTILES.len();
 const PER_COLUMN: usize = 8 + 2 + 8 * 3;
 /// What a value that went through the intake can be.
 const LARGEST: f64 = 1e151;
@@ -26,6 +26,7 @@ pub(super) fn encode(model: &Model) -> Vec<u8> {
         rule.clip,
         rule.residual_floor,
         rule.constants.weight,
+        rule.constants.share,
         rule.smoothing_span,
         rule.percentile,
         rule.learning_rate,
@@ -67,6 +68,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Model, ModelError> {
     let clip = reader.number("clip", 1.0, 1e12)?;
     let residual_floor = reader.number("residual_floor", 1e-6, 1e6)?;
     let weight = reader.number("constant_weight", 0.0, 1e6)?;
+    let share = reader.number("constant_share", 0.0, 1e3)?;
     let smoothing_span = reader.number("smoothing_span", 1.0, 1e3)?;
     let percentile = reader.number("percentile", f64::MIN_POSITIVE, 100.0)?;
     let learning_rate = reader.number("learning_rate", 0.0, 1.0)?;
@@ -92,7 +94,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Model, ModelError> {
     let basis = reader.numbers("basis", rank * m, -1.001, 1.001)?;
     let most = bound * 1e6; // rows add up in a sketch
     let sketch = reader.numbers("sketch", stored * m, -most, most)?;
-    let constants = ConstantRule { weight, counted };
+    let constants = ConstantRule { weight, share, counted };
     let rule = ModelRule {
         score,
         sketch: sketch_form,

@@ -330,3 +330,61 @@ fn after_a_gap_no_level_has_moved() {
     let verdict = run(&mut detector, &row(1e9));
     assert!(verdict.over, "{verdict:?}"); // without a gap it has
 }
+
+/// Rows of a service whose last column is `last`.
+fn with_last(service: &mut Service, last: f64) -> Vec<f64> {
+    let mut row = service.row();
+    *row.last_mut().expect("there are columns") = last;
+    row
+}
+
+#[test]
+fn a_constant_that_goes_on_moving_is_an_alarm_and_one_that_moves_once_is_none() {
+    let mut service = Service::new(12, 21);
+    let mut detector = detector(12, Settings { fit_again_rows: Vec::new(), ..Settings::default() });
+    for _ in 0..400 {
+        let _ = run(&mut detector, &with_last(&mut service, 5.0));
+    }
+
+    let once: Vec<_> =
+        (0..10).map(|row| run(&mut detector, &with_last(&mut service, 5.0 + f64::from(row.min(1))))).collect();
+    let on: Vec<_> = (0..10).map(|row| run(&mut detector, &with_last(&mut service, 6.0 + f64::from(row)))).collect();
+
+    assert!(once.iter().all(|verdict| verdict.episode == Episode::Quiet), "{once:?}");
+    assert!(on.iter().take(5).any(|verdict| verdict.episode == Episode::Began), "{on:?}");
+}
+
+#[test]
+fn a_gauge_that_latches_is_an_alarm_that_ends_and_hides_nothing() {
+    let mut service = Service::new(12, 22);
+    let settings = Settings { fit_again_rows: Vec::new(), latch_rows: Some(60), ..Settings::default() };
+    let mut detector = detector(12, settings);
+    let mut pool = |row: u32, base: f64| with_last(&mut service, base + f64::from(row % 3));
+    for row in 0..400 {
+        let _ = run(&mut detector, &pool(row, 10.0));
+    }
+
+    let grown: Vec<_> = (0..120).map(|row| run(&mut detector, &pool(row, 50.0))).collect();
+    let next: Vec<_> = (0..5).map(|row| run(&mut detector, &pool(row, 90.0))).collect();
+
+    assert!(grown[..5].iter().any(|verdict| verdict.episode == Episode::Began), "the step is an alarm");
+    assert!(grown[80..].iter().all(|verdict| verdict.episode == Episode::Quiet), "then it is at home there");
+    assert!(next.iter().any(|verdict| verdict.episode == Episode::Began), "and the next step is an alarm again");
+}
+
+#[test]
+fn rows_of_a_start_are_not_learnt() {
+    let mut service = Service::new(12, 23);
+    let mut detector = detector(12, Settings { settle_rows: 20, ..Settings::default() });
+
+    for row in 0..20 {
+        let _ = run(&mut detector, &with_last(&mut service, 1e6 / f64::from(1 + row)));
+        assert_eq!(detector.state(), State::Learning { rows: 0, needed: 120 });
+    }
+    for _ in 0..120 {
+        let _ = run(&mut detector, &with_last(&mut service, 5.0));
+    }
+
+    assert_eq!(detector.state(), State::Armed);
+    assert_eq!(detector.constants().collect::<Vec<_>>(), [11], "the start left no trace");
+}

@@ -131,7 +131,7 @@ fn other_versions_truncated_and_changed_files_are_refused() {
 #[test]
 fn sizes_that_do_not_fit_are_refused_before_anything_is_allocated() {
     let good = bytes();
-    let sizes = 20 + 8 + 6 * 8; // columns, rank, rows of the sketch, rows stored
+    let sizes = 20 + 8 + 7 * 8; // columns, rank, rows of the sketch, rows stored
 
     for (index, size) in [(0, 65_536_u32), (0, 10), (1, 8), (2, 4), (3, 60), (3, 1)] {
         let mut bytes = good.clone();
@@ -146,10 +146,10 @@ fn sizes_that_do_not_fit_are_refused_before_anything_is_allocated() {
 #[test]
 fn numbers_that_are_not_finite_are_refused_wherever_they_are() {
     let good = bytes();
-    let columns = 20 + 8 + 6 * 8 + 6 * 4 + 3 * 8 + 14 * 8;
+    let columns = 20 + 8 + 7 * 8 + 6 * 4 + 3 * 8 + 14 * 8;
     let rest = columns + M * 34;
-    let rules = (28..76).step_by(8);
-    let scalars = (100..columns).step_by(8);
+    let rules = (28..84).step_by(8);
+    let scalars = (108..columns).step_by(8);
     let of_columns = (0..M).flat_map(|column| (0..3).map(move |number| columns + column * 34 + 10 + number * 8));
     let arrays = (rest..good.len()).step_by(8);
 

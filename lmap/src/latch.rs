@@ -1,0 +1,149 @@
+//! Gauges that latch at run time: a pool that grew under a burst and never shrinks, descriptors that stay open.
+//!
+//! Such a gauge is a level that training could not see. Judged by its value, it would be in alarm for ever after one step, and hide what comes
+//! next. So a gauge that has stood still (within a few deviations of training) at another place for a number of rows has a second
+//! centre there, and is judged by the nearer of the two: its step was an alarm, its return is none, and the trained place stays good.
+//! Rates and durations are no states that latch: columns of increments, and those that the user says are no levels, take no part.
+
+use crate::column::{Column, ColumnKind};
+use crate::intake::Intake;
+use crate::standard::{Role, Standard};
+
+/// Standing still is to stay within so many deviations of training around the place.
+const STILL: f64 = 4.0;
+/// How quickly the place follows values that stand still.
+const FOLLOW: f64 = 0.1;
+
+/// One gauge.
+#[derive(Clone, Copy, Debug)]
+struct Gauge {
+    column: u32,
+    /// Where it stands, and for how many rows; NaN before the first row.
+    place: f64,
+    rows: usize,
+    /// The second centre, once there is one.
+    centre: f64,
+}
+
+/// The gauges of a pipeline that may latch.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Latches {
+    gauges: Vec<Gauge>,
+    rows: usize,
+}
+
+impl Latches {
+    /// Every watched gauge that is no level; `rows` is how long one has to stand still, `None` for no latches at all.
+    pub(crate) fn new(columns: &[Column], roles: &[Role], levels: &[u32], rows: Option<usize>) -> Self {
+        let Some(rows) = rows else { return Self::default() };
+        let may = |at: usize, column: &Column| {
+            let state = column.kind == ColumnKind::Gauge && column.level != Some(false);
+            state && roles.get(at) == Some(&Role::Watched) && levels.binary_search(&(at as u32)).is_err()
+        };
+        let gauges = columns.iter().enumerate().filter(|(at, column)| may(*at, column));
+        let gauge = |(at, _)| Gauge { column: at as u32, place: f64::NAN, rows: 0, centre: f64::NAN };
+        Self { gauges: gauges.map(gauge).collect(), rows }
+    }
+
+    /// Looks at the newest row, and judges gauges that have latched by the nearer centre. Never allocates.
+    pub(crate) fn step(&mut self, intake: &Intake, standard: &Standard, z: &mut [f64]) {
+        for gauge in &mut self.gauges {
+            let column = gauge.column as usize;
+            let value = intake.value(column);
+            if value.is_nan() {
+                continue;
+            }
+            let deviations = |centre: f64| (value - centre) * standard.inverse[column];
+            if deviations(gauge.place).abs() <= STILL {
+                gauge.rows += 1;
+                gauge.place += FOLLOW * (value - gauge.place);
+            } else {
+                (gauge.place, gauge.rows) = (value, 0);
+            }
+            let elsewhere = ((gauge.place - standard.mean[column]) * standard.inverse[column]).abs() > STILL;
+            if gauge.rows >= self.rows && elsewhere {
+                gauge.centre = gauge.place;
+            }
+            if deviations(gauge.centre).abs() < deviations(standard.mean[column]).abs() {
+                z[column] = standard.soft(deviations(gauge.centre));
+            }
+        }
+    }
+
+    /// The centre that the value of `column` is nearer to, unless that is the trained one.
+    pub(crate) fn centre(&self, column: usize, value: f64, mean: f64) -> Option<f64> {
+        let at = self.gauges.binary_search_by_key(&(column as u32), |gauge| gauge.column).ok()?;
+        let centre = self.gauges[at].centre;
+        ((value - centre).abs() < (value - mean).abs()).then_some(centre)
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Gauge>() * self.gauges.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counts::Counts;
+    use crate::standard::StandardRule;
+
+    const ROWS: usize = 20;
+
+    struct Watched {
+        latches: Latches,
+        standard: Standard,
+        intake: Intake,
+    }
+
+    impl Watched {
+        /// A column that was 9, 10 or 11 in training.
+        fn new(column: Column) -> Self {
+            let rows: Vec<f64> = (0..90).map(|row| 9.0 + f64::from(row % 3)).collect();
+            let rule = StandardRule { clip: 50.0, deviation_floor: 0.05, watch_constants: false };
+            let standard = Standard::fit(&rows, 1, rule);
+            let latches = Latches::new(&[column], &standard.roles, &[], Some(ROWS));
+            Self { latches, standard, intake: Intake::new(1) }
+        }
+
+        fn z(&mut self, value: f64) -> f64 {
+            self.intake.take(&[value], &mut Counts::default()).unwrap();
+            let mut z = [0.0; 8];
+            self.standard.row(&[value], &mut z);
+            self.latches.step(&self.intake, &self.standard, &mut z);
+            z[0]
+        }
+    }
+
+    fn gauge() -> Column {
+        Column::new(ColumnKind::Gauge, 0)
+    }
+
+    #[test]
+    fn a_gauge_that_stands_still_elsewhere_is_judged_by_where_it_stands() {
+        let mut watched = Watched::new(gauge());
+
+        let z: Vec<f64> = (0..40).map(|row| watched.z(50.0 + f64::from(row % 3))).collect();
+
+        assert!(z[..ROWS].iter().all(|z| *z > 40.0), "the step is seen: {z:?}");
+        assert!(z[ROWS + 1..].iter().all(|z| z.abs() < 4.0), "then it is where it stands: {z:?}");
+        assert!(watched.z(10.0).abs() < 4.0, "its return is no step");
+        assert!(watched.z(80.0) > 20.0, "and what comes next is seen");
+    }
+
+    #[test]
+    fn a_gauge_that_keeps_moving_does_not_latch() {
+        let mut watched = Watched::new(gauge());
+
+        for row in 0..200 {
+            assert!(watched.z(50.0 + f64::from(row) * 5.0) > 40.0);
+        }
+    }
+
+    #[test]
+    fn a_duration_does_not_latch() {
+        let mut watched = Watched::new(Column { level: Some(false), ..gauge() });
+
+        assert!((0..100).all(|_| watched.z(50.0) > 40.0));
+    }
+}
