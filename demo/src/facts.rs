@@ -53,6 +53,7 @@ struct FlaggedFact {
     after_ms: u64,
     score_over_gamma: f64,
     silent: bool,
+    points_at: Option<Service>,
     on_path: bool,
 }
 
@@ -119,8 +120,9 @@ fn fault(found: &FaultFinding) -> Fault {
     let flagged = found.flagged.iter().map(|flagged| FlaggedFact {
         service: flagged.service,
         after_ms: flagged.delay.as_millis(),
-        score_over_gamma: flagged.strength,
+        score_over_gamma: flagged.peak,
         silent: flagged.silent,
+        points_at: flagged.points_at,
         on_path: flagged.on_path,
     });
     let top = found.top.iter().map(|top| TopMetricFact { reason: top.reason.clone(), belongs: top.belongs });

@@ -6,8 +6,9 @@
 //!    service, since faults propagate. Whether there is a path to the faulty service is reported. All other alarms are **false**.
 //! 2. A fault is **noticed** when an alarm of the faulty service itself begins during the fault; an alarm that was on before does not
 //!    count. Silence is an alarm.
-//! 3. Flagged services are **ranked**: silent ones first, then by the highest score as a multiple of γ until [`RANKED_AFTER`] the first
-//!    alarm of the fault, in whichever service.
+//! 3. Flagged services are **ranked** as an operator would who reads the explanations. Silent services come first. A service whose top
+//!    metrics are mostly about calls to another flagged service (label `peer`) points at it and comes after all that point at none.
+//!    Otherwise the highest score as a multiple of γ decides, until [`RANKED_AFTER`] the first alarm of the fault, in whichever service.
 //! 4. A fault is **explained** if one of the top metrics of the alarm that noticed it belongs to it ([`Kind::belongs`]), or the
 //!    service is silent because it was stopped.
 //! 5. False alarms are counted per **service-minute**: the time that a service was armed, outside all faults and their grace.
@@ -46,10 +47,14 @@ pub struct Flagged {
     pub service: Service,
     /// How long after the fault's start.
     pub delay: Nanos,
-    /// Its highest score as a multiple of γ until the ranking.
+    /// The highest score of its alarm as a multiple of γ.
+    pub peak: f64,
+    /// The same until the ranking; 0 if there was none by then.
     pub strength: f64,
     /// Its heartbeat stood still by then.
     pub silent: bool,
+    /// The flagged service that its top metrics point at.
+    pub points_at: Option<Service>,
     /// Whether it calls the faulty service or is called by it, directly or not, or is it.
     pub on_path: bool,
 }
@@ -184,13 +189,14 @@ fn top_metric(fault: &Injected, reason: &Reason) -> TopMetric {
 
 /// Who was flagged because of `fault`, ranked.
 fn flagged(record: &Record, fault: &Injected, alarms: &[&Alarm]) -> Vec<Flagged> {
-    let first = alarms.iter().map(|alarm| alarm.began).min().unwrap_or(fault.started);
-    let until = first.plus(RANKED_AFTER);
+    let alarms: Vec<_> = alarms.iter().filter(|alarm| flagged_in_time(fault, alarm)).collect();
+    let until = alarms.iter().map(|alarm| alarm.began).min().unwrap_or(fault.started).plus(RANKED_AFTER);
     let mut flagged: Vec<Flagged> = Vec::new();
-    for alarm in alarms.iter().filter(|alarm| flagged_in_time(fault, alarm)) {
+    for alarm in &alarms {
         let silent = alarm.silent && alarm.began <= until;
         if let Some(known) = flagged.iter_mut().find(|known| known.service == alarm.service) {
             known.silent |= silent;
+            known.peak = known.peak.max(alarm.peak);
             continue;
         }
         let events = record.events.iter().filter(|event| event.service == alarm.service);
@@ -198,13 +204,17 @@ fn flagged(record: &Record, fault: &Injected, alarms: &[&Alarm]) -> Vec<Flagged>
         flagged.push(Flagged {
             service: alarm.service,
             delay: alarm.began.since(fault.started).unwrap_or_default(),
+            peak: alarm.peak,
             strength: known.map(Event::ratio).fold(0.0, f64::max),
             silent,
+            points_at: alarm.points_at().filter(|peer| alarms.iter().any(|other| other.service == *peer)),
             on_path: alarm.service.is_on_a_path_with(fault.service),
         });
     }
     flagged.sort_by(|one, other| {
-        other.silent.cmp(&one.silent).then(other.strength.total_cmp(&one.strength)).then(one.delay.cmp(&other.delay))
+        let silence = other.silent.cmp(&one.silent);
+        let pointing = one.points_at.is_some().cmp(&other.points_at.is_some());
+        silence.then(pointing).then(other.strength.total_cmp(&one.strength)).then(one.delay.cmp(&other.delay))
     });
     flagged
 }

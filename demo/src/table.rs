@@ -79,8 +79,8 @@ fn row(number: usize, found: &FaultFinding) -> [String; 7] {
 
 /// A flagged service in a few words.
 pub(crate) fn flagged(flagged: &Flagged) -> String {
-    let Flagged { service, delay, strength, silent, on_path } = flagged;
-    let what = if *silent { "silent".to_owned() } else { format!("{strength:.1} γ") };
+    let Flagged { service, delay, peak, silent, on_path, .. } = flagged;
+    let what = if *silent { "silent".to_owned() } else { format!("{peak:.1} γ") };
     let beside = if *on_path { "" } else { ", off the path" };
     format!("{service} ({}, {what}{beside})", millis(*delay))
 }

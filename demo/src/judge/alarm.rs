@@ -29,6 +29,18 @@ pub struct Alarm {
 }
 
 impl Alarm {
+    /// The service whose calls make up at least half of what the top metrics explain: they carry its name in the label `peer`.
+    #[must_use]
+    pub fn points_at(&self) -> Option<Service> {
+        let whole: f64 = self.top.iter().map(|reason| reason.share).sum();
+        let about = |peer: Service| {
+            let label = format!("peer=\"{peer}\"");
+            let reasons = self.top.iter().filter(|reason| reason.column.contains(&label));
+            reasons.map(|reason| reason.share).sum::<f64>()
+        };
+        Service::ALL.into_iter().find(|peer| about(*peer) > 0.0 && 2.0 * about(*peer) >= whole)
+    }
+
     /// Whether it was on at `at`.
     #[must_use]
     pub fn covers(&self, at: Nanos) -> bool {

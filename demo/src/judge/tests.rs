@@ -82,6 +82,26 @@ fn silent_services_are_ranked_first_and_the_others_by_their_scores_over_gamma() 
 }
 
 #[test]
+fn a_service_that_points_at_another_flagged_one_comes_after_it() {
+    let mut record = run();
+    let mut payment = event(Service::Payment, 60_200, 11.0, Episode::Began);
+    payment.reasons = vec![
+        reason("http.client.request.duration.mean{peer=\"store\"}", 0.5, 1.0),
+        reason("work.duration.mean", 0.4, 1.0),
+    ];
+    record.events = vec![payment, event(Service::Store, 60_300, 2.0, Episode::Began)];
+
+    let found = &judge(&record).faults[0];
+
+    assert_eq!(found.flagged[1].points_at, Some(Service::Store));
+    assert_eq!(found.rank, Some(1));
+
+    record.events.pop();
+    let alone = &judge(&record).faults[0].flagged;
+    assert_eq!(alone[0].points_at, None, "who is not flagged is not pointed at");
+}
+
+#[test]
 fn a_fault_is_explained_if_a_top_metric_belongs_to_it() {
     let mut record = run();
     let mut began = event(Service::Store, 60_250, 1.5, Episode::Began);

@@ -37,8 +37,7 @@ pub(super) fn plot(record: &Record) -> Result<String, Failed> {
         for found in &record.faults {
             let corners = [(x(found.started.as_secs_f64()), TOP - 4), (x(found.ended.as_secs_f64()), height)];
             root.draw(&Rectangle::new(corners, ink::ELSEWHERE.mix(0.13).filled()))?;
-            let label = format!("{} {}", found.kind, found.service);
-            root.draw(&Text::new(label, (corners[0].0, 2), ink::text(11)))?;
+            root.draw(&Text::new(found.kind.name(), (corners[0].0, 2), ink::text(11)))?;
         }
         for (number, ((service, column), cells)) in rows.iter().enumerate() {
             let top = TOP + ROW * number as i32;

@@ -31,7 +31,7 @@ pub(super) fn summary(record: &Record, finding: &Finding) -> String {
 /// What was broken, and what uview made of it.
 pub(super) fn faults(finding: &Finding) -> String {
     let mut html = String::from(
-        "<h2>Faults</h2>\n<div class=\"wide\"><table>\n<tr><th></th><th>fault</th><th>service</th><th>what happens</th><th>start</th>\
+        "<h2>Faults</h2>\n<div class=\"wide faults\"><table>\n<tr><th></th><th>fault</th><th>service</th><th>what happens</th><th>start</th>\
          <th>noticed</th><th>rank</th><th>explained</th><th>flagged: delay, highest score over γ</th></tr>\n",
     );
     for (number, found) in finding.faults.iter().enumerate() {
