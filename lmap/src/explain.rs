@@ -29,8 +29,8 @@ pub struct Reason {
     pub share: f64,
     /// The value.
     pub seen: f64,
-    /// The value that the learnt directions would have, none of them further out than is plausible. For a level: the value before, plus the increment expected; for
-    /// a column that was constant in training: the value before.
+    /// The value that the learnt directions would have, none of them further out than is plausible. For a level: the value before,
+    /// plus the increment expected; for a column that was constant in training: its value then.
     pub expected: f64,
     /// The side of `seen` on which it lies.
     pub direction: Direction,
@@ -96,7 +96,7 @@ fn reason(pipeline: &Pipeline, intake: &Intake, column: usize, share: f64) -> Re
     let (seen, before) = (intake.value(column), intake.before(column));
     let is_level = pipeline.levels.binary_search(&(column as u32)).is_ok();
     if standard.roles[column] != Role::Watched {
-        let expected = if is_level { before + standard.mean[column] } else { before };
+        let expected = if is_level { before } else { 0.0 } + standard.mean[column];
         let direction = if seen > expected { Direction::Above } else { Direction::Below };
         let z = pipeline.constant_rule.weight.copysign(seen - expected);
         return Reason { column, share, seen, expected, direction, z };

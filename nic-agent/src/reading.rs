@@ -77,11 +77,13 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// `added` since `before`, per interval; `None` if no time has passed.
+    /// `added` since `before`, per interval; `None` if no time has passed. Whole intervals count: a tick that is a little late or early
+    /// would else turn a count that never changes into one that always does.
     fn per_interval(self, added: f64, before: Nanos) -> Option<f64> {
         let elapsed = self.at.since(before).filter(|elapsed| *elapsed != Nanos::ZERO)?;
-        let whole = self.interval.length();
-        Some(if elapsed == whole { added } else { added * (whole.0 as f64 / elapsed.0 as f64) })
+        let whole = self.interval.nanos().get();
+        let intervals = (elapsed.0.saturating_add(whole / 2) / whole).max(1);
+        Some(added / intervals as f64)
     }
 }
 
@@ -227,6 +229,7 @@ mod tests {
         assert_eq!(counter.look(40, Look::Unread, 0), None);
         assert_eq!(counter.fresh(50, 25), Some(5.0), "after one that could not be read");
         assert_eq!(counter.fresh(50, 26), None, "no time has passed");
+        assert_eq!(counter.fresh(62, 31), Some(5.0), "a little late is on time");
     }
 
     #[test]

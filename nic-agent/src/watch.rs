@@ -4,6 +4,7 @@ use core::num::NonZeroU32;
 
 use wire::control::{Episode, LmapSpec, Reason as SpokenReason, State, Verdict};
 use wire::id::{Epoch, LmapId};
+use wire::metric::Statistic;
 use wire::name::ServiceName;
 use wire::proto::control as proto;
 use wire::time::{Interval, Nanos};
@@ -256,7 +257,11 @@ impl Watch {
     fn spoken(&self, reasons: &[Reason]) -> Vec<SpokenReason> {
         let spoken = |reason: &Reason| {
             let info = self.columns.infos().get(reason.column)?;
-            let Reason { share, seen, expected, .. } = *reason;
+            let Reason { share, seen, mut expected, .. } = *reason;
+            // What the directions make of a count or a duration may lie below zero; no person expects that.
+            if info.statistic != Statistic::Value {
+                expected = expected.max(0.0);
+            }
             Some(SpokenReason { metric: info.metric, statistic: info.statistic, share, seen, expected })
         };
         reasons.iter().filter_map(spoken).collect()
