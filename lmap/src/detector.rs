@@ -67,6 +67,8 @@ pub struct Detector {
     /// The row judged last has not been learnt: its score without constants.
     pending: Option<f64>,
     smoothed: Option<f64>,
+    /// The same with single rows capped: what episodes are made of.
+    steady: Option<f64>,
     episodes: Episodes,
     budget: Budget,
     counts: Counts,
@@ -121,6 +123,7 @@ impl Detector {
             judged: 0,
             pending: None,
             smoothed: None,
+            steady: None,
             episodes: Episodes::new(settings.episode),
             budget: Budget::default(),
             counts: Counts::default(),
@@ -138,7 +141,7 @@ impl Detector {
     pub fn score(&mut self, row: &[f64]) -> Result<Verdict, RowError> {
         self.intake.take(row, &mut self.counts)?;
         if self.intake.restarted() {
-            self.smoothed = None;
+            (self.smoothed, self.steady) = (None, None);
         }
         let Some(pipeline) = &mut self.pipeline else {
             self.pending = Some(0.0);
@@ -151,7 +154,8 @@ impl Detector {
         let score = self.smoothed.map_or(raw, |before| before + weight * (raw - before));
         self.smoothed = Some(score);
         let over = self.gamma().is_some_and(|gamma| score >= gamma);
-        let episode = self.episodes.step(over && !self.provisional);
+        let lasting = self.lasts(raw, weight);
+        let episode = self.episodes.step(lasting && !self.provisional);
         self.counts.episodes += u64::from(episode == Episode::Began);
         let verdict = self.verdict(score, raw, over, episode);
         self.budget.step(self.settings.budget, episode);
@@ -159,6 +163,17 @@ impl Detector {
             self.learning.want_from_ring();
         }
         Ok(verdict)
+    }
+
+    /// Whether the row is in alarm as far as episodes are concerned: smoothed like the score, but no single row counts for more than
+    /// [`Settings::episode_cap`] times γ.
+    fn lasts(&mut self, raw: f64, weight: f64) -> bool {
+        let Some(gamma) = self.gamma() else { return false };
+        let capped = raw.min(self.settings.episode_cap * gamma);
+        let before = self.steady.unwrap_or_else(|| raw.min(gamma / 2.0));
+        let steady = before + weight * (capped - before);
+        self.steady = Some(steady);
+        steady >= gamma
     }
 
     fn verdict(&self, score: f64, raw: f64, over: bool, episode: Episode) -> Verdict {
@@ -307,7 +322,7 @@ impl Detector {
         self.provisional = provisional;
         self.judged = 0;
         self.pending = None;
-        self.smoothed = None;
+        (self.smoothed, self.steady) = (None, None);
         self.budget = Budget::default();
         self.counts.fits += 1;
         Installed::Taken

@@ -162,6 +162,8 @@ pub struct Settings {
     /// known to be states: where rates come as gauges (as in the Server Machine Dataset), long faults are swallowed (AUC-PR there .66 to
     /// .48; no loss where kinds are known). `None`; the NIC agent, which knows kinds, sets 60.
     pub latch_rows: Option<usize>,
+    /// For episodes one row counts at most for so many γ, at least 1: a single row, however wild, is no episode; two are. 2.
+    pub episode_cap: f64,
     /// When rows in alarm become an episode.
     pub episode: EpisodeRule,
     /// Steers γ towards a number of alarms. `None`.
@@ -203,6 +205,7 @@ impl Default for Settings {
             spare_rows: 8,
             levels: Some(LevelRule::default()),
             latch_rows: None,
+            episode_cap: 2.0,
             episode: EpisodeRule::default(),
             budget: None,
             drift_rows: 600,
@@ -304,6 +307,7 @@ impl Settings {
         in_range("episode.of", f64::from(self.episode.of), 1.0, 64.0)?;
         in_range("episode.need", f64::from(self.episode.need), 1.0, f64::from(self.episode.of))?;
         in_range("episode.quiet", f64::from(self.episode.quiet), 1.0, 1e9)?;
+        in_range("episode_cap", self.episode_cap, 1.0, f64::MAX)?;
         in_range("drift_rows", self.drift_rows as f64, 1.0, 1e12)?;
         if let Some(rows) = self.automatic_fit_rows {
             in_range("automatic_fit_rows", rows as f64, 1.0, 1e12)?;
