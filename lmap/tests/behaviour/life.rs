@@ -388,3 +388,22 @@ fn rows_of_a_start_are_not_learnt() {
     assert_eq!(detector.state(), State::Armed);
     assert_eq!(detector.constants().collect::<Vec<_>>(), [11], "the start left no trace");
 }
+
+#[test]
+fn a_single_row_is_no_episode_however_wild_and_two_are() {
+    for (wild, expected) in [(1, false), (2, true)] {
+        let mut service = Service::new(12, 24);
+        let mut detector = detector(12, Settings { fit_again_rows: Vec::new(), ..Settings::default() });
+        for _ in 0..400 {
+            let row = service.row();
+            let _ = run(&mut detector, &row);
+        }
+
+        let rows: Vec<_> = (0..20)
+            .map(|row| service.row().iter().map(|v| if row < wild { v * 1e6 } else { *v }).collect::<Vec<_>>())
+            .collect();
+        let began = rows.iter().any(|row| run(&mut detector, row).episode == Episode::Began);
+
+        assert_eq!(began, expected, "{wild} wild rows");
+    }
+}
