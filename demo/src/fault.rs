@@ -84,7 +84,7 @@ impl Kind {
     /// | fault | what belongs to it |
     /// | --- | --- |
     /// | cpu-hog | group cpu: processor time, run delay, context switches, threads |
-    /// | latency | lengths of time of requests and work, and what piles up: active requests, queue, busy workers |
+    /// | latency | lengths of time of requests and work, and what piles up: active requests, queue, tasks |
     /// | errors | counts of errors, requests with status 5xx, and the calls that failing requests no longer make |
     /// | leak | group memory: resident set, page faults |
     /// | hang | counts of requests, calls and tasks, and processor time: all that stops when a process stops |
@@ -93,7 +93,7 @@ impl Kind {
         let any = |parts: &[&str]| parts.iter().any(|part| column.contains(part));
         match self {
             Self::CpuHog => group == "cpu",
-            Self::Latency => any(&["duration", "queue.", "active_requests", "pool.busy", "runtime.tasks"]),
+            Self::Latency => any(&["duration", "queue.", "active_requests", "runtime.tasks"]),
             Self::Errors => any(&["error", "5xx", "http.client."]),
             Self::Leak => group == "memory",
             Self::Hang => group == "cpu" || any(&["requests", "duration.count", "runtime.tasks"]),

@@ -25,8 +25,8 @@ use crate::noise::{Noise, SharedNoise};
 
 /// How long a dependency may take.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How many requests are worked at at one time; calls to dependencies do not count.
-const HANDS: usize = 24;
+/// How many requests are worked at at one time; neither calls to dependencies nor an injected delay count.
+const HANDS: usize = 1;
 /// What a visitor's disk, lock and network cost, half of the time less.
 const WAIT: Nanos = Nanos::from_micros(1500);
 const WAIT_DEVIATION: f64 = 0.4;
@@ -109,12 +109,14 @@ impl Desk {
         let hand = self.hands.acquire().await;
         self.queue.depth.add(-1);
         let began = clock.now();
-        self.queue.wait.observe(began.0);
-        self.queue.busy.set((HANDS - self.hands.available_permits()) as f64);
+        self.queue.wait.observe(began.0 / 1000);
         let page = self.trade.carry_out(order);
-        let wait = self.noise.draw(|noise| noise.lognormal(WAIT, WAIT_DEVIATION));
-        tokio::time::sleep(Duration::from(wait) + self.faults.delay().unwrap_or_default()).await;
+        tokio::time::sleep(self.noise.draw(|noise| noise.lognormal(WAIT, WAIT_DEVIATION)).into()).await;
         drop(hand);
+        self.queue.busy.add(clock.now().0 - began.0);
+        if let Some(delay) = self.faults.delay() {
+            tokio::time::sleep(delay).await;
+        }
         self.queue.work.observe((clock.now().0 - began.0) / 1000);
         self.tasks.set(tokio::runtime::Handle::current().metrics().num_alive_tasks() as f64);
         page

@@ -25,7 +25,7 @@ pub(crate) fn writes_per_request_ns() -> f64 {
         queue.depth.add(1);
         queue.depth.add(-1);
         queue.wait.observe(u64::from(number % 64));
-        queue.busy.set(f64::from(number % 24));
+        queue.busy.add(u64::from(number));
         for counter in &business {
             counter.add(1);
         }

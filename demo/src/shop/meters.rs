@@ -11,7 +11,6 @@ use client::{Client, Counter, Gauge, Histogram, UpDownCounter};
 use crate::graph::{Errand, Service};
 
 const MICROS_PER_SECOND: u64 = 1_000_000;
-const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// A histogram of lengths of time, in seconds, kept in microseconds.
 fn seconds(uview: &Client, name: &str, label: Option<(&str, &str)>) -> Histogram {
@@ -155,12 +154,12 @@ impl Outgoing {
     }
 }
 
-/// The desk at which requests wait for one of a bounded number of hands.
+/// The desk at which requests wait for their turn.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) depth: UpDownCounter,
     pub(crate) wait: Histogram,
-    pub(crate) busy: Gauge,
+    pub(crate) busy: Counter,
     pub(crate) work: Histogram,
 }
 
@@ -168,9 +167,8 @@ impl Queue {
     pub(crate) fn new(uview: &Client) -> Self {
         Self {
             depth: uview.up_down_counter("queue.depth").unit("{request}").register(),
-            // In nanoseconds: who finds a free hand waits for less than a microsecond.
-            wait: uview.histogram("queue.wait").unit("s").parts_per_unit(NANOS_PER_SECOND).register(),
-            busy: uview.gauge("pool.busy").unit("{worker}").register(),
+            wait: seconds(uview, "queue.wait", None),
+            busy: uview.counter("work.busy_time").unit("ns").register(),
             work: seconds(uview, "work.duration", None),
         }
     }
