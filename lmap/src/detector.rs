@@ -166,14 +166,14 @@ impl Detector {
     }
 
     /// Whether the row is in alarm as far as episodes are concerned: smoothed like the score, but no single row counts for more than
-    /// [`Settings::episode_cap`] times γ.
+    /// [`Settings::episode_cap`] times γ, and γ has a margin.
     fn lasts(&mut self, raw: f64, weight: f64) -> bool {
         let Some(gamma) = self.gamma() else { return false };
         let capped = raw.min(self.settings.episode_cap * gamma);
         let before = self.steady.unwrap_or_else(|| raw.min(gamma / 2.0));
         let steady = before + weight * (capped - before);
         self.steady = Some(steady);
-        steady >= gamma
+        steady >= gamma * self.settings.episode_margin
     }
 
     fn verdict(&self, score: f64, raw: f64, over: bool, episode: Episode) -> Verdict {

@@ -164,6 +164,9 @@ pub struct Settings {
     pub latch_rows: Option<usize>,
     /// For episodes one row counts at most for so many γ, at least 1: a single row, however wild, is no episode; two are. 2.
     pub episode_cap: f64,
+    /// What γ is multiplied by where episodes are concerned, at least 1. Rows that come often need more: a person bears so many false
+    /// alarms an hour, not a row. 1; the NIC agent sets it by the interval.
+    pub episode_margin: f64,
     /// When rows in alarm become an episode.
     pub episode: EpisodeRule,
     /// Steers γ towards a number of alarms. `None`.
@@ -206,6 +209,7 @@ impl Default for Settings {
             levels: Some(LevelRule::default()),
             latch_rows: None,
             episode_cap: 2.0,
+            episode_margin: 1.0,
             episode: EpisodeRule::default(),
             budget: None,
             drift_rows: 600,
@@ -307,6 +311,7 @@ impl Settings {
         in_range("episode.of", f64::from(self.episode.of), 1.0, 64.0)?;
         in_range("episode.need", f64::from(self.episode.need), 1.0, f64::from(self.episode.of))?;
         in_range("episode.quiet", f64::from(self.episode.quiet), 1.0, 1e9)?;
+        in_range("episode_margin", self.episode_margin, 1.0, 1e3)?;
         in_range("episode_cap", self.episode_cap, 1.0, f64::MAX)?;
         in_range("drift_rows", self.drift_rows as f64, 1.0, 1e12)?;
         if let Some(rows) = self.automatic_fit_rows {

@@ -110,11 +110,11 @@ impl Watch {
         let (samples, alarm) = parked.as_ref().map_or((0, Alarm::default()), |parked| (parked.samples, parked.alarm));
         let (judges, refused) = match parked.filter(usable).and_then(|parked| parked.judges) {
             Some(mut judges) => {
-                judges.columns_changed(columns.infos(), &spec.model, maker);
+                judges.columns_changed(columns.infos(), &spec.model, maker.every(spec.interval));
                 (Some(judges), Ok(()))
             }
             None if columns.infos().is_empty() => (None, Ok(())),
-            None => maker.judges(columns.infos(), &spec.model),
+            None => maker.every(spec.interval).judges(columns.infos(), &spec.model),
         };
         let watch = Self {
             id: spec.id,
@@ -219,7 +219,7 @@ impl Watch {
             self.digest.over(verdict.score, &shared.explained);
         }
         if took_over {
-            judges.columns_changed(self.columns.infos(), &self.model, &mut shared.maker);
+            judges.columns_changed(self.columns.infos(), &self.model, shared.maker.every(self.interval));
         }
         self.history.push(tick.at_unix_ns, verdict.score, row);
         if let Some(subscription) = &mut self.subscription {

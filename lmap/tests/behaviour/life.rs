@@ -393,7 +393,8 @@ fn rows_of_a_start_are_not_learnt() {
 fn a_single_row_is_no_episode_however_wild_and_two_are() {
     for (wild, expected) in [(1, false), (2, true)] {
         let mut service = Service::new(12, 24);
-        let mut detector = detector(12, Settings { fit_again_rows: Vec::new(), ..Settings::default() });
+        let mut detector =
+            detector(12, Settings { fit_again_rows: Vec::new(), episode_margin: 1.3, ..Settings::default() });
         for _ in 0..400 {
             let row = service.row();
             let _ = run(&mut detector, &row);
