@@ -7,8 +7,8 @@
 //! 2. A fault is **noticed** when an alarm of the faulty service itself begins during the fault; an alarm that was on before does not
 //!    count. Silence is an alarm.
 //! 3. Flagged services are **ranked** as an operator would who reads the explanations. Silent services come first. A service whose top
-//!    metrics are mostly about calls to another flagged service (label `peer`) points at it and comes after all that point at none.
-//!    Otherwise the highest score as a multiple of γ decides, until [`RANKED_AFTER`] the first alarm of the fault, in whichever service.
+//!    metrics are to a good part about calls to another flagged service (label `peer`, [`Alarm::points_at`]) points at it and comes
+//!    after all that point at none. Otherwise the highest score as a multiple of γ decides, until [`RANKED_AFTER`] the first alarm of the fault, in whichever service.
 //! 4. A fault is **explained** if one of the top metrics of the alarm that noticed it belongs to it ([`Kind::belongs`]), or the
 //!    service is silent because it was stopped.
 //! 5. False alarms are counted per **service-minute**: the time that a service was armed, outside all faults and their grace.

@@ -29,7 +29,8 @@ pub struct Alarm {
 }
 
 impl Alarm {
-    /// The service whose calls make up at least half of what the top metrics explain: they carry its name in the label `peer`.
+    /// The service whose calls make up a quarter or more of what the top metrics explain: they carry its name in the label `peer`. Of
+    /// three metrics, one is about a third: an error that came from below shows in a caller's own counts as well.
     #[must_use]
     pub fn points_at(&self) -> Option<Service> {
         let whole: f64 = self.top.iter().map(|reason| reason.share).sum();
@@ -38,7 +39,7 @@ impl Alarm {
             let reasons = self.top.iter().filter(|reason| reason.column.contains(&label));
             reasons.map(|reason| reason.share).sum::<f64>()
         };
-        Service::ALL.into_iter().find(|peer| about(*peer) > 0.0 && 2.0 * about(*peer) >= whole)
+        Service::ALL.into_iter().find(|peer| about(*peer) > 0.0 && 4.0 * about(*peer) >= whole)
     }
 
     /// Whether it was on at `at`.
