@@ -162,6 +162,15 @@ impl Series {
         format!("{}{}", self.name, self.labels)
     }
 
+    /// The unit of the column of `statistic`: empty if not stated, and for a count, which has none.
+    #[must_use]
+    pub fn column_unit(&self, statistic: Statistic) -> &str {
+        match (statistic, &self.unit) {
+            (Statistic::Count, _) | (_, None) => "",
+            (_, Some(unit)) => unit.as_str(),
+        }
+    }
+
     /// How the column of `statistic` is called.
     #[must_use]
     pub fn column_title(&self, statistic: Statistic) -> String {
@@ -188,5 +197,7 @@ mod tests {
         };
 
         assert_eq!(series.column_title(Statistic::P99), r#"http.server.request.duration.p99{route="/pay"}"#);
+        assert_eq!(series.column_unit(Statistic::P99), "s");
+        assert_eq!(series.column_unit(Statistic::Count), "");
     }
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::proto::workspace;
-use crate::{clock, licences, proto};
+use crate::{clock, demo, licences, proto};
 
 /// Runs all checks and prints how long each took.
 ///
@@ -31,6 +31,7 @@ pub fn run(skip_tests: bool) -> Result<()> {
     steps.run("simulation, 10,000 seeds", || {
         cargo_with("UVIEW_SEEDS", "10000", &["test", "--quiet", "--release", "-p", "e2e", "--test", "simulation"])
     })?;
+    steps.run("demo", demo::check)?;
     steps.run("fuzzing", fuzz)?;
     steps.report();
     Ok(())

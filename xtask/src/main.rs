@@ -2,6 +2,7 @@
 
 mod ci;
 mod clock;
+mod demo;
 mod figures;
 mod licences;
 mod proto;

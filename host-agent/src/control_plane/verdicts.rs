@@ -29,7 +29,7 @@ pub(super) fn named<'a>(told: &Told, reasons: impl Iterator<Item = &'a wire::con
             Some(NamedReason {
                 column: series.column_title(reason.statistic),
                 group: series.group,
-                unit: series.unit.as_ref().map(ToString::to_string).unwrap_or_default(),
+                unit: series.column_unit(reason.statistic).to_owned(),
                 share: reason.share,
                 seen: reason.seen,
                 expected: reason.expected,

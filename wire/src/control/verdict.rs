@@ -13,7 +13,7 @@ pub enum State {
     Armed,
     /// In alarm for so long that normal has probably changed: look, or fit again.
     Drifted,
-    /// No replica's heartbeat or data comes.
+    /// The heartbeat or the data of a replica stopped; the verdict says of which.
     Silent,
 }
 
