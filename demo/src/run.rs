@@ -35,12 +35,17 @@ const LAST_WORDS: Nanos = Nanos::from_secs(1);
 /// Carries out one run.
 pub(crate) async fn run(setting: &Setting, pace: &Pace, screen: &mut Screen) -> Result<Record, DemoError> {
     let clock = Clock::start();
-    let stage = Stage::set(setting, &|what| screen.say(&format!("  starting {what}"))).await?;
+    let interrupts = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
+    let [Ok(mut ctrl_c), Ok(mut term)] = interrupts else { return Err(DemoError::NoSignals) };
+    let say = |what: &str| screen.say(&format!("  starting {what}"));
+    let stage = tokio::select! {
+        stage = Stage::set(setting, &say) => stage?,
+        _ = ctrl_c.recv() => return Err(DemoError::Interrupted),
+        _ = term.recv() => return Err(DemoError::Interrupted),
+    };
     let link = Link::open(stage.operators, clock).await?;
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let interrupts = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
-    let [Ok(ctrl_c), Ok(term)] = interrupts else { return Err(DemoError::NoSignals) };
     let record =
         Record { seed: setting.seed, interval: Nanos::from_millis(setting.interval_ms.into()), ..Record::default() };
     let mut run = Run {
