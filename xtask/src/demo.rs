@@ -55,7 +55,10 @@ pub fn check() -> Result<()> {
         println!("{kind} in {service}: {noticed}{}", if *explained { ", explained" } else { "" });
     }
     let Facts { false_alarms_per_service_minute: alarms, agent_cpu_share: share, missed_ticks, ticks, .. } = facts;
-    println!("{alarms:.2} false alarms per service-minute, agents {:.2} % of a core, {missed_ticks} of {ticks} ticks missed", share * 100.0);
+    println!(
+        "{alarms:.2} false alarms per service-minute, agents {:.2} % of a core, {missed_ticks} of {ticks} ticks missed",
+        share * 100.0
+    );
     let noticed = facts.faults.iter().filter(|fault| fault.noticed_ms.is_some()).count();
     ensure!(facts.faults.len() == 5, "{} faults instead of 5", facts.faults.len());
     ensure!(noticed >= LEAST_NOTICED, "only {noticed} of 5 faults were noticed");
