@@ -100,7 +100,7 @@ impl<'a> Training<'a> {
             levels,
             constant_rule: ConstantRule {
                 weight: self.settings.constant_weight,
-                share: self.settings.constant_share,
+                share: self.settings.constant_share * self.settings.episode_margin.powi(2),
                 counted: self.settings.constants_counted,
             },
             split: Split::new(m, core.scorer.basis.rank()),

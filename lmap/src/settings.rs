@@ -119,8 +119,8 @@ pub struct Settings {
     pub residual_floor: f64,
     /// What one column counts for, in deviations, when it was constant in training and moves; at least 0. 5.
     pub constant_weight: f64,
-    /// What one such column counts for at least, as a share of γ²: with 1, a constant that goes on moving is an alarm by itself, and
-    /// one that moves once is none, since smoothing halves it. 1.
+    /// What one such column counts for at least, as a share of γ² (with the margin of episodes): with 1, a constant that goes on moving
+    /// is an alarm by itself, and one that moves once is none, since smoothing halves it. 1.
     pub constant_share: f64,
     /// At most so many moving constants count in one row. 3.
     pub constants_counted: u32,
