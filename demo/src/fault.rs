@@ -129,7 +129,7 @@ impl Pace {
     /// counts for false alarms.
     pub const QUICK: Self = Self {
         healthy: Nanos::from_secs(5),
-        short_fault: Nanos::from_secs(4),
+        short_fault: Nanos::from_secs(3),
         leak: Nanos::from_secs(20),
         hang: Nanos::from_secs(10),
         pause: Nanos::from_secs(3),

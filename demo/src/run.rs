@@ -150,6 +150,11 @@ impl Run<'_> {
         self.record.lost_verdicts += event.lost;
         let event = event_of(at, service, event);
         let key = (service, event.silent);
+        if !event.silent
+            && let Some(began) = self.alarms.remove(&(service, true))
+        {
+            self.screen.say(&tell::back(service, at.since(began).unwrap_or_default()));
+        }
         match event.episode {
             Episode::Began => {
                 self.alarms.insert(key, at);

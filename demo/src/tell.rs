@@ -36,6 +36,11 @@ pub(crate) fn ended(service: Service, lasted: Nanos) -> String {
     format!("            {service} quiet again after {:.1} s", lasted.as_secs_f64())
 }
 
+/// A heartbeat goes on.
+pub(crate) fn back(service: Service, silent_for: Nanos) -> String {
+    format!("            {service} is back after {:.1} s of silence", silent_for.as_secs_f64())
+}
+
 /// A metric, with what was expected and seen.
 pub(crate) fn reason(reason: &Reason) -> String {
     let Reason { column, unit, expected, seen, .. } = reason;

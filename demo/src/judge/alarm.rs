@@ -51,15 +51,18 @@ impl Alarm {
 
 /// All alarms of `events`, which are in the order of their arrival, ordered by their beginnings.
 ///
-/// Silence is an alarm of its own beside one of the score. A lost beginning does not hide an alarm: one that is on has begun.
+/// Silence is an alarm of its own beside one of the score, and over with the first verdict that is not silent. A lost beginning does not
+/// hide an alarm: one that is on has begun.
 #[must_use]
 pub fn alarms(events: &[Event]) -> Vec<Alarm> {
     let mut alarms: Vec<Alarm> = Vec::new();
     for event in events {
-        let open = alarms
-            .iter()
-            .rposition(|alarm| alarm.ended.is_none() && alarm.service == event.service && alarm.silent == event.silent);
-        match (event.episode, open.and_then(|open| alarms.get_mut(open))) {
+        if !event.silent
+            && let Some(silence) = open(&mut alarms, event.service, true)
+        {
+            silence.ended = Some(event.at);
+        }
+        match (event.episode, open(&mut alarms, event.service, event.silent)) {
             (Episode::Began | Episode::On, None) => alarms.push(Alarm {
                 service: event.service,
                 began: event.at,
@@ -77,6 +80,11 @@ pub fn alarms(events: &[Event]) -> Vec<Alarm> {
         alarm.top = top(events, alarm.service, alarm.began);
     }
     alarms
+}
+
+/// The alarm of that kind that is on.
+fn open(alarms: &mut [Alarm], service: Service, silent: bool) -> Option<&mut Alarm> {
+    alarms.iter_mut().rfind(|alarm| alarm.ended.is_none() && alarm.service == service && alarm.silent == silent)
 }
 
 /// The metrics with the largest parts of the squared score (in units of γ²), summed over the first second of an alarm.
@@ -144,6 +152,22 @@ mod tests {
         let alarms = alarms(&events);
 
         assert_eq!(alarms.iter().map(|alarm| alarm.silent).collect::<Vec<_>>(), [false, true]);
+    }
+
+    #[test]
+    fn silence_is_over_with_the_first_verdict_that_is_not_silent() {
+        let silence = Event { silent: true, ..event(Service::Payment, 200, 0.0, Episode::Began) };
+        let events = [
+            silence,
+            event(Service::Payment, 900, 30.0, Episode::Ended),
+            event(Service::Payment, 1000, 20.0, Episode::Began),
+        ];
+
+        let alarms = alarms(&events);
+
+        assert_eq!(alarms.len(), 2);
+        assert_eq!(alarms[0].ended, Some(Nanos::from_millis(900)));
+        assert!(!alarms[1].silent && alarms[1].ended.is_none());
     }
 
     #[test]

@@ -22,6 +22,9 @@ const AXIS: u32 = 34;
 /// Scores below this multiple of γ are drawn on the floor.
 const FLOOR: f64 = 0.1;
 
+/// Scores further apart than this, and than three intervals, are not joined.
+const GAP: Nanos = Nanos::from_millis(2500);
+
 /// What a failed plot says.
 pub(super) type Failed = DrawingAreaErrorKind<std::io::Error>;
 
@@ -91,9 +94,13 @@ fn strip(area: &Area<'_>, record: &Record, finding: &Finding, service: Service) 
         .draw()?;
     let ends = [(0.0, 1.0), (seconds(record).end, 1.0)];
     chart.draw_series([PathElement::new(ends, ink::GAMMA.stroke_width(1))])?;
-    let points = record.scores.get(&service).into_iter().flatten().filter(|point| point.gamma > 0.0);
-    let points = points.map(|point| (point.at.as_secs_f64(), ratio(point).max(FLOOR)));
-    chart.draw_series(LineSeries::new(points, ink::SCORE.stroke_width(1)))?;
+    let points: Vec<_> = record.scores.get(&service).into_iter().flatten().filter(|point| point.gamma > 0.0).collect();
+    // A line across the time of which nothing is known would be a lie.
+    let gap = GAP.max(Nanos(3 * record.interval.0));
+    for piece in points.chunk_by(|one, next| next.at.since(one.at).unwrap_or_default() < gap) {
+        let piece = piece.iter().map(|point| (point.at.as_secs_f64(), ratio(point).max(FLOOR)));
+        chart.draw_series(LineSeries::new(piece, ink::SCORE.stroke_width(1)))?;
+    }
     for alarm in finding.alarms.iter().filter(|alarm| alarm.service == service) {
         let until = alarm.ended.unwrap_or(record.ended).max(alarm.began.plus(Nanos::from_millis(300)));
         let corners = [(alarm.began.as_secs_f64(), FLOOR * 1.35), (until.as_secs_f64(), FLOOR)];
