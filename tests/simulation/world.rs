@@ -150,9 +150,11 @@ impl World {
             self.replicas += 1;
             let series = self.random.random_range(1..6);
             self.services[at].service = Some(Service::new(at as u64 % SERVICES, self.replicas, series));
-        } else if self.random.random_bool(0.0008) {
+        }
+        if self.random.random_bool(0.0008) {
             self.services[at].service = None; // it exits, without a word
-        } else if self.random.random_bool(0.0008) {
+        }
+        if self.random.random_bool(0.0008) {
             self.break_service(at);
         }
         if let Some(service) = &mut self.services[at].service
@@ -163,9 +165,11 @@ impl World {
         let at = self.random.random_range(0..self.workers.len());
         if self.random.random_bool(0.001) {
             self.break_worker(at);
-        } else if self.random.random_bool(0.0005) {
+        }
+        if self.random.random_bool(0.0005) {
             self.restart_worker(at);
-        } else if self.random.random_bool(0.001) {
+        }
+        if self.random.random_bool(0.001) {
             self.workers[at].node.stalled_until = self.now.plus(Nanos::from_millis(self.random.random_range(10..4000)));
         }
         if self.random.random_bool(0.0005) {
@@ -284,10 +288,10 @@ impl World {
         let now = self.now;
         for out in self.host.step(now) {
             match out {
-                Out::ToService(connection, message) => self.to_service(connection, Some(message)),
-                Out::CloseService(connection) => self.to_service(connection, None),
-                Out::ToWorker(connection, message) => self.to_worker(connection, Some(message)),
-                Out::CloseWorker(connection) => self.to_worker(connection, None),
+                Out::ToService(connection, message) => self.send_to_service(connection, Some(message)),
+                Out::CloseService(connection) => self.send_to_service(connection, None),
+                Out::ToWorker(connection, message) => self.send_to_worker(connection, Some(message)),
+                Out::CloseWorker(connection) => self.send_to_worker(connection, None),
                 Out::Dispatch(event) => {
                     self.check_verdict(&event);
                     self.hooks.get_or_insert_with(Hooks::new).dispatch(*event);
@@ -307,13 +311,13 @@ impl World {
         }
     }
 
-    fn to_service(&mut self, connection: ConnectionId, message: Option<AgentMessage>) {
+    fn send_to_service(&mut self, connection: ConnectionId, message: Option<AgentMessage>) {
         if let Some(end) = self.services.iter_mut().find(|end| end.connection == Some(connection)) {
             end.down.send(self.now, &mut self.random, message);
         }
     }
 
-    fn to_worker(&mut self, connection: ConnectionId, message: Option<HostMessage>) {
+    fn send_to_worker(&mut self, connection: ConnectionId, message: Option<HostMessage>) {
         if let Some(end) = self.workers.iter_mut().find(|end| end.connection == Some(connection)) {
             end.down.send(self.now, &mut self.random, message);
         }
