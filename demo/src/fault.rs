@@ -93,7 +93,9 @@ impl Kind {
         let any = |parts: &[&str]| parts.iter().any(|part| column.contains(part));
         match self {
             Self::CpuHog => group == "cpu",
-            Self::Latency => any(&["duration", "queue.", "active_requests", "runtime.tasks"]),
+            Self::Latency => {
+                any(&["duration", "queue.", "active_requests", "runtime.tasks"]) && !column.contains(".count")
+            }
             Self::Errors => any(&["error", "5xx", "http.client."]),
             Self::Leak => group == "memory",
             Self::Hang => group == "cpu" || any(&["requests", "duration.count", "runtime.tasks"]),
@@ -222,6 +224,7 @@ mod tests {
         assert!(!Kind::CpuHog.belongs("process.memory.usage", "memory"));
         assert!(Kind::Latency.belongs("http.server.request.duration.mean{route=\"/read\"}", "service"));
         assert!(!Kind::Latency.belongs("store.rows.read", "service"));
+        assert!(!Kind::Latency.belongs("http.server.request.duration.count{route=\"/read\"}", "service"));
         assert!(Kind::Errors.belongs("http.server.requests{route=\"/pay\",status=\"5xx\"}", "service"));
         assert!(!Kind::Errors.belongs("http.server.requests{route=\"/pay\",status=\"2xx\"}", "service"));
         assert!(Kind::Leak.belongs("process.page_faults", "memory"));
