@@ -129,7 +129,7 @@ impl Judge {
         }
     }
 
-    fn step(&mut self, row: &[f64], jobs: &mut Jobs) -> Option<lmap::Verdict> {
+    fn step(&mut self, row: &[f64], learn: bool, jobs: &mut Jobs) -> Option<lmap::Verdict> {
         let row = if self.exact {
             row
         } else {
@@ -140,7 +140,7 @@ impl Judge {
         };
         // The only refusal is a row of another length, and `place` has seen to that.
         let verdict = self.detector.score(row).ok()?;
-        if let Some(job) = self.detector.learn() {
+        if learn && let Some(job) = self.detector.learn() {
             jobs.add(self.id, job);
         }
         Some(verdict)
@@ -209,13 +209,13 @@ impl Judges {
         }
     }
 
-    /// Judges a row, and learns it. True beside the verdict if the shadow took over after it.
-    pub(crate) fn step(&mut self, row: &[f64], jobs: &mut Jobs) -> Option<(lmap::Verdict, bool)> {
+    /// Judges a row, and learns it if it may. True beside the verdict if the shadow took over after it.
+    pub(crate) fn step(&mut self, row: &[f64], learn: bool, jobs: &mut Jobs) -> Option<(lmap::Verdict, bool)> {
         let shadow_ready = self.shadow.as_mut().is_some_and(|shadow| {
-            let judged = shadow.step(row, jobs);
+            let judged = shadow.step(row, learn, jobs);
             judged.is_some_and(|verdict| verdict.state == State::Armed && !verdict.over)
         });
-        let verdict = self.current.step(row, jobs)?;
+        let verdict = self.current.step(row, learn, jobs)?;
         let quiet = verdict.episode == Episode::Quiet && !verdict.over;
         if !(shadow_ready && quiet) {
             return Some((verdict, false));

@@ -210,7 +210,8 @@ impl Watch {
             judges.gap();
         }
         let row = self.columns.row();
-        let (verdict, took_over) = judges.step(row, &mut shared.jobs)?;
+        // Without a host agent nobody says when a slot changes hands: what is read then is judged, and never learnt.
+        let (verdict, took_over) = judges.step(row, !tick.alone, &mut shared.jobs)?;
         self.samples += 1;
         self.score = verdict.score;
         self.digest.score(tick.at, verdict.score);

@@ -329,3 +329,26 @@ fn a_flood_of_messages_while_a_batch_is_out_closes_the_connection() {
     assert!(matches!(refused, ForeignMessage::Flood(_)), "{refused}");
     assert!(node.closed);
 }
+
+#[test]
+fn what_is_read_without_a_host_agent_is_not_learnt() {
+    let mut node = Node::new(quick());
+    let spec = lmap(metrics(4), 1);
+    node.set(&spec);
+    for tick in 0..10 {
+        node.healthy(4, tick);
+    }
+
+    node.worker.disconnected(node.now);
+    for tick in 10..60 {
+        node.healthy(4, tick);
+    }
+    node.welcome(1);
+    node.set(&spec);
+
+    assert_eq!(node.worker.status().lmaps, [1, 0, 0, 0], "fifty rows that nobody vouched for do not arm it");
+    for tick in 60..120 {
+        node.healthy(4, tick);
+    }
+    assert_eq!(node.worker.status().lmaps, [0, 1, 0, 0]);
+}
