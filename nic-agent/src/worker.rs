@@ -316,6 +316,8 @@ impl Worker {
             lost_verdicts: self.shared.outbox.lost_verdicts(),
             cpu_ns,
             foreign_messages,
+            connections: 0,
+            revoked_regions: 0,
         }
     }
 

@@ -103,7 +103,8 @@ fn a_tick_with_nothing_to_say_does_not_allocate() {
     let mut reader = LocalReader::new();
     let regions: Vec<Region> = (0..REPLICAS).map(|_| Region::new(RegionSize::ONE_PAGE)).collect();
     worker.connected(Nanos::ZERO);
-    let welcome = proto::HostWelcome { host_incarnation: 1, lowest_share: 1e9, lease_ms: 60_000 };
+    let welcome =
+        proto::HostWelcome { host_incarnation: 1, lowest_share: 1e9, lease_ms: 60_000, transport: "local".into() };
     worker.on_host(Nanos::ZERO, HostMessage { epoch: 0, message: Some(Message::Welcome(welcome)) }).unwrap();
     worker.on_host(Nanos::ZERO, HostMessage { epoch: 1, message: Some(Message::SetLmap(lmap())) }).unwrap();
     for effect in worker.take_effects() {

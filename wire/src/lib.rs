@@ -11,5 +11,6 @@ pub mod layout;
 pub mod metric;
 pub mod name;
 pub mod proto;
+pub mod rdma;
 pub mod registration;
 pub mod time;

@@ -154,5 +154,8 @@ fn worker_status(id: u32, worker: &Worker) -> proto::WorkerStatus {
         failed_regions: counters.failed_regions,
         cpu_ns: counters.cpu_ns,
         lost_verdicts: counters.lost_verdicts,
+        failed_batches: counters.failed_batches,
+        connections: counters.connections,
+        revoked_regions: counters.revoked_regions,
     }
 }

@@ -92,6 +92,8 @@ impl ControlPlane {
                 let text: String = problem.problem.chars().take(256).collect();
                 self.problems.push(format!("{id}: region-{}: {text}", problem.region));
             }
+            // Nothing but shared memory is offered yet, so that there is nothing to connect.
+            Some(FromWorker::ConnectQueuePair(_)) => self.counters.foreign_messages += 1,
             Some(FromWorker::Hello(_)) | None => {
                 self.counters.foreign_messages += 1;
                 self.fence_and_move(id, &WorkerRefusal::Hello, now);
@@ -153,10 +155,12 @@ impl ControlPlane {
     }
 
     fn welcome(&mut self, id: WorkerId) {
+        let session = self.workers.get(&id).and_then(|worker| worker.session.as_ref());
         let welcome = proto::HostWelcome {
             host_incarnation: self.settings.incarnation.0,
             lowest_share: self.settings.lowest_share,
             lease_ms: self.settings.lease.as_millis() as u32,
+            transport: session.map(|session| session.transport.clone()).unwrap_or_default(),
         };
         let epoch = self.workers.get(&id).map_or(0, |worker| worker.epoch.0);
         self.send(id, epoch, Message::Welcome(welcome));

@@ -84,7 +84,9 @@ impl Worker {
                 watch.fit_again(&mut self.shared.jobs);
                 Ok(())
             }
-            Message::Welcome(_) | Message::Refusal(_) | Message::SubscribeRows(_) => Err(ForeignMessage::Unknown),
+            Message::Welcome(_) | Message::Refusal(_) | Message::SubscribeRows(_) | Message::QueuePair(_) => {
+                Err(ForeignMessage::Unknown)
+            }
         }
     }
 

@@ -70,7 +70,12 @@ impl Node {
     fn welcome(&mut self, host: u64) {
         self.host = host;
         self.worker.connected(self.now);
-        let welcome = proto::HostWelcome { host_incarnation: host, lowest_share: 0.5, lease_ms: 60_000 };
+        let welcome = proto::HostWelcome {
+            host_incarnation: host,
+            lowest_share: 0.5,
+            lease_ms: 60_000,
+            transport: String::new(),
+        };
         self.hears(self.epoch, FromHost::Welcome(welcome)).unwrap();
     }
 

@@ -90,7 +90,7 @@ impl Link {
     }
 
     pub async fn welcome(&mut self, host_incarnation: u64) {
-        let welcome = HostWelcome { host_incarnation, lowest_share: 0.5, lease_ms: 5000 };
+        let welcome = HostWelcome { host_incarnation, lowest_share: 0.5, lease_ms: 5000, transport: "shm".into() };
         self.tell(0, FromHost::Welcome(welcome)).await;
     }
 

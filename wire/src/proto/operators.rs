@@ -250,6 +250,14 @@ pub struct WorkerStatus {
     pub cpu_ns: u64,
     #[prost(uint64, tag = "10")]
     pub lost_verdicts: u64,
+    /// Batches that failed as a whole, with "verbs" mostly because the connection was lost.
+    #[prost(uint64, tag = "11")]
+    pub failed_batches: u64,
+    /// With "verbs": how often the queue pair was connected, and how often a region's right to be read was found revoked.
+    #[prost(uint64, tag = "12")]
+    pub connections: u64,
+    #[prost(uint64, tag = "13")]
+    pub revoked_regions: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LmapStatus {
