@@ -5,6 +5,7 @@
 //! [`Settings::unjudged_share`] and [`Settings::left_out_above`]). So a fault during warm-up is in the model until the fit at
 //! 2,000 rows, not for ever. Having the fits before then judge the warm-up was tried: it drops starts that come again.
 
+use crate::aligned::Aligned;
 use crate::basis::Basis;
 use crate::column::{Column, ColumnKind};
 use crate::eigen::{NotConverged, symmetric_values};
@@ -185,13 +186,13 @@ fn core(features: &[f64], m: usize, rank: Option<usize>, settings: &Settings) ->
     }
     scorer.basis = sketch.basis(rank)?;
     let (residual, inside) = variances(&scorer, &mut split, &z);
-    scorer.set_variances(residual, inside);
+    scorer.set_variances(&residual, inside);
     let scores = scores_of(&standard, &scorer, features, m);
     Ok(Core { standard, scorer, sketch, scores })
 }
 
 fn empty_basis(rank: usize, m: usize) -> Basis {
-    Basis::new(vec![0.0; rank * padded(m)], rank, m)
+    Basis::new(Aligned::zeros(rank * padded(m)), rank, m)
 }
 
 /// The population variances of residuals and coordinates over rows of z.

@@ -19,6 +19,7 @@
 //! Singular values come from the eigenvalues of the smaller Gram matrix, two to three times as fast as a thin SVD. That
 //! squares the range: directions below 1e-6 of the largest singular value are dropped, so rows have to be clipped first.
 
+use crate::aligned::Aligned;
 use crate::basis::Basis;
 use crate::eigen::{Eigen, NotConverged, symmetric};
 use crate::lanes::{add_scaled, dot, padded};
@@ -76,7 +77,7 @@ pub struct FrequentDirections {
     columns: usize,
     width: usize,
     sketch_rows: usize,
-    rows: Vec<f64>,
+    rows: Aligned,
     used: usize,
     /// So many of the first rows are orthogonal to each other.
     orthogonal: usize,
@@ -100,7 +101,7 @@ impl FrequentDirections {
             return Err(SketchError::Shape { rows: sketch_rows, columns });
         }
         let width = padded(columns);
-        let rows = vec![0.0; capacity(sketch_rows, form) * width];
+        let rows = Aligned::zeros(capacity(sketch_rows, form) * width);
         Ok(Self { form, columns, width, sketch_rows, rows, used: 0, orthogonal: 0, removed: 0.0 })
     }
 
@@ -239,7 +240,7 @@ impl FrequentDirections {
 
     fn first(&self, mut found: Directions, rank: usize) -> Basis {
         found.vectors.resize(rank * self.width, 0.0);
-        Basis::new(found.vectors, rank, self.columns)
+        Basis::new(Aligned::from(found.vectors.as_slice()), rank, self.columns)
     }
 
     /// Values descending, at most min(n, m) of them and 0 where negligible; `count` vectors, zeros where there is none.

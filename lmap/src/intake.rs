@@ -1,6 +1,8 @@
 //! The newest row and the one before, with missing values filled in.
 
 use crate::counts::Counts;
+use crate::kernels::prepare::Bounded;
+use crate::kernels::widest;
 use thiserror::Error;
 
 /// Values are cut to ± this, so that no square of a difference overflows.
@@ -54,8 +56,20 @@ impl Intake {
         }
         std::mem::swap(&mut self.current, &mut self.previous);
         self.restarted = std::mem::take(&mut self.after_gap);
-        let (mut missing, mut infinite) = (0, 0);
+        counts.rows += 1;
+        self.empty = false;
         self.unknown = 0;
+        if widest(Bounded { values: row, limit: LARGEST }) {
+            self.current.copy_from_slice(row);
+        } else {
+            self.take_with_gaps(row, counts);
+        }
+        Ok(())
+    }
+
+    /// The usual row has a finite value in every column; this is for the others.
+    fn take_with_gaps(&mut self, row: &[f64], counts: &mut Counts) {
+        let (mut missing, mut infinite) = (0, 0);
         for ((current, &previous), &value) in self.current.iter_mut().zip(&self.previous).zip(row) {
             let there = value.is_finite();
             missing += u64::from(value.is_nan());
@@ -63,12 +77,10 @@ impl Intake {
             *current = if there { value.clamp(-LARGEST, LARGEST) } else { previous };
             self.unknown += usize::from(current.is_nan());
         }
-        counts.rows += 1;
         counts.missing += missing;
         counts.infinite += infinite;
         self.empty = missing + infinite == row.len() as u64;
         counts.empty_rows += u64::from(self.empty);
-        Ok(())
     }
 
     /// The next row does not follow the current one.

@@ -30,36 +30,11 @@ pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     total(&sums)
 }
 
-/// Σ aᵢ² wᵢ over the shorter of two padded rows.
-#[inline]
-pub(crate) fn weighted_square(a: &[f64], weight: &[f64]) -> f64 {
-    let mut sums = [0.0; LANES];
-    for (x, w) in a.as_chunks::<LANES>().0.iter().zip(weight.as_chunks::<LANES>().0) {
-        for lane in 0..LANES {
-            sums[lane] += x[lane] * x[lane] * w[lane];
-        }
-    }
-    total(&sums)
-}
-
 /// target += factor · source, element by element.
 #[inline]
 pub(crate) fn add_scaled(target: &mut [f64], factor: f64, source: &[f64]) {
     for (t, s) in target.iter_mut().zip(source) {
         *t += factor * s;
-    }
-}
-
-/// target += Σ factors · sources for four sources of the target's width, stored one after the other.
-#[inline]
-pub(crate) fn add_four_scaled(target: &mut [f64], factors: [f64; 4], sources: &[f64]) {
-    let width = target.len();
-    let (first, rest) = sources.split_at(width);
-    let (second, rest) = rest.split_at(width);
-    let (third, fourth) = rest.split_at(width);
-    let pairs = first.iter().zip(second).zip(third.iter().zip(fourth));
-    for (t, ((a, b), (c, d))) in target.iter_mut().zip(pairs) {
-        *t += (factors[0] * a + factors[1] * b) + (factors[2] * c + factors[3] * d);
     }
 }
 
@@ -82,17 +57,5 @@ mod tests {
 
         assert_eq!(padded.len(), 16);
         assert_eq!(dot(&padded, &ones), 66.0);
-        assert_eq!(weighted_square(&padded, &ones), 506.0);
-    }
-
-    #[test]
-    fn four_scaled_rows_are_added_at_once() {
-        let mut target = vec![1.0; 8];
-        let sources: Vec<f64> = (0..32).map(f64::from).collect();
-
-        add_four_scaled(&mut target, [1.0, 2.0, 3.0, 4.0], &sources);
-
-        assert_eq!(target[0], 1.0 + 2.0 * 8.0 + 3.0 * 16.0 + 4.0 * 24.0);
-        assert_eq!(target[7], 1.0 + 7.0 + 2.0 * 15.0 + 3.0 * 23.0 + 4.0 * 31.0);
     }
 }

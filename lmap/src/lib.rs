@@ -31,6 +31,7 @@
 //! | `levels`, `standard`, `basis`, `scorer`, `fit` | the steps of the pipeline |
 //! | `episode`, `budget`, `explain` | from scores to alarms and reasons |
 
+mod aligned;
 mod basis;
 mod budget;
 mod column;
@@ -44,6 +45,7 @@ mod frequent_directions;
 mod increments;
 mod intake;
 mod job;
+mod kernels;
 mod lanes;
 mod latch;
 mod learning;

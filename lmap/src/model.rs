@@ -6,6 +6,7 @@
 
 mod codec;
 
+use crate::aligned::Aligned;
 use crate::basis::Basis;
 use crate::column::Column;
 use crate::frequent_directions::FrequentDirections;
@@ -237,10 +238,10 @@ impl Model {
             let row = |row: &[f64]| found.iter().map(|index| index.map_or(0.0, |index| row[index])).collect::<Vec<_>>();
             rows.chunks_exact(known).flat_map(row).collect()
         };
-        let directions = rearranged(&self.basis).chunks_exact(m).flat_map(padded_row).collect();
-        let basis = Basis::new(directions, self.rank, m);
+        let directions: Vec<f64> = rearranged(&self.basis).chunks_exact(m).flat_map(padded_row).collect();
+        let basis = Basis::new(Aligned::from(directions.as_slice()), self.rank, m);
         let mut scorer = Scorer::new(self.rule.score, self.rule.residual_floor, basis, m);
-        scorer.set_variances(padded_row(&each(|column| column.variance)), self.inside_variance.clone());
+        scorer.set_variances(&padded_row(&each(|column| column.variance)), self.inside_variance.clone());
         let sketch = FrequentDirections::new(m, self.sketch_rows, self.rule.sketch)
             .map_err(|_| ModelError::Value { field: "sketch_rows", found: self.sketch_rows as f64 })?
             .restore(&rearranged(&self.sketch), self.removed);

@@ -121,7 +121,7 @@ impl Pipeline {
         self.averaged += 1;
         let share = 1.0 / self.averaged as f64;
         let Standard { mean, inverse, .. } = &mut self.standard;
-        for ((mean, inverse), z) in mean.iter_mut().zip(inverse.iter()).zip(&self.split.z) {
+        for ((mean, inverse), z) in mean.iter_mut().zip(inverse.iter()).zip(self.split.z.iter()) {
             if *inverse > 0.0 {
                 *mean += share * z * self.split.length / inverse;
             }

@@ -1,7 +1,10 @@
 //! From a standardised row to its score.
 
+use crate::aligned::Aligned;
 use crate::basis::Basis;
-use crate::lanes::{dot, padded, weighted_square};
+use crate::kernels::score::Score;
+use crate::kernels::widest;
+use crate::lanes::{dot, padded};
 use crate::settings::ScoreForm;
 
 /// A coordinate's variance is at least this.
@@ -17,11 +20,11 @@ pub(crate) struct Scorer {
     residual_floor: f64,
     pub(crate) basis: Basis,
     /// V, per column, padded.
-    pub(crate) residual_variance: Vec<f64>,
+    pub(crate) residual_variance: Aligned,
     /// T, per direction.
     pub(crate) inside_variance: Vec<f64>,
     /// 1 / max(V, floor²); ones in the paper's forms.
-    weight: Vec<f64>,
+    weight: Aligned,
     /// 1 / T; zeros in the paper's forms.
     inside_weight: Vec<f64>,
 }
@@ -29,16 +32,16 @@ pub(crate) struct Scorer {
 /// A row on its way to a score: z, p = Uᵀz and r = z − U p. One per detector, so that scoring does not allocate.
 #[derive(Clone, Debug)]
 pub(crate) struct Split {
-    pub(crate) z: Vec<f64>,
+    pub(crate) z: Aligned,
     pub(crate) coordinates: Vec<f64>,
-    pub(crate) residual: Vec<f64>,
+    pub(crate) residual: Aligned,
     /// What z was divided by: its length in the relative form, else 1.
     pub(crate) length: f64,
 }
 
 impl Split {
     pub(crate) fn new(columns: usize, rank: usize) -> Self {
-        let row = vec![0.0; padded(columns)];
+        let row = Aligned::zeros(padded(columns));
         Self { z: row.clone(), coordinates: vec![0.0; rank], residual: row, length: 1.0 }
     }
 
@@ -51,21 +54,23 @@ impl Scorer {
     /// With variances of zero, to be set with [`set_variances`](Self::set_variances).
     pub(crate) fn new(form: ScoreForm, residual_floor: f64, basis: Basis, columns: usize) -> Self {
         let (rank, width) = (basis.rank(), padded(columns));
+        let mut weight = Aligned::zeros(width);
+        weight.fill(1.0);
         let mut scorer = Self {
             form,
             residual_floor,
             basis,
-            residual_variance: vec![0.0; width],
+            residual_variance: Aligned::zeros(width),
             inside_variance: vec![LEAST_VARIANCE; rank],
-            weight: vec![1.0; width],
+            weight,
             inside_weight: vec![0.0; rank],
         };
         scorer.renew_weights();
         scorer
     }
 
-    pub(crate) fn set_variances(&mut self, residual: Vec<f64>, inside: Vec<f64>) {
-        self.residual_variance = residual;
+    pub(crate) fn set_variances(&mut self, residual: &[f64], inside: Vec<f64>) {
+        self.residual_variance.copy_from_slice(residual);
         self.inside_variance = inside;
         self.renew_weights();
     }
@@ -73,9 +78,14 @@ impl Scorer {
     /// Splits `split.z` and returns the square of its score: Σ rⱼ² wⱼ + Σ pᵢ² / Tᵢ. O(m k). Never allocates.
     pub(crate) fn score(&self, split: &mut Split) -> f64 {
         self.prepare(split);
-        self.basis.project(&split.z, &mut split.coordinates);
-        self.basis.residual(&split.z, &split.coordinates, &mut split.residual);
-        weighted_square(&split.residual, &self.weight) + self.inside(split)
+        let outside = widest(Score {
+            directions: self.basis.directions(),
+            z: &split.z,
+            weight: &self.weight,
+            coordinates: &mut split.coordinates,
+            residual: &mut split.residual,
+        });
+        outside + self.inside(split)
     }
 
     /// The row as the sketch learns it: of unit length in the relative form. A zero row stays one.
@@ -115,7 +125,7 @@ impl Scorer {
 
     /// V and T go on averaging, with weight `share` for the row split last.
     pub(crate) fn average(&mut self, split: &Split, share: f64) {
-        for (variance, r) in self.residual_variance.iter_mut().zip(&split.residual) {
+        for (variance, r) in self.residual_variance.iter_mut().zip(split.residual.iter()) {
             *variance = (1.0 - share) * *variance + share * r * r;
         }
         for (variance, p) in self.inside_variance.iter_mut().zip(&split.coordinates) {
@@ -134,7 +144,7 @@ impl Scorer {
             return;
         }
         let floor = self.residual_floor * self.residual_floor;
-        for (weight, variance) in self.weight.iter_mut().zip(&self.residual_variance) {
+        for (weight, variance) in self.weight.iter_mut().zip(self.residual_variance.iter()) {
             *weight = 1.0 / variance.max(floor);
         }
         for (weight, variance) in self.inside_weight.iter_mut().zip(&self.inside_variance) {

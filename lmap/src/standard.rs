@@ -1,5 +1,7 @@
 //! Values → standardised values: mean and deviation of training, constants left out, soft clip.
 
+use crate::kernels::prepare::Standardise;
+use crate::kernels::widest;
 use crate::lanes::{padded, padded_row};
 
 /// A column is constant if its deviation is at most this, times max(1, |mean|).
@@ -86,13 +88,10 @@ impl Standard {
 
     /// Writes z of a row of values; the padding of `z` stays 0. Never allocates.
     pub(crate) fn row(&self, values: &[f64], z: &mut [f64]) {
-        let mut inside = true;
-        for (((z, value), mean), inverse) in z.iter_mut().zip(values).zip(&self.mean).zip(&self.inverse) {
-            *z = (value - mean) * inverse;
-            inside &= z.abs() <= self.clip;
-        }
+        let Self { mean, inverse, clip, .. } = self;
+        let inside = widest(Standardise { values, mean, inverse, z, clip: *clip });
         if !inside {
-            // Rare, and apart, so that the loop above is vectorised.
+            // Rare, and apart: logarithms are no vectors.
             for z in &mut z[..values.len()] {
                 *z = soft_clip(*z, self.clip);
             }
