@@ -1,7 +1,8 @@
 //! A metric region: pages of shared memory that one service owns and others read.
 //!
 //! The service makes it ([`OwnedRegion`]) and writes slots through handles that keep it mapped ([`SlotRef`], [`SlotRun`]). The host agent
-//! takes its descriptor over a Unix socket ([`passing`]) and checks it ([`AcceptedRegion`]); a reader maps it read-only ([`ReadMapping`]).
+//! takes its descriptor over a Unix socket ([`passing`]) and checks it ([`AcceptedRegion`]); a reader maps it read-only ([`ReadMapping`]), a
+//! device that copies it out gets a mapping of its own ([`SharedMapping`]).
 //! Which slot means what is none of this crate's business: it knows no metric names.
 //!
 //! All slots are single atomic words and every access to them is one relaxed operation. There is no lock-free algorithm here that spans
@@ -13,10 +14,12 @@ mod owned;
 pub mod passing;
 mod read;
 mod seals;
+mod shared;
 mod slots;
 mod sync;
 
 pub use accepted::{AcceptError, AcceptedRegion};
 pub use owned::{CreateError, OwnedRegion};
 pub use read::{MapError, ReadMapping, WrongLength};
+pub use shared::SharedMapping;
 pub use slots::{SlotRef, SlotRun, SlotsRef};

@@ -51,6 +51,10 @@ impl Mapping {
         self.size
     }
 
+    pub(crate) const fn base(&self) -> NonNull<c_void> {
+        self.base
+    }
+
     /// Every word, header first. Storing to one is allowed only where the mapping was made with [`Rights::ReadWrite`].
     pub(crate) fn words(&self) -> &[AtomicU64] {
         let first = self.base.cast::<AtomicU64>();

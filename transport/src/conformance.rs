@@ -176,7 +176,7 @@ pub fn access_of_another_transport_is_refused<S: Service>(mut reader: impl Regio
     let service = S::create(RegionSize::ONE_PAGE);
     let foreign = match service.access() {
         Access::Remote { .. } => Access::Memory(crate::local::Region::new(RegionSize::ONE_PAGE)),
-        Access::Descriptor(_) | Access::Memory(_) => Access::Remote { address: 0, rkey: 0 },
+        Access::Descriptor(_) | Access::Memory(_) => Access::Remote { address: 0, rkey: 0, bytes: 4096 },
     };
 
     let error = reader.attach(RegionId(1), RegionSize::ONE_PAGE, foreign);

@@ -82,12 +82,15 @@ pub enum RegionError {
         /// Words of the region.
         region: usize,
     },
-    /// Its owner's agent has revoked the right to read it. Wait for a configuration without it.
+    /// Its owner's agent has revoked the right to read it. Wait for a configuration without it, or attach it anew.
     #[error("the right to read the region is revoked")]
     Revoked,
     /// No answer in time. Try again.
     #[error("no answer in time")]
     Timeout,
+    /// Another region of the batch cost the connection. Connect again, and try again.
+    #[error("the connection ended before the region was read")]
+    Interrupted,
 }
 
 /// Why nothing was fetched. Connect again.
@@ -113,6 +116,8 @@ pub enum Access {
         address: u64,
         /// The right to read it.
         rkey: u32,
+        /// How long it is, as its host says.
+        bytes: u64,
     },
 }
 

@@ -2,6 +2,7 @@
 //! feature of that name).
 //!
 //! * [`ShmReader`]: the reader is on the service's host and maps the same memory;
+//! * [`VerbsReader`]: the reader is anywhere, and a device fetches them by RDMA READ;
 //! * [`LocalReader`]: regions in this process, with faults on demand, for tests and simulation.
 //!
 //! [`attach`] is how a worker on the service's host gets at a region's memory.
@@ -12,7 +13,9 @@ pub mod conformance;
 mod fetch;
 pub mod local;
 mod shm;
+pub mod verbs;
 
 pub use fetch::{Access, AttachError, BatchError, FetchStatus, RegionBuffer, RegionError, RegionReader};
 pub use local::LocalReader;
 pub use shm::ShmReader;
+pub use verbs::VerbsReader;

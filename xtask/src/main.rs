@@ -6,6 +6,7 @@ mod demo;
 mod figures;
 mod licences;
 mod proto;
+mod rdma;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -38,6 +39,11 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Runs the tests that need an RDMA device in a virtual machine that has a soft one.
+    Rdma {
+        /// Run only tests whose names contain this.
+        filter: Option<String>,
+    },
 }
 
 fn main() -> Result<()> {
@@ -46,5 +52,6 @@ fn main() -> Result<()> {
         Task::Figures { names } => figures::run(&names),
         Task::Licences => licences::check(),
         Task::Proto { check } => proto::generate(check),
+        Task::Rdma { filter } => rdma::run(filter.as_deref()),
     }
 }

@@ -1,0 +1,77 @@
+//! Tests on a real device, soft-RoCE in a virtual machine: `cargo xtask rdma` builds and runs them. Both ends are in this process, unless a
+//! test says otherwise.
+
+mod conformance;
+
+use std::os::fd::AsFd as _;
+use std::sync::atomic::AtomicU64;
+
+use region::{AcceptedRegion, OwnedRegion};
+use wire::id::RegionId;
+use wire::layout::{RegionSize, Slot};
+use wire::rdma::PacketSequence;
+
+use super::{Device, DeviceChoice, Exposure, Library, ReaderLimits, VerbsReader};
+use crate::fetch::{Access, FetchStatus, RegionBuffer, RegionReader as _};
+
+fn device() -> Device {
+    let library = Library::load().expect("libibverbs is installed");
+    Device::open(&library, &DeviceChoice::default()).expect("there is a device")
+}
+
+/// A start that differs from the last one, so that late packets of an earlier connection are told apart.
+fn psn() -> PacketSequence {
+    static NEXT: AtomicU64 = AtomicU64::new(0x00c0_ffee);
+    PacketSequence::from_random(NEXT.fetch_add(77_777, std::sync::atomic::Ordering::Relaxed))
+}
+
+fn connect(reader: &mut VerbsReader, host: &mut Exposure) {
+    let worker = reader.reset(psn()).expect("the device works");
+    let answer = host.answer(psn(), &worker).expect("the worker can be reached");
+    reader.connect(&answer).expect("the host can be reached");
+}
+
+/// Both ends, connected.
+fn pair() -> (VerbsReader, Exposure) {
+    let device = device();
+    let mut reader = VerbsReader::new(&device, ReaderLimits::default()).expect("the device has room");
+    let mut host = Exposure::new(&device).expect("the device has room");
+    connect(&mut reader, &mut host);
+    (reader, host)
+}
+
+fn accepted(region: &OwnedRegion) -> AcceptedRegion {
+    let memory = region.as_fd().try_clone_to_owned().expect("descriptors are left");
+    AcceptedRegion::accept(memory, region.size()).expect("a region of ours is accepted")
+}
+
+fn access(host: &mut Exposure, id: u64, region: &OwnedRegion) -> Access {
+    let exposed = host.expose(RegionId(id), &accepted(region)).expect("memory may be pinned");
+    Access::Remote { address: exposed.address, rkey: exposed.rkey, bytes: region.size().bytes() as u64 }
+}
+
+/// Regions of one page, number 1 up to `count`, exposed and attached. Each one's first slot holds its number.
+fn regions(count: u64, reader: &mut VerbsReader, host: &mut Exposure) -> Vec<OwnedRegion> {
+    (1..=count)
+        .map(|id| {
+            let region = OwnedRegion::create("test", RegionSize::ONE_PAGE).expect("memory is left");
+            store(&region, id);
+            let access = access(host, id, &region);
+            reader.attach(RegionId(id), region.size(), access).expect("it is new");
+            region
+        })
+        .collect()
+}
+
+fn store(region: &OwnedRegion, value: u64) {
+    region.slot(Slot(0)).expect("there is a first slot").store(value, std::sync::atomic::Ordering::Relaxed);
+}
+
+fn batch(ids: impl IntoIterator<Item = u64>) -> Vec<RegionBuffer> {
+    ids.into_iter().map(|id| RegionBuffer::new(RegionId(id), RegionSize::ONE_PAGE)).collect()
+}
+
+/// The value of the first slot, if it was fetched.
+fn value(buffer: &RegionBuffer) -> Option<u64> {
+    (buffer.status == FetchStatus::Fetched).then(|| buffer.words[Slot(0).word()])
+}

@@ -1,0 +1,173 @@
+//! Regions exposed to RDMA READs: the host's end.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::sync::Arc;
+
+use region::{AcceptedRegion, SharedMapping};
+use rustix::process::{Resource, getrlimit};
+use wire::id::RegionId;
+use wire::rdma::{Endpoint, PacketSequence};
+
+use super::connect::{self, ConnectError, Role};
+use super::device::Device;
+use super::memory::{ProtectionDomain, Registered};
+use super::queue_pair::QueuePair;
+use super::reader::ResourceError;
+use super::sys;
+
+/// Where a worker finds a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exposed {
+    /// Where it starts.
+    pub address: u64,
+    /// The right to read it.
+    pub rkey: u32,
+}
+
+/// Why a region is not exposed. Others are.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExposeError {
+    /// It cannot be mapped.
+    #[error("cannot map a region of {bytes} bytes")]
+    Map {
+        /// How large it is.
+        bytes: usize,
+        /// What the system said.
+        #[source]
+        cause: io::Error,
+    },
+    /// Registered memory is pinned, and a process without CAP_IPC_LOCK may pin so much only.
+    #[error(
+        "cannot pin a region of {bytes} bytes: RLIMIT_MEMLOCK is {limit} bytes and {needed} are needed; raise it (systemd: LimitMEMLOCK=infinity, shell: ulimit -l)"
+    )]
+    MemoryLimit {
+        /// How large the region is.
+        bytes: usize,
+        /// The limit as it is now.
+        limit: u64,
+        /// What this process has pinned already, and this region.
+        needed: u64,
+    },
+    /// The device or the kernel refuses it.
+    #[error("cannot register a region of {bytes} bytes")]
+    Register {
+        /// How large it is.
+        bytes: usize,
+        /// What the system said.
+        #[source]
+        cause: io::Error,
+    },
+}
+
+/// What one worker may read: regions, and the queue pair through which it does. Another worker's keys are worth nothing here.
+#[derive(Debug)]
+pub struct Exposure {
+    device: Device,
+    pd: Arc<ProtectionDomain>,
+    /// None after the device has refused to reset it.
+    queue_pair: Option<QueuePair>,
+    regions: HashMap<RegionId, Registered<SharedMapping>>,
+}
+
+impl Exposure {
+    /// Exposes nothing to nobody yet.
+    ///
+    /// # Errors
+    ///
+    /// [`ResourceError`] if the device has no room for it.
+    pub fn new(device: &Device) -> Result<Self, ResourceError> {
+        let lacks = |what| move |cause| ResourceError { device: device.name().to_owned(), what, cause };
+        let pd = ProtectionDomain::new(device.context()).map_err(lacks("a protection domain"))?;
+        let queue_pair = QueuePair::new(&pd, 1).map_err(lacks("a queue pair"))?;
+        Ok(Self { device: device.clone(), pd, queue_pair: Some(queue_pair), regions: HashMap::new() })
+    }
+
+    /// Lets the worker read `region`, which is `accepted`, from now on. The same again if it is exposed already.
+    ///
+    /// Pins the region's pages, whether the service or this process goes on using them or not.
+    ///
+    /// # Errors
+    ///
+    /// [`ExposeError`]; the other regions are not touched.
+    pub fn expose(&mut self, region: RegionId, accepted: &AcceptedRegion) -> Result<Exposed, ExposeError> {
+        if let Some(known) = self.regions.get(&region) {
+            return Ok(exposed(known));
+        }
+        let bytes = accepted.size().bytes();
+        let mapping = accepted.map().map_err(|cause| ExposeError::Map { bytes, cause })?;
+        let registered =
+            Registered::new(&self.pd, mapping, sys::ACCESS_REMOTE_READ).map_err(|cause| refused(bytes, cause))?;
+        let place = exposed(&registered);
+        self.regions.insert(region, registered);
+        Ok(place)
+    }
+
+    /// Takes `region` away: when this has returned, no READ sees that memory any more. Nothing happens if it is not exposed.
+    ///
+    /// A worker that still reads it loses its connection.
+    pub fn withdraw(&mut self, region: RegionId) {
+        let withdrawn = self.regions.remove(&region).map(Registered::withdraw);
+        if withdrawn.is_some_and(|result| result.is_err()) {
+            self.fence();
+        }
+    }
+
+    /// How many regions are exposed.
+    #[must_use]
+    pub fn regions(&self) -> usize {
+        self.regions.len()
+    }
+
+    /// Connects the worker whose end is `peer`, in place of whoever was connected. What the worker has to know; the packets of this end
+    /// begin at `psn`, which is random.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`]; nobody is connected then.
+    pub fn answer(&mut self, psn: PacketSequence, peer: &Endpoint) -> Result<Endpoint, ConnectError> {
+        self.fence();
+        let queue_pair = match &mut self.queue_pair {
+            Some(queue_pair) => queue_pair,
+            none => none.insert(QueuePair::new(&self.pd, 1).map_err(ConnectError::device("make"))?),
+        };
+        let own = connect::prepare(queue_pair, &self.device, Role::IsRead, psn)?;
+        let connected = connect::connect(queue_pair, &self.device, &own, peer);
+        if connected.is_err() {
+            self.fence();
+        }
+        connected.map(|()| own)
+    }
+
+    /// Shuts the worker out: when this has returned, none of its READs sees anything until the next [`Exposure::answer`].
+    pub fn fence(&mut self) {
+        // A device that does not reset a queue pair is gone or broken; destroying it is the last resort.
+        if self.queue_pair.as_mut().is_some_and(|queue_pair| queue_pair.reset().is_err()) {
+            self.queue_pair = None;
+        }
+    }
+}
+
+fn exposed(registered: &Registered<SharedMapping>) -> Exposed {
+    Exposed { address: registered.memory().base().addr().get() as u64, rkey: registered.rkey() }
+}
+
+fn refused(bytes: usize, cause: io::Error) -> ExposeError {
+    let limit = getrlimit(Resource::Memlock).current;
+    match limit {
+        Some(limit) if cause.kind() == io::ErrorKind::OutOfMemory => {
+            ExposeError::MemoryLimit { bytes, limit, needed: pinned() + bytes as u64 }
+        }
+        _ => ExposeError::Register { bytes, cause },
+    }
+}
+
+/// Bytes that this process has pinned, all devices together; 0 where the system does not say.
+fn pinned() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmPin:"));
+    let kilobytes = line.and_then(|line| line.trim().strip_suffix("kB")).and_then(|number| number.trim().parse().ok());
+    kilobytes.unwrap_or(0_u64) * 1024
+}

@@ -1,0 +1,381 @@
+//! Regions fetched by RDMA READ: the worker's end.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io;
+use std::time::Duration;
+
+use wire::id::RegionId;
+use wire::layout::{PAGE_BYTES, RegionSize, SLOT_BYTES};
+use wire::rdma::{Endpoint, PacketSequence};
+
+use super::clock::Moment;
+use super::connect::{self, ConnectError, Role};
+use super::device::Device;
+use super::memory::{Arena, ProtectionDomain, Registered};
+use super::queue_pair::QueuePair;
+use super::reads::{Progress, Reads};
+use super::status::Status;
+use super::sys;
+use crate::fetch::{Access, AttachError, BatchError, FetchStatus, RegionBuffer, RegionError, RegionReader};
+
+/// What a reader may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReaderLimits {
+    /// READs that are posted at a time; at least 1, and never more than the device takes. A larger batch is posted in several parts.
+    pub reads: u32,
+    /// Registered memory for what they fetch, in bytes; at least one page. A larger batch, or a larger region, is read in several parts.
+    pub buffer_bytes: usize,
+    /// How long the READs of one part may take. The device gives up on a dead peer after about 50 ms by itself.
+    pub patience: Duration,
+}
+
+impl Default for ReaderLimits {
+    fn default() -> Self {
+        Self { reads: 256, buffer_bytes: 4 << 20, patience: Duration::from_millis(100) }
+    }
+}
+
+/// Why there is no reader, or no exposure.
+#[derive(Debug, thiserror::Error)]
+#[error("{device} does not give {what}")]
+pub struct ResourceError {
+    /// Which device.
+    pub device: String,
+    /// What was asked for.
+    pub what: &'static str,
+    /// What the system said.
+    #[source]
+    pub cause: io::Error,
+}
+
+/// Why a whole batch was lost: the source of [`BatchError::Lost`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// Connect first.
+    #[error("not connected")]
+    NotConnected,
+    /// The peer does not answer, or has taken its queue pair away.
+    #[error("the device gave up: {0}")]
+    GaveUp(Status),
+    /// The device said nothing at all.
+    #[error("no completion within {} ms", .0.as_millis())]
+    Silent(Duration),
+    /// The device refused to take READs, or to say what became of them.
+    #[error("the device refuses to {step}")]
+    Device {
+        /// What was to be done.
+        step: &'static str,
+        /// What it said.
+        #[source]
+        cause: io::Error,
+    },
+}
+
+/// Reads regions of a peer by RDMA READ through one connection.
+///
+/// A new one is not connected: [`VerbsReader::reset`], tell the peer, [`VerbsReader::connect`]. It is not connected again after
+/// [`BatchError::Lost`], and after a batch in which a region turned out to be [`RegionError::Revoked`]: the device gives up the whole
+/// connection for one bad key. Such a region is left out of every batch from then on, until it is attached anew.
+#[derive(Debug)]
+pub struct VerbsReader {
+    device: Device,
+    reads: Reads,
+    patience: Duration,
+    longest_read: usize,
+    regions: HashMap<RegionId, Remote>,
+    /// What each READ of the chain is for.
+    pieces: Vec<Piece>,
+    link: Link,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Link {
+    Down,
+    /// Waits for its peer.
+    Prepared(Endpoint),
+    Up,
+}
+
+/// A region of the peer.
+#[derive(Clone, Copy, Debug)]
+struct Remote {
+    address: u64,
+    rkey: u32,
+    words: usize,
+    revoked: bool,
+}
+
+/// A part of a buffer that one READ fills.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    buffer: usize,
+    first: usize,
+    words: usize,
+    last: bool,
+}
+
+/// How far a batch has been put into chains.
+#[derive(Debug, Default)]
+struct Cursor {
+    buffer: usize,
+    first: usize,
+}
+
+/// Why a chain was not done.
+enum Stop {
+    /// The peer refused this READ.
+    Refused(usize),
+    Lost(LostReason),
+}
+
+impl VerbsReader {
+    /// A reader without regions and without a connection.
+    ///
+    /// # Errors
+    ///
+    /// [`ResourceError`] if the device or the system has no room for it.
+    pub fn new(device: &Device, limits: ReaderLimits) -> Result<Self, ResourceError> {
+        let lacks = |what| move |cause| ResourceError { device: device.name().to_owned(), what, cause };
+        let pd = ProtectionDomain::new(device.context()).map_err(lacks("a protection domain"))?;
+        let depth = limits.reads.clamp(1, device.max_requests());
+        let queue_pair = QueuePair::new(&pd, depth).map_err(lacks("a queue pair"))?;
+        let bytes = limits.buffer_bytes.max(1).next_multiple_of(PAGE_BYTES);
+        let arena = Arena::new(bytes).map_err(lacks("memory for what is read"))?;
+        let arena = Registered::new(&pd, arena, sys::ACCESS_LOCAL_WRITE)
+            .map_err(lacks("registered memory for what is read (is RLIMIT_MEMLOCK too low?)"))?;
+        let reads = Reads::new(queue_pair, arena);
+        Ok(Self {
+            device: device.clone(),
+            patience: limits.patience,
+            longest_read: (device.max_message() / SLOT_BYTES).max(1),
+            regions: HashMap::new(),
+            pieces: Vec::with_capacity(reads.depth()),
+            link: Link::Down,
+            reads,
+        })
+    }
+
+    /// Takes the connection down, if there is one, and waits for a peer. What the peer has to know; the packets of this end begin at `psn`,
+    /// which is random.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`] from the device. It may have been unplugged: open it again.
+    pub fn reset(&mut self, psn: PacketSequence) -> Result<Endpoint, ConnectError> {
+        self.link = Link::Down;
+        self.reads.reset().map_err(ConnectError::device("reset"))?;
+        let own = connect::prepare(self.reads.queue_pair(), &self.device, Role::Reads, psn)?;
+        self.link = Link::Prepared(own);
+        Ok(own)
+    }
+
+    /// Connects to `peer`, which has been told what [`VerbsReader::reset`] said. Whether it listens shows in the first fetch.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`]; reset again then.
+    pub fn connect(&mut self, peer: &Endpoint) -> Result<(), ConnectError> {
+        let Link::Prepared(own) = self.link else { return Err(ConnectError::NotReset) };
+        self.link = Link::Down;
+        connect::connect(self.reads.queue_pair(), &self.device, &own, peer)?;
+        self.link = Link::Up;
+        Ok(())
+    }
+
+    /// Whether a fetch would be tried.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        matches!(self.link, Link::Up)
+    }
+
+    /// Makes a chain of what comes next in the batch. Whether there is anything in it.
+    fn fill(&mut self, batch: &mut [RegionBuffer], cursor: &mut Cursor) -> Result<bool, LostReason> {
+        self.reads.begin().map_err(|cause| LostReason::Device { step: "take READs", cause })?;
+        self.pieces.clear();
+        while let Some(buffer) = batch.get_mut(cursor.buffer) {
+            if cursor.first == 0 {
+                buffer.status = FetchStatus::Pending;
+            }
+            let remote = match self.remote(buffer) {
+                Ok(remote) => remote,
+                Err(error) => {
+                    buffer.status = FetchStatus::Failed(error);
+                    cursor.buffer += 1;
+                    continue;
+                }
+            };
+            let left = remote.words - cursor.first;
+            let words = left.min(self.longest_read).min(self.reads.words_left());
+            let address = remote.address.wrapping_add((cursor.first * SLOT_BYTES) as u64);
+            if !self.reads.push(address, remote.rkey, words) {
+                break;
+            }
+            self.pieces.push(Piece { buffer: cursor.buffer, first: cursor.first, words, last: words == left });
+            *cursor = if words == left {
+                Cursor { buffer: cursor.buffer + 1, first: 0 }
+            } else {
+                Cursor { first: cursor.first + words, ..*cursor }
+            };
+        }
+        Ok(self.reads.chained() > 0)
+    }
+
+    fn remote(&self, buffer: &RegionBuffer) -> Result<Remote, RegionError> {
+        let remote = *self.regions.get(&buffer.region).ok_or(RegionError::NotAttached)?;
+        if remote.revoked {
+            return Err(RegionError::Revoked);
+        }
+        if remote.words != buffer.words.len() {
+            return Err(RegionError::Length { buffer: buffer.words.len(), region: remote.words });
+        }
+        Ok(remote)
+    }
+
+    /// Posts the chain and waits until all of it is done.
+    fn run(&mut self) -> Result<(), Stop> {
+        let refused = |step| move |cause| Stop::Lost(LostReason::Device { step, cause });
+        self.reads.post().map_err(refused("take READs"))?;
+        let mut wait = Wait::default();
+        loop {
+            match self.reads.poll().map_err(refused("say what became of READs"))? {
+                Progress::Done => return Ok(()),
+                Progress::Failed { read, status } => {
+                    let status = Status(status);
+                    let stop = if status.is_of_one_read() {
+                        Stop::Refused(read)
+                    } else {
+                        Stop::Lost(LostReason::GaveUp(status))
+                    };
+                    return Err(stop);
+                }
+                Progress::UnderWay if wait.is_over(self.patience) => {
+                    return Err(Stop::Lost(LostReason::Silent(self.patience)));
+                }
+                Progress::UnderWay => {}
+            }
+        }
+    }
+
+    /// Hands out what the first `reads` READs of the chain have fetched.
+    fn deliver(&self, batch: &mut [RegionBuffer], reads: usize) {
+        let mut fetched = self.reads.fetched();
+        for piece in self.pieces.iter().take(reads) {
+            let (words, rest) = fetched.split_at(piece.words);
+            fetched = rest;
+            let buffer = &mut batch[piece.buffer];
+            buffer.words[piece.first..][..piece.words].copy_from_slice(words);
+            if piece.last {
+                buffer.status = FetchStatus::Fetched;
+            }
+        }
+    }
+
+    /// Ends the connection after READ number `read` was refused: what came before it has arrived, its region is left out from now on.
+    fn leave_out(&mut self, batch: &mut [RegionBuffer], read: usize) -> Result<(), LostReason> {
+        self.link = Link::Down;
+        self.reads.reset().map_err(|cause| LostReason::Device { step: "reset the queue pair", cause })?;
+        self.deliver(batch, read);
+        if let Some(piece) = self.pieces.get(read) {
+            batch[piece.buffer].status = FetchStatus::Failed(RegionError::Revoked);
+            if let Some(remote) = self.regions.get_mut(&batch[piece.buffer].region) {
+                remote.revoked = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn fetch_all(&mut self, batch: &mut [RegionBuffer]) -> Result<(), LostReason> {
+        if !self.is_connected() {
+            return Err(LostReason::NotConnected);
+        }
+        let mut cursor = Cursor::default();
+        while self.fill(batch, &mut cursor)? {
+            match self.run() {
+                Ok(()) => self.deliver(batch, self.pieces.len()),
+                Err(Stop::Lost(reason)) => return Err(reason),
+                Err(Stop::Refused(read)) => {
+                    self.leave_out(batch, read)?;
+                    self.give_up_rest(batch, &cursor);
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says of each region that has not been read why it has not.
+    fn give_up_rest(&self, batch: &mut [RegionBuffer], cursor: &Cursor) {
+        for (n, buffer) in batch.iter_mut().enumerate() {
+            if n >= cursor.buffer || buffer.status == FetchStatus::Pending {
+                buffer.status = FetchStatus::Failed(self.remote(buffer).err().unwrap_or(RegionError::Interrupted));
+            }
+        }
+    }
+}
+
+impl RegionReader for VerbsReader {
+    fn name(&self) -> &'static str {
+        "verbs"
+    }
+
+    fn attach(&mut self, region: RegionId, size: RegionSize, access: Access) -> Result<(), AttachError> {
+        let Entry::Vacant(place) = self.regions.entry(region) else {
+            return Err(AttachError::Attached(region));
+        };
+        let Access::Remote { address, rkey, bytes } = access else {
+            return Err(AttachError::Access { reader: "verbs", needed: "an address and a key", given: access.name() });
+        };
+        if bytes != size.bytes() as u64 {
+            return Err(AttachError::Size { announced: size, found: bytes });
+        }
+        place.insert(Remote { address, rkey, words: size.words(), revoked: false });
+        Ok(())
+    }
+
+    fn detach(&mut self, region: RegionId) {
+        self.regions.remove(&region);
+    }
+
+    fn fetch(&mut self, batch: &mut [RegionBuffer]) -> Result<(), BatchError> {
+        self.fetch_all(batch).map_err(|reason| {
+            if !matches!(self.link, Link::Prepared(_)) {
+                self.link = Link::Down;
+            }
+            BatchError::Lost(Some(io::Error::other(reason)))
+        })
+    }
+}
+
+/// Waits for what usually takes microseconds and rarely milliseconds: first without giving the core away, then with, then asleep.
+#[derive(Debug, Default)]
+struct Wait {
+    polls: u32,
+    since: Option<Moment>,
+}
+
+impl Wait {
+    /// Polls without asking for the time: some microseconds.
+    const SPINS: u32 = 200;
+    /// Polls that let others run in between: some 100 µs.
+    const YIELDS: u32 = 300;
+    /// Between polls after that: short against every interval that is worth such a wait.
+    const NAP: Duration = Duration::from_micros(50);
+
+    /// Lets some time pass; whether `patience` is used up.
+    fn is_over(&mut self, patience: Duration) -> bool {
+        let since = *self.since.get_or_insert_with(Moment::now);
+        self.polls = self.polls.saturating_add(1);
+        if self.polls < Self::SPINS {
+            core::hint::spin_loop();
+            return false;
+        }
+        if self.polls < Self::SPINS + Self::YIELDS {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(Self::NAP);
+        }
+        since.age() > patience
+    }
+}

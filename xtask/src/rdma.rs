@@ -1,0 +1,107 @@
+//! What needs an RDMA device, in a virtual machine that has a soft one. The guest is Debian's kernel, built by tests/rdma-vm/build-vm.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use cargo_metadata::Message;
+
+use crate::clock;
+use crate::proto::workspace;
+
+/// Runs everything that this machine can run, and says loudly what it cannot.
+///
+/// # Errors
+///
+/// Something that could run has failed.
+pub fn run(filter: Option<&str>) -> Result<()> {
+    let guest = match guest()? {
+        Ok(guest) => guest,
+        Err(why) => {
+            println!("!! THE RDMA TESTS WERE NOT RUN: {why}.");
+            println!(
+                "!! They need root, for apt-get (cargo xtask rdma installs qemu and unpacks a kernel), on Debian for x86-64."
+            );
+            return Ok(());
+        }
+    };
+    let tests = transport_tests(&guest)?;
+    step("transport on a soft-RoCE device", || {
+        let name = tests.file_name().context("a test program has a name")?.display();
+        let filter = filter.unwrap_or("device_tests");
+        in_guest(&guest, &format!("./{name} {filter} --test-threads=1"), &[&tests])
+    })
+}
+
+fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    println!("== {name}");
+    let (result, time) = clock::timed(work);
+    result.with_context(|| format!("{name} failed"))?;
+    println!("== {name}: {:.1} s", time.as_secs_f64());
+    Ok(())
+}
+
+/// Where the guest is, built if it is missing or older than the scripts; or why there cannot be one.
+fn guest() -> Result<Result<PathBuf, String>> {
+    let (scripts, guest) = (workspace().join("tests/rdma-vm"), workspace().join("target/rdma-vm"));
+    if !cfg!(target_arch = "x86_64") {
+        return Ok(Err("the guest is for x86-64".to_owned()));
+    }
+    let built = age(&guest.join("base.cpio.gz"));
+    let changed = ["build-vm", "guest-init"].into_iter().filter_map(|script| age(&scripts.join(script))).min();
+    if built.is_none() || built > changed {
+        let root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n");
+        if !root || !exists("apt-get") {
+            return Ok(Err("there is no guest, and it cannot be built here".to_owned()));
+        }
+        step("building the guest", || succeed(Command::new(scripts.join("build-vm")).arg(&guest)))?;
+    }
+    let missing = ["qemu-system-x86_64", "cpio"].into_iter().find(|program| !exists(program));
+    Ok(match missing {
+        Some(program) => Err(format!("there is no {program}")),
+        None => Ok(guest),
+    })
+}
+
+fn age(file: &Path) -> Option<std::time::Duration> {
+    fs::metadata(file).ok()?.modified().ok()?.elapsed().ok()
+}
+
+fn exists(program: &str) -> bool {
+    let tried = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    tried.is_ok()
+}
+
+/// The crate's unit tests with a device as a program, small enough for the guest's memory.
+fn transport_tests(guest: &Path) -> Result<PathBuf> {
+    let arguments =
+        ["test", "--package=transport", "--lib", "--features=device-tests", "--no-run", "--message-format=json"];
+    let output = Command::new("cargo").args(arguments).current_dir(workspace()).stderr(Stdio::inherit()).output()?;
+    ensure!(output.status.success(), "`cargo {}` failed", arguments.join(" "));
+    let program =
+        Message::parse_stream(output.stdout.as_slice()).filter_map(Result::ok).find_map(|message| match message {
+            Message::CompilerArtifact(artifact) => artifact.executable,
+            _ => None,
+        });
+    let program = program.context("cargo names no test program")?;
+    let small = guest.join("transport-tests");
+    fs::copy(program, &small)?;
+    if succeed(Command::new("strip").arg(&small)).is_err() {
+        println!("(not stripped: there is no `strip`)");
+    }
+    Ok(small)
+}
+
+/// Runs a shell command in a fresh guest, in a folder with `files`.
+fn in_guest(guest: &Path, command: &str, files: &[impl AsRef<OsStr>]) -> Result<()> {
+    let script = workspace().join("tests/rdma-vm/run-in-vm");
+    succeed(Command::new(script).arg(command).args(files).env("RDMA_VM", guest).env("RDMA_VM_TIMEOUT", "300"))
+}
+
+fn succeed(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot run {}", command.get_program().display()))?;
+    ensure!(status.success(), "{} ended with {status}", command.get_program().display());
+    Ok(())
+}
