@@ -3,7 +3,7 @@
 mod tls;
 
 use std::net::SocketAddr;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::{NonZeroU8, NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -34,6 +34,10 @@ pub struct Config {
     pub services: ServicesConfig,
     /// Who may get regions' descriptors.
     pub regions: RegionsConfig,
+    /// How regions are offered to workers.
+    pub transport: Transport,
+    /// Which device and port are used for RDMA.
+    pub rdma: Rdma,
     /// NIC workers.
     pub control: ControlConfig,
     /// Operators and hooks.
@@ -136,6 +140,31 @@ impl Default for LimitsConfig {
 pub struct RegionsConfig {
     /// The user that a NIC agent on this host runs as; the host agent's own if left out.
     pub uid: Option<u32>,
+}
+
+/// How regions are offered to workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// What this machine offers: shared memory, and RDMA if there is a device.
+    #[default]
+    Auto,
+    /// RDMA and nothing else.
+    Verbs,
+    /// Shared memory of this host.
+    Shm,
+}
+
+/// Which device and port are used for RDMA.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rdma {
+    /// The device's name, such as `mlx5_0`; the first with an active port if left out.
+    pub device: Option<String>,
+    /// Its port, from 1 on; the first active one if left out.
+    pub port: Option<NonZeroU8>,
+    /// Which of the port's GIDs; if left out, that of RoCE v2 over IPv4, else of RoCE v2, and none with InfiniBand.
+    pub gid_index: Option<u8>,
 }
 
 /// NIC workers.
@@ -401,9 +430,14 @@ mod tests {
 
     #[test]
     fn a_value_of_the_wrong_type_is_refused_with_line_and_column() {
-        for text in
-            ["control:\n  listen: nowhere\n", "lmap:\n  interval_ms: 0\n", "lmap: [1]\n", "log:\n  format: xml\n"]
-        {
+        for text in [
+            "control:\n  listen: nowhere\n",
+            "lmap:\n  interval_ms: 0\n",
+            "lmap: [1]\n",
+            "transport: rdma\n",
+            "rdma:\n  port: 0\n",
+            "log:\n  format: xml\n",
+        ] {
             let error = Config::parse(text).unwrap_err().to_string();
             assert!(error.contains("line ") && error.contains("column "), "{text}: {error}");
         }

@@ -10,6 +10,7 @@ pub mod control_plane;
 mod control_server;
 pub mod dispatch;
 pub mod edge_counts;
+mod exposing;
 pub mod listening;
 pub mod logs;
 mod metrics_endpoint;

@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use region::{AcceptedRegion, OwnedRegion};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use wire::id::{HookId, Incarnation, LmapId, RegionId};
+use wire::id::{HookId, Incarnation, LmapId, RegionId, WorkerId};
 use wire::layout::RegionSize;
 use wire::proto::control as proto;
+use wire::proto::control::host_message::Message;
+use wire::rdma::{Endpoint, PacketSequence};
 use wire::registration::{PlacedSeries, ServiceMessage};
 use wire::time::Nanos;
 
@@ -16,6 +18,7 @@ use crate::clock::{self, Clock};
 use crate::control_plane::{Action, ConnectionId, ControlPlane, Descriptor, Event, OperatorError, Peer, Settings};
 use crate::dispatch::{Dispatch, Filter, Taken, TooManyHooks, WatchedRow};
 use crate::edge_counts::EdgeCounts;
+use crate::exposing::Exposures;
 use crate::outbox::Outbox;
 use crate::process_metrics::{Order, Orders};
 
@@ -39,6 +42,7 @@ struct State {
     services: BTreeMap<ConnectionId, Arc<Outbox>>,
     workers: BTreeMap<ConnectionId, Line>,
     regions: BTreeMap<RegionId, AcceptedRegion>,
+    exposures: Exposures,
     hooks: BTreeMap<HookId, Arc<Notify>>,
     orders: Option<Orders>,
     last_connection: u64,
@@ -74,9 +78,9 @@ pub enum RequestError {
 }
 
 impl Node {
-    /// A node with room for `hooks` hooks and watchers.
+    /// A node with room for `hooks` hooks and watchers. Workers that read by RDMA do so through `exposures`.
     #[must_use]
-    pub fn new(settings: Settings, hooks: usize, clock: Clock) -> Self {
+    pub fn new(settings: Settings, hooks: usize, clock: Clock, exposures: Exposures) -> Self {
         let incarnation = settings.incarnation;
         let state = State {
             plane: ControlPlane::new(settings),
@@ -84,6 +88,7 @@ impl Node {
             services: BTreeMap::new(),
             workers: BTreeMap::new(),
             regions: BTreeMap::new(),
+            exposures,
             hooks: BTreeMap::new(),
             orders: None,
             last_connection: 0,
@@ -364,19 +369,27 @@ impl Node {
                     orders.leave(Order::Forget(connection));
                 }
             }
-            Action::ToWorker { connection, worker, message } => {
-                let line = state.workers.get(&connection);
-                let full = line.is_some_and(|line| {
-                    matches!(line.messages.try_send(Ok(message)), Err(mpsc::error::TrySendError::Full(_)))
-                });
-                if full {
-                    self.counts.slow_workers.one_more();
-                    tracing::warn!(%worker, "cut off: more than {WORKER_QUEUE} messages wait for it");
-                    state.workers.remove(&connection);
+            Action::ConnectQueuePair { connection, worker, attempt, peer } => {
+                let message = state.connect(worker, attempt, &peer);
+                self.tell_worker(state, connection, worker, message);
+            }
+            Action::StopReading { worker, for_good } => {
+                tracing::info!(%worker, for_good, "shut out from RDMA");
+                state.exposures.stop(worker, for_good);
+            }
+            Action::ToWorker { connection, worker, mut message } => {
+                if let Some(Message::SetLmap(lmap)) = &mut message.message
+                    && state.plane.uses_verbs(worker)
+                {
+                    state.register(worker, lmap);
                 }
+                self.tell_worker(state, connection, worker, message);
             }
             Action::CloseWorker { connection } => drop(state.workers.remove(&connection)),
-            Action::DropRegion(region) => drop(state.regions.remove(&region)),
+            Action::DropRegion(region) => {
+                state.exposures.withdraw(region);
+                state.regions.remove(&region);
+            }
             Action::Dispatch(event) => {
                 let woken = state.dispatch.dispatch(*event);
                 state.wake(&woken);
@@ -389,7 +402,41 @@ impl Node {
     }
 }
 
+impl Node {
+    fn tell_worker(&self, state: &mut State, to: ConnectionId, worker: WorkerId, message: proto::HostMessage) {
+        let line = state.workers.get(&to);
+        let full = line
+            .is_some_and(|line| matches!(line.messages.try_send(Ok(message)), Err(mpsc::error::TrySendError::Full(_))));
+        if full {
+            self.counts.slow_workers.one_more();
+            tracing::warn!(%worker, "cut off: more than {WORKER_QUEUE} messages wait for it");
+            state.workers.remove(&to);
+        }
+    }
+}
+
 impl State {
+    /// Gives `worker` the right to read what it is to be told of.
+    fn register(&mut self, worker: WorkerId, lmap: &mut proto::Lmap) {
+        for (region, why) in self.exposures.fill(worker, lmap, &self.regions) {
+            tracing::warn!(%worker, %region, why, "a region cannot be registered for RDMA");
+            self.plane.region_unregistered(worker, region, &why);
+        }
+    }
+
+    /// Connects the queue pair of `worker`; what it is to be told.
+    fn connect(&mut self, worker: WorkerId, attempt: u32, peer: &Endpoint) -> proto::HostMessage {
+        let psn = PacketSequence::from_random(rand::random());
+        let answer = self.exposures.answer(worker, attempt, psn, peer);
+        if answer.problem.is_empty() {
+            tracing::info!(%worker, attempt, %peer, "a worker's queue pair is connected");
+        } else {
+            tracing::warn!(%worker, attempt, %peer, why = answer.problem, "a worker's queue pair cannot be connected");
+            self.plane.queue_pair_refused(worker, &answer.problem);
+        }
+        proto::HostMessage { epoch: 0, message: Some(Message::QueuePair(answer)) }
+    }
+
     fn next_connection(&mut self) -> ConnectionId {
         self.last_connection += 1;
         ConnectionId(self.last_connection)

@@ -12,10 +12,13 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
+use transport::verbs::DeviceChoice;
 use wire::id::Incarnation;
+use wire::rdma::TRANSPORT;
 
 use crate::clock::Clock;
-use crate::config::{Config, ConfigError, Tls, TlsError};
+use crate::config::{Config, ConfigError, Rdma, Tls, TlsError, Transport};
+use crate::exposing::{self, Exposures};
 use crate::listening::{ListenError, Listening};
 use crate::node::Node;
 use crate::process_metrics::{self, Counts};
@@ -35,6 +38,9 @@ pub enum RunError {
     /// The configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// RDMA.
+    #[error("no RDMA: {0}; `uview check` says more, and transport: auto does without")]
+    Rdma(String),
     /// A certificate.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -222,17 +228,19 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     // 53 bits, so that a reader of host-agent.json that takes numbers for doubles gets it whole.
     let incarnation = Incarnation(rand::random::<u64>() >> 11);
     let clock = Clock::start();
-    let settings = config.settings(incarnation)?;
+    let mut settings = config.settings(incarnation)?;
+    let exposures = exposures(&config, &mut settings.transports)?;
+    let transports = settings.transports.join(", ");
     let files = raise_file_limit();
     let ears = Ears::open(&config).await?;
-    let node = Arc::new(Node::new(settings, config.operators.hooks.get(), clock));
+    let node = Arc::new(Node::new(settings, config.operators.hooks.get(), clock, exposures));
     let counts = Arc::new(Counts::default());
     let measuring = measure(&config, files, &node, Arc::clone(&counts))?;
     let folder = &config.runtime_dir.0;
     let announced = ears.announce(folder, incarnation)?;
     tracing::info!(
         %incarnation, control = %ears.control.1, operators = %ears.operators.1, metrics = %ears.metrics.1,
-        runtime_dir = %folder.display(), "the host agent runs"
+        runtime_dir = %folder.display(), transports, "the host agent runs"
     );
     let (mut tasks, sockets) = serve(&config, &node, ears, counts)?;
     let failed = tokio::select! {
@@ -256,6 +264,29 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
         Some(Ok(Err(error))) => Err(error),
         Some(Err(error)) => Err(RunError::Server("services", error.into())),
         _ => Ok(()),
+    }
+}
+
+/// What workers read by RDMA, if `config` wants it and this machine can; puts its name before, or in place of, the other `transports`.
+fn exposures(config: &Config, transports: &mut Vec<String>) -> Result<Exposures, RunError> {
+    if config.transport == Transport::Shm {
+        return Ok(Exposures::default());
+    }
+    let Rdma { device, port, gid_index } = config.rdma.clone();
+    let choice = DeviceChoice { name: device, port: port.map(core::num::NonZero::get), gid_index };
+    match exposing::device(choice) {
+        Ok(open) => {
+            if config.transport == Transport::Verbs {
+                transports.clear();
+            }
+            transports.insert(0, TRANSPORT.to_owned());
+            Ok(Exposures::new(Some(open)))
+        }
+        Err(why) if config.transport == Transport::Auto => {
+            tracing::info!(why, "no RDMA on this machine: only workers on it can fetch regions");
+            Ok(Exposures::default())
+        }
+        Err(why) => Err(RunError::Rdma(why)),
     }
 }
 

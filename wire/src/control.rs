@@ -17,5 +17,7 @@ pub const MAX_LMAPS: usize = 4096;
 pub const MAX_METRICS: usize = 4096;
 /// The most replicas that one LMAP takes.
 pub const MAX_REPLICAS: usize = 1024;
+/// The most regions that all replicas of one LMAP have together.
+pub const MAX_REGIONS: usize = 1 << 16;
 /// The largest message of the control stream, either way. gRPC libraries take 4 MiB unless told otherwise.
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;

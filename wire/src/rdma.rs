@@ -4,6 +4,9 @@ use core::fmt;
 
 use crate::proto::control as proto;
 
+/// What fetching by RDMA READ is called in a worker's hello and the welcome to it.
+pub const TRANSPORT: &str = "verbs";
+
 /// Numbers are 24 bits wide in every packet.
 const BITS_24: u32 = (1 << 24) - 1;
 

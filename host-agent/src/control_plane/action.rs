@@ -7,6 +7,7 @@ use wire::id::{Epoch, LmapId, RegionId, ReplicaId, WorkerId};
 use wire::metric::Group;
 use wire::name::{InstanceName, ServiceName};
 use wire::proto::{control, registration};
+use wire::rdma::Endpoint;
 
 /// Names one connection, of a service or of a worker. Given out by the edge, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,7 +94,25 @@ pub enum Action {
         /// Its connection.
         connection: ConnectionId,
     },
-    /// Send this to a worker.
+    /// Connect the queue pair of this worker's regions to the worker's own, and send it the answer.
+    ConnectQueuePair {
+        /// Over which connection the answer goes.
+        connection: ConnectionId,
+        /// Which worker it is.
+        worker: WorkerId,
+        /// The number that the answer has.
+        attempt: u32,
+        /// The worker's end.
+        peer: Endpoint,
+    },
+    /// This worker must not read any more by RDMA, whatever it tries: done when the device says so, and before anything that follows.
+    StopReading {
+        /// Which worker.
+        worker: WorkerId,
+        /// False: its stream has ended, and it may come back for what it had. True: it is fenced.
+        for_good: bool,
+    },
+    /// Send this to a worker. With RDMA, regions get their addresses and keys on the way.
     ToWorker {
         /// Over which connection.
         connection: ConnectionId,
@@ -107,7 +126,7 @@ pub enum Action {
         /// Which.
         connection: ConnectionId,
     },
-    /// Nobody knows this region any more: close its descriptor.
+    /// Nobody knows this region any more: take it from every device, then close its descriptor.
     DropRegion(RegionId),
     /// Give this to the hooks.
     Dispatch(Box<Event>),

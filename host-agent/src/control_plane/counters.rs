@@ -78,6 +78,14 @@ counters! {
     stale_rows;
     /// Summaries of an LMAP about another configuration than the present one: dropped.
     stale_summaries;
+    /// Queue pairs that workers asked to be connected.
+    queue_pairs;
+    /// Queue pairs that could not be connected: what the worker named cannot be, or a device did not do it.
+    refused_queue_pairs;
+    /// Queue pairs that a worker did not get from its own device.
+    missing_queue_pairs;
+    /// Regions that could not be registered for RDMA, each time that a worker was told of them.
+    unregistered_regions;
     /// Regions that a worker could not fetch, as it said.
     region_problems;
 }

@@ -202,6 +202,10 @@ impl Latest {
     const LIMIT: usize = 64;
 
     pub fn push(&mut self, line: String) {
+        // What is tried again and again fails with the same words.
+        if self.0.back() == Some(&line) {
+            return;
+        }
         if self.0.len() == Self::LIMIT {
             self.0.pop_front();
         }

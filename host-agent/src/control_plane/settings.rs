@@ -94,6 +94,8 @@ pub struct Settings {
     pub heartbeat: Nanos,
     /// The local scraping interval of an LMAP for which none was asked.
     pub interval: Interval,
+    /// Ways to fetch that the edge can serve, by their names in a worker's hello.
+    pub transports: Vec<String>,
     /// A worker that was not heard of for so long is fenced.
     pub lease: Nanos,
     /// Workers summarise verdicts with a score below this share of γ.
@@ -120,6 +122,8 @@ impl Settings {
             incarnation,
             heartbeat: Nanos::from_millis(100),
             interval,
+            // A descriptor over the regions socket; memory of one process, for tests.
+            transports: vec!["shm".to_owned(), "local".to_owned()],
             lease: Nanos::from_secs(5),
             lowest_share: 0.5,
             settle: Nanos::from_millis(20),

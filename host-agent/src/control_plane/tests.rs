@@ -3,6 +3,7 @@
 mod lifecycle;
 mod operating;
 mod registration;
+mod verbs;
 mod working;
 
 use wire::id::{Incarnation, LmapId, RegionId};
@@ -111,12 +112,16 @@ impl Node {
     }
 
     fn worker(&mut self, connection: u64, worker: u32, incarnation: u64) {
+        self.worker_with(connection, worker, incarnation, &["shm"]);
+    }
+
+    fn worker_with(&mut self, connection: u64, worker: u32, incarnation: u64, transports: &[&str]) {
         let hello = proto::WorkerHello {
             protocol: wire::control::PROTOCOL,
             worker,
             incarnation,
             version: "test".into(),
-            transports: vec!["shm".into()],
+            transports: transports.iter().map(ToString::to_string).collect(),
         };
         self.plane.worker_connected(self.now, ConnectionId(connection), &hello);
         self.step();

@@ -3,17 +3,15 @@
 use std::collections::BTreeMap;
 
 use wire::control::PROTOCOL;
-use wire::id::{Epoch, Incarnation, LmapId, WorkerId};
+use wire::id::{Epoch, Incarnation, LmapId, RegionId, WorkerId};
 use wire::proto::control as proto;
 use wire::proto::control::host_message::Message;
 use wire::proto::control::worker_message::Message as FromWorker;
+use wire::rdma::{Endpoint, TRANSPORT};
 use wire::time::Nanos;
 
 use super::worker::{Acknowledged, Session, Worker};
 use super::{Action, ConnectionId, ControlPlane};
-
-/// Ways to fetch that the host agent can serve: a descriptor over the regions socket; memory of one process, for tests.
-const TRANSPORTS: [&str; 2] = ["shm", "local"];
 
 /// Why a worker is not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,8 +28,8 @@ enum WorkerRefusal {
     Lease(Nanos),
     #[error("epoch {found} was acknowledged, the last one is {last}")]
     Epoch { found: u64, last: u64 },
-    #[error("no common way to fetch regions: the worker has {0:?}, this host agent {TRANSPORTS:?}")]
-    Transport(Vec<String>),
+    #[error("no common way to fetch regions: the worker has {0:?}, this host agent {1:?}")]
+    Transport(Vec<String>, Vec<String>),
     #[error("the first message, and no other one, is a hello")]
     Hello,
 }
@@ -55,7 +53,7 @@ impl ControlPlane {
             }
         } else {
             taken_over = self.fence(id, &WorkerRefusal::Superseded);
-            let transport = hello.transports.iter().find(|name| TRANSPORTS.contains(&name.as_str()));
+            let transport = hello.transports.iter().find(|name| self.settings.transports.contains(name));
             let session = Session {
                 incarnation,
                 transport: transport.cloned().unwrap_or_default(),
@@ -92,8 +90,7 @@ impl ControlPlane {
                 let text: String = problem.problem.chars().take(256).collect();
                 self.problems.push(format!("{id}: region-{}: {text}", problem.region));
             }
-            // Nothing but shared memory is offered yet, so that there is nothing to connect.
-            Some(FromWorker::ConnectQueuePair(_)) => self.counters.foreign_messages += 1,
+            Some(FromWorker::ConnectQueuePair(connect)) => self.connect_queue_pair(id, connection, &connect),
             Some(FromWorker::Hello(_)) | None => {
                 self.counters.foreign_messages += 1;
                 self.fence_and_move(id, &WorkerRefusal::Hello, now);
@@ -110,6 +107,53 @@ impl ControlPlane {
             && session.connection == Some(connection)
         {
             session.connection = None;
+            // Whoever cannot be told anything must not read on; back again, it connects anew.
+            if session.transport == TRANSPORT {
+                self.actions.push(Action::StopReading { worker: id, for_good: false });
+            }
+        }
+    }
+
+    /// Whether this worker reads by RDMA.
+    #[must_use]
+    pub fn uses_verbs(&self, worker: WorkerId) -> bool {
+        let session = self.workers.get(&worker).and_then(|worker| worker.session.as_ref());
+        session.is_some_and(|session| session.transport == TRANSPORT)
+    }
+
+    /// The edge could not register a region for RDMA, for the reason given.
+    pub fn region_unregistered(&mut self, worker: WorkerId, region: RegionId, why: &str) {
+        self.counters.unregistered_regions += 1;
+        self.problems.push(format!("{worker}: {region}: {why}"));
+    }
+
+    /// The edge could not connect the queue pair of a worker, for the reason given.
+    pub fn queue_pair_refused(&mut self, worker: WorkerId, why: &str) {
+        self.counters.refused_queue_pairs += 1;
+        self.problems.push(format!("{worker}: no queue pair: {why}"));
+    }
+
+    fn connect_queue_pair(&mut self, id: WorkerId, connection: ConnectionId, connect: &proto::ConnectQueuePair) {
+        if !self.uses_verbs(id) {
+            self.counters.foreign_messages += 1;
+            return;
+        }
+        if !connect.problem.is_empty() {
+            self.counters.missing_queue_pairs += 1;
+            let text: String = connect.problem.chars().take(256).collect();
+            return self.problems.push(format!("{id}: no queue pair: {text}"));
+        }
+        self.counters.queue_pairs += 1;
+        let attempt = connect.attempt;
+        match Endpoint::decode(connect.worker.as_ref()) {
+            Ok(peer) => {
+                self.actions.push(Action::ConnectQueuePair { connection, worker: id, attempt, peer });
+            }
+            Err(error) => {
+                self.queue_pair_refused(id, &error.to_string());
+                let answer = proto::QueuePairAnswer { attempt, host: None, problem: error.to_string() };
+                self.send(id, 0, Message::QueuePair(answer));
+            }
         }
     }
 
@@ -138,8 +182,9 @@ impl ControlPlane {
         if hello.worker >= limit {
             return Err(WorkerRefusal::Number(hello.worker, limit));
         }
-        if !hello.transports.iter().any(|name| TRANSPORTS.contains(&name.as_str())) {
-            return Err(WorkerRefusal::Transport(hello.transports.iter().take(8).cloned().collect()));
+        if !hello.transports.iter().any(|name| self.settings.transports.contains(name)) {
+            let theirs = hello.transports.iter().take(8).map(|name| name.chars().take(16).collect()).collect();
+            return Err(WorkerRefusal::Transport(theirs, self.settings.transports.clone()));
         }
         let worker = self.workers.get(&WorkerId(hello.worker));
         if worker.is_some_and(|worker| worker.was_fenced(Incarnation(hello.incarnation))) {
@@ -218,6 +263,10 @@ impl ControlPlane {
             return Vec::new();
         };
         self.counters.fenced_workers += 1;
+        // Before anything that it may read is given to others.
+        if session.transport == TRANSPORT {
+            self.actions.push(Action::StopReading { worker: id, for_good: true });
+        }
         if let Some(connection) = session.connection {
             self.links.remove(&connection);
             self.refuse_worker(connection, id, why);

@@ -3,7 +3,7 @@
 use core::num::{NonZeroU32, NonZeroU64};
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{MAX_METRICS, MAX_REPLICAS};
+use super::{MAX_METRICS, MAX_REGIONS, MAX_REPLICAS};
 use crate::histogram::{Scale, ScaleError};
 use crate::id::{LmapId, MetricId, RegionId, ReplicaId};
 use crate::layout::{RegionSize, RegionSizeError, Slot};
@@ -137,8 +137,8 @@ fn labels(pairs: &[proto::Label]) -> Result<Labels, NameError> {
     Labels::new(pairs.iter().map(|label| (label.key.as_str(), label.value.as_str())))
 }
 
-fn bounded<T>(what: &'static str, items: &[T], limit: usize) -> Result<(), LmapError> {
-    if items.len() > limit { Err(LmapError::TooMany { what, found: items.len(), limit }) } else { Ok(()) }
+fn bounded(what: &'static str, found: usize, limit: usize) -> Result<(), LmapError> {
+    if found > limit { Err(LmapError::TooMany { what, found, limit }) } else { Ok(()) }
 }
 
 impl Aggregation {
@@ -268,8 +268,9 @@ impl LmapSpec {
     ///
     /// [`LmapError`] if anything in it does not hold.
     pub fn decode(message: &proto::Lmap) -> Result<Self, LmapError> {
-        bounded("metrics", &message.metrics, MAX_METRICS)?;
-        bounded("replicas", &message.replicas, MAX_REPLICAS)?;
+        bounded("metrics", message.metrics.len(), MAX_METRICS)?;
+        bounded("replicas", message.replicas.len(), MAX_REPLICAS)?;
+        bounded("regions", message.replicas.iter().map(|replica| replica.regions.len()).sum(), MAX_REGIONS)?;
         let spec = Self {
             id: LmapId(message.lmap),
             service: ServiceName::new(&message.service)?,
@@ -408,6 +409,13 @@ mod tests {
         let mut message = proto::Lmap::from(&spec());
         message.metrics = vec![message.metrics[0].clone(); MAX_METRICS + 1];
         assert!(matches!(LmapSpec::decode(&message), Err(LmapError::TooMany { what: "metrics", .. })));
+
+        let mut message = proto::Lmap::from(&spec());
+        message.replicas[0].regions = vec![message.replicas[0].regions[0]; 100_000];
+        assert!(matches!(
+            LmapSpec::decode(&message),
+            Err(LmapError::TooMany { what: "regions", found: 100_000, limit: MAX_REGIONS })
+        ));
 
         let mut message = proto::Lmap::from(&spec());
         message.replicas[0].regions[0].bytes = u64::MAX;

@@ -63,6 +63,9 @@ pub struct ConnectQueuePair {
     pub attempt: u32,
     #[prost(message, optional, tag = "2")]
     pub worker: ::core::option::Option<QueuePair>,
+    /// Not empty: the worker has no queue pair, and this is why. There is no answer to it; it tries again.
+    #[prost(string, tag = "3")]
+    pub problem: ::prost::alloc::string::String,
 }
 /// The host's queue pair is connected to the worker's of this attempt, or there is a problem.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

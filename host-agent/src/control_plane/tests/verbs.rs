@@ -1,0 +1,166 @@
+//! Workers that read by RDMA: which, connected how, and shut out when.
+
+use wire::rdma::Endpoint;
+
+use super::super::testing::counter;
+use super::*;
+
+fn with_verbs() -> Settings {
+    Settings { transports: vec!["verbs".into(), "shm".into()], ..settings() }
+}
+
+fn end() -> proto::QueuePair {
+    proto::QueuePair { qpn: 17, psn: 5, gid: vec![1; 16], lid: 0, mtu: 1024 }
+}
+
+fn asks(attempt: u32) -> FromWorker {
+    let connect = proto::ConnectQueuePair { attempt, worker: Some(end()), problem: String::new() };
+    FromWorker::ConnectQueuePair(connect)
+}
+
+fn welcomed(node: &mut Node, connection: u64) -> String {
+    let told = node.told(connection);
+    let Some((_, Message::Welcome(welcome))) = told.first() else { panic!("{told:?}") };
+    welcome.transport.clone()
+}
+
+fn stop(worker: u32, for_good: bool) -> Action {
+    Action::StopReading { worker: WorkerId(worker), for_good }
+}
+
+/// A worker with number 0 that reads by RDMA over connection 50.
+fn reading() -> Node {
+    let mut node = Node::new(with_verbs());
+    node.worker_with(50, 0, 1, &["verbs", "shm"]);
+    node
+}
+
+#[test]
+fn the_first_transport_that_the_worker_likes_and_the_host_agent_has_is_chosen() {
+    for (theirs, chosen) in
+        [(&["verbs", "shm"][..], "verbs"), (&["shm", "verbs"], "shm"), (&["carrier-pigeon", "shm"], "shm")]
+    {
+        let mut node = Node::new(with_verbs());
+        node.worker_with(50, 0, 1, theirs);
+        assert_eq!(welcomed(&mut node, 50), chosen);
+        assert_eq!(node.plane.uses_verbs(WorkerId(0)), chosen == "verbs");
+    }
+    let mut node = Node::new(settings());
+    node.worker_with(50, 0, 1, &["verbs", "shm"]);
+    assert_eq!(welcomed(&mut node, 50), "shm", "a host agent without a device has no verbs");
+}
+
+#[test]
+fn without_a_common_transport_both_lists_are_named() {
+    let mut node = Node::new(settings());
+    node.worker_with(50, 0, 1, &["verbs"]);
+
+    let told = node.told(50);
+    let Some((_, Message::Refusal(refusal))) = told.first() else { panic!("{told:?}") };
+    assert!(refusal.reason.contains(r#"["verbs"]"#) && refusal.reason.contains(r#""shm""#), "{}", refusal.reason);
+}
+
+#[test]
+fn a_workers_queue_pair_is_connected_by_the_edge() {
+    let mut node = reading();
+    node.hears(50, asks(7));
+
+    let peer = Endpoint::decode(Some(&end())).unwrap();
+    let connection = ConnectionId(50);
+    assert!(node.did(&Action::ConnectQueuePair { connection, worker: WorkerId(0), attempt: 7, peer }));
+    assert_eq!(node.plane.counters().queue_pairs, 1);
+}
+
+#[test]
+fn an_absurd_queue_pair_is_answered_with_a_problem_and_reaches_no_device() {
+    let mut node = reading();
+    node.told(50);
+    let connect = proto::ConnectQueuePair { attempt: 7, worker: None, problem: String::new() };
+    for (worker, why) in [
+        (None, "no queue pair is named"),
+        (Some(proto::QueuePair { qpn: u32::MAX, ..end() }), "4294967295 is no queue pair"),
+        (Some(proto::QueuePair { mtu: 9000, ..end() }), "9000 is no path MTU"),
+        (Some(proto::QueuePair { gid: vec![0; 16], ..end() }), "is no single port"),
+    ] {
+        node.hears(50, FromWorker::ConnectQueuePair(proto::ConnectQueuePair { worker, ..connect.clone() }));
+        let told = node.told(50);
+        let [(_, Message::QueuePair(answer))] = &told[..] else { panic!("{told:?}") };
+        assert!(answer.attempt == 7 && answer.problem.contains(why), "{answer:?}");
+    }
+    assert_eq!(node.plane.counters().refused_queue_pairs, 4);
+    assert!(!node.actions.iter().any(|action| matches!(action, Action::ConnectQueuePair { .. })));
+}
+
+#[test]
+fn a_worker_that_fetches_otherwise_has_no_queue_pair() {
+    let mut node = Node::new(with_verbs());
+    node.worker(50, 0, 1);
+    node.hears(50, asks(1));
+
+    assert_eq!(node.plane.counters().foreign_messages, 1);
+    assert!(!node.actions.iter().any(|action| matches!(action, Action::ConnectQueuePair { .. })));
+}
+
+#[test]
+fn what_a_worker_says_of_its_own_device_stands_in_the_status() {
+    let mut node = reading();
+    let problem = "the device is gone".to_owned();
+    node.hears(50, FromWorker::ConnectQueuePair(proto::ConnectQueuePair { attempt: 1, worker: None, problem }));
+
+    let status = node.plane.status();
+    assert!(status.problems.iter().any(|line| line.contains("worker-0") && line.contains("the device is gone")));
+    assert_eq!(node.plane.counters().missing_queue_pairs, 1);
+}
+
+#[test]
+fn whoever_reads_by_rdma_is_shut_out_when_its_stream_ends_and_for_good_when_it_is_fenced() {
+    let mut node = reading();
+    node.plane.worker_gone(node.now, ConnectionId(50));
+    node.step();
+    assert!(node.did(&stop(0, false)));
+    assert!(!node.did(&stop(0, true)));
+
+    node.pass(Nanos::from_secs(6));
+    assert!(node.did(&stop(0, true)), "its lease ran out");
+}
+
+#[test]
+fn another_run_of_a_worker_shuts_the_first_one_out() {
+    let mut node = reading();
+    node.worker_with(51, 0, 2, &["verbs"]);
+
+    assert!(node.did(&stop(0, true)));
+    node.plane.worker_gone(node.now, ConnectionId(50));
+    node.step();
+    assert!(!node.did(&stop(0, false)), "the end of the old stream is nothing to the new one");
+}
+
+#[test]
+fn a_worker_is_shut_out_before_what_it_read_is_given_back() {
+    let mut node = reading();
+    node.replica(1, "cart", &[counter("a"), counter("b")]);
+    node.settle();
+    let (epoch, _) = node.set(50).pop().unwrap();
+    node.acknowledge(50, epoch);
+    node.retire(1, 0, 1);
+    node.gone(1);
+    node.settle();
+    node.actions.clear();
+
+    node.pass(Nanos::from_secs(6));
+
+    let at = |wanted: &dyn Fn(&Action) -> bool| node.actions.iter().position(wanted);
+    let stopped = at(&|action| *action == stop(0, true)).expect("it is fenced");
+    let dropped = at(&|action| matches!(action, Action::DropRegion(_))).expect("nobody knows the region any more");
+    assert!(stopped < dropped);
+}
+
+#[test]
+fn shared_memory_has_nothing_to_shut() {
+    let mut node = Node::new(with_verbs());
+    node.worker(50, 0, 1);
+    node.plane.worker_gone(node.now, ConnectionId(50));
+    node.pass(Nanos::from_secs(6));
+
+    assert!(!node.actions.iter().any(|action| matches!(action, Action::StopReading { .. })));
+}
