@@ -61,7 +61,7 @@ impl Node {
         let mut worker = Worker::new(WorkerSettings { detector, ..WorkerSettings::default() }, 1);
         worker.connected(Nanos::ZERO);
         let welcome =
-            proto::HostWelcome { host_incarnation: 1, lowest_share: 1e9, lease_ms: 60_000, transport: "local".into() };
+            proto::HostWelcome { host_incarnation: 1, lowest_share: 1e9, lease_ms: 60_000, transport: "shm".into() };
         let mut tell = |epoch, message| {
             worker.on_host(Nanos::ZERO, HostMessage { epoch, message: Some(message) }).expect("the worker takes it");
         };

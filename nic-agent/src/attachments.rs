@@ -8,6 +8,9 @@ use wire::layout::RegionSize;
 use wire::time::Nanos;
 
 use crate::backoff::{Backoff, Seeds};
+use crate::claims::{Claims, RegionLimits, RegionsError};
+use crate::queue_pair::QueuePairEffect;
+use crate::settings::Fetching;
 
 /// A region that the reader shall attach. What came of it is told to [`Worker::attached`](crate::Worker::attached).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,10 +31,14 @@ pub struct AttachRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "the worker counts on it"]
 pub enum Effect {
+    /// Fetch like this from now on. No region is attached.
+    Use(Fetching),
     /// Let the reader attach a region.
     Attach(AttachRequest),
     /// Let the reader forget a region.
     Detach(RegionId),
+    /// Reset or connect the queue pair.
+    QueuePair(QueuePairEffect),
     /// Close the control connection, tell [`Worker::disconnected`](crate::Worker::disconnected), and come back after a pause.
     Disconnect {
         /// Why, for the log.
@@ -58,14 +65,25 @@ struct Attachment {
 #[derive(Debug)]
 pub(crate) struct Attachments {
     regions: BTreeMap<RegionId, Attachment>,
+    claims: Claims,
     effects: Vec<Effect>,
     pause: (Nanos, Nanos),
     next_try: Nanos,
 }
 
 impl Attachments {
-    pub(crate) fn new(pause: (Nanos, Nanos)) -> Self {
-        Self { regions: BTreeMap::new(), effects: Vec::new(), pause, next_try: Nanos::NEVER }
+    pub(crate) fn new(pause: (Nanos, Nanos), limits: RegionLimits) -> Self {
+        let claims = Claims::new(limits);
+        Self { regions: BTreeMap::new(), claims, effects: Vec::new(), pause, next_try: Nanos::NEVER }
+    }
+
+    /// Whether the regions of one LMAP can be taken, beside those in use.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionsError`].
+    pub(crate) fn check<'a>(&self, specs: impl Iterator<Item = &'a RegionSpec>) -> Result<(), RegionsError> {
+        self.claims.check(specs, |region| self.regions.contains_key(&region))
     }
 
     /// One more user of a region of `host`. Returns whether it is attached.
@@ -74,11 +92,13 @@ impl Attachments {
         if let Some(known) = self.regions.get_mut(&spec.id) {
             known.users += 1;
             if known.request != request {
+                self.claims.moved(known.request.address, spec);
                 (known.request, known.state) = (request, State::Asked);
                 self.effects.extend([Effect::Detach(spec.id), Effect::Attach(request)]);
             }
             return known.state == State::Attached;
         }
+        self.claims.add(spec);
         let backoff = Backoff::new(self.pause.0, self.pause.1);
         self.regions.insert(spec.id, Attachment { users: 1, request, state: State::Asked, backoff });
         self.effects.push(Effect::Attach(request));
@@ -90,9 +110,21 @@ impl Attachments {
         let Some(known) = self.regions.get_mut(&region) else { return };
         known.users -= 1;
         if known.users == 0 {
+            let request = known.request;
             self.regions.remove(&region);
+            self.claims.remove(region, request.address, request.size.bytes() as u64);
             self.effects.push(Effect::Detach(region));
         }
+    }
+
+    /// The right to read a region is gone. It is left alone until its configuration changes, or the longest pause is over: each try with a
+    /// right that is none costs all other regions a tick.
+    pub(crate) fn revoked(&mut self, now: Nanos, region: RegionId, seeds: &mut Seeds) {
+        let Some(known) = self.regions.get_mut(&region).filter(|known| known.state == State::Attached) else { return };
+        let again = now.plus(Backoff::new(self.pause.1, self.pause.1).pause(seeds.draw()));
+        known.state = State::Failed { again };
+        self.next_try = self.next_try.min(again);
+        self.effects.push(Effect::Detach(region));
     }
 
     /// Whether the outcome of `request` is still waited for.
@@ -139,8 +171,9 @@ impl Attachments {
         self.next_try
     }
 
-    pub(crate) fn disconnect(&mut self, reason: String) {
-        self.effects.push(Effect::Disconnect { reason });
+    /// Something that the runner shall do after what it was told before.
+    pub(crate) fn push(&mut self, effect: Effect) {
+        self.effects.push(effect);
     }
 
     pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
@@ -164,7 +197,8 @@ mod tests {
     }
 
     fn attachments() -> (Attachments, Seeds) {
-        (Attachments::new((Nanos::from_millis(100), Nanos::from_secs(10))), Seeds::new(1))
+        let limits = RegionLimits { regions: 10, bytes: 1 << 20 };
+        (Attachments::new((Nanos::from_millis(100), Nanos::from_secs(10)), limits), Seeds::new(1))
     }
 
     #[test]
@@ -198,6 +232,29 @@ mod tests {
 
         assert_eq!(attachments.take_effects(), asked);
         assert_eq!(attachments.next(), Nanos::NEVER);
+    }
+
+    #[test]
+    fn a_revoked_region_is_left_alone_for_long_or_until_it_is_configured_anew() {
+        let (mut attachments, mut seeds) = attachments();
+        attachments.acquire(HOST, &region(1));
+        attachments.reported(Nanos::ZERO, RegionId(1), true, &mut seeds);
+        attachments.take_effects();
+
+        attachments.revoked(Nanos::ZERO, RegionId(1), &mut seeds);
+        attachments.revoked(Nanos::ZERO, RegionId(1), &mut seeds);
+
+        assert_eq!(attachments.take_effects(), [Effect::Detach(RegionId(1))]);
+        let again = attachments.next();
+        assert!(Nanos::from_secs(5) <= again && again <= Nanos::from_secs(10), "{again}");
+        attachments.poll(again);
+        assert!(matches!(attachments.take_effects()[..], [Effect::Attach(_)]));
+        attachments.reported(again, RegionId(1), true, &mut seeds);
+        attachments.revoked(again, RegionId(1), &mut seeds);
+        attachments.take_effects();
+        let anew = RegionSpec { rkey: 5, ..region(1) };
+        assert!(!attachments.acquire(HOST, &anew));
+        assert!(matches!(attachments.take_effects()[..], [Effect::Detach(_), Effect::Attach(_)]));
     }
 
     #[test]

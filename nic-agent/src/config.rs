@@ -3,13 +3,14 @@
 mod tls;
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU8, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use wire::id::WorkerId;
 use wire::time::Nanos;
 
+use crate::claims::RegionLimits;
 use crate::settings::WorkerSettings;
 
 pub use tls::{Tls, TlsError};
@@ -32,8 +33,10 @@ pub struct Config {
     pub control: ControlConfig,
     /// How regions are fetched.
     pub transport: Transport,
-    /// Where the host agent gives out regions of this host.
-    pub regions_socket: PathBuf,
+    /// Which device and port are used for RDMA.
+    pub rdma: Rdma,
+    /// Where the host agent gives out regions of this host; without one, shared memory is no way to fetch.
+    pub regions_socket: Option<PathBuf>,
     /// The agent's own metrics and health.
     pub metrics: MetricsConfig,
     /// Bounds.
@@ -49,7 +52,8 @@ impl Default for Config {
             core: None,
             control: ControlConfig::default(),
             transport: Transport::default(),
-            regions_socket: PathBuf::from("/run/uview/regions.sock"),
+            rdma: Rdma::default(),
+            regions_socket: Some(PathBuf::from("/run/uview/regions.sock")),
             metrics: MetricsConfig::default(),
             limits: LimitsConfig::default(),
             log: LogConfig::default(),
@@ -77,11 +81,25 @@ impl Default for ControlConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
-    /// What this machine offers. Shared memory, as long as there is nothing else.
+    /// What this machine offers: shared memory if the host agent is on it, else RDMA if there is a device, else shared memory.
     #[default]
     Auto,
+    /// RDMA READs.
+    Verbs,
     /// Shared memory of this host.
     Shm,
+}
+
+/// Which device and port are used for RDMA.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rdma {
+    /// The device's name, such as `mlx5_0`; the first with an active port if left out.
+    pub device: Option<String>,
+    /// Its port, from 1 on; the first active one if left out.
+    pub port: Option<NonZeroU8>,
+    /// Which of the port's GIDs; if left out, that of RoCE v2 over IPv4, else of RoCE v2, and none with InfiniBand.
+    pub gid_index: Option<u8>,
 }
 
 /// The agent's own metrics and health.
@@ -112,6 +130,10 @@ pub struct LimitsConfig {
     pub outbox_rows: NonZeroUsize,
     /// Rows of each LMAP kept for whoever subscribes later; at most 10,000.
     pub rows_kept: u32,
+    /// Regions of all LMAPs.
+    pub regions: NonZeroUsize,
+    /// Bytes of all regions; as much memory is used for them.
+    pub region_bytes: NonZeroU64,
 }
 
 /// The most rows of an LMAP that can be kept.
@@ -129,6 +151,8 @@ impl Default for LimitsConfig {
             outbox_messages: messages(settings.outbox_messages),
             outbox_rows: messages(settings.outbox_rows),
             rows_kept: settings.rows_kept as u32,
+            regions: messages(settings.regions.regions),
+            region_bytes: NonZeroU64::new(settings.regions.bytes).unwrap_or(NonZeroU64::MIN),
         }
     }
 }
@@ -241,6 +265,13 @@ impl Config {
         )?;
         let limits = &self.limits;
         let kept = limits.rows_kept;
+        let wanted = "transport shm needs the host agent's regions socket";
+        range(
+            self.transport != Transport::Shm || self.regions_socket.is_some(),
+            "regions_socket",
+            "null".into(),
+            wanted,
+        )?;
         range(kept <= MOST_ROWS_KEPT, "limits.rows_kept", kept.to_string(), "at most 10000 are possible")?;
         let wanted = "at most 1048576 are possible";
         for (key, found) in
@@ -254,7 +285,8 @@ impl Config {
     /// What the worker is told.
     #[must_use]
     pub fn settings(&self) -> WorkerSettings {
-        let LimitsConfig { alone_s, remembered_s, outbox_messages, outbox_rows, rows_kept } = self.limits;
+        let LimitsConfig { alone_s, remembered_s, outbox_messages, outbox_rows, rows_kept, regions, region_bytes } =
+            self.limits;
         WorkerSettings {
             worker: WorkerId(self.worker),
             alone: Nanos::from_secs(u64::from(alone_s)),
@@ -262,6 +294,7 @@ impl Config {
             outbox_messages: outbox_messages.get(),
             outbox_rows: outbox_rows.get(),
             rows_kept: rows_kept as usize,
+            regions: RegionLimits { regions: regions.get(), bytes: region_bytes.get() },
             ..WorkerSettings::default()
         }
     }
@@ -287,8 +320,13 @@ mod tests {
 
     #[test]
     fn a_value_of_the_wrong_type_is_refused_with_line_and_column() {
-        for text in ["worker: -1\n", "transport: verbs\n", "limits:\n  outbox_rows: 0\n", "metrics:\n  listen: here\n"]
-        {
+        for text in [
+            "worker: -1\n",
+            "transport: rdma\n",
+            "rdma:\n  port: 0\n",
+            "limits:\n  outbox_rows: 0\n",
+            "metrics:\n  listen: here\n",
+        ] {
             let error = Config::parse(text).unwrap_err().to_string();
             assert!(error.contains("line ") && error.contains("column "), "{text}: {error}");
         }
@@ -299,6 +337,7 @@ mod tests {
         for (text, key) in [
             ("control:\n  address: localhost\n", "control.address is \"localhost\""),
             ("control:\n  address: 'host:0'\n", "control.address"),
+            ("transport: shm\nregions_socket: null\n", "regions_socket is null"),
             ("limits:\n  rows_kept: 10001\n", "limits.rows_kept is 10001"),
             ("limits:\n  outbox_messages: 1048577\n", "limits.outbox_messages is 1048577"),
         ] {

@@ -4,6 +4,9 @@ use wire::control::LmapError;
 use wire::id::{Epoch, LmapId};
 use wire::name::MetricName;
 
+use crate::claims::RegionsError;
+use crate::queue_pair::AnswerError;
+
 /// Why a message was not, or not wholly, taken. Every one is counted; none stops the worker, or another LMAP.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -30,6 +33,20 @@ pub enum ForeignMessage {
         /// What is wrong.
         source: LmapError,
     },
+    /// The regions of the LMAP cannot be what they are said to be. What was known of the LMAP is dropped.
+    #[error("the regions of {lmap} are not taken, so that it is not watched")]
+    Regions {
+        /// Whose.
+        lmap: LmapId,
+        /// What is wrong.
+        source: RegionsError,
+    },
+    /// The host agent wants regions fetched in a way that this worker does not have.
+    #[error("the host agent chose the transport {0:?}, which this worker did not offer")]
+    Transport(String),
+    /// The queue pair was not connected. It is tried again after a pause.
+    #[error(transparent)]
+    QueuePair(#[from] AnswerError),
     /// There are too many LMAPs.
     #[error("{0} is one LMAP more than a worker takes")]
     TooMany(LmapId),

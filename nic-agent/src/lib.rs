@@ -12,13 +12,15 @@
 //! | `columns`, `reading`, `histogram`, `aggregation` | slots → values per replica → one row |
 //! | `judge`, `jobs` | detectors, shadow detectors, work that is run elsewhere |
 //! | `alarm`, `digest`, `rows`, `outbox` | what is said: episodes, summaries, raw rows; bounded |
-//! | `attachments`, `backoff` | which regions the reader has to know; when to try again |
+//! | `attachments`, `claims`, `backoff` | which regions the reader has to know, and what of them is believed; when to try again |
+//! | `queue_pair` | the connection to the host agent's memory, made and made again |
 //! | [`runner`](run), `clock`, [`config`], `metrics`, [`logs`] | the edge: threads, sockets, time, files |
 
 mod aggregation;
 mod alarm;
 mod attachments;
 mod backoff;
+mod claims;
 mod clock;
 mod columns;
 pub mod config;
@@ -32,6 +34,7 @@ mod liveness;
 pub mod logs;
 mod metrics;
 mod outbox;
+mod queue_pair;
 mod reading;
 mod rows;
 mod runner;
@@ -43,11 +46,13 @@ mod worker;
 pub use aggregation::{Aggregate, Aggregations};
 pub use attachments::{AttachRequest, Effect};
 pub use backoff::Backoff;
+pub use claims::{RegionLimits, RegionsError};
 pub use columns::fingerprint;
 pub use error::ForeignMessage;
 pub use jobs::JobId;
+pub use queue_pair::{AnswerError, QueuePairEffect};
 pub use runner::{RunError, run};
-pub use settings::WorkerSettings;
+pub use settings::{Fetching, WorkerSettings};
 pub use ticker::{Schedule, Ticker};
 pub use wire;
 pub use worker::{Step, Worker, WorkerStatus};

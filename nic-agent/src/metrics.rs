@@ -11,6 +11,7 @@ use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use wire::time::Nanos;
 
@@ -88,6 +89,8 @@ fn registry(status: &WorkerStatus) -> Registry {
         ("fetched_regions", "Regions fetched", of.fetched_regions),
         ("failed_regions", "Regions that could not be fetched", of.failed_regions),
         ("failed_batches", "Batches that failed as a whole", of.failed_batches),
+        ("connections", "Connections of the queue pair, with RDMA", of.connections),
+        ("revoked_regions", "Regions whose right to be read was found revoked, with RDMA", of.revoked_regions),
         ("lost_rows", "Rows that were lost because the host agent was slow or gone", of.lost_rows),
         ("lost_verdicts", "Verdicts that were lost because the host agent was slow or gone", of.lost_verdicts),
         ("foreign_messages", "Messages of the host agent that were not taken", of.foreign_messages),
@@ -97,6 +100,7 @@ fn registry(status: &WorkerStatus) -> Registry {
     let cpu = Nanos(of.cpu_ns).as_secs_f64();
     registry.register("cpu_seconds", "Processor time used by this process", ConstCounter::new(cpu));
     for (name, help, value) in [
+        ("connected", "1 while the queue pair is connected, with RDMA", i64::from(status.connected)),
         ("welcomed", "1 while the host agent has welcomed this worker", i64::from(status.welcomed)),
         ("epoch", "The last configuration epoch that is in effect", status.epoch.cast_signed()),
         (
@@ -108,6 +112,9 @@ fn registry(status: &WorkerStatus) -> Registry {
         ("regions", "Regions that are configured", count(status.regions)),
     ] {
         registry.register(name, help, ConstGauge::new(value));
+    }
+    if !status.transport.is_empty() {
+        registry.register("transport", "How regions are fetched", Info::new([("name", status.transport.clone())]));
     }
     let lmaps = Family::<[(&str, &str); 1], Gauge>::default();
     for (state, lmap) in ["learning", "armed", "drifted", "silent"].into_iter().zip(status.lmaps) {

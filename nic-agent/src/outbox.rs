@@ -48,6 +48,10 @@ impl Outbox {
         self.push(Message::RegionProblem(proto::RegionProblem { region: region.0, problem }));
     }
 
+    pub(crate) fn connect(&mut self, connect: proto::ConnectQueuePair) {
+        self.push(Message::ConnectQueuePair(connect));
+    }
+
     fn push(&mut self, message: Message) {
         if self.messages.len() >= self.most_messages
             && let Some(Message::Verdicts(lost)) = self.messages.pop_front()

@@ -12,6 +12,7 @@
 mod attach;
 mod control;
 mod jobs;
+mod reader;
 mod thread;
 
 use std::future::{Future, IntoFuture as _};
@@ -23,15 +24,16 @@ use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use transport::ShmReader;
 use wire::proto::control::{HostMessage, WorkerMessage};
 
 use crate::attachments::AttachRequest;
 use crate::clock::Clock;
-use crate::config::{Config, TlsError, Transport};
+use crate::config::{Config, TlsError};
 use crate::jobs::JobId;
 use crate::metrics::Board;
+use crate::settings::WorkerSettings;
 use crate::worker::Worker;
+use reader::Reader;
 use thread::{Helpers, Runner};
 
 /// Events that wait for the worker's thread. Whoever has more to say waits; the worker never does.
@@ -79,6 +81,11 @@ pub enum RunError {
     /// Certificates.
     #[error("control.tls")]
     Tls(#[from] TlsError),
+    /// RDMA.
+    #[error(
+        "no RDMA: {0}; `uview check` says more, and transport: shm does without if the host agent is on this machine"
+    )]
+    Rdma(String),
     /// The port of `/metrics`.
     #[error("cannot listen on {0} for /metrics; another one can be set by metrics.listen, port 0 is any free one")]
     Metrics(std::net::SocketAddr, #[source] std::io::Error),
@@ -103,6 +110,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let endpoint = control::endpoint(&config.control)?;
     let listen = config.metrics.listen;
     let listener = TcpListener::bind(listen).await.map_err(|cause| RunError::Metrics(listen, cause))?;
+    let (reader, transports) = Reader::open(&config)?;
     let clock = Clock::start();
     let board = Board::new(clock);
     let (events, inbox) = sync_channel(EVENTS);
@@ -111,18 +119,16 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
         worker = config.worker,
         control = config.control.address,
         metrics = listener.local_addr().ok().map(tracing::field::display),
-        regions_socket = %config.regions_socket.display(),
+        transports = transports.join(", "),
+        regions_socket = config.regions_socket.as_ref().map(|socket| tracing::field::display(socket.display())),
         "the NIC agent runs"
     );
-    let worker = Worker::new(config.settings(), seed);
-    let reader = match config.transport {
-        Transport::Auto | Transport::Shm => ShmReader::new(),
-    };
+    let worker = Worker::new(WorkerSettings { transports, ..config.settings() }, seed);
     let helpers = Helpers {
         jobs: jobs::start(events.clone()).map_err(RunError::Thread)?,
         attach: attach::start(config.regions_socket, events.clone()).map_err(RunError::Thread)?,
     };
-    let runner = Runner::new(worker, Box::new(reader), helpers, clock, board.clone());
+    let runner = Runner::new(worker, reader, helpers, clock, board.clone());
     let mut ended = runner.start(inbox, config.core).map_err(RunError::Thread)?;
     let stop = Stop(events);
     let (stopping, is_stopping) = watch::channel(false);

@@ -4,6 +4,17 @@ use wire::id::WorkerId;
 use wire::time::Nanos;
 
 use crate::aggregation::Aggregations;
+use crate::claims::RegionLimits;
+
+/// How regions are fetched, as far as it makes a difference to the worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fetching {
+    /// From memory that this process has: there is nothing to be connected.
+    #[default]
+    Memory,
+    /// By RDMA READs over a queue pair.
+    Verbs,
+}
 
 /// Settings of one worker. The defaults are those of the product; nothing here is checked but by its type, and every value works.
 #[derive(Clone, Debug)]
@@ -12,7 +23,7 @@ pub struct WorkerSettings {
     pub worker: WorkerId,
     /// The release, as said in the hello. That of this crate.
     pub version: String,
-    /// How the runner can fetch, as said in the hello. "shm".
+    /// How the runner can fetch, what it likes best first, as said in the hello. "shm".
     pub transports: Vec<String>,
     /// How long regions are fetched on without a host agent. 60 s.
     pub alone: Nanos,
@@ -36,6 +47,8 @@ pub struct WorkerSettings {
     pub silent_heartbeats: u32,
     /// The first and the longest pause before a region is tried again. 100 ms, 10 s.
     pub attach_pause: (Nanos, Nanos),
+    /// How many regions are taken from the host agent, and of which size together. 65,536, 1 GiB.
+    pub regions: RegionLimits,
     /// Aggregations over replicas beside the four that every worker knows. None.
     pub aggregations: Aggregations,
     /// Settings of every detector. The defaults, gauges latch after 60 rows, and the first 20 rows are not learnt.
@@ -59,6 +72,7 @@ impl Default for WorkerSettings {
             looks_held: 5,
             silent_heartbeats: 3,
             attach_pause: (Nanos::from_millis(100), Nanos::from_secs(10)),
+            regions: RegionLimits { regions: 1 << 16, bytes: 1 << 30 },
             aggregations: Aggregations::default(),
             // Kinds are known here, so that a gauge is a state, and services are seen from their start.
             detector: lmap::Settings { latch_rows: Some(60), settle_rows: 20, ..lmap::Settings::default() },

@@ -5,11 +5,12 @@ mod host;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use transport::{BatchError, FetchStatus, RegionBuffer};
+use transport::{BatchError, FetchStatus, RegionBuffer, RegionError};
 use wire::control::{PROTOCOL, State};
 use wire::id::{Epoch, Incarnation, LmapId, RegionId};
 use wire::name::ServiceName;
 use wire::proto::control as proto;
+use wire::rdma::Endpoint;
 use wire::time::{Interval, Nanos};
 
 use crate::attachments::{AttachRequest, Attachments, Effect};
@@ -18,7 +19,8 @@ use crate::error::ForeignMessage;
 use crate::jobs::{JobId, Jobs};
 use crate::judge::{Judges, Maker};
 use crate::outbox::Outbox;
-use crate::settings::WorkerSettings;
+use crate::queue_pair::QueuePair;
+use crate::settings::{Fetching, WorkerSettings};
 use crate::ticker::Schedule;
 use crate::watch::{Parked, Shared, Tick, Watch};
 
@@ -53,6 +55,7 @@ struct Counted {
     fetched_regions: u64,
     failed_regions: u64,
     failed_batches: u64,
+    revoked_regions: u64,
     cpu_ns: u64,
     foreign_messages: u64,
 }
@@ -62,6 +65,10 @@ struct Counted {
 pub struct WorkerStatus {
     /// As the summary has them.
     pub counters: proto::WorkerCounters,
+    /// How regions are fetched, by its name in the hello; empty before the first welcome.
+    pub transport: String,
+    /// Whether the queue pair is connected; always false without RDMA.
+    pub connected: bool,
     /// Whether the host agent has welcomed it.
     pub welcomed: bool,
     /// The last epoch that is in effect.
@@ -93,6 +100,12 @@ pub struct Worker {
     watches: BTreeMap<LmapId, Watch>,
     parked: BTreeMap<ServiceName, Parked>,
     attachments: Attachments,
+    /// How regions are fetched, by its name in the hello; empty before the first welcome.
+    transport: String,
+    fetching: Fetching,
+    queue_pair: QueuePair,
+    /// Regions of the last batch that must not be read any more.
+    revoked: Vec<RegionId>,
     shared: Shared,
     due: Vec<(Interval, u64)>,
     batch: Vec<RegionBuffer>,
@@ -130,7 +143,11 @@ impl Worker {
             schedule: Schedule::default(),
             watches: BTreeMap::new(),
             parked: BTreeMap::new(),
-            attachments: Attachments::new(settings.attach_pause),
+            attachments: Attachments::new(settings.attach_pause, settings.regions),
+            transport: String::new(),
+            fetching: Fetching::Memory,
+            queue_pair: QueuePair::new(),
+            revoked: Vec::new(),
             shared,
             due: Vec::new(),
             batch: Vec::new(),
@@ -167,6 +184,7 @@ impl Worker {
             self.link = Link::Gone { since: now };
         }
         self.deferred.clear();
+        self.queue_pair.disconnected();
         for watch in self.watches.values_mut() {
             watch.subscribe(None, &mut self.shared.outbox);
         }
@@ -208,12 +226,29 @@ impl Worker {
         }
     }
 
+    /// The device has reset the queue pair, whose end this is now, or could not for the reason given; then it is tried again after a pause.
+    pub fn queue_pair_reset(&mut self, now: Nanos, outcome: Result<Endpoint, String>) {
+        if let Some(connect) = self.queue_pair.reset(now, outcome, &mut self.seeds) {
+            self.shared.outbox.connect(connect);
+        }
+    }
+
+    /// The device has connected the queue pair, or could not for the reason given; then all is tried again after a pause.
+    pub fn queue_pair_connected(&mut self, now: Nanos, outcome: Result<(), String>) {
+        if let Some(problem) = self.queue_pair.connected(now, outcome, &mut self.seeds) {
+            self.shared.outbox.connect(problem);
+        }
+    }
+
     /// What to do at `now`. Ticks missed by whole intervals are counted, not made up for.
     pub fn poll(&mut self, now: Nanos) -> Step {
         if self.out.is_some() {
             return Step::Fetch;
         }
         self.attachments.poll(now);
+        if let Some(effect) = self.queue_pair.poll(now, &mut self.seeds) {
+            self.attachments.push(Effect::QueuePair(effect));
+        }
         if self.is_alone_for_too_long(now) {
             self.park_all(now);
         }
@@ -256,6 +291,10 @@ impl Worker {
         if !verdicts.is_empty() {
             self.shared.outbox.verdicts(proto::Verdicts { at_unix_ns, verdicts });
         }
+        if outcome.is_err() {
+            self.queue_pair.lost(now, self.link == Link::Up, &mut self.seeds);
+        }
+        self.leave_revoked(now);
         let deferred = core::mem::take(&mut self.deferred);
         deferred.into_iter().filter_map(|message| self.on_host(now, message).err()).collect()
     }
@@ -280,6 +319,12 @@ impl Worker {
         self.counted.cpu_ns = used.0;
     }
 
+    /// Whether the queue pair is connected, as far as is known; always false without RDMA.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.queue_pair.is_up()
+    }
+
     /// What its own metrics are made of. Cheap, but not for every tick.
     #[must_use]
     pub fn status(&self) -> WorkerStatus {
@@ -295,6 +340,8 @@ impl Worker {
         let (attached, regions) = self.attachments.count();
         WorkerStatus {
             counters: self.counters(),
+            transport: self.transport.clone(),
+            connected: self.is_connected(),
             welcomed: self.link == Link::Up,
             epoch: self.epoch.unwrap_or(Epoch::NONE).0,
             lmaps,
@@ -305,7 +352,8 @@ impl Worker {
     }
 
     fn counters(&self) -> proto::WorkerCounters {
-        let Counted { fetched_regions, failed_regions, failed_batches, cpu_ns, foreign_messages } = self.counted;
+        let Counted { fetched_regions, failed_regions, failed_batches, revoked_regions, cpu_ns, foreign_messages } =
+            self.counted;
         proto::WorkerCounters {
             ticks: self.schedule.ticks(),
             late_ticks: self.schedule.late(),
@@ -316,8 +364,8 @@ impl Worker {
             lost_verdicts: self.shared.outbox.lost_verdicts(),
             cpu_ns,
             foreign_messages,
-            connections: 0,
-            revoked_regions: 0,
+            connections: self.queue_pair.connections(),
+            revoked_regions,
         }
     }
 
@@ -326,7 +374,8 @@ impl Worker {
             Link::Gone { since } if !self.watches.is_empty() => since.plus(self.settings.alone),
             _ => Nanos::NEVER,
         };
-        self.schedule.next().min(self.next_summary).min(self.attachments.next()).min(alone)
+        let tries = self.attachments.next().min(self.queue_pair.next());
+        self.schedule.next().min(self.next_summary).min(tries).min(alone)
     }
 
     fn is_alone_for_too_long(&self, now: Nanos) -> bool {
@@ -359,10 +408,31 @@ impl Worker {
             let fetched = batch && matches!(buffer.status, FetchStatus::Fetched);
             self.counted.fetched_regions += u64::from(fetched);
             self.counted.failed_regions += u64::from(!fetched);
+            if batch && buffer.status == FetchStatus::Failed(RegionError::Revoked) {
+                self.revoked.push(buffer.region);
+            }
             if let Some(place) = self.watches.get_mut(&id).and_then(|watch| watch.regions.buffers.get_mut(at)) {
                 *place = buffer;
             }
         }
+    }
+
+    /// Reads regions that must not be read any more no longer. With RDMA, trying has cost the queue pair.
+    fn leave_revoked(&mut self, now: Nanos) {
+        let mut revoked = core::mem::take(&mut self.revoked);
+        revoked.sort_unstable();
+        revoked.dedup();
+        self.counted.revoked_regions += revoked.len() as u64;
+        if !revoked.is_empty() && self.fetching == Fetching::Verbs {
+            self.queue_pair.lost(now, self.link == Link::Up, &mut self.seeds);
+        }
+        for region in revoked.drain(..) {
+            self.attachments.revoked(now, region, &mut self.seeds);
+            for watch in self.watches.values_mut() {
+                watch.regions.attached(region, false);
+            }
+        }
+        self.revoked = revoked;
     }
 
     fn summarise(&mut self, now: Nanos) {

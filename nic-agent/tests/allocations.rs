@@ -104,11 +104,11 @@ fn a_tick_with_nothing_to_say_does_not_allocate() {
     let regions: Vec<Region> = (0..REPLICAS).map(|_| Region::new(RegionSize::ONE_PAGE)).collect();
     worker.connected(Nanos::ZERO);
     let welcome =
-        proto::HostWelcome { host_incarnation: 1, lowest_share: 1e9, lease_ms: 60_000, transport: "local".into() };
+        proto::HostWelcome { host_incarnation: 1, lowest_share: 1e9, lease_ms: 60_000, transport: "shm".into() };
     worker.on_host(Nanos::ZERO, HostMessage { epoch: 0, message: Some(Message::Welcome(welcome)) }).unwrap();
     worker.on_host(Nanos::ZERO, HostMessage { epoch: 1, message: Some(Message::SetLmap(lmap())) }).unwrap();
     for effect in worker.take_effects() {
-        let Effect::Attach(request) = effect else { panic!("{effect:?}") };
+        let Effect::Attach(request) = effect else { continue };
         let region = regions[request.region.0 as usize - 1].clone();
         reader.attach(request.region, request.size, Access::Memory(region)).unwrap();
         worker.attached(Nanos::ZERO, request.region, Ok(()));

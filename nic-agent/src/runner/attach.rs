@@ -16,12 +16,17 @@ use crate::attachments::AttachRequest;
 /// # Errors
 ///
 /// The system gives no thread.
-pub(super) fn start(socket: PathBuf, events: SyncSender<Event>) -> io::Result<Sender<AttachRequest>> {
+pub(super) fn start(socket: Option<PathBuf>, events: SyncSender<Event>) -> io::Result<Sender<AttachRequest>> {
     let (sender, requests) = channel();
     thread::Builder::new().name("attach".to_owned()).spawn(move || {
         let mut attacher = None;
         for request in requests {
-            let outcome = ask(&socket, &mut attacher, &request);
+            let outcome = match &socket {
+                Some(socket) => ask(socket, &mut attacher, &request),
+                None => {
+                    Err("this worker has no regions socket: its configuration says regions_socket: null".to_owned())
+                }
+            };
             if events.send(Event::Descriptor(request, outcome)).is_err() {
                 return;
             }

@@ -7,17 +7,20 @@ use std::thread;
 
 use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 use tokio::sync::oneshot;
-use transport::{Access, RegionReader};
+use transport::{Access, BatchError};
 use wire::proto::control::WorkerMessage;
 use wire::proto::control::worker_message::Message;
 use wire::time::Nanos;
 
+use super::reader::Reader;
 use super::{Connection, Event, told};
 use crate::attachments::{AttachRequest, Effect};
 use crate::clock::{Clock, process_cpu, unix_now};
 use crate::error::ForeignMessage;
 use crate::jobs::JobId;
 use crate::metrics::Board;
+use crate::queue_pair::QueuePairEffect;
+use crate::settings::Fetching;
 use crate::worker::{Step, Worker};
 
 /// Between two looks at the processor time, and two notes on the board.
@@ -35,7 +38,7 @@ pub(super) struct Helpers {
 /// What the thread owns.
 pub(super) struct Runner {
     worker: Worker,
-    reader: Box<dyn RegionReader>,
+    reader: Reader,
     helpers: Helpers,
     clock: Clock,
     board: Board,
@@ -49,13 +52,7 @@ pub(super) struct Runner {
 struct Broken;
 
 impl Runner {
-    pub(super) fn new(
-        worker: Worker,
-        reader: Box<dyn RegionReader>,
-        helpers: Helpers,
-        clock: Clock,
-        board: Board,
-    ) -> Self {
+    pub(super) fn new(worker: Worker, reader: Reader, helpers: Helpers, clock: Clock, board: Board) -> Self {
         Self { worker, reader, helpers, clock, board, connection: None, job: None, next_note: Nanos::ZERO }
     }
 
@@ -114,7 +111,11 @@ impl Runner {
 
     fn fetch(&mut self) {
         let at_unix_ns = unix_now();
+        let was_connected = self.worker.is_connected();
         let outcome = self.reader.fetch(self.worker.batch());
+        if let (Err(BatchError::Lost(Some(why))), true) = (&outcome, was_connected) {
+            tracing::warn!(why = told(why), "the connection to the host's memory is lost: connecting again");
+        }
         for refused in self.worker.fetched(self.clock.now(), at_unix_ns, &outcome) {
             report(&refused);
         }
@@ -148,7 +149,7 @@ impl Runner {
                 if self.worker.expects(&request) {
                     let attached = outcome.and_then(|descriptor| {
                         let access = Access::Descriptor(descriptor);
-                        self.reader.attach(request.region, request.size, access).map_err(|error| told(&error))
+                        self.reader.attach(request.region, request.size, access)
                     });
                     self.worker.attached(now, request.region, attached);
                 }
@@ -169,16 +170,14 @@ impl Runner {
 
     /// Does what the worker wants done, and passes on what it has to say, as far as there is room.
     fn act(&mut self) -> Result<(), Broken> {
-        for effect in self.worker.take_effects() {
-            match effect {
-                Effect::Attach(request) => self.helpers.attach.send(request).map_err(|_| Broken)?,
-                Effect::Detach(region) => self.reader.detach(region),
-                Effect::Disconnect { reason } => {
-                    if let Some(connection) = self.connection.take() {
-                        let _ = connection.close.send(reason);
-                        self.worker.disconnected(self.clock.now());
-                    }
-                }
+        // What is done at once may have effects of its own.
+        loop {
+            let effects = self.worker.take_effects();
+            if effects.is_empty() {
+                break;
+            }
+            for effect in effects {
+                self.do_one(effect)?;
             }
         }
         while let Some(job) = self.job.take().or_else(|| self.worker.take_job()) {
@@ -195,6 +194,47 @@ impl Runner {
             while let Ok(room) = connection.out.try_reserve() {
                 let Some(message) = self.worker.next_message() else { break };
                 room.send(message);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Runner {
+    fn do_one(&mut self, effect: Effect) -> Result<(), Broken> {
+        match effect {
+            Effect::Use(fetching) => {
+                let transport = if fetching == Fetching::Verbs { "verbs" } else { "shm" };
+                tracing::info!(transport, "the host agent chose how regions are fetched");
+                self.reader.choose(fetching);
+            }
+            Effect::Attach(request) if self.reader.fetching() == Fetching::Verbs => {
+                let AttachRequest { region, size, address, rkey, .. } = request;
+                let attached = self.reader.attach_remote(region, size, address, rkey);
+                self.worker.attached(self.clock.now(), region, attached);
+            }
+            Effect::Attach(request) => self.helpers.attach.send(request).map_err(|_| Broken)?,
+            Effect::Detach(region) => self.reader.detach(region),
+            Effect::QueuePair(QueuePairEffect::Reset(psn)) => {
+                let outcome = self.reader.reset(psn);
+                if let Err(why) = &outcome {
+                    tracing::warn!(why, "the queue pair cannot be reset: trying again");
+                }
+                self.worker.queue_pair_reset(self.clock.now(), outcome);
+            }
+            Effect::QueuePair(QueuePairEffect::Connect(host)) => {
+                let outcome = self.reader.connect(&host);
+                match &outcome {
+                    Ok(()) => tracing::info!(%host, "connected to the host's memory"),
+                    Err(why) => tracing::warn!(%host, why, "the queue pair cannot be connected: trying again"),
+                }
+                self.worker.queue_pair_connected(self.clock.now(), outcome);
+            }
+            Effect::Disconnect { reason } => {
+                if let Some(connection) = self.connection.take() {
+                    let _ = connection.close.send(reason);
+                    self.worker.disconnected(self.clock.now());
+                }
             }
         }
         Ok(())

@@ -10,11 +10,13 @@ use wire::control::{LmapSpec, MAX_LMAPS};
 use wire::id::{Epoch, Incarnation, LmapId};
 use wire::proto::control::host_message::Message;
 use wire::proto::control::{self as proto, HostMessage};
+use wire::rdma::TRANSPORT;
 use wire::time::Nanos;
 
-use super::{Link, MOST_DEFERRED, Worker};
+use super::{Effect, Link, MOST_DEFERRED, Worker};
 use crate::alarm::Alarm;
 use crate::error::ForeignMessage;
+use crate::settings::Fetching;
 use crate::watch::Watch;
 
 /// A worker says something at least this often, however short its lease.
@@ -44,10 +46,7 @@ impl Worker {
     fn take_in(&mut self, now: Nanos, message: HostMessage) -> Result<(), ForeignMessage> {
         let epoch = Epoch(message.epoch);
         match (self.link, message.message) {
-            (Link::Greeting, Some(Message::Welcome(welcome))) => {
-                self.welcome(now, &welcome);
-                Ok(())
-            }
+            (Link::Greeting, Some(Message::Welcome(welcome))) => self.welcome(now, &welcome),
             (Link::Greeting | Link::Up, Some(Message::Refusal(refusal))) => {
                 // Whoever is fenced must not read on by its configuration, and is welcome as another run only.
                 self.park_all(now);
@@ -56,6 +55,13 @@ impl Worker {
                 Err(ForeignMessage::Refused(refusal.reason))
             }
             (Link::Up, Some(Message::Welcome(_))) => Err(ForeignMessage::Unknown),
+            (Link::Up, Some(Message::QueuePair(answer))) => {
+                let effect = self.queue_pair.answer(now, answer, &mut self.seeds)?;
+                if let Some(effect) = effect {
+                    self.attachments.push(Effect::QueuePair(effect));
+                }
+                Ok(())
+            }
             (Link::Up, Some(Message::SubscribeRows(subscribe))) => self.subscribe_rows(subscribe),
             (Link::Up, None) => {
                 self.begin(epoch)?;
@@ -107,10 +113,16 @@ impl Worker {
 
     fn close(&mut self, reason: String) {
         self.link = Link::Closing;
-        self.attachments.disconnect(reason);
+        self.attachments.push(Effect::Disconnect { reason });
     }
 
-    fn welcome(&mut self, now: Nanos, welcome: &proto::HostWelcome) {
+    fn welcome(&mut self, now: Nanos, welcome: &proto::HostWelcome) -> Result<(), ForeignMessage> {
+        let transport = self.chosen(&welcome.transport).map(str::to_owned);
+        let Some(transport) = transport else {
+            let error = ForeignMessage::Transport(welcome.transport.chars().take(64).collect());
+            self.close(error.to_string());
+            return Err(error);
+        };
         let host = Incarnation(welcome.host_incarnation);
         self.park_all(now);
         if host != self.host {
@@ -129,6 +141,19 @@ impl Worker {
             self.period = self.period.min(Nanos(lease.0 / 3)).max(SHORTEST_SUMMARY);
         }
         self.next_summary = self.next_summary.min(now.plus(self.period));
+        let fetching = if transport == TRANSPORT { Fetching::Verbs } else { Fetching::Memory };
+        if transport != self.transport {
+            self.attachments.push(Effect::Use(fetching));
+        }
+        (self.transport, self.fetching) = (transport, fetching);
+        self.queue_pair.welcomed(now, fetching == Fetching::Verbs);
+        Ok(())
+    }
+
+    /// The transport that a welcome means. One that names none is of a host agent that knows of shared memory only.
+    fn chosen(&self, name: &str) -> Option<&str> {
+        let mut offered = self.settings.transports.iter().map(String::as_str);
+        if name.is_empty() { offered.find(|name| *name != TRANSPORT) } else { offered.find(|own| *own == name) }
     }
 
     /// A configuration that does not hold replaces the one before all the same: that one is not in effect any more, and to read by it
@@ -136,17 +161,14 @@ impl Worker {
     fn set_lmap(&mut self, now: Nanos, epoch: Epoch, lmap: &proto::Lmap) -> Result<(), ForeignMessage> {
         let id = LmapId(lmap.lmap);
         let mut old = self.watches.remove(&id);
-        let spec = match LmapSpec::decode(lmap) {
-            Ok(spec) if old.is_some() || self.watches.len() < MAX_LMAPS => spec,
-            refused => {
+        let spec = match self.checked(lmap, old.is_some()) {
+            Ok(spec) => spec,
+            Err(refused) => {
                 if let Some(old) = &old {
                     self.let_go(old);
                     self.forget_jobs();
                 }
-                return Err(match refused {
-                    Ok(_) => ForeignMessage::TooMany(id),
-                    Err(source) => ForeignMessage::Lmap { lmap: id, source },
-                });
+                return Err(refused);
             }
         };
         let parked = match &mut old {
@@ -170,6 +192,18 @@ impl Worker {
         self.watches.insert(id, watch);
         self.forget_jobs();
         refused
+    }
+
+    /// What of a configuration can be taken, before anything is done by it.
+    fn checked(&self, lmap: &proto::Lmap, known: bool) -> Result<LmapSpec, ForeignMessage> {
+        let id = LmapId(lmap.lmap);
+        let spec = LmapSpec::decode(lmap).map_err(|source| ForeignMessage::Lmap { lmap: id, source })?;
+        if !known && self.watches.len() >= MAX_LMAPS {
+            return Err(ForeignMessage::TooMany(id));
+        }
+        let regions = spec.replicas.iter().flat_map(|replica| &replica.regions);
+        self.attachments.check(regions).map_err(|source| ForeignMessage::Regions { lmap: id, source })?;
+        Ok(spec)
     }
 
     /// After a welcome the host agent takes back what it told this worker before, which the worker has let go already.

@@ -1,5 +1,6 @@
 //! A worker with virtual time, regions in this process, and a host agent that says what a test wants.
 
+mod connecting;
 mod control;
 mod judging;
 mod reading;
@@ -20,12 +21,14 @@ use wire::name::{InstanceName, Labels, MetricName, ServiceName};
 use wire::proto::control::host_message::Message as FromHost;
 use wire::proto::control::worker_message::Message as ToHost;
 use wire::proto::control::{self as proto, HostMessage};
+use wire::rdma::Endpoint;
 use wire::time::{Interval, Nanos};
 
 use super::{Step, Worker};
 use crate::attachments::Effect;
 use crate::error::ForeignMessage;
-use crate::settings::WorkerSettings;
+use crate::queue_pair::QueuePairEffect;
+use crate::settings::{Fetching, WorkerSettings};
 
 /// The interval and the heartbeat of all LMAPs here.
 const INTERVAL: Nanos = Nanos::from_millis(100);
@@ -44,6 +47,10 @@ struct Node {
     said: Vec<ToHost>,
     /// Whether the worker asked to be disconnected.
     closed: bool,
+    /// The ways to fetch that were asked for.
+    used: Vec<Fetching>,
+    /// The worker's end of the queue pair, as long as there is a device.
+    device: Option<Endpoint>,
     /// Jobs are run as soon as they are handed out.
     runs_jobs: bool,
 }
@@ -60,6 +67,8 @@ impl Node {
             epoch: 0,
             said: Vec::new(),
             closed: false,
+            used: Vec::new(),
+            device: None,
             runs_jobs: true,
         };
         node.welcome(1);
@@ -68,15 +77,20 @@ impl Node {
 
     /// Connects, and is welcomed by this run of the host agent.
     fn welcome(&mut self, host: u64) {
+        self.welcome_to(host, "").unwrap();
+    }
+
+    /// The same, to fetch over `transport`.
+    fn welcome_to(&mut self, host: u64, transport: &str) -> Result<(), ForeignMessage> {
         self.host = host;
         self.worker.connected(self.now);
         let welcome = proto::HostWelcome {
             host_incarnation: host,
             lowest_share: 0.5,
             lease_ms: 60_000,
-            transport: String::new(),
+            transport: transport.to_owned(),
         };
-        self.hears(self.epoch, FromHost::Welcome(welcome)).unwrap();
+        self.hears(self.epoch, FromHost::Welcome(welcome))
     }
 
     fn hears(&mut self, epoch: u64, message: FromHost) -> Result<(), ForeignMessage> {
@@ -114,6 +128,12 @@ impl Node {
                     self.worker.attached(self.now, request.region, outcome);
                 }
                 Effect::Detach(region) => self.reader.detach(region),
+                Effect::Use(fetching) => self.used.push(fetching),
+                Effect::QueuePair(QueuePairEffect::Reset(psn)) => {
+                    let outcome = self.device.map(|end| Endpoint { psn, ..end }).ok_or_else(|| "no device".to_owned());
+                    self.worker.queue_pair_reset(self.now, outcome);
+                }
+                Effect::QueuePair(QueuePairEffect::Connect(_)) => self.worker.queue_pair_connected(self.now, Ok(())),
                 Effect::Disconnect { .. } => self.closed = true,
             }
         }

@@ -124,7 +124,7 @@ impl Link {
 
 /// A configuration for worker 3 with this host agent and these regions.
 pub fn worker_config(host: &Host, regions: &Regions) -> Config {
-    let mut config = Config { worker: 3, regions_socket: regions.socket(), ..Config::default() };
+    let mut config = Config { worker: 3, regions_socket: Some(regions.socket()), ..Config::default() };
     config.control.address = host.address.to_string();
     config.metrics.listen = "127.0.0.1:0".parse().unwrap();
     config

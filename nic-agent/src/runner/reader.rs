@@ -1,0 +1,231 @@
+//! What regions are fetched with: this host's memory, or RDMA. The host agent chooses among what is offered.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use transport::verbs::{Device, DeviceChoice, Library, ReaderLimits};
+use transport::{Access, BatchError, RegionBuffer, RegionReader, ShmReader, VerbsReader};
+use wire::id::RegionId;
+use wire::layout::RegionSize;
+use wire::rdma::{Endpoint, PacketSequence, TRANSPORT};
+
+use super::{RunError, told};
+use crate::config::{Config, Rdma, Transport};
+use crate::settings::Fetching;
+
+const SHM: &str = "shm";
+
+/// Fetches as the host agent has chosen.
+#[derive(Debug)]
+pub(super) struct Reader {
+    fetching: Fetching,
+    memory: ShmReader,
+    verbs: Option<Verbs>,
+}
+
+/// A device and what is read by it. A device that is unplugged and comes back is another one, and all regions have to be made known to it.
+#[derive(Debug)]
+struct Verbs {
+    choice: DeviceChoice,
+    /// None while there is no device.
+    reader: Option<VerbsReader>,
+    regions: HashMap<RegionId, Remote>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Remote {
+    size: RegionSize,
+    address: u64,
+    rkey: u32,
+}
+
+impl Remote {
+    const fn access(self) -> Access {
+        Access::Remote { address: self.address, rkey: self.rkey, bytes: self.size.bytes() as u64 }
+    }
+}
+
+/// Whether an address (host and port) can only be this machine's.
+fn is_here(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
+impl Reader {
+    /// What `config` asks for, and what this machine offers of it: the names of the ways to fetch, what is liked best first.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::Rdma`] if nothing but RDMA will do and there is none.
+    pub(super) fn open(config: &Config) -> Result<(Self, Vec<String>), RunError> {
+        let has_socket = config.regions_socket.is_some();
+        let shm_only = match config.transport {
+            Transport::Shm => true,
+            Transport::Auto => has_socket && is_here(&config.control.address),
+            Transport::Verbs => false,
+        };
+        let mut reader = Self { fetching: Fetching::Memory, memory: ShmReader::new(), verbs: None };
+        let mut names = Vec::new();
+        if !shm_only {
+            match Verbs::open(&config.rdma) {
+                Ok(verbs) => {
+                    reader.verbs = Some(verbs);
+                    names.push(TRANSPORT.to_owned());
+                }
+                Err(why) if config.transport == Transport::Auto && has_socket => {
+                    tracing::info!(why, "no RDMA on this machine: only regions of this host can be fetched");
+                }
+                Err(why) => return Err(RunError::Rdma(why)),
+            }
+        }
+        if config.transport != Transport::Verbs && has_socket {
+            names.push(SHM.to_owned());
+        }
+        Ok((reader, names))
+    }
+
+    /// Fetches like this from now on.
+    pub(super) fn choose(&mut self, fetching: Fetching) {
+        self.fetching = fetching;
+    }
+
+    /// How it fetches.
+    pub(super) const fn fetching(&self) -> Fetching {
+        self.fetching
+    }
+
+    pub(super) fn attach(&mut self, region: RegionId, size: RegionSize, access: Access) -> Result<(), String> {
+        self.memory.attach(region, size, access).map_err(|error| told(&error))
+    }
+
+    /// Makes a region of another machine known.
+    pub(super) fn attach_remote(
+        &mut self,
+        region: RegionId,
+        size: RegionSize,
+        address: u64,
+        rkey: u32,
+    ) -> Result<(), String> {
+        if address == 0 {
+            return Err("the host agent has not registered it for RDMA; its status says why".to_owned());
+        }
+        let verbs = self.verbs.as_mut().ok_or("there is no RDMA device")?;
+        let remote = Remote { size, address, rkey };
+        if let Some(reader) = &mut verbs.reader {
+            reader.attach(region, size, remote.access()).map_err(|error| told(&error))?;
+        }
+        verbs.regions.insert(region, remote);
+        Ok(())
+    }
+
+    pub(super) fn detach(&mut self, region: RegionId) {
+        self.memory.detach(region);
+        if let Some(verbs) = &mut self.verbs {
+            verbs.regions.remove(&region);
+            if let Some(reader) = &mut verbs.reader {
+                reader.detach(region);
+            }
+        }
+    }
+
+    pub(super) fn fetch(&mut self, batch: &mut [RegionBuffer]) -> Result<(), BatchError> {
+        match self.fetching {
+            Fetching::Memory => self.memory.fetch(batch),
+            Fetching::Verbs => match self.verbs.as_mut().and_then(|verbs| verbs.reader.as_mut()) {
+                Some(reader) => reader.fetch(batch),
+                None => Err(BatchError::Lost(None)),
+            },
+        }
+    }
+
+    /// Resets the queue pair, of a device that is opened again if need be.
+    pub(super) fn reset(&mut self, psn: PacketSequence) -> Result<Endpoint, String> {
+        self.verbs.as_mut().ok_or("there is no RDMA device")?.reset(psn)
+    }
+
+    pub(super) fn connect(&mut self, host: &Endpoint) -> Result<(), String> {
+        let reader = self.verbs.as_mut().and_then(|verbs| verbs.reader.as_mut()).ok_or("there is no RDMA device")?;
+        reader.connect(host).map_err(|error| told(&error))
+    }
+}
+
+impl Verbs {
+    fn open(config: &Rdma) -> Result<Self, String> {
+        let Rdma { device, port, gid_index } = config.clone();
+        let choice = DeviceChoice { name: device, port: port.map(core::num::NonZero::get), gid_index };
+        let reader = reader(&choice)?;
+        Ok(Self { choice, reader: Some(reader), regions: HashMap::new() })
+    }
+
+    fn reset(&mut self, psn: PacketSequence) -> Result<Endpoint, String> {
+        if let Some(known) = &mut self.reader {
+            match known.reset(psn) {
+                Ok(end) => return Ok(end),
+                Err(error) => tracing::warn!(why = told(&error), "the RDMA device does not reset its queue pair"),
+            }
+        }
+        // Dropped first: a device that was unplugged goes away only when nobody has it open.
+        self.reader = None;
+        let mut new = reader(&self.choice)?;
+        for (&region, remote) in &self.regions {
+            new.attach(region, remote.size, remote.access()).map_err(|error| told(&error))?;
+        }
+        self.reader.insert(new).reset(psn).map_err(|error| told(&error))
+    }
+}
+
+fn reader(choice: &DeviceChoice) -> Result<VerbsReader, String> {
+    let library = Library::load().map_err(|error| told(&error))?;
+    let device = Device::open(&library, choice).map_err(|error| told(&error))?;
+    let reader = VerbsReader::new(&device, ReaderLimits::default()).map_err(|error| told(&error))?;
+    tracing::info!(
+        device = device.name(),
+        port = device.port(),
+        gid_index = device.gid_index(),
+        mtu = device.mtu().bytes(),
+        "RDMA device"
+    );
+    Ok(reader)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_addresses_are_here_and_others_are_not() {
+        for address in ["127.0.0.1:9700", "127.3.2.1:1", "[::1]:9700", "localhost:9700"] {
+            assert!(is_here(address), "{address}");
+        }
+        for address in ["10.0.0.1:9700", "[fe80::1]:9700", "host-agent.example:9700"] {
+            assert!(!is_here(address), "{address}");
+        }
+    }
+
+    #[test]
+    fn shared_memory_is_what_is_offered_to_a_host_agent_on_this_machine() {
+        let (_, names) = Reader::open(&Config::default()).unwrap();
+
+        assert_eq!(names, ["shm"]);
+    }
+
+    #[test]
+    fn without_a_device_nothing_can_be_reset_or_attached() {
+        let (mut reader, _) = Reader::open(&Config::default()).unwrap();
+
+        assert!(reader.reset(PacketSequence::from_random(7)).is_err());
+        assert!(reader.attach_remote(RegionId(1), RegionSize::ONE_PAGE, 4096, 1).is_err());
+        reader.choose(Fetching::Verbs);
+        assert!(matches!(reader.fetch(&mut []), Err(BatchError::Lost(None))));
+    }
+
+    #[test]
+    fn a_region_that_the_host_agent_could_not_register_is_named_as_such() {
+        let (mut reader, _) = Reader::open(&Config::default()).unwrap();
+
+        let refused = reader.attach_remote(RegionId(1), RegionSize::ONE_PAGE, 0, 0).unwrap_err();
+
+        assert!(refused.contains("not registered it for RDMA"), "{refused}");
+    }
+}

@@ -1,0 +1,257 @@
+//! Fetching over a queue pair: connected, lost, connected again; regions that must not be read any more; claims that cannot be.
+
+use transport::RegionError;
+use wire::rdma::{PacketSequence, PathMtu, QueuePairNumber};
+
+use super::*;
+use crate::claims::{RegionLimits, RegionsError};
+use crate::queue_pair::AnswerError;
+
+fn end(qpn: u32) -> Endpoint {
+    Endpoint {
+        qpn: QueuePairNumber::new(qpn).unwrap(),
+        psn: PacketSequence::new(1).unwrap(),
+        gid: Some([1; 16]),
+        lid: 0,
+        mtu: PathMtu::B1024,
+    }
+}
+
+fn verbs() -> WorkerSettings {
+    WorkerSettings { transports: vec!["verbs".into(), "shm".into()], ..WorkerSettings::default() }
+}
+
+impl Node {
+    /// With a device, welcomed to fetch over verbs.
+    fn with_verbs(settings: WorkerSettings) -> Self {
+        let mut node = Self::new(settings);
+        node.device = Some(end(5));
+        node.welcome_to(2, "verbs").unwrap();
+        node
+    }
+
+    /// The next question for the host agent's queue pair.
+    fn asks(&mut self) -> proto::ConnectQueuePair {
+        for _ in 0..100 {
+            let asked = self.take_said().into_iter().find_map(|message| match message {
+                ToHost::ConnectQueuePair(connect) => Some(connect),
+                _ => None,
+            });
+            match asked {
+                Some(asked) => return asked,
+                None => match self.worker.poll(self.now) {
+                    Step::Fetch => self.fetch(),
+                    Step::SleepUntil(deadline) => {
+                        self.act();
+                        self.now = if self.said.is_empty() { deadline } else { self.now };
+                    }
+                },
+            }
+        }
+        panic!("the host agent is not asked");
+    }
+
+    fn answers(&mut self, attempt: u32) {
+        let answer = proto::QueuePairAnswer { attempt, host: Some((&end(9)).into()), problem: String::new() };
+        self.hears(0, FromHost::QueuePair(answer)).unwrap();
+    }
+
+    fn connects(&mut self) {
+        let asks = self.asks();
+        assert_eq!(asks.problem, "");
+        self.answers(asks.attempt);
+        assert!(self.worker.status().connected);
+    }
+
+    fn counters(&self) -> proto::WorkerCounters {
+        self.worker.status().counters
+    }
+}
+
+#[test]
+fn a_worker_welcomed_to_verbs_connects_before_it_fetches() {
+    let mut node = Node::with_verbs(verbs());
+
+    assert_eq!(node.used, [Fetching::Memory, Fetching::Verbs]);
+    assert!(!node.worker.status().connected);
+    node.connects();
+
+    assert_eq!(node.worker.status().transport, "verbs");
+    assert_eq!(node.counters().connections, 1);
+}
+
+#[test]
+fn a_transport_that_was_not_offered_is_refused() {
+    let mut node = Node::new(WorkerSettings::default());
+    node.worker.disconnected(node.now);
+
+    let refused = node.welcome_to(2, "verbs");
+
+    assert!(matches!(&refused, Err(ForeignMessage::Transport(name)) if name == "verbs"), "{refused:?}");
+    assert!(node.closed);
+}
+
+#[test]
+fn a_host_agent_that_knows_of_no_transports_means_memory() {
+    let mut node = Node::new(verbs());
+
+    node.welcome_to(2, "").unwrap();
+
+    assert_eq!(node.worker.status().transport, "shm");
+    assert_eq!(node.used, [Fetching::Memory]);
+}
+
+#[test]
+fn a_lost_batch_is_counted_and_connects_the_queue_pair_anew() {
+    let mut node = Node::with_verbs(verbs());
+    node.connects();
+    node.set(&lmap(metrics(2), 2));
+    node.alive();
+    let fetched = node.counters().fetched_regions;
+
+    node.reader.link().cut(1);
+    node.alive();
+
+    assert!(!node.worker.status().connected);
+    assert_eq!((node.counters().failed_batches, node.counters().failed_regions), (1, 2));
+    node.connects();
+    node.alive();
+    assert_eq!(node.counters().connections, 2);
+    assert!(node.counters().fetched_regions > fetched);
+}
+
+#[test]
+fn while_the_queue_pair_is_down_regions_are_not_read_and_no_question_is_asked_twice() {
+    let mut node = Node::with_verbs(verbs());
+    node.connects();
+    node.set(&lmap(metrics(2), 2));
+    node.alive();
+
+    node.reader.link().cut(3);
+    node.alive();
+    let asks = node.asks();
+    node.alive();
+    node.alive();
+
+    assert_eq!((node.counters().failed_batches, node.counters().failed_regions), (3, 6));
+    assert!(!node.take_said().iter().any(|message| matches!(message, ToHost::ConnectQueuePair(_))));
+    node.answers(asks.attempt);
+    node.alive();
+    assert_eq!((node.counters().failed_batches, node.counters().connections), (3, 2));
+}
+
+#[test]
+fn a_revoked_region_is_left_out_reported_and_costs_the_others_a_tick_only() {
+    let mut node = Node::with_verbs(verbs());
+    node.connects();
+    node.set(&lmap(metrics(2), 3));
+    node.alive();
+    node.take_said();
+
+    node.regions[&RegionId(2)].fail(Some(RegionError::Revoked));
+    node.alive();
+    let said = node.take_said();
+    let problems = said.iter().filter(|message| matches!(message, ToHost::RegionProblem(p) if p.region == 2));
+    assert_eq!(problems.count(), 1);
+    node.said = said;
+    node.connects();
+    let before = node.counters();
+    node.alive();
+    node.alive();
+
+    let after = node.counters();
+    assert_eq!((after.revoked_regions, after.connections), (1, 2));
+    assert_eq!(after.fetched_regions - before.fetched_regions, 4, "the two others, twice");
+    assert_eq!(after.failed_batches, 0);
+}
+
+#[test]
+fn a_revoked_region_comes_back_with_a_configuration_that_has_another_key() {
+    let mut node = Node::with_verbs(verbs());
+    node.connects();
+    let mut spec = lmap(metrics(2), 1);
+    node.set(&spec);
+    node.alive();
+    node.regions[&RegionId(1)].fail(Some(RegionError::Revoked));
+    node.alive();
+    node.connects();
+    assert_eq!(node.worker.status().attached, 0);
+
+    node.regions[&RegionId(1)].fail(None);
+    (spec.replicas[0].regions[0].address, spec.replicas[0].regions[0].rkey) = (4096, 7);
+    node.set(&spec);
+    let before = node.counters().fetched_regions;
+    node.alive();
+
+    assert_eq!(node.counters().fetched_regions, before + 1);
+}
+
+#[test]
+fn an_answer_with_a_problem_is_counted_and_tried_again() {
+    let mut node = Node::with_verbs(verbs());
+    let asks = node.asks();
+
+    let problem = proto::QueuePairAnswer { attempt: asks.attempt, host: None, problem: "no device".into() };
+    let refused = node.hears(0, FromHost::QueuePair(problem));
+
+    assert!(matches!(refused, Err(ForeignMessage::QueuePair(AnswerError::Problem(_)))), "{refused:?}");
+    assert_eq!(node.counters().foreign_messages, 1);
+    node.connects();
+}
+
+#[test]
+fn a_device_that_is_gone_is_told_of_until_it_is_back() {
+    let mut node = Node::new(verbs());
+    node.welcome_to(2, "verbs").unwrap();
+
+    for _ in 0..3 {
+        assert_eq!(node.asks().problem, "no device");
+    }
+    node.device = Some(end(5));
+    node.connects();
+}
+
+#[test]
+fn a_restarted_host_agent_is_connected_to_at_once() {
+    let mut node = Node::with_verbs(verbs());
+    node.connects();
+
+    node.worker.disconnected(node.now);
+    assert!(node.worker.status().connected, "a hung agent does not stop the reading");
+    node.welcome_to(3, "verbs").unwrap();
+
+    assert!(!node.worker.status().connected);
+    let Step::SleepUntil(_) = node.worker.poll(node.now) else { panic!("there is nothing to fetch") };
+    node.act();
+    assert!(node.take_said().iter().any(|message| matches!(message, ToHost::ConnectQueuePair(_))));
+}
+
+#[test]
+fn regions_in_one_place_are_refused_with_their_lmap() {
+    let mut node = Node::with_verbs(verbs());
+    let mut spec = lmap(metrics(2), 2);
+    for (replica, address) in spec.replicas.iter_mut().zip([4096, 4096 + 8]) {
+        replica.regions[0].address = address;
+    }
+
+    let refused = node.change(FromHost::SetLmap((&spec).into()));
+
+    let overlap = RegionsError::Overlap { region: RegionId(2), other: RegionId(1) };
+    assert!(matches!(&refused, Err(ForeignMessage::Regions { source, .. }) if *source == overlap), "{refused:?}");
+    assert_eq!((node.worker.status().regions, node.counters().foreign_messages), (0, 1));
+}
+
+#[test]
+fn more_regions_than_a_worker_takes_are_refused_and_what_was_taken_goes_on() {
+    let limits = RegionLimits { regions: 3, bytes: u64::MAX };
+    let mut node = Node::new(WorkerSettings { regions: limits, ..WorkerSettings::default() });
+    node.set(&lmap(metrics(2), 2));
+    let mut other = lmap(metrics(2), 4);
+    (other.id, other.service) = (LmapId(2), ServiceName::new("store").unwrap());
+
+    let refused = node.change(FromHost::SetLmap((&other).into()));
+
+    assert!(matches!(&refused, Err(ForeignMessage::Regions { .. })), "{refused:?}");
+    node.alive();
+    assert_eq!(node.counters().fetched_regions, 2);
+}
