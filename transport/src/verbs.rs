@@ -12,17 +12,20 @@ mod clock;
 mod connect;
 mod context;
 mod device;
-#[cfg(all(test, feature = "device-tests"))]
-mod device_tests;
 mod exposure;
 mod library;
 mod memory;
 mod queue_pair;
 mod reader;
 mod reads;
+#[cfg(any(test, feature = "stand-in"))]
+pub mod stand_in;
 mod status;
 #[expect(missing_docs, reason = "names of a foreign header; each struct says which")]
 pub mod sys;
+#[cfg(test)]
+#[cfg(not(miri))] // Memory of the system, which Miri does not have.
+mod tests;
 
 pub use connect::ConnectError;
 pub use device::{Device, DeviceChoice, DeviceError, LinkLayer, Unusable};

@@ -30,7 +30,7 @@ pub fn run(filter: Option<&str>) -> Result<()> {
     let tests = transport_tests(&guest)?;
     step("transport on a soft-RoCE device", || {
         let name = tests.file_name().context("a test program has a name")?.display();
-        let filter = filter.unwrap_or("device_tests");
+        let filter = filter.unwrap_or("verbs::tests");
         in_guest(&guest, &format!("./{name} {filter} --test-threads=1"), &[&tests])
     })
 }

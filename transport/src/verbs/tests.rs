@@ -1,10 +1,16 @@
-//! Tests on a real device, soft-RoCE in a virtual machine: `cargo xtask rdma` builds and runs them. Both ends are in this process, unless a
-//! test says otherwise.
+//! Both ends of a connection in one process. On the stand-in by default; `cargo xtask rdma` builds the same tests for a real device, soft-RoCE
+//! in a virtual machine, and adds those of `device`.
 
 mod conformance;
+#[cfg(feature = "device-tests")]
+mod device;
+mod failures;
+#[cfg(not(feature = "device-tests"))]
+mod on_stand_in;
+mod raw;
 
 use std::os::fd::AsFd as _;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use region::{AcceptedRegion, OwnedRegion};
 use wire::id::RegionId;
@@ -14,15 +20,24 @@ use wire::rdma::PacketSequence;
 use super::{Device, DeviceChoice, Exposure, Library, ReaderLimits, VerbsReader};
 use crate::fetch::{Access, FetchStatus, RegionBuffer, RegionReader as _};
 
+#[cfg(feature = "device-tests")]
+fn library() -> Library {
+    Library::load().expect("libibverbs is installed")
+}
+
+#[cfg(not(feature = "device-tests"))]
+fn library() -> Library {
+    super::stand_in::library()
+}
+
 fn device() -> Device {
-    let library = Library::load().expect("libibverbs is installed");
-    Device::open(&library, &DeviceChoice::default()).expect("there is a device")
+    Device::open(&library(), &DeviceChoice::default()).expect("there is a device")
 }
 
 /// A start that differs from the last one, so that late packets of an earlier connection are told apart.
 fn psn() -> PacketSequence {
     static NEXT: AtomicU64 = AtomicU64::new(0x00c0_ffee);
-    PacketSequence::from_random(NEXT.fetch_add(77_777, std::sync::atomic::Ordering::Relaxed))
+    PacketSequence::from_random(NEXT.fetch_add(77_777, Relaxed))
 }
 
 fn connect(reader: &mut VerbsReader, host: &mut Exposure) {
@@ -32,12 +47,16 @@ fn connect(reader: &mut VerbsReader, host: &mut Exposure) {
 }
 
 /// Both ends, connected.
-fn pair() -> (VerbsReader, Exposure) {
+fn pair_with(limits: ReaderLimits) -> (VerbsReader, Exposure) {
     let device = device();
-    let mut reader = VerbsReader::new(&device, ReaderLimits::default()).expect("the device has room");
+    let mut reader = VerbsReader::new(&device, limits).expect("the device has room");
     let mut host = Exposure::new(&device).expect("the device has room");
     connect(&mut reader, &mut host);
     (reader, host)
+}
+
+fn pair() -> (VerbsReader, Exposure) {
+    pair_with(ReaderLimits::default())
 }
 
 fn accepted(region: &OwnedRegion) -> AcceptedRegion {
@@ -50,21 +69,23 @@ fn access(host: &mut Exposure, id: u64, region: &OwnedRegion) -> Access {
     Access::Remote { address: exposed.address, rkey: exposed.rkey, bytes: region.size().bytes() as u64 }
 }
 
+fn region() -> OwnedRegion {
+    OwnedRegion::create("test", RegionSize::ONE_PAGE).expect("memory is left")
+}
+
 /// Regions of one page, number 1 up to `count`, exposed and attached. Each one's first slot holds its number.
 fn regions(count: u64, reader: &mut VerbsReader, host: &mut Exposure) -> Vec<OwnedRegion> {
-    (1..=count)
-        .map(|id| {
-            let region = OwnedRegion::create("test", RegionSize::ONE_PAGE).expect("memory is left");
-            store(&region, id);
-            let access = access(host, id, &region);
-            reader.attach(RegionId(id), region.size(), access).expect("it is new");
-            region
-        })
-        .collect()
+    let regions = (1..=count).map(|id| {
+        let region = region();
+        store(&region, id);
+        reader.attach(RegionId(id), region.size(), access(host, id, &region)).expect("it is new");
+        region
+    });
+    regions.collect()
 }
 
 fn store(region: &OwnedRegion, value: u64) {
-    region.slot(Slot(0)).expect("there is a first slot").store(value, std::sync::atomic::Ordering::Relaxed);
+    region.slot(Slot(0)).expect("there is a first slot").store(value, Relaxed);
 }
 
 fn batch(ids: impl IntoIterator<Item = u64>) -> Vec<RegionBuffer> {
@@ -74,4 +95,8 @@ fn batch(ids: impl IntoIterator<Item = u64>) -> Vec<RegionBuffer> {
 /// The value of the first slot, if it was fetched.
 fn value(buffer: &RegionBuffer) -> Option<u64> {
     (buffer.status == FetchStatus::Fetched).then(|| buffer.words[Slot(0).word()])
+}
+
+fn values(batch: &[RegionBuffer]) -> Vec<Option<u64>> {
+    batch.iter().map(value).collect()
 }

@@ -1,0 +1,117 @@
+//! The worker's end without [`VerbsReader`](super::super::VerbsReader)'s care: any work request, and every completion of it.
+#![expect(unsafe_code, reason = "chains of work requests that the safe end does not post")]
+
+use core::ptr::null_mut;
+use std::io;
+use std::time::Duration;
+
+use wire::rdma::Endpoint;
+
+use super::super::clock::Moment;
+use super::super::connect::{self, Role};
+use super::super::memory::{Arena, ProtectionDomain, Registered};
+use super::super::queue_pair::QueuePair;
+use super::super::sys::{Completion, Element, READ, SIGNALED, WorkRequest};
+use super::super::{Device, Exposed, Exposure, sys};
+use super::{device, psn};
+
+/// Bytes of the buffer. READ number n goes to the page of that number.
+const BUFFER: usize = 64 << 12;
+
+pub struct Raw {
+    // In this order: nothing is under way when the buffer goes.
+    pub queue_pair: QueuePair,
+    pub buffer: Registered<Arena>,
+    device: Device,
+}
+
+/// What is read: where, by which key, how much; and to which key's buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Read {
+    pub address: u64,
+    pub rkey: u32,
+    pub bytes: u32,
+    /// Added to the buffer's own key.
+    pub wrong_lkey: u32,
+}
+
+impl Read {
+    pub fn page(exposed: Exposed) -> Self {
+        Self { address: exposed.address, rkey: exposed.rkey, bytes: 4096, wrong_lkey: 0 }
+    }
+}
+
+impl Raw {
+    pub fn new(depth: u32) -> Self {
+        let device = device();
+        let pd = ProtectionDomain::new(device.context()).expect("the device has room");
+        let buffer = Arena::new(BUFFER).expect("memory is left");
+        let buffer = Registered::new(&pd, buffer, sys::ACCESS_LOCAL_WRITE).expect("memory may be pinned");
+        let queue_pair = QueuePair::new(&pd, depth).expect("the device has room");
+        Self { queue_pair, buffer, device }
+    }
+
+    /// Both ends, connected.
+    pub fn pair() -> (Self, Exposure) {
+        let mut raw = Self::new(256);
+        let mut host = Exposure::new(&raw.device).expect("the device has room");
+        raw.connect(|own| host.answer(psn(), own).expect("the worker can be reached"));
+        (raw, host)
+    }
+
+    /// Resets, and connects to whoever `exchange` says.
+    pub fn connect(&mut self, exchange: impl FnOnce(&Endpoint) -> Endpoint) {
+        self.queue_pair.reset().expect("the device works");
+        let own = connect::prepare(&mut self.queue_pair, &self.device, Role::Reads, psn()).expect("the device works");
+        let peer = exchange(&own);
+        connect::connect(&mut self.queue_pair, &self.device, &own, &peer).expect("the host can be reached");
+    }
+
+    /// Posts all of `reads` in one chain, the last one signalled.
+    pub fn post(&mut self, reads: &[Read]) -> io::Result<()> {
+        let mut elements: Vec<_> = (0_u64..)
+            .zip(reads)
+            .map(|(n, read)| Element {
+                address: self.buffer.memory().address() + n % 64 * 4096,
+                length: read.bytes,
+                lkey: self.buffer.lkey().wrapping_add(read.wrong_lkey),
+            })
+            .collect();
+        let elements = elements.as_mut_ptr();
+        let mut requests: Vec<_> = (0..)
+            .zip(reads)
+            .map(|(n, read)| WorkRequest {
+                id: n as u64,
+                next: null_mut(),
+                elements: elements.wrapping_add(n),
+                count: 1,
+                operation: READ,
+                flags: if n + 1 == reads.len() { SIGNALED } else { 0 },
+                immediate: 0,
+                remote_address: read.address,
+                rkey: read.rkey,
+                rest: [0; 9],
+            })
+            .collect();
+        let first = requests.as_mut_ptr();
+        for n in 1..requests.len() {
+            // SAFETY: inside the vector.
+            unsafe { (*first.wrapping_add(n - 1)).next = first.wrapping_add(n) };
+        }
+        // SAFETY: a chain that ends with null; its elements lie in the registered buffer, which nobody looks at and which is dropped after
+        // the queue pair.
+        unsafe { self.queue_pair.post(first) }
+    }
+
+    /// Completions, as number and status, until there are `count` of them or `patience` is over.
+    pub fn completions(&mut self, count: usize, patience: Duration) -> Vec<(u64, u32)> {
+        let (start, mut found) = (Moment::now(), Vec::new());
+        while found.len() < count && start.age() < patience {
+            let mut some = [Completion::default(); 8];
+            let new = self.queue_pair.poll(&mut some).expect("the queue can be read");
+            found.extend(some.iter().take(new).map(|completion| (completion.id, completion.status)));
+            std::thread::yield_now();
+        }
+        found
+    }
+}
