@@ -25,6 +25,7 @@ pub(crate) struct Facts {
     lost_verdicts: u64,
     load: Option<LoadReport>,
     bars: Vec<BarFact>,
+    /// Of those that the run is long enough for.
     all_bars_met: bool,
 }
 
@@ -77,7 +78,8 @@ struct BarFact {
     name: &'static str,
     reached: String,
     asked: String,
-    met: bool,
+    /// `None`: the run is too short to tell.
+    met: Option<bool>,
 }
 
 impl Facts {
@@ -93,7 +95,7 @@ impl Facts {
             name: bar.name,
             reached: bar.reached.clone(),
             asked: bar.asked.clone(),
-            met: bar.met,
+            met: bar.outcome.met(),
         };
         Self {
             seed: record.seed,
@@ -109,7 +111,7 @@ impl Facts {
             lost_verdicts: record.lost_verdicts,
             load: record.load.clone(),
             bars: finding.bars.iter().map(bar).collect(),
-            all_bars_met: finding.all_met(),
+            all_bars_met: finding.none_missed(),
         }
     }
 }

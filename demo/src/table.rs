@@ -3,7 +3,7 @@
 use core::fmt::Write as _;
 
 use crate::figures::{millis, percent, since_start};
-use crate::judge::{FaultFinding, Finding, Flagged};
+use crate::judge::{Bar, FaultFinding, Finding, Flagged, Outcome};
 use crate::record::Record;
 use crate::tell;
 
@@ -26,10 +26,15 @@ pub(crate) fn closing(record: &Record, finding: &Finding) -> String {
     }
     text.push('\n');
     for bar in &finding.bars {
-        let mark = if bar.met { "✓" } else { "✗" };
-        let _ = writeln!(text, "{mark} {}: {} (asked: {})", bar.name, bar.reached, bar.asked);
+        let (mark, short) = (bar.outcome.mark(), caveat(bar));
+        let _ = writeln!(text, "{mark} {}: {} (asked: {}{short})", bar.name, bar.reached, bar.asked);
     }
     text
+}
+
+/// What has to be said behind a bar.
+pub(crate) fn caveat(bar: &Bar) -> &'static str {
+    if bar.outcome == Outcome::TooShort { "; the run is too short to tell" } else { "" }
 }
 
 /// False alarms, cost, ticks: what is beside the faults.

@@ -157,10 +157,10 @@ fn service_minutes_are_the_armed_time_outside_faults_and_grace() {
 fn the_bars_are_one_second_first_rank_in_four_of_five_and_one_false_alarm_in_ten_service_minutes() {
     let mut record = run();
     record.events = vec![event(Service::Store, 60_250, 1.5, Episode::Began)];
-    assert!(judge(&record).all_met());
+    assert!(judge(&record).none_missed());
 
     record.events = vec![event(Service::Store, 61_001, 1.5, Episode::Began)];
-    let missed: Vec<_> = judge(&record).bars.into_iter().filter(|bar| !bar.met).map(|bar| bar.name).collect();
+    let missed: Vec<_> = judge(&record).bars.into_iter().filter(|bar| bar.outcome == Outcome::Missed).map(|bar| bar.name).collect();
     assert_eq!(missed, ["abrupt faults noticed in their own service within 1 s"]);
 
     record.events = vec![
@@ -169,6 +169,16 @@ fn the_bars_are_one_second_first_rank_in_four_of_five_and_one_false_alarm_in_ten
         event(Service::Cart, 32_000, 1.5, Episode::Began),
         event(Service::Store, 60_250, 1.5, Episode::Began),
     ];
-    let missed: Vec<_> = judge(&record).bars.into_iter().filter(|bar| !bar.met).map(|bar| bar.name).collect();
+    let missed: Vec<_> = judge(&record).bars.into_iter().filter(|bar| bar.outcome == Outcome::Missed).map(|bar| bar.name).collect();
     assert_eq!(missed, ["false alarms"]);
+}
+
+#[test]
+fn a_run_in_which_no_alarm_is_allowed_says_nothing_about_a_rate_until_there_are_two() {
+    let outcomes = [(0, 7.1), (1, 7.1), (2, 7.1), (0, 10.0), (1, 10.0), (2, 10.0), (2, 20.0)];
+
+    let outcomes = outcomes.map(|(alarms, minutes)| false_alarms_in(alarms, minutes));
+
+    use Outcome::{Met, Missed, TooShort};
+    assert_eq!(outcomes, [TooShort, TooShort, Missed, Met, Met, Missed, Met]);
 }

@@ -4,13 +4,13 @@ use core::fmt::Write as _;
 
 use super::escape;
 use crate::figures::{millis, percent, quantity, since_start};
-use crate::judge::{FaultFinding, Finding};
+use crate::judge::{FaultFinding, Finding, Outcome};
 use crate::record::Record;
 use crate::table;
 
 /// Title, what the run was, and which bars it met.
 pub(super) fn summary(record: &Record, finding: &Finding) -> String {
-    let outcome = if finding.all_met() { "every bar was met" } else { "a bar was missed" };
+    let outcome = if finding.none_missed() { "no bar was missed" } else { "a bar was missed" };
     let mut html = format!(
         "<h1>uview demo</h1>\n<p>Seed {}, a sample every {} ms, {:.0} s in all: {outcome}.</p>\n<ul class=\"bars\">\n",
         record.seed,
@@ -18,11 +18,16 @@ pub(super) fn summary(record: &Record, finding: &Finding) -> String {
         record.ended.as_secs_f64()
     );
     for bar in &finding.bars {
-        let (class, mark) = if bar.met { ("met", "✓") } else { ("missed", "✗") };
+        let class = match bar.outcome {
+            Outcome::Met => "met",
+            Outcome::Missed => "missed",
+            Outcome::TooShort => "open",
+        };
+        let (mark, short) = (bar.outcome.mark(), table::caveat(bar));
         let (name, reached, asked) = (escape(bar.name), escape(&bar.reached), escape(&bar.asked));
         let _ = writeln!(
             html,
-            "<li class=\"{class}\"><span class=\"mark\">{mark}</span> <strong>{reached}</strong><br>{name}<br><small>asked: {asked}</small></li>"
+            "<li class=\"{class}\"><span class=\"mark\">{mark}</span> <strong>{reached}</strong><br>{name}<br><small>asked: {asked}{short}</small></li>"
         );
     }
     html + "</ul>\n"
