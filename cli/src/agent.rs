@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Channel, Endpoint, Uri};
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{StatusReply, StatusRequest};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::tls::{self, Tls, TlsArgs, TlsError, Trouble};
 
 /// What is taken without `--runtime-dir` and without `UVIEW_RUNTIME_DIR`.
 pub const RUNTIME_DIR: &str = "/run/uview";
@@ -31,26 +32,61 @@ pub struct AgentArgs {
     /// Where the host agent keeps its sockets and host-agent.json [default: $UVIEW_RUNTIME_DIR, else /run/uview]
     #[arg(long, value_name = "DIR")]
     pub runtime_dir: Option<PathBuf>,
-    /// The operators' address, instead of the one in host-agent.json
+    /// The operators' address, instead of the one in host-agent.json; https://HOST:PORT needs --tls-ca
     #[arg(long, value_name = "HOST:PORT")]
     pub operators: Option<String>,
+    /// Certificates.
+    #[command(flatten)]
+    pub tls: TlsArgs,
 }
 
 /// Which host agent is meant, with nothing left open.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Place {
     /// Its runtime directory.
     pub runtime_dir: PathBuf,
     /// The operators' address, if it was given.
     pub operators: Option<String>,
+    /// How to speak TLS with it, if it is to be.
+    pub tls: Option<Tls>,
 }
 
 impl AgentArgs {
-    /// The arguments, completed from the environment (`UVIEW_RUNTIME_DIR`) and the default.
-    #[must_use]
-    pub fn place(self, from_environment: Option<PathBuf>) -> Place {
+    /// The arguments, completed from the environment (`UVIEW_RUNTIME_DIR`) and the default, with the certificates read.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure`] as prose if the certificates cannot be used, or the address says another thing about TLS than they do.
+    pub fn place(self, from_environment: Option<PathBuf>) -> Result<Place, Failure> {
         let runtime_dir = self.runtime_dir.or(from_environment).unwrap_or_else(|| PathBuf::from(RUNTIME_DIR));
-        Place { runtime_dir, operators: self.operators }
+        let tls = Tls::load(&self.tls).map_err(|error| certificates(&error))?;
+        let contradiction = |because: &str, advice| {
+            Err(Failure::to("decide on TLS").because(because).advice(advice).exit_with(Exit::Usage))
+        };
+        let scheme = self.operators.as_deref().and_then(|address| address.split_once("://")).map(|(scheme, _)| scheme);
+        match (scheme.map(|scheme| scheme.eq_ignore_ascii_case("https")), &tls) {
+            (Some(true), None) => contradiction(
+                "--operators begins with https, and nobody is named whom to trust",
+                "--tls-ca FILE, with the authority that signed the agent's certificate",
+            ),
+            (Some(false), Some(_)) => contradiction(
+                "--tls-ca asks for TLS, and --operators begins with something other than https",
+                "https://HOST:PORT, or HOST:PORT alone",
+            ),
+            _ => Ok(Place { runtime_dir, operators: self.operators, tls }),
+        }
+    }
+}
+
+fn certificates(error: &TlsError) -> Failure {
+    let failure = Failure::to("use the certificates").caused_by(error);
+    match error {
+        TlsError::Read { .. } => failure.advice("is the path right, and may you read the file?"),
+        TlsError::NoCertificate(_) => failure.advice("a file that has a line `-----BEGIN CERTIFICATE-----`"),
+        TlsError::NoKey(_) => failure.advice("a file that has a line `-----BEGIN PRIVATE KEY-----`"),
+        TlsError::Pair { .. } => failure.advice("the key that the certificate was made with"),
+        TlsError::Name(_) => failure.advice("--tls-name host.example, or an address without its port"),
+        TlsError::Library(_) => failure,
     }
 }
 
@@ -99,6 +135,14 @@ pub enum AgentError {
         /// Why, the innermost reason.
         cause: String,
     },
+    /// Somebody listens, and TLS is in the way.
+    #[error("no connection with the host agent at {address}: {trouble}")]
+    Tls {
+        /// Where.
+        address: String,
+        /// Why.
+        trouble: Trouble,
+    },
     /// It answers, with a refusal.
     #[error("the host agent at {address} refused: {message}")]
     Refused {
@@ -126,6 +170,7 @@ impl AgentError {
             Self::Unreachable { .. } => failure
                 .advice("`uview check` shows whether the agent still runs")
                 .advice("--operators HOST:PORT, if it listens elsewhere"),
+            Self::Tls { trouble, .. } => failure.advice(trouble.advice()),
             Self::Refused { .. } => failure.advice("is agent and command the same release? `uview --version`"),
         }
     }
@@ -149,7 +194,16 @@ pub fn ready(runtime_dir: &Path) -> Result<Ready, AgentError> {
 #[derive(Clone, Debug)]
 pub struct Connection {
     client: OperatorsClient<Channel>,
+    peer: Peer,
+}
+
+/// Who is at the other end.
+#[derive(Clone, Debug)]
+struct Peer {
+    /// As it was given.
     address: String,
+    uri: Uri,
+    tls: Option<Tls>,
 }
 
 impl Connection {
@@ -163,12 +217,18 @@ impl Connection {
             Some(address) => address.clone(),
             None => ready(&place.runtime_dir)?.operators,
         };
-        let url = if address.contains("://") { address.clone() } else { format!("http://{address}") };
-        let endpoint = Endpoint::from_shared(url).map_err(|_| AgentError::Address(address.clone()))?;
-        let channel = endpoint.connect_timeout(CONNECT_WITHIN).timeout(ANSWER_WITHIN).connect().await;
-        match channel {
-            Ok(channel) => Ok(Self { client: OperatorsClient::new(channel), address }),
-            Err(error) => Err(AgentError::Unreachable { address, cause: innermost(&error) }),
+        let scheme = if place.tls.is_some() { "https" } else { "http" };
+        let url = if address.contains("://") { address.clone() } else { format!("{scheme}://{address}") };
+        let no_address = |_| AgentError::Address(address.clone());
+        let mut endpoint = Endpoint::from_shared(url).map_err(no_address)?;
+        let peer = Peer { address: address.clone(), uri: endpoint.uri().clone(), tls: place.tls.clone() };
+        if let Some(tls) = &place.tls {
+            // The certificates were tried when they were read: what is left to be wrong is the address.
+            endpoint = endpoint.tls_config(tls.client()).map_err(no_address)?;
+        }
+        match endpoint.connect_timeout(CONNECT_WITHIN).timeout(ANSWER_WITHIN).connect().await {
+            Ok(channel) => Ok(Self { client: OperatorsClient::new(channel), peer }),
+            Err(error) => Err(peer.unreachable(innermost(&error)).await),
         }
     }
 
@@ -176,28 +236,40 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`AgentError::Unreachable`] if it is gone, [`AgentError::Refused`] if it answered with an error.
+    /// [`AgentError::Unreachable`] if it is gone, [`AgentError::Tls`] if it speaks TLS otherwise than this connection,
+    /// [`AgentError::Refused`] if it answered with an error.
     pub async fn status(&mut self) -> Result<StatusReply, AgentError> {
         match self.client.status(StatusRequest {}).await {
             Ok(reply) => Ok(reply.into_inner()),
-            Err(status) => Err(self.error(&status)),
+            Err(status) => Err(self.peer.error(&status).await),
         }
     }
 
     /// Where the agent listens.
     #[must_use]
     pub fn address(&self) -> &str {
-        &self.address
+        &self.peer.address
+    }
+}
+
+impl Peer {
+    /// What the agent said has no source; what has one happened on the way.
+    async fn error(&self, status: &tonic::Status) -> AgentError {
+        use tonic::Code::{Cancelled, DeadlineExceeded, Unavailable};
+        if status.source().is_some() || matches!(status.code(), Cancelled | DeadlineExceeded | Unavailable) {
+            return self.unreachable(innermost(status)).await;
+        }
+        AgentError::Refused { address: self.address.clone(), message: status.message().to_owned() }
     }
 
-    /// What the agent said has no source; what has one happened on the way.
-    fn error(&self, status: &tonic::Status) -> AgentError {
-        use tonic::Code::{Cancelled, DeadlineExceeded, Unavailable};
+    /// Looks whether it was TLS, and else says `cause`.
+    async fn unreachable(&self, cause: String) -> AgentError {
         let address = self.address.clone();
-        if status.source().is_some() || matches!(status.code(), Cancelled | DeadlineExceeded | Unavailable) {
-            return AgentError::Unreachable { address, cause: innermost(status) };
+        let host = self.uri.host().unwrap_or_default().trim_matches(['[', ']']);
+        match tls::diagnose(host, self.uri.port_u16().unwrap_or_default(), self.tls.as_ref()).await {
+            Some(trouble) => AgentError::Tls { address, trouble },
+            None => AgentError::Unreachable { address, cause },
         }
-        AgentError::Refused { address, message: status.message().to_owned() }
     }
 }
 
@@ -237,8 +309,8 @@ mod tests {
     #[test]
     fn the_argument_comes_before_the_environment_and_that_before_the_default() {
         let place = |argument: Option<&str>, environment: Option<&str>| {
-            let args = AgentArgs { runtime_dir: argument.map(PathBuf::from), operators: None };
-            args.place(environment.map(PathBuf::from)).runtime_dir
+            let args = AgentArgs { runtime_dir: argument.map(PathBuf::from), ..AgentArgs::default() };
+            args.place(environment.map(PathBuf::from)).unwrap().runtime_dir
         };
 
         assert_eq!(place(Some("/a"), Some("/b")), Path::new("/a"));

@@ -8,7 +8,7 @@
 //! | [`replay`] | a file of metrics through an LMAP |
 //! | [`demonstration`], [`agents`] | the demo and the agents, which are crates of their own |
 //! | [`exit`], [`failure`], [`figures`], [`output`] | exit codes, errors as prose, numbers as people read them, printing |
-//! | [`agent`], [`clock`] | finding and asking the host agent; the clock |
+//! | [`agent`], [`tls`], [`clock`] | finding and asking the host agent; certificates; the clock |
 
 pub mod agent;
 pub mod agents;
@@ -21,6 +21,7 @@ pub mod figures;
 pub mod output;
 pub mod replay;
 pub mod status;
+pub mod tls;
 pub mod top;
 
 use std::path::PathBuf;

@@ -28,7 +28,7 @@ pub struct StatusArgs {
 ///
 /// [`Failure`] if the agent is not there, or nothing can be printed.
 pub fn run(args: StatusArgs, from_environment: Option<PathBuf>) -> Result<Exit, Failure> {
-    let place = args.agent.place(from_environment);
+    let place = args.agent.place(from_environment)?;
     let reply = agent::status_once(&place, "ask the host agent for its status")?;
     let problems = problems(&reply);
     let text = if args.json { json(&View::new(&reply, &problems))? } else { text(&reply, &problems) };

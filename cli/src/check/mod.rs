@@ -130,7 +130,7 @@ impl Report {
 ///
 /// [`Failure`] if it cannot be printed.
 pub fn run(args: CheckArgs, from_environment: Option<std::path::PathBuf>) -> Result<Exit, Failure> {
-    let place = args.agent.place(from_environment);
+    let place = args.agent.place(from_environment)?;
     let report = look(&place);
     if args.json {
         output::print(&json(&report)?)?;
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn whatever_is_not_fine_on_this_machine_has_a_fix() {
         let directory = tempfile::tempdir().unwrap();
-        let place = Place { runtime_dir: directory.path().to_owned(), operators: None };
+        let place = Place { runtime_dir: directory.path().to_owned(), operators: None, tls: None };
 
         let report = look(&place);
 

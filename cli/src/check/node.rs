@@ -57,7 +57,14 @@ pub(super) fn agent(place: &Place) -> Finding {
             let fix = "it was killed or hangs: start it again, it takes over what was left behind";
             Finding::missing(NAME, error.to_string(), fix)
         }
-        Ok(Err(error)) => Finding::missing(NAME, error.to_string(), "--runtime-dir or --operators"),
+        Ok(Err(error)) => {
+            let fix = if let AgentError::Tls { trouble, .. } = &error {
+                trouble.advice()
+            } else {
+                "--runtime-dir or --operators"
+            };
+            Finding::missing(NAME, error.to_string(), fix)
+        }
         Err(failure) => Finding::broken(NAME, failure.to_string(), "raise the limit of open files (ulimit -n)"),
     }
 }
@@ -114,7 +121,7 @@ mod tests {
         let text = serde_json::json!({ "pid": 1, "operators": address }).to_string();
         fs::write(directory.path().join(agent::READY_FILE), text).unwrap();
 
-        let finding = agent(&Place { runtime_dir: directory.path().to_owned(), operators: None });
+        let finding = agent(&Place { runtime_dir: directory.path().to_owned(), operators: None, tls: None });
 
         assert_eq!(finding.level, Level::Missing);
         assert!(finding.found.contains(&address) && finding.found.contains("refused"), "{}", finding.found);

@@ -52,9 +52,9 @@ pub struct TopArgs {
 ///
 /// # Errors
 ///
-/// [`Failure`] if there is no terminal, or with `--once` no agent.
+/// [`Failure`] if there is no terminal, the certificates cannot be used, or with `--once` there is no agent.
 pub fn run(args: TopArgs, environment: Environment) -> Result<Exit, Failure> {
-    let place = args.agent.place(environment.runtime_dir);
+    let place = args.agent.place(environment.runtime_dir)?;
     if args.once {
         return once(&place);
     }
@@ -155,7 +155,10 @@ async fn ask_until_gone(place: &Place, say: &SyncSender<Heard>) -> Result<(), Ag
 }
 
 fn reason(error: &AgentError) -> String {
-    let text = error.to_string();
+    let mut text = error.to_string();
+    if let AgentError::Tls { trouble, .. } = error {
+        text = format!("{text}; try {}", trouble.advice());
+    }
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).chain(['.']).collect())
 }

@@ -1,6 +1,8 @@
 //! Both agents as subcommands: they find each other, `status` finds them, and SIGTERM leaves nothing behind.
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
+mod tls;
+
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -44,6 +46,14 @@ fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     found.unwrap()
 }
 
+/// What the host agent says about itself when it is ready.
+fn addresses(runtime_dir: &Path) -> serde_json::Value {
+    eventually("the host agent is ready", || {
+        let bytes = std::fs::read(runtime_dir.join("host-agent.json")).ok()?;
+        serde_json::from_slice(&bytes).ok()
+    })
+}
+
 fn status(runtime_dir: &Path) -> Option<i32> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
     command.args(["status", "--json"]).env("UVIEW_RUNTIME_DIR", runtime_dir).output().unwrap().status.code()
@@ -59,10 +69,7 @@ fn the_agents_find_each_other_status_finds_them_and_sigterm_leaves_nothing_behin
     std::fs::write(&host_config, text).unwrap();
 
     let host = Agent::start("host-agent", &host_config);
-    let ready = eventually("the host agent is ready", || {
-        let bytes = std::fs::read(runtime_dir.join("host-agent.json")).ok()?;
-        serde_json::from_slice::<serde_json::Value>(&bytes).ok()
-    });
+    let ready = addresses(&runtime_dir);
     assert_eq!(status(&runtime_dir), Some(2), "no worker is connected: that is a problem");
 
     let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
