@@ -160,7 +160,8 @@ fn the_bars_are_one_second_first_rank_in_four_of_five_and_one_false_alarm_in_ten
     assert!(judge(&record).none_missed());
 
     record.events = vec![event(Service::Store, 61_001, 1.5, Episode::Began)];
-    let missed: Vec<_> = judge(&record).bars.into_iter().filter(|bar| bar.outcome == Outcome::Missed).map(|bar| bar.name).collect();
+    let missed: Vec<_> =
+        judge(&record).bars.into_iter().filter(|bar| bar.outcome == Outcome::Missed).map(|bar| bar.name).collect();
     assert_eq!(missed, ["abrupt faults noticed in their own service within 1 s"]);
 
     record.events = vec![
@@ -169,7 +170,8 @@ fn the_bars_are_one_second_first_rank_in_four_of_five_and_one_false_alarm_in_ten
         event(Service::Cart, 32_000, 1.5, Episode::Began),
         event(Service::Store, 60_250, 1.5, Episode::Began),
     ];
-    let missed: Vec<_> = judge(&record).bars.into_iter().filter(|bar| bar.outcome == Outcome::Missed).map(|bar| bar.name).collect();
+    let missed: Vec<_> =
+        judge(&record).bars.into_iter().filter(|bar| bar.outcome == Outcome::Missed).map(|bar| bar.name).collect();
     assert_eq!(missed, ["false alarms"]);
 }
 
