@@ -6,6 +6,7 @@
 //! | [`status`] | agents, workers, LMAPs, problems, once |
 //! | [`top`] | the same, live |
 //! | [`replay`] | a file of metrics through an LMAP |
+//! | [`eval`] | detectors side by side on labelled data |
 //! | [`demonstration`], [`agents`] | the demo and the agents, which are crates of their own |
 //! | [`exit`], [`failure`], [`figures`], [`output`] | exit codes, errors as prose, numbers as people read them, printing |
 //! | [`agent`], [`tls`], [`clock`] | finding and asking the host agent; certificates; the clock |
@@ -15,6 +16,7 @@ pub mod agents;
 pub mod check;
 pub mod clock;
 pub mod demonstration;
+pub mod eval;
 pub mod exit;
 pub mod failure;
 pub mod figures;
@@ -60,6 +62,8 @@ enum Command {
     NicAgent(agents::AgentConfigArgs),
     /// Put a file of metrics through an LMAP: scores, episodes, top metrics, a plot
     Replay(replay::ReplayArgs),
+    /// Compare detectors on labelled data: how well they find, how often they are wrong, what they name
+    Eval(eval::EvalArgs),
     /// Show services, states, scores and top metrics, live
     Top(top::TopArgs),
     /// Say what this machine offers, what is missing, and what to do about it
@@ -89,6 +93,7 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::NicAgent(args) => agents::nic(&args),
         Command::Check(args) => check::run(args, environment.runtime_dir),
         Command::Replay(args) => replay::run(&args),
+        Command::Eval(args) => eval::run(&args),
         Command::Status(args) => status::run(args, environment.runtime_dir),
         Command::Top(args) => top::run(args, environment),
         Command::Child(args) => demonstration::become_child(&args, environment.program),

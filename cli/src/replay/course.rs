@@ -2,8 +2,8 @@
 
 use lmap::{Detector, Episode, Increments, Reason, RowError};
 
-use super::columns::Columns;
-use super::table::Table;
+use evaluation::columns::Columns;
+use evaluation::table::Table;
 
 /// Top metrics kept per episode.
 const TOP: usize = 5;

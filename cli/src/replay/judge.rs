@@ -1,7 +1,7 @@
 //! Episodes against labels: which labelled events were found, and which episodes belong to none. Pure.
 
 use super::course::{Alarm, Course};
-use super::table::{Label, Table};
+use evaluation::table::{Label, Table};
 
 /// Rows in sequence that are labelled anomalous and of one fault. Rows are counted from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ mod tests {
     fn judge(labels: &str, armed: usize, alarms: Vec<Alarm>) -> Judgement {
         let lines: Vec<String> = labels.chars().map(|label| format!("1,{label}")).collect();
         let text = format!("m,label\n{}", lines.join("\n"));
-        let table = super::super::table::read(text.as_bytes()).unwrap();
+        let table = evaluation::table::read(text.as_bytes()).unwrap();
         Judgement::of(&table, &Course { armed: Some(armed), alarms, ..Course::default() }).unwrap()
     }
 
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn two_faults_in_a_row_are_two_events() {
-        let table = super::super::table::read("m,label,fault\n1,1,cpu\n1,1,cpu\n1,1,leak\n".as_bytes()).unwrap();
+        let table = evaluation::table::read("m,label,fault\n1,1,cpu\n1,1,cpu\n1,1,leak\n".as_bytes()).unwrap();
 
         let judgement = Judgement::of(&table, &Course::default()).unwrap();
 

@@ -1,26 +1,25 @@
 //! `uview replay`: a file of metrics through an LMAP. Says what it would have said, had it been there.
 
-pub mod columns;
 pub mod course;
 pub mod judge;
 pub mod plot;
 pub mod report;
-pub mod table;
 
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use lmap::{Detector, Model, Settings};
+use nic_agent::fingerprint;
 use ratatui::crossterm::terminal;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{self, json};
-use columns::Columns;
+use evaluation::columns::Columns;
+use evaluation::table::{self, Table};
 use judge::Judgement;
 use report::Replay;
-use table::Table;
 
 /// Larger files are no models.
 const MOST_MODEL_BYTES: u64 = 1 << 30;
@@ -101,9 +100,10 @@ pub fn run(args: &ReplayArgs) -> Result<Exit, Failure> {
     Ok(Exit::Fine)
 }
 
+/// Columns are named in models as the NIC agent names them, so that a model of a file with the same titles starts a live LMAP.
 fn read_columns(args: &ReplayArgs, table: &Table) -> Result<Columns, Failure> {
-    let Some(path) = &args.columns else { return Ok(Columns::gauges(&table.metrics)) };
-    Columns::open(path, &table.metrics).map_err(|error| {
+    let Some(path) = &args.columns else { return Ok(Columns::gauges(&table.metrics, fingerprint)) };
+    Columns::open(path, &table.metrics, fingerprint).map_err(|error| {
         let failure = Failure::to("tell what the metrics are").caused_by(&error);
         failure.advice("lines like `http.requests,counter,service`, or leave --columns out: all are gauges then")
     })

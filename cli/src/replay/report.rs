@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use lmap::{Detector, Reason};
 use serde::Serialize;
 
-use super::columns::Columns;
 use super::course::{Alarm, Course};
 use super::judge::{Judgement, Outcome};
-use super::table::Table;
 use crate::figures::{bar, duration_ms, height, largest_of_parts, number, score};
+use evaluation::columns::Columns;
+use evaluation::table::Table;
 
 /// Episodes that are listed as text, those with the highest peaks, and labelled events; JSON has all of them.
 const LISTED: usize = 30;

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use lmap::{Column, ColumnKind};
-use nic_agent::fingerprint;
 use thiserror::Error;
 
 /// What is known about the metrics of a table, in its order.
@@ -59,19 +58,21 @@ pub enum ColumnsError {
 }
 
 impl Columns {
-    /// Everything is a gauge of one group without a name. Training finds out which of them drift or grow. Columns are named in
-    /// models as the NIC agent names them, so that a model of a file with the same titles starts a live LMAP.
+    /// Everything is a gauge of one group without a name. Training finds out which of them drift or grow. `fingerprint` is what a
+    /// model knows a column by; who saves no model may give them all the same.
     #[must_use]
-    pub fn gauges(metrics: &[String]) -> Self {
+    pub fn gauges(metrics: &[String], fingerprint: fn(&str) -> u64) -> Self {
         let columns = metrics.iter().map(|name| Column::new(ColumnKind::Gauge, fingerprint(name))).collect();
         Self { columns, counters: Vec::new(), groups: vec![String::new()] }
     }
 
     /// Reads a file of lines `metric,kind,group`. A metric that it does not name is a gauge; a metric that the table does not
     /// have is left alone.
+    ///
     /// # Errors
+    ///
     /// [`ColumnsError`] with the line.
-    pub fn open(path: &Path, metrics: &[String]) -> Result<Self, ColumnsError> {
+    pub fn open(path: &Path, metrics: &[String], fingerprint: fn(&str) -> u64) -> Result<Self, ColumnsError> {
         let broken = |cause| ColumnsError::Read { path: path.to_owned(), cause };
         let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_path(path).map_err(broken)?;
         let header = reader.headers().map_err(broken)?;
@@ -80,7 +81,7 @@ impl Columns {
                 header.iter().collect::<Vec<_>>().join(",").chars().take(60).flat_map(char::escape_debug).collect();
             return Err(ColumnsError::Header { path: path.to_owned(), found });
         }
-        let mut all = Self::gauges(metrics);
+        let mut all = Self::gauges(metrics, fingerprint);
         let places: HashMap<&str, usize> = metrics.iter().enumerate().map(|(i, name)| (name.as_str(), i)).collect();
         let mut found = false;
         for record in reader.records() {
@@ -121,7 +122,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("columns.csv");
         std::fs::write(&path, text).unwrap();
-        Columns::open(&path, &["cpu".to_owned(), "requests".to_owned(), "rss".to_owned(), "other".to_owned()])
+        let metrics = ["cpu", "requests", "rss", "other"].map(str::to_owned);
+        Columns::open(&path, &metrics, |_| 0)
     }
 
     #[test]

@@ -1,0 +1,120 @@
+//! Detectors to compare, behind one small trait: trained on a unit's training rows, then given its test rows one by one.
+
+mod lmap;
+mod max_z;
+mod pca;
+mod rcf;
+mod standard;
+
+use ::lmap::{DetectorError, Episode, ScoreForm, Settings};
+use thiserror::Error;
+
+pub use self::lmap::Lmap;
+pub use self::max_z::MaxZ;
+pub use self::pca::Pca;
+pub use self::rcf::Rcf;
+
+use crate::unit::Unit;
+
+/// γ of the detectors that do not choose one themselves is this quantile of the scores of their training rows.
+const GAMMA: f64 = 0.99;
+
+/// Why a detector could not be trained.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TrainError {
+    /// Too few rows to learn from.
+    #[error("{found} training rows, at least {least} are needed")]
+    Rows {
+        /// Rows there.
+        found: usize,
+        /// Rows needed.
+        least: usize,
+    },
+    /// No column moves, or a decomposition failed.
+    #[error("nothing can be learnt from the training rows: does any metric move?")]
+    NotFitted,
+    /// Settings or columns that an LMAP refuses.
+    #[error("no LMAP can be made")]
+    Detector(#[from] DetectorError),
+    /// What the Random Cut Forest refused.
+    #[error("no forest can be made: {0}")]
+    Forest(String),
+}
+
+/// What a detector says about a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Judged {
+    /// The score that γ is for. Finite.
+    pub score: f64,
+    /// How far the row is off as a whole, not smoothed: where this is highest, the metrics named are looked at.
+    pub own: f64,
+    /// Where the row lies among episodes, if the detector knows any.
+    pub episode: Option<Episode>,
+}
+
+/// A trained detector.
+pub trait Candidate {
+    /// The threshold that it chose.
+    fn gamma(&self) -> f64;
+
+    /// Judges the next test row, then learns from it if that is its way. `gap`: it does not follow the one before.
+    fn step(&mut self, row: &[f64], gap: bool) -> Judged;
+
+    /// The columns that the score of the row judged last comes from, at most `top`, the first one first.
+    fn named(&mut self, top: usize) -> Vec<usize>;
+}
+
+/// The detectors that are compared, in the order of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The default of this project.
+    Lmap,
+    /// The pipeline as the paper has it, absolute score.
+    LmapPaper,
+    /// Static principal components.
+    Pca,
+    /// The largest deviation of any metric.
+    MaxZ,
+    /// A Random Cut Forest.
+    Rcf,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Lmap, Self::LmapPaper, Self::Pca, Self::MaxZ, Self::Rcf];
+
+    /// As it is called in results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lmap => "lmap",
+            Self::LmapPaper => "lmap-paper",
+            Self::Pca => "pca",
+            Self::MaxZ => "max-z",
+            Self::Rcf => "rcf",
+        }
+    }
+
+    /// Trains a detector of this kind on the training rows of `unit`.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError`]: too few rows, or nothing in them.
+    pub fn train(self, unit: &Unit) -> Result<Box<dyn Candidate>, TrainError> {
+        Ok(match self {
+            Self::Lmap => Box::new(Lmap::train(unit, &Settings::default())?),
+            Self::LmapPaper => Box::new(Lmap::train(unit, &Settings::paper(ScoreForm::PaperAbsolute))?),
+            Self::Pca => Box::new(Pca::train(unit)?),
+            Self::MaxZ => Box::new(MaxZ::train(unit)?),
+            Self::Rcf => Box::new(Rcf::train(unit)?),
+        })
+    }
+}
+
+/// The columns with the largest parts, at most `top`, largest first.
+fn largest(parts: impl IntoIterator<Item = f64>, top: usize) -> Vec<usize> {
+    let mut parts: Vec<(usize, f64)> = parts.into_iter().enumerate().collect();
+    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+    parts.into_iter().take(top).map(|(column, _)| column).collect()
+}

@@ -1,0 +1,21 @@
+//! Detectors side by side on labelled data: the files, the protocol, the figures.
+//!
+//! Files are read in [`table`], [`columns`] and [`data_set`]; everything else is given rows and returns numbers.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`table`], [`columns`] | a CSV of rows, a CSV of what its metrics are |
+//! | [`data_set`] | a folder of units, a folder of sets |
+//! | [`unit`] | training rows, test rows and labels of one service, ready for any detector |
+//! | [`candidate`] | the detectors behind one trait: ours, the paper's, principal components, max \|z\|, Random Cut Forest |
+//! | [`protocol`] | train, judge, take the figures |
+//! | [`ranking`], [`surface`] | the figures |
+
+pub mod candidate;
+pub mod columns;
+pub mod data_set;
+pub mod protocol;
+pub mod ranking;
+pub mod surface;
+pub mod table;
+pub mod unit;
