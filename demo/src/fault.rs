@@ -9,7 +9,7 @@ use crate::graph::Service;
 use crate::noise::Noise;
 
 /// A kind of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// A thread of the service computes for nobody.
@@ -136,6 +136,16 @@ impl Pace {
         hang: Nanos::from_secs(10),
         pause: Nanos::from_secs(3),
         longest_pause: Nanos::from_secs(4),
+    };
+
+    /// For one fault, in tests: enough to notice it, not enough to say anything about false alarms.
+    pub const BRIEF: Self = Self {
+        healthy: Nanos::from_secs(2),
+        short_fault: Nanos::from_secs(4),
+        leak: Nanos::from_secs(10),
+        hang: Nanos::from_secs(4),
+        pause: Nanos::from_secs(1),
+        longest_pause: Nanos::from_secs(1),
     };
 
     /// At most 4 minutes in all. The healthy traffic is long enough for the second fit, at 600 rows of 100 ms.

@@ -24,6 +24,9 @@ use schedule::{Due, Schedule};
 /// A visitor goes away after so long.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// Requests a second, on average and without bursts.
+pub(crate) const PER_SECOND: f64 = 140.0;
+
 /// The visitors of the shop.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LoadArgs {
@@ -31,7 +34,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "HOST:PORT")]
     pub target: SocketAddr,
     /// Requests a second, on average and without bursts
-    #[arg(long, value_name = "RATE", default_value_t = 140.0)]
+    #[arg(long, value_name = "RATE", default_value_t = PER_SECOND)]
     pub per_second: f64,
     /// Makes wave, bursts and drift
     #[arg(long, default_value_t = 1)]

@@ -13,7 +13,7 @@ use wire::time::Nanos;
 use crate::clock::Clock;
 use crate::cost::{self, Used};
 use crate::error::DemoError;
-use crate::fault::{Kind, Pace, Planned, plan};
+use crate::fault::{Kind, Pace, Planned};
 use crate::graph::Service;
 use crate::http::{Answer, Caller};
 use crate::link::Link;
@@ -32,8 +32,13 @@ const ADMIN_WITHIN: Duration = Duration::from_secs(2);
 /// After the last fault: late verdicts arrive.
 const LAST_WORDS: Nanos = Nanos::from_secs(1);
 
-/// Carries out one run.
-pub(crate) async fn run(setting: &Setting, pace: &Pace, screen: &mut Screen) -> Result<Record, DemoError> {
+/// Carries out one run, with these faults.
+pub(crate) async fn run(
+    setting: &Setting,
+    pace: &Pace,
+    faults: &[Planned],
+    screen: &mut Screen,
+) -> Result<Record, DemoError> {
     let clock = Clock::start();
     let interrupts = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
     let [Ok(mut ctrl_c), Ok(mut term)] = interrupts else { return Err(DemoError::NoSignals) };
@@ -66,8 +71,8 @@ pub(crate) async fn run(setting: &Setting, pace: &Pace, screen: &mut Screen) -> 
     run.stay_healthy(pace).await?;
     let before = Used::by_now(&run.stage, run.clock.now());
     let served = run.served().await;
-    for planned in plan(setting.seed, pace) {
-        run.suffer(planned).await?;
+    for planned in faults {
+        run.suffer(*planned).await?;
         run.recover(pace).await?;
     }
     let after = Used::by_now(&run.stage, run.clock.now());

@@ -25,7 +25,8 @@ pub(crate) const HOST_AGENT: &str = "host-agent";
 pub(crate) const NIC_AGENT: &str = "nic-agent";
 pub(crate) const LOAD: &str = "load";
 
-const READY_WITHIN: Nanos = Nanos::from_secs(15);
+/// Much longer than it takes: a process that ended is noticed at once, and a machine may be busy.
+const READY_WITHIN: Nanos = Nanos::from_secs(60);
 /// The shop is without an agent for so long.
 const ALONE: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -89,6 +90,8 @@ pub(crate) struct Setting {
     pub(crate) interval_ms: u32,
     /// Makes load and work.
     pub(crate) seed: u64,
+    /// Requests a second.
+    pub(crate) per_second: f64,
 }
 
 /// Everything at work. Dropping it ends all processes, then removes the directory.
@@ -117,7 +120,7 @@ impl Stage {
             stage.open(service, setting.seed).await?;
         }
         say("load");
-        stage.load(setting.seed)?;
+        stage.load(setting)?;
         tokio::time::sleep(ALONE).await;
         say("host agent");
         let host = stage.host_agent(setting).await?;
@@ -172,11 +175,12 @@ impl Stage {
     }
 
     /// Lets the visitors in.
-    fn load(&mut self, seed: u64) -> Result<(), StageError> {
+    fn load(&mut self, setting: &Setting) -> Result<(), StageError> {
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let target = self.shop(Service::Frontend).map_or(nowhere, |ready| ready.listen).to_string();
         let report = self.load_report().display().to_string();
-        self.start(LOAD, &[LOAD, "--target", &target, "--seed", &seed.to_string(), "--report", &report])
+        let (seed, rate) = (setting.seed.to_string(), setting.per_second.to_string());
+        self.start(LOAD, &[LOAD, "--target", &target, "--seed", &seed, "--per-second", &rate, "--report", &report])
     }
 
     /// Sends the visitors home, and asks what became of them.

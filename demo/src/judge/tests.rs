@@ -177,10 +177,11 @@ fn the_bars_are_one_second_first_rank_in_four_of_five_and_one_false_alarm_in_ten
 
 #[test]
 fn a_run_in_which_no_alarm_is_allowed_says_nothing_about_a_rate_until_there_are_two() {
+    use Outcome::{Met, Missed, TooShort};
+
     let outcomes = [(0, 7.1), (1, 7.1), (2, 7.1), (0, 10.0), (1, 10.0), (2, 10.0), (2, 20.0)];
 
     let outcomes = outcomes.map(|(alarms, minutes)| false_alarms_in(alarms, minutes));
 
-    use Outcome::{Met, Missed, TooShort};
     assert_eq!(outcomes, [TooShort, TooShort, Missed, Met, Met, Missed, Met]);
 }

@@ -1,0 +1,259 @@
+//! The demo, whole: real processes, one fault, the account of it, and nothing left behind, however it ends.
+#![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The demo itself, five services, the load and two agents.
+const PROCESSES: usize = 9;
+
+/// Between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// A run takes half a minute; so many looks are four minutes, for a machine that is busy.
+const LOOKS: usize = 4800;
+
+/// One demo at a time: two would have to share the processor, and each would see the other as a fault.
+static STAGE: Mutex<()> = Mutex::new(());
+
+/// A demo in a process group of its own, as a shell starts it.
+struct Demo {
+    child: Child,
+    folder: TempDir,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Demo {
+    fn start(arguments: &[&str]) -> Self {
+        let alone = STAGE.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name| File::create(folder.path().join(name)).unwrap();
+        fs::create_dir(folder.path().join("tmp")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
+        command.arg("demo").args(arguments).current_dir(folder.path()).env("TMPDIR", folder.path().join("tmp"));
+        let child = command.process_group(0).stdout(file("stdout")).stderr(file("stderr")).spawn().unwrap();
+        Self { child, folder, _alone: alone }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn said(&self) -> String {
+        let read = |name| fs::read_to_string(self.path(name)).unwrap();
+        format!("stdout:\n{}\nstderr:\n{}", read("stdout"), read("stderr"))
+    }
+
+    /// The processes of this demo that live, as command lines: they all inherit its directory for temporary files, which is nobody else's.
+    fn processes(&self) -> Vec<String> {
+        let mark = format!("TMPDIR={}", self.path("tmp").display());
+        let of_this = |process: &Path| {
+            let environment = fs::read(process.join("environ")).ok()?;
+            environment.split(|byte| *byte == 0).any(|entry| entry == mark.as_bytes()).then_some(())?;
+            Some(String::from_utf8_lossy(&fs::read(process.join("cmdline")).ok()?).replace('\0', " "))
+        };
+        fs::read_dir("/proc").unwrap().filter_map(|entry| of_this(&entry.unwrap().path())).collect()
+    }
+
+    #[track_caller]
+    fn wait_for_processes(&mut self, count: usize) {
+        for _ in 0..LOOKS {
+            if self.processes().len() >= count {
+                return;
+            }
+            assert_eq!(self.child.try_wait().unwrap(), None, "{}", self.said());
+            std::thread::sleep(LOOK_EVERY);
+        }
+        assert_eq!(self.processes().len(), count, "{}", self.said());
+    }
+
+    /// To the demo and whoever else is in its group.
+    fn signal(&self, signal: Signal) {
+        kill_process_group(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    #[track_caller]
+    fn ended(&mut self) -> ExitStatus {
+        let look = |_| {
+            let status = self.child.try_wait().unwrap();
+            if status.is_none() {
+                std::thread::sleep(LOOK_EVERY);
+            }
+            status
+        };
+        let status = (0..LOOKS).find_map(look);
+        assert!(status.is_some(), "it does not end:\n{}", self.said());
+        status.unwrap()
+    }
+
+    #[track_caller]
+    fn assert_nothing_is_left(&self) {
+        assert_eq!(self.processes(), Vec::<String>::new());
+        let files: Vec<_> = fs::read_dir(self.path("tmp")).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(files, Vec::<PathBuf>::new());
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // its children end with it
+        let _ = self.child.wait();
+    }
+}
+
+/// A field and what has to hold of it.
+type Field = (&'static str, fn(&Value) -> bool);
+
+#[track_caller]
+fn assert_has(facts: &Value, fields: &[Field]) {
+    for (field, right) in fields {
+        assert!(right(&facts[field]), "{field} is {}", facts[field]);
+    }
+}
+
+#[track_caller]
+fn assert_account(facts: &Value) {
+    let positive = |value: &Value| value.as_f64().is_some_and(|number| number > 0.0);
+    assert_has(
+        facts,
+        &[
+            ("seed", |value| value == 7),
+            ("interval_ms", |value| value == 50),
+            ("faults", |value| value.as_array().is_some_and(|faults| faults.len() == 1)),
+            ("false_alarms", Value::is_array),
+            ("false_alarms_per_service_minute", Value::is_number),
+            ("service_minutes", positive),
+            ("agent_cpu_share", positive),
+            ("cpu_shares", Value::is_object),
+            ("ticks", positive),
+            ("missed_ticks", Value::is_u64),
+            ("lost_verdicts", |value| value == 0),
+            ("all_bars_met", Value::is_boolean),
+        ],
+    );
+    assert_has(&facts["load"], &[("sent", positive), ("failed", Value::is_u64), ("median_us", positive)]);
+    let bars = facts["bars"].as_array().unwrap();
+    for bar in bars {
+        assert!(bar["met"].is_boolean() || bar["met"].is_null(), "{bar}");
+        assert_has(bar, &[("name", Value::is_string), ("reached", Value::is_string), ("asked", Value::is_string)]);
+    }
+    let outcomes: Vec<_> = bars.iter().map(|bar| bar["met"].as_bool()).collect();
+    assert!(bars.len() == 4 && outcomes.contains(&Some(true)), "{bars:?}");
+    assert_eq!(facts["all_bars_met"], !outcomes.contains(&Some(false)), "{bars:?}");
+}
+
+/// Visitors gave up, so the shop had errors before it had a fault: the machine had no time for it.
+fn starved(facts: &Value) -> bool {
+    facts["load"]["p99_us"].as_u64().is_some_and(|us| us >= 3_000_000)
+}
+
+/// How long it took and who was ranked first depends on who else uses the machine; that it was noticed, where, and why does not.
+#[track_caller]
+fn assert_noticed(fault: &Value) {
+    assert_has(
+        fault,
+        &[
+            ("service", |value| value == "payment"),
+            ("kind", |value| value == "errors"),
+            ("started_ms", |value| value.as_u64().is_some_and(|ms| ms > 0)),
+            ("lasted_ms", |value| value.as_u64().is_some_and(|ms| ms >= 4000)),
+            ("noticed_ms", Value::is_u64),
+            ("by_silence", |value| value == false),
+            ("in_time", Value::is_boolean),
+            ("doubled_ms", Value::is_null),
+            ("rank", Value::is_u64),
+            ("explained", |value| value == true),
+        ],
+    );
+    let flagged = fault["flagged"].as_array().unwrap();
+    let own = flagged.iter().find(|flagged| flagged["service"] == "payment").unwrap();
+    assert!(own["score_over_gamma"].as_f64().is_some_and(|ratio| ratio >= 1.0), "{own}");
+    assert!(own["after_ms"] == fault["noticed_ms"] && own["on_path"] == true, "{own}");
+    let top = fault["top_metrics"].as_array().unwrap();
+    let telling = top.iter().find(|metric| metric["belongs"] == true).unwrap();
+    assert!(telling["column"].is_string() && telling["share"].is_number() && telling["seen"].is_number(), "{telling}");
+}
+
+#[track_caller]
+fn assert_self_contained(page: &str) {
+    assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"), "{page}");
+    for word in ["<svg", "<td>errors</td>", "payment", "seed 7"] {
+        assert!(page.contains(word), "`{word}` is not in the page");
+    }
+    for outside in ["<script", "<link", "<img", "<iframe", "url(", "@import", "src=", "could not be drawn"] {
+        assert!(!page.contains(outside), "`{outside}` is in the page");
+    }
+    assert_eq!(page.matches("://").count(), page.matches("http://www.w3.org/2000/svg").count());
+}
+
+/// One run of half a minute, and its account. Whatever the machine does, the account is whole and nothing is left.
+#[track_caller]
+fn facts_of_one_fault() -> Value {
+    let account = ["--json", "facts.json", "--report", "page"];
+    let mut demo = Demo::start(&[&["--seed", "7", "--only", "errors", "--interval-ms", "50"][..], &account].concat());
+    demo.wait_for_processes(PROCESSES);
+
+    let status = demo.ended();
+
+    demo.assert_nothing_is_left();
+    let facts = fs::read(demo.path("facts.json"));
+    assert!(facts.is_ok(), "{status}\n{}", demo.said());
+    let facts: Value = serde_json::from_slice(&facts.unwrap()).unwrap();
+    assert_account(&facts);
+    assert_eq!(status.code(), Some(if facts["all_bars_met"] == true { 0 } else { 3 }), "{}", demo.said());
+    assert_self_contained(&fs::read_to_string(demo.path("page/index.html")).unwrap());
+    facts
+}
+
+#[test]
+fn a_fault_is_noticed_in_its_own_service_and_the_account_says_so_to_programs_and_people() {
+    let mut facts = facts_of_one_fault();
+    for attempt in 2..=3 {
+        if starved(&facts) {
+            eprintln!("the machine was too busy for the shop, attempt {attempt} of 3: {}", facts["load"]);
+            facts = facts_of_one_fault();
+        }
+    }
+
+    assert_noticed(&facts["faults"][0]);
+}
+
+#[test]
+fn ctrl_c_leaves_neither_a_process_nor_a_file_behind() {
+    for (when, count) in [("while the stage is set", 3), ("while everything runs", PROCESSES)] {
+        let mut demo = Demo::start(&["--json", "facts.json"]);
+        demo.wait_for_processes(count);
+
+        demo.signal(Signal::INT);
+
+        assert_eq!(demo.ended().code(), Some(1), "{when}");
+        demo.assert_nothing_is_left();
+        assert!(demo.said().contains("interrupted"), "{when}: {}", demo.said());
+        assert!(!demo.path("facts.json").exists(), "{when}: half a run is no account");
+    }
+}
+
+#[test]
+fn a_demo_that_is_killed_takes_its_processes_with_it() {
+    let mut demo = Demo::start(&[]);
+    demo.wait_for_processes(PROCESSES);
+
+    demo.signal(Signal::KILL);
+
+    demo.ended();
+    let left = (0..LOOKS).find_map(|_| {
+        let left = demo.processes();
+        if !left.is_empty() {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        left.is_empty().then_some(())
+    });
+    assert!(left.is_some(), "{:?}", demo.processes());
+}
