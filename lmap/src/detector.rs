@@ -6,7 +6,8 @@
 //!
 //! # Guarantee
 //! A score is finite and at least 0, for any input. [`score`](Detector::score), [`learn`](Detector::learn) and
-//! [`gap`](Detector::gap) do not allocate. A row is judged by a basis that it is not in.
+//! [`gap`](Detector::gap) do not allocate. A row is judged by a basis that it is not in, and a
+//! basis by variances of its own.
 //!
 //! # States
 //! *learning* until [`Settings::warm_up_rows`] rows have been seen (*provisional* from
@@ -16,7 +17,7 @@
 //! was computed for a detector reset meanwhile is refused and counted.
 //!
 //! # Memory
-//! With m' = m padded to eight: (2l + k + 9 + spare rows) m' values, O(m + k) beside them. While learning, and after
+//! With m' = m padded to eight: (2l + k + 10 + spare rows) m' values, O(m + k) beside them. While learning, and after
 //! [`fit_again`](Detector::fit_again), the last of [`Settings::fit_again_rows`] · m values more, touched as rows come;
 //! [`Settings::rows_kept`] · m for good.
 //!
@@ -25,6 +26,7 @@
 
 mod report;
 
+use crate::basis::Basis;
 use crate::budget::Budget;
 use crate::column::Column;
 use crate::counts::Counts;
@@ -33,6 +35,7 @@ use crate::intake::{Intake, RowError};
 use crate::job::{Done, FitJob, Job, Result as Found, ShrinkJob};
 use crate::learning::Learning;
 use crate::model::{Model, ModelError};
+use crate::past::{Past, Variances};
 use crate::pipeline::{Pipeline, Raw};
 use crate::random::Random;
 use crate::rows::{Judged, Mark};
@@ -223,12 +226,8 @@ impl Detector {
         }
         pipeline.grow(self.settings.growth_rows);
         let mark = Mark { judged: Judged::Normal, restarted: false };
-        let taken = match &mut pipeline.sketch {
-            Some(sketch) if sketch.is_full() => false,
-            Some(sketch) => {
-                sketch.push(&pipeline.split.z);
-                true
-            }
+        let taken = match &mut pipeline.past {
+            Some(past) => past.push(&pipeline.split.z),
             None => self.spare.push(&pipeline.split.z, mark),
         };
         self.counts.lost += u64::from(!taken);
@@ -255,9 +254,9 @@ impl Detector {
             })
         } else {
             let pipeline = self.pipeline.as_mut()?;
-            let sketch = pipeline.sketch.take_if(|sketch| sketch.due())?;
+            let past = pipeline.past.take_if(|past| past.sketch().due())?;
             self.out = Out::Shrink(ticket);
-            Job::Shrink(ShrinkJob { ticket, sketch, rank: pipeline.scorer.basis.rank() })
+            Job::Shrink(ShrinkJob { ticket, past, rank: pipeline.scorer.basis.rank() })
         };
         self.tickets = ticket;
         Some(job)
@@ -275,7 +274,7 @@ impl Detector {
         }
         self.out = Out::Nothing;
         let installed = match done.result {
-            Found::Shrunk { sketch, basis } => self.install_sketch(sketch, basis.ok()),
+            Found::Shrunk { past, found } => self.install_past(past, found.ok()),
             Found::Fitted { rows, fitted, provisional } => {
                 self.learning.give_back(rows, self.columns.len(), &self.settings);
                 self.install_fit(fitted.ok().map(|pipeline| *pipeline), provisional)
@@ -285,26 +284,24 @@ impl Detector {
         installed
     }
 
-    fn install_sketch(
-        &mut self,
-        mut sketch: crate::FrequentDirections,
-        basis: Option<crate::basis::Basis>,
-    ) -> Installed {
+    /// V and T come with the basis: those of the one before belong to other directions.
+    fn install_past(&mut self, mut past: Past, found: Option<(Basis, Variances)>) -> Installed {
         let Some(pipeline) = &mut self.pipeline else { return Installed::Stale };
         for (z, _) in self.spare.rows() {
-            if sketch.is_full() {
+            if !past.push(z) {
                 self.counts.lost += 1;
                 self.counts.learnt -= 1;
-            } else {
-                sketch.push(z);
             }
         }
-        pipeline.sketch = Some(sketch);
-        let Some(basis) = basis else {
+        pipeline.past = Some(past);
+        let Some((basis, variances)) = found else {
             self.counts.shrinks_failed += 1;
             return Installed::Failed;
         };
         pipeline.scorer.basis = basis;
+        if self.settings.renew_variances {
+            pipeline.scorer.set_variances(&variances.residual, variances.inside);
+        }
         self.counts.shrinks += 1;
         Installed::Taken
     }

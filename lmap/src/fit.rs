@@ -13,6 +13,7 @@ use crate::frequent_directions::{FrequentDirections, SketchError};
 use crate::lanes::{add_scaled, dot, padded};
 use crate::latch::Latches;
 use crate::levels::is_level;
+use crate::past::Past;
 use crate::pipeline::{Constant, ConstantRule, Pipeline};
 use crate::quantile::{QUANTILES, percentile, sorted};
 use crate::rows::{Judged, Mark};
@@ -56,7 +57,7 @@ pub(crate) struct Training<'a> {
 struct Core {
     standard: Standard,
     scorer: Scorer,
-    sketch: FrequentDirections,
+    past: Past,
     scores: Vec<f64>,
 }
 
@@ -105,10 +106,10 @@ impl<'a> Training<'a> {
                 counted: self.settings.constants_counted,
             },
             split: Split::new(m, core.scorer.basis.rank()),
-            sketch_rows: core.sketch.sketch_rows(),
+            sketch_rows: core.past.sketch().sketch_rows(),
             standard: core.standard,
             scorer: core.scorer,
-            sketch: Some(core.sketch),
+            past: Some(core.past),
             gamma,
             averaged: n,
             quantiles: QUANTILES.map(|percent| percentile(&in_sample, percent)),
@@ -188,7 +189,7 @@ fn core(features: &[f64], m: usize, rank: Option<usize>, settings: &Settings) ->
     let (residual, inside) = variances(&scorer, &mut split, &z);
     scorer.set_variances(&residual, inside);
     let scores = scores_of(&standard, &scorer, features, m);
-    Ok(Core { standard, scorer, sketch, scores })
+    Ok(Core { standard, scorer, past: Past::of(sketch, &z), scores })
 }
 
 fn empty_basis(rank: usize, m: usize) -> Basis {
@@ -257,7 +258,7 @@ fn gamma(features: &[f64], m: usize, core: &Core, in_sample: &[f64], settings: &
             let (first, second) = features.split_at(n / 2 * m);
             let mut cross = judged_by(first, second)?;
             cross.extend(judged_by(second, first)?);
-            (own * at(cross)).sqrt()
+            (own * at(cross)).sqrt().max(own * unseen(features, m, core, settings)?)
         }
         Threshold::HeldOutTail => {
             let (head, tail) = features.split_at(n * 4 / 5 * m);
@@ -266,6 +267,24 @@ fn gamma(features: &[f64], m: usize, core: &Core, in_sample: &[f64], settings: &
     };
     let least = if settings.score == ScoreForm::Scaled { 1.0 } else { 1e-6 };
     Ok(gamma.clamp(least, f64::MAX))
+}
+
+/// By how many times more a row scores that the fit has not seen: every so manieth row, judged by a fit to the others; the median, since
+/// rare rows say more about tails than about the fit. At least 1, and next to 1 with many rows per column.
+fn unseen(features: &[f64], m: usize, core: &Core, settings: &Settings) -> Result<f64, NotFitted> {
+    let every = settings.held_out_every;
+    if every == 0 {
+        return Ok(1.0);
+    }
+    let (mut seen, mut left_out) = (Vec::new(), Vec::new());
+    for (index, row) in features.chunks_exact(m).enumerate() {
+        if index % every == 0 { &mut left_out } else { &mut seen }.extend_from_slice(row);
+    }
+    let judge = self::core(&seen, m, Some(core.scorer.basis.rank()), settings)?;
+    let scores = scores_of(&judge.standard, &judge.scorer, &left_out, m);
+    let pairs = scores.iter().zip(core.scores.iter().step_by(every)).filter(|(_, seen)| **seen > 0.0);
+    let ratios = sorted(pairs.map(|(unseen, seen)| unseen / seen).collect());
+    Ok(if ratios.is_empty() { 1.0 } else { percentile(&ratios, 50.0).max(1.0) })
 }
 
 /// The least number of directions that explain `share` of the variance of padded rows of m values.

@@ -3,7 +3,8 @@
 use crate::basis::Basis;
 use crate::column::Column;
 use crate::fit::{NotFitted, Training};
-use crate::frequent_directions::{FrequentDirections, SketchError};
+use crate::frequent_directions::SketchError;
+use crate::past::{Past, Variances};
 use crate::pipeline::Pipeline;
 use crate::rows::KeptRows;
 use crate::settings::Settings;
@@ -37,15 +38,15 @@ impl Job {
 #[derive(Debug)]
 pub struct ShrinkJob {
     pub(crate) ticket: u64,
-    pub(crate) sketch: FrequentDirections,
+    pub(crate) past: Past,
     pub(crate) rank: usize,
 }
 
 impl ShrinkJob {
     /// Decomposes. O(n² m + n³) for n rows in the sketch.
     pub fn run(mut self) -> Done {
-        let basis = self.sketch.shrink(self.rank);
-        Done { ticket: self.ticket, result: Result::Shrunk { sketch: self.sketch, basis } }
+        let found = self.past.shrink(self.rank);
+        Done { ticket: self.ticket, result: Result::Shrunk { past: self.past, found } }
     }
 }
 
@@ -83,6 +84,6 @@ pub struct Done {
 
 #[derive(Debug)]
 pub(crate) enum Result {
-    Shrunk { sketch: FrequentDirections, basis: std::result::Result<Basis, SketchError> },
+    Shrunk { past: Past, found: std::result::Result<(Basis, Variances), SketchError> },
     Fitted { rows: KeptRows, fitted: std::result::Result<Box<Pipeline>, NotFitted>, provisional: bool },
 }

@@ -51,6 +51,7 @@ mod latch;
 mod learning;
 mod levels;
 mod model;
+mod past;
 mod pipeline;
 mod quantile;
 mod random;

@@ -12,6 +12,7 @@ use crate::column::Column;
 use crate::frequent_directions::FrequentDirections;
 use crate::lanes::padded_row;
 use crate::latch::Latches;
+use crate::past::Past;
 use crate::pipeline::{Constant, ConstantRule, Pipeline};
 use crate::quantile::QUANTILES;
 use crate::scorer::{Scorer, Split};
@@ -165,7 +166,7 @@ impl Model {
 
     /// `None` while the sketch is away.
     pub(crate) fn of(pipeline: &Pipeline, columns: &[Column], settings: &Settings) -> Option<Self> {
-        let sketch = pipeline.sketch.as_ref()?;
+        let sketch = pipeline.past.as_ref()?.sketch();
         let (standard, scorer, m) = (&pipeline.standard, &pipeline.scorer, columns.len());
         let column = |(index, column): (usize, &Column)| ModelColumn {
             fingerprint: column.fingerprint,
@@ -245,6 +246,7 @@ impl Model {
         let sketch = FrequentDirections::new(m, self.sketch_rows, self.rule.sketch)
             .map_err(|_| ModelError::Value { field: "sketch_rows", found: self.sketch_rows as f64 })?
             .restore(&rearranged(&self.sketch), self.removed);
+        let rows = self.rows_learnt();
         let levels: Vec<u32> = (0..m).filter(|&column| is_level(column)).map(|column| column as u32).collect();
         let (mean, inverse) = (each(|column| column.mean), each(|column| column.inverse));
         let standard = Standard::restore(roles.clone(), &mean, &inverse, self.rule.clip);
@@ -255,7 +257,7 @@ impl Model {
             standard,
             constant_rule: self.rule.constants,
             scorer,
-            sketch: Some(sketch),
+            past: Some(Past::restored(sketch, rows, &rearranged(&self.squares(rows)))),
             sketch_rows: self.sketch_rows,
             gamma: self.gamma,
             averaged: self.averaged,
@@ -263,6 +265,30 @@ impl Model {
             split: Split::new(m, self.rank),
             moved: 0,
         })
+    }
+}
+
+impl Model {
+    /// How many rows the sketch stands for: as many as give T. At least 1.
+    fn rows_learnt(&self) -> f64 {
+        let m = self.columns.len();
+        let along = |row: &[f64], direction: &[f64]| row.iter().zip(direction).map(|(x, u)| x * u).sum::<f64>().powi(2);
+        let rows = || self.sketch.chunks_exact(m);
+        let energy: f64 = self.basis.chunks_exact(m).flat_map(|u| rows().map(|row| along(row, u))).sum();
+        let rows = energy / self.inside_variance.iter().sum::<f64>();
+        if rows.is_finite() { rows.max(1.0) } else { self.averaged.max(1) as f64 }
+    }
+
+    /// Per column, the sum of squares over `rows` rows that V and T imply.
+    fn squares(&self, rows: f64) -> Vec<f64> {
+        let m = self.columns.len();
+        let mut sums: Vec<f64> = self.columns.iter().map(|column| rows * column.variance).collect();
+        for (direction, inside) in self.basis.chunks_exact(m).zip(&self.inside_variance) {
+            for (sum, u) in sums.iter_mut().zip(direction) {
+                *sum += rows * u * u * inside;
+            }
+        }
+        sums
     }
 }
 

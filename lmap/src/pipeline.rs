@@ -1,8 +1,8 @@
 //! What one fit yields, and how it judges a row.
 
-use crate::frequent_directions::FrequentDirections;
 use crate::intake::Intake;
 use crate::latch::Latches;
+use crate::past::Past;
 use crate::quantile::QUANTILES;
 use crate::scorer::{Scorer, Split};
 use crate::standard::{Role, Standard};
@@ -65,8 +65,8 @@ pub(crate) struct Pipeline {
     pub(crate) constant_rule: ConstantRule,
     pub(crate) latches: Latches,
     pub(crate) scorer: Scorer,
-    /// Away while its decomposition is out.
-    pub(crate) sketch: Option<FrequentDirections>,
+    /// The rows learnt. Away while the decomposition of their sketch is out.
+    pub(crate) past: Option<Past>,
     pub(crate) sketch_rows: usize,
     pub(crate) gamma: f64,
     /// Rows in the averages.
@@ -146,7 +146,7 @@ impl Pipeline {
 
     pub(crate) fn bytes(&self) -> usize {
         let lists = size_of::<u32>() * self.levels.len() + size_of::<Constant>() * self.constants.len();
-        let sketch = self.sketch.as_ref().map_or(0, FrequentDirections::bytes);
-        self.standard.bytes() + lists + self.latches.bytes() + self.scorer.bytes() + sketch + self.split.bytes()
+        let past = self.past.as_ref().map_or(0, Past::bytes);
+        self.standard.bytes() + lists + self.latches.bytes() + self.scorer.bytes() + past + self.split.bytes()
     }
 }

@@ -28,7 +28,8 @@ pub enum SketchForm {
 /// Which scores of training rows γ is the percentile of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Threshold {
-    /// sqrt(P(in sample) · P(crosswise)): the first is too low, the second, each half judged by the other, too high.
+    /// sqrt(P(in sample) · P(crosswise)): the first is too low, the second, each half judged by the other, too high. At least P(in sample)
+    /// times what a row scores more that the fit has not seen (see [`Settings::held_out_every`]).
     Crosswise,
     /// Of the rows that the basis was trained on: optimistic.
     InSample,
@@ -128,12 +129,19 @@ pub struct Settings {
     pub smoothing_span: f64,
     /// Which scores γ comes from. [`Threshold::Crosswise`].
     pub threshold: Threshold,
+    /// Every so manieth training row is left out once, at least 2 or 0 for never, to see how much more a row scores that the fit has not seen;
+    /// 5. With few rows per metric that is half as much again, and crosswise γ, whose halves have even fewer, does not show it. The
+    /// reference of `tests/oracle` has it not.
+    pub held_out_every: usize,
     /// Percentile q of γ, in (0, 100\]. 99.
     pub percentile: f64,
     /// Every so manieth row is learnt, at least 1. 5.
     pub stride: u32,
     /// Learning rate η: probability that a row above γ is learnt in spite of it, in \[0, 1\]. 0.01.
     pub learning_rate: f64,
+    /// V and T come from the rows learnt whenever the basis does, so that a basis is never judged by the variances of the one before. true;
+    /// the reference of `tests/oracle` leaves them as they are, as do the paper's forms, which do not use them.
+    pub renew_variances: bool,
     /// Means and variances go on averaging over learnt rows until so many are in them; 0 is never. 2,000.
     pub growth_rows: usize,
     /// The very first rows, which are not learnt: memory is taken, caches fill, and a few rows of it would make the deviation of their
@@ -194,9 +202,11 @@ impl Default for Settings {
             constants_counted: 3,
             smoothing_span: 3.0,
             threshold: Threshold::Crosswise,
+            held_out_every: 5,
             percentile: 99.0,
             stride: 5,
             learning_rate: 0.01,
+            renew_variances: true,
             growth_rows: 2_000,
             settle_rows: 0,
             provisional_rows: Some(60),
@@ -232,6 +242,7 @@ impl Settings {
             threshold: Threshold::InSample,
             stride: 1,
             learning_rate: 0.0,
+            renew_variances: false,
             growth_rows: 0,
             levels: None,
             constant_share: 0.0,
@@ -265,6 +276,9 @@ impl Settings {
         in_range("constant_weight", self.constant_weight, 0.0, 1e6)?;
         in_range("constant_share", self.constant_share, 0.0, 1e3)?;
         in_range("smoothing_span", self.smoothing_span, 1.0, 1e3)?;
+        if self.held_out_every != 0 {
+            in_range("held_out_every", self.held_out_every as f64, 2.0, 1e5)?;
+        }
         in_range("percentile", self.percentile, f64::MIN_POSITIVE, 100.0)?;
         if let (Some(rank), Some(rows)) = (self.rank, self.sketch_rows)
             && rank >= rows

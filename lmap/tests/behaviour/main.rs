@@ -3,6 +3,7 @@
 mod bad_input;
 mod life;
 mod model;
+mod noise;
 mod oracle;
 mod sketch;
 mod support;

@@ -1,0 +1,183 @@
+//! What is kept of the rows learnt so far, and the variances that they have under a new basis.
+//!
+//! A new basis needs variances of its own: those of the old directions say nothing about the new ones. Where the spectrum is flat a
+//! basis turns at every decomposition, and rows judged by V and T of the one before scored up to twice too high.
+//!
+//! # Source
+//! Tᵢ = ‖S uᵢ‖² / n, Vⱼ = (Σ zⱼ² − Σᵢ Uⱼᵢ² ‖S uᵢ‖²) / n over the n rows learnt, S being the sketch before δ is taken off it. Σ zⱼ² is exact: what
+//! the sketch forgets is counted per column, and taken for residual.
+//!
+//! # Guarantee
+//! V and T are at least 0, and Σ V + Σ T is the mean ‖z‖² of the rows learnt, since the uᵢ are singular vectors of S, and AᵀA − SᵀS is
+//! positive semidefinite (Ghashami, Liberty, Phillips, Woodruff 2016). Tᵢ is at most Σδ / n too low.
+
+use crate::basis::Basis;
+use crate::frequent_directions::{FrequentDirections, SketchError};
+use crate::lanes::{dot, padded};
+
+/// The rows learnt so far.
+#[derive(Clone, Debug)]
+pub(crate) struct Past {
+    sketch: FrequentDirections,
+    /// n: how many rows there were.
+    rows: f64,
+    /// Per column, the sum of squares that the sketch has forgotten.
+    forgotten: Vec<f64>,
+}
+
+/// Variances under a basis.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Variances {
+    /// V, padded.
+    pub(crate) residual: Vec<f64>,
+    /// T.
+    pub(crate) inside: Vec<f64>,
+}
+
+impl Past {
+    /// `sketch` was fed with `rows`, padded, and nothing else.
+    pub(crate) fn of(sketch: FrequentDirections, rows: &[f64]) -> Self {
+        let (columns, width) = (sketch.columns(), padded(sketch.columns()));
+        let all = squares(rows.chunks_exact(width), columns);
+        Self::restored(sketch, (rows.len() / width) as f64, &all)
+    }
+
+    /// `sketch` stands for `rows` rows whose squares add up to `squares`, per column.
+    pub(crate) fn restored(sketch: FrequentDirections, rows: f64, squares: &[f64]) -> Self {
+        let kept = self::squares(sketch.rows(), sketch.columns());
+        let forgotten = squares.iter().zip(kept).map(|(all, kept)| (all - kept).max(0.0)).collect();
+        Self { sketch, rows, forgotten }
+    }
+
+    pub(crate) fn sketch(&self) -> &FrequentDirections {
+        &self.sketch
+    }
+
+    /// Learns a padded row, if there is room. Never decomposes, never allocates.
+    pub(crate) fn push(&mut self, row: &[f64]) -> bool {
+        let room = !self.sketch.is_full();
+        if room {
+            self.sketch.push(row);
+            self.rows += 1.0;
+        }
+        room
+    }
+
+    /// Decomposes the sketch: its first `rank` directions, and the variances of the rows learnt under them.
+    pub(crate) fn shrink(&mut self, rank: usize) -> Result<(Basis, Variances), SketchError> {
+        let columns = self.sketch.columns();
+        let (before, rows) = (squares(self.sketch.rows(), columns), self.sketch.rows().count());
+        let removed = self.sketch.removed();
+        let basis = match self.sketch.shrink(rank) {
+            Ok(basis) => basis,
+            Err(error) => {
+                self.rows -= (rows - self.sketch.rows().count()) as f64;
+                return Err(error);
+            }
+        };
+        let delta = self.sketch.removed() - removed;
+        let variances = self.variances(&basis, &before, delta);
+        let after = squares(self.sketch.rows(), columns);
+        for (forgotten, (before, after)) in self.forgotten.iter_mut().zip(before.iter().zip(after)) {
+            *forgotten += (before - after).max(0.0);
+        }
+        Ok((basis, variances))
+    }
+
+    /// The rows of the sketch are its directions now, each with δ off its squared length; its columns' squares were `before`.
+    fn variances(&self, basis: &Basis, before: &[f64], delta: f64) -> Variances {
+        let mut residual = vec![0.0; padded(before.len())];
+        residual[..before.len()].copy_from_slice(before);
+        let mut rows = self.sketch.rows();
+        let inside = (0..basis.rank()).map(|index| {
+            let direction = basis.direction(index);
+            let left = rows.next().map_or(0.0, |row| row.iter().map(|value| value * value).sum());
+            let along = (left + delta) * dot(direction, direction);
+            for (residual, u) in residual.iter_mut().zip(direction) {
+                *residual -= u * u * along;
+            }
+            along / self.rows
+        });
+        let inside = inside.collect();
+        for (residual, forgotten) in residual.iter_mut().zip(&self.forgotten) {
+            *residual = (residual.max(0.0) + forgotten) / self.rows;
+        }
+        Variances { residual, inside }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.sketch.bytes() + size_of::<f64>() * self.forgotten.len()
+    }
+}
+
+/// Per column, the sum of squares.
+fn squares<'a>(rows: impl Iterator<Item = &'a [f64]>, columns: usize) -> Vec<f64> {
+    let mut sums = vec![0.0; columns];
+    for row in rows {
+        for (sum, value) in sums.iter_mut().zip(row) {
+            *sum += value * value;
+        }
+    }
+    sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+    use crate::settings::SketchForm;
+
+    /// `count` rows of `columns` columns, the first ones larger than the others.
+    fn rows(count: usize, columns: usize) -> Vec<Vec<f64>> {
+        let mut random = Random::new(3);
+        let mut value = |column: usize| (random.unit() - 0.5) * 12_f64.sqrt() / (1.0 + column as f64 / 4.0);
+        let mut row = || (0..padded(columns)).map(|at| if at < columns { value(at) } else { 0.0 }).collect();
+        (0..count).map(|_| row()).collect()
+    }
+
+    fn fed(rows: &[Vec<f64>], columns: usize, sketch_rows: usize, rank: usize) -> (Basis, Variances) {
+        let mut past = Past::of(FrequentDirections::new(columns, sketch_rows, SketchForm::Buffered).unwrap(), &[]);
+        for row in rows {
+            if !past.push(row) {
+                past.shrink(rank).unwrap();
+                past.push(row);
+            }
+        }
+        past.shrink(rank).unwrap()
+    }
+
+    #[test]
+    fn where_the_sketch_forgets_nothing_the_variances_are_those_of_the_rows() {
+        let rows = rows(500, 9);
+
+        let (basis, found) = fed(&rows, 9, 25, 4);
+
+        let coordinate = |row: &[f64], index: usize| dot(row, basis.direction(index));
+        for (index, inside) in found.inside.iter().enumerate() {
+            let mean = rows.iter().map(|row| coordinate(row, index).powi(2)).sum::<f64>() / 500.0;
+            assert!((inside - mean).abs() <= 1e-10 * mean, "T of {index}: {inside}, expected {mean}");
+        }
+        for column in 0..9 {
+            let made = |row: &[f64]| (0..4).map(|i| coordinate(row, i) * basis.direction(i)[column]).sum::<f64>();
+            let mean = rows.iter().map(|row| (row[column] - made(row)).powi(2)).sum::<f64>() / 500.0;
+            let found = found.residual[column];
+            assert!((found - mean).abs() <= 1e-10, "V of {column}: {found}, expected {mean}");
+        }
+    }
+
+    #[test]
+    fn what_the_sketch_forgets_is_residual() {
+        let rows = rows(3_000, 40);
+
+        let (_, found) = fed(&rows, 40, 12, 6);
+
+        let all: f64 = rows.iter().flatten().map(|value| value * value).sum::<f64>() / 3_000.0;
+        let sum: f64 = found.residual.iter().chain(&found.inside).sum();
+        assert!((sum - all).abs() <= 1e-9 * all, "{sum}, expected {all}");
+        assert!(found.residual.iter().all(|value| *value >= 0.0));
+        for (column, found) in found.residual[..40].iter().enumerate().skip(10) {
+            let whole = (1.0 + column as f64 / 4.0).powi(-2); // six directions hold next to nothing of these
+            assert!((found - whole).abs() < 0.1 * whole, "V of {column}: {found}, expected {whole}");
+        }
+    }
+}
