@@ -166,6 +166,7 @@ fn reason(error: &AgentError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tls::Trouble;
 
     #[test]
     fn one_picture_has_all_services_and_no_line_of_keys() {
@@ -185,5 +186,14 @@ mod tests {
         let error = AgentError::Unreachable { address: "[::1]:9".to_owned(), cause: "refused".to_owned() };
 
         assert_eq!(reason(&error), "The host agent does not answer at [::1]:9: refused.");
+    }
+
+    #[test]
+    fn whoever_watches_is_told_what_to_do_about_tls() {
+        let error = AgentError::Tls { address: "[::1]:9".to_owned(), trouble: Trouble::OnlyTls };
+
+        let reason = reason(&error);
+
+        assert!(reason.contains("it speaks TLS") && reason.contains("; try --tls-ca FILE"), "{reason}");
     }
 }
