@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use transport::{FetchStatus, RegionBuffer};
+use transport::{FetchStatus, RegionBuffer, RegionError};
 use wire::control::{LmapSpec, RegionSpec};
 use wire::id::{Generation, RegionId, ReplicaId};
 use wire::layout::Header;
@@ -160,14 +160,15 @@ impl Regions {
         self.all.iter().enumerate().filter(|(_, region)| region.access == Access::Attached).map(|(at, _)| at)
     }
 
-    /// Judges headers and lives after a fetch. `batch` is false if it failed as a whole, `alone` true if no host agent could say that a
+    /// Judges headers and lives after a fetch. `batch` is false if it failed as a whole, which says nothing of anyone's life; `alone` true if no host agent could say that a
     /// layout has changed. Never allocates, unless a region fails for the first time.
     pub(crate) fn check(&mut self, now: Nanos, batch: bool, alone: bool, outbox: &mut Outbox) -> Found {
         self.signs.fill(None);
         for ((region, buffer), look) in self.all.iter_mut().zip(&self.buffers).zip(&mut self.looks) {
             let (found, sign) = region.check(buffer, batch, alone, &mut self.discarded, outbox);
             *look = found;
-            if let Some(known) = self.signs.get_mut(region.replica).filter(|_| region.access != Access::Waiting) {
+            let tells = batch && region.tells_of_life(buffer);
+            if let Some(known) = self.signs.get_mut(region.replica).filter(|_| tells) {
                 *known = Some(known.unwrap_or(false) | sign);
             }
         }
@@ -219,6 +220,11 @@ impl Regions {
 }
 
 impl Region {
+    /// Whether the fetch can have told if the replica lives: what was lost on the way there is no silence.
+    fn tells_of_life(&self, buffer: &RegionBuffer) -> bool {
+        self.access != Access::Waiting && buffer.status != FetchStatus::Failed(RegionError::Interrupted)
+    }
+
     /// How the region came out of the fetch, and whether its heartbeat has changed.
     fn check(
         &mut self,

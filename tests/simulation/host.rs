@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 
 use host_agent::control_plane::{Action, ConnectionId, ControlPlane, Descriptor, Event, Peer, RowBatch, Settings};
 use transport::local::Region;
-use wire::id::{Incarnation, RegionId};
-use wire::proto::control::{HostMessage, WorkerMessage, worker_message};
+use wire::id::{Incarnation, RegionId, WorkerId};
+use wire::proto::control::host_message::Message;
+use wire::proto::control::{HostMessage, QueuePairAnswer, WorkerMessage, worker_message};
 use wire::proto::registration::AgentMessage;
+use wire::rdma::{Endpoint, PacketSequence};
 use wire::time::{Interval, Nanos};
 
 use crate::service::Sent;
+use crate::verbs::Fabric;
 
 /// One run of the host agent.
 #[derive(Debug)]
@@ -17,6 +20,9 @@ pub struct Host {
     pub control: ControlPlane,
     pub incarnation: Incarnation,
     regions: BTreeMap<RegionId, Region>,
+    fabric: Fabric,
+    /// Queue pairs that were asked for.
+    asked: u64,
     last_region: u64,
     last_connection: u64,
 }
@@ -33,14 +39,18 @@ pub enum Out {
 }
 
 impl Host {
-    pub fn new(incarnation: u64, interval: Interval) -> Self {
+    pub fn new(incarnation: u64, interval: Interval, fabric: Fabric) -> Self {
         let incarnation = Incarnation(incarnation);
-        let settings = Settings { lease: Nanos::from_secs(2), ..Settings::new(incarnation, interval) };
+        let transports = vec!["verbs".to_owned(), "shm".to_owned()];
+        let settings = Settings { lease: Nanos::from_secs(2), transports, ..Settings::new(incarnation, interval) };
+        fabric.restart_host();
         // Regions of different runs get the same numbers: the run must tell them apart.
         Self {
             control: ControlPlane::new(settings),
             incarnation,
             regions: BTreeMap::new(),
+            fabric,
+            asked: 0,
             last_region: 0,
             last_connection: 0,
         }
@@ -95,6 +105,37 @@ impl Host {
         self.regions.len()
     }
 
+    /// Gives a worker that reads by RDMA the keys of what it is told.
+    fn register(&mut self, worker: WorkerId, message: &mut HostMessage) {
+        let Some(Message::SetLmap(lmap)) = &mut message.message else { return };
+        if !self.control.uses_verbs(worker) {
+            return;
+        }
+        for told in lmap.replicas.iter_mut().flat_map(|replica| &mut replica.regions) {
+            let id = RegionId(told.region);
+            let Some(memory) = self.regions.get(&id) else { continue };
+            match self.fabric.expose(worker, id, memory) {
+                Some(place) => (told.address, told.rkey) = place,
+                None => self.control.region_unregistered(worker, id, "no memory can be locked"),
+            }
+        }
+    }
+
+    /// The answer to a worker's queue pair: now and then a problem, now and then none at all.
+    fn connect(&mut self, worker: WorkerId, attempt: u32, peer: Endpoint) -> Option<HostMessage> {
+        self.asked += 1;
+        let psn = PacketSequence::from_random(self.asked.wrapping_mul(0x9e37_79b9));
+        let answer = match self.asked % 16 {
+            5 => return None,
+            11 => QueuePairAnswer { attempt, host: None, problem: "the device is busy".to_owned() },
+            _ => {
+                let host = self.fabric.answer(worker, psn, peer);
+                QueuePairAnswer { attempt, host: Some((&host).into()), problem: String::new() }
+            }
+        };
+        Some(HostMessage { epoch: 0, message: Some(Message::QueuePair(answer)) })
+    }
+
     /// Lets the control plane act.
     pub fn step(&mut self, now: Nanos) -> Vec<Out> {
         self.control.poll(now);
@@ -103,11 +144,20 @@ impl Host {
             match action {
                 Action::ToService { connection, message } => out.push(Out::ToService(connection, message)),
                 Action::CloseService { connection } => out.push(Out::CloseService(connection)),
-                Action::ToWorker { connection, message, .. } => out.push(Out::ToWorker(connection, message)),
+                Action::ToWorker { connection, worker, mut message } => {
+                    self.register(worker, &mut message);
+                    out.push(Out::ToWorker(connection, message));
+                }
+                Action::ConnectQueuePair { connection, worker, attempt, peer } => {
+                    let answer = self.connect(worker, attempt, peer);
+                    out.extend(answer.map(|message| Out::ToWorker(connection, message)));
+                }
+                Action::StopReading { worker, for_good } => self.fabric.stop(worker, for_good),
                 Action::CloseWorker { connection } => out.push(Out::CloseWorker(connection)),
                 Action::Dispatch(event) => out.push(Out::Dispatch(event)),
                 Action::Rows(rows) => out.push(Out::Rows(rows)),
                 Action::DropRegion(region) => {
+                    self.fabric.withdraw(region);
                     let dropped = self.regions.remove(&region);
                     assert!(dropped.is_some(), "{region} is dropped twice, or was never there");
                 }

@@ -1,5 +1,6 @@
 //! Both agents and many services in virtual time, with faults drawn from a seed: messages late, connections broken with what was under way,
-//! every part restarted or stalled, memory that cannot be read, a machine that sleeps. Whatever happens:
+//! every part restarted or stalled, memory that cannot be read, a machine that sleeps. A worker reads shared memory, or by RDMA with queue
+//! pairs that break, answers that are lost, keys that are none any more. Whatever happens:
 //!
 //! - no value ever stands under another metric's name, however often slots are reused,
 //! - no verdict is about another LMAP or another configuration,
@@ -14,6 +15,7 @@ mod host;
 mod link;
 mod node;
 mod service;
+mod verbs;
 mod world;
 
 use wire::time::Nanos;
@@ -62,11 +64,18 @@ fn nothing_is_misattributed_or_leaked_whatever_goes_wrong() {
         all.restarts += seen.restarts;
         all.late_ticks += seen.late_ticks;
         all.lost_by_slow_hooks += seen.lost_by_slow_hooks;
+        all.by_verbs += seen.by_verbs;
+        all.connections += seen.connections;
+        all.revoked += seen.revoked;
     }
 
     println!("{count} seeds: {all:?}");
     if count >= 100 {
         let least = all.values.min(all.verdicts).min(all.released).min(all.late_ticks).min(all.lost_by_slow_hooks);
-        assert!(least > count && all.values > 1000 * count, "the simulation does little: {all:?}");
+        let least = least.min(all.connections).min(all.revoked);
+        assert!(
+            least > count && all.by_verbs > 100 * count && all.values > 1000 * count,
+            "the simulation does little: {all:?}"
+        );
     }
 }

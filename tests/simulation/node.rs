@@ -1,6 +1,6 @@
 //! A NIC worker and the edge around it: the reader, attaching regions, running jobs.
 
-use nic_agent::{AttachRequest, Effect, ForeignMessage, Step, Worker, WorkerSettings};
+use nic_agent::{AttachRequest, Effect, Fetching, ForeignMessage, QueuePairEffect, Step, Worker, WorkerSettings};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use transport::local::{self, LocalReader, Region};
@@ -9,11 +9,15 @@ use wire::id::WorkerId;
 use wire::proto::control::HostMessage;
 use wire::time::Nanos;
 
+use crate::verbs::{self, Fabric};
+
 /// One run of a worker.
 #[derive(Debug)]
 pub struct Node {
     pub worker: Worker,
+    fetching: Fetching,
     reader: LocalReader,
+    verbs: verbs::Reader,
     link: local::Link,
     /// Regions asked for, and when the answer comes.
     asked: Vec<(Nanos, AttachRequest)>,
@@ -29,7 +33,8 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn new(number: u32, seed: u64) -> Self {
+    /// Worker `number`, which likes `transports` and has a device on `fabric`.
+    pub fn new(number: u32, seed: u64, transports: &[&str], fabric: Fabric) -> Self {
         let detector = lmap::Settings {
             warm_up_rows: 20,
             provisional_rows: None,
@@ -39,6 +44,7 @@ impl Node {
         let settings = WorkerSettings {
             worker: WorkerId(number),
             detector,
+            transports: transports.iter().map(ToString::to_string).collect(),
             alone: Nanos::from_secs(4),
             attach_pause: (Nanos::from_millis(20), Nanos::from_millis(500)),
             ..WorkerSettings::default()
@@ -48,6 +54,8 @@ impl Node {
             worker: Worker::new(settings, seed),
             link: reader.link(),
             reader,
+            fetching: Fetching::Memory,
+            verbs: verbs::Reader::new(WorkerId(number), fabric),
             asked: Vec::new(),
             jobs: Vec::new(),
             disconnect: false,
@@ -79,7 +87,10 @@ impl Node {
         let said = format!("{message:?}");
         let taken = self.worker.on_host(now, message);
         assert!(
-            matches!(taken, Ok(()) | Err(ForeignMessage::Refused(_) | ForeignMessage::TooEarly)),
+            matches!(
+                taken,
+                Ok(()) | Err(ForeignMessage::Refused(_) | ForeignMessage::TooEarly | ForeignMessage::QueuePair(_))
+            ),
             "the host agent said what the worker does not take: {taken:?}: {said}"
         );
         self.act(now);
@@ -94,14 +105,19 @@ impl Node {
         self.finish_jobs(now, random);
         if random.random_bool(0.001) {
             self.link.cut(1);
+            self.verbs.flushed = random.random_range(1..3);
         }
         while self.worker.poll(now) == Step::Fetch {
             self.act(now);
-            let outcome = self.reader.fetch(self.worker.batch());
+            let outcome = match self.fetching {
+                Fetching::Memory => self.reader.fetch(self.worker.batch()),
+                Fetching::Verbs => self.verbs.fetch(self.worker.batch()),
+            };
             self.presented += self.worker.batch().len() as u64;
             self.failed_batches += u64::from(outcome.is_err());
             let foreign = self.worker.fetched(now, now.0, &outcome);
-            assert!(foreign.is_empty(), "the host agent said what the worker does not take: {foreign:?}");
+            let is_expected = |foreign: &ForeignMessage| matches!(foreign, ForeignMessage::QueuePair(_));
+            assert!(foreign.iter().all(is_expected), "the host agent said what the worker does not take: {foreign:?}");
         }
         self.act(now);
     }
@@ -109,14 +125,37 @@ impl Node {
     fn act(&mut self, now: Nanos) {
         for effect in self.worker.take_effects() {
             match effect {
+                Effect::Use(fetching) => self.fetching = fetching,
+                Effect::QueuePair(QueuePairEffect::Reset(psn)) => {
+                    let own = self.verbs.reset(psn);
+                    self.worker.queue_pair_reset(now, Ok(own));
+                }
+                Effect::QueuePair(QueuePairEffect::Connect(host)) => {
+                    let outcome = self.verbs.connect(host);
+                    self.worker.queue_pair_connected(now, outcome);
+                }
+                Effect::Attach(request) if self.fetching == Fetching::Verbs => self.attach_remote(now, &request),
                 Effect::Attach(request) => self.asked.push((now.plus(Nanos::from_millis(3)), request)),
                 Effect::Detach(region) => {
                     self.reader.detach(region);
+                    self.verbs.detach(region);
                     self.attached -= usize::from(self.attached > 0);
                 }
                 Effect::Disconnect { .. } => self.disconnect = true,
             }
         }
+    }
+
+    fn attach_remote(&mut self, now: Nanos, request: &AttachRequest) {
+        let outcome = match request.address {
+            0 => Err("it was not registered".to_owned()),
+            address => {
+                let attached = self.verbs.attach(request.region, request.size, address, request.rkey);
+                attached.map_err(|problem| problem.to_string())
+            }
+        };
+        self.attached += usize::from(outcome.is_ok());
+        self.worker.attached(now, request.region, outcome);
     }
 
     fn answer(&mut self, now: Nanos, regions: &dyn Fn(&AttachRequest) -> Option<Region>) {

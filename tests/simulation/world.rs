@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use host_agent::control_plane::{ConnectionId, Event, RowBatch};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use wire::id::LmapId;
+use wire::id::{LmapId, WorkerId};
 use wire::proto::control::{HostMessage, WorkerMessage, worker_message};
 use wire::proto::registration::AgentMessage;
 use wire::time::{Interval, Nanos};
@@ -15,6 +15,7 @@ use crate::host::{Host, Out};
 use crate::link::Link;
 use crate::node::Node;
 use crate::service::{SHARE, Sent, Service, name, uid_of};
+use crate::verbs::Fabric;
 
 const STEP: Nanos = Nanos::from_millis(5);
 const SERVICES: u64 = 4;
@@ -29,6 +30,28 @@ pub struct Seen {
     pub restarts: u64,
     pub late_ticks: u64,
     pub lost_by_slow_hooks: u64,
+    /// Regions fetched by RDMA.
+    pub by_verbs: u64,
+    pub connections: u64,
+    pub revoked: u64,
+}
+
+impl Seen {
+    /// What a run of a worker has counted.
+    fn count(&mut self, node: &Node) {
+        let status = node.worker.status();
+        self.late_ticks += status.counters.late_ticks;
+        self.connections += status.counters.connections;
+        self.revoked += status.counters.revoked_regions;
+        if status.transport == "verbs" {
+            self.by_verbs += status.counters.fetched_regions;
+        }
+    }
+}
+
+/// How a worker fetches: each in every way, over some seeds.
+fn transports(seed: u64, worker: u32) -> &'static [&'static str] {
+    if (seed >> worker) & 1 == 0 { &["verbs", "shm"] } else { &["shm"] }
 }
 
 #[derive(Debug, Default)]
@@ -55,8 +78,10 @@ struct WorkerEnd {
 pub struct World {
     now: Nanos,
     random: ChaCha8Rng,
+    seed: u64,
     interval: Interval,
     host: Host,
+    fabric: Fabric,
     incarnations: u64,
     replicas: u64,
     services: Vec<ServiceEnd>,
@@ -71,8 +96,9 @@ impl World {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let millis = [20, 50, 100][random.random_range(0..3)];
         let interval = Interval::new(Nanos::from_millis(millis)).expect("between a millisecond and an hour");
+        let fabric = Fabric::default();
         let worker = |number| WorkerEnd {
-            node: Node::new(number, seed ^ u64::from(number) << 32),
+            node: Node::new(number, seed ^ u64::from(number) << 32, transports(seed, number), fabric.clone()),
             connection: None,
             open: false,
             up: Link::default(),
@@ -82,7 +108,7 @@ impl World {
         Self {
             now: Nanos::from_secs(1),
             interval,
-            host: Host::new(1, interval),
+            host: Host::new(1, interval, fabric.clone()),
             incarnations: 1,
             replicas: 0,
             // Two replicas of each service at most.
@@ -92,6 +118,8 @@ impl World {
             hooks: Some(Hooks::new()),
             seen: Seen::default(),
             random,
+            fabric,
+            seed,
         }
     }
 
@@ -113,7 +141,7 @@ impl World {
         self.close_hooks();
         for end in &self.workers {
             end.node.check_counters();
-            self.seen.late_ticks += end.node.worker.status().counters.late_ticks;
+            self.seen.count(&end.node);
         }
     }
 
@@ -123,14 +151,15 @@ impl World {
 
     fn is_empty(&self) -> bool {
         let agent = self.host.control.sizes().iter().all(|(_, size)| *size == 0);
-        let waits = self.host.control.waiting_releases() + self.host.regions();
+        let waits = self.host.control.waiting_releases() + self.host.regions() + self.fabric.exposed();
         agent && waits == 0 && self.workers.iter().all(|end| end.node.attached() == 0)
     }
 
     fn left(&self) -> String {
         let attached: Vec<_> = self.workers.iter().map(|end| end.node.attached()).collect();
         let (waiting, regions) = (self.host.control.waiting_releases(), self.host.regions());
-        format!("{:?}, {waiting} releases, {regions} regions, {attached:?} attached", self.host.control.sizes())
+        let (sizes, exposed) = (self.host.control.sizes(), self.fabric.exposed());
+        format!("{sizes:?}, {waiting} releases, {regions} regions, {exposed} of them exposed, {attached:?} attached")
     }
 
     fn step(&mut self) {
@@ -172,6 +201,13 @@ impl World {
         if self.random.random_bool(0.001) {
             self.workers[at].node.stalled_until = self.now.plus(Nanos::from_millis(self.random.random_range(10..4000)));
         }
+        let worker = WorkerId(at as u32);
+        if self.random.random_bool(0.001) {
+            self.fabric.break_end(worker);
+        }
+        if self.random.random_bool(0.004) {
+            self.fabric.revoke(worker, self.random.random_range(0..3));
+        }
         if self.random.random_bool(0.0005) {
             self.restart_host();
         }
@@ -203,11 +239,12 @@ impl World {
 
     fn restart_worker(&mut self, at: usize) {
         self.seen.restarts += 1;
-        self.seen.late_ticks += self.workers[at].node.worker.status().counters.late_ticks;
+        self.seen.count(&self.workers[at].node);
         self.workers[at].node.check_counters();
         self.break_worker(at);
         let seed = self.random.random();
-        self.workers[at].node = Node::new(at as u32, seed);
+        let transports = transports(self.seed, at as u32);
+        self.workers[at].node = Node::new(at as u32, seed, transports, self.fabric.clone());
     }
 
     fn restart_host(&mut self) {
@@ -215,7 +252,7 @@ impl World {
         self.incarnations += 1;
         (0..self.services.len()).for_each(|at| self.break_service(at));
         (0..self.workers.len()).for_each(|at| self.break_worker(at));
-        self.host = Host::new(self.incarnations, self.interval);
+        self.host = Host::new(self.incarnations, self.interval, self.fabric.clone());
         self.watched.clear();
         self.close_hooks();
     }

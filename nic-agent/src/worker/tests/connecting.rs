@@ -141,6 +141,53 @@ fn while_the_queue_pair_is_down_regions_are_not_read_and_no_question_is_asked_tw
 }
 
 #[test]
+fn a_lost_connection_is_nobodys_silence() {
+    let mut node = Node::with_verbs(verbs());
+    node.connects();
+    node.set(&lmap(metrics(2), 2));
+    for _ in 0..5 {
+        node.alive();
+    }
+    node.take_said();
+
+    node.reader.link().cut(50);
+    for _ in 0..50 {
+        node.alive();
+    }
+    let asks = node.said.iter().rev().find_map(|message| match message {
+        ToHost::ConnectQueuePair(connect) => Some(connect.attempt),
+        _ => None,
+    });
+    node.answers(asks.unwrap());
+    for _ in 0..5 {
+        node.alive();
+    }
+
+    assert_eq!(node.counters().failed_batches, 50);
+    let silent = node.verdicts().into_iter().filter(|verdict| !verdict.silent.is_empty());
+    assert_eq!(silent.count(), 0);
+}
+
+#[test]
+fn whoever_dies_while_nothing_is_read_is_silent_afterwards() {
+    let mut node = Node::with_verbs(verbs());
+    node.connects();
+    node.set(&lmap(metrics(2), 2));
+    for _ in 0..5 {
+        node.alive();
+    }
+
+    node.reader.link().cut(10);
+    for _ in 0..13 {
+        node.regions[&RegionId(1)].beat();
+        node.tick();
+    }
+
+    let said = node.verdicts();
+    assert_eq!(said.last().map(|verdict| verdict.silent.clone()), Some(vec![ReplicaId(2)]), "{said:?}");
+}
+
+#[test]
 fn a_revoked_region_is_left_out_reported_and_costs_the_others_a_tick_only() {
     let mut node = Node::with_verbs(verbs());
     node.connects();

@@ -1,0 +1,248 @@
+//! RDMA without a device: queue pairs, keys and READs between the agents of this process, failing as real ones do.
+//!
+//! - A READ succeeds only while both queue pairs are connected to each other, by the packet numbers of this very attempt.
+//! - The first READ with a key that is none takes down both queue pairs: its region is named, the rest of the batch is flushed.
+//! - A batch that is lost, and the buffers of whatever was not read, hold garbage.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use transport::local::Region;
+use transport::{
+    Access, AttachError, BatchError, FetchStatus, LocalReader, RegionBuffer, RegionError, RegionReader as _,
+};
+use wire::id::{RegionId, WorkerId};
+use wire::layout::RegionSize;
+use wire::rdma::{Endpoint, PacketSequence, PathMtu, QueuePairNumber};
+
+/// What a buffer holds that was not read.
+const GARBAGE: u64 = 0x7ff0_dead_beef_0001;
+/// Every so many registrations fail, as without enough locked memory.
+const FAILING_REGISTRATION: u64 = 41;
+
+#[derive(Debug)]
+struct Exposed {
+    address: u64,
+    rkey: u32,
+    memory: Region,
+}
+
+/// The host's queue pair for one worker, and what is registered beside it.
+#[derive(Debug)]
+struct HostEnd {
+    number: QueuePairNumber,
+    /// The worker's end, and our own packet number for it.
+    peer: Option<(Endpoint, PacketSequence)>,
+    regions: BTreeMap<RegionId, Exposed>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ends: BTreeMap<WorkerId, HostEnd>,
+    last_number: u32,
+    registrations: u64,
+}
+
+impl State {
+    fn number(&mut self) -> QueuePairNumber {
+        self.last_number += 1;
+        QueuePairNumber::new(16 + self.last_number).expect("few are made")
+    }
+
+    fn end(&mut self, worker: WorkerId) -> &mut HostEnd {
+        let number = self.number();
+        self.ends.entry(worker).or_insert_with(|| HostEnd { number, peer: None, regions: BTreeMap::new() })
+    }
+}
+
+/// Devices and the wire between them. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Fabric(Arc<Mutex<State>>);
+
+impl Fabric {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The host agent's process is another one: all that it had is gone.
+    pub fn restart_host(&self) {
+        self.state().ends.clear();
+    }
+
+    /// Registers a region for `worker`; the same again if it is registered. `None` if there is no room.
+    pub fn expose(&self, worker: WorkerId, region: RegionId, memory: &Region) -> Option<(u64, u32)> {
+        let mut state = self.state();
+        if let Some(known) = state.end(worker).regions.get(&region) {
+            return Some((known.address, known.rkey));
+        }
+        state.registrations += 1;
+        let count = state.registrations;
+        if count.is_multiple_of(FAILING_REGISTRATION) {
+            return None;
+        }
+        let (address, rkey) = (count << 24, count as u32);
+        state.end(worker).regions.insert(region, Exposed { address, rkey, memory: memory.clone() });
+        Some((address, rkey))
+    }
+
+    /// From now on no READ sees `region`.
+    pub fn withdraw(&self, region: RegionId) {
+        for end in self.state().ends.values_mut() {
+            end.regions.remove(&region);
+        }
+    }
+
+    /// Connects the host's end for `worker`.
+    pub fn answer(&self, worker: WorkerId, psn: PacketSequence, peer: Endpoint) -> Endpoint {
+        let mut state = self.state();
+        let end = state.end(worker);
+        end.peer = Some((peer, psn));
+        Endpoint { qpn: end.number, psn, ..peer }
+    }
+
+    /// Shuts `worker` out.
+    pub fn stop(&self, worker: WorkerId, for_good: bool) {
+        let mut state = self.state();
+        if for_good {
+            state.ends.remove(&worker);
+        } else if let Some(end) = state.ends.get_mut(&worker) {
+            end.peer = None;
+        }
+    }
+
+    /// The host's queue pair for `worker` goes into error.
+    pub fn break_end(&self, worker: WorkerId) {
+        if let Some(end) = self.state().ends.get_mut(&worker) {
+            end.peer = None;
+        }
+    }
+
+    /// A registration of `worker` is gone, and nobody said so. The one that is `at` far, if there are so many.
+    pub fn revoke(&self, worker: WorkerId, at: usize) {
+        if let Some(end) = self.state().ends.get_mut(&worker)
+            && let Some(&region) = end.regions.keys().nth(at)
+        {
+            end.regions.remove(&region);
+        }
+    }
+
+    /// Registrations that there are.
+    pub fn exposed(&self) -> usize {
+        self.state().ends.values().map(|end| end.regions.len()).sum()
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum Link {
+    #[default]
+    Down,
+    Prepared(Endpoint),
+    Up {
+        own: Endpoint,
+        host: Endpoint,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Remote {
+    address: u64,
+    rkey: u32,
+    revoked: bool,
+}
+
+/// A worker's device.
+#[derive(Debug)]
+pub struct Reader {
+    worker: WorkerId,
+    number: QueuePairNumber,
+    fabric: Fabric,
+    link: Link,
+    regions: BTreeMap<RegionId, (RegionSize, Remote)>,
+    /// Batches that will be flushed.
+    pub flushed: u64,
+}
+
+impl Reader {
+    pub fn new(worker: WorkerId, fabric: Fabric) -> Self {
+        let number = fabric.state().number();
+        Self { worker, number, fabric, link: Link::Down, regions: BTreeMap::new(), flushed: 0 }
+    }
+
+    pub fn reset(&mut self, psn: PacketSequence) -> Endpoint {
+        let own = Endpoint { qpn: self.number, psn, gid: Some([1; 16]), lid: 0, mtu: PathMtu::B1024 };
+        self.link = Link::Prepared(own);
+        own
+    }
+
+    pub fn connect(&mut self, host: Endpoint) -> Result<(), String> {
+        let Link::Prepared(own) = self.link else { return Err("it was not reset".to_owned()) };
+        self.link = Link::Up { own, host };
+        Ok(())
+    }
+
+    pub fn attach(&mut self, region: RegionId, size: RegionSize, address: u64, rkey: u32) -> Result<(), AttachError> {
+        if self.regions.contains_key(&region) {
+            return Err(AttachError::Attached(region));
+        }
+        self.regions.insert(region, (size, Remote { address, rkey, revoked: false }));
+        Ok(())
+    }
+
+    pub fn detach(&mut self, region: RegionId) {
+        self.regions.remove(&region);
+    }
+
+    pub fn fetch(&mut self, batch: &mut [RegionBuffer]) -> Result<(), BatchError> {
+        for buffer in &mut *batch {
+            buffer.words.fill(GARBAGE);
+        }
+        let Link::Up { own, host } = self.link else { return Err(BatchError::Lost(None)) };
+        let fabric = self.fabric.clone();
+        let mut state = fabric.state();
+        let end = state
+            .ends
+            .get_mut(&self.worker)
+            .filter(|end| end.number == host.qpn && end.peer.is_some_and(|(peer, psn)| peer == own && psn == host.psn));
+        let (Some(end), 0) = (end, self.flushed) else {
+            self.flushed = self.flushed.saturating_sub(1);
+            self.link = Link::Down;
+            return Err(BatchError::Lost(None));
+        };
+        let mut buffers = batch.iter_mut();
+        for buffer in buffers.by_ref() {
+            let read = self.read(end, buffer);
+            let is_refused = read == Err(RegionError::Revoked) && matches!(self.link, Link::Down);
+            buffer.status = read.map_or_else(FetchStatus::Failed, |()| FetchStatus::Fetched);
+            if is_refused {
+                end.peer = None;
+                break;
+            }
+        }
+        for flushed in buffers {
+            flushed.status = FetchStatus::Failed(RegionError::Interrupted);
+        }
+        Ok(())
+    }
+
+    /// Reads one region. The link is down afterwards if its key was none.
+    fn read(&mut self, end: &HostEnd, buffer: &mut RegionBuffer) -> Result<(), RegionError> {
+        let (size, remote) = self.regions.get_mut(&buffer.region).ok_or(RegionError::NotAttached)?;
+        if remote.revoked {
+            return Err(RegionError::Revoked);
+        }
+        let holds = |exposed: &&Exposed| (exposed.address, exposed.rkey) == (remote.address, remote.rkey);
+        let Some(exposed) = end.regions.values().find(holds) else {
+            remote.revoked = true;
+            self.link = Link::Down;
+            return Err(RegionError::Revoked);
+        };
+        let mut memory = LocalReader::new();
+        let attached = memory.attach(buffer.region, *size, Access::Memory(exposed.memory.clone()));
+        attached.expect("a region has the size that was announced");
+        memory.fetch(core::slice::from_mut(buffer)).expect("nothing is cut here");
+        match &buffer.status {
+            FetchStatus::Failed(error) => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+}
