@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use wire::proto::operators::{LmapStatus, Reason, StatusReply, WorkerStatus};
+use wire::rdma::TRANSPORT;
 
 use crate::agent::{self, AgentArgs};
 use crate::exit::Exit;
@@ -45,6 +46,14 @@ pub fn problems(reply: &StatusReply) -> Vec<String> {
     }
     for worker in reply.workers.iter().filter(|worker| !worker.connected) {
         problems.push(format!("worker {} is not connected", worker.worker));
+    }
+    // Its first words come after a second.
+    let is_blind =
+        |worker: &&WorkerStatus| worker.transport == TRANSPORT && worker.ticks > 0 && worker.connections == 0;
+    for worker in reply.workers.iter().filter(is_blind) {
+        let problem =
+            "is not connected to this host's memory by RDMA: nothing is read; the logs of both agents say why";
+        problems.push(format!("worker {} {problem}", worker.worker));
     }
     for lmap in &reply.lmaps {
         if !lmap.silent_replicas.is_empty() {
@@ -101,9 +110,16 @@ fn worker_line(worker: &WorkerStatus) -> String {
     } else {
         format!("epoch {} (acknowledged {})", worker.epoch, worker.acknowledged_epoch)
     };
-    format!(
+    let line = format!(
         "worker {} {state}, {}, {epoch}, {} ticks, {} late, {} failed regions, {} lost verdicts",
         worker.worker, worker.transport, worker.ticks, worker.late_ticks, worker.failed_regions, worker.lost_verdicts
+    );
+    if worker.transport != TRANSPORT {
+        return line;
+    }
+    format!(
+        "{line}, {} failed batches, {} RDMA connections, {} revoked regions",
+        worker.failed_batches, worker.connections, worker.revoked_regions
     )
 }
 
@@ -167,6 +183,9 @@ struct WorkerView<'a> {
     failed_regions: u64,
     cpu_ns: u64,
     lost_verdicts: u64,
+    failed_batches: u64,
+    connections: u64,
+    revoked_regions: u64,
 }
 
 #[derive(Serialize)]
@@ -227,6 +246,9 @@ impl<'a> WorkerView<'a> {
             failed_regions: worker.failed_regions,
             cpu_ns: worker.cpu_ns,
             lost_verdicts: worker.lost_verdicts,
+            failed_batches: worker.failed_batches,
+            connections: worker.connections,
+            revoked_regions: worker.revoked_regions,
         }
     }
 }
@@ -306,6 +328,21 @@ mod tests {
     #[test]
     fn a_healthy_node_reports_no_problem() {
         assert_eq!(problems(&reply()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_worker_that_reads_by_rdma_says_how_often_it_was_connected() {
+        let mut reply = reply();
+        let worker = &mut reply.workers[0];
+        (worker.transport, worker.ticks) = (TRANSPORT.to_owned(), 10);
+        (worker.failed_batches, worker.connections, worker.revoked_regions) = (7, 2, 1);
+        let text = worker_line(worker);
+        assert!(text.ends_with("7 failed batches, 2 RDMA connections, 1 revoked regions"), "{text}");
+        assert!(!problems(&reply).iter().any(|line| line.contains("by RDMA")));
+
+        reply.workers[0].connections = 0;
+
+        assert!(problems(&reply).iter().any(|line| line.contains("not connected to this host's memory by RDMA")));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! What RDMA would need. Nothing is loaded or opened: files are looked at.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, access};
 use rustix::process::{Resource, getrlimit};
 
 use super::Finding;
@@ -16,10 +17,18 @@ const LIBRARY_DIRS: [&str; 5] =
 /// Room for the regions of some thousand services; with less, registering memory for RDMA fails halfway.
 const LOCKED_BYTES: u64 = 64 << 20;
 
-pub(super) fn look() -> [Finding; 3] {
-    let devices = devices(Path::new("/sys/class/infiniband"));
+pub(super) fn look() -> [Finding; 6] {
+    let ports = ports(Path::new("/sys/class/infiniband"));
     let limit = getrlimit(Resource::Memlock).current;
-    [judge_library(library_is_installed()), judge_locked_memory(limit, !devices.is_empty()), judge_devices(&devices)]
+    let (library, has_devices) = (library_is_installed(), !ports.is_empty());
+    [
+        judge_library(library),
+        judge_drivers(drivers(Path::new("/etc/libibverbs.d")), library),
+        judge_modules(Path::new("/sys/class/infiniband_verbs").exists()),
+        judge_devices(&ports),
+        judge_rights(&device_files(Path::new("/dev/infiniband")), has_devices),
+        judge_locked_memory(limit, has_devices),
+    ]
 }
 
 fn library_is_installed() -> bool {
@@ -37,21 +46,130 @@ fn judge_library(installed: bool) -> Finding {
     Finding::missing(NAME, found, "`apt-get install libibverbs1` or `dnf install libibverbs`")
 }
 
-fn devices(class: &Path) -> Vec<String> {
-    let entries = fs::read_dir(class).into_iter().flatten().flatten();
+/// The names in a directory, sorted; none if it is not there.
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     names
 }
 
-fn judge_devices(devices: &[String]) -> Finding {
-    const NAME: &str = "RDMA devices";
-    if !devices.is_empty() {
-        return Finding::fine(NAME, devices.join(", "));
+/// The drivers that the library knows, one file each.
+fn drivers(directory: &Path) -> usize {
+    names(directory).iter().filter(|name| name.ends_with(".driver")).count()
+}
+
+fn judge_drivers(drivers: usize, library: bool) -> Finding {
+    const NAME: &str = "RDMA drivers";
+    if drivers > 0 {
+        return Finding::fine(NAME, format!("the library has drivers for {drivers} kinds of cards"));
     }
-    let found = "none: a NIC agent has to run on this host, with shared memory";
-    let fix = "to read from a DPU: a card with RDMA and its driver; to try it: `modprobe rdma_rxe`, `rdma link add`";
-    Finding::missing(NAME, found, fix)
+    if !library {
+        return Finding::fine(NAME, "none; matters with libibverbs only");
+    }
+    let found = "none: the library finds no device, whatever card there is";
+    Finding::missing(NAME, found, "`apt-get install ibverbs-providers` or `dnf install libibverbs`")
+}
+
+fn judge_modules(loaded: bool) -> Finding {
+    const NAME: &str = "RDMA modules";
+    if loaded {
+        return Finding::fine(NAME, "loaded");
+    }
+    let found = "the kernel's ib_uverbs is not loaded: no program can use RDMA";
+    Finding::missing(
+        NAME,
+        found,
+        "`modprobe ib_uverbs` and the card's module (mlx5_ib, rdma_rxe); or a kernel that has them",
+    )
+}
+
+/// One port of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Port {
+    /// Such as `mlx5_0/1`.
+    name: String,
+    active: bool,
+    /// RoCE v2 GIDs, or a LID.
+    reachable: bool,
+}
+
+fn ports(class: &Path) -> Vec<Port> {
+    let port = |device: &String, port: &String| {
+        let at = class.join(device).join("ports").join(port);
+        let read = |file: &str| fs::read_to_string(at.join(file)).unwrap_or_default();
+        let lid = read("lid").trim().strip_prefix("0x").and_then(|hex| u16::from_str_radix(hex, 16).ok());
+        // A place of the table that is not in use cannot be read.
+        let types = names(&at.join("gid_attrs/types"));
+        let is_roce_v2 = |index: &String| read(&format!("gid_attrs/types/{index}")).trim() == "RoCE v2";
+        Port {
+            name: format!("{device}/{port}"),
+            active: read("state").contains("ACTIVE"),
+            reachable: lid.is_some_and(|lid| lid > 0) || types.iter().any(is_roce_v2),
+        }
+    };
+    let of = |device: String| {
+        let numbers = names(&class.join(&device).join("ports"));
+        numbers.iter().map(|number| port(&device, number)).collect::<Vec<_>>()
+    };
+    names(class).into_iter().flat_map(of).collect()
+}
+
+fn judge_devices(ports: &[Port]) -> Finding {
+    const NAME: &str = "RDMA devices";
+    let list =
+        |ports: &mut dyn Iterator<Item = &Port>| ports.map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
+    let usable = list(&mut ports.iter().filter(|port| port.active && port.reachable));
+    if !usable.is_empty() {
+        return Finding::fine(NAME, format!("{usable} (device/port)"));
+    }
+    if ports.is_empty() {
+        let found = "none: a NIC agent has to run on this host, with shared memory";
+        let fix =
+            "to read from a DPU: a card with RDMA and its driver; to try it: `modprobe rdma_rxe`, `rdma link add`";
+        return Finding::missing(NAME, found, fix);
+    }
+    let active = list(&mut ports.iter().filter(|port| port.active));
+    if active.is_empty() {
+        let found = format!("no port is active: {}", list(&mut ports.iter()));
+        return Finding::missing(
+            NAME,
+            found,
+            "plug in the cable, `ip link set … up`, or start a subnet manager (InfiniBand)",
+        );
+    }
+    let found = format!("{active} is active and has no address: neither a RoCE v2 GID nor a LID");
+    Finding::missing(NAME, found, "give its network interface an IP address; for InfiniBand, start a subnet manager")
+}
+
+fn device_files(directory: &Path) -> Vec<(PathBuf, bool)> {
+    let files = names(directory).into_iter().filter(|name| name.starts_with("uverbs")).map(|name| directory.join(name));
+    files.map(|file| (file.clone(), access(&file, Access::READ_OK | Access::WRITE_OK).is_ok())).collect()
+}
+
+fn judge_rights(files: &[(PathBuf, bool)], has_devices: bool) -> Finding {
+    const NAME: &str = "RDMA access";
+    if !has_devices {
+        return Finding::fine(NAME, "no device; matters with RDMA only");
+    }
+    let shut: Vec<_> = files.iter().filter(|(_, open)| !open).map(|(file, _)| file.display().to_string()).collect();
+    if files.is_empty() {
+        let found = "there are devices, and no /dev/infiniband/uverbs*: in a container they have to be passed in";
+        return Finding::missing(
+            NAME,
+            found,
+            "pass /dev/infiniband (docker --device, a device plugin); else `modprobe ib_uverbs`",
+        );
+    }
+    if shut.is_empty() {
+        return Finding::fine(NAME, "device files can be read and written");
+    }
+    let found = format!("{} cannot be read and written by this user", shut.join(", "));
+    Finding::missing(
+        NAME,
+        found,
+        "run the agents as a member of the files' group, or change their mode by an udev rule",
+    )
 }
 
 fn judge_locked_memory(limit: Option<u64>, devices: bool) -> Finding {
@@ -72,15 +190,40 @@ mod tests {
     use super::super::Level;
     use super::*;
 
-    #[test]
-    fn devices_are_listed_by_name() {
-        let class = tempfile::tempdir().unwrap();
-        for name in ["mlx5_1", "mlx5_0"] {
-            fs::create_dir(class.path().join(name)).unwrap();
+    /// A device's port in a folder that looks like the kernel's.
+    fn port(class: &Path, device: &str, state: &str, lid: &str, gid: Option<&str>) {
+        let port = class.join(device).join("ports/1");
+        fs::create_dir_all(port.join("gid_attrs/types")).unwrap();
+        fs::write(port.join("state"), state).unwrap();
+        fs::write(port.join("lid"), lid).unwrap();
+        if let Some(kind) = gid {
+            fs::write(port.join("gid_attrs/types/1"), kind).unwrap();
         }
+    }
 
-        assert_eq!(judge_devices(&devices(class.path())).found, "mlx5_0, mlx5_1");
-        assert_eq!(judge_devices(&devices(&class.path().join("nothing"))).level, Level::Missing);
+    #[test]
+    fn devices_that_can_be_used_are_listed() {
+        let class = tempfile::tempdir().unwrap();
+        let at = class.path();
+        port(at, "mlx5_1", "4: ACTIVE\n", "0x0\n", Some("RoCE v2\n"));
+        port(at, "mlx5_0", "4: ACTIVE\n", "0x5\n", None);
+        port(at, "mlx5_2", "1: DOWN\n", "0x0\n", Some("RoCE v2\n"));
+
+        assert_eq!(judge_devices(&ports(at)).found, "mlx5_0/1, mlx5_1/1 (device/port)");
+        assert_eq!(judge_devices(&ports(&at.join("nothing"))).level, Level::Missing);
+    }
+
+    #[test]
+    fn a_device_that_cannot_be_used_is_named_with_the_reason() {
+        let class = tempfile::tempdir().unwrap();
+        port(class.path(), "mlx5_0", "1: DOWN\n", "0x0\n", Some("RoCE v2\n"));
+        let down = judge_devices(&ports(class.path()));
+        assert!(down.level == Level::Missing && down.found.contains("no port is active: mlx5_0/1"), "{down:?}");
+
+        port(class.path(), "mlx5_0", "4: ACTIVE\n", "0x0\n", Some("IB/RoCE v1\n"));
+        let nowhere = judge_devices(&ports(class.path()));
+        assert!(nowhere.found.contains("has no address"), "{nowhere:?}");
+        assert!(nowhere.fix.is_some_and(|fix| fix.contains("IP address")));
     }
 
     #[test]
@@ -93,5 +236,29 @@ mod tests {
     #[test]
     fn a_missing_library_names_its_package() {
         assert!(judge_library(false).fix.is_some_and(|fix| fix.contains("libibverbs1")));
+    }
+
+    #[test]
+    fn a_library_without_drivers_names_their_package() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(judge_drivers(drivers(folder.path()), true).fix.is_some_and(|fix| fix.contains("ibverbs-providers")));
+        assert_eq!(judge_drivers(0, false).level, Level::Fine);
+        fs::write(folder.path().join("rxe.driver"), "driver rxe\n").unwrap();
+
+        assert_eq!(judge_drivers(drivers(folder.path()), true).level, Level::Fine);
+    }
+
+    #[test]
+    fn missing_modules_and_rights_are_told_apart() {
+        assert!(judge_modules(false).fix.is_some_and(|fix| fix.contains("modprobe ib_uverbs")));
+        assert_eq!(judge_rights(&[], false).level, Level::Fine);
+        assert!(judge_rights(&[], true).found.contains("container"));
+        let shut = judge_rights(&[(PathBuf::from("/dev/infiniband/uverbs0"), false)], true);
+        assert!(shut.found.contains("uverbs0") && shut.fix.is_some_and(|fix| fix.contains("group")));
+
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("uverbs0"), "").unwrap();
+        fs::write(folder.path().join("rdma_cm"), "").unwrap();
+        assert_eq!(device_files(folder.path()), [(folder.path().join("uverbs0"), true)]);
     }
 }
