@@ -218,3 +218,18 @@ fn read(region: &OwnedRegion) -> Vec<u64> {
         .expect("a region is readable");
     words
 }
+
+#[test]
+fn a_mapping_for_a_device_is_shared_and_writable_and_needs_no_descriptor() {
+    let region = OwnedRegion::create("test", SIZE).unwrap();
+    let accepted = AcceptedRegion::accept(passed(&region), SIZE).unwrap();
+
+    let mapping = accepted.map().unwrap();
+    drop((accepted, region));
+
+    let start = format!("{:x}-", mapping.base().addr());
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let line = maps.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("not mapped: {maps}"));
+    assert!(line.contains(" rw-s "), "{line}");
+    assert_eq!(mapping.size(), SIZE);
+}

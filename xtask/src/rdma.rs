@@ -1,5 +1,7 @@
 //! What needs an RDMA device, in a virtual machine that has a soft one. The guest is Debian's kernel, built by tests/rdma-vm/build-vm.
 
+mod agents;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,6 +12,9 @@ use cargo_metadata::Message;
 
 use crate::clock;
 use crate::proto::workspace;
+
+/// The filter that leaves out everything but the agents.
+const AGENTS: &str = "agents";
 
 /// Runs everything that this machine can run, and says loudly what it cannot.
 ///
@@ -27,12 +32,24 @@ pub fn run(filter: Option<&str>) -> Result<()> {
             return Ok(());
         }
     };
+    if filter == Some(AGENTS) {
+        return agents::run(&guest);
+    }
     let tests = transport_tests(&guest)?;
+    let name = tests.file_name().context("a test program has a name")?.display().to_string();
     step("transport on a soft-RoCE device", || {
-        let name = tests.file_name().context("a test program has a name")?.display();
         let filter = filter.unwrap_or("verbs::tests");
         in_guest(&guest, &format!("./{name} {filter} --test-threads=1"), &[&tests])
-    })
+    })?;
+    if filter.is_some() {
+        println!("!! Only tests that are named {} were run.", filter.unwrap_or_default());
+        return Ok(());
+    }
+    step("what is said where something is missing", || {
+        let script = workspace().join("tests/rdma-vm/missing");
+        in_guest(&guest, &format!("sh ./missing ./{name}"), &[&tests, &script])
+    })?;
+    agents::run(&guest)
 }
 
 fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
@@ -74,19 +91,23 @@ fn exists(program: &str) -> bool {
     tried.is_ok()
 }
 
-/// The crate's unit tests with a device as a program, small enough for the guest's memory.
+/// The crate's unit tests with a device as a program.
 fn transport_tests(guest: &Path) -> Result<PathBuf> {
-    let arguments =
-        ["test", "--package=transport", "--lib", "--features=device-tests", "--no-run", "--message-format=json"];
-    let output = Command::new("cargo").args(arguments).current_dir(workspace()).stderr(Stdio::inherit()).output()?;
+    let arguments = ["test", "--package=transport", "--lib", "--features=device-tests", "--no-run"];
+    program(guest, "transport-tests", &arguments)
+}
+
+/// The program that cargo makes when called like this, under `name`, small enough for the guest's memory.
+fn program(guest: &Path, name: &str, arguments: &[&str]) -> Result<PathBuf> {
+    let output = Command::new("cargo").args(arguments).arg("--message-format=json").current_dir(workspace()).stderr(Stdio::inherit()).output()?;
     ensure!(output.status.success(), "`cargo {}` failed", arguments.join(" "));
     let program =
         Message::parse_stream(output.stdout.as_slice()).filter_map(Result::ok).find_map(|message| match message {
             Message::CompilerArtifact(artifact) => artifact.executable,
             _ => None,
         });
-    let program = program.context("cargo names no test program")?;
-    let small = guest.join("transport-tests");
+    let program = program.context("cargo names no program")?;
+    let small = guest.join(name);
     fs::copy(program, &small)?;
     if succeed(Command::new("strip").arg(&small)).is_err() {
         println!("(not stripped: there is no `strip`)");

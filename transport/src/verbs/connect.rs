@@ -92,7 +92,8 @@ pub(super) fn connect(
     queue_pair.modify(ready_to_send(own, reads)).map_err(ConnectError::device("start"))
 }
 
-type Change = (QueuePairAttributes, c_int);
+/// Attributes, and which of them count.
+pub(super) type Change = (QueuePairAttributes, c_int);
 
 fn init(port: u8, role: Role) -> Change {
     let access = match role {
@@ -103,7 +104,7 @@ fn init(port: u8, role: Role) -> Change {
     (attributes, mask::STATE | mask::PKEY_INDEX | mask::PORT | mask::ACCESS)
 }
 
-fn ready_to_receive(own: &Endpoint, peer: &Endpoint, address: AddressVector, reads: u8) -> Change {
+pub(super) fn ready_to_receive(own: &Endpoint, peer: &Endpoint, address: AddressVector, reads: u8) -> Change {
     let attributes = QueuePairAttributes {
         state: state::READY_TO_RECEIVE,
         path_mtu: mtu(own.mtu.min(peer.mtu)),
@@ -118,7 +119,7 @@ fn ready_to_receive(own: &Endpoint, peer: &Endpoint, address: AddressVector, rea
     (attributes, mask::STATE | path | mask::READS_ANSWERED | mask::MIN_RNR_TIMER)
 }
 
-fn ready_to_send(own: &Endpoint, reads: u8) -> Change {
+pub(super) fn ready_to_send(own: &Endpoint, reads: u8) -> Change {
     let attributes = QueuePairAttributes {
         state: state::READY_TO_SEND,
         send_psn: own.psn.get(),
@@ -133,7 +134,7 @@ fn ready_to_send(own: &Endpoint, reads: u8) -> Change {
 }
 
 /// How `peer` is reached: by GID where both ends have one, by LID within an InfiniBand subnet.
-fn address(device: &Device, peer: &Endpoint) -> Option<AddressVector> {
+pub(super) fn address(device: &Device, peer: &Endpoint) -> Option<AddressVector> {
     let local = AddressVector { lid: peer.lid, port: device.port(), ..Default::default() };
     match (device.gid_index(), peer.gid) {
         (Some(source_index), Some(gid)) => {

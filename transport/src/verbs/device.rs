@@ -1,6 +1,7 @@
 //! Which device, which port, which address: chosen by whoever deploys it, or the first that works.
 
 use core::fmt;
+use std::fs;
 use std::io;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
@@ -31,11 +32,18 @@ pub enum DeviceError {
     /// The kernel has no RDMA.
     #[error("the kernel offers no RDMA; load its modules (modprobe ib_uverbs, and the one of the card)")]
     NoModules(#[source] io::Error),
-    /// There is none, or the library does not know what there is.
-    #[error(
-        "no RDMA device; there is no card, its module is not loaded, or the library has no driver for it (Debian: apt-get install ibverbs-providers)"
-    )]
+    /// There is none.
+    #[error("no RDMA device; there is no card, or its module is not loaded")]
     NoDevice,
+    /// The kernel has some, but the library does not.
+    #[error(
+        "the kernel has {}, but libibverbs cannot use it; is its driver installed (Debian: apt-get install ibverbs-providers), and is there /dev/infiniband (in a container it has to be passed in)?",
+        .found.join(", ")
+    )]
+    NoDriver {
+        /// What the kernel has.
+        found: Vec<String>,
+    },
     /// Others are there.
     #[error("there is no device {name}, there is {}", .found.join(", "))]
     NotFound {
@@ -70,7 +78,7 @@ pub enum Unusable {
         cause: io::Error,
     },
     /// No cable, or no such port.
-    #[error("{device} has no active port {}", .port.map(|port| port.to_string()).unwrap_or_default())]
+    #[error("{device} has no active port{}", number(*.port))]
     NoPort {
         /// Which device.
         device: String,
@@ -87,6 +95,10 @@ pub enum Unusable {
         /// The place that was asked for.
         index: Option<u8>,
     },
+}
+
+fn number(port: Option<u8>) -> String {
+    port.map(|port| format!(" {port}")).unwrap_or_default()
 }
 
 fn at(index: Option<u8>) -> String {
@@ -260,10 +272,12 @@ impl fmt::Display for Device {
 fn devices(library: &Library) -> Result<(DeviceList, Vec<String>), DeviceError> {
     let list = DeviceList::get(library).map_err(DeviceError::NoModules)?;
     let names: Vec<_> = (0..list.count()).map(|index| list.name(index)).collect();
-    if names.is_empty() {
-        return Err(DeviceError::NoDevice);
+    if !names.is_empty() {
+        return Ok((list, names));
     }
-    Ok((list, names))
+    let found = fs::read_dir("/sys/class/infiniband").into_iter().flatten().filter_map(Result::ok);
+    let found: Vec<_> = found.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    Err(if found.is_empty() { DeviceError::NoDevice } else { DeviceError::NoDriver { found } })
 }
 
 fn active_port(context: &Context, ports: u8, choice: Option<u8>) -> Option<Port> {

@@ -7,10 +7,17 @@ use core::cell::Cell;
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::null_mut;
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
+use wire::layout::{PAGE_BYTES, SLOT_BYTES};
+
+use super::device::{Device, DeviceChoice};
 use super::library::{Functions, Library};
+use super::memory::{Arena, ProtectionDomain, Registered};
+use super::queue_pair::QueuePair;
+use super::reads::{Progress, Reads};
 use super::status::Status;
 use super::sys::{self, Completion, GidEntry, WorkRequest, mask, state};
 
@@ -72,6 +79,39 @@ pub fn library() -> Library {
         modify_qp,
         destroy_qp,
     })
+}
+
+/// A chain of READs with nothing around it, for benchmarks: what building, posting and polling cost.
+#[derive(Debug)]
+pub struct Chain(Reads);
+
+impl Chain {
+    /// Room for `depth` READs of a page.
+    ///
+    /// # Errors
+    ///
+    /// The system has no memory left.
+    pub fn new(depth: u32) -> io::Result<Self> {
+        let device = Device::open(&library(), &DeviceChoice::default()).map_err(io::Error::other)?;
+        let pd = ProtectionDomain::new(device.context())?;
+        let arena = Registered::new(&pd, Arena::new(depth as usize * PAGE_BYTES)?, sys::ACCESS_LOCAL_WRITE)?;
+        Ok(Self(Reads::new(QueuePair::new(&pd, depth)?, arena)))
+    }
+
+    /// Builds a chain of `reads` READs, posts it, and polls until it is done.
+    ///
+    /// # Errors
+    ///
+    /// It is never done: [`be_hollow`] was not called.
+    pub fn run(&mut self, reads: u64) -> io::Result<()> {
+        self.0.begin()?;
+        let pushed = (0..reads).all(|n| self.0.push(n * PAGE_BYTES as u64, 7, PAGE_BYTES / SLOT_BYTES));
+        self.0.post()?;
+        match self.0.poll()? {
+            Progress::Done if pushed => Ok(()),
+            other => Err(io::Error::other(format!("{other:?}"))),
+        }
+    }
 }
 
 /// Everything that was made. What a pointer is for is known by its address.

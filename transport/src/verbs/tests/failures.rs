@@ -90,6 +90,21 @@ fn what_is_posted_after_a_failure_is_taken_and_flushed() {
 }
 
 #[test]
+fn a_chain_longer_than_the_queue_is_refused_and_its_beginning_done_without_a_word() {
+    let (mut raw, mut host) = Raw::pair();
+    let service = region();
+    let exposed = host.expose(RegionId(1), &accepted(&service)).unwrap();
+
+    // Devices round the queue's length up, so that the safe end keeps to what it asked for.
+    let refused = raw.post(&vec![Read::page(exposed); 4000]).unwrap_err();
+
+    assert_eq!(refused.raw_os_error(), Some(12), "ENOMEM: {refused}");
+    assert_eq!(raw.completions(1, Duration::from_millis(300)), []);
+    assert_eq!(raw.fetched(0), wire::layout::MAGIC);
+    recovers(raw, host);
+}
+
+#[test]
 fn one_refused_region_harms_the_others_for_one_fetch_and_is_left_out_then() {
     let (mut reader, mut host) = pair();
     let services = regions(4, &mut reader, &mut host);

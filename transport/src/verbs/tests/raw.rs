@@ -67,6 +67,14 @@ impl Raw {
         connect::connect(&mut self.queue_pair, &self.device, &own, &peer).expect("the host can be reached");
     }
 
+    /// The first word of the page that READ number `n` went to. The queue pair has been reset.
+    pub fn fetched(&mut self, n: usize) -> u64 {
+        self.queue_pair.reset().expect("the device works");
+        // SAFETY: nothing is under way after a reset.
+        let words = unsafe { self.buffer.memory().words() };
+        words[n * 512]
+    }
+
     /// Posts all of `reads` in one chain, the last one signalled.
     pub fn post(&mut self, reads: &[Read]) -> io::Result<()> {
         let mut elements: Vec<_> = (0_u64..)

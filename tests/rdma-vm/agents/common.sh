@@ -1,0 +1,85 @@
+# For the scripts of this folder: starting things, asking things, and waiting for them with a limit. Sourced by busybox's sh.
+
+run=/tmp/uview
+mkdir -p $run
+
+# since START: seconds of the guest's clock.
+now() { cut -d. -f1 /proc/uptime; }
+
+say() { echo "[$(now) s] $*"; }
+
+fail() {
+    say "FAILED: $*"
+    for log in /tmp/*.log; do echo "--- $log"; tail -n 25 "$log"; done
+    exit 1
+}
+
+# wait_for SECONDS WHAT COMMAND...: until COMMAND succeeds.
+wait_for() {
+    limit=$(($(now) + $1))
+    what=$2
+    shift 2
+    until "$@" >/dev/null 2>&1; do
+        [ "$(now)" -lt $limit ] || fail "$what did not come"
+        sleep 0.2
+    done
+    say "$what"
+}
+
+# The value of one metric of an agent: metric PORT NAME.
+metric() { wget -q -O - "http://$1/metrics" | sed -n "s/^$2 //p"; }
+
+nic() { metric 127.0.0.1:9703 "uview_nic_$1"; }
+host() { metric 127.0.0.1:9702 "uview_host_$1"; }
+
+# at_least COUNT COMMAND...: whether what COMMAND prints is so much.
+at_least() {
+    least=$1
+    shift
+    value=$("$@")
+    [ "${value:-0}" -ge "$least" ]
+}
+
+start_host_agent() {
+    cat >/tmp/host.yaml <<END
+runtime_dir: $run
+lmap: {interval_ms: 200}
+transport: verbs
+control: {listen: '0.0.0.0:9700'}
+END
+    ./uview host-agent --config /tmp/host.yaml >>/tmp/host.log 2>&1 &
+    host_pid=$!
+}
+
+# start_nic_agent ADDRESS: of the host agent.
+start_nic_agent() {
+    cat >/tmp/nic.yaml <<END
+control: {address: '$1:9700'}
+transport: verbs
+regions_socket: null
+END
+    ./uview nic-agent --config /tmp/nic.yaml >>/tmp/nic.log 2>&1 &
+    nic_pid=$!
+}
+
+# start_service NAME PORT [NEXT...]: a service of the shop; its faults are asked for at PORT + 100.
+start_service() {
+    name=$1
+    port=$2
+    shift 2
+    ./uview shop --service "$name" --listen "127.0.0.1:$port" --admin "127.0.0.1:$((port + 100))" --socket $run/services.sock \
+        "$@" >>"/tmp/$name.log" 2>&1 &
+    eval "${name}_pid=\$!"
+}
+
+start_shop() {
+    start_service store 8001
+    start_service cart 8002
+    start_service catalogue 8003
+    start_service payment 8004 --next store=127.0.0.1:8001
+    start_service frontend 8005 --next cart=127.0.0.1:8002 --next catalogue=127.0.0.1:8003 --next payment=127.0.0.1:8004
+    sleep 1
+    ./uview load --target 127.0.0.1:8005 --per-second 10 >>/tmp/load.log 2>&1 &
+}
+
+status() { ./uview status --json --operators 127.0.0.1:9701; }

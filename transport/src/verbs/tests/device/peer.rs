@@ -1,0 +1,101 @@
+//! The host's end in a process of its own, which dies.
+
+use std::time::Duration;
+
+use wire::id::RegionId;
+use wire::layout::RegionSize;
+
+use super::super::raw::{Raw, Read};
+use super::super::{batch, device, psn, value};
+use super::child::{Process, end, exposed, line};
+use crate::fetch::{Access, RegionReader as _};
+use crate::verbs::clock::Moment;
+use crate::verbs::connect::{self, Role};
+use crate::verbs::{Exposed, ReaderLimits, VerbsReader};
+
+/// A host, and where its region is.
+fn host() -> (Process, Exposed) {
+    let mut host = Process::start("host", 0);
+    let place = exposed(&host.hear());
+    (host, place)
+}
+
+fn connect(reader: &mut VerbsReader, host: &mut Process) {
+    host.tell(&line(&reader.reset(psn()).unwrap()));
+    reader.connect(&end(&host.hear())).unwrap();
+}
+
+fn attach(reader: &mut VerbsReader, place: Exposed) {
+    let access = Access::Remote { address: place.address, rkey: place.rkey, bytes: 4096 };
+    reader.attach(RegionId(1), RegionSize::ONE_PAGE, access).unwrap();
+}
+
+#[test]
+fn a_killed_host_is_noticed_within_a_second_and_the_next_one_is_read() {
+    let mut reader = VerbsReader::new(&device(), ReaderLimits::default()).unwrap();
+    let mut batch = batch([1]);
+    for round in 0..3 {
+        let (mut process, place) = host();
+        connect(&mut reader, &mut process);
+        attach(&mut reader, place);
+        reader.fetch(&mut batch).unwrap();
+        assert_eq!(value(&batch[0]), Some(7));
+
+        process.kill();
+        let killed = Moment::now();
+        while reader.fetch(&mut batch).is_ok() {
+            assert!(killed.age() < Duration::from_secs(1), "the dead host is still read");
+        }
+
+        let noticed = killed.age();
+        println!("round {round}: noticed after {} ms", noticed.as_millis());
+        assert!(noticed < Duration::from_secs(1), "{noticed:?}");
+        reader.detach(RegionId(1));
+    }
+}
+
+#[test]
+fn a_worker_connects_again_and_again_to_the_same_host() {
+    let mut reader = VerbsReader::new(&device(), ReaderLimits::default()).unwrap();
+    let (mut process, place) = host();
+    attach(&mut reader, place);
+    for _ in 0..20 {
+        connect(&mut reader, &mut process);
+        let mut batch = batch([1]);
+        reader.fetch(&mut batch).unwrap();
+        assert_eq!(value(&batch[0]), Some(7));
+    }
+}
+
+/// With `retries` attempts and a killed host: what completes within `patience`.
+fn after_a_kill(retries: u8, patience: Duration) -> Vec<(u64, u32)> {
+    let mut raw = Raw::new(16);
+    let (mut process, place) = host();
+    let device = device();
+    raw.queue_pair.reset().unwrap();
+    let own = connect::prepare(&mut raw.queue_pair, &device, Role::Reads, psn()).unwrap();
+    process.tell(&line(&own));
+    let peer = end(&process.hear());
+    let address = connect::address(&device, &peer).unwrap();
+    raw.queue_pair.modify(connect::ready_to_receive(&own, &peer, address, 16)).unwrap();
+    let (mut attributes, fields) = connect::ready_to_send(&own, 16);
+    attributes.retries = retries;
+    raw.queue_pair.modify((attributes, fields)).unwrap();
+    raw.post(&[Read::page(place)]).unwrap();
+    assert_eq!(raw.completions(1, Duration::from_secs(1)), [(0, 0)]);
+
+    process.kill();
+    raw.post(&[Read::page(place); 4]).unwrap();
+    raw.completions(4, patience)
+}
+
+#[test]
+fn a_read_of_a_dead_host_fails_with_12_and_what_follows_is_flushed() {
+    assert_eq!(after_a_kill(6, Duration::from_secs(2)), [(0, 12), (1, 5), (2, 5), (3, 5)]);
+    assert_eq!(after_a_kill(1, Duration::from_secs(2)), [(0, 12), (1, 5), (2, 5), (3, 5)]);
+}
+
+#[test]
+fn seven_retries_are_for_ever_so_that_nothing_here_uses_them() {
+    assert_eq!(after_a_kill(7, Duration::from_secs(3)), []);
+}
