@@ -8,9 +8,11 @@
 use crate::aligned::Aligned;
 use crate::basis::Basis;
 use crate::column::{Column, ColumnKind};
-use crate::eigen::{NotConverged, symmetric_values};
+use crate::eigen::{NotConverged, Symmetric, symmetric_values};
 use crate::frequent_directions::{FrequentDirections, SketchError};
-use crate::lanes::{add_scaled, dot, padded};
+use crate::kernels::gram::Gram;
+use crate::kernels::widest;
+use crate::lanes::{add_scaled, padded};
 use crate::latch::Latches;
 use crate::levels::is_level;
 use crate::past::Past;
@@ -296,24 +298,18 @@ fn rank_for(z: &[f64], m: usize, share: f64) -> Result<usize, NotConverged> {
     let mut centred = z.to_vec();
     centred.chunks_exact_mut(width).for_each(|row| add_scaled(row, -1.0, &mean));
     let size = n.min(m);
-    let mut gram = vec![0.0; size * size];
+    let mut gram = Symmetric::new(size);
+    let stride = gram.stride();
     if n < m {
-        for i in 0..n {
-            for j in 0..=i {
-                let row = |index: usize| &centred[index * width..(index + 1) * width];
-                let product = dot(row(i), row(j));
-                gram[i * n + j] = product;
-                gram[j * n + i] = product;
-            }
-        }
+        widest(Gram { rows: &centred, width, known: 0, out: gram.values_mut(), stride });
     } else {
         for row in centred.chunks_exact(width) {
-            for (out, &factor) in gram.chunks_exact_mut(m).zip(row) {
+            for (out, &factor) in gram.values_mut().chunks_exact_mut(stride).zip(row) {
                 add_scaled(out, factor, &row[..m]);
             }
         }
     }
-    let values = symmetric_values(gram, size)?;
+    let values = symmetric_values(gram)?;
     let total: f64 = values.iter().map(|value| value.max(0.0)).sum();
     let mut explained = 0.0;
     let short = values.iter().take_while(|value| {

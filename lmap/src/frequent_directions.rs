@@ -21,13 +21,18 @@
 
 use crate::aligned::Aligned;
 use crate::basis::Basis;
-use crate::eigen::{Eigen, NotConverged, symmetric};
-use crate::lanes::{add_scaled, dot, padded};
+use crate::eigen::{Leading, NotConverged, Symmetric, leading};
+use crate::kernels::gram::Gram;
+use crate::kernels::rebuild::{Rebuild, Scale};
+use crate::kernels::widest;
+use crate::lanes::{add_scaled, padded};
 use crate::settings::SketchForm;
 use thiserror::Error;
 
 /// Eigenvalues below this share of the largest are rounding, and taken as 0.
 const NEGLIGIBLE: f64 = 1e-12;
+/// A row that keeps less than this share of its square does not give its direction: what is left of it is rounding.
+const NEAR_DELTA: f64 = 1e-6;
 /// Values above this make squares overflow.
 const LARGEST: f64 = 1e150;
 
@@ -82,12 +87,6 @@ pub struct FrequentDirections {
     /// So many of the first rows are orthogonal to each other.
     orthogonal: usize,
     removed: f64,
-}
-
-/// The squared singular values of the rows, descending, and the right singular vectors that were asked for.
-struct Directions {
-    values: Vec<f64>,
-    vectors: Vec<f64>,
 }
 
 impl FrequentDirections {
@@ -198,7 +197,7 @@ impl FrequentDirections {
     /// directions. O(n² m + n³) for n rows.
     pub(crate) fn shrink(&mut self, rank: usize) -> Result<Basis, SketchError> {
         let keep = (self.sketch_rows - 1).min(self.used).min(self.columns);
-        let found = match self.decompose(keep.max(rank)) {
+        let found = match self.decompose(self.sketch_rows, keep.max(rank)) {
             Ok(found) => found,
             Err(error) => {
                 self.used = self.orthogonal;
@@ -206,22 +205,22 @@ impl FrequentDirections {
             }
         };
         let delta = found.values.get(self.sketch_rows - 1).copied().unwrap_or(0.0);
-        for index in 0..keep {
-            let scale = (found.values[index] - delta).max(0.0).sqrt();
-            let row = index * self.width..(index + 1) * self.width;
-            for (out, v) in self.rows[row.clone()].iter_mut().zip(&found.vectors[row]) {
-                *out = scale * v;
-            }
-        }
+        let lengths: Vec<f64> = found.values.iter().map(|value| (value - delta).max(0.0).sqrt()).collect();
+        // Directions are rows divided by their length, unless a row has next to none.
+        let apart =
+            (0..rank.min(found.values.len())).any(|at| lengths[at] * lengths[at] < NEAR_DELTA * found.values[at]);
+        let basis = if apart || rank > keep { Some(self.clone().directions(&found, rank)) } else { None };
+        self.mix(&found, &lengths, keep);
         self.used = keep;
         self.orthogonal = keep;
         self.removed += delta;
-        Ok(self.first(found, rank))
+        Ok(basis.unwrap_or_else(|| self.divided(&lengths, rank)))
     }
 
     /// The first `rank` directions of the sketch, which stays as it is.
     pub(crate) fn basis(&self, rank: usize) -> Result<Basis, SketchError> {
-        Ok(self.first(self.decompose(rank)?, rank))
+        let found = self.decompose(rank, rank)?;
+        Ok(self.clone().directions(&found, rank))
     }
 
     /// A sketch from rows of m values that were one before.
@@ -238,63 +237,86 @@ impl FrequentDirections {
         self
     }
 
-    fn first(&self, mut found: Directions, rank: usize) -> Basis {
-        found.vectors.resize(rank * self.width, 0.0);
-        Basis::new(Aligned::from(found.vectors.as_slice()), rank, self.columns)
+    /// Up to `values` squared singular values, descending and 0 where negligible, and up to `vectors` singular vectors: left
+    /// ones, or right ones if there are fewer columns than rows.
+    fn decompose(&self, values: usize, vectors: usize) -> Result<Leading, NotConverged> {
+        if self.used == 0 {
+            return Ok(Leading { values: Vec::new(), vectors: Aligned::zeros(0), lanes: 0 });
+        }
+        let gram = if self.by_columns() { self.column_gram() } else { self.row_gram() };
+        let mut found = leading(gram, values, vectors)?;
+        let cut = NEGLIGIBLE * found.values[0];
+        found.values.iter_mut().filter(|value| **value <= cut).for_each(|value| *value = 0.0);
+        Ok(found)
     }
 
-    /// Values descending, at most min(n, m) of them and 0 where negligible; `count` vectors, zeros where there is none.
-    fn decompose(&self, count: usize) -> Result<Directions, NotConverged> {
-        if self.used == 0 {
-            return Ok(Directions { values: Vec::new(), vectors: vec![0.0; count * self.width] });
-        }
-        let by_columns = self.columns <= self.used;
-        let size = if by_columns { self.columns } else { self.used };
-        let Eigen { mut values, vectors: small } =
-            symmetric(if by_columns { self.column_gram() } else { self.row_gram() }, size)?;
-        let cut = NEGLIGIBLE * values[0].max(0.0);
-        for value in &mut values {
-            *value = if *value > cut { *value } else { 0.0 };
-        }
-        let mut vectors = vec![0.0; count * self.width];
-        let pairs = values.iter().zip(small.chunks_exact(size)).take_while(|(value, _)| **value > 0.0);
-        for (out, (value, vector)) in vectors.chunks_exact_mut(self.width).zip(pairs) {
-            if by_columns {
-                out[..self.columns].copy_from_slice(vector);
-            } else {
-                let scale = 1.0 / value.sqrt();
-                for (weight, row) in vector.iter().zip(self.rows.chunks_exact(self.width)) {
-                    add_scaled(out, scale * weight, row);
+    fn by_columns(&self) -> bool {
+        self.columns <= self.used
+    }
+
+    /// The first `count` rows become right singular vectors times `lengths`.
+    fn mix(&mut self, found: &Leading, lengths: &[f64], count: usize) {
+        let count = count.min(found.values.len());
+        if self.by_columns() {
+            for (at, row) in self.rows.chunks_exact_mut(self.width).enumerate().take(count) {
+                for (out, vector) in row.iter_mut().zip(found.vectors.chunks_exact(found.lanes)) {
+                    *out = lengths[at] * vector[at];
                 }
             }
+            return;
         }
-        Ok(Directions { values, vectors })
+        let mut mix = found.vectors.clone();
+        let mut factors = vec![0.0; found.lanes];
+        for (factor, (value, length)) in factors.iter_mut().zip(found.values.iter().zip(lengths)).take(count) {
+            *factor = if *value > 0.0 { length / value.sqrt() } else { 0.0 };
+        }
+        for row in mix.chunks_exact_mut(found.lanes.max(1)) {
+            row.iter_mut().zip(&factors).for_each(|(value, factor)| *value *= factor);
+        }
+        widest(Rebuild {
+            rows: &mut self.rows[..self.used * self.width],
+            width: self.width,
+            mix: &mix,
+            stride: found.lanes,
+            count,
+            scratch: &mut Aligned::zeros(Rebuild::scratch(self.used)),
+        });
+    }
+
+    /// The first `rank` directions, from a copy of the rows; zeros where there is none.
+    fn directions(mut self, found: &Leading, rank: usize) -> Basis {
+        let count = found.values.iter().take_while(|value| **value > 0.0).count().min(rank);
+        self.mix(found, &vec![1.0; count], count);
+        let mut out = Aligned::zeros(rank * self.width);
+        out[..count * self.width].copy_from_slice(&self.rows[..count * self.width]);
+        Basis::new(out, rank, self.columns)
+    }
+
+    /// The first `rank` rows divided by their lengths.
+    fn divided(&self, lengths: &[f64], rank: usize) -> Basis {
+        let mut out = Aligned::from(&self.rows[..rank * self.width]);
+        let inverse = lengths.iter().map(|length| if *length > 0.0 { 1.0 / length } else { 0.0 });
+        for (row, factor) in out.chunks_exact_mut(self.width).zip(inverse.chain(std::iter::repeat(0.0))) {
+            widest(Scale { values: row, factor });
+        }
+        Basis::new(out, rank, self.columns)
     }
 
     /// B Bᵀ, n × n. The rows left by the decomposition before are orthogonal, their products known to be 0.
-    fn row_gram(&self) -> Vec<f64> {
-        let n = self.used;
-        let mut gram = vec![0.0; n * n];
-        for i in 0..n {
-            let row = &self.rows[i * self.width..(i + 1) * self.width];
-            for j in 0..=i {
-                if j < i && i < self.orthogonal {
-                    continue;
-                }
-                let product = dot(row, &self.rows[j * self.width..(j + 1) * self.width]);
-                gram[i * n + j] = product;
-                gram[j * n + i] = product;
-            }
-        }
+    fn row_gram(&self) -> Symmetric {
+        let mut gram = Symmetric::new(self.used);
+        let stride = gram.stride();
+        let rows = &self.rows[..self.used * self.width];
+        widest(Gram { rows, width: self.width, known: self.orthogonal, out: gram.values_mut(), stride });
         gram
     }
 
     /// Bᵀ B, m × m.
-    fn column_gram(&self) -> Vec<f64> {
-        let m = self.columns;
-        let mut gram = vec![0.0; m * m];
+    fn column_gram(&self) -> Symmetric {
+        let mut gram = Symmetric::new(self.columns);
+        let stride = gram.stride();
         for row in self.rows() {
-            for (out, &factor) in gram.chunks_exact_mut(m).zip(row) {
+            for (out, &factor) in gram.values_mut().chunks_exact_mut(stride).zip(row) {
                 add_scaled(out, factor, row);
             }
         }

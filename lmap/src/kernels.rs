@@ -6,8 +6,15 @@
 //!
 //! Rows are padded with zeros to whole groups of eight, and begin a cache line.
 
+pub(crate) mod bisection;
+pub(crate) mod gram;
+pub(crate) mod orthogonalise;
 pub(crate) mod prepare;
+pub(crate) mod ql;
+pub(crate) mod rebuild;
 pub(crate) mod score;
+pub(crate) mod tridiagonal;
+pub(crate) mod twisted;
 
 use pulp::{Arch, Simd, WithSimd};
 
