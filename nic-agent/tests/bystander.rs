@@ -1,0 +1,298 @@
+//! Whatever one service does to its own region, or its operator to its model, another service on the same worker is read and judged as if
+//! nothing had happened: two services in shared memory, one worker, and the same run without the offence beside it.
+
+use std::os::fd::OwnedFd;
+
+use lmap::{Column, ColumnKind, Detector};
+use nic_agent::{Effect, Step, Worker, WorkerSettings};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::pwrite;
+use transport::{Access, RegionReader, ShmReader};
+use wire::layout::{HEADER_BYTES, MAGIC, PAGE_BYTES, SLOT_BYTES, VERSION};
+use wire::proto::control::host_message::Message as FromHost;
+use wire::proto::control::worker_message::Message as ToHost;
+use wire::proto::control::{self as proto, HostMessage};
+use wire::time::Nanos;
+
+const OFFENDER: u32 = 1;
+const BYSTANDER: u32 = 2;
+const METRICS: u32 = 6;
+const INTERVAL: Nanos = Nanos::from_millis(100);
+const TICKS: u64 = 90;
+/// The first tick with the offence; everything is armed by then.
+const OFFENCE: u64 = 40;
+const BYTES: usize = 2 * PAGE_BYTES;
+
+/// A service's memory, written as its process could: anywhere.
+struct Memory(OwnedFd);
+
+impl Memory {
+    fn new() -> Self {
+        let memory = memfd_create("bystander", MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&memory, BYTES as u64).unwrap();
+        fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).unwrap();
+        let memory = Self(memory);
+        memory.words(0, &[MAGIC, VERSION, 1, 0]);
+        memory
+    }
+
+    fn words(&self, offset: usize, words: &[u64]) {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        assert_eq!(pwrite(&self.0, &bytes, offset as u64).unwrap(), bytes.len());
+    }
+
+    fn slots(&self, words: &[u64]) {
+        self.words(HEADER_BYTES, words);
+    }
+
+    fn beat(&self, beats: u64) {
+        self.words(3 * SLOT_BYTES, &[beats]);
+    }
+
+    fn punch(&self, offset: usize) {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&self.0, flags, offset as u64, PAGE_BYTES as u64).unwrap();
+    }
+}
+
+/// A number that looks random and is the same in every run.
+fn noise(seed: u64) -> u64 {
+    let mut x = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// Healthy values: gauges that hover.
+fn healthy(service: u32, tick: u64) -> Vec<u64> {
+    let value =
+        |metric: u32| 50.0 + (noise(tick << 16 | u64::from(service) << 8 | u64::from(metric)) % 100) as f64 / 10.0;
+    (0..METRICS).map(|metric| value(metric).to_bits()).collect()
+}
+
+fn spec(service: u32, model: Vec<u8>) -> proto::Lmap {
+    let metric = |metric: u32| proto::Metric {
+        metric,
+        name: format!("metric.{metric}"),
+        kind: proto::Kind::Gauge.into(),
+        aggregation: "mean".to_owned(),
+        ..proto::Metric::default()
+    };
+    let region = u64::from(service);
+    let place = |metric: u32| proto::Place { metric, region, first_slot: metric - 1 };
+    proto::Lmap {
+        lmap: service,
+        service: format!("service-{service}"),
+        interval_us: INTERVAL.0 / 1000,
+        heartbeat_ms: 100,
+        metrics: (1..=METRICS).map(metric).collect(),
+        replicas: vec![proto::Replica {
+            replica: service,
+            instance: format!("replica-{service}"),
+            regions: vec![proto::Region { region, bytes: BYTES as u64, heartbeat: true, ..proto::Region::default() }],
+            places: (1..=METRICS).map(place).collect(),
+        }],
+        model,
+    }
+}
+
+/// What a service's hooks, operators and watchers got to know.
+#[derive(Debug, Default, PartialEq)]
+struct Account {
+    rows: Vec<proto::Row>,
+    verdicts: Vec<(u64, proto::Verdict)>,
+    summary: proto::LmapSummary,
+}
+
+struct Run {
+    bystander: Account,
+    offender: Account,
+    /// Refusals of the host agent's messages, in words.
+    refused: Vec<String>,
+}
+
+/// One worker, two services; `offend` is called in every tick from [`OFFENCE`] on, after the offender's healthy values were written.
+fn run(model: Vec<u8>, offend: impl Fn(&Memory, u64)) -> Run {
+    let detector = lmap::Settings {
+        provisional_rows: None,
+        warm_up_rows: 20,
+        fit_again_rows: Vec::new(),
+        ..lmap::Settings::default()
+    };
+    let settings = WorkerSettings { detector, summary: Nanos::from_millis(500), ..WorkerSettings::default() };
+    let (mut worker, mut reader) = (Worker::new(settings, 1), ShmReader::new());
+    let memories = [Memory::new(), Memory::new()];
+    let mut refused = Vec::new();
+    worker.connected(Nanos::ZERO);
+    let welcome =
+        proto::HostWelcome { host_incarnation: 1, lowest_share: 0.01, lease_ms: 600_000, transport: "shm".into() };
+    let watch = |lmap| FromHost::SubscribeRows(proto::SubscribeRows { lmap, every: 1 });
+    let messages = [
+        (0, FromHost::Welcome(welcome)),
+        (1, FromHost::SetLmap(spec(OFFENDER, model))),
+        (2, FromHost::SetLmap(spec(BYSTANDER, Vec::new()))),
+        (2, watch(OFFENDER)),
+        (2, watch(BYSTANDER)),
+    ];
+    for (epoch, message) in messages {
+        let taken = worker.on_host(Nanos::ZERO, HostMessage { epoch, message: Some(message) });
+        refused.extend(taken.err().map(|error| error.to_string()));
+    }
+    for effect in worker.take_effects() {
+        let Effect::Attach(request) = effect else { continue };
+        let memory = memories[request.region.0 as usize - 1].0.try_clone().unwrap();
+        reader.attach(request.region, request.size, Access::Descriptor(memory)).unwrap();
+        worker.attached(Nanos::ZERO, request.region, Ok(()));
+    }
+
+    let mut accounts = [Account::default(), Account::default()];
+    for tick in 0..TICKS {
+        for (service, memory) in (1..).zip(&memories) {
+            memory.slots(&healthy(service, tick));
+            memory.beat(tick + 1);
+        }
+        if tick >= OFFENCE {
+            offend(&memories[0], tick);
+        }
+        let now = Nanos(tick * INTERVAL.0);
+        while let Step::SleepUntil(deadline) = worker.poll(now) {
+            assert!(deadline <= now, "nothing is due at {now:?}, only at {deadline:?}");
+        }
+        let fetched = reader.fetch(worker.batch());
+        refused.extend(worker.fetched(now, now.0, &fetched).iter().map(ToString::to_string));
+        while let Some((id, job)) = worker.take_job() {
+            worker.job_done(id, job.run());
+        }
+        for message in worker.outbox().filter_map(|message| message.message) {
+            note(&mut accounts, message);
+        }
+    }
+    let [offender, bystander] = accounts;
+    Run { bystander, offender, refused }
+}
+
+fn note(accounts: &mut [Account; 2], message: ToHost) {
+    match message {
+        ToHost::Rows(rows) => accounts[rows.lmap as usize - 1].rows.extend(rows.rows),
+        ToHost::Verdicts(verdicts) => {
+            for verdict in verdicts.verdicts {
+                accounts[verdict.lmap as usize - 1].verdicts.push((verdicts.at_unix_ns, verdict));
+            }
+        }
+        ToHost::Summary(summary) => {
+            for lmap in summary.lmaps {
+                let account = lmap.lmap as usize - 1;
+                accounts[account].summary = lmap;
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The offences, and the sign by which each is known.
+fn offences() -> Vec<(&'static str, fn(&Memory, u64), fn(&Account) -> bool)> {
+    vec![
+        (
+            "values that are no numbers",
+            |memory, tick| {
+                let values = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e308, f64::MIN_POSITIVE / 4.0];
+                memory.slots(&[values[tick as usize % values.len()].to_bits(); METRICS as usize]);
+            },
+            |account| account.rows.last().is_some_and(|row| row.score.is_finite()),
+        ),
+        (
+            "random words",
+            |memory, tick| {
+                let words: Vec<u64> = (0..METRICS).map(|slot| noise(tick * 64 + u64::from(slot))).collect();
+                memory.slots(&words);
+            },
+            |account| account.verdicts.iter().any(|(_, verdict)| verdict.score > verdict.gamma),
+        ),
+        (
+            "a foreign first word",
+            |memory, _| memory.words(0, &[0xdead]),
+            |account| account.summary.discarded_header > 10,
+        ),
+        (
+            "another layout version",
+            |memory, _| memory.words(SLOT_BYTES, &[VERSION + 1]),
+            |account| account.summary.discarded_header > 10,
+        ),
+        (
+            "a generation that never rests",
+            |memory, tick| memory.words(2 * SLOT_BYTES, &[tick]),
+            |account| account.summary.discarded_generation > 10,
+        ),
+        ("a hole in the first page", |memory, _| memory.punch(0), |account| account.summary.discarded_header > 10),
+        (
+            "a hole in the last page",
+            |memory, _| memory.punch(BYTES - PAGE_BYTES),
+            |account| account.rows.len() as u64 == TICKS - 1 || account.rows.len() as u64 == TICKS,
+        ),
+        (
+            "a heart that stands still",
+            |memory, _| memory.beat(OFFENCE),
+            |account| account.verdicts.iter().any(|(_, verdict)| !verdict.silent_replicas.is_empty()),
+        ),
+    ]
+}
+
+#[test]
+fn what_a_service_does_to_its_region_is_known_by_its_sign_and_touches_no_other_service() {
+    let quiet = run(Vec::new(), |_, _| ());
+    assert!(quiet.refused.is_empty(), "{:?}", quiet.refused);
+    assert!(quiet.bystander.rows.len() as u64 >= TICKS - 1, "{} rows", quiet.bystander.rows.len());
+    assert!(!quiet.bystander.verdicts.is_empty(), "verdicts are compared, so there must be some");
+
+    for (what, offend, sign) in offences() {
+        let run = run(Vec::new(), offend);
+
+        assert!(sign(&run.offender), "{what} left no sign: {:?}", run.offender.summary);
+        assert!(run.refused.is_empty(), "{what}: {:?}", run.refused);
+        assert_eq!(run.bystander, quiet.bystander, "{what} was felt next door");
+    }
+}
+
+/// A model of columns that no service here has.
+fn foreign_model() -> Vec<u8> {
+    let columns = (0..METRICS).map(|column| Column::new(ColumnKind::Gauge, u64::from(column))).collect();
+    let settings = lmap::Settings { provisional_rows: None, warm_up_rows: 20, ..lmap::Settings::default() };
+    let mut detector = Detector::new(columns, settings, 1).unwrap();
+    for tick in 0..30 {
+        let row: Vec<f64> = healthy(OFFENDER, tick).into_iter().map(f64::from_bits).collect();
+        _ = detector.score(&row).unwrap();
+        if let Some(job) = detector.learn() {
+            detector.install(job.run());
+        }
+    }
+    detector.model().expect("it is armed").encode()
+}
+
+#[test]
+fn a_model_that_cannot_be_used_is_refused_and_its_service_and_all_others_are_judged_without_it() {
+    let quiet = run(Vec::new(), |_, _| ());
+    let model = foreign_model();
+    let changed = |at: usize| {
+        let mut model = model.clone();
+        model[at] ^= 0x40;
+        model
+    };
+    let middle = model.len() / 2;
+    let models = [
+        ("of other columns", model.clone()),
+        ("truncated", model[..model.len() - 1].to_vec()),
+        ("cut in the middle", model[..middle].to_vec()),
+        ("with a flipped bit", changed(middle)),
+        ("with another checksum", changed(model.len() - 1)),
+        ("with another beginning", changed(0)),
+        ("that is none", b"this is no model".to_vec()),
+    ];
+
+    for (what, model) in models {
+        let run = run(model, |_, _| ());
+
+        assert_eq!(run.refused.len(), 1, "a model {what}: {:?}", run.refused);
+        assert_eq!(run.offender, quiet.offender, "with a model {what} the service learns by itself");
+        assert_eq!(run.bystander, quiet.bystander, "a model {what} was felt next door");
+    }
+}
