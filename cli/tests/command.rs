@@ -142,7 +142,7 @@ fn replay_finds_an_injected_fault_and_names_its_metric() {
     assert!(text.contains("labels: 1 of 1 events found"), "{text}");
     assert!(text.contains("errors"), "{text}");
     let result: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-    assert_eq!(result["armed_row"], 121);
+    assert_eq!(result["armed_row"], 141); // as the NIC agent: 20 rows to settle, 120 to learn
     assert_eq!(result["scores"].as_array().map(Vec::len), Some(400));
     let found = result["labels"]["events"][0]["found_after_rows"].as_u64().unwrap();
     assert!(found <= 2, "{text}");
@@ -151,6 +151,51 @@ fn replay_finds_an_injected_fault_and_names_its_metric() {
     assert_eq!(hit["top_metrics"][0]["metric"], "errors");
     let svg = std::fs::read_to_string(&plot).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("labelled event") && svg.trim_end().ends_with("</svg>"));
+}
+
+#[test]
+fn replay_judges_as_the_agent_does_or_as_it_is_told() {
+    let directory = directory_with(&[("a.csv", &metrics_with_a_fault()), ("columns.csv", KINDS)]);
+    let (file, columns) = (path(&directory, "a.csv"), path(&directory, "columns.csv"));
+    let replay = |flags: &[&str]| {
+        let output = uview(&[&["replay", &file, "--columns", &columns, "--json", "-"], flags].concat());
+        assert_ends_with(&output, 0);
+        serde_json::from_str::<serde_json::Value>(&stdout(&output)).unwrap()
+    };
+
+    let library = replay(&["--settings", "library"]);
+    let absolute = replay(&["--form", "absolute", "--rank", "2", "--sketch-rows", "10", "--percentile", "95"]);
+    let relative = replay(&["--form", "relative", "--learning-rate", "0.5"]);
+
+    assert_eq!(library["armed_row"], 121);
+    assert_eq!((&absolute["rank"], &absolute["sketch_rows"]), (&2.into(), &10.into()));
+    assert!(absolute["judged_by"].as_str().unwrap().contains("absolute"));
+    let largest = |result: &serde_json::Value| {
+        result["scores"].as_array().unwrap().iter().filter_map(serde_json::Value::as_f64).fold(0.0, f64::max)
+    };
+    assert!(largest(&absolute) > 1.0);
+    assert!((0.1..=1.0).contains(&largest(&relative)), "{}", largest(&relative));
+}
+
+#[test]
+fn flags_that_contradict_each_other_or_the_file_are_said_in_words() {
+    let directory = directory_with(&[("a.csv", &metrics_with_a_fault())]);
+    let file = path(&directory, "a.csv");
+
+    let interval = uview(&["replay", &file, "--interval-ms", "100"]);
+    let paper = uview(&["replay", &file, "--form", "absolute", "--settings", "agent"]);
+    let percentile = uview(&["replay", &file, "--percentile", "120"]);
+    let rank = uview(&["replay", &file, "--rank", "30", "--sketch-rows", "10"]);
+
+    for output in [&interval, &paper, &percentile, &rank] {
+        assert_ends_with(output, 1);
+        assert!(output.stdout.is_empty());
+    }
+    assert_is_prose(&interval, &["by 1 s from row to row", "--interval-ms says 0.1 s", "leave --interval-ms out"]);
+    assert_is_prose(&paper, &["settings of their own", "leave --settings out"]);
+    assert_is_prose(&percentile, &["percentile is 120", "from"]);
+    assert_is_prose(&rank, &["rank 30", "10 rows"]);
+    assert_ends_with(&uview(&["replay", &file, "--form", "absolute", "--model", &file]), 64);
 }
 
 #[test]
@@ -200,7 +245,7 @@ fn too_few_rows_and_a_missing_file_are_said_in_words() {
     let missing = uview(&["replay", &path(&directory, "nothing.csv")]);
 
     assert_ends_with(&few, 1);
-    assert_is_prose(&few, &["the file has 59 rows", "learns from 120", "--model"]);
+    assert_is_prose(&few, &["the file has 59 rows", "learns from 140", "--model"]);
     assert_ends_with(&missing, 1);
     assert_is_prose(&missing, &["nothing.csv cannot be opened", "No such file"]);
 }

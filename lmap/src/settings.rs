@@ -251,6 +251,21 @@ impl Settings {
         }
     }
 
+    /// For a service that is watched from its start, with a row every `interval` seconds, by somebody who knows which metrics are states:
+    /// gauges latch after 60 rows, the first 20 rows are not learnt, and episodes have the margin of [`every`](Self::every).
+    #[must_use]
+    pub fn live(interval: f64) -> Self {
+        Self { latch_rows: Some(60), settle_rows: 20, ..Self::default() }.every(interval)
+    }
+
+    /// With the margin of episodes for a row every `interval` seconds, if that is more: a tenth of γ for every halving of the interval
+    /// below a second. Ten times the rows would else be ten times the false alarms an hour; faults score several times γ.
+    #[must_use]
+    pub fn every(self, interval: f64) -> Self {
+        let margin = 1.0 + 0.1 * (-interval.log2()).max(0.0);
+        Self { episode_margin: self.episode_margin.max(margin), ..self }
+    }
+
     /// The settings, if every field is in its range.
     ///
     /// # Errors
@@ -382,6 +397,14 @@ mod tests {
         assert!(Settings::default().checked().is_ok());
         assert!(Settings::paper(ScoreForm::PaperAbsolute).checked().is_ok());
         assert!(Settings::paper(ScoreForm::PaperRelative).checked().is_ok());
+    }
+
+    #[test]
+    fn a_live_service_has_a_margin_that_grows_below_a_second() {
+        let margin = |interval| Settings::live(interval).episode_margin;
+
+        assert_eq!([margin(60.0), margin(1.0), margin(0.5), margin(0.125)], [1.0, 1.0, 1.1, 1.3]);
+        assert!(Settings::live(0.001).checked().is_ok());
     }
 
     #[test]

@@ -24,30 +24,24 @@ pub(crate) struct Maker {
     settings: lmap::Settings,
     seed: u64,
     made: u64,
-    margin: f64,
-}
-
-/// What γ is multiplied by before there is an alarm: a tenth more for every halving of the interval below a second. Ten times the rows
-/// would else be ten times the false alarms an hour; faults score several times γ.
-fn margin(interval: Interval) -> f64 {
-    1.0 + 0.1 * (-interval.length().as_secs_f64().log2()).max(0.0)
+    /// Seconds between the rows of the detectors made.
+    interval: f64,
 }
 
 impl Maker {
     pub(crate) fn new(settings: lmap::Settings, seed: u64) -> Self {
-        Self { settings, seed, made: 0, margin: 1.0 }
+        Self { settings, seed, made: 0, interval: 1.0 }
     }
 
     /// The detectors made from now on get a row every `interval`.
     pub(crate) fn every(&mut self, interval: Interval) -> &mut Self {
-        self.margin = margin(interval);
+        self.interval = interval.length().as_secs_f64();
         self
     }
 
     fn judge(&mut self, infos: &[ColumnInfo], model: Option<&Model>) -> Result<Judge, ForeignMessage> {
         let columns = infos.iter().map(|info| info.column).collect();
-        let (mut settings, seed) = (self.settings.clone(), self.seed ^ self.made);
-        settings.episode_margin = settings.episode_margin.max(self.margin);
+        let (settings, seed) = (self.settings.clone().every(self.interval), self.seed ^ self.made);
         let detector = match model {
             None => Detector::new(columns, settings, seed)?,
             Some(model) => Detector::from_model(model, columns, settings, seed)?,

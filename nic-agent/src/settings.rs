@@ -51,7 +51,7 @@ pub struct WorkerSettings {
     pub regions: RegionLimits,
     /// Aggregations over replicas beside the four that every worker knows. None.
     pub aggregations: Aggregations,
-    /// Settings of every detector. The defaults, gauges latch after 60 rows, and the first 20 rows are not learnt.
+    /// Settings of every detector; each has the margin for its own interval beside them. [`lmap::Settings::live`].
     pub detector: lmap::Settings,
 }
 
@@ -75,7 +75,7 @@ impl Default for WorkerSettings {
             regions: RegionLimits { regions: 1 << 16, bytes: 1 << 30 },
             aggregations: Aggregations::default(),
             // Kinds are known here, so that a gauge is a state, and services are seen from their start.
-            detector: lmap::Settings { latch_rows: Some(60), settle_rows: 20, ..lmap::Settings::default() },
+            detector: lmap::Settings::live(1.0),
         }
     }
 }

@@ -53,16 +53,12 @@ pub struct Course {
     pub alarms: Vec<Alarm>,
 }
 
-/// The time between two rows, in seconds: as given, else the median step, else one second.
+/// The median step of `times` that goes forward; `None` if none does.
 #[must_use]
-pub fn interval_seconds(given_ms: Option<u64>, times: Option<&[f64]>) -> f64 {
-    if let Some(given) = given_ms {
-        return given as f64 / 1000.0;
-    }
-    let steps = times.unwrap_or_default().windows(2).map(|pair| pair[1] - pair[0]);
-    let mut steps: Vec<f64> = steps.filter(|step| *step > 0.0).collect();
+pub fn median_step(times: &[f64]) -> Option<f64> {
+    let mut steps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).filter(|step| *step > 0.0).collect();
     steps.sort_by(f64::total_cmp);
-    steps.get(steps.len() / 2).copied().unwrap_or(1.0)
+    steps.get(steps.len() / 2).copied()
 }
 
 /// Runs every row of `table` through `detector`. `progress` is told the rows done, every so often.

@@ -4,12 +4,13 @@ pub mod course;
 pub mod judge;
 pub mod plot;
 pub mod report;
+pub mod rules;
 
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use lmap::{Detector, Model, Settings};
+use lmap::{Detector, Model};
 use nic_agent::fingerprint;
 use ratatui::crossterm::terminal;
 
@@ -20,9 +21,13 @@ use evaluation::columns::Columns;
 use evaluation::table::{self, Table};
 use judge::Judgement;
 use report::Replay;
+use rules::Rules;
 
 /// Larger files are no models.
 const MOST_MODEL_BYTES: u64 = 1 << 30;
+
+/// A given interval and the steps of `time` that are further apart than this contradict each other.
+const MOST_APART: f64 = 2.0;
 
 /// Decides which rows above γ are learnt; always the same, so that a replay can be repeated.
 const SEED: u64 = 1;
@@ -34,7 +39,8 @@ The file is CSV, gzip'd or not. Its first line names the columns; every other co
   time   seconds; a step of more than 1.5 intervals is a gap
   label  0 normal, 1 anomalous, 2 does not count
   fault  the kind of fault, a text
-An empty cell is a missing value. Without --model the LMAP arms itself on the first 120 rows, which should be healthy.";
+An empty cell is a missing value. Without --model the LMAP arms itself on the first 140 rows, which should be healthy (120 of them
+learnt). It judges as the NIC agent would have, which knows that a gauge is a state: where rates come as gauges, take --settings library.";
 
 /// Arguments of `uview replay`.
 #[derive(Clone, Debug, clap::Args)]
@@ -42,7 +48,7 @@ An empty cell is a missing value. Without --model the LMAP arms itself on the fi
 pub struct ReplayArgs {
     /// The file of metrics
     file: PathBuf,
-    /// Time between two rows [default: the median step of `time`, else 1000]
+    /// Time between two rows of a file without `time`, or what its steps are [default: the median step of `time`, else 1000]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     interval_ms: Option<u64>,
     /// What the metrics are: CSV with `metric,kind,group`, kind is counter, gauge or level [default: all gauges]
@@ -60,6 +66,8 @@ pub struct ReplayArgs {
     /// Write everything as JSON, scores of all rows included; `-` prints it instead of the text
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    #[command(flatten)]
+    rules: Rules,
 }
 
 /// Replays and reports.
@@ -73,8 +81,8 @@ pub fn run(args: &ReplayArgs) -> Result<Exit, Failure> {
     let table =
         table::open(&args.file).map_err(|error| Failure::to(what.as_str()).caused_by(&error).advice(error.advice()))?;
     let columns = read_columns(args, &table)?;
-    let mut detector = make_detector(args, &table, &columns, &what)?;
-    let interval = course::interval_seconds(args.interval_ms, table.times.as_deref());
+    let interval = interval(args.interval_ms, &table, &what)?;
+    let mut detector = make_detector(args, &table, &columns, interval)?;
     let progress = progress_bar(table.rows().len());
     let course = course::run(&table, &columns, interval, &mut detector, |row| progress.set_position(row as u64))
         .map_err(|error| Failure::to(what.as_str()).caused_by(&error))?;
@@ -109,9 +117,23 @@ fn read_columns(args: &ReplayArgs, table: &Table) -> Result<Columns, Failure> {
     })
 }
 
-fn make_detector(args: &ReplayArgs, table: &Table, columns: &Columns, what: &str) -> Result<Detector, Failure> {
-    let settings = Settings::default();
-    let (rows, needed) = (table.rows().len(), settings.warm_up_rows);
+/// The time between two rows in seconds, which both may say who know of it, if they say the same.
+fn interval(given_ms: Option<u64>, table: &Table, what: &str) -> Result<f64, Failure> {
+    let given = given_ms.map(|given| given as f64 / 1000.0);
+    let step = table.times.as_deref().and_then(course::median_step);
+    if let (Some(given), Some(step)) = (given, step)
+        && !(step <= MOST_APART * given && given <= MOST_APART * step)
+    {
+        let cause = format!("`time` goes on by {step} s from row to row (median), --interval-ms says {given} s");
+        return Err(Failure::to(what).because(cause).advice("leave --interval-ms out, or is `time` not in seconds?"));
+    }
+    Ok(given.or(step).unwrap_or(1.0))
+}
+
+fn make_detector(args: &ReplayArgs, table: &Table, columns: &Columns, interval: f64) -> Result<Detector, Failure> {
+    let what = format!("replay {}", args.file.display());
+    let settings = args.rules.settings(interval)?;
+    let (rows, needed) = (table.rows().len(), settings.warm_up_rows + settings.settle_rows as usize);
     let Some(path) = &args.model else {
         if rows <= needed {
             let cause = format!("the file has {rows} rows, and an LMAP learns from {needed} before it judges");

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::course::{Alarm, Course};
 use super::judge::{Judgement, Outcome};
+use super::rules;
 use crate::figures::{bar, duration_ms, height, largest_of_parts, number, score};
 use evaluation::columns::Columns;
 use evaluation::table::Table;
@@ -43,6 +44,7 @@ impl Replay<'_> {
     pub fn text(&self, width: usize) -> String {
         let mut text = String::new();
         let _ = writeln!(text, "{}", self.input_line());
+        let _ = writeln!(text, "{}", rules::words(self.detector.settings()));
         let _ = writeln!(text, "{}", self.learning_line());
         if let Some(line) = self.threshold_line() {
             let _ = writeln!(text, "{line}");
@@ -230,6 +232,8 @@ impl Replay<'_> {
             gaps: self.course.gaps,
             counter_resets: self.course.resets,
             armed_row: self.course.armed.map(|row| row + 1),
+            judged_by: rules::words(self.detector.settings()),
+            episode_margin: self.detector.settings().episode_margin,
             gamma: self.detector.gamma(),
             rank: self.detector.shape().map(|shape| shape.0),
             sketch_rows: self.detector.shape().map(|shape| shape.1),
@@ -295,6 +299,8 @@ pub struct View<'a> {
     gaps: usize,
     counter_resets: u64,
     armed_row: Option<usize>,
+    judged_by: String,
+    episode_margin: f64,
     gamma: Option<f64>,
     rank: Option<usize>,
     sketch_rows: Option<usize>,
