@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::proto::workspace;
-use crate::{clock, demo, licences, proto};
+use crate::{arm64, clock, demo, licences, proto};
 
 /// Runs all checks and prints how long each took.
 ///
@@ -27,6 +27,10 @@ pub fn run(skip_tests: bool) -> Result<()> {
     })?;
     if !skip_tests {
         steps.run("tests", || cargo(&["test", "--quiet", "--workspace"]))?;
+    }
+    match arm64::missing() {
+        None => steps.run("arm64", || arm64::run(&arm64::Plan::Build))?,
+        Some(why) => steps.cannot("arm64", &why),
     }
     steps.run("simulation, 10,000 seeds", || {
         cargo_with("UVIEW_SEEDS", "10000", &["test", "--quiet", "--release", "-p", "e2e", "--test", "simulation"])

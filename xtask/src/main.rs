@@ -1,11 +1,13 @@
 //! `cargo xtask`: the project's own tools.
 
+mod arm64;
 mod ci;
 mod clock;
 mod demo;
 mod figures;
 mod licences;
 mod proto;
+mod scale;
 mod rdma;
 
 use anyhow::Result;
@@ -20,6 +22,12 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    /// Builds the NIC agent for a DPU's processors, and runs its tests in an emulator.
+    Arm64 {
+        /// Build it and start it once, but run no tests (CI does this).
+        #[arg(long)]
+        build: bool,
+    },
     /// Runs everything that CI runs.
     Ci {
         /// Leave out `cargo test --workspace` (CI has run the README's test command already).
@@ -39,6 +47,12 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Computes what a DPU can watch: the tables of docs/scale.md.
+    Scale {
+        /// Put them there.
+        #[arg(long)]
+        write: bool,
+    },
     /// Runs the tests that need an RDMA device in a virtual machine that has a soft one.
     Rdma {
         /// Run only tests whose names contain this.
@@ -48,10 +62,12 @@ enum Task {
 
 fn main() -> Result<()> {
     match Arguments::parse().task {
+        Task::Arm64 { build } => arm64::run(if build { &arm64::Plan::Build } else { &arm64::Plan::Test }),
         Task::Ci { skip_tests } => ci::run(skip_tests),
         Task::Figures { names } => figures::run(&names),
         Task::Licences => licences::check(),
         Task::Proto { check } => proto::generate(check),
+        Task::Scale { write } => scale::run(write),
         Task::Rdma { filter } => rdma::run(filter.as_deref()),
     }
 }

@@ -1,0 +1,207 @@
+//! `cargo xtask arm64`: the NIC agent for the processors of a DPU, built here, and its tests run by an emulator where there is one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use cargo_metadata::MetadataCommand;
+
+use crate::proto::workspace;
+
+const TARGET: &str = "aarch64-unknown-linux-gnu";
+const LINKER: &str = "aarch64-linux-gnu-gcc";
+const EMULATORS: [&str; 2] = ["qemu-aarch64-static", "qemu-aarch64"];
+/// Where Debian puts the C library that cross-compiled programs run with.
+const LIBRARIES: &str = "/usr/aarch64-linux-gnu";
+/// What the packages of Debian and Ubuntu are called.
+const PACKAGES: &str = "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static";
+/// The C library of Ubuntu 22.04, which DPUs run: a program that asks for a later one does not start there.
+const NEWEST_C_LIBRARY: Version = (2, 35);
+/// What runs on a DPU, and what of it can be tested without a device.
+const MEMBERS: [&str; 5] = ["wire", "region", "transport", "lmap", "nic-agent"];
+/// The number of the architecture in an ELF header.
+const AARCH64: u16 = 183;
+
+type Version = (u32, u32);
+
+/// What this machine can do.
+struct Tools {
+    /// Nothing on a machine that is arm64 itself.
+    linker: Option<&'static str>,
+    /// Nothing there either, or where there is none.
+    emulator: Option<&'static str>,
+    native: bool,
+}
+
+/// What can be done here.
+pub enum Plan {
+    /// The release is built, and started once by the emulator if there is one.
+    Build,
+    /// The tests run too.
+    Test,
+}
+
+/// Why nothing can be built here, with what to do about it.
+pub fn missing() -> Option<String> {
+    tools().err().map(|error| error.to_string())
+}
+
+/// Builds the release; with [`Plan::Test`] runs the tests of everything that it is made of.
+///
+/// # Errors
+///
+/// A missing tool, a build or a test that fails, or a program that a DPU could not start.
+pub fn run(plan: &Plan) -> Result<()> {
+    let tools = tools()?;
+    cargo(&tools, &["build", "--quiet", "--release", "--target", TARGET, "-p", "nic-agent"])?;
+    let metadata = MetadataCommand::new().current_dir(workspace()).no_deps().exec()?;
+    let program = metadata.target_directory.as_std_path().join(TARGET).join("release/uview-nic-agent");
+    let bytes = fs::read(&program).with_context(|| program.display().to_string())?;
+    let newest = check(&bytes)?;
+    println!("{}: {} bytes, needs a C library {}.{} or later", program.display(), bytes.len(), newest.0, newest.1);
+    let Some(start) = tools.start() else {
+        not_run("THE PROGRAM WAS NOT STARTED AND NO TEST WAS RUN");
+        return Ok(());
+    };
+    starts(&start, &program)?;
+    if matches!(plan, Plan::Test) {
+        let mut arguments = vec!["test", "--target", TARGET];
+        arguments.extend(MEMBERS.iter().flat_map(|member| ["-p", member]));
+        cargo(&tools, &arguments)?;
+    }
+    Ok(())
+}
+
+fn not_run(what: &str) {
+    println!("!! {what}: there is no emulator for arm64. Debian: apt-get install {PACKAGES}");
+}
+
+impl Tools {
+    /// The command that a program of the target is started with; empty on arm64 itself.
+    fn start(&self) -> Option<Vec<&'static str>> {
+        match self.emulator {
+            Some(emulator) => Some(vec![emulator, "-L", LIBRARIES]),
+            None => self.native.then(Vec::new),
+        }
+    }
+}
+
+fn tools() -> Result<Tools> {
+    ensure_target()?;
+    if cfg!(target_arch = "aarch64") {
+        return Ok(Tools { linker: None, emulator: None, native: true });
+    }
+    ensure!(
+        works(LINKER),
+        "there is no {LINKER}, which also compiles the C of `ring`; Debian: apt-get install {PACKAGES}"
+    );
+    let emulator = EMULATORS.into_iter().find(|name| Path::new(LIBRARIES).is_dir() && works(name));
+    Ok(Tools { linker: Some(LINKER), emulator, native: false })
+}
+
+/// Rust's own library for the target, fetched once if it is not there.
+fn ensure_target() -> Result<()> {
+    let output = Command::new("rustc").args(["--print", "target-libdir", "--target", TARGET]).output()?;
+    let folder = PathBuf::from(String::from_utf8(output.stdout)?.trim());
+    if folder.is_dir() {
+        return Ok(());
+    }
+    println!("fetching Rust's library for {TARGET}");
+    let fetched = Command::new("rustup").args(["target", "add", TARGET]).status().is_ok_and(|status| status.success());
+    ensure!(fetched, "Rust's library for {TARGET} is missing and could not be fetched: `rustup target add {TARGET}`");
+    Ok(())
+}
+
+fn works(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+fn cargo(tools: &Tools, arguments: &[&str]) -> Result<()> {
+    let mut command = Command::new("cargo");
+    command.args(arguments).current_dir(workspace());
+    if let Some(linker) = tools.linker {
+        command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", linker);
+    }
+    if let Some(start) = tools.start().filter(|start| !start.is_empty()) {
+        command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", start.join(" "));
+    }
+    ensure!(command.status()?.success(), "`cargo {}` failed", arguments.join(" "));
+    Ok(())
+}
+
+/// Starts the program as far as it gets without a device and without a host agent.
+fn starts(start: &[&str], program: &Path) -> Result<()> {
+    let mut line: Vec<_> = start.iter().map(Path::new).collect();
+    line.push(program);
+    let (first, rest) = line.split_first().context("a command has a first word")?;
+    let output = Command::new(first).args(rest).arg("--print-default-config").output()?;
+    ensure!(output.status.success(), "the program does not start: {}", String::from_utf8_lossy(&output.stderr));
+    let expected = fs::read(workspace().join("nic-agent/src/config/default.yaml"))?;
+    ensure!(output.stdout == expected, "the program does not print its default configuration");
+    println!("it starts and prints its configuration");
+    Ok(())
+}
+
+/// Whether the program is one for arm64 that a DPU's system can start; which C library it needs.
+fn check(program: &[u8]) -> Result<Version> {
+    let machine = program.get(18..20).map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
+    ensure!(program.starts_with(b"\x7fELF") && machine == Some(AARCH64), "this is no program for arm64");
+    let newest = newest_c_library(program).context("the program names no version of the C library")?;
+    if newest > NEWEST_C_LIBRARY {
+        let ((major, minor), (known, last)) = (newest, NEWEST_C_LIBRARY);
+        bail!("the program needs glibc {major}.{minor}, DPUs have {known}.{last}: link it on an older system");
+    }
+    Ok(newest)
+}
+
+/// The newest of the versions that symbols are asked for in. Their names lie in the file as text.
+fn newest_c_library(program: &[u8]) -> Option<Version> {
+    const PREFIX: &[u8] = b"GLIBC_";
+    let versions = program.windows(PREFIX.len()).enumerate().filter(|(_, window)| *window == PREFIX);
+    versions.filter_map(|(at, _)| version(&program[at + PREFIX.len()..])).max()
+}
+
+/// `2.34` and a zero byte.
+fn version(text: &[u8]) -> Option<Version> {
+    let end = text.iter().take(8).position(|byte| *byte == 0)?;
+    let (major, minor) = std::str::from_utf8(&text[..end]).ok()?.split_once('.')?;
+    // `2.2.5` is a version of its own, older than all that matter.
+    let minor = minor.split('.').next()?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The part of a program that is looked at.
+    fn program(machine: u16, names: &[u8]) -> Vec<u8> {
+        let mut bytes = b"\x7fELF".to_vec();
+        bytes.resize(18, 0);
+        bytes.extend(machine.to_le_bytes());
+        bytes.extend(names);
+        bytes
+    }
+
+    #[test]
+    fn the_newest_version_is_what_a_program_needs() {
+        let found =
+            check(&program(AARCH64, b"\0GLIBC_2.17\0memcpy\0GLIBC_2.34\0GLIBC_2.2.5\0GLIBC_PRIVATE\0")).unwrap();
+
+        assert_eq!(found, (2, 34));
+    }
+
+    #[test]
+    fn a_program_that_no_dpu_could_start_is_refused() {
+        for (program, reason) in [
+            (program(62, b"\0GLIBC_2.17\0"), "no program for arm64"),
+            (program(AARCH64, b"\0GLIBC_2.36\0"), "needs glibc 2.36"),
+            (program(AARCH64, b"\0"), "names no version"),
+            (b"#!/bin/sh".to_vec(), "no program for arm64"),
+        ] {
+            let error = check(&program).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+}
