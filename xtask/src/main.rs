@@ -7,8 +7,8 @@ mod demo;
 mod figures;
 mod licences;
 mod proto;
-mod scale;
 mod rdma;
+mod scale;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
