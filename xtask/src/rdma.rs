@@ -35,6 +35,9 @@ pub fn run(filter: Option<&str>) -> Result<()> {
     if filter == Some(AGENTS) {
         return agents::run(&guest);
     }
+    if filter.is_none() {
+        layout()?;
+    }
     let tests = transport_tests(&guest)?;
     let name = tests.file_name().context("a test program has a name")?.display().to_string();
     step("transport on a soft-RoCE device", || {
@@ -60,6 +63,34 @@ fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     Ok(())
 }
 
+/// Our structs of libibverbs against those of its header, where that is installed or can be.
+fn layout() -> Result<()> {
+    let needed = ["libibverbs-dev", "librdmacm-dev", "libclang-dev", "pkg-config", "gcc", "libc6-dev"];
+    let clang = || {
+        fs::read_dir("/usr/lib").into_iter().flatten().filter_map(Result::ok).any(|entry| {
+            entry.file_name().to_string_lossy().starts_with("llvm-") && entry.path().join("lib/libclang.so").exists()
+        })
+    };
+    let there = || Path::new("/usr/include/infiniband/verbs.h").exists() && clang() && exists("cc");
+    if !there() && is_root() && exists("apt-get") {
+        let install = ["install", "--yes", "--quiet=2", "--no-install-recommends"];
+        succeed(Command::new("apt-get").args(install).args(needed).stdout(Stdio::null()))?;
+    }
+    if !there() {
+        println!("!! THE LAYOUT OF STRUCTS WAS NOT COMPARED: install {}.", needed.join(", "));
+        return Ok(());
+    }
+    step("our structs and those of the header", || {
+        let target = workspace().join("target/rdma-layout");
+        let folder = workspace().join("tests/rdma-layout");
+        succeed(Command::new("cargo").args(["test", "--quiet"]).current_dir(folder).env("CARGO_TARGET_DIR", target))
+    })
+}
+
+fn is_root() -> bool {
+    Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n")
+}
+
 /// Where the guest is, built if it is missing or older than the scripts; or why there cannot be one.
 fn guest() -> Result<Result<PathBuf, String>> {
     let (scripts, guest) = (workspace().join("tests/rdma-vm"), workspace().join("target/rdma-vm"));
@@ -69,8 +100,7 @@ fn guest() -> Result<Result<PathBuf, String>> {
     let built = age(&guest.join("base.cpio.gz"));
     let changed = ["build-vm", "guest-init"].into_iter().filter_map(|script| age(&scripts.join(script))).min();
     if built.is_none() || built > changed {
-        let root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n");
-        if !root || !exists("apt-get") {
+        if !is_root() || !exists("apt-get") {
             return Ok(Err("there is no guest, and it cannot be built here".to_owned()));
         }
         step("building the guest", || succeed(Command::new(scripts.join("build-vm")).arg(&guest)))?;
@@ -99,7 +129,12 @@ fn transport_tests(guest: &Path) -> Result<PathBuf> {
 
 /// The program that cargo makes when called like this, under `name`, small enough for the guest's memory.
 fn program(guest: &Path, name: &str, arguments: &[&str]) -> Result<PathBuf> {
-    let output = Command::new("cargo").args(arguments).arg("--message-format=json").current_dir(workspace()).stderr(Stdio::inherit()).output()?;
+    let output = Command::new("cargo")
+        .args(arguments)
+        .arg("--message-format=json")
+        .current_dir(workspace())
+        .stderr(Stdio::inherit())
+        .output()?;
     ensure!(output.status.success(), "`cargo {}` failed", arguments.join(" "));
     let program =
         Message::parse_stream(output.stdout.as_slice()).filter_map(Result::ok).find_map(|message| match message {
