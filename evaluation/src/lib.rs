@@ -9,13 +9,16 @@
 //! | [`unit`] | training rows, test rows and labels of one service, ready for any detector |
 //! | [`candidate`] | the detectors behind one trait: ours, the paper's, principal components, max \|z\|, Random Cut Forest |
 //! | [`protocol`] | train, judge, take the figures |
-//! | [`ranking`], [`surface`] | the figures |
+//! | [`ranking`], [`surface`], [`episodes`] | the figures |
+//! | [`study`] | ours against itself, one thing changed at a time |
 
 pub mod candidate;
 pub mod columns;
 pub mod data_set;
+pub mod episodes;
 pub mod protocol;
 pub mod ranking;
+pub mod study;
 pub mod surface;
 pub mod table;
 pub mod unit;

@@ -77,7 +77,8 @@ impl Count {
         (self.all > 0).then(|| self.yes as f64 / self.all as f64)
     }
 
-    fn add(&mut self, other: Self) {
+    /// Adds what happened elsewhere.
+    pub fn add(&mut self, other: Self) {
         self.yes += other.yes;
         self.all += other.all;
     }

@@ -1,6 +1,7 @@
 //! `uview eval`: detectors side by side on labelled data. Files and threads are here, what is measured is in `evaluation`.
 
 pub mod report;
+pub mod studies;
 pub mod work;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{self, json};
 use report::Report;
+use studies::Study;
 
 const LONG_ABOUT: &str = "\
 Trains detectors on healthy rows, lets them judge labelled ones, and says how well they did.
@@ -37,8 +39,11 @@ pub struct EvalArgs {
     /// The folder of labelled data
     data: PathBuf,
     /// Write set → detector → figures as JSON; `-` prints it instead of the table
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "study")]
     json: Option<PathBuf>,
+    /// Compare ours with itself instead, as a table in Markdown
+    #[arg(long, value_name = "WHICH")]
+    study: Option<Study>,
 }
 
 /// Evaluates and reports.
@@ -50,6 +55,11 @@ pub fn run(args: &EvalArgs) -> Result<Exit, Failure> {
     let what = format!("evaluate on {}", args.data.display());
     let refused = |error: &data_set::DataError| Failure::to(what.as_str()).caused_by(error).advice(error.advice());
     let sets = data_set::open(&args.data).map_err(|error| refused(&error))?;
+    if let Some(study) = args.study {
+        let table = studies::run(study, &sets).map_err(|error| error.told(&what))?;
+        output::print(&table)?;
+        return Ok(Exit::Fine);
+    }
     let outcomes = work::on_all_units(&sets, Kind::ALL.len() as u64, |unit, step| {
         Kind::ALL
             .iter()

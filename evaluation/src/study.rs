@@ -1,0 +1,131 @@
+//! Ours against itself: what each part of the pipeline does, how many rows it takes to learn, when rows become an episode. Pure.
+
+use lmap::{AlarmBudget, EpisodeRule, ScoreForm, Settings, Threshold};
+
+use crate::candidate::{Lmap, TrainError};
+use crate::episodes::Episodes;
+use crate::protocol::{self, Outcome};
+use crate::unit::Unit;
+
+/// The default with one thing changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Variant {
+    /// What is changed, in words.
+    pub name: String,
+    /// The settings.
+    pub settings: Settings,
+    /// Only so many of the last training rows; `None`: all.
+    pub rows: Option<usize>,
+}
+
+/// What a variant reached on one unit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reached {
+    /// Rows.
+    pub outcome: Outcome,
+    /// Episodes.
+    pub episodes: Episodes,
+}
+
+impl Variant {
+    fn new(name: &str, change: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        Self { name: name.to_owned(), settings, rows: None }
+    }
+
+    /// Trains and judges; `None` if `unit` has fewer rows than are wanted.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError`] if the unit cannot be trained on.
+    pub fn run(&self, unit: &Unit) -> Result<Option<Reached>, TrainError> {
+        let cut = match self.rows {
+            Some(rows) if unit.train.len() < rows => return Ok(None),
+            Some(rows) => Some(unit.with_last(rows)),
+            None => None,
+        };
+        let unit = cut.as_ref().unwrap_or(unit);
+        let course = protocol::run(&mut Lmap::train(unit, &self.settings)?, unit);
+        let quiet = self.settings.episode.quiet as usize;
+        Ok(Some(Reached { outcome: Outcome::of(unit, &course), episodes: Episodes::of(unit, &course, quiet) }))
+    }
+}
+
+/// The default, then each part of it left out or done otherwise.
+#[must_use]
+pub fn ablation() -> Vec<Variant> {
+    vec![
+        Variant::new("**default**", |_| {}),
+        Variant::new("no levels", |s| s.levels = None),
+        Variant::new("constants that move: not counted", |s| (s.constant_weight, s.constant_share) = (0.0, 0.0)),
+        Variant::new("constants that move: 5 deviations, whatever γ is", |s| s.constant_share = 0.0),
+        Variant::new("no smoothing", |s| s.smoothing_span = 1.0),
+        Variant::new("smoothing over 7 rows", |s| s.smoothing_span = 7.0),
+        Variant::new("γ in sample", |s| s.threshold = Threshold::InSample),
+        Variant::new("γ from a held-out tail", |s| s.threshold = Threshold::HeldOutTail),
+        Variant::new("soft clip at 5", |s| s.clip = 5.0),
+        Variant::new("soft clip at 20", |s| s.clip = 20.0),
+        Variant::new("no clip", |s| s.clip = 1e12),
+        Variant::new("no floor of deviations", |s| s.deviation_floor = 0.0),
+        Variant::new("no floor of residuals", |s| s.residual_floor = 1e-6),
+        Variant::new("floor of residuals .2", |s| s.residual_floor = 0.2),
+        Variant::new("k at 90 % of the variance", |s| s.variance_share = 0.9),
+        Variant::new("every row learnt", |s| s.stride = 1),
+        Variant::new("every 50th row learnt", |s| s.stride = 50),
+        Variant::new("nothing learnt", |s| s.stride = 1_000_000_000),
+        Variant::new("η 0", |s| s.learning_rate = 0.0),
+        Variant::new("η .1", |s| s.learning_rate = 0.1),
+        Variant::new("no growth", |s| s.growth_rows = 0),
+        Variant::new("episodes: no cap on single rows", |s| s.episode_cap = f64::MAX),
+        Variant::new("episodes: margin 1.33, the NIC agent's at 100 ms (else 1)", |s| s.episode_margin = 1.33),
+        Variant::new("paper, absolute", |s| *s = Settings::paper(ScoreForm::PaperAbsolute)),
+        Variant::new("paper, relative", |s| *s = Settings::paper(ScoreForm::PaperRelative)),
+    ]
+}
+
+/// Ever more training rows, the last ones before the test. Every row is learnt, so that the curve is about training.
+#[must_use]
+pub fn warm_up() -> Vec<Variant> {
+    let some = [30, 60, 120, 300, 600, 1000, 2000]
+        .map(|rows| Variant { rows: Some(rows), ..Variant::new(&rows.to_string(), |settings| settings.stride = 1) });
+    some.into_iter().chain([Variant::new("all", |settings| settings.stride = 1)]).collect()
+}
+
+/// When rows in alarm become an episode: rules, with and without a cap on single rows, and alarm budgets.
+#[must_use]
+pub fn episodes() -> Vec<Variant> {
+    let rule = |need, of, cap, budget: Option<f64>, name: &str| {
+        Variant::new(name, |settings| {
+            settings.episode = EpisodeRule { need, of, ..EpisodeRule::default() };
+            settings.episode_cap = cap;
+            settings.budget = budget.map(AlarmBudget::one_in);
+        })
+    };
+    let none = f64::MAX;
+    vec![
+        rule(1, 1, none, None, "1 row"),
+        rule(2, 3, none, None, "2 of 3"),
+        rule(3, 5, none, None, "3 of 5"),
+        rule(2, 3, none, Some(2_000.0), "2 of 3, budget 1 in 2,000 rows"),
+        rule(2, 3, none, Some(500.0), "2 of 3, budget 1 in 500 rows"),
+        rule(1, 1, 2.0, None, "1 row, no row counts for more than 2γ"),
+        rule(2, 3, 2.0, None, "**2 of 3, no row counts for more than 2γ** (default)"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_variant_has_valid_settings_and_differs_from_the_default_by_name() {
+        for variants in [ablation(), warm_up(), episodes()] {
+            for (place, variant) in variants.iter().enumerate() {
+                assert!(variant.settings.clone().checked().is_ok(), "{}", variant.name);
+                assert!(variants[..place].iter().all(|other| other.name != variant.name), "{}", variant.name);
+            }
+        }
+        assert!(ablation().iter().skip(1).all(|variant| variant.settings != Settings::default()));
+    }
+}
