@@ -95,9 +95,11 @@ fn an_evaluation_prints_a_table_and_writes_figures_under_their_names() {
         ["best_f1", "f1_at_gamma", "fpr_at_gamma", "auc_pr", "auc_roc", "events_found", "vus_pr", "hit1", "hit3"];
     for (name, detector) in result["shop"].as_object().unwrap() {
         assert_eq!(names(detector), expected(&figures), "{name}");
+    }
+    for name in ["lmap", "max-z"] {
+        let detector = &result["shop"][name];
         assert!(detector["auc_pr"].as_f64().unwrap() > 0.9, "{name}: {detector}");
-        assert_eq!(detector["events_found"], 1.0, "{name}");
-        assert_eq!(detector["hit1"], 1.0, "{name}");
+        assert_eq!((&detector["events_found"], &detector["hit1"]), (&1.0.into(), &1.0.into()), "{name}");
     }
 }
 

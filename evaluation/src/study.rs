@@ -64,6 +64,7 @@ pub fn ablation() -> Vec<Variant> {
         Variant::new("smoothing over 7 rows", |s| s.smoothing_span = 7.0),
         Variant::new("γ in sample", |s| s.threshold = Threshold::InSample),
         Variant::new("γ from a held-out tail", |s| s.threshold = Threshold::HeldOutTail),
+        Variant::new("γ knows nothing of unseen rows", |s| s.held_out_every = 0),
         Variant::new("soft clip at 5", |s| s.clip = 5.0),
         Variant::new("soft clip at 20", |s| s.clip = 20.0),
         Variant::new("no clip", |s| s.clip = 1e12),
@@ -76,6 +77,7 @@ pub fn ablation() -> Vec<Variant> {
         Variant::new("nothing learnt", |s| s.stride = 1_000_000_000),
         Variant::new("η 0", |s| s.learning_rate = 0.0),
         Variant::new("η .1", |s| s.learning_rate = 0.1),
+        Variant::new("V and T stay when the basis turns", |s| s.renew_variances = false),
         Variant::new("no growth", |s| s.growth_rows = 0),
         Variant::new("episodes: no cap on single rows", |s| s.episode_cap = f64::MAX),
         Variant::new("episodes: margin 1.33, the NIC agent's at 100 ms (else 1)", |s| s.episode_margin = 1.33),
@@ -84,12 +86,20 @@ pub fn ablation() -> Vec<Variant> {
     ]
 }
 
-/// Ever more training rows, the last ones before the test. Every row is learnt, so that the curve is about training.
+/// Ever more training rows, the last ones before the test. Every row is learnt, so that the curve is about training. Then the same with
+/// variances that stay what they were in training.
 #[must_use]
 pub fn warm_up() -> Vec<Variant> {
-    let some = [30, 60, 120, 300, 600, 1000, 2000]
-        .map(|rows| Variant { rows: Some(rows), ..Variant::new(&rows.to_string(), |settings| settings.stride = 1) });
-    some.into_iter().chain([Variant::new("all", |settings| settings.stride = 1)]).collect()
+    let curve = |what: &str, renew: bool| {
+        let rows = [30, 60, 120, 300, 600, 1000, 2000].map(Some).into_iter().chain([None]);
+        let variant = |rows: Option<usize>| {
+            let name = rows.map_or_else(|| format!("all{what}"), |rows| format!("{rows}{what}"));
+            let change = |settings: &mut Settings| (settings.stride, settings.renew_variances) = (1, renew);
+            Variant { rows, ..Variant::new(&name, change) }
+        };
+        rows.map(variant).collect::<Vec<_>>()
+    };
+    [curve("", true), curve(", V and T stay", false)].concat()
 }
 
 /// When rows in alarm become an episode: rules, with and without a cap on single rows, and alarm budgets.

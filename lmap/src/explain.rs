@@ -1,9 +1,10 @@
 //! Which columns a score comes from.
 //!
-//! The square of a score is a sum over columns: of the residual, and of the coordinates along the learnt directions, which
-//! are sums over columns themselves. The residual alone, rⱼ²/Vⱼ, names a wrong column when a fault swings along a learnt
-//! direction; with both, the first column named on SMD's labelled events is as often right (.77 and .78 of 92), the first
-//! three are right more often (.64 and .58).
+//! The square of a score is a quadratic form of the standardised row, s² = zᵀA z with A = (I − UUᵀ)W(I − UUᵀ) + U T⁻¹Uᵀ, and a column's part is
+//! zⱼ (A z)ⱼ: how far it is from its normal times how much the score minds. So a column is named if both is the case. The parts add up to
+//! s², the energy inside the subspace included. The residual alone, rⱼ²/Vⱼ, names a wrong column when a fault swings along a learnt direction,
+//! and blames columns that are where they always are for what those they are tied to do; |zⱼ| alone blames the load's followers. What each
+//! of them names on labelled data is in `docs/detection.md`.
 
 use crate::column::Column;
 use crate::intake::Intake;
@@ -42,11 +43,13 @@ pub struct Reason {
 /// Fills `out` with the `top` columns of the row judged last, largest share first. O(m (k + top)).
 pub(crate) fn explain(pipeline: &Pipeline, intake: &Intake, top: usize, out: &mut Vec<Reason>) {
     out.clear();
-    let total = total(pipeline);
+    let mut room = Room::default();
+    let pulls = room.pulls(pipeline);
+    let total: f64 = parts(pipeline, pulls).map(|(_, part)| part).sum();
     if total <= 0.0 {
         return;
     }
-    for (column, part) in parts(pipeline) {
+    for (column, part) in parts(pipeline, pulls) {
         let share = part / total;
         let place = out.partition_point(|reason| reason.share >= share);
         if place >= top {
@@ -60,13 +63,15 @@ pub(crate) fn explain(pipeline: &Pipeline, intake: &Intake, top: usize, out: &mu
 /// Fills `out` with the share of each group, in the order in which groups first appear among the columns.
 pub(crate) fn group_shares(pipeline: &Pipeline, columns: &[Column], out: &mut Vec<(u16, f64)>) {
     out.clear();
-    let total = total(pipeline);
+    let mut room = Room::default();
+    let pulls = room.pulls(pipeline);
+    let total: f64 = parts(pipeline, pulls).map(|(_, part)| part).sum();
     for column in columns {
         if !out.iter().any(|(group, _)| *group == column.group) {
             out.push((column.group, 0.0));
         }
     }
-    for (column, part) in parts(pipeline) {
+    for (column, part) in parts(pipeline, pulls) {
         let group = columns[column].group;
         if let Some((_, share)) = out.iter_mut().find(|(known, _)| *known == group)
             && total > 0.0
@@ -76,17 +81,41 @@ pub(crate) fn group_shares(pipeline: &Pipeline, columns: &[Column], out: &mut Ve
     }
 }
 
-/// What the columns add to the square of the score, those below 0 left out.
-fn total(pipeline: &Pipeline) -> f64 {
-    parts(pipeline).map(|(_, part)| part).sum()
+/// Room for one number per direction: none is taken from the heap for a basis of usual rank.
+struct Room {
+    near: [f64; 64],
+    far: Vec<f64>,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { near: [0.0; 64], far: Vec::new() }
+    }
+}
+
+impl Room {
+    /// The pulls of the row judged last.
+    fn pulls(&mut self, pipeline: &Pipeline) -> &[f64] {
+        let rank = pipeline.scorer.basis.rank();
+        let room = match self.near.get_mut(..rank) {
+            Some(room) => room,
+            None => {
+                self.far.resize(rank, 0.0);
+                &mut self.far
+            }
+        };
+        pipeline.scorer.pulls(&pipeline.split, room);
+        room
+    }
 }
 
 /// What every column adds to the square of the score, if it is above 0. Constants that moved share what they are bounded to.
-fn parts(pipeline: &Pipeline) -> impl Iterator<Item = (usize, f64)> {
+fn parts(pipeline: &Pipeline, pulls: &[f64]) -> impl Iterator<Item = (usize, f64)> {
     // A column that does not take part may still get a rounding error's share through the basis.
     let roles = pipeline.standard.roles.iter().enumerate();
     let watched = roles.filter(|(_, role)| **role == Role::Watched);
-    let watched = watched.map(|(column, _)| (column, pipeline.scorer.contribution(&pipeline.split, column)));
+    let watched =
+        watched.map(move |(column, _)| (column, pipeline.scorer.contribution(&pipeline.split, pulls, column)));
     let each = pipeline.constant_square() / f64::from(pipeline.moved.max(1));
     watched.chain(pipeline.moved_constants().map(move |column| (column, each))).filter(|(_, part)| *part > 0.0)
 }

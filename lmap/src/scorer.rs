@@ -105,12 +105,20 @@ impl Scorer {
         split.coordinates.iter().zip(&self.inside_weight).map(|(p, w)| p * p * w).sum()
     }
 
-    /// What `column` adds to the square of the row split last: rⱼ² wⱼ + zⱼ Σᵢ Uⱼᵢ pᵢ / Tᵢ. These add up to the whole, since
-    /// Σⱼ zⱼ Uⱼᵢ = pᵢ; the second part is below 0 for a column that pulls the other way. O(k).
-    pub(crate) fn contribution(&self, split: &Split, column: usize) -> f64 {
-        let weights = split.coordinates.iter().zip(&self.inside_weight);
-        let along: f64 = weights.enumerate().map(|(i, (p, w))| self.basis.direction(i)[column] * p * w).sum();
-        split.residual[column] * split.residual[column] * self.weight[column] + split.z[column] * along
+    /// Fills `out` with pᵢ / Tᵢ − Σⱼ Uⱼᵢ rⱼ wⱼ, one per direction: how the square of the score pulls along it. O(m k).
+    pub(crate) fn pulls(&self, split: &Split, out: &mut [f64]) {
+        for (i, out) in out.iter_mut().enumerate() {
+            let weighted = split.residual.iter().zip(self.weight.iter()).map(|(r, w)| r * w);
+            let outside: f64 = self.basis.direction(i).iter().zip(weighted).map(|(u, rw)| u * rw).sum();
+            *out = split.coordinates[i] * self.inside_weight[i] - outside;
+        }
+    }
+
+    /// What `column` adds to the square s² of the row split last: zⱼ (rⱼ wⱼ + Σᵢ Uⱼᵢ [`pulls`](Self::pulls)ᵢ), its value times half of what s²
+    /// changes by with it. These add up to s²; one is below 0 for a column that pulls the other way. O(k).
+    pub(crate) fn contribution(&self, split: &Split, pulls: &[f64], column: usize) -> f64 {
+        let along: f64 = pulls.iter().enumerate().map(|(i, pull)| self.basis.direction(i)[column] * pull).sum();
+        split.z[column] * (split.residual[column] * self.weight[column] + along)
     }
 
     /// z that is expected of `column`: Σᵢ Uⱼᵢ pᵢ, each coordinate taken for no more than [`PLAUSIBLE`] deviations, lest a

@@ -33,7 +33,7 @@ impl Detector {
     }
 
     /// Fills `out` with the `top` columns that the row scored last differs in, largest share first; empty while learning.
-    /// O(m (k + top)); allocates only to make room in `out`.
+    /// O(m (k + top)); allocates only to make room in `out`, and for a basis of more than 64 directions.
     pub fn explain(&self, top: usize, out: &mut Vec<Reason>) {
         out.clear();
         if let Some(pipeline) = &self.pipeline {
