@@ -7,17 +7,20 @@ use wire::control::{LmapSpec, Verdict};
 use wire::frame::Frames;
 use wire::layout::Header;
 use wire::proto;
+use wire::proto::control::worker_message::Message;
+use wire::rdma::Endpoint;
 use wire::registration::ServiceMessage;
 
 /// A target and its name, which is that of its corpus' folder.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
     ("control", control),
     ("frames", frames),
     ("header", header),
     ("model", model),
+    ("queue_pair", queue_pair),
     ("registration", registration),
     ("worker_message", worker_message),
 ];
@@ -76,6 +79,14 @@ fn decode_model(bytes: &[u8]) {
     assert!(again.is_ok(), "what was accepted survives the way: {again:?}");
 }
 
+/// What either agent gets of the other's queue pair.
+pub fn queue_pair(bytes: &[u8]) {
+    let Ok(message) = proto::control::QueuePair::decode(bytes) else { return };
+    let Ok(end) = Endpoint::decode(Some(&message)) else { return };
+    let again = Endpoint::decode(Some(&proto::control::QueuePair::from(&end)));
+    assert_eq!(again, Ok(end), "what was accepted survives the way");
+}
+
 /// What a host agent gets from a service.
 pub fn registration(bytes: &[u8]) {
     let Ok(message) = ServiceMessage::decode(bytes) else { return };
@@ -86,9 +97,13 @@ pub fn registration(bytes: &[u8]) {
 /// What a host agent gets from a worker.
 pub fn worker_message(bytes: &[u8]) {
     let Ok(message) = proto::control::WorkerMessage::decode(bytes) else { return };
-    if let Some(proto::control::worker_message::Message::Verdicts(verdicts)) = message.message {
-        for verdict in verdicts.verdicts.iter().filter_map(Verdict::decode) {
-            assert!(verdict.score.is_finite() && verdict.score >= 0.0, "a verdict's score is a score");
+    match message.message {
+        Some(Message::Verdicts(verdicts)) => {
+            for verdict in verdicts.verdicts.iter().filter_map(Verdict::decode) {
+                assert!(verdict.score.is_finite() && verdict.score >= 0.0, "a verdict's score is a score");
+            }
         }
+        Some(Message::ConnectQueuePair(connect)) => drop(Endpoint::decode(connect.worker.as_ref())),
+        _ => {}
     }
 }

@@ -219,7 +219,11 @@ impl Worker {
             return;
         }
         for watch in self.watches.values_mut() {
-            watch.regions.attached(region, attached);
+            match self.fetching {
+                Fetching::Memory => watch.regions.attached(region, attached),
+                // What the device cannot read says nothing of the replica's life.
+                Fetching::Verbs => watch.regions.set_attached(region, attached),
+            }
         }
         if let Err(problem) = outcome {
             self.shared.outbox.problem(region, problem);
@@ -429,7 +433,7 @@ impl Worker {
         for region in revoked.drain(..) {
             self.attachments.revoked(now, region, &mut self.seeds);
             for watch in self.watches.values_mut() {
-                watch.regions.attached(region, false);
+                watch.regions.set_attached(region, false);
             }
         }
         self.revoked = revoked;

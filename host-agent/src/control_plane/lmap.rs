@@ -202,10 +202,8 @@ impl Latest {
     const LIMIT: usize = 64;
 
     pub fn push(&mut self, line: String) {
-        // What is tried again and again fails with the same words.
-        if self.0.back() == Some(&line) {
-            return;
-        }
+        // What is tried again and again fails with the same words: once is enough, where the newest is.
+        self.0.retain(|known| *known != line);
         if self.0.len() == Self::LIMIT {
             self.0.pop_front();
         }

@@ -208,6 +208,10 @@ fn a_revoked_region_is_left_out_reported_and_costs_the_others_a_tick_only() {
 
     let after = node.counters();
     assert_eq!((after.revoked_regions, after.connections), (1, 2));
+    for _ in 0..10 {
+        node.alive();
+    }
+    assert!(node.verdicts().iter().all(|verdict| verdict.silent.is_empty()), "whoever cannot be read is not silent");
     assert_eq!(after.fetched_regions - before.fetched_regions, 4, "the two others, twice");
     assert_eq!(after.failed_batches, 0);
 }
