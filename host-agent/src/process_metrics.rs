@@ -5,6 +5,7 @@ mod cpu_time;
 mod measures;
 mod process;
 mod tasks;
+mod text;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use wire::time::Nanos;
 
 use crate::clock::Clock;
 use crate::control_plane::ConnectionId;
-use measures::Measure;
+use measures::Values;
 pub use measures::periods;
 use process::Measured;
 pub use process::ProcessError;
@@ -165,7 +166,7 @@ impl Measuring {
             }
         };
         store(&region, &values);
-        (self.announce)(connection, &region, measures::placed(values.keys().copied()));
+        (self.announce)(connection, &region, measures::placed(values.iter().map(|(measure, _)| measure)));
         self.processes.insert(connection, Process { measured, region });
     }
 
@@ -200,8 +201,8 @@ impl Measuring {
     }
 }
 
-fn store(region: &OwnedRegion, values: &BTreeMap<Measure, u64>) {
-    for (measure, &value) in values {
+fn store(region: &OwnedRegion, values: &Values) {
+    for (measure, value) in values.iter() {
         if let Some(slot) = region.slot(measure.slot()) {
             // Relaxed: each value stands for itself, readers conclude nothing from two of them.
             slot.store(value, Ordering::Relaxed);

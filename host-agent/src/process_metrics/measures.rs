@@ -100,6 +100,30 @@ measures! {
     NetworkTransmitted: Counter "process.network.io" ["network.io.direction" = "transmit"] "By" Network Slow;
 }
 
+/// What was read of a process: a value for some of the measures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Values([Option<u64>; Measure::ALL.len()]);
+
+impl Values {
+    /// This measure has this value.
+    pub fn set(&mut self, measure: Measure, value: u64) {
+        if let Some(place) = self.0.get_mut(measure as usize) {
+            *place = Some(value);
+        }
+    }
+
+    /// The value of this measure, if it was read.
+    #[cfg(test)]
+    pub fn get(&self, measure: Measure) -> Option<u64> {
+        self.0.get(measure as usize).copied().flatten()
+    }
+
+    /// What was read.
+    pub fn iter(&self) -> impl Iterator<Item = (Measure, u64)> {
+        Measure::ALL.iter().zip(&self.0).filter_map(|(measure, value)| Some((*measure, (*value)?)))
+    }
+}
+
 impl Measure {
     /// Where it is in the region.
     pub const fn slot(self) -> Slot {

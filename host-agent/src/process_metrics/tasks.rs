@@ -3,11 +3,15 @@
 //! Their files stay open between samples: opening one costs six times what reading it does.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::File;
+use std::io::Read as _;
 
-use procfs::process::{Process, Schedstat, Task};
+use procfs::process::Process;
+use rustix::fs::Dir;
 
 use super::process::read;
+use super::text::{FromText as _, Schedstat, Switches};
 
 struct OpenTask {
     schedstat: File,
@@ -40,9 +44,9 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Adds what the threads did since the last time. With `list`, or if threads came or went, they are listed anew and their context
-    /// switches are read, which is expensive. `None` if the kernel does not tell of threads, or there are more than `most`.
-    pub fn advance(&mut self, process: &Process, threads: usize, most: usize, list: bool) -> Option<Totals> {
+    /// Adds what the threads did since the last time; how often they were switched, which is expensive, only with `switches`. If threads
+    /// came or went, they are listed anew. `None` if the kernel does not tell of threads, or there are more than `most`.
+    pub fn advance(&mut self, process: &Process, threads: usize, most: usize, switches: bool) -> Option<Totals> {
         if threads > most {
             self.open.clear();
             self.complete = false;
@@ -51,8 +55,14 @@ impl Tasks {
         let before = self.open.len();
         let Self { open, totals, .. } = self;
         open.retain(|_, task| task.advance(totals).is_some());
-        if list || self.open.len() < before || self.open.len() != threads {
+        // One that ended cannot be read any more, so that a change never hides behind a number that is the same.
+        let changed = !self.complete || open.len() < before || open.len() != threads;
+        if changed {
             self.list(process, most)?;
+        } else if switches {
+            for (tid, task) in open {
+                task.count_switches(process, *tid, totals);
+            }
         }
         (!self.open.is_empty()).then_some(self.totals)
     }
@@ -66,16 +76,18 @@ impl Tasks {
         // What threads did before they were first looked at is not counted; a new thread is looked at from its start.
         let mut before = Totals::default();
         let totals = if self.complete { &mut self.totals } else { &mut before };
-        for task in process.tasks().ok()?.flatten().take(most) {
+        let tasks = Dir::read_from(process.open_relative("task").ok()?).ok()?;
+        let threads = tasks.flatten().filter_map(|entry| entry.file_name().to_str().ok()?.parse().ok());
+        for tid in threads.take(most) {
             // A thread that ends right now is no loss: the clock ticks have it.
-            if let std::collections::btree_map::Entry::Vacant(entry) = self.open.entry(task.tid)
-                && let Some(mut opened) = OpenTask::open(process, task.tid)
+            if let Entry::Vacant(entry) = self.open.entry(tid)
+                && let Some(mut opened) = OpenTask::open(process, tid)
                 && opened.advance(totals).is_some()
             {
                 entry.insert(opened);
             }
-            if let Some(opened) = self.open.get_mut(&task.tid) {
-                opened.count_switches(&task, totals);
+            if let Some(opened) = self.open.get_mut(&tid) {
+                opened.count_switches(process, tid, totals);
             }
         }
         self.complete = true;
@@ -92,20 +104,28 @@ impl OpenTask {
     /// `None` if it has ended.
     fn advance(&mut self, totals: &mut Totals) -> Option<()> {
         let now: Schedstat = read(&self.schedstat)?;
-        totals.ran_ns += now.sum_exec_runtime.saturating_sub(self.ran_ns);
-        totals.waited_ns += now.run_delay.saturating_sub(self.waited_ns);
-        (self.ran_ns, self.waited_ns) = (now.sum_exec_runtime, now.run_delay);
+        totals.ran_ns += now.ran_ns.saturating_sub(self.ran_ns);
+        totals.waited_ns += now.waited_ns.saturating_sub(self.waited_ns);
+        (self.ran_ns, self.waited_ns) = (now.ran_ns, now.waited_ns);
         Some(())
     }
 
-    fn count_switches(&mut self, task: &Task, totals: &mut Totals) {
-        let Ok(status) = task.status() else { return };
-        let voluntary = status.voluntary_ctxt_switches.unwrap_or(self.voluntary);
-        let involuntary = status.nonvoluntary_ctxt_switches.unwrap_or(self.involuntary);
+    fn count_switches(&mut self, process: &Process, tid: i32, totals: &mut Totals) {
+        let Some(switches) = switches(process, tid) else { return };
+        let voluntary = switches.voluntary.unwrap_or(self.voluntary);
+        let involuntary = switches.involuntary.unwrap_or(self.involuntary);
         totals.voluntary += voluntary.saturating_sub(self.voluntary);
         totals.involuntary += involuntary.saturating_sub(self.involuntary);
         (self.voluntary, self.involuntary) = (voluntary, involuntary);
     }
+}
+
+/// Of the thread `tid`; `None` if it has ended.
+fn switches(process: &Process, tid: i32) -> Option<Switches> {
+    // Its length has no bound: it lists the user's groups.
+    let mut text = Vec::with_capacity(4096);
+    process.open_relative(format!("task/{tid}/status")).ok()?.read_to_end(&mut text).ok()?;
+    Switches::from_text(&text)
 }
 
 #[cfg(test)]

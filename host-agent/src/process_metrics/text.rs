@@ -1,0 +1,207 @@
+//! What files of /proc say, from their bytes: what is measured and nothing else, without allocating. Pure.
+//!
+//! Source: proc_pid_stat(5), proc_pid_io(5), proc_pid_status(5), and Documentation/scheduler/sched-stats.rst of the kernel.
+
+/// What can be read out of a file of /proc.
+pub trait FromText: Sized {
+    /// `None` if the text is not what the kernel writes.
+    fn from_text(text: &[u8]) -> Option<Self>;
+}
+
+/// Of a process's `stat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Page faults without a disk.
+    pub minor_faults: u64,
+    /// Page faults that had to read.
+    pub major_faults: u64,
+    /// Clock ticks in user mode.
+    pub user_ticks: u64,
+    /// Clock ticks in the kernel.
+    pub system_ticks: u64,
+    /// Threads.
+    pub threads: u64,
+    /// When it started, in clock ticks after boot.
+    pub started: u64,
+    /// Bytes of address space.
+    pub virtual_bytes: u64,
+    /// Pages in memory.
+    pub resident_pages: u64,
+    /// Clock ticks that it waited for block devices; `None` on kernels that do not say.
+    pub disk_wait_ticks: Option<u64>,
+}
+
+/// Of a process's `io`: zero where the kernel does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Io {
+    /// Bytes that read calls returned.
+    pub bytes_read: u64,
+    /// Bytes that write calls took.
+    pub bytes_written: u64,
+    /// Read calls.
+    pub reads: u64,
+    /// Write calls.
+    pub writes: u64,
+    /// Bytes read from storage.
+    pub disk_read: u64,
+    /// Bytes written to storage.
+    pub disk_written: u64,
+}
+
+/// A thread's `schedstat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schedstat {
+    /// How long it ran.
+    pub ran_ns: u64,
+    /// How long it was ready and waited for a processor.
+    pub waited_ns: u64,
+}
+
+/// The context switches in a thread's `status`; `None` where the kernel does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Switches {
+    /// Because it waited for something.
+    pub voluntary: Option<u64>,
+    /// Because others wanted the processor.
+    pub involuntary: Option<u64>,
+}
+
+impl FromText for Stat {
+    fn from_text(text: &[u8]) -> Option<Self> {
+        // The name is in parentheses and may hold anything, parentheses and spaces too.
+        let name_ends = text.iter().rposition(|byte| *byte == b')')?;
+        let mut fields = text.get(name_ends + 1..)?.split(|byte| *byte == b' ' || *byte == b'\n');
+        // What follows the name begins with a space, so that the first piece is empty and the next one is field 3 of the manual.
+        let mut next = 2;
+        let mut field = |wanted: usize| {
+            let found = fields.nth(wanted - next).and_then(number);
+            next = wanted + 1;
+            found
+        };
+        Some(Self {
+            minor_faults: field(10)?,
+            major_faults: field(12)?,
+            user_ticks: field(14)?,
+            system_ticks: field(15)?,
+            threads: field(20)?,
+            started: field(22)?,
+            virtual_bytes: field(23)?,
+            resident_pages: field(24)?,
+            disk_wait_ticks: field(42),
+        })
+    }
+}
+
+impl FromText for Io {
+    fn from_text(text: &[u8]) -> Option<Self> {
+        let mut io = Self::default();
+        for (name, value) in lines(text) {
+            let place = match name {
+                b"rchar" => &mut io.bytes_read,
+                b"wchar" => &mut io.bytes_written,
+                b"syscr" => &mut io.reads,
+                b"syscw" => &mut io.writes,
+                b"read_bytes" => &mut io.disk_read,
+                b"write_bytes" => &mut io.disk_written,
+                _ => continue,
+            };
+            *place = number(value)?;
+        }
+        (!text.is_empty()).then_some(io)
+    }
+}
+
+impl FromText for Schedstat {
+    fn from_text(text: &[u8]) -> Option<Self> {
+        let mut fields = text.split(|byte| *byte == b' ').map(number);
+        Some(Self { ran_ns: fields.next()??, waited_ns: fields.next()?? })
+    }
+}
+
+impl FromText for Switches {
+    fn from_text(text: &[u8]) -> Option<Self> {
+        let mut switches = Self::default();
+        for (name, value) in lines(text) {
+            match name {
+                b"voluntary_ctxt_switches" => switches.voluntary = number(value),
+                b"nonvoluntary_ctxt_switches" => switches.involuntary = number(value),
+                _ => {}
+            }
+        }
+        Some(switches)
+    }
+}
+
+/// Lines of `name:   value`.
+fn lines(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    text.split(|byte| *byte == b'\n').filter_map(|line| {
+        let colon = line.iter().position(|byte| *byte == b':')?;
+        Some((line.get(..colon)?, line.get(colon + 1..)?.trim_ascii()))
+    })
+}
+
+/// Decimal digits; `None` if there is anything else, or more than 64 bits.
+fn number(digits: &[u8]) -> Option<u64> {
+    let digit = |value: u64, byte: &u8| {
+        let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        value.checked_mul(10)?.checked_add(u64::from(digit))
+    };
+    (!digits.is_empty()).then(|| digits.iter().try_fold(0, digit))?
+}
+
+#[cfg(test)]
+mod tests {
+    use procfs::process::Process;
+
+    use super::*;
+
+    const STAT: &[u8] = b"4711 (a) b (c) S 1 4711 4711 0 -1 4194560 1206 30 7 0 12 5 0 0 20 0 3 0 8911 8425472 1330 \
+        18446744073709551615 1 1 0 0 0 0 0 4096 0 0 0 0 17 1 0 0 42 0 0 0 0 0 0 0 0 0 0\n";
+
+    #[test]
+    fn fields_are_found_whatever_the_process_is_called() {
+        let stat = Stat::from_text(STAT).unwrap();
+
+        let expected = Stat {
+            minor_faults: 1206,
+            major_faults: 7,
+            user_ticks: 12,
+            system_ticks: 5,
+            threads: 3,
+            started: 8911,
+            virtual_bytes: 8_425_472,
+            resident_pages: 1330,
+            disk_wait_ticks: Some(42),
+        };
+        assert_eq!(stat, expected);
+    }
+
+    #[test]
+    fn files_of_this_system_say_what_another_reader_reads() {
+        let me = Process::myself().unwrap();
+        let text = |file: &str| std::fs::read(format!("/proc/self/{file}")).unwrap();
+
+        let (stat, same) = (Stat::from_text(&text("stat")).unwrap(), me.stat().unwrap());
+        assert_eq!((stat.started, stat.disk_wait_ticks.is_some()), (same.starttime, true));
+        assert!(stat.user_ticks <= same.utime && stat.minor_faults <= same.minflt && stat.threads > 0);
+        assert!(stat.virtual_bytes > 0 && stat.resident_pages > 0);
+        let (io, same) = (Io::from_text(&text("io")).unwrap(), me.io().unwrap());
+        assert!(io.bytes_read > 0 && io.bytes_read <= same.rchar && io.reads > 0 && io.reads <= same.syscr);
+        let (first, second) = (Schedstat::from_text(&text("schedstat")).unwrap(), me.schedstat().unwrap());
+        assert!(first.ran_ns > 0 && first.ran_ns <= second.sum_exec_runtime);
+        assert!(Switches::from_text(&text("status")).unwrap().voluntary.is_some());
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_write_is_refused() {
+        for text in [&b""[..], b"1", b"1 (a", b"1 (a)", b"1 (a) S x", &STAT[..60]] {
+            assert_eq!(Stat::from_text(text), None, "{}", text.escape_ascii());
+        }
+        assert_eq!(Io::from_text(b""), None);
+        assert_eq!(Io::from_text(b"rchar: 99999999999999999999"), None);
+        for text in [&b""[..], b"1", b"1 -2 3", b"1  2"] {
+            assert_eq!(Schedstat::from_text(text), None, "{}", text.escape_ascii());
+        }
+        assert_eq!(Switches::from_text(b"voluntary_ctxt_switches:\tmany\n"), Some(Switches::default()));
+    }
+}
