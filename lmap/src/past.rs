@@ -1,7 +1,7 @@
 //! What is kept of the rows learnt so far, and the variances that they have under a new basis.
 //!
 //! A new basis needs variances of its own: those of the old directions say nothing about the new ones. Where the spectrum is flat a
-//! basis turns at every decomposition, and rows judged by V and T of the one before scored up to twice too high.
+//! basis turns at every decomposition, and rows judged by V and T of the one before were alarms by the hundred.
 //!
 //! # Source
 //! Tᵢ = ‖S uᵢ‖² / n, Vⱼ = (Σ zⱼ² − Σᵢ Uⱼᵢ² ‖S uᵢ‖²) / n over the n rows learnt, S being the sketch before δ is taken off it. Σ zⱼ² is exact: what
