@@ -258,11 +258,11 @@ impl Settings {
         Self { latch_rows: Some(60), settle_rows: 20, ..Self::default() }.every(interval)
     }
 
-    /// With the margin of episodes for a row every `interval` seconds, if that is more: a tenth of γ for every halving of the interval
-    /// below a second. Ten times the rows would else be ten times the false alarms an hour; faults score several times γ.
+    /// With the margin of episodes for a row every `interval` seconds, if that is more: 0.15 γ for every halving of the interval below a
+    /// second. Ten times the rows would else be ten times the false alarms an hour; faults score several times γ.
     #[must_use]
     pub fn every(self, interval: f64) -> Self {
-        let margin = 1.0 + 0.1 * (-interval.log2()).max(0.0);
+        let margin = 1.0 + 0.15 * (-interval.log2()).max(0.0);
         Self { episode_margin: self.episode_margin.max(margin), ..self }
     }
 
@@ -403,7 +403,7 @@ mod tests {
     fn a_live_service_has_a_margin_that_grows_below_a_second() {
         let margin = |interval| Settings::live(interval).episode_margin;
 
-        assert_eq!([margin(60.0), margin(1.0), margin(0.5), margin(0.125)], [1.0, 1.0, 1.1, 1.3]);
+        assert_eq!([margin(60.0), margin(1.0), margin(0.5), margin(0.125)], [1.0, 1.0, 1.15, 1.45]);
         assert!(Settings::live(0.001).checked().is_ok());
     }
 
