@@ -36,8 +36,14 @@ enum Task {
     },
     /// Measures every figure that the documentation claims, or the named ones; writes docs/figures.json and docs/figures.md.
     Figures {
-        /// Names of figures.
+        /// Names of figures, or what they begin with.
         names: Vec<String>,
+    },
+    /// Be one of the processes that a figure needs.
+    #[command(hide = true)]
+    Part {
+        #[command(subcommand)]
+        part: figures::Part,
     },
     /// Checks the licence of every dependency.
     Licences,
@@ -65,6 +71,7 @@ fn main() -> Result<()> {
         Task::Arm64 { build } => arm64::run(if build { &arm64::Plan::Build } else { &arm64::Plan::Test }),
         Task::Ci { skip_tests } => ci::run(skip_tests),
         Task::Figures { names } => figures::run(&names),
+        Task::Part { part } => figures::be(part),
         Task::Licences => licences::check(),
         Task::Proto { check } => proto::generate(check),
         Task::Scale { write } => scale::run(write),

@@ -1,6 +1,8 @@
 //! Two pieces of work, measured in turns.
 
-use crate::clock;
+use std::time::Duration;
+
+use crate::clock::{self, Clock};
 
 /// How many pairs a figure is the median of.
 const PAIRS: usize = 41;
@@ -16,20 +18,32 @@ pub struct Pair {
     pub ratio: f64,
 }
 
-/// Runs `ours` and `peer` in turns, each doing `operations` operations per turn, after one turn to warm up.
-pub fn measure(operations: u64, mut ours: impl FnMut(u64), mut peer: impl FnMut(u64)) -> Pair {
+impl Pair {
+    /// The same in units of `nanoseconds` each.
+    pub fn in_units_of(self, nanoseconds: f64) -> Self {
+        Self { ours: self.ours / nanoseconds, peer: self.peer / nanoseconds, ..self }
+    }
+}
+
+/// Runs `ours` and `peer` in turns, each doing `operations` operations per turn, after one turn to warm up. Measures elapsed time.
+pub fn measure(operations: u64, ours: impl FnMut(u64), peer: impl FnMut(u64)) -> Pair {
+    measure_by(clock::elapsed, operations, ours, peer)
+}
+
+/// The same by another clock.
+pub fn measure_by(clock: Clock, operations: u64, mut ours: impl FnMut(u64), mut peer: impl FnMut(u64)) -> Pair {
     ours(operations);
     peer(operations);
     let mut turns = Vec::with_capacity(PAIRS);
     for turn in 0..PAIRS {
         // Who goes first alternates too.
-        let (mine, theirs);
+        let (mine, theirs): (Duration, Duration);
         if turn % 2 == 0 {
-            mine = clock::timed(|| ours(operations)).1;
-            theirs = clock::timed(|| peer(operations)).1;
+            mine = clock(&mut || ours(operations));
+            theirs = clock(&mut || peer(operations));
         } else {
-            theirs = clock::timed(|| peer(operations)).1;
-            mine = clock::timed(|| ours(operations)).1;
+            theirs = clock(&mut || peer(operations));
+            mine = clock(&mut || ours(operations));
         }
         turns.push((mine.as_nanos() as f64 / operations as f64, theirs.as_nanos() as f64 / operations as f64));
     }

@@ -1,0 +1,285 @@
+//! What both agents take of a processor, with real services around them, against a scraper of the same metrics.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use procfs::process::Process;
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::pair::Pair;
+use super::parts::Rounds;
+use super::{Figure, Goal};
+use crate::clock::Stopwatch;
+use crate::proto::workspace;
+
+/// Each side is measured for so long.
+const LENGTH: Duration = Duration::from_secs(20);
+const READY_WITHIN: Duration = Duration::from_secs(30);
+/// LMAPs are armed after 120 rows, and fits stop after 2,000.
+const ARMED_WITHIN: Duration = Duration::from_mins(2);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// At the peer's end: how long it runs before and after it is measured.
+const MARGIN: Duration = Duration::from_secs(2);
+
+/// What runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Services of a hundred metrics, one process each.
+    pub services: usize,
+    /// The local scraping interval.
+    pub interval_ms: u32,
+    /// Every metric is written 125 times a second, or never.
+    pub busy: bool,
+}
+
+/// Processes that end with this value.
+#[derive(Default)]
+struct Stage(Vec<Child>);
+
+impl Stage {
+    fn start(&mut self, command: &mut Command) -> Result<u32> {
+        let child = command.stdin(Stdio::null()).spawn().with_context(|| format!("cannot start {command:?}"))?;
+        let process = child.id();
+        self.0.push(child);
+        Ok(process)
+    }
+
+    /// What the process started last prints.
+    fn output(&mut self) -> Result<BufReader<ChildStdout>> {
+        let output = self.0.last_mut().and_then(|child| child.stdout.take());
+        Ok(BufReader::new(output.context("the process's output is not ours")?))
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // Agents are told last, so that they see services go and clean up.
+        for child in self.0.iter_mut().rev() {
+            if let Some(process) = Pid::from_raw(child.id() as i32) {
+                let _ = kill_process(process, Signal::TERM); // gone already: that is what was wanted
+            }
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Processor time that a process has used so far.
+fn used(process: u32) -> Result<Duration> {
+    let stat = Process::new(process as i32)?.stat()?;
+    Ok(Duration::from_secs(stat.utime + stat.stime) / procfs::ticks_per_second() as u32)
+}
+
+/// Shares of a core, in per cent, that `processes` use during `length`.
+fn shares<const N: usize>(processes: [u32; N], length: Duration) -> Result<[f64; N]> {
+    let clock = Stopwatch::start();
+    let mut before = [Duration::ZERO; N];
+    for (before, process) in before.iter_mut().zip(processes) {
+        *before = used(process)?;
+    }
+    std::thread::sleep(length);
+    let length = clock.elapsed();
+    let mut shares = [0.0; N];
+    for ((share, process), before) in shares.iter_mut().zip(processes).zip(before) {
+        *share = 100.0 * used(process)?.saturating_sub(before).as_secs_f64() / length.as_secs_f64();
+    }
+    Ok(shares)
+}
+
+/// The agents and their services.
+struct Agents {
+    stage: Stage,
+    program: PathBuf,
+    runtime_dir: PathBuf,
+    host: u32,
+    nic: u32,
+}
+
+#[derive(Debug, Deserialize)]
+struct HostReady {
+    control: String,
+    regions: PathBuf,
+}
+
+/// What `uview status --json` says, as far as it is needed here.
+#[derive(Debug, Deserialize)]
+struct Status {
+    workers: Vec<Worker>,
+    lmaps: Vec<Lmap>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Worker {
+    ticks: u64,
+    late_ticks: u64,
+    failed_regions: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Lmap {
+    state: String,
+    columns: u32,
+}
+
+impl Agents {
+    /// Starts everything, the configuration being the default but for the interval and free ports.
+    fn start(case: Case, program: PathBuf, folder: &Path) -> Result<Self> {
+        let runtime_dir = folder.join("run");
+        fs::create_dir(&runtime_dir)?;
+        let free = "listen: 127.0.0.1:0";
+        let text = format!(
+            "runtime_dir: {}\nlmap: {{interval_ms: {}}}\ncontrol: {{{free}}}\noperators: {{{free}}}\nmetrics: {{{free}}}\n",
+            runtime_dir.display(),
+            case.interval_ms
+        );
+        fs::write(folder.join("host.yaml"), text)?;
+        let mut agents = Self { stage: Stage::default(), program, runtime_dir, host: 0, nic: 0 };
+        agents.host = agents.agent("host-agent", &folder.join("host.yaml"))?;
+        let ready: HostReady = until_read(&agents.runtime_dir.join("host-agent.json"))?;
+        let (control, regions) = (ready.control, ready.regions.display());
+        let text = format!("control: {{address: {control}}}\nregions_socket: {regions}\nmetrics: {{{free}}}\n");
+        fs::write(folder.join("nic.yaml"), text)?;
+        agents.nic = agents.agent("nic-agent", &folder.join("nic.yaml"))?;
+        let socket = agents.runtime_dir.join("services.sock");
+        for at in 0..case.services {
+            let mut service = part();
+            service.args(["service", "--name", &format!("service-{at}"), "--socket"]).arg(&socket);
+            agents.stage.start(service.args(case.busy.then_some("--busy")))?;
+        }
+        Ok(agents)
+    }
+
+    /// By way of the command that ends its child with its parent.
+    fn agent(&mut self, name: &str, config: &Path) -> Result<u32> {
+        let log = fs::File::create(config.with_extension("log"))?;
+        let parent = std::process::id().to_string();
+        let mut command = Command::new(&self.program);
+        command.args(["child", "--parent", &parent, "--", name, "--config"]).arg(config);
+        self.stage.start(command.stdout(log.try_clone()?).stderr(log))
+    }
+
+    fn status(&self) -> Result<Status> {
+        let mut command = Command::new(&self.program);
+        let output = command.args(["status", "--json", "--runtime-dir"]).arg(&self.runtime_dir).output()?;
+        serde_json::from_slice(&output.stdout).with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// Waits until every LMAP is armed and no fit is near: at 100 ms between those at 120 and at 600 rows, at 10 ms after the last one.
+    fn settle(&self, case: Case) -> Result<()> {
+        let clock = Stopwatch::start();
+        let all_armed = || {
+            let status = self.status()?;
+            let armed = status.lmaps.iter().filter(|lmap| lmap.state == "armed" || lmap.state == "drifted").count();
+            anyhow::Ok(armed == case.services)
+        };
+        while !all_armed()? {
+            ensure!(clock.elapsed() < ARMED_WITHIN, "not every LMAP was armed in time: {:?}", self.status()?.lmaps);
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        let rows = 2200;
+        let last_fit = Duration::from_millis(rows * u64::from(case.interval_ms));
+        if last_fit < ARMED_WITHIN {
+            std::thread::sleep(last_fit.saturating_sub(clock.elapsed()));
+        }
+        // What the fits took is caught up with when the load is the same twice.
+        let mut before = f64::INFINITY;
+        loop {
+            let now: f64 = shares([self.host, self.nic], Duration::from_secs(2))?.iter().sum();
+            if (now - before).abs() < 0.5_f64.max(0.2 * now) {
+                return Ok(());
+            }
+            ensure!(clock.elapsed() < ARMED_WITHIN, "the agents' load did not settle: {before} %, then {now} %");
+            before = now;
+        }
+    }
+}
+
+/// One of this tool's own processes.
+fn part() -> Command {
+    // A path that the kernel keeps right even if the file is replaced by a build meanwhile.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("part");
+    command
+}
+
+fn until_read<T: DeserializeOwned>(file: &Path) -> Result<T> {
+    let clock = Stopwatch::start();
+    loop {
+        if let Ok(text) = fs::read(file) {
+            return serde_json::from_slice(&text).with_context(|| file.display().to_string());
+        }
+        ensure!(clock.elapsed() < READY_WITHIN, "{} did not come", file.display());
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// The peer: its share of a core, that of what it scrapes, and its rounds.
+fn scraper(case: Case) -> Result<(f64, f64, Rounds)> {
+    let mut stage = Stage::default();
+    let services = case.services.to_string();
+    let mut exporters = part();
+    exporters.args(["exporters", "--services", &services]).args(case.busy.then_some("--busy"));
+    let exporters = stage.start(exporters.stdout(Stdio::piped()))?;
+    let mut line = String::new();
+    stage.output()?.read_line(&mut line)?;
+    let addresses: Vec<String> = serde_json::from_str(&line)?;
+    let seconds = (LENGTH + 2 * MARGIN).as_secs().to_string();
+    let mut scraper = part();
+    scraper.args(["scraper", "--interval-ms", &case.interval_ms.to_string(), "--seconds", &seconds]).args(addresses);
+    let scraper = stage.start(scraper.stdout(Stdio::piped()))?;
+    let mut output = stage.output()?;
+    output.read_line(&mut line)?;
+    std::thread::sleep(MARGIN);
+    let [share, exporting] = shares([scraper, exporters], LENGTH)?;
+    line.clear();
+    output.read_line(&mut line)?;
+    let rounds = serde_json::from_str(&line).with_context(|| format!("the scraper said {line:?}"))?;
+    Ok((share, exporting, rounds))
+}
+
+/// The share of a core of both agents together.
+pub fn cpu(name: &str, case: Case) -> Result<Figure> {
+    let folder = tempfile::Builder::new().prefix("uview-figures-").tempdir()?;
+    let program = build(folder.path())?;
+    let agents = Agents::start(case, program, folder.path())?;
+    agents.settle(case)?;
+    let before = agents.status()?;
+    let [host, nic] = shares([agents.host, agents.nic], LENGTH)?;
+    let after = agents.status()?;
+    let ([then], [now]) = (&before.workers[..], &after.workers[..]) else { bail!("one worker, not {after:?}") };
+    ensure!(now.failed_regions == then.failed_regions, "regions were not fetched: {after:?}");
+    ensure!(after.lmaps.len() == case.services && after.lmaps.iter().all(|lmap| lmap.state != "silent"), "{after:?}");
+    let columns = after.lmaps.first().map_or(0, |lmap| lmap.columns);
+    let (ticks, late) = (now.ticks - then.ticks, now.late_ticks - then.late_ticks);
+    drop(agents);
+
+    let (scraping, exporting, rounds) = scraper(case)?;
+    let ours = host + nic;
+    let measured = Pair { ours, peer: scraping, ratio: ours / scraping };
+    let Case { services, interval_ms, .. } = case;
+    let peer = format!("a process that scrapes {services} × 100 metrics as Prometheus text every {interval_ms} ms");
+    let mut figure = Figure::new(name, "% of a core", &peer, measured, Goal::Stated);
+    figure.note = format!(
+        "host agent {host:.2} %, NIC agent {nic:.2} % ({columns} columns per LMAP, {late} of {ticks} ticks late); the scraper missed {} of \
+         {} rounds, what it scrapes took {exporting:.2} % more, which is not counted",
+        rounds.late,
+        rounds.done + rounds.late
+    );
+    println!("{name}: {:.3} % against {:.3} %; {}", figure.value, figure.peer_value, figure.note);
+    Ok(figure)
+}
+
+/// Builds the command that both agents are, and takes a copy: somebody else may build another one meanwhile.
+fn build(folder: &Path) -> Result<PathBuf> {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["build", "--release", "--quiet", "--package", "uview-cli"]).current_dir(workspace());
+    ensure!(cargo.status()?.success(), "uview was not built");
+    let copy = folder.join("uview");
+    fs::copy(std::env::current_exe()?.with_file_name("uview"), &copy)?;
+    Ok(copy)
+}
