@@ -314,11 +314,6 @@ fn range(holds: bool, key: &'static str, found: &dyn ToString, wanted: &'static 
     if holds { Ok(()) } else { Err(ConfigError::Range { key, found: found.to_string(), wanted }) }
 }
 
-fn parse_error(error: &serde_saphyr::Error) -> ConfigError {
-    let text = error.to_string();
-    ConfigError::Parse(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned())
-}
-
 impl Config {
     /// Reads the file at `path`.
     ///
@@ -344,7 +339,7 @@ impl Config {
         let config: Self = if nothing {
             Self::default()
         } else {
-            serde_saphyr::from_str(text).map_err(|error| parse_error(&error))?
+            serde_saphyr::from_str(text).map_err(|error| ConfigError::Parse(error.without_snippet().to_string()))?
         };
         config.settings(Incarnation(0))?;
         Ok(config)
@@ -426,6 +421,7 @@ mod tests {
 
         assert!(error.contains("intervall_ms"), "{error}");
         assert!(error.contains("line 3") && error.contains("column 3"), "{error}");
+        assert!(!error.contains("error:") && error.matches("unknown").count() == 1, "said once: {error}");
     }
 
     #[test]

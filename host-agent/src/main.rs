@@ -1,5 +1,6 @@
 //! The host agent as a program of its own; `uview host-agent` is the same.
 
+use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -22,9 +23,11 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.print_default_config {
-        use std::io::Write as _;
-        let printed = std::io::stdout().write_all(config::DEFAULT.as_bytes());
-        return if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        // Whoever closes the pipe early has what they wanted.
+        return match std::io::stdout().write_all(config::DEFAULT.as_bytes()) {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => ExitCode::FAILURE,
+            _ => ExitCode::SUCCESS,
+        };
     }
     match start(&arguments) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,5 +1,6 @@
 //! The one file that a NIC agent is configured with. Unknown keys are refused with line and column; every key has a default.
 
+mod detector;
 mod tls;
 
 use std::net::SocketAddr;
@@ -13,6 +14,7 @@ use wire::time::Nanos;
 use crate::claims::RegionLimits;
 use crate::settings::WorkerSettings;
 
+pub use detector::{DetectorConfig, Score};
 pub use tls::{Tls, TlsError};
 
 /// The file that `--print-default-config` prints: every key with its default and what it is for.
@@ -39,6 +41,8 @@ pub struct Config {
     pub regions_socket: Option<PathBuf>,
     /// The agent's own metrics and health.
     pub metrics: MetricsConfig,
+    /// How LMAPs judge.
+    pub detector: DetectorConfig,
     /// Bounds.
     pub limits: LimitsConfig,
     /// Logs to standard error.
@@ -55,6 +59,7 @@ impl Default for Config {
             rdma: Rdma::default(),
             regions_socket: Some(PathBuf::from("/run/uview/regions.sock")),
             metrics: MetricsConfig::default(),
+            detector: DetectorConfig::default(),
             limits: LimitsConfig::default(),
             log: LogConfig::default(),
         }
@@ -244,7 +249,8 @@ impl Config {
         if nothing {
             return Ok(Self::default());
         }
-        let config: Self = serde_saphyr::from_str(text).map_err(|error| ConfigError::Parse(error.to_string()))?;
+        let config: Self =
+            serde_saphyr::from_str(text).map_err(|error| ConfigError::Parse(error.without_snippet().to_string()))?;
         config.check()?;
         Ok(config)
     }
@@ -279,7 +285,7 @@ impl Config {
         {
             range(found.get() <= MOST_MESSAGES, key, found.to_string(), wanted)?;
         }
-        Ok(())
+        self.detector.check()
     }
 
     /// What the worker is told.
@@ -295,6 +301,7 @@ impl Config {
             outbox_rows: outbox_rows.get(),
             rows_kept: rows_kept as usize,
             regions: RegionLimits { regions: regions.get(), bytes: region_bytes.get() },
+            detector: self.detector.settings(),
             ..WorkerSettings::default()
         }
     }
@@ -316,6 +323,7 @@ mod tests {
 
         assert!(error.contains("alone_ms"), "{error}");
         assert!(error.contains("line 3") && error.contains("column 3"), "{error}");
+        assert!(!error.contains("error:") && error.matches("unknown").count() == 1, "said once: {error}");
     }
 
     #[test]

@@ -74,3 +74,9 @@ pub enum ForeignMessage {
     #[error("{0} messages came while a batch was out")]
     Flood(usize),
 }
+
+/// An error and its causes, in one line.
+pub(crate) fn told(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

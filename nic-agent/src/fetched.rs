@@ -23,6 +23,23 @@ pub(crate) struct Discarded {
     pub(crate) unread: u64,
 }
 
+impl Discarded {
+    /// What was discarded between `before` and `self`.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            generation: self.generation - before.generation,
+            header: self.header - before.header,
+            unread: self.unread - before.unread,
+        }
+    }
+
+    pub(crate) fn add(&mut self, more: Self) {
+        self.generation += more.generation;
+        self.header += more.header;
+        self.unread += more.unread;
+    }
+}
+
 /// Whether the reader knows a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {

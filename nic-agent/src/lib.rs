@@ -51,7 +51,7 @@ pub use columns::fingerprint;
 pub use error::ForeignMessage;
 pub use jobs::JobId;
 pub use queue_pair::{AnswerError, QueuePairEffect};
-pub use runner::{RunError, run};
+pub use runner::{RunError, run, run_with};
 pub use settings::{Fetching, WorkerSettings};
 pub use ticker::{Schedule, Ticker};
 pub use wire;

@@ -1,5 +1,6 @@
 //! The NIC agent as a program of its own, for a DPU or a host.
 
+use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -22,19 +23,18 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.print_default_config {
-        print!("{DEFAULT}");
-        return ExitCode::SUCCESS;
+        // Whoever closes the pipe early has what they wanted.
+        return match std::io::stdout().write_all(DEFAULT.as_bytes()) {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => ExitCode::FAILURE,
+            _ => ExitCode::SUCCESS,
+        };
     }
     match start(arguments.config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprint!("uview-nic-agent: {error}");
-            let mut cause = error.source();
-            while let Some(error) = cause {
-                eprint!(": {error}");
-                cause = error.source();
-            }
-            eprintln!();
+            let causes = std::iter::successors(Some(&*error as &dyn std::error::Error), |error| error.source());
+            let text: Vec<_> = causes.map(ToString::to_string).collect();
+            eprintln!("uview-nic-agent: {}", text.join(": "));
             ExitCode::FAILURE
         }
     }

@@ -8,7 +8,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use prometheus_client::encoding::text;
-use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::info::Info;
@@ -82,6 +82,8 @@ fn metrics(status: &WorkerStatus) -> Response {
 /// All metrics of `status`, under names that start with `uview_nic_`.
 fn registry(status: &WorkerStatus) -> Registry {
     let mut registry = Registry::with_prefix("uview_nic");
+    let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+    registry.register("build", "The release that runs", build);
     let of = &status.counters;
     for (name, help, value) in [
         ("ticks", "Ticks of all intervals", of.ticks),
@@ -94,6 +96,11 @@ fn registry(status: &WorkerStatus) -> Registry {
         ("lost_rows", "Rows that were lost because the host agent was slow or gone", of.lost_rows),
         ("lost_verdicts", "Verdicts that were lost because the host agent was slow or gone", of.lost_verdicts),
         ("foreign_messages", "Messages of the host agent that were not taken", of.foreign_messages),
+        (
+            "welcomes",
+            "Times that a host agent has welcomed this worker; all but the first are reconnections",
+            status.welcomes,
+        ),
     ] {
         registry.register(name, help, ConstCounter::new(value));
     }
@@ -108,6 +115,7 @@ fn registry(status: &WorkerStatus) -> Registry {
             "Services whose detectors are kept for a host agent that comes back",
             count(status.remembered),
         ),
+        ("silent_replicas", "Replicas whose heartbeat stands still", count(status.silent_replicas)),
         ("attached_regions", "Regions that are attached", count(status.attached)),
         ("regions", "Regions that are configured", count(status.regions)),
     ] {
@@ -116,6 +124,11 @@ fn registry(status: &WorkerStatus) -> Registry {
     if !status.transport.is_empty() {
         registry.register("transport", "How regions are fetched", Info::new([("name", status.transport.clone())]));
     }
+    let discarded = Family::<[(&str, &str); 1], Counter>::default();
+    for (reason, count) in ["generation", "header", "unread"].into_iter().zip(status.discarded) {
+        discarded.get_or_create(&[("reason", reason)]).inc_by(count);
+    }
+    registry.register("discarded_samples", "Samples of regions that were not used, by reason", discarded);
     let lmaps = Family::<[(&str, &str); 1], Gauge>::default();
     for (state, lmap) in ["learning", "armed", "drifted", "silent"].into_iter().zip(status.lmaps) {
         lmaps.get_or_create(&[("state", state)]).set(count(lmap));
@@ -136,7 +149,15 @@ mod tests {
     #[test]
     fn the_page_has_every_counter_and_ends_as_openmetrics_wants() {
         let counters = WorkerCounters { ticks: 12, late_ticks: 3, cpu_ns: 1_500_000_000, ..WorkerCounters::default() };
-        let status = WorkerStatus { counters, lmaps: [0, 5, 0, 1], welcomed: true, ..WorkerStatus::default() };
+        let status = WorkerStatus {
+            counters,
+            lmaps: [0, 5, 0, 1],
+            silent_replicas: 2,
+            discarded: [7, 0, 9],
+            welcomes: 4,
+            welcomed: true,
+            ..WorkerStatus::default()
+        };
         let mut page = String::new();
 
         text::encode(&mut page, &registry(&status)).unwrap();
@@ -146,6 +167,11 @@ mod tests {
             "uview_nic_late_ticks_total 3",
             "uview_nic_cpu_seconds_total 1.5",
             "uview_nic_welcomed 1",
+            "uview_nic_welcomes_total 4",
+            "uview_nic_silent_replicas 2",
+            "uview_nic_discarded_samples_total{reason=\"generation\"} 7",
+            "uview_nic_discarded_samples_total{reason=\"header\"} 0",
+            "uview_nic_discarded_samples_total{reason=\"unread\"} 9",
             "uview_nic_lmaps{state=\"armed\"} 5",
         ] {
             assert!(page.lines().any(|found| found == line), "no {line} in\n{page}");

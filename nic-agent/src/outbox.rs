@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use wire::id::{Epoch, RegionId};
+use wire::id::{Epoch, LmapId, RegionId};
 use wire::proto::control::worker_message::Message;
 use wire::proto::control::{self as proto, WorkerMessage};
 
@@ -46,6 +46,10 @@ impl Outbox {
 
     pub(crate) fn problem(&mut self, region: RegionId, problem: String) {
         self.push(Message::RegionProblem(proto::RegionProblem { region: region.0, problem }));
+    }
+
+    pub(crate) fn lmap_problem(&mut self, lmap: LmapId, problem: String) {
+        self.push(Message::LmapProblem(proto::LmapProblem { lmap: lmap.0, problem }));
     }
 
     pub(crate) fn connect(&mut self, connect: proto::ConnectQueuePair) {

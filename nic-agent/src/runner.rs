@@ -26,9 +26,11 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use wire::proto::control::{HostMessage, WorkerMessage};
 
+use crate::aggregation::Aggregations;
 use crate::attachments::AttachRequest;
 use crate::clock::Clock;
 use crate::config::{Config, TlsError};
+use crate::error::told;
 use crate::jobs::JobId;
 use crate::metrics::Board;
 use crate::settings::WorkerSettings;
@@ -107,6 +109,35 @@ const PATIENCE: Duration = Duration::from_secs(2);
 ///
 /// [`RunError`] if it cannot start. Once it runs, only a fault of the program ends it: without a host agent it tries again for ever.
 pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
+    run_with(config, Aggregations::default(), shutdown).await
+}
+
+/// Like [`run`], with aggregations over replicas of one's own, which metrics can be registered with by their name: a NIC agent of one's
+/// own is a program of a few lines.
+///
+/// ```
+/// use nic_agent::wire::name::MetricName;
+/// use nic_agent::{Aggregations, config::Config};
+///
+/// async fn agent(stop: impl Future<Output = ()>) -> Result<(), Box<dyn std::error::Error>> {
+///     let config = Config::load("/etc/uview/nic-agent.yaml".as_ref())?;
+///     let mut aggregations = Aggregations::default();
+///     aggregations.add(MetricName::new("spread")?, |values: &[f64]| {
+///         let most = values.iter().copied().fold(f64::MIN, f64::max);
+///         most - values.iter().copied().fold(f64::MAX, f64::min)
+///     });
+///     Ok(nic_agent::run_with(config, aggregations, stop).await?)
+/// }
+/// ```
+///
+/// # Errors
+///
+/// As [`run`].
+pub async fn run_with(
+    config: Config,
+    aggregations: Aggregations,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), RunError> {
     let endpoint = control::endpoint(&config.control)?;
     let listen = config.metrics.listen;
     let listener = TcpListener::bind(listen).await.map_err(|cause| RunError::Metrics(listen, cause))?;
@@ -123,7 +154,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
         regions_socket = config.regions_socket.as_ref().map(|socket| tracing::field::display(socket.display())),
         "the NIC agent runs"
     );
-    let worker = Worker::new(WorkerSettings { transports, ..config.settings() }, seed);
+    let worker = Worker::new(WorkerSettings { transports, aggregations, ..config.settings() }, seed);
     let helpers = Helpers {
         jobs: jobs::start(events.clone()).map_err(RunError::Thread)?,
         attach: attach::start(config.regions_socket, events.clone()).map_err(RunError::Thread)?,
@@ -174,10 +205,4 @@ async fn tell(events: &SyncSender<Event>, mut event: Event) -> bool {
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-}
-
-/// An error and its causes, in one line.
-fn told(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

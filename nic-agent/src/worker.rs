@@ -16,6 +16,7 @@ use wire::time::{Interval, Nanos};
 use crate::attachments::{AttachRequest, Attachments, Effect};
 use crate::backoff::Seeds;
 use crate::error::ForeignMessage;
+use crate::fetched::Discarded;
 use crate::jobs::{JobId, Jobs};
 use crate::judge::{Judges, Maker};
 use crate::outbox::Outbox;
@@ -58,6 +59,9 @@ struct Counted {
     revoked_regions: u64,
     cpu_ns: u64,
     foreign_messages: u64,
+    welcomes: u64,
+    /// Of all LMAPs, those that are gone included.
+    discarded: Discarded,
 }
 
 /// What a worker's own metrics are made of.
@@ -75,6 +79,12 @@ pub struct WorkerStatus {
     pub epoch: u64,
     /// LMAPs that learn, are armed, drifted, or have a silent replica.
     pub lmaps: [usize; 4],
+    /// Replicas whose heartbeat stands still.
+    pub silent_replicas: usize,
+    /// Samples of regions that were not used since the start: the layout changed, the header is none, could not be read.
+    pub discarded: [u64; 3],
+    /// How often a host agent has welcomed it.
+    pub welcomes: u64,
     /// Detectors kept for a host agent that comes back.
     pub remembered: usize,
     /// Regions that are attached.
@@ -290,7 +300,9 @@ impl Worker {
         for watch in self.watches.values_mut() {
             let Some((_, missed)) = self.due.iter().find(|(interval, _)| *interval == watch.interval) else { continue };
             let tick = Tick { at, at_unix_ns, missed: *missed, batch, alone };
+            let before = watch.regions.discarded;
             verdicts.extend(watch.tick(tick, &mut self.shared));
+            self.counted.discarded.add(watch.regions.discarded.since(before));
         }
         if !verdicts.is_empty() {
             self.shared.outbox.verdicts(proto::Verdicts { at_unix_ns, verdicts });
@@ -342,6 +354,7 @@ impl Worker {
             }] += 1;
         }
         let (attached, regions) = self.attachments.count();
+        let discarded = self.counted.discarded;
         WorkerStatus {
             counters: self.counters(),
             transport: self.transport.clone(),
@@ -349,6 +362,9 @@ impl Worker {
             welcomed: self.link == Link::Up,
             epoch: self.epoch.unwrap_or(Epoch::NONE).0,
             lmaps,
+            silent_replicas: self.watches.values().map(|watch| watch.regions.silent().count()).sum(),
+            discarded: [discarded.generation, discarded.header, discarded.unread],
+            welcomes: self.counted.welcomes,
             remembered: self.parked.len(),
             attached,
             regions,
@@ -356,8 +372,9 @@ impl Worker {
     }
 
     fn counters(&self) -> proto::WorkerCounters {
-        let Counted { fetched_regions, failed_regions, failed_batches, revoked_regions, cpu_ns, foreign_messages } =
-            self.counted;
+        let Counted {
+            fetched_regions, failed_regions, failed_batches, revoked_regions, cpu_ns, foreign_messages, ..
+        } = self.counted;
         proto::WorkerCounters {
             ticks: self.schedule.ticks(),
             late_ticks: self.schedule.late(),

@@ -88,6 +88,8 @@ counters! {
     unregistered_regions;
     /// Regions that a worker could not fetch, as it said.
     region_problems;
+    /// LMAPs that a worker does not run as they were asked for, as it said: their model, an aggregation or their regions.
+    lmap_problems;
 }
 
 #[cfg(test)]

@@ -90,6 +90,7 @@ impl ControlPlane {
                 let text: String = problem.problem.chars().take(256).collect();
                 self.problems.push(format!("{id}: region-{}: {text}", problem.region));
             }
+            Some(FromWorker::LmapProblem(problem)) => self.lmap_problem(id, &problem),
             Some(FromWorker::ConnectQueuePair(connect)) => self.connect_queue_pair(id, connection, &connect),
             Some(FromWorker::Hello(_)) | None => {
                 self.counters.foreign_messages += 1;
@@ -131,6 +132,16 @@ impl ControlPlane {
     pub fn queue_pair_refused(&mut self, worker: WorkerId, why: &str) {
         self.counters.refused_queue_pairs += 1;
         self.problems.push(format!("{worker}: no queue pair: {why}"));
+    }
+
+    fn lmap_problem(&mut self, id: WorkerId, problem: &proto::LmapProblem) {
+        let Some(lmap) = self.lmaps.get(&LmapId(problem.lmap)).filter(|lmap| lmap.worker == Some(id)) else {
+            self.counters.foreign_messages += 1;
+            return;
+        };
+        self.counters.lmap_problems += 1;
+        let text: String = problem.problem.chars().take(256).collect();
+        self.problems.push(format!("{} ({}) on {id}: {text}", lmap.service, lmap.id));
     }
 
     fn connect_queue_pair(&mut self, id: WorkerId, connection: ConnectionId, connect: &proto::ConnectQueuePair) {

@@ -1,9 +1,10 @@
 //! Operators' calls over the network.
 
 use tonic::Code;
+use wire::proto::control::{LmapProblem, worker_message};
 use wire::proto::operators as proto;
 
-use crate::agent::{Agent, Operators};
+use crate::agent::{Agent, Operators, wait_for};
 use crate::service::Service;
 use crate::worker::Worker;
 
@@ -28,6 +29,12 @@ fn every_call_of_the_table_does_what_it_says() {
     let (_service, _region) = Service::register(&agent, "cart", &["a", "b", "c"]);
     let (_, set) = worker.set_where(|lmap| lmap.metrics.len() == 3);
     assert_eq!((set.lmap, set.interval_us, set.model), (lmap, 50_000, vec![7]));
+
+    let problem = LmapProblem { lmap, problem: "not a model file".into() };
+    worker.say(worker_message::Message::LmapProblem(problem));
+    wait_for("the model's problem", || {
+        agent.status().problems.iter().any(|line| line.contains("not a model")).then_some(())
+    });
 
     call!(operators, config_lmap, proto::ConfigLmapRequest { lmap, metrics: vec![metric("a")] }).unwrap();
     let (_, set) = worker.set_where(|lmap| lmap.metrics.len() == 1);

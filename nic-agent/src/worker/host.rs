@@ -15,7 +15,7 @@ use wire::time::Nanos;
 
 use super::{Effect, Link, MOST_DEFERRED, Worker};
 use crate::alarm::Alarm;
-use crate::error::ForeignMessage;
+use crate::error::{ForeignMessage, told};
 use crate::settings::Fetching;
 use crate::watch::Watch;
 
@@ -79,7 +79,13 @@ impl Worker {
 
     fn change(&mut self, now: Nanos, epoch: Epoch, change: Message) -> Result<(), ForeignMessage> {
         match change {
-            Message::SetLmap(lmap) => self.set_lmap(now, epoch, &lmap),
+            Message::SetLmap(lmap) => {
+                let set = self.set_lmap(now, epoch, &lmap);
+                if let Err(problem) = &set {
+                    self.shared.outbox.lmap_problem(LmapId(lmap.lmap), told(problem));
+                }
+                set
+            }
             Message::RemoveLmap(remove) => {
                 self.remove_lmap(LmapId(remove.lmap));
                 Ok(())
@@ -136,6 +142,7 @@ impl Worker {
         let share = welcome.lowest_share;
         self.shared.lowest_share = if share.is_finite() && share >= 0.0 { share } else { self.settings.lowest_share };
         let lease = Nanos::from_millis(u64::from(welcome.lease_ms));
+        self.counted.welcomes += 1;
         self.period = self.settings.summary;
         if lease != Nanos::ZERO {
             self.period = self.period.min(Nanos(lease.0 / 3)).max(SHORTEST_SUMMARY);

@@ -11,12 +11,14 @@ use std::time::Duration;
 
 use host::{End, Host, worker_config};
 use memory::Regions;
+use nic_agent::Aggregations;
 use nic_agent::config::{Config, Tls};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use wire::id::RegionId;
+use wire::name::MetricName;
 use wire::proto::control as proto;
 use wire::proto::control::host_message::Message as FromHost;
 use wire::proto::control::worker_message::Message as ToHost;
@@ -32,8 +34,12 @@ struct Agent {
 
 impl Agent {
     fn start(config: Config) -> Self {
+        Self::start_with(config, Aggregations::default())
+    }
+
+    fn start_with(config: Config, aggregations: Aggregations) -> Self {
         let (stop, stopped) = oneshot::channel();
-        let ended = tokio::spawn(nic_agent::run(config, async {
+        let ended = tokio::spawn(nic_agent::run_with(config, aggregations, async {
             let _ = stopped.await;
         }));
         Self { stop, ended }
@@ -208,6 +214,56 @@ async fn regions_that_cannot_be_had_are_reported_one_by_one_and_the_others_are_r
     let said = link.wait(|said| matches!(said, ToHost::Summary(summary) if summary.lmaps[0].samples > 50)).await;
     let ToHost::Summary(summary) = said else { panic!("{said:?}") };
     assert_eq!(summary.lmaps[0].silent_replicas, [5, 7]);
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_aggregation_of_ones_own_makes_the_values_and_without_it_the_host_agent_is_told() {
+    let regions = Regions::serve([1, 2]);
+    let (_first, _second) = (service(&regions, RegionId(1)), service(&regions, RegionId(2)));
+    let mut wanted = lmap(&[1, 2]);
+    wanted.metrics[1].aggregation = "shifted".to_owned();
+    let rows = FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 1 });
+    let mut host = Host::start(None).await;
+    let mut aggregations = Aggregations::default();
+    let shifted = |values: &[f64]| 1000.0 + values.iter().copied().fold(f64::MIN, f64::max);
+    aggregations.add(MetricName::new("shifted").unwrap(), shifted);
+
+    let agent = Agent::start_with(worker_config(&host, &regions), aggregations);
+    let mut link = host.accept().await;
+    link.welcome(1).await;
+    link.tell(1, FromHost::SetLmap(wanted.clone())).await;
+    link.tell(0, rows).await;
+    let has_load =
+        |rows: &proto::Rows| rows.rows.iter().any(|row| row.values.get(1).is_some_and(|load| *load > 1049.0));
+    link.wait(|said| matches!(said, ToHost::Rows(rows) if has_load(rows))).await;
+    agent.stop().await;
+
+    let stranger = Agent::start(worker_config(&host, &regions));
+    let mut link = host.accept().await;
+    link.welcome(1).await;
+    link.tell(1, FromHost::SetLmap(wanted)).await;
+    let said = link.wait(|said| matches!(said, ToHost::LmapProblem(_))).await;
+    let ToHost::LmapProblem(problem) = said else { panic!("{said:?}") };
+    assert!(problem.lmap == 1 && problem.problem.contains("no aggregation is called shifted"), "{problem:?}");
+    stranger.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_that_is_none_is_said_with_its_cause_and_the_lmap_arms_itself() {
+    let regions = Regions::serve([1]);
+    let _alive = service(&regions, RegionId(1));
+    let mut host = Host::start(None).await;
+    let agent = Agent::start(worker_config(&host, &regions));
+
+    let mut link = host.accept().await;
+    link.welcome(1).await;
+    link.tell(1, FromHost::SetLmap(proto::Lmap { model: vec![7], ..lmap(&[1]) })).await;
+    let said = link.wait(|said| matches!(said, ToHost::LmapProblem(_))).await;
+
+    let ToHost::LmapProblem(problem) = said else { panic!("{said:?}") };
+    assert!(problem.problem.contains("learns by itself: not a model file"), "{problem:?}");
+    link.wait(|said| state_of(said) == Some(proto::State::Armed)).await;
     agent.stop().await;
 }
 

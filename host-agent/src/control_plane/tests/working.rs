@@ -289,3 +289,22 @@ fn a_second_hello_on_a_stream_is_foreign_and_fences() {
     assert_eq!(node.plane.counters().foreign_messages, 1);
     assert_eq!(node.plane.counters().fenced_workers, 1);
 }
+
+#[test]
+fn a_worker_says_why_an_lmap_does_not_run_as_it_was_asked_for_and_of_its_own_lmaps_only() {
+    let (mut node, lmap, _) = running();
+    node.worker(60, 1, 1);
+    let problem = |lmap: u32| {
+        FromWorker::LmapProblem(proto::LmapProblem { lmap, problem: format!("the model: {}", "x".repeat(1000)) })
+    };
+
+    node.hears(60, problem(lmap.0));
+    node.hears(50, problem(lmap.0 + 1));
+    assert_eq!((node.plane.counters().lmap_problems, node.plane.counters().foreign_messages), (0, 2));
+    node.hears(50, problem(lmap.0));
+
+    assert_eq!(node.plane.counters().lmap_problems, 1);
+    let problems = node.plane.status().problems;
+    assert!(problems.iter().any(|line| line.starts_with("cart (lmap-1) on worker-0: the model: x")), "{problems:?}");
+    assert!(problems.iter().all(|line| line.len() < 300), "what a worker says is cut");
+}

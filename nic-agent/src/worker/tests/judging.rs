@@ -206,6 +206,36 @@ fn a_trained_model_arms_at_once_and_a_broken_one_learns_by_itself() {
     assert_eq!(node.worker.status().lmaps, [1, 0, 0, 0]);
 }
 
+/// What the worker said since the last time of LMAPs that do not run as they were asked for.
+fn lmap_problems(node: &mut Node) -> Vec<(u32, String)> {
+    let said = node.take_said().into_iter().filter_map(|message| match message {
+        ToHost::LmapProblem(problem) => Some((problem.lmap, problem.problem)),
+        _ => None,
+    });
+    said.collect()
+}
+
+#[test]
+fn the_host_agent_hears_once_of_a_model_and_of_an_aggregation_that_cannot_be_used() {
+    let mut node = Node::new(quick());
+    let mut spec = lmap(metrics(METRICS), 1);
+    spec.model = vec![7];
+    node.regions.insert(RegionId(1), Region::new(RegionSize::ONE_PAGE));
+    node.change(FromHost::SetLmap((&spec).into())).unwrap_err();
+    let problems = lmap_problems(&mut node);
+    assert!(matches!(&problems[..], [(1, why)] if why.contains("the model cannot be used")), "{problems:?}");
+
+    spec.metrics.push(metric(METRICS + 1, "more", Kind::Gauge));
+    spec.replicas[0] = replica(1, &spec.metrics);
+    node.set(&spec);
+    assert_eq!(lmap_problems(&mut node), [], "the model is the same: it was said");
+
+    spec.metrics[0].aggregation = Aggregation::Named(MetricName::new("spread").unwrap());
+    node.change(FromHost::SetLmap((&spec).into())).unwrap_err();
+    let problems = lmap_problems(&mut node);
+    assert!(matches!(&problems[..], [(1, why)] if why.contains("no aggregation is called spread")), "{problems:?}");
+}
+
 #[test]
 fn an_operator_can_say_that_this_is_normal_now() {
     let (mut node, _) = learnt(60);

@@ -153,6 +153,13 @@ fn a_hole_and_a_foreign_header_are_discarded_and_counted() {
     let (summary, _) = node.summary();
     assert!(summary.discarded_header > 5);
     assert_eq!(summary.silent_replicas, [2], "no heartbeat either");
+    let (status, lmap) = (node.worker.status(), node.worker.watches[&LmapId(1)].regions.discarded);
+    assert!(lmap.header >= summary.discarded_header);
+    assert_eq!((status.discarded[1], status.silent_replicas), (lmap.header, 1));
+
+    node.change(FromHost::RemoveLmap(proto::RemoveLmap { lmap: 1 })).unwrap();
+    let after = node.worker.status();
+    assert_eq!((after.discarded, after.silent_replicas), (status.discarded, 0), "a total never falls");
 }
 
 #[test]
