@@ -82,8 +82,8 @@ mod tests {
     use super::*;
 
     fn detector(keys: &str) -> Result<Settings, String> {
-        let lines: String = keys.split(' ').map(|key| format!("  {}\n", key.replace('=', ": "))).collect();
-        Config::parse(&format!("detector:\n{lines}"))
+        let lines: Vec<_> = keys.split(' ').map(|key| format!("  {}\n", key.replace('=', ": "))).collect();
+        Config::parse(&format!("detector:\n{}", lines.concat()))
             .map(|config| config.settings().detector)
             .map_err(|error| error.to_string())
     }
