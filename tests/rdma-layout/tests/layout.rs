@@ -25,6 +25,7 @@ same_layout! {
         context = context, pd = pd, address = addr, length = length, handle = handle, lkey = lkey, rkey = rkey,
     }
     Gid = ibv_gid {}
+    Event = ibv_async_event { element = element, kind = event_type }
     DeviceAttributes = ibv_device_attr {
         firmware = fw_ver, node_guid = node_guid, system_guid = sys_image_guid, max_mr_size = max_mr_size, vendor = vendor_id,
         max_qp = max_qp, max_qp_wr = max_qp_wr, flags = device_cap_flags, max_sge = max_sge, max_cq = max_cq, max_cqe = max_cqe,
@@ -80,6 +81,8 @@ fn what_is_cut_off_is_so_behind_everything_that_is_used() {
     assert_eq!(offset_of!(sys::QueuePair, number), offset_of!(rdma_sys::ibv_qp, qp_num));
     assert_eq!(offset_of!(sys::QueuePair, send_cq), offset_of!(rdma_sys::ibv_qp, send_cq));
     assert_eq!(offset_of!(sys::Context, operations), offset_of!(rdma_sys::ibv_context, ops));
+    assert_eq!(offset_of!(sys::Context, command_fd), offset_of!(rdma_sys::ibv_context, cmd_fd));
+    assert_eq!(offset_of!(sys::Context, event_fd), offset_of!(rdma_sys::ibv_context, async_fd));
     assert_eq!(offset_of!(sys::CompletionQueue, context), offset_of!(rdma_sys::ibv_cq, context));
     assert!(size_of::<sys::QueuePair>() <= size_of::<rdma_sys::ibv_qp>());
     assert!(size_of::<sys::Context>() <= size_of::<rdma_sys::ibv_context>());

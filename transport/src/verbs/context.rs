@@ -3,8 +3,11 @@
 
 use core::ffi::{CStr, c_int};
 use core::mem::MaybeUninit;
-use core::ptr::NonNull;
+use core::ptr::{NonNull, null_mut};
 use std::io;
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::library::Library;
 use super::sys;
@@ -67,7 +70,11 @@ impl DeviceList {
     pub(super) fn open(&self, index: usize) -> io::Result<Context> {
         // SAFETY: the device belongs to a list that has not been freed.
         let raw = unsafe { (self.library.functions().open_device)(self.device(index)) };
-        Ok(Context { library: self.library.clone(), raw: made(raw)? })
+        let raw = made(raw)?;
+        // SAFETY: an open device has a descriptor for events, written before it is handed out.
+        let events = unsafe { (*raw.as_ptr()).event_fd };
+        let takes_events = events >= 0 && never_waits(events).is_ok();
+        Ok(Context { library: self.library.clone(), raw, takes_events })
     }
 }
 
@@ -78,11 +85,21 @@ impl Drop for DeviceList {
     }
 }
 
+/// Makes reading from an open device's descriptor return at once.
+fn never_waits(fd: c_int) -> io::Result<()> {
+    // SAFETY: it belongs to a device that is open, and is not kept.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    let flags = fcntl_getfl(fd)?;
+    Ok(fcntl_setfl(fd, flags | OFlags::NONBLOCK)?)
+}
+
 /// An open device.
 #[derive(Debug)]
 pub(super) struct Context {
     library: Library,
     raw: NonNull<sys::Context>,
+    /// Whether asking for events returns at once.
+    takes_events: bool,
 }
 
 // SAFETY: the library's functions may be called from any thread.
@@ -123,6 +140,21 @@ impl Context {
         // SAFETY: as for `attributes`; the function writes no more than the size that it is given.
         check(unsafe { (self.library.functions().query_gid)(self.as_ptr(), port.into(), index, place, 0, size) })?;
         Ok(found)
+    }
+
+    /// Takes the events that have piled up, and how many they were. Completions say all that they do and more, but the kernel keeps each
+    /// one until somebody takes it.
+    pub(super) fn drop_events(&self) -> usize {
+        let mut event = sys::Event { element: null_mut(), kind: 0 };
+        let functions = self.library.functions();
+        let mut taken = 0;
+        // SAFETY: the device is open, and the place is one for an event.
+        while self.takes_events && unsafe { (functions.get_event)(self.as_ptr(), &raw mut event) } == 0 {
+            // SAFETY: just taken, and acknowledged once.
+            unsafe { (functions.ack_event)(&raw mut event) };
+            taken += 1;
+        }
+        taken
     }
 
     /// The device's own functions for posting and polling.

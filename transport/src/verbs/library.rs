@@ -57,6 +57,8 @@ functions! {
     query_device = "ibv_query_device": fn(*mut sys::Context, *mut sys::DeviceAttributes) -> c_int;
     query_port = "ibv_query_port": fn(*mut sys::Context, u8, *mut sys::PortAttributes) -> c_int;
     query_gid = "_ibv_query_gid_ex": fn(*mut sys::Context, u32, u32, *mut sys::GidEntry, u32, usize) -> c_int;
+    get_event = "ibv_get_async_event": fn(*mut sys::Context, *mut sys::Event) -> c_int;
+    ack_event = "ibv_ack_async_event": fn(*mut sys::Event);
     alloc_pd = "ibv_alloc_pd": fn(*mut sys::Context) -> *mut sys::ProtectionDomain;
     dealloc_pd = "ibv_dealloc_pd": fn(*mut sys::ProtectionDomain) -> c_int;
     reg_mr = "ibv_reg_mr": fn(*mut sys::ProtectionDomain, *mut c_void, usize, c_int) -> *mut sys::MemoryRegion;

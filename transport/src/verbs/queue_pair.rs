@@ -105,6 +105,7 @@ impl QueuePair {
         self.modify((attributes, sys::mask::STATE))?;
         let mut old = [sys::Completion::default(); 16];
         while self.poll(&mut old)? > 0 {}
+        self.pd.context().drop_events();
         Ok(())
     }
 

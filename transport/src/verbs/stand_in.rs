@@ -8,6 +8,7 @@ use core::ffi::{c_char, c_int, c_void};
 use core::ptr::null_mut;
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::os::fd::{FromRawFd as _, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
@@ -42,6 +43,8 @@ thread_local! {
     static FAULTS: Cell<Faults> =
         const { Cell::new(Faults { silent: false, dead_peer: false, full_after: None, no_reset: false }) };
     static HOLLOW: Cell<bool> = const { Cell::new(false) };
+    /// Events that queue pairs of this thread have caused, and those that were taken.
+    static EVENTS: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
     /// The last request of a hollow chain.
     static LAST: Cell<Option<u64>> = const { Cell::new(None) };
 }
@@ -57,6 +60,12 @@ pub fn be_hollow() {
     HOLLOW.set(true);
 }
 
+/// How many events this thread has caused, and how many of them it has taken.
+#[must_use]
+pub fn events() -> (u32, u32) {
+    EVENTS.get()
+}
+
 /// The library. All of them are one and have the same device.
 #[must_use]
 pub fn library() -> Library {
@@ -69,6 +78,8 @@ pub fn library() -> Library {
         query_device,
         query_port,
         query_gid,
+        get_event,
+        ack_event,
         alloc_pd,
         dealloc_pd,
         reg_mr,
@@ -177,6 +188,7 @@ impl World {
         let allowed = remote.is_some_and(|mr| mr.allows(peer.pd, right, request.remote_address, element.length));
         if !(allowed && peer.access & right.cast_unsigned() != 0) {
             peer.state = state::ERROR;
+            EVENTS.set((EVENTS.get().0 + 1, EVENTS.get().1));
             return Err(Status::REMOTE_ACCESS);
         }
         copy(request.remote_address, element.address, element.length as usize / size_of::<u64>());
@@ -217,12 +229,18 @@ unsafe extern "C" fn open_device(device: *mut sys::Device) -> *mut sys::Context 
     let mut operations = [null_mut(); sys::OPERATIONS];
     operations[sys::POST_SEND] = (post_send as sys::PostSend) as *mut c_void;
     operations[sys::POLL_CQ] = (poll_cq as sys::PollCq) as *mut c_void;
-    Box::into_raw(Box::new(sys::Context { device, operations }))
+    // Any descriptor will do: nothing is read from it.
+    let event_fd = std::fs::File::open("/dev/null").map_or(-1, IntoRawFd::into_raw_fd);
+    Box::into_raw(Box::new(sys::Context { device, operations, command_fd: -1, event_fd }))
 }
 
 unsafe extern "C" fn close_device(context: *mut sys::Context) -> c_int {
     // SAFETY: made by `open_device`, closed once.
-    drop(unsafe { Box::from_raw(context) });
+    let context = unsafe { Box::from_raw(context) };
+    if context.event_fd >= 0 {
+        // SAFETY: opened by `open_device`, closed once.
+        drop(unsafe { OwnedFd::from_raw_fd(context.event_fd) });
+    }
     0
 }
 
@@ -270,6 +288,17 @@ unsafe extern "C" fn query_gid(
     unsafe { found.write(GidEntry { gid: sys::Gid(address.octets()), index, port, kind, interface: 2 }) };
     0
 }
+
+unsafe extern "C" fn get_event(_: *mut sys::Context, _: *mut sys::Event) -> c_int {
+    let (caused, taken) = EVENTS.get();
+    if caused == taken {
+        return -1;
+    }
+    EVENTS.set((caused, taken + 1));
+    0
+}
+
+unsafe extern "C" fn ack_event(_: *mut sys::Event) {}
 
 unsafe extern "C" fn alloc_pd(context: *mut sys::Context) -> *mut sys::ProtectionDomain {
     Box::into_raw(Box::new(sys::ProtectionDomain { context, handle: 0 }))

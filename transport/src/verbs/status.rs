@@ -7,6 +7,8 @@ use core::fmt;
 pub struct Status(pub u32);
 
 impl Status {
+    /// This end could not carry it out; with soft-RoCE, where a packet could not be sent.
+    pub const LOCAL_OPERATION: Self = Self(2);
     /// The buffer is not in this end's registered memory.
     pub const LOCAL_PROTECTION: Self = Self(4);
     /// Never tried: another READ failed before it, or the connection was down already.
@@ -30,6 +32,7 @@ impl Status {
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match *self {
+            Self::LOCAL_OPERATION => "this end cannot send",
             Self::LOCAL_PROTECTION => "the buffer is not registered",
             Self::FLUSHED => "the connection was down",
             Self::REMOTE_INVALID => "the peer takes the request for invalid",

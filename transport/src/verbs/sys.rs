@@ -19,6 +19,16 @@ pub struct Device {
 pub struct Context {
     pub device: *mut Device,
     pub operations: [*mut c_void; OPERATIONS],
+    pub command_fd: c_int,
+    pub event_fd: c_int,
+}
+
+/// `struct ibv_async_event`: something that happened to a device, a port or a queue.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Event {
+    pub element: *mut c_void,
+    pub kind: c_uint,
 }
 
 /// Entries of [`Context::operations`].
@@ -328,7 +338,8 @@ macro_rules! layout {
 
 #[cfg(target_pointer_width = "64")]
 layout! {
-    Context: 264 { device: 0, operations: 8 }
+    Context: 272 { device: 0, operations: 8, command_fd: 264, event_fd: 268 }
+    Event: 16 { element: 0, kind: 8 }
     ProtectionDomain: 16 { context: 0, handle: 8 }
     CompletionQueue: 8 { context: 0 }
     MemoryRegion: 48 { context: 0, pd: 8, address: 16, length: 24, handle: 32, lkey: 36, rkey: 40 }

@@ -7,7 +7,7 @@ use wire::rdma::PathMtu;
 
 use super::{batch, connect, library, pair, pair_with, regions, values};
 use crate::fetch::{BatchError, RegionReader as _};
-use crate::verbs::stand_in::{Faults, set_faults};
+use crate::verbs::stand_in::{Faults, events, set_faults};
 use crate::verbs::{Device, DeviceChoice, DeviceError, LinkLayer, ReaderLimits, Unusable};
 
 /// Sets faults for as long as it lives.
@@ -92,6 +92,19 @@ fn a_device_that_does_not_reset_keeps_the_memory_and_says_so() {
     set_faults(Faults::default());
     let mut reader = crate::verbs::VerbsReader::new(&super::device(), ReaderLimits::default()).unwrap();
     connect(&mut reader, &mut host);
+}
+
+#[test]
+fn events_of_failures_do_not_pile_up() {
+    let (mut reader, mut host) = pair();
+    let _services = regions(3, &mut reader, &mut host);
+    for id in 1..=3 {
+        host.withdraw(RegionId(id));
+        reader.fetch(&mut batch([id])).unwrap();
+        connect(&mut reader, &mut host);
+    }
+
+    assert_eq!(events(), (3, 3));
 }
 
 #[test]
