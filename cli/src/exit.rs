@@ -10,7 +10,7 @@ pub enum Exit {
     Fine = 0,
     /// Not done, or broken: the text on stderr says why. `check`: something without which uview cannot work.
     Failed = 1,
-    /// Done, but something wants a look. `check`: something is missing, the rest works. `status`: a problem is reported.
+    /// Done, but something wants a look. `status`: a problem is reported.
     Attention = 2,
     /// `demo` only: it ran, and a bar was missed.
     BarMissed = 3,
@@ -23,9 +23,9 @@ pub enum Exit {
 /// The table that ends `uview --help`.
 pub const HELP: &str = "\
 Exit codes:
-  0   done, and all is well
+  0   done, and all is well (check: uview works here; what is missing is said)
   1   not done, or broken: the text on stderr says why
-  2   done, but something wants a look (check: something is missing; status: a problem is reported)
+  2   done, but something wants a look (status: a problem is reported)
   3   demo: it ran, and a bar was missed
   4   top, status: the host agent is not there
   64  wrong command line";

@@ -54,12 +54,12 @@ fn judge_delay_accounting(setting: &str) -> Finding {
         "1" => Finding::fine(NAME, "on"),
         "0" => Finding::missing(
             NAME,
-            "off: the metric of time spent waiting for block I/O stays 0",
+            "off: the metric of time spent waiting for block I/O is missing",
             "`sysctl kernel.task_delayacct=1`, or `delayacct` on the kernel's command line",
         ),
         _ => Finding::missing(
             NAME,
-            "this kernel does not say (before 5.14, or built without): waiting for block I/O may stay 0",
+            "this kernel does not say (before 5.14, or built without): waiting for block I/O may be missing",
             "a kernel with CONFIG_TASK_DELAY_ACCT",
         ),
     }
