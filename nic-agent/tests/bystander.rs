@@ -28,9 +28,9 @@ struct Memory(OwnedFd);
 
 impl Memory {
     fn new() -> Self {
-        let memory = memfd_create("bystander", MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC).unwrap();
-        ftruncate(&memory, BYTES as u64).unwrap();
-        fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).unwrap();
+        let memory = memfd_create("bystander", MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC).expect("memory");
+        ftruncate(&memory, BYTES as u64).expect("a size");
+        fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).expect("seals");
         let memory = Self(memory);
         memory.words(0, &[MAGIC, VERSION, 1, 0]);
         memory
@@ -38,7 +38,7 @@ impl Memory {
 
     fn words(&self, offset: usize, words: &[u64]) {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        assert_eq!(pwrite(&self.0, &bytes, offset as u64).unwrap(), bytes.len());
+        assert_eq!(pwrite(&self.0, &bytes, offset as u64).expect("it can be written"), bytes.len());
     }
 
     fn slots(&self, words: &[u64]) {
@@ -51,7 +51,7 @@ impl Memory {
 
     fn punch(&self, offset: usize) {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        fallocate(&self.0, flags, offset as u64, PAGE_BYTES as u64).unwrap();
+        fallocate(&self.0, flags, offset as u64, PAGE_BYTES as u64).expect("a hole");
     }
 }
 
@@ -140,8 +140,8 @@ fn run(model: Vec<u8>, offend: impl Fn(&Memory, u64)) -> Run {
     }
     for effect in worker.take_effects() {
         let Effect::Attach(request) = effect else { continue };
-        let memory = memories[request.region.0 as usize - 1].0.try_clone().unwrap();
-        reader.attach(request.region, request.size, Access::Descriptor(memory)).unwrap();
+        let memory = memories[request.region.0 as usize - 1].0.try_clone().expect("one more descriptor");
+        reader.attach(request.region, request.size, Access::Descriptor(memory)).expect("good memory");
         worker.attached(Nanos::ZERO, request.region, Ok(()));
     }
 
@@ -189,8 +189,10 @@ fn note(accounts: &mut [Account; 2], message: ToHost) {
     }
 }
 
-/// The offences, and the sign by which each is known.
-fn offences() -> Vec<(&'static str, fn(&Memory, u64), fn(&Account) -> bool)> {
+/// What is done, in words and in deed, and the sign by which it is known.
+type Offence = (&'static str, fn(&Memory, u64), fn(&Account) -> bool);
+
+fn offences() -> Vec<Offence> {
     vec![
         (
             "values that are no numbers",
@@ -257,10 +259,10 @@ fn what_a_service_does_to_its_region_is_known_by_its_sign_and_touches_no_other_s
 fn foreign_model() -> Vec<u8> {
     let columns = (0..METRICS).map(|column| Column::new(ColumnKind::Gauge, u64::from(column))).collect();
     let settings = lmap::Settings { provisional_rows: None, warm_up_rows: 20, ..lmap::Settings::default() };
-    let mut detector = Detector::new(columns, settings, 1).unwrap();
+    let mut detector = Detector::new(columns, settings, 1).expect("settings in range");
     for tick in 0..30 {
         let row: Vec<f64> = healthy(OFFENDER, tick).into_iter().map(f64::from_bits).collect();
-        _ = detector.score(&row).unwrap();
+        _ = detector.score(&row).expect("one value per column");
         if let Some(job) = detector.learn() {
             detector.install(job.run());
         }
