@@ -11,6 +11,7 @@ mod raw;
 
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use region::{AcceptedRegion, OwnedRegion};
 use wire::id::RegionId;
@@ -55,8 +56,13 @@ fn pair_with(limits: ReaderLimits) -> (VerbsReader, Exposure) {
     (reader, host)
 }
 
+/// An emulated device on a busy machine takes its time, and only the device may say that a peer is dead.
+fn limits() -> ReaderLimits {
+    ReaderLimits { patience: Duration::from_secs(10), ..ReaderLimits::default() }
+}
+
 fn pair() -> (VerbsReader, Exposure) {
-    pair_with(ReaderLimits::default())
+    pair_with(limits())
 }
 
 fn accepted(region: &OwnedRegion) -> AcceptedRegion {

@@ -7,7 +7,7 @@ use wire::id::RegionId;
 use wire::layout::{RegionSize, Slot};
 
 use super::raw::{Raw, Read};
-use super::{accepted, access, batch, connect, pair, pair_with, psn, region, regions, store, value, values};
+use super::{accepted, access, batch, connect, limits, pair, pair_with, psn, region, regions, store, value, values};
 use crate::fetch::{Access, AttachError, BatchError, FetchStatus, RegionBuffer, RegionError, RegionReader as _};
 use crate::verbs::{ConnectError, LostReason, ReaderLimits, Status, VerbsReader};
 
@@ -220,7 +220,7 @@ fn a_restarted_worker_takes_the_place_of_the_one_before() {
     let (mut reader, mut host) = pair();
     let services = regions(1, &mut reader, &mut host);
     let mut batch = batch([1]);
-    let mut second = VerbsReader::new(&super::device(), ReaderLimits::default()).unwrap();
+    let mut second = VerbsReader::new(&super::device(), limits()).unwrap();
     second.attach(RegionId(1), RegionSize::ONE_PAGE, access(&mut host, 1, &services[0])).unwrap();
 
     connect(&mut second, &mut host);
@@ -277,7 +277,7 @@ fn a_region_that_is_exposed_already_keeps_its_key() {
 
 #[test]
 fn batches_longer_than_the_queue_and_regions_larger_than_the_buffer_are_read_in_parts() {
-    let limits = ReaderLimits { reads: 3, buffer_bytes: 3 * 4096, ..ReaderLimits::default() };
+    let limits = ReaderLimits { reads: 3, buffer_bytes: 3 * 4096, ..limits() };
     let (mut reader, mut host) = pair_with(limits);
     let _small = regions(20, &mut reader, &mut host);
     let large = region::OwnedRegion::create("test", RegionSize::new(10 * 4096).unwrap()).unwrap();
@@ -308,7 +308,7 @@ fn batches_longer_than_the_queue_and_regions_larger_than_the_buffer_are_read_in_
 
 #[test]
 fn a_refused_region_in_the_middle_of_several_parts_spoils_only_what_comes_after() {
-    let limits = ReaderLimits { reads: 2, ..ReaderLimits::default() };
+    let limits = ReaderLimits { reads: 2, ..limits() };
     let (mut reader, mut host) = pair_with(limits);
     let _services = regions(7, &mut reader, &mut host);
     let mut batch = batch(1..=7);

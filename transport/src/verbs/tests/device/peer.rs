@@ -6,12 +6,12 @@ use wire::id::RegionId;
 use wire::layout::RegionSize;
 
 use super::super::raw::{Raw, Read};
-use super::super::{batch, device, psn, value};
+use super::super::{batch, device, limits, psn, value};
 use super::child::{Process, end, exposed, line};
 use crate::fetch::{Access, RegionReader as _};
 use crate::verbs::clock::Moment;
 use crate::verbs::connect::{self, Role};
-use crate::verbs::{Exposed, ReaderLimits, VerbsReader};
+use crate::verbs::{Exposed, VerbsReader};
 
 /// A host, and where its region is.
 fn host() -> (Process, Exposed) {
@@ -32,7 +32,7 @@ fn attach(reader: &mut VerbsReader, place: Exposed) {
 
 #[test]
 fn a_killed_host_is_noticed_within_a_second_and_the_next_one_is_read() {
-    let mut reader = VerbsReader::new(&device(), ReaderLimits::default()).unwrap();
+    let mut reader = VerbsReader::new(&device(), limits()).unwrap();
     let mut batch = batch([1]);
     for round in 0..3 {
         let (mut process, place) = host();
@@ -56,7 +56,7 @@ fn a_killed_host_is_noticed_within_a_second_and_the_next_one_is_read() {
 
 #[test]
 fn a_worker_connects_again_and_again_to_the_same_host() {
-    let mut reader = VerbsReader::new(&device(), ReaderLimits::default()).unwrap();
+    let mut reader = VerbsReader::new(&device(), limits()).unwrap();
     let (mut process, place) = host();
     attach(&mut reader, place);
     for _ in 0..20 {
