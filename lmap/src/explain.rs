@@ -38,6 +38,9 @@ pub struct Reason {
     /// How many (clipped) training deviations the value, or a level's increment, lies from its mean; for a column that was
     /// constant: the constants' weight.
     pub z: f64,
+    /// Since when: rows since the column first stood out (3 deviations, of its own or of its residual) in this run of rows that score γ / 2
+    /// or more; a run ends with five that do not. 0: with this row, or not at all by itself.
+    pub since_rows: u32,
 }
 
 /// Fills `out` with the `top` columns of the row judged last, largest share first. O(m (k + top)).
@@ -97,12 +100,11 @@ impl Room {
     /// The pulls of the row judged last.
     fn pulls(&mut self, pipeline: &Pipeline) -> &[f64] {
         let rank = pipeline.scorer.basis.rank();
-        let room = match self.near.get_mut(..rank) {
-            Some(room) => room,
-            None => {
-                self.far.resize(rank, 0.0);
-                &mut self.far
-            }
+        let room = if let Some(room) = self.near.get_mut(..rank) {
+            room
+        } else {
+            self.far.resize(rank, 0.0);
+            &mut self.far
         };
         pipeline.scorer.pulls(&pipeline.split, room);
         room
@@ -123,12 +125,13 @@ fn parts(pipeline: &Pipeline, pulls: &[f64]) -> impl Iterator<Item = (usize, f64
 fn reason(pipeline: &Pipeline, intake: &Intake, column: usize, share: f64) -> Reason {
     let (split, standard) = (&pipeline.split, &pipeline.standard);
     let (seen, before) = (intake.value(column), intake.before(column));
+    let since_rows = pipeline.since.rows(column);
     let is_level = pipeline.levels.binary_search(&(column as u32)).is_ok();
     if standard.roles[column] != Role::Watched {
         let expected = if is_level { before } else { 0.0 } + standard.mean[column];
         let direction = if seen > expected { Direction::Above } else { Direction::Below };
         let z = pipeline.constant_rule.weight.copysign(seen - expected);
-        return Reason { column, share, seen, expected, direction, z };
+        return Reason { column, share, seen, expected, direction, z, since_rows };
     }
     let expected = standard.value(column, pipeline.scorer.expected(split, column) * split.length);
     let expected = if is_level && !before.is_nan() { before + expected } else { expected };
@@ -137,5 +140,5 @@ fn reason(pipeline: &Pipeline, intake: &Intake, column: usize, share: f64) -> Re
     // A column that has not been there yet is where it is expected.
     let seen = if seen.is_nan() { expected } else { seen };
     let direction = if seen > expected { Direction::Above } else { Direction::Below };
-    Reason { column, share, seen, expected, direction, z: split.z[column] * split.length }
+    Reason { column, share, seen, expected, direction, z: split.z[column] * split.length, since_rows }
 }

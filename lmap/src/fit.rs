@@ -21,6 +21,7 @@ use crate::quantile::{QUANTILES, percentile, sorted};
 use crate::rows::{Judged, Mark};
 use crate::scorer::{LEAST_VARIANCE, Scorer, Split};
 use crate::settings::{ScoreForm, Settings, Threshold};
+use crate::since::Since;
 use crate::standard::{Standard, StandardRule};
 
 /// Rows of a sketch when nobody says: at least this, and twice the rank.
@@ -108,6 +109,7 @@ impl<'a> Training<'a> {
                 counted: self.settings.constants_counted,
             },
             split: Split::new(m, core.scorer.basis.rank()),
+            since: Since::new(m),
             sketch_rows: core.past.sketch().sketch_rows(),
             standard: core.standard,
             scorer: core.scorer,

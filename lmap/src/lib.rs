@@ -29,7 +29,7 @@
 //! | [`frequent_directions`](FrequentDirections) | the sketch |
 //! | [`model`](Model) | a fitted pipeline as bytes |
 //! | `levels`, `standard`, `basis`, `scorer`, `fit` | the steps of the pipeline |
-//! | `episode`, `budget`, `explain` | from scores to alarms and reasons |
+//! | `episode`, `budget`, `explain`, `since` | from scores to alarms and reasons |
 
 mod aligned;
 mod basis;
@@ -58,6 +58,7 @@ mod random;
 mod rows;
 mod scorer;
 mod settings;
+mod since;
 mod spare;
 mod standard;
 mod verdict;

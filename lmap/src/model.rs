@@ -17,6 +17,7 @@ use crate::pipeline::{Constant, ConstantRule, Pipeline};
 use crate::quantile::QUANTILES;
 use crate::scorer::{Scorer, Split};
 use crate::settings::{ScoreForm, Settings, SketchForm};
+use crate::since::Since;
 use crate::standard::{Role, Standard};
 use crate::verdict::DetectorError;
 use thiserror::Error;
@@ -263,6 +264,7 @@ impl Model {
             averaged: self.averaged,
             quantiles: self.quantiles,
             split: Split::new(m, self.rank),
+            since: Since::new(m),
             moved: 0,
         })
     }

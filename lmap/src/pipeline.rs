@@ -5,10 +5,14 @@ use crate::latch::Latches;
 use crate::past::Past;
 use crate::quantile::QUANTILES;
 use crate::scorer::{Scorer, Split};
+use crate::since::Since;
 use crate::standard::{Role, Standard};
 
 /// A constant that moves by more than this has moved.
 const MOVED: f64 = 1e-9;
+
+/// A row that scores this share of γ is unusual.
+const UNUSUAL: f64 = 0.5;
 
 /// What moving constants count for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,6 +78,7 @@ pub(crate) struct Pipeline {
     /// Percentiles of the training scores, at [`QUANTILES`].
     pub(crate) quantiles: [f64; QUANTILES.len()],
     pub(crate) split: Split,
+    pub(crate) since: Since,
     /// Constants that moved in the row judged last.
     pub(crate) moved: u32,
 }
@@ -110,7 +115,16 @@ impl Pipeline {
         self.moved = self.constants.iter_mut().map(|constant| u32::from(constant.step(intake))).sum();
         // Bounded z, basis and variances keep squares finite; min() also turns a NaN that got past them into a score.
         let root = |square: f64| square.sqrt().min(f64::MAX);
-        Raw { score: root(square + self.constant_square()), gate: root(square) }
+        let raw = Raw { score: root(square + self.constant_square()), gate: root(square) };
+        let constants = &self.constants;
+        let moved = |column: usize| {
+            let at = constants.binary_search_by_key(&(column as u32), |constant| constant.column);
+            at.is_ok_and(|at| constants[at].moved)
+        };
+        let sizes = self.scorer.sizes(&self.split).enumerate();
+        let sizes = sizes.map(|(column, size)| if moved(column) { f64::INFINITY } else { size });
+        self.since.step(raw.score >= UNUSUAL * self.gamma, sizes);
+        raw
     }
 
     /// Means and variances go on averaging over the row judged last, until `limit` rows are in them.
@@ -147,6 +161,12 @@ impl Pipeline {
     pub(crate) fn bytes(&self) -> usize {
         let lists = size_of::<u32>() * self.levels.len() + size_of::<Constant>() * self.constants.len();
         let past = self.past.as_ref().map_or(0, Past::bytes);
-        self.standard.bytes() + lists + self.latches.bytes() + self.scorer.bytes() + past + self.split.bytes()
+        self.standard.bytes()
+            + lists
+            + self.latches.bytes()
+            + self.scorer.bytes()
+            + past
+            + self.split.bytes()
+            + self.since.bytes()
     }
 }

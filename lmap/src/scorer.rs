@@ -121,6 +121,12 @@ impl Scorer {
         split.z[column] * (split.residual[column] * self.weight[column] + along)
     }
 
+    /// How many deviations each column of the row split last is off: its own, or its residual's if that is more.
+    pub(crate) fn sizes(&self, split: &Split) -> impl Iterator<Item = f64> {
+        let residuals = split.residual.iter().zip(self.weight.iter()).map(|(r, weight)| r.abs() * weight.sqrt());
+        split.z.iter().map(|z| z.abs() * split.length).zip(residuals).map(|(own, residual)| own.max(residual))
+    }
+
     /// z that is expected of `column`: Σᵢ Uⱼᵢ pᵢ, each coordinate taken for no more than [`PLAUSIBLE`] deviations, lest a
     /// fault along a learnt direction explains itself. Without T, as in the paper's forms, coordinates are taken as they are.
     pub(crate) fn expected(&self, split: &Split, column: usize) -> f64 {

@@ -147,7 +147,7 @@ impl Replay<'_> {
         for alarm in highest {
             let _ = writeln!(text, "{}", self.episode_line(alarm));
             for reason in alarm.reasons.iter().take(NAMED) {
-                let _ = writeln!(text, "    {}", self.reason_line(reason));
+                let _ = writeln!(text, "    {}", self.reason_line(alarm.peak, reason));
             }
         }
     }
@@ -164,11 +164,15 @@ impl Replay<'_> {
         format!("  rows {first} to {last} (after {at}{lasts}), peak {peak:.1} γ{group}{fault}")
     }
 
-    fn reason_line(&self, reason: &Reason) -> String {
+    fn reason_line(&self, peak: usize, reason: &Reason) -> String {
         let (seen, expected) = (number(reason.seen), number(reason.expected));
         let added = if self.columns.counters.contains(&reason.column) { " per row" } else { "" };
+        let since = match reason.since_rows {
+            0 => String::new(),
+            rows => format!(", since row {}", (peak + 1).saturating_sub(rows as usize)),
+        };
         format!(
-            "{:>3.0} %  {}: seen {seen}{added}, expected {expected}",
+            "{:>3.0} %  {}: seen {seen}{added}, expected {expected}{since}",
             100.0 * reason.share,
             self.table.metrics[reason.column]
         )
@@ -254,6 +258,7 @@ impl Replay<'_> {
             seen: reason.seen,
             expected: reason.expected,
             deviations: reason.z,
+            since_row: (alarm.peak + 1).saturating_sub(reason.since_rows as usize),
         };
         EpisodeView {
             first_row: alarm.first + 1,
@@ -332,6 +337,8 @@ struct ReasonView<'a> {
     seen: f64,
     expected: f64,
     deviations: f64,
+    /// Counted from 1.
+    since_row: usize,
 }
 
 #[derive(Debug, Serialize)]
