@@ -80,7 +80,7 @@ pub fn ablation() -> Vec<Variant> {
         Variant::new("V and T stay when the basis turns", |s| s.renew_variances = false),
         Variant::new("no growth", |s| s.growth_rows = 0),
         Variant::new("episodes: no cap on single rows", |s| s.episode_cap = f64::MAX),
-        Variant::new("episodes: margin 1.33, the NIC agent's at 100 ms (else 1)", |s| s.episode_margin = 1.33),
+        Variant::new("episodes: margin 1.5, the NIC agent's at 100 ms (else 1)", |s| s.episode_margin = 1.5),
         Variant::new("paper, absolute", |s| *s = Settings::paper(ScoreForm::PaperAbsolute)),
         Variant::new("paper, relative", |s| *s = Settings::paper(ScoreForm::PaperRelative)),
     ]
