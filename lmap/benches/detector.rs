@@ -83,6 +83,26 @@ fn score_and_learn(bencher: Bencher<'_, '_>, shape: (usize, usize, usize), strid
     });
 }
 
+/// Rounds of all LMAPs of a node: each scores a row of its own and learns by the default stride. Items are rounds; a sample
+/// has so many that every LMAP decomposes once.
+#[divan::bench(args = [(256, 64, 12), (100, 1_000, 12)], sample_count = 20, sample_size = 1)]
+fn rounds(bencher: Bencher<'_, '_>, (count, columns, rank): (usize, usize, usize)) {
+    const ROUNDS: usize = 26 * 5;
+    let mut detectors: Vec<Detector> = (0..count).map(|_| armed((columns, 25, rank), 1.0, 5)).collect();
+    let rows = rows(ROUNDS, columns);
+
+    bencher.counter(divan::counter::ItemsCount::new(ROUNDS)).bench_local(move || {
+        for round in 0..ROUNDS {
+            for (index, detector) in detectors.iter_mut().enumerate() {
+                let _ = black_box(detector.score(black_box(&rows[(round + index) % ROUNDS])));
+                if let Some(job) = detector.learn() {
+                    detector.install(job.run());
+                }
+            }
+        }
+    });
+}
+
 /// The decomposition of a full buffer of 2l rows, a part of them left by the one before: the worst step.
 #[divan::bench(args = SHAPES)]
 fn shrink(bencher: Bencher<'_, '_>, (columns, sketch_rows, _): (usize, usize, usize)) {

@@ -16,6 +16,7 @@ use crate::aligned::Aligned;
 use crate::kernels::bisection::Values;
 use crate::kernels::orthogonalise::Orthogonalise;
 use crate::kernels::ql::implicit_ql;
+use crate::kernels::rebuild::Scale;
 use crate::kernels::tridiagonal::{Back, Tridiagonalise};
 use crate::kernels::twisted::Twisted;
 use crate::lanes::padded;
@@ -126,11 +127,9 @@ impl Tridiagonal {
         if largest < f64::MIN_POSITIVE {
             return Ok(None);
         }
-        // No entry exceeds the largest of the diagonal, and division by a power of two is exact.
+        // No entry exceeds the largest of the diagonal, and a power of two is exact.
         let scale = f64::from_bits(largest.to_bits() & (0x7ff << 52)).max(f64::MIN_POSITIVE);
-        for value in matrix.values.iter_mut() {
-            *value /= scale;
-        }
+        arch.dispatch(Scale { values: &mut matrix.values, factor: 1.0 / scale });
         let mut out = Self {
             arch,
             scale,

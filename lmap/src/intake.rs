@@ -1,7 +1,8 @@
 //! The newest row and the one before, with missing values filled in.
 
+use crate::aligned::Aligned;
 use crate::counts::Counts;
-use crate::kernels::prepare::Bounded;
+use crate::kernels::prepare::Take;
 use crate::kernels::widest;
 use thiserror::Error;
 
@@ -25,8 +26,8 @@ pub enum RowError {
 /// What came in: a missing value repeats the one before, and is NaN as long as there was none.
 #[derive(Clone, Debug)]
 pub(crate) struct Intake {
-    current: Vec<f64>,
-    previous: Vec<f64>,
+    current: Aligned,
+    previous: Aligned,
     /// There is no row before the current one, so nothing has moved.
     restarted: bool,
     /// The next row is the first after a gap.
@@ -38,7 +39,8 @@ pub(crate) struct Intake {
 
 impl Intake {
     pub(crate) fn new(columns: usize) -> Self {
-        let nothing = vec![f64::NAN; columns];
+        let mut nothing = Aligned::zeros(columns);
+        nothing.fill(f64::NAN);
         Self {
             current: nothing.clone(),
             previous: nothing,
@@ -59,9 +61,7 @@ impl Intake {
         counts.rows += 1;
         self.empty = false;
         self.unknown = 0;
-        if widest(Bounded { values: row, limit: LARGEST }) {
-            self.current.copy_from_slice(row);
-        } else {
+        if !widest(Take { values: row, out: &mut self.current, limit: LARGEST }) {
             self.take_with_gaps(row, counts);
         }
         Ok(())
@@ -70,7 +70,7 @@ impl Intake {
     /// The usual row has a finite value in every column; this is for the others.
     fn take_with_gaps(&mut self, row: &[f64], counts: &mut Counts) {
         let (mut missing, mut infinite) = (0, 0);
-        for ((current, &previous), &value) in self.current.iter_mut().zip(&self.previous).zip(row) {
+        for ((current, &previous), &value) in self.current.iter_mut().zip(self.previous.iter()).zip(row) {
             let there = value.is_finite();
             missing += u64::from(value.is_nan());
             infinite += u64::from(value.is_infinite());
@@ -104,7 +104,7 @@ impl Intake {
 
     /// The columns that have not been there yet, if there are any.
     pub(crate) fn unknown(&self) -> impl Iterator<Item = usize> {
-        let columns = if self.unknown > 0 { self.current.as_slice() } else { &[] };
+        let columns = if self.unknown > 0 { &*self.current } else { &[] };
         columns.iter().enumerate().filter(|(_, value)| value.is_nan()).map(|(column, _)| column)
     }
 

@@ -1,5 +1,6 @@
 //! Values → standardised values: mean and deviation of training, constants left out, soft clip.
 
+use crate::aligned::Aligned;
 use crate::kernels::prepare::Standardise;
 use crate::kernels::widest;
 use crate::lanes::{padded, padded_row};
@@ -22,9 +23,9 @@ pub(crate) enum Role {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Standard {
     pub(crate) roles: Vec<Role>,
-    pub(crate) mean: Vec<f64>,
+    pub(crate) mean: Aligned,
     /// 1 / σ, 0 for a column that does not take part.
-    pub(crate) inverse: Vec<f64>,
+    pub(crate) inverse: Aligned,
     clip: f64,
 }
 
@@ -64,12 +65,13 @@ impl Standard {
 
     /// From what a model holds; all three have one entry per column.
     pub(crate) fn restore(roles: Vec<Role>, mean: &[f64], inverse: &[f64], clip: f64) -> Self {
-        Self { roles, mean: padded_row(mean), inverse: padded_row(inverse), clip }
+        let padded = |values: &[f64]| Aligned::from(padded_row(values).as_slice());
+        Self { roles, mean: padded(mean), inverse: padded(inverse), clip }
     }
 
     fn of(columns: usize, clip: f64) -> Self {
         let width = padded(columns);
-        Self { roles: vec![Role::Watched; columns], mean: vec![0.0; width], inverse: vec![0.0; width], clip }
+        Self { roles: vec![Role::Watched; columns], mean: Aligned::zeros(width), inverse: Aligned::zeros(width), clip }
     }
 
     pub(crate) fn clip(&self) -> f64 {

@@ -38,13 +38,18 @@ impl WithSimd for Score<'_> {
 /// p = U z.
 #[inline(always)]
 fn project<S: Simd>(simd: S, directions: &[S::f64s], z: &[S::f64s], coordinates: &mut [f64]) {
-    let (fours, rest) = coordinates.as_chunks_mut::<4>();
-    let (by_four, one_by_one) = directions.split_at(fours.len() * 4 * z.len());
-    for (out, rows) in fours.iter_mut().zip(by_four.chunks_exact(4 * z.len())) {
+    let (sixes, rest) = coordinates.as_chunks_mut::<6>();
+    let (by_six, others) = directions.split_at(sixes.len() * 6 * z.len());
+    for (out, rows) in sixes.iter_mut().zip(by_six.chunks_exact(6 * z.len())) {
         *out = dots(simd, rows, z);
     }
-    for (out, row) in rest.iter_mut().zip(one_by_one.chunks_exact(z.len())) {
-        [*out] = dots(simd, row, z);
+    let (twos, rest) = rest.as_chunks_mut::<2>();
+    let (by_two, others) = others.split_at(twos.len() * 2 * z.len());
+    for (out, rows) in twos.iter_mut().zip(by_two.chunks_exact(2 * z.len())) {
+        *out = dots(simd, rows, z);
+    }
+    if let [out] = rest {
+        [*out] = dots(simd, others, z);
     }
 }
 
