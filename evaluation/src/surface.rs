@@ -61,7 +61,7 @@ impl Ranks {
         // What each threshold adds: labels of rows taken, labels of buffer rows taken, ranges seen first.
         let mut added = vec![(0.0, 0.0, 0_usize); THRESHOLDS];
         for range in &ranges {
-            for (row, label, in_event) in range.iter() {
+            for (row, label, in_event) in *range {
                 let at = &mut added[self.first[*row]];
                 at.0 += label;
                 at.1 += if *in_event { 0.0 } else { *label };
