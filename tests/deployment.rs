@@ -1,4 +1,5 @@
 //! What is written for those who deploy: files in `deploy/` that programs can read, and a page that speaks the programs' own words.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot be set up has failed")]
 
 use std::fs;
 use std::io::Write as _;
