@@ -1,4 +1,4 @@
-//! Every decoder of bytes that come from outside. The fuzzer (`fuzz/`) drives them; `corpus.rs` replays what it found.
+//! Every decoder of bytes that come from outside. The fuzzer (`fuzz/`) drives them; `corpus.rs` replays the inputs that are kept.
 //!
 //! A target returns nothing: what it proves is that no bytes make it panic, and that what it accepts holds.
 
@@ -7,6 +7,7 @@ use wire::control::{LmapSpec, Verdict};
 use wire::frame::Frames;
 use wire::layout::Header;
 use wire::proto;
+use wire::proto::control::host_message::Message as FromHost;
 use wire::proto::control::worker_message::Message;
 use wire::rdma::Endpoint;
 use wire::registration::ServiceMessage;
@@ -15,17 +16,48 @@ use wire::registration::ServiceMessage;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 9] = [
+    ("attach", attach),
     ("control", control),
     ("frames", frames),
     ("header", header),
+    ("host_message", host_message),
     ("model", model),
     ("queue_pair", queue_pair),
     ("registration", registration),
     ("worker_message", worker_message),
 ];
 
-/// What a NIC worker gets from a host agent.
+/// What goes over the regions socket: a request to the host agent, an answer to the NIC agent, in frames cut where the bytes say.
+pub fn attach(bytes: &[u8]) {
+    let Some((&cut, stream)) = bytes.split_first() else { return };
+    let mut frames = Frames::default();
+    for part in stream.chunks(usize::from(cut).max(1)) {
+        frames.push(part);
+        loop {
+            match frames.next_frame() {
+                Ok(Some(frame)) => {
+                    drop(proto::attach::AttachRequest::decode(frame));
+                    drop(proto::attach::AttachReply::decode(frame));
+                }
+                Ok(None) => break,
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// Any message of a host agent, as a NIC worker gets it.
+pub fn host_message(bytes: &[u8]) {
+    let Ok(message) = proto::control::HostMessage::decode(bytes) else { return };
+    match message.message {
+        Some(FromHost::SetLmap(lmap)) => control(&lmap.encode_to_vec()),
+        Some(FromHost::QueuePair(answer)) => queue_pair(&answer.host.unwrap_or_default().encode_to_vec()),
+        _ => {}
+    }
+}
+
+/// The configuration of one LMAP.
 pub fn control(bytes: &[u8]) {
     let Ok(message) = proto::control::Lmap::decode(bytes) else { return };
     let Ok(spec) = LmapSpec::decode(&message) else { return };
