@@ -32,7 +32,7 @@ pub struct Host {
 pub enum Out {
     ToService(ConnectionId, AgentMessage),
     CloseService(ConnectionId),
-    ToWorker(ConnectionId, HostMessage),
+    ToWorker(WorkerId, ConnectionId, HostMessage),
     CloseWorker(ConnectionId),
     Dispatch(Box<Event>),
     Rows(Box<RowBatch>),
@@ -146,11 +146,11 @@ impl Host {
                 Action::CloseService { connection } => out.push(Out::CloseService(connection)),
                 Action::ToWorker { connection, worker, mut message } => {
                     self.register(worker, &mut message);
-                    out.push(Out::ToWorker(connection, message));
+                    out.push(Out::ToWorker(worker, connection, message));
                 }
                 Action::ConnectQueuePair { connection, worker, attempt, peer } => {
                     let answer = self.connect(worker, attempt, peer);
-                    out.extend(answer.map(|message| Out::ToWorker(connection, message)));
+                    out.extend(answer.map(|message| Out::ToWorker(worker, connection, message)));
                 }
                 Action::StopReading { worker, for_good } => self.fabric.stop(worker, for_good),
                 Action::CloseWorker { connection } => out.push(Out::CloseWorker(connection)),

@@ -25,6 +25,11 @@ impl<M> Link<M> {
         self.0.push_back((now.plus(late).max(after), message));
     }
 
+    /// What is under way.
+    pub fn under_way(&self) -> impl Iterator<Item = &M> {
+        self.0.iter().map(|(_, message)| message)
+    }
+
     /// The next message that has arrived.
     pub fn receive(&mut self, now: Nanos) -> Option<M> {
         self.0.pop_front_if(|(at, _)| *at <= now).map(|(_, message)| message)

@@ -1,14 +1,17 @@
 //! A NIC worker and the edge around it: the reader, attaching regions, running jobs.
 
+use std::collections::BTreeSet;
+
 use nic_agent::{AttachRequest, Effect, Fetching, ForeignMessage, QueuePairEffect, Step, Worker, WorkerSettings};
-use rand::RngExt;
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use transport::local::{self, LocalReader, Region};
 use transport::{Access, RegionReader};
-use wire::id::WorkerId;
+use wire::id::{RegionId, WorkerId};
 use wire::proto::control::HostMessage;
 use wire::time::Nanos;
 
+use crate::books::Ticks;
 use crate::verbs::{self, Fabric};
 
 /// One run of a worker.
@@ -26,7 +29,12 @@ pub struct Node {
     pub disconnect: bool,
     /// Its thread does not run until then.
     pub stalled_until: Nanos,
-    attached: usize,
+    attached: BTreeSet<RegionId>,
+    ticks: Ticks,
+    /// Answers of the regions socket take their own time: they race the stream.
+    delays: ChaCha8Rng,
+    /// By how much its time of day is set forward: a person sets it, in both directions.
+    pub time_of_day: Nanos,
     /// Buffers that were to be filled, and batches that failed as a whole.
     presented: u64,
     failed_batches: u64,
@@ -60,7 +68,10 @@ impl Node {
             jobs: Vec::new(),
             disconnect: false,
             stalled_until: Nanos::ZERO,
-            attached: 0,
+            attached: BTreeSet::new(),
+            ticks: Ticks::default(),
+            delays: ChaCha8Rng::seed_from_u64(seed),
+            time_of_day: Nanos::from_secs(7200),
             presented: 0,
             failed_batches: 0,
         }
@@ -68,7 +79,7 @@ impl Node {
 
     /// Regions that its reader knows.
     pub fn attached(&self) -> usize {
-        self.attached
+        self.attached.len()
     }
 
     /// Every region that was to be fetched was, or is counted as failed.
@@ -82,10 +93,21 @@ impl Node {
         assert_eq!(counters.failed_batches, self.failed_batches, "every failed batch is counted: {counters:?}");
     }
 
+    fn check_ticks(&mut self, now: Nanos) {
+        let status = self.worker.status();
+        self.ticks.follow(&status);
+        self.ticks.looked(now);
+        self.ticks.check(&status);
+    }
+
     /// The host agent said something. It may refuse the worker, and nothing else that the worker does not take.
-    pub fn told(&mut self, now: Nanos, message: HostMessage) {
+    pub fn told(&mut self, now: Nanos, message: &HostMessage) {
         let said = format!("{message:?}");
-        let taken = self.worker.on_host(now, message);
+        let taken = self.worker.on_host(now, message.clone());
+        self.ticks.follow(&self.worker.status());
+        if taken.is_ok() {
+            self.ticks.told(now, message);
+        }
         assert!(
             matches!(
                 taken,
@@ -115,10 +137,11 @@ impl Node {
             };
             self.presented += self.worker.batch().len() as u64;
             self.failed_batches += u64::from(outcome.is_err());
-            let foreign = self.worker.fetched(now, now.0, &outcome);
+            let foreign = self.worker.fetched(now, now.plus(self.time_of_day).0, &outcome);
             let is_expected = |foreign: &ForeignMessage| matches!(foreign, ForeignMessage::QueuePair(_));
             assert!(foreign.iter().all(is_expected), "the host agent said what the worker does not take: {foreign:?}");
         }
+        self.check_ticks(now);
         self.act(now);
     }
 
@@ -135,11 +158,15 @@ impl Node {
                     self.worker.queue_pair_connected(now, outcome);
                 }
                 Effect::Attach(request) if self.fetching == Fetching::Verbs => self.attach_remote(now, &request),
-                Effect::Attach(request) => self.asked.push((now.plus(Nanos::from_millis(3)), request)),
+                Effect::Attach(request) => {
+                    let longest = if self.delays.random_bool(0.1) { 900 } else { 20 };
+                    let late = Nanos::from_millis(self.delays.random_range(0..longest));
+                    self.asked.push((now.plus(late), request));
+                }
                 Effect::Detach(region) => {
                     self.reader.detach(region);
                     self.verbs.detach(region);
-                    self.attached -= usize::from(self.attached > 0);
+                    self.attached.remove(&region);
                 }
                 Effect::Disconnect { .. } => self.disconnect = true,
             }
@@ -154,7 +181,7 @@ impl Node {
                 attached.map_err(|problem| problem.to_string())
             }
         };
-        self.attached += usize::from(outcome.is_ok());
+        self.attached.extend(outcome.is_ok().then_some(request.region));
         self.worker.attached(now, request.region, outcome);
     }
 
@@ -170,7 +197,7 @@ impl Node {
                     attached.map_err(|problem| problem.to_string())
                 }
             };
-            self.attached += usize::from(outcome.is_ok());
+            self.attached.extend(outcome.is_ok().then_some(request.region));
             self.worker.attached(now, request.region, outcome);
         }
     }

@@ -10,10 +10,12 @@ use wire::proto::control::{HostMessage, WorkerMessage, worker_message};
 use wire::proto::registration::AgentMessage;
 use wire::time::{Interval, Nanos};
 
+use crate::books::Said;
 use crate::hooks::Hooks;
 use crate::host::{Host, Out};
 use crate::link::Link;
 use crate::node::Node;
+use crate::operators;
 use crate::service::{SHARE, Sent, Service, name, uid_of};
 use crate::verbs::Fabric;
 
@@ -34,6 +36,10 @@ pub struct Seen {
     pub by_verbs: u64,
     pub connections: u64,
     pub revoked: u64,
+    /// Verdicts and rows that were lost with a connection.
+    pub lost_with_connections: u64,
+    /// Operators' calls that were done.
+    pub calls: u64,
 }
 
 impl Seen {
@@ -88,6 +94,7 @@ pub struct World {
     workers: Vec<WorkerEnd>,
     watched: BTreeSet<LmapId>,
     hooks: Option<Hooks>,
+    said: Said,
     pub seen: Seen,
 }
 
@@ -116,6 +123,7 @@ impl World {
             workers: (0..WORKERS).map(worker).collect(),
             watched: BTreeSet::new(),
             hooks: Some(Hooks::new()),
+            said: Said::default(),
             seen: Seen::default(),
             random,
             fabric,
@@ -133,12 +141,16 @@ impl World {
         for end in &mut self.services {
             end.service = None;
         }
+        operators::delete_all(&mut self.host.control, self.now);
         let limit = self.now.plus(Nanos::from_secs(20));
         while !self.is_empty() {
             assert!(self.now < limit, "not freed 20 s after the last service left: {}", self.left());
             self.step();
         }
         self.close_hooks();
+        self.said.host_ends(self.host.control.counters());
+        let under_way = self.workers.iter().flat_map(|end| end.up.under_way());
+        self.seen.lost_with_connections = self.said.close(under_way);
         for end in &self.workers {
             end.node.check_counters();
             self.seen.count(&end.node);
@@ -211,6 +223,13 @@ impl World {
         if self.random.random_bool(0.0005) {
             self.restart_host();
         }
+        if self.random.random_bool(0.004) {
+            let called = operators::call(&mut self.host.control, self.now, &mut self.random);
+            self.seen.calls += u64::from(called);
+        }
+        if self.random.random_bool(0.001) {
+            self.workers[at].node.time_of_day = Nanos::from_secs(self.random.random_range(0..14_400));
+        }
         if self.random.random_bool(0.0005) {
             self.now = self.now.plus(Nanos::from_millis(self.random.random_range(100..5000))); // the machine slept
         }
@@ -233,6 +252,7 @@ impl World {
         if core::mem::take(&mut end.open) {
             end.node.worker.disconnected(self.now);
         }
+        end.up.under_way().for_each(|message| self.said.loses(message));
         (end.up, end.down) = (Link::default(), Link::default());
         end.next_try = self.now.plus(Nanos::from_millis(self.random.random_range(5..3000)));
     }
@@ -250,6 +270,7 @@ impl World {
     fn restart_host(&mut self) {
         self.seen.restarts += 1;
         self.incarnations += 1;
+        self.said.host_ends(self.host.control.counters());
         (0..self.services.len()).for_each(|at| self.break_service(at));
         (0..self.workers.len()).for_each(|at| self.break_worker(at));
         self.host = Host::new(self.incarnations, self.interval, self.fabric.clone());
@@ -300,14 +321,20 @@ impl World {
             end.up.send(now, &mut self.random, hello);
         }
         while let Some(message) = end.up.receive(now) {
-            end.connection = self.host.worker_message(now, end.connection, message);
+            if end.connection.is_none() && !matches!(message.message, Some(worker_message::Message::Hello(_))) {
+                self.said.loses(&message);
+                continue;
+            }
+            let before = self.host.control.counters().clone();
+            end.connection = self.host.worker_message(now, end.connection, message.clone());
+            self.said.arrives(&message, &before, self.host.control.counters());
         }
         if stalled {
             return;
         }
         while let Some(message) = end.down.receive(now) {
             match message {
-                Some(message) => end.node.told(now, message),
+                Some(message) => end.node.told(now, &message),
                 None => return self.break_worker(at),
             }
         }
@@ -317,6 +344,7 @@ impl World {
             return self.break_worker(at);
         }
         while let Some(message) = end.node.worker.next_message() {
+            self.said.sends(WorkerId(at as u32), &message);
             end.up.send(now, &mut self.random, message);
         }
     }
@@ -327,7 +355,10 @@ impl World {
             match out {
                 Out::ToService(connection, message) => self.send_to_service(connection, Some(message)),
                 Out::CloseService(connection) => self.send_to_service(connection, None),
-                Out::ToWorker(connection, message) => self.send_to_worker(connection, Some(message)),
+                Out::ToWorker(worker, connection, message) => {
+                    self.said.told(worker, &message);
+                    self.send_to_worker(connection, Some(message));
+                }
                 Out::CloseWorker(connection) => self.send_to_worker(connection, None),
                 Out::Dispatch(event) => {
                     self.check_verdict(&event);
@@ -373,6 +404,7 @@ impl World {
 
     fn check_verdict(&mut self, event: &Event) {
         self.seen.verdicts += 1;
+        self.said.dispatched(event);
         assert!(event.verdict.score.is_finite() && event.verdict.score >= 0.0, "a score is a score: {event:?}");
         for reason in &event.reasons {
             self.check_value(&reason.column, reason.seen);

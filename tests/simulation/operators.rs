@@ -1,0 +1,44 @@
+//! Operators who call whatever comes to their mind, whenever.
+
+use host_agent::control_plane::{Choice, ControlPlane};
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use wire::id::{LmapId, MetricId};
+use wire::metric::Every;
+use wire::time::{Interval, Nanos};
+
+use crate::service::{metric, name};
+
+/// One call. Returns whether it was done: the others are answered with an error, and change nothing.
+pub fn call(control: &mut ControlPlane, now: Nanos, random: &mut ChaCha8Rng) -> bool {
+    let service = random.random_range(0..4);
+    if random.random_bool(0.4) {
+        let interval = [None, Some(20), Some(30)][random.random_range(0..3)];
+        let interval = interval.and_then(|millis| Interval::new(Nanos::from_millis(millis)).ok());
+        return control.new_lmap(now, &name(service), interval, Vec::new()).is_ok();
+    }
+    let lmaps = control.list().lmaps;
+    let Some(info) = (!lmaps.is_empty()).then(|| &lmaps[random.random_range(0..lmaps.len())]) else { return false };
+    let id = LmapId(info.lmap);
+    match random.random_range(0..12) {
+        0 => control.delete_lmap(now, id).is_ok(),
+        1..=3 => control.fit_again(id).is_ok(),
+        4..=7 => {
+            let Some(known) = info.metrics.first() else { return false };
+            control.delete_metric(now, id, MetricId(known.metric)).is_ok()
+        }
+        _ => {
+            let every = Every::new(random.random_range(1..4)).expect("between one and the most");
+            let choice =
+                Choice { metric: metric(service * 1000 + random.random_range(1..12)), aggregation: None, every };
+            control.add_metric(now, id, choice, Some("gauge")).is_ok()
+        }
+    }
+}
+
+/// No LMAP is left, and none is made by itself.
+pub fn delete_all(control: &mut ControlPlane, now: Nanos) {
+    for info in control.list().lmaps {
+        control.delete_lmap(now, LmapId(info.lmap)).expect("the LMAP is listed");
+    }
+}
