@@ -3,7 +3,11 @@
 use std::io::Write as _;
 use std::net::TcpStream;
 
-use wire::proto::control::{WorkerHello, worker_message};
+use prost::Message as _;
+use prost::bytes::{Buf as _, BufMut as _};
+use tokio_stream::StreamExt as _;
+use tonic::transport::Channel;
+use wire::proto::control::{WorkerHello, WorkerMessage, worker_message};
 
 use crate::agent::{Agent, wait_for};
 use crate::service::Service;
@@ -99,4 +103,68 @@ fn a_second_run_of_a_worker_takes_its_place() {
     assert!(new_epoch > epoch);
     second.verdict(&again, epoch, 20.0);
     wait_for("the count", || (agent.counter("stale_verdicts") == 1).then_some(()));
+}
+
+/// Bytes as they are, in a good gRPC frame.
+#[derive(Clone, Copy, Debug, Default)]
+struct Raw;
+
+impl tonic::codec::Codec for Raw {
+    type Encode = Vec<u8>;
+    type Decode = ();
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl tonic::codec::Encoder for Raw {
+    type Item = Vec<u8>;
+    type Error = tonic::Status;
+
+    fn encode(&mut self, item: Vec<u8>, to: &mut tonic::codec::EncodeBuf<'_>) -> Result<(), tonic::Status> {
+        to.put_slice(&item);
+        Ok(())
+    }
+}
+
+impl tonic::codec::Decoder for Raw {
+    type Item = ();
+    type Error = tonic::Status;
+
+    fn decode(&mut self, from: &mut tonic::codec::DecodeBuf<'_>) -> Result<Option<()>, tonic::Status> {
+        from.advance(from.remaining());
+        Ok(Some(()))
+    }
+}
+
+#[test]
+fn a_message_that_cannot_be_decoded_ends_its_own_stream_and_is_counted() {
+    let agent = Agent::start();
+    let mut bystander = Worker::connect(&agent, 0);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let hello = WorkerMessage { message: Some(worker_message::Message::Hello(hello(1, 7))) };
+    // A length that nothing follows, where a message is announced.
+    let messages = [hello.encode_to_vec(), vec![0x12, 0x7f, 0xff]];
+
+    runtime.block_on(async {
+        let channel = Channel::from_shared(format!("http://{}", agent.at.control)).unwrap().connect().await.unwrap();
+        let mut client = tonic::client::Grpc::new(channel);
+        client.ready().await.unwrap();
+        let path = "/uview.control.v1.Control/Work".parse().unwrap();
+        // The stream stays open: it is the host agent that ends it.
+        let request = tonic::Request::new(tokio_stream::iter(messages).chain(tokio_stream::pending()));
+        let mut hears = client.streaming(request, path, Raw).await.unwrap().into_inner();
+        while let Ok(Some(())) = hears.message().await {}
+    });
+
+    wait_for("the count", || (agent.counter("broken_workers") == 1).then_some(()));
+    let (_service, _region) = Service::register(&agent, "cart", &["a"]);
+    assert_eq!(bystander.set().1.metrics.len(), 1);
 }
