@@ -381,3 +381,13 @@ fn a_socket_path_that_cannot_be_is_told_in_the_status() {
         matches!(client.status().connection, Connection::Waiting { error: Some(_), .. }).then_some(())
     });
 }
+
+/// What a service passes between its threads. Compiles only while it can be.
+const _: () = {
+    const fn passes<T: Send + Sync + Clone + 'static>() {}
+    passes::<uview::Client>();
+    passes::<uview::Counter>();
+    passes::<uview::UpDownCounter>();
+    passes::<uview::Gauge>();
+    passes::<uview::Histogram>();
+};
