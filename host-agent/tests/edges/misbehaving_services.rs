@@ -243,7 +243,7 @@ fn registering_as_another_service_than_configured_is_refused() {
 }
 
 #[test]
-fn holes_and_garbage_in_a_region_are_its_own_services_business() {
+fn a_service_that_ruins_its_region_is_served_on_and_so_are_the_others() {
     let agent = Agent::start();
     let mut bystander = Bystander::of(&agent);
     let (mut service, region) = Service::register(&agent, "cart", &["a"]);

@@ -20,7 +20,7 @@ fn metric(name: &str) -> proto::MetricConfig {
 }
 
 #[test]
-fn every_call_of_the_table_does_what_it_says() {
+fn every_call_of_the_table_except_hooks_does_what_it_says() {
     let agent = Agent::start();
     let mut worker = Worker::connect(&agent, 0);
     let mut operators = agent.operators();

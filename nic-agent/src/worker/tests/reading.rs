@@ -137,7 +137,7 @@ fn a_changed_generation_discards_one_sample_of_that_replica_and_is_counted() {
 }
 
 #[test]
-fn a_hole_and_a_foreign_header_are_discarded_and_counted() {
+fn a_region_with_a_hole_for_a_header_is_discarded_and_counted() {
     let mut node = watched(vec![metric(1, "a", Kind::Gauge)], 2);
     node.store(1, 0, 3.0_f64.to_bits());
     node.store(2, 0, 7.0_f64.to_bits());
