@@ -288,13 +288,14 @@ fn active_port(context: &Context, ports: u8, choice: Option<u8>) -> Option<Port>
     })
 }
 
-/// The address at `index`, or the best one: an IPv4 address survives a change of the card, a link-local one crosses no router.
+/// The address at `index`, or the best one: an IPv4 address survives a change of the card, a link-local one crosses no router. On Ethernet
+/// only addresses of RoCE v2 count.
 fn gid(context: &Context, port: Port, index: Option<u8>) -> Option<(u8, [u8; 16])> {
     let known = u8::try_from(port.attributes.gids).unwrap_or(u8::MAX);
     let mut entries: Vec<_> = (0..known)
         .filter(|place| index.is_none_or(|chosen| chosen == *place))
         .filter_map(|place| Some((place, context.gid(port.number, place.into()).ok()?)))
-        .filter(|(_, entry)| index.is_some() || entry.kind == sys::GID_ROCE_V2)
+        .filter(|(_, entry)| port.attributes.link_layer == sys::LINK_INFINIBAND || entry.kind == sys::GID_ROCE_V2)
         .collect();
     entries.sort_by_key(|(place, entry)| {
         let address = Ipv6Addr::from(entry.gid.0);

@@ -155,10 +155,11 @@ fn exposed(registered: &Registered<SharedMapping>) -> Exposed {
 }
 
 fn refused(bytes: usize, cause: io::Error) -> ExposeError {
-    let limit = getrlimit(Resource::Memlock).current;
-    match limit {
-        Some(limit) if cause.kind() == io::ErrorKind::OutOfMemory => {
-            ExposeError::MemoryLimit { bytes, limit, needed: pinned() + bytes as u64 }
+    let needed = pinned() + bytes as u64;
+    // The same error says that the device has no room, which no limit of this process helps.
+    match getrlimit(Resource::Memlock).current {
+        Some(limit) if cause.kind() == io::ErrorKind::OutOfMemory && needed > limit => {
+            ExposeError::MemoryLimit { bytes, limit, needed }
         }
         _ => ExposeError::Register { bytes, cause },
     }

@@ -45,6 +45,8 @@ thread_local! {
     static HOLLOW: Cell<bool> = const { Cell::new(false) };
     /// Events that queue pairs of this thread have caused, and those that were taken.
     static EVENTS: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
+    /// Registrations that this thread has made and not taken back.
+    static REGISTERED: Cell<usize> = const { Cell::new(0) };
     /// The last request of a hollow chain.
     static LAST: Cell<Option<u64>> = const { Cell::new(None) };
 }
@@ -64,6 +66,12 @@ pub fn be_hollow() {
 #[must_use]
 pub fn events() -> (u32, u32) {
     EVENTS.get()
+}
+
+/// How many registrations this thread has made and not taken back.
+#[must_use]
+pub fn registered() -> usize {
+    REGISTERED.get()
 }
 
 /// The library. All of them are one and have the same device.
@@ -320,6 +328,7 @@ unsafe extern "C" fn reg_mr(
     let key = world.number();
     let region = Region { start: address.addr() as u64, bytes: length as u64, pd: pd.addr(), access };
     world.regions.insert(key, region);
+    REGISTERED.set(REGISTERED.get() + 1);
     // SAFETY: made by `alloc_pd`, and alive.
     let context = unsafe { (*pd).context };
     Box::into_raw(Box::new(sys::MemoryRegion { context, pd, address, length, handle: 0, lkey: key, rkey: key }))
@@ -329,6 +338,7 @@ unsafe extern "C" fn dereg_mr(region: *mut sys::MemoryRegion) -> c_int {
     // SAFETY: made by `reg_mr`, freed once.
     let region = unsafe { Box::from_raw(region) };
     world().regions.remove(&region.rkey);
+    REGISTERED.set(REGISTERED.get().saturating_sub(1));
     0
 }
 

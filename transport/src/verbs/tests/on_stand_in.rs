@@ -7,7 +7,7 @@ use wire::rdma::PathMtu;
 
 use super::{batch, connect, library, pair, pair_with, regions, values};
 use crate::fetch::{BatchError, RegionReader as _};
-use crate::verbs::stand_in::{Faults, events, set_faults};
+use crate::verbs::stand_in::{Faults, events, registered, set_faults};
 use crate::verbs::{Device, DeviceChoice, DeviceError, LinkLayer, ReaderLimits, Unusable};
 
 /// Sets faults for as long as it lives.
@@ -88,7 +88,10 @@ fn a_device_that_does_not_reset_keeps_the_memory_and_says_so() {
     assert_eq!(error.to_string(), "the device refuses to reset the queue pair");
     // A host whose queue pair cannot be reset destroys it, and makes another one when it is asked again.
     host.fence();
+    // The device may still write to what the reader had registered.
+    let kept = registered();
     drop(reader);
+    assert_eq!((kept, registered()), (1, 1));
     set_faults(Faults::default());
     let mut reader = crate::verbs::VerbsReader::new(&super::device(), ReaderLimits::default()).unwrap();
     connect(&mut reader, &mut host);
@@ -129,8 +132,10 @@ fn what_was_chosen_and_is_not_there_is_named_in_the_error() {
     let other = open(DeviceChoice { name: Some("mlx5_0".to_owned()), ..DeviceChoice::default() });
     let port = open(DeviceChoice { port: Some(2), ..DeviceChoice::default() });
     let address = open(DeviceChoice { gid_index: Some(7), ..DeviceChoice::default() });
+    let first_version = open(DeviceChoice { gid_index: Some(1), ..DeviceChoice::default() });
 
     assert_eq!(other.to_string(), "there is no device mlx5_0, there is standin0");
     assert!(matches!(&port, DeviceError::Unusable(all) if matches!(all[..], [Unusable::NoPort { port: Some(2), .. }])));
     assert!(address.to_string().contains("no RoCE v2 address at index 7"), "{address}");
+    assert!(first_version.to_string().contains("no RoCE v2 address at index 1"), "{first_version}");
 }
