@@ -182,9 +182,10 @@ fn core(features: &[f64], m: usize, rank: Option<usize>, settings: &Settings) ->
     let mut sketch = FrequentDirections::new(m, sketch_rows, settings.sketch)?;
     let mut scorer = Scorer::new(settings.score, settings.residual_floor, empty_basis(rank, m), m);
     let mut split = Split::new(m, rank);
-    for z in z.chunks_exact(padded(m)) {
+    for z in z.chunks_exact_mut(padded(m)) {
         split.z.copy_from_slice(z);
         scorer.prepare(&mut split);
+        z.copy_from_slice(&split.z);
         if sketch.push(&split.z) {
             sketch.shrink(0)?;
         }

@@ -8,6 +8,7 @@
 
 pub(crate) mod bisection;
 pub(crate) mod gram;
+pub(crate) mod notice;
 pub(crate) mod orthogonalise;
 pub(crate) mod prepare;
 pub(crate) mod ql;

@@ -116,14 +116,13 @@ impl Pipeline {
         // Bounded z, basis and variances keep squares finite; min() also turns a NaN that got past them into a score.
         let root = |square: f64| square.sqrt().min(f64::MAX);
         let raw = Raw { score: root(square + self.constant_square()), gate: root(square) };
-        let constants = &self.constants;
-        let moved = |column: usize| {
-            let at = constants.binary_search_by_key(&(column as u32), |constant| constant.column);
-            at.is_ok_and(|at| constants[at].moved)
-        };
-        let sizes = self.scorer.sizes(&self.split).enumerate();
-        let sizes = sizes.map(|(column, size)| if moved(column) { f64::INFINITY } else { size });
-        self.since.step(raw.score >= UNUSUAL * self.gamma, sizes);
+        let unusual = raw.score >= UNUSUAL * self.gamma;
+        self.since.step(unusual, &self.scorer.deviations(&self.split));
+        if unusual && self.moved > 0 {
+            for constant in self.constants.iter().filter(|constant| constant.moved) {
+                self.since.begin(constant.column);
+            }
+        }
         raw
     }
 

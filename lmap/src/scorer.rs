@@ -6,6 +6,7 @@ use crate::kernels::score::Score;
 use crate::kernels::widest;
 use crate::lanes::{dot, padded};
 use crate::settings::ScoreForm;
+use crate::since::Deviations;
 
 /// A coordinate's variance is at least this.
 pub(crate) const LEAST_VARIANCE: f64 = 1e-12;
@@ -121,10 +122,9 @@ impl Scorer {
         split.z[column] * (split.residual[column] * self.weight[column] + along)
     }
 
-    /// How many deviations each column of the row split last is off: its own, or its residual's if that is more.
-    pub(crate) fn sizes(&self, split: &Split) -> impl Iterator<Item = f64> {
-        let residuals = split.residual.iter().zip(self.weight.iter()).map(|(r, weight)| r.abs() * weight.sqrt());
-        split.z.iter().map(|z| z.abs() * split.length).zip(residuals).map(|(own, residual)| own.max(residual))
+    /// What the columns of the row split last are off by, of their own and of their residuals.
+    pub(crate) fn deviations<'a>(&'a self, split: &'a Split) -> Deviations<'a> {
+        Deviations { z: &split.z, length: split.length, residual: &split.residual, weight: &self.weight }
     }
 
     /// z that is expected of `column`: Σᵢ Uⱼᵢ pᵢ, each coordinate taken for no more than [`PLAUSIBLE`] deviations, lest a

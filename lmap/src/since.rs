@@ -3,16 +3,31 @@
 //! Only rows that are unusual as a whole are looked at, and rows between them: a column that wanders off for a row on a quiet day is no
 //! beginning. So a quiet row costs a comparison.
 
+use crate::aligned::Aligned;
+use crate::kernels::notice::Notice;
+use crate::kernels::widest;
+use crate::lanes::padded;
+
 /// A column stands out from so many deviations on, of its own or of its residual.
 const OUT: f64 = 3.0;
 /// So many rows in sequence that are not unusual end a run.
 const QUIET: u32 = 5;
 
+/// How far a row's columns are off, padded.
+pub(crate) struct Deviations<'a> {
+    /// Of their own, but divided by `length`.
+    pub(crate) z: &'a [f64],
+    pub(crate) length: f64,
+    pub(crate) residual: &'a [f64],
+    /// 1 / the residual's variance.
+    pub(crate) weight: &'a [f64],
+}
+
 /// The run of unusual rows that is on, if one is.
 #[derive(Clone, Debug)]
 pub(crate) struct Since {
-    /// The row of the run with which each column first stood out, from 1; 0: it has not.
-    first: Vec<u32>,
+    /// The row of the run with which each column first stood out, from 1; 0: it has not. Padded, and no integers, for the vectors' sake.
+    first: Aligned,
     /// Rows of the run so far; 0: none is on.
     rows: u32,
     quiet: u32,
@@ -20,21 +35,33 @@ pub(crate) struct Since {
 
 impl Since {
     pub(crate) fn new(columns: usize) -> Self {
-        Self { first: vec![0; columns], rows: 0, quiet: 0 }
+        Self { first: Aligned::zeros(padded(columns)), rows: 0, quiet: 0 }
     }
 
-    /// The next row, unusual or not; `sizes` says how many deviations each column is off. Never allocates.
-    pub(crate) fn step(&mut self, unusual: bool, sizes: impl Iterator<Item = f64>) {
+    /// The next row, unusual or not. Never allocates.
+    pub(crate) fn step(&mut self, unusual: bool, row: &Deviations<'_>) {
         if !unusual {
             self.pass();
             return;
         }
         self.quiet = 0;
         self.rows = self.rows.saturating_add(1);
-        for (first, size) in self.first.iter_mut().zip(sizes) {
-            if *first == 0 && size >= OUT {
-                *first = self.rows;
-            }
+        widest(Notice {
+            z: row.z,
+            residual: row.residual,
+            weight: row.weight,
+            out: OUT / row.length,
+            out_square: OUT * OUT,
+            row: f64::from(self.rows),
+            first: &mut self.first,
+        });
+    }
+
+    /// `column` stands out in the newest row, which is unusual, whatever its deviation.
+    pub(crate) fn begin(&mut self, column: u32) {
+        let first = &mut self.first[column as usize];
+        if *first == 0.0 {
+            *first = f64::from(self.rows);
         }
     }
 
@@ -45,28 +72,30 @@ impl Since {
         self.quiet += 1;
         self.rows = self.rows.saturating_add(1);
         if self.quiet == QUIET {
-            self.first.fill(0);
+            self.first.fill(0.0);
             (self.rows, self.quiet) = (0, 0);
         }
     }
 
     /// Rows since `column` first stood out in this run; 0 for the newest row, or if it does not.
     pub(crate) fn rows(&self, column: usize) -> u32 {
-        let first = self.first.get(column).copied().unwrap_or_default();
+        let first = self.first.get(column).copied().unwrap_or_default() as u32;
         if first == 0 { 0 } else { self.rows - first }
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        size_of::<u32>() * self.first.len()
+        size_of::<f64>() * self.first.len()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lanes::padded_row;
 
     fn step(since: &mut Since, unusual: bool, sizes: [f64; 2]) -> [u32; 2] {
-        since.step(unusual, sizes.into_iter());
+        let (nothing, z) = (Aligned::zeros(8), padded_row(&sizes));
+        since.step(unusual, &Deviations { z: &z, length: 1.0, residual: &nothing, weight: &nothing });
         [since.rows(0), since.rows(1)]
     }
 
@@ -80,6 +109,21 @@ mod tests {
         assert_eq!(step(&mut since, false, [0.0, 9.0]), [2, 0]);
         assert_eq!(step(&mut since, true, [1.0, 4.0]), [3, 0], "one row back to normal is no end");
         assert_eq!(step(&mut since, true, [4.0, 4.0]), [4, 1]);
+    }
+
+    #[test]
+    fn a_residual_a_divided_row_and_a_column_that_is_named_stand_out_as_well() {
+        let mut since = Since::new(3);
+        let (z, residual, weight) = (padded_row(&[1.5, 1.4]), padded_row(&[0.0, -0.5]), padded_row(&[1.0, 36.0]));
+        let row = |length| Deviations { z: &z, length, residual: &residual, weight: &weight };
+
+        since.step(true, &row(1.0));
+        since.step(true, &row(2.0));
+        since.begin(2);
+        since.begin(1);
+        since.step(true, &row(1.0));
+
+        assert_eq!([0, 1, 2].map(|column| since.rows(column)), [1, 2, 1]);
     }
 
     #[test]
