@@ -20,7 +20,8 @@ use wire::name::MetricName;
 /// # Ok::<(), nic_agent::wire::name::NameError>(())
 /// ```
 ///
-/// [`run_with`](crate::run_with) runs a NIC agent that knows it. It runs in the tick, once per column and tick: it has to be quick, must not allocate or block, and must not panic.
+/// [`run_with`](crate::run_with) runs a NIC agent that knows it. It runs in the tick, once per column and tick: it has to be quick, must not
+/// allocate or block, and must not panic.
 pub trait Aggregate: Send + Sync {
     /// One value for the service. `values` has one finite value for each replica that has one, in the order of the replicas' ids, and is
     /// never empty. A result that is not finite is a missing value.

@@ -77,13 +77,17 @@ impl Attachments {
         Self { regions: BTreeMap::new(), claims, effects: Vec::new(), pause, next_try: Nanos::NEVER }
     }
 
-    /// Whether the regions of one LMAP can be taken, beside those in use.
+    /// Whether the regions of one LMAP can be taken, beside those in use but not `replaced`.
     ///
     /// # Errors
     ///
     /// [`RegionsError`].
-    pub(crate) fn check<'a>(&self, specs: impl Iterator<Item = &'a RegionSpec>) -> Result<(), RegionsError> {
-        self.claims.check(specs, |region| self.regions.contains_key(&region))
+    pub(crate) fn check<'a>(
+        &self,
+        specs: impl Iterator<Item = &'a RegionSpec>,
+        replaced: impl Iterator<Item = &'a RegionSpec>,
+    ) -> Result<(), RegionsError> {
+        self.claims.check(specs, replaced)
     }
 
     /// One more user of a region of `host`. Returns whether it is attached.
@@ -91,8 +95,9 @@ impl Attachments {
         let request = AttachRequest { host, region: spec.id, size: spec.size, address: spec.address, rkey: spec.rkey };
         if let Some(known) = self.regions.get_mut(&spec.id) {
             known.users += 1;
+            self.claims.free(spec.id, known.request.address);
+            self.claims.add(spec);
             if known.request != request {
-                self.claims.moved(known.request.address, spec);
                 (known.request, known.state) = (request, State::Asked);
                 self.effects.extend([Effect::Detach(spec.id), Effect::Attach(request)]);
             }
@@ -105,15 +110,15 @@ impl Attachments {
         false
     }
 
-    /// One user of a region less. The last one lets it go.
-    pub(crate) fn release(&mut self, region: RegionId) {
-        let Some(known) = self.regions.get_mut(&region) else { return };
+    /// One user less of a region that was acquired as `spec`. The last one lets it go.
+    pub(crate) fn release(&mut self, spec: &RegionSpec) {
+        let Some(known) = self.regions.get_mut(&spec.id) else { return };
+        self.claims.remove(spec);
         known.users -= 1;
         if known.users == 0 {
-            let request = known.request;
-            self.regions.remove(&region);
-            self.claims.remove(region, request.address, request.size.bytes() as u64);
-            self.effects.push(Effect::Detach(region));
+            self.claims.free(spec.id, known.request.address);
+            self.regions.remove(&spec.id);
+            self.effects.push(Effect::Detach(spec.id));
         }
     }
 
@@ -209,10 +214,10 @@ mod tests {
         assert!(matches!(attachments.take_effects()[..], [Effect::Attach(_)]));
         assert!(attachments.reported(Nanos::ZERO, RegionId(1), true, &mut seeds));
         assert!(attachments.acquire(HOST, &region(1)));
-        attachments.release(RegionId(1));
+        attachments.release(&region(1));
         assert!(attachments.take_effects().is_empty());
 
-        attachments.release(RegionId(1));
+        attachments.release(&region(1));
 
         assert_eq!(attachments.take_effects(), [Effect::Detach(RegionId(1))]);
         assert_eq!(attachments.count(), (0, 0));

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use wire::control::RegionSpec;
 use wire::id::RegionId;
 
-/// How many regions a worker takes, and how large they may be together: each has a buffer of its size.
+/// How many regions a worker takes, and how large they may be together: each has a buffer of its size in every LMAP that names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionLimits {
     /// Regions of all LMAPs.
@@ -57,6 +57,7 @@ pub enum RegionsError {
 #[derive(Debug)]
 pub(crate) struct Claims {
     limits: RegionLimits,
+    /// Regions, and their bytes: once for each LMAP that names them, with the size that it names.
     count: usize,
     bytes: u64,
     /// Start → end and whose, of regions with an address.
@@ -80,18 +81,20 @@ impl Claims {
         Self { limits, count: 0, bytes: 0, ranges: BTreeMap::new() }
     }
 
-    /// Whether the regions of one LMAP can be taken beside those in use, some of which are among them, as `is_known` says.
+    /// Whether the regions of one LMAP can be taken beside those in use, less those in use by the configuration that it replaces.
     pub(crate) fn check<'a>(
         &self,
         specs: impl Iterator<Item = &'a RegionSpec>,
-        is_known: impl Fn(RegionId) -> bool,
+        replaced: impl Iterator<Item = &'a RegionSpec>,
     ) -> Result<(), RegionsError> {
         let (mut count, mut bytes, mut new) = (self.count, self.bytes, BTreeMap::new());
+        for spec in replaced {
+            count = count.saturating_sub(1);
+            bytes = bytes.saturating_sub(spec.size.bytes() as u64);
+        }
         for spec in specs {
-            if !is_known(spec.id) {
-                count += 1;
-                bytes += spec.size.bytes() as u64;
-            }
+            count += 1;
+            bytes += spec.size.bytes() as u64;
             let Some((start, end)) = range(spec)? else { continue };
             let other = overlap(&self.ranges, spec.id, start, end).or_else(|| overlap(&new, spec.id, start, end));
             if let Some(other) = other {
@@ -109,33 +112,23 @@ impl Claims {
         Ok(())
     }
 
-    /// A region is used from now on.
+    /// One more LMAP uses a region, which is said to be there from now on.
     pub(crate) fn add(&mut self, spec: &RegionSpec) {
         self.count += 1;
         self.bytes += spec.size.bytes() as u64;
-        self.claim(spec);
-    }
-
-    /// A region in use is said to be elsewhere.
-    pub(crate) fn moved(&mut self, before: u64, spec: &RegionSpec) {
-        self.free(spec.id, before);
-        self.claim(spec);
-    }
-
-    /// A region is not used any more.
-    pub(crate) fn remove(&mut self, region: RegionId, address: u64, bytes: u64) {
-        self.count = self.count.saturating_sub(1);
-        self.bytes = self.bytes.saturating_sub(bytes);
-        self.free(region, address);
-    }
-
-    fn claim(&mut self, spec: &RegionSpec) {
         if let Ok(Some((start, end))) = range(spec) {
             self.ranges.insert(start, (end, spec.id));
         }
     }
 
-    fn free(&mut self, region: RegionId, address: u64) {
+    /// One LMAP less uses a region.
+    pub(crate) fn remove(&mut self, spec: &RegionSpec) {
+        self.count = self.count.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(spec.size.bytes() as u64);
+    }
+
+    /// A region is not at `address` any more.
+    pub(crate) fn free(&mut self, region: RegionId, address: u64) {
         if self.ranges.get(&address).is_some_and(|(_, owner)| *owner == region) {
             self.ranges.remove(&address);
         }
@@ -165,7 +158,7 @@ mod tests {
     }
 
     fn check(claims: &Claims, specs: &[RegionSpec]) -> Result<(), RegionsError> {
-        claims.check(specs.iter(), |_| false)
+        claims.check(specs.iter(), [].iter())
     }
 
     #[test]
@@ -187,12 +180,13 @@ mod tests {
         let mut claims = claims(10);
         claims.add(&spec(1, 10 * PAGE));
 
-        assert_eq!(claims.check([spec(1, 10 * PAGE + 8)].iter(), |_| true), Ok(()));
-        claims.moved(10 * PAGE, &spec(1, 20 * PAGE));
+        assert_eq!(check(&claims, &[spec(1, 10 * PAGE + 8)]), Ok(()));
+        claims.free(RegionId(1), 10 * PAGE);
+        claims.add(&spec(1, 20 * PAGE));
 
         assert_eq!(check(&claims, &[spec(2, 10 * PAGE)]), Ok(()));
         assert!(check(&claims, &[spec(2, 20 * PAGE)]).is_err());
-        claims.remove(RegionId(1), 20 * PAGE, PAGE);
+        claims.free(RegionId(1), 20 * PAGE);
         assert_eq!(check(&claims, &[spec(2, 20 * PAGE)]), Ok(()));
     }
 
@@ -215,5 +209,22 @@ mod tests {
         assert_eq!(refused, Err(RegionsError::TooMany { found: 3, limit: 2 }));
         let large = RegionSpec { size: RegionSize::new(2 * PAGE).unwrap(), ..spec(2, 0) };
         assert_eq!(check(&claims, &[large]), Err(RegionsError::TooLarge { found: 3 * PAGE, limit: 2 * PAGE }));
+    }
+
+    #[test]
+    fn a_region_counts_in_each_lmap_that_names_it_with_the_size_that_it_names() {
+        let mut claims = claims(2);
+        claims.add(&spec(1, 0));
+        let grown = RegionSpec { size: RegionSize::new(3 * PAGE).unwrap(), ..spec(1, 0) };
+        let replaced = [spec(1, 0)];
+
+        let refused = claims.check([grown].iter(), replaced.iter());
+        assert_eq!(refused, Err(RegionsError::TooLarge { found: 3 * PAGE, limit: 2 * PAGE }));
+        assert_eq!(claims.check([spec(1, 0), spec(2, 0)].iter(), replaced.iter()), Ok(()));
+        assert_eq!(check(&claims, &[spec(1, 0)]), Ok(()), "in another LMAP");
+        claims.add(&spec(1, 0));
+        assert_eq!(check(&claims, &[spec(1, 0)]), Err(RegionsError::TooMany { found: 3, limit: 2 }));
+        claims.remove(&spec(1, 0));
+        assert_eq!(check(&claims, &[spec(2, 0)]), Ok(()));
     }
 }

@@ -177,8 +177,8 @@ impl Regions {
         self.all.iter().enumerate().filter(|(_, region)| region.access == Access::Attached).map(|(at, _)| at)
     }
 
-    /// Judges headers and lives after a fetch. `batch` is false if it failed as a whole, which says nothing of anyone's life; `alone` true if no host agent could say that a
-    /// layout has changed. Never allocates, unless a region fails for the first time.
+    /// Judges headers and lives after a fetch. `batch` is false if it failed as a whole, which says nothing of anyone's life; `alone` true if
+    /// no host agent could say that a layout has changed. Never allocates, unless a region fails for the first time.
     pub(crate) fn check(&mut self, now: Nanos, batch: bool, alone: bool, outbox: &mut Outbox) -> Found {
         self.signs.fill(None);
         for ((region, buffer), look) in self.all.iter_mut().zip(&self.buffers).zip(&mut self.looks) {

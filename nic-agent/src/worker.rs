@@ -486,7 +486,7 @@ impl Worker {
     fn let_go(&mut self, watch: &Watch) {
         self.schedule.leave(watch.interval);
         for region in watch.regions.specs() {
-            self.attachments.release(region.id);
+            self.attachments.release(region);
         }
     }
 

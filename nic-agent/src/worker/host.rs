@@ -168,7 +168,7 @@ impl Worker {
     fn set_lmap(&mut self, now: Nanos, epoch: Epoch, lmap: &proto::Lmap) -> Result<(), ForeignMessage> {
         let id = LmapId(lmap.lmap);
         let mut old = self.watches.remove(&id);
-        let spec = match self.checked(lmap, old.is_some()) {
+        let spec = match self.checked(lmap, old.as_ref()) {
             Ok(spec) => spec,
             Err(refused) => {
                 if let Some(old) = &old {
@@ -202,14 +202,15 @@ impl Worker {
     }
 
     /// What of a configuration can be taken, before anything is done by it.
-    fn checked(&self, lmap: &proto::Lmap, known: bool) -> Result<LmapSpec, ForeignMessage> {
+    fn checked(&self, lmap: &proto::Lmap, old: Option<&Watch>) -> Result<LmapSpec, ForeignMessage> {
         let id = LmapId(lmap.lmap);
         let spec = LmapSpec::decode(lmap).map_err(|source| ForeignMessage::Lmap { lmap: id, source })?;
-        if !known && self.watches.len() >= MAX_LMAPS {
+        if old.is_none() && self.watches.len() >= MAX_LMAPS {
             return Err(ForeignMessage::TooMany(id));
         }
         let regions = spec.replicas.iter().flat_map(|replica| &replica.regions);
-        self.attachments.check(regions).map_err(|source| ForeignMessage::Regions { lmap: id, source })?;
+        let replaced = old.into_iter().flat_map(|old| old.regions.specs());
+        self.attachments.check(regions, replaced).map_err(|source| ForeignMessage::Regions { lmap: id, source })?;
         Ok(spec)
     }
 
