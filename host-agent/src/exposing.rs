@@ -58,7 +58,8 @@ fn told(error: &dyn std::error::Error) -> String {
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-/// Opens the device that `choice` means. What comes out opens it again when that is needed: a device may be unplugged and come back.
+/// Opens the device that `choice` means. What comes out opens it again if it gives a worker nothing any more: a device may be unplugged and
+/// come back. A worker that has something of the old one keeps it until it is fenced.
 ///
 /// # Errors
 ///
@@ -117,13 +118,15 @@ impl Exposures {
         regions: &BTreeMap<RegionId, AcceptedRegion>,
     ) -> Vec<Unregistered> {
         let mut failed = Vec::new();
+        // Once for all regions: a device that is not there is not looked for again for each.
+        let mut exposure = self.of(worker);
         for told in lmap.replicas.iter_mut().flat_map(|replica| &mut replica.regions) {
             let id = RegionId(told.region);
-            let exposed = match (self.of(worker), regions.get(&id)) {
+            let exposed = match (&mut exposure, regions.get(&id)) {
                 (Ok(exposure), Some(memory)) => exposure.expose(id, memory),
                 // It is dropped already: the change that says so comes next.
                 (Ok(_), None) => continue,
-                (Err(why), _) => Err(why),
+                (Err(why), _) => Err(why.clone()),
             };
             match exposed {
                 Ok(Exposed { address, rkey }) => (told.address, told.rkey) = (address, rkey),
