@@ -68,7 +68,7 @@ pub const TICK_SHARE: f64 = 0.8;
 /// The share of a card's memory that workers may use. Chosen.
 pub const MEMORY_SHARE: f64 = 0.25;
 
-// wire::layout, wire::control, wire::histogram and nic-agent's settings; the test below compares.
+// wire::layout, wire::control and wire::histogram; the test below compares, as with READs posted and rows kept.
 
 /// Bytes of a page, of a region's header, and of a slot.
 pub const PAGE: f64 = 4096.0;
@@ -168,6 +168,8 @@ mod tests {
         is(MOST_LMAPS, control::MAX_LMAPS);
         is(HISTOGRAM_SLOTS, Scale::DEFAULT.slots() as usize);
         is(FIRST_REGION, layout::RegionSize::for_slots(2000).unwrap().bytes());
+        is(READS_POSTED, transport::verbs::ReaderLimits::default().reads as usize);
+        is(ROWS_KEPT, nic_agent::WorkerSettings::default().rows_kept);
     }
 
     /// A repeated message takes its tag and its length, of seven bits a byte, beside its own bytes.
