@@ -118,3 +118,31 @@ fn largest(parts: impl IntoIterator<Item = f64>, top: usize) -> Vec<usize> {
     parts.sort_by(|a, b| b.1.total_cmp(&a.1));
     parts.into_iter().take(top).map(|(column, _)| column).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::columns::Columns;
+    use crate::table::read;
+
+    #[test]
+    fn no_value_is_too_large_for_any_detector() {
+        // Their distance overflows, and so does the square of either.
+        let row = |row: u32| format!("{}1.7e308,{}", if row % 7 == 6 { "" } else { "-" }, row % 5);
+        let lines = |end: &str| (0..60).map(|at| row(at) + end + "\n").collect::<String>();
+        let train = read(format!("a,b\n{}", lines("")).as_bytes()).unwrap();
+        let test = read(format!("a,b,label\n{}", lines(",0")).as_bytes()).unwrap();
+        let columns = Columns::gauges(&train.metrics, |_| 0);
+        let unit = Unit::new("u".to_owned(), (&train, &test), &columns, &[]).unwrap();
+
+        for kind in Kind::ALL {
+            let mut candidate = kind.train(&unit).unwrap();
+            assert!(candidate.gamma().is_finite(), "{kind:?}");
+            for (row, gap) in unit.test.iter() {
+                let judged = candidate.step(row, gap);
+                assert!(judged.score.is_finite() && judged.own.is_finite(), "{kind:?}: {judged:?}");
+                assert!(candidate.named(3).len() <= 3);
+            }
+        }
+    }
+}

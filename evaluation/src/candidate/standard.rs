@@ -2,6 +2,9 @@
 
 use crate::unit::Unit;
 
+/// Values are cut to ± this, so that no square of a difference overflows; ours does the same.
+const LARGEST: f64 = 1e150;
+
 /// Means and deviations of training.
 #[derive(Clone, Debug)]
 pub(super) struct Standard {
@@ -17,6 +20,9 @@ impl Standard {
     pub(super) fn fit(unit: &Unit) -> (Self, Vec<f64>) {
         let m = unit.metrics.len();
         let mut rows = unit.train.filled(None);
+        for value in &mut rows {
+            *value = value.clamp(-LARGEST, LARGEST);
+        }
         let n = (rows.len() / m) as f64;
         let (mut mean, mut deviation) = (vec![0.0; m], vec![0.0; m]);
         for row in rows.chunks_exact(m) {
@@ -45,7 +51,7 @@ impl Standard {
     /// The next test row.
     pub(super) fn row(&mut self, row: &[f64]) -> Vec<f64> {
         for (held, value) in self.held.iter_mut().zip(row) {
-            *held = if value.is_nan() { *held } else { *value };
+            *held = if value.is_nan() { *held } else { value.clamp(-LARGEST, LARGEST) };
         }
         let mut out = self.held.clone();
         self.apply(&mut out);
