@@ -16,6 +16,9 @@ pub const LABEL: &str = "label";
 /// What kind of fault it was.
 pub const FAULT: &str = "fault";
 
+/// A step in time longer than so many intervals is a gap.
+const GAP_INTERVALS: f64 = 1.5;
+
 /// Text that is held at most, whatever a compressed file unfolds to. It holds at most half as many cells.
 const MOST_BYTES: u64 = 1 << 30;
 
@@ -53,6 +56,21 @@ impl Table {
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &[f64]> {
         self.values.chunks_exact(self.metrics.len())
     }
+
+    /// The median step of time that goes forward, in seconds; `None` without times, or if none does.
+    #[must_use]
+    pub fn interval(&self) -> Option<f64> {
+        let steps = self.times.as_deref()?.windows(2).map(|pair| pair[1] - pair[0]);
+        let mut steps: Vec<f64> = steps.filter(|step| *step > 0.0).collect();
+        steps.sort_by(f64::total_cmp);
+        steps.get(steps.len() / 2).copied()
+    }
+}
+
+/// Whether a row follows another that is `step` seconds older, where rows come every `interval` seconds; else there is a gap between them.
+#[must_use]
+pub fn follows(step: f64, interval: f64) -> bool {
+    step > 0.0 && step <= GAP_INTERVALS * interval
 }
 
 /// Why a file is no table of metrics.

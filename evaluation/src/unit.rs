@@ -6,12 +6,10 @@ use lmap::{Column, Increments, RowError};
 use thiserror::Error;
 
 use crate::columns::Columns;
-use crate::table::{Label, Table};
+use crate::table::{Label, Table, follows};
 
 /// A metric that is there in no more than this share of the training rows is left out.
 const LEAST_PRESENT: f64 = 0.9;
-/// A step in time longer than so many intervals is a gap.
-const GAP_INTERVALS: f64 = 1.5;
 
 /// Why two tables are no unit.
 #[derive(Debug, PartialEq, Eq, Error)]
@@ -143,7 +141,7 @@ impl Unit {
         }
         let metrics: Vec<String> = shared.iter().map(|(place, _)| train.metrics[*place].clone()).collect();
         let mut counters = Counters::new(&shared, &columns.counters);
-        let interval = interval(train.times.as_deref());
+        let interval = train.interval();
         let (in_train, in_test): (Vec<usize>, Vec<usize>) = shared.iter().copied().unzip();
         let before = train.times.as_ref().and_then(|times| times.last().copied());
         let train_rows = counters.rows(train, &in_train, &gaps(train, None, interval))?;
@@ -199,25 +197,13 @@ fn shared(train: &Table, test: &Table) -> Vec<(usize, usize)> {
     both.filter(|(place, _)| mostly_there(*place)).collect()
 }
 
-/// The median step of time, if the table has times.
-fn interval(times: Option<&[f64]>) -> Option<f64> {
-    let steps = times?.windows(2).map(|pair| pair[1] - pair[0]);
-    let mut steps: Vec<f64> = steps.filter(|step| *step > 0.0).collect();
-    steps.sort_by(f64::total_cmp);
-    steps.get(steps.len() / 2).copied()
-}
-
 /// Which rows do not follow the one before; `before` is the time of the row before the first. Without times only the first does not.
 fn gaps(table: &Table, before: Option<f64>, interval: Option<f64>) -> Vec<bool> {
     let (Some(times), Some(interval)) = (&table.times, interval) else {
         return (0..table.rows().len()).map(|row| row == 0).collect();
     };
     let mut before = before.unwrap_or(f64::NAN);
-    let follows = |time: f64| {
-        let step = time - std::mem::replace(&mut before, time);
-        step > 0.0 && step <= GAP_INTERVALS * interval
-    };
-    times.iter().copied().map(follows).map(|follows| !follows).collect()
+    times.iter().map(|time| !follows(time - std::mem::replace(&mut before, *time), interval)).collect()
 }
 
 /// Cumulative columns on their way to increments, through training and test.

@@ -3,13 +3,10 @@
 use lmap::{Detector, Episode, Increments, Reason, RowError};
 
 use evaluation::columns::Columns;
-use evaluation::table::Table;
+use evaluation::table::{Table, follows};
 
 /// Top metrics kept per episode.
 const TOP: usize = 5;
-
-/// A step in time longer than so many intervals is a gap.
-const GAP_INTERVALS: f64 = 1.5;
 
 /// One episode: rows that belong together in alarm. Rows are counted from 0.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,14 +48,6 @@ pub struct Course {
     pub over: usize,
     /// Episodes in order.
     pub alarms: Vec<Alarm>,
-}
-
-/// The median step of `times` that goes forward; `None` if none does.
-#[must_use]
-pub fn median_step(times: &[f64]) -> Option<f64> {
-    let mut steps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).filter(|step| *step > 0.0).collect();
-    steps.sort_by(f64::total_cmp);
-    steps.get(steps.len() / 2).copied()
 }
 
 /// Runs every row of `table` through `detector`. `progress` is told the rows done, every so often.
@@ -104,8 +93,7 @@ pub fn run(
 fn is_gap(table: &Table, number: usize, interval: f64) -> bool {
     let Some(times) = &table.times else { return false };
     let Some(before) = number.checked_sub(1) else { return false };
-    let step = times[number] - times[before];
-    !(step > 0.0 && step <= GAP_INTERVALS * interval)
+    !follows(times[number] - times[before], interval)
 }
 
 impl Course {

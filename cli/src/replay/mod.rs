@@ -120,7 +120,7 @@ fn read_columns(args: &ReplayArgs, table: &Table) -> Result<Columns, Failure> {
 /// The time between two rows in seconds, which both may say who know of it, if they say the same.
 fn interval(given_ms: Option<u64>, table: &Table, what: &str) -> Result<f64, Failure> {
     let given = given_ms.map(|given| given as f64 / 1000.0);
-    let step = table.times.as_deref().and_then(course::median_step);
+    let step = table.interval();
     if let (Some(given), Some(step)) = (given, step)
         && !(step <= MOST_APART * given && given <= MOST_APART * step)
     {
