@@ -266,7 +266,8 @@ impl Peer {
     async fn unreachable(&self, cause: String) -> AgentError {
         let address = self.address.clone();
         let host = self.uri.host().unwrap_or_default().trim_matches(['[', ']']);
-        match tls::diagnose(host, self.uri.port_u16().unwrap_or_default(), self.tls.as_ref()).await {
+        let port = self.uri.port_u16().unwrap_or(if self.tls.is_some() { 443 } else { 80 });
+        match tls::diagnose(host, port, self.tls.as_ref()).await {
             Some(trouble) => AgentError::Tls { address, trouble },
             None => AgentError::Unreachable { address, cause },
         }
