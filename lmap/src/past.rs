@@ -71,7 +71,8 @@ impl Past {
         let basis = match self.sketch.shrink(rank) {
             Ok(basis) => basis,
             Err(error) => {
-                self.rows -= (rows - self.sketch.rows().count()) as f64;
+                // What a model holds may stand for fewer rows than it has.
+                self.rows = (self.rows - (rows - self.sketch.rows().count()) as f64).max(0.0);
                 return Err(error);
             }
         };
