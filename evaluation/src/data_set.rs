@@ -1,7 +1,7 @@
 //! Folders of labelled data.
 //!
 //! A set is a folder of units. A unit is two files, `UNIT.train.csv` and `UNIT.test.csv`, gzip'd (`.csv.gz`) or not, in the format of
-//! [`table`](crate::table); the test file has a column `label`. Beside them, for all units: `columns.csv` (`metric,kind,group`) and
+//! [`table`](mod@crate::table); the test file has a column `label`. Beside them, for all units: `columns.csv` (`metric,kind,group`) and
 //! `interpretation.csv` (`unit,first_row,end_row,metrics`: the metrics, separated by spaces, that are responsible for test rows
 //! from `first_row`, counted from 0, to before `end_row`). Both may be absent.
 

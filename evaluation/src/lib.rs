@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | [`table`], [`columns`] | a CSV of rows, a CSV of what its metrics are |
 //! | [`data_set`] | a folder of units, a folder of sets |
-//! | [`unit`] | training rows, test rows and labels of one service, ready for any detector |
+//! | [`mod@unit`] | training rows, test rows and labels of one service, ready for any detector |
 //! | [`candidate`] | the detectors behind one trait: ours, the paper's, principal components, max \|z\|, Random Cut Forest |
 //! | [`protocol`] | train, judge, take the figures |
 //! | [`ranking`], [`surface`], [`episodes`] | the figures |
