@@ -360,15 +360,15 @@ impl Settings {
 #[non_exhaustive]
 pub enum SettingsError {
     /// The named field is not between the two bounds, or not a number.
-    #[error("{field} is {found}, it must be from {least} to {most}")]
+    #[error("{field} is {found}, it must be {}", bounds(*.least, *.most))]
     Range {
         /// The field of [`Settings`].
         field: &'static str,
         /// What it was.
         found: f64,
-        /// The least value that works.
+        /// The least value that works; the least positive number if it must be above 0.
         least: f64,
-        /// The greatest value that works.
+        /// The greatest value that works; the greatest number if any does.
         most: f64,
     },
     /// A sketch of l rows holds a basis of at most l − 1 directions.
@@ -379,6 +379,16 @@ pub enum SettingsError {
         /// l.
         rows: usize,
     },
+}
+
+/// The range as a person says it: the least and the greatest number would fill lines with digits.
+fn bounds(least: f64, most: f64) -> String {
+    match (least == f64::MIN_POSITIVE, most == f64::MAX) {
+        (true, true) => "above 0".to_owned(),
+        (true, false) => format!("above 0 and at most {most}"),
+        (false, true) => format!("{least} or more"),
+        (false, false) => format!("from {least} to {most}"),
+    }
 }
 
 fn in_range(field: &'static str, found: f64, least: f64, most: f64) -> Result<(), SettingsError> {
@@ -412,6 +422,17 @@ mod tests {
         let error = Settings { clip: f64::NAN, ..Settings::default() }.checked().unwrap_err();
 
         assert_eq!(error.to_string(), "clip is NaN, it must be from 1 to 1000000000000");
+    }
+
+    #[test]
+    fn a_range_is_said_in_few_words() {
+        let error = |settings: Settings| settings.checked().unwrap_err().to_string();
+
+        let percentile = error(Settings { percentile: 0.0, ..Settings::default() });
+        let cap = error(Settings { episode_cap: 0.5, ..Settings::default() });
+
+        assert_eq!(percentile, "percentile is 0, it must be above 0 and at most 100");
+        assert_eq!(cap, "episode_cap is 0.5, it must be 1 or more");
     }
 
     #[test]
