@@ -146,6 +146,34 @@ fn an_agent_that_dies_while_it_is_connected_to_is_not_believed() {
 }
 
 #[test]
+fn an_agent_of_another_protocol_is_told_in_the_status_until_it_is_upgraded() {
+    let place = Place::new();
+    let old = FakeAgent::with_manner(&place.socket(), 1, Manner::Older(usize::MAX));
+    let client = place.connect();
+    let counter = client.counter("requests").register();
+    let gauge = client.gauge("depth").register();
+    counter.add(10);
+
+    let status = until("the refusal", || Some(client.status()).filter(|status| !status.problems.is_empty()));
+    let refusal = status.problems[0].to_string();
+    assert!(refusal.contains("speaks protocol") && refusal.contains("upgrade the agent first"), "{refusal}");
+    assert!(!matches!(status.connection, Connection::Registered { .. }), "{status}");
+    old.until("another try", |seen| (seen.ended >= 2).then_some(()));
+    drop(old);
+    counter.add(10);
+    gauge.set(2.5);
+    let new = FakeAgent::start(&place.socket(), 2);
+    registered(&client, 2);
+
+    let status = client.status();
+    assert!(status.problems.is_empty(), "what the old one refused the new one has taken: {status}");
+    assert_eq!(status.garbage, 0, "a refusal is no garbage");
+    new.look(|seen| {
+        assert_eq!((seen.value("requests"), seen.value("depth")), (Some(20), Some(2.5_f64.to_bits())));
+    });
+}
+
+#[test]
 fn garbage_from_an_agent_ends_the_connection_and_is_counted_and_the_service_goes_on() {
     let place = Place::new();
     let undecodable = b"\x04\0\0\0\xff\xff\xff\xff".to_vec();

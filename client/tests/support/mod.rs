@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use prost::Message as _;
 use region::{AcceptedRegion, ReadMapping, passing};
 use wire::frame::{self, Frames};
 use wire::layout::{Header, Slot};
@@ -29,6 +30,9 @@ pub enum Manner {
     Garbage(Vec<Vec<u8>>),
     /// Never reads and never answers.
     Deaf,
+    /// Of a release before ours: understands the first so many hellos as little as a real one would, says so and hangs up; then it has been
+    /// upgraded.
+    Older(usize),
 }
 
 /// What an agent has seen.
@@ -236,7 +240,8 @@ fn converse(mut socket: &UnixStream, number: usize, shared: &Shared) {
             }
             return;
         }
-        Manner::Proper | Manner::Dying(_) | Manner::Garbage(_) => {}
+        Manner::Older(times) if number < *times => return refuse(socket),
+        Manner::Proper | Manner::Dying(_) | Manner::Garbage(_) | Manner::Older(_) => {}
     }
     let mut frames = Frames::default();
     let mut descriptors: Vec<OwnedFd> = Vec::new();
@@ -264,6 +269,25 @@ fn converse(mut socket: &UnixStream, number: usize, shared: &Shared) {
             answers.extend(framed(proto::agent_message::Message::Accepted(proto::Accepted { messages })));
             let _ = socket.write_all(&answers);
         }
+    }
+}
+
+/// What an agent does with a hello of a later protocol than its own, in the words of ours.
+fn refuse(mut socket: &UnixStream) {
+    let (mut frames, mut buffer) = (Frames::default(), [0; 4096]);
+    while let Ok(got @ 1..) = passing::receive(socket, &mut buffer, &mut Vec::new()) {
+        frames.push(&buffer[..got]);
+        let Some(frame) = frames.next_frame().expect("a client sends frames") else { continue };
+        let mut message = proto::ServiceMessage::decode(frame).expect("a client sends messages");
+        let Some(proto::service_message::Message::Hello(hello)) = &mut message.message else {
+            unreachable!("a hello comes first")
+        };
+        // To an agent of before, our protocol is what the one after ours is to an agent of today.
+        hello.protocol += 1;
+        let error = ServiceMessage::decode(&message.encode_to_vec()).expect_err("it is of a later protocol");
+        let refused = proto::Refused { what: "frame".to_owned(), reason: error.to_string() };
+        let _ = socket.write_all(&framed(proto::agent_message::Message::Refused(refused)));
+        return;
     }
 }
 
