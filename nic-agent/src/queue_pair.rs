@@ -226,6 +226,7 @@ mod tests {
             gid: Some([1; 16]),
             lid: 0,
             mtu: PathMtu::B1024,
+            reads: None,
         }
     }
 

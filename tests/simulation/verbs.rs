@@ -169,7 +169,7 @@ impl Reader {
     }
 
     pub fn reset(&mut self, psn: PacketSequence) -> Endpoint {
-        let own = Endpoint { qpn: self.number, psn, gid: Some([1; 16]), lid: 0, mtu: PathMtu::B1024 };
+        let own = Endpoint { qpn: self.number, psn, gid: Some([1; 16]), lid: 0, mtu: PathMtu::B1024, reads: None };
         self.link = Link::Prepared(own);
         own
     }

@@ -8,6 +8,7 @@ use wire::id::RegionId;
 use wire::layout::RegionSize;
 
 use crate::local;
+use crate::verbs::LostReason;
 
 /// Reads metric regions: from shared memory, from this process, over RDMA.
 ///
@@ -100,6 +101,48 @@ pub enum BatchError {
     /// The other end is gone.
     #[error("the transport has lost its other end")]
     Lost(#[source] Option<io::Error>),
+}
+
+/// What the loss of a batch is counted as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// There was no connection when it was to be fetched: another loss is not over yet, or nobody has connected so far.
+    Unconnected,
+    /// The other end did not answer any more.
+    Unanswered,
+    /// The connection ended with some other error.
+    Broken,
+    /// The device at this end said nothing.
+    Silent,
+    /// The device at this end refused.
+    Device,
+}
+
+impl Loss {
+    /// All of them, in their order.
+    pub const ALL: [Self; 5] = [Self::Unconnected, Self::Unanswered, Self::Broken, Self::Silent, Self::Device];
+
+    /// What it is called in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unconnected => "unconnected",
+            Self::Unanswered => "unanswered",
+            Self::Broken => "broken",
+            Self::Silent => "silent",
+            Self::Device => "device",
+        }
+    }
+}
+
+impl BatchError {
+    /// What it is counted as; [`Loss::Broken`] of a transport that does not say.
+    #[must_use]
+    pub fn loss(&self) -> Loss {
+        let Self::Lost(cause) = self;
+        let reason = cause.as_ref().and_then(io::Error::get_ref).and_then(|cause| cause.downcast_ref::<LostReason>());
+        reason.map_or(Loss::Broken, LostReason::loss)
+    }
 }
 
 /// How to get at a region's memory.

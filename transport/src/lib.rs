@@ -15,7 +15,7 @@ pub mod local;
 mod shm;
 pub mod verbs;
 
-pub use fetch::{Access, AttachError, BatchError, FetchStatus, RegionBuffer, RegionError, RegionReader};
+pub use fetch::{Access, AttachError, BatchError, FetchStatus, Loss, RegionBuffer, RegionError, RegionReader};
 pub use local::LocalReader;
 pub use shm::ShmReader;
 pub use verbs::VerbsReader;

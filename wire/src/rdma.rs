@@ -1,6 +1,7 @@
 //! How two queue pairs find each other: what one end of a reliable connection has to know of the other.
 
 use core::fmt;
+use core::num::NonZeroU8;
 
 use crate::proto::control as proto;
 
@@ -113,6 +114,9 @@ pub struct Endpoint {
     pub lid: u16,
     /// The largest packet of its port.
     pub mtu: PathMtu,
+    /// READs that it has under way, and answers, at a time: a connection has the smaller number of its ends. `None` of an older release, which
+    /// does not say.
+    pub reads: Option<NonZeroU8>,
 }
 
 /// Why a queue pair that the other side named cannot be connected to.
@@ -140,6 +144,9 @@ pub enum EndpointError {
     /// Not a size of a packet.
     #[error("{0} is no path MTU: 256, 512, 1024, 2048 and 4096 are")]
     Mtu(u32),
+    /// More than any device can.
+    #[error("{0} READs at a time are more than any device has: 0 (unsaid) to 255 can be")]
+    Reads(u32),
 }
 
 /// Higher ones are for multicast.
@@ -184,6 +191,7 @@ impl Endpoint {
             gid,
             lid: lid.ok_or(EndpointError::Lid(message.lid))?,
             mtu: PathMtu::from_bytes(message.mtu)?,
+            reads: NonZeroU8::new(u8::try_from(message.reads).map_err(|_| EndpointError::Reads(message.reads))?),
         })
     }
 }
@@ -203,6 +211,7 @@ impl From<&Endpoint> for proto::QueuePair {
             gid: end.gid.map(Vec::from).unwrap_or_default(),
             lid: end.lid.into(),
             mtu: end.mtu.bytes(),
+            reads: end.reads.map_or(0, |reads| reads.get().into()),
         }
     }
 }
@@ -215,7 +224,7 @@ mod tests {
 
     fn roce() -> proto::QueuePair {
         let gid = core::net::Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().octets().to_vec();
-        proto::QueuePair { qpn: 17, psn: 0x00ab_cdef, gid, lid: 0, mtu: 1024 }
+        proto::QueuePair { qpn: 17, psn: 0x00ab_cdef, gid, lid: 0, mtu: 1024, reads: 16 }
     }
 
     fn infiniband() -> proto::QueuePair {
@@ -228,7 +237,7 @@ mod tests {
 
     #[test]
     fn both_forms_of_address_survive_the_way() {
-        for message in [roce(), infiniband()] {
+        for message in [roce(), infiniband(), proto::QueuePair { reads: 0, ..roce() }] {
             let end = Endpoint::decode(Some(&message)).unwrap();
 
             assert_eq!(proto::QueuePair::from(&end), message);
@@ -255,6 +264,9 @@ mod tests {
         for gid in [[0; 16], [0xff; 16]] {
             assert_eq!(error(&proto::QueuePair { gid: gid.to_vec(), ..roce() }), EndpointError::GidNobody(gid));
         }
+        for reads in [256, u32::MAX] {
+            assert_eq!(error(&proto::QueuePair { reads, ..roce() }), EndpointError::Reads(reads));
+        }
         for lid in [0, 0xc000, 0x1_0000, u32::MAX] {
             assert_eq!(error(&proto::QueuePair { lid, ..infiniband() }), EndpointError::Lid(lid));
         }
@@ -268,8 +280,9 @@ mod tests {
             gid in proptest::collection::vec(any::<u8>(), 0..18),
             lid in 0_u32..0x2_0000,
             mtu in prop_oneof![Just(256_u32), Just(512), Just(1024), Just(2048), Just(4096), any::<u32>()],
+            reads in 0_u32..300,
         ) {
-            if let Ok(end) = Endpoint::decode(Some(&proto::QueuePair { qpn, psn, gid, lid, mtu })) {
+            if let Ok(end) = Endpoint::decode(Some(&proto::QueuePair { qpn, psn, gid, lid, mtu, reads })) {
                 prop_assert_eq!(Endpoint::decode(Some(&proto::QueuePair::from(&end))), Ok(end));
             }
         }

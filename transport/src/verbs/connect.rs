@@ -1,6 +1,8 @@
 //! The way of a queue pair from RESET to where it reads or is read: which attributes each step sets, and to what.
 
 use core::ffi::c_int;
+use core::num::NonZeroU8;
+use core::time::Duration;
 use std::io;
 
 use wire::rdma::{Endpoint, EndpointError, PacketSequence, PathMtu, QueuePairNumber};
@@ -11,10 +13,15 @@ use super::sys::{self, AddressVector, GlobalRoute, QueuePairAttributes, mask, st
 
 /// READs under way at a time, asked and answered, where the device can do as many.
 const READS: u8 = 16;
-/// How long the device waits for an answer: 4.096 µs · 2^10 = 4.2 ms. With seven attempts, a dead peer is noticed after about 50 ms.
-const TIMEOUT: u8 = 10;
+/// How long the device waits for an answer: 4.096 µs · 2^12 = 16.8 ms, and by the specification up to four times that.
+const TIMEOUT: u8 = 12;
 /// How often it asks again. 7 would be for ever with some devices.
 const RETRIES: u8 = 6;
+/// When the device has given up on a dead peer at the latest: seven times the longest that it may wait.
+const GIVEN_UP: Duration = Duration::from_nanos((4 * (RETRIES as u64 + 1) * 4096) << TIMEOUT);
+/// How long READs may take: twice as long. A device that has said nothing by then says nothing at all, and a second is not over yet.
+pub(super) const PATIENCE: Duration = Duration::from_nanos(2 * GIVEN_UP.as_nanos() as u64);
+const _: () = assert!(PATIENCE.as_millis() < 1000, "a dead host is noticed within a second");
 /// READs need no receive at the peer, so that it is never "not ready".
 const RNR_RETRIES: u8 = 6;
 /// 0.64 ms.
@@ -37,6 +44,15 @@ pub enum ConnectError {
         /// The peer's end.
         peer: Endpoint,
     },
+    /// Regions were withdrawn that the device has not let go of: whoever is connected could read what others write there by now.
+    #[error("the device does not let go of {regions} regions that were withdrawn, so that nobody may read")]
+    Kept {
+        /// How many.
+        regions: usize,
+        /// What the device said of the last one.
+        #[source]
+        cause: io::Error,
+    },
     /// The device gave the queue pair a number that none has.
     #[error("the device's own queue pair cannot be named")]
     Number(#[from] EndpointError),
@@ -52,10 +68,23 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
+    /// Whether the own device is at fault, and not the peer or its address: a device that is opened anew may do better.
+    #[must_use]
+    pub fn is_of_own_device(&self) -> bool {
+        match self {
+            // Where it connects, the peer's address counts, too; a device that was unplugged refuses every other step likewise.
+            Self::NotReset | Self::Address { .. } | Self::Device { step: CONNECT, .. } => false,
+            Self::Device { .. } | Self::Kept { .. } | Self::Number(_) => true,
+        }
+    }
+
     pub(super) fn device(step: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |cause| Self::Device { step, cause }
     }
 }
+
+/// The step that depends on the peer.
+const CONNECT: &str = "connect";
 
 /// What one end is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +104,8 @@ pub(super) fn prepare(
 ) -> Result<Endpoint, ConnectError> {
     let qpn = QueuePairNumber::new(queue_pair.number())?;
     queue_pair.modify(init(device.port(), role)).map_err(ConnectError::device("initialise"))?;
-    Ok(Endpoint { qpn, psn, gid: device.gid(), lid: device.lid(), mtu: device.mtu() })
+    let reads = NonZeroU8::new(READS.min(device.max_reads()));
+    Ok(Endpoint { qpn, psn, gid: device.gid(), lid: device.lid(), mtu: device.mtu(), reads })
 }
 
 /// Connects a prepared queue pair, whose own end is `own`, to `peer`.
@@ -87,9 +117,15 @@ pub(super) fn connect(
 ) -> Result<(), ConnectError> {
     let address =
         address(device, peer).ok_or_else(|| ConnectError::Address { own: device.to_string(), peer: *peer })?;
-    let reads = READS.min(device.max_reads());
-    queue_pair.modify(ready_to_receive(own, peer, address, reads)).map_err(ConnectError::device("connect"))?;
+    let reads = reads(own, peer);
+    queue_pair.modify(ready_to_receive(own, peer, address, reads)).map_err(ConnectError::device(CONNECT))?;
     queue_pair.modify(ready_to_send(own, reads)).map_err(ConnectError::device("start"))
+}
+
+/// READs that a connection has under way at a time: what both ends can. Of a peer that does not say, it is believed that it can what this end can.
+pub(super) fn reads(own: &Endpoint, peer: &Endpoint) -> u8 {
+    let said = own.reads.into_iter().chain(peer.reads).min();
+    said.map_or(1, NonZeroU8::get)
 }
 
 /// Attributes, and which of them count.

@@ -1,5 +1,6 @@
 //! Regions exposed to RDMA READs: the host's end.
 
+use core::num::NonZeroU8;
 use std::collections::HashMap;
 use std::fs;
 use std::io;
@@ -70,6 +71,8 @@ pub struct Exposure {
     /// None after the device has refused to reset it.
     queue_pair: Option<QueuePair>,
     regions: HashMap<RegionId, Registered<SharedMapping>>,
+    /// Withdrawn, but the device has not let go of them: nobody is connected as long as there are any.
+    kept: Vec<Registered<SharedMapping>>,
 }
 
 impl Exposure {
@@ -82,7 +85,7 @@ impl Exposure {
         let lacks = |what| move |cause| ResourceError { device: device.name().to_owned(), what, cause };
         let pd = ProtectionDomain::new(device.context()).map_err(lacks("a protection domain"))?;
         let queue_pair = QueuePair::new(&pd, 1).map_err(lacks("a queue pair"))?;
-        Ok(Self { device: device.clone(), pd, queue_pair: Some(queue_pair), regions: HashMap::new() })
+        Ok(Self { device: device.clone(), pd, queue_pair: Some(queue_pair), regions: HashMap::new(), kept: Vec::new() })
     }
 
     /// Lets the worker read `region`, which is `accepted`, from now on. The same again if it is exposed already.
@@ -107,12 +110,31 @@ impl Exposure {
 
     /// Takes `region` away: when this has returned, no READ sees that memory any more. Nothing happens if it is not exposed.
     ///
-    /// A worker that still reads it loses its connection.
+    /// A worker that still reads it loses its connection. So does a worker whose device does not let go of it: it is shut out then, until the
+    /// device does, which each [`Exposure::answer`] tries again.
     pub fn withdraw(&mut self, region: RegionId) {
-        let withdrawn = self.regions.remove(&region).map(Registered::withdraw);
-        if withdrawn.is_some_and(|result| result.is_err()) {
+        if let Some(Err((kept, _))) = self.regions.remove(&region).map(Registered::withdraw) {
+            self.kept.push(kept);
             self.fence();
         }
+    }
+
+    /// How many regions were withdrawn that the device has not let go of.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Tries again to withdraw what was kept.
+    fn let_go(&mut self) -> Result<(), ConnectError> {
+        let mut last = None;
+        for region in core::mem::take(&mut self.kept) {
+            if let Err((kept, cause)) = region.withdraw() {
+                self.kept.push(kept);
+                last = Some(cause);
+            }
+        }
+        last.map_or(Ok(()), |cause| Err(ConnectError::Kept { regions: self.kept.len(), cause }))
     }
 
     /// How many regions are exposed.
@@ -129,11 +151,14 @@ impl Exposure {
     /// [`ConnectError`]; nobody is connected then.
     pub fn answer(&mut self, psn: PacketSequence, peer: &Endpoint) -> Result<Endpoint, ConnectError> {
         self.fence();
+        self.let_go()?;
         let queue_pair = match &mut self.queue_pair {
             Some(queue_pair) => queue_pair,
             none => none.insert(QueuePair::new(&self.pd, 1).map_err(ConnectError::device("make"))?),
         };
         let own = connect::prepare(queue_pair, &self.device, Role::IsRead, psn)?;
+        // The worker is told what both can: it need not know how that is found.
+        let own = Endpoint { reads: NonZeroU8::new(connect::reads(&own, peer)), ..own };
         let connected = connect::connect(queue_pair, &self.device, &own, peer);
         if connected.is_err() {
             self.fence();

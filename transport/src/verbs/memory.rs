@@ -163,15 +163,15 @@ impl<M: Memory> Registered<M> {
         unsafe { (*self.raw.as_ptr()).rkey }
     }
 
-    /// Takes the memory back: when this has returned without an error, no device touches it. Otherwise it stays mapped for ever.
-    pub(super) fn withdraw(mut self) -> io::Result<()> {
-        self.deregister()
+    /// Takes the memory back: when this has returned without an error, no device touches it. Otherwise it is registered as it was before.
+    pub(super) fn withdraw(mut self) -> Result<(), (Self, io::Error)> {
+        self.deregister().map_err(|cause| (self, cause))
     }
 
     fn deregister(&mut self) -> io::Result<()> {
-        self.withdrawn = true;
-        // SAFETY: registered by `new`; `withdrawn` keeps it from being done twice.
+        // SAFETY: registered by `new`, and not deregistered so far: nothing is done here once `withdrawn` is set.
         check(unsafe { (self.pd.context().library().functions().dereg_mr)(self.raw.as_ptr()) })?;
+        self.withdrawn = true;
         // SAFETY: dropped once, for the same reason, and never looked at again: `self` is on its way out.
         unsafe { ManuallyDrop::drop(&mut self.memory) };
         Ok(())

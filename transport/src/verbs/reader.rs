@@ -12,10 +12,11 @@ use wire::rdma::{Endpoint, PacketSequence};
 use super::clock::Moment;
 use super::connect::{self, ConnectError, Role};
 use super::device::Device;
+use super::loss::LostReason;
 use super::memory::{Arena, ProtectionDomain, Registered};
 use super::queue_pair::QueuePair;
 use super::reads::{Progress, Reads};
-use super::status::Status;
+use super::status::{Blame, Status};
 use super::sys;
 use crate::fetch::{Access, AttachError, BatchError, FetchStatus, RegionBuffer, RegionError, RegionReader};
 
@@ -26,13 +27,15 @@ pub struct ReaderLimits {
     pub reads: u32,
     /// Registered memory for what they fetch, in bytes; at least one page. A larger batch, or a larger region, is read in several parts.
     pub buffer_bytes: usize,
-    /// How long the READs of one part may take. The device gives up on a dead peer after about 50 ms by itself.
+    /// How long the READs of one part may take. By itself the device gives up on a dead peer after an eighth of the default to a half of it; only
+    /// one that says nothing at all is given up for this. It is no part of an interval: who waits reads nothing else, and a fetch that is slow
+    /// makes ticks late, where one that is given up costs the batch and a connection.
     pub patience: Duration,
 }
 
 impl Default for ReaderLimits {
     fn default() -> Self {
-        Self { reads: 256, buffer_bytes: 4 << 20, patience: Duration::from_millis(100) }
+        Self { reads: 256, buffer_bytes: 4 << 20, patience: connect::PATIENCE }
     }
 }
 
@@ -47,30 +50,6 @@ pub struct ResourceError {
     /// What the system said.
     #[source]
     pub cause: io::Error,
-}
-
-/// Why a whole batch was lost: the source of [`BatchError::Lost`].
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LostReason {
-    /// Connect first.
-    #[error("not connected")]
-    NotConnected,
-    /// The peer does not answer, or has taken its queue pair away.
-    #[error("the device gave up: {0}")]
-    GaveUp(Status),
-    /// The device said nothing at all.
-    #[error("no completion within {} ms", .0.as_millis())]
-    Silent(Duration),
-    /// The device refused to take READs, or to say what became of them.
-    #[error("the device refuses to {step}")]
-    Device {
-        /// What was to be done.
-        step: &'static str,
-        /// What it said.
-        #[source]
-        cause: io::Error,
-    },
 }
 
 /// Reads regions of a peer by RDMA READ through one connection.
@@ -88,6 +67,8 @@ pub struct VerbsReader {
     /// What each READ of the chain is for.
     pieces: Vec<Piece>,
     link: Link,
+    /// Where the last connection ended, if it may have been that region's fault.
+    suspect: Option<RegionId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -125,8 +106,11 @@ struct Cursor {
 
 /// Why a chain was not done.
 enum Stop {
-    /// The peer refused this READ.
-    Refused(usize),
+    /// This READ failed.
+    Failed {
+        read: usize,
+        status: Status,
+    },
     Lost(LostReason),
 }
 
@@ -153,6 +137,7 @@ impl VerbsReader {
             regions: HashMap::new(),
             pieces: Vec::with_capacity(reads.depth()),
             link: Link::Down,
+            suspect: None,
             reads,
         })
     }
@@ -237,29 +222,20 @@ impl VerbsReader {
     fn run(&mut self) -> Result<(), Stop> {
         let refused = |step| move |cause| Stop::Lost(LostReason::Device { step, cause });
         self.reads.post().map_err(refused("take READs"))?;
-        let mut wait = Wait::default();
+        let (mut wait, mut is_over) = (Wait::default(), false);
         loop {
             match self.reads.poll().map_err(refused("say what became of READs"))? {
                 Progress::Done => return Ok(()),
-                Progress::Failed { read, status } => {
-                    let status = Status(status);
-                    let stop = if status.is_of_one_read() {
-                        Stop::Refused(read)
-                    } else {
-                        Stop::Lost(LostReason::GaveUp(status))
-                    };
-                    return Err(stop);
-                }
-                Progress::UnderWay if wait.is_over(self.patience) => {
-                    return Err(Stop::Lost(LostReason::Silent(self.patience)));
-                }
-                Progress::UnderWay => {}
+                Progress::Failed { read, status } => return Err(Stop::Failed { read, status: Status(status) }),
+                Progress::UnderWay if is_over => return Err(Stop::Lost(LostReason::Silent(self.patience))),
+                // One more look after that: this thread may have been kept from running, and the device not.
+                Progress::UnderWay => is_over = wait.is_over(self.patience),
             }
         }
     }
 
     /// Hands out what the first `reads` READs of the chain have fetched.
-    fn deliver(&self, batch: &mut [RegionBuffer], reads: usize) {
+    fn deliver(&mut self, batch: &mut [RegionBuffer], reads: usize) {
         let mut fetched = self.reads.fetched();
         for piece in self.pieces.iter().take(reads) {
             let (words, rest) = fetched.split_at(piece.words);
@@ -268,6 +244,22 @@ impl VerbsReader {
             buffer.words[piece.first..][..piece.words].copy_from_slice(words);
             if piece.last {
                 buffer.status = FetchStatus::Fetched;
+                self.suspect = self.suspect.filter(|suspect| *suspect != buffer.region);
+            }
+        }
+    }
+
+    /// Whether READ number `read` failed for what it was to read. Where the status may mean either, it is the connection that is blamed first,
+    /// and the region if the next connection ends at it, too: a region that cannot be read does not starve the others for ever.
+    fn is_fault_of_region(&mut self, batch: &[RegionBuffer], read: usize, status: Status) -> bool {
+        match status.blame() {
+            Blame::Region => true,
+            Blame::Connection => false,
+            Blame::Either => {
+                let region = self.pieces.get(read).map(|piece| batch[piece.buffer].region);
+                let again = region.is_some() && self.suspect == region;
+                self.suspect = region.filter(|_| !again);
+                again
             }
         }
     }
@@ -295,7 +287,10 @@ impl VerbsReader {
             match self.run() {
                 Ok(()) => self.deliver(batch, self.pieces.len()),
                 Err(Stop::Lost(reason)) => return Err(reason),
-                Err(Stop::Refused(read)) => {
+                Err(Stop::Failed { read, status }) if !self.is_fault_of_region(batch, read, status) => {
+                    return Err(LostReason::GaveUp(status));
+                }
+                Err(Stop::Failed { read, .. }) => {
                     self.leave_out(batch, read)?;
                     self.give_up_rest(batch, &cursor);
                     break;

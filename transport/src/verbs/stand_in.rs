@@ -3,31 +3,35 @@
 //! over after the first one.
 #![expect(unsafe_code, reason = "the functions of a C library, from the other side")]
 
+mod world;
+
 use core::cell::Cell;
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::null_mut;
-use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{FromRawFd as _, IntoRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use wire::layout::{PAGE_BYTES, SLOT_BYTES};
 
+use self::world::{Pair, Queue, Region, world};
+use super::clock::Moment;
 use super::device::{Device, DeviceChoice};
 use super::library::{Functions, Library};
 use super::memory::{Arena, ProtectionDomain, Registered};
 use super::queue_pair::QueuePair;
 use super::reads::{Progress, Reads};
-use super::status::Status;
 use super::sys::{self, Completion, GidEntry, WorkRequest, mask, state};
 
-const EINVAL: c_int = 22;
+const EIO: c_int = 5;
 const ENOMEM: c_int = 12;
+const EBUSY: c_int = 16;
+const EINVAL: c_int = 22;
 const ENODATA: c_int = 61;
 
 /// What goes wrong from now on, for calls of this thread.
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each fault is there or not, by itself")]
 pub struct Faults {
     /// Nothing is ever completed.
     pub silent: bool,
@@ -37,11 +41,20 @@ pub struct Faults {
     pub full_after: Option<usize>,
     /// A queue pair cannot be reset.
     pub no_reset: bool,
+    /// Memory cannot be deregistered.
+    pub no_deregister: bool,
+    /// The device was unplugged: nothing of it works, and there is no other one.
+    pub unplugged: bool,
+    /// Completions come so late.
+    pub late: Duration,
+    /// READs by this key end with this status.
+    pub failing: Option<(u32, u32)>,
+    /// Devices that are opened from now on have so few READs under way, and answer so few, at a time.
+    pub few_reads: Option<u8>,
 }
 
 thread_local! {
-    static FAULTS: Cell<Faults> =
-        const { Cell::new(Faults { silent: false, dead_peer: false, full_after: None, no_reset: false }) };
+    static FAULTS: Cell<Faults> = Cell::new(Faults::default());
     static HOLLOW: Cell<bool> = const { Cell::new(false) };
     /// Events that queue pairs of this thread have caused, and those that were taken.
     static EVENTS: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
@@ -133,91 +146,10 @@ impl Chain {
     }
 }
 
-/// Everything that was made. What a pointer is for is known by its address.
-#[derive(Default)]
-struct World {
-    numbers: u32,
-    regions: HashMap<u32, Region>,
-    pairs: HashMap<u32, Pair>,
-    queues: HashMap<usize, VecDeque<Completion>>,
-}
-
-#[derive(Clone, Copy)]
-struct Region {
-    start: u64,
-    bytes: u64,
-    pd: usize,
-    access: c_int,
-}
-
-#[derive(Clone, Copy)]
-struct Pair {
-    state: u32,
-    peer: u32,
-    pd: usize,
-    queue: usize,
-    access: u32,
-    depth: usize,
-}
-
-impl Region {
-    fn allows(&self, pd: usize, access: c_int, start: u64, bytes: u32) -> bool {
-        let end = start.checked_add(u64::from(bytes)).is_some_and(|end| end <= self.start + self.bytes);
-        self.pd == pd && self.access & access != 0 && start >= self.start && end
-    }
-}
-
-fn world() -> MutexGuard<'static, World> {
-    static WORLD: LazyLock<Mutex<World>> = LazyLock::new(Mutex::default);
-    WORLD.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl World {
-    fn number(&mut self) -> u32 {
-        self.numbers += 1;
-        self.numbers + 16
-    }
-
-    /// What becomes of one READ.
-    fn read(&mut self, number: u32, request: &WorkRequest, element: &sys::Element) -> Result<(), Status> {
-        let Some(own) = self.pairs.get(&number).copied() else { return Err(Status::FLUSHED) };
-        if own.state == state::ERROR {
-            return Err(Status::FLUSHED);
-        }
-        let local = self.regions.get(&element.lkey);
-        if !local.is_some_and(|mr| mr.allows(own.pd, sys::ACCESS_LOCAL_WRITE, element.address, element.length)) {
-            return Err(Status::LOCAL_PROTECTION);
-        }
-        let peer =
-            self.pairs.get_mut(&own.peer).filter(|pair| pair.state == state::READY_TO_SEND && pair.peer == number);
-        let Some(peer) = peer.filter(|_| !FAULTS.get().dead_peer) else { return Err(Status::RETRIES_EXCEEDED) };
-        let right = sys::ACCESS_REMOTE_READ;
-        let remote = self.regions.get(&request.rkey);
-        let allowed = remote.is_some_and(|mr| mr.allows(peer.pd, right, request.remote_address, element.length));
-        if !(allowed && peer.access & right.cast_unsigned() != 0) {
-            peer.state = state::ERROR;
-            EVENTS.set((EVENTS.get().0 + 1, EVENTS.get().1));
-            return Err(Status::REMOTE_ACCESS);
-        }
-        copy(request.remote_address, element.address, element.length as usize / size_of::<u64>());
-        Ok(())
-    }
-}
-
-/// Copies words as a device does: each at once.
-fn copy(from: u64, to: u64, words: usize) {
-    let (from, to) = (from as *const AtomicU64, to as *mut u64);
-    for n in 0..words {
-        // SAFETY: inside a registered region, which is mapped, and words are aligned as its start is.
-        let word = unsafe { &*from.wrapping_add(n) };
-        // SAFETY: as above; nobody looks there before the completion.
-        unsafe { to.wrapping_add(n).write(word.load(Relaxed)) };
-    }
-}
-
 unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut sys::Device {
+    let devices = c_int::from(!FAULTS.get().unplugged);
     // SAFETY: the caller's place for a number.
-    unsafe { count.write(1) };
+    unsafe { count.write(devices) };
     let device = Box::into_raw(Box::new(0_u8)).cast();
     Box::into_raw(Box::new([device, null_mut::<sys::Device>()])).cast()
 }
@@ -256,7 +188,8 @@ unsafe extern "C" fn query_device(_: *mut sys::Context, found: *mut sys::DeviceA
     // SAFETY: the caller's place; zeros are a value of a struct of numbers.
     let found = unsafe { &mut *found };
     (found.max_qp_wr, found.max_cqe, found.max_mr, found.ports) = (1 << 14, 1 << 15, 1 << 12, 1);
-    (found.max_qp_rd_atom, found.max_qp_init_rd_atom) = (128, 128);
+    let reads = FAULTS.get().few_reads.map_or(128, c_int::from);
+    (found.max_qp_rd_atom, found.max_qp_init_rd_atom) = (reads, reads);
     0
 }
 
@@ -309,10 +242,16 @@ unsafe extern "C" fn get_event(_: *mut sys::Context, _: *mut sys::Event) -> c_in
 unsafe extern "C" fn ack_event(_: *mut sys::Event) {}
 
 unsafe extern "C" fn alloc_pd(context: *mut sys::Context) -> *mut sys::ProtectionDomain {
+    if FAULTS.get().unplugged {
+        return null_mut();
+    }
     Box::into_raw(Box::new(sys::ProtectionDomain { context, handle: 0 }))
 }
 
 unsafe extern "C" fn dealloc_pd(pd: *mut sys::ProtectionDomain) -> c_int {
+    if world().regions.values().any(|region| region.pd == pd.addr()) {
+        return EBUSY;
+    }
     // SAFETY: made by `alloc_pd`, freed once.
     drop(unsafe { Box::from_raw(pd) });
     0
@@ -324,6 +263,9 @@ unsafe extern "C" fn reg_mr(
     length: usize,
     access: c_int,
 ) -> *mut sys::MemoryRegion {
+    if FAULTS.get().unplugged {
+        return null_mut();
+    }
     let mut world = world();
     let key = world.number();
     let region = Region { start: address.addr() as u64, bytes: length as u64, pd: pd.addr(), access };
@@ -335,6 +277,10 @@ unsafe extern "C" fn reg_mr(
 }
 
 unsafe extern "C" fn dereg_mr(region: *mut sys::MemoryRegion) -> c_int {
+    let faults = FAULTS.get();
+    if faults.no_deregister || faults.unplugged {
+        return if faults.unplugged { EIO } else { EBUSY };
+    }
     // SAFETY: made by `reg_mr`, freed once.
     let region = unsafe { Box::from_raw(region) };
     world().regions.remove(&region.rkey);
@@ -350,7 +296,7 @@ unsafe extern "C" fn create_cq(
     _: c_int,
 ) -> *mut sys::CompletionQueue {
     let queue = Box::into_raw(Box::new(sys::CompletionQueue { context }));
-    world().queues.insert(queue.addr(), VecDeque::with_capacity(entries.unsigned_abs() as usize));
+    world().queues.insert(queue.addr(), Queue::with_capacity(entries.unsigned_abs() as usize));
     queue
 }
 
@@ -362,6 +308,9 @@ unsafe extern "C" fn destroy_cq(queue: *mut sys::CompletionQueue) -> c_int {
 }
 
 unsafe extern "C" fn create_qp(pd: *mut sys::ProtectionDomain, init: *mut sys::QueuePairInit) -> *mut sys::QueuePair {
+    if FAULTS.get().unplugged {
+        return null_mut();
+    }
     // SAFETY: the caller's attributes, which this may change as the real one does.
     let init = unsafe { &mut *init };
     let (send_cq, receive_cq) = (init.send_cq, init.receive_cq);
@@ -370,7 +319,8 @@ unsafe extern "C" fn create_qp(pd: *mut sys::ProtectionDomain, init: *mut sys::Q
     let context = unsafe { (*pd).context };
     let mut world = world();
     let number = world.number();
-    let pair = Pair { state: state::RESET, peer: 0, pd: pd.addr(), queue: send_cq.addr(), access: 0, depth };
+    let pair =
+        Pair { state: state::RESET, peer: 0, pd: pd.addr(), queue: send_cq.addr(), access: 0, depth, reads: (0, 0) };
     world.pairs.insert(number, pair);
     let (qp_context, srq) = (null_mut(), null_mut());
     Box::into_raw(Box::new(sys::QueuePair { context, qp_context, pd, send_cq, receive_cq, srq, handle: 0, number }))
@@ -390,6 +340,9 @@ unsafe extern "C" fn modify_qp(pair: *mut sys::QueuePair, new: *mut sys::QueuePa
             | (state::INIT, state::READY_TO_RECEIVE)
             | (state::READY_TO_RECEIVE, state::READY_TO_SEND)
     );
+    if FAULTS.get().unplugged {
+        return EIO;
+    }
     if fields & mask::STATE == 0 || !in_order || FAULTS.get().no_reset && new.state == state::RESET {
         return EINVAL;
     }
@@ -399,6 +352,12 @@ unsafe extern "C" fn modify_qp(pair: *mut sys::QueuePair, new: *mut sys::QueuePa
     }
     if fields & mask::ACCESS != 0 {
         pair.access = new.access;
+    }
+    if fields & mask::READS_ASKED != 0 {
+        pair.reads.0 = new.reads_asked;
+    }
+    if fields & mask::READS_ANSWERED != 0 {
+        pair.reads.1 = new.reads_answered;
     }
     0
 }
@@ -440,7 +399,7 @@ unsafe extern "C" fn post_send(
         }
         // SAFETY: the caller's element, of which there is one.
         let element = unsafe { &*request.elements };
-        let result = world.read(number, request, element);
+        let result = world.read(number, taken, request, element);
         if result.is_err()
             && let Some(own) = world.pairs.get_mut(&number)
         {
@@ -451,7 +410,8 @@ unsafe extern "C" fn post_send(
             && let Some(queue) = world.queues.get_mut(&queue)
         {
             let status = result.err().map_or(0, |status| status.0);
-            queue.push_back(Completion { id: request.id, status, operation: sys::READ, number, ..Default::default() });
+            let completion = Completion { id: request.id, status, operation: sys::READ, number, ..Default::default() };
+            queue.push_back((Moment::now(), faults.late, completion));
         }
         (taken, next) = (taken + 1, request.next);
     }
@@ -468,7 +428,7 @@ unsafe extern "C" fn poll_cq(queue: *mut sys::CompletionQueue, room: c_int, plac
     let Some(queue) = world.queues.get_mut(&queue.addr()) else { return -1 };
     let mut found = 0;
     while found < room
-        && let Some(completion) = queue.pop_front()
+        && let Some((_, _, completion)) = queue.pop_front_if(|(since, late, _)| late.is_zero() || since.age() >= *late)
     {
         // SAFETY: the caller's place for `room` of them.
         unsafe { place.wrapping_add(found.unsigned_abs() as usize).write(completion) };

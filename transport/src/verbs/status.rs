@@ -1,10 +1,21 @@
-//! What a device says of a READ that it did not do.
+//! What a device says of a READ that it did not do, and whose fault that is.
 
 use core::fmt;
 
 /// `enum ibv_wc_status` of a completion that is no success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status(pub u32);
+
+/// Whose fault a READ's failure is. The connection is over in any case; what differs is whether to read that region over the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// The region's: whatever the connection, it cannot be read by this key at this address.
+    Region,
+    /// The connection's, or that of one of its ends: the next connection may do it.
+    Connection,
+    /// The status does not say.
+    Either,
+}
 
 impl Status {
     /// This end could not carry it out; with soft-RoCE, where a packet could not be sent.
@@ -13,19 +24,24 @@ impl Status {
     pub const LOCAL_PROTECTION: Self = Self(4);
     /// Never tried: another READ failed before it, or the connection was down already.
     pub const FLUSHED: Self = Self(5);
-    /// The peer's device takes the READ for nonsense.
+    /// The peer's device takes the READ for invalid: its queue pair answers no READs, or not so many at a time, or none so long.
     pub const REMOTE_INVALID: Self = Self(9);
     /// The key is wrong or no longer valid, or the address is outside of what it is for.
     pub const REMOTE_ACCESS: Self = Self(10);
-    /// The peer's device could not do it.
+    /// The peer's device could not do it: memory that it cannot read, or an error of its own.
     pub const REMOTE_OPERATION: Self = Self(11);
     /// The peer did not answer.
     pub const RETRIES_EXCEEDED: Self = Self(12);
 
-    /// Whether it says something about that READ, and not about the connection.
+    /// Whose fault it is. Only wrong keys and addresses were seen to be the region's; what the specification has for errors of the peer's
+    /// device as well as for what it was asked is nobody's for sure.
     #[must_use]
-    pub fn is_of_one_read(self) -> bool {
-        [Self::LOCAL_PROTECTION, Self::REMOTE_INVALID, Self::REMOTE_ACCESS, Self::REMOTE_OPERATION].contains(&self)
+    pub const fn blame(self) -> Blame {
+        match self {
+            Self::REMOTE_ACCESS => Blame::Region,
+            Self::REMOTE_INVALID | Self::REMOTE_OPERATION => Blame::Either,
+            _ => Blame::Connection,
+        }
     }
 }
 

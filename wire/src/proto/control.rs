@@ -56,6 +56,9 @@ pub struct QueuePair {
     /// Bytes: 256, 512, 1024, 2048 or 4096.
     #[prost(uint32, tag = "5")]
     pub mtu: u32,
+    /// READs that this end has under way, and answers, at a time: 1 to 255, and the smaller one of both ends counts. 0: it does not say.
+    #[prost(uint32, tag = "6")]
+    pub reads: u32,
 }
 /// With transport "verbs", after the welcome and after every loss of the connection: the worker's queue pair is reset, and waits.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

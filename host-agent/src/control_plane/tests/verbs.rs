@@ -10,7 +10,7 @@ fn with_verbs() -> Settings {
 }
 
 fn end() -> proto::QueuePair {
-    proto::QueuePair { qpn: 17, psn: 5, gid: vec![1; 16], lid: 0, mtu: 1024 }
+    proto::QueuePair { qpn: 17, psn: 5, gid: vec![1; 16], lid: 0, mtu: 1024, reads: 16 }
 }
 
 fn asks(attempt: u32) -> FromWorker {

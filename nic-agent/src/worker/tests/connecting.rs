@@ -14,6 +14,7 @@ fn end(qpn: u32) -> Endpoint {
         gid: Some([1; 16]),
         lid: 0,
         mtu: PathMtu::B1024,
+        reads: None,
     }
 }
 

@@ -384,3 +384,35 @@ fn a_size_that_differs_from_the_registration_is_refused_before_a_read_costs_the_
     assert!(matches!(error, Err(AttachError::Size { found: 4096, .. })));
     assert!(reader.is_connected());
 }
+
+#[test]
+fn a_connection_with_one_read_at_a_time_reads_all_the_same() {
+    let (mut reader, mut host) = pair();
+    let worker = reader.reset(psn()).unwrap();
+    let one = std::num::NonZeroU8::new(1);
+
+    let answer = host.answer(psn(), &wire::rdma::Endpoint { reads: one, ..worker }).unwrap();
+    assert_eq!(answer.reads, one);
+    reader.connect(&answer).unwrap();
+
+    let _services = regions(64, &mut reader, &mut host);
+    let mut batch = batch(1..=64);
+    for _ in 0..10 {
+        reader.fetch(&mut batch).unwrap();
+        assert!((1..=64).map(Some).eq(values(&batch)));
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_say_how_many_reads_it_answers_is_read_as_before() {
+    let (mut reader, mut host) = pair();
+    let worker = reader.reset(psn()).unwrap();
+
+    let answer = host.answer(psn(), &wire::rdma::Endpoint { reads: None, ..worker }).unwrap();
+    reader.connect(&wire::rdma::Endpoint { reads: None, ..answer }).unwrap();
+
+    let _services = regions(64, &mut reader, &mut host);
+    let mut batch = batch(1..=64);
+    reader.fetch(&mut batch).unwrap();
+    assert!((1..=64).map(Some).eq(values(&batch)));
+}

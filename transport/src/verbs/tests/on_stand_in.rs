@@ -5,10 +5,12 @@ use std::time::Duration;
 use wire::id::RegionId;
 use wire::rdma::PathMtu;
 
-use super::{batch, connect, library, pair, pair_with, regions, values};
-use crate::fetch::{BatchError, RegionReader as _};
+use super::{access, batch, connect, device, library, pair, pair_with, psn, regions, store, values};
+use crate::fetch::{Access, BatchError, FetchStatus, Loss, RegionError, RegionReader as _};
 use crate::verbs::stand_in::{Faults, events, registered, set_faults};
-use crate::verbs::{Device, DeviceChoice, DeviceError, LinkLayer, ReaderLimits, Unusable};
+use crate::verbs::{
+    ConnectError, Device, DeviceChoice, DeviceError, Exposure, LinkLayer, ReaderLimits, Status, Unusable, VerbsReader,
+};
 
 /// Sets faults for as long as it lives.
 struct During;
@@ -83,7 +85,7 @@ fn a_device_that_does_not_reset_keeps_the_memory_and_says_so() {
     host.withdraw(RegionId(1));
     assert!(reader.fetch(&mut batch([1])).is_err());
 
-    let error = reader.reset(super::psn()).unwrap_err();
+    let error = reader.reset(psn()).unwrap_err();
 
     assert_eq!(error.to_string(), "the device refuses to reset the queue pair");
     // A host whose queue pair cannot be reset destroys it, and makes another one when it is asked again.
@@ -93,7 +95,7 @@ fn a_device_that_does_not_reset_keeps_the_memory_and_says_so() {
     drop(reader);
     assert_eq!((kept, registered()), (1, 1));
     set_faults(Faults::default());
-    let mut reader = crate::verbs::VerbsReader::new(&super::device(), ReaderLimits::default()).unwrap();
+    let mut reader = crate::verbs::VerbsReader::new(&device(), ReaderLimits::default()).unwrap();
     connect(&mut reader, &mut host);
 }
 
@@ -138,4 +140,209 @@ fn what_was_chosen_and_is_not_there_is_named_in_the_error() {
     assert!(matches!(&port, DeviceError::Unusable(all) if matches!(all[..], [Unusable::NoPort { port: Some(2), .. }])));
     assert!(address.to_string().contains("no RoCE v2 address at index 7"), "{address}");
     assert!(first_version.to_string().contains("no RoCE v2 address at index 1"), "{first_version}");
+}
+
+#[test]
+fn a_region_that_the_device_does_not_let_go_of_is_read_by_nobody_until_it_does() {
+    let (mut reader, mut host) = pair();
+    let services = regions(2, &mut reader, &mut host);
+    let mut batch = batch(1..=2);
+    reader.fetch(&mut batch).unwrap();
+
+    let faults = During::new(Faults { no_deregister: true, ..Faults::default() });
+    host.withdraw(RegionId(1));
+    // By now the service writes other things there.
+    store(&services[0], 1000);
+    assert_eq!(lost(reader.fetch(&mut batch)), "the device gave up: no answer from the peer (status 12)");
+    for _ in 0..3 {
+        let refused = host.answer(psn(), &reader.reset(psn()).unwrap()).unwrap_err();
+        assert!(matches!(refused, ConnectError::Kept { regions: 1, .. }) && refused.is_of_own_device(), "{refused}");
+    }
+    assert_eq!((host.kept(), registered()), (1, 3), "two regions and the reader's memory");
+    drop(faults);
+
+    connect(&mut reader, &mut host);
+    batch.reverse();
+    reader.fetch(&mut batch).unwrap();
+    assert_eq!(values(&batch), [Some(2), None], "the key is worth nothing any more");
+    assert_eq!((host.kept(), registered()), (0, 2));
+}
+
+#[test]
+fn what_a_broken_device_keeps_cannot_be_reached_through_the_exposure_that_takes_the_place_of_the_one_before() {
+    let (mut reader, mut host) = pair();
+    let services = regions(2, &mut reader, &mut host);
+    let _faults = During::new(Faults { no_deregister: true, ..Faults::default() });
+    host.withdraw(RegionId(1));
+    drop(host);
+
+    let mut host = Exposure::new(&device()).unwrap();
+    connect(&mut reader, &mut host);
+    reader.detach(RegionId(2));
+    reader.attach(RegionId(2), services[1].size(), access(&mut host, 2, &services[1])).unwrap();
+    let mut batch = batch([2, 1]);
+    reader.fetch(&mut batch).unwrap();
+
+    assert_eq!(values(&batch), [Some(2), None]);
+    assert_eq!(batch[1].status, FetchStatus::Failed(RegionError::Revoked));
+}
+
+#[test]
+fn a_device_that_was_unplugged_is_at_fault_and_a_peer_that_cannot_be_reached_is_not() {
+    let (mut reader, mut host) = pair();
+    let own = reader.reset(psn()).unwrap();
+
+    let elsewhere = host.answer(psn(), &wire::rdma::Endpoint { gid: None, lid: 3, ..own }).unwrap_err();
+    assert!(!elsewhere.is_of_own_device(), "{elsewhere}");
+    let faults = During::new(Faults { unplugged: true, ..Faults::default() });
+    let unplugged = host.answer(psn(), &own).unwrap_err();
+    assert!(unplugged.is_of_own_device(), "{unplugged}");
+    assert!(Device::open(&library(), &DeviceChoice::default()).is_err());
+    drop(faults);
+    connect(&mut reader, &mut host);
+}
+
+#[test]
+fn reads_under_way_are_as_many_as_the_weaker_end_answers() {
+    let faults = During::new(Faults { few_reads: Some(1), ..Faults::default() });
+    let weak = device();
+    drop(faults);
+    for (reader_device, host_device) in [(&device(), &weak), (&weak, &device()), (&weak, &weak)] {
+        let mut reader = VerbsReader::new(reader_device, ReaderLimits::default()).unwrap();
+        let mut host = Exposure::new(host_device).unwrap();
+        let worker = reader.reset(psn()).unwrap();
+        let answer = host.answer(psn(), &worker).unwrap();
+        reader.connect(&answer).unwrap();
+        let _services = regions(64, &mut reader, &mut host);
+        let mut batch = batch(1..=64);
+
+        reader.fetch(&mut batch).unwrap();
+
+        assert_eq!(answer.reads.map(core::num::NonZero::get), Some(1));
+        assert!((1..=64).map(Some).eq(values(&batch)));
+    }
+}
+
+#[test]
+fn a_peer_that_was_not_told_of_the_limit_takes_too_many_reads_for_invalid() {
+    let faults = During::new(Faults { few_reads: Some(2), ..Faults::default() });
+    let weak = device();
+    drop(faults);
+    let mut reader = VerbsReader::new(&device(), ReaderLimits::default()).unwrap();
+    let mut host = Exposure::new(&weak).unwrap();
+    let worker = reader.reset(psn()).unwrap();
+    // As an older release answers.
+    let answer = host.answer(psn(), &worker).unwrap();
+    reader.connect(&wire::rdma::Endpoint { reads: None, ..answer }).unwrap();
+    let _services = regions(4, &mut reader, &mut host);
+
+    let reason = lost(reader.fetch(&mut batch(1..=4)));
+
+    assert_eq!(reason, "the device gave up: the peer takes the request for invalid (status 9)");
+}
+
+/// Fetches four regions over a connection of its own, of which number 2 ends with `status`.
+fn fetch_failing(reader: &mut VerbsReader, host: &mut Exposure, rkey: u32, status: Status) -> Result<(), BatchError> {
+    connect(reader, host);
+    let _faults = During::new(Faults { failing: Some((rkey, status.0)), ..Faults::default() });
+    reader.fetch(&mut batch(1..=4))
+}
+
+#[test]
+fn a_status_that_does_not_say_whose_fault_it_is_is_the_connections_first_and_the_regions_when_it_comes_again() {
+    for status in [Status::REMOTE_INVALID, Status::REMOTE_OPERATION] {
+        let (mut reader, mut host) = pair();
+        let services = regions(4, &mut reader, &mut host);
+        let Access::Remote { rkey, .. } = access(&mut host, 2, &services[1]) else { unreachable!() };
+
+        let first = fetch_failing(&mut reader, &mut host, rkey, status);
+        assert_eq!(lost(first), format!("the device gave up: {status}"));
+        fetch_failing(&mut reader, &mut host, rkey, status).expect("the others are read");
+
+        connect(&mut reader, &mut host);
+        let mut batch = batch(1..=4);
+        reader.fetch(&mut batch).unwrap();
+        assert_eq!(values(&batch), [Some(1), None, Some(3), Some(4)]);
+        assert_eq!(batch[1].status, FetchStatus::Failed(RegionError::Revoked));
+    }
+}
+
+#[test]
+fn a_region_that_was_read_in_between_is_not_suspected_any_more() {
+    let (mut reader, mut host) = pair();
+    let services = regions(4, &mut reader, &mut host);
+    let Access::Remote { rkey, .. } = access(&mut host, 2, &services[1]) else { unreachable!() };
+
+    for _ in 0..3 {
+        assert!(fetch_failing(&mut reader, &mut host, rkey, Status::REMOTE_OPERATION).is_err());
+        connect(&mut reader, &mut host);
+        let mut batch = batch(1..=4);
+        reader.fetch(&mut batch).unwrap();
+        assert_eq!(values(&batch), [Some(1), Some(2), Some(3), Some(4)]);
+    }
+}
+
+#[test]
+fn an_error_of_the_connection_leaves_no_region_out_however_often_it_comes() {
+    for status in [Status::LOCAL_OPERATION, Status::LOCAL_PROTECTION, Status::RETRIES_EXCEEDED, Status(13)] {
+        let (mut reader, mut host) = pair();
+        let services = regions(4, &mut reader, &mut host);
+        let Access::Remote { rkey, .. } = access(&mut host, 2, &services[1]) else { unreachable!() };
+        for _ in 0..3 {
+            assert!(fetch_failing(&mut reader, &mut host, rkey, status).is_err());
+        }
+
+        connect(&mut reader, &mut host);
+        let mut batch = batch(1..=4);
+        reader.fetch(&mut batch).unwrap();
+        assert_eq!(values(&batch), [Some(1), Some(2), Some(3), Some(4)]);
+    }
+}
+
+#[test]
+fn completions_that_are_late_are_waited_for_as_long_as_a_dead_peer_would_take() {
+    let device = device();
+    let mut reader = VerbsReader::new(&device, ReaderLimits::default()).unwrap();
+    let mut host = Exposure::new(&device).unwrap();
+    connect(&mut reader, &mut host);
+    let _services = regions(2, &mut reader, &mut host);
+    let mut batch = batch(1..=2);
+
+    // More than the device itself waits for a dead peer at the longest, 470 ms.
+    let _faults = During::new(Faults { late: Duration::from_millis(480), ..Faults::default() });
+    reader.fetch(&mut batch).unwrap();
+
+    assert_eq!(values(&batch), [Some(1), Some(2)]);
+}
+
+#[test]
+fn a_device_that_says_nothing_is_given_up_within_a_second() {
+    let device = device();
+    let mut reader = VerbsReader::new(&device, ReaderLimits::default()).unwrap();
+    let mut host = Exposure::new(&device).unwrap();
+    connect(&mut reader, &mut host);
+    let _services = regions(1, &mut reader, &mut host);
+    let patience = ReaderLimits::default().patience;
+
+    let _faults = During::new(Faults { silent: true, ..Faults::default() });
+    let error = reader.fetch(&mut batch([1])).unwrap_err();
+
+    assert_eq!(error.loss(), Loss::Silent);
+    assert!(Duration::from_millis(500) < patience && patience < Duration::from_secs(1), "{patience:?}");
+}
+
+#[test]
+fn a_lost_batch_is_counted_as_what_it_was() {
+    let (mut reader, mut host) = pair();
+    let services = regions(4, &mut reader, &mut host);
+    let Access::Remote { rkey, .. } = access(&mut host, 2, &services[1]) else { unreachable!() };
+    let loss = |result: Result<(), BatchError>| result.unwrap_err().loss();
+
+    assert_eq!(loss(fetch_failing(&mut reader, &mut host, rkey, Status::RETRIES_EXCEEDED)), Loss::Unanswered);
+    assert_eq!(loss(reader.fetch(&mut batch(1..=4))), Loss::Unconnected);
+    assert_eq!(loss(fetch_failing(&mut reader, &mut host, rkey, Status::LOCAL_OPERATION)), Loss::Broken);
+    connect(&mut reader, &mut host);
+    let _faults = During::new(Faults { full_after: Some(1), ..Faults::default() });
+    assert_eq!(loss(reader.fetch(&mut batch(1..=4))), Loss::Device);
+    assert_eq!(BatchError::Lost(None).loss(), Loss::Broken);
 }
