@@ -144,6 +144,8 @@ fn overlap(ranges: &BTreeMap<u64, (u64, RegionId)>, id: RegionId, start: u64, en
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use wire::layout::RegionSize;
 
@@ -226,5 +228,40 @@ mod tests {
         assert_eq!(check(&claims, &[spec(1, 0)]), Err(RegionsError::TooMany { found: 3, limit: 2 }));
         claims.remove(&spec(1, 0));
         assert_eq!(check(&claims, &[spec(2, 0)]), Ok(()));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_taken_keeps_to_the_bounds_and_lies_in_no_other_regions_place(
+            claimed in proptest::collection::vec((1_u64..20, addresses(), 1_u64..4), 0..40),
+        ) {
+            let mut claims = claims(8);
+            let mut taken: Vec<RegionSpec> = Vec::new();
+            for (id, address, pages) in claimed {
+                let size = RegionSize::new(pages * PAGE).unwrap();
+                let claim = RegionSpec { size, ..spec(id, address) };
+                let is_known = taken.iter().any(|other| other.id == claim.id);
+                if !is_known && check(&claims, &[claim]).is_ok() {
+                    claims.add(&claim);
+                    taken.push(claim);
+                }
+            }
+
+            prop_assert!(taken.len() <= 8);
+            prop_assert!(taken.iter().map(|claim| claim.size.bytes() as u64).sum::<u64>() <= 8 * PAGE);
+            let mut places: Vec<_> = taken.iter().filter(|claim| claim.address > 0).collect();
+            places.sort_by_key(|claim| claim.address);
+            for (n, claim) in places.iter().enumerate() {
+                let end = claim.address.checked_add(claim.size.bytes() as u64);
+                prop_assert!(end.is_some(), "it ends behind the end of memory");
+                prop_assert!(places.get(n + 1).is_none_or(|next| end.unwrap() <= next.address), "{places:?}");
+            }
+        }
+    }
+
+    /// Addresses that there may be, and some that there may not.
+    fn addresses() -> impl Strategy<Value = u64> {
+        let near = (0_u64..40).prop_map(|half_pages| half_pages * PAGE / 2);
+        prop_oneof![near, Just(0), Just(PAGE + 1), (0_u64..3).prop_map(|pages| u64::MAX - pages * PAGE), any::<u64>()]
     }
 }

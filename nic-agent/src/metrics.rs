@@ -13,6 +13,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
+use transport::Loss;
 use wire::time::Nanos;
 
 use crate::clock::Clock;
@@ -129,6 +130,11 @@ fn registry(status: &WorkerStatus) -> Registry {
         discarded.get_or_create(&[("reason", reason)]).inc_by(count);
     }
     registry.register("discarded_samples", "Samples of regions that were not used, by reason", discarded);
+    let lost = Family::<[(&str, &str); 1], Counter>::default();
+    for (loss, count) in Loss::ALL.into_iter().zip(status.lost_batches) {
+        lost.get_or_create(&[("reason", loss.name())]).inc_by(count);
+    }
+    registry.register("lost_batches", "Batches that failed as a whole, by reason", lost);
     let lmaps = Family::<[(&str, &str); 1], Gauge>::default();
     for (state, lmap) in ["learning", "armed", "drifted", "silent"].into_iter().zip(status.lmaps) {
         lmaps.get_or_create(&[("state", state)]).set(count(lmap));
@@ -155,6 +161,7 @@ mod tests {
             silent_replicas: 2,
             discarded: [7, 0, 9],
             welcomes: 4,
+            lost_batches: [6, 5, 0, 0, 0],
             welcomed: true,
             ..WorkerStatus::default()
         };
@@ -172,6 +179,9 @@ mod tests {
             "uview_nic_discarded_samples_total{reason=\"generation\"} 7",
             "uview_nic_discarded_samples_total{reason=\"header\"} 0",
             "uview_nic_discarded_samples_total{reason=\"unread\"} 9",
+            "uview_nic_lost_batches_total{reason=\"unconnected\"} 6",
+            "uview_nic_lost_batches_total{reason=\"unanswered\"} 5",
+            "uview_nic_lost_batches_total{reason=\"device\"} 0",
             "uview_nic_lmaps{state=\"armed\"} 5",
         ] {
             assert!(page.lines().any(|found| found == line), "no {line} in\n{page}");

@@ -1,9 +1,10 @@
 //! What regions are fetched with: this host's memory, or RDMA. The host agent chooses among what is offered.
 
 use std::collections::HashMap;
+use std::io;
 use std::net::IpAddr;
 
-use transport::verbs::{Device, DeviceChoice, Library, ReaderLimits};
+use transport::verbs::{Device, DeviceChoice, Library, LostReason, ReaderLimits};
 use transport::{Access, BatchError, RegionBuffer, RegionReader, ShmReader, VerbsReader};
 use wire::id::RegionId;
 use wire::layout::RegionSize;
@@ -23,9 +24,17 @@ pub(super) struct Reader {
     verbs: Option<Verbs>,
 }
 
+/// How libibverbs is loaded.
+type Loading = fn() -> Result<Library, String>;
+
+fn installed() -> Result<Library, String> {
+    Library::load().map_err(|error| told(&error))
+}
+
 /// A device and what is read by it. A device that is unplugged and comes back is another one, and all regions have to be made known to it.
 #[derive(Debug)]
 struct Verbs {
+    library: Loading,
     choice: DeviceChoice,
     /// None while there is no device.
     reader: Option<VerbsReader>,
@@ -68,7 +77,7 @@ impl Reader {
         let mut reader = Self { fetching: Fetching::Memory, memory: ShmReader::new(), verbs: None };
         let mut names = Vec::new();
         if !shm_only {
-            match Verbs::open(&config.rdma) {
+            match Verbs::open(installed, &config.rdma) {
                 Ok(verbs) => {
                     reader.verbs = Some(verbs);
                     names.push(TRANSPORT.to_owned());
@@ -134,7 +143,7 @@ impl Reader {
             Fetching::Memory => self.memory.fetch(batch),
             Fetching::Verbs => match self.verbs.as_mut().and_then(|verbs| verbs.reader.as_mut()) {
                 Some(reader) => reader.fetch(batch),
-                None => Err(BatchError::Lost(None)),
+                None => Err(BatchError::Lost(Some(io::Error::other(LostReason::NotConnected)))),
             },
         }
     }
@@ -151,11 +160,11 @@ impl Reader {
 }
 
 impl Verbs {
-    fn open(config: &Rdma) -> Result<Self, String> {
+    fn open(library: Loading, config: &Rdma) -> Result<Self, String> {
         let Rdma { device, port, gid_index } = config.clone();
         let choice = DeviceChoice { name: device, port: port.map(core::num::NonZero::get), gid_index };
-        let reader = reader(&choice)?;
-        Ok(Self { choice, reader: Some(reader), regions: HashMap::new() })
+        let reader = reader(library, &choice)?;
+        Ok(Self { library, choice, reader: Some(reader), regions: HashMap::new() })
     }
 
     fn reset(&mut self, psn: PacketSequence) -> Result<Endpoint, String> {
@@ -167,7 +176,7 @@ impl Verbs {
         }
         // Dropped first: a device that was unplugged goes away only when nobody has it open.
         self.reader = None;
-        let mut new = reader(&self.choice)?;
+        let mut new = reader(self.library, &self.choice)?;
         for (&region, remote) in &self.regions {
             new.attach(region, remote.size, remote.access()).map_err(|error| told(&error))?;
         }
@@ -175,8 +184,8 @@ impl Verbs {
     }
 }
 
-fn reader(choice: &DeviceChoice) -> Result<VerbsReader, String> {
-    let library = Library::load().map_err(|error| told(&error))?;
+fn reader(library: Loading, choice: &DeviceChoice) -> Result<VerbsReader, String> {
+    let library = library()?;
     let device = Device::open(&library, choice).map_err(|error| told(&error))?;
     let reader = VerbsReader::new(&device, ReaderLimits::default()).map_err(|error| told(&error))?;
     tracing::info!(
@@ -191,6 +200,13 @@ fn reader(choice: &DeviceChoice) -> Result<VerbsReader, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd as _;
+
+    use region::{AcceptedRegion, OwnedRegion};
+    use transport::verbs::Exposure;
+    use transport::verbs::stand_in::{self, Faults};
+    use transport::{FetchStatus, Loss};
+
     use super::*;
 
     #[test]
@@ -217,7 +233,7 @@ mod tests {
         assert!(reader.reset(PacketSequence::from_random(7)).is_err());
         assert!(reader.attach_remote(RegionId(1), RegionSize::ONE_PAGE, 4096, 1).is_err());
         reader.choose(Fetching::Verbs);
-        assert!(matches!(reader.fetch(&mut []), Err(BatchError::Lost(None))));
+        assert_eq!(reader.fetch(&mut []).map_err(|error| error.loss()), Err(Loss::Unconnected));
     }
 
     #[test]
@@ -227,5 +243,35 @@ mod tests {
         let refused = reader.attach_remote(RegionId(1), RegionSize::ONE_PAGE, 0, 0).unwrap_err();
 
         assert!(refused.contains("not registered it for RDMA"), "{refused}");
+    }
+
+    #[test]
+    fn a_device_that_was_unplugged_is_opened_again_with_all_that_was_attached() {
+        let verbs = Verbs::open(|| Ok(stand_in::library()), &Rdma::default()).unwrap();
+        let mut reader = Reader { fetching: Fetching::Verbs, memory: ShmReader::new(), verbs: Some(verbs) };
+        let device = Device::open(&stand_in::library(), &DeviceChoice::default()).unwrap();
+        let mut host = Exposure::new(&device).unwrap();
+        let service = OwnedRegion::create("test", RegionSize::ONE_PAGE).unwrap();
+        let memory = service.as_fd().try_clone_to_owned().unwrap();
+        let exposed = host.expose(RegionId(1), &AcceptedRegion::accept(memory, service.size()).unwrap()).unwrap();
+        reader.attach_remote(RegionId(1), service.size(), exposed.address, exposed.rkey).unwrap();
+        let mut read = |reader: &mut Reader| -> Result<FetchStatus, String> {
+            let worker = reader.reset(PacketSequence::from_random(3))?;
+            let answer = host.answer(PacketSequence::from_random(4), &worker).map_err(|error| told(&error))?;
+            reader.connect(&answer)?;
+            let mut batch = [RegionBuffer::new(RegionId(1), RegionSize::ONE_PAGE)];
+            reader.fetch(&mut batch).map_err(|error| told(&error))?;
+            Ok(batch[0].status.clone())
+        };
+        assert_eq!(read(&mut reader), Ok(FetchStatus::Fetched));
+
+        stand_in::set_faults(Faults { unplugged: true, ..Faults::default() });
+        for _ in 0..3 {
+            assert!(reader.reset(PacketSequence::from_random(5)).is_err(), "there is no other device");
+            assert_eq!(reader.fetch(&mut []).map_err(|error| error.loss()), Err(Loss::Unconnected));
+        }
+        stand_in::set_faults(Faults::default());
+
+        assert_eq!(read(&mut reader), Ok(FetchStatus::Fetched));
     }
 }

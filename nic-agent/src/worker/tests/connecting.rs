@@ -1,6 +1,7 @@
 //! Fetching over a queue pair: connected, lost, connected again; regions that must not be read any more; claims that cannot be.
 
-use transport::RegionError;
+use transport::verbs::{LostReason, Status};
+use transport::{BatchError, Loss, RegionError};
 use wire::rdma::{PacketSequence, PathMtu, QueuePairNumber};
 
 use super::*;
@@ -306,4 +307,32 @@ fn more_regions_than_a_worker_takes_are_refused_and_what_was_taken_goes_on() {
     assert!(matches!(&refused, Err(ForeignMessage::Regions { .. })), "{refused:?}");
     node.alive();
     assert_eq!(node.counters().fetched_regions, 2);
+}
+
+#[test]
+fn batches_are_counted_by_why_they_were_lost() {
+    let mut node = Node::with_verbs(verbs());
+    node.connects();
+    node.set(&lmap(metrics(2), 1));
+    node.alive();
+    let lost = |reason| Err(BatchError::Lost(Some(std::io::Error::other(reason))));
+
+    for outcome in [
+        lost(LostReason::GaveUp(Status::RETRIES_EXCEEDED)),
+        lost(LostReason::NotConnected),
+        lost(LostReason::NotConnected),
+        lost(LostReason::Silent(std::time::Duration::from_secs(1))),
+        Err(BatchError::Lost(None)),
+    ] {
+        while let Step::SleepUntil(deadline) = node.worker.poll(node.now) {
+            node.act();
+            node.now = deadline;
+        }
+        assert_eq!(node.worker.fetched(node.now, DAY, &outcome).len(), 0);
+    }
+
+    let status = node.worker.status();
+    let named: Vec<_> = Loss::ALL.into_iter().map(Loss::name).zip(status.lost_batches).collect();
+    assert_eq!(named, [("unconnected", 2), ("unanswered", 1), ("broken", 1), ("silent", 1), ("device", 0)]);
+    assert_eq!(status.counters.failed_batches, 5, "each once");
 }

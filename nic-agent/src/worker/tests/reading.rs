@@ -1,6 +1,7 @@
 //! From slots to rows: headers, counters, gauges, histograms, several replicas.
 
 use wire::id::Generation;
+use wire::layout::{HeaderWord, VERSION};
 
 use super::*;
 use transport::{BatchError, RegionError};
@@ -245,4 +246,26 @@ fn random_words_never_panic_and_never_give_a_score_that_is_none() {
 
     assert!(node.verdicts().iter().all(|verdict| verdict.score.is_finite() && verdict.score >= 0.0));
     assert!(node.summary().0.samples > 190);
+}
+
+#[test]
+fn a_region_of_another_layout_version_is_discarded_and_counted() {
+    let mut node = watched(vec![metric(1, "a", Kind::Gauge)], 2);
+    node.store(1, 0, 3.0_f64.to_bits());
+    node.store(2, 0, 7.0_f64.to_bits());
+    node.alive();
+    assert_row(&mut node, &[5.0]);
+
+    node.regions[&RegionId(2)].header(HeaderWord::Version).store(VERSION + 1, Relaxed);
+    node.store(2, 0, 1e9_f64.to_bits());
+    for _ in 0..5 {
+        node.alive();
+    }
+
+    assert!(
+        node.rows()[..5].iter().all(|row| row[0] == 5.0 || row[0] == 3.0),
+        "slots of an unknown layout are no values"
+    );
+    let (summary, _) = node.summary();
+    assert!(summary.discarded_header > 5);
 }
