@@ -11,6 +11,8 @@
 //! | [`protocol`] | train, judge, take the figures |
 //! | [`ranking`], [`surface`], [`episodes`] | the figures |
 //! | [`study`] | ours against itself, one thing changed at a time |
+//! | [`recorded`] | a recording as a table |
+//! | [`training`], [`redundancy`] | a split into training and held-out rows, k, l and q tried, what is said of the result |
 
 pub mod candidate;
 pub mod columns;
@@ -18,7 +20,10 @@ pub mod data_set;
 pub mod episodes;
 pub mod protocol;
 pub mod ranking;
+pub mod recorded;
+pub mod redundancy;
 pub mod study;
 pub mod surface;
 pub mod table;
+pub mod training;
 pub mod unit;

@@ -21,6 +21,17 @@ pub struct Ranking {
     events: usize,
 }
 
+/// One threshold's place on the curves. All shares.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CurvePoint {
+    /// Of anomalous rows.
+    pub recall: f64,
+    /// Of the rows taken that are anomalous.
+    pub precision: f64,
+    /// Of normal rows.
+    pub false_positives: f64,
+}
+
 /// What a threshold gives that takes all rows down to some score.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Taken {
@@ -125,6 +136,22 @@ impl Ranking {
         (f1(hits, false_alarms, self.anomalous), share(false_alarms, self.normal()))
     }
 
+    /// What each threshold gives, highest first, from one that nothing reaches on: at most about `most` of them.
+    #[must_use]
+    pub fn curve(&self, most: usize) -> Vec<CurvePoint> {
+        let thresholds = self.thresholds();
+        let step = thresholds.len().div_ceil(most.max(1)).max(1);
+        let point = |taken: &Taken| CurvePoint {
+            recall: share(taken.hits, self.anomalous),
+            precision: share(taken.hits, taken.hits + taken.false_alarms),
+            false_positives: share(taken.false_alarms, self.normal()),
+        };
+        let last = thresholds.len().saturating_sub(1);
+        let kept = thresholds.iter().enumerate().filter(|(place, _)| place % step == 0 || *place == last);
+        let start = CurvePoint { recall: 0.0, precision: 1.0, false_positives: 0.0 };
+        [start].into_iter().chain(kept.map(|(_, taken)| point(taken))).collect()
+    }
+
     /// The score that `rate` of the normal rows lie above, linear between neighbours; infinite without normal rows.
     #[must_use]
     pub fn normal_above(&self, rate: f64) -> f64 {
@@ -214,6 +241,19 @@ mod tests {
         close(ranking.best_f1(), 4.0 / 6.0);
         // Taking one: precision 1, one of two events; taking six: precision 1/2, both.
         close(ranking.best_composite_f1(), 2.0 / 3.0);
+    }
+
+    #[test]
+    fn the_curve_goes_from_nothing_to_everything() {
+        let curve = ranking("0.0..1").curve(1000);
+        let thinned = ranking(&"0.".repeat(200)).curve(10);
+
+        assert_eq!((curve[0].recall, curve[0].false_positives), (0.0, 0.0));
+        close(curve[3].recall, 2.0 / 3.0);
+        close(curve[3].precision, 2.0 / 3.0);
+        close(curve[3].false_positives, 1.0 / 3.0);
+        assert_eq!((curve[6].recall, curve[6].false_positives), (1.0, 1.0));
+        assert!(thinned.len() <= 12 && thinned.last().is_some_and(|point| point.recall == 1.0));
     }
 
     #[test]

@@ -57,6 +57,77 @@ impl Table {
         self.values.chunks_exact(self.metrics.len())
     }
 
+    /// A table of `values`, row by row, as a file would have given it: what is not finite counts as missing. `None` unless there is a
+    /// metric, and whole rows with a time each.
+    #[must_use]
+    pub fn of_values(metrics: Vec<String>, times: Vec<f64>, mut values: Vec<f64>) -> Option<Self> {
+        if metrics.is_empty() || times.is_empty() || values.len() != metrics.len() * times.len() {
+            return None;
+        }
+        let missing = values.iter().filter(|value| value.is_nan()).count();
+        let not_finite = values.iter().filter(|value| value.is_infinite()).count();
+        values.iter_mut().filter(|value| value.is_infinite()).for_each(|value| *value = f64::NAN);
+        Some(Self { metrics, times: Some(times), labels: None, faults: None, missing, not_finite, values })
+    }
+
+    /// The rows of all `tables`, one table after the other in the order of their first times, with the metrics of all. `None` if there is no
+    /// table, or one without times, so that nobody could say what follows what.
+    #[must_use]
+    pub fn join(mut tables: Vec<Self>) -> Option<Self> {
+        if tables.len() == 1 {
+            return tables.pop();
+        }
+        let first = |table: &Self| table.times.as_deref().and_then(|times| times.first().copied());
+        if tables.iter().any(|table| first(table).is_none()) {
+            return None;
+        }
+        tables.sort_by(|a, b| first(a).unwrap_or_default().total_cmp(&first(b).unwrap_or_default()));
+        let mut metrics: Vec<String> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
+        for name in tables.iter().flat_map(|table| &table.metrics) {
+            places.entry(name.clone()).or_insert_with(|| {
+                metrics.push(name.clone());
+                metrics.len() - 1
+            });
+        }
+        let (labelled, named) =
+            (tables.iter().any(|table| table.labels.is_some()), tables.iter().any(|table| table.faults.is_some()));
+        let mut out = Self {
+            times: Some(Vec::new()),
+            labels: labelled.then(Vec::new),
+            faults: named.then(Vec::new),
+            missing: 0,
+            not_finite: 0,
+            values: Vec::new(),
+            metrics,
+        };
+        for table in &tables {
+            out.append(table, &places);
+        }
+        Some(out)
+    }
+
+    fn append(&mut self, table: &Self, places: &HashMap<String, usize>) {
+        let rows = table.rows().len();
+        for row in table.rows() {
+            let start = self.values.len();
+            self.values.resize(start + self.metrics.len(), f64::NAN);
+            for (name, value) in table.metrics.iter().zip(row) {
+                self.values[start + places[name]] = *value;
+            }
+        }
+        self.times.get_or_insert_default().extend(table.times.iter().flatten());
+        if let Some(labels) = &mut self.labels {
+            let own = table.labels.clone().unwrap_or_else(|| vec![Label::Normal; rows]);
+            labels.extend(own);
+        }
+        if let Some(faults) = &mut self.faults {
+            faults.extend(table.faults.clone().unwrap_or_else(|| vec![String::new(); rows]));
+        }
+        self.missing += table.missing;
+        self.not_finite += table.not_finite;
+    }
+
     /// The median step of time that goes forward, in seconds; `None` without times, or if none does.
     #[must_use]
     pub fn interval(&self) -> Option<f64> {

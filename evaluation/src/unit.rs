@@ -43,6 +43,32 @@ pub struct Rows {
 }
 
 impl Rows {
+    /// All rows of `table`, which come every `interval` seconds if that is known.
+    ///
+    /// # Errors
+    ///
+    /// [`RowError`] if `columns` are of another table; a mistake of the caller.
+    pub fn of(table: &Table, columns: &Columns, interval: Option<f64>) -> Result<Self, RowError> {
+        let places: Vec<usize> = (0..table.metrics.len()).collect();
+        let all: Vec<(usize, usize)> = places.iter().map(|place| (*place, *place)).collect();
+        Counters::new(&all, &columns.counters).rows(table, &places, &gaps(table, None, interval))
+    }
+
+    /// Those of the rows that are `taken`, one flag per row. Where one in between is not, the next does not follow.
+    #[must_use]
+    pub fn select(&self, taken: &[bool]) -> Self {
+        let mut out = Self { metrics: self.metrics, values: Vec::new(), gaps: Vec::new() };
+        let mut before = false;
+        for ((row, gap), taken) in self.iter().zip(taken) {
+            if *taken {
+                out.values.extend_from_slice(row);
+                out.gaps.push(gap || !before);
+            }
+            before = *taken;
+        }
+        out
+    }
+
     /// How many.
     #[must_use]
     pub fn len(&self) -> usize {

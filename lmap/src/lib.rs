@@ -72,7 +72,7 @@ pub use frequent_directions::{FrequentDirections, SketchError};
 pub use increments::{Cumulative, Increments};
 pub use intake::RowError;
 pub use job::{Done, FitJob, Job, ShrinkJob};
-pub use model::{Model, ModelError};
+pub use model::{ColumnRole, ColumnSummary, Model, ModelError, ModelSummary};
 pub use quantile::QUANTILES;
 pub use settings::{AlarmBudget, EpisodeRule, LevelRule, ScoreForm, Settings, SettingsError, SketchForm, Threshold};
 pub use verdict::{DetectorError, Installed, State, Verdict};

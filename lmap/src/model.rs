@@ -5,6 +5,9 @@
 //! has to be finite and in the range that a fit can produce, so that no file can make a score infinite.
 
 mod codec;
+mod summary;
+
+pub use summary::{ColumnRole, ColumnSummary, ModelSummary};
 
 use crate::aligned::Aligned;
 use crate::basis::Basis;

@@ -1,0 +1,128 @@
+//! A recording as a table, and what it says about its columns. Pure.
+
+use lmap::{Column, ColumnKind};
+use recording::{ColumnKind as Recorded, Mark, Recording};
+
+use crate::columns::Columns;
+use crate::table::{Label, Table};
+
+/// A recording, ready for whatever reads tables.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ready {
+    /// Whose rows.
+    pub service: String,
+    /// Its rows. Times are seconds since 1970; counters are increments already.
+    pub table: Table,
+    /// What its columns are.
+    pub columns: Columns,
+    /// Seconds between two rows.
+    pub interval: f64,
+}
+
+/// Makes `recording` ready; `None` if it has no row. Rows have labels if anything is known about any span of time. `fingerprint` is what a
+/// model knows a column by.
+#[must_use]
+pub fn ready(recording: Recording, fingerprint: fn(&str) -> u64) -> Option<Ready> {
+    let mut groups: Vec<String> = Vec::new();
+    let mut column = |column: &recording::Column| {
+        let group = groups.iter().position(|known| *known == column.group).unwrap_or_else(|| {
+            groups.push(column.group.clone());
+            groups.len() - 1
+        });
+        // As the NIC agent has it: what an interval was like is no state that could drift.
+        let (kind, level) = match column.kind {
+            Recorded::Increment => (ColumnKind::Increment, None),
+            Recorded::Gauge => (ColumnKind::Gauge, None),
+            Recorded::Statistic => (ColumnKind::Gauge, Some(false)),
+        };
+        Column { level, group: group as u16, ..Column::new(kind, fingerprint(&column.title)) }
+    };
+    let columns = recording.columns.iter().map(&mut column).collect();
+    let labels = (!recording.spans.is_empty()).then(|| labels(&recording));
+    let times = recording.times_unix_ns.iter().map(|time| *time as f64 / 1e9).collect();
+    let metrics = recording.columns.iter().map(|column| column.title.clone()).collect();
+    let (service, interval) = (recording.service.clone(), recording.interval_ns as f64 / 1e9);
+    let mut table = Table::of_values(metrics, times, recording.into_values())?;
+    if let Some((labels, faults)) = labels {
+        (table.labels, table.faults) = (Some(labels), Some(faults));
+    }
+    Some(Ready { service, table, columns: Columns { columns, counters: Vec::new(), groups }, interval })
+}
+
+/// A row in several spans is what the first anomalous one says, else what the first says.
+fn labels(recording: &Recording) -> (Vec<Label>, Vec<String>) {
+    let label = |time: &u64| {
+        let mut around = recording.spans.iter().filter(|span| (span.from_unix_ns..=span.to_unix_ns).contains(time));
+        let any = around.clone().next();
+        match around.find(|span| span.mark == Mark::Anomalous).or(any) {
+            None => (Label::Normal, String::new()),
+            Some(span) if span.mark == Mark::Anomalous => (Label::Anomalous, span.fault.clone()),
+            Some(_) => (Label::Ignored, String::new()),
+        }
+    };
+    recording.times_unix_ns.iter().map(label).unzip()
+}
+
+#[cfg(test)]
+mod tests {
+    use recording::{Encoder, Head, Span};
+
+    use super::*;
+
+    fn recording(spans: &[Span]) -> Recording {
+        let column = |title: &str, group: &str, kind| recording::Column {
+            title: title.to_owned(),
+            unit: String::new(),
+            group: group.to_owned(),
+            kind,
+        };
+        let columns = vec![
+            column("requests", "service", Recorded::Increment),
+            column("rss", "memory", Recorded::Gauge),
+            column("duration.p99", "service", Recorded::Statistic),
+        ];
+        let head = Head { service: "cart".to_owned(), interval_ns: 500_000_000, columns };
+        let (mut encoder, mut file) = Encoder::new(head).unwrap();
+        for row in 0..6_u64 {
+            let value = if row == 2 { f64::INFINITY } else { row as f64 };
+            assert!(encoder.push(row * 500_000_000, &[value, 1.0, f64::NAN]).unwrap().is_none());
+        }
+        file.extend(encoder.finish());
+        file.extend(recording::label_block(spans).unwrap());
+        recording::decode(&file).unwrap()
+    }
+
+    fn span(from: u64, to: u64, mark: Mark) -> Span {
+        Span { from_unix_ns: from * 500_000_000, to_unix_ns: to * 500_000_000, mark, fault: "leak".to_owned() }
+    }
+
+    #[test]
+    fn kinds_groups_times_and_interval_are_those_of_the_recording() {
+        let ready = ready(recording(&[]), |title| title.len() as u64).unwrap();
+
+        assert_eq!((ready.service.as_str(), ready.interval), ("cart", 0.5));
+        assert_eq!(ready.columns.groups, ["service", "memory"]);
+        let facts: Vec<_> = ready.columns.columns.iter().map(|c| (c.kind, c.level, c.group, c.fingerprint)).collect();
+        let expected = [
+            (ColumnKind::Increment, None, 0, 8),
+            (ColumnKind::Gauge, None, 1, 3),
+            (ColumnKind::Gauge, Some(false), 0, 12),
+        ];
+        assert_eq!(facts, expected);
+        assert_eq!(ready.table.times.as_deref().map(|times| times[2]), Some(1.0));
+        assert_eq!((ready.table.missing, ready.table.not_finite), (6, 1));
+        assert_eq!((ready.table.labels, ready.columns.counters.len()), (None, 0));
+    }
+
+    #[test]
+    fn a_fault_wins_over_what_does_not_count() {
+        use Label::{Anomalous, Ignored, Normal};
+
+        let spans = [span(1, 4, Mark::Ignored), span(2, 3, Mark::Anomalous)];
+
+        let table = ready(recording(&spans), |_| 0).unwrap().table;
+
+        assert_eq!(table.labels.unwrap(), [Normal, Ignored, Anomalous, Anomalous, Ignored, Normal]);
+        assert_eq!(table.faults.unwrap(), ["", "", "leak", "leak", "", ""]);
+    }
+}
