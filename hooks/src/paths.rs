@@ -1,0 +1,21 @@
+//! Operations, the services on their paths, and what spans say of both: learnt while they pass, bounded, forgotten when they stop.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`Names`] | names of services and operations ↔ ids; what is too much is `_other` |
+//! | [`Frontends`] | with which spans a request enters the system |
+//! | [`Paths`] | operation → services on its path, service → operations through it |
+//! | [`Rates`] | rate, errors and duration of every operation, as series of a region |
+//! | [`Latencies`] | what is usual for an operation: its learnt quantile |
+
+mod frontends;
+mod latencies;
+mod learnt;
+mod names;
+mod rates;
+
+pub use frontends::{FrontendRule, Frontends};
+pub use latencies::{Latencies, LatencyRule};
+pub use learnt::{PathLimits, Paths};
+pub use names::{Forgotten, NameLimits, Names, OTHER};
+pub use rates::{Rate, Rates};

@@ -1,0 +1,138 @@
+//! What is usual: the learnt quantile of an operation's durations.
+
+use std::collections::BTreeMap;
+
+use wire::histogram::Scale;
+use wire::time::Nanos;
+
+use crate::id::OperationId;
+use crate::paths::rates::micros;
+
+/// How what is usual is learnt.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LatencyRule {
+    /// The share of requests that is quicker than what stands out. 0.99 by default, as in the paper.
+    pub quantile: f64,
+    /// Nothing stands out before so many requests. 1,000 by default: ten lie above the 99th percentile.
+    pub requests: u64,
+    /// For how long requests count, at the least; at most for twice that, and longer where there are few. 10 min by default.
+    pub window: Nanos,
+    /// Buckets of durations in µs. 16 per power of two by default: a quantile is known to 6 %, for 4 KiB per operation and generation.
+    pub scale: Scale,
+}
+
+impl Default for LatencyRule {
+    fn default() -> Self {
+        let scale = Scale::new(4, 36).unwrap_or(Scale::DEFAULT);
+        Self { quantile: 0.99, requests: 1_000, window: Nanos::from_secs(600), scale }
+    }
+}
+
+/// Every so many requests the quantile is taken anew.
+const RENEWED_EVERY: u64 = 64;
+
+#[derive(Debug)]
+struct Learnt {
+    now: Box<[u64]>,
+    before: Box<[u64]>,
+    /// Requests in `now` and in `before`.
+    counts: [u64; 2],
+    since: Nanos,
+    usual: Option<Nanos>,
+}
+
+/// The learnt quantile of each operation. The caller bounds their number: it gave out the ids.
+#[derive(Debug)]
+pub struct Latencies {
+    rule: LatencyRule,
+    operations: BTreeMap<OperationId, Learnt>,
+}
+
+impl Latencies {
+    /// Nothing learnt.
+    #[must_use]
+    pub const fn new(rule: LatencyRule) -> Self {
+        Self { rule, operations: BTreeMap::new() }
+    }
+
+    /// The share of requests that is quicker than [`Latencies::usual`].
+    #[must_use]
+    pub const fn quantile(&self) -> f64 {
+        self.rule.quantile
+    }
+
+    /// A request of `operation` took `duration`. Requests made while something is wrong are better not learnt: a fault would become usual.
+    pub fn learn(&mut self, operation: OperationId, duration: Nanos, now: Nanos) {
+        let rule = &self.rule;
+        let learnt = self.operations.entry(operation).or_insert_with(|| {
+            let empty = || vec![0; rule.scale.buckets() as usize + 1].into();
+            Learnt { now: empty(), before: empty(), counts: [0; 2], since: now, usual: None }
+        });
+        let over = now.since(learnt.since).is_some_and(|length| length >= rule.window);
+        if over && learnt.counts[0] >= rule.requests {
+            core::mem::swap(&mut learnt.now, &mut learnt.before);
+            learnt.now.fill(0);
+            (learnt.counts, learnt.since) = ([0, learnt.counts[0]], now);
+        }
+        learnt.now[rule.scale.bucket(micros(duration)) as usize] += 1;
+        learnt.counts[0] += 1;
+        let all = learnt.counts[0] + learnt.counts[1];
+        if all >= rule.requests && (learnt.usual.is_none() || learnt.counts[0].is_multiple_of(RENEWED_EVERY)) {
+            let counts: Vec<u64> = learnt.now.iter().zip(&learnt.before).map(|(a, b)| a + b).collect();
+            let usual = rule.scale.quantile(&counts, rule.quantile);
+            learnt.usual = usual.map(|micros| Nanos::from_micros(micros.ceil() as u64));
+        }
+    }
+
+    /// What the share [`Latencies::quantile`] of the requests of `operation` stays below; `None` while too few were seen.
+    #[must_use]
+    pub fn usual(&self, operation: OperationId) -> Option<Nanos> {
+        self.operations.get(&operation)?.usual
+    }
+
+    /// Drops what is kept of `operation`, whose name was forgotten.
+    pub fn forget(&mut self, operation: OperationId) {
+        self.operations.remove(&operation);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAY: OperationId = OperationId(1);
+
+    /// 1 ms to 100 ms, evenly.
+    fn learn(latencies: &mut Latencies, requests: u64, factor: u64, now: Nanos) {
+        (0..requests).for_each(|n| latencies.learn(PAY, Nanos::from_micros((n % 100 + 1) * 1_000 * factor), now));
+    }
+
+    #[test]
+    fn nothing_is_usual_before_enough_was_seen() {
+        let mut latencies = Latencies::new(LatencyRule::default());
+
+        learn(&mut latencies, 999, 1, Nanos(0));
+        assert_eq!(latencies.usual(PAY), None);
+        learn(&mut latencies, 1, 1, Nanos(0));
+
+        let usual = latencies.usual(PAY).unwrap().as_secs_f64();
+        assert!((usual / 0.099 - 1.0).abs() < 0.065, "{usual}");
+    }
+
+    #[test]
+    fn what_is_usual_follows_within_two_windows_and_is_kept_while_nothing_comes() {
+        let mut latencies = Latencies::new(LatencyRule::default());
+        learn(&mut latencies, 2_000, 1, Nanos(0));
+
+        for window in 1..=2 {
+            learn(&mut latencies, 2_000, 10, Nanos::from_secs(600 * window));
+        }
+        let slower = latencies.usual(PAY).unwrap().as_secs_f64();
+        assert!((slower / 0.99 - 1.0).abs() < 0.065, "{slower}");
+
+        learn(&mut latencies, 1, 1, Nanos::from_secs(100_000));
+        assert_eq!(latencies.usual(PAY).unwrap().as_secs_f64(), slower);
+        latencies.forget(PAY);
+        assert_eq!(latencies.usual(PAY), None);
+    }
+}

@@ -1,0 +1,155 @@
+//! Which services an operation passes through, learnt from traces as they leave the tail buffer, here and on other nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use wire::time::Nanos;
+
+use crate::id::{OperationId, ServiceId};
+
+/// How much is learnt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathLimits {
+    /// Operations. 10,000 by default.
+    pub operations: usize,
+    /// Services on one path. 256 by default.
+    pub services: usize,
+    /// A service that was not seen on a path for so long is off it. 30 min by default.
+    pub age: Nanos,
+}
+
+impl Default for PathLimits {
+    fn default() -> Self {
+        Self { operations: 10_000, services: 256, age: Nanos::from_secs(1_800) }
+    }
+}
+
+/// Operation → services on its path, and back. Memory: about 50 bytes for each pair.
+#[derive(Debug)]
+pub struct Paths {
+    limits: PathLimits,
+    passed: BTreeMap<OperationId, BTreeMap<ServiceId, Nanos>>,
+    through: BTreeMap<ServiceId, BTreeSet<OperationId>>,
+    version: u64,
+    refused: u64,
+}
+
+impl Paths {
+    /// Nothing learnt.
+    #[must_use]
+    pub const fn new(limits: PathLimits) -> Self {
+        Self { limits, passed: BTreeMap::new(), through: BTreeMap::new(), version: 0, refused: 0 }
+    }
+
+    /// A request of `operation` passed through `service`, at `now`. What is beyond the limits is counted and not learnt.
+    pub fn learn(&mut self, operation: OperationId, service: ServiceId, now: Nanos) {
+        if self.passed.len() >= self.limits.operations && !self.passed.contains_key(&operation) {
+            self.refused += 1;
+            return;
+        }
+        let path = self.passed.entry(operation).or_default();
+        if let Some(seen) = path.get_mut(&service) {
+            *seen = (*seen).max(now);
+            return;
+        }
+        if path.len() >= self.limits.services {
+            self.refused += 1;
+            return;
+        }
+        path.insert(service, now);
+        self.through.entry(service).or_default().insert(operation);
+        self.version += 1;
+    }
+
+    /// All operations that are known.
+    pub fn operations(&self) -> impl Iterator<Item = OperationId> {
+        self.passed.keys().copied()
+    }
+
+    /// The services on the path of `operation`.
+    pub fn services(&self, operation: OperationId) -> impl Iterator<Item = ServiceId> {
+        self.passed.get(&operation).into_iter().flat_map(BTreeMap::keys).copied()
+    }
+
+    /// The operations through `service`.
+    pub fn through(&self, service: ServiceId) -> impl Iterator<Item = OperationId> {
+        self.through.get(&service).into_iter().flatten().copied()
+    }
+
+    /// Rises with every change of a path.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// How many times something was not learnt because of the limits.
+    #[must_use]
+    pub const fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Forgets what was not seen for [`PathLimits::age`] before `now`. O(all pairs): once a minute or so.
+    pub fn forget(&mut self, now: Nanos) {
+        let (age, through) = (self.limits.age, &mut self.through);
+        let mut forgotten = false;
+        self.passed.retain(|operation, path| {
+            path.retain(|service, seen| {
+                let kept = now.since(*seen).is_none_or(|unseen| unseen < age);
+                if !kept && let Some(operations) = through.get_mut(service) {
+                    operations.remove(operation);
+                    forgotten = true;
+                }
+                kept
+            });
+            !path.is_empty()
+        });
+        self.through.retain(|_, operations| !operations.is_empty());
+        self.version += u64::from(forgotten);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PAY: OperationId = OperationId(1);
+    const LIST: OperationId = OperationId(2);
+
+    #[test]
+    fn a_service_that_is_not_passed_any_more_falls_off_the_path() {
+        let mut paths = Paths::new(PathLimits::default());
+        paths.learn(PAY, ServiceId(1), Nanos(0));
+        paths.learn(PAY, ServiceId(2), Nanos(0));
+        paths.learn(LIST, ServiceId(2), Nanos(0));
+        let version = paths.version();
+
+        paths.learn(PAY, ServiceId(1), Nanos::from_secs(1_000));
+        assert_eq!(paths.version(), version);
+        paths.forget(Nanos::from_secs(1_800));
+
+        assert_eq!(paths.services(PAY).collect::<Vec<_>>(), [ServiceId(1)]);
+        assert_eq!(paths.operations().collect::<Vec<_>>(), [PAY]);
+        assert_eq!(paths.through(ServiceId(2)).count(), 0);
+        assert!(paths.version() > version);
+    }
+
+    proptest! {
+        #[test]
+        fn both_directions_agree_and_limits_hold(pairs in proptest::collection::vec((0..12_u32, 0..12_u32, 0..50_u64), 1..300)) {
+            let mut paths = Paths::new(PathLimits { operations: 8, services: 6, age: Nanos(20) });
+            for (operation, service, now) in pairs {
+                paths.learn(OperationId(operation), ServiceId(service), Nanos(now));
+                paths.forget(Nanos(now));
+                for operation in paths.operations() {
+                    prop_assert!(paths.services(operation).all(|service| paths.through(service).any(|o| o == operation)));
+                    prop_assert!((1..=6).contains(&paths.services(operation).count()));
+                }
+                let there: usize = paths.operations().map(|operation| paths.services(operation).count()).sum();
+                let back: usize = (0..12).map(|service| paths.through(ServiceId(service)).count()).sum();
+                prop_assert_eq!(there, back);
+                prop_assert!(paths.operations().count() <= 8);
+            }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Names of services and operations as ids, bounded: a service that puts an order number into its span names has one operation more, not a
+//! million.
+
+use std::collections::HashMap;
+
+use wire::time::Nanos;
+
+use crate::id::{OperationId, ServiceId};
+
+/// What stands for all names that are too many, too long, empty or not printable.
+pub const OTHER: &str = "_other";
+
+/// How many names are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NameLimits {
+    /// Services. 1,000 by default.
+    pub services: usize,
+    /// Operations of one service. 200 by default.
+    pub operations_per_service: usize,
+    /// Bytes of a name: longer ones are [`OTHER`]. 128 by default, as for services in `wire`.
+    pub name_bytes: usize,
+    /// A name that was not seen for so long is forgotten. 1 h by default.
+    pub age: Nanos,
+}
+
+impl Default for NameLimits {
+    fn default() -> Self {
+        Self { services: 1_000, operations_per_service: 200, name_bytes: 128, age: Nanos::from_secs(3600) }
+    }
+}
+
+#[derive(Debug)]
+struct Service {
+    name: Box<str>,
+    seen: Nanos,
+    operations: HashMap<Box<str>, OperationId>,
+}
+
+#[derive(Debug)]
+struct Operation {
+    service: ServiceId,
+    name: Box<str>,
+    seen: Nanos,
+}
+
+/// Names ↔ ids. Ids are never reused: what is said about an operation that was forgotten is said about nothing.
+#[derive(Debug)]
+pub struct Names {
+    limits: NameLimits,
+    services: HashMap<Box<str>, ServiceId>,
+    by_id: HashMap<ServiceId, Service>,
+    operations: HashMap<OperationId, Operation>,
+    last: u32,
+    others: u64,
+}
+
+/// What was forgotten: whoever keeps something about it may drop that, too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Forgotten {
+    /// Services, with all of their operations.
+    pub services: Vec<ServiceId>,
+    /// Operations.
+    pub operations: Vec<OperationId>,
+}
+
+impl Names {
+    /// No names.
+    #[must_use]
+    pub fn new(limits: NameLimits) -> Self {
+        Self { limits, services: HashMap::new(), by_id: HashMap::new(), operations: HashMap::new(), last: 0, others: 0 }
+    }
+
+    /// The id of the service `name`, seen at `now`.
+    pub fn service(&mut self, name: &str, now: Nanos) -> ServiceId {
+        let name = self.usable(name);
+        if let Some(&id) = self.services.get(name) {
+            if let Some(service) = self.by_id.get_mut(&id) {
+                service.seen = service.seen.max(now);
+            }
+            return id;
+        }
+        if name != OTHER && self.services.len() >= self.limits.services {
+            self.others += 1;
+            return self.service(OTHER, now);
+        }
+        let id = ServiceId(self.next());
+        self.services.insert(name.into(), id);
+        self.by_id.insert(id, Service { name: name.into(), seen: now, operations: HashMap::new() });
+        id
+    }
+
+    /// The id of what `service` calls `name`, seen at `now`. A service that is not known (any more) is [`OTHER`].
+    pub fn operation(&mut self, service: ServiceId, name: &str, now: Nanos) -> OperationId {
+        let name = self.usable(name);
+        let Some(known) = self.by_id.get(&service) else {
+            let other = self.service(OTHER, now);
+            return self.operation(other, name, now);
+        };
+        if let Some(&id) = known.operations.get(name) {
+            if let Some(operation) = self.operations.get_mut(&id) {
+                operation.seen = operation.seen.max(now);
+            }
+            return id;
+        }
+        if name != OTHER && known.operations.len() >= self.limits.operations_per_service {
+            self.others += 1;
+            return self.operation(service, OTHER, now);
+        }
+        let id = OperationId(self.next());
+        self.operations.insert(id, Operation { service, name: name.into(), seen: now });
+        if let Some(known) = self.by_id.get_mut(&service) {
+            known.operations.insert(name.into(), id);
+        }
+        id
+    }
+
+    /// The name of `service`; [`OTHER`] if it is forgotten.
+    #[must_use]
+    pub fn service_name(&self, service: ServiceId) -> &str {
+        self.by_id.get(&service).map_or(OTHER, |service| &service.name)
+    }
+
+    /// The name of `operation`; [`OTHER`] if it is forgotten.
+    #[must_use]
+    pub fn operation_name(&self, operation: OperationId) -> &str {
+        self.operations.get(&operation).map_or(OTHER, |operation| &operation.name)
+    }
+
+    /// Whose `operation` is.
+    #[must_use]
+    pub fn service_of(&self, operation: OperationId) -> Option<ServiceId> {
+        self.operations.get(&operation).map(|operation| operation.service)
+    }
+
+    /// How many times a name fell to [`OTHER`].
+    #[must_use]
+    pub const fn others(&self) -> u64 {
+        self.others
+    }
+
+    /// Forgets what was not seen for [`NameLimits::age`] before `now`. O(all names): once a minute or so.
+    pub fn forget(&mut self, now: Nanos) -> Forgotten {
+        let age = self.limits.age;
+        let old = |seen: Nanos| now.since(seen).is_some_and(|unseen| unseen >= age);
+        let mut forgotten = Forgotten::default();
+        forgotten.services.extend(self.by_id.iter().filter(|(_, service)| old(service.seen)).map(|(id, _)| *id));
+        for id in &forgotten.services {
+            if let Some(service) = self.by_id.remove(id) {
+                self.services.remove(&service.name);
+            }
+        }
+        let by_id = &self.by_id;
+        let gone = |operation: &Operation| old(operation.seen) || !by_id.contains_key(&operation.service);
+        forgotten.operations.extend(self.operations.iter().filter(|(_, op)| gone(op)).map(|(id, _)| *id));
+        for id in &forgotten.operations {
+            let Some(operation) = self.operations.remove(id) else { continue };
+            if let Some(service) = self.by_id.get_mut(&operation.service) {
+                service.operations.remove(&operation.name);
+            }
+        }
+        forgotten.services.sort_unstable();
+        forgotten.operations.sort_unstable();
+        forgotten
+    }
+
+    fn usable<'a>(&mut self, name: &'a str) -> &'a str {
+        if name.is_empty() || name.len() > self.limits.name_bytes || name.contains(char::is_control) {
+            self.others += 1;
+            return OTHER;
+        }
+        name
+    }
+
+    fn next(&mut self) -> u32 {
+        self.last = self.last.saturating_add(1);
+        self.last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_name_keeps_its_id_until_it_is_forgotten() {
+        let mut names = Names::new(NameLimits::default());
+        let cart = names.service("cart", Nanos(0));
+        let add = names.operation(cart, "AddItem", Nanos(0));
+
+        assert_eq!(names.service("cart", Nanos(5)), cart);
+        assert_eq!(names.operation(cart, "AddItem", Nanos::from_secs(1_800)), add);
+        assert_eq!((names.service_name(cart), names.operation_name(add)), ("cart", "AddItem"));
+        assert_eq!(names.service_of(add), Some(cart));
+
+        let forgotten = names.forget(Nanos::from_secs(3_600).plus(Nanos(5)));
+        assert_eq!(forgotten, Forgotten { services: vec![cart], operations: vec![add] });
+        assert_eq!(names.operation_name(add), OTHER);
+        assert_ne!(names.service("cart", Nanos::from_secs(4_000)), cart);
+    }
+
+    #[test]
+    fn what_would_break_a_metric_system_is_other() {
+        let mut names = Names::new(NameLimits::default());
+        let service = names.service("cart", Nanos(0));
+
+        for name in ["", "a\nb", &"x".repeat(129)] {
+            let operation = names.operation(service, name, Nanos(0));
+            assert_eq!(names.operation_name(operation), OTHER);
+        }
+        assert_eq!(names.others(), 3);
+        assert_eq!(names.operation(ServiceId(77), "x", Nanos(0)), names.operation(ServiceId(78), "x", Nanos(0)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_million_names_are_as_many_as_the_limits_say(spans in proptest::collection::vec((0..40_u32, 0..40_u32), 1..500)) {
+            let limits = NameLimits { services: 5, operations_per_service: 7, ..NameLimits::default() };
+            let mut names = Names::new(limits);
+            let (mut services, mut operations) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
+
+            for (service, operation) in spans {
+                let service = names.service(&format!("s{service}"), Nanos(0));
+                let operation = names.operation(service, &format!("o{operation}"), Nanos(0));
+                prop_assert_eq!(names.service_of(operation), Some(service));
+                services.insert(service);
+                operations.insert(operation);
+            }
+
+            // One more of each is `_other`.
+            prop_assert!(services.len() <= 6);
+            prop_assert!(operations.len() <= services.len() * 8);
+        }
+    }
+}

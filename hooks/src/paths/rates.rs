@@ -1,0 +1,115 @@
+//! Rate, errors and duration of every operation of every service, from its SERVER and CONSUMER spans, before anything is sampled: what an
+//! LMAP can watch of a service that exposes nothing else.
+
+use std::collections::BTreeMap;
+
+use wire::histogram::Scale;
+use wire::time::Nanos;
+
+use crate::id::OperationId;
+use crate::tracing::SpanIndex;
+
+/// What was counted of one operation. Cumulative, laid out as the slots of a region are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Requests that ended.
+    pub requests: u64,
+    /// Those of them that ended in an error.
+    pub errors: u64,
+    /// A histogram's slots ([`Scale::slots`]): buckets, one for what lies beyond, and the sum; of durations in µs.
+    pub duration: Box<[u64]>,
+}
+
+/// All operations. The caller bounds their number: it gave out the ids.
+#[derive(Debug)]
+pub struct Rates {
+    scale: Scale,
+    operations: BTreeMap<OperationId, Rate>,
+}
+
+impl Rates {
+    /// Nothing counted; durations in buckets of `scale`.
+    #[must_use]
+    pub const fn new(scale: Scale) -> Self {
+        Self { scale, operations: BTreeMap::new() }
+    }
+
+    /// Counts `span`, if a request entered a service with it. A request is counted when it ended; others' retries and copies of spans count
+    /// twice, as they came.
+    pub fn observe(&mut self, span: &SpanIndex) {
+        if !span.kind.enters() {
+            return;
+        }
+        let scale = self.scale;
+        let rate = self.operations.entry(span.operation).or_insert_with(|| Rate {
+            requests: 0,
+            errors: 0,
+            duration: vec![0; scale.slots() as usize].into(),
+        });
+        let micros = micros(span.duration());
+        rate.requests += 1;
+        rate.errors += u64::from(span.error);
+        rate.duration[scale.bucket(micros) as usize] += 1;
+        let sum = &mut rate.duration[scale.sum_slot() as usize];
+        *sum = sum.wrapping_add(micros);
+    }
+
+    /// What was counted of `operation`.
+    #[must_use]
+    pub fn get(&self, operation: OperationId) -> Option<&Rate> {
+        self.operations.get(&operation)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (OperationId, &Rate)> {
+        self.operations.iter().map(|(&operation, rate)| (operation, rate))
+    }
+
+    /// Drops what is kept of `operation`, whose name was forgotten.
+    pub fn forget(&mut self, operation: OperationId) {
+        self.operations.remove(&operation);
+    }
+}
+
+pub(super) const fn micros(length: Nanos) -> u64 {
+    length.0 / 1_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{OriginId, ServiceId};
+    use crate::time::UnixNanos;
+    use crate::tracing::{SpanId, SpanKind};
+
+    #[test]
+    fn requests_are_counted_once_by_the_service_that_answers() {
+        let mut rates = Rates::new(Scale::DEFAULT);
+        let server = SpanIndex {
+            id: SpanId::new([1; 8]).unwrap(),
+            parent: None,
+            kind: SpanKind::Server,
+            service: ServiceId(0),
+            operation: OperationId(3),
+            origin: OriginId(0),
+            start: UnixNanos(5_000_000),
+            end: UnixNanos(6_500_000),
+            error: false,
+        };
+
+        rates.observe(&server);
+        rates.observe(&SpanIndex { error: true, start: UnixNanos(7_000_000), ..server });
+        rates.observe(&SpanIndex { kind: SpanKind::Client, ..server });
+
+        let rate = rates.get(OperationId(3)).unwrap();
+        assert_eq!((rate.requests, rate.errors), (2, 1));
+        assert_eq!(rate.duration[Scale::DEFAULT.bucket(1_500) as usize], 1);
+        assert_eq!(rate.duration[0], 1); // it ended before it began
+        assert_eq!(rate.duration[Scale::DEFAULT.sum_slot() as usize], 1_500);
+        assert_eq!(rate.duration.iter().sum::<u64>(), 2 + 1_500);
+        assert_eq!(rates.iter().count(), 1);
+
+        rates.forget(OperationId(3));
+        assert!(rates.get(OperationId(3)).is_none());
+    }
+}

@@ -1,0 +1,353 @@
+//! Spans wait here until something wants their trace, or nothing did for long enough.
+
+use std::sync::Arc;
+
+use wire::time::Nanos;
+
+use crate::tracing::account::{Account, Dropped, Loss, Tally};
+use crate::tracing::blocks::{BLOCK_COST, Blocks, Chain, Reader};
+use crate::tracing::decisions::{Decisions, Fate};
+use crate::tracing::limits::{Limits, LimitsError};
+use crate::tracing::order::{OrderKey, Rank};
+use crate::tracing::outcome::{Kept, LookBack, Offered, Part, Waiting};
+use crate::tracing::reason::Reason;
+use crate::tracing::record;
+use crate::tracing::span::{Span, SpanIndex, TraceId};
+use crate::tracing::traces::{TRACE_COST, Trace, Traces};
+use crate::tracing::watermark::Watermark;
+
+/// The spans of one tenant that wait on one node.
+///
+/// Memory: [`Limits::bytes`] at the most, [`TailBuffer::memory`] at present. Per trace 84 bytes, per span its encoded bytes and 48 in blocks of
+/// 132 with 128 of use. Cost: O(1) for a span, but for the eviction of what gives way for it.
+#[derive(Debug)]
+pub struct TailBuffer {
+    limits: Limits,
+    key: OrderKey,
+    began: Nanos,
+    /// What blocks and traces may take together.
+    room: usize,
+    fixed: usize,
+    blocks: Blocks,
+    traces: Traces,
+    decisions: Decisions,
+    watermark: Watermark,
+    account: Account,
+    scratch: Vec<u8>,
+}
+
+impl TailBuffer {
+    /// An empty buffer, at `now`. All nodes of a cluster have the same `key`. Memory is reserved, and taken when it is first used.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitsError`], if the limits contradict each other or the address space is too small.
+    pub fn new(limits: Limits, key: OrderKey, now: Nanos) -> Result<Self, LimitsError> {
+        limits.check()?;
+        let slots = limits.decisions.next_power_of_two().max(16);
+        let most_traces = limits.bytes / (TRACE_COST + BLOCK_COST);
+        let fixed = slots * Decisions::SLOT_COST + (size_of::<u32>() << Traces::bits(most_traces));
+        let room = limits.bytes.saturating_sub(fixed);
+        if room / 4 < limits.trace_bytes.max(BLOCK_COST) {
+            let Limits { bytes, trace_bytes, .. } = limits;
+            return Err(LimitsError::TooSmall { bytes, decisions: fixed, trace_bytes });
+        }
+        Ok(Self {
+            limits,
+            key,
+            began: now,
+            room,
+            fixed,
+            blocks: Blocks::new(room / BLOCK_COST)?,
+            traces: Traces::new(key, most_traces)?,
+            decisions: Decisions::new(slots, limits.hold, now),
+            watermark: Watermark::new(limits.age, now),
+            account: Account::default(),
+            scratch: Vec::new(),
+        })
+    }
+
+    /// A span came at `now`.
+    pub fn offer(&mut self, span: &Span<'_>, now: Nanos) -> Offered {
+        self.account.seen += Tally::one(span.encoded.len());
+        let rank = self.key.rank(span.trace);
+        match self.traces.find(span.trace, rank) {
+            Some(place) => self.extend(place, rank, span, now),
+            None => match self.decisions.get(span.trace, rank) {
+                Some(fate) => self.follow(fate, rank, span, now),
+                None => self.begin(rank, span, now),
+            },
+        }
+    }
+
+    /// So many bytes came that are no span, or one without a trace.
+    pub fn malformed(&mut self, bytes: usize) {
+        self.account.seen += Tally::one(bytes);
+        self.account.add_lost(Loss::Malformed, Tally::one(bytes));
+    }
+
+    /// Gives out the spans of `trace` to `sink`, in the order in which they came, and from now on those to come. The bytes of each are as
+    /// they came.
+    pub fn keep(
+        &mut self,
+        trace: TraceId,
+        reason: &Arc<Reason>,
+        now: Nanos,
+        mut sink: impl FnMut(&SpanIndex, &[u8]),
+    ) -> Kept {
+        let rank = self.key.rank(trace);
+        let Some(place) = self.traces.find(trace, rank) else {
+            return self.keep_absent(trace, rank, reason, now);
+        };
+        let trace = self.traces.remove(place);
+        let part = self.part_of(&trace);
+        let mut reader = self.blocks.read(trace.chain);
+        while let Some((index, length)) = record::next(&mut reader) {
+            reader.copy(length, &mut self.scratch);
+            sink(&index, &self.scratch);
+        }
+        self.blocks.release(trace.chain);
+        self.decisions.put(trace.id, rank, &Fate::Kept(Arc::clone(reason)), now);
+        let tally = Waiting::of(&trace).tally();
+        self.account.waiting -= tally;
+        self.account.kept += tally;
+        Kept::Released { tally, part }
+    }
+
+    /// How much of a waiting trace would be given out now.
+    #[must_use]
+    pub fn part(&self, trace: TraceId) -> Option<Part> {
+        let place = self.traces.find(trace, self.key.rank(trace))?;
+        Some(self.part_of(self.traces.get(place)))
+    }
+
+    /// The place of `trace` in the order of eviction, the same on every node.
+    #[must_use]
+    pub const fn rank(&self, trace: TraceId) -> Rank {
+        self.key.rank(trace)
+    }
+
+    /// Drops what has waited for as long as traces wait at `now`. Each trace is shown to `leaving` with its rank and the indexes of its spans,
+    /// so that paths can be learnt from it.
+    pub fn expire(&mut self, now: Nanos, mut leaving: impl FnMut(&Waiting, Rank, Indexes<'_>)) {
+        while let Some(place) = self.traces.oldest() {
+            let arrived = self.traces.get(place).arrived;
+            if now.since(arrived).is_none_or(|age| age < self.limits.age) {
+                return;
+            }
+            let trace = self.traces.remove(place);
+            let waiting = Waiting::of(&trace);
+            let rank = self.key.rank(trace.id);
+            leaving(&waiting, rank, Indexes(self.blocks.read(trace.chain)));
+            self.blocks.release(trace.chain);
+            self.account.waiting -= waiting.tally();
+            self.account.add_dropped(Dropped::Aged, waiting.tally());
+            let fate = Fate::Dropped { spans: trace.spans.saturating_add(trace.lost) };
+            self.decisions.put(trace.id, rank, &fate, now);
+        }
+    }
+
+    /// All that waits, in no order. One pass costs a few nanoseconds per trace: once per second for all triggers together.
+    pub fn waiting(&self) -> impl Iterator<Item = Waiting> {
+        self.traces.iter().map(Waiting::of)
+    }
+
+    /// How many traces wait.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.traces.len()
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What is known of `trace` if it waits.
+    #[must_use]
+    pub fn get(&self, trace: TraceId) -> Option<Waiting> {
+        self.traces.find(trace, self.key.rank(trace)).map(|place| Waiting::of(self.traces.get(place)))
+    }
+
+    /// What was decided about `trace`, as far as it is remembered.
+    #[must_use]
+    pub fn fate(&self, trace: TraceId) -> Option<Fate> {
+        self.decisions.get(trace, self.key.rank(trace))
+    }
+
+    /// The books.
+    #[must_use]
+    pub const fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// Bytes of memory taken so far, at most [`Limits::bytes`]. Never falls: what was used once is used again. Not in it: one trace's bytes
+    /// while it is given out, and the reasons of kept traces.
+    #[must_use]
+    pub const fn memory(&self) -> usize {
+        self.fixed + self.committed()
+    }
+
+    /// Bytes of memory that waiting spans take at present.
+    #[must_use]
+    pub const fn in_use(&self) -> usize {
+        (self.blocks.made() - self.blocks.free()) * BLOCK_COST + self.traces.len() * (TRACE_COST + size_of::<u32>())
+    }
+
+    /// How many times decisions were forgotten before their time.
+    #[must_use]
+    pub const fn rushed(&self) -> u64 {
+        self.decisions.rushed()
+    }
+
+    /// How far a trigger at `now` reaches back.
+    #[must_use]
+    pub fn look_back(&self, now: Nanos) -> LookBack {
+        let since_began = now.since(self.began).unwrap_or_default();
+        LookBack { reach: since_began.min(self.limits.age), share: self.watermark.share() }
+    }
+
+    fn part_of(&self, trace: &Trace) -> Part {
+        match trace.lost {
+            0 if self.remembers_before(trace.arrived) => Part::Whole,
+            0 => Part::Unknown,
+            spans => Part::Lacks { spans },
+        }
+    }
+
+    /// Whether nothing of a trace that came at `arrived` can have been decided before and forgotten since.
+    fn remembers_before(&self, arrived: Nanos) -> bool {
+        let spread = Nanos(self.limits.hold.0 - self.limits.age.0);
+        let Some(since) = self.decisions.since() else { return true };
+        arrived.since(since).is_some_and(|known| known > spread)
+    }
+
+    const fn committed(&self) -> usize {
+        self.blocks.made() * BLOCK_COST + self.traces.made() * TRACE_COST
+    }
+
+    const fn fits(&self, new_trace: bool, blocks: usize) -> bool {
+        let trace = if new_trace && !self.traces.has_free() { TRACE_COST } else { 0 };
+        self.committed() + trace + blocks.saturating_sub(self.blocks.free()) * BLOCK_COST <= self.room
+    }
+
+    /// Evicts what ranks below `rank` until there is room. `false` if that is not enough.
+    fn make_room(&mut self, rank: Rank, new_trace: bool, blocks: usize, now: Nanos) -> bool {
+        while !self.fits(new_trace, blocks) {
+            match self.traces.lowest() {
+                Some((place, lowest)) if lowest < rank => self.evict(place, lowest, now),
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    fn evict(&mut self, place: u32, rank: Rank, now: Nanos) {
+        let trace = self.traces.remove(place);
+        let tally = Waiting::of(&trace).tally();
+        self.blocks.release(trace.chain);
+        self.account.waiting -= tally;
+        self.account.add_lost(Loss::Evicted, tally);
+        self.watermark.raise(rank, now);
+        let fate = Fate::Evicted { spans: trace.spans.saturating_add(trace.lost) };
+        self.decisions.put(trace.id, rank, &fate, now);
+    }
+
+    fn begin(&mut self, rank: Rank, span: &Span<'_>, now: Nanos) -> Offered {
+        let size = record::INDEX + span.encoded.len();
+        if size > self.limits.trace_bytes {
+            return self.refuse(rank, span, Loss::TraceFull, now);
+        }
+        if self.watermark.covers(rank, now) {
+            return self.refuse(rank, span, Loss::Refused, now);
+        }
+        if !self.make_room(rank, true, Chain::EMPTY.growth(size), now) {
+            self.watermark.raise(rank, now);
+            return self.refuse(rank, span, Loss::Refused, now);
+        }
+        let place = self.traces.insert(span.trace, rank, now);
+        self.add(place, span)
+    }
+
+    /// Nothing of its trace is taken: not this span, and none to come.
+    fn refuse(&mut self, rank: Rank, span: &Span<'_>, loss: Loss, now: Nanos) -> Offered {
+        self.account.add_lost(loss, Tally::one(span.encoded.len()));
+        self.decisions.put(span.trace, rank, &Fate::Evicted { spans: 1 }, now);
+        Offered::Lost(loss)
+    }
+
+    fn extend(&mut self, place: u32, rank: Rank, span: &Span<'_>, now: Nanos) -> Offered {
+        let size = record::INDEX + span.encoded.len();
+        let chain = self.traces.get(place).chain;
+        if chain.bytes() + size > self.limits.trace_bytes {
+            self.traces.get_mut(place).lost += 1;
+            self.account.add_lost(Loss::TraceFull, Tally::one(span.encoded.len()));
+            return Offered::Lost(Loss::TraceFull);
+        }
+        if !self.make_room(rank, false, chain.growth(size), now) {
+            // It ranks lowest itself: it goes as a whole.
+            self.traces.get_mut(place).lost += 1;
+            self.evict(place, rank, now);
+            self.account.add_lost(Loss::Evicted, Tally::one(span.encoded.len()));
+            return Offered::Lost(Loss::Evicted);
+        }
+        self.add(place, span)
+    }
+
+    fn add(&mut self, place: u32, span: &Span<'_>) -> Offered {
+        let index = &span.index;
+        let trace = self.traces.get_mut(place);
+        self.blocks.append(&mut trace.chain, &record::encode(index, span.encoded.len()));
+        self.blocks.append(&mut trace.chain, span.encoded);
+        let first = index.start < trace.start;
+        trace.start = trace.start.min(index.start);
+        trace.end = trace.end.max(index.end).max(index.start);
+        trace.spans += 1;
+        trace.flags.error |= index.error;
+        let rooted = index.parent.is_none();
+        // Of several entry spans the one without a parent counts, else the one that began before all others.
+        if span.entry && (trace.operation().is_none() || rooted || (first && !trace.flags.rooted)) {
+            trace.enter(index.operation, rooted);
+        }
+        self.account.waiting += Tally::one(span.encoded.len());
+        Offered::Waits(Waiting::of(trace))
+    }
+
+    fn follow(&mut self, fate: Fate, rank: Rank, span: &Span<'_>, now: Nanos) -> Offered {
+        let tally = Tally::one(span.encoded.len());
+        match fate {
+            Fate::Kept(_) => self.account.kept += tally,
+            Fate::Dropped { .. } => self.account.add_dropped(Dropped::Late, tally),
+            Fate::Evicted { .. } => self.account.add_lost(Loss::Late, tally),
+        }
+        self.decisions.follow(span.trace, rank, &fate, now);
+        Offered::Follows(fate)
+    }
+
+    fn keep_absent(&mut self, trace: TraceId, rank: Rank, reason: &Arc<Reason>, now: Nanos) -> Kept {
+        match self.decisions.get(trace, rank) {
+            Some(Fate::Kept(_)) => Kept::Already,
+            Some(Fate::Dropped { spans } | Fate::Evicted { spans }) => Kept::Gone(Part::Lacks { spans }),
+            None => {
+                let part = if self.remembers_before(now) { Part::Whole } else { Part::Unknown };
+                self.decisions.put(trace, rank, &Fate::Kept(Arc::clone(reason)), now);
+                Kept::Unseen(part)
+            }
+        }
+    }
+}
+
+/// The indexes of a trace's spans, in the order in which they came.
+#[derive(Debug)]
+pub struct Indexes<'a>(Reader<'a>);
+
+impl Iterator for Indexes<'_> {
+    type Item = SpanIndex;
+
+    fn next(&mut self) -> Option<SpanIndex> {
+        let (index, length) = record::next(&mut self.0)?;
+        self.0.skip(length);
+        Some(index)
+    }
+}

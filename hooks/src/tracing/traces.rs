@@ -1,0 +1,281 @@
+//! Which traces wait. One table is both the map from ids and the order of eviction: its buckets lie in the order of ranks, each a chain in
+//! that order, so that the lowest rank is found without a second structure. A list through the same entries is the order of arrival.
+
+use wire::time::Nanos;
+
+use crate::id::OperationId;
+use crate::time::UnixNanos;
+use crate::tracing::blocks::Chain;
+use crate::tracing::order::{OrderKey, Rank};
+use crate::tracing::span::TraceId;
+
+const NONE: u32 = u32::MAX;
+
+/// What is known of a waiting trace. `lost` counts spans of it that did not fit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trace {
+    pub(super) id: TraceId,
+    pub(super) start: UnixNanos,
+    pub(super) end: UnixNanos,
+    pub(super) arrived: Nanos,
+    pub(super) chain: Chain,
+    pub(super) spans: u32,
+    pub(super) lost: u32,
+    /// [`NONE`] while no entry span has come.
+    operation: u32,
+    pub(super) flags: Flags,
+    below: u32,
+    older: u32,
+    newer: u32,
+}
+
+/// What an entry takes in the table.
+pub(super) const TRACE_COST: usize = size_of::<Trace>();
+const _: () = assert!(TRACE_COST == 80, "the documentation of the buffer says so");
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flags {
+    /// A span of it is in error.
+    pub(super) error: bool,
+    /// Its operation is that of a span without a parent: no other can take its place.
+    pub(super) rooted: bool,
+    /// The entry is free.
+    free: bool,
+}
+
+impl Trace {
+    pub(super) fn operation(&self) -> Option<OperationId> {
+        (self.operation != NONE).then_some(OperationId(self.operation))
+    }
+
+    pub(super) fn enter(&mut self, operation: OperationId, rooted: bool) {
+        self.operation = operation.0;
+        self.flags.rooted |= rooted;
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Traces {
+    key: OrderKey,
+    entries: Vec<Trace>,
+    /// 0 for an empty bucket, else the first entry's place + 1: zeroed memory that nobody wrote costs nothing.
+    heads: Vec<u32>,
+    bits: u32,
+    /// No bucket below has an entry.
+    lowest: usize,
+    oldest: u32,
+    newest: u32,
+    free: u32,
+    count: usize,
+}
+
+impl Traces {
+    /// Buckets for up to `limit` traces, as a power of two: one for one to two traces when full.
+    pub(super) const fn bits(limit: usize) -> u32 {
+        let limit = if limit < 2 { 2 } else { limit };
+        limit.ilog2()
+    }
+
+    /// Room for up to `limit` traces; memory is taken from the system when it is first written.
+    pub(super) fn new(key: OrderKey, limit: usize) -> Result<Self, std::collections::TryReserveError> {
+        let bits = Self::bits(limit);
+        let mut entries = Vec::new();
+        entries.try_reserve_exact(limit)?;
+        let (oldest, newest, free) = (NONE, NONE, NONE);
+        Ok(Self { key, entries, heads: vec![0; 1 << bits], bits, lowest: 1 << bits, oldest, newest, free, count: 0 })
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Entries that were ever used; they stay.
+    pub(super) const fn made(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) const fn has_free(&self) -> bool {
+        self.free != NONE
+    }
+
+    pub(super) fn get(&self, place: u32) -> &Trace {
+        &self.entries[place as usize]
+    }
+
+    pub(super) fn get_mut(&mut self, place: u32) -> &mut Trace {
+        &mut self.entries[place as usize]
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Trace> {
+        self.entries.iter().filter(|trace| !trace.flags.free)
+    }
+
+    const fn bucket(&self, rank: Rank) -> usize {
+        (rank.0 >> (u64::BITS - self.bits)) as usize
+    }
+
+    fn head(&self, bucket: usize) -> u32 {
+        self.heads[bucket].wrapping_sub(1)
+    }
+
+    pub(super) fn find(&self, id: TraceId, rank: Rank) -> Option<u32> {
+        let mut place = self.head(self.bucket(rank));
+        while place != NONE {
+            let trace = self.get(place);
+            if trace.id == id {
+                return Some(place);
+            }
+            place = trace.below;
+        }
+        None
+    }
+
+    /// The entry before which `rank` stands in its bucket, and the one after which.
+    fn neighbours(&self, bucket: usize, rank: Rank) -> (u32, u32) {
+        let (mut before, mut after) = (NONE, self.head(bucket));
+        while after != NONE && self.key.rank(self.get(after).id) < rank {
+            (before, after) = (after, self.get(after).below);
+        }
+        (before, after)
+    }
+
+    /// Puts in a trace that is not there. The caller has made sure that there is a free entry or one to be made.
+    pub(super) fn insert(&mut self, id: TraceId, rank: Rank, arrived: Nanos) -> u32 {
+        let bucket = self.bucket(rank);
+        let (before, after) = self.neighbours(bucket, rank);
+        let trace = Trace {
+            id,
+            start: UnixNanos(u64::MAX),
+            end: UnixNanos(0),
+            arrived,
+            chain: Chain::EMPTY,
+            spans: 0,
+            lost: 0,
+            operation: NONE,
+            flags: Flags::default(),
+            below: after,
+            older: self.newest,
+            newer: NONE,
+        };
+        let place = self.place(trace);
+        match before {
+            NONE => self.heads[bucket] = place + 1,
+            before => self.get_mut(before).below = place,
+        }
+        match self.newest {
+            NONE => self.oldest = place,
+            newest => self.get_mut(newest).newer = place,
+        }
+        self.newest = place;
+        self.lowest = self.lowest.min(bucket);
+        self.count += 1;
+        place
+    }
+
+    fn place(&mut self, trace: Trace) -> u32 {
+        if self.free == NONE {
+            debug_assert!(self.entries.len() < self.entries.capacity(), "the caller keeps to the limit");
+            self.entries.push(trace);
+            return (self.entries.len() - 1) as u32;
+        }
+        let place = self.free;
+        self.free = self.get(place).below;
+        *self.get_mut(place) = trace;
+        place
+    }
+
+    /// Takes a trace out. Its chain is the caller's to release.
+    pub(super) fn remove(&mut self, place: u32) -> Trace {
+        let trace = *self.get(place);
+        let rank = self.key.rank(trace.id);
+        let bucket = self.bucket(rank);
+        let (mut before, mut at) = (NONE, self.head(bucket));
+        while at != place && at != NONE {
+            (before, at) = (at, self.get(at).below);
+        }
+        match before {
+            NONE => self.heads[bucket] = trace.below.wrapping_add(1),
+            before => self.get_mut(before).below = trace.below,
+        }
+        match trace.older {
+            NONE => self.oldest = trace.newer,
+            older => self.get_mut(older).newer = trace.newer,
+        }
+        match trace.newer {
+            NONE => self.newest = trace.older,
+            newer => self.get_mut(newer).older = trace.older,
+        }
+        let free = self.free;
+        let entry = self.get_mut(place);
+        entry.flags.free = true;
+        entry.below = free;
+        self.free = place;
+        self.count -= 1;
+        trace
+    }
+
+    pub(super) fn oldest(&self) -> Option<u32> {
+        (self.oldest != NONE).then_some(self.oldest)
+    }
+
+    /// The trace that is evicted first.
+    pub(super) fn lowest(&mut self) -> Option<(u32, Rank)> {
+        while self.lowest < self.heads.len() {
+            let place = self.head(self.lowest);
+            if place != NONE {
+                return Some((place, self.key.rank(self.get(place).id)));
+            }
+            self.lowest += 1;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn trace(number: u64) -> TraceId {
+        TraceId::new(u128::from(number + 1).to_be_bytes()).unwrap()
+    }
+
+    proptest! {
+        /// Against a map by id, a map by rank and a list.
+        #[test]
+        fn the_table_is_a_map_an_order_and_a_queue(steps in proptest::collection::vec((0..60_u64, 0..4_u8), 1..400)) {
+            let key = OrderKey::new(3);
+            let mut traces = Traces::new(key, 16).unwrap();
+            let (mut by_rank, mut queue) = (BTreeMap::new(), Vec::new());
+            for (number, action) in steps {
+                let id = trace(number);
+                let rank = key.rank(id);
+                let found = traces.find(id, rank);
+                prop_assert_eq!(found.is_some(), by_rank.contains_key(&rank));
+                match (found, action) {
+                    (Some(place), 0 | 1) => {
+                        prop_assert_eq!(traces.remove(place).id, id);
+                        by_rank.remove(&rank);
+                        queue.retain(|waiting| *waiting != id);
+                    }
+                    (None, 0..=2) if by_rank.len() < 16 => {
+                        traces.insert(id, rank, Nanos(number));
+                        by_rank.insert(rank, id);
+                        queue.push(id);
+                    }
+                    _ => {}
+                }
+                let lowest = traces.lowest().map(|(place, rank)| (rank, traces.get(place).id));
+                prop_assert_eq!(lowest, by_rank.first_key_value().map(|(rank, id)| (*rank, *id)));
+                let oldest = traces.oldest().map(|place| traces.get(place).id);
+                prop_assert_eq!(oldest, queue.first().copied());
+                prop_assert_eq!(traces.len(), queue.len());
+                prop_assert_eq!(traces.iter().count(), queue.len());
+                prop_assert!(traces.made() <= 16);
+            }
+        }
+    }
+}

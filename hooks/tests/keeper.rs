@@ -1,0 +1,280 @@
+//! From spans and verdicts to kept traces, one tenant on one node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use hooks::id::{OperationId, OriginId, ServiceId};
+use hooks::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
+use hooks::time::UnixNanos;
+use hooks::tracing::{
+    Budget, BudgetRule, Given, Keeper, Kept, Known, Limits, Metric, OrderKey, Policies, Policy, Randomness, Reason,
+    Span, SpanId, SpanIndex, SpanKind, Switches, TailBuffer, Threshold, TraceId, TriggerRule, Triggers, Verdict,
+};
+use wire::time::Nanos;
+
+/// Midday of some day, in seconds.
+const NOON: u64 = 1_700_000_000;
+
+/// A frontend with two operations: `pay` goes through payment, `list` through catalog.
+struct Shop {
+    names: Names,
+    paths: Paths,
+    latencies: Latencies,
+    keeper: Keeper,
+    kept: BTreeMap<TraceId, (usize, String)>,
+    frontend: ServiceId,
+    payment: ServiceId,
+    pay: OperationId,
+    list: OperationId,
+    charge: OperationId,
+}
+
+impl Shop {
+    fn new(switches: Switches, budget: BudgetRule) -> Self {
+        let mut names = Names::new(NameLimits::default());
+        let [frontend, payment, catalog] = ["frontend", "payment", "catalog"].map(|n| names.service(n, Nanos::ZERO));
+        let mut operation = |service, name| names.operation(service, name, Nanos::ZERO);
+        let (pay, list) = (operation(frontend, "POST /pay"), operation(frontend, "GET /list"));
+        let charge = operation(payment, "Charge");
+        let mut paths = Paths::new(PathLimits::default());
+        for (operation, service) in [(pay, frontend), (pay, payment), (list, frontend), (list, catalog)] {
+            paths.learn(operation, service, Nanos::ZERO);
+        }
+        let limits = Limits { bytes: 64 << 20, ..Limits::default() };
+        let buffer = TailBuffer::new(limits, OrderKey::new(1), Nanos::ZERO).expect("valid limits");
+        let policies = Policies::new(switches, Budget::new(budget, Nanos::ZERO).expect("a valid rule"));
+        let keeper = Keeper::new(buffer, Triggers::new(TriggerRule::default()), policies);
+        let latencies = Latencies::new(LatencyRule::default());
+        let kept = BTreeMap::new();
+        Self { names, paths, latencies, keeper, kept, frontend, payment, pay, list, charge }
+    }
+
+    /// Runs `act` with what is known and a sink that counts spans per trace and notes the reason.
+    fn act(&mut self, act: impl FnOnce(&mut Keeper, &Known<'_>, &mut dyn FnMut(Given<'_>))) {
+        let known = Known { names: &self.names, paths: &self.paths, latencies: &self.latencies };
+        let kept = &mut self.kept;
+        act(&mut self.keeper, &known, &mut |given: Given<'_>| {
+            let entry = kept.entry(given.trace).or_insert_with(|| (0, given.reason.to_string()));
+            entry.0 += 1;
+            assert_eq!(entry.1, given.reason.to_string());
+        });
+        assert!(self.keeper.buffer().account().balances());
+    }
+
+    /// The child's span comes first, the entry span last, as SDKs send them.
+    fn request(&mut self, trace: TraceId, operation: OperationId, at: UnixNanos, now: Nanos) {
+        let child = index(2, Some(1), SpanKind::Server, self.payment, self.charge, at);
+        let entry = index(1, None, SpanKind::Server, self.frontend, operation, at);
+        self.act(|keeper, known, sink| {
+            keeper.span(&span(trace, child, false), known, now, &mut *sink);
+            keeper.span(&span(trace, entry, true), known, now, sink);
+        });
+    }
+
+    fn verdict(&mut self, service: ServiceId, second: u64) {
+        let metric = Metric { title: "queue".into(), unit: "{job}".into(), seen: 40.0, expected: 2.0 };
+        let service_name = self.names.service_name(service).into();
+        let reason = Reason::Lmap { service: service_name, score: 9.0, gamma: 3.0, metrics: [metric].into() };
+        let at = UnixNanos::from_secs(second);
+        self.keeper.verdict(&Verdict { service, at, weight: 3.0, reason: Arc::new(reason) }, at);
+    }
+
+    fn tick(&mut self, now: Nanos) {
+        self.act(|keeper, known, sink| keeper.tick(known, now, sink));
+    }
+}
+
+fn index(
+    id: u64,
+    parent: Option<u64>,
+    kind: SpanKind,
+    service: ServiceId,
+    operation: OperationId,
+    start: UnixNanos,
+) -> SpanIndex {
+    let span_id = |id: u64| SpanId::new(id.to_be_bytes());
+    SpanIndex {
+        id: span_id(id).expect("not zero"),
+        parent: parent.and_then(span_id),
+        kind,
+        service,
+        operation,
+        origin: OriginId(0),
+        start,
+        end: start.plus(Nanos::from_millis(20)),
+        error: false,
+    }
+}
+
+fn span(trace: TraceId, index: SpanIndex, entry: bool) -> Span<'static> {
+    Span { trace, index, entry, trigger: None, randomness: None, threshold: None, encoded: &[7; 200] }
+}
+
+/// Ids whose lower 56 bits are small: a floor of less than a half keeps none of them.
+fn trace(number: u64) -> TraceId {
+    TraceId::new(u128::from(number + 1).to_be_bytes()).expect("not zero")
+}
+
+fn at(second: u64, millis: u64) -> UnixNanos {
+    UnixNanos::from_secs(NOON + second).plus(Nanos::from_millis(millis))
+}
+
+#[test]
+fn a_verdict_keeps_what_overlapped_it_on_its_path_and_nothing_else() {
+    let mut shop = Shop::new(Switches::default(), BudgetRule::default());
+    for second in 0..20 {
+        let now = Nanos::from_secs(second);
+        shop.request(trace(second * 2), shop.pay, at(second, 500), now);
+        shop.request(trace(second * 2 + 1), shop.list, at(second, 500), now);
+    }
+
+    shop.verdict(shop.payment, NOON + 10);
+    shop.tick(Nanos::from_secs(20));
+
+    // The verdict's second, and the one before it.
+    let expected = [trace(18), trace(20)];
+    assert_eq!(shop.kept.keys().copied().collect::<Vec<_>>(), expected);
+    let (spans, reason) = &shop.kept[&trace(20)];
+    assert_eq!((*spans, reason.as_str()), (2, "payment: score 9.0, threshold 3.0; queue 40, expected 2"));
+    let decided: Vec<_> = shop.keeper.decided().into_iter().map(|(trace, _)| trace).collect();
+    assert_eq!(decided.len(), 2);
+    assert!(shop.keeper.decided().is_empty());
+}
+
+#[test]
+fn while_a_second_is_on_requests_are_kept_as_their_entry_comes() {
+    let mut shop = Shop::new(Switches::default(), BudgetRule::default());
+    shop.verdict(shop.payment, NOON + 10);
+
+    shop.request(trace(1), shop.pay, at(10, 100), Nanos::from_secs(11));
+    shop.request(trace(2), shop.pay, at(12, 100), Nanos::from_secs(12));
+
+    assert_eq!(shop.kept.keys().copied().collect::<Vec<_>>(), [trace(1)]);
+    assert_eq!(shop.kept[&trace(1)].0, 2);
+}
+
+#[test]
+fn late_spans_follow_and_are_paid_for() {
+    let mut shop = Shop::new(Switches::default(), BudgetRule::default());
+    shop.verdict(shop.payment, NOON + 10);
+    shop.request(trace(1), shop.pay, at(10, 100), Nanos::from_secs(11));
+    let left = shop.keeper.policies().budget().left();
+
+    shop.request(trace(1), shop.pay, at(10, 100), Nanos::from_secs(11));
+
+    assert_eq!(shop.kept[&trace(1)].0, 4);
+    assert!(shop.keeper.policies().budget().left() < left);
+}
+
+#[test]
+fn errors_and_what_services_ask_for_are_kept_and_switched_off() {
+    for on in [true, false] {
+        let switches = Switches { error: on, code: on, ..Switches::default() };
+        let mut shop = Shop::new(switches, BudgetRule::default());
+        let entry = index(1, None, SpanKind::Server, shop.frontend, shop.pay, at(1, 0));
+        let failed = SpanIndex { error: true, service: shop.payment, operation: shop.charge, ..entry };
+
+        shop.act(|keeper, known, sink| {
+            keeper.span(&span(trace(1), failed, false), known, Nanos::ZERO, &mut *sink);
+            let asked = Span { trigger: Some("refund"), ..span(trace(2), entry, true) };
+            keeper.span(&asked, known, Nanos::ZERO, &mut *sink);
+            keeper.span(&span(trace(3), entry, true), known, Nanos::ZERO, sink);
+        });
+
+        let reasons: Vec<_> = shop.kept.values().map(|(_, reason)| reason.as_str()).collect();
+        let expected: &[&str] = if on { &["payment: Charge ended in an error", "asked for: refund"] } else { &[] };
+        assert_eq!(reasons, expected);
+    }
+}
+
+#[test]
+fn a_request_above_the_learnt_quantile_is_kept_once_enough_was_learnt() {
+    let mut shop = Shop::new(Switches::default(), BudgetRule::default());
+    let slow = |shop: &Shop| SpanIndex {
+        end: at(2, 0),
+        ..index(1, None, SpanKind::Server, shop.frontend, shop.pay, at(1, 0))
+    };
+
+    let entry = slow(&shop);
+    shop.act(|keeper, known, sink| keeper.span(&span(trace(1), entry, true), known, Nanos::ZERO, sink));
+    assert!(shop.kept.is_empty());
+    (0..1_000).for_each(|_| shop.latencies.learn(shop.pay, Nanos::from_millis(20), Nanos::ZERO));
+    shop.act(|keeper, known, sink| keeper.span(&span(trace(2), entry, true), known, Nanos::ZERO, sink));
+
+    let reason = &shop.kept[&trace(2)].1;
+    assert!(reason.starts_with("POST /pay took 1 s, 99 % take less than 2"), "{reason}");
+}
+
+#[test]
+fn the_floor_keeps_the_share_that_it_says_and_only_it_says_one() {
+    let floor = Threshold::keeping(0.1).unwrap();
+    let switches = Switches { floor: Some(floor), ..Switches::default() };
+    // A budget that is nothing beside the floor: it is kept all the same.
+    let budget = BudgetRule { bytes_per_s: 1, ..BudgetRule::default() };
+    let mut shop = Shop::new(switches, budget);
+    let mut expected = 0;
+    for number in 0..5_000_u64 {
+        let spread = u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+        let trace = TraceId::new((spread | 1 << 127).to_be_bytes()).unwrap();
+        expected += usize::from(floor.keeps(Randomness::of(trace)));
+
+        shop.request(trace, shop.pay, at(number, 0), Nanos::from_millis(number));
+    }
+
+    assert_eq!(shop.kept.len(), expected);
+    assert!((400..600).contains(&expected), "{expected}");
+    assert!(shop.keeper.decided().iter().all(|(_, reason)| reason.threshold() == Some(floor)));
+    assert!(shop.keeper.policies().budget().forgiven() > 0.0);
+}
+
+#[test]
+fn endless_triggers_spend_the_tenants_budget_and_no_more() {
+    let budget = BudgetRule { bytes_per_s: 10_000, ..BudgetRule::default() };
+    let mut shop = Shop::new(Switches { floor: None, ..Switches::default() }, budget);
+    for number in 0..20_000_u64 {
+        let entry = index(1, None, SpanKind::Server, shop.frontend, shop.pay, at(0, 0));
+        let asked = Span { trigger: Some("me"), ..span(trace(number), entry, true) };
+        let now = Nanos::from_millis(number);
+        shop.act(|keeper, known, sink| keeper.span(&asked, known, now, sink));
+    }
+
+    let policies = shop.keeper.policies();
+    let bytes = policies.granted(Policy::Code).bytes;
+    // 20 s at 10 kB/s and a burst of ten seconds' worth.
+    assert!((100_000..=301_000).contains(&bytes), "{bytes}");
+    assert!(policies.yielded(Policy::Code) > 18_000);
+    assert_eq!(shop.keeper.buffer().account().kept.bytes, bytes);
+}
+
+#[test]
+fn what_another_node_decided_is_kept_whatever_the_budget() {
+    let budget = BudgetRule { bytes_per_s: 1, ..BudgetRule::default() };
+    let mut shop = Shop::new(Switches { floor: None, ..Switches::default() }, budget);
+    shop.request(trace(1), shop.list, at(0, 0), Nanos::ZERO);
+    let reason = Arc::new(Reason::Error { service: "cart".into(), operation: "AddItem".into() });
+
+    let mut outcomes = Vec::new();
+    shop.act(|keeper, _, sink| {
+        outcomes.extend([1, 2].map(|number| keeper.keep(trace(number), &reason, Nanos::ZERO, &mut *sink)));
+    });
+
+    assert!(matches!(outcomes[..], [Kept::Released { .. }, Kept::Unseen(_)]));
+    assert_eq!(shop.kept[&trace(1)], (2, "cart: AddItem ended in an error".to_owned()));
+    assert!(shop.keeper.policies().budget().left() < 0.0);
+    assert!(shop.keeper.decided().is_empty());
+}
+
+#[test]
+fn paths_are_learnt_from_traces_that_leave() {
+    let mut shop = Shop::new(Switches { floor: None, ..Switches::default() }, BudgetRule::default());
+    for number in 0..200 {
+        shop.request(trace(number), shop.pay, at(0, 0), Nanos::ZERO);
+    }
+
+    shop.tick(Nanos::from_secs(60));
+
+    let passed = shop.keeper.passed();
+    assert_eq!(passed, BTreeSet::from([(shop.pay, shop.frontend), (shop.pay, shop.payment)]));
+    assert!(shop.keeper.passed().is_empty());
+    assert!(shop.keeper.buffer().is_empty());
+}
