@@ -29,6 +29,7 @@ mod settings;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod unregistered;
 mod verdicts;
 mod worker;
 mod workers;
@@ -51,6 +52,7 @@ use catalogue::Catalogue;
 use lmap::{Latest, Lmap};
 use release::{Held, Releases};
 use replica::Replica;
+use unregistered::Unregistered;
 use worker::Worker;
 
 /// A service's connection.
@@ -99,6 +101,7 @@ pub struct ControlPlane {
     actions: Vec<Action>,
     counters: Counters,
     problems: Latest,
+    unregistered: Unregistered,
     last_replica: u32,
     last_lmap: u32,
 }
@@ -122,6 +125,7 @@ impl ControlPlane {
             actions: Vec::new(),
             counters: Counters::default(),
             problems: Latest::default(),
+            unregistered: Unregistered::default(),
             last_replica: 0,
             last_lmap: 0,
         }

@@ -58,4 +58,10 @@ counts! {
     given_regions;
     /// Requests for a region that could not be met.
     refused_requests;
+    /// Devices that a worker's regions were lost with: they refuse to connect its queue pair, or the worker cannot be reached any more.
+    lost_devices;
+    /// Devices that were opened again for a worker, and its regions registered anew.
+    reopened_devices;
+    /// Regions that a device did not let go of when they were withdrawn; the worker was shut out.
+    kept_regions;
 }

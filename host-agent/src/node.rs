@@ -1,26 +1,26 @@
 //! Holds the node's state and does what the control plane wants done. Every edge comes here; nothing here waits.
 
+mod acting;
+
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use region::{AcceptedRegion, OwnedRegion};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use wire::id::{HookId, Incarnation, LmapId, RegionId, WorkerId};
+use wire::id::{HookId, Incarnation, LmapId, RegionId};
 use wire::layout::RegionSize;
 use wire::proto::control as proto;
-use wire::proto::control::host_message::Message;
-use wire::rdma::{Endpoint, PacketSequence};
 use wire::registration::{PlacedSeries, ServiceMessage};
 use wire::time::Nanos;
 
-use crate::clock::{self, Clock};
-use crate::control_plane::{Action, ConnectionId, ControlPlane, Descriptor, Event, OperatorError, Peer, Settings};
+use crate::clock::Clock;
+use crate::control_plane::{ConnectionId, ControlPlane, Descriptor, Event, OperatorError, Peer, Settings};
 use crate::dispatch::{Dispatch, Filter, Taken, TooManyHooks, WatchedRow};
 use crate::edge_counts::EdgeCounts;
-use crate::exposing::Exposures;
+use crate::exposing::registrar;
 use crate::outbox::Outbox;
-use crate::process_metrics::{Order, Orders};
+use crate::process_metrics::Orders;
 
 /// Messages that wait for a worker; one that lets more wait is cut off, comes back, and is told everything anew.
 const WORKER_QUEUE: usize = 1024;
@@ -32,6 +32,8 @@ pub type ToWorker = mpsc::Receiver<Result<proto::HostMessage, tonic::Status>>;
 #[derive(Debug)]
 struct Line {
     messages: mpsc::Sender<Result<proto::HostMessage, tonic::Status>>,
+    /// Messages that wait for the registrar.
+    queued: usize,
     _open: oneshot::Sender<()>,
 }
 
@@ -41,8 +43,7 @@ struct State {
     dispatch: Dispatch,
     services: BTreeMap<ConnectionId, Arc<Outbox>>,
     workers: BTreeMap<ConnectionId, Line>,
-    regions: BTreeMap<RegionId, AcceptedRegion>,
-    exposures: Exposures,
+    regions: BTreeMap<RegionId, Arc<AcceptedRegion>>,
     hooks: BTreeMap<HookId, Arc<Notify>>,
     orders: Option<Orders>,
     last_connection: u64,
@@ -58,6 +59,8 @@ pub struct Node {
     incarnation: Incarnation,
     wake: Notify,
     draining: watch::Sender<bool>,
+    /// What has to do with RDMA is done by the registrar, if there is one.
+    registrar: Option<registrar::Orders>,
     /// What the edges count.
     pub counts: EdgeCounts,
 }
@@ -78,9 +81,10 @@ pub enum RequestError {
 }
 
 impl Node {
-    /// A node with room for `hooks` hooks and watchers. Workers that read by RDMA do so through `exposures`.
+    /// A node with room for `hooks` hooks and watchers. Workers that read by RDMA are served by `registrar`; without
+    /// it there are none.
     #[must_use]
-    pub fn new(settings: Settings, hooks: usize, clock: Clock, exposures: Exposures) -> Self {
+    pub fn new(settings: Settings, hooks: usize, clock: Clock, registrar: Option<registrar::Orders>) -> Self {
         let incarnation = settings.incarnation;
         let state = State {
             plane: ControlPlane::new(settings),
@@ -88,7 +92,6 @@ impl Node {
             services: BTreeMap::new(),
             workers: BTreeMap::new(),
             regions: BTreeMap::new(),
-            exposures,
             hooks: BTreeMap::new(),
             orders: None,
             last_connection: 0,
@@ -101,6 +104,7 @@ impl Node {
             incarnation,
             wake: Notify::new(),
             draining: watch::Sender::new(false),
+            registrar,
             counts: EdgeCounts::default(),
         }
     }
@@ -224,7 +228,7 @@ impl Node {
         let id = self
             .with(|state, now| {
                 let id = state.next_connection();
-                state.workers.insert(id, Line { messages, _open: open });
+                state.workers.insert(id, Line { messages, queued: 0, _open: open });
                 state.plane.worker_connected(now, id, hello);
                 id
             })
@@ -342,101 +346,9 @@ impl Node {
         state.deadline = deadline;
         (result, deadline)
     }
-
-    fn act(&self, state: &mut State, action: Action) {
-        match action {
-            Action::ToService { connection, message } => {
-                let outbox = state.services.get(&connection);
-                if let Some(Err(overflow)) = outbox.map(|outbox| outbox.push(&message)) {
-                    self.counts.slow_services.one_more();
-                    tracing::warn!(connection = connection.0, "{overflow}");
-                }
-            }
-            Action::CloseService { connection } => {
-                if let Some(outbox) = state.services.remove(&connection) {
-                    outbox.close();
-                }
-            }
-            Action::ReplicaJoined { connection, replica, service, instance, pid } => {
-                tracing::info!(%service, %instance, %replica, pid, connection = connection.0, "a replica registered");
-                if let (Some(orders), true) = (&state.orders, pid != 0) {
-                    orders.leave(Order::Measure { connection, pid, connected: clock::since_boot() });
-                }
-            }
-            Action::ReplicaLeft { connection } => {
-                tracing::info!(connection = connection.0, "a replica is gone");
-                if let Some(orders) = &state.orders {
-                    orders.leave(Order::Forget(connection));
-                }
-            }
-            Action::ConnectQueuePair { connection, worker, attempt, peer } => {
-                let message = state.connect(worker, attempt, &peer);
-                self.tell_worker(state, connection, worker, message);
-            }
-            Action::StopReading { worker, for_good } => {
-                tracing::info!(%worker, for_good, "shut out from RDMA");
-                state.exposures.stop(worker, for_good);
-            }
-            Action::ToWorker { connection, worker, mut message } => {
-                if let Some(Message::SetLmap(lmap)) = &mut message.message
-                    && state.plane.uses_verbs(worker)
-                {
-                    state.register(worker, lmap);
-                }
-                self.tell_worker(state, connection, worker, message);
-            }
-            Action::CloseWorker { connection } => drop(state.workers.remove(&connection)),
-            Action::DropRegion(region) => {
-                state.exposures.withdraw(region);
-                state.regions.remove(&region);
-            }
-            Action::Dispatch(event) => {
-                let woken = state.dispatch.dispatch(*event);
-                state.wake(&woken);
-            }
-            Action::Rows(batch) => {
-                let woken = state.dispatch.rows(&batch);
-                state.wake(&woken);
-            }
-        }
-    }
-}
-
-impl Node {
-    fn tell_worker(&self, state: &mut State, to: ConnectionId, worker: WorkerId, message: proto::HostMessage) {
-        let line = state.workers.get(&to);
-        let full = line
-            .is_some_and(|line| matches!(line.messages.try_send(Ok(message)), Err(mpsc::error::TrySendError::Full(_))));
-        if full {
-            self.counts.slow_workers.one_more();
-            tracing::warn!(%worker, "cut off: more than {WORKER_QUEUE} messages wait for it");
-            state.workers.remove(&to);
-        }
-    }
 }
 
 impl State {
-    /// Gives `worker` the right to read what it is to be told of.
-    fn register(&mut self, worker: WorkerId, lmap: &mut proto::Lmap) {
-        for (region, why) in self.exposures.fill(worker, lmap, &self.regions) {
-            tracing::warn!(%worker, %region, why, "a region cannot be registered for RDMA");
-            self.plane.region_unregistered(worker, region, &why);
-        }
-    }
-
-    /// Connects the queue pair of `worker`; what it is to be told.
-    fn connect(&mut self, worker: WorkerId, attempt: u32, peer: &Endpoint) -> proto::HostMessage {
-        let psn = PacketSequence::from_random(rand::random());
-        let answer = self.exposures.answer(worker, attempt, psn, peer);
-        if answer.problem.is_empty() {
-            tracing::info!(%worker, attempt, %peer, "a worker's queue pair is connected");
-        } else {
-            tracing::warn!(%worker, attempt, %peer, why = answer.problem, "a worker's queue pair cannot be connected");
-            self.plane.queue_pair_refused(worker, &answer.problem);
-        }
-        proto::HostMessage { epoch: 0, message: Some(Message::QueuePair(answer)) }
-    }
-
     fn next_connection(&mut self) -> ConnectionId {
         self.last_connection += 1;
         ConnectionId(self.last_connection)
@@ -445,7 +357,7 @@ impl State {
     fn keep(&mut self, region: AcceptedRegion) -> RegionId {
         self.last_region += 1;
         let id = RegionId(self.last_region);
-        self.regions.insert(id, region);
+        self.regions.insert(id, Arc::new(region));
         id
     }
 

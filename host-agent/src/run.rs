@@ -18,7 +18,7 @@ use wire::rdma::TRANSPORT;
 
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError, Rdma, Tls, TlsError, Transport};
-use crate::exposing::{self, Exposures};
+use crate::exposing::{self, Exposures, registrar};
 use crate::listening::{ListenError, Listening};
 use crate::node::Node;
 use crate::process_metrics::{self, Counts};
@@ -71,7 +71,7 @@ pub enum RunError {
     #[error("the {0} server failed")]
     Server(&'static str, #[source] Box<dyn core::error::Error + Send + Sync>),
     /// A thread.
-    #[error("no thread for process metrics")]
+    #[error("the system gives no thread")]
     Thread(#[source] io::Error),
 }
 
@@ -230,10 +230,15 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let clock = Clock::start();
     let mut settings = config.settings(incarnation)?;
     let exposures = exposures(&config, &mut settings.transports)?;
+    let (orders, inbox) = registrar::orders();
     let transports = settings.transports.join(", ");
     let files = raise_file_limit();
     let ears = Ears::open(&config).await?;
-    let node = Arc::new(Node::new(settings, config.operators.hooks.get(), clock, exposures));
+    let node =
+        Arc::new(Node::new(settings, config.operators.hooks.get(), clock, exposures.is_some().then_some(orders)));
+    if let Some(exposures) = exposures {
+        registrar::start(exposures, inbox, &node).map_err(RunError::Thread)?;
+    }
     let counts = Arc::new(Counts::default());
     let measuring = measure(&config, files, &node, Arc::clone(&counts))?;
     let folder = &config.runtime_dir.0;
@@ -268,9 +273,9 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
 }
 
 /// What workers read by RDMA, if `config` wants it and this machine can; puts its name before, or in place of, the other `transports`.
-fn exposures(config: &Config, transports: &mut Vec<String>) -> Result<Exposures, RunError> {
+fn exposures(config: &Config, transports: &mut Vec<String>) -> Result<Option<Exposures>, RunError> {
     if config.transport == Transport::Shm {
-        return Ok(Exposures::default());
+        return Ok(None);
     }
     let Rdma { device, port, gid_index } = config.rdma.clone();
     let choice = DeviceChoice { name: device, port: port.map(core::num::NonZero::get), gid_index };
@@ -280,11 +285,11 @@ fn exposures(config: &Config, transports: &mut Vec<String>) -> Result<Exposures,
                 transports.clear();
             }
             transports.insert(0, TRANSPORT.to_owned());
-            Ok(Exposures::new(Some(open)))
+            Ok(Some(Exposures::new(open)))
         }
         Err(why) if config.transport == Transport::Auto => {
             tracing::info!(why, "no RDMA on this machine: only workers on it can fetch regions");
-            Ok(Exposures::default())
+            Ok(None)
         }
         Err(why) => Err(RunError::Rdma(why)),
     }

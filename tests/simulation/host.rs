@@ -1,10 +1,10 @@
 //! The host agent's control plane, and the edge around it: connections, descriptors, hooks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use host_agent::control_plane::{Action, ConnectionId, ControlPlane, Descriptor, Event, Peer, RowBatch, Settings};
 use transport::local::Region;
-use wire::id::{Incarnation, RegionId, WorkerId};
+use wire::id::{Incarnation, LmapId, RegionId, WorkerId};
 use wire::proto::control::host_message::Message;
 use wire::proto::control::{HostMessage, QueuePairAnswer, WorkerMessage, worker_message};
 use wire::proto::registration::AgentMessage;
@@ -13,6 +13,9 @@ use wire::time::{Interval, Nanos};
 
 use crate::service::Sent;
 use crate::verbs::Fabric;
+
+/// After how long what failed is tried again.
+const AGAIN: Nanos = Nanos::from_millis(300);
 
 /// One run of the host agent.
 #[derive(Debug)]
@@ -23,6 +26,8 @@ pub struct Host {
     fabric: Fabric,
     /// Queue pairs that were asked for.
     asked: u64,
+    /// Regions that could not be registered are tried again, and a device that was unplugged is back: then.
+    again: Vec<(Nanos, WorkerId, Option<BTreeSet<LmapId>>)>,
     last_region: u64,
     last_connection: u64,
 }
@@ -51,6 +56,7 @@ impl Host {
             regions: BTreeMap::new(),
             fabric,
             asked: 0,
+            again: Vec::new(),
             last_region: 0,
             last_connection: 0,
         }
@@ -106,27 +112,38 @@ impl Host {
     }
 
     /// Gives a worker that reads by RDMA the keys of what it is told.
-    fn register(&mut self, worker: WorkerId, message: &mut HostMessage) {
+    fn register(&mut self, now: Nanos, worker: WorkerId, message: &mut HostMessage) {
         let Some(Message::SetLmap(lmap)) = &mut message.message else { return };
         if !self.control.uses_verbs(worker) {
             return;
         }
+        let mut but = Vec::new();
         for told in lmap.replicas.iter_mut().flat_map(|replica| &mut replica.regions) {
             let id = RegionId(told.region);
             let Some(memory) = self.regions.get(&id) else { continue };
             match self.fabric.expose(worker, id, memory) {
                 Some(place) => (told.address, told.rkey) = place,
-                None => self.control.region_unregistered(worker, id, "no memory can be locked"),
+                None => but.push((id, "no memory can be locked".to_owned())),
             }
         }
+        let lmap = LmapId(lmap.lmap);
+        if !but.is_empty() {
+            self.again.push((now.plus(AGAIN), worker, Some([lmap].into())));
+        }
+        self.control.regions_registered(worker, lmap, but);
     }
 
-    /// The answer to a worker's queue pair: now and then a problem, now and then none at all.
-    fn connect(&mut self, worker: WorkerId, attempt: u32, peer: Endpoint) -> Option<HostMessage> {
+    /// The answer to a worker's queue pair: now and then a problem, now and then none at all, now and then the device was unplugged.
+    fn connect(&mut self, now: Nanos, worker: WorkerId, attempt: u32, peer: Endpoint) -> Option<HostMessage> {
         self.asked += 1;
         let psn = PacketSequence::from_random(self.asked.wrapping_mul(0x9e37_79b9));
         let answer = match self.asked % 16 {
             5 => return None,
+            13 => {
+                self.fabric.stop(worker, true);
+                self.again.push((now.plus(AGAIN), worker, None));
+                QueuePairAnswer { attempt, host: None, problem: "the device is gone".to_owned() }
+            }
             11 => QueuePairAnswer { attempt, host: None, problem: "the device is busy".to_owned() },
             _ => {
                 let host = self.fabric.answer(worker, psn, peer);
@@ -138,6 +155,9 @@ impl Host {
 
     /// Lets the control plane act.
     pub fn step(&mut self, now: Nanos) -> Vec<Out> {
+        for (_, worker, lmaps) in self.again.extract_if(.., |(at, ..)| *at <= now) {
+            self.control.tell_again(now, worker, lmaps.as_ref());
+        }
         self.control.poll(now);
         let mut out = Vec::new();
         for action in self.control.take_actions() {
@@ -145,11 +165,11 @@ impl Host {
                 Action::ToService { connection, message } => out.push(Out::ToService(connection, message)),
                 Action::CloseService { connection } => out.push(Out::CloseService(connection)),
                 Action::ToWorker { connection, worker, mut message } => {
-                    self.register(worker, &mut message);
+                    self.register(now, worker, &mut message);
                     out.push(Out::ToWorker(worker, connection, message));
                 }
                 Action::ConnectQueuePair { connection, worker, attempt, peer } => {
-                    let answer = self.connect(worker, attempt, peer);
+                    let answer = self.connect(now, worker, attempt, peer);
                     out.extend(answer.map(|message| Out::ToWorker(worker, connection, message)));
                 }
                 Action::StopReading { worker, for_good } => self.fabric.stop(worker, for_good),

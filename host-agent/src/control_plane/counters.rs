@@ -84,7 +84,7 @@ counters! {
     refused_queue_pairs;
     /// Queue pairs that a worker did not get from its own device.
     missing_queue_pairs;
-    /// Regions that could not be registered for RDMA, each time that a worker was told of them.
+    /// Regions that could not be registered for RDMA, each time that a worker was to be told of them.
     unregistered_regions;
     /// Regions that a worker could not fetch, as it said.
     region_problems;

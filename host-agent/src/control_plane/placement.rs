@@ -128,6 +128,7 @@ impl ControlPlane {
     }
 
     fn tell_removed(&mut self, id: LmapId) {
+        self.unregistered.forget_lmap(id);
         let knowing: Vec<WorkerId> = self
             .workers
             .iter()

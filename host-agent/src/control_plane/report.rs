@@ -39,7 +39,7 @@ impl ControlPlane {
             workers: self.workers.iter().map(|(id, worker)| worker_status(id.0, worker)).collect(),
             lmaps: self.lmaps.values().map(|lmap| self.lmap_status(lmap)).collect(),
             counters: self.counters.iter().map(|(name, _, value)| (name.to_owned(), value)).collect(),
-            problems: self.problems.lines(),
+            problems: self.unreadable().into_iter().chain(self.problems.lines()).collect(),
         }
     }
 
@@ -50,13 +50,21 @@ impl ControlPlane {
         Some(lmap.told.as_ref().map_or_else(Default::default, |told| std::sync::Arc::clone(&told.columns)))
     }
 
-    /// How many services, replicas and LMAPs there are, and how many LMAPs run nowhere.
+    /// How many services, replicas and LMAPs there are, and how many LMAPs run nowhere, and regions that
+    /// cannot be read by RDMA.
     #[must_use]
-    pub fn sizes(&self) -> [(&'static str, usize); 4] {
+    pub fn sizes(&self) -> [(&'static str, usize); 5] {
         let replicas = self.services.values().map(|service| service.replicas.len()).sum();
         let services = self.services.values().filter(|service| !service.replicas.is_empty()).count();
         let unplaced = self.lmaps.values().filter(|lmap| lmap.worker.is_none()).count();
-        [("services", services), ("replicas", replicas), ("lmaps", self.lmaps.len()), ("unplaced_lmaps", unplaced)]
+        let unreadable = self.unregistered.len();
+        [
+            ("services", services),
+            ("replicas", replicas),
+            ("lmaps", self.lmaps.len()),
+            ("unplaced_lmaps", unplaced),
+            ("unreadable_regions", unreadable),
+        ]
     }
 
     fn lmap_info(&self, lmap: &Lmap) -> proto::LmapInfo {

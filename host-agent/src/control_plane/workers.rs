@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use wire::control::PROTOCOL;
-use wire::id::{Epoch, Incarnation, LmapId, RegionId, WorkerId};
+use wire::id::{Epoch, Incarnation, LmapId, WorkerId};
 use wire::proto::control as proto;
 use wire::proto::control::host_message::Message;
 use wire::proto::control::worker_message::Message as FromWorker;
@@ -120,12 +120,6 @@ impl ControlPlane {
     pub fn uses_verbs(&self, worker: WorkerId) -> bool {
         let session = self.workers.get(&worker).and_then(|worker| worker.session.as_ref());
         session.is_some_and(|session| session.transport == TRANSPORT)
-    }
-
-    /// The edge could not register a region for RDMA, for the reason given.
-    pub fn region_unregistered(&mut self, worker: WorkerId, region: RegionId, why: &str) {
-        self.counters.unregistered_regions += 1;
-        self.problems.push(format!("{worker}: {region}: {why}"));
     }
 
     /// The edge could not connect the queue pair of a worker, for the reason given.
@@ -274,6 +268,7 @@ impl ControlPlane {
             return Vec::new();
         };
         self.counters.fenced_workers += 1;
+        self.unregistered.forget_worker(id);
         // Before anything that it may read is given to others.
         if session.transport == TRANSPORT {
             self.actions.push(Action::StopReading { worker: id, for_good: true });

@@ -164,3 +164,73 @@ fn shared_memory_has_nothing_to_shut() {
 
     assert!(!node.actions.iter().any(|action| matches!(action, Action::StopReading { .. })));
 }
+
+fn unreadable(node: &Node) -> usize {
+    let (name, regions) = node.plane.sizes()[4];
+    assert_eq!(name, "unreadable_regions");
+    regions
+}
+
+#[test]
+fn regions_that_cannot_be_read_stand_in_the_status_as_long_as_that_is_so() {
+    let mut node = reading();
+    let region = node.replica(1, "cart", &[counter("a")]);
+    node.settle();
+    let lmap = node.only_lmap();
+    let but = || vec![(region, "raise RLIMIT_MEMLOCK".to_owned())];
+
+    node.plane.regions_registered(WorkerId(0), lmap, but());
+    let problems = node.plane.status().problems;
+    assert_eq!(problems.first().unwrap(), "worker-0: region-1 of cart cannot be read: raise RLIMIT_MEMLOCK");
+    assert_eq!((unreadable(&node), node.plane.counters().unregistered_regions), (1, 1));
+    node.plane.regions_registered(WorkerId(0), lmap, Vec::new());
+    assert_eq!(unreadable(&node), 0);
+    assert!(!node.plane.status().problems.iter().any(|line| line.contains("cannot be read")));
+
+    node.plane.regions_registered(WorkerId(7), lmap, but());
+    assert_eq!(unreadable(&node), 0, "that worker does not run it any more");
+    node.plane.regions_registered(WorkerId(0), lmap, but());
+    node.pass(Nanos::from_secs(6));
+    assert_eq!(unreadable(&node), 0, "the worker is fenced");
+    node.worker_with(51, 0, 2, &["verbs"]);
+    node.settle();
+    node.plane.regions_registered(WorkerId(0), lmap, but());
+    assert_eq!(unreadable(&node), 1);
+    node.gone(1);
+    node.settle();
+    assert_eq!(unreadable(&node), 0, "the service is gone");
+}
+
+#[test]
+fn of_many_regions_that_cannot_be_read_some_are_named_and_all_are_counted() {
+    let mut node = reading();
+    node.replica(1, "cart", &[counter("a")]);
+    node.settle();
+    let but = (1..=100).map(|id| (RegionId(id), "no".to_owned())).collect();
+
+    node.plane.regions_registered(WorkerId(0), node.only_lmap(), but);
+
+    let problems = node.plane.status().problems;
+    assert_eq!((problems.len(), problems[16].as_str()), (17, "84 more regions cannot be read"));
+    assert_eq!(unreadable(&node), 100);
+}
+
+#[test]
+fn a_worker_is_told_again_of_what_it_runs_with_other_epochs() {
+    let mut node = reading();
+    node.replica(1, "cart", &[counter("a")]);
+    node.replica(2, "store", &[counter("a")]);
+    node.settle();
+    let told = node.set(50);
+    assert_eq!(told.len(), 2);
+    let (last, first) = (told[1].0, LmapId(told[0].1.lmap));
+    let mut again = |worker, lmaps: Option<&std::collections::BTreeSet<LmapId>>| {
+        node.plane.tell_again(node.now, WorkerId(worker), lmaps);
+        node.step();
+        node.set(50).into_iter().map(|(epoch, lmap)| (epoch, LmapId(lmap.lmap))).collect::<Vec<_>>()
+    };
+
+    assert_eq!(again(0, Some(&[first].into())), [(last + 1, first)]);
+    assert_eq!(again(0, None).len(), 2);
+    assert_eq!(again(1, None), []);
+}
