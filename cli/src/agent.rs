@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint, Uri};
 use wire::proto::operators::operators_client::OperatorsClient;
-use wire::proto::operators::{StatusReply, StatusRequest};
+use wire::proto::operators::{ListReply, ListRequest, RowEvent, StatusReply, StatusRequest, WatchRowsRequest};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -240,6 +241,30 @@ impl Connection {
     /// [`AgentError::Refused`] if it answered with an error.
     pub async fn status(&mut self) -> Result<StatusReply, AgentError> {
         match self.client.status(StatusRequest {}).await {
+            Ok(reply) => Ok(reply.into_inner()),
+            Err(status) => Err(self.peer.error(&status).await),
+        }
+    }
+
+    /// LMAPs, services, replicas, metrics.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status).
+    pub async fn list(&mut self) -> Result<ListReply, AgentError> {
+        match self.client.list(ListRequest {}).await {
+            Ok(reply) => Ok(reply.into_inner()),
+            Err(status) => Err(self.peer.error(&status).await),
+        }
+    }
+
+    /// Every so manieth row of an LMAP, from the last ones that the worker kept on.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status). What goes wrong later ends the stream.
+    pub async fn watch_rows(&mut self, lmap: u32, every: u32) -> Result<Streaming<RowEvent>, AgentError> {
+        match self.client.watch_rows(WatchRowsRequest { lmap, every }).await {
             Ok(reply) => Ok(reply.into_inner()),
             Err(status) => Err(self.peer.error(&status).await),
         }

@@ -5,10 +5,14 @@
 //! | [`check`] | what this machine offers and what is missing |
 //! | [`status`] | agents, workers, LMAPs, problems, once |
 //! | [`top`] | the same, live |
-//! | [`replay`] | a file of metrics through an LMAP |
+//! | [`record`] | rows of running LMAPs into files, labels into those |
+//! | [`train`] | rows → a model, and how sure one may be of it |
+//! | [`model`] | what is in a model |
+//! | [`replay`] | a file of metrics through an LMAP, or through several |
 //! | [`eval`] | detectors side by side on labelled data |
 //! | [`demonstration`], [`agents`] | the demo and the agents, which are crates of their own |
 //! | [`exit`], [`failure`], [`figures`], [`output`] | exit codes, errors as prose, numbers as people read them, printing |
+//! | [`input`] | CSV and recordings |
 //! | [`agent`], [`tls`], [`clock`] | finding and asking the host agent; certificates; the clock |
 
 pub mod agent;
@@ -20,11 +24,15 @@ pub mod eval;
 pub mod exit;
 pub mod failure;
 pub mod figures;
+pub mod input;
+pub mod model;
 pub mod output;
+pub mod record;
 pub mod replay;
 pub mod status;
 pub mod tls;
 pub mod top;
+pub mod train;
 
 use std::path::PathBuf;
 
@@ -60,6 +68,14 @@ enum Command {
     HostAgent(agents::AgentConfigArgs),
     /// Be the NIC agent: it fetches metrics, judges them, and tells the host agent
     NicAgent(agents::AgentConfigArgs),
+    /// Record the rows of running LMAPs, one compact file per service
+    Record(record::RecordArgs),
+    /// Say which spans of time of a recording had a fault
+    Label(record::LabelArgs),
+    /// Learn a model from recordings or CSV, and say how good it is
+    Train(train::TrainArgs),
+    /// Look into a model
+    Model(model::ModelArgs),
     /// Put a file of metrics through an LMAP: scores, episodes, top metrics, a plot
     Replay(replay::ReplayArgs),
     /// Compare detectors on labelled data: how well they find, how often they are wrong, what they name
@@ -92,6 +108,10 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::HostAgent(args) => agents::host(&args),
         Command::NicAgent(args) => agents::nic(&args),
         Command::Check(args) => check::run(args, environment.runtime_dir),
+        Command::Record(args) => record::run(&args, environment.runtime_dir),
+        Command::Label(args) => record::label(&args),
+        Command::Train(args) => train::run(&args),
+        Command::Model(args) => model::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Status(args) => status::run(args, environment.runtime_dir),

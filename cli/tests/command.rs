@@ -193,7 +193,7 @@ fn flags_that_contradict_each_other_or_the_file_are_said_in_words() {
     }
     assert_is_prose(&interval, &["by 1 s from row to row", "--interval-ms says 0.1 s", "leave --interval-ms out"]);
     assert_is_prose(&paper, &["settings of their own", "leave --settings out"]);
-    assert_is_prose(&percentile, &["percentile is 120", "from"]);
+    assert_is_prose(&percentile, &["percentile is 120", "at most 100"]);
     assert_is_prose(&rank, &["rank 30", "10 rows"]);
     assert_ends_with(&uview(&["replay", &file, "--form", "absolute", "--model", &file]), 64);
 }

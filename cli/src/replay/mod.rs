@@ -3,6 +3,7 @@
 pub mod course;
 pub mod judge;
 pub mod plot;
+pub mod policy;
 pub mod report;
 pub mod rules;
 
@@ -10,21 +11,19 @@ use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use lmap::{Detector, Model};
-use nic_agent::fingerprint;
+use lmap::Detector;
 use ratatui::crossterm::terminal;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::input::{self, Input};
+use crate::model;
 use crate::output::{self, json};
 use evaluation::columns::Columns;
-use evaluation::table::{self, Table};
+use evaluation::table::Table;
 use judge::Judgement;
 use report::Replay;
 use rules::Rules;
-
-/// Larger files are no models.
-const MOST_MODEL_BYTES: u64 = 1 << 30;
 
 /// A given interval and the steps of `time` that are further apart than this contradict each other.
 const MOST_APART: f64 = 2.0;
@@ -32,15 +31,21 @@ const MOST_APART: f64 = 2.0;
 /// Decides which rows above γ are learnt; always the same, so that a replay can be repeated.
 const SEED: u64 = 1;
 
+/// What a policy says itself.
+const POLICY_DECIDES: [&str; 9] =
+    ["model", "save_model", "plot", "form", "settings", "rank", "sketch_rows", "percentile", "learning_rate"];
+
 const LONG_ABOUT: &str = "\
 Puts a file of metrics through an LMAP, row by row, and says what it says.
 
-The file is CSV, gzip'd or not. Its first line names the columns; every other column than these is a metric:
+The file is a recording of `uview record`, or CSV, gzip'd or not. A CSV's first line names the columns; every other column than these is a metric:
   time   seconds; a step of more than 1.5 intervals is a gap
   label  0 normal, 1 anomalous, 2 does not count
   fault  the kind of fault, a text
 An empty cell is a missing value. Without --model the LMAP arms itself on the first 140 rows, which should be healthy (120 of them
-learnt). It judges as the NIC agent would have, which knows that a gauge is a state: where rates come as gauges, take --settings library.";
+learnt). It judges as the NIC agent would have, which knows that a gauge is a state: where rates come as gauges, take --settings library.
+
+With --policy the rows are judged by each of several named sets of settings, and a table says what each would have caught and cost.";
 
 /// Arguments of `uview replay`.
 #[derive(Clone, Debug, clap::Args)]
@@ -60,6 +65,9 @@ pub struct ReplayArgs {
     /// Write the model as it is after the last row
     #[arg(long, value_name = "FILE")]
     save_model: Option<PathBuf>,
+    /// Judge by each policy of this YAML list instead, and compare; docs/training.md tells the fields
+    #[arg(long, value_name = "FILE", conflicts_with_all = POLICY_DECIDES)]
+    policy: Option<PathBuf>,
     /// Draw scores against γ
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
@@ -76,12 +84,12 @@ pub struct ReplayArgs {
 ///
 /// [`Failure`] with line and column where the file has a mistake.
 pub fn run(args: &ReplayArgs) -> Result<Exit, Failure> {
-    let name = args.file.file_name().map_or_else(|| args.file.to_string_lossy(), |name| name.to_string_lossy());
     let what = format!("replay {}", args.file.display());
-    let table =
-        table::open(&args.file).map_err(|error| Failure::to(what.as_str()).caused_by(&error).advice(error.advice()))?;
-    let columns = read_columns(args, &table)?;
-    let interval = interval(args.interval_ms, &table, &what)?;
+    let Input { name, table, columns, interval: known, .. } = input::open(&args.file, args.columns.as_deref(), &what)?;
+    let interval = interval(args.interval_ms, known, &table, &what)?;
+    if let Some(path) = &args.policy {
+        return policy::run(path, args, &policy::Rows { name: &name, table: &table, columns: &columns, interval });
+    }
     let mut detector = make_detector(args, &table, &columns, interval)?;
     let progress = progress_bar(table.rows().len());
     let course = course::run(&table, &columns, interval, &mut detector, |row| progress.set_position(row as u64))
@@ -108,19 +116,10 @@ pub fn run(args: &ReplayArgs) -> Result<Exit, Failure> {
     Ok(Exit::Fine)
 }
 
-/// Columns are named in models as the NIC agent names them, so that a model of a file with the same titles starts a live LMAP.
-fn read_columns(args: &ReplayArgs, table: &Table) -> Result<Columns, Failure> {
-    let Some(path) = &args.columns else { return Ok(Columns::gauges(&table.metrics, fingerprint)) };
-    Columns::open(path, &table.metrics, fingerprint).map_err(|error| {
-        let failure = Failure::to("tell what the metrics are").caused_by(&error);
-        failure.advice("lines like `http.requests,counter,service`, or leave --columns out: all are gauges then")
-    })
-}
-
 /// The time between two rows in seconds, which both may say who know of it, if they say the same.
-fn interval(given_ms: Option<u64>, table: &Table, what: &str) -> Result<f64, Failure> {
+pub(crate) fn interval(given_ms: Option<u64>, known: Option<f64>, table: &Table, what: &str) -> Result<f64, Failure> {
     let given = given_ms.map(|given| given as f64 / 1000.0);
-    let step = table.interval();
+    let step = known.or_else(|| table.interval());
     if let (Some(given), Some(step)) = (given, step)
         && !(step <= MOST_APART * given && given <= MOST_APART * step)
     {
@@ -143,21 +142,11 @@ fn make_detector(args: &ReplayArgs, table: &Table, columns: &Columns, interval: 
         return Detector::new(columns.columns.clone(), settings, SEED)
             .map_err(|error| Failure::to(what).caused_by(&error).advice("fewer metrics in one file"));
     };
-    let refused = || Failure::to(format!("start from the model {}", path.display()));
-    let bytes = read_model(path).map_err(|error| refused().caused_by(&error).advice("is it the right file?"))?;
-    let model = Model::decode(&bytes)
-        .map_err(|error| refused().caused_by(&error).advice("write it again with --save-model of this release"))?;
+    let what = format!("start from the model {}", path.display());
+    let model = model::read(path, &what)?;
     Detector::from_model(&model, columns.columns.clone(), settings, SEED).map_err(|error| {
-        refused().caused_by(&error).advice("is it a model of these metrics? They are found by their names")
+        Failure::to(what).caused_by(&error).advice("is it a model of these metrics? They are found by their names")
     })
-}
-
-fn read_model(path: &Path) -> io::Result<Vec<u8>> {
-    let bytes = std::fs::metadata(path)?.len();
-    if bytes > MOST_MODEL_BYTES {
-        return Err(io::Error::other(format!("it has {bytes} bytes, a model has at most {MOST_MODEL_BYTES}")));
-    }
-    std::fs::read(path)
 }
 
 /// Writes whatever files were asked for.

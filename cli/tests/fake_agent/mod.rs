@@ -1,18 +1,18 @@
-//! A host agent that knows one answer: its status. Real enough for what only looks.
+//! A host agent that knows its status, and at most the rows of one LMAP. Real enough for what only looks.
 
 use std::net::SocketAddr;
 use std::thread::JoinHandle;
 
 use tokio::sync::oneshot;
-use tokio_stream::Empty;
 use tokio_stream::wrappers::TcpListenerStream;
+use tokio_stream::{Empty, Iter};
 use tonic::{Request, Response, Status};
 use wire::proto::operators::operators_server::{Operators, OperatorsServer};
 use wire::proto::operators::{
     AddMetricReply, AddMetricRequest, ConfigLmapReply, ConfigLmapRequest, DeleteLmapReply, DeleteLmapRequest,
     DeleteMetricReply, DeleteMetricRequest, FitAgainReply, FitAgainRequest, HookEvent, ListReply, ListRequest,
-    LmapStatus, NewLmapReply, NewLmapRequest, Reason, RegisterHookRequest, RowEvent, StatusReply, StatusRequest,
-    WatchRowsRequest, WorkerStatus,
+    LmapInfo, LmapStatus, NewLmapReply, NewLmapRequest, Reason, RegisterHookRequest, RowEvent, StatusReply,
+    StatusRequest, WatchRowsRequest, WorkerStatus,
 };
 
 /// Runs until it is stopped or dropped.
@@ -23,14 +23,23 @@ pub struct FakeAgent {
 }
 
 impl FakeAgent {
-    /// Listens at `address`, whose port may be 0.
+    /// Listens at `address`, whose port may be 0, and tells its status.
     pub fn start(address: SocketAddr, reply: StatusReply) -> Self {
+        Self::serve(address, Answers { status: reply, ..Answers::default() })
+    }
+
+    /// Listens at `address`, whose port may be 0, tells of one LMAP, and sends its rows.
+    pub fn with_rows(address: SocketAddr, lmap: LmapInfo, rows: Vec<RowEvent>) -> Self {
+        Self::serve(address, Answers { list: ListReply { lmaps: vec![lmap] }, rows, ..Answers::default() })
+    }
+
+    fn serve(address: SocketAddr, answers: Answers) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let listener = runtime.block_on(tokio::net::TcpListener::bind(address)).unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {
-            let server = tonic::transport::Server::builder().add_service(OperatorsServer::new(OneAnswer(reply)));
+            let server = tonic::transport::Server::builder().add_service(OperatorsServer::new(answers));
             runtime.block_on(async {
                 tokio::select! {
                     ended = server.serve_with_incoming(TcpListenerStream::new(listener)) => ended.unwrap(),
@@ -79,7 +88,13 @@ pub fn status() -> StatusReply {
     }
 }
 
-struct OneAnswer(StatusReply);
+/// What the agent knows.
+#[derive(Clone, Default)]
+struct Answers {
+    status: StatusReply,
+    list: ListReply,
+    rows: Vec<RowEvent>,
+}
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -88,12 +103,12 @@ fn refused<T>() -> Answer<T> {
 }
 
 #[tonic::async_trait]
-impl Operators for OneAnswer {
+impl Operators for Answers {
     type RegisterHookStream = Empty<Result<HookEvent, Status>>;
-    type WatchRowsStream = Empty<Result<RowEvent, Status>>;
+    type WatchRowsStream = Iter<std::vec::IntoIter<Result<RowEvent, Status>>>;
 
     async fn status(&self, _: Request<StatusRequest>) -> Answer<StatusReply> {
-        Ok(Response::new(self.0.clone()))
+        Ok(Response::new(self.status.clone()))
     }
 
     async fn new_lmap(&self, _: Request<NewLmapRequest>) -> Answer<NewLmapReply> {
@@ -121,7 +136,7 @@ impl Operators for OneAnswer {
     }
 
     async fn watch_rows(&self, _: Request<WatchRowsRequest>) -> Answer<Self::WatchRowsStream> {
-        refused()
+        Ok(Response::new(tokio_stream::iter(self.rows.clone().into_iter().map(Ok).collect::<Vec<_>>())))
     }
 
     async fn fit_again(&self, _: Request<FitAgainRequest>) -> Answer<FitAgainReply> {
@@ -129,6 +144,6 @@ impl Operators for OneAnswer {
     }
 
     async fn list(&self, _: Request<ListRequest>) -> Answer<ListReply> {
-        refused()
+        Ok(Response::new(self.list.clone()))
     }
 }

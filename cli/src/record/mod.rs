@@ -1,0 +1,261 @@
+//! `uview record`: the rows of running LMAPs, one file per service; `uview label`: what was wrong when.
+
+pub mod faults;
+pub mod file;
+pub mod titles;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::figures::{number, quantity};
+use host_agent::stop;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use wire::proto::operators::LmapInfo;
+
+use crate::agent::{self, AgentArgs, Connection};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output;
+use faults::Faults;
+use file::{Limits, Recorded, Sink, SinkError};
+use titles::Titles;
+
+const WHAT: &str = "record";
+/// Services that come later are looked for so often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Rows wait for their block at most about so long.
+const FLUSH_EVERY: Duration = Duration::from_secs(30);
+
+/// Arguments of `uview record`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RecordArgs {
+    /// The services [default: all, also those that come later]
+    services: Vec<String>,
+    /// The folder for SERVICE.uvrec of each service; made if it is not there
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    out: PathBuf,
+    /// End after so many seconds [default: at Ctrl-C or SIGTERM]
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    for_s: Option<u64>,
+    /// Record every so manieth row
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    every: u32,
+    /// End a service's file when it has so many MiB
+    #[arg(long, value_name = "MIB", default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=1023))]
+    most_mib: u64,
+    /// Label what was recorded when all is over, if this file is there by then: CSV with `service,fault,from_unix_ms,to_unix_ms`
+    #[arg(long, value_name = "FILE")]
+    faults: Option<PathBuf>,
+    #[command(flatten)]
+    agent: AgentArgs,
+}
+
+/// Arguments of `uview label`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LabelArgs {
+    /// The recordings
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// CSV with `service,fault,from_unix_ms,to_unix_ms`; service * is all, without a fault the rows do not count
+    #[arg(long, value_name = "FILE")]
+    faults: PathBuf,
+}
+
+/// Appends to each recording what the file of faults knows about its service.
+///
+/// # Errors
+///
+/// [`Failure`] with the line where the file has a mistake, or with the recording that is none.
+pub fn label(args: &LabelArgs) -> Result<Exit, Failure> {
+    let faults = Faults::open(&args.faults)?;
+    for path in &args.files {
+        let count = faults.append_to(path)?;
+        output::print(&format!("{}: {count} spans of time labelled\n", path.display()))?;
+    }
+    Ok(Exit::Fine)
+}
+
+/// Records until told to end.
+///
+/// # Errors
+///
+/// [`Failure`] if the agent is not there, a file cannot be written, or no row came.
+pub fn run(args: &RecordArgs, from_environment: Option<PathBuf>) -> Result<Exit, Failure> {
+    let place = args.agent.clone().place(from_environment)?;
+    std::fs::create_dir_all(&args.out).map_err(|error| {
+        let failure = Failure::to(WHAT).because(format!("{} cannot be made", args.out.display())).caused_by(&error);
+        failure.advice("--out DIR, with a folder of yours")
+    })?;
+    let recorded = agent::runtime(WHAT)?.block_on(async {
+        let connection = Connection::open(&place).await.map_err(|error| error.into_failure(WHAT))?;
+        Recorder { args, connection, tasks: JoinSet::new(), begun: BTreeSet::new(), done: Vec::new() }.run().await
+    })?;
+    let mut exit = Exit::Fine;
+    if let Some(path) = args.faults.as_deref().filter(|path| path.exists()) {
+        let faults = Faults::open(path)?;
+        for file in &recorded {
+            faults.append_to(&file.path)?;
+        }
+    }
+    for file in &recorded {
+        output::print(&line(file))?;
+        if let Some(note) = &file.note {
+            output::tell(&format!("uview: {}: {note}", file.service));
+            exit = Exit::Attention;
+        }
+    }
+    if recorded.iter().all(|file| file.rows == 0) {
+        let failure = Failure::to(WHAT).because("no row came").exit_with(Exit::Failed);
+        return Err(failure.advice("`uview status` shows which services there are, and whether a worker watches them"));
+    }
+    Ok(exit)
+}
+
+fn line(file: &Recorded) -> String {
+    let per_value = if file.values == 0 { f64::NAN } else { file.bytes as f64 / file.values as f64 };
+    let size = quantity(file.bytes as f64, "By");
+    format!(
+        "{}: {} rows of {} metrics, {size} in {} ({} bytes per value)\n",
+        file.service,
+        file.rows,
+        file.columns,
+        file.path.display(),
+        number(per_value)
+    )
+}
+
+/// What is going on.
+struct Recorder<'a> {
+    args: &'a RecordArgs,
+    connection: Connection,
+    tasks: JoinSet<Result<Recorded, Failure>>,
+    /// Services that are or were recorded.
+    begun: BTreeSet<String>,
+    done: Vec<Recorded>,
+}
+
+impl Recorder<'_> {
+    async fn run(mut self) -> Result<Vec<Recorded>, Failure> {
+        let no_signals =
+            |error: std::io::Error| Failure::to(WHAT).because("the system gives no signals").caused_by(&error);
+        let mut told = std::pin::pin!(stop::requested().map_err(no_signals)?);
+        let length = self.args.for_s.map_or(Duration::MAX, Duration::from_secs);
+        let mut over = std::pin::pin!(sleep(length));
+        let (stop, stopped) = watch::channel(false);
+        let mut looks = interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut said = false;
+        loop {
+            tokio::select! {
+                () = &mut told => break,
+                () = &mut over => break,
+                Some(ended) = self.tasks.join_next() => self.ended(ended)?,
+                _ = looks.tick() => {
+                    // An agent that went away ends the streams, which say so.
+                    let Ok(reply) = self.connection.list().await else { break };
+                    self.begin_new(&reply.lmaps, &stopped);
+                    said = said || self.say_who_is_missing(&reply.lmaps);
+                }
+            }
+            if self.tasks.is_empty() && !self.done.is_empty() && self.begun.len() == self.done.len() && self.all_named()
+            {
+                break;
+            }
+        }
+        let _ = stop.send(true); // whoever does not hear it has ended
+        while let Some(ended) = self.tasks.join_next().await {
+            self.ended(ended)?;
+        }
+        self.done.sort_by(|a, b| a.service.cmp(&b.service));
+        Ok(self.done)
+    }
+
+    /// Whether every service that was asked for by name has begun; without names more may always come.
+    fn all_named(&self) -> bool {
+        !self.args.services.is_empty() && self.args.services.iter().all(|service| self.begun.contains(service))
+    }
+
+    fn ended(&mut self, ended: Result<Result<Recorded, Failure>, tokio::task::JoinError>) -> Result<(), Failure> {
+        let recorded = ended.map_err(|error| Failure::to(WHAT).caused_by(&error))??;
+        self.done.push(recorded);
+        Ok(())
+    }
+
+    fn begin_new(&mut self, lmaps: &[LmapInfo], stopped: &watch::Receiver<bool>) {
+        for lmap in lmaps {
+            let wanted = self.args.services.is_empty() || self.args.services.contains(&lmap.service);
+            if !wanted || !self.begun.insert(lmap.service.clone()) {
+                continue; // an LMAP that was made anew goes on in no file: it may be about other metrics
+            }
+            let limits = Limits { folder: self.args.out.clone(), most_bytes: self.args.most_mib << 20 };
+            self.tasks.spawn(follow(self.connection.clone(), lmap.clone(), self.args.every, limits, stopped.clone()));
+        }
+    }
+
+    /// Says once which of the services that were asked for are not there; true if it did.
+    fn say_who_is_missing(&self, lmaps: &[LmapInfo]) -> bool {
+        let missing: Vec<&str> = self
+            .args
+            .services
+            .iter()
+            .map(String::as_str)
+            .filter(|service| lmaps.iter().all(|lmap| lmap.service != *service))
+            .collect();
+        if !missing.is_empty() {
+            let there: Vec<&str> = lmaps.iter().map(|lmap| lmap.service.as_str()).collect();
+            let there = if there.is_empty() { "no service".to_owned() } else { there.join(", ") };
+            output::tell(&format!("uview: waiting for {}; the agent watches {there}", missing.join(", ")));
+        }
+        !missing.is_empty()
+    }
+}
+
+/// Records one LMAP until its stream ends or it is told to stop.
+async fn follow(
+    mut connection: Connection,
+    lmap: LmapInfo,
+    every: u32,
+    limits: Limits,
+    mut stopped: watch::Receiver<bool>,
+) -> Result<Recorded, Failure> {
+    let failed = |error: SinkError| {
+        let failure = Failure::to(format!("record {}", lmap.service)).caused_by(&error);
+        failure.advice(error.advice())
+    };
+    let interval_ns = lmap.interval_us.saturating_mul(1000).saturating_mul(u64::from(every)).max(1);
+    let mut sink = Sink::new(&lmap.service, interval_ns, limits);
+    let mut titles = Titles::of(&lmap);
+    let mut rows = connection.watch_rows(lmap.lmap, every).await.map_err(|error| error.into_failure(WHAT))?;
+    let mut flushes = interval(FLUSH_EVERY);
+    flushes.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        tokio::select! {
+            message = rows.message() => match message {
+                Ok(Some(row)) => {
+                    if !row.columns.is_empty() {
+                        if !titles.know(&row.columns)
+                            && let Ok(reply) = connection.list().await
+                            && let Some(found) = reply.lmaps.iter().find(|found| found.lmap == lmap.lmap)
+                        {
+                            titles = Titles::of(found);
+                        }
+                        sink.columns(titles.columns(&row.columns)).map_err(failed)?;
+                    }
+                    if !sink.row(&row).map_err(failed)? {
+                        return sink.end(Some("its file is full: --most-mib")).map_err(failed);
+                    }
+                }
+                Ok(None) => return sink.end(Some("the agent ended the stream of rows")).map_err(failed),
+                Err(status) => {
+                    let note = format!("the stream of rows broke: {}", status.message());
+                    return sink.end(Some(&note)).map_err(failed);
+                }
+            },
+            _ = flushes.tick() => sink.flush().map_err(failed)?,
+            _ = stopped.changed() => return sink.end(None).map_err(failed),
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! A training as one web page that needs nothing else: no network, no script, light or dark as the reader has it. Pure.
+
+use core::fmt::Write as _;
+
+use crate::figures::number;
+use evaluation::protocol::Course;
+use evaluation::table::Label;
+use evaluation::training::{self, Tried};
+use lmap::{ColumnRole, QUANTILES};
+use plotters::style::RGBColor;
+
+use super::plots::{self, Axes, COLOURS, Line};
+use super::report::Training;
+
+/// Thresholds of a curve.
+const THRESHOLDS: usize = 500;
+/// Rows of the table of points.
+const LISTED: usize = 60;
+
+const STYLE: &str = "\
+:root { color-scheme: light dark; --ink: #202021; --faint: #d0d0d1; --paper: #fff; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e4e4e5; --faint: #47474a; --paper: #17171a; } }
+body { background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; margin: 0; }
+main { max-width: 1160px; margin: 0 auto; padding: 1rem 1.5rem 4rem; }
+table { border-collapse: collapse; margin: .5rem 0; }
+th, td { border-bottom: 1px solid var(--faint); padding: .15rem .7rem; text-align: right; }
+th:first-child, td:first-child { text-align: left; }
+td.words { text-align: left; }
+pre { overflow-x: auto; }
+figure { display: inline-block; margin: .5rem 1rem .5rem 0; vertical-align: top; }
+figcaption { max-width: 540px; }
+svg text { fill: var(--ink); }
+.key { display: inline-block; width: 1.6em; height: 3px; vertical-align: middle; margin: 0 .4em 0 1em; }
+";
+
+/// The page. `course` is what the chosen point said of every row that was held out.
+#[must_use]
+pub fn page(training: &Training<'_>, course: &Course) -> String {
+    let title = format!("{}: training", escape(&training.input.service));
+    let body = [
+        format!("<h1>{title}</h1>\n<pre>{}</pre>\n", escape(&training.to_string())),
+        "<h2>Scores</h2>\n".to_owned(),
+        distributions(training, course),
+        curves(training, course),
+        "<h2>Directions k and rows l</h2>\n".to_owned(),
+        sweep(training, "k: directions of the basis", |tried| tried.rank, |tried| tried.sketch_rows),
+        sweep(training, "l: rows of the sketch", |tried| tried.sketch_rows, |tried| tried.rank),
+        points(training),
+        "<h2>Metrics</h2>\n".to_owned(),
+        metrics(training),
+    ]
+    .concat();
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n\
+         <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n</body>\n</html>\n"
+    )
+}
+
+fn figure(axes: Axes, lines: &[Line], words: &str) -> String {
+    let mut keys = String::new();
+    for (line, RGBColor(red, green, blue)) in lines.iter().zip(COLOURS) {
+        let key = format!("<span class=\"key\" style=\"background: rgb({red}, {green}, {blue})\"></span>");
+        keys.push_str(&(key + &escape(line.name)));
+    }
+    match plots::lines(axes, lines) {
+        Ok(svg) => format!("<figure>\n{svg}<figcaption>{keys}<br>{words}</figcaption>\n</figure>\n"),
+        Err(error) => format!("<p>This plot could not be drawn: {}</p>\n", escape(&error)),
+    }
+}
+
+fn distributions(training: &Training<'_>, course: &Course) -> String {
+    let chosen = training.chosen;
+    let of = |label: Label| -> Vec<f64> {
+        let labelled = training.split.unit.labels.iter().zip(&course.judged);
+        labelled.filter(|(other, _)| **other == label).map(|(_, judged)| judged.own).collect()
+    };
+    let learnt = QUANTILES.iter().zip(chosen.training);
+    let learnt = learnt.map(|(percent, score)| (score / chosen.gamma, percent / 100.0)).collect();
+    let mut lines = vec![
+        Line { name: "learnt", points: learnt },
+        plots::distribution("held out, quiet", of(Label::Normal), chosen.gamma),
+    ];
+    if training.split.has_faults {
+        lines.push(plots::distribution("held out, fault", of(Label::Anomalous), chosen.gamma));
+    }
+    let words = "Share of rows that score at most so much, in units of γ, not smoothed. Quiet rows that were held out should lie where the \
+                 learnt ones do; rows with a fault far to the right of 1.";
+    figure(Axes { title: "score / γ", x: (0.02, 50.0), logarithmic: true }, &lines, words)
+}
+
+fn curves(training: &Training<'_>, course: &Course) -> String {
+    if !training.split.has_faults {
+        return "<p>No row is labelled as a fault: nothing can be said about what is found.</p>\n".to_owned();
+    }
+    let curve = training::ranking(training.split, course).curve(THRESHOLDS);
+    let shares = |title| Axes { title, x: (0.0, 1.0), logarithmic: false };
+    let roc =
+        figure(shares("false positives, share of quiet rows"), &[plots::roc(&curve)], "Recall over all thresholds.");
+    let words = "Precision over all thresholds. A random score has the share of rows with a fault.";
+    roc + &figure(shares("recall"), &[plots::precision(&curve)], words)
+}
+
+/// Points along one size; of several with the same, the one whose other size is nearest to the chosen one's.
+fn along(training: &Training<'_>, size: fn(&Tried) -> usize, other: fn(&Tried) -> usize) -> Vec<Tried> {
+    let chosen = training.chosen;
+    let mut found: Vec<Tried> = Vec::new();
+    for tried in training.outcome.tried.iter().filter(|tried| tried.trial.percentile == chosen.trial.percentile) {
+        let distance = |tried: &Tried| other(tried).abs_diff(other(chosen));
+        match found.iter_mut().find(|known| size(known) == size(tried)) {
+            Some(known) if distance(tried) < distance(known) => *known = *tried,
+            Some(_) => {}
+            None => found.push(*tried),
+        }
+    }
+    found.sort_by_key(size);
+    found
+}
+
+fn sweep(
+    training: &Training<'_>,
+    title: &'static str,
+    size: fn(&Tried) -> usize,
+    other: fn(&Tried) -> usize,
+) -> String {
+    let found = along(training, size, other);
+    let (Some(first), Some(last)) = (found.first(), found.last()) else { return String::new() };
+    if found.len() < 2 {
+        return format!("<p>{}: only one value was tried; --grid tries more.</p>\n", escape(title));
+    }
+    let middle = QUANTILES.iter().position(|percent| *percent == 50.0).unwrap_or(0);
+    let line = |name: &'static str, value: &dyn Fn(&Tried) -> f64| Line {
+        name,
+        points: found.iter().map(|tried| (size(tried) as f64, value(tried))).collect(),
+    };
+    let mut lines = vec![
+        line("median of learnt rows / γ", &|tried| tried.training[middle] / tried.gamma),
+        line("median of held-out quiet rows / γ", &|tried| tried.quiet.scores[middle] / tried.gamma),
+        line("quiet rows over γ", &|tried| tried.quiet.rate()),
+    ];
+    if training.split.has_faults {
+        lines.push(line("precision", &|tried| tried.faults.map_or(0.0, |faults| faults.precision)));
+        lines.push(line("recall", &|tried| tried.faults.map_or(0.0, |faults| faults.recall)));
+        lines.push(line("F1", &|tried| tried.faults.map_or(0.0, |faults| faults.f1)));
+    }
+    let words = "Too small: what is normal is not explained, and faults hide in it. Too large: held-out rows score higher than learnt ones, and \
+                 quiet rows pass γ.";
+    figure(Axes { title, x: (size(first) as f64, size(last) as f64), logarithmic: false }, &lines, words)
+}
+
+fn points(training: &Training<'_>) -> String {
+    let mut text = "<table>\n<tr><th>k</th><th>l</th><th>q</th><th>γ</th><th>quiet rows over γ</th><th>alarms</th>\
+                    <th>held-out factor</th><th>found</th><th>precision</th><th>recall</th><th>F1</th></tr>\n"
+        .to_owned();
+    for tried in training.outcome.tried.iter().take(LISTED) {
+        let mark = if tried == training.chosen { " (kept)" } else { "" };
+        let _ = write!(
+            text,
+            "<tr><td>{}{mark}</td><td>{}</td><td>{}</td><td>{:.2}</td><td>{:.1} %</td><td>{}</td><td>{:.2}</td>",
+            tried.rank,
+            tried.sketch_rows,
+            number(tried.trial.percentile),
+            tried.gamma,
+            100.0 * tried.quiet.rate(),
+            tried.quiet.alarms,
+            tried.held_out_factor()
+        );
+        let _ = match tried.faults {
+            Some(faults) => writeln!(
+                text,
+                "<td>{} of {}</td><td>{:.2}</td><td>{:.2}</td><td>{:.2}</td></tr>",
+                tried.events.yes, tried.events.all, faults.precision, faults.recall, faults.f1
+            ),
+            None => writeln!(text, "<td>–</td><td>–</td><td>–</td><td>–</td></tr>"),
+        };
+    }
+    text.push_str("</table>\n");
+    if training.outcome.tried.len() > LISTED {
+        let _ = writeln!(text, "<p>… and {} more; --json has all of them.</p>", training.outcome.tried.len() - LISTED);
+    }
+    text
+}
+
+fn metrics(training: &Training<'_>) -> String {
+    let names = &training.input.table.metrics;
+    let mut text =
+        "<table>\n<tr><th>metric</th><th>mean</th><th>deviation</th><th>own share</th><th></th></tr>\n".to_owned();
+    for (place, column) in training.model.columns.iter().enumerate() {
+        let mut words = match column.role {
+            ColumnRole::Watched => String::new(),
+            ColumnRole::Constant => "stood still: that it moves counts".to_owned(),
+            ColumnRole::Unwatched => "was never there".to_owned(),
+        };
+        if column.level {
+            words.push_str("level: judged by its increment. ");
+        }
+        let like = training.metrics.redundant.iter().flatten().find(|found| found.column == place);
+        if let Some(found) = like {
+            let _ = write!(words, "follows {} ({:.4})", names[found.like], found.correlation);
+        }
+        let own = if column.role == ColumnRole::Watched {
+            format!("{:.0} %", 100.0 * column.residual)
+        } else {
+            "–".to_owned()
+        };
+        let _ = writeln!(
+            text,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{own}</td><td class=\"words\">{}</td></tr>",
+            escape(&names[place]),
+            number(column.mean),
+            number(column.deviation),
+            escape(&words)
+        );
+    }
+    text.push_str("</table>\n<p>own share: of a metric's deviation, what the other metrics do not explain.</p>\n");
+    text
+}
+
+/// `text` with whatever HTML would read otherwise replaced.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

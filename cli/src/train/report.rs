@@ -1,0 +1,359 @@
+//! A training as text for people and as JSON for programs. Pure.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::figures::{number, quantity};
+use evaluation::redundancy::{self, Redundant};
+use evaluation::table::Label;
+use evaluation::training::{Quiet, Split, Tried};
+use lmap::{ColumnRole, ModelSummary, QUANTILES, Settings};
+use serde::Serialize;
+
+use super::trials::Outcome;
+use crate::figures::duration_ms;
+use crate::input::Input;
+
+/// Names listed as text.
+const LISTED: usize = 4;
+/// Fewer normal rows than this are little.
+const FEW_ROWS: usize = 120;
+/// A held-out row that scores so many times as high as a learnt one says that k is too large for the rows.
+const OVERFIT: f64 = 1.5;
+
+/// Everything that a training knows at its end.
+#[derive(Clone, Copy, Debug)]
+pub struct Training<'a> {
+    /// What was learnt from.
+    pub input: &'a Input,
+    /// Seconds between rows.
+    pub interval: f64,
+    /// How the rows were split.
+    pub split: &'a Split,
+    /// The point that was kept.
+    pub chosen: &'a Tried,
+    /// All points.
+    pub outcome: &'a Outcome,
+    /// Whether the best of them was looked for.
+    pub searched: bool,
+    /// The settings apart from k, l and q.
+    pub base: &'a Settings,
+    /// The model of all normal rows.
+    pub model: &'a ModelSummary,
+    /// Where it is.
+    pub out: &'a Path,
+    /// Its size.
+    pub bytes: usize,
+    /// What is made of the metrics.
+    pub metrics: &'a Metrics,
+}
+
+/// What training makes of the metrics: places in the table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metrics {
+    /// Stood still.
+    pub constant: Vec<usize>,
+    /// Never there.
+    pub absent: Vec<usize>,
+    /// Judged by their increments.
+    pub levels: Vec<usize>,
+    /// Follow another; `None` if there are too many to look.
+    pub redundant: Option<Vec<Redundant>>,
+}
+
+impl Metrics {
+    /// What a model that learnt the normal rows of `split` makes of the metrics. O(m² n).
+    #[must_use]
+    pub fn of(model: &ModelSummary, split: &Split) -> Self {
+        let columns = &model.columns;
+        let with = |role: ColumnRole| {
+            columns.iter().enumerate().filter(|(_, c)| c.role == role).map(|(place, _)| place).collect::<Vec<_>>()
+        };
+        Self {
+            constant: with(ColumnRole::Constant),
+            absent: with(ColumnRole::Unwatched),
+            levels: columns.iter().enumerate().filter(|(_, c)| c.level).map(|(place, _)| place).collect(),
+            redundant: redundancy::redundant(&split.normal, columns.len()),
+        }
+    }
+}
+
+impl Training<'_> {
+    /// Rows by label, of all.
+    fn counts(&self) -> (usize, usize, usize) {
+        let labels = self.input.table.labels.as_deref().unwrap_or_default();
+        let of = |label: Label| labels.iter().filter(|other| **other == label).count();
+        let rows = self.input.table.rows().len();
+        let (anomalous, ignored) = (of(Label::Anomalous), of(Label::Ignored));
+        (rows - anomalous - ignored, anomalous, ignored)
+    }
+
+    /// What should be looked at before anybody relies on the model.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        let (normal, ..) = self.counts();
+        let (metrics, chosen) = (self.metrics, self.chosen);
+        if normal < FEW_ROWS {
+            out.push(format!("{normal} normal rows are little: an LMAP that arms itself takes {FEW_ROWS}"));
+        }
+        if metrics.constant.len() + metrics.absent.len() == self.model.columns.len() {
+            out.push("no metric moves: the model can only tell that one does".to_owned());
+        }
+        if chosen.held_out_factor() > OVERFIT {
+            let factor = chosen.held_out_factor();
+            out.push(format!(
+                "rows that were not learnt score {factor:.1} times as high: fewer directions (--ranks), or more rows"
+            ));
+        }
+        if chosen.quiet.rate() > 0.05 {
+            out.push(format!(
+                "{:.0} % of the quiet rows that were held out are over γ: load has changed, or a fault is not labelled",
+                100.0 * chosen.quiet.rate()
+            ));
+        }
+        if self.outcome.left > 0 {
+            out.push(format!("{} points of the grid were not tried: --time-limit-s", self.outcome.left));
+        }
+        if self.input.table.not_finite > 0 {
+            out.push(format!("{} values were no finite number and count as missing", self.input.table.not_finite));
+        }
+        out
+    }
+
+    /// Names of metrics, a few of them.
+    #[must_use]
+    pub fn names(&self, places: &[usize]) -> String {
+        let metrics = &self.input.table.metrics;
+        let mut names: Vec<&str> = places.iter().take(LISTED).map(|place| metrics[*place].as_str()).collect();
+        if places.len() > LISTED {
+            names.push("…");
+        }
+        names.join(", ")
+    }
+
+    /// Alarms an hour on quiet rows: seen, and with 95 % confidence at most.
+    #[must_use]
+    pub fn alarms_per_hour(&self) -> (f64, f64) {
+        let quiet = &self.chosen.quiet;
+        let rows = 3600.0 / self.interval;
+        (quiet.alarms as f64 / quiet.rows.max(1) as f64 * rows, quiet.most_alarms_per_row() * rows)
+    }
+
+    fn rows_line(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (normal, anomalous, ignored) = self.counts();
+        let interval = duration_ms((self.interval * 1000.0).round() as u64);
+        let metrics = self.input.table.metrics.len();
+        writeln!(
+            f,
+            "{}: {} rows of {metrics} metrics, every {interval}",
+            self.input.service,
+            self.input.table.rows().len()
+        )?;
+        let held_out = self.chosen.quiet.rows;
+        write!(f, "  {normal} normal rows: {} learnt, {held_out} held out", self.split.unit.train.len())?;
+        match (anomalous, self.input.table.labels.is_some()) {
+            (0, false) => writeln!(f, "; no labels: all rows are taken to be normal"),
+            (0, true) => writeln!(f, "; {ignored} do not count; none is labelled as a fault"),
+            _ => writeln!(f, "; {anomalous} labelled as faults, {ignored} do not count"),
+        }
+    }
+
+    fn chosen_line(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tried { rank, sketch_rows, trial, gamma, .. } = self.chosen;
+        let took = duration_ms(self.outcome.took.as_millis() as u64);
+        let how = if self.searched {
+            let by = if self.split.has_faults { "F1 on the labelled faults" } else { "the rate of quiet rows over γ" };
+            format!("the best of {} points by {by}, in {took}", self.outcome.tried.len())
+        } else {
+            "k by the variance that it explains".to_owned()
+        };
+        writeln!(f, "  k = {rank}, l = {sketch_rows}, q = {}, γ = {gamma:.2}: {how}", number(trial.percentile))
+    }
+
+    fn scores(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = [50.0, 90.0, 99.0, 100.0];
+        write!(f, "\n  {:28}", "scores in units of γ")?;
+        for percent in shown {
+            write!(f, "{:>9}", format!("{percent} %"))?;
+        }
+        for (name, scores) in
+            [("learnt rows", &self.chosen.training), ("held-out quiet rows", &self.chosen.quiet.scores)]
+        {
+            write!(f, "\n  {name:28}")?;
+            for (_, score) in QUANTILES.iter().zip(scores).filter(|(percent, _)| shown.contains(percent)) {
+                write!(f, "{:>9.2}", score / self.chosen.gamma)?;
+            }
+        }
+        writeln!(f)
+    }
+
+    fn sure(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Quiet { rows, over, alarms, .. } = self.chosen.quiet;
+        let length = duration_ms((rows as f64 * self.interval * 1000.0) as u64);
+        let (_, most) = self.alarms_per_hour();
+        writeln!(f, "\n  quiet:  {over} of {rows} rows at or over γ ({:.1} %)", 100.0 * self.chosen.quiet.rate())?;
+        writeln!(f, "          {alarms} alarms in {length}: with 95 % confidence at most {} an hour", number(most))?;
+        if let Some(faults) = self.chosen.faults {
+            let events = self.chosen.events;
+            let delay = self.chosen.delay.map_or_else(|| "–".to_owned(), |rows| format!("{rows} rows"));
+            writeln!(f, "  faults: {} of {} with an alarm, median delay {delay}", events.yes, events.all)?;
+            writeln!(
+                f,
+                "          of rows: precision {:.2}, recall {:.2}, F1 {:.2} (best {:.2}); AUC-PR {:.2}, AUC-ROC {:.2}",
+                faults.precision, faults.recall, faults.f1, faults.best_f1, faults.auc_pr, faults.auc_roc
+            )?;
+        }
+        Ok(())
+    }
+
+    fn metrics_lines(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let metrics = self.metrics;
+        writeln!(f)?;
+        for (what, places) in
+            [("stood still", &metrics.constant), ("never there", &metrics.absent), ("by increment", &metrics.levels)]
+        {
+            if !places.is_empty() {
+                writeln!(f, "  {what}: {} metrics ({})", places.len(), self.names(places))?;
+            }
+        }
+        match &metrics.redundant {
+            None => writeln!(f, "  redundant: not looked for, there are too many metrics"),
+            Some(found) if found.is_empty() => Ok(()),
+            Some(found) => {
+                let places: Vec<usize> = found.iter().map(|redundant| redundant.column).collect();
+                writeln!(f, "  redundant: {} metrics follow another ({})", found.len(), self.names(&places))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Training<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.rows_line(f)?;
+        self.chosen_line(f)?;
+        self.scores(f)?;
+        self.sure(f)?;
+        self.metrics_lines(f)?;
+        for warning in self.warnings() {
+            writeln!(f, "  ! {warning}")?;
+        }
+        let size = quantity(self.bytes as f64, "By");
+        writeln!(
+            f,
+            "\n  {}: {size}, of all {} normal rows, γ = {:.2}",
+            self.out.display(),
+            self.model.rows,
+            self.model.gamma
+        )
+    }
+}
+
+/// What `--json` writes. Field names are part of the command's interface.
+#[derive(Clone, Debug, Serialize)]
+pub struct View<'a> {
+    service: &'a str,
+    rows: usize,
+    normal_rows: usize,
+    anomalous_rows: usize,
+    metrics: usize,
+    interval_ms: f64,
+    learnt_rows: usize,
+    chosen: PointView,
+    searched: bool,
+    points: Vec<PointView>,
+    points_not_tried: usize,
+    alarms_per_hour: f64,
+    most_alarms_per_hour: f64,
+    /// Percentile, score of learnt rows, score of held-out quiet rows.
+    scores: Vec<(f64, f64, f64)>,
+    constant: Vec<&'a str>,
+    never_there: Vec<&'a str>,
+    levels: Vec<&'a str>,
+    /// A metric, the one it follows, their correlation; `null`: not looked for.
+    redundant: Option<Vec<(&'a str, &'a str, f64)>>,
+    warnings: Vec<String>,
+    model_gamma: f64,
+    model_rows: usize,
+}
+
+/// A point of the grid.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PointView {
+    rank: usize,
+    sketch_rows: usize,
+    percentile: f64,
+    gamma: f64,
+    quiet_rows: usize,
+    quiet_over: usize,
+    quiet_alarms: usize,
+    held_out_factor: f64,
+    events_found: usize,
+    events: usize,
+    precision: Option<f64>,
+    recall: Option<f64>,
+    f1: Option<f64>,
+    best_f1: Option<f64>,
+    auc_pr: Option<f64>,
+    auc_roc: Option<f64>,
+}
+
+impl PointView {
+    fn of(tried: &Tried) -> Self {
+        let faults = tried.faults;
+        Self {
+            rank: tried.rank,
+            sketch_rows: tried.sketch_rows,
+            percentile: tried.trial.percentile,
+            gamma: tried.gamma,
+            quiet_rows: tried.quiet.rows,
+            quiet_over: tried.quiet.over,
+            quiet_alarms: tried.quiet.alarms,
+            held_out_factor: tried.held_out_factor(),
+            events_found: tried.events.yes,
+            events: tried.events.all,
+            precision: faults.map(|faults| faults.precision),
+            recall: faults.map(|faults| faults.recall),
+            f1: faults.map(|faults| faults.f1),
+            best_f1: faults.map(|faults| faults.best_f1),
+            auc_pr: faults.map(|faults| faults.auc_pr),
+            auc_roc: faults.map(|faults| faults.auc_roc),
+        }
+    }
+}
+
+impl Training<'_> {
+    /// The training as JSON.
+    #[must_use]
+    pub fn view(&self) -> View<'_> {
+        let name = |place: &usize| self.input.table.metrics[*place].as_str();
+        let (normal_rows, anomalous_rows, _) = self.counts();
+        let metrics = self.metrics;
+        let (alarms_per_hour, most_alarms_per_hour) = self.alarms_per_hour();
+        let scores = QUANTILES.iter().zip(self.chosen.training).zip(self.chosen.quiet.scores);
+        let redundant = |found: &Redundant| (name(&found.column), name(&found.like), found.correlation);
+        View {
+            service: &self.input.service,
+            rows: self.input.table.rows().len(),
+            normal_rows,
+            anomalous_rows,
+            metrics: self.input.table.metrics.len(),
+            interval_ms: self.interval * 1000.0,
+            learnt_rows: self.split.unit.train.len(),
+            chosen: PointView::of(self.chosen),
+            searched: self.searched,
+            points: self.outcome.tried.iter().map(PointView::of).collect(),
+            points_not_tried: self.outcome.left,
+            alarms_per_hour,
+            most_alarms_per_hour,
+            scores: scores.map(|((percent, learnt), quiet)| (*percent, learnt, quiet)).collect(),
+            constant: metrics.constant.iter().map(name).collect(),
+            never_there: metrics.absent.iter().map(name).collect(),
+            levels: metrics.levels.iter().map(name).collect(),
+            redundant: metrics.redundant.as_ref().map(|found| found.iter().map(redundant).collect()),
+            warnings: self.warnings(),
+            model_gamma: self.model.gamma,
+            model_rows: self.model.rows,
+        }
+    }
+}
