@@ -37,6 +37,15 @@ impl Ticks {
         self.next.retain(|interval, _| self.lmaps.values().any(|used| used == interval));
     }
 
+    /// The intervals, in microseconds, of which a tick has fallen due.
+    pub fn due(&self, now: Nanos) -> Vec<u64> {
+        self.next
+            .iter()
+            .filter(|(interval, next)| now.0 / (1000 * **interval) >= **next)
+            .map(|(interval, _)| *interval)
+            .collect()
+    }
+
     /// The worker looked at the time.
     pub fn looked(&mut self, now: Nanos) {
         for (interval, next) in &mut self.next {
@@ -56,12 +65,10 @@ impl Ticks {
         assert_eq!(status.lmaps.iter().sum::<usize>(), self.lmaps.len(), "a worker watches what it was told");
     }
 
-    /// Follows a worker that has let everything go.
-    pub fn follow(&mut self, status: &WorkerStatus) {
-        if status.lmaps.iter().sum::<usize>() == 0 {
-            self.lmaps.clear();
-            self.next.clear();
-        }
+    /// The worker has let everything go.
+    pub fn forget(&mut self) {
+        self.lmaps.clear();
+        self.next.clear();
     }
 }
 

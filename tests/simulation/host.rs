@@ -5,14 +5,52 @@ use std::collections::{BTreeMap, BTreeSet};
 use host_agent::control_plane::{Action, ConnectionId, ControlPlane, Descriptor, Event, Peer, RowBatch, Settings};
 use transport::local::Region;
 use wire::id::{Incarnation, LmapId, RegionId, WorkerId};
+use wire::layout::{RegionSize, Slot};
 use wire::proto::control::host_message::Message;
 use wire::proto::control::{HostMessage, QueuePairAnswer, WorkerMessage, worker_message};
 use wire::proto::registration::AgentMessage;
 use wire::rdma::{Endpoint, PacketSequence};
 use wire::time::{Interval, Nanos};
 
-use crate::service::Sent;
+use crate::service::{Sent, number_of};
+use crate::values::{self, OF_PROCESS, placed, uid_of_process};
 use crate::verbs::Fabric;
+
+/// How often processes are measured.
+const SAMPLED: Nanos = Nanos::from_millis(100);
+
+/// A region that the host agent itself keeps about a process.
+#[derive(Debug)]
+struct Process {
+    service: u64,
+    memory: Region,
+    samples: u64,
+    next: Nanos,
+}
+
+impl Process {
+    fn new(service: u64, now: Nanos) -> Self {
+        let process = Self { service, memory: Region::new(RegionSize::ONE_PAGE), samples: 0, next: now.plus(SAMPLED) };
+        process.series().for_each(|(uid, first)| values::begin(&process.memory, uid, first));
+        process
+    }
+
+    fn series(&self) -> impl Iterator<Item = (u64, Slot)> + use<> {
+        let service = self.service;
+        (0..OF_PROCESS).map(move |index| (uid_of_process(service, index), Slot(index as u32)))
+    }
+
+    /// Measures, if it is time to. What was missed is not made up for.
+    fn step(&mut self, now: Nanos) {
+        if now < self.next {
+            return;
+        }
+        self.next = now.plus(SAMPLED);
+        self.samples += 1;
+        self.series().for_each(|(uid, first)| values::write(&self.memory, uid, first, self.samples));
+        self.memory.beat();
+    }
+}
 
 /// After how long what failed is tried again.
 const AGAIN: Nanos = Nanos::from_millis(300);
@@ -23,6 +61,7 @@ pub struct Host {
     pub control: ControlPlane,
     pub incarnation: Incarnation,
     regions: BTreeMap<RegionId, Region>,
+    processes: BTreeMap<ConnectionId, Process>,
     fabric: Fabric,
     /// Queue pairs that were asked for.
     asked: u64,
@@ -54,6 +93,7 @@ impl Host {
             control: ControlPlane::new(settings),
             incarnation,
             regions: BTreeMap::new(),
+            processes: BTreeMap::new(),
             fabric,
             asked: 0,
             again: Vec::new(),
@@ -76,13 +116,24 @@ impl Host {
     pub fn service_message(&mut self, now: Nanos, connection: ConnectionId, (message, region): Sent) {
         let descriptor = match region {
             None => Descriptor::None,
-            Some(region) => {
-                self.last_region += 1;
-                self.regions.insert(RegionId(self.last_region), region);
-                Descriptor::Accepted(RegionId(self.last_region))
-            }
+            Some(region) => Descriptor::Accepted(self.keep(region)),
         };
         self.control.service_message(now, connection, message, &descriptor);
+    }
+
+    fn keep(&mut self, region: Region) -> RegionId {
+        self.last_region += 1;
+        self.regions.insert(RegionId(self.last_region), region);
+        RegionId(self.last_region)
+    }
+
+    /// The process of a replica that came is measured from now on.
+    fn measure(&mut self, now: Nanos, connection: ConnectionId, service: u64) {
+        let process = Process::new(service, now);
+        let (region, series) = (self.keep(process.memory.clone()), process.series());
+        let series = series.map(|(uid, first)| placed(uid, first)).collect();
+        self.control.agent_region(now, connection, region, process.memory.size(), series);
+        self.processes.insert(connection, process);
     }
 
     pub fn worker_message(
@@ -155,11 +206,12 @@ impl Host {
 
     /// Lets the control plane act.
     pub fn step(&mut self, now: Nanos) -> Vec<Out> {
+        self.processes.values_mut().for_each(|process| process.step(now));
         for (_, worker, lmaps) in self.again.extract_if(.., |(at, ..)| *at <= now) {
             self.control.tell_again(now, worker, lmaps.as_ref());
         }
         self.control.poll(now);
-        let mut out = Vec::new();
+        let (mut out, mut joined) = (Vec::new(), Vec::new());
         for action in self.control.take_actions() {
             match action {
                 Action::ToService { connection, message } => out.push(Out::ToService(connection, message)),
@@ -176,6 +228,11 @@ impl Host {
                 Action::CloseWorker { connection } => out.push(Out::CloseWorker(connection)),
                 Action::Dispatch(event) => out.push(Out::Dispatch(event)),
                 Action::Rows(rows) => out.push(Out::Rows(rows)),
+                Action::ReplicaJoined { connection, service, .. } => joined.push((connection, number_of(&service))),
+                Action::ReplicaLeft { connection } => {
+                    joined.retain(|(joined, _)| *joined != connection);
+                    self.processes.remove(&connection);
+                }
                 Action::DropRegion(region) => {
                     self.fabric.withdraw(region);
                     let dropped = self.regions.remove(&region);
@@ -183,6 +240,9 @@ impl Host {
                 }
                 _ => {}
             }
+        }
+        for (connection, service) in joined {
+            self.measure(now, connection, service);
         }
         out
     }

@@ -2,7 +2,10 @@
 //! every part restarted or stalled, operators' calls at any time, memory that cannot be read, a machine that sleeps. A worker reads shared
 //! memory, or by RDMA with queue pairs that break, answers that are lost, keys that are none any more. Whatever happens:
 //!
-//! - no value ever stands under another metric's name, however often slots are reused,
+//! - no value ever stands under another metric's name, however often slots are reused: gauges, counters, up-down counters, histograms, those of
+//!   a service and those that the host agent measures of its process (`values.rs`),
+//! - no increment is below 0, counted twice, or lost unless its look was discarded; what is discarded is counted by its reason: cell by cell
+//!   as a second reader of the same words has it (`looks.rs`),
 //! - no verdict is about another LMAP or another configuration, with or without reasons; each was sent, once, in this order,
 //! - the host agent never says what a worker does not take,
 //! - every region that was not read and every verdict that a slow hook lost is counted,
@@ -10,19 +13,24 @@
 //! - when the last service is gone, everything is freed.
 //!
 //! Nothing is reordered within a connection: that is what TCP and Unix streams promise, and epochs are counted on it. What is reordered is
-//! what goes different ways: the regions socket's answers come before or after the stream's messages, jobs end in any order. The agents'
-//! clock never goes back, a worker's time of day jumps in both directions. Not played here: counters and histograms (every value is a gauge
-//! that says whose it is), regions of the host agent itself, services that lie about their headers.
+//! what goes different ways: the regions socket's answers come before or after the stream's messages, jobs end in any order. Services lie in
+//! their headers, and never in their values, which would hurt nobody else and look like any other value.
 //!
-//! 500 seeds take about a minute of a debug build. `UVIEW_SEEDS` says how many seeds are played, `UVIEW_SEED` plays one.
+//! Clocks: what agents decide by is the time since their start, which the kernel never sets back (`clock.rs` of each); it jumps forward when a
+//! machine sleeps. A worker's time of day jumps in both directions. That a clock which goes back all the same costs no more than an interval
+//! is a test of the ticker's.
+//!
+//! 500 seeds take a little more than a minute of a debug build. `UVIEW_SEEDS` says how many seeds are played, `UVIEW_SEED` plays one.
 
 mod books;
 mod hooks;
 mod host;
 mod link;
+mod looks;
 mod node;
 mod operators;
 mod service;
+mod values;
 mod verbs;
 mod world;
 
@@ -77,14 +85,20 @@ fn nothing_is_misattributed_or_leaked_whatever_goes_wrong() {
         all.revoked += seen.revoked;
         all.lost_with_connections += seen.lost_with_connections;
         all.calls += seen.calls;
+        all.increments += seen.increments;
+        all.of_processes += seen.of_processes;
+        all.compared += seen.compared;
+        all.discarded.iter_mut().zip(seen.discarded).for_each(|(all, more)| *all += more);
     }
 
     println!("{count} seeds: {all:?}");
     if count >= 100 {
         let least = all.values.min(all.verdicts).min(all.released).min(all.late_ticks).min(all.lost_by_slow_hooks);
         let least = least.min(all.connections).min(all.revoked).min(all.lost_with_connections).min(all.calls);
+        let least =
+            all.discarded.into_iter().fold(least, u64::min).min(all.of_processes / 100).min(all.increments / 400);
         assert!(
-            least > count && all.by_verbs > 100 * count && all.values > 800 * count,
+            least > count && all.by_verbs > 100 * count && all.values.min(all.compared) > 800 * count,
             "the simulation does little: {all:?}"
         );
     }

@@ -2,16 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use nic_agent::{AttachRequest, Effect, Fetching, ForeignMessage, QueuePairEffect, Step, Worker, WorkerSettings};
+use nic_agent::{
+    AttachRequest, Effect, Fetching, ForeignMessage, QueuePairEffect, Step, Worker, WorkerSettings, WorkerStatus,
+};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use transport::local::{self, LocalReader, Region};
 use transport::{Access, RegionReader};
 use wire::id::{RegionId, WorkerId};
-use wire::proto::control::HostMessage;
+use wire::proto::control::{HostMessage, WorkerMessage};
 use wire::time::Nanos;
 
 use crate::books::Ticks;
+use crate::looks::Looks;
 use crate::verbs::{self, Fabric};
 
 /// One run of a worker.
@@ -31,6 +34,7 @@ pub struct Node {
     pub stalled_until: Nanos,
     attached: BTreeSet<RegionId>,
     ticks: Ticks,
+    looks: Looks,
     /// Answers of the regions socket take their own time: they race the stream.
     delays: ChaCha8Rng,
     /// By how much its time of day is set forward: a person sets it, in both directions.
@@ -70,6 +74,7 @@ impl Node {
             stalled_until: Nanos::ZERO,
             attached: BTreeSet::new(),
             ticks: Ticks::default(),
+            looks: Looks::default(),
             delays: ChaCha8Rng::seed_from_u64(seed),
             time_of_day: Nanos::from_secs(7200),
             presented: 0,
@@ -93,20 +98,35 @@ impl Node {
         assert_eq!(counters.failed_batches, self.failed_batches, "every failed batch is counted: {counters:?}");
     }
 
-    fn check_ticks(&mut self, now: Nanos) {
+    /// Cells of rows that were compared with what was fetched.
+    pub fn compared(&self) -> u64 {
+        self.looks.compared
+    }
+
+    fn check_books(&mut self, now: Nanos) {
         let status = self.worker.status();
-        self.ticks.follow(&status);
+        self.follow(&status);
         self.ticks.looked(now);
         self.ticks.check(&status);
+        self.looks.check(status.discarded);
+    }
+
+    /// Follows a worker that has let everything go.
+    fn follow(&mut self, status: &WorkerStatus) {
+        if status.lmaps.iter().sum::<usize>() == 0 {
+            self.ticks.forget();
+            self.looks.forget();
+        }
     }
 
     /// The host agent said something. It may refuse the worker, and nothing else that the worker does not take.
     pub fn told(&mut self, now: Nanos, message: &HostMessage) {
         let said = format!("{message:?}");
         let taken = self.worker.on_host(now, message.clone());
-        self.ticks.follow(&self.worker.status());
+        self.follow(&self.worker.status());
         if taken.is_ok() {
             self.ticks.told(now, message);
+            self.looks.told(message);
         }
         assert!(
             matches!(
@@ -137,12 +157,21 @@ impl Node {
             };
             self.presented += self.worker.batch().len() as u64;
             self.failed_batches += u64::from(outcome.is_err());
-            let foreign = self.worker.fetched(now, now.plus(self.time_of_day).0, &outcome);
+            let (unix_ns, alone) = (now.plus(self.time_of_day).0, !self.worker.status().welcomed);
+            self.looks.fetched(now, unix_ns, self.worker.batch(), alone, &self.ticks.due(now));
+            let foreign = self.worker.fetched(now, unix_ns, &outcome);
             let is_expected = |foreign: &ForeignMessage| matches!(foreign, ForeignMessage::QueuePair(_));
             assert!(foreign.iter().all(is_expected), "the host agent said what the worker does not take: {foreign:?}");
         }
-        self.check_ticks(now);
+        self.check_books(now);
         self.act(now);
+    }
+
+    /// The next message for the host agent.
+    pub fn next_message(&mut self) -> Option<WorkerMessage> {
+        let message = self.worker.next_message()?;
+        self.looks.sends(&message);
+        Some(message)
     }
 
     fn act(&mut self, now: Nanos) {

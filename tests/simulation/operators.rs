@@ -7,7 +7,8 @@ use wire::id::{LmapId, MetricId};
 use wire::metric::Every;
 use wire::time::{Interval, Nanos};
 
-use crate::service::{metric, name};
+use crate::service::{SERIES, name};
+use crate::values::{kind_of, metric, uid_of_service};
 
 /// One call. Returns whether it was done: the others are answered with an error, and change nothing.
 pub fn call(control: &mut ControlPlane, now: Nanos, random: &mut ChaCha8Rng) -> bool {
@@ -24,14 +25,16 @@ pub fn call(control: &mut ControlPlane, now: Nanos, random: &mut ChaCha8Rng) -> 
         0 => control.delete_lmap(now, id).is_ok(),
         1..=3 => control.fit_again(id).is_ok(),
         4..=7 => {
-            let Some(known) = info.metrics.first() else { return false };
+            let Some(last) = info.metrics.len().checked_sub(1) else { return false };
+            let known = &info.metrics[random.random_range(0..=last)];
             control.delete_metric(now, id, MetricId(known.metric)).is_ok()
         }
         _ => {
             let every = Every::new(random.random_range(1..4)).expect("between one and the most");
-            let choice =
-                Choice { metric: metric(service * 1000 + random.random_range(1..12)), aggregation: None, every };
-            control.add_metric(now, id, choice, Some("gauge")).is_ok()
+            let uid = uid_of_service(service, random.random_range(0..SERIES));
+            let choice = Choice { metric: metric(uid), aggregation: None, every };
+            let kind = kind_of(uid).to_string().replace(['-', ' '], "_");
+            control.add_metric(now, id, choice, Some(&kind)).is_ok()
         }
     }
 }

@@ -1,26 +1,26 @@
 //! A service as the client crate makes one, without its thread: regions of its own, series placed by itself, slots reused only when the
-//! agent has released them. Every value that it writes says whose it is.
+//! agent has released them. Every value that it writes says whose it is (`values.rs`); its header may lie for a while.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::num::NonZeroU64;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use transport::local::Region;
 use wire::id::Generation;
-use wire::layout::{RegionSize, Slot, VERSION};
-use wire::metric::{Group, Kind, Series};
-use wire::name::{InstanceName, Labels, MetricName, ServiceName};
+use wire::layout::{HeaderWord, MAGIC, RegionSize, Slot, VERSION};
+use wire::name::{InstanceName, Labels, ServiceName};
 use wire::proto::registration::{AgentMessage, agent_message};
-use wire::registration::{Hello, PlacedSeries, ServiceMessage, SlotRun};
+use wire::registration::{Hello, ServiceMessage, SlotRun};
 use wire::time::Nanos;
 
-/// Values of series `uid` are `uid · SHARE` and up, below the next one's.
-pub const SHARE: u64 = 1 << 20;
+use crate::values::{self, kind_of, placed, uid_of_service};
+
 const HEARTBEAT: Nanos = Nanos::from_millis(100);
 /// A region's slots are few here, so that they are reused often.
-const SLOTS_USED: u32 = 24;
+const SLOTS_USED: u32 = 32;
+/// Series that a service may have.
+pub const SERIES: u64 = 12;
 
 /// What a message of a service takes along.
 pub type Sent = (ServiceMessage, Option<Region>);
@@ -33,25 +33,18 @@ pub struct Service {
     number: u64,
     region: Region,
     series: Vec<(u64, Slot)>,
-    free: VecDeque<Slot>,
-    retired: BTreeSet<Slot>,
+    free: BTreeSet<u32>,
+    /// First slot and number of slots of what was retired and not released.
+    retired: BTreeMap<Slot, u32>,
     written: u64,
     generation: u64,
     next_beat: Nanos,
     /// Stopped until then: no value, no heartbeat.
     pub stopped_until: Nanos,
+    /// Its header is none until then, if it lies.
+    lies_until: Option<Nanos>,
     /// What waits to be said.
     pub outbox: Vec<Sent>,
-}
-
-/// The metric `uid` of whatever service: its name carries the number, whose upper part is the service's.
-pub fn metric(uid: u64) -> MetricName {
-    MetricName::new(&format!("m{uid}")).expect("a letter and digits are a name")
-}
-
-/// The number that [`metric`] put into a column's title.
-pub fn uid_of(title: &str) -> Option<u64> {
-    title.strip_prefix('m')?.parse().ok()
 }
 
 /// Service `number` of the node.
@@ -59,24 +52,30 @@ pub fn name(number: u64) -> ServiceName {
     ServiceName::new(&format!("service-{number}")).expect("letters and digits are a name")
 }
 
+/// The number that [`name`] put into a service's name.
+pub fn number_of(name: &ServiceName) -> u64 {
+    let number = name.as_str().strip_prefix("service-").and_then(|number| number.parse().ok());
+    number.expect("services are called by number")
+}
+
 impl Service {
     /// Replica `replica` of service `number`, with `series` series to begin with.
     pub fn new(number: u64, replica: u64, series: u64) -> Self {
-        let region = Region::new(RegionSize::ONE_PAGE);
         let instance =
             InstanceName::new(&format!("service-{number}-{replica}")).expect("letters and digits are a name");
         let mut service = Self {
             name: name(number),
             instance,
             number,
-            region,
+            region: Region::new(RegionSize::ONE_PAGE),
             series: Vec::new(),
-            free: (0..SLOTS_USED).map(Slot).collect(),
-            retired: BTreeSet::new(),
+            free: (0..SLOTS_USED).collect(),
+            retired: BTreeMap::new(),
             written: 0,
             generation: 1,
             next_beat: Nanos::ZERO,
             stopped_until: Nanos::ZERO,
+            lies_until: None,
             outbox: Vec::new(),
         };
         for index in 0..series {
@@ -86,34 +85,20 @@ impl Service {
         service
     }
 
-    fn placed(uid: u64, first: Slot) -> PlacedSeries {
-        let series = Series {
-            name: metric(uid),
-            labels: Labels::default(),
-            kind: Kind::Gauge,
-            unit: None,
-            group: Group::Service,
-            parts_per_unit: NonZeroU64::MIN,
-        };
-        PlacedSeries { series, region: 0, first }
-    }
-
-    /// Registers series `index` of the service, if it is not there and a slot is free.
+    /// Registers series `index` of the service, if it is not there and slots are free.
     fn add(&mut self, index: u64) {
-        let uid = self.number * 1000 + index + 1;
+        let uid = uid_of_service(self.number, index);
         if self.series.iter().any(|(known, _)| *known == uid) {
             return;
         }
-        let Some(slot) = self.free.pop_front() else { return };
-        self.write(slot, uid * SHARE);
-        self.series.push((uid, slot));
+        let slots = kind_of(uid).slots();
+        let is_free = |first: &u32| (*first..first + slots).all(|slot| self.free.contains(&slot));
+        let Some(first) = self.free.iter().copied().find(is_free) else { return };
+        (first..first + slots).for_each(|slot| _ = self.free.remove(&slot));
+        values::begin(&self.region, uid, Slot(first));
+        self.series.push((uid, Slot(first)));
         self.changed();
-        self.outbox.push((ServiceMessage::AddSeries(vec![Ok(Self::placed(uid, slot))]), None));
-    }
-
-    fn write(&self, slot: Slot, value: u64) {
-        let word = self.region.slot(slot).expect("the slots in use lie inside");
-        word.store((value as f64).to_bits(), Relaxed);
+        self.outbox.push((ServiceMessage::AddSeries(vec![Ok(placed(uid, Slot(first)))]), None));
     }
 
     fn changed(&mut self) {
@@ -122,18 +107,19 @@ impl Service {
     }
 
     fn retire(&mut self, at: usize) {
-        let (_, first) = self.series.swap_remove(at);
-        self.retired.insert(first);
+        let (uid, first) = self.series.swap_remove(at);
+        let slots = kind_of(uid).slots();
+        self.retired.insert(first, slots);
         self.changed();
-        self.outbox.push((ServiceMessage::Retire(vec![SlotRun { region: 0, first, slots: 1 }]), None));
+        self.outbox.push((ServiceMessage::Retire(vec![SlotRun { region: 0, first, slots }]), None));
     }
 
     /// Says everything again, on a new connection.
     pub fn connected(&mut self) {
         let hello = Hello { service: self.name.clone(), instance: self.instance.clone(), labels: Labels::default() };
         let region = ServiceMessage::AddRegion { region: 0, size: RegionSize::ONE_PAGE, layout_version: VERSION };
-        let series = self.series.iter().map(|&(uid, slot)| Ok(Self::placed(uid, slot))).collect();
-        let retired = self.retired.iter().map(|&first| SlotRun { region: 0, first, slots: 1 }).collect();
+        let series = self.series.iter().map(|&(uid, slot)| Ok(placed(uid, slot))).collect();
+        let retired = self.retired.iter().map(|(&first, &slots)| SlotRun { region: 0, first, slots }).collect();
         self.outbox = vec![
             (ServiceMessage::Hello(hello), None),
             (region, Some(self.region.clone())),
@@ -146,11 +132,23 @@ impl Service {
     pub fn told(&mut self, message: AgentMessage) {
         let Some(agent_message::Message::Released(released)) = message.message else { return };
         for run in released.runs {
-            for slot in (run.first_slot..run.first_slot + run.slots).map(Slot) {
-                assert!(self.retired.remove(&slot), "{} got back slot {}, which it had not retired", self.name, slot.0);
-                self.free.push_back(slot);
-            }
+            let retired = self.retired.remove(&Slot(run.first_slot));
+            assert_eq!(retired, Some(run.slots), "{} got back {run:?}, which it had not retired", self.instance);
+            self.free.extend(run.first_slot..run.first_slot + run.slots);
         }
+    }
+
+    /// Until then its header is that of no region.
+    pub fn lie(&mut self, until: Nanos, version: bool) {
+        self.lies_until = Some(until);
+        let (word, lie) = if version { (HeaderWord::Version, VERSION + 1) } else { (HeaderWord::Magic, 0) };
+        self.region.header(word).store(lie, Relaxed);
+    }
+
+    fn be_honest(&mut self) {
+        self.lies_until = None;
+        self.region.header(HeaderWord::Magic).store(MAGIC, Relaxed);
+        self.region.header(HeaderWord::Version).store(VERSION, Relaxed);
     }
 
     /// Writes values, beats, and now and then changes what it registers.
@@ -159,15 +157,18 @@ impl Service {
             return;
         }
         self.written += 1;
-        for &(uid, slot) in &self.series {
-            self.write(slot, uid * SHARE + (self.written + uid) % 1000);
+        for &(uid, first) in &self.series {
+            values::write(&self.region, uid, first, self.written);
         }
         if self.next_beat <= now {
             self.next_beat = now.plus(HEARTBEAT);
             self.region.beat();
         }
+        if self.lies_until.is_some_and(|until| until <= now) {
+            self.be_honest();
+        }
         if random.random_bool(0.004) {
-            self.add(random.random_range(0..12));
+            self.add(random.random_range(0..SERIES));
         }
         if self.series.len() > 1 && random.random_bool(0.004) {
             let at = random.random_range(0..self.series.len());

@@ -6,6 +6,7 @@ use host_agent::control_plane::{ConnectionId, Event, RowBatch};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use wire::id::{LmapId, WorkerId};
+use wire::metric::Statistic;
 use wire::proto::control::{HostMessage, WorkerMessage, worker_message};
 use wire::proto::registration::AgentMessage;
 use wire::time::{Interval, Nanos};
@@ -16,7 +17,8 @@ use crate::host::{Host, Out};
 use crate::link::Link;
 use crate::node::Node;
 use crate::operators;
-use crate::service::{SHARE, Sent, Service, name, uid_of};
+use crate::service::{Sent, Service, name};
+use crate::values;
 use crate::verbs::Fabric;
 
 const STEP: Nanos = Nanos::from_millis(5);
@@ -40,6 +42,13 @@ pub struct Seen {
     pub lost_with_connections: u64,
     /// Operators' calls that were done.
     pub calls: u64,
+    /// Values of counters and histograms, and of what the host agent measures of processes.
+    pub increments: u64,
+    pub of_processes: u64,
+    /// Cells of rows that were compared with what was fetched.
+    pub compared: u64,
+    /// Samples of regions that were discarded, by reason.
+    pub discarded: [u64; 3],
 }
 
 impl Seen {
@@ -49,6 +58,8 @@ impl Seen {
         self.late_ticks += status.counters.late_ticks;
         self.connections += status.counters.connections;
         self.revoked += status.counters.revoked_regions;
+        self.compared += node.compared();
+        self.discarded.iter_mut().zip(status.discarded).for_each(|(all, more)| *all += more);
         if status.transport == "verbs" {
             self.by_verbs += status.counters.fetched_regions;
         }
@@ -85,6 +96,8 @@ pub struct World {
     now: Nanos,
     random: ChaCha8Rng,
     seed: u64,
+    /// How often somebody has set a clock.
+    days: u64,
     interval: Interval,
     host: Host,
     fabric: Fabric,
@@ -128,6 +141,7 @@ impl World {
             random,
             fabric,
             seed,
+            days: 0,
         }
     }
 
@@ -201,6 +215,12 @@ impl World {
         if let Some(service) = &mut self.services[at].service
             && self.random.random_bool(0.001)
         {
+            let until = self.now.plus(Nanos::from_millis(self.random.random_range(20..500)));
+            service.lie(until, self.random.random_bool(0.5));
+        }
+        if let Some(service) = &mut self.services[at].service
+            && self.random.random_bool(0.001)
+        {
             service.stopped_until = self.now.plus(Nanos::from_millis(self.random.random_range(100..3000)));
         }
         let at = self.random.random_range(0..self.workers.len());
@@ -228,7 +248,10 @@ impl World {
             self.seen.calls += u64::from(called);
         }
         if self.random.random_bool(0.001) {
-            self.workers[at].node.time_of_day = Nanos::from_secs(self.random.random_range(0..14_400));
+            self.days += 1;
+            // No time of day comes twice: that is how rows are told apart here.
+            let time = Nanos::from_secs(self.random.random_range(0..14_400)).plus(Nanos(self.days));
+            self.workers[at].node.time_of_day = time;
         }
         if self.random.random_bool(0.0005) {
             self.now = self.now.plus(Nanos::from_millis(self.random.random_range(100..5000))); // the machine slept
@@ -343,7 +366,7 @@ impl World {
         if core::mem::take(&mut end.node.disconnect) {
             return self.break_worker(at);
         }
-        while let Some(message) = end.node.worker.next_message() {
+        while let Some(message) = end.node.next_message() {
             self.said.sends(WorkerId(at as u32), &message);
             end.up.send(now, &mut self.random, message);
         }
@@ -397,7 +420,10 @@ impl World {
             assert_eq!(row.values.len(), batch.columns.len(), "a row has a value for each column");
             for (title, value) in batch.columns.iter().zip(&row.values).filter(|(_, value)| !value.is_nan()) {
                 self.seen.values += 1;
-                self.check_value(title, *value);
+                let (uid, statistic) = values::column(title);
+                self.seen.increments += u64::from(statistic != Statistic::Value);
+                self.seen.of_processes += u64::from(values::is_of_process(uid));
+                assert!(values::is_of(title, *value), "{value} stands under {title} at {}", self.now);
             }
         }
     }
@@ -407,15 +433,13 @@ impl World {
         self.said.dispatched(event);
         assert!(event.verdict.score.is_finite() && event.verdict.score >= 0.0, "a score is a score: {event:?}");
         for reason in &event.reasons {
-            self.check_value(&reason.column, reason.seen);
-            let uid = uid_of(&reason.column).expect("columns are called by number");
-            assert_eq!(event.service, name(uid / 1000), "a verdict names another service's metric: {event:?}");
+            assert!(values::is_near(&reason.column, reason.seen), "a reason is another metric's: {event:?}");
+            let (uid, _) = values::column(&reason.column);
+            assert_eq!(
+                event.service,
+                name(values::service_of(uid)),
+                "a verdict names another service's metric: {event:?}"
+            );
         }
-    }
-
-    fn check_value(&self, title: &str, value: f64) {
-        let uid = uid_of(title).expect("columns are called by number");
-        let whose = (value / SHARE as f64) as u64;
-        assert_eq!(whose, uid, "{value} of m{whose} stands under {title} at {}", self.now);
     }
 }

@@ -1,0 +1,231 @@
+//! Values that say whose they are, of every kind, so that one that stands under another metric's name is seen wherever it turns up.
+//!
+//! | kind | what it says |
+//! | --- | --- |
+//! | gauge | its number times [`SHARE`] and up, below the next one's: so is a mean over replicas |
+//! | up-down counter | likewise, above that a one for each replica, so that a sum says of how many; every second one below 0 |
+//! | counter | goes on by a prime of its own: whatever an increment is put together from and divided by, no other's is a multiple of it |
+//! | histogram | takes values of a narrow range of its own: so is their mean |
+
+use std::num::NonZeroU64;
+use std::sync::LazyLock;
+use std::sync::atomic::Ordering::Relaxed;
+
+use transport::local::Region;
+use wire::histogram::Scale;
+use wire::layout::Slot;
+use wire::metric::{Group, Kind, Series, Statistic};
+use wire::name::{Labels, MetricName};
+use wire::registration::PlacedSeries;
+
+/// Series of a service are numbered from here on; those that the host agent has about it, from [`PROCESS`] above.
+const SERVICE: u64 = 1000;
+const PROCESS: u64 = 900;
+/// Series that the host agent has about each process.
+pub const OF_PROCESS: u64 = 2;
+/// Values of the gauge `uid` are `uid · SHARE` and up, below the next one's.
+const SHARE: u64 = 1 << 20;
+/// What each replica adds to an up-down counter.
+const REPLICA: u64 = 1 << 36;
+/// Replicas of one service at one time.
+const REPLICAS: u64 = 2;
+/// Values of one histogram lie so close together.
+const RANGE: u64 = 16;
+/// Steps of a service in the longest interval that an LMAP has, and half as much again: such an interval counts as one.
+const STEPS: u64 = 30;
+/// What an increment may have been divided by: the intervals of two looks of two replicas.
+const DIVISORS: u32 = 1 << 16;
+
+/// Prime numbers, one for each counter.
+static PRIMES: LazyLock<Vec<u64>> = LazyLock::new(|| {
+    let is_prime = |number: &u64| (3..).step_by(2).take_while(|d| d * d <= *number).all(|d| !number.is_multiple_of(d));
+    (1_000_001..).step_by(2).filter(is_prime).take(4 * SERVICE as usize).collect()
+});
+
+/// The number of series `index` of service `service`.
+pub fn uid_of_service(service: u64, index: u64) -> u64 {
+    service * SERVICE + index + 1
+}
+
+/// The number of series `index` that the host agent has about a process of `service`.
+pub fn uid_of_process(service: u64, index: u64) -> u64 {
+    service * SERVICE + PROCESS + index
+}
+
+/// Whose series `uid` is.
+pub fn service_of(uid: u64) -> u64 {
+    uid / SERVICE
+}
+
+/// Whether the host agent has `uid` about a process.
+pub fn is_of_process(uid: u64) -> bool {
+    uid % SERVICE >= PROCESS
+}
+
+/// What kind of series `uid` is.
+pub fn kind_of(uid: u64) -> Kind {
+    let index = uid % SERVICE;
+    match if is_of_process(uid) { 1 + index % OF_PROCESS } else { (index - 1) % 4 } {
+        0 => Kind::Gauge,
+        1 => Kind::Counter,
+        2 => Kind::UpDownCounter,
+        // A bucket per power of two up to 256: eleven slots.
+        _ => Kind::Histogram(Scale::new(0, 8).expect("the scale is one")),
+    }
+}
+
+/// The metric `uid`: its name carries the number.
+pub fn metric(uid: u64) -> MetricName {
+    MetricName::new(&format!("m{uid}")).expect("a letter and digits are a name")
+}
+
+/// The number that [`metric`] put into a column's title, and what the column is.
+pub fn column(title: &str) -> (u64, Statistic) {
+    let name = title.strip_prefix('m').expect("metrics are called by number");
+    let (number, suffix) = name.find('.').map_or((name, ""), |dot| name.split_at(dot));
+    let uid = number.parse().expect("metrics are called by number");
+    let statistic = kind_of(uid).statistics().iter().find(|statistic| statistic.suffix() == suffix);
+    (uid, *statistic.expect("a column is one of its kind's"))
+}
+
+/// Series `uid`, which lies at `first`.
+pub fn placed(uid: u64, first: Slot) -> PlacedSeries {
+    let series = Series {
+        name: metric(uid),
+        labels: Labels::default(),
+        kind: kind_of(uid),
+        unit: None,
+        group: Group::Service,
+        parts_per_unit: NonZeroU64::MIN,
+    };
+    PlacedSeries { series, region: 0, first }
+}
+
+/// The least value of histogram `uid`. There are three of them in each service.
+fn range(uid: u64) -> u64 {
+    (1 + 3 * service_of(uid) + (uid % SERVICE - 1) / 4) * RANGE
+}
+
+/// Makes the slots of a new series what they are before its first value.
+pub fn begin(region: &Region, uid: u64, first: Slot) {
+    for slot in first.0..first.0 + kind_of(uid).slots() {
+        region.slot(Slot(slot)).expect("the slots in use lie inside").store(0, Relaxed);
+    }
+    if !matches!(kind_of(uid), Kind::Counter | Kind::Histogram(_)) {
+        write(region, uid, first, 0);
+    }
+}
+
+/// Writes into series `uid`, for the `round`th time.
+pub fn write(region: &Region, uid: u64, first: Slot, round: u64) {
+    let slot = |at: u32| region.slot(Slot(first.0 + at)).expect("the slots in use lie inside");
+    let small = (round + uid) % 1000;
+    match kind_of(uid) {
+        Kind::Gauge => slot(0).store(((uid * SHARE + small) as f64).to_bits(), Relaxed),
+        Kind::Counter => _ = slot(0).fetch_add(PRIMES[uid as usize], Relaxed),
+        Kind::UpDownCounter => {
+            let value = (REPLICA + uid * SHARE + small).cast_signed();
+            slot(0).store(if below_zero(uid) { -value } else { value }.cast_unsigned(), Relaxed);
+        }
+        Kind::Histogram(scale) => {
+            for more in 0..=uid % 3 {
+                let value = range(uid) + (small + more) % RANGE;
+                slot(scale.bucket(value)).fetch_add(1, Relaxed);
+                slot(scale.sum_slot()).fetch_add(value, Relaxed);
+            }
+        }
+    }
+}
+
+fn below_zero(uid: u64) -> bool {
+    uid.is_multiple_of(2)
+}
+
+/// Whether `value` can be one of the column that is called `title`: of its metric, and of no other.
+pub fn is_of(title: &str, value: f64) -> bool {
+    let (uid, statistic) = column(title);
+    match (kind_of(uid), statistic) {
+        (Kind::Counter, _) => is_increment(uid, value),
+        _ => is_near(title, value),
+    }
+}
+
+/// Likewise, but for what somebody remembers of the column: an increment may be anything that one can be as large as.
+pub fn is_near(title: &str, value: f64) -> bool {
+    let (uid, statistic) = column(title);
+    let most = (REPLICAS * STEPS) as f64;
+    match (kind_of(uid), statistic) {
+        (Kind::Gauge, _) => whose(value) == uid,
+        (Kind::UpDownCounter, _) => {
+            let size = if below_zero(uid) { -value } else { value };
+            let replicas = (size / REPLICA as f64).floor();
+            (1.0..=REPLICAS as f64).contains(&replicas) && whose(size / replicas - REPLICA as f64) == uid
+        }
+        (Kind::Counter, _) => (0.0..=most * PRIMES[uid as usize] as f64).contains(&value),
+        (Kind::Histogram(_), Statistic::Count) => (0.0..=most * (1 + uid % 3) as f64).contains(&value),
+        (Kind::Histogram(scale), Statistic::P99) => {
+            let (least, most) = (scale.bucket(range(uid)), scale.bucket(range(uid) + RANGE - 1) + 1);
+            (scale.lower_bound(least) as f64..=scale.lower_bound(most) as f64).contains(&value)
+        }
+        (Kind::Histogram(_), _) => (range(uid) as f64..=(range(uid) + RANGE - 1) as f64).contains(&value),
+    }
+}
+
+fn whose(value: f64) -> u64 {
+    (value / SHARE as f64) as u64
+}
+
+/// Whether `value` is a whole number of steps of counter `uid`, divided by what increments are divided by.
+fn is_increment(uid: u64, value: f64) -> bool {
+    let steps = value / PRIMES[uid as usize] as f64;
+    // Steps of another counter miss a whole number by a millionth at least.
+    let is_whole = |steps: f64| (steps - steps.round()).abs() < 1e-7;
+    (0.0..=(REPLICAS * STEPS) as f64).contains(&steps) && (1..=DIVISORS).any(|by| is_whole(steps * f64::from(by)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLOT: Slot = Slot(3);
+
+    /// The words of series `uid` after so many rounds.
+    fn words(uid: u64, rounds: u64) -> Vec<u64> {
+        let region = Region::new(wire::layout::RegionSize::ONE_PAGE);
+        begin(&region, uid, SLOT);
+        (0..rounds).for_each(|round| write(&region, uid, SLOT, round));
+        (0..kind_of(uid).slots()).map(|at| region.slot(Slot(SLOT.0 + at)).unwrap().load(Relaxed)).collect()
+    }
+
+    #[test]
+    fn a_value_is_taken_for_its_own_metrics_and_for_no_others() {
+        let all: Vec<_> = (0..4).flat_map(|service| (0..12).map(move |index| uid_of_service(service, index))).collect();
+        let of = |kind: fn(&Kind) -> bool| all.iter().copied().filter(move |uid| kind(&kind_of(*uid)));
+
+        for uid in of(|kind| *kind == Kind::Gauge) {
+            let value = f64::from_bits(words(uid, 700)[0]);
+            assert_eq!(of(|kind| *kind == Kind::Gauge).filter(|uid| is_of(&format!("m{uid}"), value)).count(), 1);
+        }
+        for uid in of(|kind| *kind == Kind::UpDownCounter) {
+            let value = words(uid, 700)[0].cast_signed() as f64;
+            for value in [value, 2.0 * value] {
+                let of = of(|kind| *kind == Kind::UpDownCounter).filter(|uid| is_of(&format!("m{uid}"), value));
+                assert_eq!(of.collect::<Vec<_>>(), [uid]);
+            }
+            assert!(!is_of(&format!("m{uid}"), 3.0 * value), "there are no three replicas");
+        }
+        for uid in of(|kind| *kind == Kind::Counter) {
+            let value = words(uid, 20)[0] as f64 / 7.0 + words(uid, 9)[0] as f64 / 11.0;
+            let of = of(|kind| *kind == Kind::Counter).filter(|uid| is_of(&format!("m{uid}"), value));
+            assert_eq!(of.collect::<Vec<_>>(), [uid]);
+            assert!(!is_of(&format!("m{uid}"), -value), "increments are never below 0");
+        }
+        for uid in of(|kind| matches!(kind, Kind::Histogram(_))) {
+            let words = words(uid, 700);
+            let count: u64 = words[..words.len() - 1].iter().sum();
+            let mean = words[words.len() - 1] as f64 / count as f64;
+            let of = of(|kind| matches!(kind, Kind::Histogram(_))).filter(|uid| is_of(&format!("m{uid}.mean"), mean));
+            assert_eq!(of.collect::<Vec<_>>(), [uid]);
+        }
+    }
+}
