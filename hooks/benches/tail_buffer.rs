@@ -14,23 +14,25 @@ use hooks::tracing::{
 use wire::time::Nanos;
 
 const PER_TRACE: u64 = 8;
-const SPANS: u64 = 100_000;
+/// Traces whose spans come in turn: far more than a cache holds.
+const UNDER_WAY: u64 = 10_000;
+const SPANS: u64 = 2 * UNDER_WAY * PER_TRACE;
 const ENCODED: [u8; 300] = [7; 300];
 
 fn main() {
     divan::main();
 }
 
-/// Span `number` of a stream of traces of eight spans, of which two hundred are under way at any time.
+/// Span `number` of a stream of traces of eight spans, the entry span last.
 fn span(number: u64) -> Span<'static> {
-    let (round, place) = (number / (200 * PER_TRACE), number % 200);
-    let trace = u128::from(round * 200 + place + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835) | 1;
-    let root = number / 200 % PER_TRACE == PER_TRACE - 1;
+    let (round, place) = (number / (UNDER_WAY * PER_TRACE), number % UNDER_WAY);
+    let trace = u128::from(round * UNDER_WAY + place + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835) | 1;
+    let root = number / UNDER_WAY % PER_TRACE == PER_TRACE - 1;
     let index = SpanIndex {
         id: SpanId::new((number + 1).to_be_bytes()).expect("not zero"),
         parent: if root { None } else { SpanId::new([1; 8]) },
         kind: SpanKind::Server,
-        service: ServiceId((number % PER_TRACE) as u32 + 1),
+        service: ServiceId((number / UNDER_WAY % PER_TRACE) as u32 + 1),
         operation: OperationId((place % 50) as u32 + 1),
         origin: OriginId(1),
         start: UnixNanos::from_secs(1_700_000_000).plus(Nanos::from_micros(number)),
@@ -42,12 +44,12 @@ fn span(number: u64) -> Span<'static> {
 }
 
 fn buffer(mebibytes: usize) -> TailBuffer {
-    let limits = Limits { bytes: mebibytes << 20, ..Limits::default() };
+    let limits = Limits { bytes: mebibytes << 20, trace_bytes: 1 << 20, ..Limits::default() };
     TailBuffer::new(limits, OrderKey::new(7), Nanos::ZERO).expect("valid limits")
 }
 
-/// 100,000 spans into a buffer that has room, or a third of the room that they need.
-#[divan::bench(args = [256, 24], sample_count = 20, sample_size = 1)]
+/// So many spans into a buffer that has room, or a fifth of the room that they need.
+#[divan::bench(args = [256, 20], sample_count = 20, sample_size = 1)]
 fn offer(bencher: Bencher<'_, '_>, mebibytes: usize) {
     let spans: Vec<_> = (0..SPANS).map(span).collect();
     let bencher = bencher.counter(ItemsCount::new(SPANS)).with_inputs(|| buffer(mebibytes));
@@ -95,7 +97,7 @@ fn verdict(second: u64) -> Verdict {
 /// 10,000 waiting traces of eight spans are wanted at once.
 #[divan::bench(sample_count = 20, sample_size = 1)]
 fn release_10_000_traces(bencher: Bencher<'_, '_>) {
-    let spans: Vec<_> = (0..10_000 * PER_TRACE).map(span).collect();
+    let spans: Vec<_> = (0..UNDER_WAY * PER_TRACE).map(span).collect();
     let reason = Arc::new(Reason::Code { text: "benchmark".into() });
     let full = || {
         let mut buffer = buffer(256);
