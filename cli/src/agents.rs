@@ -1,10 +1,10 @@
 //! The two agents as subcommands: the same libraries and arguments as the agents' own binaries, errors as prose.
 
 use core::error::Error;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use host_agent::stop;
+use daemon::program::ConfigArgs;
+use daemon::{ConfigError, Settings, logs, stop};
 use tokio::runtime::Runtime;
 
 use crate::exit::Exit;
@@ -14,23 +14,12 @@ use crate::output;
 /// How long threads of the runtime may take to end.
 const END_WITHIN: Duration = Duration::from_secs(1);
 
-/// Arguments of an agent.
-#[derive(Clone, Debug, clap::Args)]
-pub struct AgentConfigArgs {
-    /// The configuration; without one, every key has its default
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Print every key of the configuration with its default, and end
-    #[arg(long)]
-    print_default_config: bool,
-}
-
 /// Is the host agent until SIGTERM or SIGINT.
 ///
 /// # Errors
 ///
 /// [`Failure`] if the configuration does not hold, the agent cannot start, or a server of it fails.
-pub fn host(args: &AgentConfigArgs) -> Result<Exit, Failure> {
+pub fn host(args: &ConfigArgs) -> Result<Exit, Failure> {
     use host_agent::RunError;
     use host_agent::config::{Config, DEFAULT};
 
@@ -38,8 +27,8 @@ pub fn host(args: &AgentConfigArgs) -> Result<Exit, Failure> {
     if args.print_default_config {
         return output::print(DEFAULT).map(|()| Exit::Fine);
     }
-    let config = load(args, Config::load)?;
-    host_agent::logs::init(&config.log).map_err(|error| configuration(args, &error))?;
+    let config: Config = load(args)?;
+    logs::init(&config.log).map_err(|error| configuration(args, &error))?;
     let runtime_dir = config.runtime_dir.0.clone();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let ended = until_told(WHAT, runtime, async |stop| host_agent::run(config, stop).await)?;
@@ -47,7 +36,7 @@ pub fn host(args: &AgentConfigArgs) -> Result<Exit, Failure> {
     let failure = Failure::to(WHAT).caused_by(&error);
     Err(match error {
         RunError::Config(_) | RunError::Tls(_) => failure.advice(SEE_CONFIG),
-        RunError::Bind { .. } => failure.advice("`uview check` shows which ports are taken; port 0 is any free one"),
+        RunError::Bind(_) => failure.advice("`uview check` shows which ports are taken"),
         RunError::Runtime { .. } | RunError::Listen(_) => failure
             .advice(format!("`sudo install -d -o $USER {}`", runtime_dir.display()))
             .advice("runtime_dir in the configuration, with a directory of yours"),
@@ -60,15 +49,15 @@ pub fn host(args: &AgentConfigArgs) -> Result<Exit, Failure> {
 /// # Errors
 ///
 /// [`Failure`] if the configuration does not hold or the agent cannot start. That no host agent is there is none.
-pub fn nic(args: &AgentConfigArgs) -> Result<Exit, Failure> {
+pub fn nic(args: &ConfigArgs) -> Result<Exit, Failure> {
     use nic_agent::config::{Config, DEFAULT};
 
     const WHAT: &str = "run the NIC agent";
     if args.print_default_config {
         return output::print(DEFAULT).map(|()| Exit::Fine);
     }
-    let config = load(args, Config::load)?;
-    nic_agent::logs::init(&config.log).map_err(|error| configuration(args, &error))?;
+    let config: Config = load(args)?;
+    logs::init(&config.log).map_err(|error| configuration(args, &error))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let ended = until_told(WHAT, runtime, async |stop| nic_agent::run(config, stop).await)?;
     ended.map(|()| Exit::Fine).map_err(|error| Failure::to(WHAT).caused_by(&error).advice(SEE_CONFIG))
@@ -76,15 +65,11 @@ pub fn nic(args: &AgentConfigArgs) -> Result<Exit, Failure> {
 
 const SEE_CONFIG: &str = "--print-default-config shows every key with its default and what it is for";
 
-fn load<C: Default, E: Error + 'static>(
-    args: &AgentConfigArgs,
-    read: impl FnOnce(&Path) -> Result<C, E>,
-) -> Result<C, Failure> {
-    let Some(path) = &args.config else { return Ok(C::default()) };
-    read(path).map_err(|error| configuration(args, &error))
+fn load<S: Settings>(args: &ConfigArgs) -> Result<S, Failure> {
+    args.settings().map_err(|error: ConfigError| configuration(args, &error))
 }
 
-fn configuration(args: &AgentConfigArgs, error: &(dyn Error + 'static)) -> Failure {
+fn configuration(args: &ConfigArgs, error: &(dyn Error + 'static)) -> Failure {
     let what = match &args.config {
         Some(path) => format!("use the configuration {}", path.display()),
         None => "use the default configuration".to_owned(),

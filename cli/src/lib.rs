@@ -65,9 +65,9 @@ enum Command {
     /// Watch a small real shop, break it, and see what is noticed
     Demo(demo::DemoArgs),
     /// Be the host agent: services register with it, it places their LMAPs and passes verdicts on
-    HostAgent(agents::AgentConfigArgs),
+    HostAgent(daemon::program::ConfigArgs),
     /// Be the NIC agent: it fetches metrics, judges them, and tells the host agent
-    NicAgent(agents::AgentConfigArgs),
+    NicAgent(daemon::program::ConfigArgs),
     /// Record the rows of running LMAPs, one compact file per service
     Record(record::RecordArgs),
     /// Say which spans of time of a recording had a fault

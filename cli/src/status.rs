@@ -4,13 +4,14 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use wire::proto::operators::{LmapStatus, Reason, StatusReply, WorkerStatus};
+use wire::proto::operators::{Detector, LmapStatus, Reason, StatusReply, WorkerStatus};
+use wire::quantity::quantity;
 use wire::rdma::TRANSPORT;
 
 use crate::agent::{self, AgentArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::figures::{duration_ms, quantity, score, threshold};
+use crate::figures::{duration_ms, score, threshold};
 use crate::output::{self, json};
 
 /// Arguments of `uview status`.
@@ -60,15 +61,36 @@ pub fn problems(reply: &StatusReply) -> Vec<String> {
             problems.push(format!("{}: silent: {}", lmap.service, lmap.silent_replicas.join(", ")));
         }
         if lmap.alarm {
-            problems.push(format!(
-                "{}: alarm, score {} of γ {}",
-                lmap.service,
-                last_score(lmap),
-                threshold(lmap.gamma)
-            ));
+            let score = format!("score {} of γ {}", last_score(lmap), threshold(lmap.gamma));
+            problems.push(format!("{}: alarm, {score}{}", lmap.service, suspicion(lmap)));
         }
     }
     problems
+}
+
+/// What its place among the services in alarm says.
+fn suspicion(lmap: &LmapStatus) -> String {
+    match (lmap.rank, lmap.points_at.as_str()) {
+        (0, _) => String::new(),
+        (1, "") => ", suspected cause".to_owned(),
+        (1, peer) => format!(", suspected cause, points at {peer}"),
+        (rank, "") => format!(", number {rank} to look at"),
+        (rank, peer) => format!(", number {rank} to look at, points at {peer}"),
+    }
+}
+
+/// Settings of an LMAP's detector that an operator asked for, as `name value`.
+fn settings(detector: &Detector) -> String {
+    let Detector { score, rank, sketch_rows, stride, percentile, learning_rate, margin } = detector;
+    let mut all: Vec<String> = Vec::new();
+    if !score.is_empty() {
+        all.push(format!("score {score}"));
+    }
+    let counts = [("rank", rank), ("sketch_rows", sketch_rows), ("stride", stride)];
+    all.extend(counts.iter().filter_map(|(name, value)| value.map(|value| format!("{name} {value}"))));
+    let shares = [("percentile", percentile), ("learning_rate", learning_rate), ("margin", margin)];
+    all.extend(shares.iter().filter_map(|(name, value)| value.map(|value| format!("{name} {value}"))));
+    all.join(", ")
 }
 
 fn last_score(lmap: &LmapStatus) -> String {
@@ -93,6 +115,10 @@ fn text(reply: &StatusReply, problems: &[String]) -> String {
     }
     for lmap in &reply.lmaps {
         let _ = writeln!(text, "{}", lmap_line(lmap));
+    }
+    let own = reply.lmaps.iter().filter_map(|lmap| Some((&lmap.service, lmap.detector.as_ref()?)));
+    for (service, detector) in own {
+        let _ = writeln!(text, "\n{service}: detector: {}", settings(detector));
     }
     if !problems.is_empty() {
         let _ = writeln!(text, "\nproblems");
@@ -207,6 +233,22 @@ struct LmapView<'a> {
     silent_replicas: &'a [String],
     reasons: Vec<ReasonView<'a>>,
     at_unix_ns: u64,
+    rank: u32,
+    points_at: &'a str,
+    incident_unix_ns: u64,
+    detector: Option<DetectorView<'a>>,
+}
+
+/// What an operator asked for; null is as the worker is configured.
+#[derive(Serialize)]
+struct DetectorView<'a> {
+    score: Option<&'a str>,
+    rank: Option<u32>,
+    sketch_rows: Option<u32>,
+    stride: Option<u32>,
+    percentile: Option<f64>,
+    learning_rate: Option<f64>,
+    margin: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -217,6 +259,7 @@ struct ReasonView<'a> {
     share: f64,
     seen: f64,
     expected: f64,
+    since_us: u64,
 }
 
 impl<'a> View<'a> {
@@ -273,14 +316,26 @@ impl<'a> LmapView<'a> {
             silent_replicas: &lmap.silent_replicas,
             reasons: lmap.reasons.iter().map(ReasonView::new).collect(),
             at_unix_ns: lmap.at_unix_ns,
+            rank: lmap.rank,
+            points_at: &lmap.points_at,
+            incident_unix_ns: lmap.incident_unix_ns,
+            detector: lmap.detector.as_ref().map(DetectorView::new),
         }
+    }
+}
+
+impl<'a> DetectorView<'a> {
+    fn new(detector: &'a Detector) -> Self {
+        let &Detector { ref score, rank, sketch_rows, stride, percentile, learning_rate, margin } = detector;
+        let score = Some(score.as_str()).filter(|score| !score.is_empty());
+        Self { score, rank, sketch_rows, stride, percentile, learning_rate, margin }
     }
 }
 
 impl<'a> ReasonView<'a> {
     fn new(reason: &'a Reason) -> Self {
-        let Reason { column, group, unit, share, seen, expected } = reason;
-        Self { column, group, unit, share: *share, seen: *seen, expected: *expected }
+        let &Reason { ref column, ref group, ref unit, share, seen, expected, since_us } = reason;
+        Self { column, group, unit, share, seen, expected, since_us }
     }
 }
 
@@ -357,6 +412,34 @@ mod tests {
         for expected in ["no NIC worker", "worker 0 is not", "cart: alarm, score 80.2 of γ 12.5", "silent: store-1"] {
             assert!(problems.contains(expected), "{expected}: {problems}");
         }
+    }
+
+    #[test]
+    fn an_alarm_says_who_is_suspected_and_at_whom_it_points() {
+        let mut reply = reply();
+        (reply.lmaps[0].alarm, reply.lmaps[0].rank) = (true, 1);
+        (reply.lmaps[1].alarm, reply.lmaps[1].rank, reply.lmaps[1].points_at) = (true, 2, "cart".to_owned());
+
+        let problems = problems(&reply);
+
+        assert!(problems[0].ends_with("of γ 12.5, suspected cause"), "{problems:?}");
+        assert!(problems[1].ends_with(", number 2 to look at, points at cart"), "{problems:?}");
+    }
+
+    #[test]
+    fn settings_that_an_operator_asked_for_are_shown() {
+        let mut reply = reply();
+        let detector =
+            Detector { score: "relative".to_owned(), rank: Some(3), margin: Some(1.2), ..Detector::default() };
+        reply.lmaps[0].detector = Some(detector);
+
+        let shown = text(&reply, &[]);
+        let value: serde_json::Value = serde_json::from_str(&json(&View::new(&reply, &[])).unwrap()).unwrap();
+
+        assert!(shown.contains("\ncart: detector: score relative, rank 3, margin 1.2\n"), "{shown}");
+        assert_eq!(value["lmaps"][0]["detector"]["rank"], 3);
+        assert_eq!(value["lmaps"][0]["detector"]["stride"], serde_json::Value::Null);
+        assert_eq!(value["lmaps"][1]["detector"], serde_json::Value::Null);
     }
 
     #[test]

@@ -3,10 +3,12 @@
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
+use wire::metric::{Group, Statistic};
 use wire::time::Nanos;
 
 use crate::graph::Service;
 use crate::noise::Noise;
+use crate::shop::names;
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum)]
@@ -79,27 +81,77 @@ impl Kind {
         }
     }
 
-    /// Whether a metric of the faulty service tells of this fault. `column` is the metric's title with labels, `group` its group.
-    ///
-    /// | fault | what belongs to it |
-    /// | --- | --- |
-    /// | cpu-hog | group cpu: processor time, run delay, context switches, threads |
-    /// | latency | lengths of time of requests and work, and what piles up: active requests, queue, tasks |
-    /// | errors | counts of errors, requests with status 5xx, and the calls that failing requests no longer make |
-    /// | leak | group memory: resident set, page faults |
-    /// | hang | counts of requests, calls and tasks, and processor time: all that stops when a process stops |
+    /// What of the faulty service's metrics belongs to this fault, in words: what [`Kind::belongs`] goes by.
+    #[must_use]
+    pub const fn belonging(self) -> &'static str {
+        match self {
+            Self::CpuHog => "everything of the group cpu: processor time, run delay, context switches, threads",
+            Self::Latency => {
+                "how long requests, calls, waiting and work take, and what piles up: active requests and calls, queue, tasks"
+            }
+            Self::Errors => {
+                "errors, requests with status 5xx, and the number of calls, which failing requests no longer make"
+            }
+            Self::Leak => "everything of the group memory: resident set, page faults",
+            Self::Hang => {
+                "all that stops when a process stops: the number of requests, calls and tasks, and the group cpu"
+            }
+        }
+    }
+
+    /// Whether a metric of the faulty service tells of this fault ([`Kind::belonging`]). `column` is the metric's title with labels, `group`
+    /// its group.
     #[must_use]
     pub fn belongs(self, column: &str, group: &str) -> bool {
-        let any = |parts: &[&str]| parts.iter().any(|part| column.contains(part));
+        let title = Title::of(column);
         match self {
-            Self::CpuHog => group == "cpu",
-            Self::Latency => {
-                any(&["duration", "queue.", "active_requests", "runtime.tasks"]) && !column.contains(".count")
-            }
-            Self::Errors => any(&["error", "5xx", "http.client."]),
-            Self::Leak => group == "memory",
-            Self::Hang => group == "cpu" || any(&["requests", "duration.count", "runtime.tasks"]),
+            Self::CpuHog => group == Group::Cpu.name(),
+            Self::Latency => match title.metric {
+                names::REQUEST_DURATION | names::CALL_DURATION | names::QUEUE_WAIT | names::WORK_DURATION => {
+                    title.statistic != Some(Statistic::Count)
+                }
+                names::ACTIVE_REQUESTS | names::ACTIVE_CALLS | names::QUEUE_DEPTH | names::TASKS => true,
+                _ => false,
+            },
+            Self::Errors => match title.metric {
+                names::REQUESTS => title.has(names::STATUS, "5xx"),
+                names::CALL_DURATION => title.statistic == Some(Statistic::Count),
+                names::ERRORS | names::CALLS | names::ACTIVE_CALLS | names::CALL_SIZE => true,
+                _ => false,
+            },
+            Self::Leak => group == Group::Memory.name(),
+            Self::Hang => match title.metric {
+                names::REQUEST_DURATION | names::CALL_DURATION | names::WORK_DURATION => {
+                    title.statistic == Some(Statistic::Count)
+                }
+                names::REQUESTS | names::CALLS | names::ACTIVE_REQUESTS | names::ACTIVE_CALLS | names::TASKS => true,
+                _ => group == Group::Cpu.name(),
+            },
         }
+    }
+}
+
+/// A column's title, taken apart.
+struct Title<'a> {
+    metric: &'a str,
+    /// Of a histogram.
+    statistic: Option<Statistic>,
+    labels: &'a str,
+}
+
+impl<'a> Title<'a> {
+    fn of(column: &'a str) -> Self {
+        let (name, labels) = column.split_once('{').unwrap_or((column, ""));
+        let of_histogram = [Statistic::Count, Statistic::Mean, Statistic::P99].into_iter();
+        let mut found = of_histogram.filter_map(|statistic| Some((name.strip_suffix(statistic.suffix())?, statistic)));
+        match found.next() {
+            Some((metric, statistic)) => Self { metric, statistic: Some(statistic), labels },
+            None => Self { metric: name, statistic: None, labels },
+        }
+    }
+
+    fn has(&self, label: &str, value: &str) -> bool {
+        self.labels.trim_end_matches('}').split(',').any(|pair| pair == format!("{label}={value:?}"))
     }
 }
 
@@ -239,5 +291,24 @@ mod tests {
         assert!(!Kind::Errors.belongs("http.server.requests{route=\"/pay\",status=\"2xx\"}", "service"));
         assert!(Kind::Leak.belongs("process.page_faults", "memory"));
         assert!(Kind::Hang.belongs("http.server.active_requests", "service"));
+        assert!(Kind::Hang.belongs("process.cpu.time", "cpu"));
+        assert!(Kind::Hang.belongs("work.duration.count", "service"));
+        assert!(!Kind::Hang.belongs("work.duration.p99", "service"));
+    }
+
+    #[test]
+    fn a_name_that_only_resembles_a_meters_own_belongs_to_nothing() {
+        assert!(Kind::Errors.belongs("http.client.request.duration.count{peer=\"store\"}", "service"));
+        assert!(
+            !Kind::Errors.belongs("http.client.request.duration.p99{peer=\"store\"}", "service"),
+            "no call's length"
+        );
+        assert!(!Kind::Errors.belongs("http.server.requests{route=\"/5xx\",status=\"2xx\"}", "service"));
+        for kind in Kind::ALL {
+            for column in ["store.errors.queue.duration", "my.http.server.requests", "queue.depths", "payment.accepted"]
+            {
+                assert!(!kind.belongs(column, "service"), "{kind}: {column}");
+            }
+        }
     }
 }

@@ -6,11 +6,10 @@
 //!    service, since faults propagate. Whether there is a path to the faulty service is reported. All other alarms are **false**.
 //! 2. A fault is **noticed** when an alarm of the faulty service itself begins during the fault; an alarm that was on before does not
 //!    count. Silence is an alarm.
-//! 3. Flagged services are **ranked** as an operator would who reads the explanations. Silent services come first. A service whose top
-//!    metrics are to a good part about calls to another flagged service (label `peer`, [`Alarm::points_at`]) points at it and comes
-//!    after all that point at none. Otherwise the highest score as a multiple of γ decides, until [`RANKED_AFTER`] the first alarm of the fault, in whichever service.
-//! 4. A fault is **explained** if one of the top metrics of the alarm that noticed it belongs to it ([`Kind::belongs`]), or the
-//!    service is silent because it was stopped.
+//! 3. Flagged services are **ranked** by the rule of operators and hooks ([`ranking`]), by what is known [`RANKED_AFTER`] the first alarm of
+//!    the fault, in whichever service.
+//! 4. A fault is **explained** if one of the top metrics of the alarm that noticed it belongs to it ([`Kind::belongs`]), one of three being
+//!    enough, or the service is silent because it was stopped. The report says so ([`EXPLAINED_IF`]).
 //! 5. False alarms are counted per **service-minute**: the time that a service was armed, outside all faults and their grace.
 
 pub mod alarm;
@@ -20,6 +19,7 @@ pub(crate) mod example;
 use wire::time::Nanos;
 
 pub use alarm::Alarm;
+pub use ranking::RANKED_AFTER;
 
 use crate::fault::Kind;
 use crate::graph::Service;
@@ -28,8 +28,10 @@ use crate::record::{Event, Injected, Reason, Record};
 /// What a fault stirs up may take so long to settle.
 pub const GRACE: Nanos = Nanos::from_secs(10);
 
-/// Services are ranked by what is known so long after the first alarm.
-pub const RANKED_AFTER: Nanos = Nanos::from_secs(2);
+/// When a fault counts as explained, for whoever reads the report.
+pub const EXPLAINED_IF: &str = "A fault counts as explained if at least one of the three metrics that made most of the alarm's first second \
+    belongs to it, or if a service that was stopped is silent, whatever its metrics say. That is a generous rule: two of the three may be \
+    others.";
 
 /// An abrupt fault has to be noticed within so long.
 pub const NOTICED_WITHIN: Nanos = Nanos::from_secs(1);
@@ -244,16 +246,27 @@ fn flagged(record: &Record, fault: &Injected, alarms: &[&Alarm]) -> Vec<Flagged>
             peak: alarm.peak,
             strength: known.map(Event::ratio).fold(0.0, f64::max),
             silent,
-            points_at: alarm.points_at().filter(|peer| alarms.iter().any(|other| other.service == *peer)),
+            points_at: alarm.peer,
             on_path: alarm.service.is_on_a_path_with(fault.service),
         });
     }
-    flagged.sort_by(|one, other| {
-        let silence = other.silent.cmp(&one.silent);
-        let pointing = one.points_at.is_some().cmp(&other.points_at.is_some());
-        silence.then(pointing).then(other.strength.total_cmp(&one.strength)).then(one.delay.cmp(&other.delay))
+    ranked(&flagged)
+}
+
+/// In the order of suspicion. Whom a service points at is its peer before, and the peer if that is flagged as well afterwards.
+fn ranked(flagged: &[Flagged]) -> Vec<Flagged> {
+    let known = flagged.iter().map(|one| ranking::Flagged {
+        service: one.service.name(),
+        silent: one.silent,
+        peer: one.points_at.map(Service::name),
+        strength: one.strength,
+        began: one.delay,
     });
-    flagged
+    let place = |place: ranking::Ranked| {
+        let points_at = place.points_at.map(|at| flagged[at].service);
+        Flagged { points_at, ..flagged[place.flagged].clone() }
+    };
+    ranking::rank(&known.collect::<Vec<_>>()).into_iter().map(place).collect()
 }
 
 /// What began in the grace is an echo and flags nobody.

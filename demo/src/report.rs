@@ -26,6 +26,7 @@ pub(crate) fn page(record: &Record, finding: &Finding) -> String {
         figure(heat::plot(record)),
         "<h2>What explains each alarm</h2>\n".to_owned(),
         tables::metrics(finding),
+        tables::rules(),
         "<h2>Numbers</h2>\n".to_owned(),
         tables::numbers(record, finding),
     ];
@@ -101,6 +102,16 @@ mod tests {
         }
         assert!(page.contains("<td>latency</td>"));
         assert!(!page.contains("could not be drawn"));
+    }
+
+    #[test]
+    fn the_page_says_what_counts_as_explained_and_what_belongs_to_each_fault() {
+        let page = page(&example(), &judge(&example()));
+
+        assert!(page.contains("A fault counts as explained if at least one of the three"));
+        for kind in crate::fault::Kind::ALL {
+            assert!(page.contains(&format!("<dt>{kind}</dt><dd>{}", kind.belonging())), "{kind}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 use wire::proto::operators::{HookEvent, LmapStatus, StatusReply};
+use wire::quantity::quantity;
 use wire::time::Nanos;
 
 use crate::clock::Clock;
@@ -21,7 +22,7 @@ use crate::record::{Episode, Event, Injected, Point, Reason, Record};
 use crate::screen::Screen;
 use crate::shop::{Facts, Injection, instruments};
 use crate::stage::{Setting, Stage};
-use crate::{figures, tell};
+use crate::tell;
 
 /// How often things are looked after: processes, memory, progress.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -312,8 +313,8 @@ impl Run<'_> {
         self.record.ended = self.clock.now();
         self.record.load = self.stage.end_load();
         if let Some(load) = &self.record.load {
-            let median = figures::quantity(load.median_us as f64, "us");
-            let p99 = figures::quantity(load.p99_us as f64, "us");
+            let median = quantity(load.median_us as f64, "us");
+            let p99 = quantity(load.p99_us as f64, "us");
             let (sent, failed, dropped) = (load.sent, load.failed, load.dropped);
             self.screen
                 .say(&format!("load: {sent} requests, {failed} failed, {dropped} dropped; median {median}, p99 {p99}"));

@@ -7,6 +7,7 @@ mod desk;
 mod faults;
 pub(crate) mod instruments;
 mod meters;
+pub(crate) mod names;
 mod trade;
 
 use core::net::SocketAddr;

@@ -1,9 +1,10 @@
 //! What the demo says while it runs: one line for each thing that happens.
 
+use wire::quantity::quantity;
 use wire::time::Nanos;
 
 use crate::fault::{Kind, Planned};
-use crate::figures::{millis, quantity, since_start};
+use crate::figures::{millis, since_start};
 use crate::graph::Service;
 use crate::record::{Event, Reason};
 

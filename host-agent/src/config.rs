@@ -1,26 +1,22 @@
 //! The one file that a host agent is configured with. Unknown keys are refused with line and column; every key has a default.
 
-mod tls;
-
 use std::net::SocketAddr;
-use std::num::{NonZeroU8, NonZeroU32, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
+use daemon::config::{load, parse, range};
 use serde::Deserialize;
 use wire::id::Incarnation;
-use wire::name::ServiceName;
-use wire::time::{Interval, IntervalError, Nanos};
+use wire::name::{NameError, ServiceName};
+use wire::time::{Interval, Nanos};
 
 use crate::control_plane::{IdentityRule, Limits, Settings};
 use crate::process_metrics;
 
-pub use tls::{Tls, TlsError};
+pub use daemon::{ConfigError, LogConfig, LogFormat, Rdma, ServerTls};
 
 /// The file that `--print-default-config` prints: every key with its default and what it is for.
 pub const DEFAULT: &str = include_str!("config/default.yaml");
-
-/// The largest configuration file that is read.
-const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Settings of the host agent.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -155,18 +151,6 @@ pub enum Transport {
     Shm,
 }
 
-/// Which device and port are used for RDMA.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Rdma {
-    /// The device's name, such as `mlx5_0`; the first with an active port if left out.
-    pub device: Option<String>,
-    /// Its port, from 1 on; the first active one if left out.
-    pub port: Option<NonZeroU8>,
-    /// Which of the port's GIDs; if left out, that of RoCE v2 over IPv4, else of RoCE v2, and none with InfiniBand.
-    pub gid_index: Option<u8>,
-}
-
 /// NIC workers.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -178,7 +162,7 @@ pub struct ControlConfig {
     /// Verdicts below this share of γ come as summaries only.
     pub lowest_share: f64,
     /// Certificates; without, only a trusted network (such as loopback) is safe.
-    pub tls: Option<Tls>,
+    pub tls: Option<ServerTls>,
 }
 
 impl Default for ControlConfig {
@@ -198,7 +182,7 @@ pub struct OperatorsConfig {
     /// Hooks and watchers at one time.
     pub hooks: NonZeroUsize,
     /// Certificates.
-    pub tls: Option<Tls>,
+    pub tls: Option<ServerTls>,
 }
 
 impl Default for OperatorsConfig {
@@ -238,80 +222,12 @@ impl Default for ProcessMetricsConfig {
     }
 }
 
-/// How logs are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    /// Lines for people.
-    #[default]
-    Text,
-    /// One JSON object per line.
-    Json,
-}
-
-/// Logs to standard error.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LogConfig {
-    /// How.
-    pub format: LogFormat,
-    /// What: a level, or directives such as `info,host_agent=debug`.
-    pub level: String,
-}
-
-impl Default for LogConfig {
-    fn default() -> Self {
-        Self { format: LogFormat::Text, level: "info".to_owned() }
-    }
-}
-
-/// Why a configuration cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The file.
-    #[error("cannot read the configuration file {}", .path.display())]
-    Read {
-        /// Which one.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        cause: std::io::Error,
-    },
-    /// Too long to be one.
-    #[error("the configuration file has {0} bytes, at most {MAX_FILE_BYTES} are read")]
-    Size(u64),
-    /// No YAML, an unknown key, a value of the wrong type. The text has line and column.
-    #[error("the configuration does not hold: {0}")]
-    Parse(String),
-    /// An interval that no LMAP can run at.
-    #[error("lmap.interval_ms")]
-    Interval(#[from] IntervalError),
-    /// A value out of its range.
-    #[error("{key} is {found}: {wanted}")]
-    Range {
-        /// Which one.
-        key: &'static str,
-        /// What was found.
-        found: String,
-        /// What is needed.
-        wanted: &'static str,
-    },
-    /// A service's name in an identity rule.
-    #[error("services.identities")]
-    Name(#[from] wire::name::NameError),
-}
-
 const fn local(port: u16) -> SocketAddr {
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), port)
 }
 
 fn at_least_one(number: u32) -> NonZeroU32 {
     NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN)
-}
-
-fn range(holds: bool, key: &'static str, found: &dyn ToString, wanted: &'static str) -> Result<(), ConfigError> {
-    if holds { Ok(()) } else { Err(ConfigError::Range { key, found: found.to_string(), wanted }) }
 }
 
 impl Config {
@@ -321,12 +237,7 @@ impl Config {
     ///
     /// [`ConfigError`] if it cannot be read, is no configuration, or something in it is out of range.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let failed = |cause| ConfigError::Read { path: path.to_owned(), cause };
-        let bytes = std::fs::metadata(path).map_err(failed)?.len();
-        if bytes > MAX_FILE_BYTES {
-            return Err(ConfigError::Size(bytes));
-        }
-        Self::parse(&std::fs::read_to_string(path).map_err(failed)?)
+        load(path)
     }
 
     /// Reads a configuration. Empty text is the default.
@@ -335,14 +246,7 @@ impl Config {
     ///
     /// [`ConfigError`] if it is none, or something in it is out of range.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let nothing = text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
-        let config: Self = if nothing {
-            Self::default()
-        } else {
-            serde_saphyr::from_str(text).map_err(|error| ConfigError::Parse(error.without_snippet().to_string()))?
-        };
-        config.settings(Incarnation(0))?;
-        Ok(config)
+        parse(text)
     }
 
     /// What the control plane is told, for the run `incarnation`.
@@ -357,7 +261,8 @@ impl Config {
         range(lease >= 1500, "control.lease_ms", &lease, "workers report once a second, so at least 1500 is needed")?;
         let sampled = self.process_metrics.interval_ms.get();
         range(sampled >= 100, "process_metrics.interval_ms", &sampled, "at least 100 is needed")?;
-        let interval = Interval::new(Nanos::from_millis(u64::from(self.lmap.interval_ms.get())))?;
+        let interval = Interval::new(Nanos::from_millis(u64::from(self.lmap.interval_ms.get())));
+        let interval = interval.map_err(|cause| ConfigError::value("lmap.interval_ms", cause))?;
         let mut settings = Settings::new(incarnation, interval);
         settings.heartbeat = Nanos::from_millis(u64::from(self.services.heartbeat_ms.get()));
         settings.lease = Nanos::from_millis(u64::from(lease));
@@ -376,10 +281,17 @@ impl Config {
     }
 }
 
+impl daemon::Settings for Config {
+    fn check(&self) -> Result<(), ConfigError> {
+        self.settings(Incarnation(0)).map(|_| ())
+    }
+}
+
 impl Identity {
     fn rule(&self) -> Result<IdentityRule, ConfigError> {
         let names = |names: &Vec<String>| names.iter().map(|name| ServiceName::new(name)).collect::<Result<_, _>>();
-        let services = self.services.as_ref().map(names).transpose()?;
+        let services = self.services.as_ref().map(names).transpose();
+        let services = services.map_err(|cause: NameError| ConfigError::value("services.identities", cause))?;
         Ok(IdentityRule { uid: self.uid, cgroup: self.cgroup.clone(), services })
     }
 }
@@ -419,9 +331,10 @@ mod tests {
     fn an_unknown_key_is_refused_with_line_and_column() {
         let error = Config::parse("lmap:\n  interval_ms: 100\n  intervall_ms: 5\n").unwrap_err().to_string();
 
-        assert!(error.contains("intervall_ms"), "{error}");
-        assert!(error.contains("line 3") && error.contains("column 3"), "{error}");
-        assert!(!error.contains("error:") && error.matches("unknown").count() == 1, "said once: {error}");
+        assert!(
+            error.contains("line 3") && error.contains("column 3") && error.contains("`intervall_ms: 5`"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -15,6 +15,7 @@
 mod action;
 mod catalogue;
 mod counters;
+mod incidents;
 mod lmap;
 mod operators;
 mod placement;
@@ -42,13 +43,15 @@ use wire::time::Nanos;
 
 pub use action::{Action, ConnectionId, Event, NamedReason, RowBatch};
 pub use counters::Counters;
-pub use operators::OperatorError;
+pub use incidents::Suspicion;
+pub use operators::{Asked, OperatorError};
 pub use refusal::{HelloRefusal, RegionRefusal, SeriesRefusal};
 pub use selection::Choice;
 pub use services::Descriptor;
 pub use settings::{IdentityRule, Limits, Peer, Settings};
 
 use catalogue::Catalogue;
+use incidents::Incidents;
 use lmap::{Latest, Lmap};
 use release::{Held, Releases};
 use replica::Replica;
@@ -91,6 +94,7 @@ pub struct ControlPlane {
     awaiting_hello: BTreeSet<(Nanos, ConnectionId)>,
     services: BTreeMap<ServiceName, Service>,
     lmaps: BTreeMap<LmapId, Lmap>,
+    incidents: Incidents,
     workers: BTreeMap<WorkerId, Worker>,
     links: BTreeMap<ConnectionId, WorkerId>,
     /// Changed LMAPs, and when their workers are told.
@@ -116,6 +120,7 @@ impl ControlPlane {
             awaiting_hello: BTreeSet::new(),
             services: BTreeMap::new(),
             lmaps: BTreeMap::new(),
+            incidents: Incidents::default(),
             workers: BTreeMap::new(),
             links: BTreeMap::new(),
             due: BTreeMap::new(),

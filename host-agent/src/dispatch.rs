@@ -265,7 +265,8 @@ mod tests {
             silent: Vec::new(),
         };
         let service = ServiceName::new("cart").unwrap();
-        Event { worker: WorkerId(0), service, at_unix_ns: 0, verdict, reasons: Vec::new(), silent: Vec::new() }
+        let (reasons, silent) = (Vec::new(), Vec::new());
+        Event { worker: WorkerId(0), service, at_unix_ns: 0, verdict, reasons, silent, suspicion: None }
     }
 
     fn all() -> Filter {

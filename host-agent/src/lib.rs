@@ -12,7 +12,6 @@ pub mod dispatch;
 pub mod edge_counts;
 mod exposing;
 pub mod listening;
-pub mod logs;
 mod metrics_endpoint;
 pub mod node;
 mod operators_server;
@@ -21,6 +20,6 @@ pub mod process_metrics;
 mod regions_socket;
 mod run;
 mod services_socket;
-pub mod stop;
 
+pub use daemon::stop;
 pub use run::{RunError, run};

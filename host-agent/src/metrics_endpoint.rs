@@ -5,27 +5,22 @@ use std::sync::atomic::Ordering;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use daemon::page;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use crate::node::Node;
 use crate::process_metrics::Counts;
 
-/// The type of OpenMetrics text.
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 /// The endpoint of `node`.
 pub fn router(node: &Arc<Node>, measuring: Arc<Counts>) -> Router {
-    let mut registry = Registry::with_prefix("uview_host");
-    let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-    registry.register("build", "The release that runs", build);
+    let mut registry = page::registry("uview_host");
     registry.register_collector(Box::new(NodeMetrics { node: Arc::clone(node), measuring }));
     Router::new()
         .route("/metrics", get(metrics))
@@ -35,11 +30,7 @@ pub fn router(node: &Arc<Node>, measuring: Arc<Counts>) -> Router {
 }
 
 async fn metrics(State(registry): State<Arc<Registry>>) -> Response {
-    let mut body = String::new();
-    match text::encode(&mut body, &registry) {
-        Ok(()) => ([(header::CONTENT_TYPE, OPEN_METRICS)], body).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
-    }
+    page::answer(&registry)
 }
 
 /// Ready from the moment that everything listens until the agent is about to end.
@@ -86,11 +77,23 @@ impl Collector for NodeMetrics {
             counter(&mut encoder, name, help, count.load(Ordering::Relaxed))?;
         }
         for (name, value) in sizes {
-            gauge(&mut encoder, name, "How many there are now.", value)?;
+            gauge(&mut encoder, name, size(name), value)?;
         }
         gauge(&mut encoder, "workers", "Connected NIC workers.", workers)?;
         gauge(&mut encoder, "hooks", "Registered hooks and watchers.", hooks)?;
         gauge(&mut encoder, "waiting_releases", "Slot runs and regions that workers still have to forget.", waiting)
+    }
+}
+
+/// What a size of the control plane is a number of.
+fn size(name: &str) -> &'static str {
+    match name {
+        "services" => "Services with a replica.",
+        "replicas" => "Replicas of services that are registered.",
+        "lmaps" => "LMAPs, wherever they run.",
+        "unplaced_lmaps" => "LMAPs that no worker runs.",
+        "unreadable_regions" => "Regions that a worker cannot read by RDMA.",
+        _ => "How many there are now.",
     }
 }
 

@@ -79,8 +79,8 @@ impl Operators for Calls {
     async fn new_lmap(&self, request: Request<proto::NewLmapRequest>) -> Result<Response<proto::NewLmapReply>, Status> {
         let request = request.into_inner();
         let service = translate::service(&request.service)?;
-        let interval = translate::interval(request.interval_us)?;
-        let made = self.node.plane(|plane, now| plane.new_lmap(now, &service, interval, request.model));
+        let asked = translate::asked(request)?;
+        let made = self.node.plane(|plane, now| plane.new_lmap(now, &service, asked));
         let lmap = made.map_err(|error| translate::status(&error))?;
         tracing::info!(%lmap, %service, "an operator made an LMAP");
         Ok(Response::new(proto::NewLmapReply { lmap: lmap.0 }))

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use daemon::TlsError;
+use daemon::listen::{BindError, tcp};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use tokio::net::{TcpListener, UnixListener};
@@ -17,7 +19,7 @@ use wire::id::Incarnation;
 use wire::rdma::TRANSPORT;
 
 use crate::clock::Clock;
-use crate::config::{Config, ConfigError, Rdma, Tls, TlsError, Transport};
+use crate::config::{Config, ConfigError, Rdma, ServerTls, Transport};
 use crate::exposing::{self, Exposures, registrar};
 use crate::listening::{ListenError, Listening};
 use crate::node::Node;
@@ -48,16 +50,8 @@ pub enum RunError {
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// A TCP address.
-    #[error("cannot listen on {address} ({key})")]
-    Bind {
-        /// Which key of the configuration.
-        key: &'static str,
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        #[source]
-        cause: io::Error,
-    },
+    #[error(transparent)]
+    Bind(#[from] BindError),
     /// The runtime directory or a file in it.
     #[error("cannot write {}", .path.display())]
     Runtime {
@@ -155,14 +149,7 @@ fn unix(path: &Path, mode: u32) -> Result<(UnixListener, Listening), RunError> {
     Ok((listener, listening))
 }
 
-async fn tcp(key: &'static str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), RunError> {
-    let failed = |cause| RunError::Bind { key, address, cause };
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
-    let bound = listener.local_addr().map_err(failed)?;
-    Ok((listener, bound))
-}
-
-fn server(name: &'static str, tls: Option<&Tls>) -> Result<Server, RunError> {
+fn server(name: &'static str, tls: Option<&ServerTls>) -> Result<Server, RunError> {
     let server = Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))
@@ -234,8 +221,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let transports = settings.transports.join(", ");
     let files = raise_file_limit();
     let ears = Ears::open(&config).await?;
-    let node =
-        Arc::new(Node::new(settings, config.operators.hooks.get(), clock, exposures.is_some().then_some(orders)));
+    let node = Arc::new(Node::new(settings, config.operators.hooks.get(), clock, exposures.is_some().then_some(orders)));
     if let Some(exposures) = exposures {
         registrar::start(exposures, inbox, &node).map_err(RunError::Thread)?;
     }

@@ -42,6 +42,7 @@ fn lmap(id: u64, kind: proto::Kind) -> proto::Lmap {
             places: (1..=SLOTS).map(|metric| proto::Place { metric, region: id, first_slot: metric - 1 }).collect(),
         }],
         model: Vec::new(),
+        detector: None,
     }
 }
 

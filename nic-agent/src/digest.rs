@@ -14,6 +14,7 @@ pub(crate) struct Digest {
     period: Nanos,
     scores: [Option<f32>; PARTS],
     worst: f64,
+    worst_at: Nanos,
     reasons: Vec<Reason>,
 }
 
@@ -37,9 +38,9 @@ impl Digest {
     }
 
     /// Keeps the reasons of the worst row over γ.
-    pub(crate) fn over(&mut self, score: f64, reasons: &[Reason]) {
+    pub(crate) fn over(&mut self, now: Nanos, score: f64, reasons: &[Reason]) {
         if score >= self.worst {
-            self.worst = score;
+            (self.worst, self.worst_at) = (score, now);
             self.reasons.clear();
             self.reasons.extend_from_slice(reasons);
         }
@@ -53,6 +54,11 @@ impl Digest {
     /// Why the worst row was over γ; empty if none was.
     pub(crate) fn reasons(&self) -> &[Reason] {
         &self.reasons
+    }
+
+    /// How long ago the worst row was.
+    pub(crate) fn age(&self, now: Nanos) -> Nanos {
+        now.since(self.worst_at).unwrap_or(Nanos::ZERO)
     }
 }
 
@@ -88,13 +94,14 @@ mod tests {
 
     #[test]
     fn the_worst_rows_reasons_are_kept() {
-        let reason = |column| Reason { column, share: 1.0, seen: 0.0, expected: 0.0 };
+        let reason = |column| Reason { column, share: 1.0, seen: 0.0, expected: 0.0, since_rows: 0 };
         let mut digest = Digest::default();
 
-        digest.over(5.0, &[reason(1)]);
-        digest.over(9.0, &[reason(2)]);
-        digest.over(7.0, &[reason(3)]);
+        digest.over(Nanos::from_millis(100), 5.0, &[reason(1)]);
+        digest.over(Nanos::from_millis(200), 9.0, &[reason(2)]);
+        digest.over(Nanos::from_millis(300), 7.0, &[reason(3)]);
 
         assert_eq!(digest.reasons(), [reason(2)]);
+        assert_eq!(digest.age(Nanos::from_millis(900)), Nanos::from_millis(700));
     }
 }

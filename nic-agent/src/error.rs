@@ -64,6 +64,9 @@ pub enum ForeignMessage {
     /// The trained model cannot be used: the LMAP learns by itself.
     #[error("the model cannot be used, so that the LMAP learns by itself")]
     Model(#[from] lmap::ModelError),
+    /// The settings that an operator asked for do not go together with those that this worker is configured with: those count.
+    #[error("the settings asked for do not go together with this worker's own, which are taken instead")]
+    Settings(#[source] lmap::SettingsError),
     /// There can be no detector: the LMAP is fetched, but not judged.
     #[error("the LMAP cannot be judged")]
     Detector(#[from] lmap::DetectorError),

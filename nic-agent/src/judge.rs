@@ -9,8 +9,10 @@
 use std::collections::BTreeMap;
 
 use lmap::{Detector, Episode, Job, Model, State};
+use wire::control::DetectorSpec;
 use wire::time::Interval;
 
+use crate::asked;
 use crate::columns::{ColumnInfo, ColumnKey, fingerprint_of};
 use crate::error::ForeignMessage;
 use crate::jobs::{DetectorId, Jobs};
@@ -21,27 +23,35 @@ const MOST_RESTARTS: u32 = 8;
 /// Makes detectors: gives each its name and its seed.
 #[derive(Debug)]
 pub(crate) struct Maker {
+    /// What the worker is configured with.
+    configured: lmap::Settings,
+    /// What the LMAP has whose detectors are made.
     settings: lmap::Settings,
     seed: u64,
     made: u64,
-    /// Seconds between the rows of the detectors made.
-    interval: f64,
 }
 
 impl Maker {
     pub(crate) fn new(settings: lmap::Settings, seed: u64) -> Self {
-        Self { settings, seed, made: 0, interval: 1.0 }
+        Self { configured: settings.clone(), settings, seed, made: 0 }
     }
 
-    /// The detectors made from now on get a row every `interval`.
-    pub(crate) fn every(&mut self, interval: Interval) -> &mut Self {
-        self.interval = interval.length().as_secs_f64();
-        self
+    /// The detectors made from now on get a row every `interval` and judge as `asked` for.
+    ///
+    /// # Errors
+    ///
+    /// [`ForeignMessage::Settings`] if that does not go together with what the worker is configured with, whose settings count then.
+    pub(crate) fn make_for(&mut self, interval: Interval, asked: &DetectorSpec) -> Result<(), ForeignMessage> {
+        let interval = interval.length().as_secs_f64();
+        let wanted = asked::settings(&self.configured, asked, interval).checked();
+        let refused = wanted.as_ref().err().copied();
+        self.settings = wanted.unwrap_or_else(|_| self.configured.clone().every(interval));
+        refused.map_or(Ok(()), |error| Err(ForeignMessage::Settings(error)))
     }
 
     fn judge(&mut self, infos: &[ColumnInfo], model: Option<&Model>) -> Result<Judge, ForeignMessage> {
         let columns = infos.iter().map(|info| info.column).collect();
-        let (settings, seed) = (self.settings.clone().every(self.interval), self.seed ^ self.made);
+        let (settings, seed) = (self.settings.clone(), self.seed ^ self.made);
         let detector = match model {
             None => Detector::new(columns, settings, seed)?,
             Some(model) => Detector::from_model(model, columns, settings, seed)?,
@@ -160,6 +170,8 @@ pub(crate) struct Reason {
     pub(crate) share: f64,
     pub(crate) seen: f64,
     pub(crate) expected: f64,
+    /// Rows since it first stood out; 0: with this one, or not at all by itself.
+    pub(crate) since_rows: u32,
 }
 
 impl Judges {
@@ -280,7 +292,8 @@ impl Judges {
         self.current.detector.explain(top, scratch);
         out.extend(scratch.iter().filter_map(|reason| {
             let column = self.current.places.get(reason.column).copied().flatten()?;
-            Some(Reason { column, share: reason.share, seen: reason.seen, expected: reason.expected })
+            let lmap::Reason { share, seen, expected, since_rows, .. } = *reason;
+            Some(Reason { column, share, seen, expected, since_rows })
         }));
     }
 }

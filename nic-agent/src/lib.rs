@@ -10,14 +10,15 @@
 //! | `watch` | one LMAP: regions, columns, detectors, what to say of them |
 //! | `fetched`, `liveness` | headers and heartbeats of fetched regions; silent replicas |
 //! | `columns`, `reading`, `histogram`, `aggregation` | slots → values per replica → one row |
-//! | `judge`, `jobs` | detectors, shadow detectors, work that is run elsewhere |
+//! | `judge`, `asked`, `jobs` | detectors, shadow detectors, what operators asked of them, work that is run elsewhere |
 //! | `alarm`, `digest`, `rows`, `outbox` | what is said: episodes, summaries, raw rows; bounded |
 //! | `attachments`, `claims`, `backoff` | which regions the reader has to know, and what of them is believed; when to try again |
 //! | `queue_pair` | the connection to the host agent's memory, made and made again |
-//! | [`runner`](run), `clock`, [`config`], `metrics`, [`logs`] | the edge: threads, sockets, time, files |
+//! | [`runner`](run), `clock`, [`config`], `metrics` | the edge: threads, sockets, time, files |
 
 mod aggregation;
 mod alarm;
+mod asked;
 mod attachments;
 mod backoff;
 mod claims;
@@ -31,7 +32,6 @@ mod histogram;
 mod jobs;
 mod judge;
 mod liveness;
-pub mod logs;
 mod metrics;
 mod outbox;
 mod queue_pair;

@@ -1,13 +1,12 @@
 //! The agent's own metrics and health over HTTP: `/metrics` (OpenMetrics) and `/healthz`.
 
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use prometheus_client::encoding::text;
+use daemon::page;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -56,7 +55,7 @@ impl Board {
     pub(crate) fn router(self) -> Router {
         let health = self.clone();
         Router::new()
-            .route("/metrics", get(move || async move { metrics(&self.read().0) }))
+            .route("/metrics", get(move || async move { page::answer(&registry(&self.read().0)) }))
             .route("/healthz", get(move || async move { healthz(health.read().1) }))
     }
 }
@@ -69,22 +68,9 @@ fn healthz(age: Nanos) -> Response {
     }
 }
 
-fn metrics(status: &WorkerStatus) -> Response {
-    let mut page = String::new();
-    match text::encode(&mut page, &registry(status)) {
-        Ok(()) => {
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ([(header::CONTENT_TYPE, kind)], page).into_response()
-        }
-        Err(fmt::Error) => (StatusCode::INTERNAL_SERVER_ERROR, "cannot write the metrics\n").into_response(),
-    }
-}
-
 /// All metrics of `status`, under names that start with `uview_nic_`.
 fn registry(status: &WorkerStatus) -> Registry {
-    let mut registry = Registry::with_prefix("uview_nic");
-    let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-    registry.register("build", "The release that runs", build);
+    let mut registry = page::registry("uview_nic");
     let of = &status.counters;
     for (name, help, value) in [
         ("ticks", "Ticks of all intervals", of.ticks),
@@ -92,13 +78,13 @@ fn registry(status: &WorkerStatus) -> Registry {
         ("fetched_regions", "Regions fetched", of.fetched_regions),
         ("failed_regions", "Regions that could not be fetched", of.failed_regions),
         ("failed_batches", "Batches that failed as a whole", of.failed_batches),
-        ("connections", "Connections of the queue pair, with RDMA", of.connections),
+        ("connected_queue_pairs", "Times that the queue pair was connected, with RDMA", of.connections),
         ("revoked_regions", "Regions whose right to be read was found revoked, with RDMA", of.revoked_regions),
         ("lost_rows", "Rows that were lost because the host agent was slow or gone", of.lost_rows),
         ("lost_verdicts", "Verdicts that were lost because the host agent was slow or gone", of.lost_verdicts),
         ("foreign_messages", "Messages of the host agent that were not taken", of.foreign_messages),
         (
-            "welcomes",
+            "host_sessions",
             "Times that a host agent has welcomed this worker; all but the first are reconnections",
             status.welcomes,
         ),
@@ -108,8 +94,8 @@ fn registry(status: &WorkerStatus) -> Registry {
     let cpu = Nanos(of.cpu_ns).as_secs_f64();
     registry.register("cpu_seconds", "Processor time used by this process", ConstCounter::new(cpu));
     for (name, help, value) in [
-        ("connected", "1 while the queue pair is connected, with RDMA", i64::from(status.connected)),
-        ("welcomed", "1 while the host agent has welcomed this worker", i64::from(status.welcomed)),
+        ("queue_pair_connected", "1 while the queue pair is connected, with RDMA", i64::from(status.connected)),
+        ("host_connected", "1 while the host agent has welcomed this worker", i64::from(status.welcomed)),
         ("epoch", "The last configuration epoch that is in effect", status.epoch.cast_signed()),
         (
             "remembered_services",
@@ -149,6 +135,8 @@ fn count(number: usize) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use prometheus_client::encoding::text;
+
     use super::*;
     use wire::proto::control::WorkerCounters;
 
@@ -173,8 +161,8 @@ mod tests {
             "uview_nic_ticks_total 12",
             "uview_nic_late_ticks_total 3",
             "uview_nic_cpu_seconds_total 1.5",
-            "uview_nic_welcomed 1",
-            "uview_nic_welcomes_total 4",
+            "uview_nic_host_connected 1",
+            "uview_nic_host_sessions_total 4",
             "uview_nic_silent_replicas 2",
             "uview_nic_discarded_samples_total{reason=\"generation\"} 7",
             "uview_nic_discarded_samples_total{reason=\"header\"} 0",

@@ -20,7 +20,8 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use daemon::TlsError;
+use daemon::listen::{BindError, tcp};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -29,7 +30,7 @@ use wire::proto::control::{HostMessage, WorkerMessage};
 use crate::aggregation::Aggregations;
 use crate::attachments::AttachRequest;
 use crate::clock::Clock;
-use crate::config::{Config, TlsError};
+use crate::config::Config;
 use crate::error::told;
 use crate::jobs::JobId;
 use crate::metrics::Board;
@@ -89,8 +90,8 @@ pub enum RunError {
     )]
     Rdma(String),
     /// The port of `/metrics`.
-    #[error("cannot listen on {0} for /metrics; another one can be set by metrics.listen, port 0 is any free one")]
-    Metrics(std::net::SocketAddr, #[source] std::io::Error),
+    #[error(transparent)]
+    Bind(#[from] BindError),
     /// The system gives no threads.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
@@ -139,8 +140,7 @@ pub async fn run_with(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let endpoint = control::endpoint(&config.control)?;
-    let listen = config.metrics.listen;
-    let listener = TcpListener::bind(listen).await.map_err(|cause| RunError::Metrics(listen, cause))?;
+    let (listener, metrics) = tcp("metrics.listen", config.metrics.listen).await?;
     let (reader, transports) = Reader::open(&config)?;
     let clock = Clock::start();
     let board = Board::new(clock);
@@ -149,7 +149,7 @@ pub async fn run_with(
     tracing::info!(
         worker = config.worker,
         control = config.control.address,
-        metrics = listener.local_addr().ok().map(tracing::field::display),
+        %metrics,
         transports = transports.join(", "),
         regions_socket = config.regions_socket.as_ref().map(|socket| tracing::field::display(socket.display())),
         "the NIC agent runs"

@@ -2,7 +2,7 @@
 
 use core::num::NonZeroU32;
 
-use wire::control::{Episode, LmapSpec, Reason as SpokenReason, State, Verdict};
+use wire::control::{DetectorSpec, Episode, LmapSpec, Reason as SpokenReason, State, Verdict};
 use wire::id::{Epoch, LmapId};
 use wire::metric::Statistic;
 use wire::name::ServiceName;
@@ -53,6 +53,7 @@ pub(crate) struct Shared {
 pub(crate) struct Parked {
     judges: Option<Judges>,
     interval: Interval,
+    detector: DetectorSpec,
     samples: u64,
     /// Whether the host agent was told of an alarm that has not ended.
     pub(crate) alarm: Alarm,
@@ -67,6 +68,7 @@ pub(crate) struct Watch {
     pub(crate) interval: Interval,
     epoch: Epoch,
     model: Vec<u8>,
+    detector: DetectorSpec,
     pub(crate) regions: Regions,
     columns: Columns,
     judges: Option<Judges>,
@@ -105,16 +107,21 @@ impl Watch {
         });
         let usable = |parked: &Parked| {
             parked.interval == spec.interval
+                && parked.detector == spec.detector
                 && parked.judges.as_ref().is_some_and(|judges| judges.has_model(&spec.model))
         };
+        let unfit = maker.make_for(spec.interval, &spec.detector);
         let (samples, alarm) = parked.as_ref().map_or((0, Alarm::default()), |parked| (parked.samples, parked.alarm));
         let (judges, refused) = match parked.filter(usable).and_then(|parked| parked.judges) {
             Some(mut judges) => {
-                judges.columns_changed(columns.infos(), &spec.model, maker.every(spec.interval));
+                judges.columns_changed(columns.infos(), &spec.model, maker);
                 (Some(judges), Ok(()))
             }
             None if columns.infos().is_empty() => (None, Ok(())),
-            None => maker.every(spec.interval).judges(columns.infos(), &spec.model),
+            None => {
+                let (judges, refused) = maker.judges(columns.infos(), &spec.model);
+                (judges, unfit.and(refused))
+            }
         };
         let watch = Self {
             id: spec.id,
@@ -122,6 +129,7 @@ impl Watch {
             interval: spec.interval,
             epoch,
             model: spec.model.clone(),
+            detector: spec.detector,
             history: History::new(settings.rows_kept, columns.infos().len()),
             regions,
             columns,
@@ -161,7 +169,8 @@ impl Watch {
     /// Lends the detectors to a later configuration of the same LMAP.
     pub(crate) fn lend(&mut self, now: Nanos) -> Parked {
         let judges = self.judges.take();
-        Parked { judges, interval: self.interval, samples: self.samples, alarm: self.alarm, since: now }
+        let Self { interval, detector, samples, alarm, .. } = *self;
+        Parked { judges, interval, detector, samples, alarm, since: now }
     }
 
     /// Lets the configuration go.
@@ -217,10 +226,12 @@ impl Watch {
         self.digest.score(tick.at, verdict.score);
         if verdict.over {
             judges.explain(shared.reasons, &mut shared.scratch, &mut shared.explained);
-            self.digest.over(verdict.score, &shared.explained);
+            self.digest.over(tick.at, verdict.score, &shared.explained);
         }
         if took_over {
-            judges.columns_changed(self.columns.infos(), &self.model, shared.maker.every(self.interval));
+            // What does not go together was said when the LMAP was configured.
+            let _ = shared.maker.make_for(self.interval, &self.detector);
+            judges.columns_changed(self.columns.infos(), &self.model, &mut shared.maker);
         }
         self.history.push(tick.at_unix_ns, verdict.score, row);
         if let Some(subscription) = &mut self.subscription {
@@ -249,21 +260,26 @@ impl Watch {
             gamma: self.judges.as_ref().and_then(Judges::gamma),
             state,
             episode,
-            reasons: if over { self.spoken(&shared.explained) } else { Vec::new() },
+            reasons: if over { self.spoken(&shared.explained, Nanos::ZERO) } else { Vec::new() },
             silent: self.regions.silent().collect(),
         };
         proto::Verdict::from(&verdict)
     }
 
-    fn spoken(&self, reasons: &[Reason]) -> Vec<SpokenReason> {
+    /// Reasons of a row so long ago. One that stands out since then has done so for that much longer.
+    fn spoken(&self, reasons: &[Reason], ago: Nanos) -> Vec<SpokenReason> {
         let spoken = |reason: &Reason| {
             let info = self.columns.infos().get(reason.column)?;
-            let Reason { share, seen, mut expected, .. } = *reason;
+            let Reason { share, seen, mut expected, since_rows, .. } = *reason;
+            let since = match u64::from(since_rows) {
+                0 => Nanos::ZERO,
+                rows => Nanos(self.interval.length().0.saturating_mul(rows)).plus(ago),
+            };
             // What the directions make of a count or a duration may lie below zero; no person expects that.
             if info.statistic != Statistic::Value {
                 expected = expected.max(0.0);
             }
-            Some(SpokenReason { metric: info.metric, statistic: info.statistic, share, seen, expected })
+            Some(SpokenReason { metric: info.metric, statistic: info.statistic, share, seen, expected, since })
         };
         reasons.iter().filter_map(spoken).collect()
     }
@@ -276,7 +292,7 @@ impl Watch {
         };
         if let Some(judges) = self.judges.as_ref().filter(|_| self.digest.reasons().is_empty()) {
             judges.explain(shared.reasons, &mut shared.scratch, &mut shared.explained);
-            self.digest.over(0.0, &shared.explained);
+            self.digest.over(now, 0.0, &shared.explained);
         }
         let columns = self.columns.infos().len();
         let silent: Vec<u32> = self.regions.silent().map(|replica| replica.0).collect();
@@ -297,7 +313,7 @@ impl Watch {
             columns: columns as u32,
             unwatched: self.judges.as_ref().map_or(columns, |judges| judges.unwatched(columns)) as u32,
             silent_replicas: silent,
-            reasons: self.spoken(self.digest.reasons()).iter().map(proto::Reason::from).collect(),
+            reasons: self.spoken(self.digest.reasons(), self.digest.age(now)).iter().map(proto::Reason::from).collect(),
         };
         self.digest.restart(now, period);
         summary

@@ -70,6 +70,7 @@ fn lmap() -> proto::Lmap {
         metrics: (1..=METRICS).map(metric).collect(),
         replicas: (1..=REPLICAS).map(replica).collect(),
         model: Vec::new(),
+        detector: None,
     }
 }
 

@@ -93,6 +93,7 @@ fn spec(service: u32, model: Vec<u8>) -> proto::Lmap {
             places: (1..=METRICS).map(place).collect(),
         }],
         model,
+        detector: None,
     }
 }
 

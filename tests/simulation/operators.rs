@@ -1,6 +1,6 @@
 //! Operators who call whatever comes to their mind, whenever.
 
-use host_agent::control_plane::{Choice, ControlPlane};
+use host_agent::control_plane::{Asked, Choice, ControlPlane};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use wire::id::{LmapId, MetricId};
@@ -16,7 +16,7 @@ pub fn call(control: &mut ControlPlane, now: Nanos, random: &mut ChaCha8Rng) -> 
     if random.random_bool(0.4) {
         let interval = [None, Some(20), Some(30)][random.random_range(0..3)];
         let interval = interval.and_then(|millis| Interval::new(Nanos::from_millis(millis)).ok());
-        return control.new_lmap(now, &name(service), interval, Vec::new()).is_ok();
+        return control.new_lmap(now, &name(service), Asked { interval, ..Asked::default() }).is_ok();
     }
     let lmaps = control.list().lmaps;
     let Some(info) = (!lmaps.is_empty()).then(|| &lmaps[random.random_range(0..lmaps.len())]) else { return false };

@@ -2,9 +2,11 @@
 //!
 //! Summaries and rows travel as they are in [`crate::proto::control`]: plain numbers with nothing to hold.
 
+mod detector;
 mod lmap;
 mod verdict;
 
+pub use detector::{DetectorSpec, DetectorSpecError, ScoreForm};
 pub use lmap::{LmapError, LmapSpec, MetricSpec, Place, RegionSpec, ReplicaSpec};
 pub use verdict::{Episode, Reason, State, Verdict};
 

@@ -11,6 +11,7 @@ pub mod layout;
 pub mod metric;
 pub mod name;
 pub mod proto;
+pub mod quantity;
 pub mod rdma;
 pub mod registration;
 pub mod time;

@@ -80,7 +80,7 @@ fn chart<'a>(replay: &Replay<'_>, area: &Area<'a>) -> DrawResult<'a> {
         .x_desc("row")
         .y_desc("score")
         .x_label_formatter(&|row| format!("{row:.0}"))
-        .y_label_formatter(&|score| crate::figures::number(*score))
+        .y_label_formatter(&|score| wire::quantity::number(*score))
         .light_line_style(WHITE)
         .bold_line_style(RGBColor(225, 225, 225))
         .draw()?;

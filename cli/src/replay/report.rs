@@ -5,11 +5,12 @@ use std::fmt::Write as _;
 
 use lmap::{Detector, Reason};
 use serde::Serialize;
+use wire::quantity::number;
 
 use super::course::{Alarm, Course};
 use super::judge::{Judgement, Outcome};
 use super::rules;
-use crate::figures::{bar, duration_ms, height, largest_of_parts, number, score};
+use crate::figures::{bar, duration_ms, height, largest_of_parts, score};
 use evaluation::columns::Columns;
 use evaluation::table::Table;
 

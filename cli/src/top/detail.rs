@@ -5,10 +5,12 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, Widget as _};
+use wire::proto::operators::{LmapStatus, Reason};
+use wire::quantity::quantity;
 
 use super::model::Service;
 use super::render::{Palette, state};
-use crate::figures::{bar, largest_of_parts, quantity, score, threshold};
+use crate::figures::{bar, largest_of_parts, score, threshold};
 
 /// Height of the plot of scores, in lines.
 const PLOT: u16 = 9;
@@ -18,7 +20,7 @@ const SCALE: u16 = 9;
 
 pub(super) fn draw(service: &Service, palette: &Palette, area: Rect, buffer: &mut Buffer) {
     let [head, plot, _, reasons] =
-        Layout::vertical([Constraint::Length(3), Constraint::Length(PLOT), Constraint::Length(1), Constraint::Fill(1)])
+        Layout::vertical([Constraint::Length(4), Constraint::Length(PLOT), Constraint::Length(1), Constraint::Fill(1)])
             .areas(area);
     head_lines(service, palette).render(head, buffer);
     draw_plot(service, palette, plot, buffer);
@@ -41,10 +43,30 @@ fn head_lines<'a>(service: &Service, palette: &Palette) -> Paragraph<'a> {
         status.replicas, status.columns, status.unwatched, status.samples, status.discarded
     );
     let mut lines = vec![first, Line::from(second)];
+    if let Some(suspicion) = suspicion(service) {
+        lines.push(Line::from(Span::styled(suspicion, palette.strong)));
+    }
     if !status.silent_replicas.is_empty() {
         lines.push(Line::from(Span::styled(format!("silent: {}", status.silent_replicas.join(", ")), palette.urgent)));
     }
     Paragraph::new(lines)
+}
+
+/// What its place among the services in alarm says, if it has one.
+fn suspicion(service: &Service) -> Option<String> {
+    let LmapStatus { rank, points_at, .. } = &service.status;
+    let place = match rank {
+        0 => return None,
+        1 => "suspected cause: the first to look at of the services in alarm".to_owned(),
+        rank => format!("number {rank} to look at of the services in alarm"),
+    };
+    let about = if points_at.is_empty() { String::new() } else { format!("; its metrics point at {points_at}") };
+    Some(place + &about)
+}
+
+/// How long a metric has stood out; nothing while that is not known.
+fn since(reason: &Reason) -> String {
+    if reason.since_us == 0 { String::new() } else { quantity(reason.since_us as f64, "us") }
 }
 
 /// Bars on a linear scale that holds γ and the largest score shown; γ is a dashed line.
@@ -84,7 +106,7 @@ fn draw_reasons(service: &Service, palette: &Palette, area: Rect, buffer: &mut B
         let text = "No metric stands out: no score of the last second was over γ.";
         return Paragraph::new(Span::styled(text, palette.quiet)).render(area, buffer);
     }
-    let header = ["share", "metric", "group", "seen", "expected"];
+    let header = ["share", "metric", "group", "seen", "expected", "since"];
     let header = Row::new(header.map(|name| Cell::new(Span::styled(name, palette.strong))));
     let rows = service.status.reasons.iter().map(|reason| {
         let with_unit = |value: f64| quantity(value, &reason.unit);
@@ -96,6 +118,7 @@ fn draw_reasons(service: &Service, palette: &Palette, area: Rect, buffer: &mut B
             Cell::new(reason.group.clone()),
             Cell::new(with_unit(reason.seen)),
             Cell::new(with_unit(reason.expected)),
+            Cell::new(since(reason)),
         ])
     });
     let widths = [
@@ -104,6 +127,7 @@ fn draw_reasons(service: &Service, palette: &Palette, area: Rect, buffer: &mut B
         Constraint::Length(9),
         Constraint::Length(18),
         Constraint::Length(18),
+        Constraint::Length(9),
     ];
     Table::new(rows, widths).header(header).render(area, buffer);
 }

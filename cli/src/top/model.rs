@@ -1,6 +1,7 @@
 //! What the live view knows: the last status, a history of scores, and where the person is looking. Pure: time, statuses and
 //! keys come in, and [`super::render`] draws what is here.
 
+use core::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -29,7 +30,8 @@ pub enum Link {
 /// What the services are sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sort {
-    /// Alarms and silence first, then the highest share of γ.
+    /// The services of the newest incident by suspicion, the suspected cause first, then those of older ones; then other alarms and silence;
+    /// then the highest share of γ.
     #[default]
     Urgency,
     /// By name.
@@ -85,6 +87,18 @@ impl Service {
     #[must_use]
     pub fn urgent(&self) -> bool {
         self.status.alarm || self.status.state == "silent" || !self.status.silent_replicas.is_empty()
+    }
+
+    /// It is the one to look at first of those in alarm together.
+    #[must_use]
+    pub fn is_suspected(&self) -> bool {
+        self.status.rank == 1
+    }
+
+    /// The order of urgency: what is smaller comes first.
+    fn urgency(&self) -> impl Ord + use<> {
+        let LmapStatus { rank, incident_unix_ns, .. } = self.status;
+        (rank == 0, Reverse(incident_unix_ns), rank, Reverse(self.urgent()))
     }
 
     /// A summary that was seen already adds nothing.
@@ -226,9 +240,9 @@ impl Model {
         let mut rows: Vec<&Service> = self.services.values().filter(|service| service.matches(&filter)).collect();
         rows.sort_by(|a, b| a.status.service.cmp(&b.status.service)); // ties keep this order
         match self.look.sort {
-            Sort::Urgency => rows.sort_by(|a, b| (b.urgent().cmp(&a.urgent())).then(b.share().total_cmp(&a.share()))),
+            Sort::Urgency => rows.sort_by(|a, b| (a.urgency().cmp(&b.urgency())).then(b.share().total_cmp(&a.share()))),
             Sort::Name => {}
-            Sort::Alarms => rows.sort_by_key(|service| core::cmp::Reverse(service.status.alarms)),
+            Sort::Alarms => rows.sort_by_key(|service| Reverse(service.status.alarms)),
         }
         if self.look.reverse {
             rows.reverse();

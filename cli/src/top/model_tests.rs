@@ -37,6 +37,28 @@ fn what_is_urgent_comes_first_and_s_and_r_change_the_order() {
 }
 
 #[test]
+fn the_suspected_cause_comes_first_and_the_newest_incident_before_older_ones() {
+    let mut model = Model::default();
+    let suspected = |id, service: &str, incident_unix_ns, rank| {
+        let scores = vec![10.0 * rank as f32];
+        LmapStatus { alarm: true, rank, incident_unix_ns, scores, ..lmap(id, service) }
+    };
+    let silent = LmapStatus { state: "silent".to_owned(), ..lmap(7, "silent") };
+    let lmaps = vec![
+        lmap(1, "healthy"),
+        suspected(2, "victim", 5, 2),
+        suspected(3, "cause", 5, 1),
+        suspected(4, "older", 3, 1),
+        LmapStatus { alarm: false, ..suspected(5, "over", 5, 3) },
+        silent,
+    ];
+    model.answered(Duration::ZERO, &StatusReply { lmaps, ..StatusReply::default() });
+
+    assert_eq!(names(&model), ["cause", "victim", "over", "older", "silent", "healthy"]);
+    assert_eq!(model.rows().iter().map(|service| service.is_suspected()).collect::<Vec<_>>()[..2], [true, false]);
+}
+
+#[test]
 fn a_filter_matches_services_states_and_metrics_whatever_their_case() {
     let mut model = answered();
 

@@ -6,10 +6,11 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, Widget as _, Wrap};
+use wire::quantity::quantity;
 
 use super::detail;
 use super::model::{Link, Model, Service};
-use crate::figures::{bar, duration_ms, height, largest_of_parts, quantity, score, threshold};
+use crate::figures::{bar, duration_ms, height, largest_of_parts, score, threshold};
 use crate::status;
 
 /// From so many characters on, there is room for everything.
@@ -121,7 +122,7 @@ fn link_note<'a>(model: &Model, palette: &Palette) -> Paragraph<'a> {
 
 /// The sign, the word and the style of a service's state.
 pub(super) fn state(service: &Service, palette: &Palette) -> (String, Style) {
-    let word = status::state(&service.status);
+    let word = if service.is_suspected() { "suspected cause".to_owned() } else { status::state(&service.status) };
     let (sign, style) = match service.status.state.as_str() {
         _ if service.status.alarm && service.status.state != "silent" => ("▲", palette.urgent),
         "silent" => ("○", palette.urgent),
@@ -196,11 +197,8 @@ fn service_row<'a>(service: &Service, room: &Room, palette: &Palette) -> Row<'a>
         let (seen, expected) = (quantity(reason.seen, &reason.unit), quantity(reason.expected, &reason.unit));
         format!("{}: {seen}, {expected}", reason.column)
     });
-    let silent = if status.silent_replicas.is_empty() {
-        String::new()
-    } else {
-        format!("silent: {}  ", status.silent_replicas.join(", "))
-    };
+    let note = |what: &str, about: &str| if about.is_empty() { String::new() } else { format!("{what} {about}  ") };
+    let notes = note("silent:", &status.silent_replicas.join(", ")) + &note("→", &status.points_at);
     let mut cells = vec![
         Cell::new(Span::styled(word, style)),
         Cell::new(status.service.clone()),
@@ -211,7 +209,7 @@ fn service_row<'a>(service: &Service, room: &Room, palette: &Palette) -> Row<'a>
     if room.wide {
         cells.push(Cell::new(Line::from(status.alarms.to_string()).right_aligned()));
     }
-    cells.push(Cell::new(format!("{silent}{}", top.unwrap_or_default())));
+    cells.push(Cell::new(format!("{notes}{}", top.unwrap_or_default())));
     Row::new(cells)
 }
 

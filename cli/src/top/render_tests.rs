@@ -57,8 +57,39 @@ fn an_opened_service_shows_all_its_metrics_and_gamma_in_the_plot() {
     assert_shows(&picture, &["payment   ▲ ALARM   score 85.0 of γ 10.0, 2 alarms", "γ   10.0", "█"]);
     assert_shows(
         &picture,
-        &["81 % ■■■■■■■■", "http.server.request.duration.p99", "250 ms", "20 ms", "Esc all services"],
+        &["81 % ■■■■■■■■", "http.server.request.duration.p99", "250 ms", "20 ms", "since", "4.2 s", "Esc all services"],
     );
+}
+
+#[test]
+fn the_suspected_cause_is_called_so_and_a_victim_shows_at_whom_it_points() {
+    let mut reply = reply();
+    (reply.lmaps[0].alarm, reply.lmaps[0].rank, reply.lmaps[0].points_at) = (true, 2, "payment".to_owned());
+    (reply.lmaps[1].rank, reply.lmaps[1].incident_unix_ns) = (1, 5);
+    let mut model = Model::default();
+    model.answered(Duration::ZERO, &reply);
+
+    for width in [80, 140] {
+        assert_shows(&picture(&model, width, 12), &["▲ suspected cause", "▲ ALARM", "→ payment"]);
+    }
+    (model.look.selected, model.look.opened) = (Some(2), true);
+    assert_shows(&picture(&model, 120, 30), &["suspected cause: the first to look at"]);
+    model.look.selected = Some(1);
+    assert_shows(&picture(&model, 120, 30), &["number 2 to look at", "point at payment"]);
+}
+
+#[test]
+fn a_metric_of_which_nobody_knows_since_when_shows_nothing() {
+    let mut reply = reply();
+    reply.lmaps[1].reasons[0].since_us = 0;
+    reply.lmaps[1].reasons.truncate(1);
+    let mut model = Model::default();
+    model.answered(Duration::ZERO, &reply);
+    (model.look.selected, model.look.opened) = (Some(2), true);
+
+    let picture = picture(&model, 120, 30);
+
+    assert!(picture.contains("since") && !picture.contains(" 0 s"), "{picture}");
 }
 
 #[test]

@@ -1,15 +1,10 @@
 //! Alarms out of verdicts: when each began and ended, how strong it was, and which metrics explain it.
 
+use ranking::{EXPLAINED_BY, Explanation};
 use wire::time::Nanos;
 
 use crate::graph::Service;
 use crate::record::{Episode, Event, Reason};
-
-/// An alarm is explained by what its first second shows.
-const EXPLAINED_BY: Nanos = Nanos::from_secs(1);
-
-/// How many metrics explain an alarm (μView shows three).
-pub const TOP: usize = 3;
 
 /// An episode of one service.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,24 +19,13 @@ pub struct Alarm {
     pub silent: bool,
     /// The highest score as a multiple of γ.
     pub peak: f64,
-    /// The metrics that made most of the squared score in the first second, at most [`TOP`], the largest first.
+    /// The metrics that made most of the squared score in the first second, at most [`ranking::TOP`], the largest first.
     pub top: Vec<Reason>,
+    /// The service whose calls these are about ([`Explanation::peer`]).
+    pub peer: Option<Service>,
 }
 
 impl Alarm {
-    /// The service whose calls make up a quarter or more of what the top metrics explain: they carry its name in the label `peer`. Of
-    /// three metrics, one is about a third: an error that came from below shows in a caller's own counts as well.
-    #[must_use]
-    pub fn points_at(&self) -> Option<Service> {
-        let whole: f64 = self.top.iter().map(|reason| reason.share).sum();
-        let about = |peer: Service| {
-            let label = format!("peer=\"{peer}\"");
-            let reasons = self.top.iter().filter(|reason| reason.column.contains(&label));
-            reasons.map(|reason| reason.share).sum::<f64>()
-        };
-        Service::ALL.into_iter().find(|peer| about(*peer) > 0.0 && 4.0 * about(*peer) >= whole)
-    }
-
     /// Whether it was on at `at`.
     #[must_use]
     pub fn covers(&self, at: Nanos) -> bool {
@@ -70,6 +54,7 @@ pub fn alarms(events: &[Event]) -> Vec<Alarm> {
                 silent: event.silent,
                 peak: event.ratio(),
                 top: Vec::new(),
+                peer: None,
             }),
             (Episode::Began | Episode::On, Some(alarm)) => alarm.peak = alarm.peak.max(event.ratio()),
             (Episode::Ended, Some(alarm)) => alarm.ended = Some(event.at),
@@ -77,7 +62,7 @@ pub fn alarms(events: &[Event]) -> Vec<Alarm> {
         }
     }
     for alarm in &mut alarms {
-        alarm.top = top(events, alarm.service, alarm.began);
+        (alarm.top, alarm.peer) = explanation(events, alarm.service, alarm.began);
     }
     alarms
 }
@@ -87,30 +72,25 @@ fn open(alarms: &mut [Alarm], service: Service, silent: bool) -> Option<&mut Ala
     alarms.iter_mut().rfind(|alarm| alarm.ended.is_none() && alarm.service == service && alarm.silent == silent)
 }
 
-/// The metrics with the largest parts of the squared score (in units of γ²), summed over the first second of an alarm.
-fn top(events: &[Event], service: Service, began: Nanos) -> Vec<Reason> {
+/// What explains the first second of an alarm, each metric as it was when it stood out most, and whose calls that is about.
+fn explanation(events: &[Event], service: Service, began: Nanos) -> (Vec<Reason>, Option<Service>) {
     let until = began.plus(EXPLAINED_BY);
     let first = events.iter().filter(|event| event.service == service && (began..until).contains(&event.at));
-    let mut sums: Vec<(f64, f64, &Reason)> = Vec::new();
-    let mut whole = 0.0;
-    for event in first {
-        whole += event.ratio().powi(2);
-        for reason in &event.reasons {
-            let part = reason.share * event.ratio().powi(2);
-            match sums.iter_mut().find(|(_, _, known)| known.column == reason.column) {
-                Some((sum, largest, shown)) => {
-                    *sum += part;
-                    if part > *largest {
-                        (*largest, *shown) = (part, reason);
-                    }
-                }
-                None => sums.push((part, part, reason)),
-            }
-        }
+    let first: Vec<&Event> = first.collect();
+    let mut explanation = Explanation::default();
+    for event in &first {
+        explanation.add(event.ratio(), event.reasons.iter().map(|reason| (reason.column.as_str(), reason.share)));
     }
-    sums.sort_by(|one, other| other.0.total_cmp(&one.0));
-    let share = |sum: f64| if whole > 0.0 { sum / whole } else { 0.0 };
-    sums.into_iter().take(TOP).map(|(sum, _, reason)| Reason { share: share(sum), ..reason.clone() }).collect()
+    let part = |event: &Event, reason: &Reason| reason.share * event.ratio().powi(2);
+    let shown = |column: &str| {
+        let reasons = first.iter().flat_map(|event| event.reasons.iter().map(|reason| (part(event, reason), reason)));
+        let reasons = reasons.filter(|(_, reason)| reason.column == column);
+        let largest = reasons.reduce(|largest, other| if other.0 > largest.0 { other } else { largest });
+        largest.map(|(_, reason)| reason.clone())
+    };
+    let top = explanation.top().into_iter();
+    let top = top.filter_map(|(column, share)| Some(Reason { share, ..shown(column)? })).collect();
+    (top, explanation.peer().and_then(Service::named))
 }
 
 #[cfg(test)]

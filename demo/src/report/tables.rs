@@ -2,11 +2,19 @@
 
 use core::fmt::Write as _;
 
+use wire::quantity::quantity;
+
 use super::escape;
-use crate::figures::{millis, percent, quantity, since_start};
-use crate::judge::{FaultFinding, Finding, Outcome};
+use crate::fault::Kind;
+use crate::figures::{millis, percent, since_start};
+use crate::judge::{EXPLAINED_IF, FaultFinding, Finding, Outcome};
 use crate::record::Record;
 use crate::table;
+
+/// How flagged services are ranked, in words: the rule of [`ranking`].
+const RANKED_BY: &str = "Flagged services are ranked by the rule of uview top and of hooks: silent ones first; a service comes last if a quarter or \
+    more of what its top metrics explain is about calls to another flagged one; else the highest score over γ decides, until 2 s after the \
+    first alarm.";
 
 /// Title, what the run was, and which bars it met.
 pub(super) fn summary(record: &Record, finding: &Finding) -> String {
@@ -104,6 +112,17 @@ fn metrics_of(found: &FaultFinding) -> String {
         ]));
     }
     html
+}
+
+/// What the verdicts of this page go by.
+pub(super) fn rules() -> String {
+    let belonging = Kind::ALL.map(|kind| format!("<dt>{kind}</dt><dd>{}</dd>\n", escape(kind.belonging())));
+    format!(
+        "<h2>What the page goes by</h2>\n<p>{}</p>\n<p>What belongs to a fault, of the metrics of the service that has it:</p>\n<dl>\n{}</dl>\n<p>{}</p>\n",
+        escape(EXPLAINED_IF),
+        belonging.concat(),
+        escape(RANKED_BY)
+    )
 }
 
 /// What is beside the faults.

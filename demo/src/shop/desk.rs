@@ -77,7 +77,7 @@ impl Desk {
             noise: SharedNoise::new(seed, service.name()),
             incoming: Incoming::new(uview, service),
             queue: Queue::new(uview),
-            tasks: uview.gauge("runtime.tasks").unit("{task}").register(),
+            tasks: uview.gauge(super::names::TASKS).unit("{task}").register(),
             served: AtomicU64::new(0),
             faults: Arc::default(),
         }

@@ -1,13 +1,13 @@
 //! What a service of the shop says of itself, whatever its trade: requests, dependencies, queue, cache, runtime.
 //!
-//! Names follow OpenTelemetry's semantic conventions where those have one. Every label set is registered at the start, so that an
-//! LMAP knows the series of an error before the first one happens.
+//! Every label set is registered at the start, so that an LMAP knows the series of an error before the first one happens.
 
 use core::fmt::Debug;
 use std::time::Duration;
 
 use client::{Client, Counter, Gauge, Histogram, UpDownCounter};
 
+use super::names;
 use crate::graph::{Errand, Service};
 
 const MICROS_PER_SECOND: u64 = 1_000_000;
@@ -66,19 +66,19 @@ impl Incoming {
         let path = |errand| {
             let route = service.path(errand);
             let count = |(_, status)| {
-                let requests = uview.counter("http.server.requests").unit("{request}");
-                requests.label("route", route).label("status", status).register()
+                let requests = uview.counter(names::REQUESTS).unit("{request}");
+                requests.label("route", route).label(names::STATUS, status).register()
             };
             Path {
                 by_class: Class::ALL.map(count),
-                duration: seconds(uview, "http.server.request.duration", Some(("route", route))),
+                duration: seconds(uview, names::REQUEST_DURATION, Some(("route", route))),
             }
         };
         Self {
             paths: Errand::ALL.map(path),
-            active: uview.up_down_counter("http.server.active_requests").unit("{request}").register(),
-            errors: uview.counter("http.server.errors").unit("{error}").register(),
-            response_bytes: uview.counter("http.server.response.size").unit("By").register(),
+            active: uview.up_down_counter(names::ACTIVE_REQUESTS).unit("{request}").register(),
+            errors: uview.counter(names::ERRORS).unit("{error}").register(),
+            response_bytes: uview.counter(names::RESPONSE_SIZE).unit("By").register(),
         }
     }
 
@@ -128,15 +128,15 @@ impl Outgoing {
     pub(crate) fn new(uview: &Client, dependency: Service) -> Self {
         let peer = dependency.name();
         let count = |(_, outcome)| {
-            let requests = uview.counter("http.client.requests").unit("{request}");
+            let requests = uview.counter(names::CALLS).unit("{request}");
             requests.label("peer", peer).label("outcome", outcome).register()
         };
-        let active = uview.up_down_counter("http.client.active_requests").unit("{request}");
+        let active = uview.up_down_counter(names::ACTIVE_CALLS).unit("{request}");
         Self {
             by_outcome: Outcome::ALL.map(count),
-            duration: seconds(uview, "http.client.request.duration", Some(("peer", peer))),
+            duration: seconds(uview, names::CALL_DURATION, Some(("peer", peer))),
             active: active.label("peer", peer).register(),
-            bytes: uview.counter("http.client.response.size").unit("By").label("peer", peer).register(),
+            bytes: uview.counter(names::CALL_SIZE).unit("By").label("peer", peer).register(),
         }
     }
 
@@ -166,10 +166,10 @@ pub(crate) struct Queue {
 impl Queue {
     pub(crate) fn new(uview: &Client) -> Self {
         Self {
-            depth: uview.up_down_counter("queue.depth").unit("{request}").register(),
-            wait: seconds(uview, "queue.wait", None),
-            busy: uview.counter("work.busy_time").unit("ns").register(),
-            work: seconds(uview, "work.duration", None),
+            depth: uview.up_down_counter(names::QUEUE_DEPTH).unit("{request}").register(),
+            wait: seconds(uview, names::QUEUE_WAIT, None),
+            busy: uview.counter(names::BUSY_TIME).unit("ns").register(),
+            work: seconds(uview, names::WORK_DURATION, None),
         }
     }
 }

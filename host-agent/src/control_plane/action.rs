@@ -8,6 +8,9 @@ use wire::metric::Group;
 use wire::name::{InstanceName, ServiceName};
 use wire::proto::{control, registration};
 use wire::rdma::Endpoint;
+use wire::time::Nanos;
+
+use super::incidents::Suspicion;
 
 /// Names one connection, of a service or of a worker. Given out by the edge, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,6 +31,8 @@ pub struct NamedReason {
     pub seen: f64,
     /// What was expected, in the unit.
     pub expected: f64,
+    /// How long it has stood out; zero: just now, or not at all by itself.
+    pub since: Nanos,
 }
 
 /// A verdict with the names that hooks need.
@@ -45,6 +50,8 @@ pub struct Event {
     pub reasons: Vec<NamedReason>,
     /// The silent replicas by name.
     pub silent: Vec<InstanceName>,
+    /// What is suspected of the service, if it is in an alarm.
+    pub suspicion: Option<Suspicion>,
 }
 
 /// Raw rows of one LMAP.

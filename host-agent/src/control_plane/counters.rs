@@ -50,8 +50,8 @@ counters! {
     made_lmaps;
     /// LMAPs freed.
     freed_lmaps;
-    /// Configurations sent to workers: one epoch each.
-    epochs;
+    /// Changes of configuration sent to workers: one epoch each.
+    sent_changes;
     /// Workers that said hello and were taken.
     worker_sessions;
     /// Workers refused: another protocol, an unknown number, fenced.
@@ -79,7 +79,7 @@ counters! {
     /// Summaries of an LMAP about another configuration than the present one: dropped.
     stale_summaries;
     /// Queue pairs that workers asked to be connected.
-    queue_pairs;
+    requested_queue_pairs;
     /// Queue pairs that could not be connected: what the worker named cannot be, or a device did not do it.
     refused_queue_pairs;
     /// Queue pairs that a worker did not get from its own device.

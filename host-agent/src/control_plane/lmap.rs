@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use wire::control::{LmapSpec, MetricSpec, Place, RegionSpec, ReplicaSpec};
+use wire::control::{DetectorSpec, LmapSpec, MetricSpec, Place, RegionSpec, ReplicaSpec};
 use wire::id::{Epoch, LmapId, MetricId, ReplicaId, WorkerId};
 use wire::metric::{Aggregation, Every, Series};
 use wire::name::{InstanceName, ServiceName};
@@ -42,6 +42,7 @@ pub struct Lmap {
     pub service: ServiceName,
     pub interval: Interval,
     pub model: Vec<u8>,
+    pub detector: DetectorSpec,
     /// An operator made or configured it: it outlives the last replica.
     pub kept: bool,
     pub selection: Selection,
@@ -61,6 +62,7 @@ impl Lmap {
             service,
             interval,
             model: Vec::new(),
+            detector: DetectorSpec::default(),
             kept: false,
             selection: Selection::default(),
             numbers: BTreeMap::new(),
@@ -150,6 +152,7 @@ impl Lmap {
             metrics,
             replicas,
             model: self.model.clone(),
+            detector: self.detector,
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use wire::control::DetectorSpec;
 use wire::id::{LmapId, MetricId};
 use wire::metric::Kind;
 use wire::name::ServiceName;
@@ -73,6 +74,17 @@ pub enum OperatorError {
     },
 }
 
+/// What an operator wants of a new LMAP; the default is what one has that nobody asked for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Asked {
+    /// The local scraping interval; the agent's default if `None`.
+    pub interval: Option<Interval>,
+    /// A trained model; empty: it arms itself.
+    pub model: Vec<u8>,
+    /// How it judges.
+    pub detector: DetectorSpec,
+}
+
 fn bounded(what: &'static str, found: usize, limit: usize) -> Result<(), OperatorError> {
     if found > limit { Err(OperatorError::TooMany { what, found, limit }) } else { Ok(()) }
 }
@@ -88,28 +100,21 @@ fn type_name(kind: Kind) -> &'static str {
 }
 
 impl ControlPlane {
-    /// `newLMAP`: watches `service` every `interval` (the default if `None`), with a trained `model` unless that is empty. The LMAP is kept
-    /// until it is deleted, also without replicas.
+    /// `newLMAP`: watches `service` as it was `asked` for. The LMAP is kept until it is deleted, also without replicas.
     ///
     /// # Errors
     ///
     /// [`OperatorError::Exists`] if it has one, [`OperatorError::TooMany`] for a model over 8 MiB.
-    pub fn new_lmap(
-        &mut self,
-        now: Nanos,
-        service: &ServiceName,
-        interval: Option<Interval>,
-        model: Vec<u8>,
-    ) -> Result<LmapId, OperatorError> {
-        bounded("bytes of a model", model.len(), MAX_MODEL_BYTES)?;
+    pub fn new_lmap(&mut self, now: Nanos, service: &ServiceName, asked: Asked) -> Result<LmapId, OperatorError> {
+        bounded("bytes of a model", asked.model.len(), MAX_MODEL_BYTES)?;
         bounded("LMAPs", self.lmaps.len() + 1, wire::control::MAX_LMAPS * self.settings.limits.workers as usize)?;
         if let Some(lmap) = self.services.get(service).and_then(|service| service.lmap) {
             return Err(OperatorError::Exists { service: service.clone(), lmap });
         }
         let id = self.make_lmap(service, now);
         if let Some(lmap) = self.lmaps.get_mut(&id) {
-            lmap.interval = interval.unwrap_or(lmap.interval);
-            lmap.model = model;
+            lmap.interval = asked.interval.unwrap_or(lmap.interval);
+            (lmap.model, lmap.detector) = (asked.model, asked.detector);
             lmap.kept = true;
         }
         Ok(id)
@@ -197,7 +202,7 @@ impl ControlPlane {
         let worker = worker.ok_or(OperatorError::NotRunning(id))?;
         worker.epoch = worker.epoch.next();
         let epoch = worker.epoch.0;
-        self.counters.epochs += 1;
+        self.counters.sent_changes += 1;
         self.send(worker_id, epoch, Message::FitAgain(proto::FitAgain { lmap: id.0 }));
         Ok(())
     }

@@ -117,7 +117,7 @@ impl ControlPlane {
         let Some(epoch) = self.workers.get_mut(&worker).and_then(|worker| worker.next_epoch(id, true)) else {
             return lmap.unplace();
         };
-        self.counters.epochs += 1;
+        self.counters.sent_changes += 1;
         let message = proto::Lmap::from(&spec);
         lmap.told = Some(Told::new(epoch, spec));
         let every = lmap.rows_every;
@@ -138,7 +138,7 @@ impl ControlPlane {
         for worker in knowing {
             let epoch = self.workers.get_mut(&worker).and_then(|worker| worker.next_epoch(id, false));
             if let Some(epoch) = epoch {
-                self.counters.epochs += 1;
+                self.counters.sent_changes += 1;
                 self.send(worker, epoch.0, Message::RemoveLmap(proto::RemoveLmap { lmap: id.0 }));
             }
         }

@@ -7,7 +7,7 @@ use wire::proto::{control, operators as proto};
 use super::lmap::{Lmap, Told};
 use super::verdicts::named;
 use super::worker::Worker;
-use super::{ControlPlane, NamedReason};
+use super::{ControlPlane, NamedReason, Suspicion};
 
 impl From<&NamedReason> for proto::Reason {
     fn from(reason: &NamedReason) -> Self {
@@ -18,6 +18,7 @@ impl From<&NamedReason> for proto::Reason {
             share: reason.share,
             seen: reason.seen,
             expected: reason.expected,
+            since_us: reason.since.0 / 1000,
         }
     }
 }
@@ -32,12 +33,14 @@ impl ControlPlane {
     /// Workers, the last word of each LMAP, counters and problems. Version and time of running are the edge's to fill in.
     #[must_use]
     pub fn status(&self) -> proto::StatusReply {
+        let suspicions = self.incidents.suspicions(|id| self.lmaps.get(&id).is_some_and(|lmap| lmap.health.alarm));
+        let lmap_status = |lmap: &Lmap| self.lmap_status(lmap, suspicions.get(&lmap.id));
         proto::StatusReply {
             version: String::new(),
             incarnation: self.settings.incarnation.0,
             uptime_ms: 0,
             workers: self.workers.iter().map(|(id, worker)| worker_status(id.0, worker)).collect(),
-            lmaps: self.lmaps.values().map(|lmap| self.lmap_status(lmap)).collect(),
+            lmaps: self.lmaps.values().map(lmap_status).collect(),
             counters: self.counters.iter().map(|(name, _, value)| (name.to_owned(), value)).collect(),
             problems: self.unreadable().into_iter().chain(self.problems.lines()).collect(),
         }
@@ -105,7 +108,8 @@ impl ControlPlane {
         }
     }
 
-    fn lmap_status(&self, lmap: &Lmap) -> proto::LmapStatus {
+    fn lmap_status(&self, lmap: &Lmap, suspicion: Option<&Suspicion>) -> proto::LmapStatus {
+        let points_at = suspicion.and_then(|suspicion| suspicion.points_at.as_ref());
         let replicas = self.services.get(&lmap.service).map_or(0, |service| service.replicas.len());
         let status = proto::LmapStatus {
             lmap: lmap.id.0,
@@ -114,6 +118,10 @@ impl ControlPlane {
             replicas: replicas as u32,
             alarm: lmap.health.alarm,
             alarms: lmap.health.alarms,
+            rank: suspicion.map_or(0, |suspicion| suspicion.rank),
+            points_at: points_at.map(ToString::to_string).unwrap_or_default(),
+            incident_unix_ns: suspicion.map_or(0, |suspicion| suspicion.incident.0),
+            detector: (!lmap.detector.is_default()).then(|| (&lmap.detector).into()),
             ..proto::LmapStatus::default()
         };
         match (&lmap.health.summary, &lmap.told) {

@@ -3,7 +3,9 @@
 use wire::control::{Episode, Verdict};
 use wire::id::{Epoch, LmapId, WorkerId};
 use wire::proto::control as proto;
+use wire::time::Nanos;
 
+use super::incidents::Said;
 use super::lmap::{Lmap, Told};
 use super::{Action, ControlPlane, Event, NamedReason, RowBatch};
 
@@ -33,6 +35,7 @@ pub(super) fn named<'a>(told: &Told, reasons: impl Iterator<Item = &'a wire::con
                 share: reason.share,
                 seen: reason.seen,
                 expected: reason.expected,
+                since: reason.since,
             })
         })
         .take(REASONS)
@@ -109,17 +112,31 @@ impl ControlPlane {
             return;
         };
         let alarm = matches!(verdict.episode, Episode::Began | Episode::On);
-        if alarm && !lmap.health.alarm {
-            lmap.health.alarms += 1;
-        }
+        let begins = alarm && !lmap.health.alarm;
+        lmap.health.alarms += u64::from(begins);
         lmap.health.alarm = alarm;
         let Some(told) = &lmap.told else {
             return;
         };
         let silent = verdict.silent.iter().filter_map(|replica| told.replicas.get(replica).cloned()).collect();
         let reasons = named(told, verdict.reasons.iter());
-        let service = lmap.service.clone();
-        let event = Event { worker, service, at_unix_ns, verdict, reasons, silent };
+        let (id, service, interval) = (verdict.lmap, lmap.service.clone(), lmap.interval);
+        if alarm {
+            let said = Said {
+                lmap: id,
+                service: &service,
+                interval,
+                at: Nanos(at_unix_ns),
+                begins,
+                ratio: verdict.gamma.map_or(0.0, |gamma| verdict.score / gamma),
+                silent: !verdict.silent.is_empty(),
+                reasons: &reasons,
+            };
+            let lmaps = &self.lmaps;
+            self.incidents.heard(&said, |id| lmaps.get(&id).is_some_and(|lmap| lmap.health.alarm));
+        }
+        let suspicion = if alarm { self.incidents.suspicion(id) } else { None };
+        let event = Event { worker, service, at_unix_ns, verdict, reasons, silent, suspicion };
         self.actions.push(Action::Dispatch(Box::new(event)));
     }
 }

@@ -148,7 +148,7 @@ impl ControlPlane {
             let text: String = connect.problem.chars().take(256).collect();
             return self.problems.push(format!("{id}: no queue pair: {text}"));
         }
-        self.counters.queue_pairs += 1;
+        self.counters.requested_queue_pairs += 1;
         let attempt = connect.attempt;
         match Endpoint::decode(connect.worker.as_ref()) {
             Ok(peer) => {
@@ -225,7 +225,7 @@ impl ControlPlane {
             if set {
                 self.changed_now(lmap, now);
             } else if let Some(epoch) = self.workers.get_mut(&id).and_then(|worker| worker.next_epoch(lmap, false)) {
-                self.counters.epochs += 1;
+                self.counters.sent_changes += 1;
                 self.send(id, epoch.0, Message::RemoveLmap(proto::RemoveLmap { lmap: lmap.0 }));
             }
         }

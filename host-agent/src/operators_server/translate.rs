@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use tonic::Status;
+use wire::control::DetectorSpec;
 use wire::id::{HookId, LmapId};
 use wire::metric::{Aggregation, Every};
 use wire::name::{MetricName, ServiceName};
 use wire::proto::operators as proto;
 use wire::time::{Interval, Nanos};
 
-use crate::control_plane::{Choice, Event, OperatorError};
+use crate::control_plane::{Asked, Choice, Event, OperatorError};
 use crate::dispatch::{Filter, Taken, WatchedRow};
 
 fn invalid(error: &impl ToString) -> Status {
@@ -41,6 +42,16 @@ pub fn interval(micros: u64) -> Result<Option<Interval>, Status> {
     Interval::new(Nanos::from_micros(micros)).map(Some).map_err(|error| invalid(&error))
 }
 
+/// What is wanted of a new LMAP.
+pub fn asked(request: proto::NewLmapRequest) -> Result<Asked, Status> {
+    let detector = request.detector.as_ref().map(DetectorSpec::try_from).transpose();
+    Ok(Asked {
+        interval: interval(request.interval_us)?,
+        model: request.model,
+        detector: detector.map_err(|error| Status::invalid_argument(format!("detector: {error}")))?.unwrap_or_default(),
+    })
+}
+
 pub fn choice(config: &proto::MetricConfig) -> Result<Choice, Status> {
     let aggregation = Some(config.aggregation.as_str()).filter(|name| !name.is_empty());
     Ok(Choice {
@@ -63,6 +74,8 @@ pub fn filter(request: &proto::RegisterHookRequest) -> Result<Filter, Status> {
 
 pub fn event(hook: HookId, taken: &Taken<Arc<Event>>) -> proto::HookEvent {
     let event = &*taken.item;
+    let suspicion = event.suspicion.as_ref();
+    let points_at = suspicion.and_then(|suspicion| suspicion.points_at.as_ref());
     proto::HookEvent {
         hook: hook.0,
         sequence: taken.sequence,
@@ -76,6 +89,8 @@ pub fn event(hook: HookId, taken: &Taken<Arc<Event>>) -> proto::HookEvent {
         episode: event.verdict.episode.name().to_owned(),
         reasons: event.reasons.iter().map(proto::Reason::from).collect(),
         silent_replicas: event.silent.iter().map(ToString::to_string).collect(),
+        rank: suspicion.map_or(0, |suspicion| suspicion.rank),
+        points_at: points_at.map(ToString::to_string).unwrap_or_default(),
     }
 }
 
@@ -105,6 +120,9 @@ mod tests {
         assert!(service("a b").unwrap_err().message().contains("service name"));
         assert!(interval(999).unwrap_err().message().contains("outside 1 ms to 1 h"));
         assert_eq!(interval(0).unwrap(), None);
+        let wrong = proto::Detector { percentile: Some(101.0), ..proto::Detector::default() };
+        let request = proto::NewLmapRequest { detector: Some(wrong), ..proto::NewLmapRequest::default() };
+        assert_eq!(asked(request).unwrap_err().message(), "detector: percentile is 101: above 0 up to 100 is possible");
         let config = proto::MetricConfig { metric: "a".into(), aggregation: "b c".into(), every: 0 };
         assert!(choice(&config).is_err());
         let request = proto::RegisterHookRequest { lmaps: vec![], min_share: f64::NAN, queue: 0 };

@@ -24,11 +24,16 @@ fn every_call_of_the_table_except_hooks_does_what_it_says() {
     let agent = Agent::start();
     let mut worker = Worker::connect(&agent, 0);
     let mut operators = agent.operators();
-    let request = proto::NewLmapRequest { service: "cart".into(), interval_us: 50_000, model: vec![7] };
+    let detector = proto::Detector { score: "relative".into(), rank: Some(2), ..proto::Detector::default() };
+    let (service, detector) = ("cart".to_owned(), Some(detector));
+    let request = proto::NewLmapRequest { service, interval_us: 50_000, model: vec![7], detector };
     let lmap = call!(operators, new_lmap, request.clone()).unwrap().lmap;
     let (_service, _region) = Service::register(&agent, "cart", &["a", "b", "c"]);
     let (_, set) = worker.set_where(|lmap| lmap.metrics.len() == 3);
     assert_eq!((set.lmap, set.interval_us, set.model), (lmap, 50_000, vec![7]));
+    let detector = set.detector.expect("what was asked for is told");
+    assert_eq!((detector.score.as_str(), detector.rank, detector.margin), ("relative", Some(2), None));
+    assert_eq!(agent.status().lmaps[0].detector.as_ref().map(|detector| detector.rank), Some(Some(2)));
 
     let problem = LmapProblem { lmap, problem: "not a model file".into() };
     worker.say(worker_message::Message::LmapProblem(problem));
@@ -72,14 +77,19 @@ fn what_cannot_be_done_is_said_with_a_code_and_a_reason() {
     let mut operators = agent.operators();
     let lmap = call!(operators, list, proto::ListRequest {}).unwrap().lmaps[0].lmap;
 
-    let new = proto::NewLmapRequest { service: "cart".into(), interval_us: 0, model: vec![] };
+    let new = proto::NewLmapRequest { service: "cart".into(), ..proto::NewLmapRequest::default() };
     let exists = call!(operators, new_lmap, new).unwrap_err();
     assert_eq!(exists.code(), Code::AlreadyExists);
     assert!(exists.message().contains("cart has lmap-"), "{exists}");
-    let new = proto::NewLmapRequest { service: "a b".into(), interval_us: 0, model: vec![] };
+    let new = proto::NewLmapRequest { service: "a b".into(), ..proto::NewLmapRequest::default() };
     assert_eq!(call!(operators, new_lmap, new).unwrap_err().code(), Code::InvalidArgument);
-    let new = proto::NewLmapRequest { service: "x".into(), interval_us: 5, model: vec![] };
+    let new = proto::NewLmapRequest { service: "x".into(), interval_us: 5, ..proto::NewLmapRequest::default() };
     assert_eq!(call!(operators, new_lmap, new).unwrap_err().code(), Code::InvalidArgument);
+    let detector = Some(proto::Detector { stride: Some(0), ..proto::Detector::default() });
+    let new = proto::NewLmapRequest { service: "x".into(), detector, ..proto::NewLmapRequest::default() };
+    let refused = call!(operators, new_lmap, new).unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().contains("stride is 0: 1 to"), "{refused}");
 
     let add = |name, kind: &str| proto::AddMetricRequest { lmap, metric: Some(metric(name)), r#type: kind.into() };
     assert_eq!(call!(operators, add_metric, add("nope", "")).unwrap_err().code(), Code::NotFound);

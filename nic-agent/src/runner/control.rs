@@ -3,6 +3,7 @@
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
+use daemon::TlsError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -15,7 +16,7 @@ use wire::time::Nanos;
 
 use super::{Connection, Event, RunError, tell, told};
 use crate::backoff::{Backoff, Seeds};
-use crate::config::{ControlConfig, TlsError};
+use crate::config::ControlConfig;
 
 /// Messages that wait for the network; more wait in the worker's outbox.
 const WAITING: usize = 64;

@@ -12,7 +12,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use transport::local::Region;
 use transport::{Access, LocalReader, RegionReader};
-use wire::control::{Episode, LmapSpec, MetricSpec, Place, RegionSpec, ReplicaSpec, State, Verdict};
+use wire::control::{
+    DetectorSpec, Episode, LmapSpec, MetricSpec, Place, RegionSpec, ReplicaSpec, ScoreForm, State, Verdict,
+};
 use wire::histogram::Scale;
 use wire::id::{Epoch, LmapId, MetricId, RegionId, ReplicaId};
 use wire::layout::{RegionSize, Slot};
@@ -265,6 +267,7 @@ fn lmap(metrics: Vec<MetricSpec>, replicas: u32) -> LmapSpec {
         replicas: (1..=replicas).map(|id| replica(id, &metrics)).collect(),
         metrics,
         model: Vec::new(),
+        detector: DetectorSpec::default(),
     }
 }
 

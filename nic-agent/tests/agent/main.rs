@@ -12,7 +12,7 @@ use std::time::Duration;
 use host::{End, Host, worker_config};
 use memory::Regions;
 use nic_agent::Aggregations;
-use nic_agent::config::{Config, Tls};
+use nic_agent::config::{ClientTls, Config};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -97,6 +97,7 @@ fn lmap(regions: &[u64]) -> proto::Lmap {
         ],
         replicas: regions.iter().map(replica).collect(),
         model: Vec::new(),
+        detector: None,
     }
 }
 
@@ -275,7 +276,7 @@ async fn tls_with_client_certificates_works_and_without_one_nobody_is_let_in() {
     let own = (Some(file("worker.pem")), Some(file("worker.key")));
     let tls = |(certificate, key)| {
         let domain = Some("host-agent.test".to_owned());
-        Some(Tls { ca: file("ca.pem"), domain, certificate, key })
+        Some(ClientTls { ca: file("ca.pem"), domain, certificate, key })
     };
 
     let mut config = worker_config(&host, &regions);
@@ -308,7 +309,7 @@ async fn metrics_and_health_are_served_without_any_host_agent() {
 
     assert!(metrics.starts_with("HTTP/1.1 200"), "{metrics}");
     assert!(metrics.contains("application/openmetrics-text"), "{metrics}");
-    assert!(metrics.contains("uview_nic_welcomed 0") && metrics.ends_with("# EOF\n"), "{metrics}");
+    assert!(metrics.contains("uview_nic_host_connected 0") && metrics.ends_with("# EOF\n"), "{metrics}");
     assert!(health.starts_with("HTTP/1.1 200"), "{health}");
     agent.stop().await;
 }

@@ -47,7 +47,7 @@ while true; do
     report*)
         ./uview status --operators 127.0.0.1:9701
         say "alarms: $(all_alarms | tr '\n' ' ')"
-        say "fenced $(host fenced_workers_total), queue pairs $(host queue_pairs_total), stale verdicts $(host stale_verdicts_total)," \
+        say "fenced $(host fenced_workers_total), queue pairs $(host requested_queue_pairs_total), stale verdicts $(host stale_verdicts_total)," \
             "unregistered regions $(host unregistered_regions_total)"
         ;;
     end*)

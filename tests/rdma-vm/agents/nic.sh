@@ -24,7 +24,7 @@ goes_on() {
 
 missed() {
     say "missed: $(nic failed_regions_total) regions, $(nic failed_batches_total) batches, $(nic late_ticks_total) late ticks;" \
-        "connections $(nic connections_total), revoked $(nic revoked_regions_total), not taken $(nic foreign_messages_total)"
+        "connections $(nic connected_queue_pairs_total), revoked $(nic revoked_regions_total), not taken $(nic foreign_messages_total)"
 }
 
 armed() { [ "$(nic 'lmaps{state="armed"}')" = 5 ]; }
@@ -32,7 +32,7 @@ attached() { [ "$(nic attached_regions)" = 10 ]; }
 
 wait_for 60 "the other guest is there" there
 start_nic_agent 10.0.0.1
-wait_for 60 "the queue pair is connected" at_least 1 nic connections_total
+wait_for 60 "the queue pair is connected" at_least 1 nic connected_queue_pairs_total
 wait_for 60 "all ten regions are attached" attached
 goes_on "start"
 if [ "$WHICH" = second ]; then
@@ -46,9 +46,9 @@ wait_for 120 "all services are armed" armed
 missed
 ask 120 fault
 
-connections=$(nic connections_total)
+connections=$(nic connected_queue_pairs_total)
 ask 40 kill-host
-wait_for 30 "connected again" at_least $((connections + 1)) nic connections_total
+wait_for 30 "connected again" at_least $((connections + 1)) nic connected_queue_pairs_total
 wait_for 30 "all ten regions are attached" attached
 goes_on "after kill -9 of the host agent"
 armed || fail "what was learnt is lost"
@@ -57,7 +57,7 @@ missed
 kill -9 $nic_pid
 sleep 1
 start_nic_agent 10.0.0.1
-wait_for 30 "connected again" at_least 1 nic connections_total
+wait_for 30 "connected again" at_least 1 nic connected_queue_pairs_total
 wait_for 30 "all ten regions are attached" attached
 goes_on "after kill -9 of the NIC agent"
 missed
@@ -67,14 +67,14 @@ wait_for 30 "all ten regions are attached" attached
 goes_on "after kill -9 of a service"
 missed
 
-connections=$(nic connections_total)
+connections=$(nic connected_queue_pairs_total)
 failed=$(nic failed_batches_total)
 ip link set eth0 down
 say "the wire is cut"
 sleep 10
 ip link set eth0 up
 say "the wire is whole"
-wait_for 30 "connected again" at_least $((connections + 1)) nic connections_total
+wait_for 30 "connected again" at_least $((connections + 1)) nic connected_queue_pairs_total
 wait_for 60 "all ten regions are attached" attached
 goes_on "after 10 s without a wire"
 at_least $((failed + 10)) nic failed_batches_total || fail "the counters do not say what was missed"

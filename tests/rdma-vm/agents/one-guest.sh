@@ -6,7 +6,7 @@ start_host_agent
 wait_for 20 "the host agent listens" wget -q -O - http://127.0.0.1:9702/readyz
 start_shop
 start_nic_agent 10.0.0.1
-wait_for 30 "the queue pair is connected" at_least 1 nic connections_total
+wait_for 30 "the queue pair is connected" at_least 1 nic connected_queue_pairs_total
 wait_for 30 "regions are fetched" at_least 100 nic fetched_regions_total
 [ "$(nic 'transport_info{name="verbs"}')" = 1 ] || fail "the transport is not named"
 ./uview status --operators 127.0.0.1:9701

@@ -3,6 +3,7 @@
 use core::num::{NonZeroU32, NonZeroU64};
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::detector::{DetectorSpec, DetectorSpecError};
 use super::{MAX_METRICS, MAX_REGIONS, MAX_REPLICAS};
 use crate::histogram::{Scale, ScaleError};
 use crate::id::{LmapId, MetricId, RegionId, ReplicaId};
@@ -66,7 +67,7 @@ pub struct ReplicaSpec {
 }
 
 /// One LMAP, whole. Every place lies inside its region, no metric and no region is named twice.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LmapSpec {
     /// Its name.
     pub id: LmapId,
@@ -82,6 +83,8 @@ pub struct LmapSpec {
     pub replicas: Vec<ReplicaSpec>,
     /// A trained model; empty: the LMAP arms itself.
     pub model: Vec<u8>,
+    /// How it judges.
+    pub detector: DetectorSpec,
 }
 
 /// Why an LMAP's configuration cannot be taken.
@@ -100,6 +103,9 @@ pub enum LmapError {
     /// The interval.
     #[error(transparent)]
     Interval(#[from] IntervalError),
+    /// How it is to judge.
+    #[error("settings of the detector")]
+    Detector(#[from] DetectorSpecError),
     /// A kind of a later release.
     #[error("{metric} is of kind {kind}, which this release does not know")]
     Kind {
@@ -279,6 +285,7 @@ impl LmapSpec {
             metrics: message.metrics.iter().map(MetricSpec::decode).collect::<Result<_, _>>()?,
             replicas: message.replicas.iter().map(ReplicaSpec::decode).collect::<Result<_, _>>()?,
             model: message.model.clone(),
+            detector: message.detector.as_ref().map(DetectorSpec::try_from).transpose()?.unwrap_or_default(),
         };
         spec.check()?;
         Ok(spec)
@@ -324,6 +331,7 @@ impl From<&LmapSpec> for proto::Lmap {
             metrics: spec.metrics.iter().map(MetricSpec::encode).collect(),
             replicas: spec.replicas.iter().map(ReplicaSpec::encode).collect(),
             model: spec.model.clone(),
+            detector: (!spec.detector.is_default()).then(|| (&spec.detector).into()),
         }
     }
 }
@@ -362,12 +370,21 @@ mod tests {
                 places: vec![place(1, 0), place(2, 1)],
             }],
             model: vec![1, 2, 3],
+            detector: DetectorSpec { rank: Some(3), ..DetectorSpec::default() },
         }
     }
 
     #[test]
     fn a_configuration_survives_the_way() {
         assert_eq!(LmapSpec::decode(&proto::Lmap::from(&spec())), Ok(spec()));
+    }
+
+    #[test]
+    fn settings_of_the_detector_that_do_not_hold_are_refused() {
+        let mut message = proto::Lmap::from(&spec());
+        message.detector = Some(proto::Detector { rank: Some(0), ..proto::Detector::default() });
+
+        assert!(matches!(LmapSpec::decode(&message), Err(LmapError::Detector(_))));
     }
 
     #[test]

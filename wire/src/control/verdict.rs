@@ -3,6 +3,7 @@
 use crate::id::{Epoch, LmapId, MetricId, ReplicaId};
 use crate::metric::Statistic;
 use crate::proto::control as proto;
+use crate::time::Nanos;
 
 /// What an LMAP is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,6 +70,8 @@ pub struct Reason {
     pub seen: f64,
     /// What was expected, in the metric's unit.
     pub expected: f64,
+    /// How long it has stood out; zero: with this sample, or not at all by itself.
+    pub since: Nanos,
 }
 
 /// What an LMAP says about one sample.
@@ -169,6 +172,7 @@ impl From<&Reason> for proto::Reason {
             share: reason.share,
             seen: reason.seen,
             expected: reason.expected,
+            since_us: reason.since.0 / 1000,
         }
     }
 }
@@ -183,6 +187,7 @@ impl Reason {
             share: message.share,
             seen: message.seen,
             expected: message.expected,
+            since: Nanos(message.since_us.saturating_mul(1000)),
         })
     }
 }
@@ -224,8 +229,9 @@ mod tests {
     use super::*;
 
     fn verdict() -> Verdict {
-        let reason =
-            |metric, statistic| Reason { metric: MetricId(metric), statistic, share: 0.5, seen: 0.18, expected: 0.02 };
+        let since = Nanos::from_millis(4200);
+        let (share, seen, expected) = (0.5, 0.18, 0.02);
+        let reason = |metric, statistic| Reason { metric: MetricId(metric), statistic, share, seen, expected, since };
         Verdict {
             lmap: LmapId(1),
             epoch: Epoch(7),
@@ -241,6 +247,15 @@ mod tests {
     #[test]
     fn a_verdict_survives_the_way() {
         assert_eq!(Verdict::decode(&proto::Verdict::from(&verdict())), Some(verdict()));
+    }
+
+    #[test]
+    fn a_length_of_time_that_no_clock_shows_is_bounded_and_none_is_zero() {
+        let message = proto::Reason::from(&verdict().reasons[0]);
+
+        let ages = [u64::MAX, 0].map(|since_us| Reason::decode(&proto::Reason { since_us, ..message }).unwrap().since);
+
+        assert_eq!(ages, [Nanos(u64::MAX), Nanos::ZERO]);
     }
 
     #[test]

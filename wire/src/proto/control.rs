@@ -173,6 +173,34 @@ pub struct Lmap {
     /// A trained model; empty: the LMAP arms itself.
     #[prost(bytes = "vec", tag = "7")]
     pub model: ::prost::alloc::vec::Vec<u8>,
+    /// How it judges, as an operator asked for it; what is left out is as the worker is configured.
+    #[prost(message, optional, tag = "8")]
+    pub detector: ::core::option::Option<Detector>,
+}
+/// Settings of one LMAP's detector.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Detector {
+    /// "scaled", "absolute" or "relative"; empty: as the worker is configured. Another than the worker's brings its own defaults.
+    #[prost(string, tag = "1")]
+    pub score: ::prost::alloc::string::String,
+    /// k, 1 to 4096.
+    #[prost(uint32, optional, tag = "2")]
+    pub rank: ::core::option::Option<u32>,
+    /// l, 2 to 8192, above the rank.
+    #[prost(uint32, optional, tag = "3")]
+    pub sketch_rows: ::core::option::Option<u32>,
+    /// Every so manieth row is learnt, 1 to 1000000.
+    #[prost(uint32, optional, tag = "4")]
+    pub stride: ::core::option::Option<u32>,
+    /// Of the scores in training, above 0 up to 100: gamma.
+    #[prost(double, optional, tag = "5")]
+    pub percentile: ::core::option::Option<f64>,
+    /// Probability that a row above gamma is learnt, 0 to 1.
+    #[prost(double, optional, tag = "6")]
+    pub learning_rate: ::core::option::Option<f64>,
+    /// What gamma is multiplied by for alarms, 1 to 1000.
+    #[prost(double, optional, tag = "7")]
+    pub margin: ::core::option::Option<f64>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Metric {
@@ -287,6 +315,9 @@ pub struct Reason {
     pub seen: f64,
     #[prost(double, tag = "5")]
     pub expected: f64,
+    /// How long it has stood out, in microseconds: rows times the interval. 0: with this row, or not at all by itself.
+    #[prost(uint64, tag = "6")]
+    pub since_us: u64,
 }
 /// Once a second: everything that Verdicts left out.
 #[derive(Clone, PartialEq, ::prost::Message)]

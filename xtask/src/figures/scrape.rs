@@ -154,6 +154,7 @@ fn lmap(bytes: u64) -> proto::Lmap {
             places,
         }],
         model: Vec::new(),
+        detector: None,
     }
 }
 

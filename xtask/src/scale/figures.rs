@@ -195,6 +195,7 @@ mod tests {
             share: 0.5,
             seen: 180.0,
             expected: 20.0,
+            since_us: 0,
         };
         let verdict = proto::Verdict {
             lmap: 1000,

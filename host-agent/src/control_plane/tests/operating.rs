@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use wire::control::DetectorSpec;
 use wire::id::MetricId;
 use wire::metric::Aggregation;
 use wire::name::MetricName;
@@ -22,7 +23,9 @@ fn watched(node: &Node) -> Vec<String> {
 fn an_operators_lmap_has_its_settings_and_waits_for_its_service_without_one() {
     let mut node = Node::new(settings());
     let interval = Interval::new(Nanos::from_millis(10)).unwrap();
-    let id = node.plane.new_lmap(node.now, &service("cart"), Some(interval), vec![1]).unwrap();
+    let detector = DetectorSpec { rank: Some(3), margin: Some(1.2), ..DetectorSpec::default() };
+    let asked = Asked { interval: Some(interval), model: vec![1], detector };
+    let id = node.plane.new_lmap(node.now, &service("cart"), asked).unwrap();
     node.worker(50, 0, 1);
     node.settle();
     assert!(node.set(50).is_empty());
@@ -30,13 +33,15 @@ fn an_operators_lmap_has_its_settings_and_waits_for_its_service_without_one() {
     node.replica(1, "cart", &[counter("a")]);
     node.settle();
     let (_, lmap) = node.set(50).pop().unwrap();
-    assert_eq!((lmap.lmap, lmap.interval_us, lmap.model), (id.0, 10_000, vec![1]));
+    assert_eq!((lmap.lmap, lmap.interval_us, &lmap.model), (id.0, 10_000, &vec![1]));
+    assert_eq!(lmap.detector, Some((&detector).into()));
+    assert_eq!(node.plane.status().lmaps[0].detector, Some((&detector).into()));
 
     node.gone(1);
     node.settle();
     assert!(matches!(node.told(50)[0].1, Message::RemoveLmap(_)));
     assert_eq!(node.only_lmap(), id);
-    let again = node.plane.new_lmap(node.now, &service("cart"), None, vec![]);
+    let again = node.plane.new_lmap(node.now, &service("cart"), Asked::default());
     assert!(matches!(again, Err(OperatorError::Exists { lmap, .. }) if lmap == id));
 }
 
@@ -53,7 +58,7 @@ fn a_deleted_lmap_stays_deleted_until_it_is_made_again() {
     assert!(node.plane.list().lmaps.is_empty());
     assert_eq!(node.plane.delete_lmap(node.now, id), Err(OperatorError::NoLmap(id)));
 
-    let again = node.plane.new_lmap(node.now, &service("cart"), None, vec![]).unwrap();
+    let again = node.plane.new_lmap(node.now, &service("cart"), Asked::default()).unwrap();
     assert_ne!(again, id);
     assert_eq!(watched(&node), ["a"]);
 }
@@ -176,7 +181,14 @@ fn the_status_shows_what_an_lmap_last_said() {
         rows_needed: 120,
         discarded_header: 2,
         discarded_unread: 1,
-        reasons: vec![proto::Reason { metric: 1, statistic: 2, share: 1.0, seen: 3.0, expected: 2.0 }],
+        reasons: vec![proto::Reason {
+            metric: 1,
+            statistic: 2,
+            share: 1.0,
+            seen: 3.0,
+            expected: 2.0,
+            since_us: 4_200_000,
+        }],
         ..proto::LmapSummary::default()
     };
     let counters = proto::WorkerCounters { ticks: 40, late_ticks: 1, ..proto::WorkerCounters::default() };
@@ -188,7 +200,8 @@ fn the_status_shows_what_an_lmap_last_said() {
     let lmap = &status.lmaps[0];
     assert_eq!((lmap.state.as_str(), lmap.rows, lmap.rows_needed, lmap.discarded), ("learning", 7, 120, 3));
     assert_eq!((lmap.alarm, lmap.alarms), (true, 1));
-    assert_eq!(lmap.reasons[0].column, "a");
+    assert_eq!((lmap.reasons[0].column.as_str(), lmap.reasons[0].since_us), ("a", 4_200_000));
+    assert_eq!((lmap.rank, lmap.detector.as_ref()), (1, None), "who is in alarm alone is the suspected cause");
     assert_eq!((status.workers[0].ticks, status.workers[0].late_ticks), (40, 1));
     assert_eq!(status.counters["verdicts"], 1);
 }

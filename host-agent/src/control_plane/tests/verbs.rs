@@ -68,7 +68,7 @@ fn a_workers_queue_pair_is_connected_by_the_edge() {
     let peer = Endpoint::decode(Some(&end())).unwrap();
     let connection = ConnectionId(50);
     assert!(node.did(&Action::ConnectQueuePair { connection, worker: WorkerId(0), attempt: 7, peer }));
-    assert_eq!(node.plane.counters().queue_pairs, 1);
+    assert_eq!(node.plane.counters().requested_queue_pairs, 1);
 }
 
 #[test]

@@ -227,7 +227,14 @@ fn a_verdict_of_the_present_epoch_is_dispatched_with_names() {
         lmap: lmap.0,
         epoch,
         score: 9.0,
-        reasons: vec![proto::Reason { metric: 2, statistic: 1, share: 0.9, seen: 5.0, expected: 1.0 }],
+        reasons: vec![proto::Reason {
+            metric: 2,
+            statistic: 1,
+            share: 0.9,
+            seen: 5.0,
+            expected: 1.0,
+            since_us: 300_000,
+        }],
         silent_replicas: vec![1],
         ..proto::Verdict::default()
     };
@@ -236,6 +243,7 @@ fn a_verdict_of_the_present_epoch_is_dispatched_with_names() {
     let events = node.dispatched();
     assert_eq!(events[0].service, service("cart"));
     assert_eq!(events[0].reasons[0].column, "b");
+    assert_eq!(events[0].reasons[0].since, Nanos::from_millis(300));
     assert_eq!(events[0].silent[0].as_str(), "cart-1");
 }
 

@@ -58,6 +58,29 @@ fn a_fault_begins_an_alarm_that_names_the_column_with_what_was_seen() {
 }
 
 #[test]
+fn a_column_that_stands_out_says_since_when() {
+    let (mut node, _) = learnt(60);
+
+    let verdicts = fault(&mut node, 60);
+
+    let is_out = |verdict: &&Verdict| !verdict.reasons.is_empty();
+    let ages: Vec<_> = verdicts.iter().filter(is_out).map(|verdict| verdict.reasons[0].since.as_millis()).collect();
+    assert_eq!(ages[..4], [0, 100, 200, 300], "a row is 100 ms");
+    for tick in 65..75 {
+        let noise = noise(tick << 16);
+        node.store(1, 3, (5000.0 + noise as f64).to_bits());
+        node.alive();
+    }
+    let mut summaries = node.take_said().into_iter().filter_map(|message| match message {
+        ToHost::Summary(summary) => summary.lmaps.first().cloned(),
+        _ => None,
+    });
+    let reason = summaries.next_back().unwrap().reasons[0];
+    assert_eq!(reason.metric, 4);
+    assert!((500_000..=1_500_000).contains(&reason.since_us), "a summary says since when, up to now: {reason:?}");
+}
+
+#[test]
 fn quiet_samples_are_summarised_and_not_sent() {
     let (mut node, _) = learnt(300);
     node.take_said();
@@ -234,6 +257,58 @@ fn the_host_agent_hears_once_of_a_model_and_of_an_aggregation_that_cannot_be_use
     node.change(FromHost::SetLmap((&spec).into())).unwrap_err();
     let problems = lmap_problems(&mut node);
     assert!(matches!(&problems[..], [(1, why)] if why.contains("no aggregation is called spread")), "{problems:?}");
+}
+
+#[test]
+fn an_lmap_judges_as_an_operator_asked_for_it_and_the_others_as_configured() {
+    let mut node = Node::new(quick());
+    let mut spec = lmap(metrics(METRICS), 1);
+    spec.detector = DetectorSpec { score: Some(ScoreForm::Relative), ..DetectorSpec::default() };
+    node.set(&spec);
+    for tick in 0..130 {
+        node.healthy(METRICS, tick);
+    }
+
+    let verdicts = node.verdicts();
+
+    let judged: Vec<_> = verdicts.iter().filter(|verdict| verdict.gamma.is_some()).collect();
+    assert!(!judged.is_empty());
+    assert!(judged.iter().all(|verdict| verdict.score <= 1.0), "a relative score is at most 1");
+    let (mut configured, _) = learnt(130);
+    assert!(configured.verdicts().iter().any(|verdict| verdict.score > 1.0));
+}
+
+#[test]
+fn settings_that_do_not_go_together_with_the_workers_own_are_said_once_and_the_lmap_runs_all_the_same() {
+    let mut settings = quick();
+    settings.detector.sketch_rows = Some(20);
+    let mut node = Node::new(settings);
+    let mut spec = lmap(metrics(METRICS), 1);
+    spec.detector = DetectorSpec { rank: Some(30), ..DetectorSpec::default() };
+    node.regions.insert(RegionId(1), Region::new(RegionSize::ONE_PAGE));
+
+    let refused = node.change(FromHost::SetLmap((&spec).into())).unwrap_err();
+
+    assert!(matches!(refused, ForeignMessage::Settings(_)), "{refused}");
+    let problems = lmap_problems(&mut node);
+    assert!(matches!(&problems[..], [(1, why)] if why.contains("rank 30") && why.contains("20 rows")), "{problems:?}");
+    node.set(&spec);
+    assert_eq!(lmap_problems(&mut node), [], "it was said");
+    for tick in 0..30 {
+        node.healthy(METRICS, tick);
+    }
+    assert_eq!(node.worker.status().lmaps, [0, 1, 0, 0]);
+}
+
+#[test]
+fn other_settings_are_another_normal() {
+    let (mut node, mut spec) = learnt(60);
+    spec.detector.percentile = Some(99.9);
+    node.set(&spec);
+
+    node.alive();
+
+    assert_eq!(node.worker.status().lmaps, [1, 0, 0, 0]);
 }
 
 #[test]

@@ -42,3 +42,17 @@ pub fn init(config: &LogConfig) -> Result<(), LogError> {
     }
     .map_err(LogError::Twice)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_that_is_none_is_named() {
+        let config = LogConfig { level: "info,=".to_owned(), ..LogConfig::default() };
+
+        let error = init(&config).unwrap_err();
+
+        assert!(matches!(error, LogError::Level { .. }) && error.to_string().contains("\"info,=\""), "{error}");
+    }
+}

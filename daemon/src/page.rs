@@ -1,0 +1,47 @@
+//! An agent's own metrics over HTTP, as OpenMetrics text.
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use prometheus_client::encoding::text;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+/// The type of OpenMetrics text.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// A registry whose names all begin with `prefix`, with the release that runs.
+#[must_use]
+pub fn registry(prefix: &str) -> Registry {
+    let mut registry = Registry::with_prefix(prefix);
+    let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+    registry.register("build", "The release that runs", build);
+    registry
+}
+
+/// Everything in `registry`, as the answer to a request.
+pub fn answer(registry: &Registry) -> Response {
+    let mut page = String::new();
+    match text::encode(&mut page, registry) {
+        Ok(()) => ([(header::CONTENT_TYPE, OPEN_METRICS)], page).into_response(),
+        Err(error) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("cannot write the metrics: {error}\n")).into_response()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_says_what_it_is_and_names_the_release() {
+        let mut page = String::new();
+
+        text::encode(&mut page, &registry("uview_example")).unwrap();
+
+        let release = format!("uview_example_build_info{{version=\"{}\"}} 1\n", env!("CARGO_PKG_VERSION"));
+        assert!(page.contains(&release) && page.ends_with("# EOF\n"), "{page}");
+        let answer = answer(&registry("uview_example"));
+        assert_eq!(answer.headers()[header::CONTENT_TYPE], OPEN_METRICS);
+    }
+}

@@ -1,0 +1,111 @@
+//! What an operator asked for one LMAP's detector, over what the worker is configured with.
+
+use lmap::{ScoreForm, Settings};
+use wire::control::{DetectorSpec, ScoreForm as AskedForm};
+
+/// The settings of an LMAP with a row every `interval` seconds: what was `asked` for, and else as `configured`. Another form of score than
+/// the configured one brings its own defaults. Values that do not go together are the caller's to find out.
+pub(crate) fn settings(configured: &Settings, asked: &DetectorSpec, interval: f64) -> Settings {
+    let form = asked.score.map_or(configured.score, form);
+    let base = if form == configured.score { configured.clone() } else { of_form(form) };
+    let settings = Settings {
+        rank: asked.rank.map(|rank| rank as usize).or(base.rank),
+        sketch_rows: asked.sketch_rows.map(|rows| rows as usize).or(base.sketch_rows),
+        stride: asked.stride.unwrap_or(base.stride),
+        percentile: asked.percentile.unwrap_or(base.percentile),
+        learning_rate: asked.learning_rate.unwrap_or(base.learning_rate),
+        ..base
+    };
+    match asked.margin {
+        Some(episode_margin) => Settings { episode_margin, ..settings },
+        None => settings.every(interval),
+    }
+}
+
+/// The settings of a form of score that nobody has configured.
+pub(crate) fn of_form(form: ScoreForm) -> Settings {
+    match form {
+        // Kinds are known here, so that a gauge is a state, and services are seen from their start.
+        ScoreForm::Scaled => Settings::live(1.0),
+        ScoreForm::PaperAbsolute | ScoreForm::PaperRelative => Settings::paper(form),
+    }
+}
+
+const fn form(asked: AskedForm) -> ScoreForm {
+    match asked {
+        AskedForm::Scaled => ScoreForm::Scaled,
+        AskedForm::Absolute => ScoreForm::PaperAbsolute,
+        AskedForm::Relative => ScoreForm::PaperRelative,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn live() -> Settings {
+        of_form(ScoreForm::Scaled)
+    }
+
+    #[test]
+    fn what_is_not_asked_for_is_as_configured_with_the_margin_of_the_interval() {
+        let configured = Settings { rank: Some(5), percentile: 98.0, ..live() };
+
+        assert_eq!(settings(&configured, &DetectorSpec::default(), 0.5), configured.clone().every(0.5));
+        let asked = DetectorSpec { percentile: Some(99.9), stride: Some(2), ..DetectorSpec::default() };
+        let expected = Settings { percentile: 99.9, stride: 2, ..configured.clone() };
+        assert_eq!(settings(&configured, &asked, 1.0), expected);
+    }
+
+    #[test]
+    fn a_margin_that_is_asked_for_counts_whatever_the_interval() {
+        let asked = DetectorSpec { margin: Some(1.1), ..DetectorSpec::default() };
+
+        assert_eq!(settings(&live(), &asked, 0.001).episode_margin, 1.1);
+    }
+
+    #[test]
+    fn another_form_of_score_brings_its_own_defaults() {
+        let configured = Settings { rank: Some(5), percentile: 98.0, ..live() };
+        let absolute = DetectorSpec { score: Some(AskedForm::Absolute), ..DetectorSpec::default() };
+
+        assert_eq!(settings(&configured, &absolute, 1.0), Settings::paper(ScoreForm::PaperAbsolute));
+        let scaled = DetectorSpec { score: Some(AskedForm::Scaled), rank: Some(2), ..DetectorSpec::default() };
+        assert_eq!(
+            settings(&configured, &scaled, 1.0),
+            Settings { rank: Some(2), ..configured.clone() },
+            "the same form"
+        );
+        let paper = Settings::paper(ScoreForm::PaperRelative);
+        assert_eq!(settings(&paper, &scaled, 1.0), Settings { rank: Some(2), ..live() });
+    }
+
+    #[test]
+    fn no_detector_refuses_what_the_wire_lets_through() {
+        let least = DetectorSpec {
+            score: None,
+            rank: Some(1),
+            sketch_rows: Some(2),
+            stride: Some(1),
+            percentile: Some(f64::MIN_POSITIVE),
+            learning_rate: Some(0.0),
+            margin: Some(1.0),
+        };
+        let most = DetectorSpec {
+            score: None,
+            rank: Some(4096),
+            sketch_rows: Some(8192),
+            stride: Some(1_000_000),
+            percentile: Some(100.0),
+            learning_rate: Some(1.0),
+            margin: Some(1000.0),
+        };
+        for score in [None, Some(AskedForm::Scaled), Some(AskedForm::Absolute), Some(AskedForm::Relative)] {
+            for spec in [DetectorSpec::default(), least, most] {
+                let spec = DetectorSpec { score, ..spec };
+                assert_eq!(spec.checked(), Ok(spec));
+                assert!(settings(&live(), &spec, 0.1).checked().is_ok(), "{spec:?}");
+            }
+        }
+    }
+}
