@@ -3,6 +3,7 @@
 //! A target returns nothing: what it proves is that no bytes make it panic, and that what it accepts holds.
 
 use prost::Message as _;
+use recording::BlockKind;
 use wire::control::{LmapSpec, Verdict};
 use wire::frame::Frames;
 use wire::layout::Header;
@@ -16,7 +17,7 @@ use wire::registration::ServiceMessage;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     ("attach", attach),
     ("control", control),
     ("frames", frames),
@@ -24,6 +25,7 @@ pub const TARGETS: [Target; 9] = [
     ("host_message", host_message),
     ("model", model),
     ("queue_pair", queue_pair),
+    ("recording", recording),
     ("registration", registration),
     ("worker_message", worker_message),
 ];
@@ -117,6 +119,40 @@ pub fn queue_pair(bytes: &[u8]) {
     let Ok(end) = Endpoint::decode(Some(&message)) else { return };
     let again = Endpoint::decode(Some(&proto::control::QueuePair::from(&end)));
     assert_eq!(again, Ok(end), "what was accepted survives the way");
+}
+
+/// A recording: the bytes as they are, and as the payloads of whole blocks, which no fuzzer would guess: a byte for the kind, one for the
+/// length, the payload.
+pub fn recording(bytes: &[u8]) {
+    decode_recording(bytes);
+    let kinds = [BlockKind::Head, BlockKind::Rows, BlockKind::Labels, BlockKind::End];
+    let mut file = b"uvROWS\r\n\x01\0\0\0".to_vec();
+    let mut rest = bytes;
+    while let Some(([kind, length], payload)) = rest.split_first_chunk::<2>() {
+        let (payload, after) = payload.split_at(payload.len().min(usize::from(*length)));
+        file.extend(recording::write_block(kinds[usize::from(kind % 4)], payload));
+        rest = after;
+    }
+    decode_recording(&file);
+}
+
+fn decode_recording(bytes: &[u8]) {
+    let Ok(recording) = recording::decode(bytes) else { return };
+    let head = recording::Head {
+        service: recording.service.clone(),
+        interval_ns: recording.interval_ns,
+        columns: recording.columns.clone(),
+    };
+    let (mut encoder, mut file) = recording::Encoder::new(head).expect("what was accepted can be written");
+    for (time, row) in recording.times_unix_ns.iter().zip(recording.rows()) {
+        file.extend(encoder.push(*time, row).expect("rows are as wide as the head").unwrap_or_default());
+    }
+    file.extend(encoder.finish());
+    let again = recording::decode(&file).expect("what was written can be read");
+    let bits =
+        |recording: &recording::Recording| -> Vec<u64> { recording.rows().flatten().map(|v| v.to_bits()).collect() };
+    assert!(again.complete && again.times_unix_ns == recording.times_unix_ns, "times survive the way");
+    assert_eq!(bits(&again), bits(&recording), "values survive the way");
 }
 
 /// What a host agent gets from a service.
