@@ -31,6 +31,7 @@ use crate::budget::Budget;
 use crate::column::Column;
 use crate::counts::Counts;
 use crate::episode::{Episode, Episodes};
+use crate::guard::Limit;
 use crate::intake::{Intake, RowError};
 use crate::job::{Done, FitJob, Job, Result as Found, ShrinkJob};
 use crate::learning::Learning;
@@ -61,6 +62,8 @@ pub struct Detector {
     intake: Intake,
     pipeline: Option<Pipeline>,
     provisional: bool,
+    /// It began with what others had learnt.
+    warm: bool,
     learning: Learning,
     spare: Spare,
     out: Out,
@@ -113,12 +116,31 @@ impl Detector {
         Ok(detector)
     }
 
+    /// A detector for a new replica, node or version of a service that others have learnt: armed by what they know ([`Model::merge`] puts
+    /// several together), until it has seen enough rows of its own.
+    ///
+    /// Carried are levels, constants, means, deviations, the sketch with basis and variances, and γ; what the model holds wins over `settings`.
+    /// Not carried are rows, smoothing, episodes, second centres of gauges, and what an alarm budget did to γ. No episode begins in the first
+    /// [`Settings::settle_rows`] rows, which are not learnt. The fits at [`Settings::fit_again_rows`] come as if the warm-up were over, and are
+    /// on rows of its own alone: then nothing is left of what was carried.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`from_model`](Self::from_model).
+    pub fn warm(model: &Model, columns: Vec<Column>, settings: Settings, seed: u64) -> Result<Self, ModelError> {
+        let mut detector = Self::from_model(model, columns, settings, seed)?;
+        detector.learning = Learning::resumed(detector.columns.len(), &detector.settings);
+        detector.warm = true;
+        Ok(detector)
+    }
+
     fn with(columns: Vec<Column>, settings: Settings, seed: u64, learning: Learning) -> Self {
         Self {
             random: Random::new(seed),
             intake: Intake::new(columns.len()),
             pipeline: None,
             provisional: false,
+            warm: false,
             learning,
             spare: Spare::new(columns.len(), settings.spare_rows),
             out: Out::Nothing,
@@ -158,14 +180,30 @@ impl Detector {
         self.smoothed = Some(score);
         let over = self.gamma().is_some_and(|gamma| score >= gamma);
         let lasting = self.lasts(raw, weight);
-        let episode = self.episodes.step(lasting && !self.provisional);
+        let episode = self.episodes.step(lasting && !self.provisional && !self.settles());
         self.counts.episodes += u64::from(episode == Episode::Began);
         let verdict = self.verdict(score, raw, over, episode);
-        self.budget.step(self.settings.budget, episode);
+        if self.settles() {
+            (self.smoothed, self.steady) = (None, None); // a start's last row has no part in what comes after
+        }
+        self.keep_to_budget(episode);
         if Some(self.episodes.rows()) == self.settings.automatic_fit_rows.map(|rows| rows as u64) {
             self.learning.want_from_ring();
         }
         Ok(verdict)
+    }
+
+    /// Lets the alarm budget move γ.
+    fn keep_to_budget(&mut self, episode: Episode) {
+        if let (Some(budget), Some(pipeline)) = (self.settings.budget, &mut self.pipeline) {
+            pipeline.factor = self.budget.step(budget, episode);
+        }
+    }
+
+    /// Whether the service that is watched is still starting.
+    fn settles(&self) -> bool {
+        let settle_rows = self.settings.settle_rows;
+        (self.pipeline.is_none() || self.warm) && settle_rows > 0 && self.counts.rows <= settle_rows
     }
 
     /// Whether the row is in alarm as far as episodes are concerned: smoothed like the score, but no single row counts for more than
@@ -202,8 +240,7 @@ impl Detector {
 
     /// Keeps the raw row for the next fit.
     fn keep_row(&mut self, tame: bool) {
-        let settles = self.pipeline.is_none() && self.counts.rows <= self.settings.settle_rows;
-        if settles || !self.learning.active(&self.settings) {
+        if self.settles() || !self.learning.active(&self.settings) {
             return;
         }
         let judged = match (self.pipeline.is_some() && !self.provisional, tame) {
@@ -220,11 +257,14 @@ impl Detector {
 
     /// Appends the standardised row to the sketch, unless a fit is out, which makes a new one.
     fn learn_row(&mut self, normal: bool) {
+        let settles = self.settles();
         let Some(pipeline) = &mut self.pipeline else { return };
-        if matches!(self.out, Out::Fit(_)) || !(normal || self.random.unit() < self.settings.learning_rate) {
+        if settles || matches!(self.out, Out::Fit(_)) || !(normal || self.random.unit() < self.settings.learning_rate) {
             return;
         }
-        pipeline.grow(self.settings.growth_rows);
+        if normal || self.settings.variance_growth >= f64::MAX {
+            pipeline.grow(self.settings.growth_rows);
+        }
         let mark = Mark { judged: Judged::Normal, restarted: false };
         let taken = match &mut pipeline.past {
             Some(past) => past.push(&pipeline.split.z),
@@ -233,6 +273,13 @@ impl Detector {
         self.counts.lost += u64::from(!taken);
         self.counts.learnt += u64::from(taken);
         self.counts.learnt_above += u64::from(taken && !normal);
+    }
+
+    /// How fast rows may change what is normal; while fits are still to come, which see to that themselves, as they like.
+    fn limit(&self) -> Option<Limit> {
+        let Settings { variance_growth, residual_floor, renew_variances, .. } = *self.settings;
+        let limited = renew_variances && variance_growth < f64::MAX && self.learning.progress(&self.settings).is_none();
+        limited.then_some(Limit { growth: variance_growth, floor: residual_floor * residual_floor })
     }
 
     /// A job, if one is due and none is out.
@@ -253,10 +300,11 @@ impl Detector {
                 provisional: due.provisional,
             })
         } else {
+            let limit = self.limit();
             let pipeline = self.pipeline.as_mut()?;
             let past = pipeline.past.take_if(|past| past.sketch().due())?;
             self.out = Out::Shrink(ticket);
-            Job::Shrink(ShrinkJob { ticket, past, rank: pipeline.scorer.basis.rank() })
+            Job::Shrink(ShrinkJob { ticket, past, rank: pipeline.scorer.basis.rank(), limit })
         };
         self.tickets = ticket;
         Some(job)

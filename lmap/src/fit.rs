@@ -115,6 +115,7 @@ impl<'a> Training<'a> {
             scorer: core.scorer,
             past: Some(core.past),
             gamma,
+            factor: 1.0,
             averaged: n,
             quantiles: QUANTILES.map(|percent| percentile(&in_sample, percent)),
             moved: 0,

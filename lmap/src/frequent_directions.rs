@@ -177,6 +177,22 @@ impl FrequentDirections {
         self.due()
     }
 
+    /// How many rows it has.
+    pub(crate) fn used(&self) -> usize {
+        self.used
+    }
+
+    /// The rows from the `first` on, padded.
+    pub(crate) fn rows_from(&self, first: usize) -> &[f64] {
+        &self.rows[first * self.width..self.used * self.width]
+    }
+
+    /// Lets the rows from the `first` on, which are not orthogonal yet, count for `weight`.
+    pub(crate) fn weigh_from(&mut self, first: usize, weight: f64) {
+        let range = first * self.width..self.used * self.width;
+        widest(Scale { values: &mut self.rows[range], factor: weight.sqrt() });
+    }
+
     /// Whether a decomposition is due.
     pub(crate) fn due(&self) -> bool {
         match self.form {

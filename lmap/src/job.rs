@@ -4,6 +4,7 @@ use crate::basis::Basis;
 use crate::column::Column;
 use crate::fit::{NotFitted, Training};
 use crate::frequent_directions::SketchError;
+use crate::guard::Limit;
 use crate::past::{Past, Variances};
 use crate::pipeline::Pipeline;
 use crate::rows::KeptRows;
@@ -40,12 +41,17 @@ pub struct ShrinkJob {
     pub(crate) ticket: u64,
     pub(crate) past: Past,
     pub(crate) rank: usize,
+    /// How fast rows may change what is normal.
+    pub(crate) limit: Option<Limit>,
 }
 
 impl ShrinkJob {
     /// Decomposes. O(n² m + n³) for n rows in the sketch.
     pub fn run(mut self) -> Done {
-        let found = self.past.shrink(self.rank);
+        let found = match self.limit {
+            Some(limit) => self.past.shrink_within(self.rank, limit),
+            None => self.past.shrink(self.rank),
+        };
         Done { ticket: self.ticket, result: Result::Shrunk { past: self.past, found } }
     }
 }

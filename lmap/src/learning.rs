@@ -40,6 +40,15 @@ impl Learning {
         Self { rows, seen, fitted_at: seen, wanted: false }
     }
 
+    /// Armed by what others have learnt: only the fits after the warm-up are to come.
+    pub(crate) fn resumed(columns: usize, settings: &Settings) -> Self {
+        let armed = settings.warm_up_rows;
+        if settings.last_fit_rows() == armed {
+            return Self::over(columns, settings);
+        }
+        Self { seen: armed, fitted_at: armed, ..Self::new(columns, settings) }
+    }
+
     /// Keeps a row, if rows are kept and are here.
     pub(crate) fn keep(&mut self, row: &[f64], mark: Mark) -> bool {
         self.seen = self.seen.saturating_add(1);

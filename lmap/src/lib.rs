@@ -27,13 +27,16 @@
 //! | [`settings`](Settings) | every constant of the pipeline, with its default |
 //! | [`increments`](Increments) | cumulative counters → increments |
 //! | [`frequent_directions`](FrequentDirections) | the sketch |
-//! | [`model`](Model) | a fitted pipeline as bytes |
+//! | [`model`](Model) | a fitted pipeline as bytes; several as one |
+//! | [`canary`](Canary) | what two versions of a service do differently |
 //! | `levels`, `standard`, `basis`, `scorer`, `fit` | the steps of the pipeline |
 //! | `episode`, `budget`, `explain`, `since` | from scores to alarms and reasons |
+//! | `guard` | how fast rows may change what is normal |
 
 mod aligned;
 mod basis;
 mod budget;
+mod canary;
 mod column;
 mod counts;
 mod detector;
@@ -42,6 +45,7 @@ mod episode;
 mod explain;
 mod fit;
 mod frequent_directions;
+mod guard;
 mod increments;
 mod intake;
 mod job;
@@ -63,6 +67,7 @@ mod spare;
 mod standard;
 mod verdict;
 
+pub use canary::{Canary, CanaryError, Difference, Tolerance, Unlike};
 pub use column::{Column, ColumnKind};
 pub use counts::Counts;
 pub use detector::Detector;
@@ -72,7 +77,7 @@ pub use frequent_directions::{FrequentDirections, SketchError};
 pub use increments::{Cumulative, Increments};
 pub use intake::RowError;
 pub use job::{Done, FitJob, Job, ShrinkJob};
-pub use model::{ColumnRole, ColumnSummary, Model, ModelError, ModelSummary};
+pub use model::{ColumnRole, ColumnSummary, MergeError, Model, ModelError, ModelSummary};
 pub use quantile::QUANTILES;
 pub use settings::{AlarmBudget, EpisodeRule, LevelRule, ScoreForm, Settings, SettingsError, SketchForm, Threshold};
 pub use verdict::{DetectorError, Installed, State, Verdict};

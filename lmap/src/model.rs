@@ -5,13 +5,16 @@
 //! has to be finite and in the range that a fit can produce, so that no file can make a score infinite.
 
 mod codec;
+mod merge;
 mod summary;
 
+pub use merge::MergeError;
+pub(crate) use merge::{Moments, Term};
 pub use summary::{ColumnRole, ColumnSummary, ModelSummary};
 
 use crate::aligned::Aligned;
 use crate::basis::Basis;
-use crate::column::Column;
+use crate::column::{Column, ColumnKind};
 use crate::frequent_directions::FrequentDirections;
 use crate::lanes::padded_row;
 use crate::latch::Latches;
@@ -79,15 +82,15 @@ pub enum ModelError {
 
 /// One column of a model.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct ModelColumn {
-    fingerprint: u64,
-    role: Role,
-    level: bool,
-    mean: f64,
+pub(crate) struct ModelColumn {
+    pub(crate) fingerprint: u64,
+    pub(crate) role: Role,
+    pub(crate) level: bool,
+    pub(crate) mean: f64,
     /// 1 / σ, 0 for a column that does not take part.
-    inverse: f64,
+    pub(crate) inverse: f64,
     /// V.
-    variance: f64,
+    pub(crate) variance: f64,
 }
 
 /// What defines the scores, and wins over the settings of whoever loads the model.
@@ -168,6 +171,22 @@ impl Model {
         self.columns.len() - matches(&self.columns, columns).iter().flatten().count()
     }
 
+    /// How the score is formed.
+    #[must_use]
+    pub fn form(&self) -> ScoreForm {
+        self.rule.score
+    }
+
+    /// For each of the columns of `other` its place here.
+    pub(crate) fn places_of(&self, other: &Self) -> Vec<Option<usize>> {
+        let columns: Vec<Column> = other.fingerprints().map(|name| Column::new(ColumnKind::Gauge, name)).collect();
+        matches(&self.columns, &columns)
+    }
+
+    pub(crate) fn column(&self, index: usize) -> &ModelColumn {
+        &self.columns[index]
+    }
+
     /// `None` while the sketch is away.
     pub(crate) fn of(pipeline: &Pipeline, columns: &[Column], settings: &Settings) -> Option<Self> {
         let sketch = pipeline.past.as_ref()?.sketch();
@@ -214,7 +233,8 @@ impl Model {
             clip: self.rule.clip,
             residual_floor: self.rule.residual_floor,
             constant_weight: self.rule.constants.weight,
-            constant_share: self.rule.constants.share,
+            // A fit multiplies it by the margin of episodes, which has been done for the model's.
+            constant_share: self.rule.constants.share / settings.episode_margin.powi(2),
             constants_counted: self.rule.constants.counted,
             smoothing_span: self.rule.smoothing_span,
             percentile: self.rule.percentile,
@@ -264,6 +284,7 @@ impl Model {
             past: Some(Past::restored(sketch, rows, &rearranged(&self.squares(rows)))),
             sketch_rows: self.sketch_rows,
             gamma: self.gamma,
+            factor: 1.0,
             averaged: self.averaged,
             quantiles: self.quantiles,
             split: Split::new(m, self.rank),
@@ -275,7 +296,7 @@ impl Model {
 
 impl Model {
     /// How many rows the sketch stands for: as many as give T. At least 1.
-    fn rows_learnt(&self) -> f64 {
+    pub(crate) fn rows_learnt(&self) -> f64 {
         let m = self.columns.len();
         let along = |row: &[f64], direction: &[f64]| row.iter().zip(direction).map(|(x, u)| x * u).sum::<f64>().powi(2);
         let rows = || self.sketch.chunks_exact(m);

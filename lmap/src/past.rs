@@ -5,20 +5,25 @@
 //!
 //! # Source
 //! Tᵢ = ‖S uᵢ‖² / n, Vⱼ = (Σ zⱼ² − Σᵢ Uⱼᵢ² ‖S uᵢ‖²) / n over the n rows learnt, S being the sketch before δ is taken off it. Σ zⱼ² is exact: what
-//! the sketch forgets is counted per column, and taken for residual.
+//! the sketch forgets is counted per column, and shared out by how much of a column lies in the basis: Σⱼ Uⱼᵢ² of it belong to Tᵢ, the rest to Vⱼ.
+//! Taken for residual alone it left T ever further behind where many directions have no load: of 60 metrics that follow two loads one row in
+//! twenty was over γ after 18,000 rows.
 //!
 //! # Guarantee
 //! V and T are at least 0, and Σ V + Σ T is the mean ‖z‖² of the rows learnt, since the uᵢ are singular vectors of S, and AᵀA − SᵀS is
-//! positive semidefinite (Ghashami, Liberty, Phillips, Woodruff 2016). Tᵢ is at most Σδ / n too low.
+//! positive semidefinite (Ghashami, Liberty, Phillips, Woodruff 2016).
 
 use crate::basis::Basis;
 use crate::frequent_directions::{FrequentDirections, SketchError};
+use crate::guard::{Block, Limit};
 use crate::lanes::{dot, padded};
 
 /// The rows learnt so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Past {
     sketch: FrequentDirections,
+    /// Rows of the sketch that were there when it was made, or decomposed last: the others are new.
+    known: usize,
     /// n: how many rows there were.
     rows: f64,
     /// Per column, the sum of squares that the sketch has forgotten.
@@ -46,7 +51,7 @@ impl Past {
     pub(crate) fn restored(sketch: FrequentDirections, rows: f64, squares: &[f64]) -> Self {
         let kept = self::squares(sketch.rows(), sketch.columns());
         let forgotten = squares.iter().zip(kept).map(|(all, kept)| (all - kept).max(0.0)).collect();
-        Self { sketch, rows, forgotten }
+        Self { known: sketch.used(), sketch, rows, forgotten }
     }
 
     pub(crate) fn sketch(&self) -> &FrequentDirections {
@@ -63,6 +68,23 @@ impl Past {
         room
     }
 
+    /// The same as [`shrink`](Self::shrink), but if the rows learnt since the last time would raise a variance faster than `limit` allows, they
+    /// count for less.
+    pub(crate) fn shrink_within(&mut self, rank: usize, limit: Limit) -> Result<(Basis, Variances), SketchError> {
+        let before = self.clone();
+        let (basis, found) = self.shrink(rank)?;
+        let (fresh, rows) = (before.sketch.rows_from(before.known), before.rows);
+        let sketch_rows = before.sketch.sketch_rows();
+        let weight = limit.weight(&Block { fresh, rows, sketch_rows, basis: &basis, found: &found });
+        if weight >= 1.0 {
+            return Ok((basis, found));
+        }
+        *self = before;
+        self.sketch.weigh_from(self.known, weight);
+        self.rows -= (1.0 - weight) * (self.sketch.used() - self.known) as f64;
+        self.shrink(rank)
+    }
+
     /// Decomposes the sketch: its first `rank` directions, and the variances of the rows learnt under them.
     pub(crate) fn shrink(&mut self, rank: usize) -> Result<(Basis, Variances), SketchError> {
         let columns = self.sketch.columns();
@@ -76,6 +98,7 @@ impl Past {
                 return Err(error);
             }
         };
+        self.known = self.sketch.used();
         let delta = self.sketch.removed() - removed;
         let variances = self.variances(&basis, &before, delta);
         let after = squares(self.sketch.rows(), columns);
@@ -89,19 +112,25 @@ impl Past {
     fn variances(&self, basis: &Basis, before: &[f64], delta: f64) -> Variances {
         let mut residual = vec![0.0; padded(before.len())];
         residual[..before.len()].copy_from_slice(before);
+        let mut outside = vec![1.0; before.len()];
         let mut rows = self.sketch.rows();
         let inside = (0..basis.rank()).map(|index| {
             let direction = basis.direction(index);
             let left = rows.next().map_or(0.0, |row| row.iter().map(|value| value * value).sum());
             let along = (left + delta) * dot(direction, direction);
-            for (residual, u) in residual.iter_mut().zip(direction) {
+            let mut forgotten = 0.0;
+            for ((residual, outside), (u, all)) in
+                residual.iter_mut().zip(&mut outside).zip(direction.iter().zip(&self.forgotten))
+            {
                 *residual -= u * u * along;
+                *outside -= u * u;
+                forgotten += u * u * all;
             }
-            along / self.rows
+            (along + forgotten) / self.rows
         });
         let inside = inside.collect();
-        for (residual, forgotten) in residual.iter_mut().zip(&self.forgotten) {
-            *residual = (residual.max(0.0) + forgotten) / self.rows;
+        for (residual, (forgotten, outside)) in residual.iter_mut().zip(self.forgotten.iter().zip(&outside)) {
+            *residual = (residual.max(0.0) + forgotten * outside.max(0.0)) / self.rows;
         }
         Variances { residual, inside }
     }

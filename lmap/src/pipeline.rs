@@ -73,6 +73,8 @@ pub(crate) struct Pipeline {
     pub(crate) past: Option<Past>,
     pub(crate) sketch_rows: usize,
     pub(crate) gamma: f64,
+    /// What the alarm budget multiplies γ by.
+    pub(crate) factor: f64,
     /// Rows in the averages.
     pub(crate) averaged: usize,
     /// Percentiles of the training scores, at [`QUANTILES`].
@@ -116,7 +118,7 @@ impl Pipeline {
         // Bounded z, basis and variances keep squares finite; min() also turns a NaN that got past them into a score.
         let root = |square: f64| square.sqrt().min(f64::MAX);
         let raw = Raw { score: root(square + self.constant_square()), gate: root(square) };
-        let unusual = raw.score >= UNUSUAL * self.gamma;
+        let unusual = raw.score >= UNUSUAL * self.gamma_in_force();
         self.since.step(unusual, &self.scorer.deviations(&self.split));
         if unusual && self.moved > 0 {
             for constant in self.constants.iter().filter(|constant| constant.moved) {
@@ -144,7 +146,12 @@ impl Pipeline {
 
     /// What moving constants add to the square of the score.
     pub(crate) fn constant_square(&self) -> f64 {
-        self.constant_rule.square(self.moved, self.gamma)
+        self.constant_rule.square(self.moved, self.gamma_in_force())
+    }
+
+    /// γ as the alarm budget has moved it.
+    pub(crate) fn gamma_in_force(&self) -> f64 {
+        self.gamma * self.factor
     }
 
     /// The constants that moved in the row judged last.

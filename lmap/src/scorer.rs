@@ -148,6 +148,12 @@ impl Scorer {
         self.renew_weights();
     }
 
+    /// V as residuals are judged by it, padded.
+    pub(crate) fn floored_residual_variance(&self) -> Vec<f64> {
+        let floor = self.residual_floor * self.residual_floor;
+        self.residual_variance.iter().map(|variance| variance.max(floor)).collect()
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         let numbers = 2 * self.weight.len() + 2 * self.inside_weight.len();
         self.basis.bytes() + size_of::<f64>() * numbers

@@ -96,7 +96,16 @@ impl AlarmBudget {
     pub const fn one_in(rows: f64) -> Self {
         Self { rows_per_alarm: rows, step: 0.1, lowest: 0.5, highest: 2.0 }
     }
+
+    /// So many alarms a day where a row comes every `interval` seconds; at most one with every row.
+    #[must_use]
+    pub fn per_day(alarms: f64, interval: f64) -> Self {
+        Self::one_in((DAY / (alarms * interval)).clamp(1.0, 1e12))
+    }
 }
+
+/// Seconds.
+const DAY: f64 = 86_400.0;
 
 /// The settings of one detector. Checked once, by [`Detector::new`](crate::Detector::new).
 #[derive(Clone, Debug, PartialEq)]
@@ -142,7 +151,12 @@ pub struct Settings {
     /// V and T come from the rows learnt whenever the basis does, so that a basis is never judged by the variances of the one before. true;
     /// the reference of `tests/oracle` leaves them as they are, as do the paper's forms, which do not use them.
     pub renew_variances: bool,
-    /// Means and variances go on averaging over learnt rows until so many are in them; 0 is never. 2,000.
+    /// Rows learnt since the last decomposition that would make any variance more than so many times what it was, at least 1, count for less;
+    /// from the last scheduled fit on. 1.05: so nothing wrong is taught to the detector faster than by a twentieth (of its square) per l + 1 rows
+    /// learnt, see `guard.rs`. No limit with `f64::MAX`; without effect where V and T are not renewed, as in the paper's forms.
+    pub variance_growth: f64,
+    /// Means and variances go on averaging over learnt rows (below γ, unless variances grow without a limit) until so many are in
+    /// them; 0 is never. 2,000.
     pub growth_rows: usize,
     /// The very first rows, which are not learnt: memory is taken, caches fill, and a few rows of it would make the deviation of their
     /// columns. 0; the NIC agent, which sees services start, sets 20.
@@ -207,6 +221,7 @@ impl Default for Settings {
             stride: 5,
             learning_rate: 0.01,
             renew_variances: true,
+            variance_growth: 1.05,
             growth_rows: 2_000,
             settle_rows: 0,
             provisional_rows: Some(60),
@@ -315,6 +330,7 @@ impl Settings {
     fn check_learning(&self) -> Result<(), SettingsError> {
         in_range("stride", f64::from(self.stride), 1.0, 1e9)?;
         in_range("learning_rate", self.learning_rate, 0.0, 1.0)?;
+        in_range("variance_growth", self.variance_growth, 1.0, f64::MAX)?;
         in_range("warm_up_rows", self.warm_up_rows as f64, 8.0, 1e5)?;
         in_range("left_out_above", self.left_out_above, 1.0, 1e12)?;
         in_range("unjudged_share", self.unjudged_share, 0.0, 1.0)?;
@@ -415,6 +431,14 @@ mod tests {
 
         assert_eq!([margin(60.0), margin(1.0), margin(0.5), margin(0.125)], [1.0, 1.0, 1.15, 1.45]);
         assert!(Settings::live(0.001).checked().is_ok());
+    }
+
+    #[test]
+    fn a_budget_of_alarms_a_day_is_one_of_rows() {
+        assert_eq!(AlarmBudget::per_day(3.0, 0.125), AlarmBudget::one_in(230_400.0));
+        assert_eq!(AlarmBudget::per_day(1e9, 60.0).rows_per_alarm, 1.0);
+        let settings = Settings { budget: Some(AlarmBudget::per_day(1e-12, 0.001)), ..Settings::default() };
+        assert!(settings.checked().is_ok());
     }
 
     #[test]

@@ -19,6 +19,9 @@ impl Detector {
         match self.pipeline {
             None => State::Learning { rows, needed },
             Some(_) if self.provisional => State::Provisional { rows, needed },
+            Some(_) if self.settles() => {
+                State::Provisional { rows: self.counts.rows as usize, needed: self.settings.settle_rows as usize }
+            }
             Some(_) if self.episodes.rows() >= self.settings.drift_rows as u64 => {
                 State::Drifted { rows: self.episodes.rows() }
             }
@@ -29,7 +32,13 @@ impl Detector {
     /// The threshold γ in force, as the alarm budget has moved it; `None` while learning.
     #[must_use]
     pub fn gamma(&self) -> Option<f64> {
-        self.pipeline.as_ref().map(|pipeline| pipeline.gamma * self.budget.factor())
+        self.pipeline.as_ref().map(Pipeline::gamma_in_force)
+    }
+
+    /// What the alarm budget multiplies γ by, between its bounds; 1 without a budget, and after every fit.
+    #[must_use]
+    pub fn gamma_factor(&self) -> f64 {
+        self.budget.factor()
     }
 
     /// Fills `out` with the `top` columns that the row scored last differs in, largest share first; empty while learning.

@@ -1,9 +1,13 @@
 //! What a user of the crate can rely on, through its public interface.
 
 mod bad_input;
+mod budget;
+mod canary;
 mod life;
 mod model;
 mod noise;
 mod oracle;
+mod poisoning;
 mod sketch;
 mod support;
+mod warm;

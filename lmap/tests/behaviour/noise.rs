@@ -1,6 +1,6 @@
 //! Independent noise with nothing wrong in it: how often a detector says so all the same.
 
-use crate::support::{Noise, gauges, run};
+use crate::support::{Noise, Service, gauges, run};
 use lmap::{Detector, Episode, Settings, State};
 
 const ROWS: usize = 6_000;
@@ -71,6 +71,27 @@ fn with_the_threshold_of_rows_that_the_fit_has_seen_it_does_not() {
         let found = alarms(columns, &Settings { held_out_every: 0, ..Settings::default() });
 
         assert!(!meets_the_bar(&found), "{columns} columns: {found:?}");
+    }
+}
+
+/// What a sketch of few rows forgets of 58 directions without a load is as much in the basis as beside it: else its coordinates are judged by ever
+/// less, and after 18,000 rows one of twenty is over γ.
+#[test]
+fn many_metrics_of_few_loads_stay_below_gamma_for_long() {
+    for seed in 1..4 {
+        let mut detector = Detector::new(gauges(60), Settings::default(), seed).expect("valid settings");
+        let mut service = Service::new(60, seed);
+        let (mut over, mut episodes) = (0, 0);
+        for at in 0..18_000 {
+            let verdict = run(&mut detector, &service.row());
+            if at >= 2_000 {
+                over += u32::from(verdict.over);
+                episodes += u32::from(verdict.episode == Episode::Began);
+            }
+        }
+
+        assert!(detector.shape().is_some_and(|(rank, rows)| rank < 20 && rows < 40), "{:?}", detector.shape());
+        assert!(over < 80 && episodes == 0, "seed {seed}: {over} rows, {episodes} episodes");
     }
 }
 

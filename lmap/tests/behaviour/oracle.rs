@@ -58,6 +58,7 @@ fn trained(settings: &Settings) -> (Detector, Vec<Vec<f64>>) {
         constant_share: 0.0,
         episode_cap: f64::MAX,
         renew_variances: false,
+        variance_growth: f64::MAX,
         held_out_every: 0,
         ..settings.clone()
     };

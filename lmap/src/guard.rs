@@ -1,0 +1,131 @@
+//! How fast rows may change what is normal: rows that would raise any variance too fast count for less.
+//!
+//! Rows below γ are learnt. So who keeps just below γ and always in the same direction teaches the detector that direction, and then a little
+//! more of it: with 100 metrics γ² is about 120, and 26 such rows among 2,000 more than double what is normal there. An attack that grows by
+//! half with every decomposition would be learnt from end to end and never seen.
+//!
+//! # Guarantee
+//! Under the basis that a block of new rows leads to, no Tᵢ and no Vⱼ becomes more than growth times what the rows before make of it, for l + 1
+//! new rows, or as much less for fewer; variances below the floor of residuals count as the floor. If it would, the whole block is learnt with a
+//! smaller weight, so that the rows that are ever further out in one direction, and stay below γ, can be so by at most √growth per
+//! decomposition. Other rows are learnt in full: among n rows one direction varies by about √(2 / n) from block to block.
+//!
+//! # Cost
+//! One score per new row and decomposition. A block that is weighed is decomposed twice.
+
+use crate::aligned::Aligned;
+use crate::basis::Basis;
+use crate::kernels::score::Score;
+use crate::kernels::widest;
+use crate::past::Variances;
+
+/// What a block of new rows may do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Limit {
+    /// Times that a variance may become, per l + 1 rows; above 1.
+    pub(crate) growth: f64,
+    /// Variances count as this at the least.
+    pub(crate) floor: f64,
+}
+
+/// A block of new rows, after it was learnt as a whole.
+#[derive(Debug)]
+pub(crate) struct Block<'a> {
+    /// Padded.
+    pub(crate) fresh: &'a [f64],
+    /// Rows learnt, these included.
+    pub(crate) rows: f64,
+    /// l.
+    pub(crate) sketch_rows: usize,
+    /// The basis that it led to, and the variances under it.
+    pub(crate) basis: &'a Basis,
+    pub(crate) found: &'a Variances,
+}
+
+impl Limit {
+    /// The weight, in \[0, 1\], at which the block raises no variance too fast.
+    pub(crate) fn weight(self, block: &Block<'_>) -> f64 {
+        let width = block.found.residual.len();
+        let count = block.fresh.len() / width;
+        let before = block.rows - count as f64;
+        let most = self.growth.powf(count as f64 / (block.sketch_rows + 1) as f64) - 1.0;
+        if count == 0 || before <= 0.0 {
+            return 1.0;
+        }
+        let added = block.added();
+        // (old + w added) / (before + w count) ≤ (1 + most) old / before, solved for w.
+        let usual = (1.0 + most) * count as f64 / before;
+        let mut steepest = 0.0_f64;
+        let all = added.inside.iter().zip(&block.found.inside);
+        for (added, variance) in all.chain(added.residual.iter().zip(&block.found.residual)) {
+            let old = (variance * block.rows - added).max(self.floor * before);
+            steepest = steepest.max(added / old - usual);
+        }
+        if steepest <= most { 1.0 } else { most / steepest }
+    }
+}
+
+impl Block<'_> {
+    /// Sums of squares of the new rows' coordinates and residuals.
+    fn added(&self) -> Variances {
+        let (rank, width) = (self.basis.rank(), self.found.residual.len());
+        let mut sums = Variances { residual: vec![0.0; width], inside: vec![0.0; rank] };
+        let (weight, mut residual, mut coordinates) = (Aligned::zeros(width), Aligned::zeros(width), vec![0.0; rank]);
+        for z in self.fresh.chunks_exact(width) {
+            widest(Score {
+                directions: self.basis.directions(),
+                z,
+                weight: &weight,
+                coordinates: &mut coordinates,
+                residual: &mut residual,
+            });
+            sums.inside.iter_mut().zip(&coordinates).for_each(|(sum, p)| *sum += p * p);
+            sums.residual.iter_mut().zip(residual.iter()).for_each(|(sum, r)| *sum += r * r);
+        }
+        sums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lanes::padded_row;
+
+    /// 2,000 rows, the last ones of which are `fresh`, along the first of three columns or beside it. The basis is that column.
+    fn weight(fresh: &[[f64; 3]], inside: f64, residual: [f64; 3], growth: f64) -> f64 {
+        let basis = Basis::new(Aligned::from(padded_row(&[1.0, 0.0, 0.0]).as_slice()), 1, 3);
+        let found = Variances { residual: padded_row(&residual), inside: vec![inside] };
+        let fresh: Vec<f64> = fresh.iter().flat_map(|row| padded_row(row)).collect();
+        let block = Block { fresh: &fresh, rows: 2_000.0, sketch_rows: 25, basis: &basis, found: &found };
+        Limit { growth, floor: 0.0025 }.weight(&block)
+    }
+
+    #[test]
+    fn ordinary_rows_count_in_full_and_rows_far_out_for_as_much_as_the_limit_allows() {
+        let ordinary = [[1.0, 1.0, -1.0]; 26];
+        assert_eq!(weight(&ordinary, 1.0, [0.0, 1.0, 1.0], 1.05), 1.0);
+
+        // 1,974 rows before with a variance of 1, and 26 with 16.
+        let after = (1_974.0 + 26.0 * 16.0) / 2_000.0;
+        let inside = weight(&[[4.0, 0.0, 0.0]; 26], after, [0.0, 1.0, 1.0], 1.05);
+        let beside = weight(&[[0.0, 4.0, 0.0]; 26], 1.0, [0.0, after, 1.0], 1.05);
+        assert!((inside - beside).abs() < 1e-9 && inside < 1.0, "{inside} and {beside}");
+        let learnt = (1_974.0 + inside * 416.0) / (1_974.0 + inside * 26.0);
+        assert!((learnt - 1.05).abs() < 1e-9, "{learnt}");
+    }
+
+    #[test]
+    fn half_as_many_rows_may_add_half_as_much() {
+        let weight = weight(&[[4.0, 0.0, 0.0]; 13], (1_987.0 + 208.0) / 2_000.0, [0.0, 1.0, 1.0], 1.05);
+
+        let learnt = (1_987.0 + weight * 208.0) / (1_987.0 + weight * 13.0);
+        assert!((learnt - 1.05_f64.sqrt()).abs() < 1e-9, "{learnt}");
+    }
+
+    #[test]
+    fn what_stays_below_the_floor_counts_in_full() {
+        let small = [[0.0, 0.01, 0.0]; 26];
+
+        assert_eq!(weight(&small, 1.0, [0.0, 26.0 * 1e-4 / 2_000.0, 1.0], 1.05), 1.0);
+    }
+}
