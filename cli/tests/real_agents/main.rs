@@ -1,6 +1,7 @@
 //! Both agents as subcommands: they find each other, `status` finds them, and SIGTERM leaves nothing behind.
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
+mod metrics;
 mod tls;
 
 use std::path::Path;
@@ -11,6 +12,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// Looks, 50 ms apart, until something is so: half a minute, for a machine that is busy.
 const LOOKS: usize = 600;
+
+/// A section that says: listen at any port that is free.
+const ANY: &str = "{listen: 127.0.0.1:0}";
 
 /// An agent that does not outlive its test.
 struct Agent(Child);
@@ -64,8 +68,7 @@ fn the_agents_find_each_other_status_finds_them_and_sigterm_leaves_nothing_behin
     let directory = tempfile::tempdir().unwrap();
     let runtime_dir = directory.path().join("run");
     let (host_config, nic_config) = (directory.path().join("host.yaml"), directory.path().join("nic.yaml"));
-    let any = "{listen: 127.0.0.1:0}";
-    let text = format!("runtime_dir: {}\ncontrol: {any}\noperators: {any}\nmetrics: {any}\n", runtime_dir.display());
+    let text = format!("runtime_dir: {}\ncontrol: {ANY}\noperators: {ANY}\nmetrics: {ANY}\n", runtime_dir.display());
     std::fs::write(&host_config, text).unwrap();
 
     let host = Agent::start("host-agent", &host_config);
@@ -73,7 +76,7 @@ fn the_agents_find_each_other_status_finds_them_and_sigterm_leaves_nothing_behin
     assert_eq!(status(&runtime_dir), Some(2), "no worker is connected: that is a problem");
 
     let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
-    let text = format!("control: {{address: {control}}}\nregions_socket: {regions}\nmetrics: {any}\n");
+    let text = format!("control: {{address: {control}}}\nregions_socket: {regions}\nmetrics: {ANY}\n");
     std::fs::write(&nic_config, text).unwrap();
     let nic = Agent::start("nic-agent", &nic_config);
     eventually("the worker is connected", || (status(&runtime_dir) == Some(0)).then_some(()));

@@ -1,0 +1,79 @@
+//! The list of both agents' own metrics in `docs/metrics.md` is what they export: names, types, labels and words.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+
+use crate::{ANY, Agent, addresses, eventually};
+
+/// What is behind an address, or nothing as long as nobody listens.
+fn page(address: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    answer.ends_with("# EOF\n").then_some(answer)
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// The rows of the list for what is on `page`: `| name{labels} | type | what it is |`.
+fn rows(page: &str) -> BTreeSet<String> {
+    let mut labels: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (name, rest) in page.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('{')) {
+        let pairs = rest.split_once('}').unwrap().0.split(',').filter_map(|pair| pair.split_once('='));
+        let name = name.trim_end_matches("_total").trim_end_matches("_info");
+        labels.entry(name).or_default().extend(pairs.map(|(key, _)| key));
+    }
+    let mut help = BTreeMap::new();
+    let mut rows = BTreeSet::new();
+    for line in page.lines() {
+        if let Some((name, text)) = line.strip_prefix("# HELP ").and_then(|line| line.split_once(' ')) {
+            help.insert(name, text);
+        }
+        if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|line| line.split_once(' ')) {
+            let keys: Vec<_> = labels.get(name).into_iter().flatten().copied().collect();
+            let keys = if keys.is_empty() { String::new() } else { format!("{{{}}}", keys.join(",")) };
+            rows.insert(format!("| `{name}{keys}` | {kind} | {} |", help[name]));
+        }
+    }
+    rows
+}
+
+#[test]
+fn the_documented_metrics_are_those_that_both_agents_export() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run, metrics) = (folder.path().join("run"), free_port());
+    let (host_config, nic_config) = (folder.path().join("host.yaml"), folder.path().join("nic.yaml"));
+    let text = format!("runtime_dir: {}\ncontrol: {ANY}\noperators: {ANY}\nmetrics: {ANY}\n", run.display());
+    std::fs::write(&host_config, text).unwrap();
+    let _host = Agent::start("host-agent", &host_config);
+    let ready = addresses(&run);
+    let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
+    let text =
+        format!("control: {{address: {control}}}\nregions_socket: {regions}\nmetrics: {{listen: '{metrics}'}}\n");
+    std::fs::write(&nic_config, text).unwrap();
+    let _nic = Agent::start("nic-agent", &nic_config);
+
+    // How regions are fetched is known after the welcome.
+    let nic = eventually("the worker's page", || {
+        page(&metrics.to_string()).filter(|page| page.contains("uview_nic_transport_info"))
+    });
+    let host = eventually("the host agent's page", || page(ready["metrics"].as_str().unwrap()));
+
+    let exported: BTreeSet<String> = rows(&host).into_iter().chain(rows(&nic)).collect();
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/metrics.md");
+    let text = std::fs::read_to_string(file).unwrap();
+    let documented: BTreeSet<String> =
+        text.lines().filter(|line| line.starts_with("| `uview_")).map(Into::into).collect();
+    let missing: Vec<_> = exported.difference(&documented).cloned().collect();
+    let gone: Vec<_> = documented.difference(&exported).cloned().collect();
+    assert!(missing.is_empty(), "docs/metrics.md lacks these rows:\n{}", missing.join("\n"));
+    assert!(gone.is_empty(), "docs/metrics.md has rows that nobody exports:\n{}", gone.join("\n"));
+    assert!(exported.len() > 60, "{} rows", exported.len());
+}
