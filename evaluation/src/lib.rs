@@ -10,10 +10,13 @@
 //! | [`candidate`] | the detectors behind one trait: ours, the paper's, principal components, max \|z\|, Random Cut Forest |
 //! | [`protocol`] | train, judge, take the figures |
 //! | [`ranking`], [`surface`], [`episodes`] | the figures |
+//! | [`canary`] | one version's rows as a model, to be compared with another's |
+//! | [`reproduction`] | published claims and what becomes of them |
 //! | [`study`] | ours against itself, one thing changed at a time |
 //! | [`recorded`] | a recording as a table |
 //! | [`training`], [`redundancy`] | a split into training and held-out rows, k, l and q tried, what is said of the result |
 
+pub mod canary;
 pub mod candidate;
 pub mod columns;
 pub mod data_set;
@@ -22,6 +25,7 @@ pub mod protocol;
 pub mod ranking;
 pub mod recorded;
 pub mod redundancy;
+pub mod reproduction;
 pub mod study;
 pub mod surface;
 pub mod table;

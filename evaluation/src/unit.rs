@@ -201,6 +201,39 @@ impl Unit {
         Self { train: self.train.last(rows), ..self.clone() }
     }
 
+    /// The same without the metrics that stand still in training; as it is if all do.
+    #[must_use]
+    pub fn without_constants(&self) -> Self {
+        let width = self.metrics.len();
+        let train = self.train.filled(None);
+        let moves = |column: &usize| {
+            let mut values = train.iter().skip(*column).step_by(width);
+            let first = values.next();
+            values.any(|value| Some(value) != first)
+        };
+        let kept: Vec<usize> = (0..width).filter(moves).collect();
+        if kept.is_empty() {
+            return self.clone();
+        }
+        let cut = |rows: &Rows| Rows {
+            metrics: kept.len(),
+            values: rows.values.chunks_exact(width).flat_map(|row| kept.iter().map(|column| row[*column])).collect(),
+            gaps: rows.gaps.clone(),
+        };
+        let segment = |segment: &Segment| Segment {
+            rows: segment.rows.clone(),
+            responsible: segment.responsible.iter().filter_map(|column| kept.binary_search(column).ok()).collect(),
+        };
+        Self {
+            metrics: kept.iter().map(|column| self.metrics[*column].clone()).collect(),
+            columns: kept.iter().map(|column| self.columns[*column]).collect(),
+            train: cut(&self.train),
+            test: cut(&self.test),
+            segments: self.segments.iter().map(segment).collect(),
+            ..self.clone()
+        }
+    }
+
     /// Rows in sequence that are labelled anomalous, as (first row, row after the last).
     #[must_use]
     pub fn events(&self) -> Vec<(usize, usize)> {
