@@ -39,5 +39,5 @@ pub use outcome::{Kept, LookBack, Offered, Part, Waiting};
 pub use policies::{Known, Policies, Switches};
 pub use reason::{Metric, Policy, Reason};
 pub use span::{Span, SpanId, SpanIndex, SpanKind, TraceId};
-pub use threshold::{ProbabilityError, Randomness, Threshold, sampling_of};
+pub use threshold::{ProbabilityError, Randomness, Threshold, sampling_of, with_threshold};
 pub use triggers::{TriggerRule, Triggers, Verdict};

@@ -102,6 +102,21 @@ pub fn sampling_of(tracestate: &str) -> (Option<Threshold>, Option<Randomness>) 
     (field("th").and_then(Threshold::parse), field("rv").and_then(Randomness::parse))
 }
 
+/// `tracestate` with another `th` in its member `ot`, or without one: what a sampler decided stands first, and everything else as it was.
+#[must_use]
+pub fn with_threshold(tracestate: &str, threshold: Option<Threshold>) -> String {
+    let (mut fields, mut others) = (Vec::new(), Vec::new());
+    fields.extend(threshold.map(|threshold| format!("th:{threshold}")));
+    for member in tracestate.split(',').map(str::trim).filter(|member| !member.is_empty()) {
+        match member.strip_prefix("ot=") {
+            None => others.push(member.to_owned()),
+            Some(ot) => fields.extend(ot.split(';').filter(|field| !field.starts_with("th:")).map(str::to_owned)),
+        }
+    }
+    let ot = if fields.is_empty() { None } else { Some(format!("ot={}", fields.join(";"))) };
+    ot.into_iter().chain(others).collect::<Vec<_>>().join(",")
+}
+
 fn hexadecimal(text: &str) -> Option<u64> {
     let digits = text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     if digits { u64::from_str_radix(text, 16).ok() } else { None }
@@ -132,6 +147,16 @@ mod tests {
         assert!(threshold.unwrap().keeps(randomness.unwrap()));
         assert_eq!(sampling_of("not=th:8"), (None, None));
         assert_eq!(sampling_of("ot=th:zz;rv:1"), (None, None));
+    }
+
+    #[test]
+    fn a_threshold_is_put_into_a_tracestate_or_taken_out_and_nothing_else_is_touched() {
+        let half = Threshold::keeping(0.5).ok();
+
+        assert_eq!(with_threshold("a=1,ot=th:c;rv:80000000000001,b=2", half), "ot=th:8;rv:80000000000001,a=1,b=2");
+        assert_eq!(with_threshold("a=1,ot=th:c;rv:80000000000001", None), "ot=rv:80000000000001,a=1");
+        assert_eq!(with_threshold("ot=th:c", None), "");
+        assert_eq!(with_threshold("", half), "ot=th:8");
     }
 
     #[test]
