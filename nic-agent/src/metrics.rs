@@ -32,6 +32,7 @@ pub(crate) struct Board {
 struct State {
     status: WorkerStatus,
     at: Nanos,
+    broken_connections: u64,
 }
 
 impl Board {
@@ -40,23 +41,39 @@ impl Board {
         Self { clock, state: Arc::new(Mutex::new(State { at, ..State::default() })) }
     }
 
+    /// A connection to the host agent was there and broke.
+    pub(crate) fn connection_broke(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).broken_connections += 1;
+    }
+
     /// The worker's thread lives, and this is how it stands.
     pub(crate) fn publish(&self, status: WorkerStatus) {
         let at = self.clock.now();
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State { status, at };
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.status, state.at) = (status, at);
     }
 
-    fn read(&self) -> (WorkerStatus, Nanos) {
+    fn age(&self) -> Nanos {
+        let at = self.state.lock().unwrap_or_else(PoisonError::into_inner).at;
+        self.clock.now().since(at).unwrap_or(Nanos::ZERO)
+    }
+
+    fn registry(&self) -> Registry {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        (state.status.clone(), self.clock.now().since(state.at).unwrap_or(Nanos::ZERO))
+        let (status, broken) = (state.status.clone(), state.broken_connections);
+        drop(state);
+        let mut registry = registry(&status);
+        let help = "Connections to the host agent that broke, or brought what is no message";
+        registry.register("broken_connections", help, ConstCounter::new(broken));
+        registry
     }
 
     /// The two pages.
     pub(crate) fn router(self) -> Router {
         let health = self.clone();
         Router::new()
-            .route("/metrics", get(move || async move { page::answer(&registry(&self.read().0)) }))
-            .route("/healthz", get(move || async move { healthz(health.read().1) }))
+            .route("/metrics", get(move || async move { page::answer(&self.registry()) }))
+            .route("/healthz", get(move || async move { healthz(health.age()) }))
     }
 }
 
@@ -135,9 +152,8 @@ fn count(number: usize) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use prometheus_client::encoding::text;
-
     use super::*;
+    use prometheus_client::encoding::text;
     use wire::proto::control::WorkerCounters;
 
     #[test]

@@ -165,7 +165,7 @@ pub async fn run_with(
     let (stopping, is_stopping) = watch::channel(false);
     // Sets, since these end their tasks when they are dropped.
     let (mut control, mut pages) = (JoinSet::new(), JoinSet::new());
-    control.spawn(control::keep(endpoint, stop.0.clone(), seed, is_stopping));
+    control.spawn(control::keep(endpoint, stop.0.clone(), board.clone(), seed, is_stopping));
     pages.spawn(axum::serve(listener, board.router()).into_future());
     tokio::select! {
         () = shutdown => {}

@@ -17,6 +17,7 @@ use wire::time::Nanos;
 use super::{Connection, Event, RunError, tell, told};
 use crate::backoff::{Backoff, Seeds};
 use crate::config::ControlConfig;
+use crate::metrics::Board;
 
 /// Messages that wait for the network; more wait in the worker's outbox.
 const WAITING: usize = 64;
@@ -72,12 +73,18 @@ impl Failure {
     fn stream(status: &tonic::Status) -> Self {
         Self::Stream(status.message().to_owned())
     }
+
+    /// Whether there was a connection, and it ended otherwise than in order.
+    fn is_broken(&self) -> bool {
+        matches!(self, Self::Silence | Self::Stream(_))
+    }
 }
 
-/// Keeps a connection to the host agent until it is `stopping`.
+/// Keeps a connection to the host agent until it is `stopping`. What breaks goes onto the `board`.
 pub(super) async fn keep(
     endpoint: Endpoint,
     events: SyncSender<Event>,
+    board: Board,
     seed: u64,
     mut stopping: watch::Receiver<bool>,
 ) {
@@ -96,6 +103,9 @@ pub(super) async fn keep(
         };
         if *stopping.borrow() {
             return;
+        }
+        if failure.as_ref().is_some_and(Failure::is_broken) {
+            board.connection_broke();
         }
         if welcomed {
             backoff.reset();

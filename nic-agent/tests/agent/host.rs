@@ -1,10 +1,13 @@
 //! A host agent that does nothing by itself.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
 use nic_agent::config::Config;
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio_stream::Stream;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
@@ -60,7 +63,6 @@ impl Host {
     pub async fn start(tls: Option<&Path>) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (sender, links) = mpsc::channel(8);
         let mut server = Server::builder();
         if let Some(folder) = tls {
             let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
@@ -68,8 +70,22 @@ impl Host {
             let clients = Certificate::from_pem(read("ca.pem"));
             server = server.tls_config(ServerTlsConfig::new().identity(identity).client_ca_root(clients)).unwrap();
         }
+        Self::serve(server, address, TcpListenerStream::new(listener))
+    }
+
+    /// Takes what comes as connections to `address`.
+    pub fn over(address: SocketAddr, connections: impl Stream<Item = io::Result<TcpStream>> + Send + 'static) -> Self {
+        Self::serve(Server::builder(), address, connections)
+    }
+
+    fn serve(
+        mut server: Server,
+        address: SocketAddr,
+        connections: impl Stream<Item = io::Result<TcpStream>> + Send + 'static,
+    ) -> Self {
+        let (sender, links) = mpsc::channel(8);
         let server = server.add_service(ControlServer::new(Service(sender)));
-        tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+        tokio::spawn(server.serve_with_incoming(connections));
         Self { address, links }
     }
 

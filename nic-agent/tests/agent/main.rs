@@ -1,6 +1,7 @@
 //! The NIC agent as it runs: real threads and sockets, shared memory, and a host agent that says what a test wants.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+mod broken;
 mod host;
 mod memory;
 
