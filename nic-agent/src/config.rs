@@ -184,6 +184,7 @@ impl Config {
             rows_kept: rows_kept as usize,
             regions: RegionLimits { regions: regions.get(), bytes: region_bytes.get() },
             detector: self.detector.settings(),
+            alarms_per_day: self.detector.alarms_per_day,
             ..WorkerSettings::default()
         }
     }

@@ -7,8 +7,9 @@
 //! adding series has to be judged by what it has. Else the next shadow follows.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use lmap::{Detector, Episode, Job, Model, State};
+use lmap::{AlarmBudget, Detector, Episode, Job, Model, State};
 use wire::control::DetectorSpec;
 use wire::time::Interval;
 
@@ -27,13 +28,20 @@ pub(crate) struct Maker {
     configured: lmap::Settings,
     /// What the LMAP has whose detectors are made.
     settings: lmap::Settings,
+    /// Alarms a day that γ is steered to.
+    alarms_per_day: Option<f64>,
     seed: u64,
     made: u64,
 }
 
 impl Maker {
     pub(crate) fn new(settings: lmap::Settings, seed: u64) -> Self {
-        Self { configured: settings.clone(), settings, seed, made: 0 }
+        Self { configured: settings.clone(), settings, alarms_per_day: None, seed, made: 0 }
+    }
+
+    /// All detectors that are made steer γ to so many alarms a day.
+    pub(crate) fn with_budget(self, alarms_per_day: Option<f64>) -> Self {
+        Self { alarms_per_day, ..self }
     }
 
     /// The detectors made from now on get a row every `interval` and judge as `asked` for.
@@ -46,15 +54,17 @@ impl Maker {
         let wanted = asked::settings(&self.configured, asked, interval).checked();
         let refused = wanted.as_ref().err().copied();
         self.settings = wanted.unwrap_or_else(|_| self.configured.clone().every(interval));
+        self.settings.budget = self.alarms_per_day.map(|alarms| AlarmBudget::per_day(alarms, interval));
         refused.map_or(Ok(()), |error| Err(ForeignMessage::Settings(error)))
     }
 
-    fn judge(&mut self, infos: &[ColumnInfo], model: Option<&Model>) -> Result<Judge, ForeignMessage> {
+    fn judge(&mut self, infos: &[ColumnInfo], from: Start<'_>) -> Result<Judge, ForeignMessage> {
         let columns = infos.iter().map(|info| info.column).collect();
         let (settings, seed) = (self.settings.clone(), self.seed ^ self.made);
-        let detector = match model {
-            None => Detector::new(columns, settings, seed)?,
-            Some(model) => Detector::from_model(model, columns, settings, seed)?,
+        let detector = match from {
+            Start::Nothing => Detector::new(columns, settings, seed)?,
+            Start::Trained(model) => Detector::from_model(model, columns, settings, seed)?,
+            Start::Known(model) => Detector::warm(model, columns, settings, seed)?,
         };
         self.made += 1;
         let mut judge = Judge {
@@ -82,7 +92,7 @@ impl Maker {
     ) -> (Option<Judges>, Result<(), ForeignMessage>) {
         let trained = (!model.is_empty()).then(|| {
             let model = Model::decode(model)?;
-            self.judge(infos, Some(&model))
+            self.judge(infos, Start::Trained(&model))
         });
         let (trained, refused) = match trained {
             None => (None, Ok(())),
@@ -90,14 +100,45 @@ impl Maker {
             Some(Err(error)) => (None, Err(error)),
         };
         let is_trained = trained.is_some();
-        match trained.map_or_else(|| self.judge(infos, None), Ok) {
+        match trained.map_or_else(|| self.judge(infos, Start::Nothing), Ok) {
             Ok(current) => {
                 let model = fingerprint_of(model);
-                (Some(Judges { current, shadow: None, restarts: 0, model, is_trained }), refused)
+                (Some(Judges { current, shadow: None, restarts: 0, model, is_trained, known: None }), refused)
             }
             Err(error) => (None, Err(error)),
         }
     }
+
+    /// Detectors for a service whose like was watched before: armed by what is `known` of it, or learning as long as none of its columns is
+    /// known.
+    ///
+    /// # Errors
+    ///
+    /// [`ForeignMessage::Detector`] if there is nothing to watch.
+    pub(crate) fn warm(
+        &mut self,
+        infos: &[ColumnInfo],
+        known: Arc<Model>,
+    ) -> (Option<Judges>, Result<(), ForeignMessage>) {
+        let (mut judges, refused) = self.judges(infos, &[]);
+        if let Some(judges) = &mut judges {
+            if let Ok(current) = self.judge(infos, Start::Known(&known)) {
+                judges.current = current;
+            }
+            judges.known = Some(known);
+        }
+        (judges, refused)
+    }
+}
+
+/// What a detector begins with.
+#[derive(Clone, Copy)]
+enum Start<'a> {
+    Nothing,
+    /// A model that somebody trained for it: it learns no other.
+    Trained(&'a Model),
+    /// What one like it had learnt.
+    Known(&'a Model),
 }
 
 /// A detector, and where its columns are in the LMAP's row.
@@ -161,6 +202,8 @@ pub(crate) struct Judges {
     /// Of the model's bytes that it was made with.
     model: u64,
     is_trained: bool,
+    /// What it began with, until it has a fit of its own: columns that come later may be in it.
+    known: Option<Arc<Model>>,
 }
 
 /// A column that speaks for the score, by its place in the LMAP's row.
@@ -198,9 +241,12 @@ impl Judges {
             }
             return;
         }
+        if self.goes_on_warm(infos, maker) {
+            return;
+        }
         let restart = self.restarts < MOST_RESTARTS;
         if self.current.is_young() && restart {
-            if let Ok(judge) = maker.judge(infos, None) {
+            if let Ok(judge) = maker.judge(infos, Start::Nothing) {
                 (self.current, self.shadow) = (judge, None);
                 self.restarts += 1;
             }
@@ -210,9 +256,21 @@ impl Judges {
             Some(shadow) if shadow.watches(infos.len()) || !(shadow.is_young() && restart) => {}
             before => {
                 self.restarts += u32::from(before.is_some());
-                self.shadow = maker.judge(infos, None).ok();
+                self.shadow = maker.judge(infos, Start::Nothing).ok();
             }
         }
+    }
+
+    /// A service that starts registers its series one by one: as long as its detector lives by what is known, it is made anew with all that
+    /// are there. False if it does not.
+    fn goes_on_warm(&mut self, infos: &[ColumnInfo], maker: &mut Maker) -> bool {
+        if self.current.detector.counts().fits > 0 {
+            self.known = None;
+        }
+        let Some(known) = &self.known else { return false };
+        let Ok(current) = maker.judge(infos, Start::Known(known)) else { return false };
+        (self.current, self.shadow) = (current, None);
+        true
     }
 
     /// Judges a row, and learns it if it may. True beside the verdict if the shadow took over after it.
@@ -264,6 +322,19 @@ impl Judges {
     #[cfg(test)]
     pub(crate) fn model(&self) -> Option<Vec<u8>> {
         self.current.detector.model().map(|model| model.encode())
+    }
+
+    /// What is worth keeping for the next of its kind; `None` while learning, and for a trained one, whose model is a file.
+    pub(crate) fn knowledge(&self) -> Option<Arc<Model>> {
+        let own = || self.current.detector.model().map(Arc::new);
+        if self.is_trained { None } else { own().or_else(|| self.known.clone()) }
+    }
+
+    /// Alarms a day that γ is steered to, with a row every `interval`, and what γ is multiplied by for that; `None` without a budget.
+    pub(crate) fn budget(&self, interval: Interval) -> Option<(f64, f64)> {
+        let detector = &self.current.detector;
+        let rows_per_day = 86_400.0 / interval.length().as_secs_f64();
+        detector.settings().budget.map(|budget| (rows_per_day / budget.rows_per_alarm, detector.gamma_factor()))
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = DetectorId> {

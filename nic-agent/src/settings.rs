@@ -29,6 +29,12 @@ pub struct WorkerSettings {
     pub alone: Nanos,
     /// How long the detector of a service is kept when its configuration is gone, for a host agent that comes back. 10 min.
     pub remembered: Nanos,
+    /// How long what was learnt of a service that is gone is kept, as a model, for its next start. 1 day.
+    pub known: Nanos,
+    /// Of how many such services at the most, the oldest ones being forgotten. 256.
+    pub most_known: usize,
+    /// Alarms a day and service that γ is steered to; `None`: γ stays where training has put it. None.
+    pub alarms_per_day: Option<f64>,
     /// Between two summaries; a third of the lease if that is less. 1 s.
     pub summary: Nanos,
     /// Verdicts with a score below this share of γ are only summarised, until the host agent says otherwise. 0.5.
@@ -63,6 +69,9 @@ impl Default for WorkerSettings {
             transports: vec!["shm".to_owned()],
             alone: Nanos::from_secs(60),
             remembered: Nanos::from_secs(600),
+            known: Nanos::from_secs(86_400),
+            most_known: 256,
+            alarms_per_day: None,
             summary: Nanos::from_secs(1),
             lowest_share: 0.5,
             reasons: 3,

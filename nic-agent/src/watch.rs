@@ -1,6 +1,7 @@
 //! One LMAP on a worker: its regions, its columns, its detectors, and what is to be said of them.
 
 use core::num::NonZeroU32;
+use std::sync::Arc;
 
 use wire::control::{DetectorSpec, Episode, LmapSpec, Reason as SpokenReason, State, Verdict};
 use wire::id::{Epoch, LmapId};
@@ -52,6 +53,8 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub(crate) struct Parked {
     judges: Option<Judges>,
+    /// What the next of its kind begins with, if the detectors are gone.
+    known: Option<Arc<lmap::Model>>,
     interval: Interval,
     detector: DetectorSpec,
     samples: u64,
@@ -72,6 +75,8 @@ pub(crate) struct Watch {
     pub(crate) regions: Regions,
     columns: Columns,
     judges: Option<Judges>,
+    /// What its detectors begin with once there are columns.
+    known: Option<Arc<lmap::Model>>,
     alarm: Alarm,
     /// Something was missed: differences and smoothing restart with the next row.
     gap: bool,
@@ -112,6 +117,10 @@ impl Watch {
         };
         let unfit = maker.make_for(spec.interval, &spec.detector);
         let (samples, alarm) = parked.as_ref().map_or((0, Alarm::default()), |parked| (parked.samples, parked.alarm));
+        let alike = |parked: &&Parked| {
+            parked.interval == spec.interval && parked.detector == spec.detector && spec.model.is_empty()
+        };
+        let known = parked.as_ref().filter(alike).and_then(|parked| parked.known.clone());
         let (judges, refused) = match parked.filter(usable).and_then(|parked| parked.judges) {
             Some(mut judges) => {
                 judges.columns_changed(columns.infos(), &spec.model, maker);
@@ -119,7 +128,10 @@ impl Watch {
             }
             None if columns.infos().is_empty() => (None, Ok(())),
             None => {
-                let (judges, refused) = maker.judges(columns.infos(), &spec.model);
+                let (judges, refused) = match &known {
+                    Some(known) => maker.warm(columns.infos(), Arc::clone(known)),
+                    None => maker.judges(columns.infos(), &spec.model),
+                };
                 (judges, unfit.and(refused))
             }
         };
@@ -134,6 +146,7 @@ impl Watch {
             regions,
             columns,
             judges,
+            known,
             alarm,
             gap: true,
             score: 0.0,
@@ -168,9 +181,17 @@ impl Watch {
 
     /// Lends the detectors to a later configuration of the same LMAP.
     pub(crate) fn lend(&mut self, now: Nanos) -> Parked {
-        let judges = self.judges.take();
+        let (judges, known) = (self.judges.take(), self.known.take());
         let Self { interval, detector, samples, alarm, .. } = *self;
-        Parked { judges, interval, detector, samples, alarm, since: now }
+        Parked { judges, known, interval, detector, samples, alarm, since: now }
+    }
+
+    /// The service is gone. What its like will be judged by when it comes again; `None` if nothing has been learnt.
+    pub(crate) fn leave(mut self, now: Nanos) -> Option<(ServiceName, Parked)> {
+        let mut parked = self.lend(now);
+        parked.forget_detectors();
+        (parked.samples, parked.alarm) = (0, Alarm::default());
+        parked.known.is_some().then_some((self.service, parked))
     }
 
     /// Lets the configuration go.
@@ -298,6 +319,7 @@ impl Watch {
         let silent: Vec<u32> = self.regions.silent().map(|replica| replica.0).collect();
         let state = if silent.is_empty() { self.state() } else { State::Silent };
         let discarded = self.regions.discarded;
+        let budget = self.judges.as_ref().and_then(|judges| judges.budget(self.interval));
         let summary = proto::LmapSummary {
             lmap: self.id.0,
             epoch: self.epoch.0,
@@ -312,6 +334,8 @@ impl Watch {
             discarded_unread: discarded.unread,
             columns: columns as u32,
             unwatched: self.judges.as_ref().map_or(columns, |judges| judges.unwatched(columns)) as u32,
+            alarms_per_day: budget.map_or(0.0, |(alarms, _)| alarms),
+            gamma_factor: budget.map_or(0.0, |(_, factor)| factor),
             silent_replicas: silent,
             reasons: self.spoken(self.digest.reasons(), self.digest.age(now)).iter().map(proto::Reason::from).collect(),
         };
@@ -367,6 +391,18 @@ impl Watch {
 }
 
 impl Parked {
+    /// Lets the detectors go, and keeps what they know.
+    pub(crate) fn forget_detectors(&mut self) {
+        if let Some(judges) = self.judges.take() {
+            self.known = judges.knowledge();
+        }
+    }
+
+    /// Whether there is anything left.
+    pub(crate) fn is_of_use(&self) -> bool {
+        self.judges.is_some() || self.known.is_some()
+    }
+
     pub(crate) fn judges(&self) -> Option<&Judges> {
         self.judges.as_ref()
     }

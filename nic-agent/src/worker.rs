@@ -96,7 +96,7 @@ impl Worker {
         let shared = Shared {
             outbox: Outbox::new(settings.outbox_messages, settings.outbox_rows),
             jobs: Jobs::default(),
-            maker: Maker::new(settings.detector.clone(), seeds.draw()),
+            maker: Maker::new(settings.detector.clone(), seeds.draw()).with_budget(settings.alarms_per_day),
             lowest_share: settings.lowest_share,
             reasons: settings.reasons,
             explained: Vec::new(),

@@ -149,6 +149,8 @@ fn with_summary(
         discarded: summary.discarded_generation + summary.discarded_header + summary.discarded_unread,
         columns: summary.columns,
         unwatched: summary.unwatched,
+        alarms_per_day: summary.alarms_per_day,
+        gamma_factor: summary.gamma_factor,
         silent_replicas: silent.map(ToString::to_string).collect(),
         reasons: named(told, reasons.iter()).iter().map(proto::Reason::from).collect(),
         at_unix_ns,

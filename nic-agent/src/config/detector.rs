@@ -1,6 +1,6 @@
 //! How LMAPs judge: the score, and the sizes and rates of their detectors.
 
-use lmap::{ScoreForm, Settings};
+use lmap::{ScoreForm, Settings, Threshold};
 use serde::Deserialize;
 
 use super::ConfigError;
@@ -33,12 +33,28 @@ pub struct DetectorConfig {
     pub percentile: Option<f64>,
     /// Probability η that a row above γ is learnt, 0 to 1; if left out, 0.01, with μView's scores 0.
     pub learning_rate: Option<f64>,
+    /// Which scores of training γ is the percentile of; if left out, crosswise, with μView's scores in sample.
+    pub threshold: Option<ThresholdOf>,
+    /// Alarms a day and service that γ is steered to, above 0; if left out, γ stays.
+    pub alarms_per_day: Option<f64>,
+}
+
+/// Which scores of training γ is the percentile of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ThresholdOf {
+    /// Of rows that the basis was made of, and of each half by the other.
+    Crosswise,
+    /// Of rows that the basis was made of.
+    InSample,
+    /// Of the last fifth, by a basis of the four before.
+    HeldOut,
 }
 
 impl DetectorConfig {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let refused = |key, found: String, wanted| Err(ConfigError::Range { key, found, wanted });
-        let Self { rank, sketch_rows, percentile, learning_rate, .. } = *self;
+        let Self { rank, sketch_rows, percentile, learning_rate, alarms_per_day, .. } = *self;
         if let Some(rank) = rank.filter(|rank| !(1..=4096).contains(rank)) {
             return refused("detector.rank", rank.to_string(), "1 to 4096 are possible");
         }
@@ -56,6 +72,9 @@ impl DetectorConfig {
         if let Some(rate) = learning_rate.filter(|rate| !(0.0..=1.0).contains(rate)) {
             return refused("detector.learning_rate", rate.to_string(), "a probability from 0 to 1 is needed");
         }
+        if let Some(alarms) = alarms_per_day.filter(|alarms| !(*alarms > 0.0 && alarms.is_finite())) {
+            return refused("detector.alarms_per_day", alarms.to_string(), "a number above 0 is needed");
+        }
         Ok(())
     }
 
@@ -71,6 +90,12 @@ impl DetectorConfig {
             sketch_rows: self.sketch_rows.or(base.sketch_rows),
             percentile: self.percentile.unwrap_or(base.percentile),
             learning_rate: self.learning_rate.unwrap_or(base.learning_rate),
+            threshold: match self.threshold {
+                None => base.threshold,
+                Some(ThresholdOf::Crosswise) => Threshold::Crosswise,
+                Some(ThresholdOf::InSample) => Threshold::InSample,
+                Some(ThresholdOf::HeldOut) => Threshold::HeldOutTail,
+            },
             ..base
         }
     }
@@ -97,6 +122,10 @@ mod tests {
         let expected = Settings { rank: Some(3), sketch_rows: Some(40), percentile: 99.5, learning_rate: 0.5, ..live };
         assert_eq!(own, expected);
         assert_eq!(detector("score=absolute").unwrap(), Settings::paper(ScoreForm::PaperAbsolute));
+        assert_eq!(detector("threshold=held-out").unwrap().threshold, Threshold::HeldOutTail);
+        assert_eq!(detector("threshold=in-sample").unwrap().threshold, Threshold::InSample);
+        let budget = Config::parse("detector: {alarms_per_day: 3}").unwrap().settings().alarms_per_day;
+        assert_eq!((budget, Config::default().settings().alarms_per_day), (Some(3.0), None));
         let relative = Settings { learning_rate: 0.1, ..Settings::paper(ScoreForm::PaperRelative) };
         assert_eq!(detector("score=relative learning_rate=0.1").unwrap(), relative);
     }
@@ -111,7 +140,9 @@ mod tests {
             ("percentile=100.1", "detector.percentile is 100.1"),
             ("percentile=.nan", "detector.percentile is NaN"),
             ("learning_rate=-0.1", "detector.learning_rate is -0.1"),
+            ("alarms_per_day=0", "detector.alarms_per_day is 0: a number above 0"),
             ("score=paper", "line 2"),
+            ("threshold=crosswise alarms_per_day=many", "line 3"),
         ] {
             let refused = detector(keys).unwrap_err();
             assert!(refused.contains(error), "{keys}: {refused}");

@@ -87,7 +87,7 @@ impl Worker {
                 set
             }
             Message::RemoveLmap(remove) => {
-                self.remove_lmap(LmapId(remove.lmap));
+                self.remove_lmap(now, LmapId(remove.lmap));
                 Ok(())
             }
             Message::FitAgain(fit) => {
@@ -214,10 +214,14 @@ impl Worker {
         Ok(spec)
     }
 
-    /// After a welcome the host agent takes back what it told this worker before, which the worker has let go already.
-    fn remove_lmap(&mut self, id: LmapId) {
+    /// After a welcome the host agent takes back what it told this worker before, which the worker has let go already. What was learnt of the
+    /// service is kept for its next start.
+    fn remove_lmap(&mut self, now: Nanos, id: LmapId) {
         let Some(watch) = self.watches.remove(&id) else { return };
         self.let_go(&watch);
+        if let Some((service, parked)) = watch.leave(now) {
+            self.parked.insert(service, parked);
+        }
         self.forget_jobs();
     }
 

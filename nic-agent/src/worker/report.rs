@@ -8,6 +8,8 @@ use wire::time::Nanos;
 
 use super::{Link, Worker};
 use crate::fetched::Discarded;
+use crate::settings::WorkerSettings;
+use crate::watch::Parked;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counted {
@@ -55,6 +57,8 @@ pub struct WorkerStatus {
     pub welcomes: u64,
     /// Detectors kept for a host agent that comes back.
     pub remembered: usize,
+    /// Services that are gone and whose model is kept for their next start.
+    pub known: usize,
     /// Regions that are attached.
     pub attached: usize,
     /// Regions in use.
@@ -99,7 +103,8 @@ impl Worker {
             silent_replicas: self.watches.values().map(|watch| watch.regions.silent().count()).sum(),
             discarded: [discarded.generation, discarded.header, discarded.unread],
             welcomes: self.counted.welcomes,
-            remembered: self.parked.len(),
+            remembered: self.parked.values().filter_map(Parked::judges).count(),
+            known: self.parked.values().filter(|parked| parked.judges().is_none()).count(),
             attached,
             regions,
             lost_batches: self.counted.lost,
@@ -125,12 +130,7 @@ impl Worker {
     }
 
     pub(super) fn summarise(&mut self, now: Nanos) {
-        let remembered = self.settings.remembered;
-        let before = self.parked.len();
-        self.parked.retain(|_, parked| now.since(parked.since).is_none_or(|length| length < remembered));
-        if self.parked.len() < before {
-            self.forget_jobs();
-        }
+        self.forget_what_is_old(now);
         let (period, shared) = (self.period, &mut self.shared);
         let lmaps: Vec<_> = self.watches.values_mut().map(|watch| watch.summarise(now, period, shared)).collect();
         if self.link == Link::Up {
@@ -138,6 +138,26 @@ impl Worker {
             let since = |(then, unix): (Nanos, u64)| unix.saturating_add(now.since(then).unwrap_or(Nanos::ZERO).0);
             let at_unix_ns = self.time_of_day.map_or(0, since);
             self.shared.outbox.summary(proto::Summary { at_unix_ns, lmaps, counters });
+        }
+    }
+
+    /// Detectors are kept for a host agent that comes back, and what they know for longer, for a service that does.
+    fn forget_what_is_old(&mut self, now: Nanos) {
+        let WorkerSettings { remembered, known, most_known, .. } = self.settings;
+        let older = |parked: &Parked, than: Nanos| now.since(parked.since).is_some_and(|length| length >= than);
+        let detectors = self.parked.values().filter_map(Parked::judges).count();
+        for parked in self.parked.values_mut().filter(|parked| older(parked, remembered)) {
+            parked.forget_detectors();
+        }
+        self.parked.retain(|_, parked| parked.is_of_use() && !older(parked, known.max(remembered)));
+        while self.parked.values().filter(|parked| parked.judges().is_none()).count() > most_known {
+            let of_use = self.parked.iter().filter(|(_, parked)| parked.judges().is_none());
+            let oldest = of_use.min_by_key(|(_, parked)| parked.since).map(|(service, _)| service.clone());
+            let Some(oldest) = oldest else { break };
+            self.parked.remove(&oldest);
+        }
+        if self.parked.values().filter_map(Parked::judges).count() < detectors {
+            self.forget_jobs();
         }
     }
 }

@@ -5,6 +5,7 @@ mod control;
 mod judging;
 mod reading;
 mod replicas;
+mod warm;
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64};

@@ -364,6 +364,11 @@ pub struct LmapSummary {
     pub silent_replicas: ::prost::alloc::vec::Vec<u32>,
     #[prost(message, repeated, tag = "15")]
     pub reasons: ::prost::alloc::vec::Vec<Reason>,
+    /// Alarms a day that gamma is steered to; 0: it is not. And what gamma is multiplied by for that.
+    #[prost(double, tag = "16")]
+    pub alarms_per_day: f64,
+    #[prost(double, tag = "17")]
+    pub gamma_factor: f64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WorkerCounters {

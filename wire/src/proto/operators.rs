@@ -346,6 +346,11 @@ pub struct LmapStatus {
     /// Settings of its own, if an operator gave it any.
     #[prost(message, optional, tag = "21")]
     pub detector: ::core::option::Option<Detector>,
+    /// Alarms a day that gamma is steered to; 0: it is not. And what gamma is multiplied by for that.
+    #[prost(double, tag = "22")]
+    pub alarms_per_day: f64,
+    #[prost(double, tag = "23")]
+    pub gamma_factor: f64,
 }
 /// Generated client implementations.
 #[cfg(feature = "grpc")]
