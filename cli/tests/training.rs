@@ -140,8 +140,8 @@ fn a_recording_is_trained_on_in_one_command_and_its_model_starts_a_detector() {
         "20 labelled as faults, 6 do not",
         "k by the variance",
         "1 of 1 with an alarm",
-        "stood still: 1 metrics (limit)",
-        "redundant: 1 metrics follow another (copy)",
+        "stood still: 1 metric (limit)",
+        "redundant: 1 metric (copy)",
         "with 95 % confidence",
     ] {
         assert!(text.contains(word), "`{word}` is not in\n{text}");

@@ -19,6 +19,11 @@ impl Clock {
         Self { start: Instant::now(), start_unix_ns: Nanos::from(unix).0 }
     }
 
+    /// When the start was, in milliseconds since 1970.
+    pub(crate) const fn start_unix_ms(&self) -> u64 {
+        self.start_unix_ns / 1_000_000
+    }
+
     /// How long ago the start was.
     pub(crate) fn now(&self) -> Nanos {
         Nanos::from(self.start.elapsed())

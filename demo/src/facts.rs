@@ -12,6 +12,8 @@ use crate::record::{Cost, Reason, Record};
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Facts {
     seed: u64,
+    /// When the demo's clock was zero.
+    started_unix_ms: u64,
     interval_ms: u64,
     faults: Vec<Fault>,
     false_alarms: Vec<FalseAlarm>,
@@ -99,6 +101,7 @@ impl Facts {
         };
         Self {
             seed: record.seed,
+            started_unix_ms: record.started_unix_ms,
             interval_ms: record.interval.as_millis(),
             faults: finding.faults.iter().map(fault).collect(),
             false_alarms: finding.false_alarms.iter().map(false_alarm).collect(),

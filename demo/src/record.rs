@@ -117,6 +117,8 @@ pub struct Cost {
 pub struct Record {
     /// Made the order of the faults, the load and the work.
     pub seed: u64,
+    /// When the demo's clock was zero, in milliseconds since 1970.
+    pub started_unix_ms: u64,
     /// The local scraping interval.
     pub interval: Nanos,
     /// When each service's LMAP was armed.

@@ -52,8 +52,12 @@ pub(crate) async fn run(
     let link = Link::open(stage.operators, clock).await?;
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let record =
-        Record { seed: setting.seed, interval: Nanos::from_millis(setting.interval_ms.into()), ..Record::default() };
+    let record = Record {
+        seed: setting.seed,
+        started_unix_ms: clock.start_unix_ms(),
+        interval: Nanos::from_millis(setting.interval_ms.into()),
+        ..Record::default()
+    };
     let mut run = Run {
         clock,
         start: Instant::now().checked_sub(clock.now().into()).unwrap_or_else(Instant::now),

@@ -4,17 +4,17 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 
-use crate::figures::number;
 use lmap::{ColumnRole, ColumnSummary, ModelSummary, QUANTILES, ScoreForm, SketchForm};
 use serde::Serialize;
+use wire::quantity::number;
 
 use crate::figures::score;
 
 /// Metrics listed as text; JSON has all of them.
 const LISTED: usize = 40;
 
-/// A residual below this share of a metric's deviation: the others say it already.
-const EXPLAINED: f64 = 0.05;
+/// A residual below this share of a metric's deviation: the directions hold all of it.
+const HELD: f64 = 0.05;
 
 /// A model with whatever is known of its metrics' names.
 #[derive(Clone, Copy, Debug)]
@@ -91,8 +91,10 @@ impl Show<'_> {
             let made = match column.role {
                 ColumnRole::Constant => "stood still: that it moves counts".to_owned(),
                 ColumnRole::Unwatched => "was never there".to_owned(),
-                ColumnRole::Watched if column.residual < EXPLAINED => "others explain it".to_owned(),
-                ColumnRole::Watched => format!("{:.0} % of its deviation is its own", 100.0 * column.residual),
+                ColumnRole::Watched if column.residual < HELD => "lies in the k directions".to_owned(),
+                ColumnRole::Watched => {
+                    format!("{:.0} % of its deviation lies outside of the k directions", 100.0 * column.residual)
+                }
             };
             let level = if column.level { "; by its increment" } else { "" };
             writeln!(

@@ -1,10 +1,11 @@
-//! What was wrong when: a CSV of spans of time, and its way into recordings.
+//! What was wrong when: a CSV of spans of time, or the demo's account, and their way into recordings.
 
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 
 use recording::{Mark, Span};
+use serde::Deserialize;
 
 use crate::failure::Failure;
 use crate::input;
@@ -12,13 +13,32 @@ use crate::input;
 const HEADER: [&str; 4] = ["service", "fault", "from_unix_ms", "to_unix_ms"];
 /// Every service.
 const ALL: &str = "*";
+/// Larger files are no lists of faults.
+const MOST_BYTES: u64 = 64 << 20;
+/// After a fault of the demo nothing counts for so long, as in its own account.
+const GRACE_MS: u64 = 10_000;
+
+/// What `uview demo --json` writes, as far as it matters here.
+#[derive(Debug, Deserialize)]
+struct Account {
+    started_unix_ms: u64,
+    faults: Vec<AccountFault>,
+}
+
+#[derive(Debug, Deserialize)]
+struct AccountFault {
+    service: String,
+    kind: String,
+    started_ms: u64,
+    lasted_ms: u64,
+}
 
 /// Spans of time, each of a service or of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faults(Vec<(String, Span)>);
 
 impl Faults {
-    /// Reads lines `service,fault,from_unix_ms,to_unix_ms`, both times included. Service `*` is every service; without a fault the rows do
+    /// Reads the account that `uview demo --json` wrote, or lines `service,fault,from_unix_ms,to_unix_ms`, both times included. Service `*` is every service; without a fault the rows do
     /// not count.
     ///
     /// # Errors
@@ -29,10 +49,20 @@ impl Faults {
             let failure = Failure::to(format!("use the faults {}", path.display())).because(cause);
             failure.advice("a first line `service,fault,from_unix_ms,to_unix_ms`, then lines like `payment,leak,1760000000000,1760000020000`")
         };
-        let mut reader = csv::ReaderBuilder::new()
-            .trim(csv::Trim::All)
-            .from_path(path)
-            .map_err(|error| refused(error.to_string()))?;
+        let text = std::fs::metadata(path).and_then(|found| match found.len() {
+            ..=MOST_BYTES => std::fs::read(path),
+            bytes => Err(std::io::Error::other(format!("it has {bytes} bytes, {MOST_BYTES} are possible"))),
+        });
+        let text = text.map_err(|error| refused(error.to_string()))?;
+        if text.trim_ascii_start().starts_with(b"{") {
+            let account: Account = serde_json::from_slice(&text).map_err(|error| {
+                let failure = Failure::to(format!("use the faults {}", path.display())).because(error.to_string());
+                failure
+                    .advice("what `uview demo --json FILE` writes, or CSV with `service,fault,from_unix_ms,to_unix_ms`")
+            })?;
+            return Ok(Self::of_demo(&account));
+        }
+        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_slice());
         let header = reader.headers().map_err(|error| refused(error.to_string()))?;
         if header.iter().ne(HEADER) {
             return Err(refused("its first line is another".to_owned()));
@@ -57,6 +87,24 @@ impl Faults {
             spans.push((record[0].to_owned(), Span { from_unix_ns, to_unix_ns, mark, fault }));
         }
         Ok(Self(spans))
+    }
+
+    /// During a fault of one service the rows of the others do not count: a fault may be felt elsewhere, or not.
+    fn of_demo(account: &Account) -> Self {
+        let ns = |milliseconds: u64| milliseconds.saturating_mul(1_000_000);
+        let spans = account.faults.iter().flat_map(|fault| {
+            let from = account.started_unix_ms.saturating_add(fault.started_ms);
+            let to = from.saturating_add(fault.lasted_ms);
+            let span = |to: u64, mark, fault: &str| Span {
+                from_unix_ns: ns(from),
+                to_unix_ns: ns(to),
+                mark,
+                fault: fault.to_owned(),
+            };
+            let own = (fault.service.clone(), span(to, Mark::Anomalous, &fault.kind));
+            [own, (ALL.to_owned(), span(to.saturating_add(GRACE_MS), Mark::Ignored, ""))]
+        });
+        Self(spans.collect())
     }
 
     /// Appends the spans of its service to the recording at `path`, and says how many there were.
@@ -123,6 +171,23 @@ mod tests {
         assert_eq!((count, spans.len()), (2, 2));
         assert_eq!((spans[0].mark, spans[0].fault.as_str(), spans[0].to_unix_ns), (Mark::Anomalous, "leak", 6_000_000));
         assert_eq!((spans[1].mark, spans[1].from_unix_ns), (Mark::Ignored, 7_000_000));
+    }
+
+    #[test]
+    fn the_demos_account_says_what_was_wrong_when() {
+        let text = r#"{"seed": 7, "started_unix_ms": 1000, "faults": [
+            {"service": "payment", "kind": "leak", "started_ms": 50, "lasted_ms": 20, "noticed_ms": null}]}"#;
+
+        let faults = faults(text).unwrap();
+
+        let facts: Vec<_> = faults
+            .0
+            .iter()
+            .map(|(s, span)| (s.as_str(), span.from_unix_ns, span.to_unix_ns, span.fault.as_str()))
+            .collect();
+        let expected = [("payment", 1_050_000_000, 1_070_000_000, "leak"), ("*", 1_050_000_000, 11_070_000_000, "")];
+        assert_eq!(facts, expected);
+        assert!(super::Faults::open(Path::new("/nowhere")).unwrap_err().to_string().contains("No such file"));
     }
 
     #[test]

@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::figures::{number, quantity};
-use host_agent::stop;
+use daemon::stop;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use wire::proto::operators::LmapInfo;
+use wire::quantity::{number, quantity};
 
 use crate::agent::{self, AgentArgs, Connection};
 use crate::exit::Exit;
@@ -59,7 +59,7 @@ pub struct LabelArgs {
     /// The recordings
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// CSV with `service,fault,from_unix_ms,to_unix_ms`; service * is all, without a fault the rows do not count
+    /// CSV with `service,fault,from_unix_ms,to_unix_ms`, service * is all, without a fault the rows do not count; or what `uview demo --json` wrote
     #[arg(long, value_name = "FILE")]
     faults: PathBuf,
 }

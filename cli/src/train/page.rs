@@ -2,12 +2,12 @@
 
 use core::fmt::Write as _;
 
-use crate::figures::number;
 use evaluation::protocol::Course;
 use evaluation::table::Label;
 use evaluation::training::{self, Tried};
 use lmap::{ColumnRole, QUANTILES};
 use plotters::style::RGBColor;
+use wire::quantity::number;
 
 use super::plots::{self, Axes, COLOURS, Line};
 use super::report::Training;
@@ -184,7 +184,7 @@ fn points(training: &Training<'_>) -> String {
 fn metrics(training: &Training<'_>) -> String {
     let names = &training.input.table.metrics;
     let mut text =
-        "<table>\n<tr><th>metric</th><th>mean</th><th>deviation</th><th>own share</th><th></th></tr>\n".to_owned();
+        "<table>\n<tr><th>metric</th><th>mean</th><th>deviation</th><th>outside</th><th></th></tr>\n".to_owned();
     for (place, column) in training.model.columns.iter().enumerate() {
         let mut words = match column.role {
             ColumnRole::Watched => String::new(),
@@ -198,21 +198,23 @@ fn metrics(training: &Training<'_>) -> String {
         if let Some(found) = like {
             let _ = write!(words, "follows {} ({:.4})", names[found.like], found.correlation);
         }
-        let own = if column.role == ColumnRole::Watched {
+        let outside = if column.role == ColumnRole::Watched {
             format!("{:.0} %", 100.0 * column.residual)
         } else {
             "–".to_owned()
         };
         let _ = writeln!(
             text,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{own}</td><td class=\"words\">{}</td></tr>",
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{outside}</td><td class=\"words\">{}</td></tr>",
             escape(&names[place]),
             number(column.mean),
             number(column.deviation),
             escape(&words)
         );
     }
-    text.push_str("</table>\n<p>own share: of a metric's deviation, what the other metrics do not explain.</p>\n");
+    text.push_str(
+        "</table>\n<p>outside: of a metric's deviation, the part that lies outside of the k directions.</p>\n",
+    );
     text
 }
 

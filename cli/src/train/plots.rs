@@ -63,7 +63,7 @@ where
             chart
                 .configure_mesh()
                 .x_desc(axes.title)
-                .x_label_formatter(&|x| crate::figures::number(*x))
+                .x_label_formatter(&|x| wire::quantity::number(*x))
                 .y_label_formatter(&|y| format!("{y:.1}"))
                 .light_line_style(TRANSPARENT)
                 .bold_line_style(RGBColor(128, 128, 128).mix(0.3))

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::path::Path;
 
-use crate::figures::{number, quantity};
 use evaluation::redundancy::{self, Redundant};
 use evaluation::table::Label;
 use evaluation::training::{Quiet, Split, Tried};
 use lmap::{ColumnRole, ModelSummary, QUANTILES, Settings};
 use serde::Serialize;
+use wire::quantity::{number, quantity};
 
 use super::trials::Outcome;
 use crate::figures::duration_ms;
@@ -193,7 +193,12 @@ impl Training<'_> {
         let length = duration_ms((rows as f64 * self.interval * 1000.0) as u64);
         let (_, most) = self.alarms_per_hour();
         writeln!(f, "\n  quiet:  {over} of {rows} rows at or over γ ({:.1} %)", 100.0 * self.chosen.quiet.rate())?;
-        writeln!(f, "          {alarms} alarms in {length}: with 95 % confidence at most {} an hour", number(most))?;
+        writeln!(
+            f,
+            "          {} in {length}: with 95 % confidence at most {} an hour",
+            counted(alarms, "alarm"),
+            number(most)
+        )?;
         if let Some(faults) = self.chosen.faults {
             let events = self.chosen.events;
             let delay = self.chosen.delay.map_or_else(|| "–".to_owned(), |rows| format!("{rows} rows"));
@@ -214,7 +219,7 @@ impl Training<'_> {
             [("stood still", &metrics.constant), ("never there", &metrics.absent), ("by increment", &metrics.levels)]
         {
             if !places.is_empty() {
-                writeln!(f, "  {what}: {} metrics ({})", places.len(), self.names(places))?;
+                writeln!(f, "  {what}: {} ({})", counted(places.len(), "metric"), self.names(places))?;
             }
         }
         match &metrics.redundant {
@@ -222,7 +227,7 @@ impl Training<'_> {
             Some(found) if found.is_empty() => Ok(()),
             Some(found) => {
                 let places: Vec<usize> = found.iter().map(|redundant| redundant.column).collect();
-                writeln!(f, "  redundant: {} metrics follow another ({})", found.len(), self.names(&places))
+                writeln!(f, "  redundant: {} ({})", counted(found.len(), "metric"), self.names(&places))
             }
         }
     }
@@ -247,6 +252,11 @@ impl fmt::Display for Training<'_> {
             self.model.gamma
         )
     }
+}
+
+/// So many of something.
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// What `--json` writes. Field names are part of the command's interface.

@@ -29,7 +29,7 @@ pub struct ColumnSummary {
     pub mean: f64,
     /// σ of training, likewise; 0 unless the column is watched.
     pub deviation: f64,
-    /// Deviation of what the basis leaves of it, in units of σ: near 0 for a column that others explain.
+    /// Deviation of what lies outside of the basis, in units of σ: near 0 for a column that the k directions hold, on its own or with others.
     pub residual: f64,
 }
 
