@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::proto::workspace;
-use crate::{arm64, clock, demo, licences, proto};
+use crate::{arm64, clock, demo, licences, proto, rdma};
 
 /// Runs all checks and prints how long each took.
 ///
@@ -36,6 +36,10 @@ pub fn run(skip_tests: bool) -> Result<()> {
         cargo_with("UVIEW_SEEDS", "10000", &["test", "--quiet", "--release", "-p", "e2e", "--test", "simulation"])
     })?;
     steps.run("demo", demo::check)?;
+    match rdma::why_not() {
+        None => steps.run("RDMA in virtual machines", || rdma::run(&rdma::RdmaArgs::default()))?,
+        Some(why) => steps.cannot("RDMA in virtual machines", &why),
+    }
     steps.run("fuzzing", fuzz)?;
     steps.report();
     Ok(())

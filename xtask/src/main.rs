@@ -61,8 +61,8 @@ enum Task {
     },
     /// Runs the tests that need an RDMA device in a virtual machine that has a soft one.
     Rdma {
-        /// Run only tests whose names contain this.
-        filter: Option<String>,
+        #[command(flatten)]
+        arguments: rdma::RdmaArgs,
     },
 }
 
@@ -75,6 +75,6 @@ fn main() -> Result<()> {
         Task::Licences => licences::check(),
         Task::Proto { check } => proto::generate(check),
         Task::Scale { write } => scale::run(write),
-        Task::Rdma { filter } => rdma::run(filter.as_deref()),
+        Task::Rdma { arguments } => rdma::run(&arguments),
     }
 }

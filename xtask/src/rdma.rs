@@ -1,29 +1,83 @@
 //! What needs an RDMA device, in a virtual machine that has a soft one. The guest is Debian's kernel, built by tests/rdma-vm/build-vm.
 
 mod agents;
+mod alarms;
+mod churn;
+pub mod guest;
+mod idle;
+mod layout;
+pub mod parts;
+mod ratio;
+mod reads;
+mod usage;
 
-use std::ffi::OsStr;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use cargo_metadata::Message;
+use anyhow::{Context, Result};
 
 use crate::clock;
-use crate::proto::workspace;
+use guest::{Boot, Image, script};
+pub use parts::{GuestPart, run as be};
+pub use ratio::{Peer, measure};
 
-/// The filter that leaves out everything but the agents.
-const AGENTS: &str = "agents";
+/// What everything together may take.
+const BUDGET: Duration = Duration::from_mins(10);
+
+/// What a step has.
+struct Stage<'a> {
+    image: &'a Image,
+    /// The crate's unit tests with a device.
+    tests: PathBuf,
+    /// `uview`.
+    uview: PathBuf,
+    /// This tool.
+    tool: PathBuf,
+    /// Put tables into documents.
+    write: bool,
+}
+
+/// A step's name, what it is, and what does it.
+type Step = (&'static str, &'static str, fn(&Stage) -> Result<()>);
+
+const STEPS: &[Step] = &[
+    ("layout", "our structs of libibverbs and those of its header", |_| layout::compare()),
+    ("transport", "the transport's tests on a soft-RoCE device", |stage| transport(stage, "verbs::tests")),
+    ("missing", "what is said where something is missing", missing),
+    ("one-guest", "both agents in one guest", agents::one_guest),
+    ("idle", "idle services and the host agent while they are read", idle::run),
+    ("churn", "series that come and go while workers die", churn::run),
+    ("two-guests", "the agents in two guests, with everything that can go wrong", agents::two_guests),
+];
+
+/// What is asked for.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct RdmaArgs {
+    /// Only steps whose names begin with this (layout, transport, missing, one-guest, idle, churn, two-guests), else only tests of the
+    /// transport whose names contain it
+    filter: Option<String>,
+    /// Put the table of what idle services notice into README.md and docs/rdma.md
+    #[arg(long)]
+    write: bool,
+}
+
+/// Why nothing of this can be run on this machine; builds the guest if it is missing.
+pub fn why_not() -> Option<String> {
+    let takes = "it takes root and apt-get on Debian for x86-64";
+    match Image::find() {
+        Ok(found) => found.err().map(|why| format!("{why}; {takes}")),
+        Err(error) => Some(format!("the guest could not be built: {error:#}; {takes}")),
+    }
+}
 
 /// Runs everything that this machine can run, and says loudly what it cannot.
 ///
 /// # Errors
 ///
 /// Something that could run has failed.
-pub fn run(filter: Option<&str>) -> Result<()> {
-    let guest = match guest()? {
-        Ok(guest) => guest,
+pub fn run(arguments: &RdmaArgs) -> Result<()> {
+    let image = match Image::find()? {
+        Ok(image) => image,
         Err(why) => {
             println!("!! THE RDMA TESTS WERE NOT RUN: {why}.");
             println!(
@@ -32,132 +86,76 @@ pub fn run(filter: Option<&str>) -> Result<()> {
             return Ok(());
         }
     };
-    if filter == Some(AGENTS) {
-        return agents::run(&guest);
+    let filter = arguments.filter.as_deref().unwrap_or_default();
+    let steps: Vec<_> = STEPS.iter().filter(|(name, _, _)| name.starts_with(filter)).collect();
+    println!("== building what runs in the guests");
+    let (stage, built) = clock::timed(|| Stage::new(&image, arguments.write));
+    let stage = stage?;
+    if steps.is_empty() {
+        println!("!! No step is called {filter}: only tests of the transport that are named so are run.");
+        return transport(&stage, filter);
     }
-    if filter.is_none() {
-        layout()?;
+    let mut times = vec![("building", built)];
+    for (number, (name, what, work)) in (1..).zip(&steps) {
+        println!("== {number} of {}: {name}: {what}", steps.len());
+        let (result, time) = clock::timed(|| work(&stage));
+        result.with_context(|| format!("{name} failed after {:.0} s", time.as_secs_f64()))?;
+        println!("== {name}: {:.1} s", time.as_secs_f64());
+        times.push((*name, time));
     }
-    let tests = transport_tests(&guest)?;
-    let name = tests.file_name().context("a test program has a name")?.display().to_string();
-    step("transport on a soft-RoCE device", || {
-        let filter = filter.unwrap_or("verbs::tests");
-        in_guest(&guest, &format!("./{name} {filter} --test-threads=1"), &[&tests])
-    })?;
-    if filter.is_some() {
-        println!("!! Only tests that are named {} were run.", filter.unwrap_or_default());
-        return Ok(());
+    report(&times);
+    if steps.len() < STEPS.len() {
+        println!("!! Only {} of {} steps were run.", steps.len(), STEPS.len());
     }
-    step("what is said where something is missing", || {
-        let script = workspace().join("tests/rdma-vm/missing");
-        in_guest(&guest, &format!("sh ./missing ./{name}"), &[&tests, &script])
-    })?;
-    agents::run(&guest)
-}
-
-fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
-    println!("== {name}");
-    let (result, time) = clock::timed(work);
-    result.with_context(|| format!("{name} failed"))?;
-    println!("== {name}: {:.1} s", time.as_secs_f64());
     Ok(())
 }
 
-/// Our structs of libibverbs against those of its header, where that is installed or can be.
-fn layout() -> Result<()> {
-    let needed = ["libibverbs-dev", "librdmacm-dev", "libclang-dev", "pkg-config", "gcc", "libc6-dev"];
-    let clang = || {
-        fs::read_dir("/usr/lib").into_iter().flatten().filter_map(Result::ok).any(|entry| {
-            entry.file_name().to_string_lossy().starts_with("llvm-") && entry.path().join("lib/libclang.so").exists()
+fn report(times: &[(&str, Duration)]) {
+    println!("== done");
+    for (name, time) in times {
+        println!("{name:12} {:6.1} s", time.as_secs_f64());
+    }
+    // Building depends on what was there before.
+    let all: Duration = times[1..].iter().map(|(_, time)| *time).sum();
+    println!("{:12} {:6.1} s", "together", all.as_secs_f64());
+    if all > BUDGET {
+        println!(
+            "!! That is more than {} minutes: other work on this machine, or something became slow.",
+            BUDGET.as_secs() / 60
+        );
+    }
+}
+
+impl<'a> Stage<'a> {
+    fn new(image: &'a Image, write: bool) -> Result<Self> {
+        let tests = ["test", "--package=transport", "--lib", "--features=device-tests", "--no-run"];
+        Ok(Self {
+            image,
+            tests: image.program("transport-tests", &tests)?,
+            uview: image.program("uview", &["build", "--release", "--package=uview-cli"])?,
+            tool: image.program("xtask", &["build", "--release", "--package=xtask"])?,
+            write,
         })
-    };
-    let there = || Path::new("/usr/include/infiniband/verbs.h").exists() && clang() && exists("cc");
-    if !there() && is_root() && exists("apt-get") {
-        let install = ["install", "--yes", "--quiet=2", "--no-install-recommends"];
-        succeed(Command::new("apt-get").args(install).args(needed).stdout(Stdio::null()))?;
     }
-    if !there() {
-        println!("!! THE LAYOUT OF STRUCTS WAS NOT COMPARED: install {}.", needed.join(", "));
-        return Ok(());
+
+    /// Runs a script of tests/rdma-vm/agents in one guest, with both programs.
+    fn script(&self, name: &'static str, limit_s: u32) -> Result<String> {
+        let file = format!("{name}.sh");
+        let files = [self.uview.clone(), self.tool.clone(), script("agents/common.sh"), script("agents").join(&file)];
+        self.image.run(&Boot { name, command: &format!("sh ./{file}"), files: &files, limit_s, joined: None })
     }
-    step("our structs and those of the header", || {
-        let target = workspace().join("target/rdma-layout");
-        let folder = workspace().join("tests/rdma-layout");
-        succeed(Command::new("cargo").args(["test", "--quiet"]).current_dir(folder).env("CARGO_TARGET_DIR", target))
-    })
 }
 
-fn is_root() -> bool {
-    Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n")
+fn transport(stage: &Stage, filter: &str) -> Result<()> {
+    let command = format!("./transport-tests {filter} --test-threads=1");
+    let files = [stage.tests.clone()];
+    stage.image.run(&Boot { name: "tests", command: &command, files: &files, limit_s: 300, joined: None })?;
+    Ok(())
 }
 
-/// Where the guest is, built if it is missing or older than the scripts; or why there cannot be one.
-fn guest() -> Result<Result<PathBuf, String>> {
-    let (scripts, guest) = (workspace().join("tests/rdma-vm"), workspace().join("target/rdma-vm"));
-    if !cfg!(target_arch = "x86_64") {
-        return Ok(Err("the guest is for x86-64".to_owned()));
-    }
-    let built = age(&guest.join("base.cpio.gz"));
-    let changed = ["build-vm", "guest-init"].into_iter().filter_map(|script| age(&scripts.join(script))).min();
-    if built.is_none() || built > changed {
-        if !is_root() || !exists("apt-get") {
-            return Ok(Err("there is no guest, and it cannot be built here".to_owned()));
-        }
-        step("building the guest", || succeed(Command::new(scripts.join("build-vm")).arg(&guest)))?;
-    }
-    let missing = ["qemu-system-x86_64", "cpio"].into_iter().find(|program| !exists(program));
-    Ok(match missing {
-        Some(program) => Err(format!("there is no {program}")),
-        None => Ok(guest),
-    })
-}
-
-fn age(file: &Path) -> Option<std::time::Duration> {
-    fs::metadata(file).ok()?.modified().ok()?.elapsed().ok()
-}
-
-fn exists(program: &str) -> bool {
-    let tried = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    tried.is_ok()
-}
-
-/// The crate's unit tests with a device as a program.
-fn transport_tests(guest: &Path) -> Result<PathBuf> {
-    let arguments = ["test", "--package=transport", "--lib", "--features=device-tests", "--no-run"];
-    program(guest, "transport-tests", &arguments)
-}
-
-/// The program that cargo makes when called like this, under `name`, small enough for the guest's memory.
-fn program(guest: &Path, name: &str, arguments: &[&str]) -> Result<PathBuf> {
-    let output = Command::new("cargo")
-        .args(arguments)
-        .arg("--message-format=json")
-        .current_dir(workspace())
-        .stderr(Stdio::inherit())
-        .output()?;
-    ensure!(output.status.success(), "`cargo {}` failed", arguments.join(" "));
-    let program =
-        Message::parse_stream(output.stdout.as_slice()).filter_map(Result::ok).find_map(|message| match message {
-            Message::CompilerArtifact(artifact) => artifact.executable,
-            _ => None,
-        });
-    let program = program.context("cargo names no program")?;
-    let small = guest.join(name);
-    fs::copy(program, &small)?;
-    if succeed(Command::new("strip").arg(&small)).is_err() {
-        println!("(not stripped: there is no `strip`)");
-    }
-    Ok(small)
-}
-
-/// Runs a shell command in a fresh guest, in a folder with `files`.
-fn in_guest(guest: &Path, command: &str, files: &[impl AsRef<OsStr>]) -> Result<()> {
-    let script = workspace().join("tests/rdma-vm/run-in-vm");
-    succeed(Command::new(script).arg(command).args(files).env("RDMA_VM", guest).env("RDMA_VM_TIMEOUT", "300"))
-}
-
-fn succeed(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("cannot run {}", command.get_program().display()))?;
-    ensure!(status.success(), "{} ended with {status}", command.get_program().display());
+fn missing(stage: &Stage) -> Result<()> {
+    let files = [stage.tests.clone(), script("missing")];
+    let command = "sh ./missing ./transport-tests";
+    stage.image.run(&Boot { name: "missing", command, files: &files, limit_s: 120, joined: None })?;
     Ok(())
 }

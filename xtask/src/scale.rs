@@ -33,16 +33,24 @@ pub fn run(write: bool) -> Result<()> {
 fn filled(page: &str, tables: &[(&str, String)]) -> Result<String> {
     let mut filled = page.to_owned();
     for (name, table) in tables {
-        let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
-        let from = filled.find(&begin).map(|at| at + begin.len());
-        let to = filled.find(&end);
-        let place = from.zip(to).filter(|(from, to)| from <= to);
-        let (from, to) = place.with_context(|| format!("the page has no place for the table {name:?}"))?;
-        filled.replace_range(from..to, table);
+        filled = between_marks(&filled, name, table)?;
     }
     let marks = page.matches("<!-- end of ").count();
     ensure!(marks == tables.len(), "the page has places for {marks} tables, there are {}", tables.len());
     Ok(filled)
+}
+
+/// `page` with `table` between the marks `<!-- NAME -->` and `<!-- end of NAME -->`.
+///
+/// # Errors
+///
+/// The page has no such place.
+pub fn between_marks(page: &str, name: &str, table: &str) -> Result<String> {
+    let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
+    let from = page.find(&begin).map(|at| at + begin.len());
+    let place = from.zip(page.find(&end)).filter(|(from, to)| from <= to);
+    let (from, to) = place.with_context(|| format!("the page has no place for the table {name:?}"))?;
+    Ok([&page[..from], table, &page[to..]].concat())
 }
 
 #[cfg(test)]

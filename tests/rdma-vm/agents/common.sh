@@ -3,7 +3,10 @@
 run=/tmp/uview
 mkdir -p $run
 
-# since START: seconds of the guest's clock.
+# The host agent's settings; a script may set others before it sources this.
+: "${interval_ms:=200}" "${heartbeat_ms:=100}" "${lease_ms:=5000}" "${process_metrics:=true}"
+
+# Seconds of the guest's clock.
 now() { cut -d. -f1 /proc/uptime; }
 
 say() { echo "[$(now) s] $*"; }
@@ -43,9 +46,11 @@ at_least() {
 start_host_agent() {
     cat >/tmp/host.yaml <<END
 runtime_dir: $run
-lmap: {interval_ms: 200}
+lmap: {interval_ms: $interval_ms}
+services: {heartbeat_ms: $heartbeat_ms}
 transport: verbs
-control: {listen: '0.0.0.0:9700'}
+control: {listen: '0.0.0.0:9700', lease_ms: $lease_ms}
+process_metrics: {enabled: $process_metrics}
 END
     ./uview host-agent --config /tmp/host.yaml >>/tmp/host.log 2>&1 &
     host_pid=$!

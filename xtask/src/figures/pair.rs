@@ -19,6 +19,15 @@ pub struct Pair {
 }
 
 impl Pair {
+    /// Of pairs that were measured elsewhere, ours first; `None` if there are none.
+    pub fn of(pairs: &[(f64, f64)]) -> Option<Self> {
+        (!pairs.is_empty()).then(|| Self {
+            ours: median(pairs.iter().map(|pair| pair.0)),
+            peer: median(pairs.iter().map(|pair| pair.1)),
+            ratio: median(pairs.iter().map(|pair| pair.0 / pair.1)),
+        })
+    }
+
     /// The same in units of `nanoseconds` each.
     pub fn in_units_of(self, nanoseconds: f64) -> Self {
         Self { ours: self.ours / nanoseconds, peer: self.peer / nanoseconds, ..self }
@@ -47,11 +56,7 @@ pub fn measure_by(clock: Clock, operations: u64, mut ours: impl FnMut(u64), mut 
         }
         turns.push((mine.as_nanos() as f64 / operations as f64, theirs.as_nanos() as f64 / operations as f64));
     }
-    Pair {
-        ours: median(turns.iter().map(|turn| turn.0)),
-        peer: median(turns.iter().map(|turn| turn.1)),
-        ratio: median(turns.iter().map(|turn| turn.0 / turn.1)),
-    }
+    Pair::of(&turns).expect("there is more than one turn")
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::hundred::{self, COUNTERS, GAUGES, HISTOGRAMS, Noise};
 use super::prometheus::{Exposition, Scraper};
 use crate::clock::Stopwatch;
+use crate::rdma::{self, GuestPart};
 
 /// Busy: every metric is written once per turn, 125 times a second.
 const TURN: Duration = Duration::from_millis(8);
@@ -50,8 +51,16 @@ pub enum Part {
         /// How long.
         #[arg(long)]
         seconds: u64,
+        /// So often at most.
+        #[arg(long, default_value_t = u64::MAX)]
+        rounds: u64,
         /// What to scrape.
         addresses: Vec<SocketAddr>,
+    },
+    /// Be one of the programs of `cargo xtask rdma` in a virtual machine.
+    Guest {
+        #[command(subcommand)]
+        part: GuestPart,
     },
 }
 
@@ -75,9 +84,15 @@ pub fn run(part: Part) -> Result<()> {
     match part {
         Part::Service { name, socket, busy } => service(&name, socket, busy),
         Part::Exporters { services, busy } => exporters(services, busy),
-        Part::Scraper { interval_ms, seconds, addresses } => {
-            scraper(Duration::from_millis(interval_ms.into()), Duration::from_secs(seconds), &addresses)
+        Part::Scraper { interval_ms, seconds, rounds, addresses } => {
+            let plan = Plan {
+                interval: Duration::from_millis(interval_ms.into()),
+                length: Duration::from_secs(seconds),
+                rounds,
+            };
+            scraper(plan, &addresses)
         }
+        Part::Guest { part } => rdma::be(part),
     }
 }
 
@@ -130,11 +145,20 @@ fn exporters(services: usize, busy: bool) -> Result<()> {
     keep_writing(busy, || expositions.iter().for_each(|exposition| exposition.write(&mut noise)))
 }
 
-fn scraper(interval: Duration, length: Duration, addresses: &[SocketAddr]) -> Result<()> {
+/// How a scraper scrapes.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    interval: Duration,
+    length: Duration,
+    rounds: u64,
+}
+
+fn scraper(plan: Plan, addresses: &[SocketAddr]) -> Result<()> {
+    let Plan { interval, length, rounds: most } = plan;
     let mut scrapers: Vec<_> = addresses.iter().map(|at| Scraper::connect(*at)).collect::<io::Result<_>>()?;
     let clock = Stopwatch::start();
     let (mut rounds, mut next) = (Rounds::default(), Duration::ZERO);
-    while clock.elapsed() < length {
+    while clock.elapsed() < length && rounds.done < most {
         std::thread::sleep(next.saturating_sub(clock.elapsed()));
         for scraper in &mut scrapers {
             scraper.ask()?;

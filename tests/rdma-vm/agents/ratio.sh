@@ -1,0 +1,36 @@
+# Pairs of measurements, ours and a peer's in turns: READs of a page, one at a time against ib_read_lat, 64 linked ones against a minimal loop.
+# Medians in nanoseconds per batch, as lines of PAIR NAME OURS PEER. PAIRS and WHAT (one or linked) come from outside.
+. ./common.sh
+
+ours() { ./xtask part guest reads --regions "$1" --batches "$2"; }
+
+# Median latency of one READ by perftest, whose figures are microseconds.
+ib_read_lat_median() {
+    ib_read_lat -d rxe0 -x 1 -s 4096 -n "$1" -F >/tmp/server.log 2>&1 &
+    server=$!
+    until ib_read_lat -d rxe0 -x 1 -s 4096 -n "$1" -F 10.0.0.1 >/tmp/client.log 2>&1; do
+        # The server does not listen yet; a limit for everything is outside.
+        kill -0 $server 2>/dev/null || fail "ib_read_lat: $(cat /tmp/server.log)"
+        sleep 0.1
+    done
+    wait $server
+    awk '$1 == 4096 { printf "%d\n", $5 * 1000 }' /tmp/client.log
+}
+
+pair=0
+while [ $pair -lt "$PAIRS" ]; do
+    pair=$((pair + 1))
+    for side in $([ $((pair % 2)) = 0 ] && echo ours peer || echo peer ours); do
+        case $WHAT-$side in
+        one-ours) ours=$(ours 1 500) ;;
+        one-peer) peer=$(ib_read_lat_median 500) ;;
+        linked-ours) ours=$(ours 64 100) ;;
+        linked-peer) peer=$(./read-loop 64 100) ;;
+        esac
+    done
+    if [ -z "$ours" ] || [ -z "$peer" ]; then
+        fail "pair $pair was not measured: ours $ours, peer $peer; $(cat /tmp/client.log)"
+    fi
+    echo "PAIR $ours $peer"
+done
+exit 0

@@ -1,0 +1,233 @@
+//! What idle services and the host agent notice of being read: nothing, but for a summary a second.
+//!
+//! Three services that do nothing, in one guest with both agents. Their processes are looked at while the NIC agent reads them 10,000 times,
+//! then for as long without it; then one service's hundred metrics behind a Prometheus endpoint, scraped as often at the same rate. The judge is shown to
+//! see something: by the rule for services, the endpoint fails.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::Stage;
+use super::usage::{MARK, Usage, Used};
+use crate::proto::workspace;
+use crate::scale::between_marks;
+
+/// Scrapes, as tests/rdma-vm/agents/idle.sh asks for them.
+const SCRAPES: u64 = 10_000;
+const HOST: &str = "host-agent";
+/// What may differ between two looks of the same length at a process that does the same: the kernel's clock is counted in 10 ms, and samples
+/// who runs; a timer may fall into one look more often than into the other.
+const USER_MS: u64 = 30;
+const SWITCHES: u64 = 20;
+/// What a summary may cost the host agent: it is received, decoded, kept and acknowledged, by two threads.
+const SUMMARY_USER_MS: f64 = 5.0;
+const SUMMARY_SWITCHES: f64 = 6.0;
+/// Where the table goes.
+const PAGES: [&str; 2] = ["README.md", "docs/rdma.md"];
+const TABLE: &str = "idle services";
+
+/// The three looks.
+#[derive(Clone, Debug, Default)]
+struct Looks {
+    scraped: Usage,
+    alone: Usage,
+    prometheus: Usage,
+}
+
+/// Runs it, judges it, and writes the table.
+///
+/// # Errors
+///
+/// Somebody noticed more than that, or nothing was done.
+pub fn run(stage: &Stage) -> Result<()> {
+    let looks = Looks::read(&stage.script("idle", 420)?)?;
+    let table = looks.table();
+    print!("{table}");
+    let file = stage.image.folder().join("idle.md");
+    fs::write(&file, &table)?;
+    println!("written to {}", file.display());
+    let wrong = looks.judge();
+    ensure!(wrong.is_empty(), "{}", wrong.join("; "));
+    for page in PAGES.iter().filter(|_| stage.write) {
+        let page = workspace().join(page);
+        let text = fs::read_to_string(&page)?;
+        fs::write(&page, between_marks(&text, TABLE, &table)?)?;
+    }
+    Ok(())
+}
+
+impl Looks {
+    /// From what the guest said.
+    fn read(said: &str) -> Result<Self> {
+        let usages: Vec<Usage> = said
+            .lines()
+            .filter_map(|line| line.split_once(MARK))
+            .map(|(_, json)| serde_json::from_str(json).with_context(|| json.to_owned()))
+            .collect::<Result<_>>()?;
+        let mut looks = Self::default();
+        for usage in usages {
+            match usage.phase.as_str() {
+                "scraped" => looks.scraped = usage,
+                "alone" => looks.alone = usage,
+                "prometheus" => looks.prometheus = usage,
+                other => bail!("there is no phase {other}"),
+            }
+        }
+        let Self { scraped, alone, prometheus } = &looks;
+        for (name, usage) in [("scraped", scraped), ("alone", alone), ("prometheus", prometheus)] {
+            ensure!(!usage.processes.is_empty(), "nothing was said of the phase {name}");
+        }
+        Ok(looks)
+    }
+
+    /// Everything that is not as it has to be.
+    fn judge(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let Self { scraped, alone, prometheus } = self;
+        if scraped.ticks < SCRAPES || scraped.failed_regions * 10 > scraped.ticks {
+            wrong.push(format!("{} scrapes, and {} regions not read", scraped.ticks, scraped.failed_regions));
+        }
+        if alone.seconds < 0.9 * scraped.seconds {
+            wrong.push(format!("{:.1} s alone, {:.1} s scraped", alone.seconds, scraped.seconds));
+        }
+        for (name, used) in &scraped.processes {
+            let base = alone.processes.get(name).copied().unwrap_or_default();
+            let allowed = if name == HOST { host_allowed(base, scraped.seconds) } else { service_allowed(base) };
+            wrong.extend(exceeds(*used, allowed).map(|what| format!("{name} noticed that it is read: {what}")));
+        }
+        // The same rule, for who really has something to do: else it could not see anything.
+        let idle = most(&alone.processes);
+        for (name, used) in &prometheus.processes {
+            if exceeds(*used, service_allowed(idle)).is_none() {
+                wrong.push(format!("the judge sees nothing: {name} is scraped, and passes with {used:?}"));
+            }
+        }
+        wrong
+    }
+
+    fn table(&self) -> String {
+        let Self { scraped, alone, prometheus } = self;
+        let services = |usage: &Usage| most(&usage.processes);
+        let host = |usage: &Usage| usage.processes.get(HOST).copied().unwrap_or_default();
+        let rows = [
+            ("a service, read by nobody".to_owned(), services(alone)),
+            (format!("a service, {} scrapes by RDMA", scraped.ticks), services(scraped)),
+            (format!("a Prometheus endpoint of the same metrics, {SCRAPES} scrapes"), services(prometheus)),
+            ("the host agent, without a NIC agent".to_owned(), host(alone)),
+            (format!("the host agent, {} scrapes by RDMA", scraped.ticks), host(scraped)),
+        ];
+        let mut text = format!(
+            "| in {:.0} s (the endpoint: {:.0} s) | user time, ms | system time, ms | waited | made place |\n\
+             | --- | --- | --- | --- | --- |\n",
+            scraped.seconds, prometheus.seconds
+        );
+        for (who, Used { user_ms, system_ms, voluntary, involuntary }) in rows {
+            let _ = writeln!(text, "| {who} | {user_ms} | {system_ms} | {voluntary} | {involuntary} |");
+        }
+        text
+    }
+}
+
+/// The most that any of the services used; each figure by itself.
+fn most(processes: &BTreeMap<String, Used>) -> Used {
+    let services = processes.iter().filter(|(name, _)| *name != HOST).map(|(_, used)| *used);
+    services.fold(Used::default(), |most, used| Used {
+        user_ms: most.user_ms.max(used.user_ms),
+        system_ms: most.system_ms.max(used.system_ms),
+        voluntary: most.voluntary.max(used.voluntary),
+        involuntary: most.involuntary.max(used.involuntary),
+    })
+}
+
+/// What a service may use that is read, if it uses `alone` when it is not. System time and involuntary switches are shown and not judged: the
+/// soft device's work is done by whatever process is there.
+fn service_allowed(alone: Used) -> Used {
+    Used { user_ms: alone.user_ms + USER_MS, voluntary: alone.voluntary + SWITCHES, ..Used::default() }
+}
+
+fn host_allowed(alone: Used, seconds: f64) -> Used {
+    let base = service_allowed(alone);
+    Used {
+        user_ms: base.user_ms + (SUMMARY_USER_MS * seconds) as u64,
+        voluntary: base.voluntary + (SUMMARY_SWITCHES * seconds) as u64,
+        ..base
+    }
+}
+
+fn exceeds(used: Used, allowed: Used) -> Option<String> {
+    let (user, switches) = (used.user_ms > allowed.user_ms, used.voluntary > allowed.voluntary);
+    (user || switches).then(|| {
+        format!(
+            "{} ms of user time ({} allowed), {} waits ({} allowed)",
+            used.user_ms, allowed.user_ms, used.voluntary, allowed.voluntary
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(phase: &str, processes: &[(&str, u64, u64)]) -> Usage {
+        let used = |user_ms, voluntary| Used { user_ms, voluntary, ..Used::default() };
+        let processes = processes.iter().map(|(name, user, waits)| ((*name).to_owned(), used(*user, *waits))).collect();
+        Usage { phase: phase.to_owned(), seconds: 20.0, ticks: SCRAPES, failed_regions: 0, processes }
+    }
+
+    fn looks() -> Looks {
+        Looks {
+            scraped: usage("scraped", &[("service-1", 20, 45), (HOST, 180, 200)]),
+            alone: usage("alone", &[("service-1", 20, 40), (HOST, 60, 100)]),
+            prometheus: usage("prometheus", &[("endpoint-1", 4000, 10_100)]),
+        }
+    }
+
+    #[test]
+    fn services_that_notice_nothing_and_a_host_agent_with_its_summaries_are_right() {
+        assert_eq!(looks().judge(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn one_wait_for_a_hundred_scrapes_is_noticed_and_so_is_user_time() {
+        let mut waits = looks();
+        waits.scraped.processes.insert("service-1".to_owned(), Used { voluntary: 40 + 100, ..Used::default() });
+        let mut time = looks();
+        time.scraped.processes.insert("service-1".to_owned(), Used { user_ms: 70, ..Used::default() });
+        let mut host = looks();
+        host.scraped.processes.insert(HOST.to_owned(), Used { voluntary: 10_000, ..Used::default() });
+
+        assert!(waits.judge()[0].contains("140 waits (60 allowed)"), "{:?}", waits.judge());
+        assert!(time.judge()[0].contains("70 ms of user time (50 allowed)"), "{:?}", time.judge());
+        assert!(host.judge()[0].contains("host-agent noticed"), "{:?}", host.judge());
+    }
+
+    #[test]
+    fn too_few_scrapes_regions_that_were_not_read_and_a_judge_that_sees_nothing_are_wrong() {
+        let mut few = looks();
+        few.scraped.ticks = 9_999;
+        let mut unread = looks();
+        unread.scraped.failed_regions = 1_001;
+        let mut blind = looks();
+        blind.prometheus = usage("prometheus", &[("endpoint-1", 30, 50)]);
+
+        for (looks, word) in [(few, "9999 scrapes"), (unread, "1001 regions"), (blind, "sees nothing")] {
+            let wrong = looks.judge();
+            assert!(wrong.len() == 1 && wrong[0].contains(word), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_guest_says_is_read_and_a_phase_that_is_not_there_is_missed() {
+        let line = |usage: &Usage| format!("noise {MARK}{}\n", serde_json::to_string(usage).unwrap());
+        let Looks { scraped, alone, prometheus } = looks();
+
+        let read = Looks::read(&[&scraped, &alone, &prometheus].map(line).concat()).unwrap();
+
+        assert_eq!(read.alone, alone);
+        assert!(read.table().contains("| a service, 10000 scrapes by RDMA | 20 | 0 | 45 | 0 |"), "{}", read.table());
+        assert!(Looks::read(&[&scraped, &alone].map(line).concat()).is_err());
+    }
+}

@@ -1,0 +1,77 @@
+//! What runs in a guest beside the agents: this tool, as one of these.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::usage::{Named, Until};
+use super::{alarms, churn, reads, usage};
+
+/// One of them.
+#[derive(Debug, clap::Subcommand)]
+pub enum GuestPart {
+    /// Print what processes use of a processor as a line of JSON.
+    Usage {
+        /// What goes on meanwhile.
+        #[arg(long)]
+        phase: String,
+        #[command(flatten)]
+        until: Until,
+        /// Where the NIC agent's metrics are.
+        #[arg(long)]
+        nic: Option<SocketAddr>,
+        /// NAME=PID.
+        processes: Vec<Named>,
+    },
+    /// Be a service whose series come and go, and watch what the agents say of their values.
+    Churn {
+        /// Where the host agent listens for services.
+        #[arg(long)]
+        socket: PathBuf,
+        /// Where it listens for operators.
+        #[arg(long)]
+        operators: SocketAddr,
+        /// So many series.
+        #[arg(long, default_value_t = 1000)]
+        cycles: u64,
+        /// Write to slots before they are released: be the control that has to be seen.
+        #[arg(long)]
+        hasty: bool,
+    },
+    /// Print a line for the beginning and the end of each alarm, for ever.
+    Alarms {
+        /// Where the host agent listens for operators.
+        #[arg(long)]
+        operators: SocketAddr,
+    },
+    /// Judge what `alarms` has printed, with the marks between it.
+    Judge {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Read regions of a page by RDMA from this process itself; print how many nanoseconds that takes, as a median.
+    Reads {
+        /// Regions of a batch.
+        #[arg(long)]
+        regions: u64,
+        /// Batches.
+        #[arg(long)]
+        batches: usize,
+    },
+}
+
+/// Is the part until it ends.
+///
+/// # Errors
+///
+/// It cannot be, or what it looks for is not as it has to be.
+pub fn run(part: GuestPart) -> Result<()> {
+    match part {
+        GuestPart::Usage { phase, until, nic, processes } => usage::run(&phase, until, nic, &processes),
+        GuestPart::Churn { socket, operators, cycles, hasty } => churn::be(socket, operators, cycles, hasty),
+        GuestPart::Alarms { operators } => alarms::watch(operators),
+        GuestPart::Judge { file } => alarms::judge_file(&file),
+        GuestPart::Reads { regions, batches } => reads::run(regions, batches),
+    }
+}

@@ -1,0 +1,90 @@
+//! READs through our stack against others' in the same guest. The processor is emulated: ratios mean something, times do not.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::guest::{Boot, Image, exists, script, succeed};
+use super::layout::{has_header, install};
+
+/// Pairs that a ratio is the median of.
+const PAIRS: usize = 31;
+/// What compiling the minimal loop needs.
+const NEEDED: [&str; 3] = ["libibverbs-dev", "gcc", "libc6-dev"];
+
+/// Whom READs are compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// One READ of a page, with `ib_read_lat` of perftest.
+    ReadLat,
+    /// 64 linked READs of a page each, with tests/rdma-vm/read-loop.c.
+    Loop,
+}
+
+/// Times of ours and the peer's in nanoseconds, one pair after the other; or why nothing can be measured here.
+///
+/// # Errors
+///
+/// The guest, or what it ran, failed.
+pub fn measure(peer: Peer) -> Result<Result<Vec<(f64, f64)>, String>> {
+    let image = match Image::find()? {
+        Ok(image) => image,
+        Err(why) => return Ok(Err(why)),
+    };
+    let tool = image.program("xtask", &["build", "--release", "--package=xtask"])?;
+    let mut files = vec![tool, script("agents/common.sh"), script("agents/ratio.sh")];
+    if peer == Peer::Loop {
+        match read_loop(&image)? {
+            Some(program) => files.push(program),
+            None => return Ok(Err(format!("the peer cannot be compiled: install {}", NEEDED.join(", ")))),
+        }
+    }
+    let what = if peer == Peer::Loop { "linked" } else { "one" };
+    let command = format!("PAIRS={PAIRS} WHAT={what} sh ./ratio.sh");
+    let said = image.run(&Boot { name: "ratio", command: &command, files: &files, limit_s: 500, joined: None })?;
+    let pairs = pairs(&said)?;
+    ensure!(pairs.len() == PAIRS, "{} of {PAIRS} pairs were measured", pairs.len());
+    Ok(Ok(pairs))
+}
+
+/// The minimal loop, if it can be compiled.
+fn read_loop(image: &Image) -> Result<Option<PathBuf>> {
+    if !has_header() || !exists("cc") {
+        install(&NEEDED);
+    }
+    if !has_header() || !exists("cc") {
+        return Ok(None);
+    }
+    let program = image.folder().join("read-loop");
+    let mut compile = Command::new("cc");
+    compile.args(["-O2", "-Wall", "-Werror", "-o"]).arg(&program).arg(script("read-loop.c")).arg("-libverbs");
+    succeed(&mut compile)?;
+    Ok(Some(program))
+}
+
+/// The lines `PAIR OURS PEER` of what the guest said.
+fn pairs(said: &str) -> Result<Vec<(f64, f64)>> {
+    let lines = said.lines().filter_map(|line| line.strip_prefix("PAIR "));
+    lines
+        .map(|line| {
+            let (ours, peer) = line.split_once(' ').with_context(|| format!("no pair: {line:?}"))?;
+            let pair = (ours.trim().parse()?, peer.trim().parse()?);
+            ensure!(pair.0 > 0.0 && pair.1 > 0.0, "no times: {line:?}");
+            Ok(pair)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_found_between_other_lines_and_half_ones_are_refused() {
+        assert_eq!(pairs("[3 s] x\nPAIR 120 100\nPAIR 130 110\n").unwrap(), [(120.0, 100.0), (130.0, 110.0)]);
+        assert!(pairs("PAIR 120").is_err());
+        assert!(pairs("PAIR 120 0").is_err());
+        assert!(pairs("PAIR a b").is_err());
+    }
+}
