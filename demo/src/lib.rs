@@ -8,10 +8,12 @@
 //! | [`fault`] | the five faults, their order, the metrics that belong to each |
 //! | [`record`] | what happened in a run, as data |
 //! | [`judge`] | what that is worth |
+//! | [`autoscale`] | another experiment: one service, a load that grows, replicas that are added |
 //!
 //! [`run`] puts them together. All processes are the same program, which has the commands `host-agent`, `nic-agent`, `shop`, `load`
 //! and `child`.
 
+pub mod autoscale;
 pub mod child;
 mod clock;
 mod cost;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
 use wire::proto::operators::operators_client::OperatorsClient;
-use wire::proto::operators::{HookEvent, RegisterHookRequest, StatusReply, StatusRequest};
+use wire::proto::operators::{HookEvent, RegisterHookRequest, RowEvent, StatusReply, StatusRequest, WatchRowsRequest};
 use wire::time::Nanos;
 
 use crate::clock::Clock;
@@ -71,6 +71,22 @@ impl Link {
     pub(crate) async fn verdict(&mut self) -> Result<(Nanos, HookEvent), LinkError> {
         let ended = || LinkError::Call { what: "send verdicts", cause: "the stream ended".to_owned() };
         self.verdicts.recv().await.ok_or_else(ended)
+    }
+
+    /// Every row of an LMAP from now on, and those kept from before.
+    pub(crate) async fn rows(&mut self, lmap: u32) -> Result<mpsc::Receiver<RowEvent>, LinkError> {
+        let all = WatchRowsRequest { lmap, every: 1 };
+        let mut stream =
+            self.operators.watch_rows(all).await.map_err(|status| refused("send rows", &status))?.into_inner();
+        let (arrived, rows) = mpsc::channel(WAITING);
+        tokio::spawn(async move {
+            while let Ok(Some(row)) = stream.message().await {
+                if arrived.send(row).await.is_err() {
+                    break;
+                }
+            }
+        });
+        Ok(rows)
     }
 
     /// How everything is.

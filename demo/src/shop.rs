@@ -24,6 +24,7 @@ use axum::{Json, Router};
 use client::Client;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
+use wire::time::Nanos;
 
 pub(crate) use faults::Injection;
 
@@ -55,6 +56,12 @@ pub struct ShopArgs {
     /// Makes the unevenness of its work
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Which of its replicas to be
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub replica: usize,
+    /// Microseconds that its one hand spends on a request, half of the time less
+    #[arg(long, value_name = "US", default_value_t = 1500)]
+    pub wait_us: u64,
 }
 
 /// Where a dependency is.
@@ -97,6 +104,8 @@ pub(crate) struct Facts {
     pub(crate) served: u64,
     /// Series that it registered.
     pub(crate) series: usize,
+    /// How long its hand was busy so far, in nanoseconds.
+    pub(crate) busy_ns: u64,
 }
 
 /// Why a service of the shop did not run.
@@ -172,9 +181,10 @@ impl Open {
         let dependencies: Vec<_> = dependencies.collect::<Result<_, _>>()?;
         let (visitors, listen) = bind(args.listen).await?;
         let (admin, admin_address) = bind(args.admin).await?;
-        let instance = format!("{service}-1");
+        let instance = format!("{service}-{}", args.replica);
         let uview = client::connect(client::Service::new(service.name()).instance(&instance).socket(&args.socket));
-        let desk = Arc::new(Desk::new(service, &dependencies, &uview, args.seed));
+        let desk =
+            Arc::new(Desk::new(service, &dependencies, &uview, args.seed).wait(Nanos::from_micros(args.wait_us)));
         let ready = Ready { pid: std::process::id(), listen, admin: admin_address };
         Ok(Self { desk, visitors, admin, ready, uview })
     }
@@ -215,7 +225,8 @@ struct Office {
 }
 
 async fn facts(State(office): State<Arc<Office>>) -> Json<Facts> {
-    Json(Facts { served: office.desk.served(), series: office.uview.status().series })
+    let (served, busy_ns) = (office.desk.served(), office.desk.busy_ns());
+    Json(Facts { served, series: office.uview.status().series, busy_ns })
 }
 
 async fn inject(State(office): State<Arc<Office>>, Query(injection): Query<Injection>) -> (StatusCode, String) {

@@ -106,15 +106,7 @@ pub(crate) struct Stage {
 impl Stage {
     /// Starts everything, and waits until it is ready. Says what it waits for.
     pub(crate) async fn set(setting: &Setting, say: &dyn Fn(&str)) -> Result<Self, StageError> {
-        let directory = tempfile::Builder::new().prefix("uview-demo-").tempdir();
-        let directory = directory.map_err(|cause| StageError::Directory(std::env::temp_dir(), cause))?;
-        let parent = std::process::id().to_string();
-        let program = setting.program.display().to_string();
-        let prefix = [program.as_str(), "child", "--parent", &parent, "--"].map(str::to_owned);
-        let processes = Processes::new(prefix.to_vec(), directory.path());
-        let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut stage = Self { processes, operators: nowhere, shop: Vec::new(), directory };
-
+        let mut stage = Self::empty(setting)?;
         for service in Service::ALL.into_iter().rev() {
             say(service.name());
             stage.open(service, setting.seed).await?;
@@ -122,12 +114,47 @@ impl Stage {
         say("load");
         stage.load(setting)?;
         tokio::time::sleep(ALONE).await;
-        say("host agent");
-        let host = stage.host_agent(setting).await?;
-        stage.operators = host.operators;
-        say("NIC agent");
-        stage.nic_agent(&host)?;
+        say("agents");
+        stage.agents(setting).await?;
         Ok(stage)
+    }
+
+    /// A stage with nothing on it.
+    pub(crate) fn empty(setting: &Setting) -> Result<Self, StageError> {
+        let directory = tempfile::Builder::new().prefix("uview-demo-").tempdir();
+        let directory = directory.map_err(|cause| StageError::Directory(std::env::temp_dir(), cause))?;
+        let parent = std::process::id().to_string();
+        let program = setting.program.display().to_string();
+        let prefix = [program.as_str(), "child", "--parent", &parent, "--"].map(str::to_owned);
+        let processes = Processes::new(prefix.to_vec(), directory.path());
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        Ok(Self { processes, operators: nowhere, shop: Vec::new(), directory })
+    }
+
+    /// Starts both agents.
+    pub(crate) async fn agents(&mut self, setting: &Setting) -> Result<(), StageError> {
+        let host = self.host_agent(setting).await?;
+        self.operators = host.operators;
+        self.nic_agent(&host)
+    }
+
+    /// Opens one of several replicas of a service that asks nobody, which spends `wait` on each request.
+    pub(crate) async fn replica(
+        &mut self,
+        service: Service,
+        number: usize,
+        seed: u64,
+        wait: Nanos,
+    ) -> Result<shop::Ready, StageError> {
+        let name = format!("{service}-{number}");
+        let socket = self.runtime_dir().join("services.sock").display().to_string();
+        let file = self.directory.path().join(format!("{name}.json"));
+        let (ready, seed) = (file.display().to_string(), (seed + number as u64).to_string());
+        let (number, wait_us) = (number.to_string(), (wait.0 / 1000).to_string());
+        let mut arguments = vec!["shop", "--service", service.name(), "--ready", &ready, "--socket", &socket];
+        arguments.extend(["--seed", &seed, "--replica", &number, "--wait-us", &wait_us]);
+        self.start(&name, &arguments)?;
+        self.wait(&name, &file).await
     }
 
     /// Where the host agent will have its sockets.

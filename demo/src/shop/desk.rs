@@ -54,6 +54,7 @@ pub(crate) struct Desk {
     caller: Caller,
     hands: Semaphore,
     noise: SharedNoise,
+    wait: Nanos,
     incoming: Incoming,
     queue: Queue,
     tasks: Gauge,
@@ -75,12 +76,23 @@ impl Desk {
             caller: Caller::new(PATIENCE),
             hands: Semaphore::new(HANDS),
             noise: SharedNoise::new(seed, service.name()),
+            wait: WAIT,
             incoming: Incoming::new(uview, service),
             queue: Queue::new(uview),
             tasks: uview.gauge(super::names::TASKS).unit("{task}").register(),
             served: AtomicU64::new(0),
             faults: Arc::default(),
         }
+    }
+
+    /// The same desk, where a request takes about `wait`.
+    pub(crate) fn wait(self, wait: Nanos) -> Self {
+        Self { wait, ..self }
+    }
+
+    /// How long the hand was busy so far.
+    pub(crate) fn busy_ns(&self) -> u64 {
+        self.queue.busy.get()
     }
 
     /// Answers one request.
@@ -111,7 +123,7 @@ impl Desk {
         let began = clock.now();
         self.queue.wait.observe(began.0 / 1000);
         let page = self.trade.carry_out(order);
-        tokio::time::sleep(self.noise.draw(|noise| noise.lognormal(WAIT, WAIT_DEVIATION)).into()).await;
+        tokio::time::sleep(self.noise.draw(|noise| noise.lognormal(self.wait, WAIT_DEVIATION)).into()).await;
         drop(hand);
         self.queue.busy.add(clock.now().0 - began.0);
         if let Some(delay) = self.faults.delay() {

@@ -73,6 +73,8 @@ fn args(service: Service, open: &BTreeMap<Service, Ready>) -> ShopArgs {
         socket: "/nonexistent/services.sock".into(),
         ready: None,
         seed: 1,
+        replica: 1,
+        wait_us: 1500,
     }
 }
 
