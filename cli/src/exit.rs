@@ -10,7 +10,7 @@ pub enum Exit {
     Fine = 0,
     /// Not done, or broken: the text on stderr says why. `check`: something without which uview cannot work.
     Failed = 1,
-    /// Done, but something wants a look. `status`: a problem is reported.
+    /// Done, but something wants a look. `status`: a problem is reported. `canary`: the versions differ.
     Attention = 2,
     /// `demo` only: it ran, and a bar was missed.
     BarMissed = 3,
@@ -25,7 +25,7 @@ pub const HELP: &str = "\
 Exit codes:
   0   done, and all is well (check: uview works here; what is missing is said)
   1   not done, or broken: the text on stderr says why
-  2   done, but something wants a look (status: a problem is reported)
+  2   done, but something wants a look (status: a problem is reported; canary: the versions differ)
   3   demo: it ran, and a bar was missed
   4   top, status: the host agent is not there
   64  wrong command line";

@@ -9,7 +9,9 @@
 //! | [`train`] | rows → a model, and how sure one may be of it |
 //! | [`model`] | what is in a model |
 //! | [`replay`] | a file of metrics through an LMAP, or through several |
+//! | [`canary`] | a new version of a service against the old one |
 //! | [`eval`] | detectors side by side on labelled data |
+//! | [`reproduce`] | published claims and what becomes of them |
 //! | [`demonstration`], [`agents`] | the demo and the agents, which are crates of their own |
 //! | [`exit`], [`failure`], [`figures`], [`output`] | exit codes, errors as prose, numbers as people read them, printing |
 //! | [`input`] | CSV and recordings |
@@ -17,6 +19,7 @@
 
 pub mod agent;
 pub mod agents;
+pub mod canary;
 pub mod check;
 pub mod clock;
 pub mod demonstration;
@@ -29,6 +32,7 @@ pub mod model;
 pub mod output;
 pub mod record;
 pub mod replay;
+pub mod reproduce;
 pub mod status;
 pub mod tls;
 pub mod top;
@@ -78,6 +82,8 @@ enum Command {
     Model(model::ModelArgs),
     /// Put a file of metrics through an LMAP: scores, episodes, top metrics, a plot
     Replay(replay::ReplayArgs),
+    /// Say whether a new version of a service behaves unlike the old one, and in which metrics
+    Canary(canary::CanaryArgs),
     /// Compare detectors on labelled data: how well they find, how often they are wrong, what they name
     Eval(eval::EvalArgs),
     /// Show services, states, scores and top metrics, live
@@ -86,6 +92,9 @@ enum Command {
     Check(check::CheckArgs),
     /// Print agents, workers, LMAPs and problems
     Status(status::StatusArgs),
+    /// Hold what the publication claims against what happens here
+    #[command(hide = true)]
+    Reproduce(reproduce::ReproduceArgs),
     /// Become another of these commands, and end with the demo
     #[command(hide = true)]
     Child(demo::child::ChildArgs),
@@ -113,6 +122,8 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::Train(args) => train::run(&args),
         Command::Model(args) => model::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Canary(args) => canary::run(&args),
+        Command::Reproduce(args) => reproduce::run(&args, environment.program),
         Command::Eval(args) => eval::run(&args),
         Command::Status(args) => status::run(args, environment.runtime_dir),
         Command::Top(args) => top::run(args, environment),

@@ -93,6 +93,19 @@ fn settings(detector: &Detector) -> String {
     all.join(", ")
 }
 
+/// The alarm budget that moves an LMAP's γ, to stand behind γ; nothing without one.
+#[must_use]
+pub fn budget(lmap: &LmapStatus) -> String {
+    if lmap.alarms_per_day > 0.0 {
+        return format!(
+            ", budget {}/day (γ is {:.2} times what it was)",
+            quantity(lmap.alarms_per_day, ""),
+            lmap.gamma_factor
+        );
+    }
+    String::new()
+}
+
 fn last_score(lmap: &LmapStatus) -> String {
     lmap.scores.last().map_or_else(|| "–".to_owned(), |&last| score(f64::from(last)))
 }
@@ -115,6 +128,9 @@ fn text(reply: &StatusReply, problems: &[String]) -> String {
     }
     for lmap in &reply.lmaps {
         let _ = writeln!(text, "{}", lmap_line(lmap));
+    }
+    for lmap in reply.lmaps.iter().filter(|lmap| lmap.alarms_per_day > 0.0) {
+        let _ = writeln!(text, "\n{}: γ {}{}", lmap.service, threshold(lmap.gamma), budget(lmap));
     }
     let own = reply.lmaps.iter().filter_map(|lmap| Some((&lmap.service, lmap.detector.as_ref()?)));
     for (service, detector) in own {
@@ -224,6 +240,8 @@ struct LmapView<'a> {
     rows: u32,
     rows_needed: u32,
     gamma: f64,
+    alarms_per_day: f64,
+    gamma_factor: f64,
     scores: &'a [f32],
     samples: u64,
     discarded: u64,
@@ -307,6 +325,8 @@ impl<'a> LmapView<'a> {
             rows: lmap.rows,
             rows_needed: lmap.rows_needed,
             gamma: lmap.gamma,
+            alarms_per_day: lmap.alarms_per_day,
+            gamma_factor: lmap.gamma_factor,
             scores: &lmap.scores,
             samples: lmap.samples,
             discarded: lmap.discarded,
@@ -440,6 +460,17 @@ mod tests {
         assert_eq!(value["lmaps"][0]["detector"]["rank"], 3);
         assert_eq!(value["lmaps"][0]["detector"]["stride"], serde_json::Value::Null);
         assert_eq!(value["lmaps"][1]["detector"], serde_json::Value::Null);
+    }
+
+    #[test]
+    fn a_budget_of_alarms_is_said_with_what_it_does_to_gamma() {
+        let mut reply = reply();
+        assert!(!text(&reply, &[]).contains("budget"));
+
+        (reply.lmaps[0].alarms_per_day, reply.lmaps[0].gamma_factor) = (3.0, 1.1);
+
+        let text = text(&reply, &[]);
+        assert!(text.contains("cart: γ 12.5, budget 3/day (γ is 1.10 times what it was)"), "{text}");
     }
 
     #[test]

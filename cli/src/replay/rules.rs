@@ -1,7 +1,7 @@
 //! What a replay judges by: the NIC agent's settings, the library's, or the paper's forms. Pure.
 
 use clap::ValueEnum;
-use lmap::{ScoreForm, Settings};
+use lmap::{AlarmBudget, ScoreForm, Settings, Threshold};
 
 use crate::failure::Failure;
 
@@ -46,6 +46,33 @@ pub struct Rules {
     /// Probability η that a row above γ is learnt [default: 0.01; 0 in the paper's forms]
     #[arg(long, value_name = "ETA", conflicts_with = "model")]
     learning_rate: Option<f64>,
+    /// Alarms a day that are wanted: γ is moved slowly, between half and twice its first value [default: γ stays]
+    #[arg(long, value_name = "PER_DAY")]
+    alarm_budget: Option<f64>,
+    /// Which scores of training γ is the percentile of [default: crosswise; in-sample in the paper's forms]
+    #[arg(long, value_enum, conflicts_with = "model")]
+    threshold: Option<ThresholdOf>,
+}
+
+/// Which scores of training γ is the percentile of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ThresholdOf {
+    /// Of rows that the basis was made of, and of each half by the other.
+    Crosswise,
+    /// Of rows that the basis was made of: optimistic, and the paper's.
+    InSample,
+    /// Of the last fifth, by a basis of the four before.
+    HeldOut,
+}
+
+impl ThresholdOf {
+    fn rule(self) -> Threshold {
+        match self {
+            Self::Crosswise => Threshold::Crosswise,
+            Self::InSample => Threshold::InSample,
+            Self::HeldOut => Threshold::HeldOutTail,
+        }
+    }
 }
 
 impl Rules {
@@ -71,8 +98,14 @@ impl Rules {
             sketch_rows: self.sketch_rows.or(base.sketch_rows),
             percentile: self.percentile.unwrap_or(base.percentile),
             learning_rate: self.learning_rate.unwrap_or(base.learning_rate),
+            threshold: self.threshold.map_or(base.threshold, ThresholdOf::rule),
+            budget: self.alarm_budget.map(|alarms| AlarmBudget::per_day(alarms, interval)),
             ..base
         };
+        if let Some(alarms) = self.alarm_budget.filter(|alarms| !(*alarms > 0.0 && alarms.is_finite())) {
+            let failure = refused().because(format!("--alarm-budget is {alarms}"));
+            return Err(failure.advice("a number of alarms a day above 0"));
+        }
         settings
             .checked()
             .map_err(|error| refused().caused_by(&error).advice("`uview replay --help` tells what each flag is"))
@@ -91,7 +124,11 @@ pub fn words(settings: &Settings) -> String {
         Some(rows) => format!("gauges latch after {rows} rows"),
         None => "no gauge latches".to_owned(),
     };
-    format!("judged by {form}; an episode begins from {:.2} γ; {latch}", settings.episode_margin)
+    let budget = match settings.budget {
+        Some(budget) => format!("; γ is steered to an alarm in {:.0} rows", budget.rows_per_alarm),
+        None => String::new(),
+    };
+    format!("judged by {form}; an episode begins from {:.2} γ; {latch}{budget}", settings.episode_margin)
 }
 
 #[cfg(test)]
@@ -117,6 +154,20 @@ mod tests {
         assert_eq!(library.settings(0.1).unwrap(), Settings::default());
         let expected = Settings { rank: Some(5), ..Settings::paper(ScoreForm::PaperRelative) };
         assert_eq!(paper.settings(0.1).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_budget_is_one_of_rows_and_said() {
+        let rules = Rules { alarm_budget: Some(3.0), threshold: Some(ThresholdOf::HeldOut), ..Rules::default() };
+        let settings = rules.settings(0.125).unwrap();
+
+        assert_eq!(settings.budget, Some(AlarmBudget::one_in(230_400.0)));
+        assert_eq!(settings.threshold, Threshold::HeldOutTail);
+        assert!(words(&settings).ends_with("; γ is steered to an alarm in 230400 rows"));
+        for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let rules = Rules { alarm_budget: Some(wrong), ..Rules::default() };
+            assert!(rules.settings(1.0).unwrap_err().to_string().contains("--alarm-budget is"));
+        }
     }
 
     #[test]

@@ -30,8 +30,8 @@ pub(super) fn draw(service: &Service, palette: &Palette, area: Rect, buffer: &mu
 fn head_lines<'a>(service: &Service, palette: &Palette) -> Paragraph<'a> {
     let status = &service.status;
     let (word, style) = state(service, palette);
-    let figures =
-        format!("   score {} of γ {}, {} alarms", score(service.score()), threshold(status.gamma), status.alarms);
+    let (last, gamma, budget) = (score(service.score()), threshold(status.gamma), crate::status::budget(status));
+    let figures = format!("   score {last} of γ {gamma}{budget}, {} alarms", status.alarms);
     let first = Line::from(vec![
         Span::styled(status.service.clone(), palette.strong),
         Span::raw("   "),
