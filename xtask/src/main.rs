@@ -8,6 +8,7 @@ mod figures;
 mod licences;
 mod proto;
 mod rdma;
+mod reproduce;
 mod scale;
 
 use anyhow::Result;
@@ -59,6 +60,11 @@ enum Task {
         #[arg(long)]
         write: bool,
     },
+    /// Holds what a publication claims against what this project does.
+    Reproduce {
+        #[command(subcommand)]
+        what: reproduce::What,
+    },
     /// Runs the tests that need an RDMA device in a virtual machine that has a soft one.
     Rdma {
         #[command(flatten)]
@@ -74,6 +80,7 @@ fn main() -> Result<()> {
         Task::Part { part } => figures::be(part),
         Task::Licences => licences::check(),
         Task::Proto { check } => proto::generate(check),
+        Task::Reproduce { what } => reproduce::run(&what),
         Task::Scale { write } => scale::run(write),
         Task::Rdma { arguments } => rdma::run(&arguments),
     }
