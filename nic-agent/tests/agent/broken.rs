@@ -5,13 +5,12 @@ use std::future::{Ready, ready};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes};
 use prost::Message as _;
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
@@ -171,7 +170,9 @@ async fn broken_bytes_cost_a_connection_each_are_counted_and_watching_goes_on() 
 
     let is_stream = |manner: &&Manner| matches!(manner, Manner::Stream(..));
     let (all, streams) = (manners().len() as u64, manners().iter().filter(is_stream).count() as u64);
-    manners().into_iter().for_each(|manner| broken.send(manner).unwrap());
+    for manner in manners() {
+        broken.send(manner).unwrap();
+    }
     drop(link);
     let mut link = host.accept().await;
     link.tell(0, FromHost::Welcome(welcome())).await;
