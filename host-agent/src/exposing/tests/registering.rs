@@ -273,3 +273,38 @@ fn a_lost_device_is_counted_and_its_regions_told_anew() {
     let counts = &agent.node.counts;
     assert_eq!((counts.lost_devices.get(), counts.reopened_devices.get()), (1, 1));
 }
+
+#[test]
+fn a_worker_for_which_too_much_waits_behind_a_device_is_cut_off() {
+    let agent = Agent::new();
+    let mut to_worker = agent.worker(1);
+    agent.gate.set(true);
+    agent.service();
+
+    for _ in 0..2000 {
+        agent.node.plane(|plane, now| plane.tell_again(now, WORKER, None));
+    }
+
+    let next = agent.runtime.block_on(async { timeout(PATIENCE, to_worker.recv()).await });
+    assert!(next.expect("its stream goes on").is_none());
+    assert_eq!(agent.node.counts.slow_workers.get(), 1);
+    agent.gate.set(false);
+}
+
+#[test]
+fn a_region_that_a_device_keeps_is_counted() {
+    let agent = Agent::new();
+    let mut to_worker = agent.worker(1);
+    let (id, _outbox) = agent.service();
+    let set = agent.is_set(&mut to_worker);
+    assert_eq!(places(&set), [(1 << 16, 1)]);
+    agent.world.lock().unwrap().is_stuck = true;
+
+    agent.node.service_gone(id);
+    assert!(matches!(agent.hears(&mut to_worker), Message::RemoveLmap(_)));
+    agent.node.order(registrar::Order::Withdraw(RegionId(1)));
+    agent.node.order(registrar::Order::Connect { to: ConnectionId(1), worker: WORKER, attempt: 1, peer: end() });
+
+    assert!(matches!(agent.hears(&mut to_worker), Message::QueuePair(answer) if !answer.problem.is_empty()));
+    assert_eq!(agent.node.counts.kept_regions.get(), 1);
+}
