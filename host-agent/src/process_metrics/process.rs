@@ -232,6 +232,23 @@ mod tests {
     }
 
     #[test]
+    fn waiting_for_disks_is_measured_where_the_kernel_accounts_for_it_and_left_out_where_not() {
+        let mut measured = Measured::open(std::process::id(), clock::since_boot()).unwrap();
+        let accounts = std::fs::read_to_string("/proc/sys/kernel/task_delayacct").is_ok_and(|text| text == "1\n");
+        let ticks = |measured: &Measured| measured.process.stat().unwrap().delayacct_blkio_ticks.unwrap();
+        let waited = |measured: &mut Measured| measured.sample(Nanos::ZERO, MAX_TASKS).unwrap().get(Measure::DiskWait);
+
+        assert_eq!(waited(&mut measured).is_some(), accounts, "as this kernel is set");
+        // Where it is not accounted for the field is 0, which would look like a process that never waits.
+        measured.delay_accounting = false;
+        assert_eq!(waited(&mut measured), None);
+        measured.delay_accounting = true;
+        let before = ticks(&measured);
+        let found = waited(&mut measured).unwrap();
+        assert!((before..=ticks(&measured)).any(|ticks| ticks * measured.tick_ns == found), "{found} ns");
+    }
+
+    #[test]
     fn a_number_that_was_given_to_another_process_is_noticed() {
         let before_it_started = Nanos(1);
 

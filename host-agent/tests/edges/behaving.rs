@@ -107,6 +107,9 @@ fn a_registered_process_is_measured_beside_its_own_metrics() {
     assert!(!region.heartbeat);
     assert_eq!(metric("process.cpu.time").every, 1);
     assert_eq!(metric("process.open_file_descriptor.count").every, 10);
+    let accounts = std::fs::read_to_string("/proc/sys/kernel/task_delayacct").is_ok_and(|text| text == "1\n");
+    let waits = lmap.metrics.iter().any(|metric| metric.name == "process.disk.wait_time");
+    assert_eq!(waits, accounts, "a column for waiting is there where the kernel accounts for it, and only there");
 }
 
 #[test]

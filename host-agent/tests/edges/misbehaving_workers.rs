@@ -1,15 +1,17 @@
 //! Workers that do what they should not.
 
-use std::io::Write as _;
-use std::net::TcpStream;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
 
+use axum::body::{Body, Bytes};
 use prost::Message as _;
-use prost::bytes::{Buf as _, BufMut as _};
 use tokio_stream::StreamExt as _;
+use tonic::client::GrpcService;
+use tonic::codegen::http::Request;
 use tonic::transport::Channel;
 use wire::proto::control::{WorkerHello, WorkerMessage, worker_message};
 
-use crate::agent::{Agent, wait_for};
+use crate::agent::{Agent, PATIENCE, wait_for};
 use crate::service::Service;
 use crate::worker::{Worker, hello};
 
@@ -45,20 +47,62 @@ fn a_worker_that_dies_with_slots_unacknowledged_does_not_keep_them() {
     assert_eq!(agent.counter("expired_leases"), 1);
 }
 
+/// What the control port answers to `bytes` until it has ended the connection; `None` if it does not end it.
+fn answered(agent: &Agent, bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut stream = TcpStream::connect(agent.at.control).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    // It may have had enough before everything is written.
+    _ = stream.write_all(bytes).and_then(|()| stream.shutdown(Shutdown::Write));
+    let mut answer = Vec::new();
+    match stream.read_to_end(&mut answer) {
+        Err(error) if error.kind() != ErrorKind::ConnectionReset => None,
+        _ => Some(answer),
+    }
+}
+
+/// The error of the last GOAWAY in a stream of HTTP/2 frames.
+fn said_goodbye(mut frames: &[u8]) -> Option<u32> {
+    let mut error = None;
+    while let Some((&[a, b, c, kind, ..], rest)) = frames.split_first_chunk::<9>() {
+        let length = u32::from_be_bytes([0, a, b, c]) as usize;
+        let (payload, after) = rest.split_at_checked(length)?;
+        if kind == 7 {
+            error = Some(u32::from_be_bytes(*payload.get(4..)?.first_chunk()?));
+        }
+        frames = after;
+    }
+    error
+}
+
 #[test]
-fn garbage_on_the_control_port_harms_no_worker() {
+fn garbage_on_the_control_port_ends_its_own_connection_and_harms_no_worker() {
+    /// Errors of HTTP/2 (RFC 9113, 7).
+    const PROTOCOL: u32 = 1;
+    const FRAME_SIZE: u32 = 6;
     let agent = Agent::start();
     let mut worker = Worker::connect(&agent, 0);
-    for garbage in
-        [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 4096], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff"]
-    {
-        let mut stream = TcpStream::connect(agent.at.control).unwrap();
-        _ = stream.write_all(garbage);
+    let preface: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let settings: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+
+    for (garbage, error) in [
+        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), None),
+        (vec![0xff; 4096], None),
+        // The head of a frame, cut.
+        ([preface, settings, &[0, 0, 50, 1]].concat(), None),
+        // A frame of 16 MiB of a kind that there is not.
+        ([preface, settings, &[0xff; 64]].concat(), Some(FRAME_SIZE)),
+        // Data without a request.
+        ([preface, settings, &[0, 0, 1, 0, 0, 0, 0, 0, 1, 7]].concat(), Some(PROTOCOL)),
+    ] {
+        let answer = answered(&agent, &garbage).expect("the connection ends");
+        if let Some(error) = error {
+            assert_eq!(said_goodbye(&answer), Some(error), "{garbage:?} is answered by {answer:?}");
+        }
     }
 
     let (_service, _region) = Service::register(&agent, "cart", &["a"]);
-
     assert_eq!(worker.set().1.metrics.len(), 1);
+    assert_eq!(agent.counter("broken_workers"), 0, "none of them came as far as a stream");
 }
 
 #[test]
@@ -105,66 +149,47 @@ fn a_second_run_of_a_worker_takes_its_place() {
     wait_for("the count", || (agent.counter("stale_verdicts") == 1).then_some(()));
 }
 
-/// Bytes as they are, in a good gRPC frame.
-#[derive(Clone, Copy, Debug, Default)]
-struct Raw;
-
-impl tonic::codec::Codec for Raw {
-    type Encode = Vec<u8>;
-    type Decode = ();
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl tonic::codec::Encoder for Raw {
-    type Item = Vec<u8>;
-    type Error = tonic::Status;
-
-    fn encode(&mut self, item: Vec<u8>, to: &mut tonic::codec::EncodeBuf<'_>) -> Result<(), tonic::Status> {
-        to.put_slice(&item);
-        Ok(())
-    }
-}
-
-impl tonic::codec::Decoder for Raw {
-    type Item = ();
-    type Error = tonic::Status;
-
-    fn decode(&mut self, from: &mut tonic::codec::DecodeBuf<'_>) -> Result<Option<()>, tonic::Status> {
-        from.advance(from.remaining());
-        Ok(Some(()))
-    }
+/// Opens a worker's stream, sends `bytes` over it as they are, ends it if it is to `end`, and waits until the host agent has ended it.
+async fn stream(agent: &Agent, bytes: Vec<u8>, end: bool) {
+    let mut channel = Channel::from_shared(format!("http://{}", agent.at.control)).unwrap().connect().await.unwrap();
+    std::future::poll_fn(|context| GrpcService::<tonic::body::Body>::poll_ready(&mut channel, context)).await.unwrap();
+    let bytes = tokio_stream::once(Ok::<_, std::io::Error>(Bytes::from(bytes)));
+    let body = if end { Body::from_stream(bytes) } else { Body::from_stream(bytes.chain(tokio_stream::pending())) };
+    let request = Request::post("/uview.control.v1.Control/Work").header("content-type", "application/grpc");
+    let request = request.header("te", "trailers").body(tonic::body::Body::new(body)).unwrap();
+    let response = GrpcService::call(&mut channel, request).await.unwrap();
+    let heard = axum::body::to_bytes(Body::new(response.into_body()), usize::MAX);
+    // How it ends does not matter.
+    drop(tokio::time::timeout(PATIENCE, heard).await.expect("the host agent ends the stream"));
 }
 
 #[test]
-fn a_message_that_cannot_be_decoded_ends_its_own_stream_and_is_counted() {
+fn bytes_that_are_no_message_end_their_own_stream_and_are_counted() {
+    let framed = |message: &[u8]| [&[0], &(message.len() as u32).to_be_bytes()[..], message].concat();
+    let noise: Vec<u8> = (0..2000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let agent = Agent::start();
     let mut bystander = Worker::connect(&agent, 0);
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let hello = WorkerMessage { message: Some(worker_message::Message::Hello(hello(1, 7))) };
-    // A length that nothing follows, where a message is announced.
-    let messages = [hello.encode_to_vec(), vec![0x12, 0x7f, 0xff]];
+    let cases = [
+        // A field of 127 bytes, of which one comes: no protocol buffer.
+        ("undecodable", framed(&[0x12, 0x7f, 0xff]), false),
+        ("noise", framed(&noise), false),
+        ("a message of 2 GiB, announced", vec![0, 0x7f, 0xff, 0xff, 0xff, 1, 2, 3], false),
+        ("compressed, though nobody has agreed on how", vec![1, 0, 0, 0, 1, 0], false),
+        ("a frame of a kind that there is not", vec![9, 0, 0, 0, 1, 0], false),
+        ("the end in the middle of a message", framed(&noise)[..20].to_vec(), true),
+    ];
 
-    runtime.block_on(async {
-        let channel = Channel::from_shared(format!("http://{}", agent.at.control)).unwrap().connect().await.unwrap();
-        let mut client = tonic::client::Grpc::new(channel);
-        client.ready().await.unwrap();
-        let path = "/uview.control.v1.Control/Work".parse().unwrap();
-        // The stream stays open: it is the host agent that ends it.
-        let request = tonic::Request::new(tokio_stream::iter(messages).chain(tokio_stream::pending()));
-        let mut hears = client.streaming(request, path, Raw).await.unwrap().into_inner();
-        while let Ok(Some(())) = hears.message().await {}
-    });
+    for (at, (what, broken, end)) in cases.into_iter().enumerate() {
+        let hello = hello(1, 100 + at as u64);
+        let hello = WorkerMessage { message: Some(worker_message::Message::Hello(hello)) }.encode_to_vec();
+        for good in [framed(&hello), Vec::new()] {
+            let before = agent.counter("broken_workers");
+            runtime.block_on(stream(&agent, [good, broken.clone()].concat(), end));
+            wait_for(what, || (agent.counter("broken_workers") == before + 1).then_some(()));
+        }
+    }
 
-    wait_for("the count", || (agent.counter("broken_workers") == 1).then_some(()));
     let (_service, _region) = Service::register(&agent, "cart", &["a"]);
     assert_eq!(bystander.set().1.metrics.len(), 1);
 }
