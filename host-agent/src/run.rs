@@ -221,7 +221,8 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let transports = settings.transports.join(", ");
     let files = raise_file_limit();
     let ears = Ears::open(&config).await?;
-    let node = Arc::new(Node::new(settings, config.operators.hooks.get(), clock, exposures.is_some().then_some(orders)));
+    let node =
+        Arc::new(Node::new(settings, config.operators.hooks.get(), clock, exposures.is_some().then_some(orders)));
     if let Some(exposures) = exposures {
         registrar::start(exposures, inbox, &node).map_err(RunError::Thread)?;
     }
