@@ -2,10 +2,14 @@
 //!
 //! A target returns nothing: what it proves is that no bytes make it panic, and that what it accepts holds.
 
+use evaluation::columns::Columns;
+use evaluation::table;
+use flate2::bufread::MultiGzDecoder;
 use prost::Message as _;
 use recording::BlockKind;
 use wire::control::{LmapSpec, Verdict};
 use wire::frame::Frames;
+use wire::id::Incarnation;
 use wire::layout::Header;
 use wire::proto;
 use wire::proto::control::host_message::Message as FromHost;
@@ -17,16 +21,20 @@ use wire::registration::ServiceMessage;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 14] = [
     ("attach", attach),
+    ("columns", columns),
     ("control", control),
     ("frames", frames),
     ("header", header),
+    ("host_config", host_config),
     ("host_message", host_message),
     ("model", model),
+    ("nic_config", nic_config),
     ("queue_pair", queue_pair),
     ("recording", recording),
     ("registration", registration),
+    ("table", table),
     ("worker_message", worker_message),
 ];
 
@@ -47,6 +55,66 @@ pub fn attach(bytes: &[u8]) {
             }
         }
     }
+}
+
+/// A file that says what the metrics of another file are.
+pub fn columns(bytes: &[u8]) {
+    let metrics = ["cpu", "requests", "rss"].map(str::to_owned);
+    match Columns::read(bytes, "columns.csv".as_ref(), &metrics, nic_agent::fingerprint) {
+        Ok(read) => {
+            assert_eq!(read.columns.len(), metrics.len(), "each metric is something");
+            assert!(
+                read.columns.iter().all(|column| usize::from(column.group) < read.groups.len()),
+                "groups have names"
+            );
+            assert!(read.counters.is_sorted() && read.counters.iter().all(|&at| at < metrics.len()));
+        }
+        Err(error) => is_said(&error),
+    }
+}
+
+/// The configuration file of a host agent.
+pub fn host_config(bytes: &[u8]) {
+    let Ok(text) = core::str::from_utf8(bytes) else { return };
+    match host_agent::config::Config::parse(text) {
+        Ok(config) => assert!(config.settings(Incarnation(1)).is_ok(), "what was accepted can be used"),
+        Err(error) => is_said(&error),
+    }
+}
+
+/// The configuration file of a NIC agent.
+pub fn nic_config(bytes: &[u8]) {
+    let Ok(text) = core::str::from_utf8(bytes) else { return };
+    match nic_agent::config::Config::parse(text) {
+        Ok(config) => assert!(config.settings().detector.checked().is_ok(), "what was accepted can be used"),
+        Err(error) => is_said(&error),
+    }
+}
+
+/// A file of metrics to be replayed, compressed or not.
+pub fn table(bytes: &[u8]) {
+    let read =
+        if bytes.starts_with(&[0x1f, 0x8b]) { table::read(MultiGzDecoder::new(bytes)) } else { table::read(bytes) };
+    match read {
+        Ok(table) => {
+            let rows = table.rows().len();
+            assert!(rows > 0 && table.metrics.iter().all(|name| !name.is_empty()), "a table has rows and names");
+            assert!(table.rows().flatten().all(|value| !value.is_infinite()), "a value is a number or missing");
+            let missing = table.rows().flatten().filter(|value| value.is_nan()).count();
+            assert_eq!(missing, table.missing + table.not_finite, "what is missing is counted");
+            let lengths = [table.times.as_ref().map(Vec::len), table.labels.as_ref().map(Vec::len)];
+            assert!(lengths.iter().flatten().all(|length| *length == rows), "each row has its time and its label");
+            assert!(table.interval().is_none_or(|interval| interval > 0.0), "time goes on");
+        }
+        Err(error) => {
+            is_said(&error);
+            assert!(!error.advice().is_empty());
+        }
+    }
+}
+
+fn is_said(error: &dyn core::error::Error) {
+    assert!(!error.to_string().is_empty(), "what is wrong is said");
 }
 
 /// Any message of a host agent, as a NIC worker gets it.

@@ -2,6 +2,8 @@
 //! values does not say.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use lmap::{Column, ColumnKind};
@@ -73,8 +75,23 @@ impl Columns {
     ///
     /// [`ColumnsError`] with the line.
     pub fn open(path: &Path, metrics: &[String], fingerprint: fn(&str) -> u64) -> Result<Self, ColumnsError> {
+        let broken = |cause: io::Error| ColumnsError::Read { path: path.to_owned(), cause: cause.into() };
+        Self::read(File::open(path).map_err(broken)?, path, metrics, fingerprint)
+    }
+
+    /// Likewise, from text; errors call it `path`.
+    ///
+    /// # Errors
+    ///
+    /// [`ColumnsError`] with the line.
+    pub fn read(
+        text: impl Read,
+        path: &Path,
+        metrics: &[String],
+        fingerprint: fn(&str) -> u64,
+    ) -> Result<Self, ColumnsError> {
         let broken = |cause| ColumnsError::Read { path: path.to_owned(), cause };
-        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_path(path).map_err(broken)?;
+        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text);
         let header = reader.headers().map_err(broken)?;
         if header.iter().collect::<Vec<_>>() != ["metric", "kind", "group"] {
             let found =
