@@ -158,6 +158,51 @@ fn a_recording_is_trained_on_in_one_command_and_its_model_starts_a_detector() {
     }
 }
 
+/// A recording of the demo's shop that is part of the project.
+fn example(service: &str) -> std::path::PathBuf {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    root.join(format!("examples/shop/{service}.uvrec"))
+}
+
+const SHOP: [&str; 5] = ["cart", "catalogue", "frontend", "payment", "store"];
+
+#[test]
+fn rows_of_the_shop_take_at_most_two_bytes_per_value_and_all_of_them_a_megabyte() {
+    let mut whole = 0;
+    for service in SHOP {
+        let bytes = std::fs::read(example(service)).unwrap();
+        whole += bytes.len();
+        let recording = recording::decode(&bytes).unwrap();
+        assert!(recording.complete && recording.damage.is_empty() && recording.service == service);
+        let (columns, interval_ns) = (recording.columns.clone(), recording.interval_ns);
+        let head = Head { service: recording.service.clone(), interval_ns, columns };
+        let (mut encoder, mut again) = Encoder::new(head).unwrap();
+        for (time, row) in recording.times_unix_ns.iter().zip(recording.rows()) {
+            again.extend(encoder.push(*time, row).unwrap().unwrap_or_default());
+        }
+        again.extend(encoder.finish());
+        let values = recording.columns.len() * recording.times_unix_ns.len();
+        let per_value = again.len() as f64 / values as f64;
+        assert!(per_value <= 2.0, "{service}: {per_value:.2} bytes per value");
+    }
+    assert!(whole <= 1 << 20, "{whole} bytes");
+}
+
+#[test]
+fn the_shop_that_is_part_of_the_project_trains_in_one_command() {
+    let folder = Folder::new();
+    for (service, faults) in [("cart", 1), ("catalogue", 1), ("frontend", 0), ("payment", 2), ("store", 1)] {
+        let (file, json) = (example(service), folder.path("a.json"));
+
+        told(&["train", file.to_str().unwrap(), "--out", &folder.path("a.model"), "--json", &json]);
+
+        let figures = folder.json("a.json");
+        let found = (&figures["chosen"]["events_found"], &figures["chosen"]["events"]);
+        assert_eq!(found, (&Value::from(faults), &Value::from(faults)), "{service}: {figures}");
+        assert!(figures["chosen"]["quiet_over"].as_u64().unwrap() <= 15, "{service}: {figures}");
+    }
+}
+
 #[test]
 fn a_grid_keeps_the_best_f1_and_the_report_needs_nothing_else() {
     let folder = Folder::new();

@@ -35,8 +35,7 @@ Learns what is normal from recordings of `uview record`, or CSV as `uview replay
 
 Rows that are labelled as faults, or as not counting, are never learnt. Of the others the first 70 % are learnt and the rest is held out, to say
 how well it works; the model itself then learns all of them. Without --grid k is chosen by the variance that it explains, which is cheap and
-mostly as good. docs/training.md tells what the figures mean. Parquet is not read: its crates build longer than all of uview; DuckDB and pandas
-write CSV.";
+mostly as good. docs/training.md tells what the figures mean. Parquet is not read; DuckDB and pandas write CSV.";
 
 /// Arguments of `uview train`.
 #[derive(Clone, Debug, clap::Args)]

@@ -18,6 +18,8 @@ use crate::input::Input;
 const LISTED: usize = 4;
 /// Fewer normal rows than this are little.
 const FEW_ROWS: usize = 120;
+/// A model whose γ is so many times that of what was held out against it is another one.
+const OTHER_GAMMA: f64 = 1.5;
 /// A held-out row that scores so many times as high as a learnt one says that k is too large for the rows.
 const OVERFIT: f64 = 1.5;
 
@@ -104,6 +106,13 @@ impl Training<'_> {
             let factor = chosen.held_out_factor();
             out.push(format!(
                 "rows that were not learnt score {factor:.1} times as high: fewer directions (--ranks), or more rows"
+            ));
+        }
+        let times = self.model.gamma / chosen.gamma;
+        if !(1.0 / OTHER_GAMMA..=OTHER_GAMMA).contains(&times) {
+            out.push(format!(
+                "γ of the model is {times:.1} times that of the figures above: the rows held out are unlike those learnt; look at them with \
+                 `uview replay`, and label what is no normal work"
             ));
         }
         if chosen.quiet.rate() > 0.05 {
