@@ -291,14 +291,15 @@ impl Watch {
     fn spoken(&self, reasons: &[Reason], ago: Nanos) -> Vec<SpokenReason> {
         let spoken = |reason: &Reason| {
             let info = self.columns.infos().get(reason.column)?;
-            let Reason { share, seen, mut expected, since_rows, .. } = *reason;
+            let Reason { share, mut seen, mut expected, since_rows, .. } = *reason;
             let since = match u64::from(since_rows) {
                 0 => Nanos::ZERO,
                 rows => Nanos(self.interval.length().0.saturating_mul(rows)).plus(ago),
             };
-            // What the directions make of a count or a duration may lie below zero; no person expects that.
+            // What the directions make of a count or a duration may lie below zero; no person expects that. Nor has anybody seen it: a column
+            // that has no value yet is told as if it were as expected.
             if info.statistic != Statistic::Value {
-                expected = expected.max(0.0);
+                (seen, expected) = (seen.max(0.0), expected.max(0.0));
             }
             Some(SpokenReason { metric: info.metric, statistic: info.statistic, share, seen, expected, since })
         };
