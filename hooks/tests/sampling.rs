@@ -153,7 +153,8 @@ fn thresholds_are_steered_to_the_budget() {
     // Little is wanted that is not affordable: the thresholds do the work, not the allowance.
     assert!((ledger.suppressed(Suppressed::Budget) as f64) < 0.02 * ledger.seen as f64, "{ledger:?}");
     let (theta, delta) = sampler.thresholds();
-    assert!(delta.unwrap() > 0.5 && theta.unwrap() > 1.0, "{theta:?} {delta:?}");
+    // Scores are below 0.8, and each that counts brings 35 rows with it: θ lies just below the highest.
+    assert!(delta.unwrap() > 0.5 && (0.7..0.85).contains(&theta.unwrap()), "{theta:?} {delta:?}");
 }
 
 #[test]

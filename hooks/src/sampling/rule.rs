@@ -19,7 +19,8 @@ pub enum SamplingPolicy {
         /// θ.
         theta: f64,
     },
-    /// The whole row by its score, else the columns that moved: keeps anomalies as the score does, and loses as little as the dead band.
+    /// The whole row by its score, else the columns that moved: sends anomalies as the score does, and loses as little as the dead band
+    /// (`tests/recordings.rs`).
     Either {
         /// θ.
         theta: f64,
@@ -68,7 +69,8 @@ pub struct SamplingRule {
     pub baseline: Nanos,
     /// What is dense.
     pub policy: SamplingPolicy,
-    /// The share of all samples that may be dense, at any time since the beginning. θ and δ are steered towards it, from what the policy says.
+    /// The share of all samples that may be dense, at any time since the beginning. θ and δ are steered towards it, from what the policy says;
+    /// where both count, towards half of it each.
     pub budget: Option<f64>,
     /// Rows that are still sent after the score fell below θ. 5 by default.
     pub hold_rows: u32,

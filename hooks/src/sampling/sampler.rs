@@ -4,7 +4,7 @@ use crate::sampling::columns::Column;
 use crate::sampling::ledger::{Ledger, LostSample, Suppressed};
 use crate::sampling::ring::Ring;
 use crate::sampling::rule::{RuleError, SamplingPolicy, SamplingRule};
-use crate::sampling::steering::Steering;
+use crate::sampling::steering::{Allowance, Knob};
 use crate::time::UnixNanos;
 
 /// Names one column of a service. Given out by whoever names its series (a fingerprint of its title, say).
@@ -61,7 +61,9 @@ pub struct Sampler {
     ids: Vec<ColumnId>,
     columns: Vec<Column>,
     ring: Ring,
-    steering: Steering,
+    allowance: Allowance,
+    theta: Knob,
+    delta: Knob,
     baseline: Ledger,
     dense: Ledger,
     last_ms: Option<u64>,
@@ -81,13 +83,17 @@ impl Sampler {
     /// [`RuleError`] for what is out of range.
     pub fn new(rule: SamplingRule) -> Result<Self, RuleError> {
         rule.check()?;
+        let both = rule.policy.theta().is_some() && rule.policy.delta().is_some();
+        let share = rule.budget.map(|budget| if both { budget / 2.0 } else { budget });
         let before = if rule.policy.theta().is_some() { rule.pre_trigger_rows } else { 0 };
         Ok(Self {
             rule,
             ids: Vec::new(),
             columns: Vec::new(),
             ring: Ring::new(before),
-            steering: Steering::new(rule.budget),
+            allowance: Allowance::new(rule.budget),
+            theta: Knob::new(share),
+            delta: Knob::new(share),
             baseline: Ledger::default(),
             dense: Ledger::default(),
             last_ms: None,
@@ -148,10 +154,9 @@ impl Sampler {
         }
         self.last_ms = Some(at_ms);
         self.rows = self.rows.wrapping_add(1);
-        self.steering.see(present);
+        self.allowance.see(present);
         self.take_baseline(row, at_ms, present, &mut sink);
-        let wanted = self.take_dense(row, at_ms, present, &mut sink);
-        self.steering.step(wanted, present);
+        self.take_dense(row, at_ms, present, &mut sink);
         for (column, value) in self.columns.iter_mut().zip(row.values) {
             column.learn(*value);
         }
@@ -181,8 +186,8 @@ impl Sampler {
     /// θ and δ as they are now, where the policy has them.
     #[must_use]
     pub fn thresholds(&self) -> (Option<f64>, Option<f64>) {
-        let scaled = |value: Option<f64>| value.map(|value| value * self.steering.factor());
-        (scaled(self.rule.policy.theta()), scaled(self.rule.policy.delta()))
+        let theta = self.rule.policy.theta().map(|theta| theta * self.theta.factor());
+        (theta, self.rule.policy.delta().map(|delta| delta * self.delta.factor()))
     }
 
     /// Whether whole rows are sent because of the score.
@@ -207,32 +212,35 @@ impl Sampler {
         }
     }
 
-    /// Returns how many samples the policy wanted.
-    fn take_dense(&mut self, row: &Row<'_>, at_ms: u64, present: u64, sink: &mut impl FnMut(Sample)) -> u64 {
+    fn take_dense(&mut self, row: &Row<'_>, at_ms: u64, present: u64, sink: &mut impl FnMut(Sample)) {
         let (theta, delta) = self.thresholds();
         let was_on = self.on > 0;
         if theta.zip(row.score).is_some_and(|(theta, score)| score > theta) {
             self.on = self.rule.hold_rows + 1;
         }
         let whole = self.on > 0 || self.rule.policy == SamplingPolicy::Every;
-        if self.on > 0 && !was_on {
-            self.flush(present, sink);
-        }
+        let flushed = if self.on > 0 && !was_on { self.flush(present, sink) } else { 0 };
         self.on = self.on.saturating_sub(1);
         self.rest.clear();
         self.rest.extend_from_slice(row.values);
-        let wanted = if whole { self.send_whole(at_ms, present, sink) } else { self.send_moved(at_ms, delta, sink) };
+        if row.score.is_some() {
+            self.theta.step(if whole { flushed + present } else { 0 }, present);
+        }
+        if whole {
+            self.send_whole(at_ms, present, sink);
+        } else if let Some(delta) = delta {
+            let moved = self.send_moved(at_ms, delta, sink);
+            self.delta.step(moved, present);
+        }
         let rest = self.rest.iter().filter(|value| !value.is_nan()).count() as u64;
         let gone = self.ring.push(at_ms, &self.rest);
         self.dense.waiting = self.dense.waiting + rest - gone;
         self.dense.add_suppressed(Suppressed::Policy, gone);
-        wanted
     }
 
-    /// Sends what came before, as far as it is affordable beside the row at hand, which has `present` samples. Paid from what was saved; it does
-    /// not steer, or one alarm would raise the thresholds beyond the next one.
-    fn flush(&mut self, present: u64, sink: &mut impl FnMut(Sample)) {
-        let affordable = self.steering.affordable().saturating_sub(present);
+    /// Sends what came before, as far as it is affordable beside the row at hand, which has `present` samples. Returns how many samples it was.
+    fn flush(&mut self, present: u64, sink: &mut impl FnMut(Sample)) -> u64 {
+        let affordable = self.allowance.affordable().saturating_sub(present);
         let (ids, columns) = (&self.ids, &mut self.columns);
         let (sent, suppressed) = self.ring.drain(affordable, |at_ms, values| {
             for ((column, id), &value) in columns.iter_mut().zip(ids).zip(values) {
@@ -242,33 +250,33 @@ impl Sampler {
                 }
             }
         });
-        self.steering.spend(sent);
+        self.allowance.spend(sent);
         self.dense.waiting -= sent + suppressed;
         self.dense.handed += sent;
         self.dense.add_suppressed(Suppressed::Budget, suppressed);
+        sent + suppressed
     }
 
     /// The whole row, or nothing of it.
-    fn send_whole(&mut self, at_ms: u64, present: u64, sink: &mut impl FnMut(Sample)) -> u64 {
-        let affordable = self.steering.affordable() >= present;
+    fn send_whole(&mut self, at_ms: u64, present: u64, sink: &mut impl FnMut(Sample)) {
+        let affordable = self.allowance.affordable() >= present;
         for place in 0..self.rest.len() {
             if !self.rest[place].is_nan() {
                 self.decide(place, at_ms, affordable, sink);
             }
         }
-        present
     }
 
-    /// The columns that moved; where not all are affordable, another one comes first in each row.
-    fn send_moved(&mut self, at_ms: u64, delta: Option<f64>, sink: &mut impl FnMut(Sample)) -> u64 {
-        let (Some(delta), width) = (delta, self.rest.len()) else { return 0 };
+    /// The columns that moved; where not all are affordable, another one comes first in each row. Returns how many moved.
+    fn send_moved(&mut self, at_ms: u64, delta: f64, sink: &mut impl FnMut(Sample)) -> u64 {
+        let width = self.rest.len();
         let mut wanted = 0;
         for step in 0..width {
             let place = (step + self.rows) % width;
             let value = self.rest[place];
             if !value.is_nan() && self.columns[place].moved(value, delta) {
                 wanted += 1;
-                let affordable = self.steering.affordable() >= 1;
+                let affordable = self.allowance.affordable() >= 1;
                 self.decide(place, at_ms, affordable, sink);
             }
         }
@@ -287,7 +295,7 @@ impl Sampler {
         self.dense.waiting -= settled;
         self.dense.add_suppressed(Suppressed::Policy, settled);
         self.columns[place].send(value);
-        self.steering.spend(1);
+        self.allowance.spend(1);
         self.dense.handed += 1;
         sink(Sample { series: Series::Dense, column: self.ids[place], at_ms, value: Some(value) });
     }

@@ -1,32 +1,61 @@
 //! Keeps dense samples within their share: an allowance that is never overdrawn, and thresholds that are moved until it need not be asked.
 
-/// By how much a row that is sent whole raises the thresholds, as a logarithm.
-const STEP: f64 = 0.2;
+/// By how much a row that is sent whole raises a threshold, as a logarithm, in the long run. Larger ones follow an anomaly so closely that it
+/// is hardly sent: on five recorded servers at a fifth of the samples, .2 sends 27 % of the anomalous rows, .01 51 %.
+const STEP: f64 = 0.01;
+/// The same for row n is this over n, as long as that is more: it begins where the policy says, and has to find its place.
+const FIRST: f64 = 5.0;
+/// The largest one.
+const LARGEST: f64 = 0.2;
+/// The most that one row raises a threshold, as a logarithm, however many rows it sends with it.
+const HIGHEST: f64 = 1.0;
 /// Thresholds are never more than this times what the policy says, nor less than its inverse.
 const FURTHEST: f64 = 1e3;
 
+/// What one threshold is multiplied with, so that in the long run the policy wants a share of the samples through it.
 #[derive(Debug)]
-pub(super) struct Steering {
-    budget: Option<f64>,
-    /// Samples seen and sent: exact, so that the share holds to the last sample.
-    seen: u64,
-    sent: u64,
+pub(super) struct Knob {
+    share: Option<f64>,
+    rows: u32,
     log_factor: f64,
 }
 
-impl Steering {
-    pub(super) const fn new(budget: Option<f64>) -> Self {
-        Self { budget, seen: 0, sent: 0, log_factor: 0.0 }
+impl Knob {
+    /// `share` of the samples; without one it stays at 1.
+    pub(super) const fn new(share: Option<f64>) -> Self {
+        Self { share, rows: 0, log_factor: 0.0 }
     }
 
-    /// What θ and δ are multiplied with.
     pub(super) fn factor(&self) -> f64 {
         self.log_factor.exp()
     }
 
-    /// How many samples may be sent now.
+    /// A row of `of` samples is over, of which `wanted` were wanted (Robbins, Monro 1951).
+    pub(super) fn step(&mut self, wanted: u64, of: u64) {
+        let Some(share) = self.share.filter(|_| of > 0) else { return };
+        self.rows = self.rows.saturating_add(1);
+        let step = (FIRST / f64::from(self.rows)).clamp(STEP, LARGEST);
+        let beyond = wanted as f64 / of as f64 - share;
+        let change = (step * beyond).min(HIGHEST);
+        self.log_factor = (self.log_factor + change).clamp(-FURTHEST.ln(), FURTHEST.ln());
+    }
+}
+
+/// How many samples may be sent: a share of those seen, to the last one.
+#[derive(Debug)]
+pub(super) struct Allowance {
+    share: Option<f64>,
+    seen: u64,
+    sent: u64,
+}
+
+impl Allowance {
+    pub(super) const fn new(share: Option<f64>) -> Self {
+        Self { share, seen: 0, sent: 0 }
+    }
+
     pub(super) fn affordable(&self) -> u64 {
-        self.budget.map_or(u64::MAX, |budget| ((self.seen as f64 * budget) as u64).saturating_sub(self.sent))
+        self.share.map_or(u64::MAX, |share| ((self.seen as f64 * share) as u64).saturating_sub(self.sent))
     }
 
     pub(super) const fn see(&mut self, samples: u64) {
@@ -36,17 +65,6 @@ impl Steering {
     pub(super) const fn spend(&mut self, samples: u64) {
         self.sent += samples;
     }
-
-    /// A row of `of` samples is over, of which the policy wanted `wanted`. The factor rests where it wants the budgeted share on average
-    /// (Robbins, Monro 1951).
-    pub(super) fn step(&mut self, wanted: u64, of: u64) {
-        let Some(budget) = self.budget else { return };
-        if of == 0 {
-            return;
-        }
-        let share = wanted as f64 / of as f64;
-        self.log_factor = (self.log_factor + STEP * (share - budget)).clamp(-FURTHEST.ln(), FURTHEST.ln());
-    }
 }
 
 #[cfg(test)]
@@ -54,17 +72,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_factor_rests_where_the_budgeted_share_is_wanted() {
-        let mut steering = Steering::new(Some(0.1));
+    fn a_threshold_rests_where_its_share_is_wanted() {
+        let mut knob = Knob::new(Some(0.1));
 
-        // Thresholds of a uniform score: the share above θ is 1 − θ.
+        // Of a uniform score the share above θ is 1 − θ.
         let (mut state, mut wanted) = (1_u64, 0);
         for row in 0..20_000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let score = (state >> 40) as f64 / f64::from(1 << 24);
-            let above = u64::from(score > 0.2 * steering.factor());
+            let above = u64::from(score > 0.2 * knob.factor());
             wanted += if row >= 1_000 { above } else { 0 };
-            steering.step(above * 10, 10);
+            knob.step(above * 10, 10);
         }
 
         let share = wanted as f64 / 19_000.0;
@@ -73,10 +91,23 @@ mod tests {
 
     #[test]
     fn without_a_budget_everything_is_affordable_and_nothing_is_steered() {
-        let mut steering = Steering::new(None);
-        steering.step(10, 10);
+        let mut knob = Knob::new(None);
+        knob.step(10, 10);
 
-        assert_eq!(steering.affordable(), u64::MAX);
-        assert_eq!(steering.factor(), 1.0);
+        assert_eq!(Allowance::new(None).affordable(), u64::MAX);
+        assert_eq!(knob.factor(), 1.0);
+    }
+
+    #[test]
+    fn an_allowance_is_a_share_of_what_was_seen() {
+        let mut allowance = Allowance::new(Some(0.25));
+        allowance.see(10);
+        assert_eq!(allowance.affordable(), 2);
+
+        allowance.spend(2);
+        allowance.see(1);
+        assert_eq!(allowance.affordable(), 0);
+        allowance.see(1);
+        assert_eq!(allowance.affordable(), 1);
     }
 }
