@@ -32,7 +32,8 @@ goes_on() {
 
 missed() {
     say "missed: $(nic failed_regions_total) regions, $(nic failed_batches_total) batches, $(nic late_ticks_total) late ticks;" \
-        "connections $(nic connected_queue_pairs_total), revoked $(nic revoked_regions_total), not taken $(nic foreign_messages_total)"
+        "connections $(nic connected_queue_pairs_total), revoked $(nic revoked_regions_total), not taken $(nic foreign_messages_total);" \
+        "lost: $(for why in unconnected unanswered broken silent device; do echo "$(nic "lost_batches_total{reason=\"$why\"}") $why"; done | tr '\n' ' ')"
 }
 
 # From `count_from_here` to `all_is_counted`: every tick was done or is counted as late, every region of every tick as fetched or failed. The
