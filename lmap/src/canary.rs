@@ -46,7 +46,7 @@ const ERRORS: f64 = 4.0;
 pub enum Unlike {
     /// Its mean is elsewhere than the other metrics let expect.
     Moved,
-    /// It is where it should be, and less steady.
+    /// It is where it should be, and less steady, or had a rare event.
     Restless,
     /// It never moved in the old version, and has another value or moves in the new one.
     NoLongerConstant,
@@ -145,10 +145,11 @@ impl Canary {
         })
     }
 
-    /// Whether any metric is unlike.
+    /// Whether any metric lies elsewhere, or is constant no longer. One that is only less steady does not decide: a single rare event in a few
+    /// hundred rows looks the same in second moments.
     #[must_use]
     pub fn is_unlike(&self) -> bool {
-        !self.differences.is_empty()
+        self.differences.iter().any(|difference| difference.unlike != Unlike::Restless)
     }
 }
 
@@ -214,8 +215,9 @@ impl<'a> Pairs<'a> {
             match (known.role, found.role) {
                 (Role::Unwatched, _) => pairs.left_out.1 += 1,
                 (_, Role::Unwatched) => pairs.left_out.0 += 1,
+                (Role::Constant, Role::Constant) if known.level != found.level => {}
+                _ if known.level != found.level => pairs.left_out.2 += 1,
                 (Role::Constant, _) => pairs.constants.push((place, at)),
-                (Role::Watched, _) if known.level != found.level => pairs.left_out.2 += 1,
                 (Role::Watched, _) => {
                     let scale = if found.inverse > 0.0 { known.inverse / found.inverse } else { 0.0 };
                     let shift = (found.mean - known.mean) * known.inverse;
@@ -280,7 +282,7 @@ impl<'a> Pairs<'a> {
     fn constant(&self, old: usize, new: usize) -> Option<Difference> {
         let (known, found) = (self.old.column(old), self.new.column(new));
         let same = (known.mean - found.mean).abs() <= 1e-9 * known.mean.abs().max(1.0);
-        if found.role == Role::Constant && (same || known.level != found.level) {
+        if found.role == Role::Constant && same {
             return None;
         }
         Some(Difference {

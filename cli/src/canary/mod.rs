@@ -22,8 +22,9 @@ const LONG_ABOUT: &str = "\
 Holds a new version of a service against the old one: each a recording, a CSV of metrics, or a model file.
 
 The new version's rows are judged by what the old one's taught. More load is no difference, since a metric is held against
-what the others let expect; a metric that lies elsewhere, or is less steady, is named with what was expected and seen. Rows
-labelled as a fault are left out. Best are replicas of both versions side by side: what a day brings is a difference, too.
+what the others let expect; a metric that lies elsewhere is named with what was expected and seen. One that is only less
+steady is named, too, and does not decide: a rare event looks the same. Rows labelled as a fault are left out. Best are
+replicas of both versions side by side: what a day brings is a difference, too.
 
 Ends with 2 if they differ.";
 

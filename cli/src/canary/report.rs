@@ -97,7 +97,9 @@ impl Report<'_> {
         let (seen, expected) = (number(seen), number(expected));
         let how = match unlike {
             Unlike::Moved => format!("{seen}{per_row}, expected {expected} ({shift:+.1} deviations)"),
-            Unlike::Restless => format!("{seen}{per_row}, as expected, but spreads {spread:.1} times as far"),
+            Unlike::Restless => {
+                format!("{seen}{per_row}, as expected, but spreads {spread:.1} times as far (or had a rare event)")
+            }
             Unlike::NoLongerConstant => format!("{seen}{per_row}, was always {expected}"),
         };
         format!("  {} {how}, {:.0} % of the difference", self.name(difference), 100.0 * share)
@@ -107,7 +109,7 @@ impl Report<'_> {
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Canary { compared, rows, left_out: (only_old, only_new, other), differences, .. } = self.canary;
-        let verdict = if differences.is_empty() { "behaves like" } else { "BEHAVES UNLIKE" };
+        let verdict = if self.canary.is_unlike() { "BEHAVES UNLIKE" } else { "behaves like" };
         writeln!(f, "{} {verdict} {}", self.new.display(), self.old.display())?;
         writeln!(
             f,
@@ -183,7 +185,10 @@ mod tests {
             text.contains("  queue.wait.p99 31.25, expected 20 (+6.5 deviations), 80 % of the difference\n"),
             "{text}"
         );
-        assert!(text.contains("metric 0000000000000008 31.25, as expected, but spreads 3.0 times as far"), "{text}");
+        assert!(
+            text.contains("metric 0000000000000008 31.25, as expected, but spreads 3.0 times as far (or had"),
+            "{text}"
+        );
         assert!(text.ends_with("  and 1 more\n"), "{text}");
     }
 
