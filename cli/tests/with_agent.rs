@@ -95,6 +95,25 @@ fn rows_of_a_running_agent_are_recorded_with_their_kinds_and_labelled_in_the_end
 }
 
 #[test]
+fn a_service_without_rows_leaves_no_file_and_nothing_to_label() {
+    let directory = tempfile::tempdir().unwrap();
+    let (lmap, rows) = lmap_and_rows(0);
+    let agent = FakeAgent::with_rows(ANY_PORT, lmap, rows);
+    let faults = directory.path().join("faults.csv");
+    std::fs::write(&faults, "service,fault,from_unix_ms,to_unix_ms\npayment,leak,1,2\n").unwrap();
+    let (address, out) = (agent.address.to_string(), directory.path().join("rows"));
+    let (out, faults) = (out.to_str().unwrap(), faults.to_str().unwrap());
+
+    let output = uview(&["record", "payment", "--operators", &address, "--out", out, "--faults", faults]);
+
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("no row came") && !text.contains("label"), "{text}");
+    assert_eq!(std::fs::read_dir(out).unwrap().count(), 0);
+    agent.stop();
+}
+
+#[test]
 fn a_service_that_is_not_there_is_waited_for_and_nothing_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let (lmap, rows) = lmap_and_rows(1);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use daemon::stop;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use wire::proto::operators::LmapInfo;
 use wire::quantity::{number, quantity};
@@ -89,14 +89,14 @@ pub fn run(args: &RecordArgs, from_environment: Option<PathBuf>) -> Result<Exit,
         let failure = Failure::to(WHAT).because(format!("{} cannot be made", args.out.display())).caused_by(&error);
         failure.advice("--out DIR, with a folder of yours")
     })?;
-    let recorded = agent::runtime(WHAT)?.block_on(async {
+    let (recorded, failed) = agent::runtime(WHAT)?.block_on(async {
         let connection = Connection::open(&place).await.map_err(|error| error.into_failure(WHAT))?;
-        Recorder { args, connection, tasks: JoinSet::new(), begun: BTreeSet::new(), done: Vec::new() }.run().await
+        Recorder::new(args, connection).run().await
     })?;
     let mut exit = Exit::Fine;
     if let Some(path) = args.faults.as_deref().filter(|path| path.exists()) {
         let faults = Faults::open(path)?;
-        for file in &recorded {
+        for file in recorded.iter().filter(|file| file.rows > 0) {
             faults.append_to(&file.path)?;
         }
     }
@@ -107,6 +107,9 @@ pub fn run(args: &RecordArgs, from_environment: Option<PathBuf>) -> Result<Exit,
             exit = Exit::Attention;
         }
     }
+    if let Some(failure) = failed {
+        return Err(failure);
+    }
     if recorded.iter().all(|file| file.rows == 0) {
         let failure = Failure::to(WHAT).because("no row came").exit_with(Exit::Failed);
         return Err(failure.advice("`uview status` shows which services there are, and whether a worker watches them"));
@@ -115,7 +118,10 @@ pub fn run(args: &RecordArgs, from_environment: Option<PathBuf>) -> Result<Exit,
 }
 
 fn line(file: &Recorded) -> String {
-    let per_value = if file.values == 0 { f64::NAN } else { file.bytes as f64 / file.values as f64 };
+    if file.rows == 0 {
+        return format!("{}: no row came\n", file.service);
+    }
+    let per_value = file.bytes as f64 / file.values.max(1) as f64;
     let size = quantity(file.bytes as f64, "By");
     format!(
         "{}: {} rows of {} metrics, {size} in {} ({} bytes per value)\n",
@@ -134,11 +140,18 @@ struct Recorder<'a> {
     tasks: JoinSet<Result<Recorded, Failure>>,
     /// Services that are or were recorded.
     begun: BTreeSet<String>,
+    /// The first that could not be recorded any more; all others end properly then.
+    failed: Option<Failure>,
     done: Vec<Recorded>,
 }
 
-impl Recorder<'_> {
-    async fn run(mut self) -> Result<Vec<Recorded>, Failure> {
+impl<'a> Recorder<'a> {
+    fn new(args: &'a RecordArgs, connection: Connection) -> Self {
+        Self { args, connection, tasks: JoinSet::new(), begun: BTreeSet::new(), failed: None, done: Vec::new() }
+    }
+
+    /// What was recorded, and the first failure, which ended it.
+    async fn run(mut self) -> Result<(Vec<Recorded>, Option<Failure>), Failure> {
         let no_signals =
             |error: std::io::Error| Failure::to(WHAT).because("the system gives no signals").caused_by(&error);
         let mut told = std::pin::pin!(stop::requested().map_err(no_signals)?);
@@ -152,7 +165,7 @@ impl Recorder<'_> {
             tokio::select! {
                 () = &mut told => break,
                 () = &mut over => break,
-                Some(ended) = self.tasks.join_next() => self.ended(ended)?,
+                Some(ended) = self.tasks.join_next() => self.ended(ended),
                 _ = looks.tick() => {
                     // An agent that went away ends the streams, which say so.
                     let Ok(reply) = self.connection.list().await else { break };
@@ -160,28 +173,31 @@ impl Recorder<'_> {
                     said = said || self.say_who_is_missing(&reply.lmaps);
                 }
             }
-            if self.tasks.is_empty() && !self.done.is_empty() && self.begun.len() == self.done.len() && self.all_named()
-            {
+            if self.failed.is_some() || self.all_over() {
                 break;
             }
         }
         let _ = stop.send(true); // whoever does not hear it has ended
         while let Some(ended) = self.tasks.join_next().await {
-            self.ended(ended)?;
+            self.ended(ended);
         }
         self.done.sort_by(|a, b| a.service.cmp(&b.service));
-        Ok(self.done)
+        Ok((self.done, self.failed))
     }
 
-    /// Whether every service that was asked for by name has begun; without names more may always come.
-    fn all_named(&self) -> bool {
-        !self.args.services.is_empty() && self.args.services.iter().all(|service| self.begun.contains(service))
+    /// Whether every service that was asked for by name has begun and ended; without names more may always come.
+    fn all_over(&self) -> bool {
+        let named = &self.args.services;
+        self.tasks.is_empty() && !named.is_empty() && named.iter().all(|service| self.begun.contains(service))
     }
 
-    fn ended(&mut self, ended: Result<Result<Recorded, Failure>, tokio::task::JoinError>) -> Result<(), Failure> {
-        let recorded = ended.map_err(|error| Failure::to(WHAT).caused_by(&error))??;
-        self.done.push(recorded);
-        Ok(())
+    fn ended(&mut self, ended: Result<Result<Recorded, Failure>, JoinError>) {
+        match ended.unwrap_or_else(|error| Err(Failure::to(WHAT).caused_by(&error))) {
+            Ok(recorded) => self.done.push(recorded),
+            Err(failure) => {
+                self.failed.get_or_insert(failure);
+            }
+        }
     }
 
     fn begin_new(&mut self, lmaps: &[LmapInfo], stopped: &watch::Receiver<bool>) {
@@ -228,7 +244,10 @@ async fn follow(
     let interval_ns = lmap.interval_us.saturating_mul(1000).saturating_mul(u64::from(every)).max(1);
     let mut sink = Sink::new(&lmap.service, interval_ns, limits);
     let mut titles = Titles::of(&lmap);
-    let mut rows = connection.watch_rows(lmap.lmap, every).await.map_err(|error| error.into_failure(WHAT))?;
+    let mut rows = match connection.watch_rows(lmap.lmap, every).await {
+        Ok(rows) => rows,
+        Err(error) => return sink.end(Some(&format!("its rows cannot be watched: {error}"))).map_err(failed),
+    };
     let mut flushes = interval(FLUSH_EVERY);
     flushes.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
