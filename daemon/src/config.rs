@@ -52,7 +52,7 @@ pub enum ConfigError {
         wanted: &'static str,
     },
     /// A value that something else refuses, which says why.
-    #[error("{key}")]
+    #[error("{key} cannot be used")]
     Value {
         /// Which one.
         key: &'static str,

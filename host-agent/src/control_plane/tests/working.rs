@@ -1,6 +1,6 @@
 //! Epochs, slots and fencing.
 
-use super::super::testing::{counter, gauge};
+use super::super::testing::{counter, gauge, labelled};
 use super::*;
 
 fn reasons(told: &[(u64, Message)]) -> Vec<&str> {
@@ -245,6 +245,55 @@ fn a_verdict_of_the_present_epoch_is_dispatched_with_names() {
     assert_eq!(events[0].reasons[0].column, "b");
     assert_eq!(events[0].reasons[0].since, Nanos::from_millis(300));
     assert_eq!(events[0].silent[0].as_str(), "cart-1");
+}
+
+#[test]
+fn services_in_alarm_together_are_ranked_for_hooks_and_operators() {
+    let mut node = Node::new(settings());
+    node.worker(50, 0, 1);
+    node.replica(1, "payment", &[labelled(counter("calls"), "peer", "store")]);
+    node.replica(2, "store", &[counter("work")]);
+    node.settle();
+    let told = node.set(50);
+    let says = |node: &mut Node, at_ms: u64, name: &str, score, episode: proto::Episode| {
+        let (epoch, lmap) = told.iter().find(|(_, lmap)| lmap.service == name).unwrap();
+        let reason = proto::Reason {
+            metric: 1,
+            statistic: proto::Statistic::Increment.into(),
+            share: 1.0,
+            ..Default::default()
+        };
+        let verdict = proto::Verdict {
+            lmap: lmap.lmap,
+            epoch: *epoch,
+            score,
+            gamma: 4.0,
+            state: proto::State::Armed.into(),
+            episode: episode.into(),
+            reasons: vec![reason],
+            ..proto::Verdict::default()
+        };
+        let (at_unix_ns, verdicts) = (at_ms * 1_000_000, vec![verdict]);
+        node.hears(50, FromWorker::Verdicts(proto::Verdicts { at_unix_ns, verdicts }));
+        node.dispatched().pop().unwrap().suspicion
+    };
+    let places = |node: &Node| {
+        let lmaps = node.plane.status().lmaps.into_iter();
+        lmaps.map(|lmap| (lmap.service, lmap.rank, lmap.points_at)).collect::<Vec<_>>()
+    };
+    let place = |service: &str, rank, points_at: &str| (service.to_owned(), rank, points_at.to_owned());
+
+    let alone = says(&mut node, 1000, "payment", 80.0, proto::Episode::Began).unwrap();
+    let cause = says(&mut node, 1300, "store", 12.0, proto::Episode::Began).unwrap();
+    let victim = says(&mut node, 1400, "payment", 80.0, proto::Episode::On).unwrap();
+
+    assert_eq!((alone.rank, alone.points_at), (1, None));
+    assert_eq!((cause.rank, victim.rank, victim.points_at), (1, 2, Some(service("store"))));
+    assert_eq!(places(&node), [place("payment", 2, "store"), place("store", 1, "")]);
+    assert_eq!(says(&mut node, 2000, "payment", 1.0, proto::Episode::Ended), None);
+    assert_eq!(places(&node), [place("payment", 2, "store"), place("store", 1, "")], "until all are quiet");
+    says(&mut node, 2100, "store", 1.0, proto::Episode::Ended);
+    assert_eq!(places(&node), [place("payment", 0, ""), place("store", 0, "")]);
 }
 
 #[test]
