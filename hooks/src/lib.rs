@@ -15,7 +15,6 @@
 pub mod id;
 pub mod otlp;
 pub mod paths;
-mod quantity;
 pub mod sampling;
 pub mod time;
 pub mod tracing;

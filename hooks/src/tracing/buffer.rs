@@ -127,6 +127,14 @@ impl TailBuffer {
         self.key.rank(trace)
     }
 
+    /// Keeps the spans of `trace` from the first one on, unless something is known of it.
+    pub fn pass(&mut self, trace: TraceId, reason: Reason, now: Nanos) {
+        let rank = self.key.rank(trace);
+        if self.traces.find(trace, rank).is_none() && self.decisions.get(trace, rank).is_none() {
+            self.decisions.put(trace, rank, &Fate::Kept(Arc::new(reason)), now);
+        }
+    }
+
     /// Drops what has waited for as long as traces wait at `now`. Each trace is shown to `leaving` with its rank and the indexes of its spans,
     /// so that paths can be learnt from it.
     pub fn expire(&mut self, now: Nanos, mut leaving: impl FnMut(&Waiting, Rank, Indexes<'_>)) {

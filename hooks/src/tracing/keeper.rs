@@ -54,6 +54,10 @@ impl Keeper {
 
     /// A span came at `now`. What is to be sent on goes to `sink`: the whole trace, if it is wanted now.
     pub fn span(&mut self, span: &Span<'_>, known: &Known<'_>, now: Nanos, mut sink: impl FnMut(Given<'_>)) {
+        // Decided from its id alone, it need not wait, and cannot be lost for want of memory.
+        if let Some(reason) = self.policies.floor(span) {
+            self.buffer.pass(span.trace, reason, now);
+        }
         match self.buffer.offer(span, now) {
             Offered::Waits(waiting) => {
                 if let Some(reason) = self.policies.judge(span, &waiting, &mut self.triggers, known, now) {
@@ -61,7 +65,7 @@ impl Keeper {
                 }
             }
             Offered::Follows(Fate::Kept(reason)) => {
-                self.policies.charge(span.encoded.len() as u64, now);
+                self.policies.follow(reason.policy(), span.encoded.len(), now);
                 let (trace, index, encoded) = (span.trace, &span.index, span.encoded);
                 sink(Given { trace, index, encoded, reason: &reason, part: Part::Whole });
             }
@@ -104,7 +108,8 @@ impl Keeper {
         kept
     }
 
-    /// Takes what this node decided to keep since the last call, to be announced to the others.
+    /// Takes what this node decided to keep since the last call, to be announced to the others: at every [`tick`](Self::tick). Not the floor's
+    /// traces, which every node finds by itself.
     pub fn decided(&mut self) -> Vec<(TraceId, Arc<Reason>)> {
         core::mem::take(&mut self.decided)
     }

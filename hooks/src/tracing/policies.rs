@@ -67,8 +67,15 @@ impl Policies {
         Self { switches, budget, granted: Default::default(), yielded: [0; Policy::ALL.len()] }
     }
 
-    /// Why the trace of `span`, which has just come and waits as `waiting`, is kept: the first policy of [`Policy::ALL`] that wants it and has
-    /// budget. Its bytes so far are spent then.
+    /// Why the trace of `span` is kept whatever happens. Every node comes to the same answer, from any span of the trace.
+    #[must_use]
+    pub fn floor(&self, span: &Span<'_>) -> Option<Reason> {
+        let floor = self.switches.floor.filter(|floor| floor.keeps(span.randomness()))?;
+        Some(Reason::Floor { threshold: floor.after(span.threshold) })
+    }
+
+    /// Why the trace of `span`, which has just come and waits as `waiting`, is kept: the first policy of [`Policy::ALL`] behind the floor that
+    /// wants it and has budget. Its bytes so far are spent then.
     pub fn judge(
         &mut self,
         span: &Span<'_>,
@@ -78,12 +85,6 @@ impl Policies {
         now: Nanos,
     ) -> Option<Arc<Reason>> {
         let index = &span.index;
-        // Asked once per trace, so that a number stands for each trace and not for each of its spans.
-        let floor = self.switches.floor.filter(|floor| waiting.spans == 1 && floor.keeps(span.randomness()));
-        if let Some(floor) = floor {
-            let _always = self.spend(Policy::Floor, waiting, now);
-            return Some(Arc::new(Reason::Floor { threshold: floor.after(span.threshold) }));
-        }
         if self.switches.error && index.error && self.spend(Policy::Error, waiting, now) {
             let service = known.names.service_name(index.service).into();
             let operation = known.names.operation_name(index.operation).into();
@@ -121,7 +122,17 @@ impl Policies {
         self.budget.charge(bytes, now);
     }
 
-    /// Spans and bytes of traces that `policy` kept, as of the moment of its decision.
+    /// A span of `bytes` is sent on because of what `policy` decided before. The floor's spans all come like this.
+    pub fn follow(&mut self, policy: Policy, bytes: usize, now: Nanos) {
+        if policy == Policy::Floor {
+            let _always = self.budget.spend(policy, bytes as u64, now);
+            self.granted[policy as usize] += Tally::one(bytes);
+        } else {
+            self.budget.charge(bytes as u64, now);
+        }
+    }
+
+    /// Spans and bytes of traces that `policy` kept, as of the moment of its decision; of the floor, all.
     #[must_use]
     pub const fn granted(&self, policy: Policy) -> Tally {
         self.granted[policy as usize]

@@ -2,9 +2,9 @@
 
 use core::fmt;
 
+use wire::quantity::quantity;
 use wire::time::Nanos;
 
-use crate::quantity::quantity;
 use crate::tracing::threshold::Threshold;
 
 /// What can want a trace. The order is that of yielding where the budget is short: the last one yields first.
