@@ -355,6 +355,46 @@ fn a_recording_that_is_cut_gives_its_whole_blocks_and_says_what_is_lost() {
 }
 
 #[test]
+fn metrics_that_come_later_and_a_gap_of_hours_are_taken_as_they_are() {
+    let column = |title: &str| Column {
+        title: title.to_owned(),
+        unit: String::new(),
+        group: String::new(),
+        kind: ColumnKind::Gauge,
+    };
+    let head = |titles: &[&str]| Head {
+        service: "cart".to_owned(),
+        interval_ns: INTERVAL,
+        columns: titles.iter().copied().map(column).collect(),
+    };
+    let (mut encoder, mut file) = Encoder::new(head(&["a", "gone"])).unwrap();
+    let mut noise = Noise(9);
+    for number in 0..200 {
+        file.extend(
+            encoder.push(START + number * INTERVAL, &[noise.next(), noise.next()]).unwrap().unwrap_or_default(),
+        );
+    }
+    file.extend(encoder.change(head(&["a", "new"])).unwrap());
+    let later = START + 3 * 3600 * 1_000_000_000;
+    for number in 0..200 {
+        file.extend(
+            encoder.push(later + number * INTERVAL, &[noise.next(), noise.next()]).unwrap().unwrap_or_default(),
+        );
+    }
+    file.extend(encoder.finish());
+    let folder = Folder::new();
+    let (file, model) = (folder.with("cart.uvrec", file), folder.path("a.model"));
+
+    let trained = told(&["train", &file, "--out", &model]);
+    let replayed = told(&["replay", &file]);
+
+    assert!(trained.contains("400 rows of 3 metrics, every 100 ms"), "{trained}");
+    for word in ["400 rows of 3 metrics", "empty cells: 400", "gaps in time: 1"] {
+        assert!(replayed.contains(word), "`{word}` is not in\n{replayed}");
+    }
+}
+
+#[test]
 fn files_of_the_wrong_kind_are_refused_by_what_they_are() {
     let folder = Folder::new();
     let recording = folder.with("a.uvrec", recorded());
