@@ -196,7 +196,7 @@ pub fn elsewhere() -> Vec<Claim> {
             "tracing by LMAPs covers nearly all symptomatic traces, 5 times head sampling at 20 %, at about 5 % overhead",
             "≈ 100 %, 5 times, 5 %",
             "coverage at least 90 %, overhead at most 10 %",
-            "a tracing hook: not built yet",
+            "traces and metrics of one system together: no such data is at hand, and the data that is has traces only",
         ),
         Claim::without(
             "prototype-rate",
