@@ -310,13 +310,34 @@ fn one_huge_trace_is_cut_and_marked_and_takes_nothing_from_others() {
     }
     assert_eq!(buffer.offer(&span(trace(3), 1, &[3; 5_000]), Nanos::ZERO), Offered::Lost(Loss::TraceFull));
 
-    assert_eq!(buffer.part(trace(1)), Some(Part::Whole));
-    assert_eq!(buffer.part(trace(2)), Some(Part::Lacks { spans: 95 }));
+    assert_eq!(buffer.part(trace(1), Nanos(1)), Some(Part::Whole));
+    assert_eq!(buffer.part(trace(2), Nanos(1)), Some(Part::Lacks { spans: 95 }));
     assert_eq!(buffer.keep(trace(3), &reason(), Nanos(1), |_, _| {}), Kept::Gone(Part::Lacks { spans: 1 }));
     assert_eq!(buffer.account().lost(Loss::TraceFull).spans, 96);
     buffer.malformed(17);
     assert_eq!(buffer.account().lost(Loss::Malformed), Tally { spans: 1, bytes: 17 });
     assert_books(&buffer, tight());
+}
+
+/// A flood of traces that are refused leaves decisions about others as they are.
+#[test]
+fn a_flood_has_no_decision_forgotten() {
+    let limits = Limits { bytes: 600_000, trace_bytes: 10_000, decisions: 1 << 14, ..Limits::default() };
+    let mut buffer = TailBuffer::new(limits, KEY, Nanos::ZERO).unwrap();
+    let _ = buffer.offer(&span(trace(0), 0, &[1; 300]), Nanos::ZERO);
+    let _ = buffer.keep(trace(0), &reason(), Nanos::ZERO, |_, _| {});
+
+    for number in 1..200_000 {
+        let _ = buffer.offer(&span(trace(number), number, &[1; 300]), Nanos::from_micros(number));
+    }
+
+    let now = Nanos::from_secs(1);
+    assert_eq!(buffer.rushed(), 0);
+    assert_eq!(buffer.offer(&span(trace(0), 1, b"late"), now), Offered::Follows(Fate::Kept(reason())));
+    // Of what was refused without a record nobody says that it was never here.
+    let refused = (1..200_000).map(trace).find(|id| buffer.get(*id).is_none() && buffer.fate(*id).is_none()).unwrap();
+    assert_eq!(buffer.keep(refused, &reason(), now, |_, _| {}), Kept::Unseen(Part::Unknown));
+    assert_books(&buffer, limits);
 }
 
 /// Memory per span. A trace of a single short span alone takes more than the target.

@@ -32,6 +32,8 @@ pub struct TailBuffer {
     traces: Traces,
     decisions: Decisions,
     watermark: Watermark,
+    /// Below which rank traces were refused without a record of it.
+    unrecorded: Watermark,
     account: Account,
     scratch: Vec<u8>,
 }
@@ -62,6 +64,7 @@ impl TailBuffer {
             traces: Traces::new(key, most_traces)?,
             decisions: Decisions::new(slots, limits.hold, now),
             watermark: Watermark::new(limits.age, now),
+            unrecorded: Watermark::new(limits.hold, now),
             account: Account::default(),
             scratch: Vec::new(),
         })
@@ -100,7 +103,7 @@ impl TailBuffer {
             return self.keep_absent(trace, rank, reason, now);
         };
         let trace = self.traces.remove(place);
-        let part = self.part_of(&trace);
+        let part = self.part_of(&trace, now);
         let mut reader = self.blocks.read(trace.chain);
         while let Some((index, length)) = record::next(&mut reader) {
             reader.copy(length, &mut self.scratch);
@@ -114,11 +117,11 @@ impl TailBuffer {
         Kept::Released { tally, part }
     }
 
-    /// How much of a waiting trace would be given out now.
+    /// How much of a waiting trace would be given out at `now`.
     #[must_use]
-    pub fn part(&self, trace: TraceId) -> Option<Part> {
+    pub fn part(&self, trace: TraceId, now: Nanos) -> Option<Part> {
         let place = self.traces.find(trace, self.key.rank(trace))?;
-        Some(self.part_of(self.traces.get(place)))
+        Some(self.part_of(self.traces.get(place), now))
     }
 
     /// The place of `trace` in the order of eviction, the same on every node.
@@ -213,12 +216,14 @@ impl TailBuffer {
     #[must_use]
     pub fn look_back(&self, now: Nanos) -> LookBack {
         let since_began = now.since(self.began).unwrap_or_default();
-        LookBack { reach: since_began.min(self.limits.age), share: self.watermark.share() }
+        LookBack { reach: since_began.min(self.limits.age), share: self.watermark.share(now) }
     }
 
-    fn part_of(&self, trace: &Trace) -> Part {
+    fn part_of(&self, trace: &Trace, now: Nanos) -> Part {
         match trace.lost {
-            0 if self.remembers_before(trace.arrived) => Part::Whole,
+            0 if self.remembers_before(trace.arrived) && !self.unrecorded.covers(self.key.rank(trace.id), now) => {
+                Part::Whole
+            }
             0 => Part::Unknown,
             spans => Part::Lacks { spans },
         }
@@ -281,7 +286,12 @@ impl TailBuffer {
     /// Nothing of its trace is taken: not this span, and none to come.
     fn refuse(&mut self, rank: Rank, span: &Span<'_>, loss: Loss, now: Nanos) -> Offered {
         self.account.add_lost(loss, Tally::one(span.encoded.len()));
-        self.decisions.put(span.trace, rank, &Fate::Evicted { spans: 1 }, now);
+        // What ranks too low stays refused without a record. A flood must not make room for itself by having decisions forgotten.
+        if loss == Loss::Refused && !self.decisions.roomy() {
+            self.unrecorded.raise(rank, now);
+        } else {
+            self.decisions.put(span.trace, rank, &Fate::Evicted { spans: 1 }, now);
+        }
         Offered::Lost(loss)
     }
 
@@ -338,7 +348,8 @@ impl TailBuffer {
             Some(Fate::Kept(_)) => Kept::Already,
             Some(Fate::Dropped { spans } | Fate::Evicted { spans }) => Kept::Gone(Part::Lacks { spans }),
             None => {
-                let part = if self.remembers_before(now) { Part::Whole } else { Part::Unknown };
+                let sure = self.remembers_before(now) && !self.unrecorded.covers(rank, now);
+                let part = if sure { Part::Whole } else { Part::Unknown };
                 self.decisions.put(trace, rank, &Fate::Kept(Arc::clone(reason)), now);
                 Kept::Unseen(part)
             }

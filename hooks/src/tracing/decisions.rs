@@ -75,6 +75,10 @@ impl Generation {
         (self.used, self.since) = (0, since);
     }
 
+    const fn half_full(&self) -> bool {
+        self.used >= self.slots.len() / 2
+    }
+
     const fn full(&self) -> bool {
         self.used >= self.slots.len() / 4 * 3
     }
@@ -108,6 +112,11 @@ impl Decisions {
     /// How many times decisions were forgotten early, because there were too many.
     pub(super) const fn rushed(&self) -> u64 {
         self.rushed
+    }
+
+    /// Whether there is room for what could be left out.
+    pub(super) const fn roomy(&self) -> bool {
+        !self.now.half_full()
     }
 
     /// What was decided about `trace`.

@@ -148,7 +148,7 @@ impl Keeper {
     }
 
     fn give(&mut self, trace: TraceId, reason: &Arc<Reason>, now: Nanos, mut sink: impl FnMut(Given<'_>)) -> Kept {
-        let part = self.buffer.part(trace).unwrap_or(Part::Whole);
+        let part = self.buffer.part(trace, now).unwrap_or(Part::Whole);
         let operation = self.buffer.get(trace).and_then(|waiting| waiting.operation);
         let teaches = operation.filter(|_| self.buffer.rank(trace).teaches());
         let passed = &mut self.passed;

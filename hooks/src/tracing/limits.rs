@@ -16,7 +16,8 @@ pub struct Limits {
     pub age: Nanos,
     /// Bytes that one trace may have, indexes included. 4 MiB by default.
     pub trace_bytes: usize,
-    /// For how many decisions there is room, in two generations. 2^19 by default: 8 MiB.
+    /// For how many decisions there is room, in each of two generations. What waited is always recorded, what was refused at once as long as
+    /// half is free. 2^19 by default: 8 MiB.
     pub decisions: usize,
     /// How long a decision is remembered at the least, unless there are too many. 120 s by default.
     pub hold: Nanos,

@@ -1,11 +1,11 @@
-//! Below which rank traces gave way lately. What ranks below is refused at once: a trace that came a moment later must not be there where
-//! its like are gone, and a node that is short keeps the same part of the ranks as its neighbours.
+//! Below which rank something happened lately. What ranks below what gave way is refused at once: a trace that came a moment later must not be
+//! there where its like are gone, and a node that is short keeps the same part of the ranks as its neighbours.
 
 use wire::time::Nanos;
 
 use crate::tracing::order::Rank;
 
-/// Falls when nothing has given way for between one and two `age`s.
+/// The highest rank of the last while: it falls when nothing has raised it for between one and two `age`s.
 #[derive(Debug)]
 pub(super) struct Watermark {
     age: Nanos,
@@ -24,19 +24,22 @@ impl Watermark {
         self.now = self.now.max(Some(rank));
     }
 
-    /// Whether a trace of this rank gives way.
-    pub(super) fn covers(&mut self, rank: Rank, now: Nanos) -> bool {
-        self.turn(now);
-        self.level() >= Some(rank)
+    /// Whether this rank is not above it.
+    pub(super) fn covers(&self, rank: Rank, now: Nanos) -> bool {
+        self.level(now) >= Some(rank)
     }
 
     /// The share of traces above.
-    pub(super) fn share(&self) -> f64 {
-        self.level().map_or(1.0, |level| 1.0 - level.0 as f64 / u64::MAX as f64)
+    pub(super) fn share(&self, now: Nanos) -> f64 {
+        self.level(now).map_or(1.0, |level| 1.0 - level.0 as f64 / u64::MAX as f64)
     }
 
-    fn level(&self) -> Option<Rank> {
-        self.now.max(self.before)
+    fn level(&self, now: Nanos) -> Option<Rank> {
+        match now.since(self.since) {
+            Some(age) if age.0 >= self.age.0.saturating_mul(2) => None,
+            Some(age) if age >= self.age => self.now,
+            _ => self.now.max(self.before),
+        }
     }
 
     fn turn(&mut self, now: Nanos) {
@@ -63,7 +66,7 @@ mod tests {
 
         assert!(watermark.covers(Rank(u64::MAX / 2), Nanos(99)));
         assert!(!watermark.covers(Rank(u64::MAX / 2 + 1), Nanos(99)));
-        assert!((watermark.share() - 0.5).abs() < 1e-9);
+        assert!((watermark.share(Nanos(99)) - 0.5).abs() < 1e-9);
         assert!(watermark.covers(Rank(7), Nanos(150)));
         assert!(!watermark.covers(Rank(7), Nanos(250)));
     }
@@ -74,6 +77,6 @@ mod tests {
         watermark.raise(Rank(9), Nanos(10));
 
         assert!(!watermark.covers(Rank(0), Nanos(500)));
-        assert_eq!(watermark.share(), 1.0);
+        assert_eq!(watermark.share(Nanos(500)), 1.0);
     }
 }
