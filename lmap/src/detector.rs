@@ -262,9 +262,7 @@ impl Detector {
         if settles || matches!(self.out, Out::Fit(_)) || !(normal || self.random.unit() < self.settings.learning_rate) {
             return;
         }
-        if normal || self.settings.variance_growth >= f64::MAX {
-            pipeline.grow(self.settings.growth_rows);
-        }
+        pipeline.grow(self.settings.growth_rows);
         let mark = Mark { judged: Judged::Normal, restarted: false };
         let taken = match &mut pipeline.past {
             Some(past) => past.push(&pipeline.split.z),
@@ -275,10 +273,12 @@ impl Detector {
         self.counts.learnt_above += u64::from(taken && !normal);
     }
 
-    /// How fast rows may change what is normal; while fits are still to come, which see to that themselves, as they like.
+    /// How fast rows may change what is normal: as they like while fits are still to come and averages still grow.
     fn limit(&self) -> Option<Limit> {
-        let Settings { variance_growth, residual_floor, renew_variances, .. } = *self.settings;
-        let limited = renew_variances && variance_growth < f64::MAX && self.learning.progress(&self.settings).is_none();
+        let Settings { variance_growth, residual_floor, renew_variances, growth_rows, .. } = *self.settings;
+        let grown = self.pipeline.as_ref().is_some_and(|pipeline| pipeline.averaged >= growth_rows);
+        let learnt = grown && self.learning.progress(&self.settings).is_none();
+        let limited = learnt && renew_variances && variance_growth < f64::MAX;
         limited.then_some(Limit { growth: variance_growth, floor: residual_floor * residual_floor })
     }
 

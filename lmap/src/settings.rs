@@ -152,11 +152,10 @@ pub struct Settings {
     /// the reference of `tests/oracle` leaves them as they are, as do the paper's forms, which do not use them.
     pub renew_variances: bool,
     /// Rows learnt since the last decomposition that would make any variance more than so many times what it was, at least 1, count for less;
-    /// from the last scheduled fit on. 1.05: so nothing wrong is taught to the detector faster than by a twentieth (of its square) per l + 1 rows
+    /// from the last scheduled fit on, once averages have grown to [`growth_rows`](Self::growth_rows). 1.05: so nothing wrong is taught to the detector faster than by a twentieth (of its square) per l + 1 rows
     /// learnt, see `guard.rs`. No limit with `f64::MAX`; without effect where V and T are not renewed, as in the paper's forms.
     pub variance_growth: f64,
-    /// Means and variances go on averaging over learnt rows (below γ, unless variances grow without a limit) until so many are in
-    /// them; 0 is never. 2,000.
+    /// Means and variances go on averaging over learnt rows until so many are in them; 0 is never. 2,000.
     pub growth_rows: usize,
     /// The very first rows, which are not learnt: memory is taken, caches fill, and a few rows of it would make the deviation of their
     /// columns. 0; the NIC agent, which sees services start, sets 20.

@@ -9,11 +9,11 @@ use lmap::{Detector, Episode, Settings};
 
 const M: usize = 60;
 
-/// Past its last fit.
+/// Past its last fit, with 2,000 rows in the averages.
 fn trained(seed: u64, variance_growth: f64) -> (Detector, Service) {
     let settings = Settings { variance_growth, ..Settings::default() };
     let (mut detector, mut service) = (detector(M, settings), Service::new(M, seed));
-    for _ in 0..2_100 {
+    for _ in 0..2_700 {
         let _ = run(&mut detector, &service.row());
     }
     (detector, service)
