@@ -27,9 +27,9 @@ pub struct ReaderLimits {
     pub reads: u32,
     /// Registered memory for what they fetch, in bytes; at least one page. A larger batch, or a larger region, is read in several parts.
     pub buffer_bytes: usize,
-    /// How long the READs of one part may take. By itself the device gives up on a dead peer after an eighth of the default to a half of it; only
-    /// one that says nothing at all is given up for this. It is no part of an interval: who waits reads nothing else, and a fetch that is slow
-    /// makes ticks late, where one that is given up costs the batch and a connection.
+    /// How long the READs of one part may take. By itself the device gives up on a dead peer after a quarter of the default at the soonest, and
+    /// before it is over; only one that says nothing at all is given up for this. It is no part of an interval: who waits reads nothing else,
+    /// and a fetch that is slow makes ticks late, where one that is given up costs the batch and a connection.
     pub patience: Duration,
 }
 

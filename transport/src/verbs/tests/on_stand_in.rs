@@ -308,8 +308,8 @@ fn completions_that_are_late_are_waited_for_as_long_as_a_dead_peer_would_take() 
     let _services = regions(2, &mut reader, &mut host);
     let mut batch = batch(1..=2);
 
-    // More than the device itself waits for a dead peer at the longest, 470 ms.
-    let _faults = During::new(Faults { late: Duration::from_millis(480), ..Faults::default() });
+    // The device itself may wait for a dead peer for longer.
+    let _faults = During::new(Faults { late: Duration::from_millis(800), ..Faults::default() });
     reader.fetch(&mut batch).unwrap();
 
     assert_eq!(values(&batch), [Some(1), Some(2)]);
