@@ -7,7 +7,7 @@ start_host_agent
 wait_for 20 "the host agent listens" wget -q -O - http://127.0.0.1:9702/readyz
 start_nic_agent 10.0.0.1
 wait_for 30 "the queue pair is connected" at_least 1 nic connected_queue_pairs_total
-./xtask part guest churn --socket $run/services.sock --operators 127.0.0.1:9701 --cycles 100 --hasty || fail "the control was not seen"
+./xtask part guest churn --socket $run/services.sock --operators 127.0.0.1:9701 --cycles 40 --hasty || fail "the control was not seen"
 ./xtask part guest churn --socket $run/services.sock --operators 127.0.0.1:9701 --cycles 1000 >/tmp/churn.out 2>&1 &
 churn=$!
 

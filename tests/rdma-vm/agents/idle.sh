@@ -39,7 +39,7 @@ endpoint=$!
 wait_for 10 "the endpoint" grep -q '"' /tmp/endpoint
 address=$(sed -n 's/.*"\(.*\)".*/\1/p' /tmp/endpoint)
 say "scraped $scrapes times"
-./xtask part scraper --interval-ms $interval_ms --seconds 170 --rounds $scrapes "$address" >/tmp/scraper 2>&1 &
+./xtask part scraper --interval-ms $interval_ms --seconds 450 --rounds $scrapes "$address" >/tmp/scraper 2>&1 &
 scraper=$!
 ./xtask part guest usage --phase prometheus --process $scraper "endpoint=$endpoint" || fail "not measured"
 wait $scraper || fail "the scraper: $(cat /tmp/scraper)"

@@ -145,7 +145,7 @@ impl Watched {
         // It keeps its rows and does not judge: that is measured elsewhere.
         let defaults = WorkerSettings::default();
         let detector =
-            lmap::Settings { warm_up_rows: 1_000_000, fit_again_rows: Vec::new(), ..defaults.detector.clone() };
+            lmap::Settings { warm_up_rows: 100_000, fit_again_rows: Vec::new(), ..defaults.detector.clone() };
         let mut worker = Worker::new(WorkerSettings { detector, ..defaults }, 1);
         worker.connected(Nanos::ZERO);
         let welcome = proto::HostWelcome { lowest_share: 0.5, lease_ms: 60_000, ..proto::HostWelcome::default() };

@@ -2,7 +2,7 @@
 //!
 //! In the guest a service adds a series and removes its oldest, a thousand times, so that slots are retired and used again. The value of
 //! each series is the number in its name. Whoever watches the raw rows as an operator compares the two, while the NIC agent is killed, killed
-//! and missed for longer than its lease, and stopped and let go on. A control that writes to slots before they are released is seen.
+//! and missed for longer than its lease, and stopped and let go on. A control that uses slots again before they are retired is seen.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -25,20 +25,22 @@ const SERVICES: [&str; 2] = ["churn", "hasty"];
 /// What names of series begin with; the rest is the number.
 const PREFIX: &str = "churn.m";
 /// Series at a time. A first region has room for 504, so that most slots are used many times.
-const LIVE: usize = 24;
+const LIVE: usize = 16;
 /// Removed series that may wait for the workers to forget them.
 const WAITING: usize = 32;
 /// Series come in bursts, so that many changes are under way at once and a slot that was used again too early would be read meanwhile: the host
 /// agent sends a change 20 ms after the last one.
-const BURST: u64 = 16;
+const BURST: u64 = 12;
 /// Between two series of a burst.
-const PACE: Duration = Duration::from_millis(5);
+const PACE: Duration = Duration::from_millis(15);
 /// Between two bursts: rows of the new series arrive.
-const PAUSE: Duration = Duration::from_millis(400);
+const PAUSE: Duration = Duration::from_millis(300);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 const RELEASED_WITHIN: Duration = Duration::from_mins(1);
 /// After the last series: what is under way arrives.
 const LINGER: Duration = Duration::from_secs(2);
+/// Rows wait up to 100 ms for others to travel with.
+const SENT_WITHIN: Duration = Duration::from_millis(250);
 /// Wrong values that are named.
 const NAMED: usize = 5;
 
@@ -78,16 +80,18 @@ impl Series {
         }
     }
 
-    /// Removes it, and does at once to its slot what a service would that did not wait for the workers: writes what is meant for `number`.
+    /// Writes to its slot what is meant for `number` before anybody is told that it is retired, and lets a few rows be sent.
     fn remove_hastily(self, client: &Client, number: u64) {
         match self {
             Self::Gauge(gauge) => {
-                client.remove(gauge.clone());
                 gauge.set(number as f64);
+                std::thread::sleep(SENT_WITHIN);
+                client.remove(gauge);
             }
             Self::Steps(steps) => {
-                client.remove(steps.clone());
                 steps.add(number.cast_signed());
+                std::thread::sleep(SENT_WITHIN);
+                client.remove(steps);
             }
         }
     }
@@ -131,12 +135,12 @@ pub fn be(socket: PathBuf, operators: SocketAddr, cycles: u64, hasty: bool) -> R
     let seen = lock(&seen);
     println!("{cycles} series, {} regions: {}", status.regions, seen.summary());
     if hasty {
-        ensure!(!seen.wrong.is_empty(), "the judge sees nothing: slots were used again at once");
+        ensure!(!seen.wrong.is_empty(), "the judge sees nothing: slots were used again before they were retired");
         println!("control: {}", seen.wrong.join("; "));
         return Ok(());
     }
     ensure!(seen.wrong.is_empty(), "{} values under a wrong name: {}", seen.wrongs, seen.wrong.join("; "));
-    // All were in one region of 504 slots, most of which were used many times by the 60 that there were at a time.
+    // All were in one region of 504 slots, most of which were used many times by the 50 that there were at a time.
     ensure!(status.regions == 1, "there are {} regions: slots were not used again", status.regions);
     ensure!(status.problems.is_empty(), "the service has problems: {:?}", status.problems);
     let own = seen.first_own.len() as u64;

@@ -23,7 +23,7 @@ const HOST: &str = "host-agent";
 const USER_MS: u64 = 30;
 const SWITCHES: u64 = 20;
 /// What a summary may cost the host agent: it is received, decoded, kept and acknowledged, by two threads.
-const SUMMARY_USER_MS: f64 = 5.0;
+const SUMMARY_USER_MS: f64 = 10.0;
 const SUMMARY_SWITCHES: f64 = 6.0;
 /// Where the table goes.
 const PAGES: [&str; 2] = ["README.md", "docs/rdma.md"];
@@ -43,7 +43,7 @@ struct Looks {
 ///
 /// Somebody noticed more than that, or nothing was done.
 pub fn run(stage: &Stage) -> Result<()> {
-    let looks = Looks::read(&stage.script("idle", 420)?)?;
+    let looks = Looks::read(&stage.script("idle", 900)?)?;
     let table = looks.table();
     print!("{table}");
     let file = stage.image.folder().join("idle.md");
@@ -145,7 +145,9 @@ fn most(processes: &BTreeMap<String, Used>) -> Used {
 /// What a service may use that is read, if it uses `alone` when it is not. System time and involuntary switches are shown and not judged: the
 /// soft device's work is done by whatever process is there.
 fn service_allowed(alone: Used) -> Used {
-    Used { user_ms: alone.user_ms + USER_MS, voluntary: alone.voluntary + SWITCHES, ..Used::default() }
+    // The longer the look, the more of it is chance: a machine that is busy makes it long.
+    let (user_ms, voluntary) = (alone.user_ms + alone.user_ms / 4, alone.voluntary + alone.voluntary / 20);
+    Used { user_ms: user_ms + USER_MS, voluntary: voluntary + SWITCHES, ..Used::default() }
 }
 
 fn host_allowed(alone: Used, seconds: f64) -> Used {
@@ -199,8 +201,8 @@ mod tests {
         let mut host = looks();
         host.scraped.processes.insert(HOST.to_owned(), Used { voluntary: 10_000, ..Used::default() });
 
-        assert!(waits.judge()[0].contains("140 waits (60 allowed)"), "{:?}", waits.judge());
-        assert!(time.judge()[0].contains("70 ms of user time (50 allowed)"), "{:?}", time.judge());
+        assert!(waits.judge()[0].contains("140 waits (62 allowed)"), "{:?}", waits.judge());
+        assert!(time.judge()[0].contains("70 ms of user time (55 allowed)"), "{:?}", time.judge());
         assert!(host.judge()[0].contains("host-agent noticed"), "{:?}", host.judge());
     }
 

@@ -35,7 +35,7 @@ pub enum GuestPart {
         /// So many series.
         #[arg(long, default_value_t = 1000)]
         cycles: u64,
-        /// Write to slots before they are released: be the control that has to be seen.
+        /// Use slots again before they are retired: be the control that has to be seen.
         #[arg(long)]
         hasty: bool,
     },
