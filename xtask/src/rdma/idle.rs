@@ -22,6 +22,9 @@ const HOST: &str = "host-agent";
 /// who runs; a timer may fall into one look more often than into the other.
 const USER_MS: u64 = 30;
 const SWITCHES: u64 = 20;
+/// Milliseconds a second, a thousandth of a core: the soft device's work is done in whatever process is there, and the kernel shares a process's time
+/// out between its own code and the rest by samples.
+const DEVICE_USER_MS: f64 = 1.0;
 /// What a summary may cost the host agent: it is received, decoded, kept and acknowledged, by two threads.
 const SUMMARY_USER_MS: f64 = 10.0;
 const SUMMARY_SWITCHES: f64 = 6.0;
@@ -95,13 +98,14 @@ impl Looks {
         }
         for (name, used) in &scraped.processes {
             let base = alone.processes.get(name).copied().unwrap_or_default();
-            let allowed = if name == HOST { host_allowed(base, scraped.seconds) } else { service_allowed(base) };
+            let allowed =
+                if name == HOST { host_allowed(base, scraped.seconds) } else { service_allowed(base, scraped.seconds) };
             wrong.extend(exceeds(*used, allowed).map(|what| format!("{name} noticed that it is read: {what}")));
         }
         // The same rule, for who really has something to do: else it could not see anything.
         let idle = most(&alone.processes);
         for (name, used) in &prometheus.processes {
-            if exceeds(*used, service_allowed(idle)).is_none() {
+            if exceeds(*used, service_allowed(idle, prometheus.seconds)).is_none() {
                 wrong.push(format!("the judge sees nothing: {name} is scraped, and passes with {used:?}"));
             }
         }
@@ -144,14 +148,15 @@ fn most(processes: &BTreeMap<String, Used>) -> Used {
 
 /// What a service may use that is read, if it uses `alone` when it is not. System time and involuntary switches are shown and not judged: the
 /// soft device's work is done by whatever process is there.
-fn service_allowed(alone: Used) -> Used {
+fn service_allowed(alone: Used, seconds: f64) -> Used {
     // The longer the look, the more of it is chance: a machine that is busy makes it long.
-    let (user_ms, voluntary) = (alone.user_ms + alone.user_ms / 4, alone.voluntary + alone.voluntary / 20);
+    let device_ms = (DEVICE_USER_MS * seconds) as u64;
+    let (user_ms, voluntary) = (alone.user_ms + device_ms, alone.voluntary + alone.voluntary / 20);
     Used { user_ms: user_ms + USER_MS, voluntary: voluntary + SWITCHES, ..Used::default() }
 }
 
 fn host_allowed(alone: Used, seconds: f64) -> Used {
-    let base = service_allowed(alone);
+    let base = service_allowed(alone, seconds);
     Used {
         user_ms: base.user_ms + (SUMMARY_USER_MS * seconds) as u64,
         voluntary: base.voluntary + (SUMMARY_SWITCHES * seconds) as u64,
@@ -197,12 +202,12 @@ mod tests {
         let mut waits = looks();
         waits.scraped.processes.insert("service-1".to_owned(), Used { voluntary: 40 + 100, ..Used::default() });
         let mut time = looks();
-        time.scraped.processes.insert("service-1".to_owned(), Used { user_ms: 70, ..Used::default() });
+        time.scraped.processes.insert("service-1".to_owned(), Used { user_ms: 90, ..Used::default() });
         let mut host = looks();
         host.scraped.processes.insert(HOST.to_owned(), Used { voluntary: 10_000, ..Used::default() });
 
         assert!(waits.judge()[0].contains("140 waits (62 allowed)"), "{:?}", waits.judge());
-        assert!(time.judge()[0].contains("70 ms of user time (55 allowed)"), "{:?}", time.judge());
+        assert!(time.judge()[0].contains("90 ms of user time (70 allowed)"), "{:?}", time.judge());
         assert!(host.judge()[0].contains("host-agent noticed"), "{:?}", host.judge());
     }
 
