@@ -46,7 +46,7 @@ fn a_score_sends_the_rows_before_it_once_and_some_after_it() {
         sent.map(|samples| dense(&samples).iter().map(|(second, ..)| *second).collect()).collect();
 
     let none: Vec<u64> = Vec::new();
-    assert_eq!(seconds[..5], [const { Vec::new() }; 5]);
+    assert_eq!(seconds[..5], [const { Vec::<u64>::new() }; 5]);
     assert_eq!(seconds[5], [2, 3, 4, 5]);
     assert_eq!(seconds[6..10], [vec![6], vec![7], none.clone(), none]);
     assert_eq!(seconds[10], [8, 9, 10]);
