@@ -48,11 +48,11 @@ pub(crate) fn explain(pipeline: &Pipeline, intake: &Intake, top: usize, out: &mu
     out.clear();
     let mut room = Room::default();
     let pulls = room.pulls(pipeline);
-    let total: f64 = parts(pipeline, pulls).map(|(_, part)| part).sum();
+    let total: f64 = parts(pipeline, intake, pulls).map(|(_, part)| part).sum();
     if total <= 0.0 {
         return;
     }
-    for (column, part) in parts(pipeline, pulls) {
+    for (column, part) in parts(pipeline, intake, pulls) {
         let share = part / total;
         let place = out.partition_point(|reason| reason.share >= share);
         if place >= top {
@@ -64,17 +64,17 @@ pub(crate) fn explain(pipeline: &Pipeline, intake: &Intake, top: usize, out: &mu
 }
 
 /// Fills `out` with the share of each group, in the order in which groups first appear among the columns.
-pub(crate) fn group_shares(pipeline: &Pipeline, columns: &[Column], out: &mut Vec<(u16, f64)>) {
+pub(crate) fn group_shares(pipeline: &Pipeline, intake: &Intake, columns: &[Column], out: &mut Vec<(u16, f64)>) {
     out.clear();
     let mut room = Room::default();
     let pulls = room.pulls(pipeline);
-    let total: f64 = parts(pipeline, pulls).map(|(_, part)| part).sum();
+    let total: f64 = parts(pipeline, intake, pulls).map(|(_, part)| part).sum();
     for column in columns {
         if !out.iter().any(|(group, _)| *group == column.group) {
             out.push((column.group, 0.0));
         }
     }
-    for (column, part) in parts(pipeline, pulls) {
+    for (column, part) in parts(pipeline, intake, pulls) {
         let group = columns[column].group;
         if let Some((_, share)) = out.iter_mut().find(|(known, _)| *known == group)
             && total > 0.0
@@ -111,11 +111,12 @@ impl Room {
     }
 }
 
-/// What every column adds to the square of the score, if it is above 0. Constants that moved share what they are bounded to.
-fn parts(pipeline: &Pipeline, pulls: &[f64]) -> impl Iterator<Item = (usize, f64)> {
+/// What every column adds to the square of the score, if it is above 0. Constants that moved share what they are bounded to. A column that
+/// has not been there yet, and was taken for what the directions make of the others, explains nothing.
+fn parts(pipeline: &Pipeline, intake: &Intake, pulls: &[f64]) -> impl Iterator<Item = (usize, f64)> {
     // A column that does not take part may still get a rounding error's share through the basis.
     let roles = pipeline.standard.roles.iter().enumerate();
-    let watched = roles.filter(|(_, role)| **role == Role::Watched);
+    let watched = roles.filter(|(column, role)| **role == Role::Watched && !intake.value(*column).is_nan());
     let watched =
         watched.map(move |(column, _)| (column, pipeline.scorer.contribution(&pipeline.split, pulls, column)));
     let each = pipeline.constant_square() / f64::from(pipeline.moved.max(1));
@@ -137,8 +138,6 @@ fn reason(pipeline: &Pipeline, intake: &Intake, column: usize, share: f64) -> Re
     let expected = if is_level && !before.is_nan() { before + expected } else { expected };
     let mean = standard.mean[column];
     let expected = pipeline.latches.centre(column, seen, mean).map_or(expected, |centre| expected + centre - mean);
-    // A column that has not been there yet is where it is expected.
-    let seen = if seen.is_nan() { expected } else { seen };
     let direction = if seen > expected { Direction::Above } else { Direction::Below };
     Reason { column, share, seen, expected, direction, z: split.z[column] * split.length, since_rows }
 }

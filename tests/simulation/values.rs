@@ -33,8 +33,8 @@ const REPLICAS: u64 = 2;
 const RANGE: u64 = 16;
 /// Steps of a service in the longest interval that an LMAP has, and half as much again: such an interval counts as one.
 const STEPS: u64 = 30;
-/// What an increment may have been divided by: the intervals of two looks of two replicas.
-const DIVISORS: u32 = 1 << 16;
+/// What an increment of one replica may have been divided by: the intervals between two looks, of the shortest length in the longest run.
+const INTERVALS: u32 = 1500;
 
 /// Prime numbers, one for each counter.
 static PRIMES: LazyLock<Vec<u64>> = LazyLock::new(|| {
@@ -175,12 +175,17 @@ fn whose(value: f64) -> u64 {
     (value / SHARE as f64) as u64
 }
 
-/// Whether `value` is a whole number of steps of counter `uid`, divided by what increments are divided by.
+/// Whether `value` is a whole number of steps of counter `uid` in each of two replicas, divided by the intervals that each took.
 fn is_increment(uid: u64, value: f64) -> bool {
     let steps = value / PRIMES[uid as usize] as f64;
-    // Steps of another counter miss a whole number by a millionth at least.
-    let is_whole = |steps: f64| (steps - steps.round()).abs() < 1e-7;
-    (0.0..=(REPLICAS * STEPS) as f64).contains(&steps) && (1..=DIVISORS).any(|by| is_whole(steps * f64::from(by)))
+    // As near to a whole number as rounding leaves it. Steps of another counter miss one by a millionth at least where the divisor is
+    // theirs, and elsewhere meet one by chance: all divisors together take in one value in fifty.
+    let is_whole = |by: u32| {
+        let steps = steps * f64::from(by);
+        (steps - steps.round()).abs() <= 4e-15 * steps.max(1.0)
+    };
+    let mut pairs = (1..=INTERVALS).flat_map(|one| (1..=one).map(move |other| one * other));
+    (0.0..=(REPLICAS * STEPS) as f64).contains(&steps) && ((1..=INTERVALS).any(is_whole) || pairs.any(is_whole))
 }
 
 #[cfg(test)]

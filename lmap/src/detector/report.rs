@@ -55,7 +55,7 @@ impl Detector {
     pub fn group_shares(&self, out: &mut Vec<(u16, f64)>) {
         out.clear();
         if let Some(pipeline) = &self.pipeline {
-            explain::group_shares(pipeline, &self.columns, out);
+            explain::group_shares(pipeline, &self.intake, &self.columns, out);
         }
     }
 
