@@ -69,6 +69,8 @@ pub fn ablation() -> Vec<Variant> {
         Variant::new("soft clip at 20", |s| s.clip = 20.0),
         Variant::new("no clip", |s| s.clip = 1e12),
         Variant::new("no floor of deviations", |s| s.deviation_floor = 0.0),
+        Variant::new("constant: nothing that moves", |s| s.constant_below = 0.0),
+        Variant::new("constant: what moves by a thousandth", |s| s.constant_below = 0.001),
         Variant::new("no floor of residuals", |s| s.residual_floor = 1e-6),
         Variant::new("floor of residuals .2", |s| s.residual_floor = 0.2),
         Variant::new("k at 90 % of the variance", |s| s.variance_share = 0.9),

@@ -1,10 +1,13 @@
-//! A file of metrics: CSV, gzip'd or not, one row per sample. What is wrong with it is said with line and column.
+//! A file of metrics, one row per sample: CSV, gzip'd or not, or Parquet. What is wrong with it is said with line and column.
+
+mod parquet;
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use ::parquet::errors::ParquetError;
 use csv::StringRecord;
 use flate2::bufread::MultiGzDecoder;
 use thiserror::Error;
@@ -221,8 +224,26 @@ pub enum TableError {
         /// What should be there.
         expected: &'static str,
     },
+    /// Parquet, damaged or packed in a way that is not read.
+    #[error("the file cannot be read as Parquet")]
+    Parquet(#[from] ParquetError),
+    /// A structure, list or map.
+    #[error("column `{0}` holds more than one value in a row")]
+    Nested(String),
+    /// A value of a Parquet file that is of no use.
+    #[error("row {row}, column `{name}`: `{cell}` is not {expected}")]
+    Value {
+        /// Counted from 1.
+        row: usize,
+        /// The column's name.
+        name: String,
+        /// What is there, shortened.
+        cell: String,
+        /// What should be there.
+        expected: &'static str,
+    },
     /// Too much to hold.
-    #[error("the file has more than {} MiB of text", MOST_BYTES >> 20)]
+    #[error("the file has more than {} MiB of text or numbers", MOST_BYTES >> 20)]
     TooLarge,
 }
 
@@ -243,6 +264,13 @@ impl TableError {
             Self::NoMetric | Self::NoRows => "is this the file that you meant? `uview replay --help` tells the format",
             Self::Ragged { .. } => "is the line cut off, or a cell with a comma in it not in quotes?",
             Self::Cell { .. } => "a number with a point, or an empty cell if the value is missing",
+            Self::Parquet(_) => {
+                "is it complete? Packed with snappy, lz4 or nothing it is read: `compression='snappy'` in pandas, DuckDB and Polars"
+            }
+            Self::Nested(_) => "only columns of numbers: leave others out when the file is written",
+            Self::Value { .. } => {
+                "columns of numbers, `time` in seconds or as a timestamp, `label` 0, 1 or 2, `fault` a name"
+            }
             Self::TooLarge => "cut the file in parts: --save-model with the first, --model with the next",
         }
     }
@@ -257,7 +285,7 @@ enum Role {
     Fault,
 }
 
-/// Reads a file; gzip is recognised by its first bytes, not by its name.
+/// Reads a file; gzip and Parquet are recognised by their first bytes, not by their names.
 ///
 /// # Errors
 ///
@@ -265,7 +293,11 @@ enum Role {
 pub fn open(path: &Path) -> Result<Table, TableError> {
     let broken = |cause| TableError::Open { path: path.to_owned(), cause };
     let mut file = BufReader::new(File::open(path).map_err(broken)?);
-    let compressed = file.fill_buf().map_err(broken)?.starts_with(&[0x1f, 0x8b]);
+    let first = file.fill_buf().map_err(broken)?;
+    let (compressed, is_parquet) = (first.starts_with(&[0x1f, 0x8b]), first.starts_with(parquet::MAGIC));
+    if is_parquet {
+        return parquet::read(file.into_inner());
+    }
     if compressed { read(MultiGzDecoder::new(file)) } else { read(file) }
 }
 

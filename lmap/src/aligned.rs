@@ -1,29 +1,50 @@
-//! Numbers that begin on a cache line, so that no vector of eight lies on two: loads across lines cost twice.
+//! Numbers that begin on a cache line, so that no vector lies on two: loads across lines cost twice.
 
 use std::ops::{Deref, DerefMut};
 
 /// Bytes of a cache line, and of the widest vector.
 const LINE: usize = 64;
-/// Numbers that may have to be skipped to reach the next line.
-const SLACK: usize = LINE / size_of::<f64>() - 1;
 
 /// A fixed number of values, of which the first begins a cache line.
 #[derive(Debug)]
-pub(crate) struct Aligned {
-    values: Vec<f64>,
+pub(crate) struct AlignedOf<T> {
+    values: Vec<T>,
     start: usize,
     len: usize,
 }
 
-impl Aligned {
-    /// `len` zeros. The memory is not touched before it is used.
-    pub(crate) fn zeros(len: usize) -> Self {
-        let values = vec![0.0; len + SLACK];
-        // An answer beyond the slack would mean "cannot say": then nothing is skipped, and only speed is lost.
-        let start = Some(values.as_ptr().align_offset(LINE)).filter(|&skip| skip <= SLACK).unwrap_or(0);
-        Self { values, start, len }
-    }
+/// As everything is computed.
+pub(crate) type Aligned = AlignedOf<f64>;
+/// As scores read it.
+pub(crate) type Narrow = AlignedOf<f32>;
+
+macro_rules! zeros {
+    ($number:ty) => {
+        impl AlignedOf<$number> {
+            /// Numbers that may have to be skipped to reach the next line.
+            const SLACK: usize = LINE / size_of::<$number>() - 1;
+
+            /// `len` zeros. The memory is not touched before it is used.
+            pub(crate) fn zeros(len: usize) -> Self {
+                let values = vec![0.0; len + Self::SLACK];
+                // An answer beyond the slack would mean "cannot say": then nothing is skipped, and only speed is lost.
+                let start = Some(values.as_ptr().align_offset(LINE)).filter(|&skip| skip <= Self::SLACK).unwrap_or(0);
+                Self { values, start, len }
+            }
+        }
+
+        impl Clone for AlignedOf<$number> {
+            fn clone(&self) -> Self {
+                let mut out = Self::zeros(self.len);
+                out.copy_from_slice(self);
+                out
+            }
+        }
+    };
 }
+
+zeros!(f64);
+zeros!(f32);
 
 impl From<&[f64]> for Aligned {
     fn from(values: &[f64]) -> Self {
@@ -33,27 +54,21 @@ impl From<&[f64]> for Aligned {
     }
 }
 
-impl Deref for Aligned {
-    type Target = [f64];
+impl<T> Deref for AlignedOf<T> {
+    type Target = [T];
 
-    fn deref(&self) -> &[f64] {
+    fn deref(&self) -> &[T] {
         &self.values[self.start..self.start + self.len]
     }
 }
 
-impl DerefMut for Aligned {
-    fn deref_mut(&mut self) -> &mut [f64] {
+impl<T> DerefMut for AlignedOf<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
         &mut self.values[self.start..self.start + self.len]
     }
 }
 
-impl Clone for Aligned {
-    fn clone(&self) -> Self {
-        Self::from(&**self)
-    }
-}
-
-impl PartialEq for Aligned {
+impl<T: PartialEq> PartialEq for AlignedOf<T> {
     fn eq(&self, other: &Self) -> bool {
         **self == **other
     }
@@ -66,15 +81,17 @@ mod tests {
     #[test]
     fn values_begin_a_cache_line_and_so_do_those_of_a_copy() {
         for len in [0, 1, 8, 1_000] {
-            let mut values = Aligned::zeros(len);
+            let (mut values, mut narrow) = (Aligned::zeros(len), Narrow::zeros(len));
             values.iter_mut().zip(0..).for_each(|(value, at)| *value = f64::from(at));
+            narrow.iter_mut().zip(0_u16..).for_each(|(value, at)| *value = f32::from(at));
 
-            let copy = values.clone();
+            let (copy, narrow_copy) = (values.clone(), narrow.clone());
 
-            assert_eq!(copy, values);
-            assert_eq!(copy.len(), len);
+            assert_eq!((&copy, &narrow_copy), (&values, &narrow));
+            assert_eq!((copy.len(), narrow_copy.len()), (len, len));
             if !cfg!(miri) {
                 assert!([&values, &copy].iter().all(|values| values.as_ptr().addr().is_multiple_of(LINE)));
+                assert!([&narrow, &narrow_copy].iter().all(|values| values.as_ptr().addr().is_multiple_of(LINE)));
             }
         }
     }

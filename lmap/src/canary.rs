@@ -175,7 +175,7 @@ impl Judged {
             scorer.pulls(&split, &mut pulls);
             for column in 0..width {
                 parts[column] += scorer.contribution(&split, &pulls, column) / rows;
-                residual[column] += split.residual[column].powi(2) / rows;
+                residual[column] += f64::from(split.residual[column]).powi(2) / rows;
                 kept[column] += row[column] * row[column];
             }
         }
@@ -244,8 +244,9 @@ impl<'a> Pairs<'a> {
             let column = term.column;
             let excess = (found.parts[column] - own.parts[column]).max(0.0);
             total += excess;
-            let shift = mean.residual[column] / floored[column].sqrt();
-            let about = (found.residual[column] - mean.residual[column].powi(2)).max(0.0);
+            let off = f64::from(mean.residual[column]);
+            let shift = off / floored[column].sqrt();
+            let about = (found.residual[column] - off.powi(2)).max(0.0);
             let spread = (about / own.residual[column].max(floored[column])).sqrt();
             let unlike = match (shift.abs() >= tolerance.shift, spread >= tolerance.spread) {
                 (true, _) => Unlike::Moved,

@@ -68,6 +68,8 @@ pub struct Detector {
     spare: Spare,
     out: Out,
     tickets: u64,
+    /// Where it stands among detectors that take turns.
+    place: usize,
     /// Rows judged since the pipeline was installed; the stride counts them.
     judged: u64,
     /// The row judged last has not been learnt: its score without constants.
@@ -134,6 +136,23 @@ impl Detector {
         Ok(detector)
     }
 
+    /// Takes turns with others: detectors that are fitted together, as those of a node that starts, would learn and decompose with
+    /// the same row for ever. One in another `place` learns another row of the stride, and its first decomposition after each fit
+    /// comes after another number of learnt rows, up to l + 1. 0 is the place of a detector that takes no turns.
+    #[must_use]
+    pub fn taking_turns(mut self, place: usize) -> Self {
+        self.place = place;
+        self.take_place();
+        self
+    }
+
+    fn take_place(&mut self) {
+        let Some(pipeline) = &mut self.pipeline else { return };
+        if let Some(past) = pipeline.past.as_mut().filter(|_| self.place > 0) {
+            past.decompose_after(1 + self.place % (pipeline.sketch_rows + 1));
+        }
+    }
+
     fn with(columns: Vec<Column>, settings: Settings, seed: u64, learning: Learning) -> Self {
         Self {
             random: Random::new(seed),
@@ -145,6 +164,7 @@ impl Detector {
             spare: Spare::new(columns.len(), settings.spare_rows),
             out: Out::Nothing,
             tickets: 0,
+            place: 0,
             judged: 0,
             pending: None,
             smoothed: None,
@@ -232,7 +252,8 @@ impl Detector {
         let gamma = self.pipeline.as_ref().map_or(0.0, |pipeline| pipeline.gamma);
         let normal = gate < gamma;
         self.keep_row(gate < gamma * self.settings.left_out_above);
-        if (self.judged.wrapping_sub(1)).is_multiple_of(u64::from(self.settings.stride)) {
+        let turn = self.judged.wrapping_sub(1).wrapping_add(self.place as u64);
+        if turn.is_multiple_of(u64::from(self.settings.stride)) {
             self.learn_row(normal);
         }
         self.due()
@@ -302,7 +323,7 @@ impl Detector {
         } else {
             let limit = self.limit();
             let pipeline = self.pipeline.as_mut()?;
-            let past = pipeline.past.take_if(|past| past.sketch().due())?;
+            let past = pipeline.past.take_if(|past| past.due())?;
             self.out = Out::Shrink(ticket);
             Job::Shrink(ShrinkJob { ticket, past, rank: pipeline.scorer.basis.rank(), limit })
         };
@@ -346,7 +367,7 @@ impl Detector {
             self.counts.shrinks_failed += 1;
             return Installed::Failed;
         };
-        pipeline.scorer.basis = basis;
+        pipeline.scorer.basis = (&basis).into();
         if self.settings.renew_variances {
             pipeline.scorer.set_variances(&variances.residual, variances.inside);
         }
@@ -364,6 +385,7 @@ impl Detector {
             return Installed::Failed;
         };
         self.pipeline = Some(pipeline);
+        self.take_place();
         self.provisional = provisional;
         self.judged = 0;
         self.pending = None;
@@ -392,7 +414,7 @@ impl Detector {
         let counts = self.counts;
         let (columns, settings) = (self.columns.to_vec(), Settings::clone(&self.settings));
         let learning = Learning::new(columns.len(), &settings);
-        let (random, tickets) = (self.random.clone(), self.tickets);
-        *self = Self { random, tickets, counts, ..Self::with(columns, settings, 0, learning) };
+        let (random, tickets, place) = (self.random.clone(), self.tickets, self.place);
+        *self = Self { random, tickets, place, counts, ..Self::with(columns, settings, 0, learning) };
     }
 }

@@ -14,7 +14,7 @@ use crate::kernels::gram::Gram;
 use crate::kernels::widest;
 use crate::lanes::{add_scaled, padded};
 use crate::latch::Latches;
-use crate::levels::is_level;
+use crate::levels::{adds_up, is_level};
 use crate::past::Past;
 use crate::pipeline::{Constant, ConstantRule, Pipeline};
 use crate::quantile::{QUANTILES, percentile, sorted};
@@ -22,7 +22,7 @@ use crate::rows::{Judged, Mark};
 use crate::scorer::{LEAST_VARIANCE, Scorer, Split};
 use crate::settings::{ScoreForm, Settings, Threshold};
 use crate::since::Since;
-use crate::standard::{Standard, StandardRule};
+use crate::standard::{Standard, StandardRule, moments};
 
 /// Rows of a sketch when nobody says: at least this, and twice the rank.
 const LEAST_SKETCH_ROWS: usize = 25;
@@ -99,15 +99,17 @@ impl<'a> Training<'a> {
         let in_sample = sorted(core.scores.clone());
         let gamma = gamma(&features, m, &core, &in_sample, self.settings)?;
         let latches = Latches::new(self.columns, &core.standard.roles, &levels, self.settings.latch_rows);
+        let constant_rule = ConstantRule {
+            weight: self.settings.constant_weight,
+            share: self.settings.constant_share * self.settings.episode_margin.powi(2),
+            counted: self.settings.constants_counted,
+            returns: self.settings.constants_return,
+        };
         Ok(Pipeline {
             latches,
-            constants: Constant::list(&core.standard, &levels),
+            constants: Constant::list(&core.standard, &levels, constant_rule),
             levels,
-            constant_rule: ConstantRule {
-                weight: self.settings.constant_weight,
-                share: self.settings.constant_share * self.settings.episode_margin.powi(2),
-                counted: self.settings.constants_counted,
-            },
+            constant_rule,
             split: Split::new(m, core.scorer.basis.rank()),
             since: Since::new(m),
             sketch_rows: core.past.sketch().sketch_rows(),
@@ -134,7 +136,9 @@ impl<'a> Training<'a> {
                 let rule = self.settings.levels.filter(|_| spec.kind == ColumnKind::Gauge)?;
                 let values: Vec<f64> = rows.iter().map(|&row| value(row, column)).collect();
                 let moves: Vec<f64> = steps.iter().map(|&row| value(row, column) - value(row - 1, column)).collect();
-                Some(is_level(&values, &moves, rule))
+                let (mean, deviation) = moments(values.iter().copied());
+                let moves_at_all = adds_up(&moves) || deviation > self.settings.constant_below * mean.abs();
+                Some(moves_at_all && is_level(&values, &moves, rule))
             };
             spec.level.or_else(by_rule).unwrap_or(false).then_some(column as u32)
         };
@@ -166,6 +170,7 @@ fn core(features: &[f64], m: usize, rank: Option<usize>, settings: &Settings) ->
     let rule = StandardRule {
         clip: settings.clip,
         deviation_floor: settings.deviation_floor,
+        constant_below: settings.constant_below,
         watch_constants: settings.score != ScoreForm::Scaled,
     };
     let standard = Standard::fit(features, m, rule);
@@ -181,7 +186,7 @@ fn core(features: &[f64], m: usize, rank: Option<usize>, settings: &Settings) ->
     let rank = rank.min(most.saturating_sub(1)).max(1);
     let sketch_rows = settings.sketch_rows.unwrap_or(LEAST_SKETCH_ROWS.max(2 * rank));
     let mut sketch = FrequentDirections::new(m, sketch_rows, settings.sketch)?;
-    let mut scorer = Scorer::new(settings.score, settings.residual_floor, empty_basis(rank, m), m);
+    let mut scorer = Scorer::new(settings.score, settings.residual_floor, &empty_basis(rank, m), m);
     let mut split = Split::new(m, rank);
     for z in z.chunks_exact_mut(padded(m)) {
         split.z.copy_from_slice(z);
@@ -191,7 +196,7 @@ fn core(features: &[f64], m: usize, rank: Option<usize>, settings: &Settings) ->
             sketch.shrink(0)?;
         }
     }
-    scorer.basis = sketch.basis(rank)?;
+    scorer.basis = (&sketch.basis(rank)?).into();
     let (residual, inside) = variances(&scorer, &mut split, &z);
     scorer.set_variances(&residual, inside);
     let scores = scores_of(&standard, &scorer, features, m);
@@ -206,7 +211,7 @@ fn empty_basis(rank: usize, m: usize) -> Basis {
 fn variances(scorer: &Scorer, split: &mut Split, z: &[f64]) -> (Vec<f64>, Vec<f64>) {
     let width = split.z.len();
     let n = (z.len() / width) as f64;
-    let mut sums = Split { length: 1.0, ..Split::new(width, split.coordinates.len()) };
+    let (mut mean_residual, mut mean_inside) = (vec![0.0; width], vec![0.0; split.coordinates.len()]);
     let mut each = |visit: &mut dyn FnMut(&Split)| {
         for z in z.chunks_exact(width) {
             split.z.copy_from_slice(z);
@@ -215,13 +220,13 @@ fn variances(scorer: &Scorer, split: &mut Split, z: &[f64]) -> (Vec<f64>, Vec<f6
         }
     };
     each(&mut |split| {
-        add_scaled(&mut sums.residual, 1.0 / n, &split.residual);
-        add_scaled(&mut sums.coordinates, 1.0 / n, &split.coordinates);
+        add_share(&mut mean_residual, 1.0 / n, &split.residual);
+        add_share(&mut mean_inside, 1.0 / n, &split.coordinates);
     });
-    let (mut residual, mut inside) = (vec![0.0; width], vec![0.0; sums.coordinates.len()]);
+    let (mut residual, mut inside) = (vec![0.0; width], vec![0.0; mean_inside.len()]);
     each(&mut |split| {
-        add_squares(&mut residual, &split.residual, &sums.residual);
-        add_squares(&mut inside, &split.coordinates, &sums.coordinates);
+        add_squares(&mut residual, &split.residual, &mean_residual);
+        add_squares(&mut inside, &split.coordinates, &mean_inside);
     });
     for sum in &mut residual {
         *sum /= n;
@@ -232,9 +237,15 @@ fn variances(scorer: &Scorer, split: &mut Split, z: &[f64]) -> (Vec<f64>, Vec<f6
     (residual, inside)
 }
 
-fn add_squares(sums: &mut [f64], values: &[f64], means: &[f64]) {
+fn add_share(sums: &mut [f64], share: f64, values: &[f32]) {
+    for (sum, value) in sums.iter_mut().zip(values) {
+        *sum += share * f64::from(*value);
+    }
+}
+
+fn add_squares(sums: &mut [f64], values: &[f32], means: &[f64]) {
     for ((sum, value), mean) in sums.iter_mut().zip(values).zip(means) {
-        *sum += (value - mean) * (value - mean);
+        *sum += (f64::from(*value) - mean).powi(2);
     }
 }
 

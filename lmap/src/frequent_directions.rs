@@ -182,6 +182,11 @@ impl FrequentDirections {
         self.used
     }
 
+    /// How many more it takes.
+    pub(crate) fn room(&self) -> usize {
+        capacity(self.sketch_rows, self.form) - self.used
+    }
+
     /// The rows from the `first` on, padded.
     pub(crate) fn rows_from(&self, first: usize) -> &[f64] {
         &self.rows[first * self.width..self.used * self.width]

@@ -13,10 +13,11 @@
 //! # Cost
 //! One score per new row and decomposition. A block that is weighed is decomposed twice.
 
-use crate::aligned::Aligned;
-use crate::basis::Basis;
+use crate::aligned::Narrow;
+use crate::basis::{Basis, Directions};
 use crate::kernels::score::Score;
 use crate::kernels::widest;
+use crate::lanes::padded_narrow;
 use crate::past::Variances;
 
 /// What a block of new rows may do.
@@ -70,17 +71,19 @@ impl Block<'_> {
     fn added(&self) -> Variances {
         let (rank, width) = (self.basis.rank(), self.found.residual.len());
         let mut sums = Variances { residual: vec![0.0; width], inside: vec![0.0; rank] };
-        let (weight, mut residual, mut coordinates) = (Aligned::zeros(width), Aligned::zeros(width), vec![0.0; rank]);
+        let directions = Directions::from(self.basis);
+        let weight = Narrow::zeros(padded_narrow(width));
+        let (mut residual, mut coordinates) = (weight.clone(), vec![0.0; rank]);
         for z in self.fresh.chunks_exact(width) {
             widest(Score {
-                directions: self.basis.directions(),
+                directions: directions.all(),
                 z,
                 weight: &weight,
                 coordinates: &mut coordinates,
                 residual: &mut residual,
             });
-            sums.inside.iter_mut().zip(&coordinates).for_each(|(sum, p)| *sum += p * p);
-            sums.residual.iter_mut().zip(residual.iter()).for_each(|(sum, r)| *sum += r * r);
+            sums.inside.iter_mut().zip(&coordinates).for_each(|(sum, p)| *sum += f64::from(*p).powi(2));
+            sums.residual.iter_mut().zip(residual.iter()).for_each(|(sum, r)| *sum += f64::from(*r).powi(2));
         }
         sums
     }
@@ -89,6 +92,7 @@ impl Block<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::aligned::Aligned;
     use crate::lanes::padded_row;
 
     /// 2,000 rows, the last ones of which are `fresh`, along the first of three columns or beside it. The basis is that column.

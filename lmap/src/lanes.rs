@@ -11,6 +11,14 @@ pub(crate) const fn padded(columns: usize) -> usize {
     columns.next_multiple_of(LANES)
 }
 
+/// Values per group of what scores read, which are half as wide.
+const NARROW_LANES: usize = 16;
+
+/// The padded width of `columns` values as scores read them.
+pub(crate) const fn padded_narrow(columns: usize) -> usize {
+    columns.next_multiple_of(NARROW_LANES)
+}
+
 /// A padded copy of `row`.
 pub(crate) fn padded_row(row: &[f64]) -> Vec<f64> {
     let mut out = vec![0.0; padded(row.len())];

@@ -100,7 +100,7 @@ mod tests {
         /// A column that was 9, 10 or 11 in training.
         fn new(column: Column) -> Self {
             let rows: Vec<f64> = (0..90).map(|row| 9.0 + f64::from(row % 3)).collect();
-            let rule = StandardRule { clip: 50.0, deviation_floor: 0.05, watch_constants: false };
+            let rule = StandardRule { clip: 50.0, deviation_floor: 0.05, constant_below: 0.0, watch_constants: false };
             let standard = Standard::fit(&rows, 1, rule);
             let latches = Latches::new(&[column], &standard.roles, &[], Some(ROWS));
             Self { latches, standard, intake: Intake::new(1) }

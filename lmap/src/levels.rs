@@ -14,6 +14,12 @@ pub(crate) fn is_level(values: &[f64], moves: &[f64], rule: LevelRule) -> bool {
     smooth && (one_way(moves, rule.one_way) || halves_differ(values) || at_rest(moves) / count > rule.latched)
 }
 
+/// Whether these moves from one row to the next are those of a sum of what happens, not of the state of something: with most rows, and mostly
+/// one way. Such a column is small or large by its age.
+pub(crate) fn adds_up(moves: &[f64]) -> bool {
+    one_way(moves, 0.8) && at_rest(moves) < 0.5 * moves.len() as f64
+}
+
 fn at_rest(moves: &[f64]) -> f64 {
     moves.iter().filter(|&&d| d == 0.0).count() as f64
 }
@@ -53,6 +59,15 @@ mod tests {
 
         assert!(judge(&values));
         assert!(!judge(&values[..119])); // too few rows to say
+    }
+
+    #[test]
+    fn what_grows_with_every_row_adds_up_and_what_grows_now_and_then_does_not() {
+        let moves = |row: fn(i32) -> i32| -> Vec<f64> { (0..100).map(|t| f64::from(row(t + 1) - row(t))).collect() };
+
+        assert!(adds_up(&moves(|row| 3 * row)));
+        assert!(!adds_up(&moves(|row| row / 10)));
+        assert!(!adds_up(&moves(|row| row % 3)));
     }
 
     #[test]

@@ -220,7 +220,7 @@ impl Model {
             sketch_rows: pipeline.sketch_rows,
             removed: sketch.removed(),
             inside_variance: scorer.inside_variance.clone(),
-            basis: (0..rank).flat_map(|index| scorer.basis.direction(index)[..m].to_vec()).collect(),
+            basis: (0..rank).flat_map(|at| scorer.basis.direction(at)[..m].iter().map(|u| f64::from(*u))).collect(),
             sketch: sketch.rows().flatten().copied().collect(),
         })
     }
@@ -236,6 +236,7 @@ impl Model {
             // A fit multiplies it by the margin of episodes, which has been done for the model's.
             constant_share: self.rule.constants.share / settings.episode_margin.powi(2),
             constants_counted: self.rule.constants.counted,
+            constants_return: self.rule.constants.returns,
             smoothing_span: self.rule.smoothing_span,
             percentile: self.rule.percentile,
             stride: self.rule.stride,
@@ -265,7 +266,7 @@ impl Model {
         };
         let directions: Vec<f64> = rearranged(&self.basis).chunks_exact(m).flat_map(padded_row).collect();
         let basis = Basis::new(Aligned::from(directions.as_slice()), self.rank, m);
-        let mut scorer = Scorer::new(self.rule.score, self.rule.residual_floor, basis, m);
+        let mut scorer = Scorer::new(self.rule.score, self.rule.residual_floor, &basis, m);
         scorer.set_variances(&padded_row(&each(|column| column.variance)), self.inside_variance.clone());
         let sketch = FrequentDirections::new(m, self.sketch_rows, self.rule.sketch)
             .map_err(|_| ModelError::Value { field: "sketch_rows", found: self.sketch_rows as f64 })?
@@ -276,7 +277,7 @@ impl Model {
         let standard = Standard::restore(roles.clone(), &mean, &inverse, self.rule.clip);
         Ok(Pipeline {
             latches: Latches::new(columns, &roles, &levels, latch_rows),
-            constants: Constant::list(&standard, &levels),
+            constants: Constant::list(&standard, &levels, self.rule.constants),
             levels,
             standard,
             constant_rule: self.rule.constants,

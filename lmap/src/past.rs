@@ -28,6 +28,17 @@ pub(crate) struct Past {
     rows: f64,
     /// Per column, the sum of squares that the sketch has forgotten.
     forgotten: Vec<f64>,
+    /// When it is decomposed though it is not full; `None`: never.
+    turn: Option<Turn>,
+}
+
+/// Decompositions that come before the sketch is full, so that not all of a node's do at once.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    /// Rows learnt since this was asked for.
+    learnt: usize,
+    /// Decomposed after so many.
+    at: [usize; 2],
 }
 
 /// Variances under a basis.
@@ -51,11 +62,24 @@ impl Past {
     pub(crate) fn restored(sketch: FrequentDirections, rows: f64, squares: &[f64]) -> Self {
         let kept = self::squares(sketch.rows(), sketch.columns());
         let forgotten = squares.iter().zip(kept).map(|(all, kept)| (all - kept).max(0.0)).collect();
-        Self { known: sketch.used(), sketch, rows, forgotten }
+        Self { known: sketch.used(), sketch, rows, forgotten, turn: None }
     }
 
     pub(crate) fn sketch(&self) -> &FrequentDirections {
         &self.sketch
+    }
+
+    /// The sketch is decomposed after `rows` more rows, 1 to l + 1. If it will be full before, it is decomposed once before that, too, so that
+    /// sketches with other `rows` are not full together.
+    pub(crate) fn decompose_after(&mut self, rows: usize) {
+        let before = 1 + rows.saturating_sub(1) % self.sketch.room().max(1);
+        self.turn = Some(Turn { learnt: 0, at: [before, rows] });
+    }
+
+    /// Whether a decomposition is due.
+    pub(crate) fn due(&self) -> bool {
+        let turn = self.turn.is_some_and(|turn| turn.at.contains(&turn.learnt));
+        self.sketch.due() || (turn && self.sketch.used() > self.known)
     }
 
     /// Learns a padded row, if there is room. Never decomposes, never allocates.
@@ -64,6 +88,7 @@ impl Past {
         if room {
             self.sketch.push(row);
             self.rows += 1.0;
+            self.turn = self.turn.map(|turn| Turn { learnt: turn.learnt.saturating_add(1), ..turn });
         }
         room
     }

@@ -8,8 +8,10 @@ use crate::scorer::{Scorer, Split};
 use crate::since::Since;
 use crate::standard::{Role, Standard};
 
-/// A constant that moves by more than this has moved.
+/// A constant that moves by more than this has moved,
 const MOVED: f64 = 1e-9;
+/// and by more than this share of what it was in training, five times the deviation up to which it is a constant.
+const MOVED_SHARE: f64 = 2.5e-3;
 
 /// A row that scores this share of γ is unusual.
 const UNUSUAL: f64 = 0.5;
@@ -23,6 +25,8 @@ pub(crate) struct ConstantRule {
     pub(crate) share: f64,
     /// At most so many count.
     pub(crate) counted: u32,
+    /// Whether the way back to the value of training counts.
+    pub(crate) returns: bool,
 }
 
 impl ConstantRule {
@@ -36,26 +40,53 @@ impl ConstantRule {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Constant {
     pub(crate) column: u32,
-    /// The increment of training, if it is a level.
-    increment: Option<f64>,
+    home: Home,
+    /// What it has to move by.
+    least: f64,
     /// Whether it moved in the row judged last.
     moved: bool,
 }
 
+/// What a constant moves away from.
+#[derive(Clone, Copy, Debug)]
+enum Home {
+    /// Where it was in training, if its way back does not count, and where it was when it moved last.
+    Value { trained: f64, last: f64 },
+    /// The increment of training of a level.
+    Increment(f64),
+}
+
 impl Constant {
     /// Every column of `roles` that is constant.
-    pub(crate) fn list(standard: &Standard, levels: &[u32]) -> Vec<Self> {
+    pub(crate) fn list(standard: &Standard, levels: &[u32], rule: ConstantRule) -> Vec<Self> {
         let columns = 0..standard.roles.len() as u32;
         let constants = columns.filter(|&column| standard.roles[column as usize] == Role::Constant);
-        let increment = |column: u32| levels.binary_search(&column).ok().map(|_| standard.mean[column as usize]);
-        constants.map(|column| Self { column, increment: increment(column), moved: false }).collect()
+        let constant = |column: u32| {
+            let mean = standard.mean[column as usize];
+            let home = match levels.binary_search(&column) {
+                Ok(_) => Home::Increment(mean),
+                Err(_) => Home::Value { trained: if rule.returns { f64::NAN } else { mean }, last: mean },
+            };
+            Self { column, home, least: MOVED.max(MOVED_SHARE * mean.abs()), moved: false }
+        };
+        constants.map(constant).collect()
     }
 
+    /// Its way back to where it was in training is none: one burst of page faults would else count in two rows, and be an alarm.
     fn step(&mut self, intake: &Intake) -> bool {
-        let column = self.column as usize;
-        let move_of_value = intake.value(column) - intake.before(column);
-        let moved_by = move_of_value - self.increment.unwrap_or_default();
-        self.moved = !intake.restarted() && moved_by.abs() > MOVED;
+        let value = intake.value(self.column as usize);
+        let moved = match &mut self.home {
+            Home::Value { trained, last } => {
+                let moved = (value - *last).abs() > self.least;
+                if moved {
+                    *last = value;
+                }
+                let back = (value - *trained).abs() <= self.least;
+                moved && !back
+            }
+            Home::Increment(increment) => (value - intake.before(self.column as usize) - *increment).abs() > self.least,
+        };
+        self.moved = moved && !intake.restarted();
         self.moved
     }
 }
@@ -108,7 +139,7 @@ impl Pipeline {
         if intake.unknown().next().is_some() {
             // What is not known does not contradict the rest: it is taken for what the directions make of the others.
             for column in intake.unknown() {
-                self.split.z[column] -= self.split.residual[column];
+                self.split.z[column] -= f64::from(self.split.residual[column]);
             }
             let length = self.split.length;
             square = self.scorer.score(&mut self.split);

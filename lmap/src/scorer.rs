@@ -1,10 +1,10 @@
 //! From a standardised row to its score.
 
-use crate::aligned::Aligned;
-use crate::basis::Basis;
+use crate::aligned::{Aligned, Narrow};
+use crate::basis::{Basis, Directions};
 use crate::kernels::score::Score;
 use crate::kernels::widest;
-use crate::lanes::{dot, padded};
+use crate::lanes::{dot, padded, padded_narrow};
 use crate::settings::ScoreForm;
 use crate::since::Deviations;
 
@@ -19,48 +19,49 @@ const PLAUSIBLE: f64 = 3.0;
 pub(crate) struct Scorer {
     form: ScoreForm,
     residual_floor: f64,
-    pub(crate) basis: Basis,
+    pub(crate) basis: Directions,
     /// V, per column, padded.
     pub(crate) residual_variance: Aligned,
     /// T, per direction.
     pub(crate) inside_variance: Vec<f64>,
     /// 1 / max(V, floor²); ones in the paper's forms.
-    weight: Aligned,
+    weight: Narrow,
     /// 1 / T; zeros in the paper's forms.
     inside_weight: Vec<f64>,
 }
 
-/// A row on its way to a score: z, p = Uᵀz and r = z − U p. One per detector, so that scoring does not allocate.
+/// A row on its way to a score: z, p = Uᵀz and r = z − U p, the latter two in single precision. One per detector, so that scoring does not
+/// allocate.
 #[derive(Clone, Debug)]
 pub(crate) struct Split {
     pub(crate) z: Aligned,
-    pub(crate) coordinates: Vec<f64>,
-    pub(crate) residual: Aligned,
+    pub(crate) coordinates: Vec<f32>,
+    pub(crate) residual: Narrow,
     /// What z was divided by: its length in the relative form, else 1.
     pub(crate) length: f64,
 }
 
 impl Split {
     pub(crate) fn new(columns: usize, rank: usize) -> Self {
-        let row = Aligned::zeros(padded(columns));
-        Self { z: row.clone(), coordinates: vec![0.0; rank], residual: row, length: 1.0 }
+        let residual = Narrow::zeros(padded_narrow(columns));
+        Self { z: Aligned::zeros(padded(columns)), coordinates: vec![0.0; rank], residual, length: 1.0 }
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        size_of::<f64>() * (self.z.len() + self.coordinates.len() + self.residual.len())
+        size_of::<f64>() * self.z.len() + size_of::<f32>() * (self.coordinates.len() + self.residual.len())
     }
 }
 
 impl Scorer {
     /// With variances of zero, to be set with [`set_variances`](Self::set_variances).
-    pub(crate) fn new(form: ScoreForm, residual_floor: f64, basis: Basis, columns: usize) -> Self {
+    pub(crate) fn new(form: ScoreForm, residual_floor: f64, basis: &Basis, columns: usize) -> Self {
         let (rank, width) = (basis.rank(), padded(columns));
-        let mut weight = Aligned::zeros(width);
+        let mut weight = Narrow::zeros(padded_narrow(columns));
         weight.fill(1.0);
         let mut scorer = Self {
             form,
             residual_floor,
-            basis,
+            basis: basis.into(),
             residual_variance: Aligned::zeros(width),
             inside_variance: vec![LEAST_VARIANCE; rank],
             weight,
@@ -80,7 +81,7 @@ impl Scorer {
     pub(crate) fn score(&self, split: &mut Split) -> f64 {
         self.prepare(split);
         let outside = widest(Score {
-            directions: self.basis.directions(),
+            directions: self.basis.all(),
             z: &split.z,
             weight: &self.weight,
             coordinates: &mut split.coordinates,
@@ -103,23 +104,24 @@ impl Scorer {
 
     /// Σ pᵢ² / Tᵢ of the row split last.
     fn inside(&self, split: &Split) -> f64 {
-        split.coordinates.iter().zip(&self.inside_weight).map(|(p, w)| p * p * w).sum()
+        split.coordinates.iter().zip(&self.inside_weight).map(|(p, w)| f64::from(*p).powi(2) * w).sum()
     }
 
     /// Fills `out` with pᵢ / Tᵢ − Σⱼ Uⱼᵢ rⱼ wⱼ, one per direction: how the square of the score pulls along it. O(m k).
     pub(crate) fn pulls(&self, split: &Split, out: &mut [f64]) {
         for (i, out) in out.iter_mut().enumerate() {
-            let weighted = split.residual.iter().zip(self.weight.iter()).map(|(r, w)| r * w);
-            let outside: f64 = self.basis.direction(i).iter().zip(weighted).map(|(u, rw)| u * rw).sum();
-            *out = split.coordinates[i] * self.inside_weight[i] - outside;
+            let weighted = split.residual.iter().zip(self.weight.iter()).map(|(r, w)| f64::from(*r) * f64::from(*w));
+            let outside: f64 = self.basis.direction(i).iter().zip(weighted).map(|(u, rw)| f64::from(*u) * rw).sum();
+            *out = f64::from(split.coordinates[i]) * self.inside_weight[i] - outside;
         }
     }
 
     /// What `column` adds to the square s² of the row split last: zⱼ (rⱼ wⱼ + Σᵢ Uⱼᵢ [`pulls`](Self::pulls)ᵢ), its value times half of what s²
     /// changes by with it. These add up to s²; one is below 0 for a column that pulls the other way. O(k).
     pub(crate) fn contribution(&self, split: &Split, pulls: &[f64], column: usize) -> f64 {
-        let along: f64 = pulls.iter().enumerate().map(|(i, pull)| self.basis.direction(i)[column] * pull).sum();
-        split.z[column] * (split.residual[column] * self.weight[column] + along)
+        let u = |i: usize| f64::from(self.basis.direction(i)[column]);
+        let along: f64 = pulls.iter().enumerate().map(|(i, pull)| u(i) * pull).sum();
+        split.z[column] * (f64::from(split.residual[column]) * f64::from(self.weight[column]) + along)
     }
 
     /// What the columns of the row split last are off by, of their own and of their residuals.
@@ -130,9 +132,9 @@ impl Scorer {
     /// z that is expected of `column`: Σᵢ Uⱼᵢ pᵢ, each coordinate taken for no more than [`PLAUSIBLE`] deviations, lest a
     /// fault along a learnt direction explains itself. Without T, as in the paper's forms, coordinates are taken as they are.
     pub(crate) fn expected(&self, split: &Split, column: usize) -> f64 {
-        let plausible = |(i, (p, weight)): (usize, (&f64, &f64))| {
+        let plausible = |(i, (p, weight)): (usize, (&f32, &f64))| {
             let most = if *weight > 0.0 { PLAUSIBLE / weight.sqrt() } else { f64::MAX };
-            self.basis.direction(i)[column] * p.clamp(-most, most)
+            f64::from(self.basis.direction(i)[column]) * f64::from(*p).clamp(-most, most)
         };
         split.coordinates.iter().zip(&self.inside_weight).enumerate().map(plausible).sum()
     }
@@ -140,10 +142,10 @@ impl Scorer {
     /// V and T go on averaging, with weight `share` for the row split last.
     pub(crate) fn average(&mut self, split: &Split, share: f64) {
         for (variance, r) in self.residual_variance.iter_mut().zip(split.residual.iter()) {
-            *variance = (1.0 - share) * *variance + share * r * r;
+            *variance = (1.0 - share) * *variance + share * f64::from(*r).powi(2);
         }
         for (variance, p) in self.inside_variance.iter_mut().zip(&split.coordinates) {
-            *variance = (1.0 - share) * *variance + share * p * p;
+            *variance = (1.0 - share) * *variance + share * f64::from(*p).powi(2);
         }
         self.renew_weights();
     }
@@ -155,8 +157,8 @@ impl Scorer {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        let numbers = 2 * self.weight.len() + 2 * self.inside_weight.len();
-        self.basis.bytes() + size_of::<f64>() * numbers
+        let numbers = self.residual_variance.len() + 2 * self.inside_weight.len();
+        self.basis.bytes() + size_of::<f64>() * numbers + size_of::<f32>() * self.weight.len()
     }
 
     fn renew_weights(&mut self) {
@@ -165,7 +167,7 @@ impl Scorer {
         }
         let floor = self.residual_floor * self.residual_floor;
         for (weight, variance) in self.weight.iter_mut().zip(self.residual_variance.iter()) {
-            *weight = 1.0 / variance.max(floor);
+            *weight = (1.0 / variance.max(floor)) as f32;
         }
         for (weight, variance) in self.inside_weight.iter_mut().zip(&self.inside_variance) {
             *weight = 1.0 / variance.max(LEAST_VARIANCE);

@@ -125,6 +125,9 @@ pub struct Settings {
     pub clip: f64,
     /// A deviation is at least this share of the range seen in training, in \[0, 1\]. 0.05.
     pub deviation_floor: f64,
+    /// A column whose deviation is no more than this share of its mean, in \[0, 1\], is taken for a constant; of one that adds up what happens, its increments.
+    /// 0.0005: the memory of a process that rests moves by less than that, and would else alarm at the next hundred kilobytes.
+    pub constant_below: f64,
     /// A residual's deviation is at least this, in \[1e-6, 1e6\] standardised units. 0.05.
     pub residual_floor: f64,
     /// What one column counts for, in deviations, when it was constant in training and moves; at least 0. 5.
@@ -134,6 +137,9 @@ pub struct Settings {
     pub constant_share: f64,
     /// At most so many moving constants count in one row. 3.
     pub constants_counted: u32,
+    /// Whether a constant that returns to where it was in training counts as one that moves. false: one burst of page faults would be two moves, and
+    /// an alarm. The reference of `tests/oracle` counts it.
+    pub constants_return: bool,
     /// Span n of the exponential smoothing, new weight 2 / (n + 1), in \[1, 1000\]; 1 is none. 3.
     pub smoothing_span: f64,
     /// Which scores γ comes from. [`Threshold::Crosswise`].
@@ -209,10 +215,12 @@ impl Default for Settings {
             variance_share: 0.95,
             clip: 50.0,
             deviation_floor: 0.05,
+            constant_below: 0.0005,
             residual_floor: 0.05,
             constant_weight: 5.0,
             constant_share: 1.0,
             constants_counted: 3,
+            constants_return: false,
             smoothing_span: 3.0,
             threshold: Threshold::Crosswise,
             held_out_every: 5,
@@ -252,6 +260,7 @@ impl Settings {
             variance_share: 0.9,
             clip: 1e12,
             deviation_floor: 0.0,
+            constant_below: 0.0,
             smoothing_span: 1.0,
             threshold: Threshold::InSample,
             stride: 1,
@@ -301,6 +310,7 @@ impl Settings {
         in_range("variance_share", self.variance_share, f64::MIN_POSITIVE, 1.0)?;
         in_range("clip", self.clip, 1.0, 1e12)?;
         in_range("deviation_floor", self.deviation_floor, 0.0, 1.0)?;
+        in_range("constant_below", self.constant_below, 0.0, 1.0)?;
         in_range("residual_floor", self.residual_floor, 1e-6, 1e6)?;
         in_range("constant_weight", self.constant_weight, 0.0, 1e6)?;
         in_range("constant_share", self.constant_share, 0.0, 1e3)?;

@@ -18,9 +18,9 @@ pub(crate) struct Deviations<'a> {
     /// Of their own, but divided by `length`.
     pub(crate) z: &'a [f64],
     pub(crate) length: f64,
-    pub(crate) residual: &'a [f64],
+    pub(crate) residual: &'a [f32],
     /// 1 / the residual's variance.
-    pub(crate) weight: &'a [f64],
+    pub(crate) weight: &'a [f32],
 }
 
 /// The run of unusual rows that is on, if one is.
@@ -94,7 +94,7 @@ mod tests {
     use crate::lanes::padded_row;
 
     fn step(since: &mut Since, unusual: bool, sizes: [f64; 2]) -> [u32; 2] {
-        let (nothing, z) = (Aligned::zeros(8), padded_row(&sizes));
+        let (nothing, z) = ([0.0; 16], padded_row(&sizes));
         since.step(unusual, &Deviations { z: &z, length: 1.0, residual: &nothing, weight: &nothing });
         [since.rows(0), since.rows(1)]
     }
@@ -114,7 +114,8 @@ mod tests {
     #[test]
     fn a_residual_a_divided_row_and_a_column_that_is_named_stand_out_as_well() {
         let mut since = Since::new(3);
-        let (z, residual, weight) = (padded_row(&[1.5, 1.4]), padded_row(&[0.0, -0.5]), padded_row(&[1.0, 36.0]));
+        let narrow = |first: f32, second: f32| [[first, second].as_slice(), &[0.0; 14]].concat();
+        let (z, residual, weight) = (padded_row(&[1.5, 1.4]), narrow(0.0, -0.5), narrow(1.0, 36.0));
         let row = |length| Deviations { z: &z, length, residual: &residual, weight: &weight };
 
         since.step(true, &row(1.0));

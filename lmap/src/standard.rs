@@ -5,7 +5,7 @@ use crate::kernels::prepare::Standardise;
 use crate::kernels::widest;
 use crate::lanes::{padded, padded_row};
 
-/// A column is constant if its deviation is at most this, times max(1, |mean|).
+/// A column is constant if its deviation is at most this, times max(1, |mean|), or the share of its mean that the settings say.
 const CONSTANT: f64 = 1e-9;
 
 /// What became of a column in training.
@@ -34,6 +34,8 @@ pub(crate) struct Standard {
 pub(crate) struct StandardRule {
     pub(crate) clip: f64,
     pub(crate) deviation_floor: f64,
+    /// The share of the mean.
+    pub(crate) constant_below: f64,
     /// A constant column is watched in its own unit, as in the paper, instead of being left out.
     pub(crate) watch_constants: bool,
 }
@@ -42,19 +44,20 @@ impl Standard {
     /// From training rows of `columns` values each; a column with a value that is NaN was not seen.
     pub(crate) fn fit(rows: &[f64], columns: usize, rule: StandardRule) -> Self {
         let mut out = Self::of(columns, rule.clip);
+        let least = |mean: f64| (CONSTANT * mean.abs().max(1.0)).max(rule.constant_below * mean.abs());
         for column in 0..columns {
             let values = || rows.iter().skip(column).step_by(columns).copied();
             let (mean, deviation) = moments(values());
             out.roles[column] = if mean.is_nan() {
                 Role::Unwatched
-            } else if deviation > CONSTANT * mean.abs().max(1.0) || rule.watch_constants {
+            } else if deviation > least(mean) || rule.watch_constants {
                 Role::Watched
             } else {
                 Role::Constant
             };
             out.mean[column] = if mean.is_nan() { 0.0 } else { mean };
             if out.roles[column] == Role::Watched {
-                let moves = deviation > CONSTANT * mean.abs().max(1.0);
+                let moves = deviation > least(mean);
                 let range = values().fold(f64::MIN, f64::max) - values().fold(f64::MAX, f64::min);
                 let floor = rule.deviation_floor * range;
                 out.inverse[column] = 1.0 / if moves { deviation.max(floor) } else { 1.0 };
@@ -143,7 +146,8 @@ pub(crate) fn moments(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
 mod tests {
     use super::*;
 
-    const RULE: StandardRule = StandardRule { clip: 50.0, deviation_floor: 0.05, watch_constants: false };
+    const RULE: StandardRule =
+        StandardRule { clip: 50.0, deviation_floor: 0.05, constant_below: 0.0005, watch_constants: false };
 
     #[test]
     fn columns_are_watched_constant_or_unwatched() {
@@ -172,6 +176,15 @@ mod tests {
         let standard = Standard::fit(&rows, 1, RULE);
 
         assert!((1.0 / standard.inverse[0] - 0.05).abs() < 1e-12);
+    }
+
+    #[test]
+    fn what_moves_by_next_to_nothing_of_itself_is_constant() {
+        let rows: Vec<f64> = (0..100).flat_map(|row| [0.0, 40e3].map(|by| 192e6 + by * f64::from(row % 2))).collect();
+        let more: Vec<f64> = (0..100).map(|row| 192e6 + 400e3 * f64::from(row % 2)).collect();
+
+        assert_eq!(Standard::fit(&rows, 2, RULE).roles, [Role::Constant; 2]);
+        assert_eq!(Standard::fit(&more, 1, RULE).roles, [Role::Watched]);
     }
 
     #[test]

@@ -14,4 +14,5 @@ pub mod proto;
 pub mod quantity;
 pub mod rdma;
 pub mod registration;
+pub mod span_record;
 pub mod time;

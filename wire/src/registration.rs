@@ -13,6 +13,9 @@ use crate::proto::registration as proto;
 /// The protocol that this code speaks. An agent takes this and every earlier one.
 pub const PROTOCOL: u32 = 1;
 
+/// The number of the region that is a service's span ring: the one below the agent's own.
+pub const SPAN_RING_REGION: u32 = u32::MAX - 1;
+
 /// Who a service says it is. Which process it is, the kernel tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
@@ -59,6 +62,15 @@ pub enum ServiceMessage {
         size: RegionSize,
         /// See [`crate::layout::VERSION`].
         layout_version: u64,
+    },
+    /// A memfd with a ring of finished spans comes along (see [`crate::span_record`]). At most one on a connection.
+    AddSpanRing {
+        /// As announced; the descriptor must agree.
+        size: RegionSize,
+        /// See [`crate::layout::VERSION`].
+        layout_version: u64,
+        /// The first record that was not for an earlier agent.
+        first_ticket: u64,
     },
     /// Series, each by itself good or refused, so that a bad one harms no other.
     AddSeries(Vec<Result<PlacedSeries, RefusedSeries>>),
@@ -210,6 +222,13 @@ impl ServiceMessage {
                     labels: labels(&hello.labels)?,
                 })
             }
+            proto::service_message::Message::AddRegion(added) if added.contents() == proto::Contents::SpanRing => {
+                Self::AddSpanRing {
+                    size: RegionSize::new(added.bytes)?,
+                    layout_version: added.layout_version,
+                    first_ticket: added.first_ticket,
+                }
+            }
             proto::service_message::Message::AddRegion(added) => Self::AddRegion {
                 region: added.region,
                 size: RegionSize::new(added.bytes)?,
@@ -247,6 +266,16 @@ impl From<&ServiceMessage> for proto::ServiceMessage {
                     region: *region,
                     bytes: size.bytes() as u64,
                     layout_version: *layout_version,
+                    ..Default::default()
+                })
+            }
+            ServiceMessage::AddSpanRing { size, layout_version, first_ticket } => {
+                proto::service_message::Message::AddRegion(proto::AddRegion {
+                    region: SPAN_RING_REGION,
+                    bytes: size.bytes() as u64,
+                    layout_version: *layout_version,
+                    contents: proto::Contents::SpanRing.into(),
+                    first_ticket: *first_ticket,
                 })
             }
             ServiceMessage::AddSeries(series) => proto::service_message::Message::AddSeries(proto::AddSeries {
@@ -288,6 +317,7 @@ mod tests {
         let messages = [
             ServiceMessage::Hello(hello),
             ServiceMessage::AddRegion { region: 0, size: RegionSize::ONE_PAGE, layout_version: 1 },
+            ServiceMessage::AddSpanRing { size: RegionSize::ONE_PAGE, layout_version: 1, first_ticket: 7 },
             ServiceMessage::AddSeries(vec![
                 Ok(series("a", Kind::Counter)),
                 Ok(series("b", Kind::Histogram(Scale::DEFAULT))),

@@ -1,14 +1,13 @@
 //! With which row a column first stood out.
 #![expect(clippy::inline_always, reason = "inlined into the function that has the machine's features")]
 
-use super::{vectors, vectors_mut};
 use pulp::{Simd, WithSimd};
 
 /// Where `first` is 0 and |z| ≥ `out`, or r² w ≥ `out_square`, `first` becomes `row`. All are padded, and padding of z and r is 0. O(m).
 pub(crate) struct Notice<'a> {
     pub(crate) z: &'a [f64],
-    pub(crate) residual: &'a [f64],
-    pub(crate) weight: &'a [f64],
+    pub(crate) residual: &'a [f32],
+    pub(crate) weight: &'a [f32],
     /// Both above 0, or the padding stands out.
     pub(crate) out: f64,
     pub(crate) out_square: f64,
@@ -20,17 +19,12 @@ impl WithSimd for Notice<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        let (out, out_square) = (simd.splat_f64s(self.out), simd.splat_f64s(self.out_square));
-        let (zero, now) = (simd.splat_f64s(0.0), simd.splat_f64s(self.row));
-        let residuals = vectors::<S>(self.residual).iter().zip(vectors::<S>(self.weight));
-        let deviations = vectors::<S>(self.z).iter().zip(residuals);
-        for (first, (z, (r, weight))) in vectors_mut::<S>(self.first).iter_mut().zip(deviations) {
-            let own = simd.greater_than_or_equal_f64s(simd.abs_f64s(*z), out);
-            let square = simd.mul_f64s(simd.mul_f64s(*r, *r), *weight);
-            let stands_out = simd.or_m64s(own, simd.greater_than_or_equal_f64s(square, out_square));
-            let begins = simd.and_m64s(simd.equal_f64s(*first, zero), stands_out);
-            *first = simd.select_f64s(begins, now, *first);
+    fn with_simd<S: Simd>(self, _: S) {
+        // Numbers of two widths: the compiler, which has the machine's features here, knows how to put them beside each other.
+        let residuals = self.residual.iter().zip(self.weight);
+        for (first, (z, (r, weight))) in self.first.iter_mut().zip(self.z.iter().zip(residuals)) {
+            let stands_out = (z.abs() >= self.out) | (f64::from(r * r * weight) >= self.out_square);
+            *first = if (*first == 0.0) & stands_out { self.row } else { *first };
         }
     }
 }
@@ -52,8 +46,10 @@ mod tests {
                 row[..columns].iter_mut().for_each(|value| *value = (random.unit() - 0.5) * size);
                 row
             };
-            let (z, residual, mut weight, mut before) = (row(8.0), row(4.0), row(8.0), row(1.0));
-            weight.iter_mut().for_each(|weight| *weight = weight.abs());
+            let (z, mut before) = (row(8.0), row(1.0));
+            let mut narrow = |size| row(size).iter().map(|value| *value as f32).collect::<Vec<_>>();
+            let residual = narrow(4.0);
+            let weight: Vec<f32> = narrow(8.0).into_iter().map(f32::abs).collect();
             before.iter_mut().for_each(|first| *first = if *first > 0.25 { 4.0 } else { 0.0 });
             for arch in every_width() {
                 let mut first = before.clone();
@@ -69,7 +65,8 @@ mod tests {
                 });
 
                 for column in 0..padded(columns) {
-                    let stands_out = z[column].abs() >= 3.0 || residual[column].powi(2) * weight[column] >= 9.0;
+                    let stands_out =
+                        z[column].abs() >= 3.0 || residual[column] * residual[column] * weight[column] >= 9.0;
                     let expected = if before[column] == 0.0 && stands_out { 7.0 } else { before[column] };
                     assert_eq!(first[column], expected, "{arch:?} {columns} {column}");
                 }

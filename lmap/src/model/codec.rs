@@ -21,7 +21,8 @@ const LARGEST: f64 = 1e151;
 pub(super) fn encode(model: &Model) -> Vec<u8> {
     let mut payload = Vec::new();
     let rule = &model.rule;
-    payload.extend([form_code(rule.score), sketch_code(rule.sketch), 0, 0, 0, 0, 0, 0]);
+    let returns = u8::from(rule.constants.returns);
+    payload.extend([form_code(rule.score), sketch_code(rule.sketch), returns, 0, 0, 0, 0, 0]);
     let rules = [
         rule.clip,
         rule.residual_floor,
@@ -62,7 +63,10 @@ fn put(bytes: &mut Vec<u8>, values: &[f64]) {
 
 pub(super) fn decode(bytes: &[u8]) -> Result<Model, ModelError> {
     let mut reader = Reader { bytes: payload(bytes)? };
-    let [form, sketch, ..] = reader.array::<8>()?;
+    let [form, sketch, returns, ..] = reader.array::<8>()?;
+    if returns > 1 {
+        return Err(ModelError::Value { field: "constants_return", found: f64::from(returns) });
+    }
     let score = score_form(form)?;
     let sketch_form = sketch_form(sketch)?;
     let clip = reader.number("clip", 1.0, 1e12)?;
@@ -94,7 +98,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Model, ModelError> {
     let basis = reader.numbers("basis", rank * m, -1.001, 1.001)?;
     let most = bound * 1e6; // rows add up in a sketch
     let sketch = reader.numbers("sketch", stored * m, -most, most)?;
-    let constants = ConstantRule { weight, share, counted };
+    let constants = ConstantRule { weight, share, counted, returns: returns == 1 };
     let rule = ModelRule {
         score,
         sketch: sketch_form,

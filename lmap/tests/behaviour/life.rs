@@ -310,6 +310,30 @@ fn a_level_that_always_grew_by_as_much_is_a_constant_until_it_does_not() {
 }
 
 #[test]
+fn a_clock_that_is_not_quite_even_has_not_moved() {
+    let (mut service, mut noise) = (Service::new(12, 25), Noise::new(3));
+    let mut detector = detector(12, Settings::default());
+    let mut uptime = 0.0;
+    let mut next = |by: f64| {
+        uptime += by + 1e-4 * noise.unit();
+        let verdict = run(&mut detector, &with_last(&mut service, uptime));
+        (verdict, detector.constants().collect::<Vec<_>>())
+    };
+    for _ in 0..2_100 {
+        let _ = next(1.0);
+    }
+
+    let (on, constants): (Vec<_>, Vec<_>) = (0..50).map(|_| next(1.0)).unzip();
+
+    assert_eq!(constants[0], [11], "the uptime is a constant");
+    assert!(on.iter().all(|verdict| verdict.episode == Episode::Quiet), "{on:?}");
+    assert!(
+        (0..5).map(|_| next(3.0)).any(|(verdict, _)| verdict.episode == Episode::Began),
+        "a clock that runs three times as fast"
+    );
+}
+
+#[test]
 fn after_a_gap_no_level_has_moved() {
     let mut detector = detector(6, Settings::default());
     let (mut service, mut noise, mut resident) = (Service::new(6, 14), Noise::new(2), 1e9);
@@ -353,6 +377,41 @@ fn a_constant_that_goes_on_moving_is_an_alarm_and_one_that_moves_once_is_none() 
 
     assert!(once.iter().all(|verdict| verdict.episode == Episode::Quiet), "{once:?}");
     assert!(on.iter().take(5).any(|verdict| verdict.episode == Episode::Began), "{on:?}");
+}
+
+#[test]
+fn a_constant_that_returns_to_where_it_was_has_moved_once() {
+    let mut service = Service::new(12, 24);
+    let mut detector = detector(12, Settings { fit_again_rows: Vec::new(), ..Settings::default() });
+    for _ in 0..400 {
+        let _ = run(&mut detector, &with_last(&mut service, 0.0));
+    }
+
+    let burst = [0.0, 40.0, 0.0, 0.0, 0.0].map(|value| run(&mut detector, &with_last(&mut service, value)));
+
+    let unusual = burst.map(|verdict| verdict.gamma.is_some_and(|gamma| verdict.raw >= gamma));
+    assert_eq!(unusual, [false, true, false, false, false], "{burst:?}");
+    assert!(burst.iter().all(|verdict| verdict.episode == Episode::Quiet), "{burst:?}");
+}
+
+/// The heap of a process of 193 MB grows by a page in the middle of training or not at all, and later by a thousandth with every row.
+fn heap_grows(in_training: f64, later: f64) -> bool {
+    let mut service = Service::new(12, 23);
+    let mut detector = detector(12, Settings { fit_again_rows: Vec::new(), ..Settings::default() });
+    for row in 0..400 {
+        let grown = if row < 90 { 0.0 } else { in_training };
+        let _ = run(&mut detector, &with_last(&mut service, 193e6 + grown));
+    }
+    let mut rows = (1..8).map(|row| 193e6 + in_training + later * f64::from(row));
+    rows.any(|value| run(&mut detector, &with_last(&mut service, value)).episode == Episode::Began)
+}
+
+#[test]
+fn a_gauge_that_moves_by_a_thousandth_of_itself_is_no_event() {
+    for in_training in [0.0, 135_168.0] {
+        assert!(!heap_grows(in_training, 135_168.0), "grew by {in_training} in training");
+        assert!(heap_grows(in_training, 40e6), "and 40 MB are one");
+    }
 }
 
 #[test]

@@ -10,4 +10,5 @@ mod oracle;
 mod poisoning;
 mod sketch;
 mod support;
+mod turns;
 mod warm;

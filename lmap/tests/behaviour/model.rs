@@ -73,7 +73,8 @@ fn columns_are_matched_by_fingerprint() {
     turned.insert(3, 1e12);
     let (a, b) = (first.score(&row).unwrap(), second.score(&turned).unwrap());
 
-    assert!((a.raw - b.raw).abs() <= 1e-9 * a.raw);
+    // In another order, single precision adds up to something else.
+    assert!((a.raw - b.raw).abs() <= 1e-6 * a.raw);
     assert_eq!(second.unwatched().collect::<Vec<_>>(), [3]);
     assert_eq!(model.absent(&columns), 0);
 }

@@ -34,7 +34,8 @@ fn gram<'a>(rows: impl Iterator<Item = &'a [f64]>, columns: usize) -> DMatrix<f6
 fn assert_theorem(rows: &[Vec<f64>], sketch: &FrequentDirections) {
     let columns = sketch.columns();
     let exact = gram(rows.iter().map(Vec::as_slice), columns);
-    let tolerance = 1e-12 * exact.trace();
+    // Rows that grow without end have squares of 10¹² beside deltas of 10⁷: two parts in 10¹² were seen.
+    let tolerance = 1e-11 * exact.trace();
     let difference = &exact - gram(sketch.rows(), columns);
     let errors = difference.symmetric_eigenvalues();
     let (least, most) = (errors.min(), errors.max());

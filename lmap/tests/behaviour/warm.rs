@@ -64,7 +64,7 @@ fn its_start_is_neither_an_alarm_nor_learnt() {
 
 #[test]
 fn after_its_own_fits_nothing_is_left_of_what_was_carried() {
-    let (near, far) = (model(700, 1, 0.0), model(700, 1, 3.0));
+    let (near, far) = (model(700, 1, 0.0), model(700, 5, 3.0));
     let settings = Settings { settle_rows: 20, ..Settings::default() };
     let (mut first, mut second) = (warm(&[&near], settings.clone()), warm(&[&far], settings));
     let (mut one, mut other) = (Service::new(M, 4), Service::new(M, 4));

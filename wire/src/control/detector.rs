@@ -45,6 +45,10 @@ pub struct DetectorSpec {
     pub learning_rate: Option<f64>,
     /// What γ is multiplied by before a row counts for an alarm, 1 to 1,000.
     pub margin: Option<f64>,
+    /// Alarms a day that γ is steered to, at most 1,000,000; 0: γ stays, whatever the worker is configured with.
+    pub alarms_per_day: Option<f64>,
+    /// Rows kept for good, so that a fit that is asked for is made at once: 0, or 120 to 10,000, of 8 bytes per column.
+    pub rows_kept: Option<u32>,
 }
 
 /// Why settings of a detector cannot be taken.
@@ -88,7 +92,7 @@ impl DetectorSpec {
     ///
     /// [`DetectorSpecError`] names the first one that is not.
     pub fn checked(self) -> Result<Self, DetectorSpecError> {
-        let Self { rank, sketch_rows, stride, percentile, learning_rate, margin, .. } = self;
+        let Self { rank, sketch_rows, stride, percentile, learning_rate, margin, alarms_per_day, rows_kept, .. } = self;
         if let Some(rank) = rank {
             range((1..=4096).contains(&rank), "rank", &rank, "1 to 4096 are possible")?;
         }
@@ -107,6 +111,13 @@ impl DetectorSpec {
         }
         if let Some(margin) = margin {
             range((1.0..=1000.0).contains(&margin), "margin", &margin, "1 to 1000 is possible")?;
+        }
+        if let Some(alarms) = alarms_per_day {
+            range((0.0..=1e6).contains(&alarms), "alarms_per_day", &alarms, "0 to 1000000 is possible")?;
+        }
+        if let Some(rows) = rows_kept {
+            let kept = rows == 0 || (120..=10_000).contains(&rows);
+            range(kept, "rows_kept", &rows, "0, and 120 to 10000 are possible")?;
         }
         Ok(self)
     }
@@ -127,8 +138,9 @@ macro_rules! travels_as {
         impl From<&DetectorSpec> for $message {
             fn from(spec: &DetectorSpec) -> Self {
                 let DetectorSpec { rank, sketch_rows, stride, percentile, learning_rate, margin, .. } = *spec;
+                let DetectorSpec { alarms_per_day, rows_kept, .. } = *spec;
                 let score = spec.score.map_or("", ScoreForm::name).to_owned();
-                Self { score, rank, sketch_rows, stride, percentile, learning_rate, margin }
+                Self { score, rank, sketch_rows, stride, percentile, learning_rate, margin, alarms_per_day, rows_kept }
             }
         }
 
@@ -145,6 +157,8 @@ macro_rules! travels_as {
                     percentile: message.percentile,
                     learning_rate: message.learning_rate,
                     margin: message.margin,
+                    alarms_per_day: message.alarms_per_day,
+                    rows_kept: message.rows_kept,
                 }
                 .checked()
             }
@@ -167,6 +181,8 @@ mod tests {
             percentile: Some(99.5),
             learning_rate: Some(0.0),
             margin: Some(1.5),
+            alarms_per_day: Some(3.0),
+            rows_kept: Some(500),
         }
     }
 
@@ -195,6 +211,10 @@ mod tests {
             (DetectorSpec { learning_rate: Some(1.1), ..nothing() }, "learning_rate is 1.1"),
             (DetectorSpec { margin: Some(0.9), ..nothing() }, "margin is 0.9: 1 to 1000"),
             (DetectorSpec { margin: Some(f64::INFINITY), ..nothing() }, "margin is inf"),
+            (DetectorSpec { alarms_per_day: Some(-0.5), ..nothing() }, "alarms_per_day is -0.5: 0 to"),
+            (DetectorSpec { alarms_per_day: Some(f64::NAN), ..nothing() }, "alarms_per_day is NaN"),
+            (DetectorSpec { rows_kept: Some(119), ..nothing() }, "rows_kept is 119: 0, and 120 to"),
+            (DetectorSpec { rows_kept: Some(10_001), ..nothing() }, "rows_kept is 10001"),
         ] {
             let refused = DetectorSpec::try_from(&control::Detector::from(&spec)).unwrap_err().to_string();
             assert!(refused.contains(error), "{refused}");

@@ -1,8 +1,9 @@
 //! What an LMAP said, as the host agent and its hooks see it.
 
 use crate::id::{Epoch, LmapId, MetricId, ReplicaId};
-use crate::metric::Statistic;
+use crate::metric::{Group, Statistic};
 use crate::proto::control as proto;
+use crate::registration;
 use crate::time::Nanos;
 
 /// What an LMAP is doing.
@@ -74,6 +75,15 @@ pub struct Reason {
     pub since: Nanos,
 }
 
+/// How much of the squared score is of one kind of metric.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GroupShare {
+    /// Which kind.
+    pub group: Group,
+    /// 0 to 1.
+    pub share: f64,
+}
+
 /// What an LMAP says about one sample.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "an unhandled verdict is a missed anomaly"]
@@ -92,6 +102,8 @@ pub struct Verdict {
     pub episode: Episode,
     /// The columns that speak for the score, the first one most.
     pub reasons: Vec<Reason>,
+    /// What the score is made of, the largest share first; empty unless it is above γ.
+    pub groups: Vec<GroupShare>,
     /// Replicas whose heartbeat or data stopped.
     pub silent: Vec<ReplicaId>,
 }
@@ -192,6 +204,28 @@ impl Reason {
     }
 }
 
+impl From<&GroupShare> for proto::GroupShare {
+    fn from(share: &GroupShare) -> Self {
+        Self { group: share.group as u32, share: share.share }
+    }
+}
+
+impl GroupShare {
+    /// Reads shares, the largest first: no group twice, none of nothing. What is no number from 0 to 1 is left out.
+    #[must_use]
+    pub fn decode_all(message: &[proto::GroupShare]) -> Vec<Self> {
+        let mut out: Vec<Self> = Vec::with_capacity(Group::ALL.len());
+        for proto::GroupShare { group, share } in message {
+            let group = registration::group(*group);
+            if *share > 0.0 && *share <= 1.0 && out.iter().all(|known| known.group != group) {
+                let place = out.partition_point(|known| known.share >= *share);
+                out.insert(place, Self { group, share: *share });
+            }
+        }
+        out
+    }
+}
+
 impl From<&Verdict> for proto::Verdict {
     fn from(verdict: &Verdict) -> Self {
         Self {
@@ -202,6 +236,7 @@ impl From<&Verdict> for proto::Verdict {
             state: proto::State::from(verdict.state).into(),
             episode: proto::Episode::from(verdict.episode).into(),
             reasons: verdict.reasons.iter().map(proto::Reason::from).collect(),
+            groups: verdict.groups.iter().map(proto::GroupShare::from).collect(),
             silent_replicas: verdict.silent.iter().map(|replica| replica.0).collect(),
         }
     }
@@ -219,6 +254,7 @@ impl Verdict {
             state: message.state().into(),
             episode: message.episode().into(),
             reasons: message.reasons.iter().filter_map(Reason::decode).collect(),
+            groups: GroupShare::decode_all(&message.groups),
             silent: message.silent_replicas.iter().copied().map(ReplicaId).collect(),
         })
     }
@@ -240,8 +276,21 @@ mod tests {
             state: State::Armed,
             episode: Episode::Began,
             reasons: vec![reason(3, Statistic::P99), reason(4, Statistic::Value)],
+            groups: vec![of(Group::Io, 0.75), of(Group::Service, 0.25)],
             silent: vec![ReplicaId(2)],
         }
+    }
+
+    fn of(group: Group, share: f64) -> GroupShare {
+        GroupShare { group, share }
+    }
+
+    #[test]
+    fn shares_that_are_none_are_left_out_and_the_largest_comes_first() {
+        let said = [(0, 0.1), (1, f64::NAN), (2, -0.5), (3, 0.6), (3, 0.7), (4, 1.5), (77, 0.2)];
+        let message = said.map(|(group, share)| proto::GroupShare { group, share });
+
+        assert_eq!(GroupShare::decode_all(&message), [of(Group::Io, 0.6), of(Group::Service, 0.1)]);
     }
 
     #[test]

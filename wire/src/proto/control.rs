@@ -201,6 +201,12 @@ pub struct Detector {
     /// What gamma is multiplied by for alarms, 1 to 1000.
     #[prost(double, optional, tag = "7")]
     pub margin: ::core::option::Option<f64>,
+    /// Alarms a day that gamma is steered to, up to 1000000; 0: it stays, whatever the worker is configured with.
+    #[prost(double, optional, tag = "8")]
+    pub alarms_per_day: ::core::option::Option<f64>,
+    /// Rows kept for good, so that FitAgain fits at once: 0, or 120 to 10000. 8 bytes of the NIC agent for each and column.
+    #[prost(uint32, optional, tag = "9")]
+    pub rows_kept: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Metric {
@@ -300,6 +306,17 @@ pub struct Verdict {
     pub reasons: ::prost::alloc::vec::Vec<Reason>,
     #[prost(uint32, repeated, tag = "8")]
     pub silent_replicas: ::prost::alloc::vec::Vec<u32>,
+    /// Of the squared score, by group; empty unless the score is above gamma.
+    #[prost(message, repeated, tag = "9")]
+    pub groups: ::prost::alloc::vec::Vec<GroupShare>,
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct GroupShare {
+    #[prost(uint32, tag = "1")]
+    pub group: u32,
+    /// 0 to 1; together 1.
+    #[prost(double, tag = "2")]
+    pub share: f64,
 }
 /// Why: one column, with what was expected and what was seen, in the metric's unit.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -369,6 +386,9 @@ pub struct LmapSummary {
     pub alarms_per_day: f64,
     #[prost(double, tag = "17")]
     pub gamma_factor: f64,
+    /// As of the reasons.
+    #[prost(message, repeated, tag = "18")]
+    pub groups: ::prost::alloc::vec::Vec<GroupShare>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WorkerCounters {

@@ -5,6 +5,7 @@
 #![cfg_attr(feature = "grpc", expect(clippy::allow_attributes, reason = "generated"))]
 
 pub mod attach;
+pub mod coherence;
 pub mod control;
 pub mod operators;
 pub mod registration;

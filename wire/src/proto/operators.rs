@@ -41,6 +41,12 @@ pub struct Detector {
     /// What gamma is multiplied by for alarms, 1 to 1000; else by the interval: 1 from a second on, more below.
     #[prost(double, optional, tag = "7")]
     pub margin: ::core::option::Option<f64>,
+    /// Alarms a day that gamma is steered to, up to 1000000; 0: it stays, whatever the worker is configured with.
+    #[prost(double, optional, tag = "8")]
+    pub alarms_per_day: ::core::option::Option<f64>,
+    /// Rows kept for good, so that FitAgain fits at once: 0, or 120 to 10000. 8 bytes of the NIC agent for each and column.
+    #[prost(uint32, optional, tag = "9")]
+    pub rows_kept: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ConfigLmapRequest {
@@ -113,6 +119,15 @@ pub struct RegisterHookRequest {
     #[prost(uint32, tag = "3")]
     pub queue: u32,
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ResumeHookRequest {
+    /// As its events say.
+    #[prost(uint32, tag = "1")]
+    pub hook: u32,
+    /// The sequence of the last event that came; 0: none did. What is not there any more is counted as lost in the first one.
+    #[prost(uint64, tag = "2")]
+    pub after: u64,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct HookEvent {
     #[prost(uint32, tag = "1")]
@@ -148,6 +163,18 @@ pub struct HookEvent {
     /// The service in alarm that it points at; empty: none.
     #[prost(string, tag = "14")]
     pub points_at: ::prost::alloc::string::String,
+    /// What the score is made of; empty unless it is above gamma.
+    #[prost(message, repeated, tag = "15")]
+    pub groups: ::prost::alloc::vec::Vec<GroupShare>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupShare {
+    /// "service", "cpu", "memory", "io", "network".
+    #[prost(string, tag = "1")]
+    pub group: ::prost::alloc::string::String,
+    /// Of the squared score, 0 to 1.
+    #[prost(double, tag = "2")]
+    pub share: f64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Reason {
@@ -351,6 +378,66 @@ pub struct LmapStatus {
     pub alarms_per_day: f64,
     #[prost(double, tag = "23")]
     pub gamma_factor: f64,
+    /// What the score is made of, as of the reasons, the largest share first.
+    #[prost(message, repeated, tag = "24")]
+    pub groups: ::prost::alloc::vec::Vec<GroupShare>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReceiptRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReceiptReply {
+    /// The oldest first. Since the agent's start, at most 8.
+    #[prost(message, repeated, tag = "1")]
+    pub days: ::prost::alloc::vec::Vec<ReceiptDay>,
+    /// When this run of the agent began: there is nothing of before.
+    #[prost(uint64, tag = "2")]
+    pub since_unix_ns: u64,
+    /// The node's name.
+    #[prost(string, tag = "3")]
+    pub node: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReceiptDay {
+    /// Days since 1970, UTC.
+    #[prost(uint64, tag = "1")]
+    pub day: u64,
+    #[prost(message, repeated, tag = "2")]
+    pub services: ::prost::alloc::vec::Vec<ReceiptLine>,
+    /// What grew on this day: "cpu_ms", "sent_bytes", "dropped_spans.REASON", "lost_spans.REASON" and so on.
+    #[prost(map = "string, uint64", tag = "3")]
+    pub grown: ::std::collections::HashMap<::prost::alloc::string::String, u64>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReceiptLine {
+    #[prost(string, tag = "1")]
+    pub service: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub seen_spans: u64,
+    #[prost(uint64, tag = "3")]
+    pub seen_bytes: u64,
+    #[prost(uint64, tag = "4")]
+    pub kept_spans: u64,
+    #[prost(uint64, tag = "5")]
+    pub kept_bytes: u64,
+    /// Kept bytes by policy: "floor", "error", "lmap", "latency", "code".
+    #[prost(map = "string, uint64", tag = "6")]
+    pub kept_bytes_by_policy: ::std::collections::HashMap<::prost::alloc::string::String, u64>,
+    /// Spans without a parent, and those of them in error; and how many of each were kept.
+    #[prost(uint64, tag = "7")]
+    pub requests: u64,
+    #[prost(uint64, tag = "8")]
+    pub failed_requests: u64,
+    #[prost(uint64, tag = "9")]
+    pub kept_requests: u64,
+    #[prost(uint64, tag = "10")]
+    pub kept_failed_requests: u64,
+    #[prost(uint64, tag = "11")]
+    pub alarms: u64,
+    #[prost(uint64, tag = "12")]
+    pub alarm_ms: u64,
+    /// Of everything, the share that head sampling keeps with as many bytes, 0 to 1.
+    #[prost(double, tag = "13")]
+    pub head_share: f64,
 }
 /// Generated client implementations.
 #[cfg(feature = "grpc")]
@@ -522,6 +609,22 @@ pub mod operators_client {
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "RegisterHook"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// Goes on with a hook whose stream broke within the last minute: everything after the last verdict that came. NOT_FOUND if that is too long ago,
+        /// or the agent is another run: register anew then. A stream that is still open for it ends.
+        pub async fn resume_hook(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ResumeHookRequest>,
+        ) -> std::result::Result<tonic::Response<tonic::codec::Streaming<super::HookEvent>>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/ResumeHook");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "ResumeHook"));
+            self.inner.server_streaming(req, path, codec).await
+        }
         /// Raw rows of one LMAP as they are fetched.
         pub async fn watch_rows(
             &mut self,
@@ -582,6 +685,21 @@ pub mod operators_client {
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "Status"));
             self.inner.unary(req, path, codec).await
         }
+        /// What was seen, kept, dropped and lost, per day and service.
+        pub async fn receipt(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReceiptRequest>,
+        ) -> std::result::Result<tonic::Response<super::ReceiptReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/Receipt");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "Receipt"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -626,6 +744,16 @@ pub mod operators_server {
             &self,
             request: tonic::Request<super::RegisterHookRequest>,
         ) -> std::result::Result<tonic::Response<Self::RegisterHookStream>, tonic::Status>;
+        /// Server streaming response type for the ResumeHook method.
+        type ResumeHookStream: tonic::codegen::tokio_stream::Stream<Item = std::result::Result<super::HookEvent, tonic::Status>>
+            + std::marker::Send
+            + 'static;
+        /// Goes on with a hook whose stream broke within the last minute: everything after the last verdict that came. NOT_FOUND if that is too long ago,
+        /// or the agent is another run: register anew then. A stream that is still open for it ends.
+        async fn resume_hook(
+            &self,
+            request: tonic::Request<super::ResumeHookRequest>,
+        ) -> std::result::Result<tonic::Response<Self::ResumeHookStream>, tonic::Status>;
         /// Server streaming response type for the WatchRows method.
         type WatchRowsStream: tonic::codegen::tokio_stream::Stream<Item = std::result::Result<super::RowEvent, tonic::Status>>
             + std::marker::Send
@@ -650,6 +778,11 @@ pub mod operators_server {
             &self,
             request: tonic::Request<super::StatusRequest>,
         ) -> std::result::Result<tonic::Response<super::StatusReply>, tonic::Status>;
+        /// What was seen, kept, dropped and lost, per day and service.
+        async fn receipt(
+            &self,
+            request: tonic::Request<super::ReceiptRequest>,
+        ) -> std::result::Result<tonic::Response<super::ReceiptReply>, tonic::Status>;
     }
     #[derive(Debug)]
     pub struct OperatorsServer<T> {
@@ -890,6 +1023,35 @@ pub mod operators_server {
                     };
                     Box::pin(fut)
                 }
+                "/uview.operators.v1.Operators/ResumeHook" => {
+                    #[allow(non_camel_case_types)]
+                    struct ResumeHookSvc<T: Operators>(pub Arc<T>);
+                    impl<T: Operators> tonic::server::ServerStreamingService<super::ResumeHookRequest> for ResumeHookSvc<T> {
+                        type Response = super::HookEvent;
+                        type ResponseStream = T::ResumeHookStream;
+                        type Future = BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
+                        fn call(&mut self, request: tonic::Request<super::ResumeHookRequest>) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move { <T as Operators>::resume_hook(&inner, request).await };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ResumeHookSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(accept_compression_encodings, send_compression_encodings)
+                            .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/uview.operators.v1.Operators/WatchRows" => {
                     #[allow(non_camel_case_types)]
                     struct WatchRowsSvc<T: Operators>(pub Arc<T>);
@@ -994,6 +1156,34 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = StatusSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(accept_compression_encodings, send_compression_encodings)
+                            .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/uview.operators.v1.Operators/Receipt" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReceiptSvc<T: Operators>(pub Arc<T>);
+                    impl<T: Operators> tonic::server::UnaryService<super::ReceiptRequest> for ReceiptSvc<T> {
+                        type Response = super::ReceiptReply;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(&mut self, request: tonic::Request<super::ReceiptRequest>) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move { <T as Operators>::receipt(&inner, request).await };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReceiptSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)

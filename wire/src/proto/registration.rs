@@ -47,6 +47,11 @@ pub struct AddRegion {
     pub bytes: u64,
     #[prost(uint64, tag = "3")]
     pub layout_version: u64,
+    #[prost(enumeration = "Contents", tag = "4")]
+    pub contents: i32,
+    /// Span rings only: records before this ticket were for an earlier agent.
+    #[prost(uint64, tag = "5")]
+    pub first_ticket: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AddSeries {
@@ -141,6 +146,33 @@ pub struct Accepted {
 pub struct Released {
     #[prost(message, repeated, tag = "1")]
     pub runs: ::prost::alloc::vec::Vec<SlotRun>,
+}
+/// What a region holds. An agent that does not know it takes it for one without series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Contents {
+    Metrics = 0,
+    SpanRing = 1,
+}
+impl Contents {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Metrics => "CONTENTS_METRICS",
+            Self::SpanRing => "CONTENTS_SPAN_RING",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "CONTENTS_METRICS" => Some(Self::Metrics),
+            "CONTENTS_SPAN_RING" => Some(Self::SpanRing),
+            _ => None,
+        }
+    }
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

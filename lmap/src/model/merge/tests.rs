@@ -129,8 +129,10 @@ fn constants_that_differ_are_watched_and_equal_ones_are_not() {
     let merged = Model::merge(&[&first, &second]).unwrap();
 
     assert_eq!((merged.columns[0].role, merged.columns[0].mean), (Role::Constant, 8.0));
-    assert_eq!((merged.columns[1].role, merged.columns[1].mean), (Role::Watched, 2.0));
-    assert!((merged.columns[1].inverse - 1.0).abs() < 1e-9);
+    assert_eq!(merged.columns[1].role, Role::Watched);
+    // To single precision: how many rows each has learnt is known by its directions.
+    assert!((merged.columns[1].mean - 2.0).abs() < 1e-6);
+    assert!((merged.columns[1].inverse - 1.0).abs() < 1e-6);
 }
 
 #[test]

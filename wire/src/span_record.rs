@@ -1,0 +1,480 @@
+//! How a finished span lies in a span ring: a record of fixed size, made without allocating and read with suspicion.
+//!
+//! ```text
+//! word 0   kind of record, kind of span, status (a byte each), 0, bytes of notes (u16), notes left out (u16)
+//!      1   trace id, first half        2   second half
+//!      3   span id                     4   id of the parent, 0: none
+//!      5   start, ns since 1970        6   end
+//!      7   notes: tag (u8), bytes of key (u8), bytes of value (u16), key, value; one after the other
+//! ```
+//!
+//! Ids are as in W3C Trace Context, the first byte on top. Numbers in notes are little endian. A record that asks for a trace to be kept has
+//! its trace id and one note, why. Whoever writes is not trusted: any words decode to a record or to an error.
+
+use core::fmt;
+use core::num::{NonZeroU64, NonZeroU128};
+
+/// Words of a record.
+pub const RECORD_WORDS: usize = 63;
+/// Words before the notes.
+const HEAD_WORDS: usize = 7;
+/// Bytes for name and attributes together, with 4 for each.
+pub const NOTES_BYTES: usize = (RECORD_WORDS - HEAD_WORDS) * 8;
+/// A longer text is cut, at a character: one attribute must not take all the room.
+pub const TEXT_BYTES: usize = 160;
+/// An attribute with a longer key is left out.
+pub const KEY_BYTES: usize = 64;
+/// What a note takes beside key and value.
+const NOTE_HEAD: usize = 4;
+
+/// What a note is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Tag {
+    /// How what was done is called; in a request to keep a trace: why.
+    Name = 0,
+    /// An attribute that is text.
+    Text = 1,
+    /// An attribute, i64.
+    Integer = 2,
+    /// An attribute, f64.
+    Float = 3,
+    /// An attribute, 0 or 1.
+    Bool = 4,
+    /// What the status says.
+    Message = 5,
+    /// W3C tracestate.
+    State = 6,
+}
+
+/// A note of a record.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(missing_docs, reason = "as in Tag")]
+pub enum Note<'a> {
+    Name(&'a str),
+    Text(&'a str, &'a str),
+    Integer(&'a str, i64),
+    Float(&'a str, f64),
+    Bool(&'a str, bool),
+    Message(&'a str),
+    State(&'a str),
+}
+
+/// How what was done ended, numbered as in OTLP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Status {
+    /// Nobody said.
+    #[default]
+    Unset = 0,
+    /// Well, as the service says.
+    Ok = 1,
+    /// In an error.
+    Error = 2,
+}
+
+/// Everything of a span that has a fixed size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Its trace.
+    pub trace: NonZeroU128,
+    /// Its name within the trace.
+    pub span: NonZeroU64,
+    /// The span that it belongs under.
+    pub parent: Option<NonZeroU64>,
+    /// SERVER, CLIENT and so on, numbered as in OTLP: 0 to 5.
+    pub kind: u8,
+    /// How it ended.
+    pub status: Status,
+    /// When it began, in ns since 1970.
+    pub start: u64,
+    /// When it ended.
+    pub end: u64,
+}
+
+/// What a record is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// A finished span.
+    Span(Head),
+    /// A service wants this trace kept; the name says why.
+    Keep(NonZeroU128),
+}
+
+/// Why words are no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// Of a later release, or none at all.
+    #[error("kind of record {0}, kind of span {1}, status {2}: not known to this release")]
+    Kind(u8, u8, u8),
+    /// An id of zeroes.
+    #[error("a trace id or a span id is zero")]
+    Id,
+    /// More notes than there is room.
+    #[error("{0} bytes of notes, at most {NOTES_BYTES} fit")]
+    Length(usize),
+    /// A note that ends behind the others, is no text, or of another length than its kind has.
+    #[error("the note at byte {0} is none")]
+    Note(usize),
+}
+
+const SPAN: u8 = 1;
+const KEEP: u8 = 2;
+const KINDS: u8 = 6;
+
+/// Name and attributes of a record in the making. 456 bytes; adding to it allocates nothing.
+#[derive(Clone)]
+pub struct Notes {
+    bytes: [u8; NOTES_BYTES],
+    length: u16,
+    left_out: u16,
+}
+
+impl Default for Notes {
+    fn default() -> Self {
+        Self { bytes: [0; NOTES_BYTES], length: 0, left_out: 0 }
+    }
+}
+
+impl fmt::Debug for Notes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notes").field("bytes", &self.length).field("left_out", &self.left_out).finish()
+    }
+}
+
+impl Notes {
+    /// Forgets all of them.
+    pub const fn clear(&mut self) {
+        (self.length, self.left_out) = (0, 0);
+    }
+
+    /// Adds a text, cut to [`TEXT_BYTES`] where it is longer. Without room it is left out and counted. `key` is empty but for attributes.
+    pub fn text(&mut self, tag: Tag, key: &str, text: &str) {
+        let cut = &text[..text.floor_char_boundary(TEXT_BYTES)];
+        self.add(tag, key, cut.as_bytes());
+    }
+
+    /// Adds a whole number.
+    pub fn integer(&mut self, key: &str, value: i64) {
+        self.add(Tag::Integer, key, &value.to_le_bytes());
+    }
+
+    /// Adds a number.
+    pub fn float(&mut self, key: &str, value: f64) {
+        self.add(Tag::Float, key, &value.to_le_bytes());
+    }
+
+    /// Adds a truth value.
+    pub fn bool(&mut self, key: &str, value: bool) {
+        self.add(Tag::Bool, key, &[u8::from(value)]);
+    }
+
+    /// Adds what `value` prints, cut as [`Notes::text`] does.
+    pub fn display(&mut self, tag: Tag, key: &str, value: fmt::Arguments<'_>) {
+        self.text(tag, key, Line::of(value).as_str());
+    }
+
+    /// Attributes that were left out for want of room.
+    #[must_use]
+    pub const fn left_out(&self) -> u16 {
+        self.left_out
+    }
+
+    fn add(&mut self, tag: Tag, key: &str, value: &[u8]) {
+        let (from, size) = (usize::from(self.length), NOTE_HEAD + key.len() + value.len());
+        if key.len() > KEY_BYTES || from + size > NOTES_BYTES {
+            self.left_out = self.left_out.saturating_add(1);
+            return;
+        }
+        let place = &mut self.bytes[from..from + size];
+        let [low, high] = (value.len() as u16).to_le_bytes();
+        place[..NOTE_HEAD].copy_from_slice(&[tag as u8, key.len() as u8, low, high]);
+        place[NOTE_HEAD..NOTE_HEAD + key.len()].copy_from_slice(key.as_bytes());
+        place[NOTE_HEAD + key.len()..].copy_from_slice(value);
+        self.length += size as u16;
+    }
+
+    /// Writes the record of a span to `words` and returns how many of them it took; the others mean nothing.
+    pub fn span(&self, head: &Head, words: &mut [u64; RECORD_WORDS]) -> usize {
+        let kinds = [SPAN, head.kind.min(KINDS - 1), head.status as u8, 0];
+        let ids = [head.span.get(), head.parent.map_or(0, NonZeroU64::get), head.start, head.end];
+        self.record(kinds, head.trace, ids, words)
+    }
+
+    /// Writes a wish that `trace` be kept, of which the name is the reason.
+    pub fn keep(&self, trace: NonZeroU128, words: &mut [u64; RECORD_WORDS]) -> usize {
+        self.record([KEEP, 0, 0, 0], trace, [0; 4], words)
+    }
+
+    fn record(
+        &self,
+        [a, b, c, d]: [u8; 4],
+        trace: NonZeroU128,
+        rest: [u64; 4],
+        words: &mut [u64; RECORD_WORDS],
+    ) -> usize {
+        let ([low, high], [few, many]) = (self.length.to_le_bytes(), self.left_out.to_le_bytes());
+        words[0] = u64::from_le_bytes([a, b, c, d, low, high, few, many]);
+        (words[1], words[2]) = ((trace.get() >> 64) as u64, trace.get() as u64);
+        words[3..HEAD_WORDS].copy_from_slice(&rest);
+        let (eights, _) = self.bytes.as_chunks::<8>();
+        let used = usize::from(self.length).div_ceil(8);
+        for (word, eight) in words[HEAD_WORDS..].iter_mut().zip(&eights[..used]) {
+            *word = u64::from_le_bytes(*eight);
+        }
+        HEAD_WORDS + used
+    }
+}
+
+/// A text of at most [`TEXT_BYTES`], in place. What does not fit is cut at a character.
+#[derive(Clone, Copy)]
+pub struct Line {
+    bytes: [u8; TEXT_BYTES],
+    length: usize,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self { bytes: [0; TEXT_BYTES], length: 0 }
+    }
+}
+
+impl Line {
+    /// What `value` prints, as far as it fits.
+    #[must_use]
+    pub fn of(value: fmt::Arguments<'_>) -> Self {
+        let mut line = Self::default();
+        // An error is the line's own: it is full.
+        _ = fmt::Write::write_fmt(&mut line, value);
+        line
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+impl fmt::Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let fits = &text[..text.floor_char_boundary(TEXT_BYTES - self.length)];
+        self.bytes[self.length..self.length + fits.len()].copy_from_slice(fits.as_bytes());
+        self.length += fits.len();
+        if fits.len() < text.len() { Err(fmt::Error) } else { Ok(()) }
+    }
+}
+
+/// A record that was read: every note of it is one.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// What it is about.
+    pub about: About,
+    notes: Notes,
+}
+
+impl Record {
+    /// Reads a record. O(its notes), at most a few hundred nanoseconds.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError`] if it is none: nothing of it can be believed then.
+    pub fn decode(words: &[u64; RECORD_WORDS]) -> Result<Self, RecordError> {
+        let [kind, span_kind, status, _, low, high, few, many] = words[0].to_le_bytes();
+        let unknown = RecordError::Kind(kind, span_kind, status);
+        let status = match status {
+            0 => Status::Unset,
+            1 => Status::Ok,
+            2 => Status::Error,
+            _ => return Err(unknown),
+        };
+        let trace = (u128::from(words[1]) << 64) | u128::from(words[2]);
+        let trace = NonZeroU128::new(trace).ok_or(RecordError::Id)?;
+        let about = match kind {
+            SPAN if span_kind < KINDS => About::Span(Head {
+                trace,
+                span: NonZeroU64::new(words[3]).ok_or(RecordError::Id)?,
+                parent: NonZeroU64::new(words[4]),
+                kind: span_kind,
+                status,
+                start: words[5],
+                end: words[6],
+            }),
+            KEEP => About::Keep(trace),
+            _ => return Err(unknown),
+        };
+        let (length, left_out) = (u16::from_le_bytes([low, high]), u16::from_le_bytes([few, many]));
+        if usize::from(length) > NOTES_BYTES {
+            return Err(RecordError::Length(length.into()));
+        }
+        let mut notes = Notes { length, left_out, ..Notes::default() };
+        for (eight, word) in notes.bytes.chunks_exact_mut(8).zip(&words[HEAD_WORDS..]) {
+            eight.copy_from_slice(&word.to_le_bytes());
+        }
+        let mut rest = &notes.bytes[..usize::from(length)];
+        while !rest.is_empty() {
+            let at = usize::from(length) - rest.len();
+            (_, rest) = split(rest).ok_or(RecordError::Note(at))?;
+        }
+        Ok(Self { about, notes })
+    }
+
+    /// Its notes, in the order in which they were added.
+    pub fn notes(&self) -> impl Iterator<Item = Note<'_>> {
+        let mut rest = &self.notes.bytes[..usize::from(self.notes.length)];
+        core::iter::from_fn(move || {
+            let (note, left) = split(rest)?;
+            rest = left;
+            Some(note)
+        })
+    }
+
+    /// Its name: the last note that is one, or empty.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        let names = self.notes().filter_map(|note| if let Note::Name(name) = note { Some(name) } else { None });
+        names.last().unwrap_or_default()
+    }
+
+    /// Attributes that its writer left out.
+    #[must_use]
+    pub const fn left_out(&self) -> u16 {
+        self.notes.left_out
+    }
+}
+
+/// The first note of `bytes`, and what follows it.
+fn split(bytes: &[u8]) -> Option<(Note<'_>, &[u8])> {
+    let (&[tag, key, low, high], rest) = bytes.split_first_chunk::<NOTE_HEAD>()?;
+    let (key, rest) = rest.split_at_checked(key.into())?;
+    let (value, rest) = rest.split_at_checked(u16::from_le_bytes([low, high]).into())?;
+    let key = str::from_utf8(key).ok()?;
+    let text = || str::from_utf8(value).ok();
+    let note = match tag {
+        0 => Note::Name(text()?),
+        1 => Note::Text(key, text()?),
+        2 => Note::Integer(key, i64::from_le_bytes(value.try_into().ok()?)),
+        3 => Note::Float(key, f64::from_le_bytes(value.try_into().ok()?)),
+        4 => Note::Bool(key, *value.first().filter(|_| value.len() == 1)? != 0),
+        5 => Note::Message(text()?),
+        6 => Note::State(text()?),
+        _ => return None,
+    };
+    Some((note, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TRACE: NonZeroU128 = NonZeroU128::new(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10).unwrap();
+
+    fn head() -> Head {
+        let span = NonZeroU64::new(7).unwrap();
+        Head { trace: TRACE, span, parent: NonZeroU64::new(9), kind: 2, status: Status::Error, start: 5, end: 11 }
+    }
+
+    fn read(notes: &Notes) -> Record {
+        let mut words = [u64::MAX; RECORD_WORDS];
+        let used = notes.span(&head(), &mut words);
+        words[used..].fill(0xdead);
+        Record::decode(&words).unwrap()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut notes = Notes::default();
+        notes.text(Tag::Name, "", "GET /pay");
+        notes.text(Tag::Text, "user", "mäx");
+        notes.integer("n", -3);
+        notes.float("x", 0.5);
+        notes.bool("b", true);
+        notes.display(Tag::Message, "", format_args!("{} failed", 3));
+
+        let record = read(&notes);
+
+        assert_eq!(record.about, About::Span(head()));
+        assert_eq!(record.name(), "GET /pay");
+        let expected = [
+            Note::Name("GET /pay"),
+            Note::Text("user", "mäx"),
+            Note::Integer("n", -3),
+            Note::Float("x", 0.5),
+            Note::Bool("b", true),
+            Note::Message("3 failed"),
+        ];
+        assert_eq!(record.notes().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn long_texts_are_cut_at_a_character_and_what_finds_no_room_is_counted() {
+        let mut notes = Notes::default();
+        let long = "ä".repeat(200);
+        notes.text(Tag::Name, "", &long);
+        notes.display(Tag::Text, "printed", format_args!("a{long}"));
+        notes.integer(&"k".repeat(KEY_BYTES + 1), 1);
+        notes.text(Tag::Text, "no room", &long);
+
+        let record = read(&notes);
+
+        assert_eq!(record.name(), "ä".repeat(TEXT_BYTES / 2));
+        let printed = format!("a{}", "ä".repeat((TEXT_BYTES - 1) / 2));
+        assert_eq!(record.notes().nth(1), Some(Note::Text("printed", &printed)));
+        assert_eq!((record.notes().count(), record.left_out()), (2, 2));
+    }
+
+    #[test]
+    fn a_wish_to_keep_a_trace_names_it_and_says_why() {
+        let (mut notes, mut words) = (Notes::default(), [0; RECORD_WORDS]);
+        notes.text(Tag::Name, "", "a refund");
+        notes.keep(TRACE, &mut words);
+
+        let record = Record::decode(&words).unwrap();
+
+        assert_eq!((record.about, record.name()), (About::Keep(TRACE), "a refund"));
+    }
+
+    #[test]
+    fn what_is_no_record_is_named() {
+        let mut words = [0; RECORD_WORDS];
+        Notes::default().span(&head(), &mut words);
+        let changed = |word: usize, to: u64| {
+            let mut words = words;
+            words[word] = to;
+            Record::decode(&words).unwrap_err()
+        };
+
+        assert_eq!(changed(0, 9), RecordError::Kind(9, 0, 0));
+        assert_eq!(changed(0, 0x06_01), RecordError::Kind(1, 6, 0));
+        assert_eq!(changed(0, 0x03_00_01), RecordError::Kind(1, 0, 3));
+        assert_eq!(changed(3, 0), RecordError::Id);
+        assert_eq!(changed(0, 1 | (449 << 32)), RecordError::Length(449));
+        assert_eq!(changed(0, 1 | (3 << 32)), RecordError::Note(0));
+    }
+
+    proptest! {
+        #[test]
+        fn any_words_are_a_record_or_an_error(kind in 0_u64..4, length in 0_u64..460, words in prop::collection::vec(any::<u64>(), RECORD_WORDS)) {
+            let mut words: [u64; RECORD_WORDS] = words.try_into().unwrap();
+            words[0] = (words[0] & 0xff00) | kind | (length << 32);
+            if let Ok(record) = Record::decode(&words) {
+                prop_assert!(record.notes().count() <= NOTES_BYTES / NOTE_HEAD);
+            }
+        }
+    }
+}
