@@ -15,6 +15,7 @@ use crate::registration::{Asked, Handle, Registration};
 use crate::registry::Registry;
 use crate::service::Service;
 use crate::session::Session;
+use crate::spans::{SpanRing, TraceId};
 use crate::status::{Connection, Status};
 
 /// What a service and its thread share.
@@ -48,6 +49,8 @@ struct Inner {
     service: String,
     instance: String,
     process: u32,
+    /// [`Limits::spans`](crate::Limits::spans).
+    spans: u32,
     shared: Arc<Shared>,
     courier: Option<Courier>,
 }
@@ -79,7 +82,7 @@ pub fn connect(service: Service) -> Client {
             None
         }
     };
-    let process = environment::process();
+    let (process, spans) = (environment::process(), service.bounds().spans);
     let talks = hello.is_some();
     let shared = Arc::new(Shared(Mutex::new(Session::new(registry, hello, u64::from(process)))));
     let mut courier = None;
@@ -89,7 +92,7 @@ pub fn connect(service: Service) -> Client {
             Err(error) => shared.lock().registry.problems.note(Cause::Thread(error.to_string())),
         }
     }
-    Client(Arc::new(Inner { service: service.name, instance, process, shared, courier }))
+    Client(Arc::new(Inner { service: service.name, instance, process, spans, shared, courier }))
 }
 
 impl Client {
@@ -125,6 +128,50 @@ impl Client {
         self.0.shared.lock().registry.remove(&parts);
         drop(parts);
         self.0.wake();
+    }
+
+    /// Asks for `trace` to be kept, whatever else happens to it, and says why (160 bytes of it). The wish is with the agent within a twentieth of a second; spans of the
+    /// trace may come before or later, from whichever services. Costs as much as a span; the first one makes the ring.
+    pub fn trigger(&self, trace: TraceId, reason: &str) {
+        if let Some(ring) = self.span_ring() {
+            ring.keep(trace, reason);
+        }
+    }
+
+    /// What `tracing` spans become traces by: add it to a `tracing_subscriber::registry()`. Without shared memory it records nothing, which
+    /// [`Client::status`] says.
+    #[cfg(feature = "tracing")]
+    #[must_use]
+    pub fn span_layer(&self) -> crate::spans::SpanLayer {
+        crate::spans::SpanLayer::new(self.span_ring())
+    }
+
+    /// The ring of this client's spans; made here at the first call.
+    fn span_ring(&self) -> Option<Arc<SpanRing>> {
+        let inner = &*self.0;
+        let forked = inner.is_forked();
+        let mut session = inner.session()?;
+        if let Some(ring) = session.rings.ring() {
+            return Some(ring);
+        }
+        if forked {
+            // The agent could not be told of it.
+            session.registry.problems.note(Cause::Forked);
+            return None;
+        }
+        let made = SpanRing::create(&inner.service, inner.spans);
+        match made {
+            Ok(ring) => {
+                session.rings.add(&ring);
+                drop(session);
+                inner.wake();
+                Some(ring)
+            }
+            Err(error) => {
+                session.registry.problems.note(Cause::Memory(error));
+                None
+            }
+        }
     }
 
     /// How things stand.
@@ -221,6 +268,7 @@ mod tests {
             service: parent.service.clone(),
             instance: parent.instance.clone(),
             process: parent.process + 1,
+            spans: parent.spans,
             shared: Arc::clone(&parent.shared),
             courier: None,
         }))

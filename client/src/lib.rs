@@ -10,6 +10,12 @@
 //! println!("{}", uview.status());
 //! ```
 //!
+//! # Spans
+//!
+//! With the feature `tracing`, `Client::span_layer` makes traces of `tracing` spans: each finished one is written into a ring of shared memory that the agent
+//! reads, no Collector and no exporter needed. [`spans`] says what becomes of fields, how a trace goes on over the network, and how a service asks
+//! for a trace to be kept ([`Client::trigger`]).
+//!
 //! # What it costs
 //!
 //! `add` and `set` are one relaxed atomic operation, `observe` is two: no lock, no system call, no allocation. Handles are `Clone`, `Send`
@@ -38,6 +44,7 @@ mod registration;
 mod registry;
 mod service;
 mod session;
+pub mod spans;
 mod status;
 
 pub use client::{Client, connect};
@@ -45,6 +52,7 @@ pub use handles::{Counter, Gauge, Histogram, UpDownCounter};
 pub use problem::{Cause, Problem};
 pub use registration::{Handle, Registration};
 pub use service::{Limits, Service};
+pub use spans::{SpanId, TraceContext, TraceId};
 pub use status::{Connection, Status};
 pub use wire::histogram::Scale;
 pub use wire::id::Incarnation;

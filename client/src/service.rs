@@ -30,13 +30,16 @@ pub struct Limits {
     pub regions: usize,
     /// Size of the first region. Each further one is twice as large as the one before, up to 1 MiB.
     pub first_region: RegionSize,
+    /// Finished spans that wait for the agent, which looks twenty times a second at least; the oldest are lost beyond. 512 bytes each, taken only where
+    /// spans are recorded or traces asked for; rounded up to a power of two, at most 16,384.
+    pub spans: u32,
 }
 
 impl Default for Limits {
-    /// 4,096 series, 256 label sets of one metric, 16 regions from 16 KiB on: 11 MiB at most.
+    /// 4,096 series, 256 label sets of one metric, 16 regions from 16 KiB on: 11 MiB at most. 4,096 spans: 2 MiB.
     fn default() -> Self {
         let first_region = RegionSize::for_slots(2_000).unwrap_or(RegionSize::ONE_PAGE);
-        Self { series: 4_096, label_sets_per_metric: 256, regions: 16, first_region }
+        Self { series: 4_096, label_sets_per_metric: 256, regions: 16, first_region, spans: 4_096 }
     }
 }
 

@@ -14,6 +14,7 @@ use wire::time::Nanos;
 use crate::link::{Due, Link};
 use crate::problem::{Cause, shortened};
 use crate::registry::Registry;
+use crate::spans::Rings;
 
 /// How much of an agent's words is kept.
 const WORDS: usize = 300;
@@ -44,6 +45,7 @@ pub(crate) enum Lost {
 pub(crate) struct Session {
     pub(crate) registry: Registry,
     pub(crate) link: Link,
+    pub(crate) rings: Rings,
     hello: Option<Hello>,
     greeted: bool,
 }
@@ -51,7 +53,7 @@ pub(crate) struct Session {
 impl Session {
     /// Nothing said yet. Without a `hello` there is nothing to say ever.
     pub(crate) fn new(registry: Registry, hello: Option<Hello>, seed: u64) -> Self {
-        Self { registry, link: Link::new(seed), hello, greeted: false }
+        Self { registry, link: Link::new(seed), rings: Rings::default(), hello, greeted: false }
     }
 
     /// What to do at `now`; the heart is beaten here.
@@ -59,6 +61,7 @@ impl Session {
         let due = self.link.poll(now);
         if due.beat {
             self.registry.beat();
+            self.rings.beat();
         }
         due
     }
@@ -67,6 +70,7 @@ impl Session {
     pub(crate) fn connected(&mut self) {
         self.link.connected();
         self.registry.opened();
+        self.rings.opened();
         self.greeted = false;
     }
 
@@ -77,12 +81,13 @@ impl Session {
         }
         self.link.lost(now, why.to_string());
         self.registry.closed();
+        self.rings.closed();
     }
 
     /// The next frame for the connection, if there is something left to say.
     pub(crate) fn outgoing(&mut self) -> Option<Outgoing> {
         let (message, region) = if self.greeted {
-            self.registry.next_message()?
+            self.rings.next_message().or_else(|| self.registry.next_message())?
         } else {
             self.greeted = true;
             (ServiceMessage::Hello(self.hello.clone()?), None)
@@ -115,7 +120,7 @@ impl Session {
 
     /// The agent that knows everything there is to know; none if something is missing.
     pub(crate) fn registered_with(&self) -> Option<Incarnation> {
-        self.link.registered_with().filter(|_| self.registry.all_said())
+        self.link.registered_with().filter(|_| self.registry.all_said() && self.rings.all_said())
     }
 }
 

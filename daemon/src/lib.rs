@@ -20,4 +20,4 @@ pub mod stop;
 pub mod tls;
 
 pub use config::{ConfigError, LogConfig, LogFormat, Rdma, Settings};
-pub use tls::{ClientTls, ServerTls, TlsError};
+pub use tls::{ClientConfigs, ClientTls, ServerTls, TlsError, tls_builder};

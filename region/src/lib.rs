@@ -5,14 +5,16 @@
 //! device that copies it out gets a mapping of its own ([`SharedMapping`]).
 //! Which slot means what is none of this crate's business: it knows no metric names.
 //!
-//! All slots are single atomic words and every access to them is one relaxed operation. There is no lock-free algorithm here that spans
-//! two words, hence no model checking: what a reader may conclude from two words is told by control messages, never by memory.
+//! All slots are single atomic words and every access to a metric's is one relaxed operation: what a reader may conclude from two of them is
+//! told by control messages, never by memory. A region may hold a [`ring`] of records instead, where words belong together: that protocol is
+//! checked by loom and Miri (`tests/ring.rs`).
 
 mod accepted;
 mod mapping;
 mod owned;
 pub mod passing;
 mod read;
+pub mod ring;
 mod seals;
 mod shared;
 mod slots;

@@ -68,6 +68,11 @@ impl ReadMapping {
         self.0.size()
     }
 
+    /// Every word, header first, for loads only: a store would end the process.
+    pub(crate) fn words(&self) -> &[crate::sync::AtomicU64] {
+        self.0.words()
+    }
+
     /// Copies the region, header first, in ascending order: each word as it is at its moment, the whole not as of any one moment.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ mod tests;
 
 pub use connect::ConnectError;
 pub use device::{Device, DeviceChoice, DeviceError, LinkLayer, Unusable};
-pub use exposure::{ExposeError, Exposed, Exposure};
+pub use exposure::{ExposeError, Exposed, Exposure, FenceError};
 pub use library::{Library, LoadError};
 pub use loss::LostReason;
 pub use reader::{ReaderLimits, ResourceError, VerbsReader};

@@ -17,7 +17,7 @@ fn labelled(name: &str, value: &str) -> Asked {
 }
 
 fn small() -> Limits {
-    Limits { series: 1000, label_sets_per_metric: 3, regions: 2, first_region: RegionSize::ONE_PAGE }
+    Limits { series: 1000, label_sets_per_metric: 3, regions: 2, first_region: RegionSize::ONE_PAGE, spans: 8 }
 }
 
 fn registry(limits: Limits) -> Registry {

@@ -46,6 +46,8 @@ pub struct Seen {
     pub messages: Vec<ServiceMessage>,
     /// Regions of the last connection, in order.
     pub regions: Vec<AcceptedRegion>,
+    /// The span ring of the last connection.
+    pub ring: Option<AcceptedRegion>,
     socket: Option<UnixStream>,
 }
 
@@ -215,6 +217,7 @@ fn serve(listener: &UnixListener, shared: &Shared) {
             seen.connections += 1;
             seen.messages.clear();
             seen.regions.clear();
+            seen.ring = None;
             seen.socket = socket.try_clone().ok();
         });
         converse(&socket, number, shared);
@@ -262,6 +265,11 @@ fn converse(mut socket: &UnixStream, number: usize, shared: &Shared) {
                     let memory = descriptors.remove(0);
                     let region = AcceptedRegion::accept(memory, *size).expect("a client makes good regions");
                     shared.change(|seen| seen.regions.push(region));
+                }
+                ServiceMessage::AddSpanRing { size, .. } => {
+                    let memory = descriptors.remove(0);
+                    let region = AcceptedRegion::accept(memory, *size).expect("a client makes good regions");
+                    shared.change(|seen| seen.ring = Some(region));
                 }
                 ServiceMessage::AddSeries(_) | ServiceMessage::Retire(_) => {}
             }

@@ -7,7 +7,8 @@ use std::io;
 
 use wire::rdma::{Endpoint, EndpointError, PacketSequence, PathMtu, QueuePairNumber};
 
-use super::device::Device;
+use super::device::{Device, Unusable};
+use super::exposure::FenceError;
 use super::queue_pair::QueuePair;
 use super::sys::{self, AddressVector, GlobalRoute, QueuePairAttributes, mask, state};
 
@@ -18,6 +19,7 @@ const READS: u8 = 16;
 const TIMEOUT: u8 = 13;
 /// How often it asks again. 7 would be for ever with some devices.
 const RETRIES: u8 = 6;
+const _: () = assert!(RETRIES < 7, "nobody waits for ever");
 /// When the device has given up on a dead peer at the latest: seven times the longest that it may wait.
 const GIVEN_UP: Duration = Duration::from_nanos((4 * (RETRIES as u64 + 1) * 4096) << TIMEOUT);
 /// How long READs may take: a little longer. A device that has said nothing by then says nothing at all, and a second is not over yet.
@@ -54,6 +56,12 @@ pub enum ConnectError {
         #[source]
         cause: io::Error,
     },
+    /// Whoever was connected before may still read.
+    #[error(transparent)]
+    Unfenced(#[from] FenceError),
+    /// The device has no port or no address at present.
+    #[error(transparent)]
+    Unusable(#[from] Unusable),
     /// The device gave the queue pair a number that none has.
     #[error("the device's own queue pair cannot be named")]
     Number(#[from] EndpointError),
@@ -73,9 +81,10 @@ impl ConnectError {
     #[must_use]
     pub fn is_of_own_device(&self) -> bool {
         match self {
-            // Where it connects, the peer's address counts, too; a device that was unplugged refuses every other step likewise.
-            Self::NotReset | Self::Address { .. } | Self::Device { step: CONNECT, .. } => false,
-            Self::Device { .. } | Self::Kept { .. } | Self::Number(_) => true,
+            // Where it connects, the peer's address counts, too; a device that was unplugged refuses every other step likewise. What it lacks
+            // at present it may have at the next try.
+            Self::NotReset | Self::Address { .. } | Self::Unusable(_) | Self::Device { step: CONNECT, .. } => false,
+            Self::Device { .. } | Self::Kept { .. } | Self::Unfenced(_) | Self::Number(_) => true,
         }
     }
 

@@ -4,6 +4,7 @@ use core::fmt;
 use std::fs;
 use std::io;
 use std::net::Ipv6Addr;
+use std::path::Path;
 use std::sync::Arc;
 
 use wire::rdma::PathMtu;
@@ -12,6 +13,9 @@ use super::connect::path_mtu;
 use super::context::{Context, DeviceList};
 use super::library::Library;
 use super::sys;
+
+/// Where the kernel lists devices.
+const CLASS: &str = "/sys/class/infiniband";
 
 /// Which device to use. By default the first that has an active port; there, the first RoCE v2 address that is an IPv4 address, or else the
 /// first RoCE v2 address that is not link-local, or else any; with InfiniBand the LID.
@@ -124,9 +128,33 @@ pub struct Device {
 #[derive(Debug)]
 struct About {
     name: String,
+    choice: DeviceChoice,
     attributes: sys::DeviceAttributes,
     port: Port,
     gid: Option<(u8, [u8; 16])>,
+}
+
+impl About {
+    /// What there is to say of an open device now: of the port and the address that `choice` means.
+    fn now(
+        context: &Context,
+        name: &str,
+        attributes: sys::DeviceAttributes,
+        choice: &DeviceChoice,
+    ) -> Result<Self, Unusable> {
+        let name = name.to_owned();
+        let Some(port) = active_port(context, attributes.ports, choice.port) else {
+            return Err(Unusable::NoPort { device: name, port: choice.port });
+        };
+        let gid = match (port.attributes.link_layer, choice.gid_index) {
+            (sys::LINK_INFINIBAND, None) => None,
+            (_, index) => match gid(context, port, index) {
+                None => return Err(Unusable::NoAddress { device: name, port: port.number, index }),
+                found => found,
+            },
+        };
+        Ok(Self { name, choice: choice.clone(), attributes, port, gid })
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -171,18 +199,27 @@ impl Device {
         let device = || name.to_owned();
         let context = list.open(index).map_err(|cause| Unusable::Open { device: device(), cause })?;
         let attributes = context.attributes().map_err(|cause| Unusable::Query { device: device(), cause })?;
-        let port = active_port(&context, attributes.ports, choice.port)
-            .ok_or_else(|| Unusable::NoPort { device: device(), port: choice.port })?;
-        let gid = match (port.attributes.link_layer, choice.gid_index) {
-            (sys::LINK_INFINIBAND, None) => None,
-            (_, index) => Some(gid(&context, port, index).ok_or_else(|| Unusable::NoAddress {
-                device: device(),
-                port: port.number,
-                index,
-            })?),
-        };
-        let about = About { name: device(), attributes, port, gid };
+        let about = About::now(&context, name, attributes, choice)?;
         Ok(Self { context: Arc::new(context), about: Arc::new(about) })
+    }
+
+    /// The same open device as it is now: since it was opened its address, LID or MTU may have changed, and another port may have become the
+    /// active one. Some system calls.
+    pub(super) fn look_again(&self) -> Result<Self, Unusable> {
+        let About { name, choice, attributes, .. } = &*self.about;
+        let about = About::now(&self.context, name, *attributes, choice)?;
+        Ok(Self { context: Arc::clone(&self.context), about: Arc::new(about) })
+    }
+
+    /// Whether it is no device of this machine any more. The kernel takes away all that was made on a device before it lets go of its name.
+    pub(super) fn is_gone(&self) -> bool {
+        let is_listed = match Self::list(self.context.library()) {
+            Ok(names) => names.iter().any(|name| name == self.name()),
+            Err(DeviceError::NoDevice) => false,
+            Err(DeviceError::NoDriver { found }) => found.contains(&self.about.name),
+            Err(_) => true,
+        };
+        !is_listed && !Path::new(CLASS).join(self.name()).exists()
     }
 
     /// Its name, as `rdma link` shows it.
@@ -275,7 +312,7 @@ fn devices(library: &Library) -> Result<(DeviceList, Vec<String>), DeviceError> 
     if !names.is_empty() {
         return Ok((list, names));
     }
-    let found = fs::read_dir("/sys/class/infiniband").into_iter().flatten().filter_map(Result::ok);
+    let found = fs::read_dir(CLASS).into_iter().flatten().filter_map(Result::ok);
     let found: Vec<_> = found.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     Err(if found.is_empty() { DeviceError::NoDevice } else { DeviceError::NoDriver { found } })
 }

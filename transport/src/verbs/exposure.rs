@@ -63,6 +63,21 @@ pub enum ExposeError {
     },
 }
 
+/// A worker cannot be shut out: its queue pair stays in service, whatever is tried.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{device} neither resets nor destroys a queue pair, and keeps {regions} regions registered: they may still be read"
+)]
+pub struct FenceError {
+    /// Which device.
+    pub device: String,
+    /// How many regions can be read.
+    pub regions: usize,
+    /// What the device said when the queue pair was to be destroyed.
+    #[source]
+    pub cause: io::Error,
+}
+
 /// What one worker may read: regions, and the queue pair through which it does. Another worker's keys are worth nothing here.
 #[derive(Debug)]
 pub struct Exposure {
@@ -108,14 +123,21 @@ impl Exposure {
         Ok(place)
     }
 
-    /// Takes `region` away: when this has returned, no READ sees that memory any more. Nothing happens if it is not exposed.
+    /// Takes `region` away: when this has returned without an error, no READ sees that memory any more. Nothing happens if it is not exposed.
     ///
     /// A worker that still reads it loses its connection. So does a worker whose device does not let go of it: it is shut out then, until the
     /// device does, which each [`Exposure::answer`] tries again.
-    pub fn withdraw(&mut self, region: RegionId) {
-        if let Some(Err((kept, _))) = self.regions.remove(&region).map(Registered::withdraw) {
-            self.kept.push(kept);
-            self.fence();
+    ///
+    /// # Errors
+    ///
+    /// [`FenceError`] if the device does not let go of it, and the worker cannot be shut out either.
+    pub fn withdraw(&mut self, region: RegionId) -> Result<(), FenceError> {
+        match self.regions.remove(&region).map(Registered::withdraw) {
+            Some(Err((kept, _))) => {
+                self.kept.push(kept);
+                self.fence()
+            }
+            None | Some(Ok(())) => Ok(()),
         }
     }
 
@@ -144,34 +166,73 @@ impl Exposure {
     }
 
     /// Connects the worker whose end is `peer`, in place of whoever was connected. What the worker has to know; the packets of this end
-    /// begin at `psn`, which is random.
+    /// begin at `psn`, which is random. The device's address is what it is now.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`]; nobody is connected then.
+    /// [`ConnectError`]; nobody is connected then, but with [`ConnectError::Unfenced`].
     pub fn answer(&mut self, psn: PacketSequence, peer: &Endpoint) -> Result<Endpoint, ConnectError> {
-        self.fence();
+        self.fence()?;
         self.let_go()?;
         let queue_pair = match &mut self.queue_pair {
             Some(queue_pair) => queue_pair,
             none => none.insert(QueuePair::new(&self.pd, 1).map_err(ConnectError::device("make"))?),
         };
+        self.device = self.device.look_again()?;
         let own = connect::prepare(queue_pair, &self.device, Role::IsRead, psn)?;
         // The worker is told what both can: it need not know how that is found.
         let own = Endpoint { reads: NonZeroU8::new(connect::reads(&own, peer)), ..own };
         let connected = connect::connect(queue_pair, &self.device, &own, peer);
         if connected.is_err() {
-            self.fence();
+            self.fence()?;
         }
         connected.map(|()| own)
     }
 
-    /// Shuts the worker out: when this has returned, none of its READs sees anything until the next [`Exposure::answer`].
-    pub fn fence(&mut self) {
-        // A device that does not reset a queue pair is gone or broken; destroying it is the last resort.
-        if self.queue_pair.as_mut().is_some_and(|queue_pair| queue_pair.reset().is_err()) {
-            self.queue_pair = None;
+    /// Shuts the worker out: when this has returned without an error, none of its READs sees anything until the next [`Exposure::answer`].
+    ///
+    /// # Errors
+    ///
+    /// [`FenceError`]; try again, or [`Exposure::end`].
+    pub fn fence(&mut self) -> Result<(), FenceError> {
+        let Some(mut queue_pair) = self.queue_pair.take() else { return Ok(()) };
+        if queue_pair.reset().is_ok() {
+            self.queue_pair = Some(queue_pair);
+            return Ok(());
         }
+        let Err((queue_pair, cause)) = queue_pair.destroy() else { return Ok(()) };
+        // A device that was unplugged refuses everything, and reads nothing.
+        if self.device.is_gone() {
+            return Ok(());
+        }
+        self.queue_pair = Some(queue_pair);
+        Err(self.unfenced(cause))
+    }
+
+    /// Shuts the worker out for good. Where its queue pair cannot be put out of service, all regions are taken away from it: when this has
+    /// returned without an error, none of its READs sees anything any more. Nothing is to be exposed afterwards.
+    ///
+    /// # Errors
+    ///
+    /// [`FenceError`]; try again.
+    pub fn end(&mut self) -> Result<(), FenceError> {
+        let Err(unfenced) = self.fence() else { return Ok(()) };
+        self.kept.extend(self.regions.drain().filter_map(|(_, region)| region.withdraw().err()).map(|(kept, _)| kept));
+        match self.let_go() {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.unfenced(unfenced.cause)),
+        }
+    }
+
+    fn unfenced(&self, cause: io::Error) -> FenceError {
+        let regions = self.regions.len() + self.kept.len();
+        FenceError { device: self.device.name().to_owned(), regions, cause }
+    }
+
+    /// The host's end, for tests of its state.
+    #[cfg(test)]
+    pub(super) fn queue_pair(&self) -> Option<&QueuePair> {
+        self.queue_pair.as_ref()
     }
 }
 

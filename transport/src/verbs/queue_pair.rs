@@ -45,6 +45,7 @@ pub(super) struct QueuePair {
     post: sys::PostSend,
     poll: sys::PollCq,
     depth: u32,
+    is_destroyed: bool,
 }
 
 // SAFETY: the library's functions may be called from any thread; whoever has the value is the only one who calls them.
@@ -77,7 +78,7 @@ impl QueuePair {
         let raw = unsafe { (context.library().functions().create_qp)(pd.as_ptr(), &raw mut init) };
         // What was asked for, though most devices round it up: the completion queue was made for that.
         let depth = depth.min(init.capacity.max_send_wr);
-        Ok(Self { raw: made(raw)?, completions, pd: Arc::clone(pd), post, poll, depth })
+        Ok(Self { raw: made(raw)?, completions, pd: Arc::clone(pd), post, poll, depth, is_destroyed: false })
     }
 
     /// How many work requests it takes at a time.
@@ -128,12 +129,32 @@ impl QueuePair {
         let found = unsafe { (self.poll)(self.completions.raw.as_ptr(), room, completions.as_mut_ptr()) };
         usize::try_from(found).map_err(|_| io::Error::other("the completion queue cannot be read"))
     }
+
+    /// Gives it back to the device: when this has returned without an error, no work request is under way, neither its own nor its peer's, and
+    /// none will be. Otherwise it is as it was before.
+    pub(super) fn destroy(mut self) -> Result<(), (Self, io::Error)> {
+        self.take_back().map_err(|cause| (self, cause))
+    }
+
+    fn take_back(&mut self) -> io::Result<()> {
+        // SAFETY: made by `new`, and not destroyed so far: nothing is done here once `is_destroyed` is set.
+        check(unsafe { (self.pd.context().library().functions().destroy_qp)(self.raw.as_ptr()) })?;
+        self.is_destroyed = true;
+        Ok(())
+    }
+
+    /// For a function of the library that only tests call.
+    #[cfg(all(test, feature = "device-tests"))]
+    pub(super) fn as_ptr(&self) -> *mut sys::QueuePair {
+        self.raw.as_ptr()
+    }
 }
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // A device that was unplugged may refuse; there is nothing left to give back then.
-        // SAFETY: made by `new`, destroyed once.
-        let _code = unsafe { (self.pd.context().library().functions().destroy_qp)(self.raw.as_ptr()) };
+        if !self.is_destroyed {
+            // Whoever has to know whether the device does it calls `destroy`.
+            self.take_back().ok();
+        }
     }
 }

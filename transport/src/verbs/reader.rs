@@ -133,7 +133,7 @@ impl VerbsReader {
         Ok(Self {
             device: device.clone(),
             patience: limits.patience,
-            longest_read: (device.max_message() / SLOT_BYTES).max(1),
+            longest_read: longest_read(device),
             regions: HashMap::new(),
             pieces: Vec::with_capacity(reads.depth()),
             link: Link::Down,
@@ -143,14 +143,17 @@ impl VerbsReader {
     }
 
     /// Takes the connection down, if there is one, and waits for a peer. What the peer has to know; the packets of this end begin at `psn`,
-    /// which is random.
+    /// which is random. The device's address is what it is now.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`] from the device. It may have been unplugged: open it again.
+    /// [`ConnectError`] from the device. It may have been unplugged: open it again. With [`ConnectError::Unusable`] it has no port or no
+    /// address at present: try again.
     pub fn reset(&mut self, psn: PacketSequence) -> Result<Endpoint, ConnectError> {
         self.link = Link::Down;
         self.reads.reset().map_err(ConnectError::device("reset"))?;
+        self.device = self.device.look_again()?;
+        self.longest_read = longest_read(&self.device);
         let own = connect::prepare(self.reads.queue_pair(), &self.device, Role::Reads, psn)?;
         self.link = Link::Prepared(own);
         Ok(own)
@@ -308,6 +311,11 @@ impl VerbsReader {
             }
         }
     }
+}
+
+/// In words.
+fn longest_read(device: &Device) -> usize {
+    (device.max_message() / SLOT_BYTES).max(1)
 }
 
 impl RegionReader for VerbsReader {

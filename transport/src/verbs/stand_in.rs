@@ -3,6 +3,7 @@
 //! over after the first one.
 #![expect(unsafe_code, reason = "the functions of a C library, from the other side")]
 
+mod faults;
 mod world;
 
 use core::cell::Cell;
@@ -10,10 +11,10 @@ use core::ffi::{c_char, c_int, c_void};
 use core::ptr::null_mut;
 use std::io;
 use std::os::fd::{FromRawFd as _, IntoRawFd, OwnedFd};
-use std::time::Duration;
 
 use wire::layout::{PAGE_BYTES, SLOT_BYTES};
 
+pub use self::faults::{ADDRESSES, Address, Faults, LID};
 use self::world::{Pair, Queue, Region, world};
 use super::clock::Moment;
 use super::device::{Device, DeviceChoice};
@@ -28,30 +29,8 @@ const ENOMEM: c_int = 12;
 const EBUSY: c_int = 16;
 const EINVAL: c_int = 22;
 const ENODATA: c_int = 61;
-
-/// What goes wrong from now on, for calls of this thread.
-#[derive(Clone, Copy, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each fault is there or not, by itself")]
-pub struct Faults {
-    /// Nothing is ever completed.
-    pub silent: bool,
-    /// The peer does not answer.
-    pub dead_peer: bool,
-    /// The queue is full after so many work requests of a chain.
-    pub full_after: Option<usize>,
-    /// A queue pair cannot be reset.
-    pub no_reset: bool,
-    /// Memory cannot be deregistered.
-    pub no_deregister: bool,
-    /// The device was unplugged: nothing of it works, and there is no other one.
-    pub unplugged: bool,
-    /// Completions come so late.
-    pub late: Duration,
-    /// READs by this key end with this status.
-    pub failing: Option<(u32, u32)>,
-    /// Devices that are opened from now on have so few READs under way, and answer so few, at a time.
-    pub few_reads: Option<u8>,
-}
+/// `IBV_PORT_DOWN`.
+const PORT_DOWN: u32 = 1;
 
 thread_local! {
     static FAULTS: Cell<Faults> = Cell::new(Faults::default());
@@ -62,6 +41,8 @@ thread_local! {
     static REGISTERED: Cell<usize> = const { Cell::new(0) };
     /// The last request of a hollow chain.
     static LAST: Cell<Option<u64>> = const { Cell::new(None) };
+    /// How often completions were asked for.
+    static POLLS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Sets what goes wrong from now on, for calls of this thread.
@@ -85,6 +66,18 @@ pub fn events() -> (u32, u32) {
 #[must_use]
 pub fn registered() -> usize {
     REGISTERED.get()
+}
+
+/// How often this thread has asked for completions.
+#[must_use]
+pub fn polls() -> u64 {
+    POLLS.get()
+}
+
+/// The state that the queue pair of this number is in, of [`sys::state`].
+#[must_use]
+pub fn state_of(number: u32) -> Option<u32> {
+    world().pairs.get(&number).map(|pair| pair.state)
 }
 
 /// The library. All of them are one and have the same device.
@@ -194,15 +187,18 @@ unsafe extern "C" fn query_device(_: *mut sys::Context, found: *mut sys::DeviceA
 }
 
 unsafe extern "C" fn query_port(_: *mut sys::Context, port: u8, found: *mut sys::PortAttributes) -> c_int {
-    if port != 1 {
-        return EINVAL;
+    let faults = FAULTS.get();
+    if port != 1 || faults.unplugged {
+        return if faults.unplugged { EIO } else { EINVAL };
     }
+    let (link_layer, lid) = if faults.infiniband { (sys::LINK_INFINIBAND, LID) } else { (sys::LINK_ETHERNET, 0) };
     let port = sys::PortAttributes {
-        state: sys::PORT_ACTIVE,
+        state: if faults.port_down { PORT_DOWN } else { sys::PORT_ACTIVE },
         active_mtu: 3,
         gids: 8,
         max_message: 8 << 20,
-        link_layer: sys::LINK_ETHERNET,
+        lid,
+        link_layer,
         ..Default::default()
     };
     // SAFETY: the caller's place.
@@ -210,7 +206,6 @@ unsafe extern "C" fn query_port(_: *mut sys::Context, port: u8, found: *mut sys:
     0
 }
 
-/// A link-local address, a RoCE v1 and a v2 entry of the same IPv4 address, and nothing.
 unsafe extern "C" fn query_gid(
     _: *mut sys::Context,
     port: u32,
@@ -219,12 +214,7 @@ unsafe extern "C" fn query_gid(
     _: u32,
     _: usize,
 ) -> c_int {
-    let (address, kind) = match index {
-        0 => (std::net::Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1), sys::GID_ROCE_V2),
-        1 => (std::net::Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped(), 1),
-        2 => (std::net::Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped(), sys::GID_ROCE_V2),
-        _ => return ENODATA,
-    };
+    let Some(&(address, kind)) = FAULTS.get().addresses().get(index as usize) else { return ENODATA };
     // SAFETY: the caller's place.
     unsafe { found.write(GidEntry { gid: sys::Gid(address.octets()), index, port, kind, interface: 2 }) };
     0
@@ -301,7 +291,11 @@ unsafe extern "C" fn create_cq(
 }
 
 unsafe extern "C" fn destroy_cq(queue: *mut sys::CompletionQueue) -> c_int {
-    world().queues.remove(&queue.addr());
+    let mut world = world();
+    if world.pairs.values().any(|pair| pair.queue == queue.addr()) {
+        return EBUSY;
+    }
+    world.queues.remove(&queue.addr());
     // SAFETY: made by `create_cq`, freed once.
     drop(unsafe { Box::from_raw(queue) });
     0
@@ -319,8 +313,16 @@ unsafe extern "C" fn create_qp(pd: *mut sys::ProtectionDomain, init: *mut sys::Q
     let context = unsafe { (*pd).context };
     let mut world = world();
     let number = world.number();
-    let pair =
-        Pair { state: state::RESET, peer: 0, pd: pd.addr(), queue: send_cq.addr(), access: 0, depth, reads: (0, 0) };
+    let pair = Pair {
+        state: state::RESET,
+        peer: 0,
+        way: sys::AddressVector::default(),
+        pd: pd.addr(),
+        queue: send_cq.addr(),
+        access: 0,
+        depth,
+        reads: (0, 0),
+    };
     world.pairs.insert(number, pair);
     let (qp_context, srq) = (null_mut(), null_mut());
     Box::into_raw(Box::new(sys::QueuePair { context, qp_context, pd, send_cq, receive_cq, srq, handle: 0, number }))
@@ -346,6 +348,12 @@ unsafe extern "C" fn modify_qp(pair: *mut sys::QueuePair, new: *mut sys::QueuePa
     if fields & mask::STATE == 0 || !in_order || FAULTS.get().no_reset && new.state == state::RESET {
         return EINVAL;
     }
+    if fields & mask::ADDRESS != 0 {
+        if !FAULTS.get().reaches(&new.address) {
+            return EINVAL;
+        }
+        pair.way = new.address;
+    }
     pair.state = new.state;
     if fields & mask::PEER_NUMBER != 0 {
         pair.peer = new.peer_number;
@@ -363,6 +371,16 @@ unsafe extern "C" fn modify_qp(pair: *mut sys::QueuePair, new: *mut sys::QueuePa
 }
 
 unsafe extern "C" fn destroy_qp(pair: *mut sys::QueuePair) -> c_int {
+    let faults = FAULTS.get();
+    if faults.unplugged {
+        // It went with the device, but the library knows nothing of that.
+        // SAFETY: made by `create_qp`, and alive.
+        world().pairs.remove(unsafe { &(*pair).number });
+        return EIO;
+    }
+    if faults.no_destroy {
+        return EBUSY;
+    }
     // SAFETY: made by `create_qp`, freed once.
     let pair = unsafe { Box::from_raw(pair) };
     world().pairs.remove(&pair.number);
@@ -419,6 +437,7 @@ unsafe extern "C" fn post_send(
 }
 
 unsafe extern "C" fn poll_cq(queue: *mut sys::CompletionQueue, room: c_int, place: *mut Completion) -> c_int {
+    POLLS.set(POLLS.get() + 1);
     if let Some(id) = LAST.take() {
         // SAFETY: the caller's place for at least one.
         unsafe { place.write(Completion { id, ..Default::default() }) };

@@ -1,6 +1,8 @@
 //! Both ends of a connection in one process. On the stand-in by default; `cargo xtask rdma` builds the same tests for a real device, soft-RoCE
 //! in a virtual machine, and adds those of `device`.
 
+#[cfg(not(feature = "device-tests"))]
+mod addresses;
 mod conformance;
 #[cfg(feature = "device-tests")]
 mod device;
@@ -8,6 +10,8 @@ mod failures;
 #[cfg(not(feature = "device-tests"))]
 mod on_stand_in;
 mod raw;
+#[cfg(not(feature = "device-tests"))]
+mod unfenced;
 
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

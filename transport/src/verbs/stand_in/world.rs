@@ -35,6 +35,8 @@ pub(super) struct Region {
 pub(super) struct Pair {
     pub(super) state: u32,
     pub(super) peer: u32,
+    /// Where the peer is.
+    pub(super) way: sys::AddressVector,
     pub(super) pd: usize,
     pub(super) queue: usize,
     pub(super) access: u32,
@@ -77,15 +79,17 @@ impl World {
         if !local.is_some_and(|mr| mr.allows(own.pd, sys::ACCESS_LOCAL_WRITE, element.address, element.length)) {
             return Err(Status::LOCAL_PROTECTION);
         }
+        let faults = FAULTS.get();
         let peer =
             self.pairs.get_mut(&own.peer).filter(|pair| pair.state == state::READY_TO_SEND && pair.peer == number);
-        let Some(peer) = peer.filter(|_| !FAULTS.get().dead_peer) else { return Err(Status::RETRIES_EXCEEDED) };
+        let is_answered = !faults.dead_peer && faults.reaches(&own.way);
+        let Some(peer) = peer.filter(|_| is_answered) else { return Err(Status::RETRIES_EXCEEDED) };
         // A device whose peer answers fewer at a time than it has under way finds that out with the first one too many.
         if before.min(usize::from(own.reads.0.saturating_sub(1))) >= usize::from(peer.reads.1) {
             peer.state = state::ERROR;
             return Err(Status::REMOTE_INVALID);
         }
-        if let Some((_, status)) = FAULTS.get().failing.filter(|(rkey, _)| *rkey == request.rkey) {
+        if let Some((_, status)) = faults.failing.filter(|(rkey, _)| *rkey == request.rkey) {
             peer.state = state::ERROR;
             return Err(Status(status));
         }

@@ -9,6 +9,8 @@ use wire::layout::{RegionSize, Slot};
 use super::raw::{Raw, Read};
 use super::{accepted, access, batch, connect, limits, pair, pair_with, psn, region, regions, store, value, values};
 use crate::fetch::{Access, AttachError, BatchError, FetchStatus, RegionBuffer, RegionError, RegionReader as _};
+use crate::verbs::clock::Moment;
+use crate::verbs::sys::state;
 use crate::verbs::{ConnectError, LostReason, ReaderLimits, Status, VerbsReader};
 
 const FLUSHED: u32 = Status::FLUSHED.0;
@@ -38,6 +40,15 @@ fn four(
     (raw, host, completions)
 }
 
+/// Waits until both ends, the worker's first, are in these states: the host's changes a little later than the worker hears of it.
+fn are_in(raw: &Raw, host: &crate::verbs::Exposure, states: [u32; 2]) {
+    let start = Moment::now();
+    while raw.states(host) != states {
+        assert!(start.age() < SECOND, "they are in {:?} and not in {states:?}", raw.states(host));
+        std::thread::yield_now();
+    }
+}
+
 /// After any failure both ends are connected again, and a READ succeeds.
 fn recovers(mut raw: Raw, mut host: crate::verbs::Exposure) {
     raw.connect(|own| host.answer(psn(), own).unwrap());
@@ -51,6 +62,7 @@ fn a_wrong_key_fails_with_10_and_what_follows_is_flushed() {
     let (raw, host, completions) = four(|reads, _| reads[0].rkey = reads[0].rkey.wrapping_add(0x0f0f));
 
     assert_eq!(completions, [(0, 10), (1, FLUSHED), (2, FLUSHED), (3, FLUSHED)]);
+    are_in(&raw, &host, [state::ERROR, state::ERROR]);
     recovers(raw, host);
 }
 
@@ -59,14 +71,16 @@ fn what_was_read_before_a_failure_is_done_without_a_word() {
     let (raw, host, completions) = four(|reads, _| reads[2].address += 8);
 
     assert_eq!(completions, [(2, 10), (3, FLUSHED)]);
+    are_in(&raw, &host, [state::ERROR, state::ERROR]);
     recovers(raw, host);
 }
 
 #[test]
 fn a_withdrawn_region_fails_with_10() {
-    let (raw, host, completions) = four(|_, host| host.withdraw(RegionId(1)));
+    let (raw, host, completions) = four(|_, host| host.withdraw(RegionId(1)).unwrap());
 
     assert_eq!(completions, [(0, 10), (1, FLUSHED), (2, FLUSHED), (3, FLUSHED)]);
+    are_in(&raw, &host, [state::ERROR, state::ERROR]);
     recovers(raw, host);
 }
 
@@ -75,6 +89,7 @@ fn a_buffer_that_is_not_registered_fails_with_4() {
     let (raw, host, completions) = four(|reads, _| reads[0].wrong_lkey = 0x0f0f);
 
     assert_eq!(completions, [(0, 4), (1, FLUSHED), (2, FLUSHED), (3, FLUSHED)]);
+    are_in(&raw, &host, [state::ERROR, state::READY_TO_SEND]);
     recovers(raw, host);
 }
 
@@ -86,6 +101,7 @@ fn what_is_posted_after_a_failure_is_taken_and_flushed() {
     assert!(raw.post(&[Read::page(exposed); 2]).is_ok());
 
     assert_eq!(raw.completions(2, SECOND), [(0, FLUSHED), (1, FLUSHED)]);
+    assert_eq!(raw.states(&host)[0], state::ERROR);
     recovers(raw, host);
 }
 
@@ -109,7 +125,7 @@ fn one_refused_region_harms_the_others_for_one_fetch_and_is_left_out_then() {
     let (mut reader, mut host) = pair();
     let services = regions(4, &mut reader, &mut host);
     let mut batch = batch(1..=4);
-    host.withdraw(RegionId(2));
+    host.withdraw(RegionId(2)).unwrap();
 
     reader.fetch(&mut batch).unwrap();
 
@@ -140,7 +156,7 @@ fn many_refused_regions_are_found_one_connection_each() {
     let _services = regions(6, &mut reader, &mut host);
     let mut batch = batch(1..=6);
     for id in [1, 3, 6] {
-        host.withdraw(RegionId(id));
+        host.withdraw(RegionId(id)).unwrap();
     }
 
     for _ in 0..3 {
@@ -206,7 +222,7 @@ fn a_fenced_worker_reads_nothing_until_it_is_answered_again() {
     let mut batch = batch(1..=2);
     reader.fetch(&mut batch).unwrap();
 
-    host.fence();
+    host.fence().unwrap();
 
     assert!(lost(reader.fetch(&mut batch)).contains("no answer from the peer"));
     assert!(lost(reader.fetch(&mut batch)).contains("not connected"));
@@ -252,7 +268,7 @@ fn a_region_has_another_key_after_it_was_exposed_again_and_the_old_one_is_refuse
     let (mut reader, mut host) = pair();
     let services = regions(1, &mut reader, &mut host);
     let old = access(&mut host, 1, &services[0]);
-    host.withdraw(RegionId(1));
+    host.withdraw(RegionId(1)).unwrap();
     let new = access(&mut host, 1, &services[0]);
 
     let (Access::Remote { rkey: old, .. }, Access::Remote { rkey: new, .. }) = (old, new) else { unreachable!() };
@@ -270,8 +286,8 @@ fn a_region_that_is_exposed_already_keeps_its_key() {
     let first = host.expose(RegionId(1), &accepted(&service)).unwrap();
     assert_eq!(host.expose(RegionId(1), &accepted(&service)).unwrap(), first);
     assert_eq!(host.regions(), 1);
-    host.withdraw(RegionId(1));
-    host.withdraw(RegionId(1));
+    host.withdraw(RegionId(1)).unwrap();
+    host.withdraw(RegionId(1)).unwrap();
     assert_eq!(host.regions(), 0);
 }
 
@@ -312,7 +328,7 @@ fn a_refused_region_in_the_middle_of_several_parts_spoils_only_what_comes_after(
     let (mut reader, mut host) = pair_with(limits);
     let _services = regions(7, &mut reader, &mut host);
     let mut batch = batch(1..=7);
-    host.withdraw(RegionId(4));
+    host.withdraw(RegionId(4)).unwrap();
 
     reader.fetch(&mut batch).unwrap();
 

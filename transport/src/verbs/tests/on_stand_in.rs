@@ -7,16 +7,16 @@ use wire::rdma::PathMtu;
 
 use super::{access, batch, connect, device, library, pair, pair_with, psn, regions, store, values};
 use crate::fetch::{Access, BatchError, FetchStatus, Loss, RegionError, RegionReader as _};
-use crate::verbs::stand_in::{Faults, events, registered, set_faults};
+use crate::verbs::stand_in::{Faults, events, polls, registered, set_faults};
 use crate::verbs::{
     ConnectError, Device, DeviceChoice, DeviceError, Exposure, LinkLayer, ReaderLimits, Status, Unusable, VerbsReader,
 };
 
 /// Sets faults for as long as it lives.
-struct During;
+pub(super) struct During;
 
 impl During {
-    fn new(faults: Faults) -> Self {
+    pub(super) fn new(faults: Faults) -> Self {
         set_faults(faults);
         Self
     }
@@ -28,7 +28,7 @@ impl Drop for During {
     }
 }
 
-fn lost(result: Result<(), BatchError>) -> String {
+pub(super) fn lost(result: Result<(), BatchError>) -> String {
     let Err(BatchError::Lost(Some(cause))) = result else { panic!("not lost: {result:?}") };
     cause.to_string()
 }
@@ -82,14 +82,14 @@ fn a_device_that_does_not_reset_keeps_the_memory_and_says_so() {
     let (mut reader, mut host) = pair();
     let _services = regions(1, &mut reader, &mut host);
     let _faults = During::new(Faults { no_reset: true, silent: true, ..Faults::default() });
-    host.withdraw(RegionId(1));
+    host.withdraw(RegionId(1)).unwrap();
     assert!(reader.fetch(&mut batch([1])).is_err());
 
     let error = reader.reset(psn()).unwrap_err();
 
     assert_eq!(error.to_string(), "the device refuses to reset the queue pair");
     // A host whose queue pair cannot be reset destroys it, and makes another one when it is asked again.
-    host.fence();
+    host.fence().unwrap();
     // The device may still write to what the reader had registered.
     let kept = registered();
     drop(reader);
@@ -104,7 +104,7 @@ fn events_of_failures_do_not_pile_up() {
     let (mut reader, mut host) = pair();
     let _services = regions(3, &mut reader, &mut host);
     for id in 1..=3 {
-        host.withdraw(RegionId(id));
+        host.withdraw(RegionId(id)).unwrap();
         reader.fetch(&mut batch([id])).unwrap();
         connect(&mut reader, &mut host);
     }
@@ -150,7 +150,7 @@ fn a_region_that_the_device_does_not_let_go_of_is_read_by_nobody_until_it_does()
     reader.fetch(&mut batch).unwrap();
 
     let faults = During::new(Faults { no_deregister: true, ..Faults::default() });
-    host.withdraw(RegionId(1));
+    host.withdraw(RegionId(1)).unwrap();
     // By now the service writes other things there.
     store(&services[0], 1000);
     assert_eq!(lost(reader.fetch(&mut batch)), "the device gave up: no answer from the peer (status 12)");
@@ -173,7 +173,7 @@ fn what_a_broken_device_keeps_cannot_be_reached_through_the_exposure_that_takes_
     let (mut reader, mut host) = pair();
     let services = regions(2, &mut reader, &mut host);
     let _faults = During::new(Faults { no_deregister: true, ..Faults::default() });
-    host.withdraw(RegionId(1));
+    host.withdraw(RegionId(1)).unwrap();
     drop(host);
 
     let mut host = Exposure::new(&device()).unwrap();
@@ -313,6 +313,20 @@ fn completions_that_are_late_are_waited_for_as_long_as_a_dead_peer_would_take() 
     reader.fetch(&mut batch).unwrap();
 
     assert_eq!(values(&batch), [Some(1), Some(2)]);
+}
+
+#[test]
+fn who_waits_for_long_gives_the_core_away() {
+    let (mut reader, mut host) = pair();
+    let _services = regions(1, &mut reader, &mut host);
+    let before = polls();
+
+    let _faults = During::new(Faults { late: Duration::from_millis(200), ..Faults::default() });
+    reader.fetch(&mut batch([1])).unwrap();
+
+    // 500 at first, then one every 50 µs at the most: a loop that never sleeps asks some million times.
+    let asked = polls() - before;
+    assert!((10..=500 + 4000 + 1).contains(&asked), "{asked}");
 }
 
 #[test]

@@ -18,6 +18,32 @@ use super::{device, psn};
 /// Bytes of the buffer. READ number n goes to the page of that number.
 const BUFFER: usize = 64 << 12;
 
+/// Asks the device, by a function of the library that nothing but this needs.
+#[cfg(feature = "device-tests")]
+fn state(queue_pair: &QueuePair) -> u32 {
+    use core::ffi::c_int;
+    use core::mem::MaybeUninit;
+
+    use sys::{QueuePairAttributes, QueuePairInit};
+
+    type Query =
+        unsafe extern "C" fn(*mut sys::QueuePair, *mut QueuePairAttributes, c_int, *mut QueuePairInit) -> c_int;
+    // SAFETY: it is loaded already.
+    let library = unsafe { libloading::Library::new("libibverbs.so.1") }.expect("it is loaded already");
+    // SAFETY: the function of that name has this type.
+    let query = unsafe { library.get::<Query>("ibv_query_qp") }.expect("the library has it");
+    let (mut found, mut init) = (QueuePairAttributes::default(), MaybeUninit::zeroed());
+    // SAFETY: the queue pair exists, and both places are as long as the library's structs.
+    let code = unsafe { query(queue_pair.as_ptr(), &raw mut found, sys::mask::STATE, init.as_mut_ptr()) };
+    assert_eq!(code, 0, "the device says in which state its queue pair is");
+    found.state
+}
+
+#[cfg(not(feature = "device-tests"))]
+fn state(queue_pair: &QueuePair) -> u32 {
+    crate::verbs::stand_in::state_of(queue_pair.number()).expect("it was not destroyed")
+}
+
 pub struct Raw {
     // In this order: nothing is under way when the buffer goes.
     pub queue_pair: QueuePair,
@@ -109,6 +135,17 @@ impl Raw {
         // SAFETY: a chain that ends with null; its elements lie in the registered buffer, which nobody looks at and which is dropped after
         // the queue pair.
         unsafe { self.queue_pair.post(first) }
+    }
+
+    /// The state of this end.
+    #[cfg(feature = "device-tests")]
+    pub fn state(&self) -> u32 {
+        state(&self.queue_pair)
+    }
+
+    /// The states of both ends.
+    pub fn states(&self, host: &Exposure) -> [u32; 2] {
+        [&self.queue_pair, host.queue_pair().expect("it was not destroyed")].map(state)
     }
 
     /// Completions, as number and status, until there are `count` of them or `patience` is over.

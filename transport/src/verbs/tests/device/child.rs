@@ -150,7 +150,7 @@ fn limited() {
     assert!(matches!(error, ExposeError::MemoryLimit { limit: 65536, needed: 98304, .. }), "{error}");
     // The others are as they were, and a place that was given back can be used.
     assert_eq!(host.regions(), 2);
-    host.withdraw(RegionId(1));
+    host.withdraw(RegionId(1)).unwrap();
     host.expose(RegionId(3), &accepted(&regions[2])).unwrap();
     say(&error.to_string());
 }

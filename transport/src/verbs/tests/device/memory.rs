@@ -5,13 +5,14 @@ use core::ffi::c_void;
 use core::ptr::{NonNull, null_mut};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use region::{AcceptedRegion, OwnedRegion};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::io::{Errno, pwrite};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use wire::id::RegionId;
-use wire::layout::RegionSize;
+use wire::layout::{RegionSize, Slot};
 
 use super::super::{accepted, access, batch, device, pair, region, store, value};
 use super::child::{Process, open_of};
@@ -51,7 +52,7 @@ fn registering_pins_the_region_and_locks_nothing() {
     host.expose(RegionId(1), &accepted(&region)).unwrap();
     assert_eq!((status("VmPin"), status("VmLck")), (pinned + (1 << 20), locked));
 
-    host.withdraw(RegionId(1));
+    host.withdraw(RegionId(1)).unwrap();
     assert_eq!(status("VmPin"), pinned);
 }
 
@@ -156,7 +157,7 @@ fn a_hole_freezes_what_is_read_and_its_service_alone() {
     assert_eq!(value(&batch[1]), Some(2));
 
     // Exposed again, it is read as it is.
-    host.withdraw(RegionId(1));
+    host.withdraw(RegionId(1)).unwrap();
     reader.detach(RegionId(1));
     reader.attach(RegionId(1), damaged.size(), access(&mut host, 1, &damaged)).unwrap();
     reader.fetch(&mut batch).unwrap();
@@ -174,12 +175,27 @@ fn seals_against_writing_work_only_after_the_mapping_and_end_its_registering_for
     let access = Access::Remote { address: exposed.address, rkey: exposed.rkey, bytes: 4096 };
     reader.attach(RegionId(1), RegionSize::ONE_PAGE, access).unwrap();
 
+    let map = || {
+        // SAFETY: no address is asked for.
+        unsafe { mmap(null_mut(), 4096, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &memory, 0) }
+    };
+    let service = map().unwrap();
     assert_eq!(fcntl_add_seals(&memory, SealFlags::WRITE), Err(Errno::BUSY));
     assert_eq!(ftruncate(&memory, 0), Err(Errno::PERM));
     fcntl_add_seals(&memory, SealFlags::FUTURE_WRITE).unwrap();
 
     assert_eq!(fallocate(&memory, PUNCH, 0, 4096), Err(Errno::PERM));
-    assert_eq!(read(&mut reader), Some(0));
+    // SAFETY: mapped above; the pages would become zeros, which is what is in them.
+    assert_eq!(unsafe { madvise(service, 4096, Advice::LinuxRemove) }, Err(Errno::PERM));
+    assert_eq!(pwrite(&memory, &[1], 0), Err(Errno::PERM));
+    assert_eq!(map().err(), Some(Errno::PERM), "nobody can map it for writing any more");
+    // Who could before goes on, and is read.
+    let word = service.cast::<u64>().wrapping_add(Slot(0).word());
+    // SAFETY: a word of the mapping, which everybody reads and writes at once.
+    unsafe { AtomicU64::from_ptr(word) }.store(5, Relaxed);
+    assert_eq!(read(&mut reader), Some(5));
+    // SAFETY: mapped above with this length.
+    unsafe { munmap(service, 4096) }.unwrap();
     assert!(AcceptedRegion::accept(memory, RegionSize::ONE_PAGE).is_err());
 }
 
@@ -216,8 +232,8 @@ fn a_device_without_a_right_to_it_is_named() {
 #[test]
 fn a_region_of_the_largest_size_is_read_whole() {
     let region = OwnedRegion::create("test", RegionSize::new(16 << 20).unwrap()).unwrap();
-    let last = wire::layout::Slot(region.size().slots() - 1);
-    region.slot(last).unwrap().store(9, std::sync::atomic::Ordering::Relaxed);
+    let last = Slot(region.size().slots() - 1);
+    region.slot(last).unwrap().store(9, Relaxed);
     let (mut reader, _host) = attached(&region);
     let mut batch = [RegionBuffer::new(RegionId(1), region.size())];
 

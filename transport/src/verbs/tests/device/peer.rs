@@ -11,7 +11,7 @@ use super::child::{Process, end, exposed, line};
 use crate::fetch::{Access, RegionReader as _};
 use crate::verbs::clock::Moment;
 use crate::verbs::connect::{self, Role};
-use crate::verbs::{Exposed, VerbsReader};
+use crate::verbs::{Exposed, VerbsReader, sys};
 
 /// A host, and where its region is.
 fn host() -> (Process, Exposed) {
@@ -67,8 +67,9 @@ fn a_worker_connects_again_and_again_to_the_same_host() {
     }
 }
 
-/// With `retries` attempts and a killed host: what completes within `patience`.
-fn after_a_kill(retries: u8, patience: Duration) -> Vec<(u64, u32)> {
+/// With so many `retries` after so long a `timeout` (4.096 µs · 2^timeout), and a killed host: what completes within `patience`, and the state that
+/// the worker's end is in then.
+fn after_a_kill(timeout: u8, retries: u8, patience: Duration) -> (Vec<(u64, u32)>, u32) {
     let mut raw = Raw::new(16);
     let (mut process, place) = host();
     let device = device();
@@ -79,23 +80,29 @@ fn after_a_kill(retries: u8, patience: Duration) -> Vec<(u64, u32)> {
     let address = connect::address(&device, &peer).unwrap();
     raw.queue_pair.modify(connect::ready_to_receive(&own, &peer, address, 16)).unwrap();
     let (mut attributes, fields) = connect::ready_to_send(&own, 16);
-    attributes.retries = retries;
+    (attributes.timeout, attributes.retries) = (timeout, retries);
     raw.queue_pair.modify((attributes, fields)).unwrap();
     raw.post(&[Read::page(place)]).unwrap();
     assert_eq!(raw.completions(1, Duration::from_secs(1)), [(0, 0)]);
 
     process.kill();
     raw.post(&[Read::page(place); 4]).unwrap();
-    raw.completions(4, patience)
+    let posted = Moment::now();
+    let completions = raw.completions(4, patience);
+    println!("timeout {timeout}, {retries} retries: {} completions in {:?}", completions.len(), posted.age());
+    (completions, raw.state())
 }
 
 #[test]
 fn a_read_of_a_dead_host_fails_with_12_and_what_follows_is_flushed() {
-    assert_eq!(after_a_kill(6, Duration::from_secs(2)), [(0, 12), (1, 5), (2, 5), (3, 5)]);
-    assert_eq!(after_a_kill(1, Duration::from_secs(2)), [(0, 12), (1, 5), (2, 5), (3, 5)]);
+    for (timeout, retries) in [(14, 6), (14, 1), (13, 6), (10, 6), (10, 1)] {
+        let seen = after_a_kill(timeout, retries, Duration::from_secs(5));
+        assert_eq!(seen, (vec![(0, 12), (1, 5), (2, 5), (3, 5)], sys::state::ERROR), "{timeout}, {retries}");
+    }
 }
 
 #[test]
 fn seven_retries_are_for_ever_so_that_nothing_here_uses_them() {
-    assert_eq!(after_a_kill(7, Duration::from_secs(3)), []);
+    // Six are over after a twentieth of a second.
+    assert_eq!(after_a_kill(10, 7, Duration::from_secs(3)), (vec![], sys::state::READY_TO_SEND));
 }

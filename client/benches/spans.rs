@@ -1,0 +1,77 @@
+//! What a span costs beyond `tracing`'s own work, in the same run: `cargo bench -p uview --features tracing --bench spans`.
+
+use divan::counter::ItemsCount;
+use divan::{Bencher, black_box};
+use tracing::Subscriber;
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::Registry;
+use uview::{Client, Service};
+
+/// Spans in a row: enough for a clock that is read around them.
+const SPANS: u64 = 1_000;
+
+fn main() {
+    divan::main();
+}
+
+fn client() -> Client {
+    uview::connect(Service::new("bench").socket("/nonexistent/services.sock"))
+}
+
+/// The peer: a layer that does nothing, on the same registry, which gives ids and knows which span is current.
+struct Nothing;
+
+impl<S: Subscriber> Layer<S> for Nothing {}
+
+fn spans(bencher: Bencher<'_, '_>, layer: impl Layer<Registry> + Send + Sync, span: impl Fn(u64)) {
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+        bencher.counter(ItemsCount::new(SPANS)).bench_local(|| (0..SPANS).for_each(|n| span(black_box(n))));
+    });
+}
+
+/// A span without fields.
+fn bare(_n: u64) {
+    let _in = tracing::info_span!("charge").entered();
+}
+
+/// A span as an instrumented server has: kind and three attributes.
+fn server(n: u64) {
+    let _in =
+        tracing::info_span!("POST /pay", otel.kind = "server", http.route = "/pay", amount = n, paid = true).entered();
+}
+
+#[divan::bench]
+fn bare_by_nothing(bencher: Bencher<'_, '_>) {
+    spans(bencher, Nothing, bare);
+}
+
+#[divan::bench]
+fn bare_by_ring(bencher: Bencher<'_, '_>) {
+    spans(bencher, client().span_layer(), bare);
+}
+
+#[divan::bench]
+fn server_by_nothing(bencher: Bencher<'_, '_>) {
+    spans(bencher, Nothing, server);
+}
+
+#[divan::bench]
+fn server_by_ring(bencher: Bencher<'_, '_>) {
+    spans(bencher, client().span_layer(), server);
+}
+
+/// Two threads that write to the same ring.
+#[divan::bench]
+fn server_by_ring_two_threads(bencher: Bencher<'_, '_>) {
+    let client = client();
+    let dispatch = tracing::Dispatch::new(tracing_subscriber::registry().with(client.span_layer()));
+    bencher.counter(ItemsCount::new(2 * SPANS)).bench(|| {
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                let dispatch = &dispatch;
+                scope.spawn(move || tracing::dispatcher::with_default(dispatch, || (0..SPANS).for_each(server)));
+            }
+        });
+    });
+}

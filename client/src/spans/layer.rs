@@ -1,0 +1,153 @@
+//! The layer for `tracing_subscriber` that makes records of spans.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Span, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+use tracing_subscriber::registry::LookupSpan;
+use wire::span_record::{Notes, Status, Tag};
+
+use crate::clock;
+use crate::spans::context::TraceContext;
+use crate::spans::fields::{Failure, Fields, INTERNAL};
+use crate::spans::open::{Open, OpenSpans, placed};
+use crate::spans::ring::SpanRing;
+
+/// Which module recorded a span, as an attribute.
+const TARGET: &str = "target";
+
+/// Writes every finished span into the client's ring ([`Client::span_layer`](crate::Client::span_layer)).
+///
+/// On the service's thread: the clock twice, four atomic operations, three locks that nobody else holds, and the copying of at most half a
+/// KiB, in a few hundred nanoseconds at most (`cargo bench -p uview --features tracing --bench spans`). No system call, and nothing is allocated beyond the most
+/// spans that were open at a time.
+#[derive(Debug)]
+pub struct SpanLayer(Option<Recorder>);
+
+#[derive(Debug)]
+struct Recorder {
+    ring: Arc<SpanRing>,
+    open: OpenSpans,
+}
+
+impl SpanLayer {
+    /// A layer that writes to `ring`; without one it does nothing.
+    pub(crate) fn new(ring: Option<Arc<SpanRing>>) -> Self {
+        Self(ring.map(|ring| Recorder { ring, open: OpenSpans::new() }))
+    }
+
+    /// Where the span `id` stands, if it is open and recorded.
+    fn context(&self, id: &Id) -> Option<TraceContext> {
+        self.0.as_ref()?.open.with(id.into_non_zero_u64(), |open| open.context)
+    }
+
+    /// The nearest span around a new one that this layer knows: a filter may have kept some from it.
+    fn parent<S>(&self, attributes: &Attributes<'_>, context: &Context<'_, S>) -> Option<TraceContext>
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        if attributes.is_root() {
+            return None;
+        }
+        let current = context.current_span();
+        let nearest = attributes.parent().or_else(|| current.id())?;
+        self.context(nearest).or_else(|| context.span_scope(nearest)?.find_map(|span| self.context(&span.id())))
+    }
+}
+
+impl Recorder {
+    fn begin(&self, id: NonZeroU64, parent: Option<TraceContext>, attributes: &Attributes<'_>) {
+        let metadata = attributes.metadata();
+        let begun = self.open.begin(id, || {
+            let mut open = Open {
+                context: placed(parent, self.ring.ids()),
+                parent: parent.map(|parent| parent.span),
+                kind: INTERNAL,
+                status: Status::Unset,
+                start: 0,
+                notes: Notes::default(),
+            };
+            open.notes.text(Tag::Name, "", metadata.name());
+            attributes.record(&mut Fields(&mut open));
+            open.notes.text(Tag::Text, TARGET, metadata.target());
+            open.start = clock::unix_nanos();
+            open
+        });
+        if !begun {
+            self.ring.unmade();
+        }
+    }
+
+    fn end(&self, id: NonZeroU64) {
+        let end = clock::unix_nanos();
+        self.open.end(id, |open| {
+            let state = open.context.state;
+            if !state.is_empty() {
+                open.notes.text(Tag::State, "", state.as_str());
+            }
+            self.ring.push(&open.head(end), &open.notes);
+        });
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanLayer {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        if let Some(recorder) = &self.0 {
+            recorder.begin(id.into_non_zero_u64(), self.parent(attributes, &context), attributes);
+        }
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, _context: Context<'_, S>) {
+        if let Some(recorder) = &self.0 {
+            _ = recorder.open.with(id.into_non_zero_u64(), |open| values.record(&mut Fields(open)));
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        if *event.metadata().level() != Level::ERROR {
+            return;
+        }
+        if let (Some(recorder), Some(span)) = (&self.0, context.event_span(event)) {
+            let failed = |open: &mut Open| {
+                if open.status != Status::Error {
+                    open.status = Status::Error;
+                    event.record(&mut Failure(open));
+                }
+            };
+            _ = recorder.open.with(span.id().into_non_zero_u64(), failed);
+        }
+    }
+
+    fn on_close(&self, id: Id, _context: Context<'_, S>) {
+        if let Some(recorder) = &self.0 {
+            recorder.end(id.into_non_zero_u64());
+        }
+    }
+}
+
+/// Puts `span` into the trace of its caller, which [`TraceContext::extract`] found. To be called before there is a span within it: those that
+/// are there already stay where they were. `false` if `span` is not open, or not recorded by a [`SpanLayer`].
+pub fn set_parent(span: &Span, parent: &TraceContext) -> bool {
+    let set = |open: &mut Open| {
+        open.context = TraceContext { span: open.context.span, ..*parent };
+        open.parent = Some(parent.span);
+    };
+    with_open(span, set).is_some()
+}
+
+/// Where `span` stands, for the headers of a request that is made within it; `None` if it is not open, or not recorded by a [`SpanLayer`].
+#[must_use]
+pub fn context(span: &Span) -> Option<TraceContext> {
+    with_open(span, |open| open.context)
+}
+
+fn with_open<R>(span: &Span, change: impl FnOnce(&mut Open) -> R) -> Option<R> {
+    let found = span.with_subscriber(|(id, dispatch)| {
+        let recorder = dispatch.downcast_ref::<SpanLayer>()?.0.as_ref()?;
+        recorder.open.with(id.into_non_zero_u64(), change)
+    });
+    found.flatten()
+}

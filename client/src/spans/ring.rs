@@ -1,0 +1,176 @@
+//! The ring of a client's finished spans: who writes to it, what is said of it to an agent.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::num::{NonZeroU64, NonZeroU128};
+use std::sync::Arc;
+
+use region::OwnedRegion;
+use region::ring::{RingWriter, size_for};
+use wire::layout::VERSION;
+use wire::registration::ServiceMessage;
+use wire::span_record::{Head, Notes, RECORD_WORDS, Tag};
+
+use crate::problem::shortened;
+use crate::spans::context::{SpanId, TraceId};
+
+/// The odd number next to 2^64 divided by the golden ratio: steps of it visit every number.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Where finished spans go.
+#[derive(Debug)]
+pub(crate) struct SpanRing {
+    writer: RingWriter,
+    /// What ids are drawn from; the same in a child after fork, whose numbers are others.
+    seeds: [u64; 3],
+}
+
+impl SpanRing {
+    /// A ring for `spans` of `service`; or why there is none.
+    pub(crate) fn create(service: &str, spans: u32) -> Result<Arc<Self>, String> {
+        let size = size_for(spans.min(16_384)).map_err(|error| error.to_string())?;
+        let name = format!("uview-spans:{}", shortened(service, 128).replace('\0', ""));
+        let writer = RingWriter::create(&name, size).map_err(|error| format!("{error}: {}", error.cause))?;
+        // The standard library's only random numbers: keys of its hash tables, from the system.
+        let seeds = [1, 2, 3].map(|n: u64| RandomState::new().hash_one(n));
+        Ok(Arc::new(Self { writer, seeds }))
+    }
+
+    /// A finished span.
+    #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "the layer's"))]
+    pub(crate) fn push(&self, head: &Head, notes: &Notes) {
+        let mut words = [0; RECORD_WORDS];
+        let used = notes.span(head, &mut words);
+        // Given up, it counts as lost to the reader.
+        let _written = self.writer.push(&words[..used]);
+    }
+
+    /// A trace is to be kept.
+    pub(crate) fn keep(&self, trace: TraceId, reason: &str) {
+        let (mut notes, mut words) = (Notes::default(), [0; RECORD_WORDS]);
+        notes.text(Tag::Name, "", reason);
+        let used = notes.keep(trace.0, &mut words);
+        let _written = self.writer.push(&words[..used]);
+    }
+
+    /// A span that nobody will hear of: too many are open.
+    #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "the layer's"))]
+    pub(crate) fn unmade(&self) {
+        self.writer.unmade();
+    }
+
+    /// Ids for a span that begins a trace: of the trace, and of the span. Unlike any other of this process and of its children.
+    #[cfg_attr(not(any(feature = "tracing", test)), expect(dead_code, reason = "the layer's"))]
+    pub(crate) fn ids(&self) -> (TraceId, SpanId) {
+        let number = self.writer.numbers(1).wrapping_mul(STEP);
+        let [span, high, low] = self.seeds.map(|seed| mixed(seed.wrapping_add(number)));
+        let trace = (u128::from(high) << 64) | u128::from(low);
+        (
+            TraceId(NonZeroU128::new(trace).unwrap_or(NonZeroU128::MAX)),
+            SpanId(NonZeroU64::new(span).unwrap_or(NonZeroU64::MAX)),
+        )
+    }
+}
+
+/// The last step of SplitMix64 (Steele, Lea, Flood 2014): a bijection, so that different numbers stay different.
+const fn mixed(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// The ring, if there is one, and whether the agent knows it.
+#[derive(Debug, Default)]
+pub(crate) struct Rings {
+    ring: Option<Arc<SpanRing>>,
+    /// None while there is no connection.
+    said: Option<bool>,
+    /// What was written before was for an agent that is gone.
+    first_ticket: u64,
+}
+
+impl Rings {
+    pub(crate) fn ring(&self) -> Option<Arc<SpanRing>> {
+        self.ring.clone()
+    }
+
+    pub(crate) fn add(&mut self, ring: &Arc<SpanRing>) {
+        self.ring = Some(Arc::clone(ring));
+    }
+
+    /// A connection is there.
+    pub(crate) const fn opened(&mut self) {
+        self.said = Some(false);
+    }
+
+    /// The connection is gone. What is written from now on is for the next agent.
+    pub(crate) fn closed(&mut self) {
+        if let (Some(true), Some(ring)) = (self.said, &self.ring) {
+            self.first_ticket = ring.writer.written();
+        }
+        self.said = None;
+    }
+
+    pub(crate) fn beat(&self) {
+        if let Some(ring) = &self.ring {
+            ring.writer.region().beat();
+        }
+    }
+
+    pub(crate) const fn all_said(&self) -> bool {
+        self.ring.is_none() || matches!(self.said, Some(true))
+    }
+
+    /// The ring, once for each connection.
+    pub(crate) fn next_message(&mut self) -> Option<(ServiceMessage, Option<Arc<OwnedRegion>>)> {
+        let (Some(ring), Some(said @ false)) = (&self.ring, &mut self.said) else { return None };
+        *said = true;
+        let (region, first_ticket) = (ring.writer.region(), self.first_ticket);
+        let message = ServiceMessage::AddSpanRing { size: region.size(), layout_version: VERSION, first_ticket };
+        Some((message, Some(Arc::clone(region))))
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(miri))] // Memory of the system, which Miri does not have.
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn an_agent_is_told_once_and_the_next_one_from_where_the_last_one_was_lost() {
+        let ring = SpanRing::create("payment", 8).unwrap();
+        let mut rings = Rings::default();
+        assert!(rings.all_said());
+        rings.add(&ring);
+        let first = |rings: &mut Rings| match rings.next_message() {
+            Some((ServiceMessage::AddSpanRing { first_ticket, .. }, Some(_))) => Some(first_ticket),
+            _ => None,
+        };
+        assert_eq!(first(&mut rings), None, "there is no connection");
+
+        let keep = || ring.keep(TraceId::from_bytes([1; 16]).unwrap(), "why");
+        keep();
+        rings.opened();
+        assert!(!rings.all_said());
+        assert_eq!(first(&mut rings), Some(0));
+        assert_eq!(first(&mut rings), None);
+        assert!(rings.all_said());
+        keep();
+        rings.closed();
+        keep();
+        rings.opened();
+        assert_eq!(first(&mut rings), Some(2));
+    }
+
+    #[test]
+    fn ids_differ() {
+        let ring = SpanRing::create("payment", 8).unwrap();
+        let ids: HashSet<_> = (0..10_000).map(|_| ring.ids()).collect();
+        let other = SpanRing::create("payment", 8).unwrap();
+
+        assert_eq!(ids.iter().map(|(_, span)| *span).collect::<HashSet<_>>().len(), 10_000);
+        assert_eq!(ids.iter().map(|(trace, _)| *trace).collect::<HashSet<_>>().len(), 10_000);
+        assert!(!ids.contains(&other.ids()));
+    }
+}

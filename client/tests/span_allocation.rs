@@ -1,0 +1,64 @@
+//! Recording spans allocates nothing beyond what `tracing` does: asserted by an allocator that counts, alone in its process.
+#![expect(unsafe_code, reason = "an allocator is unsafe to write")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use tracing_subscriber::layer::SubscriberExt as _;
+use uview::{Service, TraceContext};
+
+/// The system's allocator, with a count of the calls on this thread.
+struct Counting;
+
+thread_local! {
+    static CALLS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: passes everything on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        CALLS.set(CALLS.get() + 1);
+        // SAFETY: the caller's promise is the system allocator's condition.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is the system allocator's condition.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn request(n: u64) {
+    let headers =
+        |name: &str| (name == "traceparent").then_some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+    let span =
+        tracing::info_span!("POST /pay", otel.kind = "server", n, user = "someone", paid = tracing::field::Empty);
+    uview::spans::set_parent(&span, &TraceContext::extract(headers).expect("it is valid"));
+    let _in = span.enter();
+    let inner = tracing::info_span!("charge", share = 0.5, card = %format_args!("visa {n}"));
+    let mut sent = 0;
+    uview::spans::context(&inner).expect("it is recorded").inject(|_, value| sent += value.len());
+    assert_eq!(sent, 55);
+    inner.in_scope(|| tracing::error!("refused"));
+    span.record("paid", false);
+}
+
+#[test]
+fn recording_spans_allocates_nothing() {
+    let client = uview::connect(Service::new("payment").socket("/nonexistent/services.sock"));
+    let subscriber = tracing_subscriber::registry().with(client.span_layer());
+
+    let calls = tracing::subscriber::with_default(subscriber, || {
+        // The registry's own memory, which it uses again.
+        (0..1_000).for_each(request);
+        let before = CALLS.get();
+        (0..10_000).for_each(request);
+        CALLS.get() - before
+    });
+
+    assert_eq!(calls, 0);
+    assert_eq!(client.status().problems, []);
+}

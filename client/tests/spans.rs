@@ -1,0 +1,190 @@
+//! What the agent finds in the ring of a service that uses `tracing`.
+
+#![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
+
+#[expect(dead_code, reason = "the agent can do more than is wanted here")]
+mod support;
+
+use std::os::fd::AsFd as _;
+
+use region::ReadMapping;
+use region::ring::RingReader;
+use support::{FakeAgent, until};
+use tracing_subscriber::layer::SubscriberExt as _;
+use uview::{Client, Connection, Service, TraceContext};
+use wire::registration::ServiceMessage;
+use wire::span_record::{About, Head, Note, Record, Status};
+
+const CALLER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+/// A service with an agent that has its ring.
+struct Stage {
+    client: Client,
+    reader: RingReader,
+    _agent: FakeAgent,
+    _folder: tempfile::TempDir,
+}
+
+impl Stage {
+    fn new(work: impl FnOnce(&Client)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("services.sock");
+        let agent = FakeAgent::start(&socket, 1);
+        let client = uview::connect(Service::new("payment").socket(socket));
+        let subscriber = tracing_subscriber::registry().with(client.span_layer());
+        tracing::subscriber::with_default(subscriber, || work(&client));
+        let memory = agent.until("a ring", |seen| {
+            seen.ring.as_ref().map(|ring| ReadMapping::map(ring.as_fd(), ring.size()).unwrap())
+        });
+        Self { client, reader: RingReader::new(memory, 0), _agent: agent, _folder: folder }
+    }
+
+    fn records(&mut self) -> Vec<Record> {
+        let mut records = Vec::new();
+        let polled = self.reader.poll(|words| records.push(Record::decode(words).unwrap()));
+        assert_eq!((polled.read, polled.lost), (records.len() as u64, region::ring::Lost::default()));
+        records
+    }
+}
+
+fn head(record: &Record) -> Head {
+    match record.about {
+        About::Span(head) => head,
+        About::Keep(_) => unreachable!("{record:?}"),
+    }
+}
+
+fn call() -> TraceContext {
+    TraceContext::extract(|name| if name == "traceparent" { Some(CALLER) } else { Some("ot=rv:0123456789abcd") })
+        .unwrap()
+}
+
+#[test]
+fn spans_within_each_other_are_one_trace() {
+    let mut stage = Stage::new(|_| {
+        let outer = tracing::info_span!("POST /pay", otel.kind = "server", amount = 12, share = 0.5, paid = true);
+        let _in = outer.enter();
+        tracing::info_span!("charge", card = %"visa").in_scope(|| ());
+        tracing::info_span!(parent: None, "apart").in_scope(|| ());
+    });
+
+    let records = stage.records();
+
+    let names: Vec<_> = records.iter().map(Record::name).collect();
+    assert_eq!(names, ["charge", "apart", "POST /pay"], "as they ended");
+    let [charge, apart, pay] = [0, 1, 2].map(|n: usize| head(&records[n]));
+    assert_eq!((pay.kind, pay.parent, charge.kind), (2, None, 1));
+    assert_eq!((charge.trace, charge.parent), (pay.trace, Some(pay.span)));
+    assert!(apart.trace != pay.trace && apart.parent.is_none());
+    assert!(pay.start <= charge.start && charge.end <= pay.end && charge.start <= charge.end);
+    let notes: Vec<_> = records[2].notes().collect();
+    let attributes = [Note::Integer("amount", 12), Note::Float("share", 0.5), Note::Bool("paid", true)];
+    assert_eq!(notes[1..4], attributes);
+    assert!(records[0].notes().any(|note| note == Note::Text("card", "visa")));
+    assert!(records[0].notes().any(|note| note == Note::Text("target", "spans")));
+}
+
+#[test]
+fn a_trace_goes_on_from_its_caller_and_to_whom_is_called() {
+    let mut sent = Vec::new();
+    let mut stage = Stage::new(|_| {
+        let span = tracing::info_span!("POST /pay", otel.kind = "server");
+        assert!(uview::spans::set_parent(&span, &call()));
+        span.in_scope(|| {
+            let inner = tracing::info_span!("GET /stock", otel.kind = "client");
+            uview::spans::context(&inner).unwrap().inject(|name, value| sent.push((name, value.to_owned())));
+        });
+        assert!(uview::spans::context(&tracing::Span::none()).is_none());
+    });
+
+    let records = stage.records();
+
+    let (inner, outer) = (head(&records[0]), head(&records[1]));
+    let caller = call();
+    assert_eq!(
+        (outer.trace.get(), outer.parent.unwrap().get()),
+        (u128::from_be_bytes(caller.trace.to_bytes()), 0xb7ad_6b71_6920_3331)
+    );
+    assert_eq!((inner.trace, inner.kind), (outer.trace, 3));
+    let expected = format!("00-{}-{:016x}-01", caller.trace, inner.span);
+    assert_eq!(sent, [("traceparent", expected), ("tracestate", "ot=rv:0123456789abcd".to_owned())]);
+    assert!(records.iter().all(|record| record.notes().any(|note| note == Note::State("ot=rv:0123456789abcd"))));
+}
+
+#[test]
+fn errors_names_and_late_fields_are_told() {
+    let mut stage = Stage::new(|_| {
+        let span = tracing::info_span!("request", late = tracing::field::Empty, otel.name = tracing::field::Empty);
+        span.record("late", 7);
+        span.record("otel.name", "GET /{id}");
+        span.in_scope(|| tracing::error!("no {}", "money"));
+        drop(span);
+        tracing::info_span!("said so", otel.status_code = "ok").in_scope(|| tracing::warn!("not an error"));
+    });
+
+    let records = stage.records();
+
+    assert_eq!((records[0].name(), head(&records[0]).status), ("GET /{id}", Status::Error));
+    assert!(records[0].notes().any(|note| note == Note::Integer("late", 7)));
+    assert!(records[0].notes().any(|note| note == Note::Message("no money")));
+    assert_eq!(head(&records[1]).status, Status::Ok);
+}
+
+#[test]
+fn a_wish_that_a_trace_be_kept_is_told_with_its_reason() {
+    let mut stage = Stage::new(|client| client.trigger(call().trace, "a refund"));
+
+    let records = stage.records();
+
+    assert_eq!(records[0].name(), "a refund");
+    assert!(
+        matches!(records[0].about, About::Keep(trace) if trace.get() == u128::from_be_bytes(call().trace.to_bytes()))
+    );
+}
+
+#[test]
+fn spans_of_several_threads_share_the_ring() {
+    let mut stage = Stage::new(|_| {
+        let dispatch = tracing::dispatcher::get_default(Clone::clone);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let dispatch = dispatch.clone();
+                let work = || (0..100).for_each(|_| tracing::info_span!("work").in_scope(|| ()));
+                scope.spawn(move || tracing::dispatcher::with_default(&dispatch, work));
+            }
+        });
+    });
+
+    let records = stage.records();
+
+    let mut ids: Vec<_> = records.iter().map(|record| head(record).span).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 400);
+    assert!(stage.client.status().problems.is_empty());
+}
+
+#[test]
+fn the_next_agent_is_told_of_the_ring_and_where_to_begin() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("services.sock");
+    let first = FakeAgent::start(&socket, 1);
+    let client = uview::connect(Service::new("payment").socket(&socket));
+    client.trigger(call().trace, "for the first agent");
+    let told = |seen: &support::Seen| {
+        seen.messages.iter().find_map(|message| match message {
+            ServiceMessage::AddSpanRing { first_ticket, .. } => Some(*first_ticket),
+            _ => None,
+        })
+    };
+    let is_registered = || matches!(client.status().connection, Connection::Registered { .. });
+    assert_eq!(first.until("the ring", told), 0);
+    until("the answer", || is_registered().then_some(()));
+    drop(first);
+    until("the end", || (!is_registered()).then_some(()));
+
+    client.trigger(call().trace, "for the second agent");
+    let second = FakeAgent::start(&socket, 2);
+
+    assert_eq!(second.until("the ring", told), 1);
+}
