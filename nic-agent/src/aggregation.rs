@@ -89,6 +89,11 @@ impl Method {
         matches!(self, Self::Sum)
     }
 
+    /// Whether one value alone stays as it is.
+    pub(crate) fn keeps_one(&self) -> bool {
+        !matches!(self, Self::Own(_))
+    }
+
     /// All `values` as one; NaN if there are none, or if the result is not finite.
     pub(crate) fn apply(&self, values: &[f64]) -> f64 {
         if values.is_empty() {

@@ -1,6 +1,6 @@
 //! What an operator asked for one LMAP's detector, over what the worker is configured with.
 
-use lmap::{ScoreForm, Settings};
+use lmap::{AlarmBudget, ScoreForm, Settings};
 use wire::control::{DetectorSpec, ScoreForm as AskedForm};
 
 /// The settings of an LMAP with a row every `interval` seconds: what was `asked` for, and else as `configured`. Another form of score than
@@ -14,12 +14,19 @@ pub(crate) fn settings(configured: &Settings, asked: &DetectorSpec, interval: f6
         stride: asked.stride.unwrap_or(base.stride),
         percentile: asked.percentile.unwrap_or(base.percentile),
         learning_rate: asked.learning_rate.unwrap_or(base.learning_rate),
+        rows_kept: asked.rows_kept.map_or(base.rows_kept, |rows| rows as usize),
         ..base
     };
     match asked.margin {
         Some(episode_margin) => Settings { episode_margin, ..settings },
         None => settings.every(interval),
     }
+}
+
+/// What γ is steered to with a row every `interval` seconds: the alarms a day that were `asked` for, else those `configured`. 0 is no budget.
+pub(crate) fn budget(configured: Option<f64>, asked: &DetectorSpec, interval: f64) -> Option<AlarmBudget> {
+    let alarms = asked.alarms_per_day.or(configured).filter(|alarms| *alarms > 0.0);
+    alarms.map(|alarms| AlarmBudget::per_day(alarms, interval))
 }
 
 /// The settings of a form of score that nobody has configured.
@@ -65,6 +72,17 @@ mod tests {
     }
 
     #[test]
+    fn a_budget_that_is_asked_for_goes_before_the_configured_one_and_zero_is_none() {
+        let asked = |alarms_per_day| DetectorSpec { alarms_per_day, ..DetectorSpec::default() };
+        let per_day = |alarms| Some(AlarmBudget::per_day(alarms, 0.5));
+
+        assert_eq!(budget(None, &asked(None), 0.5), None);
+        assert_eq!(budget(Some(3.0), &asked(None), 0.5), per_day(3.0));
+        assert_eq!(budget(Some(3.0), &asked(Some(7.0)), 0.5), per_day(7.0));
+        assert_eq!(budget(Some(3.0), &asked(Some(0.0)), 0.5), None);
+    }
+
+    #[test]
     fn another_form_of_score_brings_its_own_defaults() {
         let configured = Settings { rank: Some(5), percentile: 98.0, ..live() };
         let absolute = DetectorSpec { score: Some(AskedForm::Absolute), ..DetectorSpec::default() };
@@ -90,6 +108,8 @@ mod tests {
             percentile: Some(f64::MIN_POSITIVE),
             learning_rate: Some(0.0),
             margin: Some(1.0),
+            alarms_per_day: Some(0.0),
+            rows_kept: Some(0),
         };
         let most = DetectorSpec {
             score: None,
@@ -99,12 +119,16 @@ mod tests {
             percentile: Some(100.0),
             learning_rate: Some(1.0),
             margin: Some(1000.0),
+            alarms_per_day: Some(1e6),
+            rows_kept: Some(10_000),
         };
         for score in [None, Some(AskedForm::Scaled), Some(AskedForm::Absolute), Some(AskedForm::Relative)] {
             for spec in [DetectorSpec::default(), least, most] {
                 let spec = DetectorSpec { score, ..spec };
                 assert_eq!(spec.checked(), Ok(spec));
-                assert!(settings(&live(), &spec, 0.1).checked().is_ok(), "{spec:?}");
+                let settings = settings(&live(), &spec, 0.1);
+                let settings = Settings { budget: budget(Some(3.0), &spec, 0.1), ..settings };
+                assert!(settings.checked().is_ok(), "{spec:?}");
             }
         }
     }

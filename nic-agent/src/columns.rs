@@ -10,6 +10,15 @@
 //!
 //! A histogram that is summed is put together bucket by bucket: its mean and 99th percentile are those of all replicas' values.
 
+mod flat;
+mod histograms;
+mod kernels;
+#[cfg(test)]
+mod reference;
+#[cfg(test)]
+mod tests;
+
+use core::ops::Range;
 use std::collections::BTreeMap;
 
 use lmap::ColumnKind;
@@ -19,8 +28,9 @@ use wire::id::{MetricId, RegionId};
 use wire::metric::{Every, Kind, Statistic};
 
 use crate::aggregation::{Aggregations, Method};
-use crate::histogram;
-use crate::reading::{Look, MOST_STATISTICS, Moment, Place, Reading, Shape};
+use crate::reading::{Look, Moment, Place, is_due};
+use flat::{Flat, Memory, Series, Slots};
+use histograms::{Histograms, Shape};
 
 /// What makes two columns the same across configurations and host agents: what it is called, and how it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,32 +81,70 @@ impl ColumnInfo {
     }
 }
 
-/// One series in all replicas.
+/// A column that several series are put together for, or one in a way of one's own.
 #[derive(Debug)]
-struct Metric {
-    id: MetricId,
-    shape: Shape,
+struct Pooled {
+    metric: MetricId,
+    column: usize,
     every: Every,
-    /// `None`: nobody knows how, so that the columns are missing.
+    /// `None`: nobody knows how, so that the column is missing.
     method: Option<Method>,
-    /// The first of its columns.
-    first: usize,
-    readings: Vec<Reading>,
-    /// Buckets of all replicas, for a histogram that is summed, and what they say.
-    merged: Box<[u64]>,
-    of_all: [f64; MOST_STATISTICS],
+    /// Its series, in the order of replicas, among [`Columns::members`].
+    members: Range<usize>,
+}
+
+/// One series of such a column.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    series: u32,
+    cell: u32,
 }
 
 /// What turns the regions of one LMAP into rows.
 #[derive(Debug)]
 pub(crate) struct Columns {
     infos: Vec<ColumnInfo>,
-    metrics: Vec<Metric>,
-    row: Vec<f64>,
+    /// What each metric is, and the first of its columns.
+    metrics: Vec<(MetricId, Kind, usize)>,
+    /// All series of one slot, and the row.
+    flat: Flat,
+    pooled: Vec<Pooled>,
+    members: Vec<Member>,
+    histograms: Histograms,
     ticks: u64,
     looks_held: u32,
     values: Vec<f64>,
-    added: Vec<u64>,
+}
+
+/// What a configuration asks for, metric by metric.
+#[derive(Default)]
+struct Draft {
+    series: Vec<Series>,
+    pooled: Vec<Pooled>,
+    histograms: Histograms,
+}
+
+impl Draft {
+    /// `places` has the metric's replicas in order.
+    fn add(&mut self, metric: &MetricSpec, first: usize, method: Option<Method>, places: &[(Place, usize)]) {
+        let (id, every) = (metric.id, metric.every);
+        let slots = match metric.series.kind {
+            Kind::Counter => Slots::Counter,
+            Kind::UpDownCounter => Slots::UpDownCounter,
+            Kind::Gauge => Slots::Gauge,
+            Kind::Histogram(scale) => {
+                let shape = Shape { metric: id, scale, parts: metric.series.parts_per_unit, every };
+                return self.histograms.add(shape, method, first, places);
+            }
+        };
+        let alone = places.len() == 1 && method.as_ref().is_some_and(Method::keeps_one);
+        let (column, memory) = (alone.then_some(first), Memory::NOTHING);
+        let series = |&(place, region)| Series { metric: id, place, region, slots, every, column, memory };
+        self.series.extend(places.iter().map(series));
+        if !alone {
+            self.pooled.push(Pooled { metric: id, column: first, every, method, members: 0..0 });
+        }
+    }
 }
 
 impl Columns {
@@ -107,95 +155,80 @@ impl Columns {
         aggregations: &Aggregations,
         looks_held: u32,
     ) -> Self {
-        let mut infos = Vec::new();
-        let mut metrics: Vec<Metric> = Vec::with_capacity(spec.metrics.len());
-        let mut place_of = BTreeMap::new();
-        for (at, metric) in spec.metrics.iter().enumerate() {
-            let method = aggregations.find(&metric.aggregation);
-            let kind = metric.series.kind;
-            let summed = matches!(kind, Kind::Histogram(_)) && method.as_ref().is_some_and(Method::is_sum);
-            let merged = vec![0; if summed { kind.slots() as usize } else { 0 }].into();
-            let (shape, every) = (Shape { kind, parts: metric.series.parts_per_unit }, metric.every);
-            let (first, readings) = (infos.len(), Vec::new());
-            let of_all = [f64::NAN; MOST_STATISTICS];
-            metrics.push(Metric { id: metric.id, shape, every, method, first, readings, merged, of_all });
-            infos.extend(ColumnInfo::all(metric));
-            place_of.insert(metric.id, at);
-        }
+        let mut places: BTreeMap<MetricId, Vec<(Place, usize)>> = BTreeMap::new();
         for replica in &spec.replicas {
             for place in &replica.places {
-                let (Some(&at), Some(&region)) = (place_of.get(&place.metric), regions.get(&place.region)) else {
-                    continue;
-                };
-                let Some(metric) = metrics.get_mut(at) else { continue };
-                let place = Place { replica: replica.id, region: place.region, first: place.first };
-                metric.readings.push(Reading::new(place, region, metric.shape.kind));
+                if let Some(&region) = regions.get(&place.region) {
+                    let found = Place { replica: replica.id, region: place.region, first: place.first };
+                    places.entry(place.metric).or_default().push((found, region));
+                }
             }
         }
-        for metric in &mut metrics {
-            metric.readings.sort_by_key(|reading| reading.place);
+        let (mut infos, mut metrics, mut draft) = (Vec::new(), Vec::new(), Draft::default());
+        for metric in &spec.metrics {
+            let places = places.entry(metric.id).or_default();
+            places.sort_by_key(|(place, _)| *place);
+            draft.add(metric, infos.len(), aggregations.find(&metric.aggregation), places);
+            metrics.push((metric.id, metric.series.kind, infos.len()));
+            infos.extend(ColumnInfo::all(metric));
         }
-        let slots = metrics.iter().map(|metric| metric.shape.kind.slots() as usize).max().unwrap_or(0);
-        Self {
-            row: vec![f64::NAN; infos.len()],
-            infos,
-            metrics,
-            ticks: 0,
-            looks_held,
-            values: Vec::with_capacity(spec.replicas.len()),
-            added: vec![0; slots],
+        let Draft { series, pooled, histograms } = draft;
+        let (flat, members) = (Flat::new(series, infos.len(), looks_held), Vec::new());
+        let values = Vec::with_capacity(spec.replicas.len());
+        let columns = Self { infos, metrics, flat, pooled, members, histograms, ticks: 0, looks_held, values };
+        columns.with_members()
+    }
+
+    /// Says where the series lie that are put together.
+    fn with_members(mut self) -> Self {
+        let mut of: BTreeMap<MetricId, Vec<(Place, Member)>> = BTreeMap::new();
+        for ((metric, place, _), series, cell) in self.flat.all() {
+            of.entry(metric).or_default().push((place, Member { series, cell }));
         }
+        self.members.clear();
+        for pooled in &mut self.pooled {
+            let first = self.members.len();
+            let of = of.entry(pooled.metric).or_default();
+            of.sort_by_key(|(place, _)| *place);
+            self.members.extend(of.iter().map(|(_, member)| *member));
+            pooled.members = first..self.members.len();
+        }
+        self
     }
 
     /// Goes on where `old` has been, with every series of a replica that lies where it lay.
-    pub(crate) fn take_over(&mut self, old: Self) {
+    #[must_use]
+    pub(crate) fn take_over(mut self, old: Self) -> Self {
         self.ticks = old.ticks;
-        let mut readings = BTreeMap::new();
-        let mut rows = BTreeMap::new();
-        for metric in old.metrics {
-            rows.insert(metric.id, (metric.shape.kind, metric.first));
-            for reading in metric.readings {
-                readings.insert((metric.id, reading.place), (metric.shape.kind, reading));
-            }
+        self.flat = self.flat.taking_over(&old.flat, self.looks_held);
+        let known: BTreeMap<_, _> = old.metrics.iter().map(|(id, kind, first)| (*id, (*kind, *first))).collect();
+        for (id, kind, first) in &self.metrics {
+            let Some((_, before)) = known.get(id).filter(|(known, _)| known == kind) else { continue };
+            let columns = kind.statistics().len();
+            let (row, old) = (&mut self.flat.row_mut()[*first..], &old.flat.row()[*before..]);
+            row[..columns].copy_from_slice(&old[..columns]);
         }
-        for metric in &mut self.metrics {
-            for reading in &mut metric.readings {
-                if let Some((kind, old)) = readings.remove(&(metric.id, reading.place))
-                    && kind == metric.shape.kind
-                {
-                    reading.take_over(old);
-                }
-            }
-            let Some(&(kind, first)) = rows.get(&metric.id) else { continue };
-            let width = metric.shape.kind.statistics().len();
-            if kind == metric.shape.kind
-                && let (Some(new), Some(old)) =
-                    (self.row.get_mut(metric.first..metric.first + width), old.row.get(first..first + width))
-            {
-                new.copy_from_slice(old);
-            }
-        }
+        self.histograms.take_over(old.histograms);
+        self.with_members()
     }
 
     /// The row of this tick: one value per column, NaN where it is missing. `looks` says how each region, in the order of `buffers`,
     /// came out of the fetch. O(slots). Never allocates.
     pub(crate) fn read(&mut self, buffers: &[RegionBuffer], looks: &[Look], moment: Moment) -> &[f64] {
-        let Self { metrics, row, values, added, ticks, looks_held, .. } = self;
-        for metric in metrics.iter_mut().filter(|metric| metric.is_due(*ticks)) {
-            metric.look(buffers, looks, moment, added);
-            for (statistic, cell) in
-                row[metric.first..].iter_mut().enumerate().take(metric.shape.kind.statistics().len())
-            {
-                *cell = metric.value(statistic, *looks_held, values);
-            }
+        let all_new = self.flat.look(buffers, looks, moment, self.ticks);
+        for pooled in self.pooled.iter().filter(|pooled| is_due(pooled.every, self.ticks)) {
+            let members = &self.members[pooled.members.clone()];
+            let value = pooled.value(&self.flat, members, all_new, &mut self.values);
+            self.flat.row_mut()[pooled.column] = value;
         }
+        self.histograms.look(buffers, looks, (moment, self.ticks, self.looks_held), self.flat.row_mut());
         self.ticks += 1;
-        &self.row
+        self.flat.row()
     }
 
     /// The row of the last tick.
     pub(crate) fn row(&self) -> &[f64] {
-        &self.row
+        self.flat.row()
     }
 
     /// What the columns are, in the order of the row.
@@ -204,40 +237,14 @@ impl Columns {
     }
 }
 
-impl Metric {
-    fn is_due(&self, ticks: u64) -> bool {
-        self.every == Every::MIN || ticks.is_multiple_of(u64::from(self.every.get()))
-    }
-
-    fn look(&mut self, buffers: &[RegionBuffer], looks: &[Look], moment: Moment, added: &mut [u64]) {
-        // Most metrics have none, and to fill nothing is a call all the same.
-        if !self.merged.is_empty() {
-            self.merged.fill(0);
-        }
-        for reading in &mut self.readings {
-            let look = looks.get(reading.region).copied().unwrap_or(Look::Unread);
-            let words = buffers.get(reading.region).map_or(&[][..], |buffer| &buffer.words);
-            if reading.look(look, words, self.shape, moment, added) {
-                for (merged, added) in self.merged.iter_mut().zip(&*added) {
-                    *merged = merged.wrapping_add(*added);
-                }
-            }
-        }
-        if let (Kind::Histogram(scale), false) = (self.shape.kind, self.merged.is_empty()) {
-            self.of_all = histogram::statistics(scale, self.shape.parts, &self.merged);
-        }
-    }
-
-    fn value(&self, statistic: usize, looks_held: u32, values: &mut Vec<f64>) -> f64 {
+impl Pooled {
+    fn value(&self, flat: &Flat, members: &[Member], all_new: bool, values: &mut Vec<f64>) -> f64 {
         let Some(method) = &self.method else { return f64::NAN };
-        if !self.readings.iter().any(Reading::is_new) {
+        if !(all_new || members.iter().any(|member| flat.is_new(member.series))) {
             return f64::NAN;
         }
-        if statistic > 0 && !self.merged.is_empty() {
-            return self.of_all[statistic.min(MOST_STATISTICS - 1)];
-        }
         values.clear();
-        values.extend(self.readings.iter().filter_map(|reading| reading.value(statistic, looks_held)));
+        values.extend(members.iter().map(|member| flat.cell(member.cell)).filter(|value| !value.is_nan()));
         method.apply(values)
     }
 }

@@ -1,6 +1,7 @@
 //! The one file that a NIC agent is configured with. Unknown keys are refused with line and column; every key has a default.
 
 mod detector;
+mod network;
 
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
@@ -16,6 +17,7 @@ use crate::settings::WorkerSettings;
 
 pub use daemon::{ClientTls, ConfigError, LogConfig, LogFormat, Rdma};
 pub use detector::{DetectorConfig, Score};
+pub use network::{NetworkConfig, PairName, StreamConfig};
 
 /// The file that `--print-default-config` prints: every key with its default and what it is for.
 pub const DEFAULT: &str = include_str!("config/default.yaml");
@@ -40,6 +42,8 @@ pub struct Config {
     pub metrics: MetricsConfig,
     /// How LMAPs judge.
     pub detector: DetectorConfig,
+    /// What is measured of packets.
+    pub network: NetworkConfig,
     /// Bounds.
     pub limits: LimitsConfig,
     /// Logs to standard error.
@@ -57,6 +61,7 @@ impl Default for Config {
             regions_socket: Some(PathBuf::from("/run/uview/regions.sock")),
             metrics: MetricsConfig::default(),
             detector: DetectorConfig::default(),
+            network: NetworkConfig::default(),
             limits: LimitsConfig::default(),
             log: LogConfig::default(),
         }
@@ -208,6 +213,7 @@ impl daemon::Settings for Config {
         {
             range(found.get() <= MOST_MESSAGES, key, &found, "at most 1048576 are possible")?;
         }
+        self.network.check()?;
         self.detector.check()
     }
 }

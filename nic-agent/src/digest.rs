@@ -1,5 +1,6 @@
 //! What a second of one LMAP comes down to.
 
+use wire::control::GroupShare;
 use wire::time::Nanos;
 
 use crate::judge::Reason;
@@ -16,6 +17,7 @@ pub(crate) struct Digest {
     worst: f64,
     worst_at: Nanos,
     reasons: Vec<Reason>,
+    groups: Vec<GroupShare>,
 }
 
 impl Digest {
@@ -25,6 +27,7 @@ impl Digest {
         self.scores = [None; PARTS];
         self.worst = 0.0;
         self.reasons.clear();
+        self.groups.clear();
     }
 
     /// Takes a score in. Never allocates.
@@ -37,12 +40,14 @@ impl Digest {
         }
     }
 
-    /// Keeps the reasons of the worst row over γ.
-    pub(crate) fn over(&mut self, now: Nanos, score: f64, reasons: &[Reason]) {
+    /// Keeps the reasons of the worst row over γ, and what its score is made of.
+    pub(crate) fn over(&mut self, now: Nanos, score: f64, reasons: &[Reason], groups: &[GroupShare]) {
         if score >= self.worst {
             (self.worst, self.worst_at) = (score, now);
             self.reasons.clear();
             self.reasons.extend_from_slice(reasons);
+            self.groups.clear();
+            self.groups.extend_from_slice(groups);
         }
     }
 
@@ -56,6 +61,11 @@ impl Digest {
         &self.reasons
     }
 
+    /// What the worst row's score was made of; empty if none was over γ.
+    pub(crate) fn groups(&self) -> &[GroupShare] {
+        &self.groups
+    }
+
     /// How long ago the worst row was.
     pub(crate) fn age(&self, now: Nanos) -> Nanos {
         now.since(self.worst_at).unwrap_or(Nanos::ZERO)
@@ -64,6 +74,8 @@ impl Digest {
 
 #[cfg(test)]
 mod tests {
+    use wire::metric::Group;
+
     use super::*;
 
     #[test]
@@ -97,11 +109,14 @@ mod tests {
         let reason = |column| Reason { column, share: 1.0, seen: 0.0, expected: 0.0, since_rows: 0 };
         let mut digest = Digest::default();
 
-        digest.over(Nanos::from_millis(100), 5.0, &[reason(1)]);
-        digest.over(Nanos::from_millis(200), 9.0, &[reason(2)]);
-        digest.over(Nanos::from_millis(300), 7.0, &[reason(3)]);
+        let share = |share| GroupShare { group: Group::Cpu, share };
+
+        digest.over(Nanos::from_millis(100), 5.0, &[reason(1)], &[share(0.1)]);
+        digest.over(Nanos::from_millis(200), 9.0, &[reason(2)], &[share(0.2)]);
+        digest.over(Nanos::from_millis(300), 7.0, &[reason(3)], &[share(0.3)]);
 
         assert_eq!(digest.reasons(), [reason(2)]);
+        assert_eq!(digest.groups(), [share(0.2)]);
         assert_eq!(digest.age(Nanos::from_millis(900)), Nanos::from_millis(700));
     }
 }

@@ -9,8 +9,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use lmap::{AlarmBudget, Detector, Episode, Job, Model, State};
-use wire::control::DetectorSpec;
+use lmap::{Detector, Episode, Job, Model, State};
+use wire::control::{DetectorSpec, GroupShare};
+use wire::metric::Group;
 use wire::time::Interval;
 
 use crate::asked;
@@ -54,7 +55,7 @@ impl Maker {
         let wanted = asked::settings(&self.configured, asked, interval).checked();
         let refused = wanted.as_ref().err().copied();
         self.settings = wanted.unwrap_or_else(|_| self.configured.clone().every(interval));
-        self.settings.budget = self.alarms_per_day.map(|alarms| AlarmBudget::per_day(alarms, interval));
+        self.settings.budget = asked::budget(self.alarms_per_day, asked, interval);
         refused.map_or(Ok(()), |error| Err(ForeignMessage::Settings(error)))
     }
 
@@ -66,6 +67,8 @@ impl Maker {
             Start::Trained(model) => Detector::from_model(model, columns, settings, seed)?,
             Start::Known(model) => Detector::warm(model, columns, settings, seed)?,
         };
+        // Detectors of a node that starts are fitted together, and would decompose together ever after.
+        let detector = detector.taking_turns(self.made as usize);
         self.made += 1;
         let mut judge = Judge {
             id: DetectorId(self.made),
@@ -365,6 +368,18 @@ impl Judges {
             let column = self.current.places.get(reason.column).copied().flatten()?;
             let lmap::Reason { share, seen, expected, since_rows, .. } = *reason;
             Some(Reason { column, share, seen, expected, since_rows })
+        }));
+    }
+
+    /// What the score of the row judged last is made of, the largest share first; room for it is made once.
+    pub(crate) fn group_shares(&self, scratch: &mut Vec<(u16, f64)>, out: &mut Vec<GroupShare>) {
+        out.clear();
+        self.current.detector.group_shares(scratch);
+        scratch.sort_unstable_by(|(_, one), (_, other)| other.total_cmp(one));
+        // A column has its group's number.
+        out.extend(scratch.iter().filter(|(_, share)| *share > 0.0).filter_map(|&(number, share)| {
+            let group = Group::ALL.into_iter().find(|group| *group as u16 == number)?;
+            Some(GroupShare { group, share })
         }));
     }
 }

@@ -9,11 +9,12 @@
 //! | `ticker` | absolute deadlines; missed ticks are counted |
 //! | `watch` | one LMAP: regions, columns, detectors, what to say of them |
 //! | `fetched`, `liveness` | headers and heartbeats of fetched regions; silent replicas |
-//! | `columns`, `reading`, `histogram`, `aggregation` | slots → values per replica → one row |
+//! | `columns`, `reading`, `histogram`, `aggregation` | slots → values per replica, in flat arrays → one row |
 //! | `judge`, `asked`, `jobs` | detectors, shadow detectors, what operators asked of them, work that is run elsewhere |
 //! | `alarm`, `digest`, `rows`, `outbox` | what is said: episodes, summaries, raw rows; bounded |
 //! | `attachments`, `claims`, `backoff` | which regions the reader has to know, and what of them is believed; when to try again |
 //! | `queue_pair` | the connection to the host agent's memory, made and made again |
+//! | `network` | packets that pass an interface, as services of their own |
 //! | [`runner`](run), `clock`, [`config`], `metrics` | the edge: threads, sockets, time, files |
 
 mod aggregation;
@@ -33,6 +34,7 @@ mod jobs;
 mod judge;
 mod liveness;
 mod metrics;
+mod network;
 mod outbox;
 mod queue_pair;
 mod reading;

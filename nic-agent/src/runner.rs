@@ -5,18 +5,20 @@
 //! | `worker` | owns the [`Worker`] and the reader: waits, fetches, judges. Nothing else runs on it, and nothing makes it wait |
 //! | `jobs` | decompositions and fits, at lower urgency |
 //! | `attach` | asks the host agent for regions' descriptors; may block for seconds |
-//! | tokio | the control connection, `/metrics` |
+//! | tokio | the control connection, `/metrics`, `/models` |
 //!
 //! They speak to the worker's thread by one queue of [`Event`]s.
 
 mod attach;
 mod control;
 mod jobs;
+mod models;
 mod reader;
 mod thread;
 
 use std::future::{Future, IntoFuture as _};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
@@ -25,6 +27,7 @@ use daemon::listen::{BindError, tcp};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use wire::name::ServiceName;
 use wire::proto::control::{HostMessage, WorkerMessage};
 
 use crate::aggregation::Aggregations;
@@ -34,6 +37,7 @@ use crate::config::Config;
 use crate::error::told;
 use crate::jobs::JobId;
 use crate::metrics::Board;
+use crate::network;
 use crate::settings::WorkerSettings;
 use crate::worker::Worker;
 use reader::Reader;
@@ -55,6 +59,8 @@ enum Event {
     Descriptor(AttachRequest, Result<OwnedFd, String>),
     /// What a job computed.
     Done(JobId, lmap::Done),
+    /// Somebody wants to know what has been learnt of a service.
+    Model(ServiceName, oneshot::Sender<Option<Arc<lmap::Model>>>),
     /// Say what there is to say, and end.
     Stop,
 }
@@ -159,6 +165,8 @@ pub async fn run_with(
         jobs: jobs::start(events.clone()).map_err(RunError::Thread)?,
         attach: attach::start(config.regions_socket, events.clone()).map_err(RunError::Thread)?,
     };
+    // Its threads end with it.
+    let _network = network::start(&config.network).map_err(RunError::Thread)?;
     let runner = Runner::new(worker, reader, helpers, clock, board.clone());
     let mut ended = runner.start(inbox, config.core).map_err(RunError::Thread)?;
     let stop = Stop(events);
@@ -166,7 +174,8 @@ pub async fn run_with(
     // Sets, since these end their tasks when they are dropped.
     let (mut control, mut pages) = (JoinSet::new(), JoinSet::new());
     control.spawn(control::keep(endpoint, stop.0.clone(), board.clone(), seed, is_stopping));
-    pages.spawn(axum::serve(listener, board.router()).into_future());
+    let router = board.router().merge(models::router(stop.0.clone()));
+    pages.spawn(axum::serve(listener, router).into_future());
     tokio::select! {
         () = shutdown => {}
         _ = &mut ended => return Err(RunError::Broken),

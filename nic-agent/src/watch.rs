@@ -3,7 +3,7 @@
 use core::num::NonZeroU32;
 use std::sync::Arc;
 
-use wire::control::{DetectorSpec, Episode, LmapSpec, Reason as SpokenReason, State, Verdict};
+use wire::control::{DetectorSpec, Episode, GroupShare, LmapSpec, Reason as SpokenReason, State, Verdict};
 use wire::id::{Epoch, LmapId};
 use wire::metric::Statistic;
 use wire::name::ServiceName;
@@ -47,6 +47,17 @@ pub(crate) struct Shared {
     pub(crate) reasons: usize,
     pub(crate) explained: Vec<Reason>,
     pub(crate) scratch: Vec<lmap::Reason>,
+    /// What the score explained last is made of.
+    pub(crate) groups: Vec<GroupShare>,
+    pub(crate) group_scratch: Vec<(u16, f64)>,
+}
+
+impl Shared {
+    /// Puts into `explained` and `groups` why the row judged last has its score.
+    fn explain(&mut self, judges: &Judges) {
+        judges.explain(self.reasons, &mut self.scratch, &mut self.explained);
+        judges.group_shares(&mut self.group_scratch, &mut self.groups);
+    }
 }
 
 /// What survives of an LMAP when its configuration is gone: for a host agent that comes back.
@@ -167,7 +178,7 @@ impl Watch {
         if keys(&self) == keys(&old) {
             self.history = old.history;
         }
-        self.columns.take_over(old.columns);
+        self.columns = self.columns.take_over(old.columns);
         Self { score: old.score, digest: old.digest, subscription: old.subscription, ..self }
     }
 
@@ -246,8 +257,8 @@ impl Watch {
         self.score = verdict.score;
         self.digest.score(tick.at, verdict.score);
         if verdict.over {
-            judges.explain(shared.reasons, &mut shared.scratch, &mut shared.explained);
-            self.digest.over(tick.at, verdict.score, &shared.explained);
+            shared.explain(judges);
+            self.digest.over(tick.at, verdict.score, &shared.explained, &shared.groups);
         }
         if took_over {
             // What does not go together was said when the LMAP was configured.
@@ -282,6 +293,7 @@ impl Watch {
             state,
             episode,
             reasons: if over { self.spoken(&shared.explained, Nanos::ZERO) } else { Vec::new() },
+            groups: if over { shared.groups.clone() } else { Vec::new() },
             silent: self.regions.silent().collect(),
         };
         proto::Verdict::from(&verdict)
@@ -313,8 +325,8 @@ impl Watch {
             _ => (0, 0),
         };
         if let Some(judges) = self.judges.as_ref().filter(|_| self.digest.reasons().is_empty()) {
-            judges.explain(shared.reasons, &mut shared.scratch, &mut shared.explained);
-            self.digest.over(now, 0.0, &shared.explained);
+            shared.explain(judges);
+            self.digest.over(now, 0.0, &shared.explained, &shared.groups);
         }
         let columns = self.columns.infos().len();
         let silent: Vec<u32> = self.regions.silent().map(|replica| replica.0).collect();
@@ -339,6 +351,7 @@ impl Watch {
             gamma_factor: budget.map_or(0.0, |(_, factor)| factor),
             silent_replicas: silent,
             reasons: self.spoken(self.digest.reasons(), self.digest.age(now)).iter().map(proto::Reason::from).collect(),
+            groups: self.digest.groups().iter().map(proto::GroupShare::from).collect(),
         };
         self.digest.restart(now, period);
         summary
@@ -372,6 +385,11 @@ impl Watch {
         self.digest.restart(now, period);
     }
 
+    /// Whether it watches `service`.
+    pub(crate) fn is_of(&self, service: &ServiceName) -> bool {
+        self.service == *service
+    }
+
     pub(crate) fn judges(&self) -> Option<&Judges> {
         self.judges.as_ref()
     }
@@ -397,6 +415,11 @@ impl Parked {
         if let Some(judges) = self.judges.take() {
             self.known = judges.knowledge();
         }
+    }
+
+    /// What was learnt, as a model.
+    pub(crate) fn knowledge(&self) -> Option<Arc<lmap::Model>> {
+        self.judges.as_ref().and_then(Judges::knowledge).or_else(|| self.known.clone())
     }
 
     /// Whether there is anything left.

@@ -6,6 +6,7 @@ mod report;
 mod tick;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use transport::RegionBuffer;
 use wire::control::PROTOCOL;
@@ -101,6 +102,8 @@ impl Worker {
             reasons: settings.reasons,
             explained: Vec::new(),
             scratch: Vec::new(),
+            groups: Vec::new(),
+            group_scratch: Vec::new(),
         };
         Self {
             incarnation: Incarnation(seeds.draw()),
@@ -227,6 +230,14 @@ impl Worker {
         if let Some(judges) = watched.chain(parked).find(|judges| judges.has(owner)) {
             judges.install(owner, done);
         }
+    }
+
+    /// What has been learnt of `service`, for another node or another day; `None` as long as that is nothing, while its sketch is being
+    /// decomposed, and if it is judged by a trained model. Copies the model: 0.1 MB for 141 columns.
+    #[must_use]
+    pub fn model(&self, service: &ServiceName) -> Option<Arc<lmap::Model>> {
+        let watched = self.watches.values().find(|watch| watch.is_of(service)).and_then(Watch::judges);
+        watched.and_then(Judges::knowledge).or_else(|| self.parked.get(service).and_then(Parked::knowledge))
     }
 
     /// Lets all configurations go, and keeps what was learnt.

@@ -68,6 +68,10 @@ impl Reader {
     ///
     /// [`RunError::Rdma`] if nothing but RDMA will do and there is none.
     pub(super) fn open(config: &Config) -> Result<(Self, Vec<String>), RunError> {
+        Self::open_with(installed, config)
+    }
+
+    fn open_with(library: Loading, config: &Config) -> Result<(Self, Vec<String>), RunError> {
         let has_socket = config.regions_socket.is_some();
         let shm_only = match config.transport {
             Transport::Shm => true,
@@ -77,7 +81,7 @@ impl Reader {
         let mut reader = Self { fetching: Fetching::Memory, memory: ShmReader::new(), verbs: None };
         let mut names = Vec::new();
         if !shm_only {
-            match Verbs::open(installed, &config.rdma) {
+            match Verbs::open(library, &config.rdma) {
                 Ok(verbs) => {
                     reader.verbs = Some(verbs);
                     names.push(TRANSPORT.to_owned());
@@ -171,6 +175,8 @@ impl Verbs {
         if let Some(known) = &mut self.reader {
             match known.reset(psn) {
                 Ok(end) => return Ok(end),
+                // Its port is down, or has no address: the next try looks again.
+                Err(error) if !error.is_of_own_device() => return Err(told(&error)),
                 Err(error) => tracing::warn!(why = told(&error), "the RDMA device does not reset its queue pair"),
             }
         }
@@ -200,6 +206,7 @@ fn reader(library: Loading, choice: &DeviceChoice) -> Result<VerbsReader, String
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
     use std::os::fd::AsFd as _;
 
     use region::{AcceptedRegion, OwnedRegion};
@@ -227,6 +234,28 @@ mod tests {
     }
 
     #[test]
+    fn rdma_is_offered_before_shared_memory_to_a_host_agent_elsewhere_and_shared_memory_alone_where_there_is_none() {
+        let of = |library: Loading, transport, regions_socket: Option<&str>| {
+            let mut config = Config { transport, regions_socket: regions_socket.map(Into::into), ..Config::default() };
+            "10.0.0.1:9700".clone_into(&mut config.control.address);
+            Reader::open_with(library, &config).map(|(_, names)| names)
+        };
+        let there: Loading = || Ok(stand_in::library());
+        let nowhere: Loading = || Err("no library".to_owned());
+        let socket = Some("/run/uview/regions.sock");
+
+        assert_eq!(of(there, Transport::Auto, socket).unwrap(), ["verbs", "shm"]);
+        assert_eq!(of(nowhere, Transport::Auto, socket).unwrap(), ["shm"]);
+        assert_eq!(of(there, Transport::Auto, None).unwrap(), ["verbs"]);
+        assert_eq!(of(there, Transport::Verbs, socket).unwrap(), ["verbs"]);
+        assert_eq!(of(there, Transport::Shm, socket).unwrap(), ["shm"]);
+        for (transport, socket) in [(Transport::Auto, None), (Transport::Verbs, socket)] {
+            let error = of(nowhere, transport, socket).unwrap_err();
+            assert!(matches!(&error, RunError::Rdma(why) if why == "no library"), "{error}");
+        }
+    }
+
+    #[test]
     fn without_a_device_nothing_can_be_reset_or_attached() {
         let (mut reader, _) = Reader::open(&Config::default()).unwrap();
 
@@ -245,8 +274,8 @@ mod tests {
         assert!(refused.contains("not registered it for RDMA"), "{refused}");
     }
 
-    #[test]
-    fn a_device_that_was_unplugged_is_opened_again_with_all_that_was_attached() {
+    /// A reader with a region of a host, both on the stand-in for a device.
+    fn both() -> (Reader, Exposure, OwnedRegion) {
         let verbs = Verbs::open(|| Ok(stand_in::library()), &Rdma::default()).unwrap();
         let mut reader = Reader { fetching: Fetching::Verbs, memory: ShmReader::new(), verbs: Some(verbs) };
         let device = Device::open(&stand_in::library(), &DeviceChoice::default()).unwrap();
@@ -255,15 +284,41 @@ mod tests {
         let memory = service.as_fd().try_clone_to_owned().unwrap();
         let exposed = host.expose(RegionId(1), &AcceptedRegion::accept(memory, service.size()).unwrap()).unwrap();
         reader.attach_remote(RegionId(1), service.size(), exposed.address, exposed.rkey).unwrap();
-        let mut read = |reader: &mut Reader| -> Result<FetchStatus, String> {
-            let worker = reader.reset(PacketSequence::from_random(3))?;
-            let answer = host.answer(PacketSequence::from_random(4), &worker).map_err(|error| told(&error))?;
-            reader.connect(&answer)?;
-            let mut batch = [RegionBuffer::new(RegionId(1), RegionSize::ONE_PAGE)];
-            reader.fetch(&mut batch).map_err(|error| told(&error))?;
-            Ok(batch[0].status.clone())
-        };
-        assert_eq!(read(&mut reader), Ok(FetchStatus::Fetched));
+        (reader, host, service)
+    }
+
+    /// Connects both, and reads the region.
+    fn read(reader: &mut Reader, host: &mut Exposure) -> Result<FetchStatus, String> {
+        let worker = reader.reset(PacketSequence::from_random(3))?;
+        let answer = host.answer(PacketSequence::from_random(4), &worker).map_err(|error| told(&error))?;
+        reader.connect(&answer)?;
+        let mut batch = [RegionBuffer::new(RegionId(1), RegionSize::ONE_PAGE)];
+        reader.fetch(&mut batch).map_err(|error| told(&error))?;
+        Ok(batch[0].status.clone())
+    }
+
+    #[test]
+    fn an_address_that_has_changed_is_told_with_the_next_connection_and_the_device_stays_open() {
+        const MOVED: Ipv6Addr = Ipv4Addr::new(10, 0, 0, 9).to_ipv6_mapped();
+        let (mut reader, mut host, _service) = both();
+        assert_eq!(read(&mut reader, &mut host), Ok(FetchStatus::Fetched));
+        let number = |reader: &mut Reader| reader.reset(PacketSequence::from_random(5)).unwrap().qpn;
+        let before = number(&mut reader);
+
+        stand_in::set_faults(Faults { addresses: Some(&[]), ..Faults::default() });
+        let refused = reader.reset(PacketSequence::from_random(5)).unwrap_err();
+        assert!(refused.contains("no RoCE v2 address"), "{refused}");
+        stand_in::set_faults(Faults { addresses: Some(&[(MOVED, 2)]), ..Faults::default() });
+        assert_eq!(reader.reset(PacketSequence::from_random(5)).unwrap().gid, Some(MOVED.octets()));
+
+        assert_eq!(read(&mut reader, &mut host), Ok(FetchStatus::Fetched));
+        assert_eq!(number(&mut reader), before, "it is the same queue pair");
+    }
+
+    #[test]
+    fn a_device_that_was_unplugged_is_opened_again_with_all_that_was_attached() {
+        let (mut reader, mut host, _service) = both();
+        assert_eq!(read(&mut reader, &mut host), Ok(FetchStatus::Fetched));
 
         stand_in::set_faults(Faults { unplugged: true, ..Faults::default() });
         for _ in 0..3 {
@@ -272,6 +327,6 @@ mod tests {
         }
         stand_in::set_faults(Faults::default());
 
-        assert_eq!(read(&mut reader), Ok(FetchStatus::Fetched));
+        assert_eq!(read(&mut reader, &mut host), Ok(FetchStatus::Fetched));
     }
 }

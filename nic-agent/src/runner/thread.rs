@@ -155,6 +155,8 @@ impl Runner {
                 }
             }
             Event::Done(id, done) => self.worker.job_done(id, done),
+            // Who asked may be gone.
+            Event::Model(service, answer) => _ = answer.send(self.worker.model(&service)),
             Event::Stop => {
                 let _ = self.act();
                 self.worker.disconnected(now);

@@ -327,6 +327,41 @@ fn an_operator_can_say_that_this_is_normal_now() {
 }
 
 #[test]
+fn with_rows_that_an_operator_has_kept_what_is_normal_now_is_fitted_at_once() {
+    for (rows_kept, at_once) in [(None, false), (Some(120), true)] {
+        let mut node = Node::new(quick());
+        let mut spec = lmap(metrics(METRICS), 1);
+        spec.detector.rows_kept = rows_kept;
+        node.set(&spec);
+        (0..60).for_each(|tick| node.healthy(METRICS, tick));
+        node.runs_jobs = false;
+
+        node.change(FromHost::FitAgain(proto::FitAgain { lmap: 1 })).unwrap();
+
+        let job = node.worker.take_job().map(|(_, job)| job);
+        assert_eq!(matches!(job, Some(lmap::Job::Fit(_))), at_once, "{job:?}");
+    }
+}
+
+#[test]
+fn a_clock_that_jumps_by_hours_is_counted_and_no_alarm_as_long_as_counters_have_grown_as_ever() {
+    const HOURS: u64 = 6 * 3600 * 10; // in intervals
+    let (mut node, _) = learnt(130);
+    node.take_said();
+    let before = node.worker.status().counters.late_ticks;
+    (1..=METRICS).step_by(2).for_each(|id| node.add(1, id - 1, HOURS * 1050));
+    node.now = node.now.plus(Nanos(HOURS * INTERVAL.0));
+
+    (130..160).for_each(|tick| node.healthy(METRICS, tick));
+
+    let late = node.worker.status().counters.late_ticks - before;
+    assert!((HOURS - 1..=HOURS).contains(&late), "{late}");
+    let verdicts = node.verdicts();
+    assert!(verdicts.iter().all(|verdict| verdict.episode == Episode::Quiet && verdict.state == State::Armed));
+    assert!(fault(&mut node, 160).iter().any(|verdict| verdict.episode == Episode::Began), "it judges on");
+}
+
+#[test]
 fn a_job_whose_lmap_is_gone_is_dropped() {
     let (mut node, _) = learnt(19);
     node.runs_jobs = false;

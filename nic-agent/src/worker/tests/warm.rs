@@ -64,6 +64,22 @@ fn series_that_are_registered_one_by_one_are_known_as_they_come() {
 }
 
 #[test]
+fn what_was_learnt_can_be_asked_for_as_long_as_it_is_kept() {
+    let cart = ServiceName::new("cart").unwrap();
+    let mut node = Node::new(settings());
+    node.set(&lmap(metrics(METRICS), 1));
+    assert!(node.worker.model(&cart).is_none());
+
+    (0..100).for_each(|tick| node.healthy(METRICS, tick));
+    let model = node.worker.model(&cart).unwrap();
+    assert_eq!(Some(model.gamma()), node.worker.watches.values().find_map(|watch| watch.judges()?.gamma()));
+    assert!(node.worker.model(&ServiceName::new("store").unwrap()).is_none());
+
+    node.change(FromHost::RemoveLmap(proto::RemoveLmap { lmap: 1 })).unwrap();
+    assert_eq!(node.worker.model(&cart).unwrap().gamma(), model.gamma());
+}
+
+#[test]
 fn with_a_model_or_another_interval_nothing_is_carried_over() {
     for slower in [true, false] {
         let mut node = gone(settings());
@@ -112,18 +128,30 @@ fn pass(node: &mut Node, length: Nanos) {
 
 #[test]
 fn a_budget_of_alarms_moves_gamma_and_is_in_the_summary() {
-    let summary = |alarms_per_day| {
+    let summary = |alarms_per_day, asked| {
         let mut node = Node::new(WorkerSettings { alarms_per_day, ..quick() });
-        node.set(&lmap(metrics(METRICS), 1));
+        let mut spec = lmap(metrics(METRICS), 1);
+        spec.detector.alarms_per_day = asked;
+        node.set(&spec);
         (0..200).for_each(|tick| node.healthy(METRICS, tick));
         node.summary().0
     };
 
-    let (free, steered) = (summary(None), summary(Some(86_400.0)));
+    let (free, steered) = (summary(None, None), summary(Some(86_400.0), None));
 
     assert_eq!((free.alarms_per_day, free.gamma_factor), (0.0, 0.0));
     assert!((steered.alarms_per_day - 86_400.0).abs() < 1e-6, "one a second");
     // 180 quiet rows of 100 ms are 18 alarms too few: γ falls by a tenth for each, down to its bound.
     assert!((steered.gamma_factor - 0.5).abs() < 1e-9, "{}", steered.gamma_factor);
     assert!((steered.gamma / free.gamma - 0.5).abs() < 1e-9);
+    for configured in [None, Some(3.0)] {
+        let asked = summary(configured, Some(86_400.0));
+        assert_eq!(
+            (asked.alarms_per_day, asked.gamma),
+            (steered.alarms_per_day, steered.gamma),
+            "an operator's goes first"
+        );
+    }
+    let without = summary(Some(86_400.0), Some(0.0));
+    assert_eq!((without.alarms_per_day, without.gamma), (0.0, free.gamma), "0 is none");
 }

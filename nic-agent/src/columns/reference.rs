@@ -1,0 +1,243 @@
+//! Columns as they were read before they lay flat, series by series, each with a memory of its own: slow, and plain enough to be believed.
+
+use std::collections::BTreeMap;
+
+use transport::RegionBuffer;
+use wire::control::LmapSpec;
+use wire::id::{MetricId, RegionId};
+use wire::metric::{Every, Kind};
+use wire::time::Nanos;
+
+use crate::aggregation::{Aggregations, Method};
+use crate::histogram::{self, Buckets};
+use crate::reading::{Look, Moment, Place};
+
+const STATISTICS: usize = 3;
+
+enum Memory {
+    Nothing,
+    Count(Option<(Nanos, u64)>),
+    Histogram(Buckets, Nanos),
+}
+
+/// One series in one replica.
+struct Reading {
+    place: Place,
+    region: usize,
+    memory: Memory,
+    written: Option<u64>,
+    last: [f64; STATISTICS],
+    age: Option<u32>,
+}
+
+/// One series in all replicas.
+struct Metric {
+    id: MetricId,
+    kind: Kind,
+    parts: core::num::NonZeroU64,
+    every: Every,
+    method: Option<Method>,
+    first: usize,
+    readings: Vec<Reading>,
+    merged: Vec<u64>,
+    of_all: [f64; STATISTICS],
+}
+
+pub(super) struct Columns {
+    metrics: Vec<Metric>,
+    row: Vec<f64>,
+    ticks: u64,
+    looks_held: u32,
+}
+
+impl Columns {
+    pub(super) fn new(
+        spec: &LmapSpec,
+        regions: &BTreeMap<RegionId, usize>,
+        aggregations: &Aggregations,
+        looks_held: u32,
+    ) -> Self {
+        let (mut metrics, mut first) = (Vec::new(), 0);
+        for metric in &spec.metrics {
+            let (kind, parts) = (metric.series.kind, metric.series.parts_per_unit);
+            let method = aggregations.find(&metric.aggregation);
+            let summed = matches!(kind, Kind::Histogram(_)) && method.as_ref().is_some_and(Method::is_sum);
+            let mut readings = Vec::new();
+            for replica in &spec.replicas {
+                for place in replica.places.iter().filter(|place| place.metric == metric.id) {
+                    let region = regions[&place.region];
+                    let place = Place { replica: replica.id, region: place.region, first: place.first };
+                    readings.push(Reading::new(place, region, kind));
+                }
+            }
+            readings.sort_by_key(|reading| reading.place);
+            metrics.push(Metric {
+                id: metric.id,
+                kind,
+                parts,
+                every: metric.every,
+                method,
+                first,
+                readings,
+                merged: vec![0; if summed { kind.slots() as usize } else { 0 }],
+                of_all: [f64::NAN; STATISTICS],
+            });
+            first += kind.statistics().len();
+        }
+        Self { metrics, row: vec![f64::NAN; first], ticks: 0, looks_held }
+    }
+
+    pub(super) fn take_over(mut self, old: Self) -> Self {
+        self.ticks = old.ticks;
+        let (mut readings, mut rows) = (BTreeMap::new(), BTreeMap::new());
+        for metric in old.metrics {
+            rows.insert(metric.id, (metric.kind, metric.first));
+            for reading in metric.readings {
+                readings.insert((metric.id, reading.place), (metric.kind, reading));
+            }
+        }
+        for metric in &mut self.metrics {
+            for reading in &mut metric.readings {
+                if let Some((kind, old)) = readings.remove(&(metric.id, reading.place))
+                    && kind == metric.kind
+                {
+                    *reading = Reading { place: reading.place, region: reading.region, ..old };
+                }
+            }
+            if let Some((_, first)) = rows.get(&metric.id).filter(|(kind, _)| *kind == metric.kind) {
+                let width = metric.kind.statistics().len();
+                self.row[metric.first..][..width].copy_from_slice(&old.row[*first..][..width]);
+            }
+        }
+        self
+    }
+
+    pub(super) fn read(&mut self, buffers: &[RegionBuffer], looks: &[Look], moment: Moment) -> &[f64] {
+        let due = |every: Every, ticks: u64| ticks.is_multiple_of(u64::from(every.get()));
+        for metric in self.metrics.iter_mut().filter(|metric| due(metric.every, self.ticks)) {
+            metric.look(buffers, looks, moment);
+            for statistic in 0..metric.kind.statistics().len() {
+                self.row[metric.first + statistic] = metric.value(statistic, self.looks_held);
+            }
+        }
+        self.ticks += 1;
+        &self.row
+    }
+}
+
+impl Metric {
+    fn look(&mut self, buffers: &[RegionBuffer], looks: &[Look], moment: Moment) {
+        self.merged.fill(0);
+        for reading in &mut self.readings {
+            let (look, words) = (looks[reading.region], &buffers[reading.region].words);
+            let mut added = vec![0; self.kind.slots() as usize];
+            if reading.look(look, words, (self.kind, self.parts), moment, &mut added) {
+                for (merged, added) in self.merged.iter_mut().zip(added) {
+                    *merged = merged.wrapping_add(added);
+                }
+            }
+        }
+        if let (Kind::Histogram(scale), false) = (self.kind, self.merged.is_empty()) {
+            self.of_all = histogram::statistics(scale, self.parts, &self.merged);
+        }
+    }
+
+    fn value(&self, statistic: usize, looks_held: u32) -> f64 {
+        let Some(method) = &self.method else { return f64::NAN };
+        if !self.readings.iter().any(|reading| reading.age == Some(0)) {
+            return f64::NAN;
+        }
+        if statistic > 0 && !self.merged.is_empty() {
+            return self.of_all[statistic];
+        }
+        let held = |reading: &&Reading| reading.age.is_some_and(|age| age <= looks_held);
+        let last = self.readings.iter().filter(held).map(|reading| reading.last[statistic]);
+        method.apply(&last.filter(|value| !value.is_nan()).collect::<Vec<_>>())
+    }
+}
+
+/// `added` since `before`, per interval.
+fn per_interval(moment: Moment, added: f64, before: Nanos) -> Option<f64> {
+    let elapsed = moment.at.since(before).filter(|elapsed| *elapsed != Nanos::ZERO)?;
+    let whole = moment.interval.nanos().get();
+    Some(added / ((elapsed.0 + whole / 2) / whole).max(1) as f64)
+}
+
+impl Reading {
+    fn new(place: Place, region: usize, kind: Kind) -> Self {
+        let memory = match kind {
+            Kind::Counter => Memory::Count(None),
+            Kind::UpDownCounter | Kind::Gauge => Memory::Nothing,
+            Kind::Histogram(scale) => Memory::Histogram(Buckets::new(scale), Nanos::ZERO),
+        };
+        Self { place, region, memory, written: None, last: [f64::NAN; STATISTICS], age: None }
+    }
+
+    fn look(
+        &mut self,
+        look: Look,
+        words: &[u64],
+        (kind, parts): (Kind, core::num::NonZeroU64),
+        moment: Moment,
+        added: &mut [u64],
+    ) -> bool {
+        let new = match look {
+            Look::Fresh => true,
+            Look::Sampled(written) => self.written.replace(written) != Some(written),
+            Look::Unread | Look::Discarded | Look::Silent => false,
+        };
+        let slots = &words[self.place.first.word()..][..kind.slots() as usize];
+        if let Some(values) =
+            Some(slots).filter(|_| new).and_then(|slots| self.values(slots, kind, parts, moment, added))
+        {
+            (self.last, self.age) = (values, Some(0));
+            return true;
+        }
+        match look {
+            Look::Fresh | Look::Sampled(_) | Look::Unread => {}
+            Look::Discarded => self.forget(),
+            Look::Silent => {
+                self.forget();
+                self.age = None;
+            }
+        }
+        self.age = self.age.map(|age| age + 1);
+        false
+    }
+
+    fn values(
+        &mut self,
+        slots: &[u64],
+        kind: Kind,
+        parts: core::num::NonZeroU64,
+        moment: Moment,
+        added: &mut [u64],
+    ) -> Option<[f64; STATISTICS]> {
+        let one = |value: f64| value.is_finite().then_some([value, f64::NAN, f64::NAN]);
+        match (kind, &mut self.memory) {
+            (Kind::Gauge, _) => one(f64::from_bits(slots[0])),
+            (Kind::UpDownCounter, _) => one(slots[0].cast_signed() as f64),
+            (Kind::Counter, Memory::Count(before)) => {
+                let (then, before) = before.replace((moment.at, slots[0]))?;
+                one(per_interval(moment, slots[0].checked_sub(before)? as f64, then)?)
+            }
+            (Kind::Histogram(scale), Memory::Histogram(buckets, then)) => {
+                let before = core::mem::replace(then, moment.at);
+                if !buckets.step(slots, added) {
+                    return None;
+                }
+                let [count, mean, p99] = histogram::statistics(scale, parts, added);
+                Some([per_interval(moment, count, before)?, mean, p99])
+            }
+            _ => unreachable!("a reading has its kind's memory"),
+        }
+    }
+
+    fn forget(&mut self) {
+        match &mut self.memory {
+            Memory::Nothing => {}
+            Memory::Count(before) => *before = None,
+            Memory::Histogram(buckets, _) => buckets.forget(),
+        }
+    }
+}

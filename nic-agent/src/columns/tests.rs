@@ -1,0 +1,330 @@
+use super::*;
+
+use core::num::NonZeroU64;
+
+use transport::FetchStatus;
+use wire::control::{DetectorSpec, RegionSpec, ReplicaSpec};
+use wire::histogram::Scale;
+use wire::id::{LmapId, ReplicaId};
+use wire::layout::{RegionSize, Slot};
+use wire::metric::{Aggregation, Group, Series as Title};
+use wire::name::{InstanceName, Labels, MetricName, ServiceName};
+use wire::time::{Interval, Nanos};
+
+const LOOKS_HELD: u32 = 2;
+
+fn metric(id: u32, kind: Kind, aggregation: Aggregation, every: u32) -> MetricSpec {
+    let series = Title {
+        name: MetricName::new(&format!("metric.{id}")).unwrap(),
+        labels: Labels::default(),
+        kind,
+        unit: None,
+        group: Group::Service,
+        parts_per_unit: NonZeroU64::MIN,
+    };
+    MetricSpec { id: MetricId(id), series, aggregation, every: Every::new(every).unwrap() }
+}
+
+fn replica(id: u32, regions: &[u64], places: Vec<wire::control::Place>) -> ReplicaSpec {
+    let region =
+        |id: &u64| RegionSpec { id: RegionId(*id), size: RegionSize::ONE_PAGE, heartbeat: true, address: 0, rkey: 0 };
+    let instance = InstanceName::new(&format!("cart-{id}")).unwrap();
+    ReplicaSpec { id: ReplicaId(id), instance, regions: regions.iter().map(region).collect(), places }
+}
+
+fn place(metric: u32, region: u64, first: u32) -> wire::control::Place {
+    wire::control::Place { metric: MetricId(metric), region: RegionId(region), first: Slot(first) }
+}
+
+fn interval() -> Interval {
+    Interval::new(Nanos::from_millis(10)).unwrap()
+}
+
+fn spec(metrics: Vec<MetricSpec>, replicas: Vec<ReplicaSpec>) -> LmapSpec {
+    LmapSpec {
+        id: LmapId(1),
+        service: ServiceName::new("cart").unwrap(),
+        interval: interval(),
+        heartbeat: Nanos::from_millis(100),
+        metrics,
+        replicas,
+        model: Vec::new(),
+        detector: DetectorSpec::default(),
+    }
+}
+
+fn regions(spec: &LmapSpec) -> BTreeMap<RegionId, usize> {
+    let ids = spec.replicas.iter().flat_map(|replica| replica.regions.iter().map(|region| region.id));
+    ids.zip(0..).collect()
+}
+
+fn buffer(region: u64, words: Vec<u64>) -> RegionBuffer {
+    RegionBuffer { region: RegionId(region), words, status: FetchStatus::Fetched }
+}
+
+fn at(millis: u64) -> Moment {
+    Moment { at: Nanos::from_millis(millis), interval: interval() }
+}
+
+/// One metric, in so many replicas with one region each.
+struct One(Columns);
+
+impl One {
+    fn new(kind: Kind, replicas: u32) -> Self {
+        let replicas = (1..=replicas).map(|id| replica(id, &[u64::from(id)], vec![place(1, u64::from(id), 0)]));
+        let spec = spec(vec![metric(1, kind, Aggregation::Sum, 1)], replicas.collect());
+        Self(Columns::new(&spec, &regions(&spec), &Aggregations::default(), LOOKS_HELD))
+    }
+
+    /// The first column; `None` if it is missing.
+    fn looks(&mut self, millis: u64, looks: &[(Look, u64)]) -> Option<f64> {
+        let words = |slot| [vec![0; 8], vec![slot], vec![0; 125]].concat();
+        let buffers: Vec<_> = looks.iter().zip(1..).map(|((_, slot), id)| buffer(id, words(*slot))).collect();
+        let looks: Vec<_> = looks.iter().map(|(look, _)| *look).collect();
+        Some(self.0.read(&buffers, &looks, at(millis))[0]).filter(|value| !value.is_nan())
+    }
+
+    fn look(&mut self, millis: u64, look: Look, slot: u64) -> Option<f64> {
+        self.looks(millis, &[(look, slot)])
+    }
+
+    fn fresh(&mut self, millis: u64, slot: u64) -> Option<f64> {
+        self.look(millis, Look::Fresh, slot)
+    }
+}
+
+#[test]
+fn a_counters_first_look_and_its_reset_are_missing() {
+    let mut counter = One::new(Kind::Counter, 1);
+
+    assert_eq!(counter.fresh(0, 1_000_000), None);
+    assert_eq!(counter.fresh(10, 1_000_005), Some(5.0));
+    assert_eq!(counter.fresh(20, 3), None);
+    assert_eq!(counter.fresh(30, 4), Some(1.0));
+}
+
+#[test]
+fn increments_are_per_interval_whatever_the_time_between() {
+    let mut counter = One::new(Kind::Counter, 1);
+
+    assert_eq!(counter.fresh(0, 0), None);
+    assert_eq!(counter.fresh(30, 15), Some(5.0), "two ticks late");
+    assert_eq!(counter.look(40, Look::Unread, 0), None);
+    assert_eq!(counter.fresh(50, 25), Some(5.0), "after one that could not be read");
+    assert_eq!(counter.fresh(50, 26), None, "no time has passed");
+    assert_eq!(counter.fresh(62, 31), Some(5.0), "a little late is on time");
+}
+
+#[test]
+fn what_was_read_before_a_discarded_look_is_forgotten() {
+    for look in [Look::Discarded, Look::Silent] {
+        let mut counter = One::new(Kind::Counter, 1);
+        assert_eq!(counter.fresh(0, 0), None);
+        assert_eq!(counter.fresh(10, 1), Some(1.0));
+
+        assert_eq!(counter.look(20, look, 900), None);
+
+        assert_eq!(counter.fresh(30, 1000), None);
+        assert_eq!(counter.fresh(40, 1002), Some(2.0));
+    }
+}
+
+#[test]
+fn a_region_that_is_sampled_has_a_new_value_only_when_it_was_written() {
+    let mut counter = One::new(Kind::Counter, 1);
+
+    assert_eq!(counter.look(0, Look::Sampled(1), 0), None);
+    assert_eq!(counter.look(10, Look::Sampled(2), 5), Some(5.0));
+    assert_eq!(counter.look(20, Look::Sampled(2), 5), None, "the sampler is a little late");
+    assert_eq!(counter.look(30, Look::Sampled(4), 15), Some(5.0), "and has been here twice since");
+    for tick in 4..50 {
+        assert_eq!(counter.look(10 * tick, Look::Sampled(4), 15), None, "it is gone: that is no load of 0");
+    }
+}
+
+#[test]
+fn a_replicas_value_is_held_for_some_looks_but_not_that_of_a_silent_one() {
+    let word = f64::to_bits;
+    let mut gauge = One::new(Kind::Gauge, 2);
+    assert_eq!(gauge.looks(0, &[(Look::Fresh, word(2.5)), (Look::Fresh, word(1.0))]), Some(3.5));
+
+    for (looks, sum) in [(1, 2.5), (2, 2.5), (3, 0.0)] {
+        let found = gauge.looks(10 * looks, &[(Look::Unread, 0), (Look::Fresh, word(0.0))]);
+        assert_eq!(found, Some(sum), "after {looks} looks");
+    }
+    assert_eq!(gauge.looks(40, &[(Look::Unread, 0), (Look::Unread, 0)]), None, "nothing is new");
+    assert_eq!(gauge.looks(50, &[(Look::Fresh, word(1.0)), (Look::Fresh, word(0.0))]), Some(1.0));
+    assert_eq!(gauge.looks(60, &[(Look::Silent, word(9.0)), (Look::Fresh, word(0.0))]), Some(0.0));
+}
+
+#[test]
+fn gauges_that_are_no_numbers_are_missing_and_steps_go_below_zero() {
+    let mut gauge = One::new(Kind::Gauge, 1);
+    for wrong in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        assert_eq!(gauge.fresh(0, 1.0_f64.to_bits()), Some(1.0));
+        assert_eq!(gauge.fresh(0, wrong.to_bits()), None);
+    }
+
+    assert_eq!(One::new(Kind::UpDownCounter, 1).fresh(0, u64::MAX), Some(-1.0));
+}
+
+#[test]
+fn a_histogram_counts_per_interval() {
+    let mut histogram = One::new(Kind::Histogram(Scale::DEFAULT), 1);
+
+    assert_eq!(histogram.fresh(0, 7), None);
+    assert_eq!(histogram.fresh(20, 13), Some(3.0));
+    assert_eq!(histogram.fresh(30, 12), None, "a bucket shrank");
+}
+
+#[test]
+fn a_region_that_is_shorter_than_said_is_not_read() {
+    for kind in [Kind::Gauge, Kind::Counter, Kind::Histogram(Scale::DEFAULT)] {
+        let mut one = One::new(kind, 1);
+        for millis in [0, 10] {
+            let row = one.0.read(&[buffer(1, vec![0; 8])], &[Look::Fresh], at(millis));
+            assert!(row[0].is_nan());
+        }
+    }
+}
+
+#[test]
+fn a_column_that_no_replica_has_any_more_is_missing() {
+    let gauge = || vec![metric(1, Kind::Gauge, Aggregation::Sum, 1)];
+    let spec = |metrics, places| spec(metrics, vec![replica(1, &[1], places)]);
+    let columns = |spec: &LmapSpec| Columns::new(spec, &regions(spec), &Aggregations::default(), LOOKS_HELD);
+    let mut before = columns(&spec(gauge(), vec![place(1, 1, 0)]));
+    let buffers = [buffer(1, vec![0; 9])];
+    assert_eq!(before.read(&buffers, &[Look::Fresh], at(0)), [0.0]);
+
+    let mut after = columns(&spec(gauge(), vec![])).take_over(before);
+
+    assert!(after.read(&buffers, &[Look::Fresh], at(10))[0].is_nan());
+}
+
+/// A generator of numbers, splitmix64.
+struct Dice(u64);
+
+impl Dice {
+    fn throw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn one_in(&mut self, many: u64) -> bool {
+        self.throw().is_multiple_of(many)
+    }
+
+    fn of<T: Clone>(&mut self, all: &[T]) -> T {
+        all[(self.throw() % all.len() as u64) as usize].clone()
+    }
+}
+
+const METRICS: u32 = 24;
+const REPLICAS: u32 = 3;
+
+/// Up to three replicas with two regions each, and most of the metrics in most of them. Nearly all lie where others like them have lain before.
+fn configuration(dice: &mut Dice) -> LmapSpec {
+    let small = Kind::Histogram(Scale::new(0, 4).unwrap());
+    let named = Aggregation::Named(MetricName::new("last").unwrap());
+    let unknown = Aggregation::Named(MetricName::new("unknown").unwrap());
+    let aggregations = [Aggregation::Sum, Aggregation::Mean, Aggregation::Max, Aggregation::Min, named, unknown];
+    let mut metrics = Vec::new();
+    for id in 1..=METRICS {
+        if id % 7 == 0 && dice.one_in(2) {
+            continue;
+        }
+        let usual = [Kind::Counter, Kind::Counter, Kind::Gauge, Kind::UpDownCounter, small][(id / 3 % 5) as usize];
+        let kind = if dice.one_in(40) { dice.of(&[Kind::Counter, Kind::Gauge, small]) } else { usual };
+        let aggregation = if dice.one_in(3) { dice.of(&aggregations) } else { Aggregation::default_for(kind) };
+        metrics.push(metric(id, kind, aggregation, if dice.one_in(10) { 3 } else { 1 }));
+    }
+    let mut replicas = Vec::new();
+    for id in 1..=REPLICAS {
+        if id > 1 && dice.one_in(2) {
+            continue;
+        }
+        let of = [u64::from(10 * id), u64::from(10 * id + 1)];
+        let mut places = Vec::new();
+        for metric in &metrics {
+            if dice.one_in(12) {
+                continue;
+            }
+            let wide = matches!(metric.series.kind, Kind::Histogram(_));
+            let MetricId(at) = metric.id;
+            let first = if wide { 100 + 7 * at } else { at } + if dice.one_in(30) { 200 } else { 0 };
+            places.push(place(at, of[(at / 12 % 2) as usize], first));
+        }
+        replicas.push(replica(id, &of, places));
+    }
+    spec(metrics, replicas)
+}
+
+/// What a service does to its slots in an interval. `wild` ones do what no service should, too.
+fn write(words: &mut [u64], wild: bool, dice: &mut Dice) {
+    let strange = [0, 1, u64::MAX, 1 << 63, (1 << 63) - 1, 1 << 52, f64::NAN.to_bits(), f64::NEG_INFINITY.to_bits()];
+    for word in words.iter_mut().skip(8) {
+        *word = match dice.throw() % 400 {
+            0 if wild => dice.of(&strange),
+            1 if wild => word.wrapping_add(dice.throw()),
+            2 if wild => dice.throw(),
+            3..100 => *word,
+            _ => word.wrapping_add(dice.throw() % 100),
+        };
+    }
+}
+
+fn some_look(written: u64, wild: bool, dice: &mut Dice) -> Look {
+    match dice.throw() % 12 {
+        0 if wild => Look::Unread,
+        1 if wild => Look::Discarded,
+        2 if wild => Look::Silent,
+        3 if wild => Look::Sampled(written),
+        _ => Look::Fresh,
+    }
+}
+
+#[test]
+fn rows_are_those_that_series_by_series_would_give_whatever_happens() {
+    let mut aggregations = Aggregations::default();
+    aggregations.add(MetricName::new("last").unwrap(), |values: &[f64]| values[values.len() - 1]);
+    let (mut quick, mut close) = (0, 0);
+    for seed in 0..200 {
+        let mut dice = Dice(seed);
+        let mut spec = configuration(&mut dice);
+        let mut flat = Columns::new(&spec, &regions(&spec), &aggregations, LOOKS_HELD);
+        let mut plain = reference::Columns::new(&spec, &regions(&spec), &aggregations, LOOKS_HELD);
+        let mut memory: BTreeMap<RegionId, Vec<u64>> = BTreeMap::new();
+        let (mut now, mut wild, mut sampled, mut written) = (1000, false, false, 0);
+        for step in 0..120 {
+            if dice.one_in(12) {
+                (wild, sampled) = (dice.one_in(2), dice.one_in(6));
+            }
+            if dice.one_in(25) {
+                spec = configuration(&mut dice);
+                flat = Columns::new(&spec, &regions(&spec), &aggregations, LOOKS_HELD).take_over(flat);
+                plain = reference::Columns::new(&spec, &regions(&spec), &aggregations, LOOKS_HELD).take_over(plain);
+            }
+            now += if wild { dice.of(&[10, 10, 10, 9, 12, 0, 25, 400]) } else { dice.of(&[10, 9, 11, 14]) };
+            written += u64::from(dice.one_in(2));
+            let (mut buffers, mut looks) = (Vec::new(), Vec::new());
+            for id in spec.replicas.iter().flat_map(|replica| replica.regions.iter().map(|region| region.id)) {
+                let words = memory.entry(id).or_insert_with(|| vec![1 << 40; RegionSize::ONE_PAGE.words()]);
+                write(words, wild, &mut dice);
+                buffers.push(buffer(id.0, words.clone()));
+                looks.push(if sampled { Look::Sampled(written) } else { some_look(written, wild, &mut dice) });
+            }
+
+            let expected = plain.read(&buffers, &looks, at(now)).to_vec();
+            let found = flat.read(&buffers, &looks, at(now));
+
+            let bits = |row: &[f64]| row.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(found), bits(&expected), "seed {seed}, step {step}: {found:?}, expected {expected:?}");
+            let (exact, all) = flat.flat.exact_runs();
+            (quick, close) = (quick + exact, close + all - exact);
+        }
+    }
+    assert!(quick > 25_000 && close > 25_000, "{quick} runs of series were exact, {close} were not");
+}

@@ -1,0 +1,200 @@
+//! Which packets belong to a stream: a few words, joined by "and".
+
+use core::fmt;
+use core::str::FromStr;
+use std::net::IpAddr;
+
+use thiserror::Error;
+
+use crate::packet::{Packet, Transport};
+
+/// More conditions than this are a mistake.
+const MOST: usize = 32;
+
+/// A filter: the packets that meet all its conditions, which are joined by `and`; each may begin with `not`. Without any, all packets.
+///
+/// | condition | meets it |
+/// | --- | --- |
+/// | `tcp`, `udp` | this transport |
+/// | `port 443`, `src port 443`, `dst port 443` | this port, at either end or at one |
+/// | `host 10.0.0.1`, `src host …`, `dst host …` | this address |
+/// | `net 10.0.0.0/8`, `src net …`, `dst net …` | an address in this network |
+/// | `vlan 5` | this outermost tag |
+/// | `vni 7` | this VXLAN network, of inner packets |
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    conditions: Vec<(bool, Condition)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Condition {
+    Tcp,
+    Udp,
+    Port(Side, u16),
+    Network(Side, [u8; 16], u32),
+    Vlan(u16),
+    Vni(u32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Either,
+    Source,
+    Destination,
+}
+
+impl Side {
+    fn any<T>(self, source: T, destination: T, meets: impl Fn(T) -> bool) -> bool {
+        match self {
+            Self::Either => meets(source) || meets(destination),
+            Self::Source => meets(source),
+            Self::Destination => meets(destination),
+        }
+    }
+}
+
+/// What is not understood of a filter.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum FilterError {
+    /// A word that is none.
+    #[error(
+        "{0:?} is no condition; tcp, udp, port N, host A, net A/N, vlan N, vni N are, with `src`, `dst` or `not` before them and `and` between"
+    )]
+    Word(String),
+    /// A number or an address that is none.
+    #[error("{value:?} is no {what}")]
+    Value {
+        /// What was expected.
+        what: &'static str,
+        /// What was there.
+        value: String,
+    },
+    /// Too many conditions.
+    #[error("more than {MOST} conditions")]
+    Long,
+}
+
+impl Filter {
+    /// Whether `packet` belongs to the stream.
+    #[inline]
+    #[must_use]
+    pub fn meets(&self, packet: &Packet<'_>) -> bool {
+        self.conditions.iter().all(|(expected, condition)| condition.meets(packet) == *expected)
+    }
+}
+
+impl Condition {
+    fn meets(&self, packet: &Packet<'_>) -> bool {
+        match *self {
+            Self::Tcp => matches!(packet.transport, Transport::Tcp(_)),
+            Self::Udp => matches!(packet.transport, Transport::Udp(_)),
+            Self::Port(side, port) => side.any(packet.source.port, packet.destination.port, |found| found == port),
+            Self::Network(side, network, bits) => {
+                let within = |address: [u8; 16]| {
+                    let differs = u128::from_be_bytes(address) ^ u128::from_be_bytes(network);
+                    differs.leading_zeros() >= bits
+                };
+                side.any(packet.source.address, packet.destination.address, within)
+            }
+            Self::Vlan(vlan) => packet.vlan == Some(vlan),
+            Self::Vni(network) => packet.network == Some(network),
+        }
+    }
+}
+
+impl FromStr for Filter {
+    type Err = FilterError;
+
+    fn from_str(text: &str) -> Result<Self, FilterError> {
+        let mut words = text.split_whitespace();
+        let mut conditions = Vec::new();
+        while let Some(word) = words.next() {
+            if conditions.len() == MOST {
+                return Err(FilterError::Long);
+            }
+            if !conditions.is_empty() && word != "and" {
+                return Err(FilterError::Word(word.to_owned()));
+            }
+            let mut word = if conditions.is_empty() { word } else { words.next().unwrap_or_default() };
+            let expected = word != "not";
+            if !expected {
+                word = words.next().unwrap_or_default();
+            }
+            let side = match word {
+                "src" => Side::Source,
+                "dst" => Side::Destination,
+                _ => Side::Either,
+            };
+            if side != Side::Either {
+                word = words.next().unwrap_or_default();
+            }
+            let mut value = || words.next().unwrap_or_default();
+            let condition = match (word, side) {
+                ("tcp", Side::Either) => Condition::Tcp,
+                ("udp", Side::Either) => Condition::Udp,
+                ("port", side) => Condition::Port(side, number("port", value())?),
+                ("host" | "net", side) => {
+                    let (network, bits) = network(value())?;
+                    Condition::Network(side, network, bits)
+                }
+                ("vlan", Side::Either) => Condition::Vlan(number("VLAN", value())?),
+                ("vni", Side::Either) => Condition::Vni(number("VXLAN network", value())?),
+                _ => return Err(FilterError::Word(word.to_owned())),
+            };
+            conditions.push((expected, condition));
+        }
+        Ok(Self { conditions })
+    }
+}
+
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let side = |side: Side| match side {
+            Side::Either => "",
+            Side::Source => "src ",
+            Side::Destination => "dst ",
+        };
+        for (place, (expected, condition)) in self.conditions.iter().enumerate() {
+            f.write_str(if place > 0 { " and " } else { "" })?;
+            f.write_str(if *expected { "" } else { "not " })?;
+            match *condition {
+                Condition::Tcp => f.write_str("tcp")?,
+                Condition::Udp => f.write_str("udp")?,
+                Condition::Port(at, port) => write!(f, "{}port {port}", side(at))?,
+                Condition::Network(at, network, bits) => {
+                    let network = std::net::Ipv6Addr::from(network);
+                    match (network.to_ipv4_mapped(), bits.checked_sub(96)) {
+                        (Some(network), Some(bits)) => write!(f, "{}net {network}/{bits}", side(at))?,
+                        _ => write!(f, "{}net {network}/{bits}", side(at))?,
+                    }
+                }
+                Condition::Vlan(vlan) => write!(f, "vlan {vlan}")?,
+                Condition::Vni(network) => write!(f, "vni {network}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn number<T: FromStr>(what: &'static str, value: &str) -> Result<T, FilterError> {
+    value.parse().map_err(|_| FilterError::Value { what, value: value.to_owned() })
+}
+
+/// An address and how many bits of it are meant, all of them without a slash. IPv4 as IPv6 has it.
+fn network(value: &str) -> Result<([u8; 16], u32), FilterError> {
+    let wrong = || FilterError::Value { what: "address or network", value: value.to_owned() };
+    let (address, bits) = value.split_once('/').map_or((value, None), |(address, bits)| (address, Some(bits)));
+    let (address, all, before) = match address.parse().map_err(|_| wrong())? {
+        IpAddr::V4(address) => (address.to_ipv6_mapped().octets(), 32, 96),
+        IpAddr::V6(address) => (address.octets(), 128, 0),
+    };
+    let bits: u32 = bits.map_or(Ok(all), |bits| bits.parse().map_err(|_| wrong()))?;
+    if bits > all {
+        return Err(wrong());
+    }
+    Ok((address, before + bits))
+}
+
+#[cfg(test)]
+mod tests;

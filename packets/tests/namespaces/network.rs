@@ -1,0 +1,103 @@
+//! Two namespaces, each with one end of a pair of interfaces whose other end is the relay's.
+
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd as _;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+/// The namespaces, as their names begin.
+pub const HERE: &str = "here";
+pub const THERE: &str = "there";
+pub const BETWEEN: &str = "between";
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+/// One after the other: what a test measures is time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Gone with all its interfaces when it is dropped.
+pub struct Network {
+    suffix: String,
+    _alone: std::sync::MutexGuard<'static, ()>,
+}
+
+impl Network {
+    /// The network; `None`, and it is said, where this is not possible.
+    pub fn make() -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            println!("NOT RUN: network namespaces take root");
+            return None;
+        }
+        let alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let suffix = format!("{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let network = Self { suffix, _alone: alone };
+        for space in [HERE, THERE, BETWEEN] {
+            if !ip(&["netns", "add", &network.name(space)]) {
+                println!("NOT RUN: `ip netns add` does not work here");
+                return None;
+            }
+        }
+        let between = network.name(BETWEEN);
+        for space in [HERE, THERE] {
+            let (end, name) = (format!("{space}0"), network.name(space));
+            let relays = format!("{space}1");
+            let made =
+                ip(&["-n", &between, "link", "add", &relays, "type", "veth", "peer", "name", &end, "netns", &name]);
+            assert!(made, "a pair of interfaces can be made");
+            // Without IPv6 nothing is sent that nobody asked for.
+            let address = format!("{}/24", Self::address(space));
+            for arguments in [
+                vec!["-n", &between, "link", "set", &relays, "addrgenmode", "none", "up"],
+                vec!["-n", &name, "link", "set", &end, "addrgenmode", "none", "up"],
+                vec!["-n", &name, "address", "add", &address, "dev", &end],
+            ] {
+                assert!(ip(&arguments), "{arguments:?}");
+            }
+        }
+        Some(network)
+    }
+
+    /// The address of a space.
+    pub fn address(space: &str) -> Ipv4Addr {
+        Ipv4Addr::new(10, 77, 0, if space == HERE { 1 } else { 2 })
+    }
+
+    /// Runs `work` in a thread that is in a space.
+    pub fn thread<T: Send + 'static>(
+        &self,
+        space: &str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> thread::JoinHandle<T> {
+        let path = format!("/run/netns/{}", self.name(space));
+        thread::spawn(move || {
+            let file = File::open(path).expect("the namespace is there");
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may enter it");
+            work()
+        })
+    }
+
+    /// Runs `work` in a space and waits for it.
+    pub fn run<T: Send + 'static>(&self, space: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+        self.thread(space, work).join().expect("it does not fail")
+    }
+
+    fn name(&self, space: &str) -> String {
+        format!("uview-{space}-{}", self.suffix)
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for space in [HERE, THERE, BETWEEN] {
+            let _ = ip(&["netns", "delete", &self.name(space)]);
+        }
+    }
+}
+
+fn ip(arguments: &[&str]) -> bool {
+    Command::new("ip").args(arguments).output().is_ok_and(|output| output.status.success())
+}

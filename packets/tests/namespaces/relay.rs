@@ -1,0 +1,158 @@
+//! A way between two interfaces on which things happen.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use packets::ring::{Ring, RingSettings};
+use packets::{Progress, Source as _};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+
+use super::network::{BETWEEN, Network};
+
+/// What happens on the way.
+#[derive(Clone, Copy, Debug)]
+pub struct Road {
+    /// Each IP packet is held for so many milliseconds: at least, at most. They overtake each other.
+    pub delay_ms: (u64, u64),
+    /// The share that is lost.
+    pub loss: f64,
+    /// The share that arrives twice.
+    pub twice: f64,
+    /// What decides.
+    pub seed: u64,
+}
+
+/// What became of one packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Fate {
+    /// Its length.
+    pub bytes: usize,
+    /// How long it was held, in nanoseconds; `None` if it was lost.
+    pub held_ns: Option<u64>,
+}
+
+/// A thread that passes frames on.
+pub struct Relay {
+    stop: Arc<AtomicBool>,
+    settled: Arc<AtomicUsize>,
+    thread: thread::JoinHandle<Vec<Fate>>,
+}
+
+/// A frame that waits: until when, its number, and the way it goes.
+type Waiting = Reverse<(Instant, u64, usize, Vec<u8>)>;
+
+impl Relay {
+    /// Starts it between the two spaces of `network`.
+    pub fn start(network: &Network, road: Road) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let settled = Arc::new(AtomicUsize::new(0));
+        let (stopped, said, started) = (Arc::clone(&stop), Arc::clone(&settled), std::sync::mpsc::channel());
+        let thread = network.thread(BETWEEN, move || {
+            let ring = |interface: &str| {
+                let deadline = Duration::from_millis(1);
+                let settings = RingSettings {
+                    interface: interface.to_owned(),
+                    incoming: true,
+                    wait: Duration::ZERO,
+                    deadline,
+                    ..RingSettings::default()
+                };
+                Ring::open(&settings).expect("root may read an interface")
+            };
+            let rings = [ring("here1"), ring("there1")];
+            started.0.send(()).expect("somebody waits for it");
+            relay(rings, road, &stopped, &said)
+        });
+        started.1.recv().expect("it starts");
+        Self { stop, settled, thread }
+    }
+
+    /// Waits until so many IP packets were lost or sent on.
+    #[expect(clippy::disallowed_methods, reason = "tests wait for conditions with a limit")]
+    pub fn wait_for(&self, packets: usize) {
+        let until = Instant::now() + Duration::from_secs(20);
+        while self.settled.load(Ordering::Acquire) < packets {
+            assert!(
+                Instant::now() < until,
+                "{} of {packets} packets came through",
+                self.settled.load(Ordering::Acquire)
+            );
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Ends it, and says what became of all IP packets.
+    pub fn stop(self) -> Vec<Fate> {
+        self.stop.store(true, Ordering::Release);
+        self.thread.join().expect("it does not fail")
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a relay holds packets for as long as the clock says")]
+fn relay(mut rings: [Ring; 2], road: Road, stop: &AtomicBool, settled: &AtomicUsize) -> Vec<Fate> {
+    let mut random = ChaCha8Rng::seed_from_u64(road.seed);
+    let (mut waiting, mut fates, mut number): (BinaryHeap<Waiting>, _, _) = (BinaryHeap::new(), Vec::new(), 0);
+    while !stop.load(Ordering::Acquire) {
+        let mut idle = true;
+        for (from, ring) in rings.iter_mut().enumerate() {
+            let found = ring.read(&mut |frame| {
+                let now = Instant::now();
+                let mut bytes = frame.bytes.to_vec();
+                // Whoever asks for an Ethernet address is answered at once.
+                if bytes.get(12..14) != Some(&[8, 0]) {
+                    waiting.push(Reverse((now, number, from, bytes)));
+                    return;
+                }
+                finish(&mut bytes);
+                let lost = random.random::<f64>() < road.loss;
+                let copies = 1 + usize::from(random.random::<f64>() < road.twice);
+                let (least, most) = (road.delay_ms.0 * 1_000, road.delay_ms.1 * 1_000);
+                let held = Duration::from_micros(random.random_range(least..most));
+                let held_ns = (!lost).then_some(held.as_nanos() as u64);
+                fates.push(Fate { bytes: bytes.len(), held_ns });
+                for _ in 0..if lost { 0 } else { copies } {
+                    number += 1;
+                    waiting.push(Reverse((now + held, number, from, bytes.clone())));
+                }
+            });
+            idle &= found.expect("it is read") == Progress::Frames(0);
+        }
+        while waiting.peek().is_some_and(|Reverse((until, ..))| *until <= Instant::now()) {
+            let Some(Reverse((.., from, bytes))) = waiting.pop() else { break };
+            rings[1 - from].send(&bytes).expect("the other side takes it");
+        }
+        // Less by whatever else still waits: copies, and what is no IP.
+        settled.store(fates.len().saturating_sub(waiting.len()), Ordering::Release);
+        if idle {
+            thread::sleep(Duration::from_micros(100));
+        }
+    }
+    fates
+}
+
+/// Computes the checksum that the kernel left to a card.
+fn finish(frame: &mut [u8]) {
+    use etherparse::{Ipv4HeaderSlice, TcpHeaderSlice, UdpHeaderSlice, ip_number};
+
+    let ip = Ipv4HeaderSlice::from_slice(&frame[14..]).expect("the kernel sends good headers");
+    let (begins, ends) = (14 + ip.slice().len(), 14 + usize::from(ip.total_len()));
+    let segment = &frame[begins..ends];
+    let (at, checksum) = match ip.protocol() {
+        ip_number::TCP => {
+            let header = TcpHeaderSlice::from_slice(segment).expect("the kernel sends good headers");
+            let payload = &segment[header.slice().len()..];
+            (16, header.calc_checksum_ipv4(&ip, payload).expect("it is short"))
+        }
+        ip_number::UDP => {
+            let header = UdpHeaderSlice::from_slice(segment).expect("the kernel sends good headers").to_header();
+            (6, header.calc_checksum_ipv4(&ip.to_header(), &segment[8..]).expect("it is short"))
+        }
+        _ => return,
+    };
+    frame[begins + at..begins + at + 2].copy_from_slice(&checksum.to_be_bytes());
+}

@@ -1,0 +1,145 @@
+//! Fridges in a chain: what is pushed out of one goes into the next. The publication advises against it; this shows why.
+
+use crate::claim::Claim;
+use crate::scale::Scale;
+use crate::streams::random;
+
+/// A request in one of the fridges; 0 for none.
+#[derive(Clone, Copy, Default)]
+struct Waiting {
+    id: u64,
+    /// How many had been pushed into the last fridge when it came there.
+    stamp: u64,
+}
+
+/// So many fridges that share the slots.
+struct Chain {
+    stages: Vec<Vec<Waiting>>,
+    seed: u64,
+    /// Into the last one.
+    pushed: u64,
+}
+
+impl Chain {
+    fn new(stages: usize, slots: usize, seed: u64) -> Self {
+        Self { stages: vec![vec![Waiting::default(); slots / stages]; stages], seed, pushed: 0 }
+    }
+
+    fn place(&self, id: u64, stage: usize) -> usize {
+        (random(id ^ random(self.seed ^ (stage as u64) << 32)) % self.stages[stage].len() as u64) as usize
+    }
+
+    fn insert(&mut self, id: u64) {
+        let mut moving = Waiting { id, stamp: 0 };
+        for stage in 0..self.stages.len() {
+            if stage + 1 == self.stages.len() {
+                self.pushed += 1;
+                moving.stamp = self.pushed;
+            }
+            let place = self.place(moving.id, stage);
+            moving = std::mem::replace(&mut self.stages[stage][place], moving);
+            if moving.id == 0 {
+                return;
+            }
+        }
+    }
+
+    /// The weight of a request that is still there: only the last fridge is a danger.
+    fn answer(&mut self, id: u64) -> Option<f64> {
+        for stage in 0..self.stages.len() {
+            let place = self.place(id, stage);
+            let found = self.stages[stage][place];
+            if found.id == id {
+                self.stages[stage][place] = Waiting::default();
+                let last = stage + 1 == self.stages.len();
+                let survived = if last { self.pushed - found.stamp } else { 0 };
+                return Some((-(survived as f64) * (-1.0 / self.stages[stage].len() as f64).ln_1p()).exp());
+            }
+        }
+        None
+    }
+}
+
+/// Estimated number of requests answered after `wait` others, as a share of the true one: mean and deviation over seeds.
+fn spread(stages: usize, slots: usize, wait: u64, trials: u64) -> (f64, f64) {
+    let requests = 8 * slots as u64;
+    let mut shares = Vec::new();
+    for seed in 0..trials {
+        let mut chain = Chain::new(stages, slots, seed);
+        let (mut sum, mut asked) = (0.0, 0.0);
+        for number in 1..requests + wait {
+            chain.insert(number);
+            // A fifth is answered.
+            if number > wait && (number - wait).is_multiple_of(5) {
+                sum += chain.answer(number - wait).unwrap_or(0.0);
+                asked += 1.0;
+            }
+        }
+        shares.push(sum / asked);
+    }
+    let mean = shares.iter().sum::<f64>() / trials as f64;
+    let variance = shares.iter().map(|share| (share - mean).powi(2)).sum::<f64>() / (trials - 1) as f64;
+    (mean, variance.sqrt())
+}
+
+/// The probability to stay for `lifetimes` in a chain of so many: of a sum of as many exponential times.
+fn stays(stages: u32, lifetimes: f64) -> f64 {
+    let rate = f64::from(stages) * lifetimes;
+    let (mut term, mut sum) = (1.0, 1.0);
+    for step in 1..stages {
+        term *= rate / f64::from(step);
+        sum += term;
+    }
+    (-rate).exp() * sum
+}
+
+/// From how many lifetimes on a chain keeps less than a single fridge.
+fn crossing(stages: u32) -> f64 {
+    let (mut low, mut high) = (1.0, 2.0);
+    for _ in 0..60 {
+        let middle = 0.5 * (low + high);
+        if stays(stages, middle) > stays(1, middle) { low = middle } else { high = middle }
+    }
+    low
+}
+
+/// What chains do to long delays.
+pub fn claims(scale: Scale) -> Vec<Claim> {
+    let (slots, trials) = (512, scale.trials.max(200));
+    let found = [1, 2, 4, 8].map(|stages| {
+        (spread(stages, slots, 2 * slots as u64, trials), spread(stages, slots, slots as u64 / 2, trials))
+    });
+    let se = |(_, deviation): (f64, f64)| deviation / (trials as f64).sqrt();
+    let unbiased = found.iter().all(|(long, short)| {
+        (long.0 - 1.0).abs() < 4.0 * se(*long) + 0.01 && (short.0 - 1.0).abs() < 4.0 * se(*short) + 0.01
+    });
+    let long: Vec<String> = found.iter().map(|(long, _)| format!("{:.2}", long.1)).collect();
+    let short: Vec<String> = found.iter().map(|(_, short)| format!("{:.3}", short.1)).collect();
+    let crossings = [2, 3, 4, 8].map(crossing);
+    vec![
+        Claim {
+            id: "A12a",
+            said: "a chain keeps a request for more than T less often than one fridge of the same memory, for all T above M/p",
+            published: "for T above M/p",
+            ours: format!(
+                "only from {} × M/p on, with 2, 3, 4, 8 stages",
+                crossings.map(|at| format!("{at:.3}")).join(", ")
+            ),
+            tolerance: "at any T above M/p",
+            holds: Some(crossings.iter().all(|at| *at <= 1.0)),
+        },
+        Claim {
+            id: "A12b",
+            said: "chains are no good: what is answered after two lifetimes is counted less exactly",
+            published: "advised against",
+            ours: format!(
+                "deviation of the count after 2 lifetimes {} with 1, 2, 4, 8 stages; after half a lifetime {}; unbiased: {}",
+                long.join(", "),
+                short.join(", "),
+                if unbiased { "yes" } else { "no" }
+            ),
+            tolerance: "unbiased; rising with the stages after 2 lifetimes, at least twice as much with 8 as with 1",
+            holds: Some(unbiased && found[3].0.1 >= 2.0 * found[0].0.1 && found[2].0.1 > found[0].0.1),
+        },
+    ]
+}

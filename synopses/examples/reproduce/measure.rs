@@ -1,0 +1,124 @@
+//! Tables run on a trace, and how far their quantiles are off.
+
+use synopses::digest::{Digest, DigestKey};
+use synopses::fridge::{
+    Combination, Distribution, Fridge, Fridges, FridgesSettings, NaiveExpiry, NaiveOverwrite, Part, Report, Sample,
+    Settings, combine,
+};
+
+use crate::workload::{Event, Trace};
+
+/// Runs that are put together, as in the publication.
+pub const RUNS: u64 = 10;
+
+/// How far estimated quantiles are from true ones.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Errors {
+    pub most: f64,
+    pub p99: f64,
+}
+
+/// Of all runs together, and the mean of single ones.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Accuracy {
+    pub combined: Errors,
+    pub single: Errors,
+}
+
+pub fn unweighted(delays: &[u64]) -> Vec<Sample> {
+    delays.iter().map(|&delay_ns| Sample { delay_ns, weight: 1.0 }).collect()
+}
+
+/// The errors of `samples`; endless ones if there are none.
+pub fn errors(truth: &Distribution, samples: &[Sample]) -> Errors {
+    let Some(found) = Distribution::estimate(samples) else {
+        return Errors { most: f64::INFINITY, p99: f64::INFINITY };
+    };
+    let off = |share: f64| {
+        let (found, truth) = (found.quantile(share).delay_ns, truth.quantile(share).delay_ns);
+        (found.max(1.0) / truth.max(1.0)).log2().abs()
+    };
+    let most = (10..=190).map(|step| off(f64::from(step) / 200.0)).fold(0.0, f64::max);
+    Errors { most, p99: off(0.99) }
+}
+
+/// Ten runs of what makes samples from a trace and a seed.
+pub fn accuracy(trace: &Trace, run: impl Fn(u64) -> Vec<Sample>) -> Accuracy {
+    let truth = Distribution::estimate(&unweighted(&trace.delays)).expect("every workload has pairs");
+    let (mut all, mut single) = (Vec::new(), Errors::default());
+    for seed in 0..RUNS {
+        let samples = run(seed);
+        let of = errors(&truth, &samples);
+        single.most += of.most / RUNS as f64;
+        single.p99 += of.p99 / RUNS as f64;
+        all.extend(samples);
+    }
+    Accuracy { combined: errors(&truth, &all), single }
+}
+
+/// Plays a trace; `insert` takes requests, `answer` responses.
+fn play<T>(
+    trace: &Trace,
+    mut insert: impl FnMut(Digest, u64),
+    mut answer: impl FnMut(Digest, u64) -> Option<T>,
+) -> Vec<T> {
+    let key = DigestKey::new(0x5eed);
+    let mut found = Vec::new();
+    for (at, event) in trace.events() {
+        match event {
+            Event::Request(id) => insert(key.digest(&id.to_le_bytes()), at),
+            Event::Response(id) => found.extend(answer(key.digest(&id.to_le_bytes()), at)),
+        }
+    }
+    found
+}
+
+pub fn reports(trace: &Trace, settings: Settings) -> Vec<Report> {
+    let fridge = std::cell::RefCell::new(Fridge::new(settings).expect("possible"));
+    play(
+        trace,
+        |digest, at| fridge.borrow_mut().insert(digest, at),
+        |digest, at| fridge.borrow_mut().answer(digest, at),
+    )
+}
+
+pub fn weighted(report: &Report) -> Sample {
+    Sample { delay_ns: report.delay_ns, weight: report.weight() }
+}
+
+pub fn fridge(trace: &Trace, slots: usize, probability: f64) -> Accuracy {
+    accuracy(trace, |seed| {
+        let settings = Settings { slots, probability, seed, ..Settings::default() };
+        reports(trace, settings).iter().map(weighted).collect()
+    })
+}
+
+pub fn two_fridges(trace: &Trace, slots: usize, probabilities: [f64; 2]) -> Accuracy {
+    let parts: Vec<_> = probabilities.iter().map(|&probability| Part { slots: slots / 2, probability }).collect();
+    accuracy(trace, |seed| {
+        let settings = FridgesSettings { parts: parts.clone(), seed, ..FridgesSettings::default() };
+        let fridges = std::cell::RefCell::new(Fridges::new(settings).expect("possible"));
+        let insert = |digest, at| fridges.borrow_mut().insert(digest, at);
+        let reports = play(trace, insert, |digest, at| fridges.borrow_mut().answer(digest, at));
+        combine(&reports, 2, Combination::HtTotal)
+    })
+}
+
+pub fn overwrite(trace: &Trace, slots: usize) -> Accuracy {
+    accuracy(trace, |seed| {
+        let table = std::cell::RefCell::new(NaiveOverwrite::new(slots, 10, seed).expect("possible"));
+        let insert = |digest, at| table.borrow_mut().insert(digest, at);
+        unweighted(&play(trace, insert, |digest, at| table.borrow_mut().answer(digest, at)))
+    })
+}
+
+pub fn expiry(trace: &Trace, slots: usize, tables: usize, limit_ms: u64) -> Accuracy {
+    accuracy(trace, |seed| {
+        let table = NaiveExpiry::new(slots, tables, limit_ms * 1_000_000, 10, seed).expect("possible");
+        let table = std::cell::RefCell::new(table);
+        let insert = |digest, at| {
+            table.borrow_mut().insert(digest, at);
+        };
+        unweighted(&play(trace, insert, |digest, at| table.borrow_mut().answer(digest, at)))
+    })
+}

@@ -1,0 +1,156 @@
+//! Relative errors of LDA and FineComb over loss and displaced packets.
+
+use synopses::finecomb::{Deviation, Estimate, Rule, Settings, Solver, sizing};
+
+use crate::streams::{Delays, Displaced, Ends, Loss, Reading, SPACING_NS, Stream, Truth, play};
+
+/// T, packets of an interval.
+pub const PACKETS: u64 = 5_000_000;
+/// S, buckets and stash entries of the receiver.
+pub const MEMORY: f64 = 1_000.0;
+/// ρ, displaced packets as a share of all.
+pub const SHARES: [f64; 7] = [4e-6, 4e-5, 2e-4, 5e-4, 1e-3, 2e-3, 4e-3];
+
+/// Mean absolute errors, as shares of what is true, over all runs.
+#[derive(Clone, Copy, Default)]
+pub struct Errors {
+    pub mean: f64,
+    pub deviation: f64,
+    pub loss: f64,
+    /// Packets in useful buckets.
+    pub packets: f64,
+}
+
+impl Errors {
+    pub fn add(&mut self, found: &Estimate, truth: &Truth, runs: u64) {
+        let off = |found: Option<f64>, truth: f64| found.map_or(1.0, |found| (found / truth - 1.0).abs()) / runs as f64;
+        self.mean += off(found.mean_ns, truth.mean_ns);
+        self.deviation += off(found.deviation_ns, truth.deviation_ns);
+        self.loss += off(found.loss, truth.lost as f64 / (truth.lost + truth.arrived) as f64);
+        self.packets += found.packets as f64 / runs as f64;
+    }
+}
+
+/// What is known beforehand of a point of a sweep: β and ρ.
+#[derive(Clone, Copy)]
+pub struct Point {
+    pub loss: f64,
+    pub share: f64,
+    pub reading: Reading,
+}
+
+/// x, packets of each kind that is displaced.
+pub fn displaced(packets: u64, share: f64) -> u64 {
+    (share * packets as f64 / 4.0).round() as u64
+}
+
+/// FineComb with the best parameters, FineComb− and LDA in as much memory at both ends together.
+pub fn settings(point: Point, memory: f64, packets: f64, seed: u64) -> [Settings; 3] {
+    let Point { loss, share, .. } = point;
+    let probability = sizing::best_probability(memory, packets, loss, share);
+    let stash = (probability * share * packets / 4.0).round();
+    let fine = Settings::one_bank((memory - 4.0 * stash).max(1.0) as usize, probability, stash as usize, seed);
+    let without = sizing::best_probability_without_stash(memory, packets, loss, share);
+    let minus = Settings::one_bank(memory as usize, without, 0, seed);
+    // Two words instead of three for a bucket; half of what would spoil every bucket, as is recommended.
+    let buckets = 1.5 * (fine.buckets as f64 + 2.0 * stash);
+    let lda = Settings::one_bank(buckets as usize, (0.5 * buckets / (loss * packets + 1.0)).min(1.0), 0, seed);
+    [fine, minus, lda]
+}
+
+/// One point of a sweep.
+#[derive(Clone, Copy, Default)]
+pub struct Found {
+    pub fine: Errors,
+    pub minus: Errors,
+    pub lda: Errors,
+    pub lda_plus: Errors,
+    /// LDA whose loss is that of buckets of which fewer packets arrived than were sent.
+    pub lda_buckets: Errors,
+    /// Packets in useful buckets of FineComb that the formula expects.
+    pub expected: f64,
+    /// The same, if it is taken into account that stashes of the mean size overflow.
+    pub with_overflow: f64,
+}
+
+/// What `rule` makes of both ends.
+pub fn estimate(ends: &Ends, rule: Rule, deviation: Deviation) -> Estimate {
+    ends.interval.estimate(&ends.sender, rule, Solver::Elimination, deviation).expect("one kind")
+}
+
+/// Runs with the seeds from 0 on, side by side, in their order.
+pub fn each<T: Send>(runs: u64, run: impl Fn(u64) -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let run = &run;
+        let threads: Vec<_> = (0..runs).map(|seed| scope.spawn(move || run(seed))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a run ends")).collect()
+    })
+}
+
+/// One interval, as the structures saw it.
+pub struct Seen {
+    pub ends: Vec<Ends>,
+    pub truth: Truth,
+}
+
+/// Errors of `rule` on the first of what was seen in each run.
+pub fn errors(seen: &[Seen], rule: Rule, deviation: Deviation) -> Errors {
+    let mut errors = Errors::default();
+    for run in seen {
+        errors.add(&estimate(&run.ends[0], rule, deviation), &run.truth, seen.len() as u64);
+    }
+    errors
+}
+
+/// All structures on the same `runs` intervals.
+pub fn run(point: Point, delays: &Delays, runs: u64) -> Found {
+    let x = displaced(PACKETS, point.share);
+    let seen = each(runs, |seed| {
+        let draw = |_, random| delays.draw(random);
+        let loss = Loss::Share(point.loss);
+        let displaced = point.reading.of(x);
+        let stream = Stream { packets: PACKETS, spacing_ns: SPACING_NS, loss, displaced, delays: &draw, seed };
+        let (ends, truth) = play(&stream, &settings(point, MEMORY, PACKETS as f64, seed));
+        Seen { ends, truth }
+    });
+    let mut found = Found::default();
+    for Seen { ends, truth } in &seen {
+        found.fine.add(&estimate(&ends[0], Rule::FineComb, Deviation::Fixed), truth, runs);
+        found.minus.add(&estimate(&ends[1], Rule::FineCombMinus, Deviation::Fixed), truth, runs);
+        found.lda.add(&estimate(&ends[2], Rule::Lda, Deviation::Fixed), truth, runs);
+        found.lda_plus.add(&estimate(&ends[2], Rule::LdaPlus, Deviation::Fixed), truth, runs);
+        found.lda_buckets.add(&estimate(&ends[2], Rule::FineCombMinus, Deviation::Fixed), truth, runs);
+    }
+    let fine = &settings(point, MEMORY, PACKETS as f64, 0)[0];
+    found.expected = expected(fine, point, 0.0);
+    found.with_overflow = expected(fine, point, overflow(fine, x));
+    found
+}
+
+/// Sampled packets, of x on each of four sides, that find no place in a stash as large as their mean: 0.4 deviations of their number.
+fn overflow(fine: &Settings, x: u64) -> f64 {
+    let probability = fine.banks[0].probability;
+    4.0 * 0.4 * (probability * x as f64 * (1.0 - probability)).sqrt()
+}
+
+/// Packets in useful buckets by the publication's formula (2), with so many spoiling packets more.
+fn expected(fine: &Settings, point: Point, more: f64) -> f64 {
+    let packets = PACKETS as f64;
+    let bank = fine.banks[0];
+    let Displaced { pre_start, post_start, pre_end, post_end } = point.reading.of(displaced(PACKETS, point.share));
+    let displaced = (pre_start + post_start + pre_end + post_end) as f64 / packets;
+    let spoiling = sizing::spoiling(bank.probability, packets, point.loss, displaced, 4.0 * bank.stash as f64);
+    sizing::useful_packets(bank.probability, (1.0 - point.loss) * packets, fine.buckets, spoiling + more)
+}
+
+/// A share as a percentage with two figures.
+pub fn percent(share: f64) -> String {
+    let percent = 100.0 * share;
+    if percent >= 10.0 { format!("{percent:.0} %") } else { format!("{percent:.2} %") }
+}
+
+/// Several, with what they are at.
+pub fn list(values: impl IntoIterator<Item = (f64, f64)>) -> String {
+    let each = values.into_iter().map(|(at, value)| format!("{} (ρ = {at:.0e})", percent(value)));
+    each.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,131 @@
+//! The name of a packet: 64 bits, computed once and used by every synopsis.
+//!
+//! The hash is XXH3 with a secret of its own for each key: specified, the same on every machine, and not linear over XOR, so that the XOR of
+//! many digests says which packets they were (CRC, H3, Toeplitz and Rabin would let the XORs of different sets coincide). It is no
+//! message authentication code: a key keeps those out who do not know it, and should change with each generation of a synopsis.
+
+use twox_hash::XxHash3_64;
+
+/// Bytes of a secret, as XXH3 has it by default.
+const SECRET: usize = 192;
+/// 2⁶⁴ divided by the golden ratio: what successive seeds are apart.
+const APART: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// 64 bits that name a packet, or a request and its response. Two packets have the same one by chance 2⁻⁶⁴.
+///
+/// Synopses expect these bits to be as good as random: what is not hashed yet goes through a [`DigestKey`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest(pub u64);
+
+/// A secret with which packets are named. Whoever compares digests has the same one.
+#[derive(Clone)]
+pub struct DigestKey {
+    secret: [u8; SECRET],
+}
+
+impl DigestKey {
+    /// The key that belongs to 128 secret bits.
+    #[must_use]
+    pub fn new(secret_bits: u128) -> Self {
+        let (low, high) = (secret_bits as u64, (secret_bits >> 64) as u64);
+        let mut secret = [0; SECRET];
+        for (place, word) in (1_u64..).zip(secret.as_chunks_mut::<8>().0) {
+            let step = place.wrapping_mul(APART);
+            *word = finalise(finalise(low.wrapping_add(step)) ^ high.wrapping_add(step.rotate_left(32))).to_le_bytes();
+        }
+        Self { secret }
+    }
+
+    /// The name of what `bytes` say: those parts of a packet that its way does not change.
+    #[must_use]
+    pub fn digest(&self, bytes: &[u8]) -> Digest {
+        Digest(XxHash3_64::oneshot_with_secret(&self.secret, bytes).expect("192 bytes are a secret, 136 are enough"))
+    }
+}
+
+impl core::fmt::Debug for DigestKey {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("DigestKey(secret)")
+    }
+}
+
+/// Derives values from a digest, independent ones for each seed and purpose. A bijection of 64 bits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mixer(u64);
+
+impl Mixer {
+    pub(crate) const fn new(seed: u64, purpose: u64) -> Self {
+        Self(finalise(finalise(seed.wrapping_add(APART)) ^ purpose.wrapping_mul(APART)))
+    }
+
+    pub(crate) const fn mix(self, digest: Digest) -> u64 {
+        finalise(digest.0 ^ self.0)
+    }
+
+    /// 32 bits of another kind, for the price of a multiplication: the upper half depends on every bit of the digest.
+    pub(crate) const fn fingerprint(self, digest: Digest) -> u32 {
+        ((digest.0 ^ self.0.rotate_left(32)).wrapping_mul(APART) >> 32) as u32
+    }
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014): bijective, not linear.
+pub(crate) const fn finalise(mut word: u64) -> u64 {
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+/// A place below `size`, all equally likely to 2⁻³²: the upper half of a product instead of a remainder.
+pub(crate) const fn place(random: u32, size: u32) -> u32 {
+    ((random as u64 * size as u64) >> 32) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_digest_depends_on_every_bit_of_key_and_packet() {
+        let packet = [7_u8; 96];
+        let mut digests = BTreeSet::from([DigestKey::new(1).digest(&packet)]);
+        for bit in 1..128 {
+            digests.insert(DigestKey::new(1 | 1 << bit).digest(&packet));
+        }
+        for bit in 0..96 * 8 {
+            let mut other = packet;
+            other[bit / 8] ^= 1 << (bit % 8);
+            digests.insert(DigestKey::new(1).digest(&other));
+        }
+
+        assert_eq!(digests.len(), 1 + 127 + 96 * 8);
+    }
+
+    #[test]
+    fn digests_of_consecutive_numbers_do_not_cancel() {
+        let key = DigestKey::new(3);
+        let digest = |number: u64| key.digest(&number.to_le_bytes()).0;
+
+        // For a linear hash, 4 ⊕ 5 = 8 ⊕ 9 would make these equal.
+        assert_ne!(digest(4) ^ digest(5), digest(8) ^ digest(9));
+        assert_eq!(digest(4), DigestKey::new(3).digest(&4_u64.to_le_bytes()).0);
+    }
+
+    #[test]
+    fn a_key_does_not_show_its_secret() {
+        assert_eq!(format!("{:?}", DigestKey::new(9)), "DigestKey(secret)");
+    }
+
+    #[test]
+    fn places_and_fingerprints_are_spread_evenly() {
+        let (mixer, mut places, mut prints) = (Mixer::new(1, 2), [0_u32; 10], [0_u32; 16]);
+        for number in 0..160_000 {
+            places[place((mixer.mix(Digest(number)) >> 32) as u32, 10) as usize] += 1;
+            prints[(mixer.fingerprint(Digest(number << 40)) >> 28) as usize] += 1;
+        }
+
+        assert!(places.iter().all(|count| count.abs_diff(16_000) < 600), "{places:?}");
+        assert!(prints.iter().all(|count| count.abs_diff(10_000) < 500), "{prints:?}");
+    }
+}

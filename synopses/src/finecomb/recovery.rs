@@ -1,0 +1,261 @@
+//! Which packets changed the interval: a subset of those near its ends that explains the difference of two buckets.
+
+use alloc::vec::Vec;
+
+use super::comb::Bucket;
+use super::receiver::{Boundary, Stashed};
+
+/// So many candidates of one bucket are looked at by elimination. With more, some subset would match by chance.
+const MOST_CANDIDATES: usize = 60;
+/// Of 2^this subsets that have the same digest the one with the right number of packets is looked for.
+const MOST_FREE: usize = 12;
+
+/// How the subset is found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Solver {
+    /// By elimination over GF(2): 64 equations, one for each bit of a digest. At most 60 candidates for a bucket.
+    #[default]
+    Elimination,
+    /// By trying all subsets, smaller ones first, as published; at most so many candidates (no more than 30) for a bucket.
+    Enumeration(usize),
+}
+
+/// A packet that may have to be added to an interval, or be taken away from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Candidate {
+    pub(super) packet: Stashed,
+    /// It was sent in the interval and arrived outside of it; otherwise the other way round.
+    pub(super) add: bool,
+}
+
+/// The packets near the ends of an interval, of one bank, in the order of their rows. One that is near both ends is there once.
+pub(super) fn candidates(start: &Boundary, end: &Boundary) -> Vec<Candidate> {
+    let outside = start.before().iter().chain(end.after()).map(|packet| Candidate { packet: *packet, add: true });
+    let inside = start.after().iter().chain(end.before()).map(|packet| Candidate { packet: *packet, add: false });
+    let mut all: Vec<Candidate> = outside.chain(inside).collect();
+    all.sort_unstable_by_key(|candidate| (candidate.packet.row, candidate.packet.number));
+    all.dedup_by_key(|candidate| candidate.packet.number);
+    all
+}
+
+/// Those of one row, of [`candidates`].
+pub(super) fn of_row(all: &[Candidate], row: u32) -> &[Candidate] {
+    let from = all.partition_point(|candidate| candidate.packet.row < row);
+    let count = all[from..].partition_point(|candidate| candidate.packet.row == row);
+    &all[from..from + count]
+}
+
+/// What is wanted of a subset: this XOR, and so many more added than taken away.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    digest: u64,
+    more: i64,
+}
+
+/// `received` with the packets that make it what `sent` is, if there are such, and how many subsets were looked at.
+pub(super) fn recover(
+    sent: &Bucket,
+    received: &Bucket,
+    candidates: &[Candidate],
+    solver: Solver,
+) -> (Option<Bucket>, u64) {
+    let wanted = Wanted { digest: sent.digest ^ received.digest, more: sent.count.wrapping_sub(received.count) as i64 };
+    let (found, tried) = match solver {
+        Solver::Elimination => eliminate(candidates, wanted),
+        Solver::Enumeration(most) => enumerate(candidates, wanted, most.min(30)),
+    };
+    let mended = found.map(|subset| {
+        let mut mended = Bucket { sum: received.sum, count: sent.count, digest: sent.digest };
+        for (_, candidate) in candidates.iter().enumerate().filter(|(at, _)| subset >> at & 1 == 1) {
+            let time = candidate.packet.time_ns;
+            mended.sum = if candidate.add { mended.sum.wrapping_add(time) } else { mended.sum.wrapping_sub(time) };
+        }
+        mended
+    });
+    (mended, tried)
+}
+
+fn fits(candidates: &[Candidate], subset: u64, wanted: Wanted) -> bool {
+    let chosen = candidates.iter().enumerate().filter(|(at, _)| subset >> at & 1 == 1).map(|(_, candidate)| candidate);
+    let (mut digest, mut more) = (0, 0);
+    for candidate in chosen {
+        digest ^= candidate.packet.digest;
+        more += if candidate.add { 1 } else { -1 };
+    }
+    subset != 0 && digest == wanted.digest && more == wanted.more
+}
+
+/// All subsets of one size after the other. The next of a size is the next larger number with as many ones.
+fn enumerate(candidates: &[Candidate], wanted: Wanted, most: usize) -> (Option<u64>, u64) {
+    let mut tried = 0;
+    if candidates.len() > most {
+        return (None, tried);
+    }
+    let end = 1_u64 << candidates.len();
+    for size in 1..=candidates.len() {
+        let mut subset = (1_u64 << size) - 1;
+        while subset < end {
+            tried += 1;
+            if fits(candidates, subset, wanted) {
+                return (Some(subset), tried);
+            }
+            let lowest = subset & subset.wrapping_neg();
+            let carried = subset + lowest;
+            subset = carried | (((subset ^ carried) >> 2) / lowest);
+        }
+    }
+    (None, tried)
+}
+
+/// One of the equations: which candidates XOR to this digest.
+#[derive(Clone, Copy, Debug, Default)]
+struct Combined {
+    digest: u64,
+    subset: u64,
+}
+
+/// Digests that are independent, each with a highest bit of its own, and the subsets that XOR to nothing.
+fn eliminate(candidates: &[Candidate], wanted: Wanted) -> (Option<u64>, u64) {
+    if candidates.is_empty() || candidates.len() > MOST_CANDIDATES {
+        return (None, 0);
+    }
+    let mut basis = [Combined::default(); 64];
+    let mut free = Vec::new();
+    for (at, candidate) in candidates.iter().enumerate() {
+        let rest = reduce(&basis, Combined { digest: candidate.packet.digest, subset: 1 << at });
+        match rest.digest.checked_ilog2() {
+            Some(bit) => basis[bit as usize] = rest,
+            None => free.push(rest.subset),
+        }
+    }
+    let rest = reduce(&basis, Combined { digest: wanted.digest, subset: 0 });
+    if rest.digest != 0 || free.len() > MOST_FREE {
+        return (None, 1);
+    }
+    // Usually there is one subset only. Of several, the smallest: the fewer packets changed the interval, the likelier.
+    let subsets = 1_u64 << free.len();
+    let all = (0..subsets).map(|choice| {
+        let chosen = free.iter().enumerate().filter(|(at, _)| choice >> at & 1 == 1);
+        chosen.fold(rest.subset, |subset, (_, other)| subset ^ other)
+    });
+    let fitting = all.filter(|subset| fits(candidates, *subset, wanted));
+    (fitting.min_by_key(|subset| (subset.count_ones(), *subset)), subsets)
+}
+
+fn reduce(basis: &[Combined; 64], mut rest: Combined) -> Combined {
+    while let Some(bit) = rest.digest.checked_ilog2() {
+        let row = basis[bit as usize];
+        if row.digest == 0 {
+            break;
+        }
+        rest.digest ^= row.digest;
+        rest.subset ^= row.subset;
+    }
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::digest::finalise;
+
+    fn candidate(number: u64, digest: u64, add: bool) -> Candidate {
+        Candidate { packet: Stashed { digest, time_ns: 1_000 * number, row: 0, number }, add }
+    }
+
+    /// Some candidates with digests of so many bits, and a bucket from which a subset of them is missing.
+    fn case(seed: u64, bits: u32) -> (Vec<Candidate>, Bucket, Bucket, u64) {
+        let random = |place: u64| finalise(finalise(seed) ^ place);
+        let count = 1 + random(1) % 12;
+        let candidates: Vec<_> =
+            (0..count).map(|n| candidate(n, random(10 + n) >> (64 - bits), random(40 + n) % 2 == 0)).collect();
+        let subset = random(2) & ((1 << count) - 1);
+        let received = Bucket { sum: random(3), count: 100, digest: random(4) };
+        let mut sent = received;
+        for (_, candidate) in candidates.iter().enumerate().filter(|(at, _)| subset >> at & 1 == 1) {
+            sent.digest ^= candidate.packet.digest;
+            sent.count = if candidate.add { sent.count + 1 } else { sent.count - 1 };
+        }
+        (candidates, sent, received, subset)
+    }
+
+    #[test]
+    fn both_solvers_find_the_same_subset() {
+        let (mut found, mut ambiguous) = (0, 0);
+        for seed in 0..10_000 {
+            // Few bits, so that digests depend on each other, too.
+            let (candidates, sent, received, _) = case(seed, if seed % 2 == 0 { 64 } else { 10 });
+            let (by_elimination, _) = recover(&sent, &received, &candidates, Solver::Elimination);
+            let (by_enumeration, _) = recover(&sent, &received, &candidates, Solver::Enumeration(20));
+
+            let smallest = |wanted| {
+                let fitting = (1..1_u64 << candidates.len()).filter(|subset| fits(&candidates, *subset, wanted));
+                fitting
+                    .clone()
+                    .map(u64::count_ones)
+                    .min()
+                    .map(|least| fitting.filter(|s| s.count_ones() == least).count())
+            };
+            let wanted =
+                Wanted { digest: sent.digest ^ received.digest, more: sent.count.wrapping_sub(received.count) as i64 };
+            assert_eq!(by_elimination.is_some(), by_enumeration.is_some(), "seed {seed}");
+            match smallest(wanted) {
+                // Of several of one size either is as good.
+                Some(2..) => ambiguous += 1,
+                _ => assert_eq!(by_elimination, by_enumeration, "seed {seed}"),
+            }
+            found += u32::from(by_elimination.is_some());
+        }
+        assert!(found > 8_000 && ambiguous < 2_000, "{found} found, {ambiguous} with several of one size");
+    }
+
+    #[test]
+    fn what_was_displaced_is_put_right_to_the_nanosecond() {
+        for seed in 0..1_000 {
+            let (candidates, sent, received, subset) = case(seed, 64);
+            let (mended, _) = recover(&sent, &received, &candidates, Solver::Elimination);
+            if subset == 0 {
+                assert_eq!(mended, None);
+                continue;
+            }
+            let mut sum = received.sum;
+            for (at, candidate) in candidates.iter().enumerate().filter(|(at, _)| subset >> at & 1 == 1) {
+                let time = 1_000 * at as u64;
+                sum = if candidate.add { sum.wrapping_add(time) } else { sum.wrapping_sub(time) };
+            }
+            assert_eq!(mended, Some(Bucket { sum, ..sent }));
+        }
+    }
+
+    #[test]
+    fn a_bucket_with_a_lost_packet_is_never_mended() {
+        for seed in 0..2_000 {
+            let (candidates, mut sent, received, _) = case(seed, 64);
+            sent.add(5, finalise(seed ^ 0xabcd));
+
+            for solver in [Solver::Elimination, Solver::Enumeration(20)] {
+                assert_eq!(recover(&sent, &received, &candidates, solver).0, None, "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_right_digest_with_the_wrong_number_is_not_enough() {
+        let candidates = [candidate(1, 0b100_1101, false)];
+        let received = Bucket { sum: 0, count: 10, digest: 0b101 };
+        let sent = Bucket { sum: 0, count: 11, digest: 0b101 ^ 0b100_1101 };
+
+        assert_eq!(recover(&sent, &received, &candidates, Solver::Elimination).0, None);
+        assert_eq!(recover(&sent, &received, &candidates, Solver::Enumeration(20)).0, None);
+    }
+
+    #[test]
+    fn too_many_candidates_are_given_up() {
+        let candidates: Vec<_> = (0..61).map(|n| candidate(n, finalise(n), true)).collect();
+        let sent = Bucket { sum: 0, count: 1, digest: finalise(3) };
+
+        assert_eq!(recover(&sent, &Bucket::default(), &candidates, Solver::Elimination).0, None);
+        assert_eq!(recover(&sent, &Bucket::default(), &candidates[..40], Solver::Enumeration(64)), (None, 0));
+        assert!(recover(&sent, &Bucket::default(), &candidates[..60], Solver::Elimination).0.is_some());
+    }
+}

@@ -1,0 +1,235 @@
+//! What both ends of a stream have to agree on.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use thiserror::Error;
+
+use super::sizing;
+
+/// More buckets in a bank than this are a mistake.
+pub const MOST_BUCKETS: usize = 1 << 20;
+/// More banks than this are one.
+pub const MOST_BANKS: usize = crate::moments::MOST_BANKS;
+/// More packets near one end of an interval than this are one.
+const MOST_STASHED: usize = 1 << 20;
+
+/// When a bucket is taken to have seen the same packets at both ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// As many of them. Wrong where one was lost and another came too much.
+    Lda,
+    /// As many of them, and in all they did not arrive before they were sent.
+    LdaPlus,
+    /// As many of them, of the same digest.
+    FineCombMinus,
+    /// The same, after packets that changed the interval were put right.
+    FineComb,
+}
+
+/// Which packets a bank samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sampling {
+    /// What a bank of small probability samples, those of larger ones sample too. Row i is the same packets in all, or fewer: one of them is used.
+    Nested,
+    /// A packet is in one bank at most (LDA): all of them are used.
+    Disjoint,
+}
+
+/// One of the banks of a stream.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bank {
+    /// p, above 0 and at most 1, with which a packet is sampled. Used as a multiple of 2⁻⁶⁴.
+    pub probability: f64,
+    /// w, how many sampled packets before an end of an interval are kept, and as many after it; 0 for no recovery.
+    pub stash: usize,
+    /// The share of lost packets that it was made for. Loss is taken from the bank that finds about what it was made for.
+    pub loss: f64,
+}
+
+/// What both ends have to agree on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// M, buckets in each bank.
+    pub buckets: usize,
+    /// From 1 to [`MOST_BANKS`].
+    pub banks: Vec<Bank>,
+    /// Which packets each bank samples.
+    pub sampling: Sampling,
+    /// Secret where packets may be crafted.
+    pub seed: u64,
+}
+
+/// Banks that cannot be.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// None, or too many.
+    #[error("{0} buckets, from 1 to {MOST_BUCKETS} are possible")]
+    Buckets(usize),
+    /// None, or too many.
+    #[error("{0} banks, from 1 to {MOST_BANKS} are possible")]
+    Banks(usize),
+    /// Not a probability, or one that samples nobody.
+    #[error("a probability of {0}, above 2⁻⁶⁴ and at most 1 are possible")]
+    Probability(f64),
+    /// Disjoint banks would sample more packets than there are.
+    #[error("probabilities of {0} in disjoint banks, at most 1 is possible")]
+    Sum(f64),
+    /// Too many.
+    #[error("{0} packets kept near an end of an interval, at most {MOST_STASHED} are possible")]
+    Stash(usize),
+    /// Not a share.
+    #[error("a share of {0} lost packets, from 0 to 1 are possible")]
+    Loss(f64),
+}
+
+/// The largest and the smallest share of lost and of displaced packets that four banks are for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// Lost packets.
+    pub loss: (f64, f64),
+    /// Displaced packets.
+    pub displaced: (f64, f64),
+}
+
+impl Settings {
+    /// One bank.
+    #[must_use]
+    pub fn one_bank(buckets: usize, probability: f64, stash: usize, seed: u64) -> Self {
+        let banks = vec![Bank { probability, stash, loss: 0.0 }];
+        Self { buckets, banks, sampling: Sampling::Nested, seed }
+    }
+
+    /// Four banks, for all combinations of the ends of `spread`, that share `memory` buckets and stash entries at the receiver, for intervals of
+    /// `packets` packets. A fifth of the memory goes to each; the last fifth makes their buckets equal in number.
+    #[must_use]
+    pub fn four_banks(memory: usize, packets: f64, spread: Spread, seed: u64) -> Self {
+        let fifth = memory as f64 / 5.0;
+        let (mut banks, mut buckets) = (Vec::with_capacity(4), fifth);
+        for (loss, displaced) in [
+            (spread.loss.0, spread.displaced.0),
+            (spread.loss.0, spread.displaced.1),
+            (spread.loss.1, spread.displaced.0),
+            (spread.loss.1, spread.displaced.1),
+        ] {
+            let probability = sizing::best_probability(fifth, packets, loss, displaced);
+            let stashed = libm::round(probability * displaced * packets).min(fifth);
+            buckets += fifth - stashed;
+            banks.push(Bank { probability, stash: libm::round(stashed / 4.0) as usize, loss });
+        }
+        Self { buckets: ((buckets / 4.0) as usize).max(1), banks, sampling: Sampling::Nested, seed }
+    }
+
+    pub(super) fn checked(&self) -> Result<(), SettingsError> {
+        if !(1..=MOST_BUCKETS).contains(&self.buckets) {
+            return Err(SettingsError::Buckets(self.buckets));
+        }
+        if !(1..=MOST_BANKS).contains(&self.banks.len()) {
+            return Err(SettingsError::Banks(self.banks.len()));
+        }
+        for bank in &self.banks {
+            // Comparisons are false for a NaN, too.
+            if !(bank.probability > 0.0 && bank.probability <= 1.0) || threshold(bank.probability) == 0 {
+                return Err(SettingsError::Probability(bank.probability));
+            }
+            if bank.stash > MOST_STASHED {
+                return Err(SettingsError::Stash(bank.stash));
+            }
+            if !(0.0..=1.0).contains(&bank.loss) {
+                return Err(SettingsError::Loss(bank.loss));
+            }
+        }
+        let sum: f64 = self.banks.iter().map(|bank| bank.probability).sum();
+        match self.sampling {
+            Sampling::Disjoint if sum > 1.0 + 1e-9 => Err(SettingsError::Sum(sum)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Which hashes each bank samples.
+    pub(super) fn shares(&self) -> Vec<Share> {
+        let mut before = 0.0;
+        let share = |bank: &Bank| {
+            let (from, end) = (before, before + bank.probability);
+            if self.sampling == Sampling::Disjoint {
+                before = end;
+            }
+            let last = threshold(end).saturating_sub(u64::from(end < 1.0));
+            Share { from: threshold(from), more: last.saturating_sub(threshold(from)) }
+        };
+        self.banks.iter().map(share).collect()
+    }
+}
+
+/// The hashes that a bank samples: `from` and so many more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Share {
+    from: u64,
+    more: u64,
+}
+
+impl Share {
+    #[inline]
+    pub(super) const fn has(self, hash: u64) -> bool {
+        hash.wrapping_sub(self.from) <= self.more
+    }
+}
+
+/// p × 2⁶⁴, the largest number for 1 and above.
+fn threshold(probability: f64) -> u64 {
+    // `as` saturates.
+    libm::ldexp(probability, 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_banks_are_refused() {
+        let bank = Bank { probability: 0.6, stash: 0, loss: 0.0 };
+        let good = Settings { buckets: 8, banks: vec![bank; 2], sampling: Sampling::Nested, seed: 0 };
+        let of = |settings: Settings| settings.checked();
+
+        assert_eq!(of(good.clone()), Ok(()));
+        assert_eq!(of(Settings { buckets: 0, ..good.clone() }), Err(SettingsError::Buckets(0)));
+        assert_eq!(of(Settings { banks: vec![], ..good.clone() }), Err(SettingsError::Banks(0)));
+        assert_eq!(of(Settings { sampling: Sampling::Disjoint, ..good.clone() }), Err(SettingsError::Sum(1.2)));
+        for probability in [0.0, -1.0, 1.1, 1e-30] {
+            let banks = vec![Bank { probability, ..bank }];
+            assert_eq!(of(Settings { banks, ..good.clone() }), Err(SettingsError::Probability(probability)));
+        }
+        let banks = vec![Bank { probability: f64::NAN, ..bank }];
+        assert!(of(Settings { banks, ..good }).is_err());
+    }
+
+    #[test]
+    fn a_probability_of_one_samples_every_hash_and_disjoint_banks_share_them() {
+        let all = Settings::one_bank(8, 1.0, 0, 0);
+        let bank = Bank { probability: 0.5, stash: 0, loss: 0.0 };
+        let halves = Settings { banks: vec![bank; 2], sampling: Sampling::Disjoint, ..all.clone() };
+
+        let half = 1 << 63;
+        assert_eq!(all.shares(), [Share { from: 0, more: u64::MAX }]);
+        assert_eq!(halves.shares(), [Share { from: 0, more: half - 1 }, Share { from: half, more: half - 1 }]);
+        assert_eq!([0, half - 1, half, u64::MAX].map(|hash| halves.shares()[1].has(hash)), [false, false, true, true]);
+    }
+
+    #[test]
+    fn four_banks_are_those_of_the_example() {
+        let spread = Spread { loss: (1e-4, 1e-2), displaced: (4e-4, 4e-2) };
+        let settings = Settings::four_banks(1_000, 5e6, spread, 0);
+
+        assert_eq!(settings.buckets, 139);
+        let found: Vec<_> = settings.banks.iter().map(|bank| (bank.probability, 4 * bank.stash)).collect();
+        for ((probability, stash), (p, w)) in
+            found.into_iter().zip([(0.060_96, 122), (0.000_95, 190), (0.003_71, 7), (0.000_61, 122)])
+        {
+            assert!(
+                (probability - p).abs() < 1e-5 && stash.abs_diff(w) <= 2,
+                "{probability} {stash}, expected {p} {w}"
+            );
+        }
+    }
+}

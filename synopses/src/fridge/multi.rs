@@ -1,0 +1,353 @@
+//! Several fridges, each for another range of delays.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::combination::MOST_FRIDGES;
+use super::settings::{ALWAYS, Duplicates, SettingsError, slots, threshold, tick};
+use super::slot::{Prints, ticks_since};
+use super::tally::{Report, Tally};
+use crate::digest::{Digest, Mixer, place};
+
+/// One of several fridges.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Part {
+    /// M, at least 2.
+    pub slots: usize,
+    /// p, above 0; all of them together at most 1.
+    pub probability: f64,
+}
+
+/// What is stamped on a waiting request. A fridge's own counter would not do: the weight of a sample needs its chance in all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stamp {
+    /// The number of requests that came. 12 bytes per slot. Copies of requests that did not enter are counted, though they evict nobody.
+    Arrivals,
+    /// The numbers of requests that entered each fridge. 8 + 4 N bytes per slot; not misled by copies.
+    Accepted,
+}
+
+/// What [`Fridges`] are like.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// From 1 to 16.
+    pub parts: Vec<Part>,
+    /// What is stamped.
+    pub stamp: Stamp,
+    /// What happens to retransmitted requests.
+    pub duplicates: Duplicates,
+    /// A tick is 2^this nanoseconds, at most 2³².
+    pub tick_shift: u32,
+    /// Another one for each generation.
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let parts = vec![Part { slots: 1 << 11, probability: 0.5 }, Part { slots: 1 << 11, probability: 0.05 }];
+        Self { parts, stamp: Stamp::Arrivals, duplicates: Duplicates::Overwrite, tick_shift: 10, seed: 0 }
+    }
+}
+
+/// A fridge among others.
+#[derive(Clone, Copy, Debug)]
+struct Shelf {
+    /// Coins below this and not below that of the fridge before belong here.
+    below: u64,
+    base: u32,
+    slots: u32,
+    probability: f64,
+    /// −ln of the chance to survive one count.
+    per_count: f64,
+}
+
+/// A request that waits, without its stamps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Waiting {
+    pub(super) print: u32,
+    pub(super) tick: u32,
+}
+
+/// Several fridges in one table. A hash of the digest says which one a request enters, or none. See the [module](super).
+#[derive(Clone, Debug)]
+pub struct Fridges {
+    pub(super) settings: Settings,
+    shelves: Box<[Shelf]>,
+    pub(super) waiting: Box<[Waiting]>,
+    /// `counters.len()` for each slot.
+    pub(super) stamps: Box<[u32]>,
+    /// One of arrivals, or one per fridge.
+    pub(super) counters: Box<[u32]>,
+    pub(super) tally: Tally,
+    mixer: Mixer,
+    prints: Prints,
+}
+
+struct Spot {
+    shelf: usize,
+    index: usize,
+    print: u32,
+}
+
+impl Fridges {
+    /// Empty fridges.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError`] says what is impossible.
+    pub fn new(settings: Settings) -> Result<Self, SettingsError> {
+        tick(settings.tick_shift)?;
+        let shelves = shelves(&settings)?;
+        let all = shelves.iter().map(|shelf| shelf.slots as usize).sum::<usize>();
+        slots(all)?;
+        let counters = if settings.stamp == Stamp::Arrivals { 1 } else { shelves.len() };
+        Ok(Self {
+            waiting: vec![Waiting::default(); all].into_boxed_slice(),
+            stamps: vec![0; all * counters].into_boxed_slice(),
+            counters: vec![0; counters].into_boxed_slice(),
+            tally: Tally::default(),
+            mixer: Mixer::new(settings.seed, 3),
+            prints: Prints::new(settings.duplicates),
+            shelves: shelves.into_boxed_slice(),
+            settings,
+        })
+    }
+
+    /// As they were made.
+    #[must_use]
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The probabilities as they are used, multiples of 2⁻³².
+    pub fn probabilities(&self) -> impl Iterator<Item = f64> {
+        self.shelves.iter().map(|shelf| shelf.probability)
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub const fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Bytes of slots, stamps and counters.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.waiting) + size_of_val(&*self.stamps) + size_of_val(&*self.counters)
+    }
+
+    /// A request at `now_ns`, of any clock that does not go back.
+    #[inline]
+    pub fn insert(&mut self, digest: Digest, now_ns: u64) {
+        self.tally.requests += 1;
+        let arrivals = self.settings.stamp == Stamp::Arrivals;
+        let Some(spot) = self.spot(digest) else {
+            self.counters[0] = self.counters[0].wrapping_add(u32::from(arrivals));
+            return;
+        };
+        let tick = self.tick(now_ns);
+        let waiting = self.waiting[spot.index];
+        if self.prints.is(waiting.print, spot.print) {
+            // Not counted: it could not have evicted another one. The hash has decided that all copies enter.
+            self.tally.duplicate_requests += 1;
+            match self.settings.duplicates {
+                Duplicates::Overwrite => self.put(&spot, tick),
+                Duplicates::KeepFirst => {}
+                Duplicates::Discard => self.prints.mark(&mut self.waiting[spot.index].print),
+            }
+            return;
+        }
+        let counter = if arrivals { 0 } else { spot.shelf };
+        self.counters[counter] = self.counters[counter].wrapping_add(1);
+        self.tally.admitted += 1;
+        self.tally.evicted += u64::from(waiting.print != 0);
+        self.put(&spot, tick);
+    }
+
+    fn put(&mut self, spot: &Spot, tick: u32) {
+        self.waiting[spot.index] = Waiting { print: spot.print, tick };
+        let from = spot.index * self.counters.len();
+        self.stamps[from..from + self.counters.len()].copy_from_slice(&self.counters);
+    }
+
+    /// A response at `now_ns`: a sample, if its request is still there. The request is gone afterwards, whatever comes out.
+    #[inline]
+    pub fn answer(&mut self, digest: Digest, now_ns: u64) -> Option<Report> {
+        self.tally.responses += 1;
+        let waiting = |spot: &Spot| self.prints.is(self.waiting[spot.index].print, spot.print);
+        let Some(spot) = self.spot(digest).filter(waiting) else {
+            self.tally.unmatched += 1;
+            return None;
+        };
+        let waiting = core::mem::take(&mut self.waiting[spot.index]);
+        if self.prints.ambiguous(waiting.print) {
+            self.tally.ambiguous += 1;
+            return None;
+        }
+        let Some(ticks) = ticks_since(waiting.tick, self.tick(now_ns)) else {
+            self.tally.clock_anomaly += 1;
+            return None;
+        };
+        self.tally.matched += 1;
+        Some(self.report(&spot, u64::from(ticks) << self.settings.tick_shift))
+    }
+
+    fn report(&mut self, spot: &Spot, delay_ns: u64) -> Report {
+        let from = spot.index * self.counters.len();
+        let stamps = &self.stamps[from..from + self.counters.len()];
+        // With a counter of arrivals all fridges have the same x.
+        let survived = |shelf: usize| {
+            let counter = shelf.min(stamps.len() - 1);
+            self.counters[counter].wrapping_sub(stamps[counter])
+        };
+        let ln_chance = |(place, shelf): (usize, &Shelf)| {
+            libm::log(shelf.probability) - f64::from(survived(place)) * shelf.per_count
+        };
+        let own = ln_chance((spot.shelf, &self.shelves[spot.shelf]));
+        // Relative to the largest, or all of them would underflow where a request waited long.
+        let most = self.shelves.iter().enumerate().map(ln_chance).fold(own, f64::max);
+        let chances: f64 = self.shelves.iter().enumerate().map(|each| libm::exp(ln_chance(each) - most)).sum();
+        let insertions = survived(spot.shelf);
+        let clamped = self.tally.weight_clamped;
+        let ln_total = self.tally.clamped(-most - libm::log(chances));
+        let ln_weight = self.tally.clamped(-own);
+        self.tally.weight_clamped = self.tally.weight_clamped.min(clamped + 1); // one sample, one count
+        Report { fridge: spot.shelf as u8, delay_ns, insertions, ln_weight, ln_total }
+    }
+
+    #[inline]
+    fn spot(&self, digest: Digest) -> Option<Spot> {
+        let random = self.mixer.mix(digest);
+        let coin = random & (ALWAYS - 1);
+        let (shelf, found) = self.shelves.iter().enumerate().find(|(_, shelf)| coin < shelf.below)?;
+        Some(Spot {
+            shelf,
+            index: (found.base + place((random >> 32) as u32, found.slots)) as usize,
+            print: self.prints.of(self.mixer.fingerprint(digest)),
+        })
+    }
+
+    const fn tick(&self, now_ns: u64) -> u32 {
+        (now_ns >> self.settings.tick_shift) as u32
+    }
+}
+
+fn shelves(settings: &Settings) -> Result<Vec<Shelf>, SettingsError> {
+    if !(1..=MOST_FRIDGES).contains(&settings.parts.len()) {
+        return Err(SettingsError::Fridges(settings.parts.len()));
+    }
+    let (mut sum, mut before, mut base) = (0.0, 0, 0_u32);
+    let mut shelves = Vec::with_capacity(settings.parts.len());
+    for part in &settings.parts {
+        let slots = slots(part.slots)?;
+        threshold(part.probability)?;
+        sum += part.probability;
+        // Sums of decimal fractions come out a little above 1.
+        if sum > 1.0 + 1e-9 {
+            return Err(SettingsError::Sum(settings.parts.iter().map(|part| part.probability).sum()));
+        }
+        let below = (libm::round(sum * ALWAYS as f64) as u64).min(ALWAYS);
+        if below == before {
+            return Err(SettingsError::Probability(part.probability));
+        }
+        let probability = (below - before) as f64 / ALWAYS as f64;
+        let evicting = match settings.stamp {
+            Stamp::Arrivals => probability / f64::from(slots),
+            Stamp::Accepted => 1.0 / f64::from(slots),
+        };
+        shelves.push(Shelf { below, base, slots, probability, per_count: -libm::log1p(-evicting) });
+        before = below;
+        base += slots;
+    }
+    Ok(shelves)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fridge::{Counter, Fridge, Settings as One};
+
+    fn fridges(parts: &[(usize, f64)], stamp: Stamp) -> Result<Fridges, SettingsError> {
+        let parts = parts.iter().map(|&(slots, probability)| Part { slots, probability }).collect();
+        Fridges::new(Settings { parts, stamp, tick_shift: 0, ..Settings::default() })
+    }
+
+    #[test]
+    fn impossible_fridges_are_refused() {
+        let refused = |parts: &[(usize, f64)]| fridges(parts, Stamp::Arrivals).err();
+
+        assert_eq!(refused(&[]), Some(SettingsError::Fridges(0)));
+        assert_eq!(refused(&[(8, 0.05); 17]), Some(SettingsError::Fridges(17)));
+        assert_eq!(refused(&[(8, 0.75), (8, 0.5)]), Some(SettingsError::Sum(1.25)));
+        assert_eq!(refused(&[(8, 0.75), (1, 0.25)]), Some(SettingsError::Slots(1)));
+        assert_eq!(refused(&[(8, 0.75), (8, 0.0)]), Some(SettingsError::Probability(0.0)));
+        assert_eq!(refused(&[(1 << 24, 0.5), (2, 0.5)]), Some(SettingsError::Slots((1 << 24) + 2)));
+        // Ten tenths are a little more or less than 1.
+        assert_eq!(refused(&[(8, 0.1); 10]), None);
+    }
+
+    #[test]
+    fn probabilities_are_those_of_the_intervals() {
+        let fridges = fridges(&[(8, 0.3), (8, 0.03)], Stamp::Arrivals).expect("possible");
+
+        let used: Vec<f64> = fridges.probabilities().collect();
+
+        assert!((used[0] - 0.3).abs() < 1e-9 && (used[1] - 0.03).abs() < 1e-9, "{used:?}");
+        assert_eq!(fridges.memory_bytes(), 16 * 12 + 4);
+    }
+
+    #[test]
+    fn one_of_one_is_a_single_fridge() {
+        for (stamp, counter) in [(Stamp::Arrivals, Counter::Arrivals), (Stamp::Accepted, Counter::Accepted)] {
+            let mut several = fridges(&[(64, 0.5)], stamp).expect("possible");
+            let mut one =
+                Fridge::new(One { slots: 64, probability: 0.5, counter, ..One::default() }).expect("possible");
+            let (mut ours, mut single) = (Vec::new(), Vec::new());
+            for number in 0..100_000 {
+                several.insert(Digest(number), number);
+                one.insert(Digest(number), number << 10);
+                if let Some(asked) = number.checked_sub(64) {
+                    ours.extend(several.answer(Digest(asked), number));
+                    single.extend(one.answer(Digest(asked), number << 10));
+                }
+            }
+
+            // Hashed apart, so that only sums can be compared: both estimate 99,936.
+            for weights in [&ours, &single].map(|reports| reports.iter().map(Report::total_weight).sum::<f64>()) {
+                assert!((weights / 99_936.0 - 1.0).abs() < 0.05, "{stamp:?}: {weights}");
+            }
+            assert!(ours.iter().all(|report| (report.weight() / report.total_weight() - 1.0).abs() < 1e-12));
+        }
+    }
+
+    #[test]
+    fn a_copy_of_a_waiting_request_is_no_insertion() {
+        for stamp in [Stamp::Arrivals, Stamp::Accepted] {
+            let mut fridges = fridges(&[(64, 0.5), (64, 0.5)], stamp).expect("possible");
+            fridges.insert(Digest(1), 100);
+            fridges.insert(Digest(1), 350);
+
+            assert_eq!(fridges.counters.iter().sum::<u32>(), 1);
+            assert!(fridges.answer(Digest(1), 400).is_some_and(|report| report.delay_ns == 50));
+            assert_eq!(fridges.answer(Digest(1), 400), None);
+            let tally = fridges.tally();
+            assert_eq!((tally.duplicate_requests, tally.matched, tally.unmatched), (1, 1, 1));
+        }
+    }
+
+    #[test]
+    fn a_very_long_wait_is_clamped_and_counted_once() {
+        let mut fridges = fridges(&[(2, 0.5), (2, 0.5)], Stamp::Arrivals).expect("possible");
+        fridges.insert(Digest(1), 0);
+        fridges.counters[0] += 10_000;
+
+        let report = fridges.answer(Digest(1), 1).expect("still there");
+
+        assert!((libm::log(report.total_weight()) - 60.0).abs() < 1e-9);
+        assert_eq!(fridges.tally().weight_clamped, 1);
+        fridges.insert(Digest(2), 5);
+        assert_eq!(fridges.answer(Digest(2), 4), None);
+        assert_eq!(fridges.tally().clock_anomaly, 1);
+    }
+}

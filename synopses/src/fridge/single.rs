@@ -1,0 +1,188 @@
+//! One fridge.
+
+use alloc::boxed::Box;
+use alloc::vec;
+
+use super::settings::{ALWAYS, Coin, Counter, Duplicates, Settings, SettingsError, threshold};
+use super::slot::{Prints, Slot, ticks_since};
+use super::tally::{Report, Tally};
+use crate::digest::{Digest, Mixer, place};
+
+/// One fridge: M slots, each for a request that waits for its response. See the [module](super).
+#[derive(Clone, Debug)]
+pub struct Fridge {
+    pub(super) settings: Settings,
+    pub(super) slots: Box<[Slot]>,
+    /// The insertion counter. Stamps are its lower half: correct while fewer than 2³² are counted between request and response.
+    pub(super) insertions: u64,
+    /// State of [`Coin::Random`].
+    pub(super) coins: u64,
+    pub(super) tally: Tally,
+    threshold: u64,
+    mixer: Mixer,
+    flips: Mixer,
+    prints: Prints,
+    /// −ln p and −ln of the chance to survive one count.
+    entry: f64,
+    per_count: f64,
+}
+
+/// Where a request belongs, and whether it would enter.
+struct Spot {
+    index: usize,
+    print: u32,
+    coin: u32,
+}
+
+impl Fridge {
+    /// An empty fridge.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError`] says what is impossible.
+    pub fn new(settings: Settings) -> Result<Self, SettingsError> {
+        let settings = settings.checked()?;
+        let threshold = threshold(settings.probability)?;
+        let (probability, slots) = (threshold as f64 / ALWAYS as f64, settings.slots as f64);
+        let evicting = match settings.counter {
+            Counter::Accepted => 1.0 / slots,
+            Counter::Arrivals => probability / slots,
+        };
+        Ok(Self {
+            settings,
+            slots: vec![Slot::default(); settings.slots].into_boxed_slice(),
+            insertions: 0,
+            coins: 0,
+            tally: Tally::default(),
+            threshold,
+            mixer: Mixer::new(settings.seed, 1),
+            flips: Mixer::new(settings.seed, 2),
+            prints: Prints::new(settings.duplicates),
+            entry: -libm::log(probability),
+            per_count: -libm::log1p(-evicting),
+        })
+    }
+
+    /// As it was made.
+    #[must_use]
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// p as it is used, a multiple of 2⁻³².
+    #[must_use]
+    pub fn probability(&self) -> f64 {
+        self.threshold as f64 / ALWAYS as f64
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub const fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Bytes of the slots.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.slots)
+    }
+
+    /// A request at `now_ns`, of any clock that does not go back. It evicts whoever is in its slot, if it enters.
+    #[inline]
+    pub fn insert(&mut self, digest: Digest, now_ns: u64) {
+        self.tally.requests += 1;
+        let spot = self.spot(digest);
+        let tick = self.tick(now_ns);
+        let slot = self.slots[spot.index];
+        if self.prints.is(slot.print, spot.print) {
+            self.insert_again(&spot, tick);
+            return;
+        }
+        // Whoever does not enter touches no slot, and counts as an arrival only.
+        let enters = u64::from(self.coin(spot.coin)) < self.threshold;
+        self.insertions += u64::from(enters || self.settings.counter == Counter::Arrivals);
+        if enters {
+            self.tally.admitted += 1;
+            self.tally.evicted += u64::from(slot.print != 0);
+            self.slots[spot.index] = Slot { print: spot.print, tick, stamp: self.insertions as u32 };
+        }
+    }
+
+    /// A copy of a request that is there. It is never counted: it could not have evicted another one.
+    #[cold]
+    fn insert_again(&mut self, spot: &Spot, tick: u32) {
+        self.tally.duplicate_requests += 1;
+        match self.settings.duplicates {
+            Duplicates::Overwrite => {
+                let enters = u64::from(self.coin(spot.coin)) < self.threshold;
+                let slot = &mut self.slots[spot.index];
+                // If the copy loses, the older one must not stay: a request would have several chances to be counted.
+                *slot = if enters {
+                    Slot { print: slot.print, tick, stamp: self.insertions as u32 }
+                } else {
+                    Slot::default()
+                };
+            }
+            Duplicates::KeepFirst => {}
+            Duplicates::Discard => self.prints.mark(&mut self.slots[spot.index].print),
+        }
+    }
+
+    /// A response at `now_ns`: a sample, if its request is still there. The request is gone afterwards, whatever comes out.
+    #[inline]
+    pub fn answer(&mut self, digest: Digest, now_ns: u64) -> Option<Report> {
+        self.tally.responses += 1;
+        let spot = self.spot(digest);
+        let slot = self.slots[spot.index];
+        if !self.prints.is(slot.print, spot.print) {
+            self.tally.unmatched += 1;
+            return None;
+        }
+        self.slots[spot.index] = Slot::default();
+        if self.prints.ambiguous(slot.print) {
+            self.tally.ambiguous += 1;
+            return None;
+        }
+        let Some(ticks) = ticks_since(slot.tick, self.tick(now_ns)) else {
+            self.tally.clock_anomaly += 1;
+            return None;
+        };
+        self.tally.matched += 1;
+        let insertions = (self.insertions as u32).wrapping_sub(slot.stamp);
+        let ln_weight = self.tally.clamped(self.ln_weight(insertions));
+        let delay_ns = u64::from(ticks) << self.settings.tick_shift;
+        Some(Report { fridge: 0, delay_ns, insertions, ln_weight, ln_total: ln_weight })
+    }
+
+    fn ln_weight(&self, insertions: u32) -> f64 {
+        self.entry + f64::from(insertions) * self.per_count
+    }
+
+    #[inline]
+    fn spot(&self, digest: Digest) -> Spot {
+        let random = self.mixer.mix(digest);
+        Spot {
+            index: place((random >> 32) as u32, self.slots.len() as u32) as usize,
+            print: self.prints.of(self.mixer.fingerprint(digest)),
+            coin: random as u32,
+        }
+    }
+
+    #[inline]
+    fn coin(&mut self, hashed: u32) -> u32 {
+        match self.settings.coin {
+            Coin::HashSplit => hashed,
+            Coin::Random => {
+                self.coins += 1;
+                self.flips.mix(Digest(self.coins)) as u32
+            }
+        }
+    }
+
+    const fn tick(&self, now_ns: u64) -> u32 {
+        (now_ns >> self.settings.tick_shift) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! A packet touches no allocator.
+
+#![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use synopses::digest::{Digest, DigestKey};
+use synopses::finecomb::{Bank, Comb, Receiver, Sampling, Settings as CombSettings};
+use synopses::fridge::{Coin, Fridge, Fridges, FridgesSettings, Histogram, HistogramShape, Sample, Settings, Stamp};
+use synopses::rda::{Capture, Ids, Rda, Settings as RdaSettings, XorCounters};
+
+struct Counting;
+
+thread_local! {
+    /// Per thread, because the test harness has threads of its own.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    // During the thread's destruction there is nothing left to count with.
+    let _ = ALLOCATIONS.try_with(|allocations| allocations.set(allocations.get() + 1));
+}
+
+// SAFETY: every method hands on to the system's allocator, which keeps the contract; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises are the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises are the same.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises are the same.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count();
+        // SAFETY: the caller's promises are the same.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations while `work` ran.
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.with(Cell::get);
+    work();
+    ALLOCATIONS.with(Cell::get) - before
+}
+
+#[test]
+fn the_allocator_is_counted() {
+    assert!(allocations(|| drop(std::hint::black_box(vec![1_u8; 100]))) > 0);
+}
+
+#[test]
+fn a_packet_that_is_named_touches_no_allocator() {
+    let key = DigestKey::new(1);
+    let mut sum = 0;
+
+    assert_eq!(allocations(|| (0..1_000_u64).for_each(|n| sum ^= key.digest(&[n as u8; 96]).0)), 0);
+    assert_ne!(sum, 0);
+}
+
+#[test]
+fn requests_and_responses_touch_no_allocator() {
+    let mut histogram = Histogram::new(HistogramShape::default()).expect("possible");
+    for coin in [Coin::HashSplit, Coin::Random] {
+        let mut fridge =
+            Fridge::new(Settings { slots: 512, probability: 0.5, coin, ..Settings::default() }).expect("possible");
+        let work = || {
+            for number in 0..10_000_u64 {
+                fridge.insert(Digest(number), number << 10);
+                fridge.insert(Digest(number), number << 10);
+                if let Some(report) = fridge.answer(Digest(number.saturating_sub(100)), number << 10) {
+                    histogram.insert(Sample { delay_ns: report.delay_ns, weight: report.weight() });
+                }
+            }
+        };
+        assert_eq!(allocations(work), 0);
+    }
+    for stamp in [Stamp::Arrivals, Stamp::Accepted] {
+        let mut fridges = Fridges::new(FridgesSettings { stamp, ..FridgesSettings::default() }).expect("possible");
+        let work = || {
+            for number in 0..10_000_u64 {
+                fridges.insert(Digest(number), number << 10);
+                if let Some(report) = fridges.answer(Digest(number.saturating_sub(100)), number << 10) {
+                    histogram.insert(Sample { delay_ns: report.delay_ns, weight: report.total_weight() });
+                }
+            }
+        };
+        assert_eq!(allocations(work), 0);
+    }
+    assert!(histogram.samples() > 5_000);
+}
+
+#[test]
+fn packets_between_two_points_touch_no_allocator() {
+    let bank = |probability| Bank { probability, stash: 20, loss: 0.0 };
+    let banks = vec![bank(0.9), bank(0.1)];
+    let settings = CombSettings { buckets: 128, banks, sampling: Sampling::Nested, seed: 1 };
+    let (mut sender, mut receiver) =
+        (Comb::new(&settings).expect("possible"), Receiver::new(&settings).expect("possible"));
+    let work = || {
+        for number in 0..10_000_u64 {
+            sender.insert(Digest(number), number);
+            receiver.insert(Digest(number), number + 9);
+        }
+    };
+
+    assert_eq!(allocations(work), 0);
+    assert_eq!(sender.packets(), 10_000);
+}
+
+#[test]
+fn packets_that_are_remembered_touch_no_allocator() {
+    let mut capture = Capture::new(0, 4_000, 3, 5_000, Ids::Checked8).expect("possible");
+    let mut fixed = Rda::new(&RdaSettings::default()).expect("possible");
+    let mut counters = XorCounters::new(1);
+    let work = || {
+        for number in 0..20_000_u64 {
+            capture.insert(Digest(number << 16), number);
+            // A copy.
+            capture.insert(Digest(number << 16), number);
+            fixed.insert(Digest(number << 16), number);
+            counters.insert(number);
+        }
+    };
+
+    // Intervals begin, and the oldest give way, without it, too.
+    assert_eq!(allocations(work), 0);
+    assert_eq!((capture.dropped(), fixed.packets()), (2, 20_000));
+    assert!(capture.close(4).is_some_and(|cache| (cache.packets(), cache.duplicates()) == (4_000, 4_000)));
+}
