@@ -7,14 +7,18 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`tracing`] | spans wait, triggers and a budget decide, whole traces leave |
+//! | [`coherence`] | what one node decides, all nodes do |
 //! | [`paths`] | names of operations, services on their paths, rate, errors and durations from spans |
 //! | [`sampling`] | a baseline series, and a dense one while something happens |
 //! | [`otlp`] | spans found in requests and put together again, as bytes |
+//! | [`receipt`] | what was seen and kept, a page for each day |
 //! | [`id`], [`time`] | what they are called, and when |
 
+pub mod coherence;
 pub mod id;
 pub mod otlp;
 pub mod paths;
+pub mod receipt;
 pub mod sampling;
 pub mod time;
 pub mod tracing;

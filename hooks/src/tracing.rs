@@ -32,7 +32,7 @@ pub use account::{Account, Dropped, Loss, Tally};
 pub use budget::{Budget, BudgetError, BudgetRule};
 pub use buffer::{Indexes, TailBuffer};
 pub use decisions::Fate;
-pub use keeper::{Given, Keeper};
+pub use keeper::{Began, Given, Keeper, Piece};
 pub use limits::{Limits, LimitsError};
 pub use order::{OrderKey, Rank};
 pub use outcome::{Kept, LookBack, Offered, Part, Waiting};

@@ -1,7 +1,7 @@
 //! Spans found in requests against a decoder that reads everything, and requests put together again.
 
 use hooks::id::{OperationId, OriginId, ServiceId};
-use hooks::otlp::{Export, WireError, annotate, scan};
+use hooks::otlp::{Export, WireError, annotate, count, scan};
 use hooks::time::UnixNanos;
 use hooks::tracing::{Given, Part, Reason, SpanKind, Threshold};
 use proptest::prelude::*;
@@ -99,6 +99,7 @@ proptest! {
         scan(&bytes, |group, span| found.push((group.service_name(), span))).unwrap();
 
         prop_assert_eq!(found.len(), expected.len());
+        prop_assert_eq!(count(&bytes), Ok(expected.len()));
         for ((service, found), (expected_service, expected)) in found.into_iter().zip(expected) {
             prop_assert_eq!(service, expected_service);
             let Ok(found) = found else {

@@ -29,6 +29,13 @@ pub fn unix_now() -> Nanos {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(Nanos::ZERO, Nanos::from)
 }
 
+/// Processor time that this process has taken.
+#[must_use]
+pub fn processor_time() -> Nanos {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Nanos::from_secs(time.tv_sec as u64).plus(Nanos(time.tv_nsec as u64))
+}
+
 /// The time since the machine booted, on the clock that the kernel gives processes' start times in.
 #[must_use]
 pub fn since_boot() -> Nanos {

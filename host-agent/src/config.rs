@@ -1,5 +1,11 @@
 //! The one file that a host agent is configured with. Unknown keys are refused with line and column; every key has a default.
 
+mod coherence;
+mod head_sampling;
+mod otlp;
+mod remote_write;
+mod webhooks;
+
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
@@ -11,8 +17,16 @@ use wire::name::{NameError, ServiceName};
 use wire::time::{Interval, Nanos};
 
 use crate::control_plane::{IdentityRule, Limits, Settings};
-use crate::process_metrics;
+use crate::{process_metrics, span_metrics};
 
+pub use self::coherence::CoherenceConfig;
+pub use self::head_sampling::HeadSamplingConfig;
+pub use self::otlp::{
+    Compression, DerivedConfig, Keep, OtlpConfig, TenantConfig, TracesConfig, UpstreamConfig, UpstreamProtocol,
+};
+pub use self::remote_write::{DenseConfig, PolicyConfig, RemoteWriteConfig, VersionConfig};
+pub use self::webhooks::WebhookConfig;
+pub(crate) use self::webhooks::start as start_webhooks;
 pub use daemon::{ConfigError, LogConfig, LogFormat, Rdma, ServerTls};
 
 /// The file that `--print-default-config` prints: every key with its default and what it is for.
@@ -40,6 +54,16 @@ pub struct Config {
     pub operators: OperatorsConfig,
     /// The agent's own metrics and health.
     pub metrics: MetricsConfig,
+    /// Spans, metrics and logs that services send here.
+    pub otlp: OtlpConfig,
+    /// Host agents of other nodes, with which traces are kept together.
+    pub coherence: CoherenceConfig,
+    /// What services are advised that cannot record everything.
+    pub head_sampling: HeadSamplingConfig,
+    /// Samples to a remote monitor.
+    pub remote_write: RemoteWriteConfig,
+    /// Receivers of alarms.
+    pub webhooks: Vec<WebhookConfig>,
     /// What is measured of registered processes.
     pub process_metrics: ProcessMetricsConfig,
     /// Logs to standard error.
@@ -255,6 +279,7 @@ impl Config {
     ///
     /// [`ConfigError`] if something is out of range.
     pub fn settings(&self, incarnation: Incarnation) -> Result<Settings, ConfigError> {
+        self.remote_write.check()?;
         let share = self.control.lowest_share;
         range((0.0..=1.0).contains(&share), "control.lowest_share", &share, "a share of γ from 0 to 1 is needed")?;
         let lease = self.control.lease_ms.get();
@@ -270,6 +295,7 @@ impl Config {
         settings.identities = self.services.identities.iter().map(Identity::rule).collect::<Result<_, _>>()?;
         settings.limits = self.services.limits.limits()?;
         settings.periods = process_metrics::periods(self.process_metrics_interval());
+        settings.periods.extend(span_metrics::periods(self.span_metrics_interval()));
         Ok(settings)
     }
 
@@ -281,9 +307,20 @@ impl Config {
     }
 }
 
+impl Config {
+    /// How often what is counted of spans is written: not more often than LMAPs look by default.
+    #[must_use]
+    pub fn span_metrics_interval(&self) -> Nanos {
+        Nanos::from_millis(u64::from(self.lmap.interval_ms.get()).max(100))
+    }
+}
+
 impl daemon::Settings for Config {
     fn check(&self) -> Result<(), ConfigError> {
-        self.settings(Incarnation(0)).map(|_| ())
+        self.settings(Incarnation(0))?;
+        self.coherence.settings(&self.otlp)?;
+        self.head_sampling.advice(&self.otlp)?;
+        self.otlp.settings(0, "").map(drop)
     }
 }
 

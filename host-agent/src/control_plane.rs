@@ -26,12 +26,14 @@ mod report;
 mod selection;
 mod services;
 mod settings;
+mod span_rings;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
 mod unregistered;
 mod verdicts;
+mod watched;
 mod worker;
 mod workers;
 
@@ -46,9 +48,11 @@ pub use counters::Counters;
 pub use incidents::Suspicion;
 pub use operators::{Asked, OperatorError};
 pub use refusal::{HelloRefusal, RegionRefusal, SeriesRefusal};
+pub(crate) use report::group_shares;
 pub use selection::Choice;
 pub use services::Descriptor;
 pub use settings::{IdentityRule, Limits, Peer, Settings};
+pub use watched::Watched;
 
 use catalogue::Catalogue;
 use incidents::Incidents;
@@ -91,6 +95,8 @@ struct Untold {
 pub struct ControlPlane {
     settings: Settings,
     connections: BTreeMap<ConnectionId, Connection>,
+    /// Those of them at which the agent itself is.
+    agent_replicas: BTreeSet<ConnectionId>,
     awaiting_hello: BTreeSet<(Nanos, ConnectionId)>,
     services: BTreeMap<ServiceName, Service>,
     lmaps: BTreeMap<LmapId, Lmap>,
@@ -106,6 +112,8 @@ pub struct ControlPlane {
     counters: Counters,
     problems: Latest,
     unregistered: Unregistered,
+    /// Workers that their devices do not shut out, and why.
+    unfenced: BTreeMap<WorkerId, String>,
     last_replica: u32,
     last_lmap: u32,
 }
@@ -117,6 +125,7 @@ impl ControlPlane {
         Self {
             settings,
             connections: BTreeMap::new(),
+            agent_replicas: BTreeSet::new(),
             awaiting_hello: BTreeSet::new(),
             services: BTreeMap::new(),
             lmaps: BTreeMap::new(),
@@ -131,6 +140,7 @@ impl ControlPlane {
             counters: Counters::default(),
             problems: Latest::default(),
             unregistered: Unregistered::default(),
+            unfenced: BTreeMap::new(),
             last_replica: 0,
             last_lmap: 0,
         }

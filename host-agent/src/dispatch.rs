@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use wire::id::{HookId, LmapId};
 use wire::proto::control::Row;
+use wire::time::Nanos;
 
 use crate::control_plane::{Event, RowBatch};
 
@@ -79,11 +80,29 @@ impl<T> Queue<T> {
     }
 }
 
+/// For how long a hook is kept whose stream broke.
+const KEPT_FOR: Nanos = Nanos::from_secs(60);
+
 #[derive(Debug)]
 struct Hook {
     filter: Filter,
     queue: Queue<Arc<Event>>,
+    /// Taken, but perhaps not arrived; as many as may wait.
+    taken: VecDeque<(u64, Arc<Event>)>,
+    /// Which stream takes from it: each one that resumes it is another.
+    stream: u32,
+    /// Since when none does.
+    left: Option<Nanos>,
 }
+
+/// Names a stream of a hook: whoever takes in the name of an earlier one gets nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamId(u32);
+
+/// A hook that cannot be gone on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("hook {0} is not known, or its stream broke too long ago: register a new one")]
+pub struct UnknownHook(pub u32);
 
 /// One raw row of an LMAP.
 #[derive(Clone, Debug, PartialEq)]
@@ -147,8 +166,49 @@ impl Dispatch {
     /// [`TooManyHooks`].
     pub fn register(&mut self, filter: Filter, queue: usize) -> Result<HookId, TooManyHooks> {
         let id = self.next_id()?;
-        self.hooks.insert(id, Hook { filter, queue: Queue::new(queue.min(Self::MAX_QUEUE)) });
+        let queue = Queue::new(queue.min(Self::MAX_QUEUE));
+        self.hooks.insert(id, Hook { filter, queue, taken: VecDeque::new(), stream: 0, left: None });
         Ok(id)
+    }
+
+    /// Which stream takes from `hook` now.
+    #[must_use]
+    pub fn stream(&self, hook: HookId) -> Option<StreamId> {
+        self.hooks.get(&hook).map(|hook| StreamId(hook.stream))
+    }
+
+    /// The stream of `hook` has ended at `now`, unless another one has taken over. The hook is kept for a minute.
+    pub fn leave(&mut self, hook: HookId, stream: StreamId, now: Nanos) {
+        if let Some(hook) = self.hooks.get_mut(&hook).filter(|hook| hook.stream == stream.0) {
+            hook.left = Some(now);
+        }
+    }
+
+    /// Forgets hooks that were left a minute before `now`. O(hooks).
+    pub fn forget_left(&mut self, now: Nanos) -> Vec<HookId> {
+        let gone = |hook: &Hook| hook.left.is_some_and(|left| now.since(left).is_some_and(|away| away >= KEPT_FOR));
+        let forgotten: Vec<_> = self.hooks.iter().filter(|(_, hook)| gone(hook)).map(|(id, _)| *id).collect();
+        self.hooks.retain(|id, _| !forgotten.contains(id));
+        forgotten
+    }
+
+    /// Another stream takes from `hook` from now on, beginning after the verdict of sequence `after`.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownHook`] if it was forgotten.
+    pub fn resume(&mut self, id: HookId, after: u64) -> Result<StreamId, UnknownHook> {
+        let hook = self.hooks.get_mut(&id).ok_or(UnknownHook(id.0))?;
+        hook.stream += 1;
+        hook.left = None;
+        while let Some((sequence, event)) = hook.taken.pop_back().filter(|(sequence, _)| *sequence > after) {
+            hook.queue.items.push_front((sequence, event));
+        }
+        hook.taken.clear();
+        // Everything from the first one on follows without a gap: what lies between was lost, or is there no more.
+        let first = hook.queue.items.front().map_or(hook.queue.offered + 1, |(sequence, _)| *sequence);
+        hook.queue.lost = first.saturating_sub(after.saturating_add(1));
+        Ok(StreamId(hook.stream))
     }
 
     /// Every `every`-th row of `lmap` waits for the watcher, at most `queue` of them.
@@ -206,9 +266,23 @@ impl Dispatch {
 
     /// The oldest verdict that waits for `hook`.
     pub fn take(&mut self, hook: HookId) -> Option<Taken<Arc<Event>>> {
-        let taken = self.hooks.get_mut(&hook)?.queue.take()?;
+        let hook = self.hooks.get_mut(&hook)?;
+        let taken = hook.queue.take()?;
+        if hook.taken.len() >= hook.queue.limit {
+            hook.taken.pop_front();
+        }
+        hook.taken.push_back((taken.sequence, Arc::clone(&taken.item)));
         self.delivered.verdicts += 1;
         Some(taken)
+    }
+
+    /// As [`Self::take`], for whoever takes in the name of `stream`; an error once another one has taken over.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownHook`].
+    pub fn take_for(&mut self, hook: HookId, stream: StreamId) -> Result<Option<Taken<Arc<Event>>>, UnknownHook> {
+        if self.stream(hook) == Some(stream) { Ok(self.take(hook)) } else { Err(UnknownHook(hook.0)) }
     }
 
     /// The oldest row that waits for `watcher`.
@@ -218,7 +292,13 @@ impl Dispatch {
         Some(taken)
     }
 
-    /// How many hooks and watchers there are.
+    /// How many hooks and watchers somebody takes from.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.hooks.values().filter(|hook| hook.left.is_none()).count() + self.watchers.len()
+    }
+
+    /// How many hooks and watchers there are, those included whose stream broke a moment ago.
     #[must_use]
     pub fn len(&self) -> usize {
         self.hooks.len() + self.watchers.len()
@@ -237,6 +317,13 @@ impl Dispatch {
     }
 
     fn next_id(&mut self) -> Result<HookId, TooManyHooks> {
+        if self.len() >= self.limit {
+            // Who was left first gives way to who is there.
+            let left = self.hooks.iter().filter_map(|(id, hook)| Some((hook.left?, *id)));
+            if let Some((_, id)) = left.min() {
+                self.hooks.remove(&id);
+            }
+        }
         if self.len() >= self.limit {
             return Err(TooManyHooks(self.limit));
         }
@@ -262,6 +349,7 @@ mod tests {
             state: State::Armed,
             episode: Episode::Quiet,
             reasons: Vec::new(),
+            groups: Vec::new(),
             silent: Vec::new(),
         };
         let service = ServiceName::new("cart").unwrap();
@@ -341,6 +429,43 @@ mod tests {
         assert_eq!(dispatch.unregister(seldom), Some(LmapId(1)));
         assert_eq!(dispatch.rows_every(LmapId(1)), 0);
         assert!(dispatch.is_empty());
+    }
+
+    #[test]
+    fn a_hook_that_comes_back_gets_what_follows_the_last_verdict_that_came() {
+        let mut dispatch = Dispatch::new(8);
+        let hook = dispatch.register(all(), 4).unwrap();
+        let first = dispatch.stream(hook).unwrap();
+        (1..=4).for_each(|score| drop(dispatch.dispatch(event(1, f64::from(score)))));
+        (1..=3).for_each(|_| drop(dispatch.take(hook).unwrap()));
+        dispatch.leave(hook, first, Nanos::from_secs(10));
+        drop(dispatch.dispatch(event(1, 5.0)));
+        let rest = |dispatch: &mut Dispatch, stream| {
+            let next =
+                || dispatch.take_for(hook, stream).unwrap().map(|taken| (taken.sequence, taken.lost, score(&taken)));
+            std::iter::from_fn(next).collect::<Vec<_>>()
+        };
+
+        // Of the three that were sent one arrived.
+        let second = dispatch.resume(hook, 1).unwrap();
+        assert!(dispatch.take_for(hook, first).is_err(), "the first stream is over");
+        assert_eq!(rest(&mut dispatch, second), [(2, 0, 2.0), (3, 0, 3.0), (4, 0, 4.0), (5, 0, 5.0)]);
+
+        // None of the last twenty arrived, of which four are there: the others are told as lost.
+        (6..=25).for_each(|score| {
+            drop(dispatch.dispatch(event(1, f64::from(score))));
+            drop(dispatch.take(hook));
+        });
+        let third = dispatch.resume(hook, 5).unwrap();
+        assert_eq!(rest(&mut dispatch, third), [(22, 16, 22.0), (23, 0, 23.0), (24, 0, 24.0), (25, 0, 25.0)]);
+
+        // The end of an earlier stream is not the end of this one.
+        dispatch.leave(hook, second, Nanos::from_secs(10));
+        assert_eq!(dispatch.forget_left(Nanos::from_secs(100)), []);
+        dispatch.leave(hook, third, Nanos::from_secs(100));
+        assert_eq!(dispatch.forget_left(Nanos::from_secs(159)), []);
+        assert_eq!(dispatch.forget_left(Nanos::from_secs(160)), [hook]);
+        assert_eq!(dispatch.resume(hook, 25), Err(UnknownHook(hook.0)));
     }
 
     #[test]

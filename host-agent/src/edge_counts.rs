@@ -62,6 +62,36 @@ counts! {
     lost_devices;
     /// Devices that were opened again for a worker, and its regions registered anew.
     reopened_devices;
+    /// LMAPs whose rows could not be taken for the remote monitor because there were too many hooks and watchers, each time.
+    unwatched_lmaps;
+    /// Rows for the remote monitor whose columns had changed again before they were named.
+    unnamed_rows;
     /// Regions that a device did not let go of when they were withdrawn; the worker was shut out.
     kept_regions;
+    /// Finished spans read from rings of services.
+    ring_spans;
+    /// Records of rings that were overwritten before they were read.
+    overwritten_ring_records;
+    /// Records of rings that their writer began and never finished, or gave up.
+    unfinished_ring_records;
+    /// Records of rings that are none.
+    malformed_ring_records;
+    /// Spans that services could not record because too many were open.
+    unmade_ring_spans;
+    /// Spans read from rings that found no room on the way to the upstream.
+    refused_ring_spans;
+    /// Traces that services asked for through their rings.
+    asked_traces;
+    /// Traces that services asked for and that were decided already, or for which there was no budget.
+    refused_asks;
+    /// Messages that webhooks took.
+    sent_webhooks;
+    /// Messages to webhooks that have to be sent again.
+    failed_webhooks;
+    /// Messages that webhooks refused for good.
+    refused_webhooks;
+    /// Alerts for webhooks beyond their bounds, not told.
+    crowded_webhook_alerts;
+    /// Times that a device did not shut a worker out.
+    failed_fences;
 }

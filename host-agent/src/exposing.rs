@@ -24,8 +24,12 @@ pub trait Expose: Send + std::fmt::Debug {
     /// Why not, and what can be done.
     fn expose(&mut self, region: RegionId, memory: &AcceptedRegion) -> Result<Exposed, String>;
 
-    /// Takes a region away: when this has returned, no READ sees it.
-    fn withdraw(&mut self, region: RegionId);
+    /// Takes a region away: when this has returned without an error, no READ sees it.
+    ///
+    /// # Errors
+    ///
+    /// Why the worker may still read.
+    fn withdraw(&mut self, region: RegionId) -> Result<(), String>;
 
     /// How many regions were taken away that the device has not let go of: until it does, the worker is shut out.
     fn kept(&self) -> usize;
@@ -34,11 +38,22 @@ pub trait Expose: Send + std::fmt::Debug {
     ///
     /// # Errors
     ///
-    /// Why not; then nobody is connected.
+    /// Why not; then nobody is connected, unless whoever was before cannot be shut out.
     fn answer(&mut self, psn: PacketSequence, peer: &Endpoint) -> Result<Endpoint, Unconnected>;
 
-    /// Shuts the worker out until the next answer: when this has returned, none of its READs sees anything.
-    fn fence(&mut self);
+    /// Shuts the worker out until the next answer: when this has returned without an error, none of its READs sees anything.
+    ///
+    /// # Errors
+    ///
+    /// Why the worker may still read.
+    fn fence(&mut self) -> Result<(), String>;
+
+    /// Shuts the worker out for good, and takes every region away if there is no other way. Can be tried again; is not asked for anything else.
+    ///
+    /// # Errors
+    ///
+    /// Why the worker may still read.
+    fn end(&mut self) -> Result<(), String>;
 }
 
 /// Why a worker's queue pair is not connected.
@@ -58,8 +73,8 @@ impl Expose for Exposure {
         Self::expose(self, region, memory).map_err(|error| told(&error))
     }
 
-    fn withdraw(&mut self, region: RegionId) {
-        Self::withdraw(self, region);
+    fn withdraw(&mut self, region: RegionId) -> Result<(), String> {
+        Self::withdraw(self, region).map_err(|error| told(&error))
     }
 
     fn kept(&self) -> usize {
@@ -71,8 +86,12 @@ impl Expose for Exposure {
             .map_err(|error| Unconnected { why: told(&error), is_own_device: ConnectError::is_of_own_device(&error) })
     }
 
-    fn fence(&mut self) {
-        Self::fence(self);
+    fn fence(&mut self) -> Result<(), String> {
+        Self::fence(self).map_err(|error| told(&error))
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        Self::end(self).map_err(|error| told(&error))
     }
 }
 

@@ -5,21 +5,30 @@
 //! modules are the edges that do it; [`run`] starts them all.
 
 pub mod clock;
+mod coherence;
 pub mod config;
 pub mod control_plane;
 mod control_server;
 pub mod dispatch;
 pub mod edge_counts;
 mod exposing;
+mod head_sampling;
 pub mod listening;
 mod metrics_endpoint;
 pub mod node;
 mod operators_server;
+mod otlp_endpoint;
 pub mod outbox;
 pub mod process_metrics;
+mod receipts;
 mod regions_socket;
+pub mod remote_writing;
 mod run;
 mod services_socket;
+mod span_metrics;
+pub mod span_ring;
+mod webhooks;
 
 pub use daemon::stop;
+pub use otlp_endpoint::OtlpError;
 pub use run::{RunError, run};

@@ -1,8 +1,12 @@
-//! The agent's own metrics and health over HTTP: `/metrics` (OpenMetrics), `/healthz`, `/readyz`.
+//! The agent's own metrics and health over HTTP: `/metrics` (OpenMetrics), `/paths` (JSON), `/healthz`, `/readyz`.
+
+mod otlp;
+mod paths;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use ::otlp::Edge;
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -17,15 +21,26 @@ use prometheus_client::registry::Registry;
 
 use crate::node::Node;
 use crate::process_metrics::Counts;
+use crate::remote_writing::{Exported, RemoteWriting};
 
-/// The endpoint of `node`.
-pub fn router(node: &Arc<Node>, measuring: Arc<Counts>) -> Router {
+/// The endpoint of `node`, and of its OTLP endpoint and what it sends to a remote monitor if there are any.
+pub fn router(
+    node: &Arc<Node>,
+    measuring: Arc<Counts>,
+    otlp: Option<Arc<Edge>>,
+    remote: Option<Arc<RemoteWriting>>,
+) -> Router {
+    let paths = paths::router(otlp.clone());
     let mut registry = page::registry("uview_host");
-    registry.register_collector(Box::new(NodeMetrics { node: Arc::clone(node), measuring }));
+    registry.register_collector(Box::new(NodeMetrics { node: Arc::clone(node), measuring, otlp }));
+    if let Some(remote) = remote {
+        registry.register_collector(Box::new(Exported(remote)));
+    }
     Router::new()
         .route("/metrics", get(metrics))
         .with_state(Arc::new(registry))
         .route("/healthz", get(|| async { "ok\n" }))
+        .merge(paths)
         .merge(Router::new().route("/readyz", get(ready)).with_state(Arc::clone(node)))
 }
 
@@ -46,6 +61,7 @@ async fn ready(State(node): State<Arc<Node>>) -> Response {
 struct NodeMetrics {
     node: Arc<Node>,
     measuring: Arc<Counts>,
+    otlp: Option<Arc<Edge>>,
 }
 
 impl Collector for NodeMetrics {
@@ -56,7 +72,7 @@ impl Collector for NodeMetrics {
                 plane.counters().clone(),
                 plane.sizes(),
                 dispatch.delivered(),
-                dispatch.len(),
+                dispatch.open(),
                 plane.waiting_releases(),
                 workers,
             )
@@ -80,8 +96,9 @@ impl Collector for NodeMetrics {
             gauge(&mut encoder, name, size(name), value)?;
         }
         gauge(&mut encoder, "workers", "Connected NIC workers.", workers)?;
-        gauge(&mut encoder, "hooks", "Registered hooks and watchers.", hooks)?;
-        gauge(&mut encoder, "waiting_releases", "Slot runs and regions that workers still have to forget.", waiting)
+        gauge(&mut encoder, "hooks", "Registered hooks and watchers, the agent's own among them.", hooks)?;
+        gauge(&mut encoder, "waiting_releases", "Slot runs and regions that workers still have to forget.", waiting)?;
+        self.otlp.as_ref().map_or(Ok(()), |edge| self::otlp::encode(edge, &mut encoder))
     }
 }
 
@@ -93,17 +110,28 @@ fn size(name: &str) -> &'static str {
         "lmaps" => "LMAPs, wherever they run.",
         "unplaced_lmaps" => "LMAPs that no worker runs.",
         "unreadable_regions" => "Regions that a worker cannot read by RDMA.",
+        "unfenced_workers" => "Workers that a device does not shut out; until it does, no service gets slots back.",
         _ => "How many there are now.",
     }
 }
 
-fn counter(encoder: &mut DescriptorEncoder, name: &str, help: &str, value: u64) -> Result<(), core::fmt::Error> {
+pub(crate) fn counter(
+    encoder: &mut DescriptorEncoder,
+    name: &str,
+    help: &str,
+    value: u64,
+) -> Result<(), core::fmt::Error> {
     let metric = ConstCounter::new(value);
     let metric_encoder = encoder.encode_descriptor(name, help, None, metric.metric_type())?;
     metric.encode(metric_encoder)
 }
 
-fn gauge(encoder: &mut DescriptorEncoder, name: &str, help: &str, value: usize) -> Result<(), core::fmt::Error> {
+pub(crate) fn gauge(
+    encoder: &mut DescriptorEncoder,
+    name: &str,
+    help: &str,
+    value: usize,
+) -> Result<(), core::fmt::Error> {
     let metric = ConstGauge::new(value as i64);
     let metric_encoder = encoder.encode_descriptor(name, help, None, metric.metric_type())?;
     metric.encode(metric_encoder)

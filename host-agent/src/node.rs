@@ -10,17 +10,19 @@ use region::{AcceptedRegion, OwnedRegion};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use wire::id::{HookId, Incarnation, LmapId, RegionId};
 use wire::layout::RegionSize;
+use wire::name::{InstanceName, ServiceName};
 use wire::proto::control as proto;
 use wire::registration::{PlacedSeries, ServiceMessage};
 use wire::time::Nanos;
 
 use crate::clock::Clock;
 use crate::control_plane::{ConnectionId, ControlPlane, Descriptor, Event, OperatorError, Peer, Settings};
-use crate::dispatch::{Dispatch, Filter, Taken, TooManyHooks, WatchedRow};
+use crate::dispatch::{Dispatch, Filter, StreamId, Taken, TooManyHooks, UnknownHook, WatchedRow};
 use crate::edge_counts::EdgeCounts;
 use crate::exposing::registrar;
 use crate::outbox::Outbox;
 use crate::process_metrics::Orders;
+use crate::span_ring;
 
 /// Messages that wait for a worker; one that lets more wait is cut off, comes back, and is told everything anew.
 const WORKER_QUEUE: usize = 1024;
@@ -46,6 +48,7 @@ struct State {
     regions: BTreeMap<RegionId, Arc<AcceptedRegion>>,
     hooks: BTreeMap<HookId, Arc<Notify>>,
     orders: Option<Orders>,
+    spans: Option<span_ring::Orders>,
     last_connection: u64,
     last_region: u64,
     deadline: Nanos,
@@ -94,6 +97,7 @@ impl Node {
             regions: BTreeMap::new(),
             hooks: BTreeMap::new(),
             orders: None,
+            spans: None,
             last_connection: 0,
             last_region: 0,
             deadline: Nanos::NEVER,
@@ -124,6 +128,11 @@ impl Node {
     /// Processes of registered replicas are measured by whoever takes these orders.
     pub fn measure_with(&self, orders: Orders) {
         self.lock().orders = Some(orders);
+    }
+
+    /// Span rings of replicas are read by whoever takes these orders.
+    pub fn read_spans_with(&self, orders: span_ring::Orders) {
+        self.lock().spans = Some(orders);
     }
 
     /// Runs the control plane's deadlines until the task is dropped.
@@ -165,7 +174,9 @@ impl Node {
     /// A service said something, with `descriptor` if one came along.
     pub fn service_message(&self, id: ConnectionId, message: ServiceMessage, descriptor: Option<OwnedFd>) {
         let accepted = match (&message, descriptor) {
-            (ServiceMessage::AddRegion { size, .. }, Some(memory)) => Some(AcceptedRegion::accept(memory, *size)),
+            (ServiceMessage::AddRegion { size, .. } | ServiceMessage::AddSpanRing { size, .. }, Some(memory)) => {
+                Some(AcceptedRegion::accept(memory, *size))
+            }
             (_, descriptor) => {
                 self.counts.stray_descriptors.more(descriptor.iter().count() as u64);
                 None
@@ -186,7 +197,7 @@ impl Node {
         self.with(|state, now| state.plane.service_garbage(now, id, reason));
     }
 
-    /// A service's connection ended.
+    /// A service's connection ended, or what the agent stood for is no more.
     pub fn service_gone(&self, id: ConnectionId) {
         self.with(|state, now| {
             state.services.remove(&id);
@@ -205,6 +216,29 @@ impl Node {
             Ok(Err(error)) => tracing::error!(error = &error as &dyn core::error::Error, "the agent's own region"),
             Err(error) => tracing::error!(%error, "the agent's own region"),
         }
+    }
+
+    /// The agent itself stands for something that services say of themselves in another way: a replica of `service`, with values in `region`.
+    pub fn agent_replica(
+        &self,
+        service: ServiceName,
+        instance: InstanceName,
+        region: &OwnedRegion,
+        series: Vec<PlacedSeries>,
+    ) -> ConnectionId {
+        let joined = |state: &mut State, _| {
+            let id = state.next_connection();
+            state.plane.agent_replica(id, service, instance);
+            id
+        };
+        let id = self.with(joined).0;
+        self.own_region(id, region, series);
+        id
+    }
+
+    /// There are further series in the region of [`Self::agent_replica`].
+    pub fn agent_series(&self, id: ConnectionId, series: Vec<PlacedSeries>) {
+        self.with(|state, now| state.plane.agent_series(now, id, series));
     }
 
     /// A read-only descriptor of `region`, named by the run `host`.
@@ -256,6 +290,7 @@ impl Node {
     /// [`TooManyHooks`].
     pub fn register_hook(&self, filter: Filter, queue: usize) -> Result<(HookId, Arc<Notify>), TooManyHooks> {
         let mut state = self.lock();
+        state.forget_left(self.clock.now());
         let id = state.dispatch.register(filter, queue)?;
         Ok((id, state.notified(id)))
     }
@@ -281,6 +316,42 @@ impl Node {
             }))
         })
         .0
+    }
+
+    /// A stream of `id` has begun, which ends when another one takes over.
+    pub fn hook_stream(&self, id: HookId) -> Option<StreamId> {
+        self.lock().dispatch.stream(id)
+    }
+
+    /// Another stream goes on with a hook, after the verdict of sequence `after`. The one before is woken, and finds out.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownHook`].
+    pub fn resume_hook(&self, id: HookId, after: u64) -> Result<(StreamId, Arc<Notify>), UnknownHook> {
+        let mut state = self.lock();
+        state.forget_left(self.clock.now());
+        let stream = state.dispatch.resume(id, after)?;
+        let notify = Arc::new(Notify::new());
+        notify.notify_one();
+        if let Some(before) = state.hooks.insert(id, Arc::clone(&notify)) {
+            before.notify_one();
+        }
+        Ok((stream, notify))
+    }
+
+    /// The stream of a hook broke: the hook is kept for a minute, in case somebody goes on with it.
+    pub fn leave_hook(&self, id: HookId, stream: StreamId) {
+        self.lock().dispatch.leave(id, stream, self.clock.now());
+    }
+
+    /// The next verdict for a stream of a hook.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownHook`] if another stream has taken over.
+    pub fn next_event_for(&self, id: HookId, stream: StreamId) -> Result<Option<Taken<Arc<Event>>>, UnknownHook> {
+        self.lock().dispatch.take_for(id, stream)
     }
 
     /// A hook or watcher is gone.
@@ -322,6 +393,7 @@ impl Node {
         }
         state.workers.clear();
         state.orders = None;
+        state.spans = None;
         drop(state);
         self.draining.send_replace(true);
     }
@@ -359,6 +431,13 @@ impl State {
         let id = RegionId(self.last_region);
         self.regions.insert(id, Arc::new(region));
         id
+    }
+
+    /// Makes room of hooks that nobody went on with.
+    fn forget_left(&mut self, now: Nanos) {
+        for id in self.dispatch.forget_left(now) {
+            self.hooks.remove(&id);
+        }
     }
 
     fn notified(&mut self, id: HookId) -> Arc<Notify> {

@@ -12,15 +12,17 @@ use wire::id::{HookId, LmapId, MetricId};
 use wire::proto::operators as proto;
 use wire::proto::operators::operators_server::{Operators, OperatorsServer};
 
+use crate::dispatch::StreamId;
 use crate::node::Node;
+use crate::receipts::Receipts;
 
 /// Rows that wait for a slow watcher.
 const ROW_QUEUE: usize = 4096;
 
 /// The operators' service of `node`; verdicts wait for a hook in a queue of `hook_queue` unless it asks for another.
 #[must_use]
-pub fn service(node: Arc<Node>, hook_queue: usize) -> OperatorsServer<impl Operators> {
-    OperatorsServer::new(Calls { node, hook_queue })
+pub(crate) fn service(node: Arc<Node>, hook_queue: usize, receipts: Arc<Receipts>) -> OperatorsServer<impl Operators> {
+    OperatorsServer::new(Calls { node, hook_queue, receipts })
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES)
 }
@@ -28,6 +30,7 @@ pub fn service(node: Arc<Node>, hook_queue: usize) -> OperatorsServer<impl Opera
 struct Calls {
     node: Arc<Node>,
     hook_queue: usize,
+    receipts: Arc<Receipts>,
 }
 
 /// Unregisters a hook or watcher when its stream ends, however that is.
@@ -42,19 +45,34 @@ impl Drop for Registered {
     }
 }
 
-/// Sends what `next` gives whenever the hook is notified, until the receiver is gone, or the node drains and nothing waits.
+/// A hook's stream; the hook is left when it ends, however that is.
+struct Attached {
+    node: Arc<Node>,
+    id: HookId,
+    stream: StreamId,
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.node.leave_hook(self.id, self.stream);
+    }
+}
+
+/// Sends what `next` gives whenever the hook is notified, until it gives an error, the receiver is gone, or the node drains and nothing waits.
+/// `next` holds what is to end with the stream.
 fn stream<T: Send + 'static>(
-    registered: Registered,
+    node: &Node,
     notified: Arc<Notify>,
-    mut next: impl FnMut(&Node, HookId) -> Option<T> + Send + 'static,
+    mut next: impl FnMut() -> Option<Result<T, Status>> + Send + 'static,
 ) -> ReceiverStream<Result<T, Status>> {
     // One item under way; everything else waits in the hook's own queue, where losses are counted.
     let (sender, receiver) = mpsc::channel(1);
-    let mut draining = registered.node.draining();
+    let mut draining = node.draining();
     tokio::spawn(async move {
         loop {
-            while let Some(item) = next(&registered.node, registered.id) {
-                if sender.send(Ok(item)).await.is_err() {
+            while let Some(item) = next() {
+                let is_last = item.is_err();
+                if sender.send(item).await.is_err() || is_last {
                     return;
                 }
             }
@@ -71,9 +89,20 @@ fn stream<T: Send + 'static>(
     ReceiverStream::new(receiver)
 }
 
+/// Verdicts for `attached`, until another stream goes on with the hook.
+fn events(attached: Attached, notified: Arc<Notify>) -> ReceiverStream<Result<proto::HookEvent, Status>> {
+    let node = Arc::clone(&attached.node);
+    stream(&node, notified, move || {
+        let taken = attached.node.next_event_for(attached.id, attached.stream);
+        let taken = taken.map_err(|_| Status::aborted("another stream goes on with this hook"));
+        taken.map(|taken| taken.map(|taken| translate::event(attached.id, &taken))).transpose()
+    })
+}
+
 #[tonic::async_trait]
 impl Operators for Calls {
     type RegisterHookStream = ReceiverStream<Result<proto::HookEvent, Status>>;
+    type ResumeHookStream = ReceiverStream<Result<proto::HookEvent, Status>>;
     type WatchRowsStream = ReceiverStream<Result<proto::RowEvent, Status>>;
 
     async fn new_lmap(&self, request: Request<proto::NewLmapRequest>) -> Result<Response<proto::NewLmapReply>, Status> {
@@ -149,10 +178,20 @@ impl Operators for Calls {
         let registered = self.node.register_hook(filter, queue);
         let (id, notified) = registered.map_err(|error| Status::resource_exhausted(error.to_string()))?;
         tracing::info!(hook = %id, "a hook was registered");
-        let registered = Registered { node: Arc::clone(&self.node), id };
-        let events =
-            stream(registered, notified, |node, id| node.next_event(id).map(|taken| translate::event(id, &taken)));
-        Ok(Response::new(events))
+        let gone = || Status::internal("the hook is gone already");
+        let stream = self.node.hook_stream(id).ok_or_else(gone)?;
+        Ok(Response::new(events(Attached { node: Arc::clone(&self.node), id, stream }, notified)))
+    }
+
+    async fn resume_hook(
+        &self,
+        request: Request<proto::ResumeHookRequest>,
+    ) -> Result<Response<Self::ResumeHookStream>, Status> {
+        let proto::ResumeHookRequest { hook, after } = request.into_inner();
+        let resumed = self.node.resume_hook(HookId(hook), after);
+        let (stream, notified) = resumed.map_err(|error| Status::not_found(error.to_string()))?;
+        tracing::info!(hook, after, "a hook came back");
+        Ok(Response::new(events(Attached { node: Arc::clone(&self.node), id: HookId(hook), stream }, notified)))
     }
 
     async fn watch_rows(
@@ -165,8 +204,8 @@ impl Operators for Calls {
         let (id, notified) = watched.map_err(|error| Status::resource_exhausted(error.to_string()))?;
         let registered = Registered { node: Arc::clone(&self.node), id };
         let mut told: Option<Arc<[String]>> = None;
-        let rows = stream(registered, notified, move |node, id| {
-            node.next_row(id).map(|taken| translate::row(taken, &mut told))
+        let rows = stream(&self.node, notified, move || {
+            registered.node.next_row(registered.id).map(|taken| Ok(translate::row(taken, &mut told)))
         });
         Ok(Response::new(rows))
     }
@@ -184,6 +223,10 @@ impl Operators for Calls {
 
     async fn list(&self, _request: Request<proto::ListRequest>) -> Result<Response<proto::ListReply>, Status> {
         Ok(Response::new(self.node.look(|plane, _| plane.list())))
+    }
+
+    async fn receipt(&self, _request: Request<proto::ReceiptRequest>) -> Result<Response<proto::ReceiptReply>, Status> {
+        Ok(Response::new(self.receipts.reply(&self.node)))
     }
 
     async fn status(&self, _request: Request<proto::StatusRequest>) -> Result<Response<proto::StatusReply>, Status> {

@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use daemon::TlsError;
 use daemon::listen::{BindError, tcp};
+use hooks::time::UnixNanos;
+use otlp::Edge;
+use remote_write::client::Client;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use tokio::net::{TcpListener, UnixListener};
@@ -18,13 +21,20 @@ use transport::verbs::DeviceChoice;
 use wire::id::Incarnation;
 use wire::rdma::TRANSPORT;
 
-use crate::clock::Clock;
-use crate::config::{Config, ConfigError, Rdma, ServerTls, Transport};
+use crate::clock::{self, Clock};
+use crate::coherence::{self, Coherence};
+use crate::config::{self, Config, ConfigError, Rdma, ServerTls, Transport};
 use crate::exposing::{self, Exposures, registrar};
 use crate::listening::{ListenError, Listening};
 use crate::node::Node;
+use crate::otlp_endpoint::{self, OtlpError};
 use crate::process_metrics::{self, Counts};
-use crate::{control_server, metrics_endpoint, operators_server, regions_socket, services_socket};
+use crate::receipts::Receipts;
+use crate::remote_writing::RemoteWriting;
+use crate::{
+    control_server, head_sampling, metrics_endpoint, operators_server, regions_socket, services_socket, span_ring,
+    webhooks,
+};
 
 /// How long the end may take.
 const DRAIN_WITHIN: Duration = Duration::from_secs(3);
@@ -64,6 +74,9 @@ pub enum RunError {
     /// A server could not be set up, or failed.
     #[error("the {0} server failed")]
     Server(&'static str, #[source] Box<dyn core::error::Error + Send + Sync>),
+    /// The OTLP endpoint.
+    #[error("no OTLP endpoint")]
+    Otlp(#[from] OtlpError),
     /// A thread.
     #[error("the system gives no thread")]
     Thread(#[source] io::Error),
@@ -77,6 +90,8 @@ struct Addresses<'a> {
     control: SocketAddr,
     operators: SocketAddr,
     metrics: SocketAddr,
+    /// By gRPC and by HTTP; none without an upstream.
+    otlp: Vec<SocketAddr>,
     services: &'a Path,
     regions: &'a Path,
 }
@@ -100,6 +115,7 @@ struct Ears {
     control: (TcpListener, SocketAddr),
     operators: (TcpListener, SocketAddr),
     metrics: (TcpListener, SocketAddr),
+    otlp: Vec<(TcpListener, SocketAddr)>,
 }
 
 impl Ears {
@@ -108,6 +124,11 @@ impl Ears {
         std::fs::create_dir_all(folder).map_err(|cause| RunError::Runtime { path: folder.clone(), cause })?;
         let own_uid = rustix::process::geteuid().as_raw();
         let regions_uid = config.regions.uid.unwrap_or(own_uid);
+        let mut otlp = Vec::new();
+        if config.otlp.upstream.is_some() {
+            otlp.push(tcp("otlp.listen_grpc", config.otlp.listen_grpc).await?);
+            otlp.push(tcp("otlp.listen_http", config.otlp.listen_http).await?);
+        }
         // Another user has to get as far as the check of who it is.
         let regions_mode = if regions_uid == own_uid { 0o600 } else { 0o666 };
         Ok(Self {
@@ -117,6 +138,7 @@ impl Ears {
             control: tcp("control.listen", config.control.listen).await?,
             operators: tcp("operators.listen", config.operators.listen).await?,
             metrics: tcp("metrics.listen", config.metrics.listen).await?,
+            otlp,
         })
     }
 
@@ -128,6 +150,7 @@ impl Ears {
             control: self.control.1,
             operators: self.operators.1,
             metrics: self.metrics.1,
+            otlp: self.otlp.iter().map(|(_, address)| *address).collect(),
             services: self.services.1.path(),
             regions: self.regions.1.path(),
         };
@@ -174,13 +197,17 @@ fn serve(
     node: &Arc<Node>,
     ears: Ears,
     counts: Arc<Counts>,
+    otlp: Option<Arc<Edge>>,
+    remote: Option<Arc<RemoteWriting>>,
 ) -> Result<(Tasks, [Listening; 2]), RunError> {
     let mut control = server("control", config.control.tls.as_ref())?;
     let mut operators = server("operators", config.operators.tls.as_ref())?;
     let control = control.add_service(control_server::service(Arc::clone(node)));
     let hook_queue = config.operators.hook_queue.get();
-    let operators = operators.add_service(operators_server::service(Arc::clone(node), hook_queue));
-    let metrics = metrics_endpoint::router(node, counts);
+    let receipts = Arc::new(Receipts::new(otlp.clone(), host_name()));
+    receipts.start(node).map_err(|error| RunError::Server("operators", error.into()))?;
+    let operators = operators.add_service(operators_server::service(Arc::clone(node), hook_queue, receipts));
+    let metrics = metrics_endpoint::router(node, counts, otlp, remote);
     let needs_cgroup = config.services.identities.iter().any(|identity| identity.cgroup.is_some());
     let ((services, services_file), (regions, regions_file)) = (ears.services, ears.regions);
     let mut tasks = JoinSet::new();
@@ -204,6 +231,21 @@ fn serve(
     Ok((tasks, [services_file, regions_file]))
 }
 
+/// Sends samples to a remote monitor, until the node drains.
+fn write_remotely(tasks: &mut Tasks, node: &Arc<Node>, remote: Option<(Arc<RemoteWriting>, Client)>) {
+    let Some((remote, client)) = remote else { return };
+    let (rows, of) = (Arc::clone(&remote), Arc::clone(node));
+    tasks.spawn(async move {
+        rows.take_rows(&of).await;
+        Ok(())
+    });
+    let node = Arc::clone(node);
+    tasks.spawn(async move {
+        remote.send(&node, client).await;
+        Ok(())
+    });
+}
+
 /// Runs the host agent until `shutdown` comes; then sends what waits, closes everything and removes its files. Ends by itself only if it
 /// cannot start, or a server fails. Needs a tokio runtime with time and network. Raises the process's limit of open files to what it is
 /// allowed.
@@ -216,13 +258,25 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let incarnation = Incarnation(rand::random::<u64>() >> 11);
     let clock = Clock::start();
     let mut settings = config.settings(incarnation)?;
+    let mut otlp = config.otlp.settings(rand::random(), &host_name())?;
+    let peers = config.coherence.settings(&config.otlp)?;
+    let advice = config.head_sampling.advice(&config.otlp)?;
+    if let (Some(otlp), Some(_)) = (&mut otlp, config.head_sampling.listen) {
+        otlp.observed = Some(config.otlp.traces.frontends.clone());
+    }
+    let remote = config.remote_write.start(&host_name(), UnixNanos(clock::unix_now().0))?;
+    let remote = remote.map(|(shipper, client)| (Arc::new(RemoteWriting::new(shipper, clock)), client));
+    let told = config::start_webhooks(&config.webhooks, &host_name(), "")?;
+    // Whoever writes remotely watches every service.
+    let watchers = if remote.is_some() { config.services.limits.connections } else { 0 };
     let exposures = exposures(&config, &mut settings.transports)?;
     let (orders, inbox) = registrar::orders();
     let transports = settings.transports.join(", ");
     let files = raise_file_limit();
-    let ears = Ears::open(&config).await?;
-    let node =
-        Arc::new(Node::new(settings, config.operators.hooks.get(), clock, exposures.is_some().then_some(orders)));
+    let mut ears = Ears::open(&config).await?;
+    // One for the receipt.
+    let hooks = config.operators.hooks.get() + watchers + config.webhooks.len() + 1;
+    let node = Arc::new(Node::new(settings, hooks, clock, exposures.is_some().then_some(orders)));
     if let Some(exposures) = exposures {
         registrar::start(exposures, inbox, &node).map_err(RunError::Thread)?;
     }
@@ -234,29 +288,86 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
         %incarnation, control = %ears.control.1, operators = %ears.operators.1, metrics = %ears.metrics.1,
         runtime_dir = %folder.display(), transports, "the host agent runs"
     );
-    let (mut tasks, sockets) = serve(&config, &node, ears, counts)?;
+    let listeners = core::mem::take(&mut ears.otlp).into_iter().map(|(listener, _)| listener);
+    let interval = config.span_metrics_interval();
+    let otlp = otlp.map(|settings| otlp_endpoint::start(&settings, listeners, &node, interval)).transpose()?;
+    let edge = otlp.as_ref().map(|otlp| Arc::clone(otlp.edge()));
+    let advised = match config.head_sampling.listen {
+        Some(listen) => Some(head_sampling::start(listen, advice, edge.clone(), clock).await?),
+        None => None,
+    };
+    let coherence = match (peers, &edge) {
+        (Some(peers), Some(edge)) => {
+            let named = config.otlp.traces.node.clone().unwrap_or_else(host_name);
+            Some(coherence::start(&config.coherence, peers, &named, folder, Arc::clone(edge)).await?)
+        }
+        _ => None,
+    };
+    let spans = edge.as_ref().map(|edge| read_spans(edge, &node));
+    let (mut tasks, sockets) =
+        serve(&config, &node, ears, counts, edge, remote.as_ref().map(|(remote, _)| Arc::clone(remote)))?;
+    write_remotely(&mut tasks, &node, remote);
+    webhooks::start(told, &node).map_err(|error| RunError::Server("webhooks", error.into()))?;
     let failed = tokio::select! {
         () = shutdown => None,
         () = node.keep_time() => None,
         Some(ended) = tasks.join_next() => Some(ended),
     };
     tracing::info!("the host agent ends");
-    drop((announced, sockets));
+    drop((announced, sockets, advised));
     node.drain();
-    let ended = tokio::time::timeout(DRAIN_WITHIN, async { while tasks.join_next().await.is_some() {} }).await;
-    if ended.is_err() {
-        tracing::warn!("not everyone took the last words; ended without");
-    }
-    tasks.shutdown().await;
-    if let Some(thread) = measuring {
-        // It ends with its orders, within one round; waiting for it may block for as long.
-        _ = tokio::task::spawn_blocking(move || thread.join()).await;
-    }
+    let ending = Ending { spans, tasks, coherence, otlp, measuring };
+    ending.end().await;
     match failed {
         Some(Ok(Err(error))) => Err(error),
         Some(Err(error)) => Err(RunError::Server("services", error.into())),
         _ => Ok(()),
     }
+}
+
+/// What is ended when the agent does, in this order.
+struct Ending {
+    spans: Option<tokio::task::JoinHandle<()>>,
+    tasks: Tasks,
+    coherence: Option<Coherence>,
+    otlp: Option<otlp::Running>,
+    measuring: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Ending {
+    /// Waits for last words, as long as that may take.
+    async fn end(self) {
+        let Self { spans, mut tasks, coherence, otlp, measuring } = self;
+        if let Some(spans) = spans {
+            // What services have written is taken before the endpoint ends; a task that does not panic has no error.
+            _ = tokio::time::timeout(DRAIN_WITHIN, spans).await;
+        }
+        let ending = tokio::time::timeout(DRAIN_WITHIN, async { while tasks.join_next().await.is_some() {} });
+        let sending = async {
+            if let Some(coherence) = coherence {
+                coherence.end().await;
+            }
+            if let Some(otlp) = otlp {
+                otlp.end(DRAIN_WITHIN).await;
+            }
+        };
+        let (ended, ()) = tokio::join!(ending, sending);
+        if ended.is_err() {
+            tracing::warn!("not everyone took the last words; ended without");
+        }
+        tasks.shutdown().await;
+        if let Some(thread) = measuring {
+            // It ends with its orders, within one round; waiting for it may block for as long.
+            _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+    }
+}
+
+/// Starts reading the span rings of replicas.
+fn read_spans(edge: &Arc<Edge>, node: &Arc<Node>) -> tokio::task::JoinHandle<()> {
+    let (orders, inbox) = span_ring::orders();
+    node.read_spans_with(orders);
+    tokio::spawn(span_ring::run(Arc::clone(edge), Arc::clone(node), inbox))
 }
 
 /// What workers read by RDMA, if `config` wants it and this machine can; puts its name before, or in place of, the other `transports`.
@@ -280,6 +391,11 @@ fn exposures(config: &Config, transports: &mut Vec<String>) -> Result<Option<Exp
         }
         Err(why) => Err(RunError::Rdma(why)),
     }
+}
+
+/// How this machine is called; empty if it does not say.
+fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
 /// Raises the number of files that this process may have open to what it is allowed: each service takes about ten. Returns it.

@@ -117,7 +117,8 @@ fn take_frames(
 ) -> Result<(), String> {
     while let Some(frame) = frames.next_frame().map_err(|error| error.to_string())? {
         let message = ServiceMessage::decode(frame).map_err(|error| error.to_string())?;
-        let takes = matches!(message, ServiceMessage::AddRegion { .. }) && !descriptors.is_empty();
+        let brings = matches!(message, ServiceMessage::AddRegion { .. } | ServiceMessage::AddSpanRing { .. });
+        let takes = brings && !descriptors.is_empty();
         let descriptor = takes.then(|| descriptors.remove(0));
         node.service_message(id, message, descriptor);
     }

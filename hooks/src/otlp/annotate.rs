@@ -27,18 +27,23 @@ pub fn annotate(given: &Given<'_>, node: &str, into: &mut Vec<u8>) {
             number("uview.threshold", *gamma, into);
         }
     }
-    match given.part {
-        Part::Whole => {}
-        Part::Lacks { spans } => text("uview.incomplete", &format!("{node}: {spans} spans are missing"), into),
-        Part::Unknown => text("uview.incomplete", &format!("{node}: spans may be missing"), into),
-    }
+    incomplete(given.part, node, into);
     let (came, threshold) = (tracestate_of(given.encoded), given.reason.threshold());
     if sampling_of(came).0 != threshold {
         export::bytes(TRACESTATE, with_threshold(came, threshold).as_bytes(), into);
     }
 }
 
-fn text(key: &str, value: &str, into: &mut Vec<u8>) {
+/// What is missing at `node`, if anything is.
+pub(super) fn incomplete(part: Part, node: &str, into: &mut Vec<u8>) {
+    match part {
+        Part::Whole => {}
+        Part::Lacks { spans } => text("uview.incomplete", &format!("{node}: {spans} spans are missing"), into),
+        Part::Unknown => text("uview.incomplete", &format!("{node}: spans may be missing"), into),
+    }
+}
+
+pub(super) fn text(key: &str, value: &str, into: &mut Vec<u8>) {
     let mut any = Vec::with_capacity(value.len() + 6);
     export::bytes(1, value.as_bytes(), &mut any);
     attribute(key, &any, into);

@@ -143,6 +143,10 @@ impl<'a> Rest<'a> {
         Fields::of(self.message).map_while(Result::ok).filter(move |field| field.number != self.without)
     }
 
+    pub(super) fn is(&self, other: &Self) -> bool {
+        core::ptr::eq(self.message, other.message)
+    }
+
     /// Its bytes, in pieces: mostly one or two.
     pub fn pieces(self) -> impl Iterator<Item = &'a [u8]> {
         self.fields().map(|field| field.record)

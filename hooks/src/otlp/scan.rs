@@ -29,6 +29,12 @@ pub struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
+    /// Whether `self` and `other` are the same place of the same request: what was worked out for one span of a group holds for the next.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        self.scope.is(&other.scope)
+    }
+
     /// `service.name` of the resource, as the client says: who may speak in this name is for the caller to check.
     #[must_use]
     pub fn service_name(&self) -> Option<&'a str> {
@@ -152,7 +158,7 @@ pub fn scan<'a>(
     request: &'a [u8],
     mut visit: impl FnMut(&Group<'a>, Result<RawSpan<'a>, &'a [u8]>),
 ) -> Result<(), WireError> {
-    each_group(request, |_, scope| messages(scope, SPANS).try_for_each(|span| span.map(|_| ())))?;
+    count(request)?;
     each_group(request, |group, scope| {
         messages(scope, SPANS).try_for_each(|span| {
             let span = span?;
@@ -160,6 +166,17 @@ pub fn scan<'a>(
             Ok(())
         })
     })
+}
+
+/// How many items `request` has, of whichever signal: spans, metrics and log records lie at the same depth. O(bytes), and reads lengths only.
+///
+/// # Errors
+///
+/// [`WireError`] if it is not made of resources, scopes and items.
+pub fn count(request: &[u8]) -> Result<usize, WireError> {
+    let mut items = 0;
+    each_group(request, |_, scope| messages(scope, SPANS).try_for_each(|item| item.map(|_| items += 1)))?;
+    Ok(items)
 }
 
 fn each_group<'a>(

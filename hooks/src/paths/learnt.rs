@@ -70,6 +70,12 @@ impl Paths {
         self.passed.get(&operation).into_iter().flat_map(BTreeMap::keys).copied()
     }
 
+    /// When a request of `operation` was last seen to pass `service`; `None` if it is not on its path.
+    #[must_use]
+    pub fn seen(&self, operation: OperationId, service: ServiceId) -> Option<Nanos> {
+        self.passed.get(&operation)?.get(&service).copied()
+    }
+
     /// The operations through `service`.
     pub fn through(&self, service: ServiceId) -> impl Iterator<Item = OperationId> {
         self.through.get(&service).into_iter().flatten().copied()
@@ -129,6 +135,8 @@ mod tests {
         paths.forget(Nanos::from_secs(1_800));
 
         assert_eq!(paths.services(PAY).collect::<Vec<_>>(), [ServiceId(1)]);
+        assert_eq!(paths.seen(PAY, ServiceId(1)), Some(Nanos::from_secs(1_000)));
+        assert_eq!(paths.seen(PAY, ServiceId(2)), None);
         assert_eq!(paths.operations().collect::<Vec<_>>(), [PAY]);
         assert_eq!(paths.through(ServiceId(2)).count(), 0);
         assert!(paths.version() > version);

@@ -37,21 +37,28 @@ impl Rates {
     /// Counts `span`, if a request entered a service with it. A request is counted when it ended; others' retries and copies of spans count
     /// twice, as they came.
     pub fn observe(&mut self, span: &SpanIndex) {
-        if !span.kind.enters() {
-            return;
+        if span.kind.enters() {
+            self.count(span.operation, span.duration(), span.error);
         }
+    }
+
+    /// Counts a request of `operation` that took so long.
+    pub fn count(&mut self, operation: OperationId, took: Nanos, error: bool) {
         let scale = self.scale;
-        let rate = self.operations.entry(span.operation).or_insert_with(|| Rate {
-            requests: 0,
-            errors: 0,
-            duration: vec![0; scale.slots() as usize].into(),
-        });
-        let micros = micros(span.duration());
+        let rate = self.know(operation);
+        let micros = micros(took);
         rate.requests += 1;
-        rate.errors += u64::from(span.error);
+        rate.errors += u64::from(error);
         rate.duration[scale.bucket(micros) as usize] += 1;
         let sum = &mut rate.duration[scale.sum_slot() as usize];
         *sum = sum.wrapping_add(micros);
+    }
+
+    /// What was counted of `operation`: nothing, if it is new, but it is known from now on.
+    pub fn know(&mut self, operation: OperationId) -> &mut Rate {
+        let slots = self.scale.slots() as usize;
+        let nothing = || Rate { requests: 0, errors: 0, duration: vec![0; slots].into() };
+        self.operations.entry(operation).or_insert_with(nothing)
     }
 
     /// What was counted of `operation`.

@@ -14,6 +14,8 @@ pub enum Suppressed {
 pub enum LostSample {
     /// Its time is not after that of the sample before: a clock was set back, or two rows share a millisecond.
     OutOfOrder,
+    /// Its time is so far ahead of the clock of whoever sends that a receiver would take nothing older after it.
+    Ahead,
     /// It did not fit into the queue to the remote monitor.
     QueueFull,
     /// It waited too long for the remote monitor.
@@ -38,13 +40,14 @@ impl Suppressed {
 
 impl LostSample {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::OutOfOrder, Self::QueueFull, Self::TooOld, Self::Refused];
+    pub const ALL: [Self; 5] = [Self::OutOfOrder, Self::Ahead, Self::QueueFull, Self::TooOld, Self::Refused];
 
     /// As a label of a metric.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::OutOfOrder => "out_of_order",
+            Self::Ahead => "ahead",
             Self::QueueFull => "queue_full",
             Self::TooOld => "too_old",
             Self::Refused => "refused",

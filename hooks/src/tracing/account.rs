@@ -59,6 +59,8 @@ pub enum Loss {
     TraceFull,
     /// It could not be read, or names no trace.
     Malformed,
+    /// It waited when its process was killed.
+    Killed,
 }
 
 impl Dropped {
@@ -77,7 +79,8 @@ impl Dropped {
 
 impl Loss {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Evicted, Self::Refused, Self::Late, Self::TraceFull, Self::Malformed];
+    pub const ALL: [Self; 6] =
+        [Self::Evicted, Self::Refused, Self::Late, Self::TraceFull, Self::Malformed, Self::Killed];
 
     /// As a label of a metric.
     #[must_use]
@@ -88,6 +91,7 @@ impl Loss {
             Self::Late => "late",
             Self::TraceFull => "trace_full",
             Self::Malformed => "malformed",
+            Self::Killed => "killed",
         }
     }
 }
@@ -123,6 +127,14 @@ impl Account {
     pub fn balances(&self) -> bool {
         let placed = [self.waiting, self.kept].into_iter().chain(self.dropped).chain(self.lost);
         placed.fold(Tally::default(), Tally::plus) == self.seen
+    }
+
+    /// The books that a successor begins with, after a process with these was killed: what waited is lost, the rest stands.
+    #[must_use]
+    pub fn after_kill(mut self) -> Self {
+        let waited = core::mem::take(&mut self.waiting);
+        self.add_lost(Loss::Killed, waited);
+        self
     }
 
     pub(super) fn add_dropped(&mut self, why: Dropped, tally: Tally) {

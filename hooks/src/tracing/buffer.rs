@@ -111,7 +111,7 @@ impl TailBuffer {
         }
         self.blocks.release(trace.chain);
         self.decisions.put(trace.id, rank, &Fate::Kept(Arc::clone(reason)), now);
-        let tally = Waiting::of(&trace).tally();
+        let tally = Waiting::of(&trace, rank).tally();
         self.account.waiting -= tally;
         self.account.kept += tally;
         Kept::Released { tally, part }
@@ -147,8 +147,8 @@ impl TailBuffer {
                 return;
             }
             let trace = self.traces.remove(place);
-            let waiting = Waiting::of(&trace);
             let rank = self.key.rank(trace.id);
+            let waiting = Waiting::of(&trace, rank);
             leaving(&waiting, rank, Indexes(self.blocks.read(trace.chain)));
             self.blocks.release(trace.chain);
             self.account.waiting -= waiting.tally();
@@ -160,7 +160,7 @@ impl TailBuffer {
 
     /// All that waits, in no order. One pass costs a few nanoseconds per trace: once per second for all triggers together.
     pub fn waiting(&self) -> impl Iterator<Item = Waiting> {
-        self.traces.iter().map(Waiting::of)
+        self.traces.iter().map(|trace| Waiting::of(trace, self.key.rank(trace.id)))
     }
 
     /// How many traces wait.
@@ -178,7 +178,8 @@ impl TailBuffer {
     /// What is known of `trace` if it waits.
     #[must_use]
     pub fn get(&self, trace: TraceId) -> Option<Waiting> {
-        self.traces.find(trace, self.key.rank(trace)).map(|place| Waiting::of(self.traces.get(place)))
+        let rank = self.key.rank(trace);
+        self.traces.find(trace, rank).map(|place| Waiting::of(self.traces.get(place), rank))
     }
 
     /// What was decided about `trace`, as far as it is remembered.
@@ -210,6 +211,18 @@ impl TailBuffer {
     #[must_use]
     pub const fn rushed(&self) -> u64 {
         self.decisions.rushed()
+    }
+
+    /// Takes over the books of a predecessor that was killed: what waited in it is lost.
+    pub fn resume(&mut self, predecessor: Account) {
+        debug_assert_eq!(self.account, Account::default(), "books are taken over before the first span");
+        self.account = predecessor.after_kill();
+    }
+
+    /// Up to which rank traces gave way lately; `None` if none did.
+    #[must_use]
+    pub fn level(&self, now: Nanos) -> Option<Rank> {
+        self.watermark.level(now)
     }
 
     /// How far a trigger at `now` reaches back.
@@ -258,7 +271,7 @@ impl TailBuffer {
 
     fn evict(&mut self, place: u32, rank: Rank, now: Nanos) {
         let trace = self.traces.remove(place);
-        let tally = Waiting::of(&trace).tally();
+        let tally = Waiting::of(&trace, rank).tally();
         self.blocks.release(trace.chain);
         self.account.waiting -= tally;
         self.account.add_lost(Loss::Evicted, tally);
@@ -280,7 +293,7 @@ impl TailBuffer {
             return self.refuse(rank, span, Loss::Refused, now);
         }
         let place = self.traces.insert(span.trace, rank, now);
-        self.add(place, span)
+        self.add(place, rank, span)
     }
 
     /// Nothing of its trace is taken: not this span, and none to come.
@@ -310,10 +323,10 @@ impl TailBuffer {
             self.account.add_lost(Loss::Evicted, Tally::one(span.encoded.len()));
             return Offered::Lost(Loss::Evicted);
         }
-        self.add(place, span)
+        self.add(place, rank, span)
     }
 
-    fn add(&mut self, place: u32, span: &Span<'_>) -> Offered {
+    fn add(&mut self, place: u32, rank: Rank, span: &Span<'_>) -> Offered {
         let index = &span.index;
         let trace = self.traces.get_mut(place);
         self.blocks.append(&mut trace.chain, &record::encode(index, span.encoded.len()));
@@ -324,12 +337,13 @@ impl TailBuffer {
         trace.spans += 1;
         trace.flags.error |= index.error;
         let rooted = index.parent.is_none();
+        trace.flags.root |= rooted;
         // Of several entry spans the one without a parent counts, else the one that began before all others.
         if span.entry && (trace.operation().is_none() || rooted || (first && !trace.flags.rooted)) {
             trace.enter(index.operation, rooted);
         }
         self.account.waiting += Tally::one(span.encoded.len());
-        Offered::Waits(Waiting::of(trace))
+        Offered::Waits(Waiting::of(trace, rank))
     }
 
     fn follow(&mut self, fate: Fate, rank: Rank, span: &Span<'_>, now: Nanos) -> Offered {

@@ -9,6 +9,7 @@ use crate::id::{OperationId, ServiceId};
 use crate::time::UnixNanos;
 use crate::tracing::buffer::TailBuffer;
 use crate::tracing::decisions::Fate;
+use crate::tracing::order::Rank;
 use crate::tracing::outcome::{Kept, Offered, Part};
 use crate::tracing::policies::{Known, Policies};
 use crate::tracing::reason::Reason;
@@ -17,6 +18,8 @@ use crate::tracing::triggers::{Triggers, Verdict};
 
 /// Paths are learnt from one trace in so many, the same ones on every node, so that what nodes learn of one trace can be put together.
 const PATHS_FROM: u64 = 16;
+/// Pieces of paths that wait to be told.
+const MOST_PIECES: usize = 4_096;
 
 /// A span that is to be sent on.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +36,29 @@ pub struct Given<'a> {
     pub part: Part,
 }
 
+/// A piece of a path: what one node saw of one of the traces from which paths are learnt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Of which trace; other nodes have other pieces of it.
+    pub trace: TraceId,
+    /// What was asked for, if the entry span came here.
+    pub operation: Option<OperationId>,
+    /// Whose spans came here.
+    pub services: BTreeSet<ServiceId>,
+}
+
+/// How this node works with others; nothing of it holds for a node that is alone.
+#[derive(Debug)]
+struct Together {
+    /// Traces that began earlier may have been here before this run.
+    since: Option<UnixNanos>,
+    /// Until when that is to be feared of a trace whose beginning nobody knows.
+    feared_until: Nanos,
+    /// Decided here, and not yet released: others are told first.
+    pending: BTreeSet<TraceId>,
+    pieces: Vec<Piece>,
+}
+
 /// What waits, what decides, and what was decided.
 #[derive(Debug)]
 pub struct Keeper {
@@ -43,13 +69,21 @@ pub struct Keeper {
     due: bool,
     decided: Vec<(TraceId, Arc<Reason>)>,
     passed: BTreeSet<(OperationId, ServiceId)>,
+    together: Option<Together>,
 }
 
 impl Keeper {
     /// Puts them together.
     #[must_use]
     pub const fn new(buffer: TailBuffer, triggers: Triggers, policies: Policies) -> Self {
-        Self { buffer, triggers, policies, due: false, decided: Vec::new(), passed: BTreeSet::new() }
+        Self { buffer, triggers, policies, due: false, decided: Vec::new(), passed: BTreeSet::new(), together: None }
+    }
+
+    /// From now on this node decides together with others: what it decides is held back until [`release`](Self::release), so that no trace is kept of
+    /// which nobody else knows. `since` is when this run began, if one was here before: traces that are older may have lost spans with it, and
+    /// those whose beginning is not known are feared to, until `feared_until`.
+    pub fn join(&mut self, since: Option<UnixNanos>, feared_until: Nanos) {
+        self.together = Some(Together { since, feared_until, pending: BTreeSet::new(), pieces: Vec::new() });
     }
 
     /// A span came at `now`. What is to be sent on goes to `sink`: the whole trace, if it is wanted now.
@@ -59,9 +93,10 @@ impl Keeper {
             self.buffer.pass(span.trace, reason, now);
         }
         match self.buffer.offer(span, now) {
+            Offered::Waits(_) if self.is_pending(span.trace) => {}
             Offered::Waits(waiting) => {
                 if let Some(reason) = self.policies.judge(span, &waiting, &mut self.triggers, known, now) {
-                    self.release(span.trace, reason, now, sink);
+                    self.decide(span.trace, reason, now, sink);
                 }
             }
             Offered::Follows(Fate::Kept(reason)) => {
@@ -79,33 +114,75 @@ impl Keeper {
         self.due |= self.triggers.take(verdict, now);
     }
 
+    /// A service asks for `trace` by its id, and says why: what waits of it is kept, and what comes. `false` if it is decided already, or there is no
+    /// budget; a trace that the floor keeps needs no second reason.
+    pub fn ask(&mut self, trace: TraceId, why: &str, now: Nanos, sink: impl FnMut(Given<'_>)) -> bool {
+        if self.is_pending(trace) || self.buffer.fate(trace).is_some() {
+            return false;
+        }
+        let waiting = self.buffer.get(trace).map(|waiting| waiting.tally()).unwrap_or_default();
+        let Some(reason) = self.policies.asked(trace, waiting, why, now) else { return false };
+        self.decide(trace, reason, now, sink);
+        true
+    }
+
     /// Ten times a second or so: keeps what waits and is wanted by now, then drops what waited long enough.
     pub fn tick(&mut self, known: &Known<'_>, now: Nanos, mut sink: impl FnMut(Given<'_>)) {
         if core::mem::take(&mut self.due) {
             let (policies, triggers) = (&mut self.policies, &mut self.triggers);
-            let waiting = self.buffer.waiting();
+            let pending = self.together.as_ref().map(|together| &together.pending);
+            let waiting = self.buffer.waiting().filter(|waiting| !pending.is_some_and(|p| p.contains(&waiting.trace)));
             let wanted =
                 waiting.filter_map(|waiting| Some((waiting.trace, policies.lmap(&waiting, triggers, known, now)?)));
             let wanted: Vec<_> = wanted.collect();
             for (trace, reason) in wanted {
-                self.release(trace, reason, now, &mut sink);
+                self.decide(trace, reason, now, &mut sink);
             }
         }
-        let (passed, buffer) = (&mut self.passed, &mut self.buffer);
+        let (passed, together, buffer) = (&mut self.passed, &mut self.together, &mut self.buffer);
         buffer.expire(now, |waiting, rank, spans| {
-            if let Some(operation) = waiting.operation.filter(|_| rank.teaches()) {
-                passed.extend(spans.map(|span| (operation, span.service)));
+            if !rank.teaches() {
+                return;
+            }
+            let services: BTreeSet<_> = spans.map(|span| span.service).collect();
+            passed.extend(waiting.operation.into_iter().flat_map(|op| services.iter().map(move |s| (op, *s))));
+            if let Some(together) = together {
+                together.saw(Piece { trace: waiting.trace, operation: waiting.operation, services });
             }
         });
     }
 
     /// Another node decided to keep `trace`. Its bytes are charged to the tenant, and never refused: a trace is kept everywhere or nowhere.
     pub fn keep(&mut self, trace: TraceId, reason: &Arc<Reason>, now: Nanos, sink: impl FnMut(Given<'_>)) -> Kept {
-        let kept = self.give(trace, reason, now, sink);
-        if let Kept::Released { tally, .. } = kept {
+        self.keep_from(trace, reason, None, now, sink)
+    }
+
+    /// Like [`keep`](Self::keep), for a trace that began at `began` by all that its decider knows, or was dealt with by this node's predecessor.
+    /// Without either, spans of it may have been lost with the predecessor, and the trace is marked.
+    pub fn keep_from(
+        &mut self,
+        trace: TraceId,
+        reason: &Arc<Reason>,
+        began: Option<Began>,
+        now: Nanos,
+        sink: impl FnMut(Given<'_>),
+    ) -> Kept {
+        let paid = self.together.as_mut().is_some_and(|together| together.pending.remove(&trace));
+        let kept = self.give(trace, reason, began, now, sink);
+        if let Kept::Released { tally, .. } = kept
+            && !paid
+        {
             self.policies.charge(tally.bytes, now);
         }
         kept
+    }
+
+    /// Gives out a trace that this node decided to keep, now that others know of it. It may be gone: then it is to be marked.
+    pub fn release(&mut self, trace: TraceId, reason: &Arc<Reason>, now: Nanos, sink: impl FnMut(Given<'_>)) -> Kept {
+        if let Some(together) = &mut self.together {
+            together.pending.remove(&trace);
+        }
+        self.give(trace, reason, None, now, sink)
     }
 
     /// Takes what this node decided to keep since the last call, to be announced to the others: at every [`tick`](Self::tick). Not the floor's
@@ -114,9 +191,30 @@ impl Keeper {
         core::mem::take(&mut self.decided)
     }
 
+    /// When `trace`, which waits, began, if its first span is here.
+    #[must_use]
+    pub fn began(&self, trace: TraceId) -> Option<UnixNanos> {
+        self.buffer.get(trace).filter(|waiting| waiting.rooted).map(|waiting| waiting.start)
+    }
+
     /// Takes which services were passed by which operations, as seen since the last call in a sixteenth of the traces.
     pub fn passed(&mut self) -> BTreeSet<(OperationId, ServiceId)> {
         core::mem::take(&mut self.passed)
+    }
+
+    /// Takes the pieces of paths that were seen since the last call, to be put together with those of other nodes. 4,096 are kept at the most.
+    pub fn pieces(&mut self) -> Vec<Piece> {
+        self.together.as_mut().map(|together| core::mem::take(&mut together.pieces)).unwrap_or_default()
+    }
+
+    /// Other nodes gave up traces up to this rank; `None` if none did.
+    pub fn others_yield_below(&mut self, level: Option<Rank>, now: Nanos) {
+        self.policies.yield_below(level.max(self.buffer.level(now)));
+    }
+
+    /// Takes over the books of a predecessor that was killed.
+    pub fn resume(&mut self, predecessor: crate::tracing::Account) {
+        self.buffer.resume(predecessor);
     }
 
     /// What waits, and the books.
@@ -141,25 +239,101 @@ impl Keeper {
         self.triggers.forget(operation);
     }
 
-    fn release(&mut self, trace: TraceId, reason: Arc<Reason>, now: Nanos, sink: impl FnMut(Given<'_>)) {
-        // Judged and granted a moment ago: it waits.
-        let _released = self.give(trace, &reason, now, sink);
+    /// Whether an operation is out of the ordinary in the second of `at`.
+    #[must_use]
+    pub fn is_on(&mut self, known: &Known<'_>, operation: OperationId, at: UnixNanos) -> bool {
+        self.triggers.on(known.paths, operation, at)
+    }
+
+    fn is_pending(&self, trace: TraceId) -> bool {
+        self.together.as_ref().is_some_and(|together| together.pending.contains(&trace))
+    }
+
+    fn decide(&mut self, trace: TraceId, reason: Arc<Reason>, now: Nanos, sink: impl FnMut(Given<'_>)) {
+        match &mut self.together {
+            Some(together) => _ = together.pending.insert(trace),
+            // Judged and granted a moment ago: it waits.
+            None => _ = self.give(trace, &reason, None, now, sink),
+        }
         self.decided.push((trace, reason));
     }
 
-    fn give(&mut self, trace: TraceId, reason: &Arc<Reason>, now: Nanos, mut sink: impl FnMut(Given<'_>)) -> Kept {
-        let part = self.buffer.part(trace, now).unwrap_or(Part::Whole);
-        let operation = self.buffer.get(trace).and_then(|waiting| waiting.operation);
-        let teaches = operation.filter(|_| self.buffer.rank(trace).teaches());
-        let passed = &mut self.passed;
-        self.buffer.keep(trace, reason, now, |index, encoded| {
-            passed.extend(teaches.map(|operation| (operation, index.service)));
+    fn give(
+        &mut self,
+        trace: TraceId,
+        reason: &Arc<Reason>,
+        began: Option<Began>,
+        now: Nanos,
+        mut sink: impl FnMut(Given<'_>),
+    ) -> Kept {
+        let waiting = self.buffer.get(trace);
+        let doubted = self.together.as_ref().is_some_and(|together| {
+            let here = waiting.filter(|waiting| waiting.rooted).map(|waiting| Began::At(waiting.start));
+            together.doubts(began.or(here), now)
+        });
+        let part = self.buffer.part(trace, now).unwrap_or(Part::Whole).or_unknown(doubted);
+        let operation = waiting.and_then(|waiting| waiting.operation);
+        let teaches = self.buffer.rank(trace).teaches();
+        let mut services = BTreeSet::new();
+        let kept = self.buffer.keep(trace, reason, now, |index, encoded| {
+            if teaches {
+                services.insert(index.service);
+            }
             sink(Given { trace, index, encoded, reason, part });
-        })
+        });
+        self.passed.extend(operation.into_iter().flat_map(|op| services.iter().map(move |s| (op, *s))));
+        if let Some(together) = self.together.as_mut().filter(|_| !services.is_empty()) {
+            together.saw(Piece { trace, operation, services });
+        }
+        match kept {
+            Kept::Released { tally, .. } => Kept::Released { tally, part },
+            Kept::Unseen(part) => Kept::Unseen(part.or_unknown(doubted)),
+            Kept::Already | Kept::Gone(_) => kept,
+        }
     }
 }
 
-impl crate::tracing::order::Rank {
+/// What is known of a trace's beginning by whoever decided to keep it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Began {
+    /// Then, by the clock of whoever recorded its first span.
+    At(UnixNanos),
+    /// It does not matter: this node's predecessor gave out what it had of it.
+    Before,
+}
+
+/// Clocks of nodes differ by less.
+const SPREAD: Nanos = Nanos::from_secs(1);
+
+impl Together {
+    /// Whether spans of a trace that began then may have been lost with this node's predecessor.
+    fn doubts(&self, began: Option<Began>, now: Nanos) -> bool {
+        let Some(since) = self.since else { return false };
+        match began {
+            Some(Began::Before) => false,
+            Some(Began::At(began)) => began < since.plus(SPREAD),
+            None => now < self.feared_until,
+        }
+    }
+
+    fn saw(&mut self, piece: Piece) {
+        if self.pieces.len() < MOST_PIECES {
+            self.pieces.push(piece);
+        }
+    }
+}
+
+impl Part {
+    /// What remains of it where spans may be missing besides.
+    const fn or_unknown(self, doubted: bool) -> Self {
+        match self {
+            Self::Whole if doubted => Self::Unknown,
+            part => part,
+        }
+    }
+}
+
+impl Rank {
     /// Whether paths are learnt from a trace of this rank.
     const fn teaches(self) -> bool {
         self.0.is_multiple_of(PATHS_FROM)

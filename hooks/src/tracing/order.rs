@@ -18,6 +18,12 @@ impl core::fmt::Debug for OrderKey {
 pub struct Rank(pub(crate) u64);
 
 impl Rank {
+    /// The rank of [`position`](Self::position).
+    #[must_use]
+    pub const fn at(position: u64) -> Self {
+        Self(position)
+    }
+
     /// As a number: 0 is evicted first.
     #[must_use]
     pub const fn position(self) -> u64 {
@@ -32,7 +38,8 @@ impl OrderKey {
         Self((secret >> 64) as u64, secret as u64)
     }
 
-    /// The place of `trace`. A keyed mix, not a cryptographic one: ranks never leave the node.
+    /// The place of `trace`. A keyed mix, not a cryptographic one: ranks are not told to services. Nodes tell each other
+    /// up to which one they gave way.
     #[must_use]
     pub const fn rank(self, trace: TraceId) -> Rank {
         let (upper, lower) = trace.halves();

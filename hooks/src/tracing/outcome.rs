@@ -6,6 +6,7 @@ use crate::id::OperationId;
 use crate::time::UnixNanos;
 use crate::tracing::account::{Loss, Tally};
 use crate::tracing::decisions::Fate;
+use crate::tracing::order::Rank;
 use crate::tracing::record;
 use crate::tracing::span::TraceId;
 use crate::tracing::traces::Trace;
@@ -31,6 +32,10 @@ pub struct Waiting {
     pub lost: u32,
     /// Whether a span of it is in error.
     pub error: bool,
+    /// Whether the span without a parent is here: nothing of the trace began before `start`, wherever it is.
+    pub rooted: bool,
+    /// Its place in the order in which traces give way.
+    pub rank: Rank,
 }
 
 impl Waiting {
@@ -40,7 +45,7 @@ impl Waiting {
         self.start <= to && from <= self.end
     }
 
-    pub(super) fn of(trace: &Trace) -> Self {
+    pub(super) fn of(trace: &Trace, rank: Rank) -> Self {
         Self {
             trace: trace.id,
             operation: trace.operation(),
@@ -51,6 +56,8 @@ impl Waiting {
             bytes: (trace.chain.bytes() - trace.spans as usize * record::INDEX) as u64,
             lost: trace.lost,
             error: trace.flags.error,
+            rooted: trace.flags.root,
+            rank,
         }
     }
 

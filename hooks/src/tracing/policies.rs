@@ -8,14 +8,17 @@ use crate::id::OperationId;
 use crate::paths::{Latencies, Names, Paths};
 use crate::tracing::account::Tally;
 use crate::tracing::budget::Budget;
+use crate::tracing::order::Rank;
 use crate::tracing::outcome::Waiting;
 use crate::tracing::reason::{Policy, Reason};
-use crate::tracing::span::Span;
-use crate::tracing::threshold::Threshold;
+use crate::tracing::span::{Span, TraceId};
+use crate::tracing::threshold::{Randomness, Threshold};
 use crate::tracing::triggers::Triggers;
 
 /// What a service says about its trace is cut after so many bytes.
 const TEXT_BYTES: usize = 256;
+/// What a trace that is asked for before it comes is taken to have, in bytes.
+const SMALL: u64 = 1_024;
 
 /// Which policies are on.
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own, as in the configuration file")]
@@ -58,13 +61,17 @@ pub struct Policies {
     budget: Budget,
     granted: [Tally; Policy::ALL.len()],
     yielded: [u64; Policy::ALL.len()],
+    /// Up to which rank some node gave way.
+    level: Option<Rank>,
+    passed_over: u64,
 }
 
 impl Policies {
     /// Policies that spend `budget`.
     #[must_use]
     pub fn new(switches: Switches, budget: Budget) -> Self {
-        Self { switches, budget, granted: Default::default(), yielded: [0; Policy::ALL.len()] }
+        let (granted, yielded) = (Default::default(), [0; Policy::ALL.len()]);
+        Self { switches, budget, granted, yielded, level: None, passed_over: 0 }
     }
 
     /// Why the trace of `span` is kept whatever happens. Every node comes to the same answer, from any span of the trace.
@@ -95,6 +102,7 @@ impl Policies {
         }
         let latency = self.switches.latency && span.entry && waiting.operation == Some(index.operation);
         if let Some(reason) = latency.then(|| slow(span, index.operation, known)).flatten()
+            && self.can_be_whole(waiting)
             && self.spend(Policy::Latency, waiting, now)
         {
             return Some(Arc::new(reason));
@@ -102,6 +110,21 @@ impl Policies {
         let text = span.trigger.filter(|_| self.switches.code)?;
         let text = text[..text.floor_char_boundary(TEXT_BYTES)].into();
         self.spend(Policy::Code, waiting, now).then(|| Arc::new(Reason::Code { text }))
+    }
+
+    /// Why `trace`, of which so much waits, is kept if a service asks for it by its id. What has not come yet costs as if it were small, so that wishes are
+    /// bounded, too; what comes is charged.
+    pub fn asked(&mut self, trace: TraceId, waiting: Tally, why: &str, now: Nanos) -> Option<Arc<Reason>> {
+        let floor = self.switches.floor.is_some_and(|floor| floor.keeps(Randomness::of(trace)));
+        if floor || !self.switches.code {
+            return None;
+        }
+        if !self.budget.spend(Policy::Code, waiting.bytes.max(SMALL), now) {
+            self.yielded[Policy::Code as usize] += 1;
+            return None;
+        }
+        self.granted[Policy::Code as usize] += waiting;
+        Some(Arc::new(Reason::Code { text: why[..why.floor_char_boundary(TEXT_BYTES)].into() }))
     }
 
     /// Why a trace that waits is kept by what LMAPs said since it came.
@@ -114,7 +137,28 @@ impl Policies {
     ) -> Option<Arc<Reason>> {
         let operation = waiting.operation.filter(|_| self.switches.lmap)?;
         let reason = triggers.wanted(known.paths, operation, (waiting.start, waiting.end))?;
+        if !self.can_be_whole(waiting) {
+            return None;
+        }
         self.spend(Policy::Lmap, waiting, now).then(|| Arc::clone(reason))
+    }
+
+    /// Some node gave up what ranks up to `level`; `None` if none did. What could only be kept in part is not chosen by LMAPs and by latency, which
+    /// have others to choose from; an error, or what code asks for, is kept with a mark.
+    pub const fn yield_below(&mut self, level: Option<Rank>) {
+        self.level = level;
+    }
+
+    /// How many times a trace was wanted that another node has given up.
+    #[must_use]
+    pub const fn passed_over(&self) -> u64 {
+        self.passed_over
+    }
+
+    fn can_be_whole(&mut self, waiting: &Waiting) -> bool {
+        let whole = self.level < Some(waiting.rank);
+        self.passed_over += u64::from(!whole);
+        whole
     }
 
     /// `bytes` are kept, whatever the budget: late spans, and what another node decided.

@@ -33,12 +33,15 @@ pub(super) struct Trace {
 pub(super) const TRACE_COST: usize = size_of::<Trace>();
 const _: () = assert!(TRACE_COST == 80, "the documentation of the buffer says so");
 
+#[expect(clippy::struct_excessive_bools, reason = "each says something of its own")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Flags {
     /// A span of it is in error.
     pub(super) error: bool,
     /// Its operation is that of a span without a parent: no other can take its place.
     pub(super) rooted: bool,
+    /// Its span without a parent is here, entry or not: nothing of it began earlier.
+    pub(super) root: bool,
     /// The entry is free.
     free: bool,
 }

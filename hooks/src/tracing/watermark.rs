@@ -34,7 +34,8 @@ impl Watermark {
         self.level(now).map_or(1.0, |level| 1.0 - level.0 as f64 / u64::MAX as f64)
     }
 
-    fn level(&self, now: Nanos) -> Option<Rank> {
+    /// The highest rank that gave way.
+    pub(super) fn level(&self, now: Nanos) -> Option<Rank> {
         match now.since(self.since) {
             Some(age) if age.0 >= self.age.0.saturating_mul(2) => None,
             Some(age) if age >= self.age => self.now,

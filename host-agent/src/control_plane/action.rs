@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use wire::control::Verdict;
 use wire::id::{Epoch, LmapId, RegionId, ReplicaId, WorkerId};
+use wire::layout::RegionSize;
 use wire::metric::Group;
 use wire::name::{InstanceName, ServiceName};
 use wire::proto::{control, registration};
@@ -95,6 +96,21 @@ pub enum Action {
         instance: InstanceName,
         /// Its process; 0 if not visible.
         pid: u32,
+    },
+    /// Read the finished spans of a replica; [`Action::ReplicaLeft`] ends it.
+    ReadSpans {
+        /// Its connection.
+        connection: ConnectionId,
+        /// Of which service.
+        service: ServiceName,
+        /// Its name towards people.
+        instance: InstanceName,
+        /// The ring. Nobody else reads it: it may be dropped once it is mapped.
+        region: RegionId,
+        /// Its size.
+        size: RegionSize,
+        /// The first record that was not for an earlier agent.
+        first_ticket: u64,
     },
     /// A replica is gone.
     ReplicaLeft {

@@ -51,6 +51,8 @@ pub struct Replica {
     pub service: ServiceName,
     pub instance: InstanceName,
     regions: BTreeMap<u32, OwnRegion>,
+    /// Read by this agent, and by no worker.
+    span_ring: Option<RegionSize>,
     taken: BTreeMap<(u32, Slot), Taken>,
     series: BTreeMap<Arc<SeriesKey>, (u32, Slot)>,
 }
@@ -69,7 +71,15 @@ impl Replica {
     pub const AGENT_REGION: u32 = u32::MAX;
 
     pub fn new(id: ReplicaId, service: ServiceName, instance: InstanceName) -> Self {
-        Self { id, service, instance, regions: BTreeMap::new(), taken: BTreeMap::new(), series: BTreeMap::new() }
+        Self {
+            id,
+            service,
+            instance,
+            regions: BTreeMap::new(),
+            span_ring: None,
+            taken: BTreeMap::new(),
+            series: BTreeMap::new(),
+        }
     }
 
     pub fn regions(&self) -> impl Iterator<Item = (u32, OwnRegion)> {
@@ -86,7 +96,17 @@ impl Replica {
 
     /// Bytes of all regions that the service itself brought.
     pub fn bytes(&self) -> u64 {
-        self.regions().filter(|&(number, _)| number != Self::AGENT_REGION).map(|(_, r)| r.size.bytes() as u64).sum()
+        let regions = self.regions().filter(|&(number, _)| number != Self::AGENT_REGION).map(|(_, region)| region.size);
+        regions.chain(self.span_ring).map(|size| size.bytes() as u64).sum()
+    }
+
+    /// It has a span ring from now on; once.
+    pub fn add_span_ring(&mut self, size: RegionSize) -> Result<(), RegionRefusal> {
+        if self.span_ring.is_some() {
+            return Err(RegionRefusal::Twice);
+        }
+        self.span_ring = Some(size);
+        Ok(())
     }
 
     pub fn add_region(&mut self, number: u32, region: OwnRegion, limit: usize) -> Result<(), RegionRefusal> {

@@ -1,6 +1,6 @@
 //! What operators see: the list of LMAPs and the status.
 
-use wire::control::Reason;
+use wire::control::{GroupShare, Reason};
 use wire::id::{LmapId, ReplicaId};
 use wire::proto::{control, operators as proto};
 
@@ -42,7 +42,7 @@ impl ControlPlane {
             workers: self.workers.iter().map(|(id, worker)| worker_status(id.0, worker)).collect(),
             lmaps: self.lmaps.values().map(lmap_status).collect(),
             counters: self.counters.iter().map(|(name, _, value)| (name.to_owned(), value)).collect(),
-            problems: self.unreadable().into_iter().chain(self.problems.lines()).collect(),
+            problems: self.unfenced().chain(self.unreadable()).chain(self.problems.lines()).collect(),
         }
     }
 
@@ -53,10 +53,10 @@ impl ControlPlane {
         Some(lmap.told.as_ref().map_or_else(Default::default, |told| std::sync::Arc::clone(&told.columns)))
     }
 
-    /// How many services, replicas and LMAPs there are, and how many LMAPs run nowhere, and regions that
-    /// cannot be read by RDMA.
+    /// How many services, replicas and LMAPs there are, and how many LMAPs run nowhere, regions cannot be read by RDMA, and workers cannot
+    /// be shut out from it.
     #[must_use]
-    pub fn sizes(&self) -> [(&'static str, usize); 5] {
+    pub fn sizes(&self) -> [(&'static str, usize); 6] {
         let replicas = self.services.values().map(|service| service.replicas.len()).sum();
         let services = self.services.values().filter(|service| !service.replicas.is_empty()).count();
         let unplaced = self.lmaps.values().filter(|lmap| lmap.worker.is_none()).count();
@@ -67,6 +67,7 @@ impl ControlPlane {
             ("lmaps", self.lmaps.len()),
             ("unplaced_lmaps", unplaced),
             ("unreadable_regions", unreadable),
+            ("unfenced_workers", self.unfenced.len()),
         ]
     }
 
@@ -131,6 +132,11 @@ impl ControlPlane {
     }
 }
 
+/// What a score is made of, by name.
+pub(crate) fn group_shares(shares: &[GroupShare]) -> Vec<proto::GroupShare> {
+    shares.iter().map(|share| proto::GroupShare { group: share.group.name().to_owned(), share: share.share }).collect()
+}
+
 fn with_summary(
     status: proto::LmapStatus,
     at_unix_ns: u64,
@@ -153,6 +159,7 @@ fn with_summary(
         gamma_factor: summary.gamma_factor,
         silent_replicas: silent.map(ToString::to_string).collect(),
         reasons: named(told, reasons.iter()).iter().map(proto::Reason::from).collect(),
+        groups: group_shares(&GroupShare::decode_all(&summary.groups)),
         at_unix_ns,
         ..status
     }

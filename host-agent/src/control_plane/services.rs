@@ -2,7 +2,7 @@
 
 use wire::id::{RegionId, ReplicaId};
 use wire::layout::{RegionSize, VERSION};
-use wire::name::ServiceName;
+use wire::name::{InstanceName, ServiceName};
 use wire::proto::registration as proto;
 use wire::registration::{Hello, PlacedSeries, RefusedSeries, ServiceMessage, SlotRun};
 use wire::time::Nanos;
@@ -36,7 +36,7 @@ impl ControlPlane {
     pub fn service_connected(&mut self, now: Nanos, connection: ConnectionId, peer: Peer) {
         self.counters.service_connections += 1;
         let limit = self.settings.limits.connections;
-        if self.connections.len() >= limit {
+        if self.connections.len() - self.agent_replicas.len() >= limit {
             self.counters.refused_connections += 1;
             self.refuse(connection, "hello", &HelloRefusal::Connections { limit });
             self.actions.push(Action::CloseService { connection });
@@ -59,7 +59,7 @@ impl ControlPlane {
         };
         entry.messages += 1;
         let greeted = entry.replica.is_some();
-        let region = matches!(message, ServiceMessage::AddRegion { .. });
+        let region = matches!(message, ServiceMessage::AddRegion { .. } | ServiceMessage::AddSpanRing { .. });
         if !(region && greeted) {
             self.drop_surplus(descriptor);
         }
@@ -76,6 +76,14 @@ impl ControlPlane {
                     self.counters.refused_regions += 1;
                     self.drop_accepted(descriptor);
                     self.refuse(connection, &format!("region {region}"), &refusal);
+                }
+            }
+            ServiceMessage::AddSpanRing { size, layout_version, first_ticket } if greeted => {
+                let added = self.add_span_ring(connection, size, layout_version, first_ticket, descriptor);
+                if let Err(refusal) = added {
+                    self.counters.refused_regions += 1;
+                    self.drop_accepted(descriptor);
+                    self.refuse(connection, "span ring", &refusal);
                 }
             }
             ServiceMessage::AddSeries(series) if greeted => self.add_series(now, connection, series),
@@ -102,11 +110,23 @@ impl ControlPlane {
     pub fn service_gone(&mut self, now: Nanos, connection: ConnectionId) {
         self.awaiting_hello.retain(|&(_, waiting)| waiting != connection);
         self.accepted.remove(&connection);
+        self.agent_replicas.remove(&connection);
         let Some(Connection { replica: Some(replica), .. }) = self.connections.remove(&connection) else {
             return;
         };
         self.actions.push(Action::ReplicaLeft { connection });
         self.replica_left(now, connection, &replica);
+    }
+
+    /// The agent itself stands for what services have said in another way (spans): a replica of `service` that lives in this process, without
+    /// a heartbeat, ended by [`Self::service_gone`]. Its series come by [`Self::agent_region`]. Not among those that may connect as others.
+    pub fn agent_replica(&mut self, connection: ConnectionId, service: ServiceName, instance: InstanceName) {
+        self.last_replica += 1;
+        let replica = Replica::new(ReplicaId(self.last_replica), service.clone(), instance);
+        self.services.entry(service).or_default().replicas.insert(connection);
+        let peer = Peer { pid: 0, uid: 0, cgroup: String::new() };
+        self.connections.insert(connection, Connection { peer, messages: 0, replica: Some(replica) });
+        self.agent_replicas.insert(connection);
     }
 
     /// The agent keeps values of its own about the replica of `connection` (process metrics): `series` in a region of `size`. Their
@@ -126,6 +146,11 @@ impl ControlPlane {
             self.actions.push(Action::DropRegion(region));
             return;
         }
+        self.agent_series(now, connection, series);
+    }
+
+    /// The agent has further `series` in the region that it gave by [`Self::agent_region`].
+    pub fn agent_series(&mut self, now: Nanos, connection: ConnectionId, series: Vec<PlacedSeries>) {
         for mut placed in series {
             placed.region = Replica::AGENT_REGION;
             if self.register(now, connection, placed, Owner::Agent).is_err() {
@@ -366,7 +391,7 @@ impl ControlPlane {
         }
     }
 
-    fn service_of(&self, connection: ConnectionId) -> Option<ServiceName> {
+    pub(super) fn service_of(&self, connection: ConnectionId) -> Option<ServiceName> {
         Some(self.connections.get(&connection)?.replica.as_ref()?.service.clone())
     }
 

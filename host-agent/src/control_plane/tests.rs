@@ -220,6 +220,7 @@ impl Node {
             state: proto::State::Armed.into(),
             episode: proto::Episode::Began.into(),
             reasons: Vec::new(),
+            groups: Vec::new(),
             silent_replicas: Vec::new(),
         };
         self.hears(connection, FromWorker::Verdicts(proto::Verdicts { at_unix_ns: 1, verdicts: vec![verdict] }));

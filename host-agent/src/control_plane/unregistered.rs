@@ -1,4 +1,4 @@
-//! Regions that cannot be read by RDMA: shown as long as that is so, and told again when it may be otherwise.
+//! Regions that cannot be read by RDMA, and those that can and must not: shown as long as that is so, and told again when it may be otherwise.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,6 +52,20 @@ impl ControlPlane {
         for id in its {
             self.changed_now(id, now);
         }
+    }
+
+    /// All workers that their devices do not shut out, and why: they may still read what they had. The edge gives no slots back meanwhile.
+    pub fn set_unfenced(&mut self, unfenced: BTreeMap<WorkerId, String>) {
+        self.unfenced = unfenced;
+    }
+
+    /// A line for each worker that cannot be shut out.
+    pub(super) fn unfenced(&self) -> impl Iterator<Item = String> {
+        self.unfenced.iter().map(|(worker, why)| {
+            format!(
+                "{worker} cannot be shut out from RDMA, so that no service gets slots back: {why}; it is tried again, and a restart of the host agent ends it"
+            )
+        })
     }
 
     /// A line for each region that cannot be read, up to a bound.

@@ -11,7 +11,7 @@ use wire::proto::control as proto;
 use wire::rdma::{Endpoint, PacketSequence};
 use wire::time::Nanos;
 
-use super::{Expose, Open};
+use super::{Expose, Open, Unconnected};
 
 /// The first and the longest pause before a device is opened again.
 const REOPEN: (Nanos, Nanos) = (Nanos::from_millis(100), Nanos::from_secs(5));
@@ -19,7 +19,9 @@ const REOPEN: (Nanos, Nanos) = (Nanos::from_millis(100), Nanos::from_secs(5));
 const REGISTER: (Nanos, Nanos) = (Nanos::from_millis(500), Nanos::from_secs(30));
 /// Regions of one worker that are tried again at a time: each may cost a system call that fails late.
 const ROUND: usize = 64;
-/// A worker that cannot be connected so often in succession may be refused for what this end has become: its address, for one.
+/// The first and the longest pause before a worker that cannot be shut out is shut out again.
+const FENCE: (Nanos, Nanos) = (Nanos::from_millis(100), Nanos::from_secs(30));
+/// A worker that cannot be connected so often in succession may be refused for what this end has become.
 const REFUSALS: u32 = 4;
 
 /// A region that could not be registered, and why.
@@ -100,10 +102,21 @@ struct Exposing {
     after: RegionId,
 }
 
+/// What a worker may still read, since its device does not shut it out.
+#[derive(Debug)]
+struct Unfenced {
+    exposure: Box<dyn Expose>,
+    why: String,
+    fence: Pause,
+    again: Nanos,
+}
+
 /// What every worker that reads by RDMA may read.
 pub struct Exposures {
     open: Open,
     workers: BTreeMap<WorkerId, Exposing>,
+    /// At most one part of each worker: until it is shut out there is no other one.
+    unfenced: BTreeMap<WorkerId, Unfenced>,
     /// How often a worker's part was lost with its device, and how often one was given again.
     lost: u64,
     renewed: u64,
@@ -119,7 +132,7 @@ impl Exposures {
     /// Nothing so far; `open` makes it for each worker.
     #[must_use]
     pub fn new(open: Open) -> Self {
-        Self { open, workers: BTreeMap::new(), lost: 0, renewed: 0 }
+        Self { open, workers: BTreeMap::new(), unfenced: BTreeMap::new(), lost: 0, renewed: 0 }
     }
 
     /// Puts addresses and keys into what `worker` is to be told at `now`. A region that cannot be registered stays without: it is named in
@@ -154,11 +167,11 @@ impl Exposures {
         psn: PacketSequence,
         peer: &Endpoint,
     ) -> Result<Endpoint, String> {
-        let exposing = self.of(now, worker);
-        let answer = exposing.answer(now, psn, peer);
-        let is_lost = matches!(&answer, Err((_, true)));
-        self.lost += u64::from(is_lost);
-        answer.map_err(|(why, _)| why)
+        let answer = self.of(now, worker).answer(psn, peer);
+        if let Err(Unconnected { why, is_own_device: true }) = &answer {
+            self.lose(now, worker, why);
+        }
+        answer.map_err(|unconnected| unconnected.why)
     }
 
     /// A worker was told anew of what it may read, after [`Exposures::poll`] wanted all of it.
@@ -168,28 +181,49 @@ impl Exposures {
         }
     }
 
-    /// Takes a region away from every worker: when this has returned, no READ sees it. Returns how many devices have not let go of it; their
-    /// workers are shut out until they do.
-    pub fn withdraw(&mut self, region: RegionId) -> usize {
-        self.workers.values_mut().map(|exposing| usize::from(exposing.withdraw(region))).sum()
+    /// Takes a region away from every worker: when this has returned, no READ sees it but those of [`Exposures::unfenced`]. Returns how many
+    /// devices have not let go of it; their workers are shut out until they do.
+    pub fn withdraw(&mut self, now: Nanos, region: RegionId) -> usize {
+        let (mut kept, mut failed) = (0, Vec::new());
+        for (&worker, exposing) in &mut self.workers {
+            let (is_kept, fenced) = exposing.withdraw(region);
+            kept += usize::from(is_kept);
+            failed.extend(fenced.err().map(|why| (worker, why)));
+        }
+        for (worker, why) in failed {
+            self.lose(now, worker, &why);
+        }
+        kept
     }
 
-    /// Shuts a worker out. For good, everything that it had is let go; else it keeps its keys for when it connects again.
-    pub fn stop(&mut self, worker: WorkerId, for_good: bool) {
-        if let Some(Exposing { access: Access::Given(exposure), .. }) = self.workers.get_mut(&worker) {
-            exposure.fence();
-        }
+    /// Shuts a worker out, unless it is one of [`Exposures::unfenced`] afterwards. For good, everything that it had is let go; else it keeps its
+    /// keys for when it connects again.
+    pub fn stop(&mut self, now: Nanos, worker: WorkerId, for_good: bool) {
         if for_good {
-            self.workers.remove(&worker);
+            if let Some(Exposing { access: Access::Given(exposure), .. }) = self.workers.remove(&worker) {
+                self.end(now, worker, exposure);
+            }
+        } else if let Some(Exposing { access: Access::Given(exposure), .. }) = self.workers.get_mut(&worker)
+            && let Err(why) = exposure.fence()
+        {
+            self.lose(now, worker, &why);
         }
+    }
+
+    /// Workers that may still read what they had, and why. As long as there are any, nothing of it may be given to others.
+    pub fn unfenced(&self) -> impl Iterator<Item = (WorkerId, &str)> {
+        self.unfenced.iter().map(|(&worker, unfenced)| (worker, unfenced.why.as_str()))
     }
 
     /// Tries again what is due at `now`. Who has to be told what anew.
     #[must_use]
     pub fn poll(&mut self, now: Nanos) -> Vec<Renewal> {
+        self.unfenced.retain(|_, unfenced| unfenced.again > now || !unfenced.is_over(now));
         let mut renewals = Vec::new();
         for (&worker, exposing) in &mut self.workers {
-            if let Some(lmaps) = exposing.poll(now, &mut self.open) {
+            let unfenced = self.unfenced.get(&worker).map(|unfenced| unfenced.why.clone());
+            let mut open = || unfenced.clone().map_or_else(|| (self.open)(true), Err);
+            if let Some(lmaps) = exposing.poll(now, &mut open) {
                 self.renewed += u64::from(lmaps == Lmaps::All);
                 renewals.push(Renewal { worker, lmaps });
             }
@@ -200,7 +234,8 @@ impl Exposures {
     /// When [`Exposures::poll`] has something to do.
     #[must_use]
     pub fn next(&self) -> Nanos {
-        self.workers.values().map(Exposing::next).min().unwrap_or(Nanos::NEVER)
+        let fences = self.unfenced.values().map(|unfenced| unfenced.again);
+        self.workers.values().map(Exposing::next).chain(fences).min().unwrap_or(Nanos::NEVER)
     }
 
     /// How often a worker's part was lost with its device since the start, and how often one was given again.
@@ -210,15 +245,49 @@ impl Exposures {
     }
 
     fn of(&mut self, now: Nanos, worker: WorkerId) -> &mut Exposing {
-        let Self { open, workers, .. } = self;
-        workers.entry(worker).or_insert_with(|| Exposing::new(now, open))
+        let Self { open, workers, unfenced, .. } = self;
+        let unfenced = unfenced.get(&worker);
+        workers.entry(worker).or_insert_with(|| {
+            let given = unfenced.map_or_else(|| open(false), |unfenced| Err(unfenced.why.clone()));
+            Exposing::new(now, given)
+        })
+    }
+
+    /// Gives up what a worker has: all that was registered for it goes, and a device is opened for it again later.
+    fn lose(&mut self, now: Nanos, worker: WorkerId, why: &str) {
+        self.lost += 1;
+        if let Some(exposure) = self.workers.get_mut(&worker).and_then(|exposing| exposing.lose(now, why)) {
+            self.end(now, worker, exposure);
+        }
+    }
+
+    /// Shuts a worker out for good, now or as soon as its device does it.
+    fn end(&mut self, now: Nanos, worker: WorkerId, mut exposure: Box<dyn Expose>) {
+        if let Err(why) = exposure.end() {
+            let mut fence = Pause::new(FENCE);
+            let again = now.plus(fence.take());
+            self.unfenced.insert(worker, Unfenced { exposure, why, fence, again });
+        }
+    }
+}
+
+impl Unfenced {
+    /// Tries again.
+    fn is_over(&mut self, now: Nanos) -> bool {
+        match self.exposure.end() {
+            Ok(()) => true,
+            Err(why) => {
+                (self.why, self.again) = (why, now.plus(self.fence.take()));
+                false
+            }
+        }
     }
 }
 
 impl Exposing {
-    fn new(now: Nanos, open: &mut Open) -> Self {
+    fn new(now: Nanos, given: Result<Box<dyn Expose>, String>) -> Self {
         let mut reopen = Pause::new(REOPEN);
-        let access = match open(false) {
+        let access = match given {
             Ok(exposure) => Access::Given(exposure),
             Err(why) => Access::Lost { why, again: now.plus(reopen.take()) },
         };
@@ -269,12 +338,13 @@ impl Exposing {
         failed
     }
 
-    /// Our own end; or why there is none, and whether the device was lost with it.
-    fn answer(&mut self, now: Nanos, psn: PacketSequence, peer: &Endpoint) -> Result<Endpoint, (String, bool)> {
+    /// Our own end; or why there is none, and whether to give up the device.
+    fn answer(&mut self, psn: PacketSequence, peer: &Endpoint) -> Result<Endpoint, Unconnected> {
+        let not_now = |why| Err(Unconnected { why, is_own_device: false });
         let exposure = match &mut self.access {
-            Access::Lost { why, .. } => return Err((format!("{why}; it is tried again"), false)),
+            Access::Lost { why, .. } => return not_now(format!("{why}; it is tried again")),
             Access::Given(_) if self.is_stale => {
-                return Err(("the device was opened again, and regions are still being registered".to_owned(), false));
+                return not_now("the device was opened again, and regions are still being registered".to_owned());
             }
             Access::Given(exposure) => exposure,
         };
@@ -286,32 +356,36 @@ impl Exposing {
             }
             Err(refused) => {
                 self.refusals += 1;
-                let is_lost = refused.is_own_device || self.refusals >= REFUSALS;
-                if is_lost {
-                    self.refusals = 0;
-                    self.missing.clear();
-                    let again = now.plus(self.reopen.take());
-                    // All that was registered goes with it, and with the queue pair every way to it.
-                    self.access = Access::Lost { why: refused.why.clone(), again };
-                }
-                Err((refused.why, is_lost))
+                let is_own_device = refused.is_own_device || self.refusals >= REFUSALS;
+                Err(Unconnected { is_own_device, ..refused })
             }
         }
     }
 
-    /// Whether the device has kept it.
-    fn withdraw(&mut self, region: RegionId) -> bool {
-        self.missing.remove(&region);
-        let Access::Given(exposure) = &mut self.access else { return false };
-        let before = exposure.kept();
-        exposure.withdraw(region);
-        exposure.kept() > before
+    /// What was given, to be ended. There is none until a device is opened again.
+    fn lose(&mut self, now: Nanos, why: &str) -> Option<Box<dyn Expose>> {
+        self.refusals = 0;
+        self.missing.clear();
+        let lost = Access::Lost { why: why.to_owned(), again: now.plus(self.reopen.take()) };
+        match core::mem::replace(&mut self.access, lost) {
+            Access::Given(exposure) => Some(exposure),
+            Access::Lost { .. } => None,
+        }
     }
 
-    fn poll(&mut self, now: Nanos, open: &mut Open) -> Option<Lmaps> {
+    /// Whether the device has kept it, and whether the worker is shut out then.
+    fn withdraw(&mut self, region: RegionId) -> (bool, Result<(), String>) {
+        self.missing.remove(&region);
+        let Access::Given(exposure) = &mut self.access else { return (false, Ok(())) };
+        let before = exposure.kept();
+        let fenced = exposure.withdraw(region);
+        (exposure.kept() > before, fenced)
+    }
+
+    fn poll(&mut self, now: Nanos, open: &mut dyn FnMut() -> Result<Box<dyn Expose>, String>) -> Option<Lmaps> {
         match &mut self.access {
             Access::Lost { again, .. } if *again > now => None,
-            Access::Lost { .. } => match open(true) {
+            Access::Lost { .. } => match open() {
                 Ok(exposure) => {
                     (self.access, self.is_stale) = (Access::Given(exposure), true);
                     Some(Lmaps::All)

@@ -3,9 +3,10 @@
 //! Registering takes milliseconds and a device that hangs takes longer, so that it is done while nobody is kept waiting. What the control
 //! plane wants of devices comes here, in its order, and with it everything that has to come after: the messages to a worker behind the keys
 //! that are filled into them, slots that a service gets back and regions that are dropped behind the fence of the worker that could still
-//! read them (D2). Whatever else the control plane wants is done at once, and overtakes what is here.
+//! read them (D2). Where a device does not do the fence, slots are held back until it does. Whatever else the control plane wants is done at
+//! once, and overtakes what is here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
@@ -33,7 +34,7 @@ pub enum Order {
         /// Which worker it is.
         worker: WorkerId,
         /// What.
-        message: proto::HostMessage,
+        message: Box<proto::HostMessage>,
         /// The regions that are named there, and not dropped already.
         memories: BTreeMap<RegionId, Arc<AcceptedRegion>>,
     },
@@ -85,16 +86,24 @@ pub fn orders() -> (Orders, Receiver<Order>) {
 pub fn start(exposures: Exposures, inbox: Receiver<Order>, node: &Arc<Node>) -> io::Result<JoinHandle<()>> {
     let node = Arc::downgrade(node);
     let thread = std::thread::Builder::new().name("registrar".to_owned());
-    thread.spawn(move || Registrar { exposures, counted: (0, 0) }.run(&inbox, &node))
+    thread.spawn(move || Registrar::new(exposures).run(&inbox, &node))
 }
 
 struct Registrar {
     exposures: Exposures,
     /// What of its counts the node has.
     counted: (u64, u64),
+    /// Workers that are not shut out, as the node knows it.
+    unfenced: BTreeSet<WorkerId>,
+    /// Slots to be given back when all of them are.
+    held: Vec<(ConnectionId, AgentMessage)>,
 }
 
 impl Registrar {
+    fn new(exposures: Exposures) -> Self {
+        Self { exposures, counted: (0, 0), unfenced: BTreeSet::new(), held: Vec::new() }
+    }
+
     fn run(&mut self, inbox: &Receiver<Order>, node: &Weak<Node>) {
         let mut wait = Nanos::ZERO;
         loop {
@@ -108,6 +117,7 @@ impl Registrar {
                 self.carry_out(order, &node);
             }
             self.try_again(&node);
+            self.look_after_fences(&node);
             self.count(&node);
             // An hour at the most, so that no timer overflows.
             wait = self.exposures.next().since(node.clock().now()).unwrap_or(Nanos::ZERO).min(Nanos::from_secs(3600));
@@ -118,19 +128,21 @@ impl Registrar {
         match order {
             Order::Tell { to, worker, mut message, memories } => {
                 self.fill(worker, &mut message, &memories, node);
-                node.pass_on(to, worker, message);
+                node.pass_on(to, worker, *message);
             }
             Order::Connect { to, worker, attempt, peer } => {
                 let answer = self.connect(worker, attempt, &peer, node);
                 node.answer(to, worker, answer);
             }
             Order::Stop { worker, for_good } => {
-                self.exposures.stop(worker, for_good);
-                tracing::info!(%worker, for_good, "shut out from RDMA");
+                self.exposures.stop(node.clock().now(), worker, for_good);
+                if self.exposures.unfenced().all(|(unfenced, _)| unfenced != worker) {
+                    tracing::info!(%worker, for_good, "shut out from RDMA");
+                }
             }
-            Order::Release { to, message } => node.release(to, &message),
+            Order::Release { to, message } => self.release(to, message, node),
             Order::Withdraw(region) => {
-                let kept = self.exposures.withdraw(region);
+                let kept = self.exposures.withdraw(node.clock().now(), region);
                 if kept > 0 {
                     node.counts.kept_regions.more(kept as u64);
                     tracing::warn!(%region, kept, "devices do not let go of a region: their workers are shut out until they do");
@@ -192,6 +204,41 @@ impl Registrar {
                     tracing::info!(%worker, lmaps = lmaps.len(), "regions could be registered for RDMA after all");
                     node.plane(|plane, now| plane.tell_again(now, worker, Some(&lmaps)));
                 }
+            }
+        }
+    }
+
+    /// Gives slots back, if nobody may read them any more who did not say that he has forgotten them.
+    fn release(&mut self, to: ConnectionId, message: AgentMessage, node: &Node) {
+        if self.exposures.unfenced().next().is_none() {
+            return node.release(to, &message);
+        }
+        // A service that comes again says anew what it has retired.
+        self.held.retain(|(to, _)| node.has_service(*to));
+        self.held.push((to, message));
+    }
+
+    /// Tells of workers that are not shut out, and of those that are after all; then gives back what was held for that.
+    fn look_after_fences(&mut self, node: &Node) {
+        let unfenced: BTreeMap<_, _> =
+            self.exposures.unfenced().map(|(worker, why)| (worker, why.to_owned())).collect();
+        let workers: BTreeSet<_> = unfenced.keys().copied().collect();
+        if workers == self.unfenced {
+            return;
+        }
+        for worker in workers.difference(&self.unfenced) {
+            let why = &unfenced[worker];
+            node.counts.failed_fences.one_more();
+            tracing::error!(%worker, why, "a device does not shut a worker out from RDMA: no service gets slots back until it does; tried again, and a restart of the host agent ends it");
+        }
+        for worker in self.unfenced.difference(&workers) {
+            tracing::info!(%worker, "shut out from RDMA after all");
+        }
+        self.unfenced = workers;
+        node.plane(|plane, _| plane.set_unfenced(unfenced));
+        if self.unfenced.is_empty() {
+            for (to, message) in self.held.drain(..) {
+                node.release(to, &message);
             }
         }
     }

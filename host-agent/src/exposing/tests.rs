@@ -2,6 +2,7 @@
 
 mod on_stand_in;
 mod registering;
+mod unfenced;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd as _;
@@ -24,6 +25,7 @@ type Memories = BTreeMap<RegionId, Arc<AcceptedRegion>>;
 
 /// A device for tests: what it can, and what it was told, in order.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each fault is there or not, by itself")]
 struct World {
     log: Vec<String>,
     /// Regions that it has room for.
@@ -32,8 +34,10 @@ struct World {
     is_unplugged: bool,
     /// Workers cannot be reached.
     is_cut: bool,
-    /// It lets nothing go.
+    /// It lets no region go.
     is_stuck: bool,
+    /// It shuts nobody out.
+    is_deaf: bool,
 }
 
 type Shared = Arc<Mutex<World>>;
@@ -55,10 +59,12 @@ impl Expose for Fake {
         Ok(Exposed { address: region.0 << 16, rkey: region.0 as u32 })
     }
 
-    fn withdraw(&mut self, region: RegionId) {
+    fn withdraw(&mut self, region: RegionId) -> Result<(), String> {
         let mut world = self.world.lock().unwrap();
-        self.kept += usize::from(self.exposed.remove(&region) && world.is_stuck);
+        let is_kept = self.exposed.remove(&region) && world.is_stuck;
+        self.kept += usize::from(is_kept);
         world.log.push(format!("withdraw {region}"));
+        if is_kept && world.is_deaf { Err("deaf".to_owned()) } else { Ok(()) }
     }
 
     fn kept(&self) -> usize {
@@ -67,16 +73,39 @@ impl Expose for Fake {
 
     fn answer(&mut self, psn: PacketSequence, peer: &Endpoint) -> Result<Endpoint, Unconnected> {
         let mut world = self.world.lock().unwrap();
-        if world.is_unplugged || world.is_cut || self.kept > 0 {
-            let is_own_device = world.is_unplugged || self.kept > 0;
+        let is_own_device = world.is_unplugged || world.is_deaf || self.kept > 0;
+        if is_own_device || world.is_cut {
             return Err(Unconnected { why: "refused".to_owned(), is_own_device });
         }
         world.log.push(format!("answer {}", peer.qpn.get()));
         Ok(Endpoint { psn, qpn: QueuePairNumber::new(99).unwrap(), ..*peer })
     }
 
-    fn fence(&mut self) {
-        self.world.lock().unwrap().log.push("fence".to_owned());
+    fn fence(&mut self) -> Result<(), String> {
+        self.shut_out("fence")
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        self.shut_out("end")
+    }
+}
+
+impl Fake {
+    fn shut_out(&self, how: &str) -> Result<(), String> {
+        let mut world = self.world.lock().unwrap();
+        if world.is_deaf {
+            return Err("deaf".to_owned());
+        }
+        world.log.push(how.to_owned());
+        Ok(())
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        if let Ok(mut world) = self.world.lock() {
+            world.log.push("gone".to_owned());
+        }
     }
 }
 
@@ -226,11 +255,11 @@ fn what_is_not_wanted_any_more_is_not_tried_again() {
     assert_eq!(exposures.next(), Nanos::NEVER, "the LMAP has changed");
     assert_eq!(fill(&mut exposures), 3);
     for id in 1..=3 {
-        assert_eq!(exposures.withdraw(RegionId(id)), 0);
+        assert_eq!(exposures.withdraw(Nanos::ZERO, RegionId(id)), 0);
     }
     assert_eq!(exposures.next(), Nanos::NEVER, "the regions are gone");
     assert_eq!(fill(&mut exposures), 3);
-    exposures.stop(WORKER, true);
+    exposures.stop(Nanos::ZERO, WORKER, true);
     assert_eq!(exposures.next(), Nanos::NEVER, "the worker is gone");
 }
 
@@ -240,13 +269,13 @@ fn a_worker_that_may_come_back_keeps_its_keys_and_a_fenced_one_does_not() {
     let own = exposures.answer(Nanos::ZERO, WORKER, psn(), &end()).unwrap();
     assert_eq!(own.qpn.get(), 99);
 
-    exposures.stop(WORKER, false);
+    exposures.stop(Nanos::ZERO, WORKER, false);
     assert!(exposures.answer(Nanos::ZERO, WORKER, psn(), &end()).is_ok());
     assert_eq!(log(&world), ["open", "answer 5", "fence", "answer 5"]);
 
-    exposures.stop(WORKER, true);
+    exposures.stop(Nanos::ZERO, WORKER, true);
     assert!(exposures.answer(Nanos::ZERO, WORKER, psn(), &end()).is_ok());
-    assert_eq!(log(&world)[4..], ["fence", "open", "answer 5"]);
+    assert_eq!(log(&world)[4..], ["end", "gone", "open", "answer 5"]);
 }
 
 #[test]
@@ -256,7 +285,7 @@ fn a_dropped_region_is_taken_from_every_worker() {
         assert_eq!(exposures.fill(Nanos::ZERO, WorkerId(worker), &mut lmap(1, [1]), &memories(1)), []);
     }
 
-    assert_eq!(exposures.withdraw(RegionId(1)), 0);
+    assert_eq!(exposures.withdraw(Nanos::ZERO, RegionId(1)), 0);
 
     assert_eq!(log(&world).iter().filter(|line| *line == "withdraw region-1").count(), 2);
 }
@@ -319,7 +348,8 @@ fn a_device_that_keeps_a_region_is_named_and_given_up_when_the_worker_asks_again
     assert_eq!(exposures.fill(Nanos::ZERO, WORKER, &mut lmap(1, 1..=2), &memories(2)), []);
     world.lock().unwrap().is_stuck = true;
 
-    assert_eq!((exposures.withdraw(RegionId(1)), exposures.withdraw(RegionId(1))), (1, 0));
+    let withdraw = |exposures: &mut Exposures| exposures.withdraw(Nanos::ZERO, RegionId(1));
+    assert_eq!((withdraw(&mut exposures), withdraw(&mut exposures)), (1, 0));
     assert!(exposures.answer(Nanos::ZERO, WORKER, psn(), &end()).is_err());
 
     assert_eq!(exposures.poll(LATER), [Renewal { worker: WORKER, lmaps: Lmaps::All }]);

@@ -8,13 +8,14 @@ use tokio::sync::mpsc;
 use wire::id::{RegionId, WorkerId};
 use wire::proto::control as proto;
 use wire::proto::control::host_message::Message;
-use wire::proto::registration::{AgentMessage, agent_message};
+use wire::proto::registration::{AgentMessage, Refused, agent_message};
 
 use super::{Node, State, WORKER_QUEUE};
 use crate::clock;
 use crate::control_plane::{Action, ConnectionId};
 use crate::exposing::registrar::Order;
 use crate::process_metrics;
+use crate::span_ring;
 
 impl Node {
     pub(super) fn act(&self, state: &mut State, action: Action) {
@@ -35,8 +36,25 @@ impl Node {
                     orders.leave(process_metrics::Order::Measure { connection, pid, connected });
                 }
             }
+            Action::ReadSpans { connection, service, instance, region, size, first_ticket } => {
+                let Some(ring) = state.regions.remove(&region) else { return };
+                let read =
+                    span_ring::begin(state.spans.as_ref(), connection, (&service, &instance), &ring, first_ticket);
+                if let Err(reason) = read {
+                    tracing::info!(%service, %instance, reason, bytes = size.bytes(), "a span ring is not read");
+                    let refused = Refused { what: "span ring".to_owned(), reason };
+                    self.tell_service(
+                        state,
+                        connection,
+                        &AgentMessage { message: Some(agent_message::Message::Refused(refused)) },
+                    );
+                }
+            }
             Action::ReplicaLeft { connection } => {
                 tracing::info!(connection = connection.0, "a replica is gone");
+                if let Some(spans) = &state.spans {
+                    spans.end(connection);
+                }
                 if let Some(orders) = &state.orders {
                     orders.leave(process_metrics::Order::Forget(connection));
                 }
@@ -92,6 +110,11 @@ impl Node {
         self.tell_worker(&mut self.lock(), to, worker, answer);
     }
 
+    /// Whether this connection of a service is still there.
+    pub(crate) fn has_service(&self, id: ConnectionId) -> bool {
+        self.lock().services.contains_key(&id)
+    }
+
     /// A service gets slots back, now that nobody reads them any more.
     pub(crate) fn release(&self, to: ConnectionId, message: &AgentMessage) {
         self.tell_service(&mut self.lock(), to, message);
@@ -105,7 +128,7 @@ impl Node {
         }
         line.queued += 1;
         let memories = memories(&state.regions, &message);
-        self.order(Order::Tell { to, worker, message, memories });
+        self.order(Order::Tell { to, worker, message: Box::new(message), memories });
     }
 
     fn tell_worker(&self, state: &mut State, to: ConnectionId, worker: WorkerId, message: proto::HostMessage) {

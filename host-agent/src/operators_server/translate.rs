@@ -10,7 +10,7 @@ use wire::name::{MetricName, ServiceName};
 use wire::proto::operators as proto;
 use wire::time::{Interval, Nanos};
 
-use crate::control_plane::{Asked, Choice, Event, OperatorError};
+use crate::control_plane::{Asked, Choice, Event, OperatorError, group_shares};
 use crate::dispatch::{Filter, Taken, WatchedRow};
 
 fn invalid(error: &impl ToString) -> Status {
@@ -88,6 +88,7 @@ pub fn event(hook: HookId, taken: &Taken<Arc<Event>>) -> proto::HookEvent {
         state: event.verdict.state.name().to_owned(),
         episode: event.verdict.episode.name().to_owned(),
         reasons: event.reasons.iter().map(proto::Reason::from).collect(),
+        groups: group_shares(&event.verdict.groups),
         silent_replicas: event.silent.iter().map(ToString::to_string).collect(),
         rank: suspicion.map_or(0, |suspicion| suspicion.rank),
         points_at: points_at.map(ToString::to_string).unwrap_or_default(),

@@ -37,6 +37,7 @@ pub struct Addresses {
     pub control: SocketAddr,
     pub operators: SocketAddr,
     pub metrics: SocketAddr,
+    pub otlp: Vec<SocketAddr>,
     pub services: PathBuf,
     pub regions: PathBuf,
 }

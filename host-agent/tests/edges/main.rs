@@ -4,11 +4,16 @@
 
 mod agent;
 mod behaving;
+mod coherence;
 mod misbehaving_services;
 mod misbehaving_workers;
 mod operating;
+mod otlp;
 mod program;
+mod remote_writing;
 mod service;
+mod spans;
 mod tls;
+mod webhooks;
 mod with_client;
 mod worker;

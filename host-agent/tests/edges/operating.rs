@@ -121,6 +121,36 @@ fn hooks_beyond_the_bound_are_refused() {
 }
 
 #[test]
+fn a_hook_whose_stream_broke_goes_on_after_the_last_verdict_that_came() {
+    let agent = Agent::start();
+    let mut worker = Worker::connect(&agent, 0);
+    let (_service, _region) = Service::register(&agent, "cart", &["a"]);
+    let (epoch, lmap) = worker.set();
+    let mut first = agent.operators();
+    let request = proto::RegisterHookRequest { lmaps: vec![], min_share: 0.0, queue: 100 };
+    let mut events = call!(first, register_hook, request).unwrap();
+    (1..=10).for_each(|score| worker.verdict(&lmap, epoch, f64::from(score)));
+    let hook = (1..=3).map(|_| first.runtime.block_on(events.message()).unwrap().unwrap()).last().unwrap();
+    assert_eq!(hook.sequence, 3);
+    drop((events, first));
+    (11..=12).for_each(|score| worker.verdict(&lmap, epoch, f64::from(score)));
+
+    let mut second = agent.operators();
+    let request = proto::ResumeHookRequest { hook: hook.hook, after: 3 };
+    let mut events = call!(second, resume_hook, request).unwrap();
+    let seen: Vec<_> = (4..=12).map(|_| second.runtime.block_on(events.message()).unwrap().unwrap()).collect();
+    assert!(seen.iter().zip(4..).all(|(event, n)| event.sequence == n && event.score == n as f64 && event.lost == 0));
+
+    // A third one takes over while the second is open, and says what it has missed before.
+    let mut third = agent.operators();
+    let mut again = call!(third, resume_hook, proto::ResumeHookRequest { hook: hook.hook, after: 10 }).unwrap();
+    assert_eq!(second.runtime.block_on(events.message()).unwrap_err().code(), Code::Aborted);
+    assert_eq!(third.runtime.block_on(again.message()).unwrap().unwrap().sequence, 11);
+    let unknown = call!(third, resume_hook, proto::ResumeHookRequest { hook: 999, after: 0 }).unwrap_err();
+    assert_eq!(unknown.code(), Code::NotFound);
+}
+
+#[test]
 fn a_hook_that_does_not_read_loses_its_own_verdicts_and_delays_nobody() {
     let agent = Agent::start();
     let mut worker = Worker::connect(&agent, 0);

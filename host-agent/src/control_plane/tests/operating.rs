@@ -189,6 +189,7 @@ fn the_status_shows_what_an_lmap_last_said() {
             expected: 2.0,
             since_us: 4_200_000,
         }],
+        groups: vec![proto::GroupShare { group: 1, share: 0.25 }, proto::GroupShare { group: 0, share: 0.75 }],
         ..proto::LmapSummary::default()
     };
     let counters = proto::WorkerCounters { ticks: 40, late_ticks: 1, ..proto::WorkerCounters::default() };
@@ -201,6 +202,8 @@ fn the_status_shows_what_an_lmap_last_said() {
     assert_eq!((lmap.state.as_str(), lmap.rows, lmap.rows_needed, lmap.discarded), ("learning", 7, 120, 3));
     assert_eq!((lmap.alarm, lmap.alarms), (true, 1));
     assert_eq!((lmap.reasons[0].column.as_str(), lmap.reasons[0].since_us), ("a", 4_200_000));
+    let groups: Vec<_> = lmap.groups.iter().map(|group| (group.group.as_str(), group.share)).collect();
+    assert_eq!(groups, [("service", 0.75), ("cpu", 0.25)]);
     assert_eq!((lmap.rank, lmap.detector.as_ref()), (1, None), "who is in alarm alone is the suspected cause");
     assert_eq!((status.workers[0].ticks, status.workers[0].late_ticks), (40, 1));
     assert_eq!(status.counters["verdicts"], 1);

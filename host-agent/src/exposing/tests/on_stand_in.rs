@@ -120,7 +120,7 @@ fn a_region_that_the_device_keeps_is_not_read_through_the_device_that_is_opened_
     let mut both = Both::new(2);
     let _stuck = During::new(Faults { no_deregister: true, ..Faults::default() });
 
-    assert_eq!(both.exposures.withdraw(RegionId(1)), 1);
+    assert_eq!(both.exposures.withdraw(Nanos::ZERO, RegionId(1)), 1);
     both.memories.remove(&RegionId(1));
     both.services[0].slot(Slot(0)).unwrap().store(1000, Relaxed);
     assert!(both.connect(Nanos::ZERO).unwrap_err().contains("does not let go of 1 regions"));

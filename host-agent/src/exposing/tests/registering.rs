@@ -61,8 +61,8 @@ impl Expose for Slow {
         self.fake.expose(region, memory)
     }
 
-    fn withdraw(&mut self, region: RegionId) {
-        self.fake.withdraw(region);
+    fn withdraw(&mut self, region: RegionId) -> Result<(), String> {
+        self.fake.withdraw(region)
     }
 
     fn kept(&self) -> usize {
@@ -73,9 +73,14 @@ impl Expose for Slow {
         self.fake.answer(psn, peer)
     }
 
-    fn fence(&mut self) {
+    fn fence(&mut self) -> Result<(), String> {
         self.gate.pass();
-        self.fake.fence();
+        self.fake.fence()
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        self.gate.pass();
+        self.fake.end()
     }
 }
 
@@ -111,14 +116,7 @@ impl Agent {
 
     /// A worker of this incarnation, welcomed.
     fn worker(&self, incarnation: u64) -> ToWorker {
-        let hello = proto::WorkerHello {
-            protocol: wire::control::PROTOCOL,
-            worker: 0,
-            incarnation,
-            version: "test".to_owned(),
-            transports: vec!["verbs".to_owned()],
-        };
-        let (_, mut to_worker, _open) = self.node.worker_connected(&hello);
+        let (_, mut to_worker, _open) = self.node.worker_connected(&hello(incarnation));
         assert!(matches!(self.hears(&mut to_worker), Message::Welcome(_)));
         to_worker
     }
@@ -161,6 +159,16 @@ impl Agent {
             heard.extend(AgentMessage::decode(frame).unwrap().message);
         }
         heard
+    }
+}
+
+fn hello(incarnation: u64) -> proto::WorkerHello {
+    proto::WorkerHello {
+        protocol: wire::control::PROTOCOL,
+        worker: 0,
+        incarnation,
+        version: "test".to_owned(),
+        transports: vec!["verbs".to_owned()],
     }
 }
 
@@ -219,19 +227,46 @@ fn slots_are_given_back_after_the_fence_of_the_worker_that_may_read_them() {
 
     // Another run of the worker comes: the first one is shut out, which takes the device its time.
     agent.gate.set(true);
-    let hello = proto::WorkerHello {
-        protocol: wire::control::PROTOCOL,
-        incarnation: 2,
-        transports: vec!["verbs".to_owned()],
-        ..proto::WorkerHello::default()
-    };
-    let _second = agent.node.worker_connected(&hello);
+    let _second = agent.node.worker_connected(&hello(2));
     assert_eq!(agent.service_hears(&outbox, Duration::ZERO), [], "the device has not reset its queue pair");
     agent.gate.set(false);
 
     let heard = agent.service_hears(&outbox, PATIENCE);
     assert!(heard.iter().any(is_release), "{heard:?}");
-    assert!(log(&agent.world).iter().any(|line| line == "fence"), "{:?}", log(&agent.world));
+    assert!(log(&agent.world).iter().any(|line| line == "end"), "{:?}", log(&agent.world));
+}
+
+#[test]
+fn slots_are_not_given_back_while_a_worker_that_may_read_them_cannot_be_shut_out() {
+    let agent = Agent::new();
+    let mut to_worker = agent.worker(1);
+    let (id, outbox) = agent.service();
+    agent.is_set(&mut to_worker);
+    let run = SlotRun { region: 0, first: Slot(0), slots: 1 };
+    agent.node.service_message(id, ServiceMessage::Retire(vec![run]), None);
+    agent.is_set(&mut to_worker);
+    agent.service_hears(&outbox, PATIENCE);
+    agent.world.lock().unwrap().is_deaf = true;
+
+    // Another run of the worker comes; what it is told comes behind the fence of the first one.
+    let mut second = agent.worker(2);
+    assert_eq!(places(&agent.is_set(&mut second)), [(0, 0)], "it gets no keys of that device");
+    assert_eq!(agent.service_hears(&outbox, Duration::ZERO), []);
+    let unfenced = || agent.node.plane(|plane, _| (plane.sizes()[5], plane.status().problems));
+    let (size, problems) = unfenced();
+    assert_eq!((size, agent.node.counts.failed_fences.get()), (("unfenced_workers", 1), 1));
+    assert!(
+        problems[0].contains("worker-0 cannot be shut out from RDMA") && problems[0].contains("deaf"),
+        "{problems:?}"
+    );
+
+    agent.world.lock().unwrap().is_deaf = false;
+    let heard = agent.service_hears(&outbox, PATIENCE);
+    assert!(heard.iter().any(is_release), "{heard:?}");
+    let (size, problems) = unfenced();
+    assert_eq!(size, ("unfenced_workers", 0));
+    assert!(problems.iter().all(|problem| !problem.contains("cannot be shut out")), "{problems:?}");
+    assert_eq!(places(&agent.is_set(&mut second)), [(1 << 16, 1)]);
 }
 
 #[test]

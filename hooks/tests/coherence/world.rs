@@ -1,0 +1,215 @@
+//! Three nodes in virtual time, and a network between them that loses messages.
+
+use std::collections::BTreeMap;
+
+use hooks::coherence::Words;
+use hooks::tracing::{Loss, TraceId};
+use prost::Message as _;
+use wire::proto::coherence as proto;
+
+use crate::node::{Backend, Node, Plan};
+use crate::traffic::{Random, Recorded, Shop};
+
+pub const NODES: usize = 3;
+
+/// What comes to a node.
+enum Event {
+    Span(Recorded),
+    /// From which node, which run of this node was meant by an answer, and whether one is wanted.
+    Words {
+        from: usize,
+        words: proto::Words,
+        wanted: bool,
+    },
+}
+
+/// A node is killed, and starts again.
+#[derive(Clone, Copy)]
+pub struct Kill {
+    pub node: usize,
+    pub at: u64,
+    pub back: u64,
+}
+
+pub struct World {
+    pub shop: Shop,
+    pub nodes: Vec<Node>,
+    pub backend: Backend,
+    pub kills: Vec<Kill>,
+    /// Of a hundred messages so many are lost.
+    pub loss: u64,
+    /// Spans come up to so many milliseconds after their end.
+    pub batch: u64,
+    /// When the first span of each trace came to each node.
+    pub arrived: [BTreeMap<TraceId, u64>; NODES],
+    /// Spans that were acknowledged by each node, whichever run.
+    pub acknowledged: [u64; NODES],
+    pub messages: u64,
+    pub message_bytes: u64,
+    down: [bool; NODES],
+    /// Events by time; none is looked for twice.
+    wheel: BTreeMap<u64, Vec<(usize, Event)>>,
+    /// When each node last spoke to each, and whether an answer is awaited since then.
+    spoken: [[Option<(u64, bool)>; NODES]; NODES],
+    random: Random,
+}
+
+impl World {
+    pub fn new(plans: [Plan; NODES], seed: u64) -> Self {
+        let nodes = plans.iter().enumerate().map(|(n, plan)| Node::start(&format!("node-{n}"), *plan, 0, None));
+        Self {
+            shop: Shop::new(NODES, seed),
+            nodes: nodes.collect(),
+            backend: Backend::default(),
+            kills: Vec::new(),
+            loss: 10,
+            batch: 5_000,
+            arrived: Default::default(),
+            acknowledged: [0; NODES],
+            messages: 0,
+            message_bytes: 0,
+            down: [false; NODES],
+            wheel: BTreeMap::new(),
+            spoken: Default::default(),
+            random: Random(!seed),
+        }
+    }
+
+    fn at(&mut self, millis: u64, node: usize, event: Event) {
+        self.wheel.entry(millis).or_default().push((node, event));
+    }
+
+    /// So many requests a second from each time on, verdicts about payment in these seconds, until `end`.
+    pub fn run(&mut self, rates: &[(u64, u64)], verdicts: &[u64], end: u64) {
+        let mut due = 0;
+        for millis in 0..end {
+            due += rates.iter().rfind(|(from, _)| *from <= millis).map_or(0, |(_, per_s)| *per_s);
+            while due >= 1_000 {
+                due -= 1_000;
+                self.request(millis);
+            }
+            self.kill(millis);
+            for (node, event) in self.wheel.remove(&millis).unwrap_or_default() {
+                self.play(node, event, millis);
+            }
+            // Noticed on the last node, where no frontend is.
+            if millis % 1_000 == 500 && verdicts.contains(&(millis / 1_000)) {
+                self.nodes[NODES - 1].verdict("payment", millis);
+            }
+            // Each node ticks at a time of its own.
+            for node in (0..NODES).filter(|node| millis % 100 == *node as u64 * 31) {
+                self.tick(node, millis);
+            }
+        }
+    }
+
+    /// Asserts that nothing is on its way any more.
+    pub fn is_over(&self) {
+        assert!(self.wheel.is_empty(), "something is still on its way");
+    }
+
+    fn request(&mut self, millis: u64) {
+        let (mut spans, random, batch) = (Vec::new(), &mut self.random, self.batch);
+        self.shop.request(millis, |span| spans.push((span.end + random.below(batch), span)));
+        for (at, span) in spans {
+            self.at(at.max(millis), span.node, Event::Span(span));
+        }
+    }
+
+    fn kill(&mut self, millis: u64) {
+        for kill in self.kills.clone() {
+            if kill.at == millis {
+                self.down[kill.node] = true;
+            } else if kill.back == millis {
+                self.nodes[kill.node] = self.nodes[kill.node].again(millis);
+                self.down[kill.node] = false;
+                self.spoken[kill.node] = Default::default();
+            }
+        }
+    }
+
+    fn play(&mut self, node: usize, event: Event, millis: u64) {
+        match event {
+            // Clients send again what was not acknowledged.
+            Event::Span(span) if self.down[node] => {
+                let again = millis + 200 + self.random.below(800);
+                self.at(again, node, Event::Span(span));
+            }
+            Event::Span(span) => {
+                self.acknowledged[node] += 1;
+                self.arrived[node].entry(span.trace).or_insert(millis);
+                self.nodes[node].span(&span, millis, &mut self.backend);
+            }
+            Event::Words { .. } if self.down[node] => {}
+            Event::Words { from, words, wanted } => {
+                let words = Words::decode(&words).expect("nodes say what can be heard");
+                let answer = self.nodes[node].hear(words, millis, &mut self.backend);
+                if wanted {
+                    self.send(node, from, &answer, false, millis);
+                } else if let Some((_, awaited)) = &mut self.spoken[node][from] {
+                    *awaited = false;
+                }
+            }
+        }
+    }
+
+    /// Most messages take up to 20 ms, some ten times as long.
+    fn send(&mut self, from: usize, to: usize, words: &Words, wanted: bool, millis: u64) {
+        let words = words.encode();
+        self.messages += 1;
+        self.message_bytes += words.encoded_len() as u64;
+        let slow = if self.random.one_in(20) { 200 } else { 0 };
+        let at = millis + 1 + self.random.below(20) + slow;
+        if self.random.below(100) >= self.loss {
+            self.at(at, to, Event::Words { from, words, wanted });
+        }
+    }
+
+    fn tick(&mut self, node: usize, millis: u64) {
+        if self.down[node] {
+            return;
+        }
+        self.nodes[node].tick(millis, &mut self.backend);
+        assert!(self.nodes[node].keeper.buffer().account().balances());
+        for peer in (0..NODES).filter(|peer| *peer != node) {
+            let (name, now) = (format!("node-{peer}"), self.nodes[node].now(millis));
+            let spoken = self.spoken[node][peer];
+            // One request at a time; what is not answered within half a second is given up.
+            if spoken.is_some_and(|(at, awaited)| awaited && millis - at < 500) {
+                continue;
+            }
+            let last = spoken.map(|(at, _)| self.nodes[node].now(at));
+            if self.nodes[node].member.is_due(Some(&name), last, now) || spoken.is_some_and(|(_, awaited)| awaited) {
+                let words = self.nodes[node].member.words(Some(&name), now);
+                self.spoken[node][peer] = Some((millis, true));
+                self.send(node, peer, &words, true, millis);
+            }
+        }
+    }
+
+    /// Kept traces, those that are whole, those that are not and nobody says so, and those that are marked.
+    pub fn kept(&self) -> (usize, usize, usize, usize) {
+        let whole = |(trace, spans): &(&_, &u64)| self.shop.truth[*trace].spans == **spans;
+        let (kept, marked) = (&self.backend.spans, &self.backend.marked);
+        let unmarked = kept.iter().filter(|of| !whole(of) && !marked.contains(of.0)).count();
+        let all_marked = kept.keys().filter(|trace| marked.contains(trace)).count();
+        (kept.len(), kept.iter().filter(whole).count(), unmarked, all_marked)
+    }
+
+    /// Asserts that what each node says of its spans is what its services know, over all of its runs.
+    pub fn audit(&self) {
+        self.is_over();
+        for (node, acknowledged) in self.nodes.iter().zip(self.acknowledged) {
+            let account = node.keeper.buffer().account();
+            assert!(account.balances());
+            assert_eq!(account.seen.spans, acknowledged, "what was acknowledged is what was seen");
+        }
+        let killed = |node: usize| self.nodes[node].keeper.buffer().account().lost(Loss::Killed).spans;
+        for node in 0..NODES {
+            assert_eq!(killed(node) > 0, self.kills.iter().any(|kill| kill.node == node), "node {node}");
+        }
+        let given: u64 = self.backend.spans.values().map(|spans| u64::from(spans.count_ones())).sum();
+        let kept: u64 = self.nodes.iter().map(|node| node.keeper.buffer().account().kept.spans).sum();
+        assert_eq!(given + self.backend.twice, kept, "what was given out is what the books say");
+    }
+}

@@ -1,0 +1,95 @@
+//! Receivers of alarms: who is told, and how often.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use daemon::ConfigError;
+use daemon::config::range;
+use remote_write::client::{Client, Receiver};
+use serde::Deserialize;
+use webhooks::Rule;
+use webhooks::message::From;
+use wire::time::Nanos;
+
+use super::at_least_one;
+use crate::webhooks::Webhook;
+
+/// A receiver of alarms in the format of Alertmanager's webhooks.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WebhookConfig {
+    /// How it is called in messages, logs and metrics.
+    pub name: String,
+    /// Such as `http://alerts:9094/uview`.
+    pub url: String,
+    /// Sent with each message.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// Whom to trust (PEM), for HTTPS; what the system trusts if left out.
+    #[serde(default)]
+    pub ca: Option<PathBuf>,
+    /// How long a message may take.
+    #[serde(default = "ten_seconds")]
+    pub timeout_ms: NonZeroU32,
+    /// From a service's first alert until it is told.
+    #[serde(default = "one_second")]
+    pub group_wait_ms: u32,
+    /// Between two messages about one service.
+    #[serde(default = "ten_seconds")]
+    pub group_interval_ms: NonZeroU32,
+    /// While a service goes on in alarm it is told again.
+    #[serde(default = "four_hours")]
+    pub repeat_interval_ms: NonZeroU32,
+}
+
+fn ten_seconds() -> NonZeroU32 {
+    at_least_one(10_000)
+}
+
+const fn one_second() -> u32 {
+    1_000
+}
+
+fn four_hours() -> NonZeroU32 {
+    at_least_one(4 * 3_600_000)
+}
+
+impl WebhookConfig {
+    fn start(&self, node: &str, external_url: &str) -> Result<Webhook, ConfigError> {
+        let receiver = Receiver {
+            url: self.url.clone(),
+            headers: self.headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+            ca: self.ca.clone(),
+            timeout: Duration::from_millis(u64::from(self.timeout_ms.get())),
+        };
+        let client = Client::with_path(&receiver, "/").map_err(|cause| ConfigError::value("webhooks.url", cause))?;
+        let millis = |millis: u32| Nanos::from_millis(u64::from(millis));
+        let rule = Rule {
+            wait: millis(self.group_wait_ms),
+            interval: millis(self.group_interval_ms.get()),
+            repeat: millis(self.repeat_interval_ms.get()),
+            ..Rule::default()
+        };
+        let (receiver, node, external_url) = (self.name.clone(), node.to_owned(), external_url.to_owned());
+        Ok(Webhook { client, rule, from: From { receiver, external_url, node } })
+    }
+}
+
+/// What tells all of `webhooks`, on the node that is called so.
+///
+/// # Errors
+///
+/// [`ConfigError`] if two have one name, or one cannot be sent to.
+pub(crate) fn start(webhooks: &[WebhookConfig], node: &str, external_url: &str) -> Result<Vec<Webhook>, ConfigError> {
+    let mut names = BTreeSet::new();
+    webhooks
+        .iter()
+        .map(|webhook| {
+            let new = !webhook.name.is_empty() && names.insert(&webhook.name);
+            range(new, "webhooks.name", &webhook.name, "each has a name of its own")?;
+            webhook.start(node, external_url)
+        })
+        .collect()
+}

@@ -1,0 +1,41 @@
+//! Span rings of services: taken within the same bounds as their regions, and read by this agent.
+
+use wire::layout::{RegionSize, VERSION};
+
+use super::refusal::RegionRefusal;
+use super::replica::Replica;
+use super::{Action, ConnectionId, ControlPlane, Descriptor};
+
+impl ControlPlane {
+    pub(super) fn add_span_ring(
+        &mut self,
+        connection: ConnectionId,
+        size: RegionSize,
+        layout_version: u64,
+        first_ticket: u64,
+        descriptor: &Descriptor,
+    ) -> Result<(), RegionRefusal> {
+        let region = match descriptor {
+            Descriptor::None => return Err(RegionRefusal::NoDescriptor),
+            Descriptor::Refused(reason) => return Err(RegionRefusal::Descriptor(reason.clone())),
+            Descriptor::Accepted(region) => *region,
+        };
+        if layout_version > VERSION {
+            return Err(RegionRefusal::Layout(layout_version));
+        }
+        let Some(service) = self.service_of(connection) else { return Ok(()) };
+        let replicas = self.services.get(&service).into_iter().flat_map(|service| &service.replicas);
+        let held = replicas.filter_map(|c| self.connections.get(c)?.replica.as_ref()).map(Replica::bytes).sum::<u64>();
+        let (bytes, limit) = (held + size.bytes() as u64, self.settings.limits.bytes_per_service);
+        if bytes > limit {
+            return Err(RegionRefusal::Bytes { bytes, limit });
+        }
+        if let Some(replica) = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut()) {
+            replica.add_span_ring(size)?;
+            let instance = replica.instance.clone();
+            self.actions.push(Action::ReadSpans { connection, service, instance, region, size, first_ticket });
+            self.counters.accepted_regions += 1;
+        }
+        Ok(())
+    }
+}

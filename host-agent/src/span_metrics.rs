@@ -1,0 +1,355 @@
+//! Writes what is counted of spans into regions that the agent owns: an LMAP sees it beside what the service says of itself, or alone.
+//!
+//! For every service a replica of its own, `spans`, that lives in this process. Its region has room for as many operations as are told apart;
+//! slots are not given to another operation: where one is forgotten, the replica is replaced by one without it.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hooks::id::{OperationId, ServiceId};
+use hooks::paths::Rate;
+use otlp::derived::Watched;
+use otlp::{Derived, DerivedSettings, Edge};
+use region::OwnedRegion;
+use tokio::time::MissedTickBehavior;
+use wire::layout::{RegionSize, Slot};
+use wire::metric::{Group, Kind, Series};
+use wire::name::{InstanceName, Labels, MetricName, NameError, ServiceName, Unit};
+use wire::registration::PlacedSeries;
+use wire::time::Nanos;
+
+use crate::control_plane::ConnectionId;
+use crate::node::Node;
+
+/// What the replica is called that stands for a service's spans.
+const INSTANCE: &str = "spans";
+/// Names begin as those of OpenTelemetry's span metrics do. The rate of requests is the count of their durations.
+const DURATION: &str = "traces.span.metrics.duration";
+/// Requests whose span has the status of an error.
+const ERRORS: &str = "traces.span.metrics.errors";
+/// The label that names the operation.
+const OPERATION: &str = "span.name";
+/// Slots of one operation: errors, then durations.
+const SLOTS: u32 = 1 + Derived::SCALE.slots();
+
+/// Whether a column of an LMAP, by its title, is of spans.
+pub(crate) fn is_of_spans(column: &str) -> bool {
+    column.starts_with(DURATION) || column.starts_with(ERRORS)
+}
+
+/// How often each metric changes when it is written every `interval`.
+pub(crate) fn periods(interval: Nanos) -> impl Iterator<Item = (MetricName, Nanos)> {
+    [DURATION, ERRORS].into_iter().filter_map(move |name| Some((MetricName::new(name).ok()?, interval)))
+}
+
+/// Writes what `edge` counts every `interval`, until `node` drains. Nothing where it counts nothing.
+pub(crate) async fn run(edge: Arc<Edge>, node: Arc<Node>, settings: DerivedSettings, interval: Nanos) {
+    let mut writer = Writer { services: BTreeMap::new(), operations: settings.operations, changes: 0 };
+    let mut ticks = tokio::time::interval(interval.into());
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut drained = core::pin::pin!(node.drained());
+    loop {
+        tokio::select! {
+            () = &mut drained => return,
+            _ = ticks.tick() => {}
+        }
+        // Under the lock that spans wait for: some stores for each operation that had a request.
+        _ = edge.count(|derived| writer.write(derived, &node));
+    }
+}
+
+/// Where an operation's values are, and which were written last.
+#[derive(Debug)]
+struct Place {
+    first: Slot,
+    requests: u64,
+}
+
+/// One service's replica.
+#[derive(Debug)]
+struct Written {
+    connection: ConnectionId,
+    region: OwnedRegion,
+    places: BTreeMap<OperationId, Place>,
+}
+
+#[derive(Debug)]
+struct Writer {
+    services: BTreeMap<ServiceId, Written>,
+    operations: usize,
+    /// As of [`Derived::changes`].
+    changes: u64,
+}
+
+impl Writer {
+    fn write(&mut self, derived: &Derived, node: &Node) {
+        if self.changes != derived.changes() {
+            self.changes = derived.changes();
+            self.register(derived, node);
+        }
+        for service in derived.services() {
+            let Some(written) = self.services.get_mut(&service.id) else { continue };
+            for (operation, _, rate) in service.operations() {
+                if let Some(place) = written.places.get_mut(&operation) {
+                    place.write(&written.region, rate);
+                }
+            }
+            written.region.beat();
+        }
+    }
+
+    /// Makes the replicas those of `derived`.
+    fn register(&mut self, derived: &Derived, node: &Node) {
+        let here: BTreeMap<ServiceId, Watched<'_>> = derived.services().map(|service| (service.id, service)).collect();
+        let gone: Vec<ServiceId> = self.services.keys().filter(|id| !here.contains_key(id)).copied().collect();
+        for written in gone.into_iter().filter_map(|id| self.services.remove(&id)) {
+            node.service_gone(written.connection);
+        }
+        for (id, service) in here {
+            let lacks = |written: &Written| {
+                let known = service.operations().filter(|(id, ..)| written.places.contains_key(id)).count();
+                known < written.places.len()
+            };
+            match self.services.get_mut(&id) {
+                Some(written) if !lacks(written) => {
+                    let new = written.place(&service);
+                    if !new.is_empty() {
+                        node.agent_series(written.connection, new);
+                    }
+                }
+                _ => self.replace(&service, node),
+            }
+        }
+    }
+
+    /// A new replica for `service`, and only then the end of the one that it had: what both have never goes.
+    fn replace(&mut self, service: &Watched<'_>, node: &Node) {
+        match Written::new(service, self.operations, node) {
+            Ok(written) => {
+                if let Some(old) = self.services.insert(service.id, written) {
+                    node.service_gone(old.connection);
+                }
+            }
+            Err(error) => {
+                // Tried again with the next change.
+                tracing::warn!(service = service.name(), error = &*error, "no region for what spans say");
+            }
+        }
+    }
+}
+
+type Failure = Box<dyn core::error::Error>;
+
+impl Written {
+    fn new(service: &Watched<'_>, operations: usize, node: &Node) -> Result<Self, Failure> {
+        let (name, instance) = (ServiceName::new(service.name())?, InstanceName::new(INSTANCE)?);
+        // One more for all others.
+        let size = RegionSize::for_slots(SLOTS * (operations as u32 + 1))?;
+        let region = OwnedRegion::create("uview-spans", size)?;
+        let mut written = Self { connection: ConnectionId(0), region, places: BTreeMap::new() };
+        let series = written.place(service);
+        written.connection = node.agent_replica(name, instance, &written.region, series);
+        Ok(written)
+    }
+
+    /// Gives a place to each operation that has none. Returns their series; their values are written by now.
+    fn place(&mut self, service: &Watched<'_>) -> Vec<PlacedSeries> {
+        let mut series = Vec::new();
+        for (operation, name, rate) in service.operations() {
+            if self.places.contains_key(&operation) {
+                continue;
+            }
+            let first = Slot(self.places.len() as u32 * SLOTS);
+            let Ok(placed) = placed(name, first) else { continue };
+            series.extend(placed);
+            let mut place = Place { first, requests: 0 };
+            place.write(&self.region, rate);
+            self.places.insert(operation, place);
+        }
+        series
+    }
+}
+
+impl Place {
+    fn write(&mut self, region: &OwnedRegion, rate: &Rate) {
+        if self.requests == rate.requests {
+            return;
+        }
+        self.requests = rate.requests;
+        let values = core::iter::once(rate.errors).chain(rate.duration.iter().copied());
+        for (slot, value) in (self.first.0..).zip(values) {
+            if let Some(slot) = region.slot(Slot(slot)) {
+                // Relaxed: each value stands for itself, readers conclude nothing from two of them.
+                slot.store(value, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// The series of the operation `name`, whose values begin at `first`.
+fn placed(name: &str, first: Slot) -> Result<[PlacedSeries; 2], NameError> {
+    let labels = Labels::new([(OPERATION, name)])?;
+    let series = |metric, kind, unit, parts_per_unit| {
+        let (name, labels, unit) = (MetricName::new(metric)?, labels.clone(), Some(Unit::new(unit)?));
+        Ok(Series { name, labels, kind, unit, group: Group::Service, parts_per_unit })
+    };
+    let micros = NonZeroU64::new(1_000_000).unwrap_or(NonZeroU64::MIN);
+    Ok([
+        PlacedSeries { series: series(ERRORS, Kind::Counter, "{request}", NonZeroU64::MIN)?, region: 0, first },
+        PlacedSeries {
+            series: series(DURATION, Kind::Histogram(Derived::SCALE), "s", micros)?,
+            region: 0,
+            first: Slot(first.0 + 1),
+        },
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+
+    use hooks::time::UnixNanos;
+    use otlp::Moment;
+    use wire::id::Incarnation;
+    use wire::layout::VERSION;
+    use wire::proto::operators::LmapInfo;
+    use wire::registration::{Hello, ServiceMessage};
+    use wire::time::Interval;
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::control_plane::{Peer, Settings};
+
+    fn node() -> Node {
+        let interval = Interval::new(Nanos::from_millis(100)).unwrap();
+        Node::new(Settings::new(Incarnation(1), interval), 4, Clock::start(), None)
+    }
+
+    fn at(seconds: u64) -> Moment {
+        let own = Nanos::from_secs(seconds);
+        Moment { own, day: UnixNanos::from_secs(1_700_000_000).plus(own) }
+    }
+
+    fn derived() -> Derived {
+        let settings = DerivedSettings { operations: 2, delay: Nanos::ZERO, ..DerivedSettings::default() };
+        Derived::new(settings, at(0))
+    }
+
+    /// A request of `service` that took 2 ms and failed.
+    fn request(derived: &mut Derived, service: &str, operation: &str, seconds: u64) {
+        let now = at(seconds);
+        let id = derived.service(service, now.own).unwrap();
+        derived.count_request(id, operation, Nanos::from_millis(2), true, now);
+        derived.advance(now);
+    }
+
+    fn lmaps(node: &Node) -> Vec<LmapInfo> {
+        node.look(|plane, _| plane.list()).lmaps
+    }
+
+    /// Names, operations and numbers.
+    fn metrics(lmap: &LmapInfo) -> Vec<(String, u32)> {
+        lmap.metrics.iter().map(|metric| (format!("{}{}", metric.name, metric.labels), metric.metric)).collect()
+    }
+
+    fn writer() -> Writer {
+        Writer { services: BTreeMap::new(), operations: 2, changes: 0 }
+    }
+
+    #[test]
+    fn a_service_that_only_sends_spans_has_an_lmap_until_it_sends_none() {
+        let (node, mut derived, mut writer) = (node(), derived(), writer());
+        request(&mut derived, "payment", "POST /pay", 1);
+        writer.write(&derived, &node);
+        request(&mut derived, "payment", "POST /pay", 2);
+        request(&mut derived, "payment", "GET /list", 2);
+        writer.write(&derived, &node);
+
+        let lmaps_then = lmaps(&node);
+        let titles: Vec<_> = metrics(&lmaps_then[0]).into_iter().map(|(title, _)| title).collect();
+        assert_eq!(lmaps_then[0].service, "payment");
+        let expected = [
+            r#"traces.span.metrics.duration{span.name="GET /list"}"#,
+            r#"traces.span.metrics.duration{span.name="POST /pay"}"#,
+            r#"traces.span.metrics.errors{span.name="GET /list"}"#,
+            r#"traces.span.metrics.errors{span.name="POST /pay"}"#,
+        ];
+        assert_eq!(titles, expected);
+        let written = writer.services.values().next().unwrap();
+        let value = |slot: u32| written.region.slot(Slot(slot)).unwrap().load(Ordering::Relaxed);
+        let sum = 1 + Derived::SCALE.sum_slot();
+        assert_eq!((value(0), value(sum), value(SLOTS), value(SLOTS + sum)), (2, 4_000, 1, 2_000));
+
+        derived.advance(at(700));
+        writer.write(&derived, &node);
+        assert!(lmaps(&node).is_empty());
+    }
+
+    #[test]
+    fn spans_of_a_service_that_registered_itself_are_in_the_same_lmap() {
+        let (node, mut derived, mut writer) = (node(), derived(), writer());
+        let (id, _outbox) = node.service_connected(Peer { pid: 0, uid: 0, cgroup: String::new() });
+        let (service, instance) = (ServiceName::new("payment").unwrap(), InstanceName::new("payment-1").unwrap());
+        node.service_message(id, ServiceMessage::Hello(Hello { service, instance, labels: Labels::default() }), None);
+        let own = OwnedRegion::create("test", RegionSize::ONE_PAGE).unwrap();
+        let (size, memory) = (own.size(), own.as_fd().try_clone_to_owned().unwrap());
+        let region = ServiceMessage::AddRegion { region: 0, size, layout_version: VERSION };
+        node.service_message(id, region, Some(memory));
+        let [errors, _] = placed("own", Slot(0)).unwrap();
+        node.service_message(id, ServiceMessage::AddSeries(vec![Ok(errors)]), None);
+
+        request(&mut derived, "payment", "POST /pay", 1);
+        writer.write(&derived, &node);
+
+        let lmaps = lmaps(&node);
+        assert_eq!(lmaps.len(), 1);
+        let instances: Vec<_> = lmaps[0].replicas.iter().map(|replica| replica.instance.as_str()).collect();
+        assert_eq!((instances, lmaps[0].metrics.len()), (vec!["payment-1", INSTANCE], 3));
+    }
+
+    #[test]
+    fn a_forgotten_operation_goes_and_the_others_keep_their_numbers() {
+        let (node, mut derived, mut writer) = (node(), derived(), writer());
+        request(&mut derived, "payment", "GET /old", 0);
+        request(&mut derived, "payment", "POST /pay", 0);
+        writer.write(&derived, &node);
+        let before = metrics(&lmaps(&node)[0]);
+
+        request(&mut derived, "payment", "POST /pay", 300);
+        derived.advance(at(610));
+        writer.write(&derived, &node);
+        request(&mut derived, "payment", "PUT /new", 611);
+        writer.write(&derived, &node);
+
+        let lmaps = lmaps(&node);
+        let after = metrics(&lmaps[0]);
+        let stayed = |title: &String| title.contains("POST /pay");
+        assert_eq!(lmaps[0].replicas.len(), 1);
+        assert!(!after.iter().any(|(title, _)| title.contains("/old")), "{after:?}");
+        assert!(after.iter().any(|(title, _)| title.contains("/new")), "{after:?}");
+        let numbers =
+            |all: &[(String, u32)]| all.iter().filter(|(title, _)| stayed(title)).cloned().collect::<Vec<_>>();
+        assert_eq!(numbers(&before), numbers(&after));
+    }
+
+    #[test]
+    fn agent_replicas_take_no_place_from_services() {
+        let interval = Interval::new(Nanos::from_millis(100)).unwrap();
+        let mut settings = Settings::new(Incarnation(1), interval);
+        settings.limits.connections = 1;
+        let (node, mut derived, mut writer) = (Node::new(settings, 4, Clock::start(), None), derived(), writer());
+        for service in ["a", "b", "c"] {
+            request(&mut derived, service, "x", 1);
+        }
+        writer.write(&derived, &node);
+
+        let peer = || Peer { pid: 0, uid: 0, cgroup: String::new() };
+        node.service_connected(peer());
+        assert_eq!(node.look(|plane, _| plane.counters().refused_connections), 0);
+        node.service_connected(peer());
+        assert_eq!(node.look(|plane, _| plane.counters().refused_connections), 1);
+        assert_eq!(lmaps(&node).len(), 3);
+    }
+}

@@ -1,0 +1,158 @@
+//! A verdict of a worker has traces kept that went through its service, over the endpoint that services send to.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use prost::Message as _;
+use wire::proto::control::worker_message::Message as Says;
+use wire::proto::control::{Episode, Verdict, Verdicts};
+
+use crate::agent::{Agent, wait_for};
+use crate::service::Service;
+use crate::worker::Worker;
+
+pub type Came = Arc<Mutex<Vec<ExportTraceServiceRequest>>>;
+
+/// The length that the head says, once it has been read; `None` at the end of the connection.
+fn head(reader: &mut BufReader<TcpStream>) -> Option<usize> {
+    let (mut head, mut line) = (String::new(), String::new());
+    while line != "\r\n" {
+        line.clear();
+        if reader.read_line(&mut line).unwrap_or(0) == 0 {
+            return None;
+        }
+        head.push_str(&line);
+    }
+    head.to_lowercase().lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok())
+}
+
+/// An upstream of OTLP/HTTP.
+pub fn upstream() -> (SocketAddr, Came) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let came = Came::default();
+    let into = Arc::clone(&came);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let into = Arc::clone(&into);
+            std::thread::spawn(move || {
+                let mut reader = BufReader::new(stream.unwrap());
+                while let Some(length) = head(&mut reader) {
+                    let mut body = vec![0; length];
+                    reader.read_exact(&mut body).unwrap();
+                    let request = ExportTraceServiceRequest::decode(&body[..]).unwrap();
+                    into.lock().unwrap_or_else(PoisonError::into_inner).push(request);
+                    reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+                }
+            });
+        }
+    });
+    (address, came)
+}
+
+#[expect(clippy::disallowed_methods, reason = "spans are of the present")]
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
+}
+
+pub fn span(trace: u128, id: u8, parent: &[u8], name: &str) -> Span {
+    let start_time_unix_nano = now();
+    Span {
+        trace_id: trace.to_be_bytes().to_vec(),
+        span_id: vec![id; 8],
+        parent_span_id: parent.to_vec(),
+        name: name.to_owned(),
+        kind: 2,
+        start_time_unix_nano,
+        end_time_unix_nano: start_time_unix_nano + 1_000_000,
+        ..Span::default()
+    }
+}
+
+pub fn spans_of(service: &str, spans: Vec<Span>) -> ResourceSpans {
+    let value = Some(AnyValue { value: Some(Value::StringValue(service.to_owned())) });
+    let attributes = vec![KeyValue { key: "service.name".to_owned(), value }];
+    let resource = Some(Resource { attributes, ..Resource::default() });
+    ResourceSpans {
+        resource,
+        scope_spans: vec![ScopeSpans { spans, ..ScopeSpans::default() }],
+        ..ResourceSpans::default()
+    }
+}
+
+/// Sixteen requests of two operations each; the frontend's spans come last.
+fn requests(round: u128) -> Vec<u8> {
+    let pays = |n: u128| ((round << 64) | (n + 1)) << 1;
+    let inner = |service: &str, odd: u128| {
+        let spans = (0..16).map(|n| span(pays(n) | odd, 2, &[1; 8], "handle"));
+        spans_of(service, spans.collect())
+    };
+    let entries = (0..16).flat_map(|n| [span(pays(n), 1, &[], "POST /pay"), span(pays(n) | 1, 1, &[], "GET /list")]);
+    let resource_spans = vec![inner("payment", 0), inner("catalog", 1), spans_of("frontend", entries.collect())];
+    ExportTraceServiceRequest { resource_spans }.encode_to_vec()
+}
+
+/// Sends `body` to the endpoint. Returns the status.
+pub fn send(address: SocketAddr, body: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    let head =
+        "POST /v1/traces HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/x-protobuf";
+    write!(stream, "{head}\r\ncontent-length: {length}\r\n\r\n").unwrap();
+    stream.write_all(body).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.lines().next().unwrap().to_owned()
+}
+
+#[test]
+fn a_verdict_has_traces_kept_that_went_through_its_service() {
+    let (address, came) = upstream();
+    let agent = Agent::with(&format!(
+        "process_metrics: {{enabled: false}}\n\
+         otlp:\n  upstream: {{endpoint: 'http://{address}', protocol: http}}\n  listen_grpc: 127.0.0.1:0\n  listen_http: 127.0.0.1:0\n  \
+         traces: {{keep: tail, wait_ms: 200, floor: 0, latency: false, frontends: [frontend]}}\n"
+    ));
+    let mut worker = Worker::connect(&agent, 0);
+    let (_service, _region) = Service::register(&agent, "payment", &["requests"]);
+    let (epoch, lmap) = worker.set();
+    let mut round = 0;
+
+    // The path is learnt from traces that were dropped: rounds without an end, until a verdict finds it.
+    let kept = wait_for("a trace that a verdict wanted", || {
+        round += 1;
+        assert_eq!(send(agent.at.otlp[1], &requests(round)), "HTTP/1.1 200 OK");
+        let verdict = Verdict {
+            lmap: lmap.lmap,
+            epoch,
+            score: 20.0,
+            gamma: 4.0,
+            state: 2,
+            episode: Episode::On as i32,
+            ..Verdict::default()
+        };
+        worker.say(Says::Verdicts(Verdicts { at_unix_ns: now(), verdicts: vec![verdict] }));
+        let came = came.lock().unwrap_or_else(PoisonError::into_inner);
+        came.first().cloned()
+    });
+
+    let text = format!("{kept:?}");
+    assert!(text.contains("payment: score 20.0, threshold 4.0") && text.contains("POST /pay"), "{text}");
+    assert!(!text.contains("GET /list") && !text.contains("catalog"), "{text}");
+    let (_, page) = agent.get("/paths");
+    let page: serde_json::Value = serde_json::from_str(&page).unwrap();
+    let pays = page["operations"].as_array().unwrap().iter().find(|path| path["operation"] == "POST /pay").unwrap();
+    assert_eq!((&pays["tenant"], &pays["service"]), (&"default".into(), &"frontend".into()));
+    let through: Vec<_> = pays["services"].as_array().unwrap().iter().map(|passed| &passed["service"]).collect();
+    assert_eq!(through, ["frontend", "payment"]);
+    let (_, page) = agent.get("/metrics");
+    assert!(page.contains(r#"uview_host_refused_otlp_requests_total{signal="traces",reason="malformed"} 0"#), "{page}");
+    drop(agent);
+}

@@ -1,0 +1,204 @@
+//! Services that record spans into a ring and link nothing else: real processes, which are ended as processes are.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::AsFd as _;
+use std::process::{Child, Command, Stdio};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use client::{Limits, TraceId};
+use region::passing;
+use region::ring::{RingWriter, size_for};
+use tracing_subscriber::layer::SubscriberExt as _;
+use wire::layout::{Slot, VERSION};
+use wire::proto::operators::{ReceiptLine, ReceiptRequest};
+use wire::registration::ServiceMessage;
+
+use crate::agent::{Agent, wait_for};
+use crate::otlp::{Came, upstream};
+use crate::service::Service;
+
+/// The service of the tests below, in a process of its own: does what it reads, and says when it is done.
+#[test]
+#[ignore = "it is run by other tests"]
+fn a_service_of_its_own() {
+    let limits = Limits { spans: 64, ..Limits::default() };
+    let uview = client::connect(client::Service::new("payment").instance("payment-1").limits(limits));
+    let subscriber = tracing_subscriber::registry().with(uview.span_layer());
+    tracing::subscriber::with_default(subscriber, || {
+        for line in std::io::stdin().lines() {
+            let line = line.unwrap();
+            let (what, how_many) = line.split_once(' ').unwrap();
+            for n in 0..how_many.parse::<u64>().unwrap() {
+                let span = tracing::info_span!("POST /pay", otel.kind = "server", n);
+                let _in = span.enter();
+                tracing::info_span!("charge", card = "visa").in_scope(|| ());
+                if what == "ask" {
+                    uview.trigger(client::spans::context(&span).unwrap().trace, "a refund of more than was paid");
+                }
+            }
+            println!("\ndone {line}");
+        }
+    });
+}
+
+/// That service, running.
+struct Running(Child);
+
+impl Running {
+    fn start(agent: &Agent) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "spans::a_service_of_its_own", "--ignored", "--nocapture"]);
+        command.env("UVIEW_SOCKET", &agent.at.services).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Self(command.spawn().unwrap())
+    }
+
+    /// Returns when it is done.
+    fn does(&mut self, what: &str) {
+        writeln!(self.0.stdin.as_mut().unwrap(), "{what}").unwrap();
+        let done = format!("done {what}");
+        let said = BufReader::new(self.0.stdout.as_mut().unwrap()).lines().map_while(Result::ok);
+        assert!({ said }.any(|line| line == done), "it ended before it was done");
+    }
+
+    /// kill -9.
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn agent(traces: &str) -> (Agent, Came) {
+    let (address, came) = upstream();
+    let agent = Agent::with(&format!(
+        "process_metrics: {{enabled: false}}\n\
+         otlp:\n  upstream: {{endpoint: 'http://{address}', protocol: http}}\n  listen_grpc: 127.0.0.1:0\n  listen_http: 127.0.0.1:0\n  \
+         traces: {traces}\n"
+    ));
+    (agent, came)
+}
+
+/// Names of all spans that came, with that of their service.
+fn names(came: &Came) -> Vec<(String, String)> {
+    let came = came.lock().unwrap_or_else(PoisonError::into_inner);
+    let resources = came.iter().flat_map(|request| &request.resource_spans);
+    let spans = resources.flat_map(|resource| {
+        let service = format!("{:?}", resource.resource.as_ref().unwrap().attributes[0].value.as_ref().unwrap());
+        resource.scope_spans.iter().flat_map(move |scope| {
+            let service = service.clone();
+            scope.spans.iter().map(move |span| (service.clone(), span.name.clone()))
+        })
+    });
+    spans.collect()
+}
+
+fn count(agent: &Agent, name: &str) -> u64 {
+    let page = agent.get("/metrics").1;
+    let line = page.lines().find_map(|line| line.strip_prefix(&format!("uview_host_{name}_total ")));
+    line.unwrap_or_else(|| panic!("no {name} in {page}")).parse().unwrap()
+}
+
+#[test]
+fn spans_of_a_service_without_an_exporter_are_upstream_also_those_before_it_was_killed() {
+    let (agent, came) = agent("{keep: all}");
+    let mut service = Running::start(&agent);
+
+    service.does("record 3");
+    wait_for("three requests", || (names(&came).len() == 6).then_some(()));
+    service.does("record 20");
+    service.kill();
+
+    wait_for("what was written before", || (names(&came).len() == 46).then_some(()));
+    let names = names(&came);
+    assert!(names.iter().all(|(service, _)| service.contains("payment")), "{names:?}");
+    assert_eq!(names.iter().filter(|(_, name)| name == "POST /pay").count(), 23);
+    assert_eq!((count(&agent, "ring_spans"), count(&agent, "overwritten_ring_records")), (46, 0));
+}
+
+#[test]
+fn a_ring_that_is_too_small_loses_the_oldest_and_every_span_is_counted() {
+    let (agent, came) = agent("{keep: all}");
+    let mut service = Running::start(&agent);
+
+    service.does("record 20000");
+    service.does("record 1");
+    service.kill();
+
+    let lost = || count(&agent, "overwritten_ring_records") + count(&agent, "unfinished_ring_records");
+    wait_for("every span", || (count(&agent, "ring_spans") + lost() == 40_002).then_some(()));
+    assert!(lost() > 10_000, "{} were lost", lost());
+    wait_for("what was read", || (names(&came).len() as u64 == count(&agent, "ring_spans")).then_some(()));
+}
+
+#[test]
+fn a_trace_that_a_service_asks_for_is_kept_with_its_reason_and_no_other() {
+    let (agent, came) = agent("{keep: tail, wait_ms: 300, floor: 0, latency: false}");
+    let mut service = Running::start(&agent);
+
+    service.does("record 5");
+    service.does("ask 1");
+    service.does("record 5");
+
+    wait_for("the trace", || (names(&came).len() == 2).then_some(()));
+    wait_for("all others dropped", || {
+        agent.get("/metrics").1.contains("dropped_spans_total{reason=\"aged\"} 20").then_some(())
+    });
+    let text = format!("{:?}", came.lock().unwrap_or_else(PoisonError::into_inner));
+    assert!(text.contains("a refund of more than was paid") && text.contains("\"code\""), "{text}");
+    assert_eq!(names(&came).len(), 2);
+    assert_eq!((count(&agent, "asked_traces"), count(&agent, "refused_asks")), (1, 0));
+    let mut operators = agent.operators();
+    let receipt = operators.runtime.block_on(operators.client.receipt(ReceiptRequest {})).unwrap().into_inner();
+    let line = |of: fn(&ReceiptLine) -> u64| receipt.days.iter().flat_map(|day| &day.services).map(of).sum::<u64>();
+    assert_eq!((line(|line| line.seen_spans), line(|line| line.kept_spans)), (22, 2));
+    assert_eq!((line(|line| line.requests), line(|line| line.kept_requests)), (11, 1));
+    let grown = |name: &str| receipt.days.iter().filter_map(|day| day.grown.get(name)).sum::<u64>();
+    assert_eq!((grown("dropped_spans.aged"), grown("ring_spans"), grown("asked_traces")), (20, 22, 1));
+    assert!(receipt.days.iter().flat_map(|day| &day.services).all(|line| line.service == "payment"));
+}
+
+#[test]
+fn without_an_upstream_a_service_is_told_that_nobody_takes_its_spans() {
+    let agent = Agent::start();
+    let uview = client::connect(client::Service::new("payment").socket(&agent.at.services));
+
+    uview.trigger(TraceId::from_bytes([1; 16]).unwrap(), "why");
+
+    wait_for("the problem", || uview.status().to_string().contains("no otlp.upstream").then_some(()));
+}
+
+#[test]
+fn whatever_lies_in_a_ring_nothing_malformed_goes_on_and_others_are_read() {
+    let (agent, came) = agent("{keep: all}");
+    let mut hostile = Service::connect(&agent);
+    hostile.hello("hostile");
+    let size = size_for(64).unwrap();
+    let ring = RingWriter::create("hostile", size).unwrap();
+    let bytes = Service::frame(&ServiceMessage::AddSpanRing { size, layout_version: VERSION, first_ticket: 3 });
+    for _ in 0..2 {
+        assert_eq!(passing::send(&hostile.stream, &bytes, Some(ring.region().as_fd())).unwrap(), bytes.len());
+    }
+    let refused = hostile.wait_accepted(3);
+    assert_eq!(refused.iter().map(|refused| &*refused.what).collect::<Vec<_>>(), ["span ring"], "a second one");
+
+    // Words of all kinds under tickets that are in order, then a next ticket from nowhere, again and again.
+    for n in 0..1_000_u64 {
+        let word = |i: u64| (n * 64 + i).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (i % 50);
+        ring.push(&std::array::from_fn::<u64, 63, _>(|i| word(i as u64)));
+    }
+    wait_for("what is no record", || (count(&agent, "malformed_ring_records") > 0).then_some(()));
+    ring.region().slot(Slot(0)).unwrap().store(u64::MAX - 1, Ordering::Relaxed);
+    wait_for("a jump", || (count(&agent, "overwritten_ring_records") > 1 << 40).then_some(()));
+    ring.region().slot(Slot(0)).unwrap().store(5, Ordering::Relaxed);
+    let mut service = Running::start(&agent);
+    service.does("record 3");
+
+    wait_for("the other's spans", || (names(&came).len() >= 6).then_some(()));
+    assert_eq!(names(&came).iter().filter(|(service, _)| service.contains("payment")).count(), 6);
+}

@@ -1,0 +1,108 @@
+//! Kept spans, put together again into requests.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hooks::id::OriginId;
+use hooks::otlp::{Export, annotate, mark, mark_resource};
+use hooks::receipt::{BookLimits, Books};
+use hooks::time::UnixNanos;
+use hooks::tracing::{Given, Part, Reason, TraceId};
+
+use crate::origins::{Origin, Origins};
+
+/// A request is closed when it has so many bytes of spans.
+const BATCH: usize = 512 << 10;
+
+/// Spans of one origin.
+#[derive(Debug)]
+struct Group {
+    origin: Option<Arc<Origin>>,
+    spans: Vec<Box<[u8]>>,
+}
+
+/// An `ExportTraceServiceRequest` that is to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// As it goes on the wire.
+    pub request: Vec<u8>,
+    /// How many spans are in it.
+    pub spans: usize,
+}
+
+/// What was kept and is not yet sent.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    node: Box<str>,
+    scratch: Vec<u8>,
+    groups: BTreeMap<OriginId, Group>,
+    /// Spans of our own: where something is missing and no span says so.
+    marks: Vec<Vec<u8>>,
+    bytes: usize,
+    ready: Vec<Batch>,
+    /// What was seen and kept of each service.
+    pub(crate) books: Books,
+}
+
+impl Outgoing {
+    /// Nothing; `node` is named in spans of traces of which it lacks something.
+    pub(crate) fn new(node: &str) -> Self {
+        Self {
+            node: node.into(),
+            scratch: Vec::new(),
+            groups: BTreeMap::new(),
+            marks: Vec::new(),
+            bytes: 0,
+            ready: Vec::new(),
+            books: Books::new(BookLimits::default()),
+        }
+    }
+
+    /// Adds a span, with what is to be said of it.
+    pub(crate) fn add(&mut self, given: &Given<'_>, origins: &Origins) {
+        annotate(given, &self.node, &mut self.scratch);
+        let (index, policy) = (given.index, given.reason.policy());
+        self.books.kept(index.service, policy, given.encoded.len(), index.parent.is_none(), index.error);
+        let id = given.index.origin;
+        let group = self.groups.entry(id).or_insert_with(|| Group { origin: origins.get(id), spans: Vec::new() });
+        group.spans.push(self.scratch.as_slice().into());
+        self.bytes += self.scratch.len();
+        if self.bytes >= BATCH {
+            self.seal();
+        }
+    }
+
+    /// Adds a span that says what is missing of `trace` at `node`, or here.
+    pub(crate) fn mark(&mut self, trace: TraceId, reason: &Reason, part: Part, node: Option<&str>, at: UnixNanos) {
+        let span = mark(trace, reason, part, node.unwrap_or(&self.node), at);
+        self.bytes += span.len();
+        self.marks.push(span);
+        if self.bytes >= BATCH {
+            self.seal();
+        }
+    }
+
+    /// Takes all that is there, in as few requests as it may be.
+    pub(crate) fn take(&mut self) -> Vec<Batch> {
+        self.seal();
+        core::mem::take(&mut self.ready)
+    }
+
+    fn seal(&mut self) {
+        let mut export = Export::new();
+        for group in core::mem::take(&mut self.groups).into_values() {
+            let spans: Vec<&[u8]> = group.spans.iter().map(|span| &**span).collect();
+            let (resource, scope) = group.origin.as_ref().map_or_else(Default::default, |o| (o.resource(), o.scope()));
+            export.add(resource, scope, &spans);
+        }
+        let marks = core::mem::take(&mut self.marks);
+        if !marks.is_empty() {
+            let spans: Vec<&[u8]> = marks.iter().map(Vec::as_slice).collect();
+            export.add(&mark_resource(), &[], &spans);
+        }
+        self.bytes = 0;
+        if export.spans() > 0 {
+            self.ready.push(Batch { request: export.bytes().to_vec(), spans: export.spans() });
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! An upstream that notes what it is sent, byte for byte, and answers as it is told.
+
+use core::convert::Infallible;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use std::io::Read as _;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use bytes::{Bytes, BytesMut};
+use flate2::read::GzDecoder;
+use hyper::body::{Body, Frame, Incoming};
+use hyper::service::service_fn;
+use hyper::{HeaderMap, Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+/// One request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    pub path: String,
+    pub content: String,
+    pub tenant: Option<String>,
+    /// It came as gzip.
+    pub packed: bool,
+    /// The message, out of its frame.
+    pub message: Bytes,
+}
+
+/// What every request is answered from now on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Answer {
+    Taken,
+    /// gRPC's INVALID_ARGUMENT.
+    Refused,
+    /// gRPC's UNAVAILABLE, HTTP's 503.
+    Later,
+    /// Nothing: the request hangs.
+    Never,
+}
+
+pub struct Upstream {
+    pub address: SocketAddr,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    answer: Arc<Mutex<Answer>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Upstream {
+    pub async fn start() -> Self {
+        Self::at("127.0.0.1:0".parse().unwrap()).await
+    }
+
+    pub async fn at(address: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (seen, answer) = (Arc::default(), Arc::new(Mutex::new(Answer::Taken)));
+        let task = tokio::spawn(accept(listener, Arc::clone(&seen), Arc::clone(&answer)));
+        Self { address, seen, answer, task }
+    }
+
+    pub fn answer(&self, answer: Answer) {
+        *self.answer.lock().unwrap() = answer;
+    }
+
+    /// What came to `path` and was taken.
+    pub fn messages(&self, path: &str) -> Vec<Bytes> {
+        self.seen().into_iter().filter(|seen| seen.path == path).map(|seen| seen.message).collect()
+    }
+
+    pub fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+}
+
+async fn accept(listener: TcpListener, seen: Arc<Mutex<Vec<Seen>>>, answer: Arc<Mutex<Answer>>) {
+    // Dropped with this task, and its connections with it.
+    let mut connections = tokio::task::JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
+        let service = service_fn(move |request| respond(request, Arc::clone(&seen), Arc::clone(&answer)));
+        connections.spawn(async move {
+            let builder = Builder::new(TokioExecutor::new());
+            _ = builder.serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+async fn respond(
+    request: Request<Incoming>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    answer: Arc<Mutex<Answer>>,
+) -> Result<Response<Parts>, Infallible> {
+    let (head, body) = request.into_parts();
+    let mut message = collect(body).await.freeze();
+    let header = |key: &str| head.headers.get(key).map(|value| value.to_str().unwrap().to_owned());
+    let content = header("content-type").unwrap_or_default();
+    let grpc = content == "application/grpc";
+    let packed = header(if grpc { "grpc-encoding" } else { "content-encoding" }).is_some_and(|value| value == "gzip");
+    if grpc {
+        assert_eq!(message[0] == 1, packed);
+        message = message.slice(5..);
+    }
+    if packed {
+        let mut plain = Vec::new();
+        GzDecoder::new(&message[..]).read_to_end(&mut plain).unwrap();
+        message = plain.into();
+    }
+    let answer = *answer.lock().unwrap();
+    if answer == Answer::Never {
+        core::future::pending::<()>().await;
+    }
+    if answer == Answer::Taken {
+        let path = head.uri.path().to_owned();
+        seen.lock().unwrap().push(Seen { path, content, packed, tenant: header("x-tenant"), message });
+    }
+    let (code, status) = match answer {
+        Answer::Refused => ("3", 400),
+        Answer::Later => ("14", 503),
+        _ => ("0", 200),
+    };
+    let mut response = Response::new(Parts::default());
+    if grpc {
+        response.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+        let mut trailers = HeaderMap::new();
+        trailers.insert("grpc-status", code.parse().unwrap());
+        // An empty message, and how it went.
+        *response.body_mut() = Parts { data: Some(Bytes::from_static(&[0; 5])), trailers: Some(trailers) };
+    } else {
+        *response.status_mut() = status.try_into().unwrap();
+    }
+    Ok(response)
+}
+
+#[derive(Default)]
+pub struct Parts {
+    pub data: Option<Bytes>,
+    pub trailers: Option<HeaderMap>,
+}
+
+impl Body for Parts {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let data = self.data.take().map(Frame::data);
+        Poll::Ready(data.or_else(|| self.trailers.take().map(Frame::trailers)).map(Ok))
+    }
+}
+
+pub async fn collect(mut body: Incoming) -> BytesMut {
+    let mut bytes = BytesMut::new();
+    while let Some(Ok(frame)) = core::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        if let Ok(data) = frame.into_data() {
+            bytes.extend_from_slice(&data);
+        }
+    }
+    bytes
+}

@@ -1,0 +1,167 @@
+//! One time series of a receiver, and one sample of it.
+
+use core::hash::{BuildHasher as _, Hash, Hasher};
+use std::hash::RandomState;
+use std::sync::{Arc, LazyLock};
+
+use hooks::sampling;
+use prost::encoding::encode_varint;
+
+use crate::naming::MetricType;
+
+/// The value that marks the end of a series (its bits).
+pub const STALE_NAN: u64 = 0x7ff0_0000_0000_0002;
+
+/// Names a service in this process. Given out by the [`Shipper`](crate::shipper::Shipper), never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServiceNumber(pub u32);
+
+/// Whose books a sample stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner {
+    /// The service.
+    pub service: ServiceNumber,
+    /// Which of the two.
+    pub series: sampling::Series,
+}
+
+/// A string of a series, with a hash that is made once: tables of strings are made for every request. Keyed, since strings come from services.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Text {
+    hash: u64,
+    text: Box<str>,
+}
+
+static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+impl Text {
+    fn new(text: String) -> Self {
+        Self { hash: KEY.hash_one(&*text), text: text.into() }
+    }
+
+    pub(crate) const fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl Hash for Text {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+/// A time series: made once, shared by its samples.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Series {
+    /// Gives series an order; given out by whoever makes them, never reused.
+    pub number: u64,
+    /// Whose books its samples stand in.
+    pub owner: Owner,
+    /// Sorted by name, no name twice, none empty.
+    labels: Box<[(Text, Text)]>,
+    /// Type, for metadata.
+    pub kind: MetricType,
+    /// Unit, for metadata; may be empty.
+    pub(crate) unit: Text,
+    /// Help, for metadata; may be empty.
+    pub(crate) help: Text,
+    /// When a counter was 0, in milliseconds since 1970; 0 for what is no counter.
+    pub start_ms: i64,
+    /// The labels as 1.0 has them: fields 1 of a `prometheus.TimeSeries`.
+    encoded: Box<[u8]>,
+}
+
+/// What stands about a series beside its labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct About {
+    /// Its type.
+    pub kind: MetricType,
+    /// Its unit; may be empty.
+    pub unit: String,
+    /// What it is; may be empty.
+    pub help: String,
+    /// When a counter was 0, in milliseconds since 1970; 0 if unknown, or for what is no counter.
+    pub start_ms: i64,
+}
+
+fn field(tag: u8, text: &str, into: &mut Vec<u8>) {
+    into.push(tag);
+    encode_varint(text.len() as u64, into);
+    into.extend_from_slice(text.as_bytes());
+}
+
+/// The labels as fields 1 of a `prometheus.TimeSeries`, each with its name (1) and value (2).
+fn encoded(labels: &[(String, String)]) -> Box<[u8]> {
+    let (mut all, mut one) = (Vec::new(), Vec::new());
+    for (name, value) in labels {
+        one.clear();
+        field(0x0a, name, &mut one);
+        field(0x12, value, &mut one);
+        all.push(0x0a);
+        encode_varint(one.len() as u64, &mut all);
+        all.extend_from_slice(&one);
+    }
+    all.into()
+}
+
+impl Series {
+    /// A series with `labels`, which are sorted here; of a name that comes twice the first stands, and what is empty is left out.
+    #[must_use]
+    pub fn new(number: u64, owner: Owner, mut labels: Vec<(String, String)>, about: About) -> Self {
+        labels.retain(|(name, value)| !(name.is_empty() || value.is_empty()));
+        labels.sort_by(|one, other| one.0.cmp(&other.0));
+        labels.dedup_by(|later, first| later.0 == first.0);
+        let encoded = encoded(&labels);
+        Self {
+            number,
+            owner,
+            labels: labels.into_iter().map(|(name, value)| (Text::new(name), Text::new(value))).collect(),
+            kind: about.kind,
+            unit: Text::new(about.unit),
+            help: Text::new(about.help),
+            start_ms: about.start_ms,
+            encoded,
+        }
+    }
+
+    /// Its labels, sorted by name.
+    pub fn labels(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
+        self.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// The same, with their hashes.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &(Text, Text)> {
+        self.labels.iter()
+    }
+
+    /// Its labels as 1.0 has them.
+    #[must_use]
+    pub fn encoded_labels(&self) -> &[u8] {
+        &self.encoded
+    }
+}
+
+/// One sample, or the end of a series. 24 bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// Of which series.
+    pub series: Arc<Series>,
+    /// Milliseconds since 1970.
+    pub at_ms: i64,
+    /// The value's bits: a stale marker is one NaN among many.
+    pub bits: u64,
+}
+
+impl Point {
+    /// A sample; `None` ends the series.
+    #[must_use]
+    pub fn new(series: Arc<Series>, at_ms: i64, value: Option<f64>) -> Self {
+        Self { series, at_ms, bits: value.map_or(STALE_NAN, f64::to_bits) }
+    }
+
+    /// Whether it ends its series: not a sample that a service ever had.
+    #[must_use]
+    pub const fn is_mark(&self) -> bool {
+        self.bits == STALE_NAN
+    }
+}

@@ -1,0 +1,282 @@
+//! A real Prometheus as the receiver, without an out-of-order window: nothing is refused, what came before a trigger can be queried, and
+//! stock rules on the baseline say what they say of the truth at the same instants. `cargo xtask ci` runs it where Prometheus is installed.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "what a test prepares has to work, or the test fails")]
+
+use core::num::NonZeroU64;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hooks::sampling::{self, Row, SamplingPolicy, SamplingRule, Series as Resolution};
+use hooks::time::UnixNanos;
+use remote_write::answer::Backoff;
+use remote_write::client::{Client, Receiver};
+use remote_write::encoding::{Encoder, Version};
+use remote_write::feed::Column;
+use remote_write::naming::MetricType;
+use remote_write::queue::QueueLimits;
+use remote_write::series::{About, Owner, Point, Series, ServiceNumber};
+use remote_write::shipper::{At, Heard, Shipper, ShipperSettings, Step, Wanted};
+use wire::histogram::Scale;
+use wire::metric::{Group, Kind, Series as Metric};
+use wire::name::{Labels, MetricName, Unit};
+use wire::time::{Interval, Nanos};
+
+/// Rows, one a second.
+const SECONDS: u64 = 1200;
+/// When the service is in trouble.
+const TROUBLE: core::ops::Range<u64> = 600..620;
+/// When Prometheus is killed, and when it is there again.
+const DOWN: core::ops::Range<u64> = 700..760;
+/// Between two samples of the baseline.
+const BASELINE: u64 = 30;
+
+/// A Prometheus that does not outlive its test.
+struct Prometheus {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Prometheus {
+    fn start(folder: &Path, address: SocketAddr) -> Self {
+        let config = folder.join("prometheus.yml");
+        std::fs::write(&config, "global: {}\n").unwrap();
+        let child = Command::new("prometheus")
+            .arg("--web.enable-remote-write-receiver")
+            .arg(format!("--web.listen-address={address}"))
+            .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
+            .arg(format!("--config.file={}", config.display()))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("Prometheus is installed (Debian: apt-get install prometheus)");
+        let started = Self { child, address };
+        let ready = (0..600).any(|_| {
+            let ready = started.get("/-/ready").is_some_and(|(status, _)| status == 200);
+            if !ready {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            ready
+        });
+        assert!(ready, "Prometheus is not ready within half a minute");
+        started
+    }
+
+    /// Status and body; HTTP/1.0, so that the body ends with the connection.
+    fn get(&self, target: &str) -> Option<(u16, String)> {
+        let mut stream = TcpStream::connect(self.address).ok()?;
+        write!(stream, "GET {target} HTTP/1.0\r\nHost: localhost\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+    }
+
+    /// What an expression gives at `at` seconds since 1970: for each series its values.
+    fn query(&self, expression: &str, at: u64) -> Vec<Vec<(f64, f64)>> {
+        let hex = |digit: u8| char::from(b"0123456789ABCDEF"[usize::from(digit)]);
+        let encoded: String = expression.bytes().flat_map(|byte| ['%', hex(byte >> 4), hex(byte & 15)]).collect();
+        let (status, body) = self.get(&format!("/api/v1/query?query={encoded}&time={at}")).unwrap();
+        assert_eq!(status, 200, "{expression}: {body}");
+        let answer: serde_json::Value = serde_json::from_str(&body).unwrap();
+        let pair = |pair: &serde_json::Value| (pair[0].as_f64().unwrap(), pair[1].as_str().unwrap().parse().unwrap());
+        let series = answer["data"]["result"].as_array().unwrap().iter();
+        let values = series.map(|series| match series.get("values") {
+            Some(values) => values.as_array().unwrap().iter().map(pair).collect(),
+            None => vec![pair(&series["value"])],
+        });
+        values.collect()
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn column(name: &str, kind: Kind, unit: &str, place: usize) -> Column {
+    let series = Metric {
+        name: MetricName::new(name).unwrap(),
+        labels: Labels::new([("http.route", "/pay")]).unwrap(),
+        kind,
+        unit: Some(Unit::new(unit).unwrap()),
+        group: Group::Service,
+        parts_per_unit: NonZeroU64::MIN,
+    };
+    Column { series, statistic: kind.statistics()[place] }
+}
+
+fn columns() -> Vec<Column> {
+    let histogram = Kind::Histogram(Scale::DEFAULT);
+    vec![
+        column("shop.requests", Kind::Counter, "{request}", 0),
+        column("shop.queue", Kind::Gauge, "{item}", 0),
+        column("shop.duration", histogram, "s", 0),
+        column("shop.duration", histogram, "s", 1),
+        column("shop.duration", histogram, "s", 2),
+    ]
+}
+
+/// What happens in second `n`.
+fn values(n: u64) -> [f64; 5] {
+    let wave = (n as f64 / 40.0).sin();
+    let requests = (100.0 + 50.0 * wave).round();
+    [requests, 20.0 + 10.0 * wave, requests, 0.020 + 0.005 * wave, 0.080]
+}
+
+/// The truth at the instants of the baseline, under `instance="truth"`.
+fn truth(begin: u64) -> Vec<Point> {
+    let owner = Owner { service: ServiceNumber(999), series: sampling::Series::Baseline };
+    let series = |number: u64, name: &str, kind| {
+        let labels = [("__name__", name), ("http_route", "/pay"), ("instance", "truth"), ("job", "shop")];
+        let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        let about = About { kind, unit: String::new(), help: String::new(), start_ms: 0 };
+        Arc::new(Series::new(number, owner, labels, about))
+    };
+    let (requests, queue) =
+        (series(1, "shop_requests_total", MetricType::Counter), series(2, "shop_queue", MetricType::Gauge));
+    let (mut sum, mut counts, mut gauges) = (0.0, Vec::new(), Vec::new());
+    for n in 1..=SECONDS {
+        sum += values(n)[0];
+        if n == 1 || (begin + n).is_multiple_of(BASELINE) {
+            let at_ms = 1000 * (begin + n) as i64;
+            counts.push(Point::new(Arc::clone(&requests), at_ms, Some(sum)));
+            gauges.push(Point::new(Arc::clone(&queue), at_ms, Some(values(n)[1])));
+        }
+    }
+    counts.append(&mut gauges);
+    counts
+}
+
+fn settings(begin: u64) -> ShipperSettings {
+    ShipperSettings {
+        instance: "node-1".into(),
+        labels: Vec::new(),
+        rule: SamplingRule { policy: SamplingPolicy::Score { theta: 1.0 }, budget: None, ..SamplingRule::default() },
+        queue: QueueLimits::default(),
+        version: Wanted::Negotiated,
+        backoff: Backoff::default(),
+        began: UnixNanos::from_secs(begin),
+    }
+}
+
+/// Sends what is due at `now`, until nothing is, or the receiver does not answer.
+async fn exchange(shipper: &mut Shipper, client: &mut Client, now: At) {
+    loop {
+        let (version, body, failures) = match shipper.poll(now.own) {
+            Step::Wait(_) => return,
+            Step::Send(request) => (request.version, request.copy(), request.failures),
+        };
+        let said = client.send(version, body, failures).await;
+        match shipper.answered(&said.answer, now, 0.0) {
+            Heard::Again(_) => return,
+            Heard::Refused { .. } | Heard::Unasked => panic!("at {now:?}: {}", said.text),
+            Heard::Taken(_) | Heard::OtherVersion(_) => {}
+        }
+    }
+}
+
+/// Plays all rows, faster than they would come; Prometheus is killed and started again meanwhile.
+async fn play(shipper: &mut Shipper, begin: u64, folder: &Path, address: SocketAddr) -> Prometheus {
+    let second = Interval::new(Nanos::from_secs(1)).unwrap();
+    let url = format!("http://{address}/api/v1/write");
+    let receiver = Receiver { url, headers: Vec::new(), ca: None, timeout: Duration::from_secs(30) };
+    let mut client = Client::new(&receiver).unwrap();
+    let mut running = Some(Prometheus::start(folder, address));
+    let at = |n: u64| At { own: Nanos::from_secs(n), unix: UnixNanos::from_secs(begin + n) };
+    let shop = shipper.service("shop", second);
+    shipper.set_columns(shop, &columns(), second, at(0));
+    for n in 1..=SECONDS {
+        if n == DOWN.start {
+            running = None;
+        } else if n == DOWN.end {
+            running = Some(Prometheus::start(folder, address));
+        }
+        let score = if TROUBLE.contains(&n) { 3.0 } else { 0.2 };
+        shipper.row(shop, &Row { at: at(n).unix, values: &values(n), score: Some(score) }, at(n));
+        exchange(shipper, &mut client, at(n)).await;
+    }
+    // Whatever pause was asked for is over by then.
+    for n in SECONDS..SECONDS + 100 {
+        exchange(shipper, &mut client, at(n)).await;
+    }
+    let points = truth(begin);
+    let body = Encoder::new().body(Version::V1, &points).map(bytes::Bytes::copy_from_slice).unwrap();
+    let said = client.send(Version::V1, body, 0).await;
+    assert_eq!(said.text, "", "the truth is taken");
+    running.unwrap()
+}
+
+#[test]
+#[ignore = "needs Prometheus (Debian: apt-get install prometheus); cargo xtask ci runs it where it is installed"]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test has to live in the present: Prometheus takes nothing that is old"
+)]
+fn prometheus_takes_everything_and_the_baseline_can_be_trusted() {
+    let folder = tempfile::tempdir().unwrap();
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // All of it in the past, or Prometheus would not show it.
+    let begin = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() - SECONDS - 120;
+    let mut shipper = Shipper::new(settings(begin)).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+
+    let prometheus = runtime.block_on(play(&mut shipper, begin, folder.path(), address));
+
+    // Nothing was refused, and everything arrived.
+    let counters = shipper.counters();
+    assert_eq!(counters.refused, 0);
+    assert!(counters.failed > 3, "it was down for a minute: {counters:?}");
+    let end = begin + SECONDS;
+    for series in [Resolution::Baseline, Resolution::Dense] {
+        let books = shipper.books(series);
+        assert!(books.balances() && books.handed == 0, "{books:?}");
+        let matcher = if series == Resolution::Dense { "\"dense\"" } else { "\"\"" };
+        let expression = format!("{{job=\"shop\",instance=\"node-1\",uview_resolution={matcher}}}[1h]");
+        let there: usize = prometheus.query(&expression, end).iter().map(Vec::len).sum();
+        assert_eq!(there as u64, books.sent, "{books:?}");
+    }
+
+    // What came before the trigger is there, second by second, and is what it was.
+    let dense = prometheus.query("shop_queue{uview_resolution=\"dense\",http_route=\"/pay\"}[1h]", end);
+    let seconds: Vec<u64> = dense[0].iter().map(|(at, _)| *at as u64 - begin).collect();
+    assert_eq!(seconds, (TROUBLE.start - 30..TROUBLE.end + 5).collect::<Vec<_>>());
+    assert!(dense[0].iter().all(|(at, value)| *value == values(*at as u64 - begin)[1]));
+
+    // Stock rules, on the baseline and on the truth at the same instants.
+    let mut compared = 0;
+    for rule in [
+        "rate(shop_requests_total{S}[5m])",
+        "increase(shop_requests_total{S}[10m])",
+        "sum by (http_route) (rate(shop_requests_total{S}[5m]))",
+        "avg_over_time(shop_queue{S}[10m])",
+        "max_over_time(shop_queue{S}[10m])",
+        "absent(shop_queue{S})",
+        "absent(shop_nothing{S})",
+    ] {
+        for at in (begin + 310..end).step_by(70) {
+            let of = |instance: &str| {
+                let selector = format!("job=\"shop\",instance=\"{instance}\",uview_resolution=\"\"");
+                prometheus.query(&rule.replace('S', &selector), at)
+            };
+            let (ours, theirs) = (of("node-1"), of("truth"));
+            assert_eq!(ours.len(), theirs.len(), "{rule} at {}", at - begin);
+            for (ours, theirs) in ours.iter().flatten().zip(theirs.iter().flatten()) {
+                assert!((ours.1 - theirs.1).abs() <= 0.01 * theirs.1.abs(), "{rule}: {ours:?}, {theirs:?}");
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 50, "{compared}");
+    println!(
+        "version {:?}, {counters:?}, baseline {:?}, dense {:?}",
+        shipper.version(),
+        shipper.books(Resolution::Baseline),
+        shipper.books(Resolution::Dense)
+    );
+}
