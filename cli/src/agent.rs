@@ -12,7 +12,9 @@ use thiserror::Error;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint, Uri};
 use wire::proto::operators::operators_client::OperatorsClient;
-use wire::proto::operators::{ListReply, ListRequest, RowEvent, StatusReply, StatusRequest, WatchRowsRequest};
+use wire::proto::operators::{
+    ListReply, ListRequest, ReceiptReply, ReceiptRequest, RowEvent, StatusReply, StatusRequest, WatchRowsRequest,
+};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -87,7 +89,8 @@ fn certificates(error: &TlsError) -> Failure {
         TlsError::NoKey(_) => failure.advice("a file that has a line `-----BEGIN PRIVATE KEY-----`"),
         TlsError::Pair { .. } => failure.advice("the key that the certificate was made with"),
         TlsError::Name(_) => failure.advice("--tls-name host.example, or an address without its port"),
-        TlsError::Library(_) => failure,
+        TlsError::Half => failure.advice("both --tls-cert and --tls-key, or neither"),
+        _ => failure,
     }
 }
 
@@ -241,6 +244,18 @@ impl Connection {
     /// [`AgentError::Refused`] if it answered with an error.
     pub async fn status(&mut self) -> Result<StatusReply, AgentError> {
         match self.client.status(StatusRequest {}).await {
+            Ok(reply) => Ok(reply.into_inner()),
+            Err(status) => Err(self.peer.error(&status).await),
+        }
+    }
+
+    /// What was seen, kept, dropped and lost, per day and service.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status).
+    pub async fn receipt(&mut self) -> Result<ReceiptReply, AgentError> {
+        match self.client.receipt(ReceiptRequest {}).await {
             Ok(reply) => Ok(reply.into_inner()),
             Err(status) => Err(self.peer.error(&status).await),
         }

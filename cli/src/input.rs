@@ -1,4 +1,4 @@
-//! A file of rows, as commands take it: CSV or a recording, which is told by its first bytes.
+//! A file of rows, as commands take it: CSV, Parquet or a recording, which is told by its first bytes.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -31,7 +31,7 @@ pub struct Input {
     pub interval: Option<f64>,
 }
 
-/// Reads `path`. `columns` says what the metrics of a CSV are; a recording says that itself. What is damaged in a recording is told on stderr.
+/// Reads `path`. `columns` says what the metrics of CSV or Parquet are; a recording says that itself. What is damaged in a recording is told on stderr.
 /// Columns are named in models as the NIC agent names them, so that a model of a file with the same titles starts a live LMAP.
 ///
 /// # Errors
@@ -89,7 +89,7 @@ pub fn open_all(paths: &[PathBuf], columns: Option<&Path>, what: &str) -> Result
         let cause = format!("{} and {} do not come with the same time between rows", first.name, other.name);
         return Err(Failure::to(what)
             .because(cause)
-            .advice("recordings of one service and interval, or CSV files only"));
+            .advice("recordings of one service and interval, or CSV and Parquet files only"));
     }
     let columns: Vec<Columns> = inputs.iter().map(|input| input.columns.clone()).collect();
     let metrics: Vec<Vec<String>> = inputs.iter().map(|input| input.table.metrics.clone()).collect();

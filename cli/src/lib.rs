@@ -5,16 +5,19 @@
 //! | [`check`] | what this machine offers and what is missing |
 //! | [`status`] | agents, workers, LMAPs, problems, once |
 //! | [`top`] | the same, live |
+//! | [`paths`] | operations and the services that their requests pass |
+//! | [`receipt`] | what was seen, kept and lost, per day and service |
 //! | [`record`] | rows of running LMAPs into files, labels into those |
 //! | [`train`] | rows → a model, and how sure one may be of it |
 //! | [`model`] | what is in a model |
 //! | [`replay`] | a file of metrics through an LMAP, or through several |
 //! | [`canary`] | a new version of a service against the old one |
 //! | [`eval`] | detectors side by side on labelled data |
+//! | [`synopsis`] | delay and loss of all packets of a capture or an interface |
 //! | [`reproduce`] | published claims and what becomes of them |
 //! | [`demonstration`], [`agents`] | the demo and the agents, which are crates of their own |
 //! | [`exit`], [`failure`], [`figures`], [`output`] | exit codes, errors as prose, numbers as people read them, printing |
-//! | [`input`] | CSV and recordings |
+//! | [`input`] | CSV, Parquet and recordings |
 //! | [`agent`], [`tls`], [`clock`] | finding and asking the host agent; certificates; the clock |
 
 pub mod agent;
@@ -30,10 +33,13 @@ pub mod figures;
 pub mod input;
 pub mod model;
 pub mod output;
+pub mod paths;
+pub mod receipt;
 pub mod record;
 pub mod replay;
 pub mod reproduce;
 pub mod status;
+pub mod synopsis;
 pub mod tls;
 pub mod top;
 pub mod train;
@@ -76,7 +82,7 @@ enum Command {
     Record(record::RecordArgs),
     /// Say which spans of time of a recording had a fault
     Label(record::LabelArgs),
-    /// Learn a model from recordings or CSV, and say how good it is
+    /// Learn a model from recordings, CSV or Parquet, and say how good it is
     Train(train::TrainArgs),
     /// Look into a model
     Model(model::ModelArgs),
@@ -86,10 +92,16 @@ enum Command {
     Canary(canary::CanaryArgs),
     /// Compare detectors on labelled data: how well they find, how often they are wrong, what they name
     Eval(eval::EvalArgs),
+    /// Measure delay and loss of all packets of a capture or an interface
+    Synopsis(synopsis::SynopsisArgs),
     /// Show services, states, scores and top metrics, live
     Top(top::TopArgs),
     /// Say what this machine offers, what is missing, and what to do about it
     Check(check::CheckArgs),
+    /// Print or draw operations and the services that their requests pass
+    Paths(paths::PathsArgs),
+    /// Print what was seen, kept, dropped and lost, per day and service
+    Receipt(receipt::ReceiptArgs),
     /// Print agents, workers, LMAPs and problems
     Status(status::StatusArgs),
     /// Hold what the publication claims against what happens here
@@ -125,6 +137,9 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::Canary(args) => canary::run(&args),
         Command::Reproduce(args) => reproduce::run(&args, environment.program),
         Command::Eval(args) => eval::run(&args),
+        Command::Synopsis(args) => synopsis::run(&args),
+        Command::Paths(args) => paths::run(&args, environment.runtime_dir),
+        Command::Receipt(args) => receipt::run(&args, environment.runtime_dir),
         Command::Status(args) => status::run(args, environment.runtime_dir),
         Command::Top(args) => top::run(args, environment),
         Command::Child(args) => demonstration::become_child(&args, environment.program),

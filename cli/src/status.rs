@@ -81,15 +81,21 @@ fn suspicion(lmap: &LmapStatus) -> String {
 
 /// Settings of an LMAP's detector that an operator asked for, as `name value`.
 fn settings(detector: &Detector) -> String {
-    let Detector { score, rank, sketch_rows, stride, percentile, learning_rate, margin } = detector;
+    let Detector { score, rank, sketch_rows, stride, rows_kept, .. } = detector;
+    let Detector { percentile, learning_rate, margin, alarms_per_day, .. } = detector;
     let mut all: Vec<String> = Vec::new();
     if !score.is_empty() {
         all.push(format!("score {score}"));
     }
-    let counts = [("rank", rank), ("sketch_rows", sketch_rows), ("stride", stride)];
+    let counts = [("rank", rank), ("sketch_rows", sketch_rows), ("stride", stride), ("rows_kept", rows_kept)];
     all.extend(counts.iter().filter_map(|(name, value)| value.map(|value| format!("{name} {value}"))));
-    let shares = [("percentile", percentile), ("learning_rate", learning_rate), ("margin", margin)];
-    all.extend(shares.iter().filter_map(|(name, value)| value.map(|value| format!("{name} {value}"))));
+    let numbers = [
+        ("percentile", percentile),
+        ("learning_rate", learning_rate),
+        ("margin", margin),
+        ("alarms_per_day", alarms_per_day),
+    ];
+    all.extend(numbers.iter().filter_map(|(name, value)| value.map(|value| format!("{name} {value}"))));
     all.join(", ")
 }
 
@@ -250,6 +256,7 @@ struct LmapView<'a> {
     replicas: u32,
     silent_replicas: &'a [String],
     reasons: Vec<ReasonView<'a>>,
+    groups: std::collections::BTreeMap<&'a str, f64>,
     at_unix_ns: u64,
     rank: u32,
     points_at: &'a str,
@@ -267,6 +274,8 @@ struct DetectorView<'a> {
     percentile: Option<f64>,
     learning_rate: Option<f64>,
     margin: Option<f64>,
+    alarms_per_day: Option<f64>,
+    rows_kept: Option<u32>,
 }
 
 #[derive(Serialize)]
@@ -335,6 +344,7 @@ impl<'a> LmapView<'a> {
             replicas: lmap.replicas,
             silent_replicas: &lmap.silent_replicas,
             reasons: lmap.reasons.iter().map(ReasonView::new).collect(),
+            groups: lmap.groups.iter().map(|group| (group.group.as_str(), group.share)).collect(),
             at_unix_ns: lmap.at_unix_ns,
             rank: lmap.rank,
             points_at: &lmap.points_at,
@@ -346,9 +356,10 @@ impl<'a> LmapView<'a> {
 
 impl<'a> DetectorView<'a> {
     fn new(detector: &'a Detector) -> Self {
-        let &Detector { ref score, rank, sketch_rows, stride, percentile, learning_rate, margin } = detector;
+        let &Detector { ref score, rank, sketch_rows, stride, percentile, learning_rate, margin, .. } = detector;
+        let &Detector { alarms_per_day, rows_kept, .. } = detector;
         let score = Some(score.as_str()).filter(|score| !score.is_empty());
-        Self { score, rank, sketch_rows, stride, percentile, learning_rate, margin }
+        Self { score, rank, sketch_rows, stride, percentile, learning_rate, margin, alarms_per_day, rows_kept }
     }
 }
 
@@ -361,6 +372,8 @@ impl<'a> ReasonView<'a> {
 
 #[cfg(test)]
 mod tests {
+    use wire::proto::operators::GroupShare;
+
     use super::*;
 
     fn reply() -> StatusReply {
@@ -378,6 +391,7 @@ mod tests {
             gamma: 12.5,
             scores: vec![1.0, 80.25],
             reasons: vec![reason],
+            groups: vec![GroupShare { group: "cpu".to_owned(), share: 0.75 }],
             replicas: 1,
             ..LmapStatus::default()
         };
@@ -451,14 +465,19 @@ mod tests {
         let mut reply = reply();
         let detector =
             Detector { score: "relative".to_owned(), rank: Some(3), margin: Some(1.2), ..Detector::default() };
+        let detector = Detector { alarms_per_day: Some(0.0), rows_kept: Some(500), ..detector };
         reply.lmaps[0].detector = Some(detector);
 
         let shown = text(&reply, &[]);
         let value: serde_json::Value = serde_json::from_str(&json(&View::new(&reply, &[])).unwrap()).unwrap();
 
-        assert!(shown.contains("\ncart: detector: score relative, rank 3, margin 1.2\n"), "{shown}");
+        assert!(
+            shown.contains("\ncart: detector: score relative, rank 3, rows_kept 500, margin 1.2, alarms_per_day 0\n"),
+            "{shown}"
+        );
         assert_eq!(value["lmaps"][0]["detector"]["rank"], 3);
         assert_eq!(value["lmaps"][0]["detector"]["stride"], serde_json::Value::Null);
+        assert_eq!(value["lmaps"][0]["detector"]["rows_kept"], 500);
         assert_eq!(value["lmaps"][1]["detector"], serde_json::Value::Null);
     }
 
@@ -490,5 +509,6 @@ mod tests {
 
         assert_eq!(value["lmaps"][1]["gamma"], serde_json::Value::Null);
         assert_eq!(value["lmaps"][0]["reasons"][0]["column"], "queue.depth");
+        assert_eq!(value["lmaps"][0]["groups"]["cpu"], 0.75);
     }
 }

@@ -45,6 +45,42 @@ fn status_tells_programs_and_people_about_an_alarm_and_ends_with_2() {
     agent.stop();
 }
 
+#[test]
+fn a_receipt_is_a_table_json_and_a_page_that_needs_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let agent = FakeAgent::start(ANY_PORT, status());
+    let address = agent.address.to_string();
+    let page = directory.path().join("receipt.html");
+
+    let text = uview(&["receipt", "--operators", &address]);
+    let json = uview(&["receipt", "--json", "--operators", &address]);
+    let written = uview(&["receipt", "--html", page.to_str().unwrap(), "--operators", &address]);
+
+    assert!(text.status.success() && json.status.success() && written.status.success(), "{text:?} {written:?}");
+    let text = String::from_utf8(text.stdout).unwrap();
+    for part in [
+        "node-1, booked since 2024-10-04 00:00 UTC",
+        "2024-10-04",
+        "2024-10-05",
+        "38 of 40",
+        "2.0 of 40",
+        "lost spans evicted 7",
+        "cpu ms 4.2 s",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["days"][1]["total"]["seen_spans"], 10_000);
+    assert_eq!(json["days"][1]["services"][0]["head_failed_requests"], 2.0);
+    assert_eq!(json["days"][0]["node"]["sent_bytes.traces"], 9_000);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("&lt;pay&gt;") && !page.contains("<pay>"), "{page}");
+    for outside in ["<script", "<link", "<img", "url(", "@import", "src=", "http"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    agent.stop();
+}
+
 /// A service with a counter and a gauge, and `count` rows of it.
 fn lmap_and_rows(count: u64) -> (LmapInfo, Vec<RowEvent>) {
     let metric = |name: &str, kind: &str| MetricInfo {

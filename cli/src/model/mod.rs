@@ -1,5 +1,6 @@
-//! `uview model`: what is in a model file, in words.
+//! `uview model`: what is in a model file, in words; and one model of several.
 
+pub mod merge;
 pub mod show;
 
 use std::collections::HashMap;
@@ -13,6 +14,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::input;
 use crate::output::{self, json};
+pub use merge::MergeArgs;
 use show::Show;
 
 /// Larger files are no models.
@@ -29,6 +31,8 @@ pub struct ModelArgs {
 enum Command {
     /// Say what a model has learnt: γ, k, l, scores of training, and what it makes of each metric
     Show(ShowArgs),
+    /// Make one model of several, as of the nodes of a service (a NIC agent gives its own at /models/SERVICE)
+    Merge(MergeArgs),
 }
 
 /// Arguments of `uview model show`.
@@ -50,7 +54,13 @@ pub struct ShowArgs {
 ///
 /// [`Failure`] in a sentence for every file that is no model.
 pub fn run(args: &ModelArgs) -> Result<Exit, Failure> {
-    let Command::Show(args) = &args.command;
+    match &args.command {
+        Command::Show(args) => show(args),
+        Command::Merge(args) => merge::run(args),
+    }
+}
+
+fn show(args: &ShowArgs) -> Result<Exit, Failure> {
     let what = format!("show {}", args.file.display());
     let model = read(&args.file, &what)?;
     let names = match &args.names {

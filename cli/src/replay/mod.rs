@@ -38,7 +38,7 @@ const POLICY_DECIDES: [&str; 9] =
 const LONG_ABOUT: &str = "\
 Puts a file of metrics through an LMAP, row by row, and says what it says.
 
-The file is a recording of `uview record`, or CSV, gzip'd or not. A CSV's first line names the columns; every other column than these is a metric:
+The file is a recording of `uview record`, CSV, gzip'd or not, or Parquet. A CSV's first line names the columns; every other column than these is a metric:
   time   seconds; a step of more than 1.5 intervals is a gap
   label  0 normal, 1 anomalous, 2 does not count
   fault  the kind of fault, a text

@@ -12,7 +12,9 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{AlertDescription, CertificateError, ClientConfig, Error, RootCertStore};
 
-use super::{PROTOCOL, Tls, builder};
+use daemon::tls_builder;
+
+use super::{PROTOCOL, Tls};
 
 /// How long a handshake may take.
 pub(super) const WITHIN: Duration = Duration::from_secs(2);
@@ -117,7 +119,7 @@ pub(crate) async fn diagnose(host: &str, port: u16, tls: Option<&Tls>) -> Option
 
 /// Somebody who trusts nobody.
 fn stranger() -> Option<ClientConfig> {
-    let mut config = builder().ok()?.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+    let mut config = tls_builder().ok()?.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
     config.alpn_protocols.push(PROTOCOL.to_vec());
     Some(config)
 }

@@ -20,7 +20,7 @@ const SCALE: u16 = 9;
 
 pub(super) fn draw(service: &Service, palette: &Palette, area: Rect, buffer: &mut Buffer) {
     let [head, plot, _, reasons] =
-        Layout::vertical([Constraint::Length(4), Constraint::Length(PLOT), Constraint::Length(1), Constraint::Fill(1)])
+        Layout::vertical([Constraint::Length(5), Constraint::Length(PLOT), Constraint::Length(1), Constraint::Fill(1)])
             .areas(area);
     head_lines(service, palette).render(head, buffer);
     draw_plot(service, palette, plot, buffer);
@@ -46,6 +46,9 @@ fn head_lines<'a>(service: &Service, palette: &Palette) -> Paragraph<'a> {
     if let Some(suspicion) = suspicion(service) {
         lines.push(Line::from(Span::styled(suspicion, palette.strong)));
     }
+    if !status.groups.is_empty() {
+        lines.push(Line::from(made_of(status)));
+    }
     if !status.silent_replicas.is_empty() {
         lines.push(Line::from(Span::styled(format!("silent: {}", status.silent_replicas.join(", ")), palette.urgent)));
     }
@@ -62,6 +65,12 @@ fn suspicion(service: &Service) -> Option<String> {
     };
     let about = if points_at.is_empty() { String::new() } else { format!("; its metrics point at {points_at}") };
     Some(place + &about)
+}
+
+/// Which kinds of metrics the score is made of: a first guess at where to look.
+fn made_of(status: &LmapStatus) -> String {
+    let shares = status.groups.iter().map(|group| format!("{} {:.0} %", group.group, 100.0 * group.share));
+    format!("score made of: {}", shares.collect::<Vec<_>>().join(", "))
 }
 
 /// How long a metric has stood out; nothing while that is not known.

@@ -57,7 +57,16 @@ fn an_opened_service_shows_all_its_metrics_and_gamma_in_the_plot() {
     assert_shows(&picture, &["payment   ▲ ALARM   score 85.0 of γ 10.0, 2 alarms", "γ   10.0", "█"]);
     assert_shows(
         &picture,
-        &["81 % ■■■■■■■■", "http.server.request.duration.p99", "250 ms", "20 ms", "since", "4.2 s", "Esc all services"],
+        &[
+            "81 % ■■■■■■■■",
+            "http.server.request.duration.p99",
+            "250 ms",
+            "20 ms",
+            "since",
+            "4.2 s",
+            "Esc all services",
+            "score made of: service 92 %, cpu 8 %",
+        ],
     );
 }
 

@@ -1,6 +1,6 @@
 //! A status for tests: one service in alarm, one healthy, one learning.
 
-use wire::proto::operators::{LmapStatus, Reason, StatusReply, WorkerStatus};
+use wire::proto::operators::{GroupShare, LmapStatus, Reason, StatusReply, WorkerStatus};
 
 pub(super) fn lmap(id: u32, service: &str) -> LmapStatus {
     LmapStatus {
@@ -32,6 +32,9 @@ pub(super) fn reply() -> StatusReply {
             reason("http.server.errors", "{request}", 0.81, 37.0, 0.125),
             reason("http.server.request.duration.p99", "s", 0.1, 0.25, 0.02),
         ],
+        groups: [("service", 0.92), ("cpu", 0.08)]
+            .map(|(group, share)| GroupShare { group: group.to_owned(), share })
+            .to_vec(),
         ..lmap(2, "payment")
     };
     let store = LmapStatus {

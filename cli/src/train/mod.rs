@@ -1,4 +1,4 @@
-//! `uview train`: recordings or CSV → a model file, and how sure one may be of it.
+//! `uview train`: recordings, CSV or Parquet → a model file, and how sure one may be of it.
 
 pub mod page;
 pub mod plots;
@@ -30,24 +30,24 @@ const SKETCH_ROWS: [usize; 3] = [25, 50, 100];
 const PERCENTILES: [f64; 4] = [90.0, 95.0, 99.0, 99.9];
 
 const LONG_ABOUT: &str = "\
-Learns what is normal from recordings of `uview record`, or CSV as `uview replay` takes it, and writes a model that starts a detector armed:
-`uview replay --model`, or the operators' call NewLmap.
+Learns what is normal from recordings of `uview record`, or CSV or Parquet as `uview replay` takes it, and writes a model that starts a detector
+armed: `uview replay --model`, or the operators' call NewLmap.
 
 Rows that are labelled as faults, or as not counting, are never learnt. Of the others the first 70 % are learnt and the rest is held out, to say
 how well it works; the model itself then learns all of them. Without --grid k is chosen by the variance that it explains, which is cheap and
-mostly as good. docs/training.md tells what the figures mean. Parquet is not read; DuckDB and pandas write CSV.";
+mostly as good. docs/training.md tells what the figures mean.";
 
 /// Arguments of `uview train`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(long_about = LONG_ABOUT)]
 pub struct TrainArgs {
-    /// Recordings of one service, or CSV; several are put together in the order of their times
+    /// Recordings of one service, or CSV or Parquet; several are put together in the order of their times
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// The model
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// What the metrics of CSV are: CSV with `metric,kind,group`, kind is counter, gauge or level [default: all gauges]
+    /// What the metrics of CSV or Parquet are: CSV with `metric,kind,group`, kind is counter, gauge or level [default: all gauges]
     #[arg(long, value_name = "FILE")]
     columns: Option<PathBuf>,
     /// Time between two rows of a file without `time` [default: as the file says, else 1000]

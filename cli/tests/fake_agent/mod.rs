@@ -11,8 +11,8 @@ use wire::proto::operators::operators_server::{Operators, OperatorsServer};
 use wire::proto::operators::{
     AddMetricReply, AddMetricRequest, ConfigLmapReply, ConfigLmapRequest, DeleteLmapReply, DeleteLmapRequest,
     DeleteMetricReply, DeleteMetricRequest, FitAgainReply, FitAgainRequest, HookEvent, ListReply, ListRequest,
-    LmapInfo, LmapStatus, NewLmapReply, NewLmapRequest, Reason, RegisterHookRequest, RowEvent, StatusReply,
-    StatusRequest, WatchRowsRequest, WorkerStatus,
+    LmapInfo, LmapStatus, NewLmapReply, NewLmapRequest, Reason, ReceiptDay, ReceiptLine, ReceiptReply, ReceiptRequest,
+    RegisterHookRequest, ResumeHookRequest, RowEvent, StatusReply, StatusRequest, WatchRowsRequest, WorkerStatus,
 };
 
 /// Runs until it is stopped or dropped.
@@ -88,6 +88,30 @@ pub fn status() -> StatusReply {
     }
 }
 
+/// Two days of a shop.
+pub fn receipt() -> ReceiptReply {
+    let line = |service: &str, seen: u64, kept: u64| ReceiptLine {
+        service: service.to_owned(),
+        seen_spans: seen,
+        seen_bytes: seen * 200,
+        kept_spans: kept,
+        kept_bytes: kept * 200,
+        kept_bytes_by_policy: [("lmap".to_owned(), kept * 200)].into(),
+        requests: seen / 2,
+        failed_requests: 40,
+        kept_requests: kept / 2,
+        kept_failed_requests: 38,
+        alarms: 2,
+        alarm_ms: 61_000,
+        head_share: kept as f64 / seen as f64,
+    };
+    let grown =
+        [("cpu_ms".to_owned(), 4_200), ("lost_spans.evicted".to_owned(), 7), ("sent_bytes.traces".to_owned(), 9_000)];
+    let day = |day, services| ReceiptDay { day, services, grown: grown.clone().into() };
+    let days = vec![day(20_000, vec![line("cart", 1_000, 10)]), day(20_001, vec![line("<pay>", 10_000, 500)])];
+    ReceiptReply { days, since_unix_ns: 1_728_000_000_000_000_000, node: "node-1".to_owned() }
+}
+
 /// What the agent knows.
 #[derive(Clone, Default)]
 struct Answers {
@@ -105,10 +129,15 @@ fn refused<T>() -> Answer<T> {
 #[tonic::async_trait]
 impl Operators for Answers {
     type RegisterHookStream = Empty<Result<HookEvent, Status>>;
+    type ResumeHookStream = Empty<Result<HookEvent, Status>>;
     type WatchRowsStream = Iter<std::vec::IntoIter<Result<RowEvent, Status>>>;
 
     async fn status(&self, _: Request<StatusRequest>) -> Answer<StatusReply> {
         Ok(Response::new(self.status.clone()))
+    }
+
+    async fn receipt(&self, _: Request<ReceiptRequest>) -> Answer<ReceiptReply> {
+        Ok(Response::new(receipt()))
     }
 
     async fn new_lmap(&self, _: Request<NewLmapRequest>) -> Answer<NewLmapReply> {
@@ -132,6 +161,10 @@ impl Operators for Answers {
     }
 
     async fn register_hook(&self, _: Request<RegisterHookRequest>) -> Answer<Self::RegisterHookStream> {
+        refused()
+    }
+
+    async fn resume_hook(&self, _: Request<ResumeHookRequest>) -> Answer<Self::ResumeHookStream> {
         refused()
     }
 

@@ -1,6 +1,7 @@
 //! Both agents as subcommands: they find each other, `status` finds them, and SIGTERM leaves nothing behind.
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
+mod asked;
 mod metrics;
 mod tls;
 

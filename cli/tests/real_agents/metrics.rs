@@ -17,6 +17,17 @@ fn page(address: &str) -> Option<String> {
     answer.ends_with("# EOF\n").then_some(answer)
 }
 
+/// A remote monitor that is not there.
+const REMOTE: &str = "remote_write: {url: 'http://127.0.0.1:1'}\n";
+
+/// An OTLP endpoint at which spans wait: it has the most to say.
+const OTLP: &str = concat!(
+    "otlp: {upstream: {endpoint: 'http://127.0.0.1:1'}, listen_grpc: 127.0.0.1:0, listen_http: 127.0.0.1:0, ",
+    "traces: {keep: tail, order_key: 00112233445566778899aabbccddeeff}}\n",
+    // A peer that is not there.
+    "coherence: {peers: ['127.0.0.1:1'], listen: 127.0.0.1:0}\n",
+);
+
 /// A port that was free a moment ago.
 fn free_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
@@ -50,7 +61,8 @@ fn the_documented_metrics_are_those_that_both_agents_export() {
     let folder = tempfile::tempdir().unwrap();
     let (run, metrics) = (folder.path().join("run"), free_port());
     let (host_config, nic_config) = (folder.path().join("host.yaml"), folder.path().join("nic.yaml"));
-    let text = format!("runtime_dir: {}\ncontrol: {ANY}\noperators: {ANY}\nmetrics: {ANY}\n", run.display());
+    let text =
+        format!("runtime_dir: {}\ncontrol: {ANY}\noperators: {ANY}\nmetrics: {ANY}\n{OTLP}{REMOTE}", run.display());
     std::fs::write(&host_config, text).unwrap();
     let _host = Agent::start("host-agent", &host_config);
     let ready = addresses(&run);

@@ -1,0 +1,81 @@
+//! Delays at one point: what is measured, and what is said of it.
+
+use packets::delays::Interval;
+use packets::{Delays, DelaysSettings};
+use synopses::fridge::{HistogramShape, Settings};
+
+use super::SynopsisArgs;
+use super::report::Measured;
+use super::source::open;
+use crate::failure::Failure;
+
+/// How long an interval is after which the fridge's probability may follow the traffic.
+const SECOND_NS: u64 = 1_000_000_000;
+/// Delays are exact to 2⁶ ns, and may be up to two minutes.
+const TICK_SHIFT: u32 = 6;
+/// Flows last longer: exact to a microsecond, up to 37 minutes.
+const FLOW_TICK_SHIFT: u32 = 10;
+
+/// Reads all packets.
+///
+/// # Errors
+///
+/// [`Failure`] if there are none to read, or the fridge cannot be.
+pub fn measure(args: &SynopsisArgs) -> Result<Measured, Failure> {
+    let what = "measure delays with a fridge";
+    let tick_shift = if args.pair == packets::Pair::Flow { FLOW_TICK_SHIFT } else { TICK_SHIFT };
+    let tuned = args.probability == 0.0;
+    let fridge = Settings {
+        slots: Settings::slots_within(args.memory.saturating_mul(1024)),
+        probability: if tuned { 1.0 } else { args.probability },
+        tick_shift,
+        seed: rand_seed(),
+        ..Settings::default()
+    };
+    let histogram = HistogramShape { tick_shift, fineness: 4 };
+    let secret = (u128::from(rand_seed()) << 64) | u128::from(rand_seed());
+    let settings = DelaysSettings { pair: args.pair, filter: args.filter.clone(), fridge, histogram, tuned, secret };
+    let mut delays = Delays::new(settings).map_err(|error| Failure::to(what).caused_by(&error))?;
+    let mut all = Sum::new(&delays);
+    let mut ends_ns = None;
+    let seen = open(args)?.read(args.view(), |packet| {
+        let end = ends_ns.get_or_insert(packet.time_ns.saturating_add(SECOND_NS));
+        if packet.time_ns >= *end {
+            all.add(&mut delays, *end);
+            *end = packet.time_ns.saturating_add(SECOND_NS);
+        }
+        let _ = delays.insert(packet);
+    })?;
+    let last = delays.last_ns();
+    all.add(&mut delays, last);
+    Ok(Measured { pair: args.pair, slots: delays.settings().fridge.slots, bytes: delays.memory_bytes(), seen, all })
+}
+
+/// Where crafted packets could aim at slots, a seed that was always the same would help them.
+fn rand_seed() -> u64 {
+    use core::hash::{BuildHasher as _, Hasher as _};
+    std::hash::RandomState::new().build_hasher().finish()
+}
+
+/// All intervals together.
+#[derive(Clone, Debug)]
+pub struct Sum {
+    /// The delays of all.
+    pub histogram: synopses::fridge::Histogram,
+    /// Each for itself.
+    pub intervals: Vec<Interval>,
+}
+
+impl Sum {
+    fn new(delays: &Delays) -> Self {
+        let mut histogram = delays.histogram().clone();
+        histogram.clear();
+        Self { histogram, intervals: Vec::new() }
+    }
+
+    fn add(&mut self, delays: &mut Delays, end_ns: u64) {
+        // Of one shape: the first is a copy.
+        let _ = self.histogram.merge(delays.histogram());
+        self.intervals.push(delays.end_interval(end_ns));
+    }
+}

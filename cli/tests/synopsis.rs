@@ -1,0 +1,136 @@
+//! `uview synopsis`, on captures that were made.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use packets::file::Writer;
+use packets::generator::{Traffic, TrafficSettings};
+use packets::{Frame, Link};
+
+fn uview(arguments: &[&str], files: &[&Path]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
+    command.arg("synopsis").args(arguments);
+    for file in files {
+        command.arg(file);
+    }
+    command.output().expect("the command starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("it prints text")
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("it prints JSON")
+}
+
+/// Writes those frames of `traffic` that `kept` gives a time.
+fn written(traffic: &Traffic, path: PathBuf, mut kept: impl FnMut(usize, &Frame<'_>) -> Option<u64>) -> PathBuf {
+    let mut frames: Vec<(u64, Frame<'_>)> =
+        traffic.frames().enumerate().filter_map(|(number, frame)| Some((kept(number, &frame)?, frame))).collect();
+    frames.sort_by_key(|frame| frame.0);
+    let mut writer = Writer::new(File::create(&path).expect("a file"), Link::Ethernet, 96).expect("a file");
+    for (time_ns, frame) in frames {
+        writer.write(&Frame { time_ns, ..frame }).expect("a file");
+    }
+    path
+}
+
+fn traffic() -> Traffic {
+    Traffic::new(&TrafficSettings { connections: 400, segments: 20, queries: 400, ..TrafficSettings::default() })
+}
+
+#[test]
+fn a_fridge_says_how_long_handshakes_took_in_words_json_and_a_picture() {
+    let folder = tempfile::tempdir().unwrap();
+    let traffic = traffic();
+    let capture = written(&traffic, folder.path().join("a.pcap"), |_, frame| Some(frame.time_ns));
+    let picture = folder.path().join("a.svg");
+    let mut truth = traffic.handshakes_ns().to_vec();
+    truth.sort_unstable();
+
+    let said = uview(&["fridge", "--svg", picture.to_str().unwrap(), "--pcap"], &[&capture]);
+    let found = json(&uview(&["fridge", "--json", "--pcap"], &[&capture]));
+
+    let words = text(&said.stdout);
+    assert!(said.status.success() && words.contains("400 requests") && words.contains("50 %"), "{words}");
+    assert!(std::fs::read_to_string(picture).unwrap().starts_with("<svg"));
+    let median = &found["quantiles"][1];
+    assert_eq!((median["share"].as_f64(), found["requests"].as_u64()), (Some(0.5), Some(400)));
+    let ratio = median["delay_ns"].as_f64().unwrap() / truth[200] as f64;
+    assert!((ratio - 1.0).abs() < 0.06, "{ratio}");
+    assert_eq!(found["cdf"].as_array().map(Vec::len), Some(101));
+}
+
+#[test]
+fn of_no_answer_nothing_is_said_and_it_wants_a_look() {
+    let folder = tempfile::tempdir().unwrap();
+    let capture = written(&traffic(), folder.path().join("a.pcap"), |_, frame| Some(frame.time_ns));
+
+    let output = uview(&["fridge", "--filter", "udp", "--pcap"], &[&capture]);
+
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stdout).contains("nothing is known"), "{}", text(&output.stdout));
+    let drawn = uview(&["fridge", "--filter", "udp", "--svg", "/nowhere/a.svg", "--pcap"], &[&capture]);
+    assert_eq!(drawn.status.code(), Some(1));
+}
+
+#[test]
+fn finecomb_says_what_was_lost_and_the_mean_delay_and_lda_is_there_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let traffic = traffic();
+    let sender = written(&traffic, folder.path().join("sender.pcap"), |_, frame| Some(frame.time_ns));
+    let (mut lost, mut delays) = (0, Vec::new());
+    let receiver = written(&traffic, folder.path().join("receiver.pcap"), |number, frame| {
+        if number % 100 == 57 {
+            lost += 1;
+            return None;
+        }
+        let delay = 2_000_000 + (number as u64 * 7_919) % 1_000_000;
+        delays.push(delay as f64);
+        Some(frame.time_ns + delay)
+    });
+    let truth = delays.iter().sum::<f64>() / delays.len() as f64;
+
+    for kind in ["finecomb", "lda"] {
+        let output = uview(
+            &[kind, "--json", "--interval", "500", "--pcap", sender.to_str().unwrap(), "--receiver"],
+            &[&receiver],
+        );
+        let found = json(&output);
+        let sent = found["sent"].as_f64().unwrap();
+        assert!(output.status.success());
+        assert!((found["loss"].as_f64().unwrap() - f64::from(lost) / sent).abs() < 1e-9, "{found}");
+        let mean = found["mean_ns"].as_f64().unwrap();
+        assert!((mean / truth - 1.0).abs() < 0.02 || kind == "lda", "{kind}: {mean} {truth}");
+        assert!(found["intervals"].as_array().is_some_and(|rows| rows.len() >= 4), "{found}");
+    }
+    let words = uview(&["finecomb", "--pcap", sender.to_str().unwrap(), "--receiver"], &[&receiver]);
+    assert!(text(&words.stdout).contains("% lost"), "{}", text(&words.stdout));
+}
+
+#[test]
+fn what_cannot_be_measured_is_said_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let capture = written(&traffic(), folder.path().join("a.pcap"), |_, frame| Some(frame.time_ns));
+    let cut = folder.path().join("cut.pcap");
+    std::fs::write(&cut, &std::fs::read(&capture).unwrap()[..5_000]).unwrap();
+    for (arguments, file, expected) in [
+        (vec!["fridge", "--pcap"], Path::new("/etc/hostname"), "neither a pcap nor a pcapng"),
+        (vec!["fridge", "--memory", "0", "--pcap"], &capture, "0 slots"),
+        (vec!["finecomb", "--pcap"], &capture, "one point only"),
+        (vec!["finecomb", "--interval", "0", "--receiver", "x", "--pcap"], &capture, "--interval is 0"),
+        (vec!["fridge", "--filter", "upd", "--pcap"], &capture, "is no condition"),
+        (vec!["fridge", "--interface"], Path::new("no-such-one"), "there is no interface"),
+    ] {
+        let output = uview(&arguments, &[file]);
+        assert!(!output.status.success() && output.stdout.is_empty(), "{arguments:?}");
+        assert!(text(&output.stderr).contains(expected), "{arguments:?}: {}", text(&output.stderr));
+    }
+    // One that was cut is read as far as it goes.
+    let output = uview(&["fridge", "--pcap"], &[&cut]);
+    assert!(text(&output.stderr).contains("ends within a frame"), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("TCP handshakes"));
+}
