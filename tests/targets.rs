@@ -21,8 +21,9 @@ use wire::registration::ServiceMessage;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 17] = [
     ("attach", attach),
+    ("capture", capture),
     ("columns", columns),
     ("control", control),
     ("frames", frames),
@@ -34,6 +35,8 @@ pub const TARGETS: [Target; 14] = [
     ("queue_pair", queue_pair),
     ("recording", recording),
     ("registration", registration),
+    ("span_record", span_record),
+    ("synopsis", synopsis),
     ("table", table),
     ("worker_message", worker_message),
 ];
@@ -55,6 +58,34 @@ pub fn attach(bytes: &[u8]) {
             }
         }
     }
+}
+
+/// A capture of packets, and the same bytes as one packet of each link: read, taken apart, paired and named.
+pub fn capture(bytes: &[u8]) {
+    use packets::{Frame, Link};
+
+    let paired = |frame: &Frame<'_>| {
+        let key = synopses::digest::DigestKey::new(1);
+        for view in [packets::View::Outer, packets::View::Inner] {
+            let Ok(packet) = packets::parse(frame, view) else { continue };
+            assert!(packet.segment.len() <= frame.bytes.len(), "nothing is read that was not captured");
+            let _ = packets::Pair::ALL.map(|pair| pair.roles(&packet, &key));
+            let _ = packets::identity::digest(&packet, &key);
+        }
+    };
+    for link in [Link::Ethernet, Link::Ip, Link::Cooked] {
+        paired(&Frame { bytes, length: bytes.len() as u32, time_ns: 0, link });
+    }
+    let Ok(mut file) = packets::file::Capture::new(std::io::Cursor::new(bytes.to_vec())) else { return };
+    let mut frames = 0;
+    let mut take = |frame: &Frame<'_>| {
+        frames += 1;
+        paired(frame);
+    };
+    if let Err(error) = packets::frame::read_all(&mut file, &mut take) {
+        is_said(&error);
+    }
+    assert!(frames <= bytes.len() / 16, "each frame has a header of its own");
 }
 
 /// A file that says what the metrics of another file are.
@@ -228,6 +259,119 @@ pub fn registration(bytes: &[u8]) {
     let Ok(message) = ServiceMessage::decode(bytes) else { return };
     let again = proto::registration::ServiceMessage::from(&message).encode_to_vec();
     assert!(ServiceMessage::decode(&again).is_ok(), "what was accepted survives the way");
+}
+
+/// A record of a span ring, as the words that a service left there.
+pub fn span_record(bytes: &[u8]) {
+    use wire::span_record::{About, NOTES_BYTES, RECORD_WORDS, Record};
+
+    let mut words = [0; RECORD_WORDS];
+    for (word, eight) in words.iter_mut().zip(bytes.chunks(8)) {
+        let mut whole = [0; 8];
+        whole[..eight.len()].copy_from_slice(eight);
+        *word = u64::from_le_bytes(whole);
+    }
+    match Record::decode(&words) {
+        Ok(record) => {
+            assert!(record.notes().count() <= NOTES_BYTES / 4 && record.name().len() <= NOTES_BYTES);
+            assert!(!matches!(record.about, About::Span(head) if head.kind > 5));
+        }
+        Err(error) => is_said(&error),
+    }
+}
+
+/// A synopsis of packets: the bytes as they are, and as the payload of each kind with a good checksum, which no fuzzer would guess.
+pub fn synopsis(bytes: &[u8]) {
+    decode_synopsis(bytes);
+    for kind in synopses::encoding::KINDS {
+        decode_synopsis(&synopses::encoding::seal(kind, bytes));
+    }
+}
+
+fn decode_synopsis(bytes: &[u8]) {
+    use synopses::finecomb;
+    use synopses::fridge::{Fridge, Fridges, Histogram};
+
+    if let Ok(mut fridge) = Fridge::decode(bytes, MOST_SLOTS) {
+        let again = Fridge::decode(&fridge.encode(), MOST_SLOTS).expect("what was accepted survives the way");
+        assert_eq!(again.tally(), fridge.tally());
+        use_it(|digest, now| fridge.insert(digest, now));
+        use_it(|digest, now| assert!(fridge.answer(digest, now).is_none_or(|report| report.weight() >= 0.999)));
+    }
+    if let Ok(mut fridges) = Fridges::decode(bytes, MOST_SLOTS) {
+        let again = Fridges::decode(&fridges.encode(), MOST_SLOTS).expect("what was accepted survives the way");
+        assert_eq!(again.tally(), fridges.tally());
+        use_it(|digest, now| fridges.insert(digest, now));
+        use_it(|digest, now| assert!(fridges.answer(digest, now).is_none_or(|report| report.total_weight() >= 0.999)));
+    }
+    if let Ok(mut histogram) = Histogram::decode(bytes) {
+        assert_eq!(
+            Histogram::decode(&histogram.encode()).as_ref(),
+            Ok(&histogram),
+            "what was accepted survives the way"
+        );
+        if let Some(median) = histogram.estimate(0.5) {
+            assert!(median.low_ns <= median.delay_ns && median.delay_ns <= median.high_ns, "{median:?}");
+        }
+        let other = histogram.clone();
+        histogram.merge(&other).expect("one shape");
+    }
+    let settings = finecomb::Settings::one_bank(8, 0.5, 2, 1);
+    if let Ok(comb) = finecomb::Comb::decode(bytes, &settings) {
+        let again = finecomb::Comb::decode(&comb.encode(), &settings).expect("what was accepted survives the way");
+        assert_eq!(again.packets(), comb.packets());
+        let received = finecomb::Interval::without_stash(again);
+        for rule in [finecomb::Rule::Lda, finecomb::Rule::LdaPlus, finecomb::Rule::FineComb] {
+            let found = received.estimate(&comb, rule, finecomb::Solver::Elimination, finecomb::Deviation::PerBucket);
+            assert_eq!(
+                found.expect("one kind").loss.unwrap_or_default(),
+                0.0,
+                "nothing was lost between it and itself"
+            );
+        }
+    }
+    decode_rda(bytes);
+}
+
+/// Cells and counters of one who may lie about what is in them: whatever they say, decoding them ends.
+fn decode_rda(bytes: &[u8]) {
+    use synopses::rda::{Cache, Deviation, Ids, Layout, Rda, Reconciliation, Settings, XorCounters};
+
+    for layout in [Layout::Banks, Layout::Flat] {
+        let settings = Settings { banks: 2, layout, ids: Ids::Checked8, ..Settings::default() };
+        let Ok(rda) = Rda::decode(bytes, &settings, MOST_SLOTS) else { continue };
+        let again = Rda::decode(&rda.encode(), &settings, MOST_SLOTS).expect("what was accepted survives the way");
+        assert_eq!(again.packets(), rda.packets());
+        let mut ours = Cache::new(64, settings.ids).expect("possible");
+        use_it(|digest, now| ours.insert(digest, now));
+        let mut exchange = Reconciliation::new(ours, rda).expect("same ids");
+        for round in 0..4 {
+            let answers: Vec<_> = exchange.missing().iter().map(|id| (*id, (id % 4 != round).then_some(*id))).collect();
+            exchange.answer(&answers).expect("what was asked");
+        }
+        let found = exchange.estimate(Deviation::PerBucket);
+        assert!(found.packets <= found.sent, "no more packets are useful than were sent");
+        assert!(found.mean_ns.is_none_or(f64::is_finite) && found.lost <= found.sent);
+    }
+    if let Ok(mut counters) = XorCounters::decode(bytes, 1) {
+        assert_eq!(
+            XorCounters::decode(&counters.encode(), 1).as_ref(),
+            Ok(&counters),
+            "what was accepted survives the way"
+        );
+        assert!(counters.estimate(&XorCounters::new(1)).is_ok_and(f64::is_finite));
+        let other = counters.clone();
+        counters.merge(&other).expect("one seed");
+        assert_eq!(counters.estimate(&XorCounters::new(1)), Ok(0.0), "what comes twice cancels out");
+    }
+}
+
+/// Slots that a synopsis may ask for.
+const MOST_SLOTS: usize = 4096;
+
+/// A few packets, which what was decoded has to bear.
+fn use_it(mut packet: impl FnMut(synopses::digest::Digest, u64)) {
+    (0..64).for_each(|number| packet(synopses::digest::Digest((number << 58) | number), number << 20));
 }
 
 /// What a host agent gets from a worker.

@@ -17,6 +17,8 @@ use wire::proto::control::worker_message::Message as ToHost;
 use wire::proto::control::{HostMessage, WorkerMessage};
 use wire::time::Nanos;
 
+use crate::values;
+
 /// Without a heartbeat for so long, a replica may be held for silent. It is after 300 ms.
 const DOUBT: Nanos = Nanos::from_millis(200);
 /// Rows of an LMAP that may still be sent.
@@ -55,6 +57,8 @@ struct Region {
     beat: Option<Nanos>,
     /// The layout changed while no host agent could say how.
     stale: bool,
+    /// It was seen for the first time while no host agent could say whether it is still as it was told.
+    unvouched: bool,
 }
 
 /// What was read of a series in one replica, to be compared with the next look.
@@ -95,6 +99,11 @@ struct Lmap {
 pub struct Looks {
     lmaps: BTreeMap<u32, Lmap>,
     discarded: Discarded,
+    /// The host agent has let this run go, which does not know it yet: slots that it still reads as it was told may be others' by now. What it
+    /// makes of them nobody takes.
+    pub is_let_go: bool,
+    /// Places that were compared with whose words are in them.
+    pub places: u64,
     /// Cells of rows that were compared.
     pub compared: u64,
 }
@@ -129,6 +138,9 @@ impl Looks {
                 let words = fetched.map(|buffer| &*buffer.words);
                 let known = lmap.regions.entry(region.id).or_default();
                 looks.insert(region.id, known.look(now, words, region, alone, &mut self.discarded));
+            }
+            if !self.is_let_go {
+                self.places += lmap.check_places(&looks);
             }
             lmap.tick(now, unix_ns, &looks);
         }
@@ -191,6 +203,7 @@ impl Region {
         if new {
             self.beat = Some(now);
         }
+        self.unvouched |= alone && self.generation.is_none();
         let changed = self.generation.replace(header.generation).is_some_and(|before| before != header.generation);
         self.stale |= changed && alone;
         if changed || self.stale {
@@ -219,8 +232,27 @@ impl Lmap {
         old.series.retain(|key, _| is_there(key));
         let regions: Vec<RegionId> = replicas().flat_map(|r| r.regions.iter().map(|region| region.id)).collect();
         old.regions.retain(|id, _| regions.contains(id));
-        old.regions.values_mut().for_each(|region| region.stale = false);
+        old.regions.values_mut().for_each(|region| (region.stale, region.unvouched) = (false, false));
         Self { spec, ..old }
+    }
+
+    /// Whatever is used of a look was written by the metrics that it is taken for, but where a run that may be fenced looks for the first time:
+    /// it has no generation to compare with, and nobody takes what it makes of that. How many places there were.
+    fn check_places(&self, looks: &BTreeMap<RegionId, Look<'_>>) -> u64 {
+        let mut places = 0;
+        for place in self.spec.replicas.iter().flat_map(|replica| &replica.places) {
+            let metric = self.spec.metrics.iter().find(|metric| metric.id == place.metric);
+            let metric = &metric.expect("a place is one of a metric").series;
+            if let Look::Fresh { words, .. } = looks[&place.region]
+                && !self.regions[&place.region].unvouched
+            {
+                let first = place.first.word();
+                let words = &words[first..first + metric.kind.slots() as usize];
+                assert!(values::can_be(values::number(&metric.name), words), "{words:?} stands under {}", metric.name);
+                places += 1;
+            }
+        }
+        places
     }
 
     fn tick(&mut self, now: Nanos, unix_ns: u64, looks: &BTreeMap<RegionId, Look<'_>>) {

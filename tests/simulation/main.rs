@@ -3,7 +3,8 @@
 //! memory, or by RDMA with queue pairs that break, answers that are lost, keys that are none any more. Whatever happens:
 //!
 //! - no value ever stands under another metric's name, however often slots are reused: gauges, counters, up-down counters, histograms, those of
-//!   a service and those that the host agent measures of its process (`values.rs`),
+//!   a service and those that the host agent measures of its process (`values.rs`); not where it arrives, and not where it is read (`looks.rs`),
+//!   so that a host agent that gives slots back too early is caught although what comes of it would be dropped,
 //! - no increment is below 0, counted twice, or lost unless its look was discarded; what is discarded is counted by its reason: cell by cell
 //!   as a second reader of the same words has it (`looks.rs`),
 //! - no verdict is about another LMAP or another configuration, with or without reasons; each was sent, once, in this order,
@@ -88,6 +89,7 @@ fn nothing_is_misattributed_or_leaked_whatever_goes_wrong() {
         all.increments += seen.increments;
         all.of_processes += seen.of_processes;
         all.compared += seen.compared;
+        all.places += seen.places;
         all.discarded.iter_mut().zip(seen.discarded).for_each(|(all, more)| *all += more);
     }
 
@@ -98,8 +100,22 @@ fn nothing_is_misattributed_or_leaked_whatever_goes_wrong() {
         let least =
             all.discarded.into_iter().fold(least, u64::min).min(all.of_processes / 100).min(all.increments / 400);
         assert!(
-            least > count && all.by_verbs > 100 * count && all.values.min(all.compared) > 800 * count,
+            least > count && all.by_verbs > 100 * count && all.values.min(all.compared).min(all.places) > 800 * count,
             "the simulation does little: {all:?}"
         );
     }
+}
+
+/// Whether a run with such a host agent fails because a value stands under another metric's name.
+fn is_caught(seed: u64) -> bool {
+    let outcome = std::panic::catch_unwind(|| World::careless(seed).run(LENGTH));
+    let why = outcome.err().and_then(|why| why.downcast::<String>().ok());
+    why.is_some_and(|why| why.contains("stands under"))
+}
+
+#[test]
+fn a_host_agent_that_gives_slots_back_too_early_is_caught() {
+    let caught = (0..300).position(is_caught);
+    println!("caught by seed {caught:?}");
+    assert!(caught.is_some(), "it is not seen in 300 runs");
 }

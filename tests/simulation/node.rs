@@ -42,6 +42,8 @@ pub struct Node {
     /// Buffers that were to be filled, and batches that failed as a whole.
     presented: u64,
     failed_batches: u64,
+    /// The host agent has let this run go, which may not know it yet.
+    pub is_let_go: bool,
 }
 
 impl Node {
@@ -79,6 +81,7 @@ impl Node {
             time_of_day: Nanos::from_secs(7200),
             presented: 0,
             failed_batches: 0,
+            is_let_go: false,
         }
     }
 
@@ -98,9 +101,9 @@ impl Node {
         assert_eq!(counters.failed_batches, self.failed_batches, "every failed batch is counted: {counters:?}");
     }
 
-    /// Cells of rows that were compared with what was fetched.
-    pub fn compared(&self) -> u64 {
-        self.looks.compared
+    /// Cells of rows that were compared with what was fetched, and places with whose words were in them.
+    pub fn compared(&self) -> (u64, u64) {
+        (self.looks.compared, self.looks.places)
     }
 
     fn check_books(&mut self, now: Nanos) {
@@ -116,6 +119,7 @@ impl Node {
         if status.lmaps.iter().sum::<usize>() == 0 {
             self.ticks.forget();
             self.looks.forget();
+            self.is_let_go = false;
         }
     }
 
@@ -158,6 +162,8 @@ impl Node {
             self.presented += self.worker.batch().len() as u64;
             self.failed_batches += u64::from(outcome.is_err());
             let (unix_ns, alone) = (now.plus(self.time_of_day).0, !self.worker.status().welcomed);
+            // Whom the host agent has let go it has shut out of RDMA.
+            self.looks.is_let_go = self.is_let_go && self.fetching == Fetching::Memory;
             self.looks.fetched(now, unix_ns, self.worker.batch(), alone, &self.ticks.due(now));
             let foreign = self.worker.fetched(now, unix_ns, &outcome);
             let is_expected = |foreign: &ForeignMessage| matches!(foreign, ForeignMessage::QueuePair(_));

@@ -79,6 +79,12 @@ pub fn metric(uid: u64) -> MetricName {
     MetricName::new(&format!("m{uid}")).expect("a letter and digits are a name")
 }
 
+/// The number that [`metric`] put into a name.
+pub fn number(name: &MetricName) -> u64 {
+    let number = name.as_str().strip_prefix('m').and_then(|number| number.parse().ok());
+    number.expect("metrics are called by number")
+}
+
 /// The number that [`metric`] put into a column's title, and what the column is.
 pub fn column(title: &str) -> (u64, Statistic) {
     let name = title.strip_prefix('m').expect("metrics are called by number");
@@ -133,6 +139,25 @@ pub fn write(region: &Region, uid: u64, first: Slot, round: u64) {
                 slot(scale.bucket(value)).fetch_add(1, Relaxed);
                 slot(scale.sum_slot()).fetch_add(value, Relaxed);
             }
+        }
+    }
+}
+
+/// Whether `words` can be the slots of series `uid`: as much as was never written can be those of several, what was written of one.
+pub fn can_be(uid: u64, words: &[u64]) -> bool {
+    match kind_of(uid) {
+        Kind::Gauge => whose(f64::from_bits(words[0])) == uid,
+        Kind::Counter => words[0].is_multiple_of(PRIMES[uid as usize]),
+        Kind::UpDownCounter => {
+            let value = words[0].cast_signed();
+            let size = if below_zero(uid) { value.wrapping_neg() } else { value };
+            whose(size as f64 - REPLICA as f64) == uid
+        }
+        Kind::Histogram(_) => {
+            let (sum, counts) = words.split_last().expect("a histogram has slots");
+            let count: u128 = counts.iter().copied().map(u128::from).sum();
+            let (least, most) = (u128::from(range(uid)), u128::from(range(uid) + RANGE - 1));
+            (count * least..=count * most).contains(&u128::from(*sum))
         }
     }
 }
@@ -200,6 +225,17 @@ mod tests {
         begin(&region, uid, SLOT);
         (0..rounds).for_each(|round| write(&region, uid, SLOT, round));
         (0..kind_of(uid).slots()).map(|at| region.slot(Slot(SLOT.0 + at)).unwrap().load(Relaxed)).collect()
+    }
+
+    #[test]
+    fn words_that_were_written_can_be_those_of_their_own_series_and_of_no_other() {
+        let all: Vec<_> = (0..4).flat_map(|service| (0..12).map(move |index| uid_of_service(service, index))).collect();
+        for &uid in &all {
+            let own = words(uid, 700);
+            let same_length = all.iter().filter(|other| kind_of(**other).slots() == kind_of(uid).slots());
+            let can_be: Vec<_> = same_length.copied().filter(|other| can_be(*other, &own)).collect();
+            assert_eq!(can_be, [uid], "{:?}", kind_of(uid));
+        }
     }
 
     #[test]

@@ -45,8 +45,9 @@ pub struct Seen {
     /// Values of counters and histograms, and of what the host agent measures of processes.
     pub increments: u64,
     pub of_processes: u64,
-    /// Cells of rows that were compared with what was fetched.
+    /// Cells of rows that were compared with what was fetched, and places with whose words were in them.
     pub compared: u64,
+    pub places: u64,
     /// Samples of regions that were discarded, by reason.
     pub discarded: [u64; 3],
 }
@@ -58,7 +59,9 @@ impl Seen {
         self.late_ticks += status.counters.late_ticks;
         self.connections += status.counters.connections;
         self.revoked += status.counters.revoked_regions;
-        self.compared += node.compared();
+        let (cells, places) = node.compared();
+        self.compared += cells;
+        self.places += places;
         self.discarded.iter_mut().zip(status.discarded).for_each(|(all, more)| *all += more);
         if status.transport == "verbs" {
             self.by_verbs += status.counters.fetched_regions;
@@ -108,6 +111,7 @@ pub struct World {
     watched: BTreeSet<LmapId>,
     hooks: Option<Hooks>,
     said: Said,
+    careless: bool,
     pub seen: Seen,
 }
 
@@ -137,12 +141,20 @@ impl World {
             watched: BTreeSet::new(),
             hooks: Some(Hooks::new()),
             said: Said::default(),
+            careless: false,
             seen: Seen::default(),
             random,
             fabric,
             seed,
             days: 0,
         }
+    }
+
+    /// The same with a host agent that gives slots back too early.
+    pub fn careless(seed: u64) -> Self {
+        let mut world = Self::new(seed);
+        (world.careless, world.host.careless) = (true, true);
+        world
     }
 
     /// Trouble for `length`, then quiet until everything is freed.
@@ -297,6 +309,7 @@ impl World {
         (0..self.services.len()).for_each(|at| self.break_service(at));
         (0..self.workers.len()).for_each(|at| self.break_worker(at));
         self.host = Host::new(self.incarnations, self.interval, self.fabric.clone());
+        self.host.careless = self.careless;
         self.watched.clear();
         self.close_hooks();
     }
@@ -382,7 +395,12 @@ impl World {
                     self.said.told(worker, &message);
                     self.send_to_worker(connection, Some(message));
                 }
-                Out::CloseWorker(connection) => self.send_to_worker(connection, None),
+                Out::CloseWorker(connection) => {
+                    if let Some(end) = self.workers.iter_mut().find(|end| end.connection == Some(connection)) {
+                        end.node.is_let_go = true;
+                    }
+                    self.send_to_worker(connection, None);
+                }
                 Out::Dispatch(event) => {
                     self.check_verdict(&event);
                     self.hooks.get_or_insert_with(Hooks::new).dispatch(*event);

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::proto::workspace;
-use crate::{arm64, clock, demo, licences, proto, rdma};
+use crate::{arm64, clock, demo, licences, proto, rdma, reproduce};
 
 /// Runs all checks and prints how long each took.
 ///
@@ -32,10 +32,21 @@ pub fn run(skip_tests: bool) -> Result<()> {
         None => steps.run("arm64", || arm64::run(&arm64::Plan::Build))?,
         Some(why) => steps.cannot("arm64", &why),
     }
+    steps.run("coherence of three nodes, full size", || {
+        cargo(&["test", "--quiet", "--release", "-p", "hooks", "--test", "coherence", "--", "--ignored"])
+    })?;
     steps.run("simulation, 10,000 seeds", || {
         cargo_with("UVIEW_SEEDS", "10000", &["test", "--quiet", "--release", "-p", "e2e", "--test", "simulation"])
     })?;
+    steps.run("reproduction of synopses, reduced", reproduce::check_synopses)?;
     steps.run("demo", demo::check)?;
+    if prometheus() {
+        steps.run("remote write to Prometheus", || {
+            cargo(&["test", "--quiet", "-p", "remote-write", "--test", "prometheus", "--", "--ignored"])
+        })?;
+    } else {
+        steps.cannot("remote write to Prometheus", "it needs Prometheus (Debian: apt-get install prometheus)");
+    }
     match rdma::why_not() {
         None => steps.run("RDMA in virtual machines", || rdma::run(&rdma::RdmaArgs::default()))?,
         Some(why) => steps.cannot("RDMA in virtual machines", &why),
@@ -84,6 +95,11 @@ fn cargo_with(variable: &str, value: &str, arguments: &[&str]) -> Result<()> {
     let status = Command::new("cargo").args(arguments).env(variable, value).current_dir(workspace()).status()?;
     ensure!(status.success(), "`cargo {}` failed", arguments.join(" "));
     Ok(())
+}
+
+/// Whether Prometheus is installed.
+fn prometheus() -> bool {
+    Command::new("prometheus").arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
 fn cargo_works(arguments: &[&str]) -> bool {

@@ -9,8 +9,10 @@ mod instrumentation;
 mod lmap;
 mod pair;
 mod parts;
+mod peers;
 mod prometheus;
 mod rdma;
+mod rounds;
 mod scrape;
 
 use std::collections::BTreeMap;
@@ -105,6 +107,14 @@ const FIGURES: &[(&str, Measure)] = &[
     ("scrape-and-judge", scrape::judged),
     ("lmap-score", lmap::score),
     ("lmap-learn", lmap::learn),
+    ("lmap-memory", lmap::memory),
+    ("lmap-numpy-score", peers::score),
+    ("lmap-numpy-row-wise", peers::row_wise),
+    ("lmap-numpy-buffered", peers::buffered),
+    ("lmap-forest", peers::forest),
+    ("rounds-256-lmaps", |name| rounds::rounds(name, 256, 64, 2000.0)),
+    ("rounds-100-lmaps", |name| rounds::rounds(name, 100, 1000, 750.0)),
+    ("ticks-in-time", agents::in_time),
     ("agents-cpu-5-100ms-idle", |name| agents::cpu(name, Case { services: 5, interval_ms: 100, busy: false })),
     ("agents-cpu-5-100ms-busy", |name| agents::cpu(name, Case { services: 5, interval_ms: 100, busy: true })),
     ("agents-cpu-5-10ms-idle", |name| agents::cpu(name, Case { services: 5, interval_ms: 10, busy: false })),
@@ -193,7 +203,11 @@ sides alternate, the ratio is the median of the pairs' ratios. Absolute values a
 - `scrape` and `scrape-and-judge` are one service of 80 counters, 16 gauges and 4 histograms, written once before each scrape on both
   sides: the worker's own tick over shared memory. In `scrape` the LMAP only keeps the row, to learn from it; in `scrape-and-judge` it is
   armed, scores the row, and learns by its default stride.
-- `lmap-score` and `lmap-learn` are one row of 141 columns.
+- `lmap-score` and `lmap-learn` are one row of 141 columns. `lmap-numpy-*` and `lmap-forest` are, too, with every row learnt and decompositions
+  counted; the peers get rows that are standardised already. `lmap-memory` is a detector that is armed.
+- `rounds-*` is one core that fetches, judges and learns by the default stride, decompositions included, all metrics being counters.
+- `ticks-in-time` is the NIC agent at 1 ms with 64 services that were started together, one process each, every metric written 125 times a second:
+  the share of ticks that were not late, over 20 s from when all metrics are known, so that all fits are in it.
 - `agents-cpu-SERVICES-INTERVAL` is the share of one core of both agents together, read from /proc over 20 s, then the same of the peer.
   Services are one process each (two threads) with the same hundred metrics, process metrics are on, every other setting is the default.
   *idle*: heartbeats only; *busy*: every metric is written 125 times a second. LMAPs are armed and no fit falls into the 20 s.

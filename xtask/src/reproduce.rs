@@ -1,10 +1,11 @@
-//! `cargo xtask reproduce uview`: what a publication claims, held against what this project does. The work is `uview reproduce`'s.
+//! `cargo xtask reproduce`: what a publication claims, held against what this project does. The work is that of `uview reproduce` and of the
+//! synopses' example of that name.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
 use crate::proto::workspace;
 
@@ -20,6 +21,25 @@ pub enum What {
         #[arg(long)]
         data: Option<PathBuf>,
     },
+    /// Fridges on synthetic traffic; a minute of a core.
+    Fridges(Synopsis),
+    /// What FineComb's and RDA's publications say of LDA; two minutes.
+    Lda(Synopsis),
+    /// FineComb; four minutes.
+    Finecomb(Synopsis),
+    /// RDA; ten seconds.
+    Rda(Synopsis),
+}
+
+/// Where the table of a synopsis is. Writes NAME.md, NAME.json and plots there.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Synopsis {
+    /// The folder for them [default: docs/reproduction]
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Write nothing: fewer runs, and an error if a claim that holds in the kept table does not
+    #[arg(long)]
+    reduced: bool,
 }
 
 #[expect(clippy::disallowed_methods, reason = "where the data is can only be said by the environment")]
@@ -31,10 +51,39 @@ fn named_by_environment() -> Option<PathBuf> {
 ///
 /// # Errors
 ///
-/// What `uview reproduce` ends with, if that is not 0.
+/// What the program that does the work ends with, if that is not 0.
 pub fn run(what: &What) -> Result<()> {
-    let What::Uview { without_replicas, data } = what;
-    let data = data.clone().or_else(named_by_environment);
+    match what {
+        What::Uview { without_replicas, data } => uview(*without_replicas, data.clone()),
+        What::Fridges(synopsis) => of_synopsis("fridges", synopsis),
+        What::Lda(synopsis) => of_synopsis("lda", synopsis),
+        What::Finecomb(synopsis) => of_synopsis("finecomb", synopsis),
+        What::Rda(synopsis) => of_synopsis("rda", synopsis),
+    }
+}
+
+/// The reduced form of all synopses: less than a minute.
+///
+/// # Errors
+///
+/// The first claim that held and does not.
+pub fn check_synopses() -> Result<()> {
+    let reduced = Synopsis { reduced: true, ..Synopsis::default() };
+    ["fridges", "lda", "finecomb", "rda"].into_iter().try_for_each(|name| of_synopsis(name, &reduced))
+}
+
+fn of_synopsis(name: &str, synopsis: &Synopsis) -> Result<()> {
+    let out = synopsis.out.clone().unwrap_or_else(|| workspace().join("docs/reproduction"));
+    let mut command = Command::new("cargo");
+    command.args(["run", "--release", "--quiet", "--package", "synopses", "--example", "reproduce", "--", name]);
+    command.arg(std::path::absolute(out)?).args(synopsis.reduced.then_some("--reduced"));
+    let status = command.current_dir(workspace()).status()?;
+    ensure!(status.success(), "the reproduction of {name} ended with {status}");
+    Ok(())
+}
+
+fn uview(without_replicas: bool, data: Option<PathBuf>) -> Result<()> {
+    let data = data.or_else(named_by_environment);
     if data.is_none() {
         println!("UVIEW_DATA names no folder of labelled data: its claims are not computable");
     }

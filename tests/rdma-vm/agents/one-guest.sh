@@ -1,15 +1,37 @@
-# Both agents and the shop in one guest, regions read by RDMA through the soft device; then a host agent that may lock little memory.
+# Both agents and the shop in one guest, regions read by RDMA through the soft device; then another address; then a host agent that may lock
+# little memory.
 . ./common.sh
 
-./uview check
+./uview check >/tmp/check
+cat /tmp/check
+grep -q 'fine  *RDMA devices  *rxe0/1' /tmp/check || fail "check does not find the device"
 start_host_agent
 wait_for 20 "the host agent listens" wget -q -O - http://127.0.0.1:9702/readyz
 start_shop
-start_nic_agent 10.0.0.1
+# The address of RDMA is going to change, and this stream's is not.
+start_nic_agent 127.0.0.1
 wait_for 30 "the queue pair is connected" at_least 1 nic connected_queue_pairs_total
 wait_for 30 "regions are fetched" at_least 100 nic fetched_regions_total
 [ "$(nic 'transport_info{name="verbs"}')" = 1 ] || fail "the transport is not named"
-./uview status --operators 127.0.0.1:9701
+[ "$(grep -c 'the host agent chose how regions are fetched transport="verbs"' /tmp/nic.log)" = 1 ] || fail "it is not said once in the log"
+./uview status --operators 127.0.0.1:9701 >/tmp/status
+cat /tmp/status
+grep -q 'worker 0 connected, verbs,' /tmp/status || fail "the status does not name the transport"
+
+# Another address: both ends have their devices open, and say where they are by now when they connect again.
+connections=$(nic connected_queue_pairs_total)
+ip addr add 10.0.0.3/24 dev eth0
+ip addr del 10.0.0.1/24 dev eth0
+connected_again() { at_least $((connections + 1)) nic connected_queue_pairs_total && at_least 1 nic queue_pair_connected; }
+wait_for 30 "connected again, at another address" connected_again
+fetched=$(nic fetched_regions_total)
+wait_for 30 "regions are fetched from there" at_least $((fetched + 50)) nic fetched_regions_total
+# Whichever the device has first: the new one, or one that this guest's network has given it.
+last=$(grep "connected to the host's memory" /tmp/nic.log | tail -n 1)
+echo "$last"
+case $last in *10.0.0.1) fail "that is the address of before" ;; esac
+[ "$(grep -c 'RDMA device device=' /tmp/nic.log)" = 1 ] || fail "the device was opened again"
+at_least 1 host lost_devices_total && fail "the host agent has opened its device again"
 
 # The same as an ordinary user with 40 KiB of locked memory: some regions can be registered, others cannot.
 kill -9 $host_pid

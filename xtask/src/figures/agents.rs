@@ -24,6 +24,8 @@ const READY_WITHIN: Duration = Duration::from_secs(30);
 /// LMAPs are armed after 120 rows, and fits stop after 2,000.
 const ARMED_WITHIN: Duration = Duration::from_mins(2);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Of ticks at 1 ms, in per cent.
+const LEAST_IN_TIME: f64 = 99.9;
 /// At the peer's end: how long it runs before and after it is measured.
 const MARGIN: Duration = Duration::from_secs(2);
 
@@ -169,6 +171,22 @@ impl Agents {
         serde_json::from_slice(&output.stdout).with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
+    /// Waits until there is an LMAP for every service and none gets more columns.
+    fn all_known(&self, case: Case) -> Result<Status> {
+        let clock = Stopwatch::start();
+        let mut before = Vec::new();
+        loop {
+            let status = self.status()?;
+            let columns: Vec<u32> = status.lmaps.iter().map(|lmap| lmap.columns).collect();
+            if columns.len() == case.services && columns.iter().all(|count| *count > 0) && columns == before {
+                return Ok(status);
+            }
+            ensure!(clock.elapsed() < ARMED_WITHIN, "not every service was known in time: {:?}", status.lmaps);
+            before = columns;
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
     /// Waits until every LMAP is armed and no fit is near: at 100 ms between those at 120 and at 600 rows, at 10 ms after the last one.
     fn settle(&self, case: Case) -> Result<()> {
         let clock = Stopwatch::start();
@@ -272,6 +290,49 @@ pub fn cpu(name: &str, case: Case) -> Result<Figure> {
     );
     println!("{name}: {:.3} % against {:.3} %; {}", figure.value, figure.peer_value, figure.note);
     Ok(figure)
+}
+
+/// The NIC agent's ticks of a millisecond that are in time while 64 LMAPs, started together, learn, are fitted and judge, against those of a
+/// thread that does nothing else than to wake up for them.
+pub fn in_time(name: &str) -> Result<Figure> {
+    let case = Case { services: 64, interval_ms: 1, busy: true };
+    let folder = tempfile::Builder::new().prefix("uview-figures-").tempdir()?;
+    let agents = Agents::start(case, build(folder.path())?, folder.path())?;
+    let before = agents.all_known(case)?;
+    let bare = bare_ticks(Duration::from_millis(case.interval_ms.into()), LENGTH);
+    let after = agents.status()?;
+    let ([then], [now]) = (&before.workers[..], &after.workers[..]) else { bail!("one worker, not {after:?}") };
+    ensure!(now.failed_regions == then.failed_regions, "regions were not fetched: {after:?}");
+    let (done, late) = (now.ticks - then.ticks, now.late_ticks - then.late_ticks);
+    let share = |done: u64, late: u64| 100.0 * done as f64 / (done + late).max(1) as f64;
+    let (ours, peer) = (share(done, late), share(bare.done, bare.late));
+    let what = "a thread on the same machine, at the same time, that sleeps until each millisecond and does nothing";
+    let mut figure = Figure::new(name, "% of ticks", what, Pair { ours, peer, ratio: ours / peer }, Goal::Stated);
+    (figure.goal, figure.met) = (format!("≥ {LEAST_IN_TIME} %"), ours >= LEAST_IN_TIME);
+    let armed = after.lmaps.iter().filter(|lmap| lmap.state == "armed" || lmap.state == "drifted").count();
+    let columns = after.lmaps.first().map_or(0, |lmap| lmap.columns);
+    figure.note = format!(
+        "{late} of {} ticks late, {} of {} of the peer's; {armed} of {} LMAPs of {columns} columns armed at the end",
+        done + late,
+        bare.late,
+        bare.done + bare.late,
+        case.services
+    );
+    Ok(figure)
+}
+
+/// Wakes up for every `interval` during `length`.
+fn bare_ticks(interval: Duration, length: Duration) -> Rounds {
+    let clock = Stopwatch::start();
+    let (mut rounds, mut next) = (Rounds::default(), interval);
+    while clock.elapsed() < length {
+        std::thread::sleep(next.saturating_sub(clock.elapsed()));
+        let late = (clock.elapsed().saturating_sub(next).as_nanos() / interval.as_nanos().max(1)) as u32;
+        rounds.done += 1;
+        rounds.late += u64::from(late);
+        next += interval * (late + 1);
+    }
+    rounds
 }
 
 /// Builds the command that both agents are, and takes a copy: somebody else may build another one meanwhile.

@@ -7,19 +7,22 @@ use lmap::{Column, ColumnKind, Detector, Settings, State};
 use nalgebra::{DMatrix, DVector};
 
 use super::hundred::Noise;
-use super::pair::measure;
+use super::pair::{Pair, measure};
 use super::{Figure, Goal};
 
 /// Metrics of a service, as uView's authors measured.
-const COLUMNS: usize = 141;
-const RANK: usize = 12;
-const SKETCH_ROWS: usize = 25;
-const ROWS: usize = 1000;
+pub const COLUMNS: usize = 141;
+/// k.
+pub const RANK: usize = 12;
+/// l.
+pub const SKETCH_ROWS: usize = 25;
+/// Different rows that are scored in turn.
+pub const ROWS: usize = 1000;
 const PEER: &str =
     "nalgebra: x − V Vᵀx and its norm, m = 141, k = 12, two matrix–vector products into reused vectors, nothing else";
 
 /// Rows that follow three common causes, each column with noise of its own.
-fn rows() -> Vec<Vec<f64>> {
+pub fn rows() -> Vec<Vec<f64>> {
     let mut noise = Noise(88_172_645_463_325_252);
     let mut draw = || noise.draw() as f64 / 1000.0 - 0.5;
     let row = |_| {
@@ -29,14 +32,14 @@ fn rows() -> Vec<Vec<f64>> {
     (0..ROWS).map(row).collect()
 }
 
-/// An armed detector with the default settings, but of a shape that does not depend on the rows.
-fn armed(rows: &[Vec<f64>]) -> Result<Detector> {
+/// An armed detector of a shape that does not depend on the rows, and else with these settings.
+pub fn armed(rows: &[Vec<f64>], settings: &Settings) -> Result<Detector> {
     let settings = Settings {
         rank: Some(RANK),
         sketch_rows: Some(SKETCH_ROWS),
         fit_again_rows: Vec::new(),
         growth_rows: 0,
-        ..Settings::default()
+        ..settings.clone()
     };
     let columns = (0..COLUMNS as u64).map(|fingerprint| Column::new(ColumnKind::Gauge, fingerprint)).collect();
     let mut detector = Detector::new(columns, settings, 1)?;
@@ -47,7 +50,8 @@ fn armed(rows: &[Vec<f64>]) -> Result<Detector> {
     Ok(detector)
 }
 
-fn step(detector: &mut Detector, row: &[f64]) {
+/// Scores a row and learns it, decompositions included.
+pub fn step(detector: &mut Detector, row: &[f64]) {
     // The rows have as many values as there are columns, and that is all that can be refused.
     let _ = black_box(detector.score(black_box(row)));
     if let Some(job) = detector.learn() {
@@ -56,20 +60,22 @@ fn step(detector: &mut Detector, row: &[f64]) {
 }
 
 /// The norm of what `basis` does not explain of a row.
-struct Projection {
+pub struct Projection {
     basis: DMatrix<f64>,
     row: DVector<f64>,
     within: DVector<f64>,
 }
 
 impl Projection {
-    fn new() -> Self {
+    /// Of [`RANK`] directions in so many columns.
+    pub fn new(columns: usize) -> Self {
         let mut noise = Noise(1_234_567);
-        let basis = DMatrix::from_fn(COLUMNS, RANK, |_, _| noise.draw() as f64 - 500.0).qr().q();
-        Self { basis, row: DVector::zeros(COLUMNS), within: DVector::zeros(RANK) }
+        let basis = DMatrix::from_fn(columns, RANK, |_, _| noise.draw() as f64 - 500.0).qr().q();
+        Self { basis, row: DVector::zeros(columns), within: DVector::zeros(RANK) }
     }
 
-    fn score(&mut self, row: &[f64]) -> f64 {
+    /// Of a row with as many values as there are columns.
+    pub fn score(&mut self, row: &[f64]) -> f64 {
         self.row.copy_from_slice(row);
         self.within.gemv_tr(1.0, &self.basis, &self.row, 0.0);
         self.row.gemv(-1.0, &self.basis, &self.within, 1.0);
@@ -80,15 +86,24 @@ impl Projection {
 /// One row scored.
 pub fn score(name: &str) -> Result<Figure> {
     let rows = rows();
-    let detector = armed(&rows)?;
+    let detector = armed(&rows, &Settings::default())?;
     Ok(against_projection(name, &rows, detector, |detector, row| _ = black_box(detector.score(black_box(row)))))
 }
 
 /// One row scored, and learnt by the default stride, decompositions with their share.
 pub fn learn(name: &str) -> Result<Figure> {
     let rows = rows();
-    let detector = armed(&rows)?;
+    let detector = armed(&rows, &Settings::default())?;
     Ok(against_projection(name, &rows, detector, step))
+}
+
+/// What one detector holds once it is armed, against the bound that was set for it.
+pub fn memory(name: &str) -> Result<Figure> {
+    let held = armed(&rows(), &Settings::default())?.memory_bytes() as f64;
+    let bound = ((2 * SKETCH_ROWS + RANK + 8 + 1) * 8 * COLUMNS + 4096) as f64;
+    let measured = Pair { ours: held / 1024.0, peer: bound / 1024.0, ratio: held / bound };
+    let peer = "(2l + k + 8) · 8 · m bytes, 8 · m for the one replica and 4 KiB, m = 141, l = 25, k = 12";
+    Ok(Figure::new(name, "KiB", peer, measured, Goal::AtMost(1.0)))
 }
 
 fn against_projection(
@@ -97,7 +112,7 @@ fn against_projection(
     mut detector: Detector,
     mut judge: impl FnMut(&mut Detector, &[f64]),
 ) -> Figure {
-    let mut projection = Projection::new();
+    let mut projection = Projection::new(COLUMNS);
     let turns = 10;
     let measured = measure(
         turns * ROWS as u64,

@@ -22,9 +22,13 @@ use wire::proto::operators::{HookEvent, RegisterHookRequest};
 
 /// After a fault's end: what follows from it has to be over, and whoever waited for the service catches up.
 const GRACE_S: f64 = 15.0;
-/// Another service's alarm may come so much before that of the fault's own service: both count the same errors, each in its own tick of 200 ms,
-/// and an alarm takes two of three ticks.
-const TIE_MS: u64 = 600;
+/// Another service's alarm may come so much before that of the fault's own service. Both count the same errors, each in its own tick of 200 ms,
+/// and an alarm takes two of three ticks in which there were any: three ticks, and their jitter, and one more where a request fell between. It is
+/// also what an abrupt fault may take to be noticed at all; which service is named as the cause does not go by who was first.
+const TIE_MS: u64 = 1_000;
+/// Alarms outside of any fault in one guest's life. Services alarm by themselves, too: once in ten minutes of one of them is the bar, and a guest has five
+/// for two minutes. What a loss or a recovery makes of rows hits more than one.
+const MOST_BY_CHANCE: usize = 1;
 /// A fault that hits no service of which an alarm is expected.
 const NOBODY: &str = "-";
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
@@ -112,9 +116,18 @@ struct Fault {
     alarms: Vec<(u64, String)>,
 }
 
+/// What is right in a file.
+#[derive(Debug, Default, PartialEq)]
+struct Judged {
+    alarms: usize,
+    faults: usize,
+    /// Alarms outside of any fault, few enough.
+    by_chance: Vec<String>,
+}
+
 /// How many alarms there were and how many faults; or everything that is wrong.
-fn judge(lines: &[Line]) -> Result<(usize, usize), Vec<String>> {
-    let (mut faults, mut wrong, mut alarms) = (Vec::<Fault>::new(), Vec::new(), 0);
+fn judge(lines: &[Line]) -> Result<Judged, Vec<String>> {
+    let (mut faults, mut outside, mut alarms) = (Vec::<Fault>::new(), Vec::new(), 0);
     for line in lines {
         match line {
             Line::Fault { at_s, service } => {
@@ -134,12 +147,13 @@ fn judge(lines: &[Line]) -> Result<(usize, usize), Vec<String>> {
                 alarms += 1;
                 match faults.iter_mut().rfind(|fault| (fault.from_s..fault.until_s).contains(at_s)) {
                     Some(fault) => fault.alarms.push((*tick_ms, service.clone())),
-                    None => wrong.push(format!("an alarm of {service} at {at_s} s outside of any fault: {reason}")),
+                    None => outside.push(format!("an alarm of {service} at {at_s} s outside of any fault: {reason}")),
                 }
             }
             Line::Other => {}
         }
     }
+    let (by_chance, mut wrong) = if outside.len() <= MOST_BY_CHANCE { (outside, vec![]) } else { (vec![], outside) };
     for Fault { service, from_s, alarms, .. } in faults.iter().filter(|fault| fault.service != NOBODY) {
         let own = alarms.iter().filter(|(_, of)| of == service).map(|(tick, _)| *tick).min();
         let first = alarms.iter().min();
@@ -151,7 +165,7 @@ fn judge(lines: &[Line]) -> Result<(usize, usize), Vec<String>> {
             _ => {}
         }
     }
-    if wrong.is_empty() { Ok((alarms, faults.len())) } else { Err(wrong) }
+    if wrong.is_empty() { Ok(Judged { alarms, faults: faults.len(), by_chance }) } else { Err(wrong) }
 }
 
 /// Judges a file of [`watch`].
@@ -165,7 +179,12 @@ pub fn judge_file(file: &Path) -> Result<()> {
     // A line that is being written now says nothing yet.
     let lines = text.lines().filter(|line| !line.trim().is_empty()).map(parse).collect::<Result<Vec<_>>>()?;
     match judge(&lines) {
-        Ok((alarms, faults)) => println!("no verdict is wrong: {alarms} alarms, {faults} faults"),
+        Ok(Judged { alarms, faults, by_chance }) => {
+            println!("no verdict is wrong: {alarms} alarms, {faults} faults");
+            for alarm in by_chance {
+                println!("but for one that may be chance: {alarm}");
+            }
+        }
         Err(wrong) => bail!("{}", wrong.join("; ")),
     }
     Ok(())
@@ -175,7 +194,7 @@ pub fn judge_file(file: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn judged(text: &str) -> Result<(usize, usize), Vec<String>> {
+    fn judged(text: &str) -> Result<Judged, Vec<String>> {
         judge(&text.lines().map(|line| parse(line.trim()).unwrap()).collect::<Vec<_>>())
     }
 
@@ -191,21 +210,24 @@ mod tests {
             40.0 mark fault -
             41.0 began frontend 9500 errors";
 
-        assert_eq!(judged(text), Ok((4, 2)));
+        assert_eq!(judged(text), Ok(Judged { alarms: 4, faults: 2, by_chance: vec![] }));
     }
 
     #[test]
-    fn an_alarm_without_a_fault_is_wrong() {
-        let wrong = judged("10.0 mark fault -\n11.0 mark over\n26.1 began cart 9000 latency.p99").unwrap_err();
+    fn one_alarm_without_a_fault_may_be_chance_and_two_are_wrong() {
+        let one = "10.0 mark fault -\n11.0 mark over\n26.1 began cart 9000 latency.p99";
+        let said = "an alarm of cart at 26.1 s outside of any fault: latency.p99";
 
-        assert_eq!(wrong, ["an alarm of cart at 26.1 s outside of any fault: latency.p99"]);
+        assert_eq!(judged(one).unwrap().by_chance, [said]);
+        let two = judged(&format!("{one}\n27.0 began store 9900 memory")).unwrap_err();
+        assert_eq!(two, [said, "an alarm of store at 27 s outside of any fault: memory"]);
     }
 
     #[test]
     fn a_fault_that_is_not_noticed_in_its_own_service_is_wrong_and_so_is_another_one_earlier() {
-        let late = "10.0 mark fault payment\n11.0 began frontend 1000 a\n12.0 began payment 1601 a";
+        let late = "10.0 mark fault payment\n11.0 began frontend 1000 a\n12.0 began payment 2001 a";
 
-        assert_eq!(judged(late).unwrap_err(), ["of the fault in payment, frontend was in alarm 601 ms earlier"]);
+        assert_eq!(judged(late).unwrap_err(), ["of the fault in payment, frontend was in alarm 1001 ms earlier"]);
         assert!(judged("10.0 mark fault payment\n11.0 began frontend 1000 a").unwrap_err()[0].contains("not noticed"));
     }
 

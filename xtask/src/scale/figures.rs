@@ -115,11 +115,11 @@ pub const COSTS: Costs = Costs {
     lmap: [(8.0, 0.36e-6), (64.0, 3.3e-6), (128.0, 10e-6), (256.0, 36e-6)],
 };
 
-/// Bytes of one LMAP in the summary of a second, with 16 parts, and of a verdict with three reasons: messages of wire/proto/control.proto,
+/// Bytes of one LMAP in the summary of a second, with 16 parts, and of a verdict, three reasons and groups each: messages of wire/proto/control.proto,
 /// encoded; the test below does it.
-pub const SUMMARY: f64 = 92.0;
+pub const SUMMARY: f64 = 249.0;
 /// See [`SUMMARY`].
-pub const VERDICT: f64 = 146.0;
+pub const VERDICT: f64 = 185.0;
 /// Of all looks at all LMAPs, the share that is worth a verdict at once: half of γ is reached, or the state has changed. Assumed.
 pub const VERDICT_SHARE: f64 = 0.05;
 
@@ -179,6 +179,15 @@ mod tests {
 
     #[test]
     fn messages_are_as_long_as_they_are() {
+        let reason = proto::Reason {
+            metric: 100,
+            statistic: proto::Statistic::Mean.into(),
+            share: 0.5,
+            seen: 180.0,
+            expected: 20.0,
+            since_us: 4_200_000,
+        };
+        let group = proto::GroupShare { group: 1, share: 0.5 };
         let summary = proto::LmapSummary {
             lmap: 1000,
             epoch: 100_000,
@@ -187,15 +196,9 @@ mod tests {
             scores: vec![1.25; 16],
             samples: 1_000_000,
             columns: 100,
+            reasons: vec![reason; 3],
+            groups: vec![group; 3],
             ..Default::default()
-        };
-        let reason = proto::Reason {
-            metric: 100,
-            statistic: proto::Statistic::Mean.into(),
-            share: 0.5,
-            seen: 180.0,
-            expected: 20.0,
-            since_us: 4_200_000,
         };
         let verdict = proto::Verdict {
             lmap: 1000,
@@ -205,6 +208,7 @@ mod tests {
             state: proto::State::Armed.into(),
             episode: proto::Episode::On.into(),
             reasons: vec![reason; 3],
+            groups: vec![group; 3],
             silent_replicas: Vec::new(),
         };
 
