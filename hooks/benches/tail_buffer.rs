@@ -137,6 +137,8 @@ fn ask_all_operations(bencher: Bencher<'_, '_>) {
     for operation in 0..1_000 {
         (0..100).for_each(|service| paths.learn(OperationId(operation), ServiceId(service), Nanos::ZERO));
     }
+    let (names, latencies) = (Names::new(NameLimits::default()), Latencies::new(LatencyRule::default()));
+    let known = Known { names: &names, paths: &paths, latencies: &latencies };
     let mut triggers = Triggers::new(TriggerRule::default());
     let mut second = 1_700_000_000;
 
@@ -144,6 +146,6 @@ fn ask_all_operations(bencher: Bencher<'_, '_>) {
         second += 1;
         let now = UnixNanos::from_secs(second);
         let _ = triggers.take(&Verdict { service: ServiceId(5), ..verdict(second) }, now);
-        (0..1_000).filter(|operation| triggers.on(&paths, OperationId(*operation), now)).count()
+        (0..1_000).filter(|operation| triggers.on(&known, OperationId(*operation), now)).count()
     });
 }

@@ -281,3 +281,22 @@ fn paths_are_learnt_from_traces_that_leave() {
     assert!(shop.keeper.passed().is_empty());
     assert!(shop.keeper.buffer().is_empty());
 }
+
+#[test]
+fn who_calls_whom_is_learnt_from_traces_that_leave_whether_they_are_kept_or_not() {
+    for kept in [false, true] {
+        let mut shop = Shop::new(Switches { floor: None, ..Switches::default() }, BudgetRule::default());
+        for number in 0..200 {
+            shop.request(trace(number), shop.pay, at(0, 0), Nanos::ZERO);
+        }
+        if kept {
+            shop.verdict(shop.payment, NOON);
+        }
+
+        shop.tick(Nanos::from_secs(if kept { 1 } else { 60 }));
+
+        assert_eq!(shop.kept.len(), if kept { 200 } else { 0 });
+        assert_eq!(shop.keeper.calls(), BTreeSet::from([(shop.frontend, shop.payment)]));
+        assert!(shop.keeper.calls().is_empty());
+    }
+}

@@ -217,6 +217,9 @@ impl Tail {
         let known = Known { names, paths, latencies };
         keeper.tick(&known, now.own, |given| outgoing.add(&given, origins));
         if !self.tell_others(now) {
+            for (caller, callee) in self.keeper.calls() {
+                self.paths.learn_call(caller, callee, now.own);
+            }
             for (operation, service) in self.keeper.passed() {
                 self.paths.learn(operation, service, now.own);
             }

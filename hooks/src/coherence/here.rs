@@ -62,6 +62,9 @@ impl Here<'_> {
                 member.piece(piece, now, day);
             }
         }
+        for (caller, callee) in self.keeper.calls() {
+            self.paths.learn_call(caller, callee, now);
+        }
         for (operation, service) in self.keeper.passed() {
             self.paths.learn(operation, service, now);
             self.pieces.saw(operation, service);

@@ -1,4 +1,5 @@
-//! Which services an operation passes through, learnt from traces as they leave the tail buffer, here and on other nodes.
+//! Which services an operation passes through, and who calls whom, learnt from traces as they leave the tail buffer; paths are of other nodes, too, calls
+//! are those whose both ends this node saw.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,12 +24,13 @@ impl Default for PathLimits {
     }
 }
 
-/// Operation → services on its path, and back. Memory: about 50 bytes for each pair.
+/// Operation → services on its path, and back; caller → callees. Memory: about 50 bytes for each pair.
 #[derive(Debug)]
 pub struct Paths {
     limits: PathLimits,
     passed: BTreeMap<OperationId, BTreeMap<ServiceId, Nanos>>,
     through: BTreeMap<ServiceId, BTreeSet<OperationId>>,
+    calls: BTreeMap<ServiceId, BTreeMap<ServiceId, Nanos>>,
     version: u64,
     refused: u64,
 }
@@ -37,7 +39,14 @@ impl Paths {
     /// Nothing learnt.
     #[must_use]
     pub const fn new(limits: PathLimits) -> Self {
-        Self { limits, passed: BTreeMap::new(), through: BTreeMap::new(), version: 0, refused: 0 }
+        Self {
+            limits,
+            passed: BTreeMap::new(),
+            through: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            version: 0,
+            refused: 0,
+        }
     }
 
     /// A request of `operation` passed through `service`, at `now`. What is beyond the limits is counted and not learnt.
@@ -58,6 +67,32 @@ impl Paths {
         path.insert(service, now);
         self.through.entry(service).or_default().insert(operation);
         self.version += 1;
+    }
+
+    /// `caller` called `callee`, at `now`: a span of the one is under a span of the other. Up to [`PathLimits::services`] callees each; what is
+    /// beyond is counted and not learnt, as are callers beyond as many as there may be operations.
+    pub fn learn_call(&mut self, caller: ServiceId, callee: ServiceId, now: Nanos) {
+        let known = self.calls.get(&caller);
+        let full = known.map_or(self.calls.len() >= self.limits.operations, |callees| {
+            callees.len() >= self.limits.services && !callees.contains_key(&callee)
+        });
+        if full {
+            self.refused += 1;
+            return;
+        }
+        let seen = self.calls.entry(caller).or_default().entry(callee).or_insert(now);
+        *seen = (*seen).max(now);
+    }
+
+    /// Whether `service` is called by `caller`, itself or through others. Nobody is below itself, whoever calls whom. O(calls that are known).
+    #[must_use]
+    pub fn is_below(&self, service: ServiceId, caller: ServiceId) -> bool {
+        let (mut met, mut open) = (BTreeSet::from([caller]), vec![caller]);
+        while let Some(next) = open.pop() {
+            let callees = self.calls.get(&next).into_iter().flat_map(BTreeMap::keys);
+            open.extend(callees.copied().filter(|callee| met.insert(*callee)));
+        }
+        service != caller && met.contains(&service)
     }
 
     /// All operations that are known.
@@ -109,6 +144,10 @@ impl Paths {
             !path.is_empty()
         });
         self.through.retain(|_, operations| !operations.is_empty());
+        self.calls.retain(|_, callees| {
+            callees.retain(|_, seen| now.since(*seen).is_none_or(|unseen| unseen < age));
+            !callees.is_empty()
+        });
         self.version += u64::from(forgotten);
     }
 }
@@ -140,6 +179,34 @@ mod tests {
         assert_eq!(paths.operations().collect::<Vec<_>>(), [PAY]);
         assert_eq!(paths.through(ServiceId(2)).count(), 0);
         assert!(paths.version() > version);
+    }
+
+    #[test]
+    fn whoever_is_called_through_others_is_below_until_nobody_calls_any_more() {
+        let mut paths = Paths::new(PathLimits::default());
+        let (frontend, payment, bank) = (ServiceId(1), ServiceId(2), ServiceId(3));
+        for (caller, callee) in [(frontend, payment), (payment, bank), (bank, payment)] {
+            paths.learn_call(caller, callee, Nanos(0));
+        }
+
+        assert!(paths.is_below(bank, frontend) && paths.is_below(bank, payment) && paths.is_below(payment, bank));
+        assert!(!paths.is_below(frontend, bank) && !paths.is_below(payment, payment));
+
+        paths.learn_call(frontend, payment, Nanos::from_secs(1_000));
+        paths.forget(Nanos::from_secs(1_800));
+        assert!(paths.is_below(payment, frontend) && !paths.is_below(bank, frontend));
+    }
+
+    #[test]
+    fn calls_keep_to_the_limits() {
+        let mut paths = Paths::new(PathLimits { operations: 2, services: 2, ..PathLimits::default() });
+        for caller in 0..4 {
+            (10..14).for_each(|callee| paths.learn_call(ServiceId(caller), ServiceId(callee), Nanos(0)));
+        }
+
+        let known = |caller| (10..14).filter(|callee| paths.is_below(ServiceId(*callee), ServiceId(caller))).count();
+        assert_eq!((0..4).map(known).collect::<Vec<_>>(), [2, 2, 0, 0]);
+        assert_eq!(paths.refused(), 2 + 2 + 4 + 4);
     }
 
     proptest! {

@@ -1,6 +1,6 @@
 //! One tenant's traces on one node, from span to decision: the buffer, the triggers and the policies put together.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use wire::time::Nanos;
@@ -13,7 +13,7 @@ use crate::tracing::order::Rank;
 use crate::tracing::outcome::{Kept, Offered, Part};
 use crate::tracing::policies::{Known, Policies};
 use crate::tracing::reason::Reason;
-use crate::tracing::span::{Span, SpanIndex, TraceId};
+use crate::tracing::span::{Span, SpanId, SpanIndex, TraceId};
 use crate::tracing::triggers::{Triggers, Verdict};
 
 /// Paths are learnt from one trace in so many, the same ones on every node, so that what nodes learn of one trace can be put together.
@@ -69,14 +69,48 @@ pub struct Keeper {
     due: bool,
     decided: Vec<(TraceId, Arc<Reason>)>,
     passed: BTreeSet<(OperationId, ServiceId)>,
+    calls: BTreeSet<(ServiceId, ServiceId)>,
     together: Option<Together>,
+}
+
+/// What the spans of a trace tell of its path.
+#[derive(Debug, Default)]
+struct Passage {
+    spans: BTreeMap<SpanId, ServiceId>,
+    under: Vec<(SpanId, ServiceId)>,
+}
+
+impl Passage {
+    fn saw(&mut self, span: &SpanIndex) {
+        self.spans.insert(span.id, span.service);
+        self.under.extend(span.parent.map(|parent| (parent, span.service)));
+    }
+
+    fn services(&self) -> BTreeSet<ServiceId> {
+        self.spans.values().copied().collect()
+    }
+
+    /// Callers with their callees, where spans of both came here.
+    fn calls(&self) -> impl Iterator<Item = (ServiceId, ServiceId)> {
+        let calls = self.under.iter().filter_map(|(parent, callee)| Some((*self.spans.get(parent)?, *callee)));
+        calls.filter(|(caller, callee)| caller != callee)
+    }
 }
 
 impl Keeper {
     /// Puts them together.
     #[must_use]
     pub const fn new(buffer: TailBuffer, triggers: Triggers, policies: Policies) -> Self {
-        Self { buffer, triggers, policies, due: false, decided: Vec::new(), passed: BTreeSet::new(), together: None }
+        Self {
+            buffer,
+            triggers,
+            policies,
+            due: false,
+            decided: Vec::new(),
+            passed: BTreeSet::new(),
+            calls: BTreeSet::new(),
+            together: None,
+        }
     }
 
     /// From now on this node decides together with others: what it decides is held back until [`release`](Self::release), so that no trace is kept of
@@ -139,12 +173,15 @@ impl Keeper {
                 self.decide(trace, reason, now, &mut sink);
             }
         }
-        let (passed, together, buffer) = (&mut self.passed, &mut self.together, &mut self.buffer);
+        let Self { passed, calls, together, buffer, .. } = self;
         buffer.expire(now, |waiting, rank, spans| {
             if !rank.teaches() {
                 return;
             }
-            let services: BTreeSet<_> = spans.map(|span| span.service).collect();
+            let mut passage = Passage::default();
+            spans.for_each(|span| passage.saw(&span));
+            calls.extend(passage.calls());
+            let services = passage.services();
             passed.extend(waiting.operation.into_iter().flat_map(|op| services.iter().map(move |s| (op, *s))));
             if let Some(together) = together {
                 together.saw(Piece { trace: waiting.trace, operation: waiting.operation, services });
@@ -202,6 +239,11 @@ impl Keeper {
         core::mem::take(&mut self.passed)
     }
 
+    /// Takes who called whom, in the same traces: caller and callee.
+    pub fn calls(&mut self) -> BTreeSet<(ServiceId, ServiceId)> {
+        core::mem::take(&mut self.calls)
+    }
+
     /// Takes the pieces of paths that were seen since the last call, to be put together with those of other nodes. 4,096 are kept at the most.
     pub fn pieces(&mut self) -> Vec<Piece> {
         self.together.as_mut().map(|together| core::mem::take(&mut together.pieces)).unwrap_or_default()
@@ -242,7 +284,7 @@ impl Keeper {
     /// Whether an operation is out of the ordinary in the second of `at`.
     #[must_use]
     pub fn is_on(&mut self, known: &Known<'_>, operation: OperationId, at: UnixNanos) -> bool {
-        self.triggers.on(known.paths, operation, at)
+        self.triggers.on(known, operation, at)
     }
 
     fn is_pending(&self, trace: TraceId) -> bool {
@@ -274,13 +316,15 @@ impl Keeper {
         let part = self.buffer.part(trace, now).unwrap_or(Part::Whole).or_unknown(doubted);
         let operation = waiting.and_then(|waiting| waiting.operation);
         let teaches = self.buffer.rank(trace).teaches();
-        let mut services = BTreeSet::new();
+        let mut passage = Passage::default();
         let kept = self.buffer.keep(trace, reason, now, |index, encoded| {
             if teaches {
-                services.insert(index.service);
+                passage.saw(index);
             }
             sink(Given { trace, index, encoded, reason, part });
         });
+        let services = passage.services();
+        self.calls.extend(passage.calls());
         self.passed.extend(operation.into_iter().flat_map(|op| services.iter().map(move |s| (op, *s))));
         if let Some(together) = self.together.as_mut().filter(|_| !services.is_empty()) {
             together.saw(Piece { trace, operation, services });

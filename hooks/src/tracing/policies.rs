@@ -136,11 +136,11 @@ impl Policies {
         now: Nanos,
     ) -> Option<Arc<Reason>> {
         let operation = waiting.operation.filter(|_| self.switches.lmap)?;
-        let reason = triggers.wanted(known.paths, operation, (waiting.start, waiting.end))?;
+        let reason = triggers.wanted(known, operation, (waiting.start, waiting.end))?;
         if !self.can_be_whole(waiting) {
             return None;
         }
-        self.spend(Policy::Lmap, waiting, now).then(|| Arc::clone(reason))
+        self.spend(Policy::Lmap, waiting, now).then_some(reason)
     }
 
     /// Some node gave up what ranks up to `level`; `None` if none did. What could only be kept in part is not chosen by LMAPs and by latency, which
