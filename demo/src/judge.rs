@@ -259,6 +259,7 @@ fn ranked(flagged: &[Flagged]) -> Vec<Flagged> {
         service: one.service.name(),
         silent: one.silent,
         peer: one.points_at.map(Service::name),
+        answers: ranking::Answers::Unknown,
         strength: one.strength,
         began: one.delay,
     });
@@ -266,7 +267,7 @@ fn ranked(flagged: &[Flagged]) -> Vec<Flagged> {
         let points_at = place.points_at.map(|at| flagged[at].service);
         Flagged { points_at, ..flagged[place.flagged].clone() }
     };
-    ranking::rank(&known.collect::<Vec<_>>()).into_iter().map(place).collect()
+    ranking::rank(&known.collect::<Vec<_>>(), &ranking::Calls::default()).into_iter().map(place).collect()
 }
 
 /// What began in the grace is an echo and flags nobody.

@@ -295,6 +295,11 @@ impl Node {
         Ok((id, state.notified(id)))
     }
 
+    /// From now on services in alarm are ranked by who calls whom in `calls`.
+    pub(crate) fn know_calls(&self, calls: ranking::Calls) {
+        self.lock().plane.know_calls(calls);
+    }
+
     /// Registers a watcher of raw rows.
     ///
     /// # Errors

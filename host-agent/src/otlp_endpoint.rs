@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hooks::time::UnixNanos;
 use hooks::tracing::Metric;
 use otlp::{Edge, Finding, Running, Settings, StartError};
+use ranking::Calls;
 use tokio::net::TcpListener;
+use tokio::time::MissedTickBehavior;
 use wire::control::Episode;
 use wire::time::Nanos;
 
@@ -17,6 +20,8 @@ use crate::span_metrics;
 
 /// Verdicts that wait: an alarm of a hundred services for ten seconds.
 const VERDICTS: usize = 1_024;
+/// How often it is told who calls whom.
+const CALLS_EVERY: Duration = Duration::from_secs(1);
 
 /// Why there is no endpoint.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +52,7 @@ pub(crate) fn start(
         tokio::spawn(span_metrics::run(Arc::clone(running.edge()), Arc::clone(node), derived, interval));
     }
     if settings.tail.is_some() {
+        tokio::spawn(tell_calls(Arc::clone(running.edge()), Arc::clone(node)));
         let (id, notified) = node.register_hook(Filter { lmaps: BTreeSet::new(), min_share: 1.0 }, VERDICTS)?;
         let (node, edge) = (Arc::clone(node), Arc::clone(running.edge()));
         tokio::spawn(async move {
@@ -65,6 +71,22 @@ pub(crate) fn start(
         });
     }
     Ok(running)
+}
+
+/// Tells `node` who calls whom, as traces of the default tenant have it, until it drains.
+async fn tell_calls(edge: Arc<Edge>, node: Arc<Node>) {
+    let mut ticks = tokio::time::interval(CALLS_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut drained = core::pin::pin!(node.drained());
+    loop {
+        tokio::select! {
+            () = &mut drained => return,
+            _ = ticks.tick() => {}
+        }
+        if let Some(calls) = edge.look(|tail, _| Calls::new(tail.calls())) {
+            node.know_calls(calls);
+        }
+    }
 }
 
 /// Tells what `event` means for traces: of what was counted of spans, that it is about earlier requests.

@@ -281,6 +281,12 @@ impl Tail {
         })
     }
 
+    /// Who calls whom, by name: caller and callee.
+    pub fn calls(&self) -> impl Iterator<Item = (&str, &str)> {
+        let names = |(caller, callee)| (self.names.service_name(caller), self.names.service_name(callee));
+        self.paths.calls().map(names)
+    }
+
     /// Whose spans these are.
     pub(crate) fn source(&mut self, group: &Group<'_>, now: Nanos) -> Source {
         let service = self.names.service(group.service_name().unwrap_or(UNKNOWN), now);

@@ -84,6 +84,11 @@ impl Paths {
         *seen = (*seen).max(now);
     }
 
+    /// Callers with their callees.
+    pub fn calls(&self) -> impl Iterator<Item = (ServiceId, ServiceId)> {
+        self.calls.iter().flat_map(|(caller, callees)| callees.keys().map(move |callee| (*caller, *callee)))
+    }
+
     /// Whether `service` is called by `caller`, itself or through others. Nobody is below itself, whoever calls whom. O(calls that are known).
     #[must_use]
     pub fn is_below(&self, service: ServiceId, caller: ServiceId) -> bool {

@@ -9,12 +9,13 @@
 
 use std::collections::BTreeMap;
 
-use ranking::{EXPLAINED_BY, Explanation, Flagged, RANKED_AFTER};
+use ranking::{Answers, Calls, EXPLAINED_BY, Explanation, Flagged, RANKED_AFTER};
 use wire::id::LmapId;
 use wire::name::ServiceName;
 use wire::time::{Interval, Nanos};
 
 use super::NamedReason;
+use crate::span_metrics::is_of_spans;
 
 /// An alarm that begins so long after the latest one of an incident belongs to it: what a fault stirs up may take so long to come.
 pub const JOINED_WITHIN: Nanos = Nanos::from_secs(10);
@@ -64,6 +65,7 @@ struct Flag {
     strength: f64,
     explanation: Explanation,
     peer: Option<String>,
+    answers: Answers,
 }
 
 impl Flag {
@@ -75,12 +77,13 @@ impl Flag {
             strength: 0.0,
             explanation: Explanation::default(),
             peer: None,
+            answers: Answers::Unknown,
         }
     }
 
     /// Whether anything has changed that the ranking goes by.
     fn add(&mut self, said: &Said<'_>, incident: Nanos) -> bool {
-        let before = (self.silent, self.strength, self.peer.clone());
+        let before = (self.silent, self.strength, self.peer.clone(), self.answers);
         self.silent |= said.silent;
         let window = said.room(RANKED_AFTER);
         let first = incident.plus(window);
@@ -91,9 +94,23 @@ impl Flag {
         if said.at < self.began.plus(said.room(EXPLAINED_BY)) {
             self.explanation.add(said.ratio, said.reasons.iter().map(|reason| (reason.column.as_str(), reason.share)));
             self.peer = self.explanation.peer().map(str::to_owned);
+            // What counts is the row that says most in that time.
+            if said.ratio >= self.strength || self.answers == Answers::Unknown {
+                self.answers = answers(said.reasons);
+            }
         }
-        before != (self.silent, self.strength, self.peer.clone())
+        before != (self.silent, self.strength, self.peer.clone(), self.answers)
     }
+}
+
+/// What `reasons` say of a service's answers: that there is less, if the first one does, or that they are worse, if a quarter is of its spans.
+fn answers(reasons: &[NamedReason]) -> Answers {
+    if reasons.first().is_some_and(|reason| reason.seen < reason.expected) {
+        return Answers::Less;
+    }
+    let whole: f64 = reasons.iter().map(|reason| reason.share).sum();
+    let of_spans = reasons.iter().filter(|reason| is_of_spans(&reason.column)).map(|reason| reason.share).sum::<f64>();
+    if of_spans > 0.0 && 4.0 * of_spans >= whole { Answers::Worse } else { Answers::Unknown }
 }
 
 #[derive(Debug)]
@@ -106,24 +123,25 @@ struct Incident {
 }
 
 impl Incident {
-    fn add(&mut self, said: &Said<'_>) {
+    fn add(&mut self, said: &Said<'_>, calls: &Calls) {
         let known = self.ranked.len() == self.flagged.len();
         let changed = self.flagged.get_mut(&said.lmap).is_some_and(|flag| flag.add(said, self.began));
         if changed || !known {
-            self.rank();
+            self.rank(calls);
         }
     }
 
-    fn rank(&mut self) {
+    fn rank(&mut self, calls: &Calls) {
         let ids: Vec<LmapId> = self.flagged.keys().copied().collect();
         let flagged = self.flagged.values().map(|flag| Flagged {
             service: flag.service.as_str(),
             silent: flag.silent,
             peer: flag.peer.as_deref(),
+            answers: flag.answers,
             strength: flag.strength,
             began: flag.began,
         });
-        let ranked = ranking::rank(&flagged.collect::<Vec<_>>()).into_iter();
+        let ranked = ranking::rank(&flagged.collect::<Vec<_>>(), calls).into_iter();
         self.ranked = ranked.map(|place| (ids[place.flagged], place.points_at.map(|at| ids[at]))).collect();
     }
 
@@ -139,11 +157,19 @@ impl Incident {
     }
 }
 
-/// All incidents of the node, the oldest first. At most one for each LMAP in alarm.
+/// All incidents of the node, the oldest first, at most one for each LMAP in alarm; and who calls whom.
 #[derive(Debug, Default)]
-pub struct Incidents(Vec<Incident>);
+pub struct Incidents(Vec<Incident>, Calls);
 
 impl Incidents {
+    /// From now on services are ranked by who calls whom in `calls`.
+    pub fn know(&mut self, calls: Calls) {
+        if self.1 != calls {
+            self.1 = calls;
+            self.0.iter_mut().for_each(|incident| incident.rank(&self.1));
+        }
+    }
+
     /// Takes a verdict inside an alarm in; `is_on` tells who is in alarm, `said.lmap` included. What is over is forgotten.
     pub fn heard(&mut self, said: &Said<'_>, is_on: impl Fn(LmapId) -> bool) {
         let was_on = |lmap| (lmap != said.lmap || !said.begins) && is_on(lmap);
@@ -152,7 +178,7 @@ impl Incidents {
             self.join(said);
         }
         if let Some(incident) = self.0.iter_mut().rfind(|incident| incident.flagged.contains_key(&said.lmap)) {
-            incident.add(said);
+            incident.add(said, &self.1);
         }
     }
 
@@ -169,7 +195,7 @@ impl Incidents {
         if let Some((_, before)) = self.0.split_last_mut() {
             for incident in before {
                 if incident.flagged.remove(&said.lmap).is_some() {
-                    incident.rank();
+                    incident.rank(&self.1);
                 }
             }
         }
@@ -207,14 +233,19 @@ mod tests {
 
     impl Node {
         fn says(&mut self, at_ms: u64, who: u32, ratio: f64, about: Option<&str>, silent: bool) {
+            let column = about.map_or("work".to_owned(), |peer| format!("calls{{peer=\"{peer}\"}}"));
+            self.says_of(at_ms, who, ratio, (column, 1.0), silent);
+        }
+
+        fn says_of(&mut self, at_ms: u64, who: u32, ratio: f64, (column, seen): (String, f64), silent: bool) {
             let service = ServiceName::new(NAMES[who as usize]).unwrap();
             let reason = NamedReason {
-                column: about.map_or("work".to_owned(), |peer| format!("calls{{peer=\"{peer}\"}}")),
+                column,
                 group: Group::Service,
                 unit: String::new(),
                 share: 1.0,
-                seen: 1.0,
-                expected: 0.0,
+                seen,
+                expected: 0.5,
                 since: Nanos::ZERO,
             };
             let begins = self.on.insert(LmapId(who));
@@ -244,6 +275,26 @@ mod tests {
             let suspicions = self.incidents.suspicions(|lmap| self.on.contains(&lmap));
             suspicions.into_iter().map(|(lmap, suspicion)| (NAMES[lmap.0 as usize], suspicion.rank)).collect()
         }
+    }
+
+    #[test]
+    fn what_traces_tell_of_calls_ranks_services_that_only_send_spans() {
+        let duration = |seen| (r#"traces.span.metrics.duration.mean{span.name="handle"}"#.to_owned(), seen);
+        let mut node = Node::default();
+        node.says_of(1000, 3, 17.0, duration(0.9), false);
+        node.says_of(1100, 1, 5.0, duration(0.9), false);
+        node.says_of(1200, 2, 9.0, duration(0.1), false);
+        assert_eq!(
+            node.ranks(),
+            [("payment", 3), ("store", 2), ("frontend", 1)],
+            "by scores, as long as nothing is known"
+        );
+
+        node.incidents.know(Calls::new([("frontend", "payment"), ("frontend", "store")]));
+
+        assert_eq!(node.ranks(), [("payment", 1), ("store", 3), ("frontend", 2)]);
+        let suspicion = node.incidents.suspicion(LmapId(3)).unwrap();
+        assert_eq!(suspicion.points_at, Some(ServiceName::new("payment").unwrap()));
     }
 
     #[test]

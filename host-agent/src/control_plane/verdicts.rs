@@ -107,6 +107,11 @@ impl ControlPlane {
         if told.epoch <= epoch && epoch <= last { Ok(()) } else { Err(Dropped::Stale) }
     }
 
+    /// From now on services in alarm are ranked by who calls whom in `calls`.
+    pub fn know_calls(&mut self, calls: ranking::Calls) {
+        self.incidents.know(calls);
+    }
+
     fn take_verdict(&mut self, worker: WorkerId, at_unix_ns: u64, verdict: Verdict) {
         let Some(lmap) = self.lmaps.get_mut(&verdict.lmap) else {
             return;
