@@ -125,7 +125,6 @@ impl Node {
 
     /// The host agent said something. It may refuse the worker, and nothing else that the worker does not take.
     pub fn told(&mut self, now: Nanos, message: &HostMessage) {
-        let said = format!("{message:?}");
         let taken = self.worker.on_host(now, message.clone());
         self.follow(&self.worker.status());
         if taken.is_ok() {
@@ -137,7 +136,7 @@ impl Node {
                 taken,
                 Ok(()) | Err(ForeignMessage::Refused(_) | ForeignMessage::TooEarly | ForeignMessage::QueuePair(_))
             ),
-            "the host agent said what the worker does not take: {taken:?}: {said}"
+            "the host agent said what the worker does not take: {taken:?}: {message:?}"
         );
         self.act(now);
     }

@@ -1,13 +1,13 @@
 //! A node with its agents and services in virtual time, and everything that goes wrong on it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use host_agent::control_plane::{ConnectionId, Event, RowBatch};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use wire::id::{LmapId, WorkerId};
 use wire::metric::Statistic;
-use wire::proto::control::{HostMessage, WorkerMessage, worker_message};
+use wire::proto::control::{HostMessage, WorkerMessage, host_message, worker_message};
 use wire::proto::registration::AgentMessage;
 use wire::time::{Interval, Nanos};
 
@@ -53,6 +53,26 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// What another run has seen, too.
+    pub fn add(&mut self, more: &Self) {
+        self.values += more.values;
+        self.verdicts += more.verdicts;
+        self.released += more.released;
+        self.restarts += more.restarts;
+        self.late_ticks += more.late_ticks;
+        self.lost_by_slow_hooks += more.lost_by_slow_hooks;
+        self.by_verbs += more.by_verbs;
+        self.connections += more.connections;
+        self.revoked += more.revoked;
+        self.lost_with_connections += more.lost_with_connections;
+        self.calls += more.calls;
+        self.increments += more.increments;
+        self.of_processes += more.of_processes;
+        self.compared += more.compared;
+        self.places += more.places;
+        self.discarded.iter_mut().zip(more.discarded).for_each(|(all, more)| *all += more);
+    }
+
     /// What a run of a worker has counted.
     fn count(&mut self, node: &Node) {
         let status = node.worker.status();
@@ -387,11 +407,15 @@ impl World {
 
     fn step_host(&mut self) {
         let now = self.now;
+        let mut is_new = false;
         for out in self.host.step(now) {
             match out {
                 Out::ToService(connection, message) => self.send_to_service(connection, Some(message)),
                 Out::CloseService(connection) => self.send_to_service(connection, None),
                 Out::ToWorker(worker, connection, message) => {
+                    if let Some(host_message::Message::SetLmap(lmap)) = &message.message {
+                        is_new |= !self.watched.contains(&LmapId(lmap.lmap));
+                    }
                     self.said.told(worker, &message);
                     self.send_to_worker(connection, Some(message));
                 }
@@ -410,12 +434,11 @@ impl World {
         }
         self.hooks.get_or_insert_with(Hooks::new).step(now);
         self.seen.released = self.seen.released.max(self.host.control.counters().released_runs);
-        // Every row of every LMAP is looked at.
-        let lmaps: BTreeMap<_, _> =
-            self.host.control.list().lmaps.into_iter().map(|info| (LmapId(info.lmap), info)).collect();
-        for id in lmaps.keys() {
-            if self.watched.insert(*id) {
-                self.host.control.subscribe_rows(*id, 1).expect("the LMAP is there");
+        // Every row of every LMAP is looked at, from when a worker is told of it. A list is much work, and few steps have a new one.
+        let lmaps = if is_new { self.host.control.list().lmaps } else { Vec::new() };
+        for id in lmaps.into_iter().map(|info| LmapId(info.lmap)) {
+            if self.watched.insert(id) {
+                self.host.control.subscribe_rows(id, 1).expect("the LMAP is there");
             }
         }
     }
