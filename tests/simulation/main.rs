@@ -21,7 +21,8 @@
 //! machine sleeps. A worker's time of day jumps in both directions. That a clock which goes back all the same costs no more than an interval
 //! is a test of the ticker's.
 //!
-//! Seeds are played on all processors; 10,000 take a little more than a minute of one in a release build. `UVIEW_SEEDS` says how many seeds are played, `UVIEW_SEED` plays one.
+//! Seeds are played on all processors; 10,000 take a little more than a minute of one in a release build. `UVIEW_SEEDS` says how many are played,
+//! `UVIEW_SEED` plays one.
 
 mod books;
 mod hooks;

@@ -8,6 +8,7 @@ mod figures;
 mod licences;
 mod proto;
 mod rdma;
+mod release;
 mod reproduce;
 mod scale;
 

@@ -7,7 +7,7 @@ start_host_agent
 wait_for 20 "the host agent listens" wget -q -O - http://127.0.0.1:9702/readyz
 start_nic_agent 10.0.0.1
 wait_for 30 "the queue pair is connected" at_least 1 nic connected_queue_pairs_total
-./xtask part guest churn --socket $run/services.sock --operators 127.0.0.1:9701 --cycles 40 --hasty || fail "the control was not seen"
+./xtask part guest churn --socket $run/services.sock --operators 127.0.0.1:9701 --cycles 400 --hasty || fail "the control was not seen"
 ./xtask part guest churn --socket $run/services.sock --operators 127.0.0.1:9701 --cycles 1000 >/tmp/churn.out 2>&1 &
 churn=$!
 
@@ -43,7 +43,9 @@ wait $churn || fail "$(tail -n 3 /tmp/churn.out)"
 cat /tmp/churn.out
 say "the NIC agent died or hung $deaths times, workers were fenced $(($(host fenced_workers_total) - ${fenced:-0})) times," \
     "runs of slots were released $(host released_runs_total) times, samples of a changed layout: $(nic 'discarded_samples_total{reason="generation"}')"
-[ $deaths -ge 6 ] || fail "the NIC agent died too seldom to prove anything"
-at_least 4 host fenced_workers_total || fail "no worker was fenced"
+# Each kind of death once, at least.
+[ $deaths -ge 3 ] || fail "the NIC agent died too seldom to prove anything"
+[ $deaths -ge 6 ] || finding "the NIC agent died only $deaths times"
+at_least 2 host fenced_workers_total || fail "no worker was fenced"
 at_least 900 host released_runs_total || fail "slots were not released"
 exit 0

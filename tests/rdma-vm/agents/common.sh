@@ -17,9 +17,16 @@ fail() {
     exit 1
 }
 
-# wait_for SECONDS WHAT COMMAND...: until COMMAND succeeds.
+# finding WHAT: something that a busy machine may explain. It is told by whoever started the guest, and is no failure but where that is asked for.
+finding() { say "FINDING: $*"; }
+
+# So much longer than a machine with nothing else to do takes at most, everything may take: the guest's processor is emulated, and others may want
+# those of the machine. Only what is broken waits for so long.
+patience=6
+
+# wait_for SECONDS WHAT COMMAND...: until COMMAND succeeds, for SECONDS of a machine with nothing else to do.
 wait_for() {
-    limit=$(($(now) + $1))
+    limit=$(($(now) + $1 * patience))
     what=$2
     shift 2
     until "$@" >/dev/null 2>&1; do

@@ -36,26 +36,52 @@ missed() {
         "lost: $(for why in unconnected unanswered broken silent device; do echo "$(nic "lost_batches_total{reason=\"$why\"}") $why"; done | tr '\n' ' ')"
 }
 
-# From `count_from_here` on, every tick was done or is counted as late, every region of every tick as fetched or failed. The agent's figures are
-# half a second old.
+# From `count_from_here` on, every tick was done or is counted as late, every region of every tick as fetched or failed. All figures are of one
+# page, which is half a second old.
+page() {
+    page_at=$(now)
+    wget -q -O /tmp/page http://127.0.0.1:9703/metrics || fail "the NIC agent does not answer"
+    for name in ticks_total late_ticks_total fetched_regions_total failed_regions_total host_sessions_total; do
+        value=$(sed -n "s/^uview_nic_$name //p" /tmp/page)
+        eval "$1_$name=${value:-0}"
+    done
+}
+
 count_from_here() {
-    began=$(now)
-    ticks=$(nic ticks_total) late=$(nic late_ticks_total) fetched=$(nic fetched_regions_total) failed=$(nic failed_regions_total)
+    page from
+    began=$page_at
 }
 
+# Where the host agent has shut the worker out meanwhile, its LMAPs came back one after the other: a region may be missing in so many ticks.
 regions_are_counted() {
-    seconds=$(($(now) - began))
-    ticks=$(($(nic ticks_total) - ticks)) late=$(($(nic late_ticks_total) - late))
-    fetched=$(($(nic fetched_regions_total) - fetched)) failed=$(($(nic failed_regions_total) - failed))
-    say "$1, in $seconds s: $ticks ticks and $late late ones, $fetched regions fetched and $failed not"
-    [ $((fetched + failed)) -ge $(((ticks - 5) * 10)) ] || fail "regions are missing that nobody has counted"
+    page to
+    seconds=$((page_at - began)) sessions=$((to_host_sessions_total - from_host_sessions_total))
+    ticks=$((to_ticks_total - from_ticks_total)) late=$((to_late_ticks_total - from_late_ticks_total))
+    fetched=$((to_fetched_regions_total - from_fetched_regions_total)) failed=$((to_failed_regions_total - from_failed_regions_total))
+    say "$1, in $seconds s: $ticks ticks and $late late ones, $fetched regions fetched and $failed not, welcomed $sessions times"
+    [ $((fetched + failed)) -ge $(((ticks - 5 - 25 * sessions) * 10)) ] || fail "regions are missing that nobody has counted"
 }
 
-# Only where the host agent did not shut the worker out meanwhile, which has nothing to do then.
+# How many of its ticks the worker had nothing for is not known where the host agent has shut it out meanwhile.
 ticks_are_counted() {
     regions_are_counted "$1"
-    [ $((ticks + late)) -ge $(((seconds - 3) * 1000 / interval_ms)) ] || fail "ticks are missing that nobody has counted"
+    if [ "$sessions" -gt 0 ]; then
+        finding "the worker was shut out while packets were dropped for less than its lease: its ticks were not compared with the time"
+        return
+    fi
+    tries=0
+    # What the page says may be older on a busy machine; a tick that nobody counts is never made up for.
+    until [ $((ticks + late)) -ge $(((seconds - 3) * 1000 / interval_ms)) ]; do
+        tries=$((tries + 1))
+        [ $tries -lt 10 ] || fail "ticks are missing that nobody has counted"
+        sleep 1
+        regions_are_counted "$1"
+    done
 }
+
+# missed_since COUNT: so many batches failed, or ticks were late, since `failed_batches` and `late_ticks` were noted.
+note_missed() { failed_batches=$(nic failed_batches_total) late_ticks=$(nic late_ticks_total); }
+missed_since() { [ $(($(nic failed_batches_total) - failed_batches + $(nic late_ticks_total) - late_ticks)) -ge "$1" ]; }
 
 armed() { [ "$(nic 'lmaps{state="armed"}')" = 5 ]; }
 attached() { [ "$(nic attached_regions)" = 10 ]; }
@@ -72,9 +98,10 @@ goes_on "start"
 if [ "$WHICH" = second ]; then
     missed
     ask 30 report
-    connections=$(nic connected_queue_pairs_total) failed_batches=$(nic failed_batches_total)
+    connections=$(nic connected_queue_pairs_total)
+    note_missed
     order reboot
-    wait_for 30 "batches fail" at_least $((failed_batches + 5)) nic failed_batches_total
+    wait_for 30 "batches fail" missed_since 5
     host=second
     wait_for 90 "connected to the fresh host" connected_again
     wait_for 60 "all ten regions are attached" attached
@@ -93,19 +120,21 @@ ask 40 kill-host
 wait_for 30 "connected again" connected_again
 wait_for 30 "all ten regions are attached" attached
 goes_on "after kill -9 of the host agent"
-armed || fail "what was learnt is lost"
+# Learning again would take longer than this, on any machine: it takes a row per interval.
+wait_for 1 "what was learnt is there" armed
 missed
 
 say "a tenth of the packets is dropped, then all of them"
 count_from_here
 packets 10
 goes_on "with a tenth of the packets dropped"
-connections=$(nic connected_queue_pairs_total) failed_batches=$(nic failed_batches_total)
+connections=$(nic connected_queue_pairs_total)
+note_missed
 packets 100
 # Shorter than the worker's lease.
 sleep 3
-at_least $((failed_batches + 5)) nic failed_batches_total || fail "the counters do not say what was missed"
 /sbin/tc qdisc del dev eth0 root
+wait_for 10 "the counters say what was missed" missed_since 5
 wait_for 30 "connected again" connected_again
 wait_for 30 "all ten regions are attached" attached
 goes_on "after packets were dropped"
@@ -125,7 +154,8 @@ wait_for 30 "all ten regions are attached" attached
 goes_on "after kill -9 of a service"
 missed
 
-connections=$(nic connected_queue_pairs_total) failed_batches=$(nic failed_batches_total)
+connections=$(nic connected_queue_pairs_total)
+note_missed
 count_from_here
 ip link set eth0 down
 say "the wire is cut"
@@ -135,7 +165,7 @@ say "the wire is whole"
 wait_for 30 "connected again" connected_again
 wait_for 60 "all ten regions are attached" attached
 goes_on "after 10 s without a wire"
-at_least $((failed_batches + 10)) nic failed_batches_total || fail "the counters do not say what was missed"
+missed_since 10 || fail "the counters do not say what was missed"
 regions_are_counted "the wire cut"
 missed
 wait_for 120 "all services are armed again" armed

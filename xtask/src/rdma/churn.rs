@@ -17,7 +17,7 @@ use tonic::transport::Channel;
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{ListRequest, RowEvent, WatchRowsRequest};
 
-use super::Stage;
+use super::{Stage, findings};
 use crate::clock::Stopwatch;
 
 /// The service, and that of the control.
@@ -36,7 +36,7 @@ const PACE: Duration = Duration::from_millis(15);
 /// Between two bursts: rows of the new series arrive.
 const PAUSE: Duration = Duration::from_millis(300);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-const RELEASED_WITHIN: Duration = Duration::from_mins(1);
+const RELEASED_WITHIN: Duration = Duration::from_mins(5);
 /// After the last series: what is under way arrives.
 const LINGER: Duration = Duration::from_secs(2);
 /// Rows wait up to 100 ms for others to travel with.
@@ -50,7 +50,7 @@ const NAMED: usize = 5;
 ///
 /// A value was under another metric's name, or too little was seen to say so.
 pub fn run(stage: &Stage) -> Result<()> {
-    stage.script("churn", 300).map(drop)
+    stage.script("churn", 1800).map(drop)
 }
 
 /// A handle of either kind: what one slot was for another may be taken for.
@@ -97,7 +97,7 @@ impl Series {
     }
 }
 
-/// Is the service, and watches it, for `cycles` series. With `hasty` it is the control: it has to be seen then.
+/// Is the service, and watches it, for `cycles` series. With `hasty` it is the control, and ends as soon as it is seen: it has to be.
 ///
 /// # Errors
 ///
@@ -126,6 +126,9 @@ pub fn be(socket: PathBuf, operators: SocketAddr, cycles: u64, hasty: bool) -> R
             std::thread::sleep(LOOK_EVERY);
         }
         std::thread::sleep(if number.is_multiple_of(BURST) { PAUSE } else { PACE });
+        if hasty && lock(&seen).wrongs > 0 {
+            break;
+        }
         if number.is_multiple_of(100) {
             println!("{number} series: {}", lock(&seen).summary());
         }
@@ -133,7 +136,7 @@ pub fn be(socket: PathBuf, operators: SocketAddr, cycles: u64, hasty: bool) -> R
     std::thread::sleep(LINGER);
     let status = client.status();
     let seen = lock(&seen);
-    println!("{cycles} series, {} regions: {}", status.regions, seen.summary());
+    println!("at most {cycles} series, {} regions: {}", status.regions, seen.summary());
     if hasty {
         ensure!(!seen.wrong.is_empty(), "the judge sees nothing: slots were used again before they were retired");
         println!("control: {}", seen.wrong.join("; "));
@@ -144,7 +147,10 @@ pub fn be(socket: PathBuf, operators: SocketAddr, cycles: u64, hasty: bool) -> R
     ensure!(status.regions == 1, "there are {} regions: slots were not used again", status.regions);
     ensure!(status.problems.is_empty(), "the service has problems: {:?}", status.problems);
     let own = seen.first_own.len() as u64;
-    ensure!(own * 2 > cycles, "only {own} of {cycles} series were seen at all: that proves too little");
+    ensure!(own * 10 > cycles, "only {own} of {cycles} series were seen at all: that proves too little");
+    if own * 2 < cycles {
+        println!("{}only {own} of {cycles} series were seen", findings::MARK);
+    }
     Ok(())
 }
 

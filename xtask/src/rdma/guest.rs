@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::JoinHandle;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use cargo_metadata::Message;
 use rustix::process::{Pid, Signal, kill_process_group};
 
@@ -90,8 +90,18 @@ impl Image {
                 Message::CompilerArtifact(artifact) => artifact.executable,
                 _ => None,
             });
+        let program = program.context("cargo names no program")?;
+        self.take(program.as_std_path(), name)
+    }
+
+    /// `program` under `name`, likewise.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be copied.
+    pub fn take(&self, program: &Path, name: &str) -> Result<PathBuf> {
         let small = self.0.join(name);
-        fs::copy(program.context("cargo names no program")?, &small)?;
+        fs::copy(program, &small).with_context(|| program.display().to_string())?;
         if succeed(Command::new("strip").arg(&small)).is_err() {
             println!("(not stripped: there is no `strip`)");
         }
@@ -140,7 +150,17 @@ impl Running {
     /// # Errors
     ///
     /// The command failed, or it took too long.
-    pub fn end(mut self) -> Result<String> {
+    pub fn end(self) -> Result<String> {
+        let (said, ended) = self.outcome()?;
+        ended.map(|()| said)
+    }
+
+    /// Waits until it has ended; what its command said, and whether that succeeded.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses to wait for it.
+    pub fn outcome(mut self) -> Result<(String, Result<()>)> {
         let status = self.child.wait()?;
         let output = self.output.take().and_then(|output| output.join().ok()).unwrap_or_default();
         let why = match status.code() {
@@ -148,8 +168,9 @@ impl Running {
             Some(125) => " (the guest died; see its kernel log in target/rdma-vm)",
             _ => "",
         };
-        ensure!(status.success(), "the guest {} ended with {status}{why}", self.name);
-        Ok(output)
+        let ended =
+            if status.success() { Ok(()) } else { Err(anyhow!("the guest {} ended with {status}{why}", self.name)) };
+        Ok((output, ended))
     }
 }
 

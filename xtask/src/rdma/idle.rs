@@ -3,6 +3,10 @@
 //! Three services that do nothing, in one guest with both agents. Their processes are looked at while the NIC agent reads them 10,000 times,
 //! then for as long without it; then one service's hundred metrics behind a Prometheus endpoint, scraped as often at the same rate. The judge is shown to
 //! see something: by the rule for services, the endpoint fails.
+//!
+//! The kernel charges whatever process is there with the time that a busy machine keeps from the guest. So what has to hold on any machine is a
+//! ratio with room: nobody uses more than a part of what the endpoint does, scraped as often beside the same neighbours. That it is nothing but a
+//! few milliseconds more than alone is a finding where it does not hold.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -28,6 +32,10 @@ const DEVICE_USER_MS: f64 = 1.0;
 /// What a summary may cost the host agent: it is received, decoded, kept and acknowledged, by two threads.
 const SUMMARY_USER_MS: f64 = 10.0;
 const SUMMARY_SWITCHES: f64 = 6.0;
+/// On any machine: of the endpoint's user time and waits, one part of so many for a service that is read (it is one in 200 on a machine that has time), and
+/// likewise for the host agent (one in 90).
+const SERVICE_PART: u64 = 10;
+const HOST_PART: u64 = 4;
 /// Where the table goes.
 const PAGES: [&str; 2] = ["README.md", "docs/rdma.md"];
 const TABLE: &str = "idle services";
@@ -40,19 +48,31 @@ struct Looks {
     prometheus: Usage,
 }
 
+/// What is not as it has to be.
+#[derive(Debug, Default, PartialEq)]
+struct Judged {
+    /// What a busy machine may explain.
+    findings: Vec<String>,
+    /// What nothing explains.
+    wrong: Vec<String>,
+}
+
 /// Runs it, judges it, and writes the table.
 ///
 /// # Errors
 ///
 /// Somebody noticed more than that, or nothing was done.
 pub fn run(stage: &Stage) -> Result<()> {
-    let looks = Looks::read(&stage.script("idle", 900)?)?;
+    let looks = Looks::read(&stage.script("idle", 2400)?)?;
     let table = looks.table();
     print!("{table}");
     let file = stage.image.folder().join("idle.md");
     fs::write(&file, &table)?;
     println!("written to {}", file.display());
-    let wrong = looks.judge();
+    let Judged { findings, wrong } = looks.judge();
+    for finding in &findings {
+        stage.findings.borrow_mut().add("idle", finding);
+    }
     ensure!(wrong.is_empty(), "{}", wrong.join("; "));
     for page in PAGES.iter().filter(|_| stage.write) {
         let page = workspace().join(page);
@@ -86,21 +106,34 @@ impl Looks {
         Ok(looks)
     }
 
-    /// Everything that is not as it has to be.
-    fn judge(&self) -> Vec<String> {
-        let mut wrong = Vec::new();
+    fn judge(&self) -> Judged {
+        let (mut findings, mut wrong) = (Vec::new(), Vec::new());
         let Self { scraped, alone, prometheus } = self;
-        if scraped.ticks < SCRAPES || scraped.failed_regions * 10 > scraped.ticks {
+        if scraped.ticks < SCRAPES || scraped.failed_regions > 2 * scraped.ticks {
             wrong.push(format!("{} scrapes, and {} regions not read", scraped.ticks, scraped.failed_regions));
+        } else if scraped.failed_regions * 10 > scraped.ticks {
+            findings.push(format!("{} regions were not read in {} scrapes", scraped.failed_regions, scraped.ticks));
         }
         if alone.seconds < 0.9 * scraped.seconds {
             wrong.push(format!("{:.1} s alone, {:.1} s scraped", alone.seconds, scraped.seconds));
         }
+        let endpoint = most(&prometheus.processes);
         for (name, used) in &scraped.processes {
             let base = alone.processes.get(name).copied().unwrap_or_default();
-            let allowed =
-                if name == HOST { host_allowed(base, scraped.seconds) } else { service_allowed(base, scraped.seconds) };
-            wrong.extend(exceeds(*used, allowed).map(|what| format!("{name} noticed that it is read: {what}")));
+            let (allowed, part) = if name == HOST {
+                (host_allowed(base, scraped.seconds), HOST_PART)
+            } else {
+                (service_allowed(base, scraped.seconds), SERVICE_PART)
+            };
+            match exceeds(*used, part_of(endpoint, part)) {
+                Some(what) => {
+                    wrong.push(format!("{name} uses more than 1/{part} of what is scraped over HTTP: {what}"));
+                }
+                None => {
+                    findings
+                        .extend(exceeds(*used, allowed).map(|what| format!("{name} noticed that it is read: {what}")));
+                }
+            }
         }
         // The same rule, for who really has something to do: else it could not see anything.
         let idle = most(&alone.processes);
@@ -109,7 +142,7 @@ impl Looks {
                 wrong.push(format!("the judge sees nothing: {name} is scraped, and passes with {used:?}"));
             }
         }
-        wrong
+        Judged { findings, wrong }
     }
 
     fn table(&self) -> String {
@@ -164,6 +197,10 @@ fn host_allowed(alone: Used, seconds: f64) -> Used {
     }
 }
 
+fn part_of(endpoint: Used, part: u64) -> Used {
+    Used { user_ms: endpoint.user_ms / part, voluntary: endpoint.voluntary / part, ..Used::default() }
+}
+
 fn exceeds(used: Used, allowed: Used) -> Option<String> {
     let (user, switches) = (used.user_ms > allowed.user_ms, used.voluntary > allowed.voluntary);
     (user || switches).then(|| {
@@ -194,21 +231,40 @@ mod tests {
 
     #[test]
     fn services_that_notice_nothing_and_a_host_agent_with_its_summaries_are_right() {
-        assert_eq!(looks().judge(), Vec::<String>::new());
+        assert_eq!(looks().judge(), Judged::default());
     }
 
     #[test]
-    fn one_wait_for_a_hundred_scrapes_is_noticed_and_so_is_user_time() {
+    fn one_wait_for_a_hundred_scrapes_is_found_and_so_is_user_time() {
         let mut waits = looks();
         waits.scraped.processes.insert("service-1".to_owned(), Used { voluntary: 40 + 100, ..Used::default() });
         let mut time = looks();
         time.scraped.processes.insert("service-1".to_owned(), Used { user_ms: 90, ..Used::default() });
         let mut host = looks();
-        host.scraped.processes.insert(HOST.to_owned(), Used { voluntary: 10_000, ..Used::default() });
+        host.scraped.processes.insert(HOST.to_owned(), Used { voluntary: 1_000, ..Used::default() });
 
-        assert!(waits.judge()[0].contains("140 waits (62 allowed)"), "{:?}", waits.judge());
-        assert!(time.judge()[0].contains("90 ms of user time (70 allowed)"), "{:?}", time.judge());
-        assert!(host.judge()[0].contains("host-agent noticed"), "{:?}", host.judge());
+        for (looks, word) in
+            [(waits, "140 waits (62 allowed)"), (time, "90 ms of user time (70 allowed)"), (host, "host-agent noticed")]
+        {
+            let Judged { findings, wrong } = looks.judge();
+            assert!(findings[0].contains(word) && wrong.is_empty(), "{findings:?} {wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_wait_for_every_ninth_scrape_is_wrong_on_any_machine_and_so_is_a_ninth_of_the_time() {
+        for used in [Used { voluntary: 1_111, ..Used::default() }, Used { user_ms: 450, ..Used::default() }] {
+            let mut looks = looks();
+            looks.scraped.processes.insert("service-1".to_owned(), used);
+            let Judged { findings, wrong } = looks.judge();
+            assert!(
+                findings.is_empty() && wrong[0].contains("service-1 uses more than 1/10"),
+                "{findings:?} {wrong:?}"
+            );
+        }
+        let mut host = looks();
+        host.scraped.processes.insert(HOST.to_owned(), Used { voluntary: 10_000, ..Used::default() });
+        assert!(host.judge().wrong[0].contains("host-agent uses more than 1/4"), "{:?}", host.judge());
     }
 
     #[test]
@@ -216,14 +272,17 @@ mod tests {
         let mut few = looks();
         few.scraped.ticks = 9_999;
         let mut unread = looks();
-        unread.scraped.failed_regions = 1_001;
+        unread.scraped.failed_regions = 20_001;
         let mut blind = looks();
         blind.prometheus = usage("prometheus", &[("endpoint-1", 30, 50)]);
 
-        for (looks, word) in [(few, "9999 scrapes"), (unread, "1001 regions"), (blind, "sees nothing")] {
-            let wrong = looks.judge();
-            assert!(wrong.len() == 1 && wrong[0].contains(word), "{wrong:?}");
+        for (looks, word) in [(few, "9999 scrapes"), (unread, "20001 regions"), (blind, "sees nothing")] {
+            let wrong = looks.judge().wrong;
+            assert!(wrong.iter().any(|wrong| wrong.contains(word)), "{wrong:?}");
         }
+        let mut some = looks();
+        some.scraped.failed_regions = 1_001;
+        assert_eq!(some.judge().findings, ["1001 regions were not read in 10000 scrapes"]);
     }
 
     #[test]

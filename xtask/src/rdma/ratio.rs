@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::guest::{Boot, Image, exists, script, succeed};
 use super::layout::{has_header, install};
+use crate::release::Programs;
 
 /// Pairs that a ratio is the median of.
 const PAIRS: usize = 31;
@@ -32,7 +33,7 @@ pub fn measure(peer: Peer) -> Result<Result<Vec<(f64, f64)>, String>> {
         Ok(image) => image,
         Err(why) => return Ok(Err(why)),
     };
-    let tool = image.program("xtask", &["build", "--release", "--package=xtask"])?;
+    let tool = image.take(Programs::build()?.path("xtask")?, "xtask")?;
     let mut files = vec![tool, script("agents/common.sh"), script("agents/ratio.sh")];
     if peer == Peer::Loop {
         match read_loop(&image)? {

@@ -16,7 +16,7 @@ use crate::clock::Stopwatch;
 /// What the line begins with that carries a [`Usage`].
 pub const MARK: &str = "USAGE ";
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-const WITHIN: Duration = Duration::from_mins(8);
+const WITHIN: Duration = Duration::from_mins(20);
 
 /// A process and what it is called.
 #[derive(Clone, Debug)]
