@@ -3,10 +3,15 @@
 use std::fs;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
+use rustix::process::nice;
 
 use crate::proto::workspace;
+use crate::release::Programs;
 use crate::{arm64, clock, demo, licences, proto, rdma, reproduce};
+
+/// The most that a process can be nice.
+const LEAST: i32 = 19;
 
 /// Runs all checks and prints how long each took.
 ///
@@ -22,34 +27,21 @@ pub fn run(skip_tests: bool) -> Result<()> {
     steps.run("clippy", || {
         cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])
     })?;
-    steps.run("documentation", || {
-        cargo_with("RUSTDOCFLAGS", "-D warnings", &["doc", "--quiet", "--workspace", "--no-deps"])
-    })?;
     if !skip_tests {
         steps.run("tests", || cargo(&["test", "--quiet", "--workspace"]))?;
     }
-    match arm64::missing() {
-        None => steps.run("arm64", || arm64::run(&arm64::Plan::Build))?,
-        Some(why) => steps.cannot("arm64", &why),
-    }
-    steps.run("coherence of three nodes, full size", || {
-        cargo(&["test", "--quiet", "--release", "-p", "hooks", "--test", "coherence", "--", "--ignored"])
-    })?;
-    steps.run("simulation, 10,000 seeds", || {
-        cargo_with("UVIEW_SEEDS", "10000", &["test", "--quiet", "--release", "-p", "e2e", "--test", "simulation"])
-    })?;
-    steps.run("reproduction of synopses, reduced", reproduce::check_synopses)?;
-    steps.run("demo", demo::check)?;
+    let programs = steps.run("release programs", Programs::build)?;
+    // Guests mostly wait. What needs nothing but processors, and no time of its own, is done meanwhile.
+    steps.beside(|steps| in_guests(steps, &programs), |steps| of_processors(steps, &programs))?;
+    // Alone: it is about times.
+    steps.run("demo", || demo::check(&programs))?;
     if prometheus() {
         steps.run("remote write to Prometheus", || {
-            cargo(&["test", "--quiet", "-p", "remote-write", "--test", "prometheus", "--", "--ignored"])
+            // Of the whole workspace, so that nothing is compiled again with fewer features.
+            cargo(&["test", "--quiet", "--workspace", "--test", "prometheus", "--", "--ignored"])
         })?;
     } else {
         steps.cannot("remote write to Prometheus", "it needs Prometheus (Debian: apt-get install prometheus)");
-    }
-    match rdma::why_not() {
-        None => steps.run("RDMA in virtual machines", || rdma::run(&rdma::RdmaArgs::default()))?,
-        Some(why) => steps.cannot("RDMA in virtual machines", &why),
     }
     // Builds the standard library for it, once.
     if cargo_works(&["+nightly", "miri", "setup"]) {
@@ -62,16 +54,68 @@ pub fn run(skip_tests: bool) -> Result<()> {
     Ok(())
 }
 
+fn in_guests(steps: &mut Steps, programs: &Programs) -> Result<()> {
+    match rdma::why_not() {
+        None => steps.run("RDMA in virtual machines", || rdma::run_with(programs, &rdma::RdmaArgs::default())),
+        Some(why) => {
+            steps.cannot("RDMA in virtual machines", &why);
+            Ok(())
+        }
+    }
+}
+
+fn of_processors(steps: &mut Steps, programs: &Programs) -> Result<()> {
+    steps.run("coherence of three nodes, full size", || {
+        succeed(programs.command("coherence", "hooks")?.args(["--quiet", "--ignored"]))
+    })?;
+    steps.run("simulation, 10,000 seeds", || {
+        succeed(programs.command("simulation", "tests")?.arg("--quiet").env("UVIEW_SEEDS", "10000"))
+    })?;
+    steps.run("reproduction of synopses, reduced", || reproduce::check_synopses(programs))?;
+    match arm64::missing() {
+        None => steps.run("arm64", || arm64::run(&arm64::Plan::Build))?,
+        Some(why) => steps.cannot("arm64", &why),
+    }
+    steps.run("documentation", || {
+        cargo_with("RUSTDOCFLAGS", "-D warnings", &["doc", "--quiet", "--workspace", "--no-deps"])
+    })
+}
+
 #[derive(Default)]
 struct Steps(Vec<(String, String)>);
 
 impl Steps {
-    fn run(&mut self, name: &str, step: impl FnOnce() -> Result<()>) -> Result<()> {
+    fn run<T>(&mut self, name: &str, step: impl FnOnce() -> Result<T>) -> Result<T> {
         println!("== {name}");
         let (result, time) = clock::timed(step);
-        result.with_context(|| format!("{name} failed"))?;
+        let result = result.with_context(|| format!("{name} failed"))?;
         self.0.push((name.to_owned(), format!("{:.1} s", time.as_secs_f64())));
-        Ok(())
+        Ok(result)
+    }
+
+    /// Runs `main`, and beside it `spare`, of which every process gets what `main` leaves of the processors. Both are run to their ends.
+    fn beside(
+        &mut self,
+        main: impl FnOnce(&mut Self) -> Result<()>,
+        spare: impl FnOnce(&mut Self) -> Result<()> + Send,
+    ) -> Result<()> {
+        let spare = || {
+            // Of this thread and of what it starts.
+            nice(LEAST).context("the priority of what is done meanwhile")?;
+            let mut steps = Self::default();
+            let ended = spare(&mut steps);
+            Ok((steps, ended))
+        };
+        let (ended, spare) = std::thread::scope(|scope| {
+            let spare = scope.spawn(spare);
+            (main(self), spare.join().unwrap_or_else(|_| Err(anyhow!("what is done meanwhile panicked"))))
+        });
+        let (steps, ended_beside) = spare?;
+        self.0.extend(steps.0.into_iter().map(|(name, result)| (name, format!("{result} (beside the guests)"))));
+        match (ended, ended_beside) {
+            (Err(error), Err(other)) => Err(error.context(format!("and beside it {other:#}"))),
+            (ended, other) => ended.and(other),
+        }
     }
 
     fn cannot(&mut self, name: &str, why: &str) {
@@ -85,6 +129,12 @@ impl Steps {
             println!("{name:28} {result}");
         }
     }
+}
+
+fn succeed(command: &mut Command) -> Result<()> {
+    let status = command.status()?;
+    ensure!(status.success(), "{} ended with {status}", command.get_program().display());
+    Ok(())
 }
 
 fn cargo(arguments: &[&str]) -> Result<()> {
@@ -136,4 +186,45 @@ fn fuzz() -> Result<()> {
         cargo(&["+nightly", "fuzz", "run", target, &found, &kept, "--", limits[0], limits[1]])?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(steps: &Steps) -> Vec<&str> {
+        steps.0.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    #[test]
+    fn what_is_done_meanwhile_is_nice_and_reported() {
+        let niceness = || nice(0).map_err(anyhow::Error::from);
+        let (mut steps, before, mut beside) = (Steps::default(), niceness().unwrap(), None);
+
+        let ended = steps.beside(
+            |steps| steps.run("main", || Ok(())),
+            |steps| {
+                beside = Some(steps.run("spare", niceness)?);
+                Ok(())
+            },
+        );
+
+        assert!(ended.is_ok());
+        assert_eq!((beside, niceness().unwrap()), (Some(LEAST), before));
+        assert_eq!(names(&steps), ["main", "spare"]);
+    }
+
+    #[test]
+    fn a_failure_on_either_side_is_one_and_both_are_told() {
+        let fails =
+            |name: &'static str| move |steps: &mut Steps| steps.run(name, || -> Result<()> { Err(anyhow!("why")) });
+        let works = |steps: &mut Steps| steps.run("works", || Ok(()));
+
+        let main = Steps::default().beside(fails("a"), works).unwrap_err();
+        let spare = Steps::default().beside(works, fails("b")).unwrap_err();
+        let both = Steps::default().beside(fails("a"), fails("b")).unwrap_err();
+
+        assert!(format!("{main:#}").contains("a failed: why") && format!("{spare:#}").contains("b failed: why"));
+        assert!(format!("{both:#}").contains("a failed: why") && format!("{both:#}").contains("b failed: why"));
+    }
 }

@@ -1,12 +1,12 @@
 //! The main job as a check: `uview demo --quick` on real processes. Bars that depend on how busy the machine is are printed, not judged.
 
 use std::fs;
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use crate::proto::workspace;
+use crate::release::Programs;
 
 /// The demo's exit code if it worked and a bar was missed.
 const BAR_MISSED: i32 = 3;
@@ -35,18 +35,13 @@ struct Fault {
 /// # Errors
 ///
 /// The demo fails, leaves out a fault, or does not notice enough of them.
-pub fn check() -> Result<()> {
+pub fn check(programs: &Programs) -> Result<()> {
     let folder = workspace().join("target/demo");
     fs::create_dir_all(&folder)?;
     let json = folder.join("demo.json");
-    let status = Command::new("cargo")
-        .args(["run", "--release", "--quiet", "--package", "uview-cli", "--", "demo", "--quick", "--seed", "1"])
-        .arg("--json")
-        .arg(&json)
-        .arg("--report")
-        .arg(&folder)
-        .current_dir(workspace())
-        .status()?;
+    let mut demo = programs.command("uview", ".")?;
+    demo.args(["demo", "--quick", "--seed", "1", "--json"]).arg(&json).arg("--report").arg(&folder);
+    let status = demo.status()?;
     ensure!(status.success() || status.code() == Some(BAR_MISSED), "the demo failed: {status}");
 
     let facts: Facts = serde_json::from_str(&fs::read_to_string(&json)?).context("the demo's JSON")?;

@@ -8,6 +8,7 @@ use anyhow::{Result, ensure};
 use clap::{Args, Subcommand};
 
 use crate::proto::workspace;
+use crate::release::Programs;
 
 /// Which publication.
 #[derive(Debug, Subcommand)]
@@ -67,17 +68,23 @@ pub fn run(what: &What) -> Result<()> {
 /// # Errors
 ///
 /// The first claim that held and does not.
-pub fn check_synopses() -> Result<()> {
+pub fn check_synopses(programs: &Programs) -> Result<()> {
     let reduced = Synopsis { reduced: true, ..Synopsis::default() };
-    ["fridges", "lda", "finecomb", "rda"].into_iter().try_for_each(|name| of_synopsis(name, &reduced))
+    let names = ["fridges", "lda", "finecomb", "rda"];
+    names.into_iter().try_for_each(|name| with(programs.command("reproduce", ".")?, name, &reduced))
 }
 
 fn of_synopsis(name: &str, synopsis: &Synopsis) -> Result<()> {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["run", "--release", "--quiet", "--package", "synopses", "--example", "reproduce", "--"]);
+    cargo.current_dir(workspace());
+    with(cargo, name, synopsis)
+}
+
+fn with(mut command: Command, name: &str, synopsis: &Synopsis) -> Result<()> {
     let out = synopsis.out.clone().unwrap_or_else(|| workspace().join("docs/reproduction"));
-    let mut command = Command::new("cargo");
-    command.args(["run", "--release", "--quiet", "--package", "synopses", "--example", "reproduce", "--", name]);
-    command.arg(std::path::absolute(out)?).args(synopsis.reduced.then_some("--reduced"));
-    let status = command.current_dir(workspace()).status()?;
+    command.arg(name).arg(std::path::absolute(out)?).args(synopsis.reduced.then_some("--reduced"));
+    let status = command.status()?;
     ensure!(status.success(), "the reproduction of {name} ended with {status}");
     Ok(())
 }
