@@ -2,6 +2,8 @@
 //!
 //! A target returns nothing: what it proves is that no bytes make it panic, and that what it accepts holds.
 
+mod traces;
+
 use evaluation::columns::Columns;
 use evaluation::table;
 use flate2::bufread::MultiGzDecoder;
@@ -17,11 +19,13 @@ use wire::proto::control::worker_message::Message;
 use wire::rdma::Endpoint;
 use wire::registration::ServiceMessage;
 
+pub use traces::{otlp_json, otlp_request, words};
+
 /// A target and its name, which is that of its corpus' folder.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 17] = [
+pub const TARGETS: [Target; 20] = [
     ("attach", attach),
     ("capture", capture),
     ("columns", columns),
@@ -32,12 +36,15 @@ pub const TARGETS: [Target; 17] = [
     ("host_message", host_message),
     ("model", model),
     ("nic_config", nic_config),
+    ("otlp_json", otlp_json),
+    ("otlp_request", otlp_request),
     ("queue_pair", queue_pair),
     ("recording", recording),
     ("registration", registration),
     ("span_record", span_record),
     ("synopsis", synopsis),
     ("table", table),
+    ("words", words),
     ("worker_message", worker_message),
 ];
 

@@ -17,7 +17,8 @@ use scalars::Scalar;
 
 /// Why a text is no request.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum JsonError {
+#[non_exhaustive]
+pub enum JsonError {
     /// It is not OTLP's JSON.
     #[error("not OTLP's JSON: {0}")]
     Malformed(serde_json::Error),
@@ -27,7 +28,11 @@ pub(crate) enum JsonError {
 }
 
 /// `text` as a request of `signal`, at most `limit` bytes. Takes up to twice as much memory on the way; O(bytes × depth).
-pub(crate) fn transcode(signal: Signal, text: &[u8], limit: usize) -> Result<Vec<u8>, JsonError> {
+///
+/// # Errors
+///
+/// [`JsonError`] if it is not OTLP's JSON, or becomes longer than `limit`.
+pub fn transcode(signal: Signal, text: &[u8], limit: usize) -> Result<Vec<u8>, JsonError> {
     let written = Cell::new(0);
     let mut into = Vec::new();
     let budget = Budget { written: &written, limit };

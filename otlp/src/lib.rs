@@ -8,7 +8,7 @@
 //! | `server` | OTLP in: gRPC and HTTP, Protocol Buffers and JSON, bounded before it is stored |
 //! | [`tenants`] | who sends, and what belongs to whom |
 //! | `room` | memory of requests that are being read; gzip with a limit |
-//! | `json` | OTLP's JSON as Protocol Buffers |
+//! | [`json`] | OTLP's JSON as Protocol Buffers |
 //! | `edge`, `local` | what became of a request, and of spans that came another way |
 //! | [`tail`], `origins`, `outgoing` | spans and verdicts in, requests with kept traces out |
 //! | [`derived`] | errors and durations of each service's operations, from its spans |
@@ -25,7 +25,7 @@ pub mod counts;
 pub mod derived;
 mod edge;
 mod frames;
-mod json;
+pub mod json;
 mod local;
 mod messages;
 mod observer;
