@@ -216,7 +216,12 @@ fn finecomb_of_real_datagrams_says_their_loss_exactly_and_their_mean_delay() {
         delays.len(),
         found.health
     );
-    assert!((mean / truth - 1.0).abs() < 0.02, "{mean}, {truth}");
+    // It is about the packets whose buckets had no loss, which are drawn by chance: the mean of the others, which it lacks, is off by some
+    // deviations at most. So on a machine that stalls, too, where a few delays are a thousand times longer.
+    let deviation = (delays.iter().map(|delay| (delay - truth).powi(2)).sum::<f64>() / delays.len() as f64).sqrt();
+    let lacking = (delays.len() as f64 - found.packets as f64).max(1.0);
+    let bound = 10.0 * deviation * lacking.sqrt() / delays.len() as f64;
+    assert!(lacking < delays.len() as f64 / 5.0 && (mean - truth).abs() < bound, "{mean}, {truth} ± {bound}");
     let overtaken = received.iter().zip(&sent).filter(|(received, sent)| received.0 != sent.0).count();
     assert!(overtaken > 0, "the relay lets packets overtake each other");
 }

@@ -75,7 +75,7 @@ impl Relay {
     /// Waits until so many IP packets were lost or sent on.
     #[expect(clippy::disallowed_methods, reason = "tests wait for conditions with a limit")]
     pub fn wait_for(&self, packets: usize) {
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + Duration::from_mins(1);
         while self.settled.load(Ordering::Acquire) < packets {
             assert!(
                 Instant::now() < until,
