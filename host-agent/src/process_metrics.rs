@@ -232,7 +232,7 @@ mod tests {
         let connected = crate::clock::since_boot();
         orders.leave(Order::Measure { connection: ConnectionId(1), pid: std::process::id(), connected });
         orders.leave(Order::Measure { connection: ConnectionId(2), pid: u32::MAX, connected });
-        let (connection, series, values) = announcements.recv_timeout(Duration::from_secs(10)).unwrap();
+        let (connection, series, values) = announcements.recv_timeout(Duration::from_mins(1)).unwrap();
 
         assert_eq!(connection, ConnectionId(1));
         let usage = series.iter().position(|s| s.series.name.as_str() == "process.memory.usage").unwrap();

@@ -13,8 +13,12 @@ use wire::id::Incarnation;
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{StatusReply, StatusRequest};
 
-/// How long anything may take before a test fails.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// How long anything may take before a test fails; generous, for a machine that is busy.
+pub const PATIENCE: Duration = Duration::from_mins(1);
+
+/// The lease of workers where a test does not ask for one, in milliseconds. The workers of tests report nothing of their own accord: on a
+/// machine that is busy one would be fenced for that in the middle of its test.
+const LEASE_MS: u32 = 600_000;
 
 /// Waits until `found` gives something.
 #[expect(clippy::disallowed_methods, reason = "tests wait for conditions with a limit")]
@@ -49,6 +53,9 @@ pub fn addresses(folder: &Path) -> Option<Addresses> {
 /// The configuration of tests: fast, on free ports, below `folder`.
 pub fn config(folder: &Path, more: &str) -> Config {
     let mut config = Config::parse(more).unwrap();
+    if !more.contains("lease_ms") {
+        config.control.lease_ms = LEASE_MS.try_into().unwrap();
+    }
     folder.clone_into(&mut config.runtime_dir.0);
     let any = "127.0.0.1:0".parse().unwrap();
     (config.control.listen, config.operators.listen, config.metrics.listen) = (any, any, any);

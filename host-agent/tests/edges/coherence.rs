@@ -73,8 +73,8 @@ fn an_error_on_one_node_keeps_the_whole_trace_on_all_and_late_spans_follow() {
     assert!(!arrived(&came).contains_key(&8), "nothing wanted it");
     let text = format!("{:?}", came.lock().unwrap_or_else(PoisonError::into_inner));
     assert!(!text.contains("uview.incomplete") && text.contains("payment: Charge ended in an error"), "{text}");
-    let (_, page) = agents[2].get("/metrics");
-    assert!(page.contains("uview_host_decided_traces_total 1"), "{page}");
+    let decided = |agent: &Agent| agent.get("/metrics").1.contains("uview_host_decided_traces_total 1\n");
+    wait_for("the decision on the page", || decided(&agents[2]).then_some(()));
 }
 
 #[test]

@@ -23,6 +23,7 @@ fn a_worker_that_acknowledges_an_unknown_epoch_is_refused_and_another_one_takes_
     let (epoch, lmap) = liar.set();
     let mut honest = Worker::connect(&agent, 1);
     service.retire(1);
+    service.wait_accepted(4);
 
     liar.acknowledge(epoch + 100);
 

@@ -98,6 +98,8 @@ impl Service {
                 Ok(0) => return None,
                 Ok(got) => self.frames.push(&buffer[..got]),
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                // The process was stopped for a while.
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => panic!("the agent says nothing: {error}"),
             }
         }

