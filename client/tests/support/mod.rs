@@ -17,7 +17,7 @@ use wire::proto::registration as proto;
 use wire::registration::{PlacedSeries, ServiceMessage, SlotRun};
 
 /// No condition takes longer, on however busy a machine.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// How the agent behaves.
 #[derive(Clone, Debug)]

@@ -24,8 +24,8 @@ use wire::proto::control as proto;
 use wire::proto::control::host_message::Message as FromHost;
 use wire::proto::control::worker_message::Message as ToHost;
 
-/// How long a test waits for what has to come.
-const LIMIT: Duration = Duration::from_secs(20);
+/// How long a test waits for what has to come; generous, for a machine that is busy.
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// A NIC agent in this process.
 struct Agent {
@@ -110,6 +110,15 @@ fn state_of(message: &ToHost) -> Option<proto::State> {
     }
 }
 
+/// The replicas of the first LMAP that do not beat, where the message says it. On a busy machine one that lives may be among them for a while.
+fn silent_in(message: &ToHost) -> Option<&[u32]> {
+    match message {
+        ToHost::Verdicts(verdicts) => verdicts.verdicts.last().map(|verdict| &*verdict.silent_replicas),
+        ToHost::Summary(summary) => summary.lmaps.first().map(|lmap| &*lmap.silent_replicas),
+        _ => None,
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_arms_itself_on_shared_memory_and_notices_silence() {
     let regions = Regions::serve([1, 2]);
@@ -124,14 +133,8 @@ async fn an_agent_arms_itself_on_shared_memory_and_notices_silence() {
     link.wait(|said| matches!(said, ToHost::Acknowledge(acknowledge) if acknowledge.epoch == 1)).await;
     link.wait(|said| state_of(said) == Some(proto::State::Armed)).await;
     second.store(false, Relaxed);
-    let silent = link.wait(|said| state_of(said) == Some(proto::State::Silent)).await;
+    link.wait(|said| state_of(said) == Some(proto::State::Silent) && silent_in(said) == Some(&[2])).await;
 
-    let silent = match silent {
-        ToHost::Verdicts(verdicts) => verdicts.verdicts.last().unwrap().silent_replicas.clone(),
-        ToHost::Summary(summary) => summary.lmaps[0].silent_replicas.clone(),
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(silent, [2]);
     let summary = link.wait(|said| matches!(said, ToHost::Summary(_))).await;
     let ToHost::Summary(summary) = summary else { panic!("{summary:?}") };
     let counters = summary.counters.unwrap();
@@ -213,9 +216,10 @@ async fn regions_that_cannot_be_had_are_reported_one_by_one_and_the_others_are_r
     assert!(problems[&5].contains("no such region"), "{problems:?}");
     assert!(problems.contains_key(&7), "{problems:?}");
     link.wait(|said| state_of(said) == Some(proto::State::Silent)).await;
-    let said = link.wait(|said| matches!(said, ToHost::Summary(summary) if summary.lmaps[0].samples > 50)).await;
-    let ToHost::Summary(summary) = said else { panic!("{said:?}") };
-    assert_eq!(summary.lmaps[0].silent_replicas, [5, 7]);
+    link.wait(|said| {
+        matches!(said, ToHost::Summary(summary) if summary.lmaps[0].samples > 50) && silent_in(said) == Some(&[5, 7])
+    })
+    .await;
     agent.stop().await;
 }
 
@@ -326,8 +330,9 @@ async fn a_port_that_is_taken_is_an_error_with_the_address() {
     assert!(error.to_string().contains(&address.to_string()), "{error}");
 }
 
+/// A port, and what holds it until it is dropped. At an address that nobody else here uses: no connection of another test takes it meanwhile.
 fn free_port() -> (std::net::TcpListener, std::net::SocketAddr) {
-    let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let held = std::net::TcpListener::bind("127.0.0.8:0").unwrap();
     let address = held.local_addr().unwrap();
     (held, address)
 }
