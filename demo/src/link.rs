@@ -12,8 +12,8 @@ use wire::time::Nanos;
 
 use crate::clock::Clock;
 
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+const CONNECT_WITHIN: Duration = Duration::from_secs(20);
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 /// Verdicts that wait here while the demo is busy; further ones wait at the agent.
 const WAITING: usize = 1024;
 
