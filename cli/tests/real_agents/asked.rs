@@ -1,7 +1,7 @@
 //! What operators ask of an LMAP, from their call to the detector and back: each thing is seen by what it does.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tonic::transport::Channel;
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{Detector, LmapStatus, NewLmapRequest, StatusRequest};
 
-use crate::{ANY, Agent, addresses, eventually};
+use crate::{ANY, Agent, addresses, eventually, free_port};
 
 const COUNTERS: [&str; 4] = ["shop.requests", "shop.items", "shop.bytes", "shop.calls"];
 const GAUGE: &str = "shop.depth";
@@ -146,8 +146,7 @@ fn what_operators_ask_of_an_lmap_takes_effect_in_the_real_agents() {
     let _host = Agent::start("host-agent", &host_config);
     let ready = addresses(&runtime_dir);
     let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
-    // A port that was free a moment ago.
-    let nic_metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nic_metrics = free_port();
     let text = format!(
         "control: {{address: {control}}}\nregions_socket: {regions}\nmetrics: {{listen: '{nic_metrics}'}}\ndetector: {{alarms_per_day: 3}}\n"
     );
@@ -201,8 +200,9 @@ fn what_operators_ask_of_an_lmap_takes_effect_in_the_real_agents() {
     // A service that comes again is judged by what was learnt of it, long before it could have learnt it anew.
     let before = operators.armed("again");
     drop(again);
-    operators.when("again", "gone", |lmap| lmap.replicas == 0);
+    let gone = operators.when("again", "gone", |lmap| lmap.replicas == 0);
     let _again = start("again");
     let warm = operators.when("again", "judged anew", |lmap| is_armed(lmap) && lmap.samples < before.samples);
-    assert_eq!(warm.gamma, before.gamma);
+    // It may have been fitted once more between the look at it and its end.
+    assert!(warm.gamma > 0.0 && [before.gamma, gone.gamma].contains(&warm.gamma), "{before:?} {gone:?} {warm:?}");
 }

@@ -5,14 +5,15 @@ mod asked;
 mod metrics;
 mod tls;
 
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Looks, 50 ms apart, until something is so: half a minute, for a machine that is busy.
-const LOOKS: usize = 600;
+/// Looks, 50 ms apart, until something is so: two minutes, for a machine that is busy.
+const LOOKS: usize = 2400;
 
 /// A section that says: listen at any port that is free.
 const ANY: &str = "{listen: 127.0.0.1:0}";
@@ -39,6 +40,11 @@ impl Drop for Agent {
     }
 }
 
+/// A port that was free a moment ago, at an address that nothing else here uses: no connection or listener of another test takes it meanwhile.
+fn free_port() -> SocketAddr {
+    TcpListener::bind("127.0.0.9:0").unwrap().local_addr().unwrap()
+}
+
 fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let found = (0..LOOKS).find_map(|_| {
         let found = look();
@@ -47,7 +53,7 @@ fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         }
         found
     });
-    assert!(found.is_some(), "not within half a minute: {what}");
+    assert!(found.is_some(), "not within two minutes: {what}");
     found.unwrap()
 }
 

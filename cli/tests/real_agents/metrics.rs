@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 
-use crate::{ANY, Agent, addresses, eventually};
+use crate::{ANY, Agent, addresses, eventually, free_port};
 
 /// What is behind an address, or nothing as long as nobody listens.
 fn page(address: &str) -> Option<String> {
@@ -27,11 +27,6 @@ const OTLP: &str = concat!(
     // A peer that is not there.
     "coherence: {peers: ['127.0.0.1:1'], listen: 127.0.0.1:0}\n",
 );
-
-/// A port that was free a moment ago.
-fn free_port() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
 
 /// The rows of the list for what is on `page`: `| name{labels} | type | what it is |`.
 fn rows(page: &str) -> BTreeSet<String> {
