@@ -28,10 +28,24 @@ impl Programs {
     /// One was not built.
     pub fn build() -> Result<Self> {
         let mut cargo = Command::new("cargo");
-        cargo.args(["build", "--release", "--message-format=json"]).args(TARGETS).current_dir(workspace());
+        cargo.args(["build", "--release"]).args(TARGETS);
         cargo.args(PACKAGES.iter().flat_map(|package| ["-p", package]));
-        let output = cargo.stderr(Stdio::inherit()).output()?;
-        ensure!(output.status.success(), "the release programs were not built: {}", output.status);
+        Self::built_by(&mut cargo)
+    }
+
+    /// The programs that `cargo test --workspace` runs, which is a moment's work after it. A cargo that is asked for one of them compiles what that
+    /// one needs with fewer features, again.
+    ///
+    /// # Errors
+    ///
+    /// One was not built.
+    pub fn of_tests() -> Result<Self> {
+        Self::built_by(Command::new("cargo").args(["test", "--quiet", "--workspace", "--no-run"]))
+    }
+
+    fn built_by(cargo: &mut Command) -> Result<Self> {
+        let output = cargo.arg("--message-format=json").current_dir(workspace()).stderr(Stdio::inherit()).output()?;
+        ensure!(output.status.success(), "programs were not built: {}", output.status);
         Ok(Self(named(&output.stdout)))
     }
 
