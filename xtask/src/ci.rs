@@ -75,9 +75,8 @@ fn of_processors(steps: &mut Steps, programs: &Programs) -> Result<()> {
         None => steps.run("arm64", || arm64::run(&arm64::Plan::Build))?,
         Some(why) => steps.cannot("arm64", &why),
     }
-    // With the features that clippy has had: all that it has read of dependencies is used again.
     steps.run("documentation", || {
-        cargo_with("RUSTDOCFLAGS", "-D warnings", &["doc", "--quiet", "--workspace", "--no-deps", "--all-features"])
+        cargo_with("RUSTDOCFLAGS", "-D warnings", &["doc", "--quiet", "--workspace", "--no-deps"])
     })
 }
 
