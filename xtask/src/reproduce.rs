@@ -1,6 +1,8 @@
 //! `cargo xtask reproduce`: what a publication claims, held against what this project does. The work is that of `uview reproduce` and of the
 //! synopses' example of that name.
 
+mod hooks;
+
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -30,6 +32,8 @@ pub enum What {
     Finecomb(Synopsis),
     /// RDA; ten seconds.
     Rda(Synopsis),
+    /// What the trace hooks keep of what faults hit, beside head sampling and plain policies, in virtual time.
+    Hooks(Synopsis),
 }
 
 /// Where the table of a synopsis is. Writes NAME.md, NAME.json and plots there.
@@ -60,6 +64,7 @@ pub fn run(what: &What) -> Result<()> {
         What::Lda(synopsis) => of_synopsis("lda", synopsis),
         What::Finecomb(synopsis) => of_synopsis("finecomb", synopsis),
         What::Rda(synopsis) => of_synopsis("rda", synopsis),
+        What::Hooks(synopsis) => hooks::run(synopsis),
     }
 }
 

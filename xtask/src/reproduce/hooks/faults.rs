@@ -1,0 +1,90 @@
+//! What goes wrong in the shop: the faults of `uview demo`, and some of one operation.
+
+use super::shop::{CART, CATALOGUE, MILLI, PAYMENT, SECOND, SERVICES, STORE, Service, mix};
+
+/// A kind of fault, with the demo's amounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Somebody else takes the processor: work takes three times as long.
+    CpuHog,
+    /// Every request takes 80 ms longer.
+    Latency,
+    /// 3 of 10 requests fail.
+    Errors,
+    /// Memory grows, and work takes up to six times as long.
+    Leak,
+    /// Nothing happens until it is over.
+    Hang,
+}
+
+/// One that is going to happen.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub service: Service,
+    /// The only operation that has it.
+    pub operation: Option<&'static str>,
+    /// Nanoseconds since the beginning.
+    pub start: u64,
+    /// Likewise.
+    pub end: u64,
+}
+
+/// Name, kind, service, operation, seconds: those of the demo at its full pace, then those of one operation.
+type Planned = (&'static str, Kind, Service, Option<&'static str>, u64);
+pub const PLAN: [Planned; 8] = [
+    ("cpu hog (any service)", Kind::CpuHog, 0, None, 8),
+    ("latency (store)", Kind::Latency, STORE, None, 8),
+    ("errors (payment)", Kind::Errors, PAYMENT, None, 8),
+    ("leak, then slow (catalogue)", Kind::Leak, CATALOGUE, None, 20),
+    ("hang (payment)", Kind::Hang, PAYMENT, None, 10),
+    ("latency of one operation (payment, Charge)", Kind::Latency, PAYMENT, Some("Charge"), 8),
+    ("errors of one operation (catalogue, Search)", Kind::Errors, CATALOGUE, Some("Search"), 8),
+    ("latency of one operation (cart, Add)", Kind::Latency, CART, Some("Add"), 8),
+];
+
+/// One fault begins in so many seconds: the rhythm of the publication's chapter 4.
+pub const EVERY: u64 = 120;
+
+/// All faults once after `from` nanoseconds, in an order that the seed decides; it also decides who has the CPU hog.
+pub fn plan(seed: u64, from: u64) -> Vec<Fault> {
+    let mut order: Vec<usize> = (0..PLAN.len()).collect();
+    order.sort_by_key(|place| mix(seed ^ (*place as u64) << 40 ^ 0xF00D));
+    let fault = |(slot, place): (usize, usize)| {
+        let (name, kind, service, operation, lasts) = PLAN[place];
+        let drawn = mix(seed ^ 0xBEEF ^ (place as u64) << 32);
+        let service = if kind == Kind::CpuHog { (drawn >> 8) as usize % SERVICES.len() } else { service };
+        // Anywhere in a second, and within twenty.
+        let start = from + slot as u64 * EVERY * SECOND + 20 * SECOND + drawn % (20 * SECOND);
+        Fault { name, kind, service, operation, start, end: start + lasts * SECOND }
+    };
+    order.into_iter().enumerate().map(fault).collect()
+}
+
+impl Fault {
+    pub fn is_on(&self, service: Service, operation: &str, now: u64) -> bool {
+        let is_meant = self.operation.is_none_or(|only| only == operation);
+        self.service == service && is_meant && (self.start..self.end).contains(&now)
+    }
+
+    /// How many times as long work takes.
+    pub fn slower(&self, service: Service, operation: &str, now: u64) -> f64 {
+        match self.kind {
+            _ if !self.is_on(service, operation, now) => 1.0,
+            Kind::CpuHog => 3.0,
+            Kind::Leak => 1.0 + 5.0 * (now - self.start) as f64 / (self.end - self.start) as f64,
+            Kind::Latency | Kind::Errors | Kind::Hang => 1.0,
+        }
+    }
+
+    /// Nanoseconds that a request waits in addition.
+    pub fn later(&self, service: Service, operation: &str, now: u64) -> u64 {
+        if self.kind == Kind::Latency && self.is_on(service, operation, now) { 80 * MILLI } else { 0 }
+    }
+
+    /// The share of requests that fail.
+    pub fn failing(&self, service: Service, operation: &str, now: u64) -> f64 {
+        if self.kind == Kind::Errors && self.is_on(service, operation, now) { 0.3 } else { 0.0 }
+    }
+}

@@ -1,0 +1,315 @@
+//! A shop in virtual time: the demo's five services, open-loop arrivals, one worker and a queue in each service, callers that wait for one second at
+//! the most. What a request draws depends on its number alone, so that the same request can be looked at with and without a fault.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use super::faults::{Fault, Kind};
+
+/// Nanoseconds in a millisecond.
+pub const MILLI: u64 = 1_000_000;
+/// Nanoseconds in a second.
+pub const SECOND: u64 = 1_000_000_000;
+/// From one service to another.
+const HOP: u64 = MILLI / 5;
+/// How long a callee may take, as in the demo.
+const PATIENCE: u64 = SECOND;
+/// Requests that fail without any fault.
+const FAILING: f64 = 0.001;
+/// Requests a second, on average and without bursts.
+const RATE: f64 = 100.0;
+/// The deviation of the logarithm of work, and of waiting.
+const SPREAD: f64 = 0.4;
+/// What a request waits for beside work (disk, lock), in the middle; nobody else is kept from working.
+const WAIT: f64 = 1.5e6;
+
+/// One service of the shop, by its place in [`SERVICES`].
+pub type Service = usize;
+
+/// Their names, as their spans have them.
+pub const SERVICES: [&str; 5] = ["frontend", "cart", "catalogue", "payment", "store"];
+pub const FRONTEND: Service = 0;
+pub const CART: Service = 1;
+pub const CATALOGUE: Service = 2;
+pub const PAYMENT: Service = 3;
+pub const STORE: Service = 4;
+
+/// One answer that a request needs: a span.
+#[derive(Clone, Copy, Debug)]
+pub struct Node {
+    pub service: Service,
+    pub operation: &'static str,
+    /// Who asks, by its place in the route; the first asks for itself.
+    pub parent: usize,
+    /// Milliseconds of work, in the middle.
+    work: f64,
+}
+
+const fn node(service: Service, operation: &'static str, parent: usize, work: f64) -> Node {
+    Node { service, operation, parent, work }
+}
+
+/// What visitors ask for: how many of a hundred, and whom it asks, callers before callees; each caller asks one after the other.
+pub const ROUTES: [(f64, &[Node]); 5] = [
+    (40.0, &[node(FRONTEND, "GET /list", 0, 2.0), node(CART, "View", 0, 1.5), node(CATALOGUE, "List", 0, 3.0)]),
+    (20.0, &[node(FRONTEND, "GET /search", 0, 2.0), node(CATALOGUE, "Search", 0, 4.0)]),
+    (15.0, &[node(FRONTEND, "POST /cart", 0, 1.5), node(CATALOGUE, "Item", 0, 1.5), node(CART, "Add", 0, 2.0)]),
+    (
+        15.0,
+        &[
+            node(FRONTEND, "POST /buy", 0, 2.5),
+            node(CART, "Checkout", 0, 2.0),
+            node(PAYMENT, "Charge", 0, 4.0),
+            node(STORE, "Write", 2, 3.0),
+        ],
+    ),
+    (10.0, &[node(FRONTEND, "GET /orders", 0, 1.5), node(PAYMENT, "History", 0, 2.5), node(STORE, "Read", 1, 4.0)]),
+];
+
+/// The largest number of spans in a route.
+const NODES: usize = 4;
+
+/// A number that looks random, from one that does not (SplitMix64).
+pub const fn mix(number: u64) -> u64 {
+    let mut z = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// Uniform in \[0, 1).
+pub fn uniform(number: u64) -> f64 {
+    (mix(number) >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+fn normal(number: u64) -> f64 {
+    let (a, b) = (1.0 - uniform(number), uniform(number ^ 0x5555_0000_5555_0000));
+    (-2.0 * a.ln()).sqrt() * (core::f64::consts::TAU * b).cos()
+}
+
+/// What one service did for a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Span {
+    /// Nanoseconds since the beginning.
+    pub start: u64,
+    /// Likewise; 0 if it never came to an end, or was not asked.
+    pub end: u64,
+    pub error: bool,
+}
+
+/// One request, and what came of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// By its place in [`ROUTES`].
+    pub route: usize,
+    /// When it came.
+    pub at: u64,
+    /// In the order of the route's nodes.
+    pub spans: [Span; NODES],
+    /// Callees that are waited for no more, one bit each.
+    abandoned: u8,
+}
+
+impl Request {
+    pub fn nodes(&self) -> &'static [Node] {
+        ROUTES[self.route].1
+    }
+
+    /// Nodes and spans that came to an end.
+    pub fn ended(&self) -> impl Iterator<Item = (usize, &'static Node, &Span)> {
+        let all = self.nodes().iter().zip(&self.spans).enumerate();
+        all.filter(|(_, (_, span))| span.end > 0).map(|(at, (node, span))| (at, node, span))
+    }
+
+    /// Nanoseconds that the visitor waited.
+    pub const fn took(&self) -> u64 {
+        self.spans[0].end - self.spans[0].start
+    }
+
+    pub const fn failed(&self) -> bool {
+        self.spans[0].error
+    }
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A request comes to a node.
+    Arrives,
+    Worked,
+    Waited,
+    /// Whom the node asked has answered, or the caller lost patience.
+    Answered {
+        callee: usize,
+        error: bool,
+    },
+    /// A service goes on after a hang; `node` is the service.
+    Resumes,
+}
+
+/// Visits until `end`: a wave of 40 s, bursts and a drift, as in the demo.
+fn visits(seed: u64, end: u64) -> Vec<Request> {
+    let mut drawn = mix(seed ^ 0x7669_7369_7473);
+    let mut draw = || {
+        drawn = mix(drawn);
+        drawn
+    };
+    let (mut at, mut drift, phase) = (0.0, 0.0, core::f64::consts::TAU * uniform(draw()));
+    let mut burst = (5.0, 6.0);
+    let mut visits = Vec::new();
+    loop {
+        let wave = 1.0 + 0.12 * (core::f64::consts::TAU * at / 40.0 + phase).sin();
+        let rate = RATE * wave * f64::exp(0.06 * drift) * if burst.0 <= at { 1.5 } else { 1.0 };
+        let gap = -(1.0 - uniform(draw())).ln() / rate;
+        at += gap;
+        let kept = f64::exp(-gap / 6.0);
+        drift = drift * kept + (1.0 - kept * kept).sqrt() * normal(draw());
+        if burst.1 <= at {
+            let start = at + 2.5 + 5.5 * uniform(draw());
+            burst = (start, start + 0.3 + 0.9 * uniform(draw()));
+        }
+        let now = (at * SECOND as f64) as u64;
+        if now >= end {
+            return visits;
+        }
+        let mut lot = 100.0 * uniform(draw());
+        let route = ROUTES.iter().position(|(share, _)| {
+            lot -= share;
+            lot < 0.0
+        });
+        visits.push(Request { route: route.unwrap_or(0), at: now, spans: Default::default(), abandoned: 0 });
+    }
+}
+
+/// What a service has to do.
+#[derive(Debug, Default)]
+struct Desk {
+    works: bool,
+    queue: VecDeque<(usize, usize)>,
+}
+
+/// Time, order, request, node, what.
+type Due = (u64, u64, usize, usize, Event);
+
+struct Shop<'a> {
+    seed: u64,
+    faults: &'a [Fault],
+    requests: Vec<Request>,
+    desks: [Desk; SERVICES.len()],
+    events: BinaryHeap<Reverse<Due>>,
+    order: u64,
+}
+
+/// All requests that come within `length` nanoseconds, with what `faults` do to them.
+pub fn run(seed: u64, length: u64, faults: &[Fault]) -> Vec<Request> {
+    let requests = visits(seed, length);
+    let mut shop = Shop { seed, faults, requests, desks: Default::default(), events: BinaryHeap::new(), order: 0 };
+    for request in 0..shop.requests.len() {
+        shop.at(shop.requests[request].at, request, 0, Event::Arrives);
+    }
+    for fault in faults.iter().filter(|fault| fault.kind == Kind::Hang) {
+        shop.at(fault.end, 0, fault.service, Event::Resumes);
+    }
+    while let Some(Reverse((now, _, request, node, event))) = shop.events.pop() {
+        shop.happens(now, request, node, event);
+    }
+    shop.requests
+}
+
+impl Shop<'_> {
+    fn at(&mut self, time: u64, request: usize, node: usize, event: Event) {
+        self.order += 1;
+        self.events.push(Reverse((time, self.order, request, node, event)));
+    }
+
+    /// A number of this request and node alone.
+    fn lot(&self, request: usize, node: usize, what: u64) -> u64 {
+        mix(self.seed ^ mix((request * NODES + node) as u64) ^ what << 56)
+    }
+
+    fn happens(&mut self, now: u64, request: usize, place: usize, event: Event) {
+        if event == Event::Resumes {
+            return self.work(now, place);
+        }
+        let node = self.requests[request].nodes()[place];
+        if let Some(until) = self.hangs(node.service, now) {
+            return self.at(until, request, place, event);
+        }
+        match event {
+            Event::Arrives => {
+                self.requests[request].spans[place].start = now;
+                self.desks[node.service].queue.push_back((request, place));
+                self.work(now, node.service);
+            }
+            Event::Worked => {
+                self.desks[node.service].works = false;
+                self.work(now, node.service);
+                self.worked(now, request, place);
+            }
+            Event::Waited => self.ask_next(now, request, place, 0),
+            Event::Answered { callee, error } => {
+                let request_now = &mut self.requests[request];
+                if request_now.spans[place].end > 0 || request_now.abandoned >> callee & 1 == 1 {
+                    return;
+                }
+                request_now.abandoned |= 1 << callee;
+                if error { self.end(now, request, place, true) } else { self.ask_next(now, request, place, callee) }
+            }
+            Event::Resumes => {}
+        }
+    }
+
+    /// Until when a service is stopped.
+    fn hangs(&self, service: Service, now: u64) -> Option<u64> {
+        let hangs = self.faults.iter().find(|fault| fault.kind == Kind::Hang && fault.is_on(service, "", now));
+        hangs.map(|fault| fault.end)
+    }
+
+    /// Takes up what waits, if nothing else is worked at.
+    fn work(&mut self, now: u64, service: Service) {
+        if self.desks[service].works || self.hangs(service, now).is_some() {
+            return;
+        }
+        let Some((request, place)) = self.desks[service].queue.pop_front() else { return };
+        self.desks[service].works = true;
+        let node = self.requests[request].nodes()[place];
+        let slower: f64 = self.faults.iter().map(|fault| fault.slower(service, node.operation, now)).product();
+        let work = node.work * MILLI as f64 * f64::exp(SPREAD * normal(self.lot(request, place, 1))) * slower;
+        self.at(now + work as u64, request, place, Event::Worked);
+    }
+
+    fn worked(&mut self, now: u64, request: usize, place: usize) {
+        let Node { service, operation, .. } = self.requests[request].nodes()[place];
+        let failing = self.faults.iter().map(|fault| fault.failing(service, operation, now)).fold(0.0, f64::max);
+        let usual = if place == 0 { 0.0 } else { FAILING };
+        // The same lot for both: what fails without a fault fails with it.
+        if uniform(self.lot(request, place, 2)) < f64::max(failing, usual) {
+            return self.end(now, request, place, true);
+        }
+        let later: u64 = self.faults.iter().map(|fault| fault.later(service, operation, now)).sum();
+        let wait = WAIT * f64::exp(SPREAD * normal(self.lot(request, place, 3)));
+        self.at(now + wait as u64 + later, request, place, Event::Waited);
+    }
+
+    /// Asks the next callee after `last` (0: the first one), or answers.
+    fn ask_next(&mut self, now: u64, request: usize, place: usize, last: usize) {
+        let nodes = self.requests[request].nodes();
+        let next = (last.max(place) + 1..nodes.len()).find(|callee| nodes[*callee].parent == place);
+        match next {
+            None => self.end(now, request, place, false),
+            Some(callee) => {
+                self.at(now + HOP, request, callee, Event::Arrives);
+                self.at(now + PATIENCE, request, place, Event::Answered { callee, error: true });
+            }
+        }
+    }
+
+    fn end(&mut self, now: u64, request: usize, place: usize, error: bool) {
+        let parent = self.requests[request].nodes()[place].parent;
+        let span = &mut self.requests[request].spans[place];
+        (span.end, span.error) = (now, error);
+        if place > 0 {
+            self.at(now + HOP, request, parent, Event::Answered { callee: place, error });
+        }
+    }
+}
