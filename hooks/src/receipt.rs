@@ -232,7 +232,9 @@ mod tests {
         books.seen(ServiceId(1), "payment", 100, false, false);
         books.alarm("payment", true, Nanos::from_secs(3));
         books.turn(day(101, 0));
-        books.kept(ServiceId(1), Policy::Lmap, 200, true, true);
+        books.kept(ServiceId(1), Policy::Lmap, 100, true, true);
+        books.kept(ServiceId(1), Policy::Lmap, 50, true, false);
+        books.kept(ServiceId(1), Policy::Lmap, 50, false, true);
         // A clock that was set back.
         books.turn(day(100, 1));
         books.seen(ServiceId(2), "cart", 50, false, true);
@@ -245,8 +247,8 @@ mod tests {
         assert_eq!((line.requests, line.alarms), (Requests { all: 1, failed: 1 }, 1));
         assert_eq!(line.alarm_time, Nanos::from_secs(3));
         let line = pages[1].services["payment"];
-        assert_eq!(line.kept[Policy::Lmap as usize], Tally { spans: 1, bytes: 200 });
-        assert_eq!(line.kept_requests, Requests { all: 1, failed: 1 });
+        assert_eq!(line.kept[Policy::Lmap as usize], Tally { spans: 3, bytes: 200 });
+        assert_eq!(line.kept_requests, Requests { all: 2, failed: 1 });
         assert_eq!(pages[1].services["cart"].requests, Requests::default(), "only a first span is a request");
     }
 
@@ -280,6 +282,27 @@ mod tests {
         let grown: Vec<_> = books.pages().map(|page| page.grown["sent_bytes"]).collect();
 
         assert_eq!(grown, [150, 50]);
+    }
+
+    #[test]
+    fn the_sum_of_several_books_is_of_everything_in_them() {
+        let book = |n: u64| {
+            let mut books = Books::new(BookLimits::default());
+            books.turn(day(1, 0));
+            books.seen(ServiceId(1), "payment", 10, true, true);
+            books.kept(ServiceId(1), Policy::Error, 10, true, true);
+            books.alarm("payment", true, Nanos::from_secs(n));
+            books.grew("sent_bytes", 100 * n);
+            books
+        };
+        let all = [book(1), book(2), book(3)];
+
+        let sum = Books::together(all.iter().flat_map(Books::pages));
+
+        let line = sum[0].services["payment"];
+        assert_eq!((sum.len(), line.requests), (1, Requests { all: 3, failed: 3 }));
+        assert_eq!(line.kept_requests, Requests { all: 3, failed: 3 });
+        assert_eq!((line.alarms, line.alarm_time, sum[0].grown["sent_bytes"]), (3, Nanos::from_secs(6), 600));
     }
 
     #[test]
