@@ -288,7 +288,7 @@ pub fn page(series: &[Series], head: &str) -> String {
             series.of_faults()
         );
     }
-    text + "\nCoverage of hit requests against kept traces, mean over the seeds\n\n\
+    text + "\nCoverage of hit requests against kept traces, mean over the seeds (rings: the shorter rows; dashed: kept at random)\n\n\
             ![Coverage of hit requests against kept traces](hooks-coverage.svg)\n"
 }
 
