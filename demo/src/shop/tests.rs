@@ -10,12 +10,12 @@ use crate::http::{Answer, Caller};
 use crate::load::{self, LoadArgs, LoadReport};
 
 /// How long anything may take; generous, for a machine that is busy.
-const LIMIT: Duration = Duration::from_mins(2);
+const LIMIT: Duration = Duration::from_mins(5);
 /// A fault outlasts its test.
 const LASTS_MS: u64 = 600_000;
 /// Visitors at one time: so few that they do not queue for longer than a service waits for another, however slow the machine is. At the end so
 /// many are without an answer.
-const UNDER_WAY: u64 = 4;
+const UNDER_WAY: u64 = 1;
 
 #[test]
 fn a_dependency_is_named_and_addressed() {
@@ -38,7 +38,7 @@ async fn a_service_without_the_address_of_its_dependency_does_not_begin() {
 async fn every_service_gets_the_load_of_the_frontend_and_has_twenty_series() {
     let shop = open().await;
 
-    let report = load_until_served(&shop, &Service::ALL, 100).await;
+    let report = load_until_served(&shop, &Service::ALL, 40).await;
 
     let answered = report.sent - UNDER_WAY;
     assert!(report.failed * 2 < answered, "{report:?}");
@@ -55,7 +55,7 @@ async fn errors_that_are_injected_into_payment_reach_the_visitors() {
     let shop = open().await;
     inject(&shop[&Service::Payment], Injection { kind: Kind::Errors, ms: LASTS_MS, amount: 1000 }).await;
 
-    let report = load_until_served(&shop, &[Service::Payment], 50).await;
+    let report = load_until_served(&shop, &[Service::Payment], 25).await;
 
     assert!(report.failed * 10 > (report.sent - UNDER_WAY) * 9, "{report:?}");
 }
@@ -65,7 +65,7 @@ async fn latency_that_is_injected_into_the_store_is_waited_for_by_the_visitors()
     let shop = open().await;
     inject(&shop[&Service::Store], Injection { kind: Kind::Latency, ms: LASTS_MS, amount: 300 }).await;
 
-    let slow = load_until_served(&shop, &[Service::Store], 20).await;
+    let slow = load_until_served(&shop, &[Service::Store], 10).await;
 
     // However slow the machine is: nobody is answered sooner. Without the fault it is some milliseconds.
     assert!(slow.median_us >= 300_000, "{slow:?}");
