@@ -71,6 +71,9 @@ fn of_processors(steps: &mut Steps, programs: &Programs) -> Result<()> {
         succeed(programs.command("simulation", "tests")?.arg("--quiet").env("UVIEW_SEEDS", "10000"))
     })?;
     steps.run("reproduction of synopses, reduced", || reproduce::check_synopses(programs))?;
+    steps.run("reproduction of hooks, reduced", || {
+        succeed(programs.command("xtask", ".")?.args(["reproduce", "hooks", "--reduced"]))
+    })?;
     match arm64::missing() {
         None => steps.run("arm64", || arm64::run(&arm64::Plan::Build))?,
         Some(why) => steps.cannot("arm64", &why),

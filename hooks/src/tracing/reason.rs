@@ -149,13 +149,15 @@ impl Reason {
         }
     }
 
-    /// Whether it is about other operations of its service than `operation`, and about nothing else: all that stands out are columns of theirs.
+    /// Whether it is about other operations of its service than `operation`, and about nothing else: all that stands out are columns of theirs. Only
+    /// the heaviest columns are named; if all of these stand out, others may as well, and nothing is spared.
     #[must_use]
     pub fn spares(&self, operation: &str) -> bool {
         let Self::Lmap { metrics, .. } = self else { return false };
         let mut standing = metrics.iter().filter(|metric| metric.stands_out()).peekable();
+        let all_named = metrics.iter().any(|metric| !metric.stands_out());
         let other = |name: Cow<'_, str>| name != operation && name != OTHER;
-        standing.peek().is_some() && standing.all(|metric| metric.operation().is_some_and(other))
+        all_named && standing.peek().is_some() && standing.all(|metric| metric.operation().is_some_and(other))
     }
 
     /// Whether what speaks for it most is less than usual: a service that gets less to do is not why there is less.
@@ -218,15 +220,16 @@ mod tests {
         let reason = lmap(&[pay, chance]);
 
         assert!(reason.spares("GET /list") && !reason.spares("POST /pay"));
-        assert!(!lmap(&[pay, ("process.cpu", 0.9, 0.2)]).spares("GET /list"), "about the whole service, too");
-        assert!(!lmap(&[pay, ("calls{peer=\"x\",span.name=\"GET /list\"}", 0.0, 3.0)]).spares("GET /list"));
-        assert!(!lmap(&[("calls{span.name=\"_other\"}", 9.0, 3.0)]).spares("GET /list"), "who knows which");
+        assert!(!lmap(&[pay, pay]).spares("GET /list"), "who knows what is not named");
+        assert!(!lmap(&[pay, ("process.cpu", 0.9, 0.2), chance]).spares("GET /list"), "about the whole service, too");
+        assert!(!lmap(&[pay, ("calls{peer=\"x\",span.name=\"GET /list\"}", 0.0, 3.0), chance]).spares("GET /list"));
+        assert!(!lmap(&[("calls{span.name=\"_other\"}", 9.0, 3.0), chance]).spares("GET /list"), "who knows which");
         assert!(!lmap(&[chance]).spares("POST /pay"), "nothing stands out by itself");
-        assert!(!lmap(&[("calls{of.span.name=\"GET /list\"}", 9.0, 3.0)]).spares("POST /pay"), "another label");
+        assert!(!lmap(&[("calls{of.span.name=\"GET /list\"}", 9.0, 3.0), chance]).spares("POST /pay"), "another label");
         let quoted = format!("calls{{span.name={:?}}}", "say \"a\\b\"");
-        assert!(!lmap(&[(&quoted, 9.0, 3.0)]).spares("say \"a\\b\""));
-        assert!(lmap(&[(&quoted, 9.0, 3.0)]).spares("say a"));
-        assert!(!lmap(&[("calls{span.name=\"cut", 9.0, 3.0)]).spares("cut"));
+        assert!(!lmap(&[(&quoted, 9.0, 3.0), chance]).spares("say \"a\\b\""));
+        assert!(lmap(&[(&quoted, 9.0, 3.0), chance]).spares("say a"));
+        assert!(!lmap(&[("calls{span.name=\"cut", 9.0, 3.0), chance]).spares("cut"));
     }
 
     #[test]

@@ -305,10 +305,12 @@ mod tests {
         assert_eq!(why(1_002, 1_003), None);
     }
 
+    /// About that metric, and one that is as usual.
     fn lmap(service: u32, second: u64, weight: f64, (title, seen, expected): (&str, f64, f64)) -> Verdict {
         let metric = Metric { title: title.into(), unit: "".into(), seen, expected };
+        let usual = Metric { title: "usual".into(), unit: "".into(), seen: 1.0, expected: 1.0 };
         let service_name = service.to_string().into();
-        let reason = Reason::Lmap { service: service_name, score: weight, gamma: 1.0, metrics: [metric].into() };
+        let reason = Reason::Lmap { service: service_name, score: weight, gamma: 1.0, metrics: [metric, usual].into() };
         Verdict { reason: Arc::new(reason), ..verdict(service, second, weight) }
     }
 

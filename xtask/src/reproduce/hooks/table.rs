@@ -231,12 +231,10 @@ struct Bar {
     why: &'static str,
 }
 
-const WHY_COVERS: &str = "the CPU hog and errors of one operation are missed in part. Where all operations of the frontend are slower, its verdict names three columns, and \
-                          operations that are not among them are spared as if it were not about them; and at 100 ms a row has ten requests, so that a small change \
-                          takes long to show.";
+const WHY_COVERS: &str = "the CPU hog and errors of one operation are missed in part: at 100 ms a row has ten requests, so that a small change takes long to show.";
 const WHY_BEYOND: &str = "a score falls slowly, so that it is above γ for some seconds after a fault, and every verdict keeps three seconds (two for the lag of derived \
                           series, one that leads); and what a callee says of one of its operations keeps all operations that pass the callee.";
-const WHY_TOGETHER: &str = "what LMAPs spare (see above) is left to the latency policy, which learns requests made during alarms like all others, so that its 99th percentile \
+const WHY_TOGETHER: &str = "what LMAPs miss is left to the latency policy, which learns requests made during alarms like all others, so that its 99th percentile \
                             rises with each fault.";
 
 impl Row {
