@@ -34,6 +34,9 @@ pub const RANKED_AFTER: Nanos = Nanos::from_secs(2);
 /// An alarm is explained by what its first second shows: later, everything stands out.
 pub const EXPLAINED_BY: Nanos = Nanos::from_secs(1);
 
+/// Traces are asked about so many services in alarm, those with the highest scores: where there are more, nobody knows the cause.
+const SUSPECTS: usize = 16;
+
 /// What is known of one service in alarm.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Flagged<'a> {
@@ -73,13 +76,16 @@ pub struct Ranked {
 }
 
 /// The flagged services in the order in which they are suspected; the first is the suspected cause. No service is to be there twice.
-/// Services that nothing tells apart keep their order. O(n² c) for n services and c known calls, O(n²) without.
+/// Services that nothing tells apart keep their order. O(n²).
 #[must_use]
 pub fn rank(flagged: &[Flagged<'_>], calls: &Calls) -> Vec<Ranked> {
+    let mut suspects: Vec<_> = flagged.iter().enumerate().filter(|(_, one)| one.answers != Answers::Less).collect();
+    suspects.sort_by(|(_, one), (_, other)| other.strength.total_cmp(&one.strength));
+    suspects.truncate(SUSPECTS);
     let mut ranked: Vec<(Ranked, &Flagged<'_>)> = flagged
         .iter()
         .enumerate()
-        .map(|(at, one)| (Ranked { flagged: at, points_at: points_at(one, flagged, calls) }, one))
+        .map(|(at, one)| (Ranked { flagged: at, points_at: points_at(one, flagged, &suspects, calls) }, one))
         .collect();
     ranked.sort_by(|(place, one), (other_place, other)| {
         let silence = other.silent.cmp(&one.silent);
@@ -89,20 +95,25 @@ pub fn rank(flagged: &[Flagged<'_>], calls: &Calls) -> Vec<Ranked> {
     ranked.into_iter().map(|(place, _)| place).collect()
 }
 
-/// Whom `one` points at: the callee that its metrics name, or of those above or below it in traces the one with the highest score.
-fn points_at(one: &Flagged<'_>, flagged: &[Flagged<'_>], calls: &Calls) -> Option<usize> {
+/// Whom `one` points at: the callee that its metrics name, or the first of `suspects` that is above or below it in traces.
+fn points_at(
+    one: &Flagged<'_>,
+    flagged: &[Flagged<'_>],
+    suspects: &[(usize, &Flagged<'_>)],
+    calls: &Calls,
+) -> Option<usize> {
     let named = one.peer.and_then(|peer| flagged.iter().position(|flagged| flagged.service == peer));
     if named.is_some() || one.silent {
         return named;
     }
     let above = |caller: &str, callee: &str| calls.is_below(callee, caller) && !calls.is_below(caller, callee);
-    let suspects = flagged.iter().enumerate().filter(|(_, other)| other.answers != Answers::Less);
-    let suspects = suspects.filter(|(_, other)| match one.answers {
+    let mut suspects = suspects.iter();
+    let pointed = suspects.find(|(_, other)| match one.answers {
         Answers::Unknown => false,
         Answers::Worse => above(one.service, other.service),
         Answers::Less => above(other.service, one.service),
     });
-    suspects.max_by(|(_, a), (_, b)| a.strength.total_cmp(&b.strength)).map(|(at, _)| at)
+    pointed.map(|(at, _)| *at)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Which services an operation passes through, and who calls whom, learnt from traces as they leave the tail buffer; paths are of other nodes, too, calls
 //! are those whose both ends this node saw.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use wire::time::Nanos;
@@ -32,6 +33,7 @@ pub struct Paths {
     through: BTreeMap<ServiceId, BTreeSet<OperationId>>,
     calls: BTreeMap<ServiceId, BTreeMap<ServiceId, Nanos>>,
     version: u64,
+    calls_version: u64,
     refused: u64,
 }
 
@@ -45,6 +47,7 @@ impl Paths {
             through: BTreeMap::new(),
             calls: BTreeMap::new(),
             version: 0,
+            calls_version: 0,
             refused: 0,
         }
     }
@@ -80,8 +83,13 @@ impl Paths {
             self.refused += 1;
             return;
         }
-        let seen = self.calls.entry(caller).or_default().entry(callee).or_insert(now);
-        *seen = (*seen).max(now);
+        match self.calls.entry(caller).or_default().entry(callee) {
+            Entry::Occupied(mut seen) => *seen.get_mut() = now.max(*seen.get()),
+            Entry::Vacant(new) => {
+                new.insert(now);
+                self.calls_version += 1;
+            }
+        }
     }
 
     /// Callers with their callees.
@@ -89,15 +97,22 @@ impl Paths {
         self.calls.iter().flat_map(|(caller, callees)| callees.keys().map(move |callee| (*caller, *callee)))
     }
 
-    /// Whether `service` is called by `caller`, itself or through others. Nobody is below itself, whoever calls whom. O(calls that are known).
+    /// Whoever is called by `caller`, itself or through others, but for itself. O(calls that are known).
     #[must_use]
-    pub fn is_below(&self, service: ServiceId, caller: ServiceId) -> bool {
+    pub fn below(&self, caller: ServiceId) -> BTreeSet<ServiceId> {
         let (mut met, mut open) = (BTreeSet::from([caller]), vec![caller]);
         while let Some(next) = open.pop() {
             let callees = self.calls.get(&next).into_iter().flat_map(BTreeMap::keys);
             open.extend(callees.copied().filter(|callee| met.insert(*callee)));
         }
-        service != caller && met.contains(&service)
+        met.remove(&caller);
+        met
+    }
+
+    /// Rises with every change of who calls whom.
+    #[must_use]
+    pub const fn calls_version(&self) -> u64 {
+        self.calls_version
     }
 
     /// All operations that are known.
@@ -149,10 +164,16 @@ impl Paths {
             !path.is_empty()
         });
         self.through.retain(|_, operations| !operations.is_empty());
+        let mut over = false;
         self.calls.retain(|_, callees| {
-            callees.retain(|_, seen| now.since(*seen).is_none_or(|unseen| unseen < age));
+            callees.retain(|_, seen| {
+                let kept = now.since(*seen).is_none_or(|unseen| unseen < age);
+                over |= !kept;
+                kept
+            });
             !callees.is_empty()
         });
+        self.calls_version += u64::from(over);
         self.version += u64::from(forgotten);
     }
 }
@@ -194,12 +215,15 @@ mod tests {
             paths.learn_call(caller, callee, Nanos(0));
         }
 
-        assert!(paths.is_below(bank, frontend) && paths.is_below(bank, payment) && paths.is_below(payment, bank));
-        assert!(!paths.is_below(frontend, bank) && !paths.is_below(payment, payment));
+        assert_eq!(paths.below(frontend), BTreeSet::from([payment, bank]));
+        assert_eq!((paths.below(payment), paths.below(bank)), (BTreeSet::from([bank]), BTreeSet::from([payment])));
+        let version = paths.calls_version();
 
         paths.learn_call(frontend, payment, Nanos::from_secs(1_000));
+        assert_eq!(paths.calls_version(), version, "nothing new");
         paths.forget(Nanos::from_secs(1_800));
-        assert!(paths.is_below(payment, frontend) && !paths.is_below(bank, frontend));
+        assert_eq!(paths.below(frontend), BTreeSet::from([payment]));
+        assert!(paths.calls_version() > version);
     }
 
     #[test]
@@ -209,7 +233,7 @@ mod tests {
             (10..14).for_each(|callee| paths.learn_call(ServiceId(caller), ServiceId(callee), Nanos(0)));
         }
 
-        let known = |caller| (10..14).filter(|callee| paths.is_below(ServiceId(*callee), ServiceId(caller))).count();
+        let known = |caller| paths.below(ServiceId(caller)).len();
         assert_eq!((0..4).map(known).collect::<Vec<_>>(), [2, 2, 0, 0]);
         assert_eq!(paths.refused(), 2 + 2 + 4 + 4);
     }

@@ -7,7 +7,7 @@
 //! A trace through several services in alarm is kept for one of them: one that calls none of the others. A caller waits for whom it calls, so that
 //! its own score says nothing of whose fault it is. One whose alarm is that it has less to do than usual is not the cause either.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use wire::time::Nanos;
@@ -20,6 +20,8 @@ use crate::tracing::reason::Reason;
 
 /// How many seconds back verdicts are remembered.
 const SECONDS: u64 = u128::BITS as u64;
+/// Among so many services in alarm the cause of a trace is looked for: with more of them nobody knows it.
+const SUSPECTS: usize = 16;
 /// A verdict from further ahead is from a clock that is wrong.
 const AHEAD: Nanos = Nanos::from_secs(10);
 
@@ -96,6 +98,9 @@ pub struct Triggers {
     services: BTreeMap<ServiceId, Service>,
     version: u64,
     cached: BTreeMap<OperationId, Cached>,
+    /// Whom services in alarm call, themselves or through others, as of `calls_version`.
+    below: BTreeMap<ServiceId, BTreeSet<ServiceId>>,
+    calls_version: u64,
     implausible: u64,
 }
 
@@ -103,7 +108,16 @@ impl Triggers {
     /// No verdicts yet.
     #[must_use]
     pub const fn new(rule: TriggerRule) -> Self {
-        Self { rule, newest: 0, services: BTreeMap::new(), version: 0, cached: BTreeMap::new(), implausible: 0 }
+        Self {
+            rule,
+            newest: 0,
+            services: BTreeMap::new(),
+            version: 0,
+            cached: BTreeMap::new(),
+            below: BTreeMap::new(),
+            calls_version: 0,
+            implausible: 0,
+        }
     }
 
     /// Takes a verdict at `now`. Returns whether a second is on that was not: waiting traces are to be looked through again. A verdict more
@@ -126,7 +140,7 @@ impl Triggers {
     }
 
     /// Why a request of `operation` that lasted from `start` to `end` is to be kept: of the verdicts about services on its path in these seconds the
-    /// one about the suspected cause. O(services on the path), and for each that was in alarm O(calls that are known).
+    /// one about the suspected cause, looked for among the 16 heaviest. O(services on the path).
     #[must_use]
     pub fn wanted(
         &mut self,
@@ -138,17 +152,29 @@ impl Triggers {
         if self.bits(known.paths, operation) & self.between(from, to) == 0 {
             return None;
         }
-        let spells: Vec<_> = self.about(known, operation, from, to).collect();
-        let suspects: Vec<_> = spells.iter().filter(|(_, spell)| !spell.reason.says_less()).collect();
-        let calls = |caller: ServiceId| {
-            let below = |other: ServiceId| known.paths.is_below(other, caller) && !known.paths.is_below(caller, other);
-            suspects.iter().any(|(other, _)| below(*other))
+        self.follow_calls(known.paths, operation);
+        let mut spells: Vec<_> = self.about(known, operation, from, to).collect();
+        spells.sort_by(|(_, a), (_, b)| b.weight.total_cmp(&a.weight));
+        spells.truncate(SUSPECTS);
+        let is_below = |one: ServiceId, caller| self.below.get(&caller).is_some_and(|below| below.contains(&one));
+        let waits = |caller: ServiceId| {
+            let mut suspects = spells.iter().filter(|(_, spell)| !spell.reason.says_less());
+            suspects.any(|(other, _)| is_below(*other, caller) && !is_below(caller, *other))
         };
-        let furthest = spells.iter().max_by(|(one, a), (other, b)| {
-            let victim = |service: ServiceId, spell: &Spell| (calls(service), spell.reason.says_less());
-            victim(*other, b).cmp(&victim(*one, a)).then(a.weight.total_cmp(&b.weight))
-        });
-        furthest.map(|(_, spell)| Arc::clone(&spell.reason))
+        // The first of the least: the heaviest where nothing else tells them apart.
+        let cause = spells.iter().min_by_key(|(service, spell)| (waits(*service), spell.reason.says_less()));
+        cause.map(|(_, spell)| Arc::clone(&spell.reason))
+    }
+
+    /// Finds whom those services on the path of `operation` call of which something was said, once for as long as calls are as they were.
+    fn follow_calls(&mut self, paths: &Paths, operation: OperationId) {
+        if self.calls_version != paths.calls_version() {
+            self.below.clear();
+            self.calls_version = paths.calls_version();
+        }
+        for service in paths.services(operation).filter(|service| self.services.contains_key(service)) {
+            self.below.entry(service).or_insert_with(|| paths.below(service));
+        }
     }
 
     /// Whether `operation` is out of the ordinary in the second of `at`.
@@ -228,6 +254,7 @@ impl Triggers {
             }
             service.bits != 0
         });
+        self.below.retain(|service, _| self.services.contains_key(service));
     }
 }
 
