@@ -350,6 +350,7 @@ mod tests {
             episode: Episode::Quiet,
             reasons: Vec::new(),
             groups: Vec::new(),
+            row: None,
             silent: Vec::new(),
         };
         let service = ServiceName::new("cart").unwrap();

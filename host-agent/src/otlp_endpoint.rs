@@ -145,6 +145,7 @@ mod tests {
             episode,
             reasons: Vec::new(),
             groups: Vec::new(),
+            row: None,
             silent: Vec::new(),
         };
         let silent = silent.iter().map(|name| InstanceName::new(name).unwrap()).collect();

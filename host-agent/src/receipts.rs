@@ -217,6 +217,7 @@ mod tests {
             episode,
             reasons: Vec::new(),
             groups: Vec::new(),
+            row: None,
             silent: Vec::new(),
         };
         let service = ServiceName::new("payment").unwrap();

@@ -84,6 +84,18 @@ pub(crate) fn group_shares(pipeline: &Pipeline, intake: &Intake, columns: &[Colu
     }
 }
 
+/// Fills `out` with the share of each column that has one, in the order of the columns. O(m k).
+pub(crate) fn column_shares(pipeline: &Pipeline, intake: &Intake, out: &mut Vec<(usize, f64)>) {
+    out.clear();
+    let mut room = Room::default();
+    let pulls = room.pulls(pipeline);
+    out.extend(parts(pipeline, intake, pulls));
+    let total: f64 = out.iter().map(|(_, part)| part).sum();
+    for (_, part) in out.iter_mut() {
+        *part /= total;
+    }
+}
+
 /// Room for one number per direction: none is taken from the heap for a basis of usual rank.
 struct Room {
     near: [f64; 64],

@@ -371,6 +371,17 @@ impl Judges {
         }));
     }
 
+    /// Fills `out` with the share of each column of the LMAP in the square of the score of the row judged last, in no order.
+    pub(crate) fn column_shares(&self, out: &mut Vec<(usize, f64)>) {
+        self.current.detector.column_shares(out);
+        let places = &self.current.places;
+        out.retain_mut(|(column, _)| {
+            let place = places.get(*column).copied().flatten();
+            *column = place.unwrap_or(*column);
+            place.is_some()
+        });
+    }
+
     /// What the score of the row judged last is made of, the largest share first; room for it is made once.
     pub(crate) fn group_shares(&self, scratch: &mut Vec<(u16, f64)>, out: &mut Vec<GroupShare>) {
         out.clear();

@@ -1,10 +1,13 @@
 //! One LMAP on a worker: its regions, its columns, its detectors, and what is to be said of them.
 
 use core::num::NonZeroU32;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wire::control::{DetectorSpec, Episode, GroupShare, LmapSpec, Reason as SpokenReason, State, Verdict};
-use wire::id::{Epoch, LmapId};
+use wire::control::{
+    DetectorSpec, Episode, GroupShare, LmapSpec, MetricShare, Reason as SpokenReason, RowScore, State, Verdict,
+};
+use wire::id::{Epoch, LmapId, MetricId};
 use wire::metric::Statistic;
 use wire::name::ServiceName;
 use wire::proto::control as proto;
@@ -21,6 +24,9 @@ use crate::outbox::Outbox;
 use crate::reading::Moment;
 use crate::rows::{self, History, Subscription};
 use crate::settings::WorkerSettings;
+
+/// A metric's part of a row's squared score is told from this share of γ² on.
+const LEAST_SQUARE: f64 = 0.01;
 
 /// When a tick was, on both clocks.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +56,7 @@ pub(crate) struct Shared {
     /// What the score explained last is made of.
     pub(crate) groups: Vec<GroupShare>,
     pub(crate) group_scratch: Vec<(u16, f64)>,
+    pub(crate) column_scratch: Vec<(usize, f64)>,
 }
 
 impl Shared {
@@ -241,7 +248,9 @@ impl Watch {
         if !(changed || near || episode != Episode::Quiet) {
             return None;
         }
-        Some(self.verdict(state, episode, judged.is_some_and(|verdict| verdict.over), shared))
+        let over = judged.filter(|verdict| verdict.over);
+        let row = over.and_then(|verdict| self.row_score(verdict, &mut shared.column_scratch));
+        Some(self.verdict(state, episode, row, over.is_some(), shared))
     }
 
     /// Judges and learns the row just read.
@@ -284,7 +293,33 @@ impl Watch {
         }
     }
 
-    fn verdict(&self, state: State, episode: Episode, over: bool, shared: &Shared) -> proto::Verdict {
+    /// What the row judged last says by itself, by metric, the heaviest first.
+    fn row_score(&self, verdict: lmap::Verdict, scratch: &mut Vec<(usize, f64)>) -> Option<RowScore> {
+        let (judges, gamma) = (self.judges.as_ref()?, verdict.gamma?);
+        judges.column_shares(scratch);
+        let mut shares: BTreeMap<MetricId, f64> = BTreeMap::new();
+        for (column, share) in scratch.iter() {
+            if let Some(info) = self.columns.infos().get(*column) {
+                *shares.entry(info.metric).or_default() += share;
+            }
+        }
+        let least = LEAST_SQUARE * (gamma / verdict.raw).powi(2);
+        let shares = shares.into_iter().map(|(metric, share)| MetricShare { metric, share });
+        let mut shares: Vec<_> = shares.filter(|of| of.share >= least).collect();
+        shares.sort_by(|one, other| other.share.total_cmp(&one.share));
+        let cut = shares.len() > RowScore::MOST;
+        shares.truncate(RowScore::MOST);
+        Some(RowScore { score: verdict.raw, shares, cut })
+    }
+
+    fn verdict(
+        &self,
+        state: State,
+        episode: Episode,
+        row: Option<RowScore>,
+        over: bool,
+        shared: &Shared,
+    ) -> proto::Verdict {
         let verdict = Verdict {
             lmap: self.id,
             epoch: self.epoch,
@@ -294,6 +329,7 @@ impl Watch {
             episode,
             reasons: if over { self.spoken(&shared.explained, Nanos::ZERO) } else { Vec::new() },
             groups: if over { shared.groups.clone() } else { Vec::new() },
+            row,
             silent: self.regions.silent().collect(),
         };
         proto::Verdict::from(&verdict)

@@ -103,6 +103,7 @@ impl Worker {
             explained: Vec::new(),
             scratch: Vec::new(),
             groups: Vec::new(),
+            column_scratch: Vec::new(),
             group_scratch: Vec::new(),
         };
         Self {

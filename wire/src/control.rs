@@ -8,7 +8,7 @@ mod verdict;
 
 pub use detector::{DetectorSpec, DetectorSpecError, ScoreForm};
 pub use lmap::{LmapError, LmapSpec, MetricSpec, Place, RegionSpec, ReplicaSpec};
-pub use verdict::{Episode, GroupShare, Reason, State, Verdict};
+pub use verdict::{Episode, GroupShare, MetricShare, Reason, RowScore, State, Verdict};
 
 /// The protocol that this code speaks. Both agents of a node must agree.
 pub const PROTOCOL: u32 = 1;

@@ -221,6 +221,7 @@ impl Node {
             episode: proto::Episode::Began.into(),
             reasons: Vec::new(),
             groups: Vec::new(),
+            row: None,
             silent_replicas: Vec::new(),
         };
         self.hears(connection, FromWorker::Verdicts(proto::Verdicts { at_unix_ns: 1, verdicts: vec![verdict] }));

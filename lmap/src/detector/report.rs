@@ -59,6 +59,15 @@ impl Detector {
         }
     }
 
+    /// Fills `out` with each column's share of the score's square, in (0, 1\], together 1, in the order of the columns; a column without one is left
+    /// out. Empty while learning, and if the score is 0. Allocates only to make room in `out`.
+    pub fn column_shares(&self, out: &mut Vec<(usize, f64)>) {
+        out.clear();
+        if let Some(pipeline) = &self.pipeline {
+            explain::column_shares(pipeline, &self.intake, out);
+        }
+    }
+
     /// The fitted pipeline, to be kept; `None` until armed, and while a decomposition is out.
     #[must_use]
     pub fn model(&self) -> Option<Model> {

@@ -84,6 +84,26 @@ pub struct GroupShare {
     pub share: f64,
 }
 
+/// How much of a row's squared score is of one metric, whichever of its columns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MetricShare {
+    /// Which one.
+    pub metric: MetricId,
+    /// 0 to 1.
+    pub share: f64,
+}
+
+/// What one row says by itself: a smoothed score stays high for some rows after what made it rise.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RowScore {
+    /// Not smoothed; finite and not negative.
+    pub score: f64,
+    /// Of its square; what is left out makes less than a hundredth of γ² each, unless [`cut`](Self::cut).
+    pub shares: Vec<MetricShare>,
+    /// There are more than [`RowScore::MOST`].
+    pub cut: bool,
+}
+
 /// What an LMAP says about one sample.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "an unhandled verdict is a missed anomaly"]
@@ -104,6 +124,8 @@ pub struct Verdict {
     pub reasons: Vec<Reason>,
     /// What the score is made of, the largest share first; empty unless it is above γ.
     pub groups: Vec<GroupShare>,
+    /// What the newest row says by itself; `None` unless the score is above γ.
+    pub row: Option<RowScore>,
     /// Replicas whose heartbeat or data stopped.
     pub silent: Vec<ReplicaId>,
 }
@@ -226,6 +248,30 @@ impl GroupShare {
     }
 }
 
+impl From<&RowScore> for proto::RowScore {
+    fn from(row: &RowScore) -> Self {
+        let share = |of: &MetricShare| proto::MetricShare { metric: of.metric.0, share: of.share as f32 };
+        Self { score: row.score, metrics: row.shares.iter().map(share).collect(), cut: row.cut }
+    }
+}
+
+impl RowScore {
+    /// Metrics of which shares are told.
+    pub const MOST: usize = 64;
+
+    /// Reads a row's score; `None` if it is no finite number that is not negative. A share that is none from 0 to 1 is left out.
+    #[must_use]
+    pub fn decode(message: &proto::RowScore) -> Option<Self> {
+        let share = |of: &proto::MetricShare| MetricShare { metric: MetricId(of.metric), share: f64::from(of.share) };
+        let shares = message.metrics.iter().take(Self::MOST).map(share);
+        (message.score.is_finite() && message.score >= 0.0).then(|| Self {
+            score: message.score,
+            shares: shares.filter(|of| of.share > 0.0 && of.share <= 1.0).collect(),
+            cut: message.cut || message.metrics.len() > Self::MOST,
+        })
+    }
+}
+
 impl From<&Verdict> for proto::Verdict {
     fn from(verdict: &Verdict) -> Self {
         Self {
@@ -237,6 +283,7 @@ impl From<&Verdict> for proto::Verdict {
             episode: proto::Episode::from(verdict.episode).into(),
             reasons: verdict.reasons.iter().map(proto::Reason::from).collect(),
             groups: verdict.groups.iter().map(proto::GroupShare::from).collect(),
+            row: verdict.row.as_ref().map(proto::RowScore::from),
             silent_replicas: verdict.silent.iter().map(|replica| replica.0).collect(),
         }
     }
@@ -255,6 +302,7 @@ impl Verdict {
             episode: message.episode().into(),
             reasons: message.reasons.iter().filter_map(Reason::decode).collect(),
             groups: GroupShare::decode_all(&message.groups),
+            row: message.row.as_ref().and_then(RowScore::decode),
             silent: message.silent_replicas.iter().copied().map(ReplicaId).collect(),
         })
     }
@@ -277,8 +325,28 @@ mod tests {
             episode: Episode::Began,
             reasons: vec![reason(3, Statistic::P99), reason(4, Statistic::Value)],
             groups: vec![of(Group::Io, 0.75), of(Group::Service, 0.25)],
+            row: Some(RowScore {
+                score: 20.0,
+                shares: vec![MetricShare { metric: MetricId(3), share: 0.75 }],
+                cut: true,
+            }),
             silent: vec![ReplicaId(2)],
         }
+    }
+
+    #[test]
+    fn a_rows_shares_are_bounded_and_one_that_is_none_is_left_out() {
+        let said = |shares: &[f32]| {
+            let metrics = (0..).zip(shares).map(|(metric, share)| proto::MetricShare { metric, share: *share });
+            proto::RowScore { score: 3.0, metrics: metrics.collect(), cut: false }
+        };
+
+        let row = RowScore::decode(&said(&[0.5, f32::NAN, -0.5, 1.5, 0.25])).unwrap();
+        assert_eq!(row.shares.iter().map(|of| (of.metric.0, of.share)).collect::<Vec<_>>(), [(0, 0.5), (4, 0.25)]);
+        assert!(!row.cut);
+        let many = RowScore::decode(&said(&[0.01; RowScore::MOST + 1])).unwrap();
+        assert_eq!((many.shares.len(), many.cut), (RowScore::MOST, true));
+        assert_eq!(RowScore::decode(&proto::RowScore { score: f64::NAN, ..said(&[]) }), None);
     }
 
     fn of(group: Group, share: f64) -> GroupShare {

@@ -309,6 +309,29 @@ pub struct Verdict {
     /// Of the squared score, by group; empty unless the score is above gamma.
     #[prost(message, repeated, tag = "9")]
     pub groups: ::prost::alloc::vec::Vec<GroupShare>,
+    /// What the newest row says by itself; absent unless the score is above gamma, and from a worker that does not say it.
+    #[prost(message, optional, tag = "10")]
+    pub row: ::core::option::Option<RowScore>,
+}
+/// One row's own score, not smoothed.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RowScore {
+    #[prost(double, tag = "1")]
+    pub score: f64,
+    /// Of its square, by metric: those without which it would be less by a hundredth of gamma squared or more, 64 at the most.
+    #[prost(message, repeated, tag = "2")]
+    pub metrics: ::prost::alloc::vec::Vec<MetricShare>,
+    /// There are more of them.
+    #[prost(bool, tag = "3")]
+    pub cut: bool,
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct MetricShare {
+    #[prost(uint32, tag = "1")]
+    pub metric: u32,
+    /// 0 to 1.
+    #[prost(float, tag = "2")]
+    pub share: f32,
 }
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct GroupShare {

@@ -58,6 +58,35 @@ fn a_fault_begins_an_alarm_that_names_the_column_with_what_was_seen() {
 }
 
 #[test]
+fn a_verdict_says_what_its_row_says_by_itself_and_of_which_metrics() {
+    let (mut node, _) = learnt(60);
+
+    let mut verdicts = fault(&mut node, 60);
+    for tick in 65..75 {
+        node.healthy(METRICS, tick);
+    }
+    verdicts.extend(node.verdicts());
+
+    let over = |verdict: &&Verdict| verdict.gamma.is_some_and(|gamma| verdict.score >= gamma);
+    for verdict in verdicts.iter().filter(over) {
+        let (row, gamma) = (verdict.row.as_ref().unwrap(), verdict.gamma.unwrap());
+        let sum: f64 = row.shares.iter().map(|of| of.share).sum();
+        assert!(sum < 1.000_1 && row.shares.is_sorted_by(|one, other| one.share >= other.share), "{row:?}");
+        let least = 0.01 * (gamma / row.score).powi(2);
+        assert!(row.shares.iter().all(|of| of.share >= least * 0.999) && !row.cut, "{row:?}");
+    }
+    let began = verdicts.iter().find(|verdict| verdict.episode == Episode::Began).unwrap();
+    let row = began.row.as_ref().unwrap();
+    assert_eq!(row.shares[0].metric, MetricId(4));
+    assert!(row.shares[0].share > 0.9 && row.score >= began.score, "{row:?}");
+    // A smoothed score falls by halves.
+    let last = verdicts.iter().rfind(over).unwrap();
+    assert!(last.row.as_ref().unwrap().score < last.gamma.unwrap(), "the row is ordinary before the score is");
+    let below = verdicts.iter().find(|verdict| verdict.gamma.is_some_and(|gamma| verdict.score < gamma)).unwrap();
+    assert_eq!(below.row, None);
+}
+
+#[test]
 fn a_column_that_stands_out_says_since_when() {
     let (mut node, _) = learnt(60);
 
