@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use transport::{FetchStatus, RegionBuffer, RegionError};
 use wire::control::{LmapSpec, RegionSpec};
 use wire::id::{Generation, RegionId, ReplicaId};
-use wire::layout::Header;
+use wire::layout::{Header, Slot};
 use wire::time::Nanos;
 
 use crate::liveness::{Change, Liveness};
@@ -85,6 +85,21 @@ pub(crate) struct Regions {
     limit: Nanos,
 }
 
+/// Words of a header.
+const HEADER_WORDS: usize = Slot(0).word();
+
+/// Where the last slot in use of each region ends, in words from its start: nothing behind it needs to be fetched, and a page has 504 slots.
+fn ends(spec: &LmapSpec) -> BTreeMap<RegionId, usize> {
+    let slots: BTreeMap<_, _> = spec.metrics.iter().map(|metric| (metric.id, metric.series.kind.slots())).collect();
+    let mut ends = BTreeMap::new();
+    for place in spec.replicas.iter().flat_map(|replica| &replica.places) {
+        let Some(slots) = slots.get(&place.metric) else { continue };
+        let end = ends.entry(place.region).or_insert(HEADER_WORDS);
+        *end = (place.first.word() + *slots as usize).max(*end);
+    }
+    ends
+}
+
 /// What a tick found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Found {
@@ -110,7 +125,10 @@ impl Regions {
                 beats: false,
             }));
         }
-        let buffer = |region: &Region| RegionBuffer::new(region.spec.id, region.spec.size);
+        let ends = ends(spec);
+        let buffer = |region: &Region| {
+            RegionBuffer::for_first(region.spec.id, ends.get(&region.spec.id).copied().unwrap_or(HEADER_WORDS))
+        };
         let replica = |id| Replica { id, liveness: Liveness::default() };
         Self {
             buffers: regions.iter().map(buffer).collect(),

@@ -73,14 +73,14 @@ impl ReadMapping {
         self.0.words()
     }
 
-    /// Copies the region, header first, in ascending order: each word as it is at its moment, the whole not as of any one moment.
+    /// Copies as many words of the region as fit into `words`, header first, in ascending order: each word as it is at its moment, the whole not as of any one moment.
     ///
     /// # Errors
     ///
-    /// [`WrongLength`] unless `words` is as long as the region; nothing is copied then.
+    /// [`WrongLength`] if `words` is empty or longer than the region; nothing is copied then.
     pub fn copy_into(&self, words: &mut [u64]) -> Result<(), WrongLength> {
         let region = self.0.words();
-        if words.len() != region.len() {
+        if words.is_empty() || words.len() > region.len() {
             return Err(WrongLength { buffer: words.len(), region: region.len() });
         }
         for (copy, word) in words.iter_mut().zip(region) {

@@ -165,11 +165,11 @@ fn what_could_end_a_reader_is_not_mapped() {
 }
 
 #[test]
-fn a_buffer_of_another_length_is_refused_and_left_alone() {
+fn a_buffer_that_is_empty_or_longer_than_the_region_is_refused_and_left_alone() {
     let region = OwnedRegion::create("test", SIZE).unwrap();
     let mapping = ReadMapping::map(region.as_fd(), SIZE).unwrap();
 
-    for buffer in [0, 511, 513] {
+    for buffer in [0, 513] {
         let mut words = vec![7; buffer];
         assert_eq!(mapping.copy_into(&mut words), Err(WrongLength { buffer, region: 512 }));
         assert!(words.iter().all(|word| *word == 7));

@@ -56,6 +56,31 @@ pub fn a_fetched_region_is_the_whole_of_it<S: Service>(mut reader: impl RegionRe
     assert!(untouched.iter().all(|word| *word == 0));
 }
 
+/// A shorter buffer gets the first words of its region, and the others of the batch get theirs.
+pub fn a_region_is_fetched_as_far_as_its_buffer_is_long<S: Service>(mut reader: impl RegionReader) {
+    let services = [S::create(two_pages()), S::create(two_pages())];
+    for (id, service) in (1..).zip(&services) {
+        (0..700).for_each(|slot| service.store(Slot(slot), id * 1000 + u64::from(slot)));
+        attach(&mut reader, id, two_pages(), service);
+    }
+    // As far as slot 2, within the second page, and the header's first word.
+    let lengths = [Slot(3).word(), Slot(600).word(), 1];
+    let mut batch = [(1, lengths[0]), (2, lengths[1]), (1, lengths[2]), (2, 1024)]
+        .map(|(region, words)| RegionBuffer::for_first(RegionId(region), words));
+
+    fetch(&mut reader, &mut batch);
+
+    for (buffer, words) in batch.iter().zip([lengths[0], lengths[1], lengths[2], 1024]) {
+        assert_eq!((&buffer.status, buffer.words.len()), (&FetchStatus::Fetched, words));
+        for slot in (0..700).take_while(|slot| Slot(*slot).word() < words) {
+            assert_eq!(buffer.words[Slot(slot).word()], buffer.region.0 * 1000 + u64::from(slot));
+        }
+    }
+    let mut none = [RegionBuffer::for_first(RegionId(1), 0)];
+    fetch(&mut reader, &mut none);
+    assert_eq!(none[0].status, FetchStatus::Failed(RegionError::Length { buffer: 0, region: 1024 }));
+}
+
 /// Values are those of the fetch and not of the attachment: a private copy of the memory is not enough.
 pub fn a_value_written_after_attaching_is_seen<S: Service>(mut reader: impl RegionReader) {
     let service = S::create(two_pages());
@@ -239,6 +264,7 @@ macro_rules! on_every_backend {
     ($service:ty, $reader:expr) => {
         $crate::on_every_backend!(@ $service, $reader;
             a_fetched_region_is_the_whole_of_it,
+            a_region_is_fetched_as_far_as_its_buffer_is_long,
             a_value_written_after_attaching_is_seen,
             each_buffer_gets_its_own_region,
             a_failure_of_one_region_harms_no_other,

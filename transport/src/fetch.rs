@@ -27,7 +27,7 @@ pub trait RegionReader: Send {
     /// Forgets `region`: once this has returned, no fetch touches its memory. Nothing happens if it is not attached.
     fn detach(&mut self, region: RegionId);
 
-    /// Fetches every region of `batch` into its buffer and sets the status of each, in any order. A region may stand in it twice.
+    /// Fetches every region of `batch`, as far as its buffer is long, and sets the status of each, in any order. A region may stand in it twice.
     ///
     /// Each word of a buffer is as it was at one moment of the call; the whole is not of any one moment. What is in a buffer whose status is
     /// not [`FetchStatus::Fetched`] means nothing.
@@ -43,17 +43,24 @@ pub trait RegionReader: Send {
 pub struct RegionBuffer {
     /// Which region.
     pub region: RegionId,
-    /// Its words, header first; exactly as many as the region has.
+    /// Its words, header first: all of them, or as many of the first ones as somebody wants.
     pub words: Vec<u64>,
     /// How the last fetch went.
     pub status: FetchStatus,
 }
 
 impl RegionBuffer {
-    /// A buffer for `region`, all zeros.
+    /// A buffer for the whole of `region`, all zeros.
     #[must_use]
     pub fn new(region: RegionId, size: RegionSize) -> Self {
-        Self { region, words: vec![0; size.words()], status: FetchStatus::Pending }
+        Self::for_first(region, size.words())
+    }
+
+    /// A buffer for the first `words` words of `region`, all zeros: what lies behind the last slot in use need not be read. At least one, and no
+    /// more than the region has, or fetching it fails with [`RegionError::Length`].
+    #[must_use]
+    pub fn for_first(region: RegionId, words: usize) -> Self {
+        Self { region, words: vec![0; words], status: FetchStatus::Pending }
     }
 }
 
@@ -75,7 +82,7 @@ pub enum RegionError {
     /// Attach it first.
     #[error("the region is not attached")]
     NotAttached,
-    /// Make a buffer of the region's size.
+    /// Make a buffer of at least one word and at most the region's size.
     #[error("a buffer of {buffer} words for a region of {region}")]
     Length {
         /// Words of the buffer.

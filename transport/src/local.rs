@@ -117,7 +117,7 @@ impl LocalReader {
             return Err(failure.clone());
         }
         let words = &region.0.words;
-        if buffer.words.len() != words.len() {
+        if buffer.words.is_empty() || buffer.words.len() > words.len() {
             return Err(RegionError::Length { buffer: buffer.words.len(), region: words.len() });
         }
         for (copy, word) in buffer.words.iter_mut().zip(words) {

@@ -194,7 +194,7 @@ impl VerbsReader {
                     continue;
                 }
             };
-            let left = remote.words - cursor.first;
+            let left = buffer.words.len() - cursor.first;
             let words = left.min(self.longest_read).min(self.reads.words_left());
             let address = remote.address.wrapping_add((cursor.first * SLOT_BYTES) as u64);
             if !self.reads.push(address, remote.rkey, words) {
@@ -215,7 +215,7 @@ impl VerbsReader {
         if remote.revoked {
             return Err(RegionError::Revoked);
         }
-        if remote.words != buffer.words.len() {
+        if buffer.words.is_empty() || buffer.words.len() > remote.words {
             return Err(RegionError::Length { buffer: buffer.words.len(), region: remote.words });
         }
         Ok(remote)

@@ -45,6 +45,23 @@ fn a_row_has_one_value_per_column_in_the_order_of_metrics_and_statistics() {
 }
 
 #[test]
+fn a_region_is_fetched_as_far_as_its_last_slot_in_use_and_its_header_at_the_least() {
+    let histogram = Kind::Histogram(Scale::DEFAULT);
+    let mut spec = lmap(vec![metric(1, "a", Kind::Counter), metric(2, "b", histogram), metric(3, "c", Kind::Gauge)], 2);
+    spec.replicas[0].places[2].first = Slot(7); // before the end of what lies at slot 1
+    spec.replicas[1].places.clear();
+    let mut node = Node::new(WorkerSettings::default());
+    node.set(&spec);
+    while let Step::SleepUntil(deadline) = node.worker.poll(node.now) {
+        node.now = deadline;
+    }
+
+    let mut lengths: Vec<_> = node.worker.batch().iter().map(|buffer| (buffer.region.0, buffer.words.len())).collect();
+    lengths.sort_unstable();
+    assert_eq!(lengths, [(1, Slot(1 + histogram.slots()).word()), (2, Slot(0).word())]);
+}
+
+#[test]
 fn replicas_are_put_together_as_asked() {
     let gauge = |id, name: &str, aggregation| MetricSpec { aggregation, ..metric(id, name, Kind::Gauge) };
     let spread = MetricName::new("spread").unwrap();
