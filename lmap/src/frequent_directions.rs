@@ -89,6 +89,15 @@ pub struct FrequentDirections {
     removed: f64,
 }
 
+/// What a sketch was before a decomposition.
+#[derive(Clone, Debug)]
+pub(crate) struct BeforeShrink {
+    front: Vec<f64>,
+    used: usize,
+    orthogonal: usize,
+    removed: f64,
+}
+
 impl FrequentDirections {
     /// An empty sketch of `sketch_rows` (l) rows and `columns` (m) columns.
     ///
@@ -148,6 +157,11 @@ impl FrequentDirections {
         self.rows[..self.used * self.width].chunks_exact(self.width).map(|row| &row[..self.columns])
     }
 
+    /// The same, padded.
+    pub(crate) fn padded_rows(&self) -> impl Iterator<Item = &[f64]> {
+        self.rows[..self.used * self.width].chunks_exact(self.width)
+    }
+
     /// l.
     #[must_use]
     pub fn sketch_rows(&self) -> usize {
@@ -187,9 +201,11 @@ impl FrequentDirections {
         capacity(self.sketch_rows, self.form) - self.used
     }
 
-    /// The rows from the `first` on, padded.
-    pub(crate) fn rows_from(&self, first: usize) -> &[f64] {
-        &self.rows[first * self.width..self.used * self.width]
+    /// The rows from the `first` on as they were `before` the [`shrink`](Self::shrink) that was the last thing that happened, padded: those that it
+    /// has overwritten, and those that it has given up and left where they were.
+    pub(crate) fn rows_before<'a>(&'a self, before: &'a BeforeShrink, first: usize) -> [&'a [f64]; 2] {
+        let (start, end, front) = (first * self.width, before.used * self.width, before.front.len());
+        [&before.front[start.min(front)..], &self.rows[start.max(front)..end.max(front)]]
     }
 
     /// Lets the rows from the `first` on, which are not orthogonal yet, count for `weight`.
@@ -217,7 +233,7 @@ impl FrequentDirections {
     /// Takes δ = σ_l² off every squared singular value, so that at most l − 1 rows remain, and returns the first `rank`
     /// directions. O(n² m + n³) for n rows.
     pub(crate) fn shrink(&mut self, rank: usize) -> Result<Basis, SketchError> {
-        let keep = (self.sketch_rows - 1).min(self.used).min(self.columns);
+        let keep = self.kept();
         let found = match self.decompose(self.sketch_rows, keep.max(rank)) {
             Ok(found) => found,
             Err(error) => {
@@ -236,6 +252,23 @@ impl FrequentDirections {
         self.orthogonal = keep;
         self.removed += delta;
         Ok(basis.unwrap_or_else(|| self.divided(&lengths, rank)))
+    }
+
+    /// What a [`shrink`](Self::shrink) overwrites: the rows in front; those behind stay in memory.
+    pub(crate) fn before_shrink(&self) -> BeforeShrink {
+        let Self { used, orthogonal, removed, .. } = *self;
+        BeforeShrink { front: self.rows[..self.kept() * self.width].to_vec(), used, orthogonal, removed }
+    }
+
+    /// Undoes the one [`shrink`](Self::shrink) since `before` was taken.
+    pub(crate) fn undo_shrink(&mut self, before: &BeforeShrink) {
+        self.rows[..before.front.len()].copy_from_slice(&before.front);
+        (self.used, self.orthogonal, self.removed) = (before.used, before.orthogonal, before.removed);
+    }
+
+    /// Rows that a [`shrink`](Self::shrink) leaves.
+    fn kept(&self) -> usize {
+        (self.sketch_rows - 1).min(self.used).min(self.columns)
     }
 
     /// The first `rank` directions of the sketch, which stays as it is.

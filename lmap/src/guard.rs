@@ -13,9 +13,10 @@
 //! # Cost
 //! One score per new row and decomposition. A block that is weighed is decomposed twice.
 
-use crate::aligned::Narrow;
+use crate::aligned::{Aligned, Narrow};
 use crate::basis::{Basis, Directions};
 use crate::kernels::score::Score;
+use crate::kernels::squares::AddSquares;
 use crate::kernels::widest;
 use crate::lanes::padded_narrow;
 use crate::past::Variances;
@@ -32,8 +33,8 @@ pub(crate) struct Limit {
 /// A block of new rows, after it was learnt as a whole.
 #[derive(Debug)]
 pub(crate) struct Block<'a> {
-    /// Padded.
-    pub(crate) fresh: &'a [f64],
+    /// Padded, in two parts.
+    pub(crate) fresh: [&'a [f64]; 2],
     /// Rows learnt, these included.
     pub(crate) rows: f64,
     /// l.
@@ -47,7 +48,7 @@ impl Limit {
     /// The weight, in \[0, 1\], at which the block raises no variance too fast.
     pub(crate) fn weight(self, block: &Block<'_>) -> f64 {
         let width = block.found.residual.len();
-        let count = block.fresh.len() / width;
+        let count = block.fresh.iter().map(|part| part.len()).sum::<usize>() / width;
         let before = block.rows - count as f64;
         let most = self.growth.powf(count as f64 / (block.sketch_rows + 1) as f64) - 1.0;
         if count == 0 || before <= 0.0 {
@@ -58,7 +59,7 @@ impl Limit {
         let usual = (1.0 + most) * count as f64 / before;
         let mut steepest = 0.0_f64;
         let all = added.inside.iter().zip(&block.found.inside);
-        for (added, variance) in all.chain(added.residual.iter().zip(&block.found.residual)) {
+        for (added, variance) in all.chain(added.residual.iter().zip(block.found.residual.iter())) {
             let old = (variance * block.rows - added).max(self.floor * before);
             steepest = steepest.max(added / old - usual);
         }
@@ -70,11 +71,11 @@ impl Block<'_> {
     /// Sums of squares of the new rows' coordinates and residuals.
     fn added(&self) -> Variances {
         let (rank, width) = (self.basis.rank(), self.found.residual.len());
-        let mut sums = Variances { residual: vec![0.0; width], inside: vec![0.0; rank] };
+        let mut sums = Variances { residual: Aligned::zeros(width), inside: vec![0.0; rank] };
         let directions = Directions::from(self.basis);
         let weight = Narrow::zeros(padded_narrow(width));
         let (mut residual, mut coordinates) = (weight.clone(), vec![0.0; rank]);
-        for z in self.fresh.chunks_exact(width) {
+        for z in self.fresh.iter().flat_map(|part| part.chunks_exact(width)) {
             widest(Score {
                 directions: directions.all(),
                 z,
@@ -83,7 +84,7 @@ impl Block<'_> {
                 residual: &mut residual,
             });
             sums.inside.iter_mut().zip(&coordinates).for_each(|(sum, p)| *sum += f64::from(*p).powi(2));
-            sums.residual.iter_mut().zip(residual.iter()).for_each(|(sum, r)| *sum += f64::from(*r).powi(2));
+            widest(AddSquares { row: &residual, sums: &mut sums.residual });
         }
         sums
     }
@@ -92,15 +93,16 @@ impl Block<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::aligned::Aligned;
     use crate::lanes::padded_row;
 
     /// 2,000 rows, the last ones of which are `fresh`, along the first of three columns or beside it. The basis is that column.
     fn weight(fresh: &[[f64; 3]], inside: f64, residual: [f64; 3], growth: f64) -> f64 {
         let basis = Basis::new(Aligned::from(padded_row(&[1.0, 0.0, 0.0]).as_slice()), 1, 3);
-        let found = Variances { residual: padded_row(&residual), inside: vec![inside] };
+        let residual = Aligned::from(padded_row(&residual).as_slice());
+        let found = Variances { residual, inside: vec![inside] };
         let fresh: Vec<f64> = fresh.iter().flat_map(|row| padded_row(row)).collect();
-        let block = Block { fresh: &fresh, rows: 2_000.0, sketch_rows: 25, basis: &basis, found: &found };
+        let fresh = [&fresh[..8], &fresh[8..]];
+        let block = Block { fresh, rows: 2_000.0, sketch_rows: 25, basis: &basis, found: &found };
         Limit { growth, floor: 0.0025 }.weight(&block)
     }
 

@@ -89,6 +89,7 @@ pub struct Done {
 }
 
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "moved once per decomposition: a box would be one more allocation")]
 pub(crate) enum Result {
     Shrunk { past: Past, found: std::result::Result<(Basis, Variances), SketchError> },
     Fitted { rows: KeptRows, fitted: std::result::Result<Box<Pipeline>, NotFitted>, provisional: bool },

@@ -14,6 +14,7 @@ pub(crate) mod prepare;
 pub(crate) mod ql;
 pub(crate) mod rebuild;
 pub(crate) mod score;
+pub(crate) mod squares;
 pub(crate) mod tridiagonal;
 pub(crate) mod twisted;
 

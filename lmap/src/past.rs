@@ -13,9 +13,12 @@
 //! V and T are at least 0, and Σ V + Σ T is the mean ‖z‖² of the rows learnt, since the uᵢ are singular vectors of S, and AᵀA − SᵀS is
 //! positive semidefinite (Ghashami, Liberty, Phillips, Woodruff 2016).
 
+use crate::aligned::Aligned;
 use crate::basis::Basis;
 use crate::frequent_directions::{FrequentDirections, SketchError};
 use crate::guard::{Block, Limit};
+use crate::kernels::squares::{AddSquares, TakeOff};
+use crate::kernels::widest;
 use crate::lanes::{dot, padded};
 
 /// The rows learnt so far.
@@ -26,8 +29,8 @@ pub(crate) struct Past {
     known: usize,
     /// n: how many rows there were.
     rows: f64,
-    /// Per column, the sum of squares that the sketch has forgotten.
-    forgotten: Vec<f64>,
+    /// Per column, the sum of squares that the sketch has forgotten. Padded.
+    forgotten: Aligned,
     /// When it is decomposed though it is not full; `None`: never.
     turn: Option<Turn>,
 }
@@ -45,7 +48,7 @@ struct Turn {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Variances {
     /// V, padded.
-    pub(crate) residual: Vec<f64>,
+    pub(crate) residual: Aligned,
     /// T.
     pub(crate) inside: Vec<f64>,
 }
@@ -53,15 +56,18 @@ pub(crate) struct Variances {
 impl Past {
     /// `sketch` was fed with `rows`, padded, and nothing else.
     pub(crate) fn of(sketch: FrequentDirections, rows: &[f64]) -> Self {
-        let (columns, width) = (sketch.columns(), padded(sketch.columns()));
-        let all = squares(rows.chunks_exact(width), columns);
+        let width = padded(sketch.columns());
+        let all = squares(rows.chunks_exact(width), width);
         Self::restored(sketch, (rows.len() / width) as f64, &all)
     }
 
     /// `sketch` stands for `rows` rows whose squares add up to `squares`, per column.
     pub(crate) fn restored(sketch: FrequentDirections, rows: f64, squares: &[f64]) -> Self {
-        let kept = self::squares(sketch.rows(), sketch.columns());
-        let forgotten = squares.iter().zip(kept).map(|(all, kept)| (all - kept).max(0.0)).collect();
+        let mut forgotten = Aligned::zeros(padded(sketch.columns()));
+        let kept = self::squares(sketch.padded_rows(), forgotten.len());
+        for (forgotten, (all, kept)) in forgotten.iter_mut().zip(squares.iter().zip(kept.iter())) {
+            *forgotten = (all - kept).max(0.0);
+        }
         Self { known: sketch.used(), sketch, rows, forgotten, turn: None }
     }
 
@@ -96,15 +102,16 @@ impl Past {
     /// The same as [`shrink`](Self::shrink), but if the rows learnt since the last time would raise a variance faster than `limit` allows, they
     /// count for less.
     pub(crate) fn shrink_within(&mut self, rank: usize, limit: Limit) -> Result<(Basis, Variances), SketchError> {
-        let before = self.clone();
+        let (before, known, forgotten) = (self.sketch.before_shrink(), self.known, self.forgotten.clone());
         let (basis, found) = self.shrink(rank)?;
-        let (fresh, rows) = (before.sketch.rows_from(before.known), before.rows);
-        let sketch_rows = before.sketch.sketch_rows();
+        let (fresh, rows) = (self.sketch.rows_before(&before, known), self.rows);
+        let sketch_rows = self.sketch.sketch_rows();
         let weight = limit.weight(&Block { fresh, rows, sketch_rows, basis: &basis, found: &found });
         if weight >= 1.0 {
             return Ok((basis, found));
         }
-        *self = before;
+        self.sketch.undo_shrink(&before);
+        (self.known, self.forgotten) = (known, forgotten);
         self.sketch.weigh_from(self.known, weight);
         self.rows -= (1.0 - weight) * (self.sketch.used() - self.known) as f64;
         self.shrink(rank)
@@ -112,52 +119,50 @@ impl Past {
 
     /// Decomposes the sketch: its first `rank` directions, and the variances of the rows learnt under them.
     pub(crate) fn shrink(&mut self, rank: usize) -> Result<(Basis, Variances), SketchError> {
-        let columns = self.sketch.columns();
-        let (before, rows) = (squares(self.sketch.rows(), columns), self.sketch.rows().count());
+        let (before, rows) = (self.kept(), self.sketch.used());
         let removed = self.sketch.removed();
         let basis = match self.sketch.shrink(rank) {
             Ok(basis) => basis,
             Err(error) => {
                 // What a model holds may stand for fewer rows than it has.
-                self.rows = (self.rows - (rows - self.sketch.rows().count()) as f64).max(0.0);
+                self.rows = (self.rows - (rows - self.sketch.used()) as f64).max(0.0);
                 return Err(error);
             }
         };
         self.known = self.sketch.used();
         let delta = self.sketch.removed() - removed;
         let variances = self.variances(&basis, &before, delta);
-        let after = squares(self.sketch.rows(), columns);
-        for (forgotten, (before, after)) in self.forgotten.iter_mut().zip(before.iter().zip(after)) {
+        let after = self.kept();
+        for (forgotten, (before, after)) in self.forgotten.iter_mut().zip(before.iter().zip(after.iter())) {
             *forgotten += (before - after).max(0.0);
         }
         Ok((basis, variances))
     }
 
     /// The rows of the sketch are its directions now, each with δ off its squared length; its columns' squares were `before`.
-    fn variances(&self, basis: &Basis, before: &[f64], delta: f64) -> Variances {
-        let mut residual = vec![0.0; padded(before.len())];
-        residual[..before.len()].copy_from_slice(before);
-        let mut outside = vec![1.0; before.len()];
-        let mut rows = self.sketch.rows();
+    fn variances(&self, basis: &Basis, before: &Aligned, delta: f64) -> Variances {
+        let mut residual = before.clone();
+        let mut outside = Aligned::zeros(before.len());
+        outside.fill(1.0);
+        let mut rows = self.sketch.padded_rows();
         let inside = (0..basis.rank()).map(|index| {
             let direction = basis.direction(index);
-            let left = rows.next().map_or(0.0, |row| row.iter().map(|value| value * value).sum());
+            let left = rows.next().map_or(0.0, |row| dot(row, row));
             let along = (left + delta) * dot(direction, direction);
-            let mut forgotten = 0.0;
-            for ((residual, outside), (u, all)) in
-                residual.iter_mut().zip(&mut outside).zip(direction.iter().zip(&self.forgotten))
-            {
-                *residual -= u * u * along;
-                *outside -= u * u;
-                forgotten += u * u * all;
-            }
+            let (residual, outside) = (&mut residual, &mut outside);
+            let forgotten = widest(TakeOff { direction, along, forgotten: &self.forgotten, residual, outside });
             (along + forgotten) / self.rows
         });
         let inside = inside.collect();
-        for (residual, (forgotten, outside)) in residual.iter_mut().zip(self.forgotten.iter().zip(&outside)) {
+        for (residual, (forgotten, outside)) in residual.iter_mut().zip(self.forgotten.iter().zip(outside.iter())) {
             *residual = (residual.max(0.0) + forgotten * outside.max(0.0)) / self.rows;
         }
         Variances { residual, inside }
+    }
+
+    /// Per column, the sum of the squares of what the sketch holds.
+    fn kept(&self) -> Aligned {
+        squares(self.sketch.padded_rows(), padded(self.sketch.columns()))
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -165,13 +170,11 @@ impl Past {
     }
 }
 
-/// Per column, the sum of squares.
-fn squares<'a>(rows: impl Iterator<Item = &'a [f64]>, columns: usize) -> Vec<f64> {
-    let mut sums = vec![0.0; columns];
+/// Per column, the sum of squares of padded rows.
+fn squares<'a>(rows: impl Iterator<Item = &'a [f64]>, width: usize) -> Aligned {
+    let mut sums = Aligned::zeros(width);
     for row in rows {
-        for (sum, value) in sums.iter_mut().zip(row) {
-            *sum += value * value;
-        }
+        widest(AddSquares { row, sums: &mut sums });
     }
     sums
 }

@@ -13,8 +13,11 @@ const MOVED: f64 = 1e-9;
 /// and by more than this share of what it was in training, five times the deviation up to which it is a constant.
 const MOVED_SHARE: f64 = 2.5e-3;
 
-/// A row that scores this share of γ is unusual.
+/// A row is unusual so far on the way from the median of the training scores to γ. With many columns all scores are near each other, and ordinary
+/// rows above any fixed share of γ: a run of unusual rows would never end, and name what happened hours ago as a beginning.
 const UNUSUAL: f64 = 0.5;
+/// Which of [`QUANTILES`] is the median.
+const MEDIAN: usize = 5;
 
 /// What moving constants count for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -149,7 +152,7 @@ impl Pipeline {
         // Bounded z, basis and variances keep squares finite; min() also turns a NaN that got past them into a score.
         let root = |square: f64| square.sqrt().min(f64::MAX);
         let raw = Raw { score: root(square + self.constant_square()), gate: root(square) };
-        let unusual = raw.score >= UNUSUAL * self.gamma_in_force();
+        let unusual = raw.score >= self.unusual();
         self.since.step(unusual, &self.scorer.deviations(&self.split));
         if unusual && self.moved > 0 {
             for constant in self.constants.iter().filter(|constant| constant.moved) {
@@ -178,6 +181,12 @@ impl Pipeline {
     /// What moving constants add to the square of the score.
     pub(crate) fn constant_square(&self) -> f64 {
         self.constant_rule.square(self.moved, self.gamma_in_force())
+    }
+
+    /// The score from which on a row is unusual, at most γ.
+    fn unusual(&self) -> f64 {
+        let (gamma, usual) = (self.gamma_in_force(), self.quantiles[MEDIAN]);
+        gamma.min(usual + UNUSUAL * (gamma - usual))
     }
 
     /// γ as the alarm budget has moved it.

@@ -3,10 +3,10 @@
 //! Only rows that are unusual as a whole are looked at, and rows between them: a column that wanders off for a row on a quiet day is no
 //! beginning. So a quiet row costs a comparison.
 
-use crate::aligned::Aligned;
+use crate::aligned::Narrow;
 use crate::kernels::notice::Notice;
 use crate::kernels::widest;
-use crate::lanes::padded;
+use crate::lanes::padded_narrow;
 
 /// A column stands out from so many deviations on, of its own or of its residual.
 const OUT: f64 = 3.0;
@@ -26,8 +26,9 @@ pub(crate) struct Deviations<'a> {
 /// The run of unusual rows that is on, if one is.
 #[derive(Clone, Debug)]
 pub(crate) struct Since {
-    /// The row of the run with which each column first stood out, from 1; 0: it has not. Padded, and no integers, for the vectors' sake.
-    first: Aligned,
+    /// The row of the run with which each column first stood out, from 1; 0: it has not. Padded, and no integers, for the vectors' sake: exact up to row
+    /// 16,777,216, after which a beginning is right to one part in as many.
+    first: Narrow,
     /// Rows of the run so far; 0: none is on.
     rows: u32,
     quiet: u32,
@@ -35,7 +36,7 @@ pub(crate) struct Since {
 
 impl Since {
     pub(crate) fn new(columns: usize) -> Self {
-        Self { first: Aligned::zeros(padded(columns)), rows: 0, quiet: 0 }
+        Self { first: Narrow::zeros(padded_narrow(columns)), rows: 0, quiet: 0 }
     }
 
     /// The next row, unusual or not. Never allocates.
@@ -52,7 +53,7 @@ impl Since {
             weight: row.weight,
             out: OUT / row.length,
             out_square: OUT * OUT,
-            row: f64::from(self.rows),
+            row: self.rows as f32,
             first: &mut self.first,
         });
     }
@@ -61,7 +62,7 @@ impl Since {
     pub(crate) fn begin(&mut self, column: u32) {
         let first = &mut self.first[column as usize];
         if *first == 0.0 {
-            *first = f64::from(self.rows);
+            *first = self.rows as f32;
         }
     }
 
@@ -80,11 +81,11 @@ impl Since {
     /// Rows since `column` first stood out in this run; 0 for the newest row, or if it does not.
     pub(crate) fn rows(&self, column: usize) -> u32 {
         let first = self.first.get(column).copied().unwrap_or_default() as u32;
-        if first == 0 { 0 } else { self.rows - first }
+        if first == 0 { 0 } else { self.rows.saturating_sub(first) }
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        size_of::<f64>() * self.first.len()
+        size_of::<f32>() * self.first.len()
     }
 }
 

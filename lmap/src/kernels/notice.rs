@@ -3,7 +3,7 @@
 
 use pulp::{Simd, WithSimd};
 
-/// Where `first` is 0 and |z| ≥ `out`, or r² w ≥ `out_square`, `first` becomes `row`. All are padded, and padding of z and r is 0. O(m).
+/// Where `first`, which is as long as z or longer, is 0 and |z| ≥ `out`, or r² w ≥ `out_square`, `first` becomes `row`. All are padded, and padding of z and r is 0. O(m).
 pub(crate) struct Notice<'a> {
     pub(crate) z: &'a [f64],
     pub(crate) residual: &'a [f32],
@@ -11,8 +11,8 @@ pub(crate) struct Notice<'a> {
     /// Both above 0, or the padding stands out.
     pub(crate) out: f64,
     pub(crate) out_square: f64,
-    pub(crate) row: f64,
-    pub(crate) first: &'a mut [f64],
+    pub(crate) row: f32,
+    pub(crate) first: &'a mut [f32],
 }
 
 impl WithSimd for Notice<'_> {
@@ -32,9 +32,9 @@ impl WithSimd for Notice<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::aligned::Aligned;
+    use crate::aligned::{Aligned, Narrow};
     use crate::kernels::every_width;
-    use crate::lanes::padded;
+    use crate::lanes::{padded, padded_narrow};
     use crate::random::Random;
 
     #[test]
@@ -46,11 +46,12 @@ mod tests {
                 row[..columns].iter_mut().for_each(|value| *value = (random.unit() - 0.5) * size);
                 row
             };
-            let (z, mut before) = (row(8.0), row(1.0));
+            let z = row(8.0);
             let mut narrow = |size| row(size).iter().map(|value| *value as f32).collect::<Vec<_>>();
             let residual = narrow(4.0);
             let weight: Vec<f32> = narrow(8.0).into_iter().map(f32::abs).collect();
-            before.iter_mut().for_each(|first| *first = if *first > 0.25 { 4.0 } else { 0.0 });
+            let mut before = Narrow::zeros(padded_narrow(columns));
+            before[..columns].iter_mut().step_by(4).for_each(|first| *first = 4.0);
             for arch in every_width() {
                 let mut first = before.clone();
 

@@ -196,7 +196,7 @@ impl Union {
         let (basis, found) = past.shrink(rank)?;
         let highest = parts.iter().map(|part| part.model).max_by(|a, b| a.gamma.total_cmp(&b.gamma));
         let highest = highest.unwrap_or(parts[0].model);
-        let columns = self.columns.into_iter().zip(&found.residual);
+        let columns = self.columns.into_iter().zip(found.residual.iter());
         Ok(Model {
             columns: columns.map(|(column, variance)| ModelColumn { variance: *variance, ..column }).collect(),
             gamma: highest.gamma,

@@ -1,6 +1,7 @@
 //! What a user of the crate can rely on, through its public interface.
 
 mod bad_input;
+mod beginning;
 mod budget;
 mod canary;
 mod life;
