@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-const FILES: [&str; 5] = ["registration", "attach", "control", "operators", "coherence"];
+const FILES: [&str; 6] = ["registration", "attach", "control", "operators", "coherence", "exchange"];
 
 /// Generates wire/src/proto; with `check` only compares.
 ///
@@ -24,7 +24,7 @@ pub fn generate(check: bool) -> Result<()> {
     let files = FILES.map(|name| format!("{name}.proto"));
     let descriptors = protox::compile(files, [&sources]).context("the proto files do not compile")?;
     let mut builder = tonic_prost_build::configure().build_transport(true).out_dir(&scratch);
-    for package in ["uview.control.v1", "uview.operators.v1", "uview.coherence.v1"] {
+    for package in ["uview.control.v1", "uview.operators.v1", "uview.coherence.v1", "uview.exchange.v1"] {
         builder = builder
             .client_mod_attribute(package, "#[cfg(feature = \"grpc\")]")
             .server_mod_attribute(package, "#[cfg(feature = \"grpc\")]");

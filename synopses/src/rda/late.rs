@@ -38,18 +38,31 @@ impl Unsettled {
     #[must_use]
     pub fn of(interval: &Reconciliation) -> Self {
         let found = interval.estimate(crate::moments::Deviation::PerBucket);
-        Self { lost: interval.lost().collect(), sent: found.sent, complete: found.complete }
+        Self::new(interval.lost().collect(), found.sent, found.complete)
+    }
+
+    /// An interval of `sent` packets of which those of these ids and times of sending did not arrive in it; all of them, if `complete`. For an
+    /// interval whose packets were compared one by one.
+    #[must_use]
+    pub const fn new(lost: Vec<(u64, u64)>, sent: u64, complete: bool) -> Self {
+        Self { lost, sent, complete }
     }
 
     /// What became of its packets, by what arrived in the `next` interval without having been sent in it.
     #[must_use]
     pub fn settle(&self, next: &Reconciliation) -> Settled {
+        self.settle_with(next.reordered(), next.difference().residual == 0)
+    }
+
+    /// The same, by ids and, where known, times of what arrived in the next interval without having been sent in it; all of it, if `complete`.
+    #[must_use]
+    pub fn settle_with(&self, arrived: impl Iterator<Item = (u64, Option<u64>)>, complete: bool) -> Settled {
         let mut sent = Table::new(self.lost.len());
         for (id, time) in &self.lost {
             sent.insert(*id, *time);
         }
         let (mut late, mut odd, mut delays) = (0, 0, (0_i128, 0));
-        for (id, arrived) in next.reordered() {
+        for (id, arrived) in arrived {
             let Some(sent) = sent.get(id) else {
                 odd += 1;
                 continue;
@@ -66,7 +79,7 @@ impl Unsettled {
             late,
             odd,
             loss: (self.sent > 0).then(|| lost as f64 / self.sent as f64),
-            complete: self.complete && next.difference().residual == 0,
+            complete: self.complete && complete,
             late_delays_ns: delays,
         }
     }

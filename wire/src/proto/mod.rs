@@ -7,5 +7,6 @@
 pub mod attach;
 pub mod coherence;
 pub mod control;
+pub mod exchange;
 pub mod operators;
 pub mod registration;

@@ -1,0 +1,1 @@
+//! Each failure by its name.
