@@ -8,7 +8,7 @@ use rustix::process::nice;
 
 use crate::proto::workspace;
 use crate::release::Programs;
-use crate::{arm64, clock, demo, licences, proto, rdma, reproduce};
+use crate::{arm64, clients, clock, demo, licences, proto, rdma, reproduce};
 
 /// The most that a process can be nice.
 const LEAST: i32 = 19;
@@ -35,6 +35,10 @@ pub fn run(skip_tests: bool) -> Result<()> {
     steps.beside(|steps| in_guests(steps, &programs), |steps| of_processors(steps, &programs))?;
     // Alone: it is about times.
     steps.run("demo", || demo::check(&programs))?;
+    match clients::missing() {
+        None => steps.run("clients of Python, Node and Rust", || clients::check(&programs))?,
+        Some(why) => steps.cannot("clients of Python, Node and Rust", &why),
+    }
     if prometheus() {
         steps.run("remote write to Prometheus", || {
             succeed(Programs::of_tests()?.command("prometheus", "remote-write")?.args(["--quiet", "--ignored"]))

@@ -2,6 +2,7 @@
 
 mod arm64;
 mod ci;
+mod clients;
 mod clock;
 mod demo;
 mod figures;
@@ -35,6 +36,11 @@ enum Task {
         /// Leave out `cargo test --workspace` (CI has run the README's test command already).
         #[arg(long)]
         skip_tests: bool,
+    },
+    /// Tries OpenTelemetry's SDKs for Python, Node and Rust, as they are, with uview between them and where they send.
+    Clients {
+        #[command(flatten)]
+        arguments: clients::ClientsArgs,
     },
     /// Measures every figure that the documentation claims, or the named ones; writes docs/figures.json and docs/figures.md.
     Figures {
@@ -77,6 +83,7 @@ fn main() -> Result<()> {
     match Arguments::parse().task {
         Task::Arm64 { build } => arm64::run(if build { &arm64::Plan::Build } else { &arm64::Plan::Test }),
         Task::Ci { skip_tests } => ci::run(skip_tests),
+        Task::Clients { arguments } => clients::run(arguments),
         Task::Figures { names } => figures::run(&names),
         Task::Part { part } => figures::be(part),
         Task::Licences => licences::check(),

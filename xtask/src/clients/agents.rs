@@ -1,0 +1,115 @@
+//! uview between the shop and its upstream: both agents as processes, of which the host agent can be killed.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use tokio::net::TcpStream;
+
+use super::load;
+use super::shop::{Endpoint, Process, ending_with_us, free};
+use crate::clock::Stopwatch;
+
+/// An agent listens after this at the latest, on a busy machine.
+const START: Duration = Duration::from_secs(30);
+
+/// How long traces wait: longer than the SDKs' batches and what is counted of spans take, and shorter than by default, since an agent that was just
+/// started knows where requests go from traces that have waited.
+pub const WAIT: Duration = Duration::from_secs(20);
+
+/// What becomes of traces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traces {
+    /// All of them wait, and are kept.
+    All,
+    /// Those that matter, as by default.
+    Matter,
+}
+
+/// How the agents are started.
+#[derive(Debug)]
+pub struct Agents {
+    program: PathBuf,
+    folder: PathBuf,
+    upstream: SocketAddr,
+    control: SocketAddr,
+    nic_metrics: SocketAddr,
+    _nic: Process,
+}
+
+impl Agents {
+    /// Starts the NIC agent, which waits for a host agent.
+    ///
+    /// # Errors
+    ///
+    /// It does not start.
+    pub async fn prepare(program: &Path, folder: &Path, upstream: SocketAddr) -> Result<Self> {
+        let [control, nic_metrics] = free()?;
+        let config = folder.join("nic-agent.yaml");
+        let regions = folder.join("regions.sock");
+        fs::write(
+            &config,
+            format!(
+                "control: {{address: '{control}'}}\ntransport: shm\nregions_socket: {}\nmetrics: {{listen: '{nic_metrics}'}}\n",
+                regions.display()
+            ),
+        )?;
+        let mut command = ending_with_us(program);
+        command.arg("nic-agent").arg("--config").arg(&config);
+        let nic = Process::start(&mut command, &folder.join("nic-agent.log"))?;
+        listens(nic_metrics).await?;
+        let (program, folder) = (program.to_owned(), folder.to_owned());
+        Ok(Self { program, folder, upstream, control, nic_metrics, _nic: nic })
+    }
+
+    /// Starts a host agent that takes OTLP at `endpoint`; returns when it does.
+    ///
+    /// # Errors
+    ///
+    /// It does not.
+    pub async fn host(&self, endpoint: Endpoint, traces: Traces) -> Result<Process> {
+        let Self { folder, upstream, control, .. } = self;
+        let Endpoint { grpc, http } = endpoint;
+        let floor = if traces == Traces::All { 1.0 } else { 0.01 };
+        let wait = WAIT.as_millis();
+        let any = "127.0.0.1:0";
+        // Ten rows a second, so that detectors are armed in this run and not in the next.
+        let text = format!(
+            "runtime_dir: {}\nlmap: {{interval_ms: 100}}\ntransport: shm\ncontrol: {{listen: '{control}'}}\n\
+             operators: {{listen: '{any}'}}\nmetrics: {{listen: '{any}'}}\notlp:\n  \
+             upstream: {{endpoint: 'http://{upstream}'}}\n  listen_grpc: '{grpc}'\n  listen_http: '{http}'\n  \
+             traces: {{keep: tail, floor: {floor}, wait_ms: {wait}}}\n",
+            folder.display()
+        );
+        let config = folder.join("host-agent.yaml");
+        fs::write(&config, text)?;
+        let mut command = ending_with_us(&self.program);
+        command.arg("host-agent").arg("--config").arg(&config);
+        let host = Process::start(&mut command, &folder.join("host-agent.log"))?;
+        listens(grpc).await?;
+        listens(http).await?;
+        Ok(host)
+    }
+
+    /// How many detectors of services are armed.
+    ///
+    /// # Errors
+    ///
+    /// The NIC agent does not say.
+    pub async fn armed(&self) -> Result<usize> {
+        let page = load::get(self.nic_metrics, "/metrics").await?;
+        let line = page.lines().find_map(|line| line.strip_prefix(r#"uview_nic_lmaps{state="armed"} "#));
+        Ok(line.and_then(|number| number.parse().ok()).unwrap_or_default())
+    }
+}
+
+async fn listens(address: SocketAddr) -> Result<()> {
+    let clock = Stopwatch::start();
+    while TcpStream::connect(address).await.is_err() {
+        ensure!(clock.elapsed() < START, "nobody listens at {address}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
