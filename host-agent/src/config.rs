@@ -183,7 +183,7 @@ pub struct ControlConfig {
     pub listen: SocketAddr,
     /// A worker that is not heard of for so long is fenced; its LMAPs run elsewhere.
     pub lease_ms: NonZeroU32,
-    /// Verdicts below this share of γ come as summaries only.
+    /// Verdicts below this share of γ come as summaries only, whatever hooks want; while no hook wants less than γ, so do all below γ.
     pub lowest_share: f64,
     /// Certificates; without, only a trusted network (such as loopback) is safe.
     pub tls: Option<ServerTls>,

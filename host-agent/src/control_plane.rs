@@ -114,6 +114,8 @@ pub struct ControlPlane {
     unregistered: Unregistered,
     /// Workers that their devices do not shut out, and why.
     unfenced: BTreeMap<WorkerId, String>,
+    /// The least share of γ of which somebody wants verdicts.
+    wanted_share: f64,
     last_replica: u32,
     last_lmap: u32,
 }
@@ -141,6 +143,7 @@ impl ControlPlane {
             problems: Latest::default(),
             unregistered: Unregistered::default(),
             unfenced: BTreeMap::new(),
+            wanted_share: f64::INFINITY,
             last_replica: 0,
             last_lmap: 0,
         }

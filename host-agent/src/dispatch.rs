@@ -211,6 +211,12 @@ impl Dispatch {
         Ok(StreamId(hook.stream))
     }
 
+    /// The least share of γ that any hook wants to hear of; infinite if there is none.
+    #[must_use]
+    pub fn least_share(&self) -> f64 {
+        self.hooks.values().map(|hook| hook.filter.min_share).fold(f64::INFINITY, f64::min)
+    }
+
     /// Every `every`-th row of `lmap` waits for the watcher, at most `queue` of them.
     ///
     /// # Errors

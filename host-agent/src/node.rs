@@ -289,10 +289,12 @@ impl Node {
     ///
     /// [`TooManyHooks`].
     pub fn register_hook(&self, filter: Filter, queue: usize) -> Result<(HookId, Arc<Notify>), TooManyHooks> {
-        let mut state = self.lock();
-        state.forget_left(self.clock.now());
-        let id = state.dispatch.register(filter, queue)?;
-        Ok((id, state.notified(id)))
+        let (registered, _) = self.with(|state, now| {
+            state.forget_left(now);
+            let id = state.dispatch.register(filter, queue)?;
+            Ok((id, state.notified(id)))
+        });
+        registered
     }
 
     /// From now on services in alarm are ranked by who calls whom in `calls`.
@@ -413,6 +415,8 @@ impl Node {
         let mut state = self.lock();
         let now = self.clock.now();
         let result = change(&mut state, now);
+        let least = state.dispatch.least_share();
+        state.plane.want_verdicts_from(least);
         let deadline = state.plane.poll(now);
         for action in state.plane.take_actions() {
             self.act(&mut state, action);

@@ -39,8 +39,8 @@ pub(crate) struct Webhook {
 /// [`TooManyHooks`] if there is no room for them.
 pub(crate) fn start(webhooks: Vec<Webhook>, node: &Arc<Node>) -> Result<(), TooManyHooks> {
     for Webhook { client, rule, from } in webhooks {
-        // All that workers send: an end is told whatever the score.
-        let (id, notified) = node.register_hook(Filter { lmaps: [].into(), min_share: 0.0 }, VERDICTS)?;
+        // An end is told whatever the score.
+        let (id, notified) = node.register_hook(Filter { lmaps: [].into(), min_share: 1.0 }, VERDICTS)?;
         let telling = Telling { node: Arc::clone(node), id, client, groups: Groups::new(rule), from };
         tokio::spawn(async move {
             let node = Arc::clone(&telling.node);

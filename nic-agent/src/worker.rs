@@ -144,6 +144,7 @@ impl Worker {
             incarnation: self.incarnation.0,
             version: self.settings.version.clone(),
             transports: self.settings.transports.clone(),
+            takes_lowest_share: true,
         }
     }
 

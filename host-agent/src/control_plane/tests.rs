@@ -122,6 +122,7 @@ impl Node {
             incarnation,
             version: "test".into(),
             transports: transports.iter().map(ToString::to_string).collect(),
+            takes_lowest_share: true,
         };
         self.plane.worker_connected(self.now, ConnectionId(connection), &hello);
         self.step();

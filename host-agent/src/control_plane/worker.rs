@@ -21,6 +21,8 @@ pub struct Known {
 pub struct Session {
     pub incarnation: Incarnation,
     pub transport: String,
+    /// Whether it can be told another lowest share while it is connected.
+    pub takes_lowest_share: bool,
     pub connection: Option<ConnectionId>,
     /// When it was last heard of.
     pub heard: Nanos,
@@ -123,6 +125,7 @@ mod tests {
         let mut worker = Worker::new();
         worker.session = Some(Session {
             incarnation: Incarnation(1),
+            takes_lowest_share: true,
             transport: "shm".into(),
             connection: Some(ConnectionId(1)),
             heard: Nanos::ZERO,

@@ -57,6 +57,7 @@ impl ControlPlane {
             let session = Session {
                 incarnation,
                 transport: transport.cloned().unwrap_or_default(),
+                takes_lowest_share: hello.takes_lowest_share,
                 connection: Some(connection),
                 heard: now,
                 acknowledged: Epoch::NONE,
@@ -208,12 +209,37 @@ impl ControlPlane {
         let session = self.workers.get(&id).and_then(|worker| worker.session.as_ref());
         let welcome = proto::HostWelcome {
             host_incarnation: self.settings.incarnation.0,
-            lowest_share: self.settings.lowest_share,
+            lowest_share: session.map_or(self.settings.lowest_share, |session| self.lowest_share_for(session)),
             lease_ms: self.settings.lease.as_millis() as u32,
             transport: session.map(|session| session.transport.clone()).unwrap_or_default(),
         };
         let epoch = self.workers.get(&id).map_or(0, |worker| worker.epoch.0);
         self.send(id, epoch, Message::Welcome(welcome));
+    }
+
+    /// From now on nobody wants verdicts of less than `share` of γ, but for the turns of alarms and states, which workers always send. An
+    /// LMAP with many columns has ordinary scores of nine tenths of γ, so that workers would otherwise send every row's verdict for nobody.
+    pub fn want_verdicts_from(&mut self, share: f64) {
+        if share.max(0.0) == self.wanted_share {
+            return;
+        }
+        self.wanted_share = share.max(0.0);
+        let sessions = self.workers.iter().filter_map(|(id, worker)| Some((*id, worker.session.as_ref()?)));
+        let told: Vec<_> = sessions
+            .filter(|(_, session)| session.takes_lowest_share)
+            .map(|(id, session)| (id, self.lowest_share_for(session)))
+            .collect();
+        for (id, share) in told {
+            let epoch = self.workers.get(&id).map_or(0, |worker| worker.epoch.0);
+            self.send(id, epoch, Message::SetLowestShare(proto::SetLowestShare { share }));
+        }
+    }
+
+    /// What somebody wants, at least what the node is configured for, and at most 1: the agent itself acts on what is over γ. A worker that
+    /// cannot be told another one while it is connected sends all that anybody may come to want.
+    fn lowest_share_for(&self, session: &Session) -> f64 {
+        let lowest = self.settings.lowest_share;
+        if session.takes_lowest_share { self.wanted_share.clamp(lowest, lowest.max(1.0)) } else { lowest }
     }
 
     /// A worker came (back): it is told everything, since what was under way may be lost.

@@ -4,7 +4,8 @@ use region::ReadMapping;
 use transport::attach::Attacher;
 use wire::id::RegionId;
 use wire::layout::{RegionSize, Slot};
-use wire::proto::control::{Row, Rows, worker_message};
+use wire::proto::control::host_message::Message;
+use wire::proto::control::{HostMessage, Row, Rows, worker_message};
 use wire::proto::operators::{RegisterHookRequest, WatchRowsRequest};
 
 use crate::agent::{Agent, wait_for};
@@ -138,11 +139,20 @@ fn at_the_end_everyone_is_told_and_nothing_is_left_behind() {
     let mut operators = agent.operators();
     let request = RegisterHookRequest::default();
     let mut events = operators.runtime.block_on(operators.client.register_hook(request)).unwrap().into_inner();
+    // A hook for everything came: from now on the worker sends what the node is configured for.
+    let share = |message: HostMessage| match message.message {
+        Some(Message::SetLowestShare(set)) => set.share,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(worker.hear().map(share), Some(0.5));
 
     let folder = agent.stop();
 
     assert!(service.wait_closed().is_empty());
-    assert!(worker.hear().is_none());
+    // That it has gone may still be told.
+    while let Some(message) = worker.hear() {
+        assert_eq!(share(message), 1.0);
+    }
     assert!(matches!(operators.runtime.block_on(events.message()), Ok(None)));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

@@ -26,6 +26,7 @@ pub fn hello(worker: u32, incarnation: u64) -> WorkerHello {
         incarnation,
         version: "test".into(),
         transports: vec!["shm".into()],
+        takes_lowest_share: true,
     }
 }
 

@@ -63,6 +63,10 @@ impl Worker {
                 Ok(())
             }
             (Link::Up, Some(Message::SubscribeRows(subscribe))) => self.subscribe_rows(subscribe),
+            (Link::Up, Some(Message::SetLowestShare(set))) => {
+                self.set_lowest_share(set.share);
+                Ok(())
+            }
             (Link::Up, None) => {
                 self.begin(epoch)?;
                 Err(ForeignMessage::Unknown)
@@ -96,9 +100,11 @@ impl Worker {
                 watch.fit_again(&mut self.shared.jobs);
                 Ok(())
             }
-            Message::Welcome(_) | Message::Refusal(_) | Message::SubscribeRows(_) | Message::QueuePair(_) => {
-                Err(ForeignMessage::Unknown)
-            }
+            Message::Welcome(_)
+            | Message::Refusal(_)
+            | Message::SubscribeRows(_)
+            | Message::SetLowestShare(_)
+            | Message::QueuePair(_) => Err(ForeignMessage::Unknown),
         }
     }
 
@@ -139,8 +145,7 @@ impl Worker {
             }
         }
         (self.host, self.epoch, self.link) = (host, None, Link::Up);
-        let share = welcome.lowest_share;
-        self.shared.lowest_share = if share.is_finite() && share >= 0.0 { share } else { self.settings.lowest_share };
+        self.set_lowest_share(welcome.lowest_share);
         let lease = Nanos::from_millis(u64::from(welcome.lease_ms));
         self.counted.welcomes += 1;
         self.period = self.settings.summary;
@@ -155,6 +160,11 @@ impl Worker {
         (self.transport, self.fetching) = (transport, fetching);
         self.queue_pair.welcomed(now, fetching == Fetching::Verbs);
         Ok(())
+    }
+
+    /// A share that is none means the worker's own.
+    fn set_lowest_share(&mut self, share: f64) {
+        self.shared.lowest_share = if share.is_finite() && share >= 0.0 { share } else { self.settings.lowest_share };
     }
 
     /// The transport that a welcome means. One that names none is of a host agent that knows of shared memory only.

@@ -39,6 +39,9 @@ pub struct WorkerHello {
     /// How this worker can fetch, "shm" or "verbs", what it likes best first.
     #[prost(string, repeated, tag = "5")]
     pub transports: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// It knows what SetLowestShare means.
+    #[prost(bool, tag = "6")]
+    pub takes_lowest_share: bool,
 }
 /// One end of a reliable connection. Both ends tell the other theirs, for every attempt anew.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -91,10 +94,10 @@ pub struct Acknowledge {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct HostMessage {
-    /// The epoch that this change makes; rises by one with every message but Welcome, Rows subscriptions and queue pairs.
+    /// The epoch that this change makes; rises by one with every message but Welcome, Rows subscriptions, queue pairs and shares.
     #[prost(uint64, tag = "1")]
     pub epoch: u64,
-    #[prost(oneof = "host_message::Message", tags = "2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "host_message::Message", tags = "2, 3, 4, 5, 6, 7, 8, 9")]
     pub message: ::core::option::Option<host_message::Message>,
 }
 /// Nested message and enum types in `HostMessage`.
@@ -115,6 +118,8 @@ pub mod host_message {
         Refusal(super::Refusal),
         #[prost(message, tag = "8")]
         QueuePair(super::QueuePairAnswer),
+        #[prost(message, tag = "9")]
+        SetLowestShare(super::SetLowestShare),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -130,6 +135,12 @@ pub struct HostWelcome {
     /// The one of the worker's transports that the host agent chose; empty: it knows of shared memory only.
     #[prost(string, tag = "4")]
     pub transport: ::prost::alloc::string::String,
+}
+/// From now on this is the share of gamma below which verdicts are summarised only: hooks came or went. Only to workers that take it.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct SetLowestShare {
+    #[prost(double, tag = "1")]
+    pub share: f64,
 }
 /// The worker is not wanted as it is: another release, an unknown worker number, fenced.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -322,6 +322,7 @@ fn workers_of_another_protocol_number_or_transport_are_refused() {
         incarnation: 1,
         version: String::new(),
         transports: vec!["shm".into()],
+        takes_lowest_share: true,
     };
     let bad = [
         proto::WorkerHello { protocol: 2, ..good.clone() },
@@ -336,6 +337,41 @@ fn workers_of_another_protocol_number_or_transport_are_refused() {
 
     assert_eq!(node.plane.counters().refused_workers, 3);
     assert!(node.plane.status().workers.is_empty());
+}
+
+#[test]
+fn a_worker_is_told_the_least_share_that_anybody_wants_and_one_that_cannot_be_told_sends_all() {
+    let mut node = Node::new(settings());
+    let lowest = node.plane.settings.lowest_share;
+    let shares = |node: &mut Node, connection| -> Vec<f64> {
+        let share = |(_, message): (u64, Message)| match message {
+            Message::Welcome(welcome) => Some(welcome.lowest_share),
+            Message::SetLowestShare(set) => Some(set.share),
+            _ => None,
+        };
+        node.told(connection).into_iter().filter_map(share).collect()
+    };
+    node.worker(50, 0, 1);
+    let older = proto::WorkerHello {
+        protocol: wire::control::PROTOCOL,
+        worker: 1,
+        incarnation: 2,
+        transports: vec!["shm".into()],
+        ..proto::WorkerHello::default()
+    };
+    node.plane.worker_connected(node.now, ConnectionId(51), &older);
+    node.step();
+    assert_eq!((shares(&mut node, 50), shares(&mut node, 51)), (vec![1.0], vec![lowest]));
+
+    for wanted in [0.8, 0.8, 0.0, f64::INFINITY] {
+        node.plane.want_verdicts_from(wanted);
+    }
+    node.step();
+    assert_eq!((shares(&mut node, 50), shares(&mut node, 51)), (vec![0.8, lowest, 1.0], vec![]));
+
+    node.plane.want_verdicts_from(0.9);
+    node.worker(52, 2, 3);
+    assert_eq!(shares(&mut node, 52), [0.9]);
 }
 
 #[test]

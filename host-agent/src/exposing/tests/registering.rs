@@ -169,6 +169,7 @@ fn hello(incarnation: u64) -> proto::WorkerHello {
         incarnation,
         version: "test".to_owned(),
         transports: vec!["verbs".to_owned()],
+        takes_lowest_share: true,
     }
 }
 

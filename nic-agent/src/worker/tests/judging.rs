@@ -146,6 +146,25 @@ fn quiet_samples_are_summarised_and_not_sent() {
 }
 
 #[test]
+fn verdicts_are_sent_from_the_share_on_that_somebody_wants_and_at_every_turn() {
+    let (mut node, _) = learnt(60);
+    let mut set = |node: &mut Node, share| {
+        node.hears(0, FromHost::SetLowestShare(proto::SetLowestShare { share })).unwrap();
+        node.take_said();
+    };
+
+    set(&mut node, 0.0);
+    (60..65).for_each(|tick| node.healthy(METRICS, tick));
+    assert_eq!(node.verdicts().len(), 5, "whoever wants all gets all");
+    set(&mut node, 1e9);
+    (65..70).for_each(|tick| node.healthy(METRICS, tick));
+    assert_eq!(node.verdicts(), []);
+
+    let verdicts = fault(&mut node, 70);
+    assert!(verdicts.iter().any(|verdict| verdict.episode == Episode::Began), "{verdicts:?}");
+}
+
+#[test]
 fn a_summary_tells_how_far_learning_is() {
     let (mut node, _) = learnt(13);
 
