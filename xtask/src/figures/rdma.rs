@@ -148,7 +148,7 @@ impl Watched {
             lmap::Settings { warm_up_rows: 100_000, fit_again_rows: Vec::new(), ..defaults.detector.clone() };
         let mut worker = Worker::new(WorkerSettings { detector, ..defaults }, 1);
         worker.connected(Nanos::ZERO);
-        let welcome = proto::HostWelcome { lowest_share: 0.5, lease_ms: 60_000, ..proto::HostWelcome::default() };
+        let welcome = proto::HostWelcome { lowest_share: 1.0, lease_ms: 60_000, ..proto::HostWelcome::default() };
         for (epoch, message) in [(0, Message::Welcome(welcome)), (1, Message::SetLmap(lmap()))] {
             worker.on_host(Nanos::ZERO, HostMessage { epoch, message: Some(message) })?;
         }

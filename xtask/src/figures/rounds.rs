@@ -48,7 +48,7 @@ impl Node {
         };
         let mut worker = Worker::new(WorkerSettings { detector, ..defaults }, 1);
         worker.connected(Nanos::ZERO);
-        let welcome = proto::HostWelcome { lowest_share: 0.5, lease_ms: 60_000, ..proto::HostWelcome::default() };
+        let welcome = proto::HostWelcome { lowest_share: 1.0, lease_ms: 60_000, ..proto::HostWelcome::default() };
         worker.on_host(Nanos::ZERO, HostMessage { epoch: 0, message: Some(Message::Welcome(welcome)) })?;
         let size = RegionSize::for_slots(columns as u32)?;
         for id in 1..=lmaps as u64 {

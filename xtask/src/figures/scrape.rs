@@ -45,7 +45,7 @@ impl Watched {
         let detector = lmap::Settings { warm_up_rows, fit_again_rows: Vec::new(), ..defaults.detector.clone() };
         let mut worker = Worker::new(WorkerSettings { detector, ..defaults }, 1);
         worker.connected(Nanos::ZERO);
-        let welcome = proto::HostWelcome { lowest_share: 0.5, lease_ms: 60_000, ..proto::HostWelcome::default() };
+        let welcome = proto::HostWelcome { lowest_share: 1.0, lease_ms: 60_000, ..proto::HostWelcome::default() };
         let region = OwnedRegion::create("figures", RegionSize::for_slots(SLOTS)?)?;
         let lmap = lmap(region.size().bytes() as u64);
         for (epoch, message) in [(0, Message::Welcome(welcome)), (1, Message::SetLmap(lmap))] {
