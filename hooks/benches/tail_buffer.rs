@@ -91,7 +91,8 @@ fn keep(bencher: Bencher<'_, '_>) {
 
 fn verdict(second: u64) -> Verdict {
     let reason = Arc::new(Reason::Code { text: "benchmark".into() });
-    Verdict { service: ServiceId(99), at: UnixNanos::from_secs(second), weight: 2.0, reason }
+    let at = UnixNanos::from_secs(second);
+    Verdict { service: ServiceId(99), from: at, at, parts: None, weight: 2.0, reason }
 }
 
 /// 10,000 waiting traces of eight spans are wanted at once.

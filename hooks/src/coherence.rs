@@ -40,7 +40,7 @@ mod words;
 pub use codec::{MAX_WORDS_BYTES, WordsError};
 pub use follower::{Follower, Heard};
 pub use here::{Here, Sent};
-pub use item::{Decision, Entry, Item, KnownPath, Output, PathPiece, Run};
+pub use item::{Asked, Decision, Entry, Item, KnownPath, Output, PathPiece, Run};
 pub use leader::Leader;
 pub use member::{Effect, HearError, Member, MemberCounts, MemberSettings};
 pub use pieces::Pieces;

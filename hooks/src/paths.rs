@@ -7,15 +7,18 @@
 //! | [`Paths`] | operation → services on its path, service → operations through it |
 //! | [`Rates`] | rate, errors and duration of every operation, as series of a region |
 //! | [`Latencies`] | what is usual for an operation: its learnt quantile |
+//! | [`Lessons`] | requests that wait to be learnt, until it is known whether they were made during an alarm |
 
 mod frontends;
 mod latencies;
 mod learnt;
+mod lessons;
 mod names;
 mod rates;
 
 pub use frontends::{FrontendRule, Frontends};
 pub use latencies::{Latencies, LatencyRule};
 pub use learnt::{PathLimits, Paths};
+pub use lessons::{Lesson, Lessons};
 pub use names::{Forgotten, NameLimits, Names, OTHER};
 pub use rates::{Rate, Rates};

@@ -7,6 +7,7 @@
 //! | [`Triggers`] | verdicts → operations and seconds |
 //! | [`Policies`] | what wants a trace, [`Budget`]: what may be kept of it, [`Reason`]: in words |
 //! | [`Threshold`] | consistent probability sampling |
+//! | [`Parts`] | what a row says by itself, and about which operation |
 //! | [`Account`] | seen = waiting + kept + dropped + lost |
 //! | `blocks`, `traces`, `decisions`, `watermark`, `order`, `record` | the parts of the buffer |
 
@@ -19,6 +20,7 @@ mod keeper;
 mod limits;
 mod order;
 mod outcome;
+mod parts;
 mod policies;
 mod reason;
 mod record;
@@ -32,10 +34,11 @@ pub use account::{Account, Dropped, Loss, Tally};
 pub use budget::{Budget, BudgetError, BudgetRule};
 pub use buffer::{Indexes, TailBuffer};
 pub use decisions::Fate;
-pub use keeper::{Began, Given, Keeper, Piece};
+pub use keeper::{Began, Given, Keeper, Passed, Piece};
 pub use limits::{Limits, LimitsError};
 pub use order::{OrderKey, Rank};
 pub use outcome::{Kept, LookBack, Offered, Part, Waiting};
+pub use parts::Parts;
 pub use policies::{Known, Policies, Switches};
 pub use reason::{Metric, Policy, Reason};
 pub use span::{Span, SpanId, SpanIndex, SpanKind, TraceId};

@@ -7,8 +7,9 @@ use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
 use hooks::time::UnixNanos;
 use hooks::tracing::{
-    Budget, BudgetRule, Given, Keeper, Kept, Known, Limits, Metric, OrderKey, Policies, Policy, Randomness, Reason,
-    Span, SpanId, SpanIndex, SpanKind, Switches, TailBuffer, Threshold, TraceId, TriggerRule, Triggers, Verdict,
+    Budget, BudgetRule, Given, Keeper, Kept, Known, Limits, Metric, OrderKey, Passed, Policies, Policy, Randomness,
+    Reason, Span, SpanId, SpanIndex, SpanKind, Switches, TailBuffer, Threshold, TraceId, TriggerRule, Triggers,
+    Verdict,
 };
 use wire::time::Nanos;
 
@@ -76,7 +77,8 @@ impl Shop {
         let service_name = self.names.service_name(service).into();
         let reason = Reason::Lmap { service: service_name, score: 9.0, gamma: 3.0, metrics: [metric].into() };
         let at = UnixNanos::from_secs(second);
-        self.keeper.verdict(&Verdict { service, at, weight: 3.0, reason: Arc::new(reason) }, at);
+        let reason = Arc::new(reason);
+        self.keeper.verdict(&Verdict { service, from: at, at, parts: None, weight: 3.0, reason }, at);
     }
 
     fn tick(&mut self, now: Nanos) {
@@ -198,7 +200,7 @@ fn a_request_above_the_learnt_quantile_is_kept_once_enough_was_learnt() {
     let entry = slow(&shop);
     shop.act(|keeper, known, sink| keeper.span(&span(trace(1), entry, true), known, Nanos::ZERO, sink));
     assert!(shop.kept.is_empty());
-    (0..1_000).for_each(|_| shop.latencies.learn(shop.pay, Nanos::from_millis(20), Nanos::ZERO));
+    (0..1_000).for_each(|_| shop.latencies.learn(shop.pay, Nanos::from_millis(20), false, Nanos::ZERO));
     shop.act(|keeper, known, sink| keeper.span(&span(trace(2), entry, true), known, Nanos::ZERO, sink));
 
     let reason = &shop.kept[&trace(2)].1;
@@ -277,7 +279,9 @@ fn paths_are_learnt_from_traces_that_leave() {
     shop.tick(Nanos::from_secs(60));
 
     let passed = shop.keeper.passed();
-    assert_eq!(passed, BTreeSet::from([(shop.pay, shop.frontend), (shop.pay, shop.payment)]));
+    let steps = [(shop.frontend, shop.pay), (shop.payment, shop.charge)];
+    let steps = steps.map(|(service, asked)| Passed { operation: shop.pay, service, asked: Some(asked) });
+    assert_eq!(passed, BTreeSet::from(steps));
     assert!(shop.keeper.passed().is_empty());
     assert!(shop.keeper.buffer().is_empty());
 }

@@ -128,7 +128,11 @@ impl Replay {
             names: Names::new(NameLimits::default()),
             paths: Paths::new(PathLimits { age: Nanos::from_secs(86_400), ..PathLimits::default() }),
             latencies: Latencies::new(LatencyRule { requests: 20, ..LatencyRule::default() }),
-            keeper: Keeper::new(buffer, Triggers::new(TriggerRule { lead: 0 }), policies),
+            keeper: Keeper::new(
+                buffer,
+                Triggers::new(TriggerRule { lead: Nanos::ZERO, ..TriggerRule::default() }),
+                policies,
+            ),
             kept: BTreeSet::new(),
         }
     }
@@ -175,7 +179,7 @@ impl Replay {
             let spans = self.spans(trace, now);
             if trace.start < data.first_fault() {
                 let entry = spans.iter().find(|span| span.parent.is_none()).expect("the frontend is on every path");
-                self.latencies.learn(entry.operation, entry.duration(), now);
+                self.latencies.learn(entry.operation, entry.duration(), false, now);
             }
             // The frontend's span ends last.
             for index in spans.iter().rev() {
@@ -200,12 +204,13 @@ impl Replay {
         let (at, over) = (UnixNanos::from_secs(second), UnixNanos::from_secs(second + 1));
         let reason = Arc::new(Reason::Code { text: "fault".into() });
         for service in verdicts(&mut self.names, second) {
-            self.keeper.verdict(&Verdict { service, at, weight: 2.0, reason: Arc::clone(&reason) }, over);
+            let reason = Arc::clone(&reason);
+            self.keeper.verdict(&Verdict { service, from: at, at, parts: None, weight: 2.0, reason }, over);
         }
         let now = Nanos::from_secs(second + 1 - begin);
         self.act(|keeper, known, sink| keeper.tick(known, now, sink));
-        for (operation, service) in self.keeper.passed() {
-            self.paths.learn(operation, service, now);
+        for passed in self.keeper.passed() {
+            self.paths.take(&passed, now);
         }
     }
 

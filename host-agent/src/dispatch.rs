@@ -361,7 +361,7 @@ mod tests {
         };
         let service = ServiceName::new("cart").unwrap();
         let (reasons, silent) = (Vec::new(), Vec::new());
-        Event { worker: WorkerId(0), service, at_unix_ns: 0, verdict, reasons, silent, suspicion: None }
+        Event { worker: WorkerId(0), service, at_unix_ns: 0, verdict, reasons, parts: None, silent, suspicion: None }
     }
 
     fn all() -> Filter {

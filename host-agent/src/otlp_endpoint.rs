@@ -46,8 +46,6 @@ pub(crate) fn start(
     let running = otlp::start(settings, listeners)?;
     let (upstream, waits) = (settings.upstream.endpoint.as_str(), settings.tail.is_some());
     tracing::info!(upstream, spans_wait = waits, "OTLP is taken and goes on");
-    // How much later than a request ended it is counted, and how much more it may be until that is written.
-    let lag = settings.derived.map_or([Nanos::ZERO; 2], |derived| [derived.delay, derived.delay.plus(interval)]);
     if let Some(derived) = settings.derived {
         tokio::spawn(span_metrics::run(Arc::clone(running.edge()), Arc::clone(node), derived, interval));
     }
@@ -61,7 +59,7 @@ pub(crate) fn start(
                 () = async {
                     loop {
                         while let Some(taken) = node.next_event(id) {
-                            tell(&edge, &taken.item, lag);
+                            tell(&edge, &taken.item, interval);
                         }
                         notified.notified().await;
                     }
@@ -89,16 +87,14 @@ async fn tell_calls(edge: Arc<Edge>, node: Arc<Node>) {
     }
 }
 
-/// Tells what `event` means for traces: of what was counted of spans, that it is about earlier requests.
-fn tell(edge: &Edge, event: &Event, lag: [Nanos; 2]) {
-    let Some(finding) = finding(event) else { return };
-    if event.reasons.first().is_some_and(|reason| span_metrics::is_of_spans(&reason.column)) {
-        for lag in lag {
-            edge.verdict(Finding { at: finding.at.minus(lag), ..finding.clone() });
-        }
-    } else {
-        edge.verdict(finding);
+/// Tells what `event` means for traces: of what was counted of spans every `interval`, that it is about earlier requests.
+fn tell(edge: &Edge, event: &Event, interval: Nanos) {
+    let Some(mut finding) = finding(event) else { return };
+    let of_spans = event.reasons.first().is_some_and(|reason| span_metrics::is_of_spans(&reason.column));
+    if let Some((from, at)) = edge.ended(finding.at, interval).filter(|_| of_spans) {
+        (finding.from, finding.at) = (from, at);
     }
+    edge.verdict(finding);
 }
 
 /// What `event` means for traces; `None` if its service is not in an alarm, and none of its replicas silent.
@@ -120,7 +116,9 @@ fn finding(event: &Event) -> Option<Finding<'_>> {
     let silent = (!event.silent.is_empty()).then_some(silent);
     Some(Finding {
         service: event.service.as_str(),
+        from: UnixNanos(event.at_unix_ns),
         at: UnixNanos(event.at_unix_ns),
+        parts: event.parts.clone(),
         score: verdict.score,
         gamma: verdict.gamma.unwrap_or(0.0),
         metrics: silent.into_iter().chain(metrics).collect(),
@@ -151,7 +149,7 @@ mod tests {
         let silent = silent.iter().map(|name| InstanceName::new(name).unwrap()).collect();
         let service = ServiceName::new("payment").unwrap();
         let (worker, reasons) = (WorkerId(0), Vec::new());
-        Event { worker, service, at_unix_ns: 5, verdict, reasons, silent, suspicion: None }
+        Event { worker, service, at_unix_ns: 5, verdict, reasons, parts: None, silent, suspicion: None }
     }
 
     #[test]

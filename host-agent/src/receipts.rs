@@ -222,7 +222,7 @@ mod tests {
         };
         let service = ServiceName::new("payment").unwrap();
         let (at_unix_ns, reasons, silent) = (second * 1_000_000_000, Vec::new(), Vec::new());
-        Event { worker: WorkerId(0), service, at_unix_ns, verdict, reasons, silent, suspicion: None }
+        Event { worker: WorkerId(0), service, at_unix_ns, verdict, reasons, parts: None, silent, suspicion: None }
     }
 
     #[test]

@@ -23,6 +23,8 @@ const STEP: Nanos = Nanos::from_millis(100);
 const WAITING: usize = 1 << 18;
 /// Steps that may wait: twice the longest delay.
 const LONGEST_LINE: usize = (2 * DerivedSettings::LONGEST_DELAY.0 / STEP.0) as usize;
+/// Looks of which is known what they counted: for rows of 100 ms the last 25 seconds.
+const LOOKS: usize = 256;
 /// How often names are looked through for what was not seen for long.
 const SWEEP_EVERY: Nanos = Nanos::from_secs(10);
 
@@ -69,6 +71,8 @@ pub struct Derived {
     due: VecDeque<Vec<Ended>>,
     waiting: usize,
     step: u64,
+    /// When was counted, and what had ended until when.
+    looks: VecDeque<(UnixNanos, UnixNanos)>,
     swept: Nanos,
     changes: u64,
     unnamed: u64,
@@ -91,6 +95,7 @@ impl Derived {
             due: VecDeque::new(),
             waiting: 0,
             step: now.day.0 / STEP.0,
+            looks: VecDeque::new(),
             swept: now.own,
             changes: 0,
             unnamed: 0,
@@ -136,7 +141,22 @@ impl Derived {
             self.count(ended);
         }
         self.step = if over == usize::MAX { next } else { next.max(self.step) };
+        self.looks.retain(|(at, _)| *at < now.day);
+        if self.looks.len() >= LOOKS {
+            self.looks.pop_front();
+        }
+        self.looks.push_back((now.day, UnixNanos(self.step * STEP.0).minus(self.settings.delay)));
         self.sweep(now.own);
+    }
+
+    /// When requests ended that a row is about which was read at `at`, and the one before `interval` earlier, from counts that are written at every
+    /// [`advance`](Self::advance): after the first, and not after the second. Where that is no longer known, the longest time that it can be.
+    #[must_use]
+    pub fn ended(&self, at: UnixNanos, interval: Nanos) -> (UnixNanos, UnixNanos) {
+        let until = |at: UnixNanos| self.looks.iter().rev().find(|(look, _)| *look <= at).map(|(_, until)| *until);
+        let before = at.minus(interval);
+        let from = until(before).unwrap_or_else(|| before.minus(interval).minus(self.settings.delay));
+        (from, until(at).unwrap_or_else(|| at.minus(self.settings.delay).plus(STEP)))
     }
 
     /// Services, and of each its operations by name with what was counted of them, in the order in which they were first seen.
@@ -251,6 +271,29 @@ mod tests {
     fn at(millis: u64) -> Moment {
         let own = Nanos::from_millis(millis);
         Moment { own, day: UnixNanos::from_secs(NOON).plus(own) }
+    }
+
+    #[test]
+    fn it_is_known_when_requests_ended_that_a_row_is_about() {
+        let day = |millis: u64| at(millis).day;
+        let mut derived = Derived::new(DerivedSettings::default(), at(0));
+        for second in 10..20 {
+            derived.advance(at(second * 1_000 + 30));
+        }
+
+        // Counted in steps of 100 ms, six seconds after they ended.
+        let second = Nanos::from_secs(1);
+        assert_eq!(derived.ended(day(15_500), second), (day(8_100), day(9_100)));
+        assert_eq!(derived.ended(day(16_029), second), (day(8_100), day(9_100)));
+        assert_eq!(derived.ended(day(16_030), second), (day(9_100), day(10_100)));
+        assert_eq!(derived.ended(day(15_500), Nanos::from_secs(2)), (day(7_100), day(9_100)));
+        // Before the first look.
+        assert_eq!(derived.ended(day(10_500), second), (day(2_500), day(4_100)));
+        assert_eq!(derived.ended(day(9_000), second), (day(1_000), day(3_100)));
+        // A clock that was set back.
+        derived.advance(at(15_030));
+        assert_eq!(derived.ended(day(15_500), second).0, day(8_100));
+        assert_eq!(derived.looks.len(), 6);
     }
 
     /// A request of one SERVER span called `name` that ended at `end` and took 2 ms.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use hooks::otlp::WireError;
+use hooks::time::UnixNanos;
 use tokio::sync::Semaphore;
 use wire::time::Nanos;
 
@@ -141,6 +142,12 @@ impl Edge {
             derived.advance(self.clock.moment());
             look(&derived)
         })
+    }
+
+    /// When requests ended that a row is about which was read at `at`, one `interval` after the row before: see [`Derived::ended`]. `None` where nothing
+    /// is derived.
+    pub fn ended(&self, at: UnixNanos, interval: Nanos) -> Option<(UnixNanos, UnixNanos)> {
+        self.derived().map(|derived| derived.ended(at, interval))
     }
 
     /// Bytes of `signal` on their way to the upstream.

@@ -3,12 +3,14 @@
 
 use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::otlp::{Group, RawSpan, WireError};
-use hooks::paths::{FrontendRule, Frontends, Latencies, LatencyRule, NameLimits, Names, OTHER, PathLimits, Paths};
+use hooks::paths::{
+    FrontendRule, Frontends, Latencies, LatencyRule, Lesson, Lessons, NameLimits, Names, OTHER, PathLimits, Paths,
+};
 use hooks::receipt::Books;
 use hooks::time::UnixNanos;
 use hooks::tracing::{
-    Account, Budget, BudgetError, BudgetRule, Keeper, Known, Limits, LimitsError, LookBack, Metric, OrderKey, Policies,
-    Reason, Switches, TailBuffer, TraceId, TriggerRule, Triggers, Verdict,
+    Account, Budget, BudgetError, BudgetRule, Keeper, Known, Limits, LimitsError, LookBack, Metric, OrderKey, Parts,
+    Policies, Reason, Switches, TailBuffer, TraceId, TriggerRule, Triggers, Verdict,
 };
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -81,8 +83,12 @@ pub struct Found {
 pub struct Finding<'a> {
     /// The service, by the name that its spans carry as `service.name`.
     pub service: &'a str,
+    /// When what was seen began; the same as [`at`](Self::at) where only the second is known.
+    pub from: UnixNanos,
     /// When.
     pub at: UnixNanos,
+    /// What its newest row says by itself; `None` if that is not known.
+    pub parts: Option<Parts>,
     /// Its score.
     pub score: f64,
     /// Its threshold γ.
@@ -118,6 +124,7 @@ pub struct Tail {
     pub(crate) names: Names,
     pub(crate) paths: Paths,
     pub(crate) latencies: Latencies,
+    lessons: Lessons,
     /// Requests of each operation that entered here: bounded as their names are.
     entered: BTreeMap<OperationId, u64>,
     frontends: Frontends,
@@ -151,6 +158,7 @@ impl Tail {
             names,
             paths: Paths::new(PathLimits::default()),
             latencies: Latencies::new(LatencyRule::default()),
+            lessons: Lessons::default(),
             entered: BTreeMap::new(),
             frontends,
             origins: Origins::new(ORIGIN_BYTES),
@@ -195,11 +203,11 @@ impl Tail {
 
     /// An LMAP found its service out of the ordinary. What waits is looked through at the next [`tick`](Self::tick).
     pub fn verdict(&mut self, finding: Finding<'_>, now: Moment) {
-        let Finding { service: name, at, score, gamma, metrics } = finding;
+        let Finding { service: name, from, at, parts, score, gamma, metrics } = finding;
         let service = self.names.service(name, now.own);
         let reason = Reason::Lmap { service: name.into(), score, gamma, metrics: metrics.into() };
         let weight = if gamma > 0.0 { score / gamma } else { score };
-        let verdict = Verdict { service, at, weight, reason: Arc::new(reason) };
+        let verdict = Verdict { service, from, at, parts: parts.map(Arc::new), weight, reason: Arc::new(reason) };
         self.keeper.verdict(&verdict, now.day);
         self.tell_verdict(name, &verdict, now);
     }
@@ -220,12 +228,13 @@ impl Tail {
             for (caller, callee) in self.keeper.calls() {
                 self.paths.learn_call(caller, callee, now.own);
             }
-            for (operation, service) in self.keeper.passed() {
-                self.paths.learn(operation, service, now.own);
+            for passed in self.keeper.passed() {
+                self.paths.take(&passed, now.own);
             }
             // Nobody to announce them to: this node decides for itself.
             drop(self.keeper.decided());
         }
+        self.learn(now.own);
         if now.own.since(self.swept).is_some_and(|length| length >= SWEEP_EVERY) {
             self.sweep(now.own);
         }
@@ -328,7 +337,17 @@ impl Tail {
         keeper.span(&raw.span(index, entry), &known, now.own, |given| outgoing.add(&given, origins));
         // Judged first: what is learnt from a request must not excuse it. One that failed says nothing of how long they take.
         if entry && !index.error {
-            latencies.learn(operation, index.duration(), now.own);
+            let (start, end, took) = (index.start, index.end, index.duration());
+            self.lessons.add(Lesson { operation, start, end, took }, now.own);
+        }
+    }
+
+    /// Learns what is usual from requests of which it is known by now whether they were made during an alarm.
+    fn learn(&mut self, now: Nanos) {
+        while let Some(Lesson { operation, start, end, took }) = self.lessons.due(now) {
+            let Self { keeper, names, paths, latencies, .. } = self;
+            let alarm = keeper.in_alarm(&Known { names, paths, latencies }, operation, (start, end));
+            self.latencies.learn(operation, took, alarm, now);
         }
     }
 

@@ -77,8 +77,9 @@ impl Tail {
     /// Tells others of what an LMAP of this node found.
     pub(crate) fn tell_verdict(&mut self, service: &str, verdict: &Verdict, now: Moment) {
         if let Some(together) = &mut self.together {
-            let Verdict { at, weight, reason, .. } = verdict.clone();
-            together.member.output(Output { service: service.into(), at, weight, reason }, now.own, now.day);
+            let Verdict { from, at, weight, parts, reason, .. } = verdict.clone();
+            let output = Output { service: service.into(), from, at, weight, parts, reason };
+            together.member.output(output, now.own, now.day);
         }
     }
 

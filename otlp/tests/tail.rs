@@ -88,7 +88,7 @@ fn said(span: &Span, key: &str) -> Option<String> {
 
 fn finding(service: &str, when: Moment) -> Finding<'_> {
     let metric = Metric { title: "request.duration.p99".into(), unit: "s".into(), seen: 0.18, expected: 0.02 };
-    Finding { service, at: when.day, score: 12.0, gamma: 4.0, metrics: vec![metric] }
+    Finding { service, from: when.day, at: when.day, parts: None, score: 12.0, gamma: 4.0, metrics: vec![metric] }
 }
 
 #[test]

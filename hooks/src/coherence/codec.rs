@@ -8,10 +8,10 @@ use wire::proto::coherence::entry::Item as ProtoItem;
 use wire::proto::coherence::reason::Reason as ProtoReason;
 use wire::time::Nanos;
 
-use crate::coherence::item::{Decision, Entry, Item, KnownPath, Output, PathPiece, Run};
+use crate::coherence::item::{Asked, Decision, Entry, Item, KnownPath, Output, PathPiece, Run};
 use crate::coherence::words::{Digest, Said, Words};
 use crate::time::UnixNanos;
-use crate::tracing::{Metric, Rank, Reason, TraceId};
+use crate::tracing::{Metric, Parts, Rank, Reason, TraceId};
 
 /// The largest message that a node takes.
 pub const MAX_WORDS_BYTES: usize = 4 << 20;
@@ -167,23 +167,29 @@ fn said(said: &Said) -> proto::Said {
                 began_unix_ns: began.map_or(0, |began| began.0),
                 tenant: tenant.as_ref().into(),
             }),
-            Item::Output(Output { service, at, weight, reason }) => ProtoItem::Output(proto::Output {
+            Item::Output(Output { service, from, at, weight, parts, reason }) => ProtoItem::Output(proto::Output {
                 service: service.as_ref().into(),
                 at_unix_ns: at.0,
                 weight: *weight,
                 reason: reasons.place(reason),
+                parts: parts.as_deref().map(of_parts),
+                from_unix_ns: from.0,
             }),
-            Item::Piece(PathPiece { tenant, trace, services }) => ProtoItem::Piece(proto::PathPiece {
+            Item::Piece(PathPiece { tenant, trace, services, asked }) => ProtoItem::Piece(proto::PathPiece {
                 trace: trace.bytes().to_vec(),
                 services: services.iter().map(|service| service.as_ref().into()).collect(),
                 tenant: tenant.as_ref().into(),
+                asked: of_asked(asked),
             }),
-            Item::Path(KnownPath { tenant, service, operation, services }) => ProtoItem::Path(proto::KnownPath {
-                service: service.as_ref().into(),
-                operation: operation.as_ref().into(),
-                services: services.iter().map(|service| service.as_ref().into()).collect(),
-                tenant: tenant.as_ref().into(),
-            }),
+            Item::Path(KnownPath { tenant, service, operation, services, asked }) => {
+                ProtoItem::Path(proto::KnownPath {
+                    service: service.as_ref().into(),
+                    operation: operation.as_ref().into(),
+                    services: services.iter().map(|service| service.as_ref().into()).collect(),
+                    tenant: tenant.as_ref().into(),
+                    asked: of_asked(asked),
+                })
+            }
         };
         proto::Entry { said_unix_ns: entry.said.0, dealt_with: entry.dealt_with, item: Some(item) }
     });
@@ -210,23 +216,50 @@ fn entry(entry: &proto::Entry, reasons: &[Arc<Reason>]) -> Result<Entry, WordsEr
         }),
         ProtoItem::Output(output) => Item::Output(Output {
             service: name(&output.service)?,
+            from: UnixNanos(if output.from_unix_ns == 0 { output.at_unix_ns } else { output.from_unix_ns }),
             at: UnixNanos(output.at_unix_ns),
             weight: finite(output.weight)?,
+            parts: output.parts.as_ref().map(parts).transpose()?.map(Arc::new),
             reason: reason(output.reason)?,
         }),
         ProtoItem::Piece(piece) => Item::Piece(PathPiece {
             tenant: text(&piece.tenant)?.into(),
             trace: trace(&piece.trace)?,
             services: names(&piece.services)?,
+            asked: asked(&piece.asked)?,
         }),
         ProtoItem::Path(path) => Item::Path(KnownPath {
             tenant: text(&path.tenant)?.into(),
             service: name(&path.service)?,
             operation: name(&path.operation)?,
             services: names(&path.services)?,
+            asked: asked(&path.asked)?,
         }),
     };
     Ok(Entry { said: UnixNanos(entry.said_unix_ns), dealt_with: entry.dealt_with, item })
+}
+
+fn of_asked(asked: &[Asked]) -> Vec<proto::Asked> {
+    let of = |(service, operation): &Asked| proto::Asked { service: cut(service), operation: cut(operation) };
+    asked.iter().take(MOST_PARTS).map(of).collect()
+}
+
+fn asked(all: &[proto::Asked]) -> Result<Vec<Asked>, WordsError> {
+    bounded("operations", all, MOST_PARTS)?;
+    all.iter().map(|one| Ok((name(&one.service)?, name(&one.operation)?))).collect()
+}
+
+fn of_parts(parts: &Parts) -> proto::Parts {
+    let operations = parts.operations.iter().take(MOST_PARTS);
+    let operations = operations.map(|(name, part)| proto::OperationPart { operation: cut(name), part: *part });
+    proto::Parts { whole: parts.whole, operations: operations.collect() }
+}
+
+fn parts(parts: &proto::Parts) -> Result<Parts, WordsError> {
+    bounded("operations", &parts.operations, MOST_PARTS)?;
+    let operation = |of: &proto::OperationPart| Ok((text(&of.operation)?, finite(of.part)?));
+    let operations = parts.operations.iter().map(operation).collect::<Result<_, WordsError>>()?;
+    Ok(Parts { whole: finite(parts.whole)?, operations })
 }
 
 fn of_reason(reason: &Reason) -> Option<ProtoReason> {
@@ -309,15 +342,35 @@ mod tests {
         };
         let (service, at) = (Arc::from("payment"), UnixNanos(7));
         let services = vec![Arc::from("payment"), Arc::from("ledger")];
+        let asked = vec![(Arc::from("payment"), Arc::from("Charge"))];
+        let parts = Parts { whole: 0.5, operations: [("Charge".into(), 2.5)].into() };
         let items = [
             keep(1, &lmap, Some(5)),
             keep(2, &lmap, None),
             keep(3, &Arc::new(latency), None),
             keep(4, &Arc::new(Reason::Error { service: "a".into(), operation: "b".into() }), None),
             keep(5, &Arc::new(Reason::Code { text: "refund".into() }), None),
-            Item::Output(Output { service, at, weight: 3.0, reason: lmap }),
-            Item::Piece(PathPiece { tenant: Arc::clone(&tenant), trace: trace(6), services: services.clone() }),
-            Item::Path(KnownPath { tenant, service: "frontend".into(), operation: "POST /pay".into(), services }),
+            Item::Output(Output {
+                service,
+                from: UnixNanos(4),
+                at,
+                weight: 3.0,
+                parts: Some(Arc::new(parts)),
+                reason: lmap,
+            }),
+            Item::Piece(PathPiece {
+                tenant: Arc::clone(&tenant),
+                trace: trace(6),
+                services: services.clone(),
+                asked: asked.clone(),
+            }),
+            Item::Path(KnownPath {
+                tenant,
+                service: "frontend".into(),
+                operation: "POST /pay".into(),
+                services,
+                asked,
+            }),
         ];
         let entry = |item| Entry { said: UnixNanos(9), dealt_with: true, item };
         let entries = items.into_iter().map(entry).collect();

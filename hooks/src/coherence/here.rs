@@ -1,16 +1,17 @@
 //! What a member decided and heard, carried out on a tenant's traces.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use wire::time::Nanos;
 
-use crate::coherence::item::{Decision, KnownPath, PathPiece};
+use crate::coherence::item::{Decision, KnownPath, Output, PathPiece};
 use crate::coherence::member::{Effect, Member};
-use crate::coherence::pieces::Pieces;
+use crate::coherence::pieces::{Half, Pieces, Step};
 use crate::id::OperationId;
 use crate::paths::{Names, OTHER, Paths};
 use crate::time::UnixNanos;
-use crate::tracing::{Given, Keeper, Kept, Part, Reason, TraceId, Verdict};
+use crate::tracing::{Given, Keeper, Kept, Part, Passed, Reason, TraceId, Verdict};
 
 /// Something that is to be sent on.
 #[derive(Debug)]
@@ -54,28 +55,31 @@ impl Here<'_> {
         }
         for piece in self.keeper.pieces() {
             if let Some(operation) = piece.operation {
-                let services = self.pieces.entered(piece.trace, operation).to_vec();
-                self.learn(operation, &services, now);
+                if let Some(half) = self.pieces.entered(piece.trace, operation).cloned() {
+                    self.learn(operation, &half, now);
+                }
             } else {
-                let services = piece.services.iter().map(|id| self.names.service_name(*id).into()).collect();
-                let piece = PathPiece { tenant: Arc::clone(self.tenant), trace: piece.trace, services };
+                let Half { services, asked } = self.by_name(&piece.steps);
+                let piece = PathPiece { tenant: Arc::clone(self.tenant), trace: piece.trace, services, asked };
                 member.piece(piece, now, day);
             }
         }
         for (caller, callee) in self.keeper.calls() {
             self.paths.learn_call(caller, callee, now);
         }
-        for (operation, service) in self.keeper.passed() {
-            self.paths.learn(operation, service, now);
-            self.pieces.saw(operation, service);
+        for passed in self.keeper.passed() {
+            self.paths.take(&passed, now);
+            self.pieces.saw(passed.operation, (passed.service, passed.asked));
         }
-        for (operation, services) in self.pieces.to_tell(now) {
+        for (operation, steps) in self.pieces.to_tell(now) {
+            let Half { services, asked } = self.by_name(&steps);
             let service = self.names.service_of(operation).map_or(OTHER, |service| self.names.service_name(service));
             let path = KnownPath {
                 tenant: Arc::clone(self.tenant),
                 service: service.into(),
                 operation: self.names.operation_name(operation).into(),
-                services: services.iter().map(|id| self.names.service_name(*id).into()).collect(),
+                services,
+                asked,
             };
             member.path(path, now, day);
         }
@@ -97,21 +101,22 @@ impl Here<'_> {
             }
             Effect::Output(output) => {
                 let service = self.names.service(&output.service, now);
-                let (at, weight, reason) = (output.at, output.weight, Arc::clone(&output.reason));
-                return self.keeper.verdict(&Verdict { service, at, weight, reason }, day);
+                let Output { from, at, weight, parts, reason, .. } = output.clone();
+                return self.keeper.verdict(&Verdict { service, from, at, parts, weight, reason }, day);
             }
             Effect::Piece(piece) => {
-                if let Some(operation) = self.pieces.passed(piece.trace, &piece.services) {
-                    self.learn(operation, &piece.services, now);
+                let half = Half { services: piece.services.clone(), asked: piece.asked.clone() };
+                if let Some(operation) = self.pieces.passed(piece.trace, &half) {
+                    self.learn(operation, &half, now);
                 }
                 return;
             }
             Effect::Path(path) => {
                 let service = self.names.service(&path.service, now);
                 let operation = self.names.operation(service, &path.operation, now);
-                for service in &path.services {
-                    let service = self.names.service(service, now);
-                    self.paths.learn(operation, service, now);
+                let half = Half { services: path.services.clone(), asked: path.asked.clone() };
+                for (service, asked) in self.by_id(&half, now) {
+                    self.paths.take(&Passed { operation, service, asked }, now);
                 }
                 return;
             }
@@ -125,11 +130,34 @@ impl Here<'_> {
         }
     }
 
-    fn learn(&mut self, operation: OperationId, services: &[Arc<str>], now: Nanos) {
-        for service in services {
-            let service = self.names.service(service, now);
-            self.paths.learn(operation, service, now);
-            self.pieces.saw(operation, service);
+    fn learn(&mut self, operation: OperationId, half: &Half, now: Nanos) {
+        for (service, asked) in self.by_id(half, now) {
+            self.paths.take(&Passed { operation, service, asked }, now);
+            self.pieces.saw(operation, (service, asked));
         }
+    }
+
+    fn by_name(&self, steps: &BTreeSet<Step>) -> Half {
+        let mut half = Half::default();
+        for (service, asked) in steps {
+            let service = Arc::<str>::from(self.names.service_name(*service));
+            if let Some(asked) = asked {
+                half.asked.push((Arc::clone(&service), self.names.operation_name(*asked).into()));
+            }
+            if half.services.last() != Some(&service) {
+                half.services.push(service);
+            }
+        }
+        half
+    }
+
+    fn by_id(&mut self, half: &Half, now: Nanos) -> Vec<Step> {
+        let names = &mut *self.names;
+        let mut steps: Vec<Step> = half.services.iter().map(|service| (names.service(service, now), None)).collect();
+        for (service, operation) in &half.asked {
+            let service = names.service(service, now);
+            steps.push((service, Some(names.operation(service, operation, now))));
+        }
+        steps
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::time::UnixNanos;
-use crate::tracing::{Reason, TraceId};
+use crate::tracing::{Parts, Reason, TraceId};
 
 /// One run of a node: its name in the cluster, and when it began. Of two runs of a name the one that began later is the successor.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,13 +32,20 @@ pub struct Decision {
 pub struct Output {
     /// The service.
     pub service: Arc<str>,
+    /// When what was seen began.
+    pub from: UnixNanos,
     /// When.
     pub at: UnixNanos,
     /// Score over γ.
     pub weight: f64,
+    /// What its row says by itself; `None` if nobody knows.
+    pub parts: Option<Arc<Parts>>,
     /// In words.
     pub reason: Arc<Reason>,
 }
+
+/// An operation of a service: both by name.
+pub type Asked = (Arc<str>, Arc<str>);
 
 /// Services that a node saw in a trace whose entry span another node has.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +56,8 @@ pub struct PathPiece {
     pub trace: TraceId,
     /// The services.
     pub services: Vec<Arc<str>>,
+    /// What they were asked for.
+    pub asked: Vec<Asked>,
 }
 
 /// Services on the path of an operation, as a node saw them lately: for nodes that have just begun.
@@ -62,6 +71,8 @@ pub struct KnownPath {
     pub operation: Arc<str>,
     /// The services.
     pub services: Vec<Arc<str>>,
+    /// What they are asked for.
+    pub asked: Vec<Asked>,
 }
 
 /// One thing that a node says to all.

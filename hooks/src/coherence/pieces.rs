@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use wire::time::Nanos;
 
+use crate::coherence::item::Asked;
 use crate::id::{OperationId, ServiceId};
 use crate::tracing::TraceId;
 
@@ -37,49 +38,56 @@ impl<T: Default> Recent<T> {
 /// A path is told so often while requests take it.
 const TELL_EVERY: Nanos = Nanos::from_secs(60);
 
+/// A service on a path, or what it was asked for there.
+pub type Step = (ServiceId, Option<OperationId>);
+
+/// What other nodes saw in a trace: services, and what they were asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Half {
+    /// Services by name.
+    pub services: Vec<Arc<str>>,
+    /// What they were asked for.
+    pub asked: Vec<Asked>,
+}
+
 /// Halves of paths, and paths that are to be told. Memory: about 100 bytes for each of `most` traces of either half, 20 for each service on a
 /// path that was seen in the last minutes.
 #[derive(Debug)]
 pub struct Pieces {
     operations: Recent<Option<OperationId>>,
-    services: Recent<Vec<Arc<str>>>,
+    halves: Recent<Half>,
     /// Seen since they were told.
-    seen: BTreeMap<OperationId, BTreeSet<ServiceId>>,
-    told: BTreeMap<(OperationId, ServiceId), Nanos>,
+    seen: BTreeMap<OperationId, BTreeSet<Step>>,
+    told: BTreeMap<(OperationId, Step), Nanos>,
 }
 
 impl Pieces {
     /// None; `most` of either half are kept.
     #[must_use]
     pub const fn new(most: usize) -> Self {
-        Self {
-            operations: Recent::new(most),
-            services: Recent::new(most),
-            seen: BTreeMap::new(),
-            told: BTreeMap::new(),
-        }
+        Self { operations: Recent::new(most), halves: Recent::new(most), seen: BTreeMap::new(), told: BTreeMap::new() }
     }
 
-    /// A request of `operation` passed through `service`, by what this node knows itself and not from hearsay: else a path that nobody takes any more
+    /// A request of `operation` took `step`, by what this node knows itself and not from hearsay: else a path that nobody takes any more
     /// would go round for ever.
-    pub fn saw(&mut self, operation: OperationId, service: ServiceId) {
-        self.seen.entry(operation).or_default().insert(service);
+    pub fn saw(&mut self, operation: OperationId, step: Step) {
+        self.seen.entry(operation).or_default().insert(step);
     }
 
     /// Takes paths that others should know of: what is new, and what was seen again and not told for a minute.
     #[must_use]
-    pub fn to_tell(&mut self, now: Nanos) -> Vec<(OperationId, BTreeSet<ServiceId>)> {
+    pub fn to_tell(&mut self, now: Nanos) -> Vec<(OperationId, BTreeSet<Step>)> {
         let mut to_tell = Vec::new();
-        for (operation, mut services) in core::mem::take(&mut self.seen) {
-            services.retain(|service| {
-                let told = self.told.get(&(operation, *service));
+        for (operation, mut steps) in core::mem::take(&mut self.seen) {
+            steps.retain(|step| {
+                let told = self.told.get(&(operation, *step));
                 told.is_none_or(|told| now.since(*told).is_some_and(|age| age >= TELL_EVERY))
             });
-            if services.is_empty() {
+            if steps.is_empty() {
                 continue;
             }
-            self.told.extend(services.iter().map(|service| ((operation, *service), now)));
-            to_tell.push((operation, services));
+            self.told.extend(steps.iter().map(|step| ((operation, *step), now)));
+            to_tell.push((operation, steps));
         }
         if !to_tell.is_empty() {
             self.told.retain(|_, told| now.since(*told).is_none_or(|age| age < TELL_EVERY.plus(TELL_EVERY)));
@@ -87,20 +95,22 @@ impl Pieces {
         to_tell
     }
 
-    /// The entry span of `trace` came here, and asked for `operation`. Returns the services that others said they saw in it.
+    /// The entry span of `trace` came here, and asked for `operation`. Returns what others said they saw in it.
     #[must_use]
-    pub fn entered(&mut self, trace: TraceId, operation: OperationId) -> &[Arc<str>] {
+    pub fn entered(&mut self, trace: TraceId, operation: OperationId) -> Option<&Half> {
         *self.operations.at(trace) = Some(operation);
-        self.services.by_trace.get(&trace).map_or(&[], Vec::as_slice)
+        self.halves.by_trace.get(&trace)
     }
 
-    /// Another node saw `services` in `trace`. Returns what was asked for, if the entry span came here.
+    /// Another node saw `half` in `trace`. Returns what was asked for, if the entry span came here.
     #[must_use]
-    pub fn passed(&mut self, trace: TraceId, services: &[Arc<str>]) -> Option<OperationId> {
+    pub fn passed(&mut self, trace: TraceId, half: &Half) -> Option<OperationId> {
         if let Some(operation) = self.operations.by_trace.get(&trace).copied().flatten() {
             return Some(operation);
         }
-        self.services.at(trace).extend_from_slice(services);
+        let known = self.halves.at(trace);
+        known.services.extend_from_slice(&half.services);
+        known.asked.extend_from_slice(&half.asked);
         None
     }
 }
@@ -119,7 +129,7 @@ mod tests {
         let (pay, payment) = (OperationId(1), ServiceId(2));
         let mut told = |second, saw: bool| {
             if saw {
-                pieces.saw(pay, payment);
+                pieces.saw(pay, (payment, None));
             }
             pieces.to_tell(at(second)).len()
         };
@@ -130,15 +140,17 @@ mod tests {
 
     #[test]
     fn halves_meet_whichever_comes_first_and_the_oldest_are_forgotten() {
-        let (mut pieces, payment) = (Pieces::new(2), [Arc::from("payment")]);
+        let charge = (Arc::from("payment"), Arc::from("Charge"));
+        let payment = Half { services: vec![Arc::from("payment")], asked: vec![charge] };
+        let mut pieces = Pieces::new(2);
 
         assert_eq!(pieces.passed(trace(1), &payment), None);
-        assert_eq!(pieces.entered(trace(1), OperationId(7)), payment);
-        assert!(pieces.entered(trace(2), OperationId(8)).is_empty());
+        assert_eq!(pieces.entered(trace(1), OperationId(7)), Some(&payment));
+        assert!(pieces.entered(trace(2), OperationId(8)).is_none());
         assert_eq!(pieces.passed(trace(2), &payment), Some(OperationId(8)));
 
         for number in 3..5 {
-            assert!(pieces.entered(trace(number), OperationId(9)).is_empty());
+            assert!(pieces.entered(trace(number), OperationId(9)).is_none());
         }
         assert_eq!(pieces.passed(trace(2), &payment), None);
         assert_eq!(pieces.passed(trace(4), &payment), Some(OperationId(9)));

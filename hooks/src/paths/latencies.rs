@@ -17,6 +17,9 @@ pub struct LatencyRule {
     pub requests: u64,
     /// For how long requests count, at the least; at most for twice that, and longer where there are few. 10 min by default.
     pub window: Nanos,
+    /// Requests made during alarms are not learnt, but for those of an operation of which nothing else is seen for so long: what lasts is no fault, and is
+    /// usual within two windows from then on. 10 min by default.
+    pub patience: Nanos,
     /// Buckets of durations in µs. 16 per power of two by default: a quantile is known to 6 %, for 4 KiB per operation and generation.
     pub scale: Scale,
 }
@@ -24,7 +27,7 @@ pub struct LatencyRule {
 impl Default for LatencyRule {
     fn default() -> Self {
         let scale = Scale::new(4, 36).unwrap_or(Scale::DEFAULT);
-        Self { quantile: 0.99, requests: 1_000, window: Nanos::from_secs(600), scale }
+        Self { quantile: 0.99, requests: 1_000, window: Nanos::from_secs(600), patience: Nanos::from_secs(600), scale }
     }
 }
 
@@ -39,6 +42,8 @@ struct Learnt {
     counts: [u64; 2],
     since: Nanos,
     usual: Option<Nanos>,
+    /// Since when nothing was seen but requests made during alarms.
+    alarmed: Option<Nanos>,
 }
 
 /// The learnt quantile of each operation. The caller bounds their number: it gave out the ids.
@@ -46,13 +51,14 @@ struct Learnt {
 pub struct Latencies {
     rule: LatencyRule,
     operations: BTreeMap<OperationId, Learnt>,
+    skipped: u64,
 }
 
 impl Latencies {
     /// Nothing learnt.
     #[must_use]
     pub const fn new(rule: LatencyRule) -> Self {
-        Self { rule, operations: BTreeMap::new() }
+        Self { rule, operations: BTreeMap::new(), skipped: 0 }
     }
 
     /// The share of requests that is quicker than [`Latencies::usual`].
@@ -61,13 +67,23 @@ impl Latencies {
         self.rule.quantile
     }
 
-    /// A request of `operation` took `duration`. Requests made while something is wrong are better not learnt: a fault would become usual.
-    pub fn learn(&mut self, operation: OperationId, duration: Nanos, now: Nanos) {
+    /// A request of `operation` took `duration`. One made during an `alarm` is not learnt, or a fault would become usual; unless that lasts longer than
+    /// [`LatencyRule::patience`].
+    pub fn learn(&mut self, operation: OperationId, duration: Nanos, alarm: bool, now: Nanos) {
         let rule = &self.rule;
         let learnt = self.operations.entry(operation).or_insert_with(|| {
             let empty = || vec![0; rule.scale.buckets() as usize + 1].into();
-            Learnt { now: empty(), before: empty(), counts: [0; 2], since: now, usual: None }
+            Learnt { now: empty(), before: empty(), counts: [0; 2], since: now, usual: None, alarmed: None }
         });
+        if alarm {
+            let since = *learnt.alarmed.get_or_insert(now);
+            if now.since(since).is_none_or(|length| length < rule.patience) {
+                self.skipped += 1;
+                return;
+            }
+        } else {
+            learnt.alarmed = None;
+        }
         let over = now.since(learnt.since).is_some_and(|length| length >= rule.window);
         if over && learnt.counts[0] >= rule.requests {
             core::mem::swap(&mut learnt.now, &mut learnt.before);
@@ -90,6 +106,12 @@ impl Latencies {
         self.operations.get(&operation)?.usual
     }
 
+    /// Requests that were not learnt, because they were made during an alarm.
+    #[must_use]
+    pub const fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
     /// Drops what is kept of `operation`, whose name was forgotten.
     pub fn forget(&mut self, operation: OperationId) {
         self.operations.remove(&operation);
@@ -104,7 +126,8 @@ mod tests {
 
     /// 1 ms to 100 ms, evenly.
     fn learn(latencies: &mut Latencies, requests: u64, factor: u64, now: Nanos) {
-        (0..requests).for_each(|n| latencies.learn(PAY, Nanos::from_micros((n % 100 + 1) * 1_000 * factor), now));
+        (0..requests)
+            .for_each(|n| latencies.learn(PAY, Nanos::from_micros((n % 100 + 1) * 1_000 * factor), false, now));
     }
 
     #[test]
@@ -117,6 +140,33 @@ mod tests {
 
         let usual = latencies.usual(PAY).unwrap().as_secs_f64();
         assert!((usual / 0.099 - 1.0).abs() < 0.065, "{usual}");
+    }
+
+    #[test]
+    fn a_fault_does_not_become_usual_and_what_lasts_does() {
+        let mut latencies = Latencies::new(LatencyRule::default());
+        learn(&mut latencies, 2_000, 1, Nanos(0));
+        let healthy = latencies.usual(PAY);
+        let slow = |latencies: &mut Latencies, second| {
+            (0..100).for_each(|_| latencies.learn(PAY, Nanos::from_secs(1), true, Nanos::from_secs(second)));
+            latencies.usual(PAY)
+        };
+
+        for second in (0..1_000).step_by(10) {
+            assert_eq!(slow(&mut latencies, second).filter(|_| second < 600), healthy.filter(|_| second < 600));
+        }
+        let lasting = latencies.usual(PAY).unwrap().as_secs_f64();
+        assert!((lasting - 1.0).abs() < 0.065, "{lasting}");
+        assert_eq!(latencies.skipped(), 60 * 100);
+
+        // Another fault, after a healthy moment.
+        let mut latencies = Latencies::new(LatencyRule::default());
+        learn(&mut latencies, 2_000, 1, Nanos(0));
+        for second in (0..2_000).step_by(10) {
+            let ratio = slow(&mut latencies, second).unwrap().as_secs_f64() / healthy.unwrap().as_secs_f64();
+            assert!((ratio - 1.0).abs() < 0.01, "after {second} s: {ratio}");
+            learn(&mut latencies, 100, 1, Nanos::from_secs(second + 5));
+        }
     }
 
     #[test]

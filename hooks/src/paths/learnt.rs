@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use wire::time::Nanos;
 
 use crate::id::{OperationId, ServiceId};
+use crate::tracing::Passed;
 
 /// How much is learnt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,21 +16,39 @@ pub struct PathLimits {
     pub operations: usize,
     /// Services on one path. 256 by default.
     pub services: usize,
+    /// Operations of one service for which one operation asks. 64 by default: of one that asks for more nobody says what it does not ask for.
+    pub asked: usize,
     /// A service that was not seen on a path for so long is off it. 30 min by default.
     pub age: Nanos,
 }
 
 impl Default for PathLimits {
     fn default() -> Self {
-        Self { operations: 10_000, services: 256, age: Nanos::from_secs(1_800) }
+        Self { operations: 10_000, services: 256, asked: 64, age: Nanos::from_secs(1_800) }
     }
 }
 
-/// Operation → services on its path, and back; caller → callees. Memory: about 50 bytes for each pair.
+/// What a service is not asked for is known after so many moments at which it was seen what it is.
+const SETTLED: u32 = 32;
+
+/// A service on a path.
+#[derive(Clone, Debug, Default)]
+struct Step {
+    seen: Nanos,
+    /// What it is asked for, and when it was last.
+    asked: BTreeMap<OperationId, Nanos>,
+    /// It was asked for more than that.
+    much: bool,
+    /// At how many moments it was seen what it is asked for, and the last of them.
+    moments: (u32, Option<Nanos>),
+}
+
+/// Operation → services on its path, what they are asked for, and back; caller → callees. Memory: about 100 bytes for each pair, 30 for each
+/// operation that a service on a path is asked for.
 #[derive(Debug)]
 pub struct Paths {
     limits: PathLimits,
-    passed: BTreeMap<OperationId, BTreeMap<ServiceId, Nanos>>,
+    passed: BTreeMap<OperationId, BTreeMap<ServiceId, Step>>,
     through: BTreeMap<ServiceId, BTreeSet<OperationId>>,
     calls: BTreeMap<ServiceId, BTreeMap<ServiceId, Nanos>>,
     version: u64,
@@ -59,17 +78,49 @@ impl Paths {
             return;
         }
         let path = self.passed.entry(operation).or_default();
-        if let Some(seen) = path.get_mut(&service) {
-            *seen = (*seen).max(now);
+        if let Some(step) = path.get_mut(&service) {
+            step.seen = step.seen.max(now);
             return;
         }
         if path.len() >= self.limits.services {
             self.refused += 1;
             return;
         }
-        path.insert(service, now);
+        path.insert(service, Step { seen: now, ..Step::default() });
         self.through.entry(service).or_default().insert(operation);
         self.version += 1;
+    }
+
+    /// What a trace showed, at `now`: [`learn`](Self::learn), and what the service was asked for.
+    pub fn take(&mut self, passed: &Passed, now: Nanos) {
+        let Passed { operation, service, asked } = *passed;
+        self.learn(operation, service, now);
+        let step = self.passed.get_mut(&operation).and_then(|path| path.get_mut(&service));
+        let (Some(step), Some(asked)) = (step, asked) else { return };
+        if step.moments.1 != Some(now) {
+            step.moments = (step.moments.0.saturating_add(1), Some(now));
+        }
+        if let Some(seen) = step.asked.get_mut(&asked) {
+            *seen = now.max(*seen);
+        } else if step.asked.len() < self.limits.asked {
+            step.asked.insert(asked, now);
+        } else {
+            step.much = true;
+            self.refused += 1;
+        }
+    }
+
+    /// All that requests of `operation` ask `service` for; `None` as long as that was not seen at 32 moments, or if it is more than is learnt.
+    pub fn asked(&self, operation: OperationId, service: ServiceId) -> Option<impl Iterator<Item = OperationId>> {
+        let step = self.passed.get(&operation)?.get(&service)?;
+        let known = step.moments.0 >= SETTLED && !step.much && !step.asked.is_empty();
+        known.then(|| step.asked.keys().copied())
+    }
+
+    /// What requests of `operation` were seen to ask `service` for, as far as it is learnt.
+    pub fn seen_asked(&self, operation: OperationId, service: ServiceId) -> impl Iterator<Item = OperationId> {
+        let step = self.passed.get(&operation).and_then(|path| path.get(&service));
+        step.into_iter().flat_map(|step| step.asked.keys().copied())
     }
 
     /// `caller` called `callee`, at `now`: a span of the one is under a span of the other. Up to [`PathLimits::services`] callees each; what is
@@ -128,7 +179,7 @@ impl Paths {
     /// When a request of `operation` was last seen to pass `service`; `None` if it is not on its path.
     #[must_use]
     pub fn seen(&self, operation: OperationId, service: ServiceId) -> Option<Nanos> {
-        self.passed.get(&operation)?.get(&service).copied()
+        Some(self.passed.get(&operation)?.get(&service)?.seen)
     }
 
     /// The operations through `service`.
@@ -152,9 +203,12 @@ impl Paths {
     pub fn forget(&mut self, now: Nanos) {
         let (age, through) = (self.limits.age, &mut self.through);
         let mut forgotten = false;
+        let most = self.limits.asked;
         self.passed.retain(|operation, path| {
-            path.retain(|service, seen| {
-                let kept = now.since(*seen).is_none_or(|unseen| unseen < age);
+            path.retain(|service, step| {
+                step.asked.retain(|_, seen| now.since(*seen).is_none_or(|unseen| unseen < age));
+                step.much &= step.asked.len() >= most;
+                let kept = now.since(step.seen).is_none_or(|unseen| unseen < age);
                 if !kept && let Some(operations) = through.get_mut(service) {
                     operations.remove(operation);
                     forgotten = true;
@@ -227,6 +281,33 @@ mod tests {
     }
 
     #[test]
+    fn what_a_service_is_asked_for_is_known_when_it_was_seen_often_and_forgotten_like_paths() {
+        let limits = PathLimits { asked: 2, ..PathLimits::default() };
+        let (mut paths, payment) = (Paths::new(limits), ServiceId(2));
+        let [charge, history, refund] = [11, 12, 13].map(OperationId);
+        let passed = |asked| Passed { operation: PAY, service: payment, asked: Some(asked) };
+        let known = |paths: &Paths| paths.asked(PAY, payment).map(Iterator::collect::<Vec<_>>);
+
+        for moment in 1..=31 {
+            paths.take(&passed(charge), Nanos::from_secs(moment));
+            paths.take(&passed(charge), Nanos::from_secs(moment));
+        }
+        assert_eq!(known(&paths), None, "31 moments");
+        assert_eq!(paths.seen_asked(PAY, payment).collect::<Vec<_>>(), [charge]);
+        paths.take(&passed(history), Nanos::from_secs(32));
+        assert_eq!(known(&paths), Some(vec![charge, history]));
+        assert!(paths.asked(PAY, ServiceId(3)).is_none() && paths.asked(LIST, payment).is_none());
+
+        paths.take(&passed(refund), Nanos::from_secs(33));
+        assert_eq!(known(&paths), None, "it is asked for more than is learnt");
+        paths.forget(Nanos::from_secs(1_831));
+        assert_eq!(known(&paths), Some(vec![history]));
+        paths.take(&Passed { asked: None, ..passed(charge) }, Nanos::from_secs(2_000));
+        paths.forget(Nanos::from_secs(1_832));
+        assert_eq!(known(&paths), None, "passed, and nobody said what for");
+    }
+
+    #[test]
     fn calls_keep_to_the_limits() {
         let mut paths = Paths::new(PathLimits { operations: 2, services: 2, ..PathLimits::default() });
         for caller in 0..4 {
@@ -241,7 +322,7 @@ mod tests {
     proptest! {
         #[test]
         fn both_directions_agree_and_limits_hold(pairs in proptest::collection::vec((0..12_u32, 0..12_u32, 0..50_u64), 1..300)) {
-            let mut paths = Paths::new(PathLimits { operations: 8, services: 6, age: Nanos(20) });
+            let mut paths = Paths::new(PathLimits { operations: 8, services: 6, asked: 3, age: Nanos(20) });
             for (operation, service, now) in pairs {
                 paths.learn(OperationId(operation), ServiceId(service), Nanos(now));
                 paths.forget(Nanos(now));

@@ -18,6 +18,8 @@ use crate::tracing::triggers::{Triggers, Verdict};
 
 /// Paths are learnt from one trace in so many, the same ones on every node, so that what nodes learn of one trace can be put together.
 const PATHS_FROM: u64 = 16;
+/// Waiting traces are looked through no more often: with rows of some milliseconds every verdict says a little more.
+const LOOK_EVERY: Nanos = Nanos::from_millis(500);
 /// Pieces of paths that wait to be told.
 const MOST_PIECES: usize = 4_096;
 
@@ -43,8 +45,19 @@ pub struct Piece {
     pub trace: TraceId,
     /// What was asked for, if the entry span came here.
     pub operation: Option<OperationId>,
-    /// Whose spans came here.
-    pub services: BTreeSet<ServiceId>,
+    /// Whose spans came here, and what they were asked for.
+    pub steps: BTreeSet<(ServiceId, Option<OperationId>)>,
+}
+
+/// A request passed a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Passed {
+    /// What was asked for where it entered.
+    pub operation: OperationId,
+    /// The service.
+    pub service: ServiceId,
+    /// What the service was asked for, if a span says so.
+    pub asked: Option<OperationId>,
 }
 
 /// How this node works with others; nothing of it holds for a node that is alone.
@@ -67,8 +80,10 @@ pub struct Keeper {
     policies: Policies,
     /// A second is on that was not when waiting traces were last looked through.
     due: bool,
+    /// When they were.
+    looked: Option<Nanos>,
     decided: Vec<(TraceId, Arc<Reason>)>,
-    passed: BTreeSet<(OperationId, ServiceId)>,
+    passed: BTreeSet<Passed>,
     calls: BTreeSet<(ServiceId, ServiceId)>,
     together: Option<Together>,
 }
@@ -77,17 +92,21 @@ pub struct Keeper {
 #[derive(Debug, Default)]
 struct Passage {
     spans: BTreeMap<SpanId, ServiceId>,
+    steps: BTreeSet<(ServiceId, Option<OperationId>)>,
     under: Vec<(SpanId, ServiceId)>,
 }
 
 impl Passage {
     fn saw(&mut self, span: &SpanIndex) {
         self.spans.insert(span.id, span.service);
+        self.steps.insert((span.service, span.kind.enters().then_some(span.operation)));
         self.under.extend(span.parent.map(|parent| (parent, span.service)));
     }
 
-    fn services(&self) -> BTreeSet<ServiceId> {
-        self.spans.values().copied().collect()
+    /// What is to be learnt from a request of `operation`.
+    fn passed(&self, operation: Option<OperationId>) -> impl Iterator<Item = Passed> {
+        let of = |operation| self.steps.iter().map(move |&(service, asked)| Passed { operation, service, asked });
+        operation.into_iter().flat_map(of)
     }
 
     /// Callers with their callees, where spans of both came here.
@@ -106,6 +125,7 @@ impl Keeper {
             triggers,
             policies,
             due: false,
+            looked: None,
             decided: Vec::new(),
             passed: BTreeSet::new(),
             calls: BTreeSet::new(),
@@ -142,8 +162,8 @@ impl Keeper {
         }
     }
 
-    /// An LMAP found its service out of the ordinary; `now` is the time of day. Waiting traces are looked through at the next
-    /// [`tick`](Self::tick).
+    /// An LMAP found its service out of the ordinary; `now` is the time of day. Waiting traces are looked through at a
+    /// [`tick`](Self::tick) within half a second.
     pub fn verdict(&mut self, verdict: &Verdict, now: UnixNanos) {
         self.due |= self.triggers.take(verdict, now);
     }
@@ -162,7 +182,9 @@ impl Keeper {
 
     /// Ten times a second or so: keeps what waits and is wanted by now, then drops what waited long enough.
     pub fn tick(&mut self, known: &Known<'_>, now: Nanos, mut sink: impl FnMut(Given<'_>)) {
-        if core::mem::take(&mut self.due) {
+        let rested = self.looked.is_none_or(|looked| now.since(looked).is_some_and(|rest| rest >= LOOK_EVERY));
+        if self.due && rested {
+            (self.due, self.looked) = (false, Some(now));
             let (policies, triggers) = (&mut self.policies, &mut self.triggers);
             let pending = self.together.as_ref().map(|together| &together.pending);
             let waiting = self.buffer.waiting().filter(|waiting| !pending.is_some_and(|p| p.contains(&waiting.trace)));
@@ -181,10 +203,10 @@ impl Keeper {
             let mut passage = Passage::default();
             spans.for_each(|span| passage.saw(&span));
             calls.extend(passage.calls());
-            let services = passage.services();
-            passed.extend(waiting.operation.into_iter().flat_map(|op| services.iter().map(move |s| (op, *s))));
+            passed.extend(passage.passed(waiting.operation));
             if let Some(together) = together {
-                together.saw(Piece { trace: waiting.trace, operation: waiting.operation, services });
+                let (trace, operation) = (waiting.trace, waiting.operation);
+                together.saw(Piece { trace, operation, steps: passage.steps });
             }
         });
     }
@@ -235,7 +257,7 @@ impl Keeper {
     }
 
     /// Takes which services were passed by which operations, as seen since the last call in a sixteenth of the traces.
-    pub fn passed(&mut self) -> BTreeSet<(OperationId, ServiceId)> {
+    pub fn passed(&mut self) -> BTreeSet<Passed> {
         core::mem::take(&mut self.passed)
     }
 
@@ -287,6 +309,13 @@ impl Keeper {
         self.triggers.on(known, operation, at)
     }
 
+    /// Whether an LMAP found something out of the ordinary that concerns requests of an operation made between `from` and `to`. Never, where LMAPs keep no
+    /// traces.
+    #[must_use]
+    pub fn in_alarm(&mut self, known: &Known<'_>, operation: OperationId, between: (UnixNanos, UnixNanos)) -> bool {
+        self.policies.listens() && self.triggers.concerned(known, operation, between)
+    }
+
     fn is_pending(&self, trace: TraceId) -> bool {
         self.together.as_ref().is_some_and(|together| together.pending.contains(&trace))
     }
@@ -323,11 +352,10 @@ impl Keeper {
             }
             sink(Given { trace, index, encoded, reason, part });
         });
-        let services = passage.services();
         self.calls.extend(passage.calls());
-        self.passed.extend(operation.into_iter().flat_map(|op| services.iter().map(move |s| (op, *s))));
-        if let Some(together) = self.together.as_mut().filter(|_| !services.is_empty()) {
-            together.saw(Piece { trace, operation, services });
+        self.passed.extend(passage.passed(operation));
+        if let Some(together) = self.together.as_mut().filter(|_| !passage.steps.is_empty()) {
+            together.saw(Piece { trace, operation, steps: passage.steps });
         }
         match kept {
             Kept::Released { tally, .. } => Kept::Released { tally, part },

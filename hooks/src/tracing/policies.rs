@@ -127,6 +127,12 @@ impl Policies {
         Some(Arc::new(Reason::Code { text: why[..why.floor_char_boundary(TEXT_BYTES)].into() }))
     }
 
+    /// Whether [`Policy::Lmap`] is on.
+    #[must_use]
+    pub const fn listens(&self) -> bool {
+        self.switches.lmap
+    }
+
     /// Why a trace that waits is kept by what LMAPs said since it came.
     pub fn lmap(
         &mut self,

@@ -1,16 +1,11 @@
 //! Why a trace is kept, in words with units: what its root span says to whoever opens it.
 
 use core::fmt;
-use std::borrow::Cow;
 
 use wire::quantity::quantity;
 use wire::time::Nanos;
 
-use crate::paths::OTHER;
 use crate::tracing::threshold::Threshold;
-
-/// The label with which a column says which operation it counts, as it stands in titles.
-const OPERATION: &str = "span.name=\"";
 
 /// What can want a trace. The order is that of yielding where the budget is short: the last one yields first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,34 +50,6 @@ pub struct Metric {
     pub seen: f64,
     /// What was expected.
     pub expected: f64,
-}
-
-impl Metric {
-    /// Whether it differs from what was expected by more than a quarter of that: what is named beside it may be there by chance.
-    fn stands_out(&self) -> bool {
-        (self.seen - self.expected).abs() > self.expected.abs() / 4.0
-    }
-
-    /// The operation that its column is about, where that is one of many: the value of its label `span.name`.
-    fn operation(&self) -> Option<Cow<'_, str>> {
-        let (before, value) = self.title.split_once(OPERATION)?;
-        if !before.ends_with(['{', ',']) {
-            return None;
-        }
-        if let Some((plain, _)) = value.split_once('"')
-            && !plain.contains('\\')
-        {
-            return Some(Cow::Borrowed(plain));
-        }
-        let (mut name, mut rest) = (String::new(), value.chars());
-        loop {
-            match rest.next()? {
-                '"' => return Some(Cow::Owned(name)),
-                '\\' => name.push(rest.next()?),
-                other => name.push(other),
-            }
-        }
-    }
 }
 
 impl fmt::Display for Metric {
@@ -149,17 +116,6 @@ impl Reason {
         }
     }
 
-    /// Whether it is about other operations of its service than `operation`, and about nothing else: all that stands out are columns of theirs. Only
-    /// the heaviest columns are named; if all of these stand out, others may as well, and nothing is spared.
-    #[must_use]
-    pub fn spares(&self, operation: &str) -> bool {
-        let Self::Lmap { metrics, .. } = self else { return false };
-        let mut standing = metrics.iter().filter(|metric| metric.stands_out()).peekable();
-        let all_named = metrics.iter().any(|metric| !metric.stands_out());
-        let other = |name: Cow<'_, str>| name != operation && name != OTHER;
-        all_named && standing.peek().is_some() && standing.all(|metric| metric.operation().is_some_and(other))
-    }
-
     /// Whether what speaks for it most is less than usual: a service that gets less to do is not why there is less.
     #[must_use]
     pub fn says_less(&self) -> bool {
@@ -197,40 +153,6 @@ impl fmt::Display for Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn lmap(metrics: &[(&str, f64, f64)]) -> Reason {
-        let metric = |(title, seen, expected): &(&str, f64, f64)| Metric {
-            title: (*title).into(),
-            unit: "".into(),
-            seen: *seen,
-            expected: *expected,
-        };
-        Reason::Lmap {
-            service: "frontend".into(),
-            score: 9.0,
-            gamma: 3.0,
-            metrics: metrics.iter().map(metric).collect(),
-        }
-    }
-
-    #[test]
-    fn a_verdict_spares_operations_that_nothing_which_stands_out_is_about() {
-        let pay = ("duration.mean{span.name=\"POST /pay\"}", 0.18, 0.02);
-        let chance = ("duration.count{span.name=\"GET /list\"}", 5.0, 5.02);
-        let reason = lmap(&[pay, chance]);
-
-        assert!(reason.spares("GET /list") && !reason.spares("POST /pay"));
-        assert!(!lmap(&[pay, pay]).spares("GET /list"), "who knows what is not named");
-        assert!(!lmap(&[pay, ("process.cpu", 0.9, 0.2), chance]).spares("GET /list"), "about the whole service, too");
-        assert!(!lmap(&[pay, ("calls{peer=\"x\",span.name=\"GET /list\"}", 0.0, 3.0), chance]).spares("GET /list"));
-        assert!(!lmap(&[("calls{span.name=\"_other\"}", 9.0, 3.0), chance]).spares("GET /list"), "who knows which");
-        assert!(!lmap(&[chance]).spares("POST /pay"), "nothing stands out by itself");
-        assert!(!lmap(&[("calls{of.span.name=\"GET /list\"}", 9.0, 3.0), chance]).spares("POST /pay"), "another label");
-        let quoted = format!("calls{{span.name={:?}}}", "say \"a\\b\"");
-        assert!(!lmap(&[(&quoted, 9.0, 3.0), chance]).spares("say \"a\\b\""));
-        assert!(lmap(&[(&quoted, 9.0, 3.0), chance]).spares("say a"));
-        assert!(!lmap(&[("calls{span.name=\"cut", 9.0, 3.0), chance]).spares("cut"));
-    }
 
     #[test]
     fn reasons_are_sentences_with_units() {

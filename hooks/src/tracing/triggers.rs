@@ -1,6 +1,9 @@
 //! Which operations are out of the ordinary in which second: the OR over the LMAPs of the services on an operation's path, wherever they run;
 //! services off the path never count (μView, Sec. 4.7.1).
 //!
+//! A verdict may say how far each operation of its service is out of the ordinary by itself; then it counts for those requests alone that ask the
+//! service for one that is. So it does not count at all any more when only its smoothed score is still high.
+//!
 //! A verdict sets one bit of its service, whatever number of operations pass through it. An operation's bits are put together when they are
 //! asked for, and kept until a bit or a path changes.
 //!
@@ -15,6 +18,7 @@ use wire::time::Nanos;
 use crate::id::{OperationId, ServiceId};
 use crate::paths::Paths;
 use crate::time::UnixNanos;
+use crate::tracing::parts::Parts;
 use crate::tracing::policies::Known;
 use crate::tracing::reason::Reason;
 
@@ -30,8 +34,12 @@ const AHEAD: Nanos = Nanos::from_secs(10);
 pub struct Verdict {
     /// Which one.
     pub service: ServiceId,
+    /// When what it saw began. The same as [`at`](Self::at): only the second is known.
+    pub from: UnixNanos,
     /// When.
     pub at: UnixNanos,
+    /// What its row says by itself. `None`: nobody knows, and it is about every operation.
+    pub parts: Option<Arc<Parts>>,
     /// How far, as score over γ: of several verdicts of one service in a second the one that goes furthest counts.
     pub weight: f64,
     /// In words.
@@ -39,25 +47,49 @@ pub struct Verdict {
 }
 
 /// How verdicts become seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TriggerRule {
-    /// Seconds before a verdict's own that are on as well: an episode begins some rows after what it is about. 1 by default.
-    pub lead: u32,
+    /// What was seen so long before a verdict's own time counts as well: an episode begins some rows after what it is about. 1 s by default.
+    pub lead: Nanos,
+    /// A row concerns operations whose columns by themselves score so much of γ. 0.75 by default.
+    pub least: f64,
 }
 
 impl Default for TriggerRule {
     fn default() -> Self {
-        Self { lead: 1 }
+        Self { lead: Nanos::from_secs(1), least: 0.75 }
     }
 }
 
-/// Seconds `from` to `to`, both included, for one reason.
+/// What was said of one second: from and to some time, both included.
 #[derive(Clone, Debug)]
 struct Spell {
-    from: u64,
-    to: u64,
+    from: UnixNanos,
+    to: UnixNanos,
+    parts: Option<Arc<Parts>>,
     weight: f64,
     reason: Arc<Reason>,
+}
+
+impl Spell {
+    /// Puts together what was said of the same second: the reason of the verdict that goes furthest, and all that any of them is about.
+    fn join(&mut self, other: Self) -> bool {
+        let (from, to) = (self.from.min(other.from), self.to.max(other.to));
+        let parts = match (&self.parts, &other.parts) {
+            (Some(one), Some(two)) => {
+                let mut parts = Parts::clone(one);
+                parts.join(two);
+                Some(Arc::new(parts))
+            }
+            _ => None,
+        };
+        let wider = (from, to) != (self.from, self.to) || parts != self.parts;
+        if other.weight > self.weight {
+            (self.weight, self.reason) = (other.weight, other.reason);
+        }
+        (self.from, self.to, self.parts) = (from, to, parts);
+        wider
+    }
 }
 
 /// Bit i is second `newest` − i.
@@ -70,17 +102,25 @@ struct Service {
 impl Service {
     /// Notes what was said of a second. A score falls slowly after what made it rise: one that has fallen to less than half within the same alarm is
     /// about what was said before, and its own row shows nothing any more.
-    fn note(&mut self, mut spell: Spell) {
-        let before = self.spells.iter().rev().find(|before| before.to + 1 == spell.to);
+    ///
+    /// Returns whether it is about more than what was said before.
+    fn note(&mut self, mut spell: Spell) -> bool {
+        let second = spell.to.second();
+        let before = self.spells.iter().rev().find(|before| before.to.second() + 1 == second);
         if let Some(before) = before.filter(|before| spell.weight < before.weight / 2.0) {
             spell.reason = Arc::clone(&before.reason);
         }
-        match self.spells.iter_mut().rev().find(|said| said.to == spell.to) {
-            Some(said) if said.weight >= spell.weight => {}
-            Some(said) => *said = spell,
-            None => self.spells.push_back(spell),
+        if let Some(said) = self.spells.iter_mut().rev().find(|said| said.to.second() == second) {
+            return said.join(spell);
         }
+        self.spells.push_back(spell);
+        true
     }
+}
+
+/// The first and the last nanosecond of a second.
+const fn whole(second: u64) -> (UnixNanos, UnixNanos) {
+    (UnixNanos::from_secs(second), UnixNanos(UnixNanos::from_secs(second + 1).0 - 1))
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -120,7 +160,7 @@ impl Triggers {
         }
     }
 
-    /// Takes a verdict at `now`. Returns whether a second is on that was not: waiting traces are to be looked through again. A verdict more
+    /// Takes a verdict at `now`. Returns whether it is about more than was said before: waiting traces are to be looked through again. A verdict more
     /// than 10 s ahead or two minutes behind is counted and not taken. O(1), but for the first one of a second: O(services).
     pub fn take(&mut self, verdict: &Verdict, now: UnixNanos) -> bool {
         let second = verdict.at.second();
@@ -129,14 +169,15 @@ impl Triggers {
             return false;
         }
         self.advance(second);
-        let from = second.saturating_sub(u64::from(self.rule.lead));
-        let bits = self.between(from, second);
+        let Verdict { parts, weight, reason, .. } = verdict.clone();
+        // Where nothing better is known it is about all of its second.
+        let (from, to) = if verdict.from < verdict.at { (verdict.from, verdict.at) } else { whole(second) };
+        let from = from.minus(self.rule.lead);
+        let bits = self.between(from.second(), second);
         let service = self.services.entry(verdict.service).or_default();
-        let new = service.bits & bits != bits;
+        self.version += u64::from(service.bits & bits != bits);
         service.bits |= bits;
-        service.note(Spell { from, to: second, weight: verdict.weight, reason: Arc::clone(&verdict.reason) });
-        self.version += u64::from(new);
-        new
+        service.note(Spell { from, to, parts, weight, reason })
     }
 
     /// Why a request of `operation` that lasted from `start` to `end` is to be kept: of the verdicts about services on its path in these seconds the
@@ -153,7 +194,7 @@ impl Triggers {
             return None;
         }
         self.follow_calls(known.paths, operation);
-        let mut spells: Vec<_> = self.about(known, operation, from, to).collect();
+        let mut spells: Vec<_> = self.about(known, operation, (start, end)).collect();
         spells.sort_by(|(_, a), (_, b)| b.weight.total_cmp(&a.weight));
         spells.truncate(SUSPECTS);
         let is_below = |one: ServiceId, caller| self.below.get(&caller).is_some_and(|below| below.contains(&one));
@@ -180,26 +221,36 @@ impl Triggers {
     /// Whether `operation` is out of the ordinary in the second of `at`.
     #[must_use]
     pub fn on(&mut self, known: &Known<'_>, operation: OperationId, at: UnixNanos) -> bool {
-        let second = at.second();
-        self.bits(known.paths, operation) & self.between(second, second) != 0
-            && self.about(known, operation, second, second).next().is_some()
+        self.concerned(known, operation, whole(at.second()))
     }
 
-    /// What was said between the seconds `from` and `to` of services on the path of `operation`, but for what its frontend says of others of its
-    /// operations; of each service the heaviest.
+    /// Whether something was said of the time between `from` and `to` that concerns `operation`.
+    #[must_use]
+    pub fn concerned(&mut self, known: &Known<'_>, operation: OperationId, (from, to): (UnixNanos, UnixNanos)) -> bool {
+        self.bits(known.paths, operation) & self.between(from.second(), to.second()) != 0
+            && self.about(known, operation, (from, to)).next().is_some()
+    }
+
+    /// What was said of the time between `from` and `to` of services on the path of `operation`, but for what is only about what it does not ask them
+    /// for; of each service the heaviest.
     fn about<'a>(
         &'a self,
         known: &'a Known<'_>,
         operation: OperationId,
-        from: u64,
-        to: u64,
+        (from, to): (UnixNanos, UnixNanos),
     ) -> impl Iterator<Item = (ServiceId, &'a Spell)> {
-        let (frontend, name) = (known.names.service_of(operation), known.names.operation_name(operation));
         known.paths.services(operation).filter_map(move |id| {
             let spells = self.services.get(&id)?.spells.iter().filter(|spell| spell.from <= to && from <= spell.to);
-            let spells = spells.filter(|spell| frontend != Some(id) || !spell.reason.spares(name));
+            let spells = spells.filter(|spell| self.concerns(spell, known, operation, id));
             Some((id, spells.max_by(|a, b| a.weight.total_cmp(&b.weight))?))
         })
+    }
+
+    /// Whether what was said of `service` is about something that requests of `operation` ask it for.
+    fn concerns(&self, spell: &Spell, known: &Known<'_>, operation: OperationId, service: ServiceId) -> bool {
+        let Some(parts) = &spell.parts else { return true };
+        let Some(asked) = known.paths.asked(operation, service) else { return true };
+        parts.about(asked.map(|asked| known.names.operation_name(asked))) >= self.rule.least
     }
 
     /// Verdicts that were not taken, because their time cannot be right.
@@ -249,7 +300,7 @@ impl Triggers {
         self.version += 1;
         self.services.retain(|_, service| {
             service.bits = if by < SECONDS { service.bits << by } else { 0 };
-            while service.spells.front().is_some_and(|spell| spell.to + SECONDS <= second) {
+            while service.spells.front().is_some_and(|spell| spell.to.second() + SECONDS <= second) {
                 service.spells.pop_front();
             }
             service.bits != 0
@@ -259,206 +310,4 @@ impl Triggers {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits};
-    use crate::tracing::reason::Metric;
-
-    const PAY: OperationId = OperationId(1);
-    const LIST: OperationId = OperationId(2);
-
-    /// What is known of requests through 1 and 2, and 1 and 3.
-    struct Learnt {
-        names: Names,
-        paths: Paths,
-        latencies: Latencies,
-    }
-
-    impl Learnt {
-        fn new() -> Self {
-            let mut paths = Paths::new(PathLimits::default());
-            for (operation, service) in [(PAY, 1), (PAY, 2), (LIST, 1), (LIST, 3)] {
-                paths.learn(operation, ServiceId(service), Nanos(0));
-            }
-            let (names, latencies) = (Names::new(NameLimits::default()), Latencies::new(LatencyRule::default()));
-            Self { names, paths, latencies }
-        }
-
-        fn known(&self) -> Known<'_> {
-            Known { names: &self.names, paths: &self.paths, latencies: &self.latencies }
-        }
-    }
-
-    fn verdict(service: u32, second: u64, weight: f64) -> Verdict {
-        let reason = Arc::new(Reason::Code { text: format!("{service} at {second}").into() });
-        Verdict { service: ServiceId(service), at: UnixNanos::from_secs(second), weight, reason }
-    }
-
-    fn secs(second: u64) -> UnixNanos {
-        UnixNanos::from_secs(second)
-    }
-
-    #[test]
-    fn a_verdict_counts_for_the_operations_through_its_service_in_its_seconds() {
-        let (learnt, mut triggers) = (Learnt::new(), Triggers::new(TriggerRule::default()));
-
-        assert!(triggers.take(&verdict(2, 1_000, 1.5), secs(1_001)));
-        assert!(!triggers.take(&verdict(2, 1_000, 1.2), secs(1_001)));
-
-        assert!(triggers.on(&learnt.known(), PAY, secs(1_000)));
-        assert!(triggers.on(&learnt.known(), PAY, secs(999)));
-        assert!(!triggers.on(&learnt.known(), PAY, secs(998)));
-        assert!(!triggers.on(&learnt.known(), PAY, secs(1_001)));
-        assert!(!triggers.on(&learnt.known(), LIST, secs(1_000)));
-        assert!(triggers.wanted(&learnt.known(), PAY, (secs(990), secs(1_005))).is_some());
-        assert!(triggers.wanted(&learnt.known(), PAY, (secs(990), secs(998))).is_none());
-    }
-
-    #[test]
-    fn the_furthest_verdict_on_the_path_is_the_reason() {
-        let (learnt, mut triggers) = (Learnt::new(), Triggers::new(TriggerRule { lead: 0 }));
-        for verdict in [verdict(1, 1_000, 1.1), verdict(2, 1_001, 3.0), verdict(3, 1_000, 9.0), verdict(1, 1_000, 1.3)]
-        {
-            let _ = triggers.take(&verdict, secs(1_001));
-        }
-
-        let mut why =
-            |from, to| triggers.wanted(&learnt.known(), PAY, (secs(from), secs(to))).map(|reason| reason.to_string());
-
-        assert_eq!(why(1_000, 1_001).unwrap(), "asked for: 2 at 1001");
-        assert_eq!(why(1_000, 1_000).unwrap(), "asked for: 1 at 1000");
-        assert_eq!(why(1_002, 1_003), None);
-    }
-
-    /// About that metric, and one that is as usual.
-    fn lmap(service: u32, second: u64, weight: f64, (title, seen, expected): (&str, f64, f64)) -> Verdict {
-        let metric = Metric { title: title.into(), unit: "".into(), seen, expected };
-        let usual = Metric { title: "usual".into(), unit: "".into(), seen: 1.0, expected: 1.0 };
-        let service_name = service.to_string().into();
-        let reason = Reason::Lmap { service: service_name, score: weight, gamma: 1.0, metrics: [metric, usual].into() };
-        Verdict { reason: Arc::new(reason), ..verdict(service, second, weight) }
-    }
-
-    /// Whose verdict keeps a trace of PAY in this second.
-    fn blamed(triggers: &mut Triggers, learnt: &Learnt, second: u64) -> Option<String> {
-        let reason = triggers.wanted(&learnt.known(), PAY, (secs(second), secs(second)))?;
-        Some(reason.to_string().chars().next().unwrap().to_string())
-    }
-
-    #[test]
-    fn of_services_that_call_each_other_the_called_one_is_blamed_unless_it_has_less_to_do() {
-        let (slow, idle) = (("duration", 0.18, 0.02), ("count", 1.0, 5.0));
-        let blamed = |calls: &[(u32, u32)], verdicts: &[(u32, f64, (&str, f64, f64))]| {
-            let (mut learnt, mut triggers) = (Learnt::new(), Triggers::new(TriggerRule { lead: 0 }));
-            for (one, other) in calls {
-                learnt.paths.learn_call(ServiceId(*one), ServiceId(*other), Nanos(0));
-            }
-            for (service, weight, metric) in verdicts {
-                let _ = triggers.take(&lmap(*service, 1_000, *weight, *metric), secs(1_000));
-            }
-            blamed(&mut triggers, &learnt, 1_000).unwrap()
-        };
-
-        assert_eq!(blamed(&[(1, 2)], &[(1, 17.0, slow), (2, 5.0, slow)]), "2");
-        assert_eq!(blamed(&[(1, 9), (9, 2)], &[(1, 17.0, slow), (2, 5.0, slow)]), "2", "called through another");
-        assert_eq!(blamed(&[], &[(1, 17.0, slow), (2, 5.0, slow)]), "1", "as long as it is not known who calls whom");
-        assert_eq!(blamed(&[(1, 2)], &[(1, 3.0, slow), (2, 5.0, idle)]), "1", "the called one only misses calls");
-        assert_eq!(blamed(&[(1, 2)], &[(2, 5.0, idle)]), "2", "nobody else has said anything");
-        assert_eq!(blamed(&[(1, 2), (2, 1)], &[(1, 7.0, slow), (2, 5.0, slow)]), "1", "they call each other");
-        assert_eq!(blamed(&[(1, 3)], &[(1, 7.0, slow), (3, 9.0, slow)]), "1", "3 is not on the path");
-    }
-
-    #[test]
-    fn what_the_frontend_says_of_one_operation_keeps_no_trace_of_another() {
-        let (mut learnt, mut triggers) = (Learnt::new(), Triggers::new(TriggerRule { lead: 0 }));
-        let frontend = learnt.names.service("frontend", Nanos(0));
-        let [pay, list] = ["POST /pay", "GET /list"].map(|name| learnt.names.operation(frontend, name, Nanos(0)));
-        let payment = learnt.names.service("payment", Nanos(0));
-        for (operation, service) in [(pay, frontend), (pay, payment), (list, frontend), (list, payment)] {
-            learnt.paths.learn(operation, service, Nanos(0));
-        }
-        let about_pay = ("duration.mean{span.name=\"POST /pay\"}", 0.18, 0.02);
-        let _ = triggers.take(&lmap(frontend.0, 1_000, 9.0, about_pay), secs(1_001));
-        let _ = triggers.take(&lmap(payment.0, 1_001, 9.0, about_pay), secs(1_001));
-        let mut wanted = |operation, at| {
-            let known = learnt.known();
-            let wanted = triggers.wanted(&known, operation, (secs(at), secs(at))).is_some();
-            assert_eq!(triggers.on(&known, operation, secs(at)), wanted);
-            wanted
-        };
-
-        assert!(wanted(pay, 1_000) && !wanted(list, 1_000));
-        assert!(wanted(pay, 1_001) && wanted(list, 1_001), "operations of another service are not those of its own");
-    }
-
-    #[test]
-    fn a_score_that_falls_is_about_what_made_it_rise() {
-        let (learnt, mut triggers) = (Learnt::new(), Triggers::new(TriggerRule { lead: 0 }));
-        for (second, weight) in [(1_000, 9.0), (1_001, 4.0), (1_001, 4.4), (1_002, 2.3), (1_005, 1.0)] {
-            let _ = triggers.take(&verdict(1, second, weight), secs(second));
-        }
-        let mut why = |at| triggers.wanted(&learnt.known(), PAY, (secs(at), secs(at))).unwrap().to_string();
-
-        assert_eq!(why(1_001), "asked for: 1 at 1000");
-        assert_eq!(why(1_002), "asked for: 1 at 1002", "more than half: it goes on for what is seen now");
-        assert_eq!(why(1_005), "asked for: 1 at 1005", "another alarm");
-    }
-
-    #[test]
-    fn a_path_that_is_learnt_later_counts_for_verdicts_before() {
-        let (mut learnt, mut triggers) = (Learnt::new(), Triggers::new(TriggerRule::default()));
-        let _ = triggers.take(&verdict(3, 1_000, 1.5), secs(1_000));
-        assert!(!triggers.on(&learnt.known(), PAY, secs(1_000)));
-
-        learnt.paths.learn(PAY, ServiceId(3), Nanos(0));
-
-        assert!(triggers.on(&learnt.known(), PAY, secs(1_000)));
-    }
-
-    #[test]
-    fn a_clock_that_is_wrong_turns_nothing_on_and_erases_nothing() {
-        let (learnt, mut triggers) = (Learnt::new(), Triggers::new(TriggerRule::default()));
-        let _ = triggers.take(&verdict(2, 1_000, 1.5), secs(1_000));
-
-        assert!(!triggers.take(&verdict(2, 1_000_000, 1.5), secs(1_001)));
-        assert!(!triggers.take(&verdict(1, 800, 1.5), secs(1_001)));
-
-        assert_eq!(triggers.implausible(), 2);
-        assert!(triggers.on(&learnt.known(), PAY, secs(1_000)));
-        assert!(!triggers.on(&learnt.known(), LIST, secs(800)));
-    }
-
-    proptest! {
-        /// Against the definition: some verdict about a service on the path, within a second of the trace.
-        #[test]
-        fn a_trace_is_wanted_exactly_where_a_verdict_overlaps_it(
-            verdicts in proptest::collection::vec((1..4_u32, 0..200_u64), 0..30),
-            traces in proptest::collection::vec((0..200_u64, 0..150_u64), 1..20),
-        ) {
-            let (learnt, mut triggers) = (Learnt::new(), Triggers::new(TriggerRule { lead: 0 }));
-            let (start, mut newest) = (10_000, 0);
-            let mut taken = Vec::new();
-            for (service, second) in verdicts {
-                let verdict = verdict(service, start + second, 1.5);
-                let old = start + second + SECONDS <= newest;
-                let _ = triggers.take(&verdict, secs(start + second));
-                if !old {
-                    newest = newest.max(start + second);
-                    taken.push((service, start + second));
-                }
-            }
-            for (from, length) in traces {
-                let (from, to) = (start + from, start + from + length);
-                for (operation, through) in [(PAY, [1, 2]), (LIST, [1, 3])] {
-                    let expected = taken.iter().any(|(service, second)| {
-                        through.contains(service) && (from..=to).contains(second) && second + SECONDS > newest
-                    });
-                    let wanted = triggers.wanted(&learnt.known(), operation, (secs(from), secs(to)));
-                    prop_assert_eq!(wanted.is_some(), expected);
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -147,9 +147,16 @@ impl Node {
     pub fn verdict(&mut self, service: &str, millis: u64) {
         let (now, day) = (self.now(millis), self.day(millis));
         let reason = Arc::new(Reason::Lmap { service: service.into(), score: 9.0, gamma: 3.0, metrics: [].into() });
-        let output = Output { service: service.into(), at: day, weight: 3.0, reason: Arc::clone(&reason) };
+        let output = Output {
+            service: service.into(),
+            from: day,
+            at: day,
+            weight: 3.0,
+            parts: None,
+            reason: Arc::clone(&reason),
+        };
         let service = self.names.service(service, now);
-        self.keeper.verdict(&Verdict { service, at: day, weight: 3.0, reason }, day);
+        self.keeper.verdict(&Verdict { service, from: day, at: day, parts: None, weight: 3.0, reason }, day);
         self.member.output(output, now, day);
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hooks::tracing::Parts;
 use wire::control::Verdict;
 use wire::id::{Epoch, LmapId, RegionId, ReplicaId, WorkerId};
 use wire::layout::RegionSize;
@@ -49,6 +50,8 @@ pub struct Event {
     pub verdict: Verdict,
     /// Its reasons by name; those whose metric is not known are left out.
     pub reasons: Vec<NamedReason>,
+    /// What its row says by itself, by operation; `None` if that is not said, or a replica is silent: that concerns all.
+    pub parts: Option<Parts>,
     /// The silent replicas by name.
     pub silent: Vec<InstanceName>,
     /// What is suspected of the service, if it is in an alarm.

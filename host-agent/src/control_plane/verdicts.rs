@@ -1,5 +1,6 @@
 //! What workers say about LMAPs: taken only if it is about the present configuration.
 
+use hooks::tracing::Parts;
 use wire::control::{Episode, Verdict};
 use wire::id::{Epoch, LmapId, WorkerId};
 use wire::proto::control as proto;
@@ -125,6 +126,9 @@ impl ControlPlane {
         };
         let silent = verdict.silent.iter().filter_map(|replica| told.replicas.get(replica).cloned()).collect();
         let reasons = named(told, verdict.reasons.iter());
+        let series = |metric| told.metric(metric).map(|metric| &metric.series);
+        let row = verdict.row.as_ref().zip(verdict.gamma).filter(|_| verdict.silent.is_empty());
+        let parts = row.map(|(row, gamma)| Parts::of(row, gamma, series));
         let (id, service, interval) = (verdict.lmap, lmap.service.clone(), lmap.interval);
         if alarm {
             let said = Said {
@@ -141,7 +145,7 @@ impl ControlPlane {
             self.incidents.heard(&said, |id| lmaps.get(&id).is_some_and(|lmap| lmap.health.alarm));
         }
         let suspicion = if alarm { self.incidents.suspicion(id) } else { None };
-        let event = Event { worker, service, at_unix_ns, verdict, reasons, silent, suspicion };
+        let event = Event { worker, service, at_unix_ns, verdict, reasons, parts, silent, suspicion };
         self.actions.push(Action::Dispatch(Box::new(event)));
     }
 }

@@ -98,9 +98,39 @@ pub struct Output {
     pub weight: f64,
     #[prost(uint32, tag = "4")]
     pub reason: u32,
+    /// How far by operation; absent if that is not known, as from a node that does not say it.
+    #[prost(message, optional, tag = "5")]
+    pub parts: ::core::option::Option<Parts>,
+    /// What was seen began then; 0: at `at_unix_ns`.
+    #[prost(fixed64, tag = "6")]
+    pub from_unix_ns: u64,
+}
+/// How far a row by itself is out of the ordinary, by what it is about. Squares of all parts add up to the square of the row's own score over γ.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Parts {
+    /// About no one operation.
+    #[prost(double, tag = "1")]
+    pub whole: f64,
+    #[prost(message, repeated, tag = "2")]
+    pub operations: ::prost::alloc::vec::Vec<OperationPart>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct OperationPart {
+    #[prost(string, tag = "1")]
+    pub operation: ::prost::alloc::string::String,
+    #[prost(double, tag = "2")]
+    pub part: f64,
+}
+/// An operation of a service.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Asked {
+    #[prost(string, tag = "1")]
+    pub service: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub operation: ::prost::alloc::string::String,
 }
 /// Services that a node saw in a trace whose entry span another node has.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PathPiece {
     #[prost(bytes = "vec", tag = "1")]
     pub trace: ::prost::alloc::vec::Vec<u8>,
@@ -108,9 +138,12 @@ pub struct PathPiece {
     pub services: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, tag = "3")]
     pub tenant: ::prost::alloc::string::String,
+    /// What these services were asked for.
+    #[prost(message, repeated, tag = "4")]
+    pub asked: ::prost::alloc::vec::Vec<Asked>,
 }
 /// Services on the path of an operation, for nodes that have just begun.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct KnownPath {
     #[prost(string, tag = "1")]
     pub service: ::prost::alloc::string::String,
@@ -120,6 +153,9 @@ pub struct KnownPath {
     pub services: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, tag = "4")]
     pub tenant: ::prost::alloc::string::String,
+    /// What these services were asked for.
+    #[prost(message, repeated, tag = "5")]
+    pub asked: ::prost::alloc::vec::Vec<Asked>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Reason {

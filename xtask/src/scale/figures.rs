@@ -209,6 +209,7 @@ mod tests {
             episode: proto::Episode::On.into(),
             reasons: vec![reason; 3],
             groups: vec![group; 3],
+            row: None,
             silent_replicas: Vec::new(),
         };
 

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use anyhow::{Context as _, Result, ensure};
 use hooks::otlp::scan;
 use hooks::time::UnixNanos;
-use hooks::tracing::Metric;
+use hooks::tracing::{Metric, Parts};
 use nic_agent::{Effect, Step, Worker, WorkerSettings};
 use otlp::{Derived, DerivedSettings, Finding, Moment};
 use transport::local::Region;
@@ -36,7 +36,6 @@ struct Watched {
 /// The agents of one node.
 pub struct Agents {
     derived: Derived,
-    settings: DerivedSettings,
     interval: Nanos,
     worker: Worker,
     reader: LocalReader,
@@ -47,10 +46,9 @@ pub struct Agents {
 
 impl Agents {
     pub fn new(seed: u64, interval: Nanos, phase: Nanos, now: Moment) -> Self {
-        let settings = DerivedSettings::default();
         let worker = Worker::new(WorkerSettings::default(), seed);
-        let (derived, reader) = (Derived::new(settings, now), LocalReader::new());
-        Self { derived, settings, interval, worker, reader, watched: Vec::new(), phase }
+        let (derived, reader) = (Derived::new(DerivedSettings::default(), now), LocalReader::new());
+        Self { derived, interval, worker, reader, watched: Vec::new(), phase }
     }
 
     /// A request with spans came.
@@ -148,19 +146,18 @@ impl Agents {
             let (title, unit) = (series.column_title(reason.statistic), series.column_unit(reason.statistic));
             Some(Metric { title: title.into(), unit: unit.into(), seen: reason.seen, expected: reason.expected })
         });
-        let finding = Finding {
+        let series = |id| watched.spec.metrics.iter().find(|metric| metric.id == id).map(|metric| &metric.series);
+        let row = verdict.row.as_ref().zip(verdict.gamma);
+        let (from, at) = self.derived.ended(UnixNanos(at_unix_ns), self.interval);
+        tell(Finding {
             service: watched.spec.service.as_str(),
-            at: UnixNanos(at_unix_ns),
+            from,
+            at,
+            parts: row.map(|(row, gamma)| Parts::of(row, gamma, series)),
             score: verdict.score,
             gamma: verdict.gamma.unwrap_or(0.0),
             metrics: metrics.collect(),
-        };
-        if finding.metrics.is_empty() {
-            return tell(finding);
-        }
-        for lag in [self.settings.delay, self.settings.delay.plus(self.interval)] {
-            tell(Finding { at: finding.at.minus(lag), ..finding.clone() });
-        }
+        });
     }
 }
 
