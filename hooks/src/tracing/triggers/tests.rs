@@ -1,0 +1,269 @@
+//! What verdicts keep, and what they do not.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits};
+use crate::tracing::{Metric, Passed};
+
+const PAY: OperationId = OperationId(1);
+const LIST: OperationId = OperationId(2);
+
+/// What is known of requests through 1 and 2, and 1 and 3.
+struct Learnt {
+    names: Names,
+    paths: Paths,
+    latencies: Latencies,
+}
+
+impl Learnt {
+    fn new() -> Self {
+        let mut paths = Paths::new(PathLimits::default());
+        for (operation, service) in [(PAY, 1), (PAY, 2), (LIST, 1), (LIST, 3)] {
+            paths.learn(operation, ServiceId(service), Nanos(0));
+        }
+        let (names, latencies) = (Names::new(NameLimits::default()), Latencies::new(LatencyRule::default()));
+        Self { names, paths, latencies }
+    }
+
+    fn known(&self) -> Known<'_> {
+        Known { names: &self.names, paths: &self.paths, latencies: &self.latencies }
+    }
+}
+
+fn verdict(service: u32, second: u64, weight: f64) -> Verdict {
+    let reason = Arc::new(Reason::Code { text: format!("{service} at {second}").into() });
+    let at = UnixNanos::from_secs(second);
+    Verdict { service: ServiceId(service), from: at, at, parts: None, weight, reason }
+}
+
+fn secs(second: u64) -> UnixNanos {
+    UnixNanos::from_secs(second)
+}
+
+#[test]
+fn a_verdict_counts_for_the_operations_through_its_service_in_its_seconds() {
+    let (learnt, mut triggers) = (Learnt::new(), Triggers::new(TriggerRule::default()));
+
+    assert!(triggers.take(&verdict(2, 1_000, 1.5), secs(1_001)));
+    assert!(!triggers.take(&verdict(2, 1_000, 1.2), secs(1_001)));
+
+    assert!(triggers.on(&learnt.known(), PAY, secs(1_000)));
+    assert!(triggers.on(&learnt.known(), PAY, secs(999)));
+    assert!(!triggers.on(&learnt.known(), PAY, secs(998)));
+    assert!(!triggers.on(&learnt.known(), PAY, secs(1_001)));
+    assert!(!triggers.on(&learnt.known(), LIST, secs(1_000)));
+    assert!(triggers.wanted(&learnt.known(), PAY, (secs(990), secs(1_005))).is_some());
+    assert!(triggers.wanted(&learnt.known(), PAY, (secs(990), secs(998))).is_none());
+}
+
+#[test]
+fn the_furthest_verdict_on_the_path_is_the_reason() {
+    let (learnt, mut triggers) =
+        (Learnt::new(), Triggers::new(TriggerRule { lead: Nanos::ZERO, ..TriggerRule::default() }));
+    for verdict in [verdict(1, 1_000, 1.1), verdict(2, 1_001, 3.0), verdict(3, 1_000, 9.0), verdict(1, 1_000, 1.3)] {
+        let _ = triggers.take(&verdict, secs(1_001));
+    }
+
+    let mut why =
+        |from, to| triggers.wanted(&learnt.known(), PAY, (secs(from), secs(to))).map(|reason| reason.to_string());
+
+    assert_eq!(why(1_000, 1_001).unwrap(), "asked for: 2 at 1001");
+    assert_eq!(why(1_000, 1_000).unwrap(), "asked for: 1 at 1000");
+    assert_eq!(why(1_002, 1_003), None);
+}
+
+/// About that metric, and one that is as usual.
+fn lmap(service: u32, second: u64, weight: f64, (title, seen, expected): (&str, f64, f64)) -> Verdict {
+    let metric = Metric { title: title.into(), unit: "".into(), seen, expected };
+    let usual = Metric { title: "usual".into(), unit: "".into(), seen: 1.0, expected: 1.0 };
+    let service_name = service.to_string().into();
+    let reason = Reason::Lmap { service: service_name, score: weight, gamma: 1.0, metrics: [metric, usual].into() };
+    Verdict { reason: Arc::new(reason), ..verdict(service, second, weight) }
+}
+
+/// Whose verdict keeps a trace of PAY in this second.
+fn blamed(triggers: &mut Triggers, learnt: &Learnt, second: u64) -> Option<String> {
+    let reason = triggers.wanted(&learnt.known(), PAY, (secs(second), secs(second)))?;
+    Some(reason.to_string().chars().next().unwrap().to_string())
+}
+
+#[test]
+fn of_services_that_call_each_other_the_called_one_is_blamed_unless_it_has_less_to_do() {
+    let (slow, idle) = (("duration", 0.18, 0.02), ("count", 1.0, 5.0));
+    let blamed = |calls: &[(u32, u32)], verdicts: &[(u32, f64, (&str, f64, f64))]| {
+        let (mut learnt, mut triggers) =
+            (Learnt::new(), Triggers::new(TriggerRule { lead: Nanos::ZERO, ..TriggerRule::default() }));
+        for (one, other) in calls {
+            learnt.paths.learn_call(ServiceId(*one), ServiceId(*other), Nanos(0));
+        }
+        for (service, weight, metric) in verdicts {
+            let _ = triggers.take(&lmap(*service, 1_000, *weight, *metric), secs(1_000));
+        }
+        blamed(&mut triggers, &learnt, 1_000).unwrap()
+    };
+
+    assert_eq!(blamed(&[(1, 2)], &[(1, 17.0, slow), (2, 5.0, slow)]), "2");
+    assert_eq!(blamed(&[(1, 9), (9, 2)], &[(1, 17.0, slow), (2, 5.0, slow)]), "2", "called through another");
+    assert_eq!(blamed(&[], &[(1, 17.0, slow), (2, 5.0, slow)]), "1", "as long as it is not known who calls whom");
+    assert_eq!(blamed(&[(1, 2)], &[(1, 3.0, slow), (2, 5.0, idle)]), "1", "the called one only misses calls");
+    assert_eq!(blamed(&[(1, 2)], &[(2, 5.0, idle)]), "2", "nobody else has said anything");
+    assert_eq!(blamed(&[(1, 2), (2, 1)], &[(1, 7.0, slow), (2, 5.0, slow)]), "1", "they call each other");
+    assert_eq!(blamed(&[(1, 3)], &[(1, 7.0, slow), (3, 9.0, slow)]), "1", "3 is not on the path");
+}
+
+/// `pay` and `list` pass a frontend and a payment service, which is asked for a charge by the one, for a history by the other.
+fn two_operations() -> (Learnt, [OperationId; 2], [ServiceId; 2]) {
+    let mut learnt = Learnt::new();
+    let [frontend, payment] = ["frontend", "payment"].map(|name| learnt.names.service(name, Nanos(0)));
+    let mut operation = |service, name| learnt.names.operation(service, name, Nanos(0));
+    let (pay, list) = (operation(frontend, "POST /pay"), operation(frontend, "GET /list"));
+    let (charge, history) = (operation(payment, "Charge"), operation(payment, "History"));
+    for moment in 0..40 {
+        for (operation, asked) in [(pay, charge), (list, history)] {
+            for (service, asked) in [(frontend, operation), (payment, asked)] {
+                learnt.paths.take(&Passed { operation, service, asked: Some(asked) }, Nanos(moment));
+            }
+        }
+    }
+    (learnt, [pay, list], [frontend, payment])
+}
+
+fn about(service: ServiceId, second: u64, whole: f64, operations: &[(&str, f64)]) -> Verdict {
+    let operations = operations.iter().map(|(name, part)| ((*name).into(), *part)).collect();
+    Verdict { parts: Some(Arc::new(Parts { whole, operations })), ..verdict(service.0, second, 3.0) }
+}
+
+#[test]
+fn what_is_said_of_one_operation_keeps_no_trace_of_another() {
+    let (learnt, [pay, list], [frontend, payment]) = two_operations();
+    let wanted = |verdict: Verdict| {
+        let mut triggers = Triggers::new(TriggerRule { lead: Nanos::ZERO, least: 0.75 });
+        let _ = triggers.take(&verdict, secs(1_000));
+        [pay, list].map(|operation| {
+            let known = learnt.known();
+            let wanted = triggers.wanted(&known, operation, (secs(1_000), secs(1_000))).is_some();
+            assert_eq!(triggers.on(&known, operation, secs(1_000)), wanted);
+            wanted
+        })
+    };
+
+    assert_eq!(wanted(about(frontend, 1_000, 0.0, &[("POST /pay", 3.0), ("GET /list", 0.4)])), [true, false]);
+    assert_eq!(wanted(about(payment, 1_000, 0.0, &[("Charge", 0.5), ("History", 3.0)])), [false, true]);
+    assert_eq!(wanted(about(payment, 1_000, 0.0, &[("Charge", 0.8), ("History", 3.0)])), [true, true]);
+    assert_eq!(wanted(about(payment, 1_000, 1.0, &[("Charge", 3.0)])), [true, true], "about the whole service, too");
+    assert_eq!(wanted(about(payment, 1_000, 0.0, &[("_other", 3.0)])), [true, true], "who knows which");
+    assert_eq!(wanted(about(payment, 1_000, 0.2, &[("Charge", 0.3)])), [false, false], "the row is ordinary");
+    assert_eq!(wanted(Verdict { parts: None, ..about(payment, 1_000, 0.0, &[]) }), [true, true]);
+}
+
+#[test]
+fn nothing_is_spared_while_it_is_not_known_what_is_asked_for() {
+    let (mut learnt, [pay, _], [_, payment]) = two_operations();
+    let refund = learnt.names.operation(payment, "Refund", Nanos(0));
+    let new = learnt.names.operation(learnt.names.service_of(pay).unwrap(), "POST /refund", Nanos(0));
+    let mut triggers = Triggers::new(TriggerRule::default());
+    let _ = triggers.take(&about(payment, 1_000, 0.0, &[("Charge", 3.0)]), secs(1_000));
+    let mut wanted = |learnt: &Learnt| triggers.on(&learnt.known(), new, secs(1_000));
+
+    for moment in 1..=40 {
+        let passed = Passed { operation: new, service: payment, asked: Some(refund) };
+        learnt.paths.take(&passed, Nanos(moment));
+        assert_eq!(wanted(&learnt), moment < 32, "after {moment} moments");
+    }
+}
+
+#[test]
+fn verdicts_of_one_second_count_each_for_what_it_is_about() {
+    let (learnt, [pay, list], [_, payment]) = two_operations();
+    let mut triggers = Triggers::new(TriggerRule::default());
+    let mut take = |verdict: Verdict| triggers.take(&verdict, secs(1_000));
+
+    assert!(take(about(payment, 1_000, 0.0, &[("Charge", 3.0)])));
+    assert!(!take(about(payment, 1_000, 0.0, &[("Charge", 2.0)])), "nothing new");
+    assert!(take(about(payment, 1_000, 0.0, &[("Charge", 0.1), ("History", 1.0)])));
+    assert!([pay, list].iter().all(|operation| triggers.on(&learnt.known(), *operation, secs(1_000))));
+}
+
+#[test]
+fn a_verdict_that_knows_when_its_row_was_counts_for_that_time_and_its_lead() {
+    let (learnt, mut triggers) = (Learnt::new(), Triggers::new(TriggerRule::default()));
+    let millis = |millis: u64| UnixNanos(millis * 1_000_000);
+    let known = Verdict { from: millis(1_000_300), at: millis(1_001_300), ..verdict(2, 1_000, 3.0) };
+    assert!(triggers.take(&known, secs(1_005)));
+
+    let mut wanted = |from, to| triggers.wanted(&learnt.known(), PAY, (millis(from), millis(to))).is_some();
+
+    assert!(wanted(998_000, 999_300) && !wanted(998_000, 999_299), "a second before the row");
+    assert!(wanted(1_001_300, 1_001_900) && !wanted(1_001_301, 1_001_900), "up to its end");
+}
+
+#[test]
+fn a_score_that_falls_is_about_what_made_it_rise() {
+    let (learnt, mut triggers) =
+        (Learnt::new(), Triggers::new(TriggerRule { lead: Nanos::ZERO, ..TriggerRule::default() }));
+    for (second, weight) in [(1_000, 9.0), (1_001, 4.0), (1_001, 4.4), (1_002, 2.3), (1_005, 1.0)] {
+        let _ = triggers.take(&verdict(1, second, weight), secs(second));
+    }
+    let mut why = |at| triggers.wanted(&learnt.known(), PAY, (secs(at), secs(at))).unwrap().to_string();
+
+    assert_eq!(why(1_001), "asked for: 1 at 1000");
+    assert_eq!(why(1_002), "asked for: 1 at 1002", "more than half: it goes on for what is seen now");
+    assert_eq!(why(1_005), "asked for: 1 at 1005", "another alarm");
+}
+
+#[test]
+fn a_path_that_is_learnt_later_counts_for_verdicts_before() {
+    let (mut learnt, mut triggers) = (Learnt::new(), Triggers::new(TriggerRule::default()));
+    let _ = triggers.take(&verdict(3, 1_000, 1.5), secs(1_000));
+    assert!(!triggers.on(&learnt.known(), PAY, secs(1_000)));
+
+    learnt.paths.learn(PAY, ServiceId(3), Nanos(0));
+
+    assert!(triggers.on(&learnt.known(), PAY, secs(1_000)));
+}
+
+#[test]
+fn a_clock_that_is_wrong_turns_nothing_on_and_erases_nothing() {
+    let (learnt, mut triggers) = (Learnt::new(), Triggers::new(TriggerRule::default()));
+    let _ = triggers.take(&verdict(2, 1_000, 1.5), secs(1_000));
+
+    assert!(!triggers.take(&verdict(2, 1_000_000, 1.5), secs(1_001)));
+    assert!(!triggers.take(&verdict(1, 800, 1.5), secs(1_001)));
+
+    assert_eq!(triggers.implausible(), 2);
+    assert!(triggers.on(&learnt.known(), PAY, secs(1_000)));
+    assert!(!triggers.on(&learnt.known(), LIST, secs(800)));
+}
+
+proptest! {
+    /// Against the definition: some verdict about a service on the path, within a second of the trace.
+    #[test]
+    fn a_trace_is_wanted_exactly_where_a_verdict_overlaps_it(
+        verdicts in proptest::collection::vec((1..4_u32, 0..200_u64), 0..30),
+        traces in proptest::collection::vec((0..200_u64, 0..150_u64), 1..20),
+    ) {
+        let (learnt, mut triggers) = (Learnt::new(), Triggers::new(TriggerRule { lead: Nanos::ZERO, ..TriggerRule::default() }));
+        let (start, mut newest) = (10_000, 0);
+        let mut taken = Vec::new();
+        for (service, second) in verdicts {
+            let verdict = verdict(service, start + second, 1.5);
+            let old = start + second + SECONDS <= newest;
+            let _ = triggers.take(&verdict, secs(start + second));
+            if !old {
+                newest = newest.max(start + second);
+                taken.push((service, start + second));
+            }
+        }
+        for (from, length) in traces {
+            let (from, to) = (start + from, start + from + length);
+            for (operation, through) in [(PAY, [1, 2]), (LIST, [1, 3])] {
+                let expected = taken.iter().any(|(service, second)| {
+                    through.contains(service) && (from..=to).contains(second) && second + SECONDS > newest
+                });
+                let wanted = triggers.wanted(&learnt.known(), operation, (secs(from), secs(to)));
+                prop_assert_eq!(wanted.is_some(), expected);
+            }
+        }
+    }
+}
