@@ -135,11 +135,11 @@ impl Gathering {
     /// A packet of the stream that passed at `now_ns`. `flow` names what all packets of its flow have alike; it is asked for only where not all
     /// flows are looked at.
     #[inline]
-    pub fn insert(&mut self, digest: Digest, now_ns: u64, flow: impl FnOnce() -> Digest) {
+    pub fn insert(&mut self, digest: Digest, now_ns: u64, flow: impl FnOnce(&DigestKey) -> Digest) {
         if now_ns < self.plan.begins_ns {
             return;
         }
-        if self.samples && !self.sampling_at(now_ns).1.admits(flow()) {
+        if self.samples && !self.sampling_at(now_ns).1.admits(flow(&self.key)) {
             return;
         }
         match &mut self.kept {

@@ -89,6 +89,8 @@ pub enum Ask {
         seen: Seen,
         /// An encoded [`synopses::finecomb::Comb`].
         comb: Vec<u8>,
+        /// The clocks, as far as the sender knows.
+        clock: Option<ClockOffset>,
     },
     /// To forget the interval and to keep reports.
     Finish {
@@ -225,9 +227,12 @@ impl Question {
                 counters: counters.clone(),
             }),
             Ask::Missing(ids) => Asked::Missing(proto::Missing { ids: ids.clone() }),
-            Ask::Buckets { seen, comb } => {
-                Asked::Buckets(proto::Buckets { seen: Some(seen.encode()), comb: comb.clone() })
-            }
+            Ask::Buckets { seen, comb, clock } => Asked::Buckets(proto::Buckets {
+                seen: Some(seen.encode()),
+                comb: comb.clone(),
+                clock_ahead_ns: clock.map(|clock| clock.ahead_ns),
+                clock_within_ns: clock.map_or(0, |clock| clock.within_ns),
+            }),
             Ask::Finish { reports, sampling } => Asked::Finish(proto::Finish {
                 reports: reports.iter().map(encode_report).collect(),
                 sampling: sampling
@@ -253,7 +258,10 @@ impl Question {
                 Ask::Request { seen: Seen::decode(seen)?, seed, least_cells, counters }
             }
             Asked::Missing(proto::Missing { ids }) => Ask::Missing(ids),
-            Asked::Buckets(proto::Buckets { seen, comb }) => Ask::Buckets { seen: Seen::decode(seen)?, comb },
+            Asked::Buckets(proto::Buckets { seen, comb, clock_ahead_ns, clock_within_ns }) => {
+                let clock = clock_ahead_ns.map(|ahead_ns| ClockOffset { ahead_ns, within_ns: clock_within_ns });
+                Ask::Buckets { seen: Seen::decode(seen)?, comb, clock }
+            }
             Asked::Finish(proto::Finish { reports, sampling }) => {
                 bounded("the number of reports", reports.len() as u64, MOST_REPORTS as u64)?;
                 let sampling = sampling.map(|asked| -> Result<_, MessageError> {

@@ -8,7 +8,7 @@ use synopses::rda::{Cache, MOST_CELLS, Sizing, XorCounters, sizing};
 use crate::gathering::{Gathered, Packets};
 use crate::message::{Answer, Ask, Question, Refusal, Say, Seen};
 use crate::plan::{Plan, Synopsis};
-use crate::report::{Flags, Report};
+use crate::report::{ClockOffset, Flags, Report};
 use crate::sender::give_back;
 use crate::{Counts, Effect};
 
@@ -121,7 +121,7 @@ impl Receiver {
         match &question.ask {
             Ask::Request { seed, least_cells, counters, .. } => self.cells(interval, *seed, *least_cells, counters),
             Ask::Missing(ids) => self.times(interval, ids),
-            Ask::Buckets { seen, comb } => self.buckets(interval, seen, comb),
+            Ask::Buckets { seen, comb, clock } => self.buckets(interval, seen, comb, *clock),
             Ask::Finish { reports, sampling } => {
                 if let Some(held) = self.held.remove(&interval) {
                     self.forget(held);
@@ -225,7 +225,7 @@ impl Receiver {
         Say::Times(ids.iter().map(|id| (*id, cache.time_of(*id))).collect())
     }
 
-    fn buckets(&mut self, interval: u64, seen: &Seen, bytes: &[u8]) -> Say {
+    fn buckets(&mut self, interval: u64, seen: &Seen, bytes: &[u8], clock: Option<ClockOffset>) -> Say {
         if let Some(report) = self.awaited.get(&interval).and_then(|awaited| awaited.report) {
             return Say::Report(report);
         }
@@ -243,6 +243,7 @@ impl Receiver {
             return Say::Refused(Refusal::Broken("buckets of other settings".to_owned()));
         };
         report.flags = report.flags | Flags::of(seen, &held.seen);
+        report.clock = clock;
         report.judge_clock(self.settings.clock_bound_ns);
         if let Some(awaited) = self.awaited.get_mut(&interval) {
             awaited.report = Some(report);

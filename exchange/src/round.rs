@@ -65,8 +65,8 @@ pub(crate) enum Turn {
 }
 
 impl Round {
-    /// The question that is next.
-    pub(crate) fn ask(&self, plan: &Plan) -> Option<Ask> {
+    /// The question that is next; `clock` is what is known of both clocks.
+    pub(crate) fn ask(&self, plan: &Plan, clock: Option<ClockOffset>) -> Option<Ask> {
         match &self.step {
             Step::Cells { cache, seed, least_cells, .. } => {
                 let counters =
@@ -77,7 +77,7 @@ impl Round {
             Step::Times(exchange) => Some(Ask::Missing(exchange.missing())),
             Step::Buckets(comb) => {
                 debug_assert!(matches!(plan.synopsis, Synopsis::Comb { .. }), "buckets are of such a plan");
-                Some(Ask::Buckets { seen: self.ours, comb: comb.encode() })
+                Some(Ask::Buckets { seen: self.ours, comb: comb.encode(), clock })
             }
             Step::Finish | Step::Over => None,
         }

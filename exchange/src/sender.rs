@@ -93,6 +93,8 @@ pub struct Sender {
     pause_ns: u64,
     /// How far the receiver's clock was ahead at the last start.
     ahead_ns: u64,
+    /// The clocks, at the last answer.
+    clock: Option<ClockOffset>,
     rounds: VecDeque<Round>,
     /// The last interval that came.
     last: Option<u64>,
@@ -120,6 +122,7 @@ impl Sender {
             epoch: 0,
             pause_ns: 0,
             ahead_ns: 0,
+            clock: None,
             rounds: VecDeque::new(),
             last: None,
             conclusions: Conclusions::default(),
@@ -193,7 +196,7 @@ impl Sender {
                         reports: self.untold.iter().take(MOST_REPORTS).copied().collect(),
                         sampling: self.sampling,
                     },
-                    _ => due.ask(plan)?,
+                    _ => due.ask(plan, due.clock.or(self.clock))?,
                 };
                 Some((Some(due.interval), question(self.epoch, due.interval, ask)))
             }
@@ -246,6 +249,7 @@ impl Sender {
             return self.later(flight, now_ns, None);
         }
         let clock = offset(flight.sent_ns, now_ns, answer.clock_ns);
+        self.clock = Some(clock);
         match flight.interval {
             None => self.started(&answer, clock, now_ns),
             Some(interval) => self.round_answered(interval, answer.say, clock, now_ns, random),

@@ -17,7 +17,7 @@ use crate::settings::WorkerSettings;
 
 pub use daemon::{ClientTls, ConfigError, LogConfig, LogFormat, Rdma};
 pub use detector::{DetectorConfig, Score};
-pub use network::{NetworkConfig, PairName, StreamConfig};
+pub use network::{ComparedConfig, NetworkConfig, PairName, PeersConfig, StreamConfig, SynopsisName};
 
 /// The file that `--print-default-config` prints: every key with its default and what it is for.
 pub const DEFAULT: &str = include_str!("config/default.yaml");

@@ -166,7 +166,10 @@ pub async fn run_with(
         attach: attach::start(config.regions_socket, events.clone()).map_err(RunError::Thread)?,
     };
     // Its threads end with it.
-    let _network = network::start(&config.network).map_err(RunError::Thread)?;
+    let _network = network::start(&config.network).map_err(|error| match error {
+        network::StartError::Thread(cause) => RunError::Thread(cause),
+        network::StartError::Bind(cause) => RunError::Bind(cause),
+    })?;
     let runner = Runner::new(worker, reader, helpers, clock, board.clone());
     let mut ended = runner.start(inbox, config.core).map_err(RunError::Thread)?;
     let stop = Stop(events);

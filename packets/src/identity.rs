@@ -35,6 +35,18 @@ pub fn digest(packet: &Packet<'_>, key: &DigestKey) -> Digest {
     key.digest(&name[..ENDS + length])
 }
 
+/// The name of the flow that `packet` belongs to: addresses, ports and kind.
+#[must_use]
+pub fn flow(packet: &Packet<'_>, key: &DigestKey) -> Digest {
+    let mut name = [0; ENDS + 2];
+    name[..16].copy_from_slice(&packet.source.address);
+    name[16..32].copy_from_slice(&packet.destination.address);
+    name[32..34].copy_from_slice(&packet.source.port.to_be_bytes());
+    name[34..36].copy_from_slice(&packet.destination.port.to_be_bytes());
+    name[36] = u8::from(matches!(packet.transport, Transport::Tcp(_)));
+    key.digest(&name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,6 +57,23 @@ mod tests {
     fn digest_of(bytes: &[u8]) -> Digest {
         let frame = Frame { bytes, length: bytes.len() as u32, time_ns: 0, link: Link::Ethernet };
         digest(&parse(&frame, View::Outer).expect("a packet"), &DigestKey::new(1))
+    }
+
+    #[test]
+    fn a_flow_is_addresses_ports_and_kind() {
+        let flow_of = |bytes: &[u8]| {
+            let frame = Frame { bytes, length: bytes.len() as u32, time_ns: 0, link: Link::Ethernet };
+            flow(&parse(&frame, View::Outer).expect("a packet"), &DigestKey::new(1))
+        };
+        let bytes = segment(b"a payload");
+        // Addresses and ports, and of all else nothing.
+        for at in [16, 22, 26, 29, 30, 33, 34, 35, 36, 37, 38, 42, 55] {
+            let mut other = bytes.clone();
+            other[at] ^= 1;
+            if parse(&Frame { bytes: &other, length: 99, time_ns: 0, link: Link::Ethernet }, View::Outer).is_ok() {
+                assert_eq!(flow_of(&other) != flow_of(&bytes), (26..38).contains(&at), "byte {at}");
+            }
+        }
     }
 
     #[test]

@@ -97,6 +97,7 @@ pub enum RingError {
 #[derive(Debug)]
 pub struct Ring {
     socket: OwnedFd,
+    interface: String,
     memory: Mapping,
     link: Link,
     block_bytes: usize,
@@ -122,6 +123,8 @@ impl Ring {
         }
         let index = interface_index(&settings.interface)?;
         let socket = socket()?;
+        // Each packet is stamped once, where it enters or leaves the machine: else when it is copied into a ring, for each ring at another time.
+        set_at(libc::SOL_SOCKET, &socket, "have packets stamped", libc::SO_TIMESTAMPNS, &1_i32)?;
         set(
             &socket,
             "use version 3 of the ring",
@@ -152,6 +155,7 @@ impl Ring {
         }
         Ok(Self {
             socket,
+            interface: settings.interface.clone(),
             memory,
             link,
             block_bytes,
@@ -160,6 +164,28 @@ impl Ring {
             wait: settings.wait,
             counts: SourceCounts::default(),
         })
+    }
+
+    /// The most bytes that a packet of the interface has behind its link header (its MTU), now. Frames with more were put together by a card or
+    /// the kernel (TSO, GSO, GRO): nobody else sees them so.
+    ///
+    /// # Errors
+    ///
+    /// The system's: the interface is gone.
+    pub fn mtu(&self) -> io::Result<u32> {
+        // SAFETY: numbers and arrays of them, all of which may be 0.
+        let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
+        // Room for a 0 at the end is left: the kernel takes no longer names.
+        for (to, from) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(self.interface.bytes()) {
+            *to = from as libc::c_char;
+        }
+        // SAFETY: the kernel reads the name and writes the number into a request that lives until the call has returned.
+        let outcome = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) };
+        if outcome < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: what this request brings.
+        Ok(unsafe { request.ifr_ifru.ifru_mtu }.unsigned_abs())
     }
 
     /// Sends a frame, headers and all, out of the interface.
@@ -241,9 +267,19 @@ fn socket() -> Result<OwnedFd, RingError> {
 }
 
 fn set<T>(socket: &OwnedFd, what: &'static str, option: libc::c_int, value: &T) -> Result<(), RingError> {
+    set_at(libc::SOL_PACKET, socket, what, option, value)
+}
+
+fn set_at<T>(
+    level: libc::c_int,
+    socket: &OwnedFd,
+    what: &'static str,
+    option: libc::c_int,
+    value: &T,
+) -> Result<(), RingError> {
     let (pointer, length) = (core::ptr::from_ref(value).cast(), size_of::<T>() as libc::socklen_t);
     // SAFETY: the kernel reads `length` bytes of a value that lives until the call has returned.
-    let outcome = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_PACKET, option, pointer, length) };
+    let outcome = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, pointer, length) };
     if outcome < 0 { Err(system(what)(io::Error::last_os_error())) } else { Ok(()) }
 }
 

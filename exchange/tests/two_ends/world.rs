@@ -201,7 +201,7 @@ impl World {
             let seen = self.random.random_range(0..1000) >= self.dropped[0];
             if let Some(gathering) = &mut self.gathering[0] {
                 if seen {
-                    gathering.insert(Digest(id), at, || Digest(flow));
+                    gathering.insert(Digest(id), at, |_| Digest(flow));
                 } else {
                     gathering.missed(1);
                 }
@@ -233,7 +233,7 @@ impl World {
                 let seen = self.random.random_range(0..1000) >= self.dropped[1];
                 if let Some(gathering) = &mut self.gathering[1] {
                     if seen {
-                        gathering.insert(Digest(id), now, || Digest(flow));
+                        gathering.insert(Digest(id), now, |_| Digest(flow));
                     } else {
                         gathering.missed(1);
                     }
@@ -352,8 +352,13 @@ impl World {
         let mut trusted = 0;
         for report in &self.reports[end] {
             let Some(truth) = self.truth.get(&report.interval) else {
-                // The receiver is in a run whose beginning the sender has not heard of.
-                assert!(end == 1 && report.flags.any(exchange::Flags::NO_PEER_DATA), "of no packets: {report:?}");
+                // No packets, or the receiver is in a run whose beginning the sender has not heard of.
+                let why = if end == 1 {
+                    exchange::Flags::NO_PEER_DATA | exchange::Flags::EMPTY
+                } else {
+                    exchange::Flags::EMPTY
+                };
+                assert!(report.flags.any(why) && report.mean_ns.is_none(), "of no packets: {report:?}");
                 continue;
             };
             if let Some(mean) = report.trusted_mean_ns() {

@@ -1,10 +1,12 @@
 //! What is measured of the packets that pass.
 
+use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use daemon::ConfigError;
 use daemon::config::range;
+use daemon::{ClientTls, ConfigError, ServerTls};
+use exchange::Synopsis;
 use packets::Pair;
 use serde::Deserialize;
 
@@ -14,6 +16,16 @@ const MOST_STREAMS: usize = 256;
 const HISTOGRAM_BYTES: u64 = 4096;
 /// Two fridges of fewer slots are none: 64 of 12 bytes each, and their histogram.
 const LEAST_BYTES: u64 = 2 * 64 * 12 + HISTOGRAM_BYTES;
+/// Of a stream with a fridge.
+const FRIDGE_BYTES: u64 = 128 << 10;
+/// Of one that is compared with another agent's.
+const COMPARED_BYTES: u64 = 8 << 20;
+/// RDA: of a packet, in six intervals that are remembered at a time and in the cells of one that is compared.
+const PACKET_BYTES: u64 = 256;
+/// FineComb, LDA: of a bucket, likewise, with a sixteenth of a packet near the ends.
+const BUCKET_BYTES: u64 = 320;
+/// More buckets make messages longer and little more precise.
+const MOST_BUCKETS: u64 = 1 << 16;
 
 /// What is measured of the packets that pass.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -23,13 +35,32 @@ pub struct NetworkConfig {
     pub services_socket: PathBuf,
     /// Bytes of all synopses.
     pub memory_bytes: u64,
+    /// Other NIC agents, with whom streams are compared.
+    pub peers: PeersConfig,
     /// What is measured.
     pub streams: Vec<StreamConfig>,
 }
 
+/// Other NIC agents, with whom streams are compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PeersConfig {
+    /// Where agents of senders ask; nowhere if left out.
+    pub listen: Option<SocketAddr>,
+    /// Certificates of this end where it is asked.
+    pub tls: Option<ServerTls>,
+    /// Certificates where it asks.
+    pub peers_tls: Option<ClientTls>,
+}
+
 impl Default for NetworkConfig {
     fn default() -> Self {
-        Self { services_socket: PathBuf::from("/run/uview/services.sock"), memory_bytes: 16 << 20, streams: Vec::new() }
+        Self {
+            services_socket: PathBuf::from("/run/uview/services.sock"),
+            memory_bytes: 16 << 20,
+            peers: PeersConfig::default(),
+            streams: Vec::new(),
+        }
     }
 }
 
@@ -41,24 +72,50 @@ pub struct StreamConfig {
     pub name: String,
     /// The interface that its packets pass.
     pub interface: String,
-    /// What is a request, and what its response.
-    pub pair: PairName,
+    /// What is a request, and what its response: the time between them is measured. Either this or `compared`.
+    pub pair: Option<PairName>,
+    /// The stream passes another agent, too: one-way delay and loss between the two are measured.
+    pub compared: Option<ComparedConfig>,
     /// Which packets belong to it.
     #[serde(default)]
     pub filter: String,
     /// Whether the packets within VXLAN tunnels are meant.
     #[serde(default)]
     pub inner: bool,
-    /// Bytes of its synopsis. Half of them wait for a fridge of another probability to take over.
-    #[serde(default = "memory_bytes")]
-    pub memory_bytes: u64,
+    /// Bytes of its synopsis: 128 KiB, of one that is compared 8 MiB. Half of a fridge's wait for one of another probability to take over.
+    pub memory_bytes: Option<u64>,
     /// Milliseconds of an interval, 100 to 60,000: so often its metrics change.
     #[serde(default = "interval_ms")]
     pub interval_ms: NonZeroU32,
 }
 
-const fn memory_bytes() -> u64 {
-    128 << 10
+/// How a stream is compared with what another agent sees of it. Both have to call it by the same name.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ComparedConfig {
+    /// How: the same at both ends.
+    pub synopsis: SynopsisName,
+    /// Where the agent listens that sees the packets arrive (its `network.peers.listen`): host and port. Without, they arrive here.
+    pub peer: Option<String>,
+    /// Microseconds by which the two clocks differ at the most; if they turn out to differ by more, delays are not trusted.
+    #[serde(default = "clock_within_us")]
+    pub clock_within_us: u32,
+}
+
+const fn clock_within_us() -> u32 {
+    1000
+}
+
+/// How streams are compared, as the file has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SynopsisName {
+    /// Packets are remembered, and what one end only has is named.
+    Rda,
+    /// Packets are added up.
+    Finecomb,
+    /// The same, without digests.
+    Lda,
 }
 
 const fn interval_ms() -> NonZeroU32 {
@@ -94,9 +151,33 @@ impl From<PairName> for Pair {
 }
 
 impl StreamConfig {
+    /// Bytes of its synopsis.
+    pub(crate) const fn bytes(&self) -> u64 {
+        match (self.memory_bytes, &self.compared) {
+            (Some(bytes), _) => bytes,
+            (None, None) => FRIDGE_BYTES,
+            (None, Some(_)) => COMPARED_BYTES,
+        }
+    }
+
+    /// Packets of an interval that are remembered where it is compared.
+    pub(crate) fn packets(&self) -> usize {
+        usize::try_from(self.bytes() / PACKET_BYTES).unwrap_or(usize::MAX)
+    }
+
+    /// Its synopsis where it is compared.
+    pub(crate) fn synopsis(&self, name: SynopsisName) -> Synopsis {
+        let buckets = usize::try_from((self.bytes() / BUCKET_BYTES).min(MOST_BUCKETS)).unwrap_or(usize::MAX);
+        match name {
+            SynopsisName::Rda => Synopsis::RDA,
+            SynopsisName::Finecomb => Synopsis::finecomb(buckets, buckets / 16),
+            SynopsisName::Lda => Synopsis::lda(buckets),
+        }
+    }
+
     /// Slots of its fridge: what is left of its memory, for two of them.
     pub(crate) fn slots(&self) -> usize {
-        let bytes = self.memory_bytes.saturating_sub(HISTOGRAM_BYTES) / 2;
+        let bytes = self.bytes().saturating_sub(HISTOGRAM_BYTES) / 2;
         synopses::fridge::Settings::slots_within(usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
@@ -123,15 +204,46 @@ impl NetworkConfig {
             let filter = stream.filter.parse::<packets::Filter>();
             let conditions = "tcp, udp, port N, host A, net A/N, vlan N, vni N, joined by `and`, are possible";
             range(filter.is_ok(), "network.streams.filter", &of(&format!("{:?}", stream.filter)), conditions)?;
-            let is_possible = stream.memory_bytes >= LEAST_BYTES && stream.slots() <= synopses::fridge::MOST_SLOTS;
-            let wanted = "5632 bytes to 384 MiB are possible";
-            range(is_possible, "network.streams.memory_bytes", &of(&stream.memory_bytes), wanted)?;
+            self.check_measured(stream)?;
             let is_possible = (100..=60_000).contains(&stream.interval_ms.get());
             range(is_possible, "network.streams.interval_ms", &of(&stream.interval_ms), "100 to 60000 are possible")?;
         }
-        let sum = self.streams.iter().fold(0_u64, |sum, stream| sum.saturating_add(stream.memory_bytes));
+        let sum = self.streams.iter().fold(0_u64, |sum, stream| sum.saturating_add(stream.bytes()));
         let found = format!("{} where the streams take {sum}", self.memory_bytes);
-        range(sum <= self.memory_bytes, "network.memory_bytes", &found, "as much as the streams take is needed")
+        range(sum <= self.memory_bytes, "network.memory_bytes", &found, "as much as the streams take is needed")?;
+        if let Some(tls) = &self.peers.tls {
+            drop(tls.server().map_err(|cause| ConfigError::value("network.peers.tls", cause))?);
+        }
+        if let Some(tls) = &self.peers.peers_tls {
+            drop(tls.client().map_err(|cause| ConfigError::value("network.peers.peers_tls", cause))?);
+        }
+        Ok(())
+    }
+
+    /// What is measured of a stream, and with how much memory.
+    fn check_measured(&self, stream: &StreamConfig) -> Result<(), ConfigError> {
+        let of = |found: &dyn ToString| format!("{} (stream {:?})", found.to_string(), stream.name);
+        let Some(compared) = &stream.compared else {
+            let wanted = "either it is needed, or `compared`";
+            range(stream.pair.is_some(), "network.streams.pair", &of(&"missing"), wanted)?;
+            let is_possible = stream.bytes() >= LEAST_BYTES && stream.slots() <= synopses::fridge::MOST_SLOTS;
+            let wanted = "5632 bytes to 384 MiB are possible";
+            return range(is_possible, "network.streams.memory_bytes", &of(&stream.bytes()), wanted);
+        };
+        let wanted = "a stream with `compared` has none";
+        range(stream.pair.is_none(), "network.streams.pair", &of(&"there"), wanted)?;
+        let is_possible = (1 << 16..=1 << 34).contains(&stream.bytes());
+        range(is_possible, "network.streams.memory_bytes", &of(&stream.bytes()), "64 KiB to 16 GiB are possible")?;
+        if let Some(peer) = &compared.peer {
+            let is_address = peer
+                .rsplit_once(':')
+                .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
+            let wanted = "a host and a port are needed, such as node-2:9705";
+            range(is_address, "network.streams.compared.peer", &of(&format!("{peer:?}")), wanted)
+        } else {
+            let wanted = "it is needed where packets arrive; where they are sent, `peer` is";
+            range(self.peers.listen.is_some(), "network.peers.listen", &of(&"null"), wanted)
+        }
     }
 }
 
@@ -141,6 +253,23 @@ mod tests {
 
     fn stream(with: &str) -> String {
         format!("network:\n  memory_bytes: 200000\n  streams:\n    - {{name: a, interface: eth0, pair: dns{with}}}\n")
+    }
+
+    fn compared(how: &str) -> String {
+        format!("network:\n  streams:\n    - {{name: a, interface: eth0, compared: {how}}}\n")
+    }
+
+    #[test]
+    fn a_stream_is_compared_where_its_packets_go_or_where_they_come_from() {
+        let here = Config::parse(&compared("{synopsis: rda, peer: 'node-2:9705'}")).unwrap();
+        let there = compared("{synopsis: finecomb}").replace("network:", "network:\n  peers: {listen: '0.0.0.0:9705'}");
+        let there = Config::parse(&there).unwrap();
+
+        let stream = &here.network.streams[0];
+        assert_eq!((stream.bytes(), stream.packets()), (8 << 20, 32_768));
+        assert!(there.network.streams[0].compared.as_ref().is_some_and(|compared| compared.peer.is_none()));
+        let name = there.network.streams[0].synopsis(super::SynopsisName::Finecomb);
+        assert_eq!(name, exchange::Synopsis::finecomb(26_214, 1_638));
     }
 
     #[test]
@@ -161,6 +290,11 @@ mod tests {
             (stream("").replace("name: a", "name: a b"), "network.streams.name is \"a b\""),
             (stream("").replace("eth0", "''"), "network.streams.interface"),
             (stream("") + "    - {name: a, interface: eth1, pair: ntp}\n", "network.streams.name is \"a\""),
+            (stream("").replace(", pair: dns", ""), "network.streams.pair is missing (stream \"a\")"),
+            (stream(", compared: {synopsis: rda, peer: 'b:1'}"), "network.streams.pair is there"),
+            (compared("{synopsis: rda, peer: b}"), "network.streams.compared.peer is \"b\""),
+            (compared("{synopsis: rda}"), "network.peers.listen is null (stream \"a\")"),
+            (compared("{synopsis: lda, peer: 'b:1'}, memory_bytes: 65535"), "network.streams.memory_bytes is 65535"),
         ] {
             let error = Config::parse(&text).unwrap_err().to_string();
             assert!(error.contains(key), "{text}: {error}");

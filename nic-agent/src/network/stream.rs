@@ -4,7 +4,7 @@ use std::path::Path;
 
 use client::{Client, Counter, Gauge, Group, Service};
 use packets::delays::Interval;
-use packets::{Delays, DelaysError, DelaysSettings, Frame, View, parse};
+use packets::{Delays, DelaysError, DelaysSettings, Frame, Pair, View, parse};
 use synopses::fridge::{HistogramShape, Quantile, Settings};
 
 use crate::config::StreamConfig;
@@ -91,7 +91,8 @@ impl Stream {
         let fridge =
             Settings { slots: config.slots(), tick_shift: TICK_SHIFT, seed: secret as u64, ..Settings::default() };
         let delays = Delays::new(DelaysSettings {
-            pair: config.pair.into(),
+            // A checked configuration has one, too.
+            pair: config.pair.map_or(Pair::Handshake, Into::into),
             // A checked configuration has filters that can be read.
             filter: config.filter.parse().unwrap_or_default(),
             fridge,

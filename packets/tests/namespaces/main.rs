@@ -291,4 +291,7 @@ fn rings_of_a_group_share_the_packets_of_an_interface_by_flow() {
     assert!(one.is_disjoint(&other), "both directions of a connection come to one ring");
     assert!(!one.is_empty() && !other.is_empty() && one.len() + other.len() >= 60, "{} and {}", one.len(), other.len());
     assert_eq!(Network::address(HERE), Ipv4Addr::new(10, 77, 0, 1));
+    network.join();
+    let bound = network.run(THERE, || UdpSocket::bind((Network::direct_address(THERE), 0)).is_ok());
+    assert!(bound, "the other way is there, too");
 }

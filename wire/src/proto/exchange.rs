@@ -193,6 +193,11 @@ pub struct Buckets {
     pub seen: ::core::option::Option<Seen>,
     #[prost(bytes = "vec", tag = "2")]
     pub comb: ::prost::alloc::vec::Vec<u8>,
+    /// How far the receiver's clock is ahead as far as the sender knows, in nanoseconds, and how far that may be wrong.
+    #[prost(sint64, optional, tag = "3")]
+    pub clock_ahead_ns: ::core::option::Option<i64>,
+    #[prost(uint64, tag = "4")]
+    pub clock_within_ns: u64,
 }
 /// The interval is done with, and these are final.
 #[derive(Clone, PartialEq, ::prost::Message)]

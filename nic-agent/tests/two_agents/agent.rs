@@ -1,0 +1,108 @@
+//! A NIC agent as a process in a namespace; what it compares is in its log.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use serde_json::Value;
+
+use super::network::Network;
+
+/// What an agent told of an interval.
+#[derive(Clone, Debug)]
+pub struct Told {
+    pub interval: u64,
+    pub begins_ns: u64,
+    pub mean_ns: Option<f64>,
+    pub deviation_ns: Option<f64>,
+    pub sent: Option<u64>,
+    pub lost: u64,
+    pub flags: String,
+}
+
+/// Ends when it is dropped.
+pub struct Agent {
+    process: Child,
+    _folder: tempfile::TempDir,
+    lines: Arc<Mutex<Vec<Value>>>,
+}
+
+impl Agent {
+    /// Starts one with this configuration of its `network`.
+    pub fn start(network: &Network, space: &str, config: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("nic-agent.yaml");
+        let socket = folder.path().join("services.sock");
+        let text = format!(
+            "transport: shm\nmetrics: {{listen: '0.0.0.0:0'}}\nlog: {{format: json, level: 'info,nic_agent=debug'}}\nnetwork:\n  services_socket: {}\n{config}",
+            socket.display()
+        );
+        std::fs::write(&file, text).expect("it can be written");
+        let binary = Path::new(env!("CARGO_BIN_EXE_uview-nic-agent"));
+        let mut process = network.run(space, {
+            let binary = binary.to_owned();
+            // A process is born where the thread is that starts it.
+            move || {
+                Command::new(binary)
+                    .arg("--config")
+                    .arg(file)
+                    .stderr(Stdio::piped())
+                    .stdin(Stdio::null())
+                    .spawn()
+                    .expect("it starts")
+            }
+        });
+        let errors = process.stderr.take().expect("it is piped");
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&lines);
+        thread::spawn(move || {
+            for line in BufReader::new(errors).lines().map_while(Result::ok) {
+                match serde_json::from_str(&line) {
+                    Ok(value) => told.lock().expect("nobody fails with it").push(value),
+                    Err(_) => println!("{line}"),
+                }
+            }
+        });
+        Self { process, _folder: folder, lines }
+    }
+
+    /// Every interval that was compared so far.
+    pub fn told(&self) -> Vec<Told> {
+        let lines = self.lines.lock().expect("nobody fails with it");
+        lines.iter().filter_map(|line| told(line)).collect()
+    }
+
+    /// What was warned of so far.
+    pub fn warnings(&self) -> Vec<String> {
+        let lines = self.lines.lock().expect("nobody fails with it");
+        let warns = |line: &&Value| line["level"] == "WARN" || line["level"] == "ERROR";
+        lines.iter().filter(warns).map(ToString::to_string).collect()
+    }
+}
+
+fn told(fields: &Value) -> Option<Told> {
+    if fields["message"] != "an interval was compared" {
+        return None;
+    }
+    Some(Told {
+        interval: fields["interval"].as_u64()?,
+        begins_ns: fields["begins_ns"].as_u64()?,
+        mean_ns: fields["mean_ns"].as_f64(),
+        deviation_ns: fields["deviation_ns"].as_f64(),
+        sent: fields["sent"].as_u64(),
+        lost: fields["lost"].as_u64()?,
+        flags: fields["flags"].as_str()?.to_owned(),
+    })
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        _ = self.process.kill();
+        _ = self.process.wait();
+        for warning in self.warnings() {
+            println!("warned: {warning}");
+        }
+    }
+}
