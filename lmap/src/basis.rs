@@ -25,6 +25,10 @@ impl Basis {
     pub(crate) fn direction(&self, index: usize) -> &[f64] {
         &self.directions[index * self.width..(index + 1) * self.width]
     }
+
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<f64>() * self.directions.len()
+    }
 }
 
 /// The same as scores read it: in single precision, which is half as much to read for every row.

@@ -165,7 +165,7 @@ impl Judged {
     fn new(judge: &Pipeline, moments: &Moments, rows: f64) -> Self {
         let width = moments.squares.len();
         let (scorer, floored) = (&judge.scorer, judge.scorer.floored_residual_variance());
-        let mut split = Split::new(width, scorer.basis.rank());
+        let mut split = Split::of(scorer);
         let mut pulls = vec![0.0; scorer.basis.rank()];
         let (mut parts, mut residual) = (vec![0.0; width], vec![0.0; width]);
         let mut kept = vec![0.0; width];
@@ -273,7 +273,7 @@ impl<'a> Pairs<'a> {
         for term in self.terms.iter().flatten() {
             mean[term.column] = judge.standard.soft(term.shift);
         }
-        let mut split = Split::new(width, judge.scorer.basis.rank());
+        let mut split = Split::of(&judge.scorer);
         split.z.copy_from_slice(&padded_row(&mean));
         judge.scorer.score(&mut split);
         split

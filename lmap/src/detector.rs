@@ -367,7 +367,7 @@ impl Detector {
             self.counts.shrinks_failed += 1;
             return Installed::Failed;
         };
-        pipeline.scorer.basis = (&basis).into();
+        pipeline.scorer.set_basis(&basis);
         if self.settings.renew_variances {
             pipeline.scorer.set_variances(&variances.residual, variances.inside);
         }

@@ -110,7 +110,7 @@ impl<'a> Training<'a> {
             constants: Constant::list(&core.standard, &levels, constant_rule),
             levels,
             constant_rule,
-            split: Split::new(m, core.scorer.basis.rank()),
+            split: Split::of(&core.scorer),
             since: Since::new(m),
             sketch_rows: core.past.sketch().sketch_rows(),
             standard: core.standard,
@@ -187,7 +187,7 @@ fn core(features: &[f64], m: usize, rank: Option<usize>, settings: &Settings) ->
     let sketch_rows = settings.sketch_rows.unwrap_or(LEAST_SKETCH_ROWS.max(2 * rank));
     let mut sketch = FrequentDirections::new(m, sketch_rows, settings.sketch)?;
     let mut scorer = Scorer::new(settings.score, settings.residual_floor, &empty_basis(rank, m), m);
-    let mut split = Split::new(m, rank);
+    let mut split = Split::of(&scorer);
     for z in z.chunks_exact_mut(padded(m)) {
         split.z.copy_from_slice(z);
         scorer.prepare(&mut split);
@@ -196,7 +196,7 @@ fn core(features: &[f64], m: usize, rank: Option<usize>, settings: &Settings) ->
             sketch.shrink(0)?;
         }
     }
-    scorer.basis = (&sketch.basis(rank)?).into();
+    scorer.set_basis(&sketch.basis(rank)?);
     let (residual, inside) = variances(&scorer, &mut split, &z);
     scorer.set_variances(&residual, inside);
     let scores = scores_of(&standard, &scorer, features, m);
@@ -251,7 +251,7 @@ fn add_squares(sums: &mut [f64], values: &[f32], means: &[f64]) {
 
 /// Scores of rows of features, without the constants' part and not smoothed.
 fn scores_of(standard: &Standard, scorer: &Scorer, features: &[f64], m: usize) -> Vec<f64> {
-    let mut split = Split::new(m, scorer.basis.rank());
+    let mut split = Split::of(scorer);
     let score = |row| {
         standard.row(row, &mut split.z);
         scorer.score(&mut split).sqrt().min(f64::MAX)

@@ -220,7 +220,7 @@ impl Model {
             sketch_rows: pipeline.sketch_rows,
             removed: sketch.removed(),
             inside_variance: scorer.inside_variance.clone(),
-            basis: (0..rank).flat_map(|at| scorer.basis.direction(at)[..m].iter().map(|u| f64::from(*u))).collect(),
+            basis: (0..rank).flat_map(|at| scorer.direction(at).into_iter().take(m)).collect(),
             sketch: sketch.rows().flatten().copied().collect(),
         })
     }
@@ -281,14 +281,14 @@ impl Model {
             levels,
             standard,
             constant_rule: self.rule.constants,
-            scorer,
             past: Some(Past::restored(sketch, rows, &rearranged(&self.squares(rows)))),
             sketch_rows: self.sketch_rows,
             gamma: self.gamma,
             factor: 1.0,
             averaged: self.averaged,
             quantiles: self.quantiles,
-            split: Split::new(m, self.rank),
+            split: Split::of(&scorer),
+            scorer,
             since: Since::new(m),
             moved: 0,
         })

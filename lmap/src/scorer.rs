@@ -4,7 +4,7 @@ use crate::aligned::{Aligned, Narrow};
 use crate::basis::{Basis, Directions};
 use crate::kernels::score::Score;
 use crate::kernels::widest;
-use crate::lanes::{dot, padded, padded_narrow};
+use crate::lanes::{add_scaled, dot, padded, padded_narrow};
 use crate::settings::ScoreForm;
 use crate::since::Deviations;
 
@@ -20,6 +20,9 @@ pub(crate) struct Scorer {
     form: ScoreForm,
     residual_floor: f64,
     pub(crate) basis: Directions,
+    /// The same in double precision, for the paper's forms: their rows are not clipped, and where one column is a billion deviations out what is left of
+    /// the others is a difference of large numbers.
+    exact: Option<Basis>,
     /// V, per column, padded.
     pub(crate) residual_variance: Aligned,
     /// T, per direction.
@@ -37,18 +40,24 @@ pub(crate) struct Split {
     pub(crate) z: Aligned,
     pub(crate) coordinates: Vec<f32>,
     pub(crate) residual: Narrow,
+    /// r in double precision, for the paper's forms; else empty.
+    exact: Aligned,
     /// What z was divided by: its length in the relative form, else 1.
     pub(crate) length: f64,
 }
 
 impl Split {
-    pub(crate) fn new(columns: usize, rank: usize) -> Self {
-        let residual = Narrow::zeros(padded_narrow(columns));
-        Self { z: Aligned::zeros(padded(columns)), coordinates: vec![0.0; rank], residual, length: 1.0 }
+    /// For rows of as many columns as `scorer` has.
+    pub(crate) fn of(scorer: &Scorer) -> Self {
+        let width = scorer.residual_variance.len();
+        let (residual, coordinates) = (Narrow::zeros(padded_narrow(width)), vec![0.0; scorer.basis.rank()]);
+        let exact = Aligned::zeros(if scorer.exact.is_some() { width } else { 0 });
+        Self { z: Aligned::zeros(width), coordinates, residual, exact, length: 1.0 }
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        size_of::<f64>() * self.z.len() + size_of::<f32>() * (self.coordinates.len() + self.residual.len())
+        size_of::<f64>() * (self.z.len() + self.exact.len())
+            + size_of::<f32>() * (self.coordinates.len() + self.residual.len())
     }
 }
 
@@ -62,13 +71,29 @@ impl Scorer {
             form,
             residual_floor,
             basis: basis.into(),
+            exact: None,
             residual_variance: Aligned::zeros(width),
             inside_variance: vec![LEAST_VARIANCE; rank],
             weight,
             inside_weight: vec![0.0; rank],
         };
+        scorer.set_basis(basis);
         scorer.renew_weights();
         scorer
+    }
+
+    /// Another basis of the same rank. Variances are to be set anew.
+    pub(crate) fn set_basis(&mut self, basis: &Basis) {
+        self.basis = basis.into();
+        self.exact = (self.form != ScoreForm::Scaled).then(|| basis.clone());
+    }
+
+    /// Direction number `index`, as a row is judged by it; padded.
+    pub(crate) fn direction(&self, index: usize) -> Vec<f64> {
+        match &self.exact {
+            Some(exact) => exact.direction(index).to_vec(),
+            None => self.basis.direction(index).iter().map(|u| f64::from(*u)).collect(),
+        }
     }
 
     pub(crate) fn set_variances(&mut self, residual: &[f64], inside: Vec<f64>) {
@@ -80,6 +105,9 @@ impl Scorer {
     /// Splits `split.z` and returns the square of its score: Σ rⱼ² wⱼ + Σ pᵢ² / Tᵢ. O(m k). Never allocates.
     pub(crate) fn score(&self, split: &mut Split) -> f64 {
         self.prepare(split);
+        if let Some(basis) = &self.exact {
+            return exactly(basis, split);
+        }
         let outside = widest(Score {
             directions: self.basis.all(),
             z: &split.z,
@@ -158,7 +186,8 @@ impl Scorer {
 
     pub(crate) fn bytes(&self) -> usize {
         let numbers = self.residual_variance.len() + 2 * self.inside_weight.len();
-        self.basis.bytes() + size_of::<f64>() * numbers + size_of::<f32>() * self.weight.len()
+        let exact = self.exact.as_ref().map_or(0, Basis::bytes);
+        self.basis.bytes() + exact + size_of::<f64>() * numbers + size_of::<f32>() * self.weight.len()
     }
 
     fn renew_weights(&mut self) {
@@ -172,5 +201,43 @@ impl Scorer {
         for (weight, variance) in self.inside_weight.iter_mut().zip(&self.inside_variance) {
             *weight = 1.0 / variance.max(LEAST_VARIANCE);
         }
+    }
+}
+
+/// ‖r‖², in double precision throughout. O(m k).
+fn exactly(basis: &Basis, split: &mut Split) -> f64 {
+    let narrow = |value: f64| value.clamp(f64::from(f32::MIN), f64::from(f32::MAX)) as f32;
+    split.exact.copy_from_slice(&split.z);
+    for (index, coordinate) in split.coordinates.iter_mut().enumerate() {
+        let direction = basis.direction(index);
+        let p = dot(direction, &split.z);
+        add_scaled(&mut split.exact, -p, direction);
+        *coordinate = narrow(p);
+    }
+    split.residual.iter_mut().zip(split.exact.iter()).for_each(|(out, r)| *out = narrow(*r));
+    dot(&split.exact, &split.exact)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lanes::padded_row;
+
+    #[test]
+    fn in_the_papers_forms_what_is_left_beside_something_huge_is_not_lost() {
+        let directions = Aligned::from(padded_row(&[0.5_f64.sqrt(), 0.5_f64.sqrt(), 0.0]).as_slice());
+        let scorer = Scorer::new(ScoreForm::PaperAbsolute, 0.05, &Basis::new(directions, 1, 3), 3);
+        let mut split = Split::of(&scorer);
+
+        split.z.copy_from_slice(&padded_row(&[1e9 + 1.0, 1e9 - 1.0, 3.0]));
+        let square = scorer.score(&mut split);
+
+        assert!((square - 11.0).abs() < 1e-5, "{square}");
+        let left = [1.0, -1.0, 3.0].iter().zip(split.residual.iter());
+        assert!(
+            left.clone().all(|(expected, found)| (f64::from(*found) - expected).abs() < 1e-5),
+            "{:?}",
+            split.residual
+        );
     }
 }
