@@ -51,7 +51,7 @@ pub use outgoing::Batch;
 pub use running::{Running, start};
 pub use settings::{Settings, StartError, TenantSettings};
 pub use signal::{Encoding, Signal};
-pub use tail::{Finding, Moment, OperationPath, Tail, TailSettings};
+pub use tail::{Finding, Moment, OperationPath, PassedService, Tail, TailSettings};
 pub use tenants::{Tenant, TenantId};
 pub use together::TogetherSettings;
 pub use upstream::{Protocol, UpstreamError, UpstreamSettings};

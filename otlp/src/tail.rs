@@ -106,8 +106,19 @@ pub struct OperationPath {
     pub operation: String,
     /// Requests that entered here since it is known.
     pub requests: u64,
-    /// The services on its path by name, and how long ago a request was last seen to pass each.
-    pub services: Vec<(String, Nanos)>,
+    /// The services on its path, by name.
+    pub services: Vec<PassedService>,
+}
+
+/// A service on a path.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PassedService {
+    /// Its name.
+    pub service: String,
+    /// How long ago a request was last seen to pass it.
+    pub age: Nanos,
+    /// What it was asked for, by name, as far as that was seen: verdicts about other operations of it keep no such request, once enough was.
+    pub asked: Vec<String>,
 }
 
 /// Who recorded the spans of a group.
@@ -309,9 +320,13 @@ impl Tail {
             let service = self.names.service_of(operation).map_or(OTHER, |service| self.names.service_name(service));
             let age =
                 |service| self.paths.seen(operation, service).and_then(|seen| now.since(seen)).unwrap_or_default();
-            let services = self.paths.services(operation);
-            let mut services: Vec<_> =
-                services.map(|service| (self.names.service_name(service).to_owned(), age(service))).collect();
+            let passed = |service| {
+                let asked = self.paths.seen_asked(operation, service);
+                let mut asked: Vec<_> = asked.map(|asked| self.names.operation_name(asked).to_owned()).collect();
+                asked.sort();
+                PassedService { service: self.names.service_name(service).to_owned(), age: age(service), asked }
+            };
+            let mut services: Vec<_> = self.paths.services(operation).map(passed).collect();
             services.sort();
             OperationPath {
                 service: service.to_owned(),

@@ -106,7 +106,12 @@ fn a_verdict_keeps_what_went_through_its_service_then_and_says_why() {
     let listed = tail.operations(at(62_000).own);
     let second = Nanos::from_secs(1);
     assert_eq!((listed[1].operation.as_str(), listed[1].requests), ("POST /pay", 200));
-    assert_eq!(listed[1].services, [("frontend".to_owned(), second), ("payment".to_owned(), second)]);
+    let passed = |service: &str, asked: &str| otlp::PassedService {
+        service: service.to_owned(),
+        age: second,
+        asked: vec![asked.to_owned()],
+    };
+    assert_eq!(listed[1].services, [passed("frontend", "POST /pay"), passed("payment", "handle")]);
     assert!(kept(&mut tail).is_empty());
 
     for (second, trace) in (70..80).zip(1_000..) {

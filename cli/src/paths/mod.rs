@@ -68,6 +68,9 @@ pub struct Passed {
     pub service: String,
     /// Since a request was last seen to pass it, in milliseconds.
     pub age_ms: u64,
+    /// What it was asked for; empty from an agent that does not say it.
+    #[serde(default)]
+    pub asked: Vec<String>,
 }
 
 /// The part of `host-agent.json` that says where to ask.
@@ -140,12 +143,14 @@ fn text(page: &Page) -> String {
         format!("{tenant}{} {}", operation.service, operation.operation)
     };
     let width = page.operations.iter().map(|operation| name(operation).chars().count()).max().unwrap_or(0).max(9);
-    let mut text = format!("{:<width$}  {:>9}  {:<24}  last seen\n", "operation", "requests", "passes");
+    let mut text =
+        format!("{:<width$}  {:>9}  {:<24}  {:<16}  asked for\n", "operation", "requests", "passes", "last seen");
     for operation in &page.operations {
         let (mut what, mut requests) = (name(operation), operation.requests.to_string());
         for passed in &operation.services {
-            let age = duration_ms(passed.age_ms);
-            _ = writeln!(text, "{what:<width$}  {requests:>9}  {:<24}  {age} ago", passed.service);
+            let (age, asked) = (duration_ms(passed.age_ms) + " ago", passed.asked.join(", "));
+            let line = format!("{what:<width$}  {requests:>9}  {:<24}  {age:<16}  {asked}", passed.service);
+            _ = writeln!(text, "{}", line.trim_end());
             (what, requests) = (String::new(), String::new());
         }
     }
@@ -157,7 +162,10 @@ mod tests {
     use super::*;
 
     fn page() -> Page {
-        let passed = |service: &str, age_ms| Passed { service: service.to_owned(), age_ms };
+        let passed = |service: &str, age_ms, asked: &[&str]| {
+            let asked = asked.iter().map(ToString::to_string).collect();
+            Passed { service: service.to_owned(), age_ms, asked }
+        };
         let operation = |tenant: &str, name: &str, services| Operation {
             tenant: tenant.to_owned(),
             service: "frontend".to_owned(),
@@ -167,8 +175,12 @@ mod tests {
         };
         Page {
             operations: vec![
-                operation("default", "GET /<id>", vec![passed("catalog", 0)]),
-                operation("bank", "POST /pay", vec![passed("frontend", 61_000), passed("payment", 500)]),
+                operation("default", "GET /<id>", vec![passed("catalog", 0, &[])]),
+                operation(
+                    "bank",
+                    "POST /pay",
+                    vec![passed("frontend", 61_000, &["POST /pay"]), passed("payment", 500, &["Charge", "History"])],
+                ),
             ],
         }
     }
@@ -176,10 +188,10 @@ mod tests {
     #[test]
     fn each_operation_has_its_services_under_it() {
         let expected = "\
-operation                   requests  passes                    last seen
+operation                   requests  passes                    last seen         asked for
 frontend GET /<id>              1200  catalog                   0 ms ago
-[bank] frontend POST /pay       1200  frontend                  1 min 1 s ago
-                                      payment                   500 ms ago
+[bank] frontend POST /pay       1200  frontend                  1 min 1 s ago     POST /pay
+                                      payment                   500 ms ago        Charge, History
 ";
         assert_eq!(text(&page()), expected);
         assert!(text(&Page { operations: Vec::new() }).contains("no path is known yet"));

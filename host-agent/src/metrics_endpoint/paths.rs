@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use otlp::Edge;
+use otlp::{Edge, PassedService};
 use serde::Serialize;
 
 /// What the page says.
@@ -34,6 +34,8 @@ struct Passed {
     service: String,
     /// Since a request was last seen to pass it.
     age_ms: u64,
+    /// What it was asked for.
+    asked: Vec<String>,
 }
 
 /// The page, of `edge` if there is one.
@@ -48,6 +50,10 @@ async fn paths(State(edge): State<Option<Arc<Edge>>>) -> Response {
     }
 }
 
+fn passed(passed: PassedService) -> Passed {
+    Passed { service: passed.service, age_ms: passed.age.as_millis(), asked: passed.asked }
+}
+
 fn page(edge: &Edge) -> Option<Page> {
     let mut operations = Vec::new();
     for (tenant, name) in edge.tenants() {
@@ -57,8 +63,7 @@ fn page(edge: &Edge) -> Option<Page> {
             service: path.service,
             operation: path.operation,
             requests: path.requests,
-            services:
-                path.services.into_iter().map(|(service, age)| Passed { service, age_ms: age.as_millis() }).collect(),
+            services: path.services.into_iter().map(passed).collect(),
         }));
     }
     Some(Page { operations })
