@@ -8,6 +8,7 @@ use serde::Deserialize;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{self, ClientConfig, ConfigBuilder, RootCertStore, ServerConfig, WantsVerifier};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 
@@ -139,11 +140,29 @@ impl ServerTls {
         if let Some(path) = &self.client_ca {
             server = server.client_ca_root(authority(path)?.0);
         }
-        let provider = Arc::new(ring::default_provider());
-        let versions = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let builder = versions.map_err(TlsError::Library)?.with_no_client_auth();
-        builder.with_single_cert(own.chain, own.key).map_err(|cause| pair(&self.certificate, &self.key, cause))?;
+        self.library()?;
         Ok(server)
+    }
+
+    /// The same for the library below, without a protocol to speak inside.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`server`](Self::server).
+    pub fn library(&self) -> Result<ServerConfig, TlsError> {
+        let own = Own::read(&self.certificate, &self.key)?;
+        let provider = Arc::new(ring::default_provider());
+        let versions = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
+        let builder = versions.map_err(TlsError::Library)?;
+        let builder = match &self.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let roots = Arc::new(authority(path)?.1);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
+                builder.with_client_cert_verifier(verifier.map_err(|_| TlsError::NoCertificate(path.clone()))?)
+            }
+        };
+        builder.with_single_cert(own.chain, own.key).map_err(|cause| pair(&self.certificate, &self.key, cause))
     }
 }
 

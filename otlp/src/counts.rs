@@ -124,6 +124,8 @@ pub struct Counts {
     pub refused_connections: Count,
     /// Connections that could not be accepted.
     pub accept_errors: Count,
+    /// Connections that were to be inside of TLS and did not come to be: no certificate, a wrong one, or no TLS.
+    pub refused_handshakes: Count,
     /// Requests that name no signal.
     pub foreign: Count,
     /// Kept spans that were lost on their way to the upstream, for any of the reasons.

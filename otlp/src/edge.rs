@@ -15,6 +15,7 @@ use crate::counts::{Count, Counts, Lost, Refused};
 use crate::derived::Derived;
 use crate::json;
 use crate::observer;
+use crate::passed::{Passed, Passing};
 use crate::queue::{Parcel, Queue};
 use crate::room::{Room, Share};
 use crate::server::{Refusal, Taken};
@@ -25,12 +26,26 @@ use crate::tenants::{DEFAULT, TenantId, Tenants};
 use crate::upstream::Upstream;
 use crate::walk::walk;
 
+/// A request, as its client sent it.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) tenant: TenantId,
+    pub(crate) signal: Signal,
+    pub(crate) encoding: Encoding,
+    /// Unpacked.
+    pub(crate) body: Bytes,
+    /// What it says in headers that go on.
+    pub(crate) passed: Passed,
+}
+
 /// The OTLP endpoint: takes requests, and passes them on or keeps traces of them.
 #[derive(Debug)]
 pub struct Edge {
     /// What happened to requests.
     pub counts: Counts,
     pub(crate) request_bytes: usize,
+    /// Headers of clients that go on.
+    pub(crate) passing: Passing,
     pub(crate) upstream: Upstream,
     tenants: Tenants,
     /// One for each of them.
@@ -91,6 +106,7 @@ impl Edge {
         Ok(Self {
             counts: Counts::default(),
             request_bytes: settings.request_bytes,
+            passing: Passing::new(&settings.passed_headers).map_err(StartError::Passed)?,
             upstream,
             tenants,
             parts,
@@ -187,15 +203,9 @@ impl Edge {
         self.clock.now()
     }
 
-    /// Takes a request of `tenant` whose body is `body`, unpacked.
-    pub(crate) fn take(
-        &self,
-        tenant: TenantId,
-        signal: Signal,
-        encoding: Encoding,
-        body: Bytes,
-        share: &mut Share<'_>,
-    ) -> Result<Taken, Refusal> {
+    /// Takes a request.
+    pub(crate) fn take(&self, asked: Asked, share: &mut Share<'_>) -> Result<Taken, Refusal> {
+        let Asked { tenant, signal, encoding, body, passed } = asked;
         let (message, json) = match encoding {
             Encoding::Protobuf => (body, None),
             Encoding::Json => {
@@ -209,7 +219,8 @@ impl Edge {
             && let (mut derived, Some(mut tail)) = (self.derived(), self.tail(tenant))
         {
             let derived_to = derived.as_deref_mut().map(|derived| (derived, self.watched(tenant)));
-            let found = walk(&message, derived_to, Some(&mut tail), self.clock.moment()).map_err(malformed)?;
+            let found =
+                walk(&message, derived_to, Some((&mut tail, &passed)), self.clock.moment()).map_err(malformed)?;
             drop(derived);
             self.counts.of(signal).items.add(found.taken + found.malformed + found.crowded);
             self.send_kept(tenant, &mut tail);
@@ -227,7 +238,7 @@ impl Edge {
             Some(json) => (Encoding::Json, json),
             None => (Encoding::Protobuf, message),
         };
-        let parcel = Parcel { tenant, signal, encoding, body, spans: 0, since: self.now() };
+        let parcel = Parcel { tenant, signal, encoding, body, passed, spans: 0, since: self.now() };
         let full = |_| Refusal::new(Refused::Busy, "the queue to the upstream is full");
         self.queue(tenant, signal).offer(parcel).map_err(full)?;
         self.counts.of(signal).items.add(items as u64);
@@ -236,7 +247,9 @@ impl Edge {
             let mut derived = self.derived();
             let mut observer = self.observer().filter(|_| tenant == DEFAULT);
             let derived_to = derived.as_deref_mut().map(|derived| (derived, self.watched(tenant)));
-            walk(&spans, derived_to, observer.as_deref_mut(), self.clock.moment()).map_err(malformed)?;
+            let nothing = Passed::default();
+            let observer = observer.as_deref_mut().map(|observer| (observer, &nothing));
+            walk(&spans, derived_to, observer, self.clock.moment()).map_err(malformed)?;
         }
         Ok(Taken::default())
     }
@@ -296,8 +309,8 @@ impl Edge {
     pub(crate) fn send_kept(&self, tenant: TenantId, tail: &mut Tail) {
         for batch in tail.kept() {
             let (signal, encoding) = (Signal::Traces, Encoding::Protobuf);
-            let (body, spans) = (batch.request.into(), batch.spans as u64);
-            let parcel = Parcel { tenant, signal, encoding, body, spans, since: self.now() };
+            let (body, spans, passed) = (batch.request.into(), batch.spans as u64, batch.passed);
+            let parcel = Parcel { tenant, signal, encoding, body, passed, spans, since: self.now() };
             if let Err(parcel) = self.queue(tenant, signal).offer(parcel) {
                 self.lose(&parcel, Lost::QueueFull);
             }

@@ -11,6 +11,7 @@
 //! | [`json`] | OTLP's JSON as Protocol Buffers |
 //! | `edge`, `local` | what became of a request, and of spans that came another way |
 //! | [`tail`], `origins`, `outgoing` | spans and verdicts in, requests with kept traces out |
+//! | [`passed`](USUAL_HEADERS) | headers of clients that go on |
 //! | [`derived`] | errors and durations of each service's operations, from its spans |
 //! | `observer` | which operations are out of the ordinary, where spans pass through |
 //! | `together` | what nodes say to each other about kept traces |
@@ -31,6 +32,7 @@ mod messages;
 mod observer;
 mod origins;
 mod outgoing;
+mod passed;
 mod queue;
 mod room;
 mod running;
@@ -48,10 +50,11 @@ pub use derived::{Derived, DerivedSettings};
 pub use edge::Edge;
 pub use local::NotTaken;
 pub use outgoing::Batch;
+pub use passed::USUAL as USUAL_HEADERS;
 pub use running::{Running, start};
 pub use settings::{Settings, StartError, TenantSettings};
 pub use signal::{Encoding, Signal};
 pub use tail::{Finding, Moment, OperationPath, PassedService, Tail, TailSettings};
 pub use tenants::{Tenant, TenantId};
 pub use together::TogetherSettings;
-pub use upstream::{Protocol, UpstreamError, UpstreamSettings};
+pub use upstream::{Protocol, UpstreamError, UpstreamSettings, UpstreamTls};

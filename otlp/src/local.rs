@@ -2,7 +2,8 @@
 
 use hooks::tracing::TraceId;
 
-use crate::edge::Edge;
+use crate::edge::{Asked, Edge};
+use crate::passed::Passed;
 use crate::server::Refusal;
 use crate::signal::{Encoding, Signal};
 use crate::tenants::DEFAULT;
@@ -19,13 +20,9 @@ impl Edge {
     ///
     /// [`NotTaken`] if it is none, or the queue to the upstream is full.
     pub fn spans(&self, request: Vec<u8>) -> Result<(), NotTaken> {
-        let taken = self.take(
-            DEFAULT,
-            Signal::Traces,
-            Encoding::Protobuf,
-            request.into(),
-            &mut self.part(DEFAULT).room.share(),
-        );
+        let (tenant, signal, encoding) = (DEFAULT, Signal::Traces, Encoding::Protobuf);
+        let asked = Asked { tenant, signal, encoding, body: request.into(), passed: Passed::default() };
+        let taken = self.take(asked, &mut self.part(DEFAULT).room.share());
         taken.map(drop).map_err(|Refusal { why, text }| {
             self.counts.of(Signal::Traces).refused(why).add(1);
             NotTaken(text)

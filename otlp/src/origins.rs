@@ -7,6 +7,8 @@ use hooks::id::OriginId;
 use hooks::otlp::Group;
 use wire::time::Nanos;
 
+use crate::passed::Passed;
+
 /// What an origin takes beside its bytes.
 const COST: usize = 160;
 
@@ -16,6 +18,8 @@ pub(crate) struct Origin {
     bytes: Arc<[u8]>,
     /// Where the scope begins.
     scope: usize,
+    /// Where it ends, and what the client said in headers begins.
+    passed: usize,
 }
 
 impl Origin {
@@ -26,12 +30,17 @@ impl Origin {
 
     /// `ScopeSpans` without its spans.
     pub(crate) fn scope(&self) -> &[u8] {
-        &self.bytes[self.scope..]
+        &self.bytes[self.scope..self.passed]
+    }
+
+    /// What the client said in headers.
+    pub(crate) fn passed(&self) -> &[u8] {
+        &self.bytes[self.passed..]
     }
 }
 
-/// The key of an origin begins with the length of its resource: else resource and scope could be cut elsewhere.
-const HEAD: usize = size_of::<u64>();
+/// The key of an origin begins with the lengths of its resource and scope: else they could be cut elsewhere.
+const HEAD: usize = 2 * size_of::<u64>();
 
 #[derive(Debug)]
 struct Known {
@@ -57,16 +66,20 @@ impl Origins {
         Self { limit, bytes: 0, ids, by_id, last: 0, scratch: Default::default() }
     }
 
-    /// The id of what stands around the spans of `group`, seen at `now`; `None` if it is new and there is no room for it.
-    pub(crate) fn id(&mut self, group: &Group<'_>, now: Nanos) -> Option<OriginId> {
+    /// The id of what stands around the spans of `group`, which came with `passed`, seen at `now`; `None` if it is new and there is no room for it.
+    pub(crate) fn id(&mut self, group: &Group<'_>, passed: &Passed, now: Nanos) -> Option<OriginId> {
         let (key, piece) = &mut self.scratch;
         group.resource.copy(piece);
         key.clear();
         key.extend_from_slice(&(piece.len() as u64).to_le_bytes());
+        key.extend_from_slice(&[0; HEAD / 2]);
         key.extend_from_slice(piece);
         let scope = key.len();
         group.scope.copy(piece);
+        key[HEAD / 2..HEAD].copy_from_slice(&(piece.len() as u64).to_le_bytes());
         key.extend_from_slice(piece);
+        let end = key.len();
+        key.extend_from_slice(passed.bytes());
         if let Some(id) = self.ids.get(key.as_slice()) {
             if let Some(known) = self.by_id.get_mut(id) {
                 known.seen = now;
@@ -80,7 +93,7 @@ impl Origins {
         self.bytes += cost;
         let id = self.next();
         let bytes: Arc<[u8]> = self.scratch.0.as_slice().into();
-        let origin = Arc::new(Origin { bytes: Arc::clone(&bytes), scope });
+        let origin = Arc::new(Origin { bytes: Arc::clone(&bytes), scope, passed: end });
         self.ids.insert(bytes, id);
         self.by_id.insert(id, Known { origin, seen: now });
         Some(id)
@@ -136,8 +149,12 @@ mod tests {
     }
 
     fn id(origins: &mut Origins, request: &[u8], now: Nanos) -> Option<OriginId> {
+        id_with(origins, request, &Passed::default(), now)
+    }
+
+    fn id_with(origins: &mut Origins, request: &[u8], passed: &Passed, now: Nanos) -> Option<OriginId> {
         let mut found = None;
-        scan(request, |group, _| found = origins.id(group, now)).unwrap();
+        scan(request, |group, _| found = origins.id(group, passed, now)).unwrap();
         found
     }
 
@@ -158,6 +175,20 @@ mod tests {
         assert!(origins.get(first).is_none());
         assert_eq!(origins.bytes(), 0);
         assert_ne!(id(&mut origins, &request("a", "b"), Nanos(20)), Some(first));
+    }
+
+    #[test]
+    fn what_comes_with_other_headers_is_of_another_origin() {
+        let mut origins = Origins::new(10_000);
+        let mut id = |scope: &str, passed: &[u8]| {
+            id_with(&mut origins, &request("a", scope), &Passed::from_bytes(passed), Nanos(0)).unwrap()
+        };
+        let (first, other, none) = (id("b", b"x:1\n"), id("b", b"x:2\n"), id("b", b""));
+
+        assert!(first != other && other != none && first != none);
+        assert_eq!(id("b", b"x:1\n"), first);
+        let origin = origins.get(first).unwrap();
+        assert_eq!((origin.scope(), origin.passed()), (&[26, 1, b'b'][..], &b"x:1\n"[..]));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use hooks::time::UnixNanos;
 use hooks::tracing::{Given, Part, Reason, TraceId};
 
 use crate::origins::{Origin, Origins};
+use crate::passed::Passed;
 
 /// A request is closed when it has so many bytes of spans.
 const BATCH: usize = 512 << 10;
@@ -28,6 +29,8 @@ pub struct Batch {
     pub request: Vec<u8>,
     /// How many spans are in it.
     pub spans: usize,
+    /// What the clients said that they are of.
+    pub(crate) passed: Passed,
 }
 
 /// What was kept and is not yet sent.
@@ -88,21 +91,25 @@ impl Outgoing {
         core::mem::take(&mut self.ready)
     }
 
+    /// A request for each client's headers: whose spans these are is not said of others' spans.
     fn seal(&mut self) {
-        let mut export = Export::new();
+        let mut exports: BTreeMap<Passed, Export> = BTreeMap::new();
         for group in core::mem::take(&mut self.groups).into_values() {
             let spans: Vec<&[u8]> = group.spans.iter().map(|span| &**span).collect();
-            let (resource, scope) = group.origin.as_ref().map_or_else(Default::default, |o| (o.resource(), o.scope()));
-            export.add(resource, scope, &spans);
+            let origin = group.origin.as_deref();
+            let (resource, scope) = origin.map_or_else(Default::default, |o| (o.resource(), o.scope()));
+            let passed = Passed::from_bytes(origin.map_or_else(Default::default, Origin::passed));
+            exports.entry(passed).or_default().add(resource, scope, &spans);
         }
         let marks = core::mem::take(&mut self.marks);
         if !marks.is_empty() {
             let spans: Vec<&[u8]> = marks.iter().map(Vec::as_slice).collect();
-            export.add(&mark_resource(), &[], &spans);
+            exports.entry(Passed::default()).or_default().add(&mark_resource(), &[], &spans);
         }
         self.bytes = 0;
-        if export.spans() > 0 {
-            self.ready.push(Batch { request: export.bytes().to_vec(), spans: export.spans() });
+        for (passed, export) in exports {
+            let (request, spans) = (export.bytes().to_vec(), export.spans());
+            self.ready.push(Batch { request, spans, passed });
         }
     }
 }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use wire::time::Nanos;
 
+use crate::passed::Passed;
 use crate::signal::{Encoding, Signal};
 use crate::tenants::TenantId;
 
@@ -20,6 +21,8 @@ pub(crate) struct Parcel {
     pub(crate) signal: Signal,
     pub(crate) encoding: Encoding,
     pub(crate) body: Bytes,
+    /// What its client said beside it.
+    pub(crate) passed: Passed,
     /// Kept spans in it; 0 where it is passed on as it came.
     pub(crate) spans: u64,
     /// When it was queued.
@@ -27,8 +30,8 @@ pub(crate) struct Parcel {
 }
 
 impl Parcel {
-    const fn cost(&self) -> usize {
-        self.body.len() + COST
+    fn cost(&self) -> usize {
+        self.body.len() + self.passed.bytes().len() + COST
     }
 }
 
@@ -148,7 +151,8 @@ mod tests {
 
     fn parcel(bytes: usize) -> Parcel {
         let body = Bytes::from(vec![0; bytes]);
-        Parcel { tenant: 0, signal: Signal::Logs, encoding: Encoding::Protobuf, body, spans: 0, since: Nanos::ZERO }
+        let (signal, encoding, passed) = (Signal::Logs, Encoding::Protobuf, Passed::default());
+        Parcel { tenant: 0, signal, encoding, body, passed, spans: 0, since: Nanos::ZERO }
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
+use tokio_rustls::TlsAcceptor;
 
 use crate::edge::Edge;
 use crate::settings::{Settings, StartError};
@@ -35,9 +36,14 @@ pub fn start(settings: &Settings, listeners: impl IntoIterator<Item = TcpListene
     let edge = Arc::new(Edge::new(settings)?);
     let stop = watch::Sender::new(false);
     let (mut servers, mut senders) = (JoinSet::new(), JoinSet::new());
+    let tls = settings.tls.clone().map(|mut tls| {
+        // By gRPC, or by HTTP; a client that does not say which is heard, too.
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        TlsAcceptor::from(Arc::new(tls))
+    });
     for listener in listeners {
         let stopped = stopped(stop.subscribe());
-        servers.spawn(server::serve(listener, Arc::clone(&edge), stopped));
+        servers.spawn(server::serve(listener, tls.clone(), Arc::clone(&edge), stopped));
     }
     for (tenant, signal) in edge.queues() {
         for _ in 0..SENDERS {

@@ -14,14 +14,17 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
 pub(crate) use answer::{Refusal, Taken};
 use ask::Ask;
 
 use crate::counts::Refused;
-use crate::edge::Edge;
+use crate::edge::{Asked, Edge};
 use crate::frames::{self, Whole};
+use crate::passed::Passed;
 use crate::room::{self, Share};
 use crate::tenants::TenantId;
 
@@ -38,8 +41,13 @@ const PATIENCE: usize = 4;
 /// After an error of `accept` (too many open files), the next one is tried after this.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Takes connections from `listener` until `stop` comes, and answers what was asked before.
-pub(crate) async fn serve(listener: TcpListener, edge: Arc<Edge>, stop: impl Future<Output = ()>) {
+/// Takes connections from `listener`, inside of TLS if it is given, until `stop` comes, and answers what was asked before.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    edge: Arc<Edge>,
+    stop: impl Future<Output = ()>,
+) {
     let graceful = GracefulShutdown::new();
     let builder = builder();
     let mut stop = core::pin::pin!(stop);
@@ -59,10 +67,20 @@ pub(crate) async fn serve(listener: TcpListener, edge: Arc<Edge>, stop: impl Fut
             continue;
         };
         _ = stream.set_nodelay(true);
-        let connection = graceful.watch(connection(&builder, stream, tenant, Arc::clone(&edge)));
+        let (edge, tls, builder, watcher) = (Arc::clone(&edge), tls.clone(), builder.clone(), graceful.watcher());
         tokio::spawn(async move {
             // However it ended: what it brought is counted by request.
-            _ = connection.await;
+            match tls {
+                None => _ = watcher.watch(connection(&builder, stream, tenant, edge)).await,
+                Some(tls) => match tokio::time::timeout(READ_WITHIN, tls.accept(stream)).await {
+                    Ok(Ok(stream)) => _ = watcher.watch(connection(&builder, stream, tenant, edge)).await,
+                    Ok(Err(error)) => {
+                        tracing::debug!(%peer, %error, "a client was not let in");
+                        edge.counts.refused_handshakes.add(1);
+                    }
+                    Err(_) => edge.counts.refused_handshakes.add(1),
+                },
+            }
             drop(permit);
         });
     }
@@ -83,12 +101,12 @@ fn builder() -> Builder<TokioExecutor> {
 }
 
 /// One connection, whichever of the protocols it turns out to speak.
-fn connection(
+fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     builder: &Builder<TokioExecutor>,
-    stream: TcpStream,
+    stream: S,
     tenant: TenantId,
     edge: Arc<Edge>,
-) -> impl hyper_util::server::graceful::GracefulConnection<Error = Box<dyn core::error::Error + Send + Sync>> + use<> {
+) -> impl hyper_util::server::graceful::GracefulConnection<Error = Box<dyn core::error::Error + Send + Sync>> + use<S> {
     let service = service_fn(move |request| {
         let edge = Arc::clone(&edge);
         async move { Ok::<_, Infallible>(respond(&edge, tenant, request).await) }
@@ -106,7 +124,8 @@ async fn respond(edge: &Edge, tenant: TenantId, request: Request<Incoming>) -> R
             return stranger.answer();
         }
     };
-    let outcome = take(edge, tenant, ask, body).await;
+    let passed = edge.passing.of(&parts.headers);
+    let outcome = take(edge, tenant, ask, passed, body).await;
     let counts = edge.counts.of(ask.signal);
     match &outcome {
         Ok(_) => counts.taken.add(1),
@@ -118,7 +137,7 @@ async fn respond(edge: &Edge, tenant: TenantId, request: Request<Incoming>) -> R
     answer::answer(ask, outcome)
 }
 
-async fn take(edge: &Edge, tenant: TenantId, ask: Ask, body: Incoming) -> Result<Taken, Refusal> {
+async fn take(edge: &Edge, tenant: TenantId, ask: Ask, passed: Passed, body: Incoming) -> Result<Taken, Refusal> {
     let mut share = edge.part(tenant).room.share();
     let limit = edge.request_bytes;
     let reading = tokio::time::timeout(READ_WITHIN, read(body, limit, &mut share));
@@ -126,7 +145,8 @@ async fn take(edge: &Edge, tenant: TenantId, ask: Ask, body: Incoming) -> Result
     let came = reading.await.map_err(late)??;
     let (message, packed) = ask.message(came)?;
     let plain = if packed { room::inflate(&message, limit, &mut share)? } else { message };
-    edge.take(tenant, ask.signal, ask.dialect.encoding(), plain, &mut share)
+    let asked = Asked { tenant, signal: ask.signal, encoding: ask.dialect.encoding(), body: plain, passed };
+    edge.take(asked, &mut share)
 }
 
 /// The body, at most `limit` bytes. What is too long is still read for a while, so that the client gets to read the answer.

@@ -1,6 +1,9 @@
 //! What the edge is told when it starts.
 
+use tokio_rustls::rustls::ServerConfig;
+
 use crate::derived::DerivedSettings;
+use crate::passed::USUAL;
 use crate::tail::{TailError, TailSettings};
 use crate::tenants::{Tenant, TenantsError};
 use crate::upstream::{UpstreamError, UpstreamSettings};
@@ -10,6 +13,10 @@ use crate::upstream::{UpstreamError, UpstreamSettings};
 pub struct Settings {
     /// Where everything goes on to.
     pub upstream: UpstreamSettings,
+    /// What clients have to speak inside of; `None`: they speak openly.
+    pub tls: Option<ServerConfig>,
+    /// Headers of clients that go on to the upstream with what they sent. [`USUAL_HEADERS`](crate::USUAL_HEADERS) by default.
+    pub passed_headers: Vec<String>,
     /// How traces are kept; `None`: spans pass through.
     pub tail: Option<TailSettings>,
     /// What is counted of spans, whether they are kept or not; `None`: nothing.
@@ -33,9 +40,11 @@ pub struct Settings {
 impl Settings {
     /// The defaults, with `upstream`: spans pass through, and nothing is derived from them.
     #[must_use]
-    pub const fn new(upstream: UpstreamSettings) -> Self {
+    pub fn new(upstream: UpstreamSettings) -> Self {
         Self {
             upstream,
+            tls: None,
+            passed_headers: USUAL.map(str::to_owned).to_vec(),
             tail: None,
             derived: None,
             observed: None,
@@ -77,6 +86,11 @@ pub enum StartError {
     /// The upstream.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
+    /// A header of clients.
+    #[error(
+        "{0:?} is no header that can be passed on: a name is needed that says nothing about the message or its connection"
+    )]
+    Passed(String),
     /// Who sends.
     #[error(transparent)]
     Tenants(#[from] TenantsError),

@@ -19,6 +19,7 @@ use wire::time::Nanos;
 
 use crate::origins::Origins;
 use crate::outgoing::{Batch, Outgoing};
+use crate::passed::Passed;
 use crate::together::Together;
 use crate::walk::{UNKNOWN, walk};
 
@@ -187,7 +188,7 @@ impl Tail {
     ///
     /// [`WireError`] if it is none; nothing of it was taken then.
     pub fn take(&mut self, request: &[u8], now: Moment) -> Result<Found, WireError> {
-        walk(request, None::<(_, fn(&str) -> Cow<'_, str>)>, Some(self), now)
+        walk(request, None::<(_, fn(&str) -> Cow<'_, str>)>, Some((self, &Passed::default())), now)
     }
 
     /// Takes a span of `source`, or what should have been one.
@@ -307,10 +308,10 @@ impl Tail {
         self.paths.calls().map(names)
     }
 
-    /// Whose spans these are.
-    pub(crate) fn source(&mut self, group: &Group<'_>, now: Nanos) -> Source {
+    /// Whose spans these are, that came with `passed`.
+    pub(crate) fn source(&mut self, group: &Group<'_>, passed: &Passed, now: Nanos) -> Source {
         let service = self.names.service(group.service_name().unwrap_or(UNKNOWN), now);
-        Source { service, origin: self.origins.id(group, now) }
+        Source { service, origin: self.origins.id(group, passed, now) }
     }
 
     /// Every operation that is known, with the services on its path, at `now`; by name.

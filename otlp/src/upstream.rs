@@ -1,6 +1,7 @@
 //! OTLP out: one request to the upstream, and what its answer means.
 
 use std::io::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf as _, BufMut as _, Bytes};
@@ -9,10 +10,14 @@ use flate2::write::GzEncoder;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::http::uri::PathAndQuery;
 use hyper::{HeaderMap, Request, StatusCode, Uri};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use prost::Message as _;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
@@ -47,11 +52,29 @@ pub struct UpstreamSettings {
     /// Sent with every request.
     pub headers: Vec<(String, String)>,
     /// Certificates for an endpoint of `https`.
-    pub tls: Option<ClientTlsConfig>,
+    pub tls: Option<UpstreamTls>,
     /// Bodies are packed with gzip.
     pub gzip: bool,
     /// An answer has to come within this.
     pub timeout: Duration,
+}
+
+/// Whom to trust, and what to show: as a channel of gRPC wants it, and as HTTP does.
+#[derive(Clone)]
+pub struct UpstreamTls {
+    /// For gRPC.
+    pub channel: ClientTlsConfig,
+    /// For HTTP, without a protocol to speak inside.
+    pub library: ClientConfig,
+    /// The name in the upstream's certificate, if it is not the endpoint's host.
+    pub domain: Option<String>,
+}
+
+// Without the key.
+impl core::fmt::Debug for UpstreamTls {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("UpstreamTls").field("domain", &self.domain).finish_non_exhaustive()
+    }
 }
 
 /// An upstream that cannot be.
@@ -61,9 +84,9 @@ pub enum UpstreamError {
     /// It is no address.
     #[error("{0:?} is no address of an upstream, such as http://collector:4317")]
     Endpoint(String),
-    /// This is not there yet.
-    #[error("{0:?}: an upstream with TLS is spoken to by gRPC only")]
-    HttpTls(String),
+    /// A name that no certificate can have.
+    #[error("{0:?} is no name that a certificate can have (tls.domain)")]
+    Domain(String),
     /// Nothing says whom to trust.
     #[error("{0:?}: the authority of its certificate is needed (tls.ca)")]
     NoAuthority(String),
@@ -73,6 +96,9 @@ pub enum UpstreamError {
     /// Certificates.
     #[error("the certificates cannot be used")]
     Tls(#[source] tonic::transport::Error),
+    /// The library lacks what it needs.
+    #[error("TLS cannot be set up")]
+    Library(#[source] rustls::Error),
 }
 
 /// Why a request did not reach its goal.
@@ -87,8 +113,10 @@ pub(crate) struct Failure {
 
 enum Way {
     Grpc { channel: Channel, headers: MetadataMap },
-    Http { client: Box<Client<HttpConnector, Whole>>, base: String, headers: HeaderMap },
+    Http { client: Box<HttpClient>, base: String, headers: HeaderMap },
 }
+
+type HttpClient = Client<HttpsConnector<HttpConnector>, Whole>;
 
 /// The upstream. Connections are made when they are needed, and again when they broke.
 pub(crate) struct Upstream {
@@ -115,12 +143,8 @@ impl Upstream {
         };
         let headers = headers(&settings.headers)?;
         let way = match settings.protocol {
-            Protocol::Http if secure => return Err(UpstreamError::HttpTls(settings.endpoint.clone())),
             Protocol::Http => {
-                let mut connector = HttpConnector::new();
-                connector.set_connect_timeout(Some(CONNECT_WITHIN));
-                connector.set_nodelay(true);
-                let client = Box::new(Client::builder(TokioExecutor::new()).build(connector));
+                let client = Box::new(Client::builder(TokioExecutor::new()).build(connector(settings, secure)?));
                 Way::Http { client, base: settings.endpoint.trim_end_matches('/').to_owned(), headers }
             }
             Protocol::Grpc => {
@@ -130,9 +154,8 @@ impl Upstream {
                     .keep_alive_timeout(CONNECT_WITHIN)
                     .tcp_nodelay(true);
                 if secure {
-                    let tls =
-                        settings.tls.clone().ok_or_else(|| UpstreamError::NoAuthority(settings.endpoint.clone()))?;
-                    endpoint = endpoint.tls_config(tls).map_err(UpstreamError::Tls)?;
+                    let tls = settings.tls.clone().ok_or_else(|| no_authority(settings))?;
+                    endpoint = endpoint.tls_config(tls.channel).map_err(UpstreamError::Tls)?;
                 }
                 Way::Grpc { channel: endpoint.connect_lazy(), headers: MetadataMap::from_headers(headers) }
             }
@@ -156,6 +179,37 @@ impl Upstream {
         let late = |_| Failure { text: format!("no answer within {:?}", self.timeout), again: true, after: None };
         tokio::time::timeout(self.timeout, sending).await.map_err(late)?
     }
+}
+
+fn no_authority(settings: &UpstreamSettings) -> UpstreamError {
+    UpstreamError::NoAuthority(settings.endpoint.clone())
+}
+
+/// What connects by HTTP, inside of TLS if the endpoint is `secure`.
+fn connector(settings: &UpstreamSettings, secure: bool) -> Result<HttpsConnector<HttpConnector>, UpstreamError> {
+    let mut connector = HttpConnector::new();
+    connector.set_connect_timeout(Some(CONNECT_WITHIN));
+    connector.set_nodelay(true);
+    // What is no http:// is not for it, but for what is around it.
+    connector.enforce_http(false);
+    let Some(tls) = settings.tls.as_ref().filter(|_| secure) else {
+        if secure {
+            return Err(no_authority(settings));
+        }
+        let nobody = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let nobody = nobody.with_safe_default_protocol_versions().map_err(UpstreamError::Library)?;
+        let nobody = nobody.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+        return Ok((connector, nobody).into());
+    };
+    let builder = HttpsConnectorBuilder::new().with_tls_config(tls.library.clone()).https_only();
+    let builder = match &tls.domain {
+        None => builder.enable_http1(),
+        Some(domain) => {
+            let name = ServerName::try_from(domain.clone()).map_err(|_| UpstreamError::Domain(domain.clone()))?;
+            builder.with_server_name_resolver(FixedServerNameResolver::new(name)).enable_http1()
+        }
+    };
+    Ok(builder.wrap_connector(connector))
 }
 
 fn headers(pairs: &[(String, String)]) -> Result<HeaderMap, UpstreamError> {
@@ -184,7 +238,9 @@ async fn by_grpc(channel: Channel, headers: &MetadataMap, gzip: bool, parcel: &P
     let unreachable = |error: tonic::transport::Error| Failure { text: causes(&error), again: true, after: None };
     client.ready().await.map_err(unreachable)?;
     let mut request = tonic::Request::new(parcel.body.clone());
-    *request.metadata_mut() = headers.clone();
+    let mut said = headers.clone().into_headers();
+    parcel.passed.apply(&mut said);
+    *request.metadata_mut() = MetadataMap::from_headers(said);
     let path = PathAndQuery::from_static(parcel.signal.grpc_path());
     let answer = client.unary(request, path, Raw).await.map_err(|status| failure(&status))?;
     Ok(rejected(answer.get_ref()))
@@ -213,7 +269,7 @@ fn failure(status: &Status) -> Failure {
 }
 
 async fn by_http(
-    client: &Client<HttpConnector, Whole>,
+    client: &HttpClient,
     base: &str,
     headers: &HeaderMap,
     gzip: bool,
@@ -235,6 +291,7 @@ async fn by_http(
         request.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
     request.headers_mut().extend(headers.clone());
+    parcel.passed.apply(request.headers_mut());
     let answer = client.request(request).await.map_err(|error| failed(causes(&error), true))?;
     let (head, mut body) = answer.into_parts();
     let mut text = Vec::new();
@@ -336,7 +393,7 @@ mod tests {
 
         assert!(refused("collector:4317", Protocol::Grpc).contains("such as http://"));
         assert!(refused("ftp://x", Protocol::Http).contains("such as http://"));
-        assert!(refused("https://x", Protocol::Http).contains("by gRPC only"));
+        assert!(refused("https://x", Protocol::Http).contains("tls.ca"));
         assert!(refused("https://x", Protocol::Grpc).contains("tls.ca"));
         let mut settings = settings("http://x", Protocol::Http);
         settings.headers.push(("a b".to_owned(), String::new()));

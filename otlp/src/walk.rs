@@ -6,6 +6,7 @@ use hooks::id::ServiceId;
 use hooks::otlp::{Group, WireError, scan};
 
 use crate::derived::Derived;
+use crate::passed::Passed;
 use crate::tail::{Found, Moment, Source, Tail};
 
 /// What was worked out for one group holds for all of its spans.
@@ -15,7 +16,7 @@ struct Known<'a> {
     source: Option<Source>,
 }
 
-/// Shows the spans of `request` to `derived`, which knows services by other names, and to `tail`. Without a tail nothing is taken, and nothing is found.
+/// Shows the spans of `request` to `derived`, which knows services by other names, and to `tail`, with what came beside them. Without a tail nothing is taken, and nothing is found.
 ///
 /// # Errors
 ///
@@ -23,7 +24,7 @@ struct Known<'a> {
 pub(crate) fn walk<N: Fn(&str) -> Cow<'_, str>>(
     request: &[u8],
     mut derived: Option<(&mut Derived, N)>,
-    mut tail: Option<&mut Tail>,
+    mut tail: Option<(&mut Tail, &Passed)>,
     now: Moment,
 ) -> Result<Found, WireError> {
     let mut found = Found::default();
@@ -34,13 +35,13 @@ pub(crate) fn walk<N: Fn(&str) -> Cow<'_, str>>(
             Known {
                 group: *group,
                 derived: derived.as_mut().and_then(|(derived, name)| derived.service(&name(service), now.own)),
-                source: tail.as_deref_mut().map(|tail| tail.source(group, now.own)),
+                source: tail.as_mut().map(|(tail, passed)| tail.source(group, passed, now.own)),
             }
         });
         if let (Some((derived, _)), Ok(span)) = (&mut derived, &span) {
             derived.see(known.derived, span, now);
         }
-        if let (Some(tail), Some(source)) = (tail.as_deref_mut(), known.source) {
+        if let (Some((tail, _)), Some(source)) = (tail.as_mut(), known.source) {
             tail.see(&span, source, &mut found, now);
         }
         last = Some(known);

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use daemon::ClientTls;
 use daemon::config::range;
+use daemon::{ClientConfigs, ClientTls, ServerTls, TlsError};
 use hooks::tracing::{BudgetRule, Limits, OrderKey, Switches, Threshold};
 use otlp::tenants::{NetworkError, Tenants};
-use otlp::{DerivedSettings, Protocol, Settings, TailSettings, Tenant, TenantSettings, UpstreamSettings};
+use otlp::{DerivedSettings, Protocol, Settings, TailSettings, Tenant, TenantSettings, UpstreamSettings, UpstreamTls};
 use serde::Deserialize;
 use wire::time::Nanos;
 
@@ -25,6 +25,10 @@ pub struct OtlpConfig {
     pub listen_grpc: SocketAddr,
     /// Where OTLP is taken, usually by HTTP.
     pub listen_http: SocketAddr,
+    /// Certificates that clients see, and have to show; without, they speak openly.
+    pub tls: Option<ServerTls>,
+    /// Headers of clients that go on to the upstream with what they sent.
+    pub pass_headers: Vec<String>,
     /// Bytes of one request, unpacked.
     pub request_bytes: usize,
     /// Bytes of all requests that are being read.
@@ -47,6 +51,8 @@ impl Default for OtlpConfig {
             upstream: None,
             listen_grpc: local(4317),
             listen_http: local(4318),
+            tls: None,
+            pass_headers: otlp::USUAL_HEADERS.map(str::to_owned).to_vec(),
             request_bytes: 16 << 20,
             reading_bytes: 64 << 20,
             queue_bytes: 64 << 20,
@@ -250,6 +256,9 @@ impl OtlpConfig {
         let wanted = "at least otlp.request_bytes and 4096 more are needed";
         range(queue.saturating_sub(4_096) >= self.request_bytes, "otlp.queue_bytes", &queue, wanted)?;
         let mut settings = Settings::new(upstream.settings()?);
+        let tls = self.tls.as_ref().map(ServerTls::library).transpose();
+        settings.tls = tls.map_err(|cause| ConfigError::value("otlp.tls", cause))?;
+        settings.passed_headers.clone_from(&self.pass_headers);
         settings.request_bytes = self.request_bytes;
         settings.reading_bytes = reading;
         settings.queue_bytes = queue;
@@ -267,7 +276,10 @@ impl OtlpConfig {
 
 impl UpstreamConfig {
     fn settings(&self) -> Result<UpstreamSettings, ConfigError> {
-        let tls = self.tls.as_ref().map(ClientTls::client).transpose();
+        let tls = self.tls.as_ref().map(|tls| {
+            let ClientConfigs { channel, library } = tls.load()?;
+            Ok::<_, TlsError>(UpstreamTls { channel, library, domain: tls.domain.clone() })
+        });
         Ok(UpstreamSettings {
             endpoint: self.endpoint.clone(),
             protocol: match self.protocol {
@@ -275,7 +287,7 @@ impl UpstreamConfig {
                 UpstreamProtocol::Http => Protocol::Http,
             },
             headers: self.headers.clone().into_iter().collect(),
-            tls: tls.map_err(|cause| ConfigError::value("otlp.upstream.tls", cause))?,
+            tls: tls.transpose().map_err(|cause| ConfigError::value("otlp.upstream.tls", cause))?,
             gzip: self.compression == Compression::Gzip,
             timeout: Duration::from_millis(u64::from(self.timeout_ms.get())),
         })

@@ -63,6 +63,8 @@ pub(super) fn encode(edge: &Edge, encoder: &mut DescriptorEncoder) -> fmt::Resul
     counter(encoder, "foreign_otlp_requests", "Requests to the OTLP ports that name no signal.", counts.foreign.get())?;
     let help = "Connections to the OTLP ports that were one too many.";
     counter(encoder, "refused_otlp_connections", help, counts.refused_connections.get())?;
+    let help = "Connections to the OTLP ports that did not come to be inside of TLS.";
+    counter(encoder, "refused_otlp_handshakes", help, counts.refused_handshakes.get())?;
     let help = "Connections to the OTLP ports that could not be accepted.";
     counter(encoder, "otlp_accept_errors", help, counts.accept_errors.get())?;
     let help = "Kept spans that did not reach the upstream.";

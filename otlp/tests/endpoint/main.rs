@@ -4,6 +4,7 @@
 mod client;
 mod hostile;
 mod tenants;
+mod tls;
 mod upstream;
 
 use std::net::SocketAddr;

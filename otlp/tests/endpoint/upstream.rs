@@ -16,6 +16,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
 
 /// One request.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +27,8 @@ pub struct Seen {
     pub tenant: Option<String>,
     /// It came as gzip.
     pub packed: bool,
+    /// All that was said of it.
+    pub headers: HeaderMap,
     /// The message, out of its frame.
     pub message: Bytes,
 }
@@ -60,10 +64,19 @@ impl Upstream {
     }
 
     pub async fn at(address: SocketAddr) -> Self {
+        Self::listen(address, None).await
+    }
+
+    /// One that is spoken to inside of TLS.
+    pub async fn secure(tls: ServerConfig) -> Self {
+        Self::listen("127.0.0.1:0".parse().unwrap(), Some(TlsAcceptor::from(Arc::new(tls)))).await
+    }
+
+    async fn listen(address: SocketAddr, tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (seen, answer) = (Arc::default(), Arc::new(Mutex::new(Answer::Taken)));
-        let task = tokio::spawn(accept(listener, Arc::clone(&seen), Arc::clone(&answer)));
+        let task = tokio::spawn(accept(listener, tls, Arc::clone(&seen), Arc::clone(&answer)));
         Self { address, seen, answer, task }
     }
 
@@ -81,15 +94,27 @@ impl Upstream {
     }
 }
 
-async fn accept(listener: TcpListener, seen: Arc<Mutex<Vec<Seen>>>, answer: Arc<Mutex<Answer>>) {
+async fn accept(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    answer: Arc<Mutex<Answer>>,
+) {
     // Dropped with this task, and its connections with it.
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
         let service = service_fn(move |request| respond(request, Arc::clone(&seen), Arc::clone(&answer)));
+        let tls = tls.clone();
         connections.spawn(async move {
             let builder = Builder::new(TokioExecutor::new());
-            _ = builder.serve_connection(TokioIo::new(stream), service).await;
+            match tls {
+                None => _ = builder.serve_connection(TokioIo::new(stream), service).await,
+                Some(tls) => {
+                    let Ok(stream) = tls.accept(stream).await else { return };
+                    _ = builder.serve_connection(TokioIo::new(stream), service).await;
+                }
+            }
         });
     }
 }
@@ -120,7 +145,14 @@ async fn respond(
     }
     if answer == Answer::Taken {
         let path = head.uri.path().to_owned();
-        seen.lock().unwrap().push(Seen { path, content, packed, tenant: header("x-tenant"), message });
+        seen.lock().unwrap().push(Seen {
+            path,
+            content,
+            packed,
+            tenant: header("x-tenant"),
+            headers: head.headers.clone(),
+            message,
+        });
     }
     let (code, status) = match answer {
         Answer::Refused => ("3", 400),
