@@ -4,6 +4,7 @@ mod kernel;
 mod node;
 mod processes;
 mod rdma;
+mod sampling;
 
 use std::fmt::Write as _;
 
@@ -147,6 +148,9 @@ fn look(place: &Place) -> Report {
     findings.extend([kernel::version(), kernel::cores(), kernel::sealed_memory()]);
     findings.extend(processes::look());
     findings.extend(rdma::look());
+    if running {
+        findings.extend(sampling::look(place));
+    }
     Report::new(findings)
 }
 

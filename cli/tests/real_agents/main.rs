@@ -3,6 +3,7 @@
 
 mod asked;
 mod metrics;
+mod sampling;
 mod tls;
 
 use std::net::{SocketAddr, TcpListener};

@@ -1,0 +1,91 @@
+//! `uview check` says which services record few of their requests: they count what they serve, and send spans.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use crate::{ANY, Agent, addresses, eventually, free_port};
+
+/// Requests of each service within a beat.
+const REQUESTS: u64 = 20;
+const BEAT: Duration = Duration::from_millis(100);
+
+/// Sends `spans` entry spans of `service` to `address`; whether they were taken.
+fn send(address: &str, service: &str, first: u64, spans: u64) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let span = |number: u64| {
+        json!({"traceId": format!("{:032x}", u128::from(first + number) + 1), "spanId": "0000000000000001", "name": "GET", "kind": 2,
+               "startTimeUnixNano": (now - 1_000_000).to_string(), "endTimeUnixNano": now.to_string()})
+    };
+    let spans: Vec<Value> = (0..spans).map(span).collect();
+    let name = json!({"key": "service.name", "value": {"stringValue": service}});
+    let request =
+        json!({"resourceSpans": [{"resource": {"attributes": [name]}, "scopeSpans": [{"spans": spans}]}]}).to_string();
+    let Ok(mut stream) = TcpStream::connect(address) else { return false };
+    let head = "POST /v1/traces HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json";
+    let mut answer = String::new();
+    write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{request}", request.len()).is_ok()
+        && stream.read_to_string(&mut answer).is_ok()
+        && answer.starts_with("HTTP/1.1 200")
+}
+
+/// A service that counts its requests and records every `every`th, until `ended`.
+fn serve(name: &'static str, every: u64, socket: std::path::PathBuf, otlp: String, ended: &'static AtomicBool) {
+    std::thread::spawn(move || {
+        let uview = client::connect(client::Service::new(name).instance(name).socket(socket));
+        let requests = uview.counter("http.server.requests").label("route", "/").unit("{request}").register();
+        let mut served = 0;
+        while !ended.load(Ordering::Relaxed) {
+            let recorded = (served + REQUESTS) / every - served / every;
+            if recorded == 0 || send(&otlp, name, served / every, recorded) {
+                requests.add(REQUESTS);
+                served += REQUESTS;
+            }
+            std::thread::sleep(BEAT);
+        }
+    });
+}
+
+#[test]
+fn check_names_a_service_that_records_one_request_in_a_hundred_and_its_share() {
+    static ENDED: AtomicBool = AtomicBool::new(false);
+    let folder = tempfile::tempdir().unwrap();
+    let (run, otlp) = (folder.path().join("run"), free_port());
+    let (host_config, nic_config) = (folder.path().join("host.yaml"), folder.path().join("nic.yaml"));
+    let text = format!(
+        "runtime_dir: {}\ncontrol: {ANY}\noperators: {ANY}\nmetrics: {ANY}\notlp: {{upstream: {{endpoint: 'http://127.0.0.1:1'}}, \
+         listen_grpc: 127.0.0.1:0, listen_http: '{otlp}', derived: {{delay_ms: 500}}, traces: {{keep: tail}}}}\n",
+        run.display()
+    );
+    std::fs::write(&host_config, text).unwrap();
+    let _host = Agent::start("host-agent", &host_config);
+    let ready = addresses(&run);
+    let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
+    let text = format!("control: {{address: {control}}}\nregions_socket: {regions}\nmetrics: {ANY}\n");
+    std::fs::write(&nic_config, text).unwrap();
+    let _nic = Agent::start("nic-agent", &nic_config);
+    for (name, every) in [("payment", 100), ("cart", 1)] {
+        serve(name, every, run.join("services.sock"), otlp.to_string(), &ENDED);
+    }
+
+    let check = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
+        let output = command.args(["check", "--json"]).env("UVIEW_RUNTIME_DIR", &run).output().unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let found =
+            report["findings"].as_array().unwrap().iter().find(|finding| finding["name"] == "head sampling")?.clone();
+        // Until both services are watched and rows come.
+        found["found"].as_str().unwrap().contains("payment").then_some(found)
+    };
+    let found = eventually("payment is found out", check);
+    ENDED.store(true, Ordering::Relaxed);
+
+    let text = found["found"].as_str().unwrap();
+    assert!(text.contains("upstream head-samples at about 1 %"), "{text}");
+    assert!(!text.contains("cart"), "{text}");
+    assert!(found["level"] == "missing" && found["fix"].as_str().unwrap().contains("always_on"), "{found}");
+}
