@@ -2,6 +2,7 @@
 //!
 //! A target returns nothing: what it proves is that no bytes make it panic, and that what it accepts holds.
 
+mod compared;
 mod traces;
 
 use evaluation::columns::Columns;
@@ -19,17 +20,19 @@ use wire::proto::control::worker_message::Message;
 use wire::rdma::Endpoint;
 use wire::registration::ServiceMessage;
 
+pub use compared::exchange;
 pub use traces::{otlp_json, otlp_request, words};
 
 /// A target and its name, which is that of its corpus' folder.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 20] = [
+pub const TARGETS: [Target; 21] = [
     ("attach", attach),
     ("capture", capture),
     ("columns", columns),
     ("control", control),
+    ("exchange", exchange),
     ("frames", frames),
     ("header", header),
     ("host_config", host_config),
