@@ -1,12 +1,14 @@
 //! `uview synopsis`, on captures that were made.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use packets::file::Writer;
 use packets::generator::{Traffic, TrafficSettings};
-use packets::{Frame, Link};
+use packets::{Frame, Link, View, identity, parse};
+use synopses::digest::DigestKey;
 
 fn uview(arguments: &[&str], files: &[&Path]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
@@ -112,6 +114,65 @@ fn finecomb_says_what_was_lost_and_the_mean_delay_and_lda_is_there_beside_it() {
 }
 
 #[test]
+fn rda_says_mean_and_loss_between_two_captures_exactly_in_words_json_and_a_picture() {
+    let folder = tempfile::tempdir().unwrap();
+    let traffic = traffic();
+    // Of copies the first one counts, and the loss of another is none: each packet once.
+    let (key, mut names) = (DigestKey::new(1), BTreeSet::new());
+    let is_first =
+        |frame: Frame<'_>| parse(&frame, View::Outer).is_ok_and(|packet| names.insert(identity::digest(&packet, &key)));
+    let once: Vec<bool> = traffic.frames().map(is_first).collect();
+    let sender =
+        written(&traffic, folder.path().join("sender.pcap"), |number, frame| once[number].then_some(frame.time_ns));
+    let (mut delays, mut lost) = (Vec::new(), 0);
+    let receiver = written(&traffic, folder.path().join("receiver.pcap"), |number, frame| {
+        if !once[number] {
+            return None;
+        }
+        if number % 100 == 7 {
+            lost += 1;
+            return None;
+        }
+        let delay = 2_000_000 + (number as u64 * 7_919) % 1_000_000;
+        delays.push(delay as f64);
+        Some(frame.time_ns + delay)
+    });
+    let picture = folder.path().join("a.svg");
+    let sender = sender.to_str().unwrap();
+    let arguments = ["rda", "--interval", "500", "--svg", picture.to_str().unwrap(), "--pcap", sender];
+
+    let output = uview(&[&arguments[..], &["--json", "--receiver"]].concat(), &[&receiver]);
+    let found = json(&output);
+    let words = uview(&[&arguments[..], &["--receiver"]].concat(), &[&receiver]);
+
+    assert!(output.status.success(), "{found}");
+    assert_eq!((found["lost"].as_u64(), found["complete"].as_bool()), (Some(lost), Some(true)));
+    let truth = delays.iter().sum::<f64>() / delays.len() as f64;
+    let mean = found["mean_ns"].as_f64().unwrap();
+    assert!((mean / truth - 1.0).abs() < 1e-9, "{mean} {truth}");
+    let rows = found["intervals"].as_array().unwrap();
+    let late: u64 = rows.iter().map(|row| row["late"].as_u64().unwrap()).sum();
+    assert!(late > 0 && rows.iter().all(|row| row["odd"] == 0), "{found}");
+    assert!(text(&words.stdout).contains(&format!("{lost} lost")), "{}", text(&words.stdout));
+    assert!(std::fs::read_to_string(picture).unwrap().starts_with("<svg"));
+}
+
+#[test]
+fn rda_of_captures_that_have_nothing_in_common_or_of_clocks_that_differ_wants_a_look() {
+    let folder = tempfile::tempdir().unwrap();
+    let other =
+        TrafficSettings { connections: 300, segments: 20, queries: 400, seed: 99, ..TrafficSettings::default() };
+    let sender = written(&traffic(), folder.path().join("sender.pcap"), |_, frame| Some(frame.time_ns));
+    let unrelated = written(&Traffic::new(&other), folder.path().join("other.pcap"), |_, frame| Some(frame.time_ns));
+    let early = written(&traffic(), folder.path().join("early.pcap"), |_, frame| Some(frame.time_ns - 3_000_000_000));
+    for (receiver, caution) in [(unrelated, "half of all packets are unknown"), (early, "CAUTION")] {
+        let output = uview(&["rda", "--pcap", sender.to_str().unwrap(), "--receiver"], &[&receiver]);
+
+        assert!(!output.status.success() && text(&output.stdout).contains(caution), "{}", text(&output.stdout));
+    }
+}
+
+#[test]
 fn what_cannot_be_measured_is_said_with_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let capture = written(&traffic(), folder.path().join("a.pcap"), |_, frame| Some(frame.time_ns));
@@ -121,6 +182,7 @@ fn what_cannot_be_measured_is_said_with_what_to_do() {
         (vec!["fridge", "--pcap"], Path::new("/etc/hostname"), "neither a pcap nor a pcapng"),
         (vec!["fridge", "--memory", "0", "--pcap"], &capture, "0 slots"),
         (vec!["finecomb", "--pcap"], &capture, "one point only"),
+        (vec!["rda", "--pcap"], &capture, "one point only"),
         (vec!["finecomb", "--interval", "0", "--receiver", "x", "--pcap"], &capture, "--interval is 0"),
         (vec!["fridge", "--filter", "upd", "--pcap"], &capture, "is no condition"),
         (vec!["fridge", "--interface"], Path::new("no-such-one"), "there is no interface"),

@@ -2,8 +2,10 @@
 
 pub mod cdf;
 pub mod comb;
+pub mod course;
 pub mod fridge;
 pub mod plot;
+pub mod rda;
 pub mod report;
 pub mod source;
 
@@ -25,6 +27,8 @@ finecomb  mean and deviation of the one-way delay, and loss, between two points 
           capture, --receiver the receiver's. Both of the same packets, captured with the same snap length
 lda       the same without digests, as its predecessor did it: wrong where packets change places over the end of an
           interval, here to be compared with
+rda       the same, exact: what only one of the two captures has is named and taken out, and what was late is told from
+          what was lost. Two agents do it while packets pass (`compared` in a NIC agent's streams)
 
 What is estimated comes with how much it rests on; what cannot be trusted is marked.";
 
@@ -37,6 +41,8 @@ pub enum Kind {
     Finecomb,
     /// The same, as FineComb's predecessor did it
     Lda,
+    /// The same, exact, by packets that both points remember
+    Rda,
 }
 
 /// Arguments of `uview synopsis`.
@@ -51,7 +57,7 @@ pub struct SynopsisArgs {
     /// A network interface; takes root or CAP_NET_RAW
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
-    /// finecomb, lda: the receiver's capture
+    /// finecomb, lda, rda: the receiver's capture
     #[arg(long, value_name = "FILE", requires = "pcap")]
     receiver: Option<PathBuf>,
     /// Seconds to watch an interface
@@ -66,7 +72,7 @@ pub struct SynopsisArgs {
     /// Look at the packets within VXLAN tunnels
     #[arg(long)]
     inner: bool,
-    /// Memory of the synopsis, in KiB; of either point
+    /// Memory of the synopsis, in KiB; of either point (rda: of its cells, at the most)
     #[arg(long, value_name = "KIB", default_value_t = 48)]
     memory: usize,
     /// fridge: with which probability a request enters; 0 lets it follow the traffic from 1 on, once a second
@@ -75,13 +81,13 @@ pub struct SynopsisArgs {
     /// finecomb: the share of packets that is sampled; less where more are lost
     #[arg(long, value_name = "P", default_value_t = 1.0)]
     sampled: f64,
-    /// finecomb, lda: milliseconds of an interval
+    /// finecomb, lda, rda: milliseconds of an interval
     #[arg(long, value_name = "MS", default_value_t = 1000.0)]
     interval: f64,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// fridge: draw the distribution into a file
+    /// fridge, rda: draw the distribution, or the course of the mean, into a file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -111,6 +117,15 @@ pub fn run(args: &SynopsisArgs) -> Result<Exit, Failure> {
                     .map_err(|error| Failure::to(format!("draw {}", path.display())).because(error))?;
             }
             output::print(&if args.json { json(&measured.view())? } else { measured.to_string() })?;
+            Ok(if measured.is_trusted() { Exit::Fine } else { Exit::Attention })
+        }
+        Kind::Rda => {
+            let measured = rda::measure(args)?;
+            if let Some(path) = &args.svg {
+                course::save(&measured, path)
+                    .map_err(|error| Failure::to(format!("draw {}", path.display())).because(error))?;
+            }
+            output::print(&if args.json { json(&measured)? } else { measured.to_string() })?;
             Ok(if measured.is_trusted() { Exit::Fine } else { Exit::Attention })
         }
         Kind::Finecomb | Kind::Lda => {
