@@ -87,5 +87,7 @@ CPU hog makes work three times as long, a leak up to six times.
 99th percentile of its operation without faults. The quiet tail is what fails or is above that without being hit.
 - **Coverage** counts whole traces only. *Beyond* is kept and not hit, as a share of all traces: it grows with how often there are faults. *Precision* is the hit ones' share of \
 the kept. Bytes are those of encoded spans, with what is said of them where they are kept.
+- **The oracle** keeps each trace that lasted in a second in which something that its operation asks for was faulty: what decisions by operation and second \
+can be at best. It does not know which requests of these a fault hit, nor of queues that a fault left behind.
 - **LMAPs** see nothing but derived durations and errors, read 6 s after requests ended; 11 minutes (at 100 ms: 5) of healthy traffic come first.
 ";

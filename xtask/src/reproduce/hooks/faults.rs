@@ -63,9 +63,13 @@ pub fn plan(seed: u64, from: u64) -> Vec<Fault> {
 }
 
 impl Fault {
+    /// Whether it is what a service does when it is asked for `operation`.
+    pub fn is_of(&self, service: Service, operation: &str) -> bool {
+        self.service == service && self.operation.is_none_or(|only| only == operation)
+    }
+
     pub fn is_on(&self, service: Service, operation: &str, now: u64) -> bool {
-        let is_meant = self.operation.is_none_or(|only| only == operation);
-        self.service == service && is_meant && (self.start..self.end).contains(&now)
+        self.is_of(service, operation) && (self.start..self.end).contains(&now)
     }
 
     /// How many times as long work takes.

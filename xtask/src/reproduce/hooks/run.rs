@@ -39,6 +39,8 @@ pub enum Policy {
     Head(u16),
     /// Head sampling with the bytes of [`Policy::All`].
     HeadAtOurs,
+    /// By operation and second, from the truth: every trace that lasted in a second in which something that it asks for was faulty.
+    Oracle,
     /// Errors, and entry spans above the operation's learnt 99th percentile.
     Plain,
     /// The LMAPs' triggers alone.
@@ -47,11 +49,12 @@ pub enum Policy {
     All,
 }
 
-pub const POLICIES: [Policy; 7] = [
+pub const POLICIES: [Policy; 8] = [
     Policy::Head(10),
     Policy::Head(50),
     Policy::Head(200),
     Policy::HeadAtOurs,
+    Policy::Oracle,
     Policy::Plain,
     Policy::Lmap,
     Policy::All,
@@ -279,6 +282,17 @@ impl Seen<'_> {
         self.shares(|at| (sink.kept[at].0, self.whole(sink, at)))
     }
 
+    fn of_oracle(&self, faults: &[Fault]) -> Shares {
+        self.shares(|at| {
+            let request = &self.requests[at];
+            let (from, to) = (request.at / SECOND, request.spans[0].end / SECOND);
+            let seconds = |fault: &Fault| fault.start / SECOND <= to && from <= (fault.end - 1) / SECOND;
+            let asks = |fault: &Fault| request.nodes().iter().any(|node| fault.is_of(node.service, node.operation));
+            let kept = faults.iter().any(|fault| seconds(fault) && asks(fault));
+            (if kept { self.bytes[at] } else { 0 }, kept)
+        })
+    }
+
     /// Of head sampling: what every SDK would have decided by the trace's id.
     fn of_head(&self, seed: u64, share: f64) -> Shares {
         let threshold = Threshold::keeping(share).unwrap_or(Threshold::ALL);
@@ -293,9 +307,11 @@ impl Seen<'_> {
 fn outcome(seed: u64, seen: &Seen<'_>, setting: Setting) -> Outcome {
     let [plain, lmap, all] = seen.sinks;
     let together = seen.of_sink(all);
+    let faults = faults::plan(seed, setting.healthy);
     let of = |policy| match policy {
         Policy::Head(permille) => seen.of_head(seed, f64::from(permille) / 1000.0),
         Policy::HeadAtOurs => seen.of_head(seed, together.bytes),
+        Policy::Oracle => seen.of_oracle(&faults),
         Policy::Plain => seen.of_sink(plain),
         Policy::Lmap => seen.of_sink(lmap),
         Policy::All => together,
@@ -317,7 +333,6 @@ fn outcome(seed: u64, seen: &Seen<'_>, setting: Setting) -> Outcome {
         let hit = of.hit.max(1.0);
         OfFault { lmap: of.lmap / hit, plain: of.plain / hit, ..of }
     };
-    let faults = faults::plan(seed, setting.healthy);
     let near = |request: &Request| {
         let window = |fault: &Fault| fault.start.saturating_sub(5 * SECOND)..fault.end + 20 * SECOND;
         faults.iter().any(|fault| window(fault).contains(&request.at))

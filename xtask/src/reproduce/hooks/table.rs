@@ -23,6 +23,7 @@ impl Policy {
             Self::Head(50) => "head-5",
             Self::Head(_) => "head-20",
             Self::HeadAtOurs => "head-at-ours",
+            Self::Oracle => "oracle",
             Self::Plain => "error-latency",
             Self::Lmap => "lmap",
             Self::All => "together",
@@ -35,6 +36,7 @@ impl Policy {
             Self::Head(50) => "head sampling, 5 %",
             Self::Head(_) => "head sampling, 20 %",
             Self::HeadAtOurs => "head sampling with the bytes of all together",
+            Self::Oracle => "an oracle that knows the faults, by operation and second",
             Self::Plain => "errors and latency above the learnt 99th percentile",
             Self::Lmap => "LMAP trigger alone",
             Self::All => "all together (the defaults)",
@@ -232,10 +234,9 @@ struct Bar {
 }
 
 const WHY_COVERS: &str = "the CPU hog and errors of one operation are missed in part: at 100 ms a row has ten requests, so that a small change takes long to show.";
-const WHY_BEYOND: &str = "a score falls slowly, so that it is above γ for some seconds after a fault, and every verdict keeps three seconds (two for the lag of derived \
-                          series, one that leads); and what a callee says of one of its operations keeps all operations that pass the callee.";
-const WHY_TOGETHER: &str = "what LMAPs miss is left to the latency policy, which learns requests made during alarms like all others, so that its 99th percentile \
-                            rises with each fault.";
+const WHY_BEYOND: &str = "a verdict keeps all requests for what it is about, of the time of its row and the second before it, whether the fault hit them or not.";
+const WHY_TOGETHER: &str =
+    "what LMAPs miss is left to the latency policy, whose quantile is learnt from what came before and known to 6 %.";
 
 impl Row {
     const fn verdict(&self) -> &'static str {
