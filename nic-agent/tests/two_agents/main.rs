@@ -8,6 +8,7 @@ mod network;
 mod relay;
 
 mod agent;
+mod tls;
 mod truth;
 
 use std::io::Write as _;
