@@ -71,7 +71,7 @@ impl Agent {
     /// Every interval that was compared so far.
     pub fn told(&self) -> Vec<Told> {
         let lines = self.lines.lock().expect("nobody fails with it");
-        lines.iter().filter_map(|line| told(line)).collect()
+        lines.iter().filter_map(told).collect()
     }
 
     /// What was warned of so far.

@@ -158,7 +158,7 @@ fn stream(network: &Network, stop: &Arc<AtomicBool>) -> thread::JoinHandle<()> {
     network.thread(HERE, move || {
         let mut stream = TcpStream::connect(to).expect("there is a way");
         while !stop.load(Ordering::Acquire) {
-            if stream.write_all(&[7; 1 << 16]).is_err() {
+            if stream.write_all(&vec![7; 1 << 16]).is_err() {
                 return;
             }
             thread::sleep(Duration::from_millis(5));
@@ -174,7 +174,7 @@ fn with_offloads_on_both_agents_warn_and_say_no_figure() {
     let sending = stream(&network, &stop);
     let filter = "tcp and dst port 7000";
     let [here, there] = agents(&network, "rda", filter, ["here2", "there2"]);
-    wait_for("reports", Duration::from_secs(60), || [&here, &there].iter().all(|agent| agent.told().len() > 4));
+    wait_for("reports", Duration::from_mins(1), || [&here, &there].iter().all(|agent| agent.told().len() > 4));
 
     for agent in [&here, &there] {
         for report in agent.told().iter().filter(|report| report.sent > Some(0)) {
@@ -197,7 +197,7 @@ fn a_receiver_that_is_killed_is_said_and_one_that_comes_back_is_measured_with() 
     let sending = datagrams(&network, &stop);
     let filter = "udp and dst port 6000";
     let [here, there] = agents(&network, "rda", filter, INTERFACES);
-    let limit = Duration::from_secs(60);
+    let limit = Duration::from_mins(1);
     wait_for("a figure", limit, || here.told().iter().any(|report| report.flags.is_empty()));
     drop(there);
     wait_for("a flag", limit, || here.told().iter().any(|report| report.flags.contains("no_peer_data")));

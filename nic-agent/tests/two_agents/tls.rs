@@ -46,7 +46,7 @@ fn agents_with_certificates_compare_and_one_without_is_not_answered() {
         let stream = format!("{{name: way, interface: here2, compared: {{synopsis: rda, peer: '{peer}'}}}}");
         Agent::start(&network, HERE, &format!("  peers: {{peers_tls: {{ca: {ca}{own}}}}}\n  streams: [{stream}]\n"))
     };
-    let limit = Duration::from_secs(60);
+    let limit = Duration::from_mins(1);
 
     let stranger = sender("");
     wait_for("a refusal", limit, || stranger.warnings().iter().any(|warning| warning.contains("does not answer")));
