@@ -130,7 +130,7 @@ impl Replay {
             latencies: Latencies::new(LatencyRule { requests: 20, ..LatencyRule::default() }),
             keeper: Keeper::new(
                 buffer,
-                Triggers::new(TriggerRule { lead: Nanos::ZERO, ..TriggerRule::default() }),
+                Triggers::new(TriggerRule { lead: Nanos::ZERO, window: Nanos::ZERO, ..TriggerRule::default() }),
                 policies,
             ),
             kept: BTreeSet::new(),

@@ -51,13 +51,16 @@ pub struct Verdict {
 pub struct TriggerRule {
     /// What was seen so long before a verdict's own time counts as well: an episode begins some rows after what it is about. 1 s by default.
     pub lead: Nanos,
+    /// A verdict that knows when its row was is about at least so long before the row's end: with short rows a small fault takes many of them to show, and by then the first requests that it
+    /// hit are gone. 3 s by default.
+    pub window: Nanos,
     /// A row concerns operations whose columns by themselves score so much of γ. 0.75 by default.
     pub least: f64,
 }
 
 impl Default for TriggerRule {
     fn default() -> Self {
-        Self { lead: Nanos::from_secs(1), least: 0.75 }
+        Self { lead: Nanos::from_secs(1), window: Nanos::from_secs(3), least: 0.75 }
     }
 }
 
@@ -171,8 +174,13 @@ impl Triggers {
         self.advance(second);
         let Verdict { parts, weight, reason, .. } = verdict.clone();
         // Where nothing better is known it is about all of its second.
-        let (from, to) = if verdict.from < verdict.at { (verdict.from, verdict.at) } else { whole(second) };
-        let from = from.minus(self.rule.lead);
+        let TriggerRule { lead, window, .. } = self.rule;
+        let (from, to) = if verdict.from < verdict.at {
+            (verdict.from.minus(lead).min(verdict.at.minus(window)), verdict.at)
+        } else {
+            let (from, to) = whole(second);
+            (from.minus(lead), to)
+        };
         let bits = self.between(from.second(), second);
         let service = self.services.entry(verdict.service).or_default();
         self.version += u64::from(service.bits & bits != bits);

@@ -59,8 +59,10 @@ fn a_verdict_counts_for_the_operations_through_its_service_in_its_seconds() {
 
 #[test]
 fn the_furthest_verdict_on_the_path_is_the_reason() {
-    let (learnt, mut triggers) =
-        (Learnt::new(), Triggers::new(TriggerRule { lead: Nanos::ZERO, ..TriggerRule::default() }));
+    let (learnt, mut triggers) = (
+        Learnt::new(),
+        Triggers::new(TriggerRule { lead: Nanos::ZERO, window: Nanos::ZERO, ..TriggerRule::default() }),
+    );
     for verdict in [verdict(1, 1_000, 1.1), verdict(2, 1_001, 3.0), verdict(3, 1_000, 9.0), verdict(1, 1_000, 1.3)] {
         let _ = triggers.take(&verdict, secs(1_001));
     }
@@ -92,8 +94,10 @@ fn blamed(triggers: &mut Triggers, learnt: &Learnt, second: u64) -> Option<Strin
 fn of_services_that_call_each_other_the_called_one_is_blamed_unless_it_has_less_to_do() {
     let (slow, idle) = (("duration", 0.18, 0.02), ("count", 1.0, 5.0));
     let blamed = |calls: &[(u32, u32)], verdicts: &[(u32, f64, (&str, f64, f64))]| {
-        let (mut learnt, mut triggers) =
-            (Learnt::new(), Triggers::new(TriggerRule { lead: Nanos::ZERO, ..TriggerRule::default() }));
+        let (mut learnt, mut triggers) = (
+            Learnt::new(),
+            Triggers::new(TriggerRule { lead: Nanos::ZERO, window: Nanos::ZERO, ..TriggerRule::default() }),
+        );
         for (one, other) in calls {
             learnt.paths.learn_call(ServiceId(*one), ServiceId(*other), Nanos(0));
         }
@@ -138,7 +142,7 @@ fn about(service: ServiceId, second: u64, whole: f64, operations: &[(&str, f64)]
 fn what_is_said_of_one_operation_keeps_no_trace_of_another() {
     let (learnt, [pay, list], [frontend, payment]) = two_operations();
     let wanted = |verdict: Verdict| {
-        let mut triggers = Triggers::new(TriggerRule { lead: Nanos::ZERO, least: 0.75 });
+        let mut triggers = Triggers::new(TriggerRule { lead: Nanos::ZERO, window: Nanos::ZERO, least: 0.75 });
         let _ = triggers.take(&verdict, secs(1_000));
         [pay, list].map(|operation| {
             let known = learnt.known();
@@ -189,19 +193,25 @@ fn verdicts_of_one_second_count_each_for_what_it_is_about() {
 fn a_verdict_that_knows_when_its_row_was_counts_for_that_time_and_its_lead() {
     let (learnt, mut triggers) = (Learnt::new(), Triggers::new(TriggerRule::default()));
     let millis = |millis: u64| UnixNanos(millis * 1_000_000);
-    let known = Verdict { from: millis(1_000_300), at: millis(1_001_300), ..verdict(2, 1_000, 3.0) };
+    let known = Verdict { from: millis(998_800), at: millis(1_001_300), ..verdict(2, 1_000, 3.0) };
     assert!(triggers.take(&known, secs(1_005)));
 
     let mut wanted = |from, to| triggers.wanted(&learnt.known(), PAY, (millis(from), millis(to))).is_some();
 
-    assert!(wanted(998_000, 999_300) && !wanted(998_000, 999_299), "a second before the row");
+    assert!(wanted(997_000, 997_800) && !wanted(997_000, 997_799), "a second before the row");
     assert!(wanted(1_001_300, 1_001_900) && !wanted(1_001_301, 1_001_900), "up to its end");
+    let short = Verdict { from: millis(1_008_900), at: millis(1_009_000), ..verdict(2, 1_009, 3.0) };
+    assert!(triggers.take(&short, secs(1_010)));
+    let mut wanted = |from, to| triggers.wanted(&learnt.known(), PAY, (millis(from), millis(to))).is_some();
+    assert!(wanted(1_005_000, 1_006_000) && !wanted(1_005_000, 1_005_999), "three seconds of a short row");
 }
 
 #[test]
 fn a_score_that_falls_is_about_what_made_it_rise() {
-    let (learnt, mut triggers) =
-        (Learnt::new(), Triggers::new(TriggerRule { lead: Nanos::ZERO, ..TriggerRule::default() }));
+    let (learnt, mut triggers) = (
+        Learnt::new(),
+        Triggers::new(TriggerRule { lead: Nanos::ZERO, window: Nanos::ZERO, ..TriggerRule::default() }),
+    );
     for (second, weight) in [(1_000, 9.0), (1_001, 4.0), (1_001, 4.4), (1_002, 2.3), (1_005, 1.0)] {
         let _ = triggers.take(&verdict(1, second, weight), secs(second));
     }
@@ -243,7 +253,7 @@ proptest! {
         verdicts in proptest::collection::vec((1..4_u32, 0..200_u64), 0..30),
         traces in proptest::collection::vec((0..200_u64, 0..150_u64), 1..20),
     ) {
-        let (learnt, mut triggers) = (Learnt::new(), Triggers::new(TriggerRule { lead: Nanos::ZERO, ..TriggerRule::default() }));
+        let (learnt, mut triggers) = (Learnt::new(), Triggers::new(TriggerRule { lead: Nanos::ZERO, window: Nanos::ZERO, ..TriggerRule::default() }));
         let (start, mut newest) = (10_000, 0);
         let mut taken = Vec::new();
         for (service, second) in verdicts {
