@@ -148,7 +148,7 @@ fn quiet_samples_are_summarised_and_not_sent() {
 #[test]
 fn verdicts_are_sent_from_the_share_on_that_somebody_wants_and_at_every_turn() {
     let (mut node, _) = learnt(60);
-    let mut set = |node: &mut Node, share| {
+    let set = |node: &mut Node, share| {
         node.hears(0, FromHost::SetLowestShare(proto::SetLowestShare { share })).unwrap();
         node.take_said();
     };
