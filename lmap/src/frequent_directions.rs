@@ -388,3 +388,35 @@ fn capacity(sketch_rows: usize, form: SketchForm) -> usize {
 fn is_bounded(value: f64) -> bool {
     value.abs() <= LARGEST
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lanes::padded_row;
+    use crate::random::Random;
+
+    /// By columns and by rows, with fewer rows than it keeps and with more, and new ones among those that are overwritten.
+    #[test]
+    fn what_a_decomposition_overwrites_can_be_put_back_and_the_rows_before_it_are_still_there() {
+        for (columns, used) in [(3, 8), (9, 3), (9, 10), (40, 4), (40, 7), (40, 10)] {
+            let mut random = Random::new(columns as u64);
+            let mut sketch = FrequentDirections::new(columns, 5, SketchForm::Buffered).unwrap();
+            for _ in 0..used {
+                let row: Vec<f64> = (0..columns).map(|_| random.unit() - 0.5).collect();
+                let _ = sketch.push(&padded_row(&row));
+            }
+            let whole = sketch.clone();
+
+            let before = sketch.before_shrink();
+            sketch.shrink(2).unwrap();
+
+            assert_ne!(sketch, whole, "{columns} {used}");
+            for first in 0..=used {
+                let rows = sketch.rows_before(&before, first).concat();
+                assert_eq!(rows, whole.rows[first * whole.width..used * whole.width], "{columns} {used} {first}");
+            }
+            sketch.undo_shrink(&before);
+            assert_eq!(sketch, whole, "{columns} {used}");
+        }
+    }
+}
