@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::otlp::RawSpan;
-use hooks::paths::{NameLimits, Names, Rate, Rates};
+use hooks::paths::{Exemplar, NameLimits, Names, Rate, Rates};
 use hooks::time::UnixNanos;
 use wire::histogram::Scale;
 use wire::name::ServiceName;
@@ -129,6 +129,15 @@ impl Derived {
     pub fn count_request(&mut self, service: ServiceId, operation: &str, took: Nanos, error: bool, now: Moment) {
         let operation = self.operation(service, operation, now.own);
         self.later(Ended { service, operation, took, error }, now.day);
+    }
+
+    /// A trace with a request of `service` was kept. Nothing, if no such request is known.
+    pub fn keep(&mut self, service: &str, operation: &str, exemplar: Exemplar) {
+        let Some(operation) = self.names.known_operation(service, operation) else { return };
+        let service = self.names.service_of(operation);
+        if let Some(rates) = service.and_then(|service| self.services.get_mut(&service)) {
+            rates.keep(operation, exemplar);
+        }
     }
 
     /// Counts what is due by now, and forgets what was not seen for long.
@@ -262,6 +271,7 @@ impl<'a> Watched<'a> {
 #[cfg(test)]
 mod tests {
     use hooks::otlp::scan;
+    use hooks::tracing::TraceId;
 
     use super::*;
 
@@ -355,6 +365,27 @@ mod tests {
         assert_eq!((requests(&derived), derived.waiting()), (51, 1));
         derived.advance(at(18_000));
         assert_eq!(requests(&derived), 52);
+    }
+
+    #[test]
+    fn a_kept_trace_stands_with_the_requests_that_are_counted_and_with_no_others() {
+        let settings = DerivedSettings { operations: 1, delay: Nanos::ZERO, ..DerivedSettings::default() };
+        let mut derived = Derived::new(settings, at(0));
+        for name in ["GET /a", "GET /b"] {
+            see(&mut derived, "a", &request(name, at(0), false), at(0));
+        }
+        derived.advance(at(100));
+        let trace = |n| TraceId::new([n; 16]).unwrap();
+        let exemplar = |n| Exemplar { trace: trace(n), took: Nanos::from_millis(2), at: at(0).day };
+
+        derived.keep("a", "GET /a", exemplar(1));
+        derived.keep("a", "GET /b", exemplar(2));
+        derived.keep("nobody", "GET /a", exemplar(3));
+
+        let kept = |(_, name, rate): (_, &str, &Rate)| (name.to_owned(), rate.classes.exemplars().flatten().collect());
+        let kept: Vec<(String, Vec<Exemplar>)> =
+            derived.services().flat_map(|service| service.operations().map(kept).collect::<Vec<_>>()).collect();
+        assert_eq!(kept, [("GET /a".to_owned(), vec![exemplar(1)]), ("_other".to_owned(), vec![exemplar(2)])]);
     }
 
     #[test]

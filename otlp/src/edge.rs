@@ -223,8 +223,7 @@ impl Edge {
                 walk(&message, derived_to, Some((&mut tail, &passed)), self.clock.moment()).map_err(malformed)?;
             drop(derived);
             self.counts.of(signal).items.add(found.taken + found.malformed + found.crowded);
-            self.send_kept(tenant, &mut tail);
-            drop(tail);
+            self.send_kept(tenant, tail);
             return Ok(taken(found));
         }
         let items = hooks::otlp::count(&message).map_err(malformed)?;
@@ -281,7 +280,7 @@ impl Edge {
     }
 
     /// By which name detectors know a service of `tenant`.
-    fn watched(&self, tenant: TenantId) -> impl Fn(&str) -> Cow<'_, str> {
+    pub(crate) fn watched(&self, tenant: TenantId) -> impl Fn(&str) -> Cow<'_, str> {
         // Its own copy: what is given back must not outlive what it was made from.
         move |service| Cow::Owned(self.tenants.watched(tenant, service).into_owned())
     }
@@ -294,7 +293,7 @@ impl Edge {
         for tenant in 0..self.parts.len() {
             if let Some(mut tail) = self.tail(tenant) {
                 tail.tick(self.clock.moment());
-                self.send_kept(tenant, &mut tail);
+                self.send_kept(tenant, tail);
             }
         }
     }
@@ -305,9 +304,10 @@ impl Edge {
         self.counts.lost_spans.add(parcel.spans);
     }
 
-    /// Queues what is kept. What finds no room is lost: its decision is made, and nobody would send it again.
-    pub(crate) fn send_kept(&self, tenant: TenantId, tail: &mut Tail) {
-        for batch in tail.kept() {
+    /// Queues what is kept, and says that it is. What finds no room is lost: its decision is made, and nobody would send it again.
+    pub(crate) fn send_kept(&self, tenant: TenantId, mut tail: MutexGuard<'_, Tail>) {
+        let (batches, requests) = (tail.kept(), tail.kept_requests());
+        for batch in batches {
             let (signal, encoding) = (Signal::Traces, Encoding::Protobuf);
             let (body, spans, passed) = (batch.request.into(), batch.spans as u64, batch.passed);
             let parcel = Parcel { tenant, signal, encoding, body, passed, spans, since: self.now() };
@@ -315,9 +315,11 @@ impl Edge {
                 self.lose(&parcel, Lost::QueueFull);
             }
         }
+        drop(tail);
+        self.remember(tenant, &requests);
     }
 
-    fn derived(&self) -> Option<MutexGuard<'_, Derived>> {
+    pub(crate) fn derived(&self) -> Option<MutexGuard<'_, Derived>> {
         self.derived.as_ref().map(|derived| derived.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

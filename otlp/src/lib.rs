@@ -13,6 +13,7 @@
 //! | [`tail`], `origins`, `outgoing` | spans and verdicts in, requests with kept traces out |
 //! | [`passed`](USUAL_HEADERS) | headers of clients that go on |
 //! | [`derived`] | errors and durations of each service's operations, from its spans |
+//! | `exemplars` | kept traces of each operation |
 //! | `observer` | which operations are out of the ordinary, where spans pass through |
 //! | `together` | what nodes say to each other about kept traces |
 //! | `queue`, `sender`, `upstream` | OTLP out: bounded, again after a pause, lost with a reason |
@@ -25,6 +26,7 @@ mod clock;
 pub mod counts;
 pub mod derived;
 mod edge;
+mod exemplars;
 mod frames;
 pub mod json;
 mod local;
@@ -48,6 +50,7 @@ mod walk;
 
 pub use derived::{Derived, DerivedSettings};
 pub use edge::Edge;
+pub use exemplars::KeptRequest;
 pub use local::NotTaken;
 pub use outgoing::Batch;
 pub use passed::USUAL as USUAL_HEADERS;

@@ -35,7 +35,7 @@ impl Edge {
         let now = self.moment();
         let Some(mut tail) = self.tail(DEFAULT) else { return false };
         let granted = tail.ask(trace, why, now);
-        self.send_kept(DEFAULT, &mut tail);
+        self.send_kept(DEFAULT, tail);
         granted
     }
 }

@@ -1,10 +1,11 @@
 //! Kept spans, put together again into requests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use hooks::id::OriginId;
+use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::otlp::{Export, annotate, mark, mark_resource};
+use hooks::paths::Exemplar;
 use hooks::receipt::{BookLimits, Books};
 use hooks::time::UnixNanos;
 use hooks::tracing::{Given, Part, Reason, TraceId};
@@ -14,6 +15,8 @@ use crate::passed::Passed;
 
 /// A request is closed when it has so many bytes of spans.
 const BATCH: usize = 512 << 10;
+/// Requests of kept traces that are remembered until they are asked for, 48 bytes each: the last ones.
+const REQUESTS: usize = 4_096;
 
 /// Spans of one origin.
 #[derive(Debug)]
@@ -33,6 +36,14 @@ pub struct Batch {
     pub(crate) passed: Passed,
 }
 
+/// A request of a trace that is kept: the span with which it entered a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeptRequest {
+    pub(crate) service: ServiceId,
+    pub(crate) operation: OperationId,
+    pub(crate) exemplar: Exemplar,
+}
+
 /// What was kept and is not yet sent.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
@@ -43,6 +54,7 @@ pub(crate) struct Outgoing {
     marks: Vec<Vec<u8>>,
     bytes: usize,
     ready: Vec<Batch>,
+    requests: VecDeque<KeptRequest>,
     /// What was seen and kept of each service.
     pub(crate) books: Books,
 }
@@ -57,6 +69,7 @@ impl Outgoing {
             marks: Vec::new(),
             bytes: 0,
             ready: Vec::new(),
+            requests: VecDeque::new(),
             books: Books::new(BookLimits::default()),
         }
     }
@@ -66,6 +79,14 @@ impl Outgoing {
         annotate(given, &self.node, &mut self.scratch);
         let (index, policy) = (given.index, given.reason.policy());
         self.books.kept(index.service, policy, given.encoded.len(), index.parent.is_none(), index.error);
+        if index.kind.enters() {
+            if self.requests.len() >= REQUESTS {
+                self.requests.pop_front();
+            }
+            let exemplar = Exemplar { trace: given.trace, took: index.duration(), at: index.end };
+            let (service, operation) = (index.service, index.operation);
+            self.requests.push_back(KeptRequest { service, operation, exemplar });
+        }
         let id = given.index.origin;
         let group = self.groups.entry(id).or_insert_with(|| Group { origin: origins.get(id), spans: Vec::new() });
         group.spans.push(self.scratch.as_slice().into());
@@ -89,6 +110,11 @@ impl Outgoing {
     pub(crate) fn take(&mut self) -> Vec<Batch> {
         self.seal();
         core::mem::take(&mut self.ready)
+    }
+
+    /// Takes the requests of traces that were kept since the last call.
+    pub(crate) fn take_requests(&mut self) -> VecDeque<KeptRequest> {
+        core::mem::take(&mut self.requests)
     }
 
     /// A request for each client's headers: whose spans these are is not said of others' spans.

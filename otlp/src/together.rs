@@ -118,7 +118,7 @@ impl Edge {
     pub fn hear(&self, words: Words) -> Result<(), HearError> {
         let Some(mut tail) = self.tail(DEFAULT) else { return Ok(()) };
         let heard = tail.hear(words, self.moment());
-        self.send_kept(DEFAULT, &mut tail);
+        self.send_kept(DEFAULT, tail);
         heard
     }
 

@@ -1,14 +1,15 @@
 //! Requests and verdicts in, requests with kept traces out, in virtual time.
 #![expect(clippy::panic, clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
+use hooks::paths::Exemplar;
 use hooks::time::UnixNanos;
-use hooks::tracing::{BudgetRule, Limits, Metric, OrderKey, Switches, Threshold};
+use hooks::tracing::{BudgetRule, Limits, Metric, OrderKey, Switches, Threshold, TraceId};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
-use otlp::{Finding, Moment, Tail, TailSettings};
+use otlp::{Finding, KeptRequest, Moment, Tail, TailSettings};
 use prost::Message as _;
 use wire::time::Nanos;
 
@@ -113,11 +114,13 @@ fn a_verdict_keeps_what_went_through_its_service_then_and_says_why() {
     };
     assert_eq!(listed[1].services, [passed("frontend", "POST /pay"), passed("payment", "handle")]);
     assert!(kept(&mut tail).is_empty());
+    assert!(tail.kept_requests().is_empty(), "400 traces were dropped");
 
     for (second, trace) in (70..80).zip(1_000..) {
         ask(&mut tail, trace, "payment", "POST /pay", at(second * 1_000));
         ask(&mut tail, trace + 1_000, "catalog", "GET /list", at(second * 1_000));
     }
+    assert!(tail.kept_requests().is_empty(), "20 traces are undecided");
     tail.verdict(finding("payment", at(75_000)), at(80_000));
     tail.tick(at(80_100));
 
@@ -127,6 +130,19 @@ fn a_verdict_keeps_what_went_through_its_service_then_and_says_why() {
     traces.sort_unstable();
     // The verdict's second and the one before, both spans of each; nothing that did not go through payment.
     assert_eq!(traces, [1_004, 1_004, 1_005, 1_005]);
+    let mut requests = tail.kept_requests();
+    requests.sort_by_key(|kept| (kept.exemplar.at, kept.operation.clone()));
+    let (took, trace) = (Nanos::from_millis(20), |trace: u128| TraceId::new(trace.to_be_bytes()).unwrap());
+    let expected = [74_u64, 75].map(|second| {
+        let exemplar = Exemplar { trace: trace(930 + u128::from(second)), took, at: at(second * 1_000).day.plus(took) };
+        let of = |service: &str, operation: &str| KeptRequest {
+            service: service.to_owned(),
+            operation: operation.to_owned(),
+            exemplar,
+        };
+        [of("frontend", "POST /pay"), of("payment", "handle")]
+    });
+    assert_eq!(requests, expected.concat());
     let roots: Vec<_> = kept.iter().filter(|(service, _)| service == "frontend").collect();
     let reason = "payment: score 12.0, threshold 4.0; request.duration.p99 180 ms, expected 20 ms";
     assert_eq!(roots.len(), 2);

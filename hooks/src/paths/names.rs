@@ -114,6 +114,13 @@ impl Names {
         id
     }
 
+    /// The id under which `service` is known to call something `name`, or what stands for what is too much. Nothing is learnt from the question.
+    #[must_use]
+    pub fn known_operation(&self, service: &str, name: &str) -> Option<OperationId> {
+        let known = self.by_id.get(self.services.get(service)?)?;
+        known.operations.get(name).or_else(|| known.operations.get(OTHER)).copied()
+    }
+
     /// The name of `service`; [`OTHER`] if it is forgotten.
     #[must_use]
     pub fn service_name(&self, service: ServiceId) -> &str {

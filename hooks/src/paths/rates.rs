@@ -7,6 +7,7 @@ use wire::histogram::Scale;
 use wire::time::Nanos;
 
 use crate::id::OperationId;
+use crate::paths::durations::{Durations, Exemplar};
 use crate::tracing::SpanIndex;
 
 /// What was counted of one operation. Cumulative, laid out as the slots of a region are.
@@ -18,6 +19,8 @@ pub struct Rate {
     pub errors: u64,
     /// A histogram's slots ([`Scale::slots`]): buckets, one for what lies beyond, and the sum; of durations in µs.
     pub duration: Box<[u64]>,
+    /// The same durations in fewer classes, for whoever has no use for that many buckets, and kept traces of each.
+    pub classes: Durations,
 }
 
 /// All operations. The caller bounds their number: it gave out the ids.
@@ -52,12 +55,21 @@ impl Rates {
         rate.duration[scale.bucket(micros) as usize] += 1;
         let sum = &mut rate.duration[scale.sum_slot() as usize];
         *sum = sum.wrapping_add(micros);
+        rate.classes.count(took);
+    }
+
+    /// A trace with a request of `operation` was kept. Nothing, if the operation is not known.
+    pub fn keep(&mut self, operation: OperationId, exemplar: Exemplar) {
+        if let Some(rate) = self.operations.get_mut(&operation) {
+            rate.classes.keep(exemplar);
+        }
     }
 
     /// What was counted of `operation`: nothing, if it is new, but it is known from now on.
     pub fn know(&mut self, operation: OperationId) -> &mut Rate {
         let slots = self.scale.slots() as usize;
-        let nothing = || Rate { requests: 0, errors: 0, duration: vec![0; slots].into() };
+        let nothing =
+            || Rate { requests: 0, errors: 0, duration: vec![0; slots].into(), classes: Durations::default() };
         self.operations.entry(operation).or_insert_with(nothing)
     }
 
