@@ -85,6 +85,7 @@ fn one_by_structs(bencher: Bencher<'_, '_>, per_series: usize) {
         let series = series.map(|points| TimeSeries {
             labels: points[0].series.labels().map(label).collect(),
             samples: points.iter().map(sample).collect(),
+            exemplars: Vec::new(),
         });
         let message = WriteRequest { timeseries: series.collect() }.encode_to_vec();
         snappy.compress_vec(&message).map(|body| body.len())

@@ -17,6 +17,8 @@ pub enum Answer {
         status: u16,
         /// Samples that were written, as `X-Prometheus-Remote-Write-Samples-Written` says.
         samples_written: Option<u64>,
+        /// Exemplars that were written, as `X-Prometheus-Remote-Write-Exemplars-Written` says.
+        exemplars_written: Option<u64>,
         /// Whether there was any of the `X-Prometheus-Remote-Write-*-Written` headers.
         any_written: bool,
         /// `Retry-After`, as it came.
@@ -101,7 +103,7 @@ pub struct Asked {
 #[must_use]
 pub fn meaning(asked: Asked, answer: &Answer, backoff: &Backoff, now: UnixNanos, random: f64) -> Meaning {
     let pause = backoff.pause(asked.failures.max(1), random);
-    let Answer::Answered { status, samples_written, any_written, retry_after: asks } = answer else {
+    let Answer::Answered { status, samples_written, any_written, retry_after: asks, .. } = answer else {
         return Meaning::Again(pause);
     };
     let two = asked.version == Version::V2;
@@ -131,7 +133,13 @@ mod tests {
     }
 
     fn answered(status: u16, samples_written: Option<u64>) -> Answer {
-        Answer::Answered { status, samples_written, any_written: samples_written.is_some(), retry_after: None }
+        Answer::Answered {
+            status,
+            samples_written,
+            exemplars_written: None,
+            any_written: samples_written.is_some(),
+            retry_after: None,
+        }
     }
 
     fn read(asked: Asked, answer: &Answer) -> Meaning {
@@ -162,8 +170,13 @@ mod tests {
         assert_eq!(read(asked(Version::V2), &answered(204, Some(99))), Meaning::Written(10));
         assert_eq!(read(asked(Version::V1), &answered(204, None)), Meaning::Written(10));
         assert_eq!(read(asked(Version::V1), &answered(400, None)), Meaning::Written(0));
-        let histograms_only =
-            Answer::Answered { status: 204, samples_written: None, any_written: true, retry_after: None };
+        let histograms_only = Answer::Answered {
+            status: 204,
+            samples_written: None,
+            exemplars_written: None,
+            any_written: true,
+            retry_after: None,
+        };
         assert_eq!(read(asked(Version::V2), &histograms_only), Meaning::Written(0));
     }
 
@@ -191,6 +204,7 @@ mod tests {
         let asking = |text: &str| Answer::Answered {
             status: 429,
             samples_written: None,
+            exemplars_written: None,
             any_written: false,
             retry_after: Some(text.to_owned()),
         };

@@ -321,6 +321,7 @@ async fn read(response: Response<Incoming>) -> Result<(Said, bool), SendError> {
     let answer = Answer::Answered {
         status,
         samples_written: number(&written("samples")),
+        exemplars_written: number(&written("exemplars")),
         any_written: ["samples", "histograms", "exemplars"]
             .iter()
             .any(|what| parts.headers.contains_key(written(what))),

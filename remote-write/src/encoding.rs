@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use prost::encoding::{encode_varint, encoded_len_varint};
 
 use crate::naming::MetricType;
-use crate::series::{Point, Series, Text};
+use crate::series::{Exemplar, Point, Series, TRACE_ID, Text};
 
 /// Which message a request has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -128,10 +128,30 @@ fn sample(point: &Point, start_ms: i64, into: &mut Vec<u8>) {
     }
 }
 
+/// One exemplar as `field` of its series, with its labels as they are encoded in `labels`.
+fn exemplar(field: u8, exemplar: &Exemplar, labels: &[u8], into: &mut Vec<u8>) {
+    let (at, value) = (exemplar.at_ms.cast_unsigned(), exemplar.value.to_bits());
+    let value_bytes = if value == 0 { 0 } else { 9 };
+    let at_bytes = if at == 0 { 0 } else { 1 + encoded_len_varint(at) };
+    let labels_bytes = 1 + encoded_len_varint(labels.len() as u64) + labels.len();
+    head(field, labels_bytes + value_bytes + at_bytes, into);
+    head(1, labels.len(), into);
+    into.extend_from_slice(labels);
+    if value != 0 {
+        into.push(0x11);
+        into.extend_from_slice(&value.to_le_bytes());
+    }
+    if at != 0 {
+        into.push(0x18);
+        encode_varint(at, into);
+    }
+}
+
 const fn kind(series: &Series) -> u8 {
     match series.kind {
         MetricType::Counter => 1,
         MetricType::Gauge => 2,
+        MetricType::Histogram => 3,
     }
 }
 
@@ -184,6 +204,14 @@ impl Encoder {
             for point in points {
                 sample(point, 0, &mut self.one);
             }
+            for shown in points.iter().filter_map(|point| point.exemplar.as_deref()) {
+                self.refs.clear();
+                for (field, text) in [(1, TRACE_ID.as_str()), (2, shown.trace())] {
+                    head(field, text.len(), &mut self.refs);
+                    self.refs.extend_from_slice(text.as_bytes());
+                }
+                exemplar(3, shown, &self.refs, &mut self.one);
+            }
             let labels = points[0].series.encoded_labels();
             head(1, labels.len() + self.one.len(), &mut self.message);
             self.message.extend_from_slice(labels);
@@ -208,6 +236,13 @@ impl Encoder {
             one.extend_from_slice(refs);
             for point in points {
                 sample(point, series.start_ms, one);
+            }
+            for shown in points.iter().filter_map(|point| point.exemplar.as_deref()) {
+                refs.clear();
+                for text in [&*TRACE_ID, &shown.trace] {
+                    encode_varint(symbols.place(text), refs);
+                }
+                exemplar(4, shown, refs, one);
             }
             refs.clear();
             refs.extend([0x08, kind(series)]);

@@ -20,6 +20,7 @@ use wire::time::{Interval, Nanos};
 
 use crate::naming;
 use crate::series::{About, Owner, Point, Series, ServiceNumber};
+use crate::steady::{Reading, Steady};
 
 /// More whole intervals than this between two rows are not made up for: a counter grows by one interval's worth then.
 pub const LONGEST_GAP: u64 = 10;
@@ -103,6 +104,7 @@ pub struct Feed {
     last_column: u64,
     values: Vec<f64>,
     replayed: u64,
+    steady: Steady,
 }
 
 /// How a feed begins.
@@ -149,6 +151,7 @@ impl Feed {
             last_column: 0,
             values: Vec::new(),
             replayed: 0,
+            steady: Steady::new(not_before_ms),
         })
     }
 
@@ -204,7 +207,15 @@ impl Feed {
     /// name again.
     pub fn gone(&mut self, at: UnixNanos, numbers: &mut SeriesNumbers, out: &mut Vec<Point>) -> UnixNanos {
         self.set_columns(&[], self.interval, at, numbers, out);
-        UnixNanos(self.last_ms.saturating_mul(1_000_000))
+        self.steady.end(at, out);
+        UnixNanos(self.last_ms.max(self.steady.last_ms()).saturating_mul(1_000_000))
+    }
+
+    /// Something was read at `at` that is made of no rows. Its samples are the baseline's, and go to `out`.
+    pub fn read(&mut self, reading: &Reading, at: UnixNanos, numbers: &mut SeriesNumbers, out: &mut Vec<Point>) {
+        let mut naming = Naming { service: self.service, target: &self.target, numbers };
+        let books = self.sampler.ledger_mut(sampling::Series::Baseline);
+        self.steady.read(reading, at, &mut naming, books, out);
     }
 
     /// A row came at the time of day `now`. What is to be sent goes to `out`, in the order of time within each series.
@@ -286,20 +297,14 @@ impl Feed {
         let metric = naming::metric(&column.series, column.statistic);
         // Everything that is sent is later than what was sent last. 0 would be none.
         let start_ms = if counts { self.last_ms.max(1) as i64 } else { 0 };
-        let mut series = |of: sampling::Series, resolution: &'static str| {
-            let Target { job, instance, labels } = &self.target;
-            let names = [metric.name.as_str(), job.as_str(), instance.as_str(), resolution];
-            let own = OWN.into_iter().zip(names);
-            let outer = labels.iter().map(|(key, value)| (&**key, &**value));
-            // A name that belongs to us is not the operator's to give, nor the service's, even where it is not said.
-            let own = outer.filter(|(key, _)| !OWN.contains(key)).chain(own);
-            let theirs = column.series.labels.iter().filter(|(key, _)| naming::label_name(key) != RESOLUTION);
-            let owner = Owner { service: self.service, series: of };
+        let mut naming = Naming { service: self.service, target: &self.target, numbers };
+        let mut series = |of: sampling::Series| {
+            let theirs = column.series.labels.iter();
             let about = About { kind: metric.kind, unit: metric.unit.clone(), help: metric.help.clone(), start_ms };
-            Arc::new(Series::new(numbers.next(), owner, naming::labels(own, theirs), about))
+            naming.series(of, &metric.name, theirs, about)
         };
-        let baseline = series(sampling::Series::Baseline, "");
-        let dense = series(sampling::Series::Dense, DENSE);
+        let baseline = series(sampling::Series::Baseline);
+        let dense = series(sampling::Series::Dense);
         Known { id: ColumnId(self.last_column), counts, total: 0.0, baseline, dense, hidden: false }
     }
 
@@ -341,6 +346,35 @@ impl Feed {
             ledger.handed += present;
             ledger.lose(why, present);
         }
+    }
+}
+
+/// Whose series are made, and what they say of it.
+#[derive(Debug)]
+pub(crate) struct Naming<'a> {
+    service: ServiceNumber,
+    target: &'a Target,
+    numbers: &'a mut SeriesNumbers,
+}
+
+impl Naming<'_> {
+    /// A series `name` with labels of the service's own.
+    pub(crate) fn series<'a>(
+        &mut self,
+        of: sampling::Series,
+        name: &str,
+        labels: impl IntoIterator<Item = (&'a str, &'a str)>,
+        about: About,
+    ) -> Arc<Series> {
+        let Target { job, instance, labels: outer } = self.target;
+        let resolution = if of == sampling::Series::Dense { DENSE } else { "" };
+        let own = OWN.into_iter().zip([name, job.as_str(), instance.as_str(), resolution]);
+        let outer = outer.iter().map(|(key, value)| (&**key, &**value));
+        // A name that belongs to us is not the operator's to give, nor the service's, even where it is not said.
+        let own = outer.filter(|(key, _)| !OWN.contains(key)).chain(own);
+        let theirs = labels.into_iter().filter(|(key, _)| naming::label_name(key) != RESOLUTION);
+        let owner = Owner { service: self.service, series: of };
+        Arc::new(Series::new(self.numbers.next(), owner, naming::labels(own, theirs), about))
     }
 }
 

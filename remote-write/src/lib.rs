@@ -5,6 +5,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`feed`] | one service: rows in, samples of its two series out |
+//! | [`steady`] | what is read at the baseline's instants beside rows: `up`, histograms with buckets and exemplars |
 //! | [`naming`], [`series`] | what a series is called: legal names, sorted labels, metadata |
 //! | [`encoding`] | samples as the body of a request, in either version |
 //! | [`message`] | the same as messages, for whoever reads them |
@@ -24,6 +25,7 @@
 //! that had taken it and refuses to take it twice makes them count as refused: what was sent is never overstated.
 
 pub mod answer;
+mod books;
 pub mod client;
 pub mod encoding;
 pub mod feed;
@@ -32,3 +34,4 @@ pub mod naming;
 pub mod queue;
 pub mod series;
 pub mod shipper;
+pub mod steady;

@@ -18,6 +18,23 @@ pub struct TimeSeries {
     /// Older first.
     #[prost(message, repeated, tag = "2")]
     pub samples: Vec<Sample>,
+    /// Traces that stand for samples, older first.
+    #[prost(message, repeated, tag = "3")]
+    pub exemplars: Vec<Exemplar>,
+}
+
+/// 1.0: a trace that stands for a sample.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Exemplar {
+    /// `trace_id`.
+    #[prost(message, repeated, tag = "1")]
+    pub labels: Vec<Label>,
+    /// What was measured.
+    #[prost(double, tag = "2")]
+    pub value: f64,
+    /// Milliseconds since 1970.
+    #[prost(int64, tag = "3")]
+    pub timestamp: i64,
 }
 
 /// 1.0: one label.
@@ -64,6 +81,9 @@ pub mod v2 {
         /// Older first.
         #[prost(message, repeated, tag = "2")]
         pub samples: Vec<Sample>,
+        /// Traces that stand for samples, older first.
+        #[prost(message, repeated, tag = "4")]
+        pub exemplars: Vec<Exemplar>,
         /// What the metric is.
         #[prost(message, optional, tag = "5")]
         pub metadata: Option<Metadata>,
@@ -81,6 +101,20 @@ pub mod v2 {
         /// When the counter was 0, in milliseconds since 1970; 0 if not said.
         #[prost(int64, tag = "3")]
         pub start_timestamp: i64,
+    }
+
+    /// A trace that stands for a sample.
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct Exemplar {
+        /// `trace_id` and the trace, as places in the table.
+        #[prost(uint32, repeated, tag = "1")]
+        pub labels_refs: Vec<u32>,
+        /// What was measured.
+        #[prost(double, tag = "2")]
+        pub value: f64,
+        /// Milliseconds since 1970.
+        #[prost(int64, tag = "3")]
+        pub timestamp: i64,
     }
 
     /// What a metric is.
@@ -107,5 +141,7 @@ pub mod v2 {
         Counter = 1,
         /// Goes anywhere.
         Gauge = 2,
+        /// One of the series of a histogram.
+        Histogram = 3,
     }
 }

@@ -34,13 +34,15 @@ const UNITS: [(&str, &str); 22] = [
     ("Hz", "hertz"),
 ];
 
-/// What a metric may be, as far as rows tell.
+/// What a metric may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetricType {
     /// Only grows.
     Counter,
     /// Goes anywhere.
     Gauge,
+    /// One of the series of a histogram: they all only grow.
+    Histogram,
 }
 
 /// A metric's name, type, unit and help, as Prometheus has them.
@@ -145,9 +147,9 @@ pub fn metric(series: &Series, statistic: Statistic) -> Metric {
 /// A series' labels, sorted by name: those of the metric, and `own` before them. A label of the metric that has the name of one of `own` is
 /// `exported_…`; values of names that become the same are put together, with `;`. What is empty is left out.
 #[must_use]
-pub fn labels<'a>(
-    own: impl IntoIterator<Item = (&'a str, &'a str)>,
-    metric: impl IntoIterator<Item = (&'a str, &'a str)>,
+pub fn labels<'own, 'metric>(
+    own: impl IntoIterator<Item = (&'own str, &'own str)>,
+    metric: impl IntoIterator<Item = (&'metric str, &'metric str)>,
 ) -> Vec<(String, String)> {
     let own: BTreeMap<String, String> =
         own.into_iter().filter(|(_, value)| !value.is_empty()).map(|(key, value)| (key.into(), value.into())).collect();

@@ -16,8 +16,6 @@ use wire::time::Nanos;
 
 use crate::series::{Point, ServiceNumber};
 
-/// Memory of one sample.
-const POINT_BYTES: usize = size_of::<Point>();
 /// Memory of samples that came together, beside themselves: their place in the line, with room to grow, and the allocation.
 const GROUP_BYTES: usize = 128;
 /// Samples of one group: what is sent, or lost, at once.
@@ -41,7 +39,7 @@ pub struct QueueLimits {
 }
 
 impl Default for QueueLimits {
-    /// 32 MiB (1.3 million samples), 10 minutes, requests of 10,000 samples and 2 MiB, together after a second, in order.
+    /// 32 MiB (a million samples), 10 minutes, requests of 10,000 samples and 2 MiB, together after a second, in order.
     fn default() -> Self {
         Self {
             bytes: 32 << 20,
@@ -101,11 +99,13 @@ impl QueueLimits {
 struct Group {
     since: Nanos,
     points: Box<[Point]>,
+    bytes: usize,
 }
 
 impl Group {
-    fn bytes(&self) -> usize {
-        GROUP_BYTES + self.points.len() * POINT_BYTES
+    fn new(points: &[Point], since: Nanos) -> Self {
+        let bytes = GROUP_BYTES + points.iter().map(Point::bytes).sum::<usize>();
+        Self { since, points: points.into(), bytes }
     }
 }
 
@@ -123,7 +123,7 @@ impl Line {
 }
 
 /// Samples that were taken out to be sent. They count as memory of the queue until [`Queue::release`].
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub struct Batch {
     /// Together by series, each in the order of time.
     pub points: Vec<Point>,
@@ -199,17 +199,17 @@ impl Queue {
     /// Puts `points` of `service` behind what waits. What is lost for it goes to `lost`, and `points` themselves if there is no room at all.
     pub fn push(&mut self, service: ServiceNumber, points: &[Point], now: Nanos, mut lost: impl FnMut(&[Point])) {
         for points in points.chunks(GROUP) {
-            let group = Group { since: now, points: points.into() };
-            while self.bytes + group.bytes() > self.limits.bytes {
+            let group = Group::new(points, now);
+            while self.bytes + group.bytes > self.limits.bytes {
                 let Some(gone) = self.longest().and_then(|longest| self.pop(longest, false)) else { break };
-                self.bytes -= gone.bytes();
+                self.bytes -= gone.bytes;
                 lost(&gone.points);
             }
-            if self.bytes + group.bytes() > self.limits.bytes {
+            if self.bytes + group.bytes > self.limits.bytes {
                 lost(points);
                 continue;
             }
-            self.bytes += group.bytes();
+            self.bytes += group.bytes;
             self.points += points.len();
             let line = self.lines.entry(service).or_default();
             line.points += points.len();
@@ -225,7 +225,7 @@ impl Queue {
             while let Some(gone) = line.groups.pop_front_if(|group| too_old(group)) {
                 line.points -= gone.points.len();
                 self.points -= gone.points.len();
-                self.bytes -= gone.bytes();
+                self.bytes -= gone.bytes;
                 lost(&gone.points);
             }
         }
@@ -262,7 +262,7 @@ impl Queue {
                 share = share.saturating_sub(group.points.len());
                 bytes_left = bytes_left.saturating_sub(encoded_bytes(&group.points));
                 since = since.min(group.since);
-                bytes += group.bytes();
+                bytes += group.bytes;
                 points.extend(group.points);
             }
         }
@@ -300,5 +300,5 @@ impl Queue {
 
 /// About how long they are in a request, as if each were alone in its series.
 fn encoded_bytes(points: &[Point]) -> usize {
-    points.iter().map(|point| point.series.encoded_labels().len() + 24).sum()
+    points.iter().map(|point| point.series.encoded_labels().len() + point.bytes() - size_of::<Point>() + 24).sum()
 }

@@ -26,7 +26,7 @@ pub struct Owner {
 }
 
 /// A string of a series, with a hash that is made once: tables of strings are made for every request. Keyed, since strings come from services.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Text {
     hash: u64,
     text: Box<str>,
@@ -141,8 +141,41 @@ impl Series {
     }
 }
 
-/// One sample, or the end of a series. 24 bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A trace that stands for a sample: one of the requests that it counts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exemplar {
+    /// The trace, in hexadecimal digits.
+    pub(crate) trace: Text,
+    /// What the request measured, in the unit of its histogram.
+    pub value: f64,
+    /// When it was over, in milliseconds since 1970.
+    pub at_ms: i64,
+}
+
+/// The label that names the trace.
+pub(crate) static TRACE_ID: LazyLock<Text> = LazyLock::new(|| Text::new("trace_id".to_owned()));
+
+impl Exemplar {
+    /// The request of the trace `trace` that measured `value`.
+    #[must_use]
+    pub fn new(trace: &str, value: f64, at_ms: i64) -> Self {
+        Self { trace: Text::new(trace.to_owned()), value, at_ms }
+    }
+
+    /// The trace, in hexadecimal digits.
+    #[must_use]
+    pub const fn trace(&self) -> &str {
+        self.trace.as_str()
+    }
+
+    /// Memory, beside the sample that it belongs to.
+    pub(crate) const fn bytes(&self) -> usize {
+        size_of::<Self>() + 16 + self.trace().len()
+    }
+}
+
+/// One sample, or the end of a series. 32 bytes.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Point {
     /// Of which series.
     pub series: Arc<Series>,
@@ -150,13 +183,21 @@ pub struct Point {
     pub at_ms: i64,
     /// The value's bits: a stale marker is one NaN among many.
     pub bits: u64,
+    /// A trace that stands for it.
+    pub exemplar: Option<Arc<Exemplar>>,
 }
 
 impl Point {
     /// A sample; `None` ends the series.
     #[must_use]
     pub fn new(series: Arc<Series>, at_ms: i64, value: Option<f64>) -> Self {
-        Self { series, at_ms, bits: value.map_or(STALE_NAN, f64::to_bits) }
+        Self { series, at_ms, bits: value.map_or(STALE_NAN, f64::to_bits), exemplar: None }
+    }
+
+    /// Memory, with what stands beside it, without its series.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + self.exemplar.as_ref().map_or(0, |exemplar| exemplar.bytes())
     }
 
     /// Whether it ends its series: not a sample that a service ever had.

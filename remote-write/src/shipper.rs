@@ -5,15 +5,18 @@
 
 use std::collections::BTreeMap;
 
-use hooks::sampling::{Ledger, LostSample, Row, RuleError, SamplingRule, Series as Resolution, Suppressed, WidthError};
+use hooks::sampling::{Ledger, LostSample, Row, RuleError, SamplingRule, Series as Resolution, WidthError};
 use hooks::time::UnixNanos;
 use wire::time::{Interval, Nanos};
+
+pub use crate::books::{Books, Counters};
 
 use crate::answer::{Answer, Asked, Backoff, Meaning, meaning};
 use crate::encoding::{Encoder, Version};
 use crate::feed::{Column, Feed, FeedStart, SeriesNumbers, Target};
 use crate::queue::{Batch, LimitError, Queue, QueueLimits};
 use crate::series::{Point, ServiceNumber};
+use crate::steady::Reading;
 
 /// How long a receiver that does not know 2.0 is not asked again.
 const ASK_AGAIN: Nanos = Nanos::from_secs(3600);
@@ -105,62 +108,6 @@ pub enum Heard {
     Unasked,
 }
 
-/// What was done since the beginning.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Requests, each attempt.
-    pub requests: u64,
-    /// Attempts that have to be made again: no answer, 429, 5xx.
-    pub failed: u64,
-    /// Requests of which something was refused for good.
-    pub refused: u64,
-    /// Times that the version was changed.
-    pub fallbacks: u64,
-    /// Bytes of bodies.
-    pub bytes: u64,
-    /// Rows of another width than was said.
-    pub misfits: u64,
-}
-
-/// What became of all samples of one of the two series, of all services since the beginning.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Books {
-    /// Every value that a row had.
-    pub seen: u64,
-    /// Kept for the case that something happens next.
-    pub waiting: u64,
-    /// To be sent.
-    pub handed: u64,
-    /// Acknowledged.
-    pub sent: u64,
-    /// By reason, in the order of [`Suppressed::ALL`].
-    pub suppressed: [u64; Suppressed::ALL.len()],
-    /// By reason, in the order of [`LostSample::ALL`].
-    pub lost: [u64; LostSample::ALL.len()],
-}
-
-impl Books {
-    fn add(&mut self, ledger: &Ledger) {
-        self.seen += ledger.seen;
-        self.waiting += ledger.waiting;
-        self.handed += ledger.handed;
-        self.sent += ledger.sent;
-        for (sum, why) in self.suppressed.iter_mut().zip(Suppressed::ALL) {
-            *sum += ledger.suppressed(why);
-        }
-        for (sum, why) in self.lost.iter_mut().zip(LostSample::ALL) {
-            *sum += ledger.lost(why);
-        }
-    }
-
-    /// Whether every sample stands in exactly one place.
-    #[must_use]
-    pub fn balances(&self) -> bool {
-        let elsewhere: u64 = self.suppressed.iter().chain(&self.lost).sum();
-        self.seen == self.waiting + self.handed + self.sent + elsewhere
-    }
-}
-
 #[derive(Debug)]
 struct Held {
     name: String,
@@ -199,12 +146,20 @@ pub struct Shipper {
     fell_back: Option<Nanos>,
     under_way: Option<UnderWay>,
     counters: Counters,
+    /// The interval of the baseline in which services were read last, counted from 1970.
+    read: Option<u64>,
     /// What one call puts into the queue; kept for its memory.
     points: Vec<Point>,
 }
 
+/// How many traces stand beside `points`.
+fn exemplars(points: &[Point]) -> u64 {
+    points.iter().filter(|point| point.exemplar.is_some()).count() as u64
+}
+
 /// `points` are lost, for `why`. Marks stand in no books.
-fn lose(feeds: &mut Feeds, why: LostSample, points: &[Point]) {
+fn lose(feeds: &mut Feeds, counters: &mut Counters, why: LostSample, points: &[Point]) {
+    counters.lost_exemplars += exemplars(points);
     for point in points.iter().filter(|point| !point.is_mark()) {
         let owner = point.series.owner;
         if let Some(held) = feeds.get_mut(&owner.service) {
@@ -242,6 +197,7 @@ impl Shipper {
             fell_back: None,
             under_way: None,
             counters: Counters::default(),
+            read: None,
             points: Vec::new(),
         })
     }
@@ -288,6 +244,20 @@ impl Shipper {
         }
     }
 
+    /// Whether services are to be read: at the first call, then once in each interval of the baseline.
+    pub fn is_reading_due(&mut self, at: UnixNanos) -> bool {
+        let round = at.0 / self.settings.rule.baseline.0.max(1);
+        self.read.replace(round) != Some(round)
+    }
+
+    /// Something was read of a service that is made of no rows. A service that is gone is not there to be read.
+    pub fn read(&mut self, service: ServiceNumber, reading: &Reading, at: At) {
+        let Self { feeds, numbers, points, .. } = self;
+        let Some(held) = feeds.get_mut(&service).filter(|held| !held.gone) else { return };
+        held.feed.read(reading, at.unix, numbers, points);
+        self.put(service, at.own);
+    }
+
     /// Whether a service is in alarm.
     pub fn set_alarm(&mut self, service: ServiceNumber, alarm: bool) {
         self.queue.set_alarm(service, alarm);
@@ -307,8 +277,8 @@ impl Shipper {
 
     /// What is to be done now. Call it after every other call, and when the time that it returned has come.
     pub fn poll(&mut self, now: Nanos) -> Step<'_> {
-        let Self { queue, feeds, .. } = self;
-        queue.expire(now, |points| lose(feeds, LostSample::TooOld, points));
+        let Self { queue, feeds, counters, .. } = self;
+        queue.expire(now, |points| lose(feeds, counters, LostSample::TooOld, points));
         self.give_up(now);
         self.forget();
         if self.under_way.is_none() {
@@ -367,6 +337,7 @@ impl Shipper {
             }
             Meaning::Written(written) => {
                 self.learn(answer);
+                self.settle_exemplars(&under_way.batch, written, answer);
                 self.settle(&under_way.batch, written);
                 if written == points {
                     return Heard::Taken(written);
@@ -425,9 +396,10 @@ impl Shipper {
 
     /// What is in `points` goes into the queue.
     fn put(&mut self, service: ServiceNumber, now: Nanos) {
-        let Self { queue, feeds, points, .. } = self;
+        let Self { queue, feeds, points, counters, .. } = self;
         if !points.is_empty() {
-            queue.push(service, points, now, |points| lose(feeds, LostSample::QueueFull, points));
+            counters.exemplars += exemplars(points);
+            queue.push(service, points, now, |points| lose(feeds, counters, LostSample::QueueFull, points));
             points.clear();
         }
     }
@@ -463,7 +435,7 @@ impl Shipper {
             under_way.again.is_some() && now.since(under_way.batch.since).is_some_and(|waited| waited > age)
         };
         if let Some(under_way) = self.under_way.take_if(|under_way| old(under_way)) {
-            lose(&mut self.feeds, LostSample::TooOld, &under_way.batch.points);
+            lose(&mut self.feeds, &mut self.counters, LostSample::TooOld, &under_way.batch.points);
             self.queue.release(&under_way.batch);
         }
     }
@@ -477,6 +449,19 @@ impl Shipper {
             // It does not know 1.0: what it refused of 2.0 was about the samples.
             (self.version, self.confirmed, self.fell_back) = (Version::V2, true, None);
         }
+    }
+
+    /// A receiver of 2.0 says how many exemplars it took; of one of 1.0 only is known that it refused nothing, or something.
+    fn settle_exemplars(&mut self, batch: &Batch, written: u64, answer: &Answer) {
+        let all = exemplars(&batch.points);
+        let said = match answer {
+            Answer::Answered { exemplars_written, .. } => *exemplars_written,
+            Answer::None => None,
+        };
+        let whole = self.version == Version::V1 && written == batch.points.len() as u64;
+        let taken = said.unwrap_or(if whole { all } else { 0 }).min(all);
+        self.counters.sent_exemplars += taken;
+        self.counters.lost_exemplars += all - taken;
     }
 
     /// `written` of the batch were taken, and the rest refused. Which ones is not said: services share in proportion.

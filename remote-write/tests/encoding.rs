@@ -11,7 +11,7 @@ use prost::Message as _;
 use remote_write::encoding::{Encoder, Version};
 use remote_write::message::{self, v2};
 use remote_write::naming::MetricType;
-use remote_write::series::{About, Point, STALE_NAN, Series};
+use remote_write::series::{About, Exemplar, Point, STALE_NAN, Series};
 use support::{decoded, point, series};
 
 /// A counter of two samples, one of them 0, and a gauge that ends.
@@ -91,6 +91,50 @@ fn one_is_what_the_specification_says_byte_by_byte() {
     assert_eq!(message(Version::V1, &points()), bytes(ONE));
 }
 
+/// 1.0: `TimeSeries` exemplars (3); `Exemplar` labels (1), value (2, double), timestamp (3).
+const ONE_WITH_A_TRACE: &str = "
+0a 43                               # a series of 67 bytes
+0a 0d                               #   a label of 13 bytes
+0a 08 5f 5f 6e 61 6d 65 5f 5f       #     __name__
+12 01 62                            #     b
+12 0c 09 00 00 00 00 00 00 f8 3f    #   1.5
+10 d0 0f                            #     at 2000
+1a 24                               #   an exemplar of 36 bytes
+0a 16                               #     a label of 22 bytes
+0a 08 74 72 61 63 65 5f 69 64       #       trace_id
+12 0a 30 31 32 33 34 35 36 37 38 39 #       0123456789
+11 00 00 00 00 00 00 e0 3f          #     0.5
+18 dc 0b                            #     at 1500
+";
+
+/// 2.0: `TimeSeries` exemplars (4); `Exemplar` labels_refs (1), value (2, double), timestamp (3).
+const TWO_WITH_A_TRACE: &str = "
+22 00                               # symbols[0]
+22 08 5f 5f 6e 61 6d 65 5f 5f       # symbols[1]: __name__
+22 01 62                            # symbols[2]: b
+22 08 74 72 61 63 65 5f 69 64       # symbols[3]: trace_id
+22 0a 30 31 32 33 34 35 36 37 38 39 # symbols[4]: 0123456789
+2a 2b                               # a series of 43 bytes
+0a 02 01 02                         #   __name__=b
+12 0f 09 00 00 00 00 00 00 f8 3f    #   1.5
+10 d0 0f 18 e8 07                   #     at 2000, since 1000
+22 10                               #   an exemplar of 16 bytes
+0a 02 03 04                         #     trace_id=0123456789
+11 00 00 00 00 00 00 e0 3f          #     0.5
+18 dc 0b                            #     at 1500
+2a 02 08 03                         #   metadata: a histogram
+";
+
+#[test]
+fn an_exemplar_stands_where_the_specifications_have_it_byte_by_byte() {
+    let about = About { kind: MetricType::Histogram, unit: String::new(), help: String::new(), start_ms: 1000 };
+    let mut shown = point(&series(1, 1, &[("__name__", "b")], about), 2000, 1.5);
+    shown.exemplar = Some(Arc::new(Exemplar::new("0123456789", 0.5, 1500)));
+
+    assert_eq!(message(Version::V1, &[shown.clone()]), bytes(ONE_WITH_A_TRACE));
+    assert_eq!(message(Version::V2, &[shown]), bytes(TWO_WITH_A_TRACE));
+}
+
 #[test]
 fn two_read_as_one_is_empty_and_so_is_one_read_as_two() {
     let (one, two) = (message(Version::V1, &points()), message(Version::V2, &points()));
@@ -130,7 +174,7 @@ proptest! {
             let one: Arc<Series> = series(number, 1, &labels, about);
             let times = (i64::from(begin)..).take(values.len());
             let samples: Vec<(i64, u64)> = times.zip(values).collect();
-            points.extend(samples.iter().map(|&(at_ms, bits)| Point { series: Arc::clone(&one), at_ms, bits }));
+            points.extend(samples.iter().map(|&(at_ms, bits)| Point { bits, ..point(&one, at_ms, 0.0) }));
             told.push((one.labels().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(), samples));
         }
         let mut encoder = Encoder::new();

@@ -10,16 +10,19 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use hooks::paths::{BOUNDS, Durations};
 use hooks::sampling::{self, Row, SamplingPolicy, SamplingRule, Series as Resolution};
 use hooks::time::UnixNanos;
+use hooks::tracing::TraceId;
 use remote_write::answer::Backoff;
 use remote_write::client::{Client, Receiver};
 use remote_write::encoding::{Encoder, Version};
 use remote_write::feed::Column;
 use remote_write::naming::MetricType;
 use remote_write::queue::QueueLimits;
-use remote_write::series::{About, Owner, Point, Series, ServiceNumber};
+use remote_write::series::{About, Exemplar, Owner, Point, Series, ServiceNumber};
 use remote_write::shipper::{At, Heard, Shipper, ShipperSettings, Step, Wanted};
+use remote_write::steady::{Histogram, Reading};
 use wire::histogram::Scale;
 use wire::metric::{Group, Kind, Series as Metric};
 use wire::name::{Labels, MetricName, Unit};
@@ -31,6 +34,8 @@ const SECONDS: u64 = 1200;
 const TROUBLE: core::ops::Range<u64> = 600..620;
 /// When Prometheus is killed, and when it is there again.
 const DOWN: core::ops::Range<u64> = 700..760;
+/// When the service is gone.
+const GONE: u64 = SECONDS + 100;
 /// Between two samples of the baseline.
 const BASELINE: u64 = 30;
 
@@ -46,6 +51,7 @@ impl Prometheus {
         std::fs::write(&config, "global: {}\n").unwrap();
         let child = Command::new("prometheus")
             .arg("--web.enable-remote-write-receiver")
+            .arg("--enable-feature=exemplar-storage")
             .arg(format!("--web.listen-address={address}"))
             .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
             .arg(format!("--config.file={}", config.display()))
@@ -75,13 +81,32 @@ impl Prometheus {
         Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
     }
 
-    /// What an expression gives at `at` seconds since 1970: for each series its values.
-    fn query(&self, expression: &str, at: u64) -> Vec<Vec<(f64, f64)>> {
+    /// What an endpoint of the API answers to an expression.
+    fn ask(&self, endpoint: &str, expression: &str, more: &str) -> serde_json::Value {
         let hex = |digit: u8| char::from(b"0123456789ABCDEF"[usize::from(digit)]);
         let encoded: String = expression.bytes().flat_map(|byte| ['%', hex(byte >> 4), hex(byte & 15)]).collect();
-        let (status, body) = self.get(&format!("/api/v1/query?query={encoded}&time={at}")).unwrap();
+        let (status, body) = self.get(&format!("/api/v1/{endpoint}?query={encoded}&{more}")).unwrap();
         assert_eq!(status, 200, "{expression}: {body}");
-        let answer: serde_json::Value = serde_json::from_str(&body).unwrap();
+        serde_json::from_str(&body).unwrap()
+    }
+
+    /// Traces that stand for samples of `expression` between two seconds since 1970: bound, trace and value.
+    fn exemplars(&self, expression: &str, from: u64, to: u64) -> Vec<(String, String, f64)> {
+        let answer = self.ask("query_exemplars", expression, &format!("start={from}&end={to}"));
+        let of = |series: &serde_json::Value| {
+            let bound = series["seriesLabels"]["le"].as_str().unwrap().to_owned();
+            let one = move |exemplar: &serde_json::Value| {
+                let trace = exemplar["labels"]["trace_id"].as_str().unwrap().to_owned();
+                (bound.clone(), trace, exemplar["value"].as_str().unwrap().parse().unwrap())
+            };
+            series["exemplars"].as_array().unwrap().iter().map(one).collect::<Vec<_>>()
+        };
+        answer["data"].as_array().unwrap().iter().flat_map(of).collect()
+    }
+
+    /// What an expression gives at `at` seconds since 1970: for each series its values.
+    fn query(&self, expression: &str, at: u64) -> Vec<Vec<(f64, f64)>> {
+        let answer = self.ask("query", expression, &format!("time={at}"));
         let pair = |pair: &serde_json::Value| (pair[0].as_f64().unwrap(), pair[1].as_str().unwrap().parse().unwrap());
         let series = answer["data"]["result"].as_array().unwrap().iter();
         let values = series.map(|series| match series.get("values") {
@@ -129,27 +154,96 @@ fn values(n: u64) -> [f64; 5] {
     [requests, 20.0 + 10.0 * wave, requests, 0.020 + 0.005 * wave, 0.080]
 }
 
+/// How long the requests of second `n` take: some milliseconds, and half a second more in trouble.
+fn durations(n: u64) -> impl Iterator<Item = Nanos> {
+    let more = if TROUBLE.contains(&n) { 500_000 } else { 0 };
+    (0..values(n)[0] as u64).map(move |k| Nanos::from_micros(700 + more + (n * 37 + k * k * 13) % 40_000))
+}
+
+/// The service hangs for a while.
+const fn is_up(n: u64) -> bool {
+    n < 800 || n >= 900
+}
+
+/// Whether the baseline has a sample in second `n`.
+const fn is_instant(begin: u64, n: u64) -> bool {
+    n == 1 || (begin + n).is_multiple_of(BASELINE)
+}
+
+/// The trace of the slowest request of second `n`. Kept of those in trouble.
+fn trace(n: u64) -> TraceId {
+    TraceId::new(u128::from(n).to_be_bytes()).unwrap()
+}
+
+/// What is read at a time.
+fn reading(n: u64, counted: &Durations) -> Reading {
+    let seconds = |length: Nanos| length.0 as f64 / 1e9;
+    let shown = |kept: hooks::paths::Exemplar| {
+        Exemplar::new(&kept.trace.to_string(), seconds(kept.took), kept.at.millis() as i64)
+    };
+    let histogram = Histogram {
+        name: "traces.span.metrics.duration",
+        unit: "s",
+        help: "durations of requests",
+        labels: vec![("span.name".to_owned(), "POST /pay".to_owned())],
+        bounds: BOUNDS.map(seconds).into(),
+        counts: counted.counts().to_vec(),
+        sum: seconds(counted.sum()),
+        exemplars: counted.exemplars().map(|kept| kept.map(shown)).collect(),
+    };
+    Reading { up: Some(is_up(n)), histograms: vec![histogram] }
+}
+
+/// A series of the truth.
+fn true_series(number: u64, name: &str, more: (&str, &str), kind: MetricType) -> Arc<Series> {
+    let owner = Owner { service: ServiceNumber(999), series: sampling::Series::Baseline };
+    let labels = [("__name__", name), ("instance", "truth"), ("job", "shop"), more];
+    let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let about = About { kind, unit: String::new(), help: String::new(), start_ms: 0 };
+    Arc::new(Series::new(number, owner, labels, about))
+}
+
+/// The truth of a histogram and of `up` at the instants of the baseline: each request held against each bound.
+fn true_durations(begin: u64) -> Vec<Point> {
+    let name = "traces_span_metrics_duration_seconds";
+    let all: Vec<(u64, Nanos)> = (1..=SECONDS).flat_map(|n| durations(n).map(move |took| (n, took))).collect();
+    let instants: Vec<u64> = (1..=SECONDS).filter(|n| is_instant(begin, *n)).collect();
+    let points = |series: Arc<Series>, value: &dyn Fn(u64) -> f64| {
+        let point = |n: &u64| Point::new(Arc::clone(&series), 1000 * (begin + n) as i64, Some(value(*n)));
+        instants.iter().map(point).collect::<Vec<_>>()
+    };
+    let mut out = Vec::new();
+    let bounds = BOUNDS.into_iter().map(|bound| (format!("{:?}", bound.0 as f64 / 1e9), bound));
+    for (number, (le, bound)) in (10..).zip(bounds.chain([("+Inf".to_owned(), Nanos::NEVER)])) {
+        let series = true_series(number, &format!("{name}_bucket"), ("le", &le), MetricType::Histogram);
+        let below = |n: u64| all.iter().filter(|(when, took)| *when <= n && *took <= bound).count() as f64;
+        out.extend(points(series, &below));
+    }
+    let sum = |n: u64| all.iter().filter(|(when, _)| *when <= n).map(|(_, took)| took.0).sum::<u64>() as f64 / 1e9;
+    out.extend(points(true_series(40, &format!("{name}_sum"), ("a", ""), MetricType::Histogram), &sum));
+    let count = |n: u64| all.iter().filter(|(when, _)| *when <= n).count() as f64;
+    out.extend(points(true_series(41, &format!("{name}_count"), ("a", ""), MetricType::Histogram), &count));
+    let up = |n: u64| f64::from(u8::from(is_up(n)));
+    out.extend(points(true_series(42, "up", ("a", ""), MetricType::Gauge), &up));
+    out
+}
+
 /// The truth at the instants of the baseline, under `instance="truth"`.
 fn truth(begin: u64) -> Vec<Point> {
-    let owner = Owner { service: ServiceNumber(999), series: sampling::Series::Baseline };
-    let series = |number: u64, name: &str, kind| {
-        let labels = [("__name__", name), ("http_route", "/pay"), ("instance", "truth"), ("job", "shop")];
-        let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-        let about = About { kind, unit: String::new(), help: String::new(), start_ms: 0 };
-        Arc::new(Series::new(number, owner, labels, about))
-    };
+    let series = |number: u64, name: &str, kind| true_series(number, name, ("http_route", "/pay"), kind);
     let (requests, queue) =
         (series(1, "shop_requests_total", MetricType::Counter), series(2, "shop_queue", MetricType::Gauge));
     let (mut sum, mut counts, mut gauges) = (0.0, Vec::new(), Vec::new());
     for n in 1..=SECONDS {
         sum += values(n)[0];
-        if n == 1 || (begin + n).is_multiple_of(BASELINE) {
+        if is_instant(begin, n) {
             let at_ms = 1000 * (begin + n) as i64;
             counts.push(Point::new(Arc::clone(&requests), at_ms, Some(sum)));
             gauges.push(Point::new(Arc::clone(&queue), at_ms, Some(values(n)[1])));
         }
     }
     counts.append(&mut gauges);
+    counts.append(&mut true_durations(begin));
     counts
 }
 
@@ -191,6 +285,7 @@ async fn play(shipper: &mut Shipper, begin: u64, folder: &Path, address: SocketA
     let at = |n: u64| At { own: Nanos::from_secs(n), unix: UnixNanos::from_secs(begin + n) };
     let shop = shipper.service("shop", second);
     shipper.set_columns(shop, &columns(), second, at(0));
+    let mut counted = Durations::default();
     for n in 1..=SECONDS {
         if n == DOWN.start {
             running = None;
@@ -199,17 +294,37 @@ async fn play(shipper: &mut Shipper, begin: u64, folder: &Path, address: SocketA
         }
         let score = if TROUBLE.contains(&n) { 3.0 } else { 0.2 };
         shipper.row(shop, &Row { at: at(n).unix, values: &values(n), score: Some(score) }, at(n));
+        durations(n).for_each(|took| counted.count(took));
+        if TROUBLE.contains(&n) {
+            let took = durations(n).max().unwrap();
+            counted.keep(hooks::paths::Exemplar { trace: trace(n), took, at: at(n).unix });
+        }
+        if shipper.is_reading_due(at(n).unix) {
+            shipper.read(shop, &reading(n, &counted), at(n));
+        }
         exchange(shipper, &mut client, at(n)).await;
     }
     // Whatever pause was asked for is over by then.
     for n in SECONDS..SECONDS + 100 {
         exchange(shipper, &mut client, at(n)).await;
     }
+    shipper.end(shop, at(GONE));
+    exchange(shipper, &mut client, at(GONE + 2)).await;
     let points = truth(begin);
     let body = Encoder::new().body(Version::V1, &points).map(bytes::Bytes::copy_from_slice).unwrap();
     let said = client.send(Version::V1, body, 0).await;
     assert_eq!(said.text, "", "the truth is taken");
     running.unwrap()
+}
+
+/// Traces that were kept, and no others, each in the bucket that counts its request.
+fn only_kept_traces_are_shown(prometheus: &Prometheus, begin: u64) {
+    let shown = prometheus.exemplars("traces_span_metrics_duration_seconds_bucket", begin, begin + SECONDS);
+    assert!(shown.iter().any(|(_, id, _)| *id == trace(TROUBLE.end - 1).to_string()), "{shown:?}");
+    for (bound, id, value) in &shown {
+        let (n, bound) = (u64::from_str_radix(id, 16).unwrap(), bound.parse::<f64>().unwrap());
+        assert!(TROUBLE.contains(&n) && *value <= bound && *value > bound / 2.5, "{bound}: {id}, {value}");
+    }
 }
 
 #[test]
@@ -258,6 +373,14 @@ fn prometheus_takes_everything_and_the_baseline_can_be_trusted() {
         "max_over_time(shop_queue{S}[10m])",
         "absent(shop_queue{S})",
         "absent(shop_nothing{S})",
+        "histogram_quantile(0.5, rate(traces_span_metrics_duration_seconds_bucket{S}[5m]))",
+        "histogram_quantile(0.99, sum by (le) (rate(traces_span_metrics_duration_seconds_bucket{S}[5m])))",
+        "increase(traces_span_metrics_duration_seconds_count{S}[10m])",
+        "rate(traces_span_metrics_duration_seconds_sum{S}[5m]) / rate(traces_span_metrics_duration_seconds_count{S}[5m])",
+        "up{S}",
+        "avg_over_time(up{S}[10m])",
+        "absent(up{S})",
+        "absent(up{S} == 1)",
     ] {
         for at in (begin + 310..end).step_by(70) {
             let of = |instance: &str| {
@@ -272,7 +395,17 @@ fn prometheus_takes_everything_and_the_baseline_can_be_trusted() {
             }
         }
     }
-    assert!(compared > 50, "{compared}");
+    assert!(compared > 150, "{compared}");
+
+    // A hanging service is down, and one that is gone is not there: with the mark, not five minutes later.
+    let up = |n: u64| prometheus.query("up{instance=\"node-1\"}", begin + n).first().map(|series| series[0].1);
+    assert_eq!(
+        [up(799), up(850), up(960), up(GONE - 1), up(GONE + 1)],
+        [Some(1.0), Some(0.0), Some(1.0), Some(1.0), None]
+    );
+
+    only_kept_traces_are_shown(&prometheus, begin);
+    assert_eq!((counters.exemplars, counters.lost_exemplars), (counters.sent_exemplars, 0));
     println!(
         "version {:?}, {counters:?}, baseline {:?}, dense {:?}",
         shipper.version(),

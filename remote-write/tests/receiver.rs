@@ -115,7 +115,13 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 const FINE: &str = "HTTP/1.1 204 No Content\r\nX-Prometheus-Remote-Write-Samples-Written: 1\r\n\r\n";
 
 fn fine(samples_written: Option<u64>) -> Answer {
-    Answer::Answered { status: 204, samples_written, any_written: samples_written.is_some(), retry_after: None }
+    Answer::Answered {
+        status: 204,
+        samples_written,
+        exemplars_written: None,
+        any_written: samples_written.is_some(),
+        retry_after: None,
+    }
 }
 
 #[test]
@@ -215,8 +221,13 @@ fn what_a_receiver_says_is_read_and_shown_but_not_without_end() {
         (slow, long, client.send(Version::V1, body(Version::V1), 0).await)
     });
 
-    let asked =
-        Answer::Answered { status: 429, samples_written: None, any_written: false, retry_after: Some("7".into()) };
+    let asked = Answer::Answered {
+        status: 429,
+        samples_written: None,
+        exemplars_written: None,
+        any_written: false,
+        retry_after: Some("7".into()),
+    };
     assert_eq!(slow, Said { answer: asked, text: "status 429: slow down".into() });
     assert!(matches!(long.answer, Answer::Answered { status: 400, .. }));
     assert!(long.text.len() < 500);

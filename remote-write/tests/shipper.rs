@@ -75,7 +75,13 @@ struct World {
 }
 
 fn answered(status: u16, samples_written: Option<u64>) -> Answer {
-    Answer::Answered { status, samples_written, any_written: samples_written.is_some(), retry_after: None }
+    Answer::Answered {
+        status,
+        samples_written,
+        exemplars_written: None,
+        any_written: samples_written.is_some(),
+        retry_after: None,
+    }
 }
 
 impl World {

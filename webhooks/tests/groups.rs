@@ -11,7 +11,7 @@ use wire::time::Nanos;
 
 fn answer(status: u16, retry_after: Option<&str>) -> Answer {
     let retry_after = retry_after.map(str::to_owned);
-    Answer::Answered { status, samples_written: None, any_written: false, retry_after }
+    Answer::Answered { status, samples_written: None, exemplars_written: None, any_written: false, retry_after }
 }
 
 fn seconds(n: u64) -> Nanos {
