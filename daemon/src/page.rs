@@ -20,8 +20,17 @@ pub fn registry(prefix: &str) -> Registry {
 
 /// Everything in `registry`, as the answer to a request.
 pub fn answer(registry: &Registry) -> Response {
+    answer_with(registry, "")
+}
+
+/// Everything in `registry`, and `more` after it: whole families of metrics, as OpenMetrics text.
+pub fn answer_with(registry: &Registry, more: &str) -> Response {
     let mut page = String::new();
-    match text::encode(&mut page, registry) {
+    let encoded = text::encode_registry(&mut page, registry).and_then(|()| {
+        page.push_str(more);
+        text::encode_eof(&mut page)
+    });
+    match encoded {
         Ok(()) => ([(header::CONTENT_TYPE, OPEN_METRICS)], page).into_response(),
         Err(error) => {
             (StatusCode::INTERNAL_SERVER_ERROR, format!("cannot write the metrics: {error}\n")).into_response()
@@ -43,5 +52,8 @@ mod tests {
         assert!(page.contains(&release) && page.ends_with("# EOF\n"), "{page}");
         let answer = answer(&registry("uview_example"));
         assert_eq!(answer.headers()[header::CONTENT_TYPE], OPEN_METRICS);
+        let body = axum::body::to_bytes(answer_with(&registry("uview_example"), "more 1\n").into_body(), 1 << 20);
+        let body = tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(body).unwrap();
+        assert!(body.ends_with(b"\"} 1\nmore 1\n# EOF\n"), "{body:?}");
     }
 }

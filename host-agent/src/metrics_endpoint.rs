@@ -1,5 +1,6 @@
-//! The agent's own metrics and health over HTTP: `/metrics` (OpenMetrics), `/paths` (JSON), `/healthz`, `/readyz`.
+//! The agent's own metrics, what it counts of spans, and health over HTTP: `/metrics` (OpenMetrics), `/paths` (JSON), `/healthz`, `/readyz`.
 
+mod durations;
 mod otlp;
 mod paths;
 
@@ -22,6 +23,7 @@ use prometheus_client::registry::Registry;
 use crate::node::Node;
 use crate::process_metrics::Counts;
 use crate::remote_writing::{Exported, RemoteWriting};
+use crate::span_metrics;
 
 /// The endpoint of `node`, and of its OTLP endpoint and what it sends to a remote monitor if there are any.
 pub fn router(
@@ -32,20 +34,28 @@ pub fn router(
 ) -> Router {
     let paths = paths::router(otlp.clone());
     let mut registry = page::registry("uview_host");
-    registry.register_collector(Box::new(NodeMetrics { node: Arc::clone(node), measuring, otlp }));
+    registry.register_collector(Box::new(NodeMetrics { node: Arc::clone(node), measuring, otlp: otlp.clone() }));
     if let Some(remote) = remote {
         registry.register_collector(Box::new(Exported(remote)));
     }
     Router::new()
         .route("/metrics", get(metrics))
-        .with_state(Arc::new(registry))
+        .with_state(Arc::new(Page { registry, otlp }))
         .route("/healthz", get(|| async { "ok\n" }))
         .merge(paths)
         .merge(Router::new().route("/readyz", get(ready)).with_state(Arc::clone(node)))
 }
 
-async fn metrics(State(registry): State<Arc<Registry>>) -> Response {
-    page::answer(&registry)
+/// What `/metrics` shows.
+#[derive(Debug)]
+struct Page {
+    registry: Registry,
+    otlp: Option<Arc<Edge>>,
+}
+
+async fn metrics(State(page): State<Arc<Page>>) -> Response {
+    let durations = page.otlp.as_ref().map(|edge| durations::text(&span_metrics::read(edge)));
+    page::answer_with(&page.registry, &durations.unwrap_or_default())
 }
 
 /// Ready from the moment that everything listens until the agent is about to end.

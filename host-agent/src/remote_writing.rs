@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use hooks::sampling::Row;
 use hooks::time::UnixNanos;
+use otlp::Edge;
 use remote_write::answer::Answer;
 use remote_write::client::Client;
 use remote_write::feed::Column;
 use remote_write::series::ServiceNumber;
 use remote_write::shipper::{At, Heard, Shipper, Step};
+use remote_write::steady::Reading;
 use tokio::sync::Notify;
 use wire::control::MetricSpec;
 use wire::id::{HookId, LmapId};
@@ -23,6 +25,7 @@ pub use exported::Exported;
 
 use crate::clock::{self, Clock};
 use crate::node::Node;
+use crate::span_metrics;
 
 /// How often rows are taken over. Workers let rows wait for up to 100 ms for each other.
 const LOOK: Duration = Duration::from_millis(200);
@@ -50,9 +53,13 @@ pub struct RemoteWriting {
 
 fn columns(metrics: &[MetricSpec]) -> Vec<Column> {
     let of = |metric: &MetricSpec| {
-        let series = metric.series.clone();
+        let series = &metric.series;
         let statistics = series.kind.statistics();
-        statistics.iter().map(|&statistic| Column { series: series.clone(), statistic }).collect::<Vec<_>>()
+        let column = |&statistic| {
+            let (series, statistic) = span_metrics::for_monitors(series, statistic);
+            Column { series, statistic }
+        };
+        statistics.iter().map(column).collect::<Vec<_>>()
     };
     metrics.iter().flat_map(of).collect()
 }
@@ -73,8 +80,8 @@ impl RemoteWriting {
         At { own: self.clock.now(), unix: UnixNanos(clock::unix_now().0) }
     }
 
-    /// Takes over the rows of all LMAPs of `node` until it drains.
-    pub async fn take_rows(&self, node: &Node) {
+    /// Takes over the rows of all LMAPs of `node` until it drains, and once in each interval of the baseline what `edge` counted, and who is up.
+    pub async fn take_rows(&self, node: &Node, edge: Option<&Edge>) {
         let mut taken = BTreeMap::new();
         let mut looks = tokio::time::interval(LOOK);
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -88,6 +95,7 @@ impl RemoteWriting {
             for (lmap, taken) in &mut taken {
                 self.take_over(node, *lmap, taken);
             }
+            self.read(node, edge, &taken);
             self.more.notify_one();
         }
     }
@@ -127,6 +135,30 @@ impl RemoteWriting {
                     tracing::debug!(%lmap, %error, "its rows are not sent to the remote monitor");
                 }
             }
+        }
+    }
+
+    /// Reads what is made of no rows, when that is due.
+    fn read(&self, node: &Node, edge: Option<&Edge>, taken: &BTreeMap<LmapId, Taken>) {
+        if !self.lock().is_reading_due(self.at().unix) {
+            return;
+        }
+        // Before anything is locked: spans wait for it, and so would whoever asks for metrics.
+        let mut counted = edge.map(span_metrics::read).unwrap_or_default();
+        let mut readings: BTreeMap<ServiceNumber, Reading> = BTreeMap::new();
+        node.look(|plane, _| {
+            for (lmap, watched) in plane.watched() {
+                let Some(taken) = taken.get(&lmap) else { continue };
+                // Of several LMAPs of a service one is enough to see it.
+                let reading = readings.entry(taken.service).or_default();
+                reading.up = reading.up.max(watched.up);
+                reading.histograms.extend(counted.remove(watched.service.as_str()).unwrap_or_default());
+            }
+        });
+        let at = self.at();
+        let mut shipper = self.lock();
+        for (service, reading) in &readings {
+            shipper.read(*service, reading, at);
         }
     }
 

@@ -232,11 +232,16 @@ fn serve(
 }
 
 /// Sends samples to a remote monitor, until the node drains.
-fn write_remotely(tasks: &mut Tasks, node: &Arc<Node>, remote: Option<(Arc<RemoteWriting>, Client)>) {
+fn write_remotely(
+    tasks: &mut Tasks,
+    node: &Arc<Node>,
+    edge: Option<Arc<Edge>>,
+    remote: Option<(Arc<RemoteWriting>, Client)>,
+) {
     let Some((remote, client)) = remote else { return };
     let (rows, of) = (Arc::clone(&remote), Arc::clone(node));
     tasks.spawn(async move {
-        rows.take_rows(&of).await;
+        rows.take_rows(&of, edge.as_deref()).await;
         Ok(())
     });
     let node = Arc::clone(node);
@@ -305,8 +310,8 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     };
     let spans = edge.as_ref().map(|edge| read_spans(edge, &node));
     let (mut tasks, sockets) =
-        serve(&config, &node, ears, counts, edge, remote.as_ref().map(|(remote, _)| Arc::clone(remote)))?;
-    write_remotely(&mut tasks, &node, remote);
+        serve(&config, &node, ears, counts, edge.clone(), remote.as_ref().map(|(remote, _)| Arc::clone(remote)))?;
+    write_remotely(&mut tasks, &node, edge, remote);
     webhooks::start(told, &node).map_err(|error| RunError::Server("webhooks", error.into()))?;
     let failed = tokio::select! {
         () = shutdown => None,

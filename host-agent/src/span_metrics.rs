@@ -3,6 +3,8 @@
 //! For every service a replica of its own, `spans`, that lives in this process. Its region has room for as many operations as are told apart;
 //! slots are not given to another operation: where one is forgotten, the replica is replaced by one without it.
 
+mod durations;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use otlp::{Derived, DerivedSettings, Edge};
 use region::OwnedRegion;
 use tokio::time::MissedTickBehavior;
 use wire::layout::{RegionSize, Slot};
-use wire::metric::{Group, Kind, Series};
+use wire::metric::{Group, Kind, Series, Statistic};
 use wire::name::{InstanceName, Labels, MetricName, NameError, ServiceName, Unit};
 use wire::registration::PlacedSeries;
 use wire::time::Nanos;
@@ -23,10 +25,14 @@ use wire::time::Nanos;
 use crate::control_plane::ConnectionId;
 use crate::node::Node;
 
+pub(crate) use durations::{ByService, read};
+
 /// What the replica is called that stands for a service's spans.
 const INSTANCE: &str = "spans";
 /// Names begin as those of OpenTelemetry's span metrics do. The rate of requests is the count of their durations.
 const DURATION: &str = "traces.span.metrics.duration";
+/// What [`DURATION`] counts, where that name is a histogram's.
+const CALLS: &str = "traces.span.metrics.calls";
 /// Requests whose span has the status of an error.
 const ERRORS: &str = "traces.span.metrics.errors";
 /// The label that names the operation.
@@ -37,6 +43,27 @@ const SLOTS: u32 = 1 + Derived::SCALE.slots();
 /// Whether a column of an LMAP, by its title, is of spans.
 pub(crate) fn is_of_spans(column: &str) -> bool {
     column.starts_with(DURATION) || column.starts_with(ERRORS)
+}
+
+/// The series of a column for a remote monitor. There `…duration…_count` belongs to the histogram that has buckets; requests as rows have them are
+/// calls, a name that OpenTelemetry's span metrics have for them, too.
+pub(crate) fn for_monitors(series: &Series, statistic: Statistic) -> (Series, Statistic) {
+    let calls = (series.name.as_str() == DURATION && statistic == Statistic::Count)
+        .then(|| Some((MetricName::new(CALLS).ok()?, Unit::new("{call}").ok()?)))
+        .flatten();
+    match calls {
+        Some((name, unit)) => {
+            let calls = Series {
+                name,
+                unit: Some(unit),
+                kind: Kind::Counter,
+                parts_per_unit: NonZeroU64::MIN,
+                ..series.clone()
+            };
+            (calls, Statistic::Increment)
+        }
+        None => (series.clone(), statistic),
+    }
 }
 
 /// How often each metric changes when it is written every `interval`.
@@ -254,6 +281,27 @@ mod tests {
         lmap.metrics.iter().map(|metric| (format!("{}{}", metric.name, metric.labels), metric.metric)).collect()
     }
 
+    fn up(node: &Node) -> Vec<Option<bool>> {
+        node.look(|plane, _| plane.watched().map(|(_, watched)| watched.up).collect())
+    }
+
+    #[test]
+    fn for_monitors_rows_have_calls_where_the_histogram_has_a_count() {
+        let named = |series: &Series| {
+            let of = |statistic| {
+                let (series, statistic) = for_monitors(series, statistic);
+                remote_write::naming::metric(&series, statistic).name
+            };
+            series.kind.statistics().iter().map(|statistic| of(*statistic)).collect::<Vec<_>>()
+        };
+        let [errors, durations] = placed("POST /pay", Slot(0)).unwrap();
+
+        assert_eq!(named(&errors.series), ["traces_span_metrics_errors_total"]);
+        let duration = |suffix| format!("traces_span_metrics_duration_seconds_{suffix}");
+        let expected = ["traces_span_metrics_calls_total".to_owned(), duration("mean"), duration("p99")];
+        assert_eq!(named(&durations.series), expected);
+    }
+
     fn writer() -> Writer {
         Writer { services: BTreeMap::new(), operations: 2, changes: 0 }
     }
@@ -278,6 +326,8 @@ mod tests {
         ];
         assert_eq!(titles, expected);
         let written = writer.services.values().next().unwrap();
+        // No sign of life is expected of a service that only spans speak of.
+        assert_eq!(up(&node), [None]);
         let value = |slot: u32| written.region.slot(Slot(slot)).unwrap().load(Ordering::Relaxed);
         let sum = 1 + Derived::SCALE.sum_slot();
         assert_eq!((value(0), value(sum), value(SLOTS), value(SLOTS + sum)), (2, 4_000, 1, 2_000));
@@ -307,6 +357,8 @@ mod tests {
         assert_eq!(lmaps.len(), 1);
         let instances: Vec<_> = lmaps[0].replicas.iter().map(|replica| replica.instance.as_str()).collect();
         assert_eq!((instances, lmaps[0].metrics.len()), (vec!["payment-1", INSTANCE], 3));
+        // It is there, but no worker measures it.
+        assert_eq!(up(&node), [Some(false)]);
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl Collector for Exported {
         family(
             e,
             "seen_samples",
-            "Values of all rows, for each of the two series.",
+            "Values of all rows, for each of the two series; of the baseline also what is made of no row.",
             counter,
             each(|books| books.seen),
         )?;
@@ -86,6 +86,13 @@ impl Collector for Exported {
                 "replayed_rows",
                 "Rows that a worker sent again, or from before the agent's start: not counted.",
                 replayed,
+            ),
+            ("seen_exemplars", "Kept traces that were to be shown to the remote monitor.", counters.exemplars),
+            ("sent_exemplars", "Kept traces that the remote monitor took, as far as it says.", counters.sent_exemplars),
+            (
+                "lost_exemplars",
+                "Kept traces that the remote monitor was not shown or did not take.",
+                counters.lost_exemplars,
             ),
             ("misfit_rows", "Rows with another number of values than columns.", counters.misfits),
         ] {

@@ -5,6 +5,7 @@
 mod agent;
 mod behaving;
 mod coherence;
+mod exemplars;
 mod misbehaving_services;
 mod misbehaving_workers;
 mod operating;

@@ -15,10 +15,10 @@ use crate::agent::{Agent, wait_for};
 use crate::service::Service;
 use crate::worker::Worker;
 
-type Came = Arc<Mutex<Vec<TimeSeries>>>;
+pub type Came = Arc<Mutex<Vec<TimeSeries>>>;
 
 /// A receiver of 1.0: it reads a request of 2.0 as an empty one, and never says what it wrote.
-fn receiver() -> (SocketAddr, Came) {
+pub fn receiver() -> (SocketAddr, Came) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let came = Came::default();
@@ -50,7 +50,7 @@ fn receiver() -> (SocketAddr, Came) {
     (address, came)
 }
 
-fn labels(series: &TimeSeries) -> Vec<(&str, &str)> {
+pub fn labels(series: &TimeSeries) -> Vec<(&str, &str)> {
     series.labels.iter().map(|label| (&*label.name, &*label.value)).collect()
 }
 
@@ -68,7 +68,7 @@ fn rows_become_a_baseline_and_a_dense_series_that_end_with_their_service() {
     let (address, came) = receiver();
     let agent = Agent::with(&format!(
         "process_metrics: {{enabled: false}}\n\
-         remote_write: {{url: 'http://{address}/write', instance: node-1, dense: {{policy: score, budget: null}}}}\n"
+         remote_write: {{url: 'http://{address}/write', instance: node-1, baseline_ms: 100, dense: {{policy: score, budget: null}}}}\n"
     ));
     let mut worker = Worker::connect(&agent, 0);
     let (service, _region) = Service::register(&agent, "cart", &["requests"]);
@@ -97,11 +97,23 @@ fn rows_become_a_baseline_and_a_dense_series_that_end_with_their_service() {
         let sent = metric(&agent, "uview_host_sent_samples_total{series=\"dense\"}");
         (sent >= 7).then_some(())
     });
+    let up = |value: f64| {
+        let all = came.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_up = |series: &&TimeSeries| series.labels[0].value == "up" && series.labels[2].value == "cart";
+        let mut samples = all.iter().filter(of_up).flat_map(|series| &series.samples);
+        samples.any(|sample| sample.value == value).then_some(())
+    };
+    wait_for("the service is up", || up(1.0));
+    let (silent_replicas, lmap) = (vec![lmap.replicas[0].replica], lmap.lmap);
+    let silent = LmapSummary { lmap, epoch, gamma: 10.0, silent_replicas, ..LmapSummary::default() };
+    worker.say(Says::Summary(Summary { at_unix_ns: begin, lmaps: vec![silent], ..Summary::default() }));
+    wait_for("the service is silent", || up(0.0));
     drop(service);
     let all = wait_for("the series end", || {
         let all = came.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let marks = all.iter().flat_map(|series| &series.samples).filter(|sample| sample.value.to_bits() == STALE_NAN);
-        (marks.count() == 2).then_some(all)
+        // Of both series of its metric, and of `up`.
+        (marks.count() == 3).then_some(all)
     });
 
     let of = |dense: bool| {
