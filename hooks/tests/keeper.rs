@@ -287,6 +287,36 @@ fn paths_are_learnt_from_traces_that_leave() {
 }
 
 #[test]
+fn paths_are_learnt_once_from_traces_that_have_waited_for_ten_seconds_and_wait_on() {
+    let mut shop = Shop::new(Switches { floor: None, ..Switches::default() }, BudgetRule::default());
+    for number in 0..200 {
+        shop.request(trace(number), shop.pay, at(0, 0), Nanos::ZERO);
+    }
+
+    let both = [shop.frontend, shop.payment];
+    for (millis, learnt) in [(9_999, &[][..]), (10_000, &both[..]), (11_000, &[][..])] {
+        shop.tick(Nanos::from_millis(millis));
+        let passed: Vec<_> = shop.keeper.passed().into_iter().map(|passed| passed.service).collect();
+        assert_eq!(passed, learnt, "after {millis} ms");
+    }
+    assert_eq!(shop.keeper.buffer().len(), 200);
+}
+
+#[test]
+fn nothing_is_learnt_before_it_leaves_from_a_trace_whose_first_span_is_to_come() {
+    let mut shop = Shop::new(Switches { floor: None, ..Switches::default() }, BudgetRule::default());
+    for number in 0..200 {
+        let inner = index(2, Some(1), SpanKind::Server, shop.payment, shop.charge, at(0, 0));
+        shop.act(|keeper, known, sink| keeper.span(&span(trace(number), inner, true), known, Nanos::ZERO, sink));
+    }
+
+    shop.tick(Nanos::from_secs(59));
+    assert_eq!(shop.keeper.passed(), BTreeSet::new());
+    shop.tick(Nanos::from_secs(60));
+    assert_eq!(shop.keeper.passed().len(), 1);
+}
+
+#[test]
 fn who_calls_whom_is_learnt_from_traces_that_leave_whether_they_are_kept_or_not() {
     for kept in [false, true] {
         let mut shop = Shop::new(Switches { floor: None, ..Switches::default() }, BudgetRule::default());

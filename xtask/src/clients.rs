@@ -44,8 +44,8 @@ const LATER_BY: Duration = Duration::from_millis(10);
 const ARRIVES: Duration = Duration::from_mins(1);
 /// Detectors are armed within this: after 120 rows, 12 s, where there is nothing else to do.
 const ARMED: Duration = Duration::from_mins(2);
-/// Detectors are not armed before this, and where an operation's requests go is known from traces that have waited.
-const LEARNING: Duration = agents::WAIT;
+/// Where an operation's requests go is known after this: a batch waits for 5 s, and paths are learnt from traces that have been there for 10 s.
+const LEARNING: Duration = Duration::from_secs(20);
 /// How much slower payment becomes.
 const FAULT: Duration = Duration::from_millis(180);
 /// uview is away for so long, each time.

@@ -158,6 +158,20 @@ impl TailBuffer {
         }
     }
 
+    /// Shows each trace once that waits for `rest` or longer: all of it may have come by then, and it may wait on. Of traces that leave earlier nothing is
+    /// shown. Cost: that of reading the spans' indexes, where `seen` does.
+    pub fn look(&mut self, now: Nanos, rest: Nanos, mut seen: impl FnMut(&Waiting, Rank, Indexes<'_>)) {
+        while let Some(place) = self.traces.unseen() {
+            let trace = self.traces.get(place);
+            if now.since(trace.arrived).is_none_or(|age| age < rest) {
+                return;
+            }
+            let rank = self.key.rank(trace.id);
+            seen(&Waiting::of(trace, rank), rank, Indexes(self.blocks.read(trace.chain)));
+            self.traces.pass_over();
+        }
+    }
+
     /// All that waits, in no order. One pass costs a few nanoseconds per trace: once per second for all triggers together.
     pub fn waiting(&self) -> impl Iterator<Item = Waiting> {
         self.traces.iter().map(|trace| Waiting::of(trace, self.key.rank(trace.id)))

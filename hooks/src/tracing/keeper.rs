@@ -7,10 +7,10 @@ use wire::time::Nanos;
 
 use crate::id::{OperationId, ServiceId};
 use crate::time::UnixNanos;
-use crate::tracing::buffer::TailBuffer;
+use crate::tracing::buffer::{Indexes, TailBuffer};
 use crate::tracing::decisions::Fate;
 use crate::tracing::order::Rank;
-use crate::tracing::outcome::{Kept, Offered, Part};
+use crate::tracing::outcome::{Kept, Offered, Part, Waiting};
 use crate::tracing::policies::{Known, Policies};
 use crate::tracing::reason::Reason;
 use crate::tracing::span::{Span, SpanId, SpanIndex, TraceId};
@@ -18,6 +18,9 @@ use crate::tracing::triggers::{Triggers, Verdict};
 
 /// Paths are learnt from one trace in so many, the same ones on every node, so that what nodes learn of one trace can be put together.
 const PATHS_FROM: u64 = 16;
+/// Paths are learnt from traces that came so long ago, and again when they leave: SDKs send a batch every five seconds, so most are whole by then, and a
+/// node that has just begun knows whom a verdict concerns.
+const REST: Nanos = Nanos::from_secs(10);
 /// Waiting traces are looked through no more often: with rows of some milliseconds every verdict says a little more.
 const LOOK_EVERY: Nanos = Nanos::from_millis(500);
 /// Pieces of paths that wait to be told.
@@ -196,10 +199,7 @@ impl Keeper {
             }
         }
         let Self { passed, calls, together, buffer, .. } = self;
-        buffer.expire(now, |waiting, rank, spans| {
-            if !rank.teaches() {
-                return;
-            }
+        let mut learn = |waiting: &Waiting, spans: Indexes<'_>| {
             let mut passage = Passage::default();
             spans.for_each(|span| passage.saw(&span));
             calls.extend(passage.calls());
@@ -207,6 +207,17 @@ impl Keeper {
             if let Some(together) = together {
                 let (trace, operation) = (waiting.trace, waiting.operation);
                 together.saw(Piece { trace, operation, steps: passage.steps });
+            }
+        };
+        buffer.look(now, REST, |waiting, rank, spans| {
+            // Where the first span is to come yet, what was asked for may turn out to be something else.
+            if rank.teaches() && (waiting.rooted || waiting.operation.is_none()) {
+                learn(waiting, spans);
+            }
+        });
+        buffer.expire(now, |waiting, rank, spans| {
+            if rank.teaches() {
+                learn(waiting, spans);
             }
         });
     }

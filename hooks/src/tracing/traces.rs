@@ -68,6 +68,8 @@ pub(super) struct Traces {
     lowest: usize,
     oldest: u32,
     newest: u32,
+    /// The oldest that was not [passed over](Self::pass_over).
+    unseen: u32,
     free: u32,
     count: usize,
 }
@@ -84,8 +86,9 @@ impl Traces {
         let bits = Self::bits(limit);
         let mut entries = Vec::new();
         entries.try_reserve_exact(limit)?;
-        let (oldest, newest, free) = (NONE, NONE, NONE);
-        Ok(Self { key, entries, heads: vec![0; 1 << bits], bits, lowest: 1 << bits, oldest, newest, free, count: 0 })
+        let (oldest, newest, unseen, free) = (NONE, NONE, NONE, NONE);
+        let heads = vec![0; 1 << bits];
+        Ok(Self { key, entries, heads, bits, lowest: 1 << bits, oldest, newest, unseen, free, count: 0 })
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -170,6 +173,9 @@ impl Traces {
             newest => self.get_mut(newest).newer = place,
         }
         self.newest = place;
+        if self.unseen == NONE {
+            self.unseen = place;
+        }
         self.lowest = self.lowest.min(bucket);
         self.count += 1;
         place
@@ -190,6 +196,9 @@ impl Traces {
     /// Takes a trace out. Its chain is the caller's to release.
     pub(super) fn remove(&mut self, place: u32) -> Trace {
         let trace = *self.get(place);
+        if self.unseen == place {
+            self.unseen = trace.newer;
+        }
         let rank = self.key.rank(trace.id);
         let bucket = self.bucket(rank);
         let (mut before, mut at) = (NONE, self.head(bucket));
@@ -221,6 +230,18 @@ impl Traces {
         (self.oldest != NONE).then_some(self.oldest)
     }
 
+    /// The oldest trace that was not passed over.
+    pub(super) fn unseen(&self) -> Option<u32> {
+        (self.unseen != NONE).then_some(self.unseen)
+    }
+
+    /// Passes over [`unseen`](Self::unseen): the next is the one that came after it.
+    pub(super) fn pass_over(&mut self) {
+        if let Some(place) = self.unseen() {
+            self.unseen = self.get(place).newer;
+        }
+    }
+
     /// The trace that is evicted first.
     pub(super) fn lowest(&mut self) -> Option<(u32, Rank)> {
         while self.lowest < self.heads.len() {
@@ -236,7 +257,7 @@ impl Traces {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use proptest::prelude::*;
 
@@ -249,10 +270,10 @@ mod tests {
     proptest! {
         /// Against a map by id, a map by rank and a list.
         #[test]
-        fn the_table_is_a_map_an_order_and_a_queue(steps in proptest::collection::vec((0..60_u64, 0..4_u8), 1..400)) {
+        fn the_table_is_a_map_an_order_and_a_queue(steps in proptest::collection::vec((0..60_u64, 0..5_u8), 1..400)) {
             let key = OrderKey::new(3);
             let mut traces = Traces::new(key, 16).unwrap();
-            let (mut by_rank, mut queue) = (BTreeMap::new(), Vec::new());
+            let (mut by_rank, mut queue, mut seen) = (BTreeMap::new(), Vec::new(), BTreeSet::new());
             for (number, action) in steps {
                 let id = trace(number);
                 let rank = key.rank(id);
@@ -263,6 +284,11 @@ mod tests {
                         prop_assert_eq!(traces.remove(place).id, id);
                         by_rank.remove(&rank);
                         queue.retain(|waiting| *waiting != id);
+                        seen.remove(&id);
+                    }
+                    (_, 4) => {
+                        seen.extend(traces.unseen().map(|place| traces.get(place).id));
+                        traces.pass_over();
                     }
                     (None, 0..=2) if by_rank.len() < 16 => {
                         traces.insert(id, rank, Nanos(number));
@@ -275,6 +301,8 @@ mod tests {
                 prop_assert_eq!(lowest, by_rank.first_key_value().map(|(rank, id)| (*rank, *id)));
                 let oldest = traces.oldest().map(|place| traces.get(place).id);
                 prop_assert_eq!(oldest, queue.first().copied());
+                let unseen = traces.unseen().map(|place| traces.get(place).id);
+                prop_assert_eq!(unseen, queue.iter().find(|waiting| !seen.contains(*waiting)).copied());
                 prop_assert_eq!(traces.len(), queue.len());
                 prop_assert_eq!(traces.iter().count(), queue.len());
                 prop_assert!(traces.made() <= 16);

@@ -15,10 +15,6 @@ use crate::clock::Stopwatch;
 /// An agent listens after this at the latest, on a busy machine.
 const START: Duration = Duration::from_secs(30);
 
-/// How long traces wait: longer than the SDKs' batches and what is counted of spans take, and shorter than by default, since an agent that was just
-/// started knows where requests go from traces that have waited.
-pub const WAIT: Duration = Duration::from_secs(20);
-
 /// What becomes of traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traces {
@@ -73,14 +69,13 @@ impl Agents {
         let Self { folder, upstream, control, .. } = self;
         let Endpoint { grpc, http } = endpoint;
         let floor = if traces == Traces::All { 1.0 } else { 0.01 };
-        let wait = WAIT.as_millis();
         let any = "127.0.0.1:0";
         // Ten rows a second, so that detectors are armed in this run and not in the next.
         let text = format!(
             "runtime_dir: {}\nlmap: {{interval_ms: 100}}\ntransport: shm\ncontrol: {{listen: '{control}'}}\n\
              operators: {{listen: '{any}'}}\nmetrics: {{listen: '{any}'}}\notlp:\n  \
              upstream: {{endpoint: 'http://{upstream}'}}\n  listen_grpc: '{grpc}'\n  listen_http: '{http}'\n  \
-             traces: {{keep: tail, floor: {floor}, wait_ms: {wait}}}\n",
+             traces: {{keep: tail, floor: {floor}}}\n",
             folder.display()
         );
         let config = folder.join("host-agent.yaml");
