@@ -25,10 +25,7 @@ pub fn number(value: f64) -> String {
 pub fn quantity(value: f64, unit: &str) -> String {
     match unit {
         _ if !value.is_finite() => number(value),
-        "s" => seconds(value),
-        "ms" => seconds(value / 1e3),
-        "us" => seconds(value / 1e6),
-        "ns" => seconds(value / 1e9),
+        "s" | "ms" | "us" | "ns" => seconds(in_seconds(value, unit).unwrap_or(value)),
         "By" => {
             let (unit, prefix) = match value.abs() {
                 1e9.. => (1e9, "GB"),
@@ -42,6 +39,18 @@ pub fn quantity(value: f64, unit: &str) -> String {
         counted if counted.starts_with('{') => number(value),
         other => format!("{} {other}", number(value)),
     }
+}
+
+/// A value in seconds, if its UCUM unit is one of time: s, ms, us, ns.
+#[must_use]
+pub fn in_seconds(value: f64, unit: &str) -> Option<f64> {
+    Some(match unit {
+        "s" => value,
+        "ms" => value / 1e3,
+        "us" => value / 1e6,
+        "ns" => value / 1e9,
+        _ => return None,
+    })
 }
 
 fn seconds(value: f64) -> String {

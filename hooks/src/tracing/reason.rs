@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use wire::quantity::quantity;
+use wire::quantity::{in_seconds, quantity};
 use wire::time::Nanos;
 
 use crate::tracing::threshold::Threshold;
@@ -104,6 +104,14 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// By how many seconds something took longer than expected, as far as the metrics say so: the largest of them.
+    #[must_use]
+    pub fn slower(&self) -> Option<f64> {
+        let Self::Lmap { metrics, .. } = self else { return None };
+        let longer = metrics.iter().filter_map(|metric| in_seconds(metric.seen - metric.expected, &metric.unit));
+        longer.filter(|seconds| *seconds > 0.0).max_by(f64::total_cmp)
+    }
+
     /// What wanted it.
     #[must_use]
     pub const fn policy(&self) -> Policy {

@@ -26,6 +26,8 @@ use crate::tracing::reason::Reason;
 const SECONDS: u64 = u128::BITS as u64;
 /// Among so many services in alarm the cause of a trace is looked for: with more of them nobody knows it.
 const SUSPECTS: usize = 16;
+/// A service that is called explains its caller's delay from this share of it on.
+const EXPLAINS: f64 = 0.1;
 /// A verdict from further ahead is from a clock that is wrong.
 const AHEAD: Nanos = Nanos::from_secs(10);
 
@@ -206,12 +208,17 @@ impl Triggers {
         spells.sort_by(|(_, a), (_, b)| b.weight.total_cmp(&a.weight));
         spells.truncate(SUSPECTS);
         let is_below = |one: ServiceId, caller| self.below.get(&caller).is_some_and(|below| below.contains(&one));
-        let waits = |caller: ServiceId| {
-            let mut suspects = spells.iter().filter(|(_, spell)| !spell.reason.says_less());
-            suspects.any(|(other, _)| is_below(*other, caller) && !is_below(caller, *other))
+        let called = |one: ServiceId, caller| is_below(one, caller) && !is_below(caller, one);
+        let suspects = || spells.iter().filter(|(_, spell)| !spell.reason.says_less());
+        // It waits for one that it calls, or is one of whom somebody above waits for more than that.
+        let beside = |service: ServiceId, own: &Spell| {
+            suspects().any(|(other, spell)| {
+                let (waits, is_small) = (called(*other, service), called(service, *other));
+                waits && explains(&spell.reason, &own.reason) || is_small && !explains(&own.reason, &spell.reason)
+            })
         };
         // The first of the least: the heaviest where nothing else tells them apart.
-        let cause = spells.iter().min_by_key(|(service, spell)| (waits(*service), spell.reason.says_less()));
+        let cause = spells.iter().min_by_key(|(service, spell)| (beside(*service, spell), spell.reason.says_less()));
         cause.map(|(_, spell)| Arc::clone(&spell.reason))
     }
 
@@ -314,6 +321,15 @@ impl Triggers {
             service.bits != 0
         });
         self.below.retain(|service, _| self.services.contains_key(service));
+    }
+}
+
+/// Whether what became slow in a service that is called can be why its caller did: by a tenth of the time at least. A service that took two milliseconds
+/// instead of none is not why another took 180. Where the metrics say nothing of time, it can.
+fn explains(called: &Reason, caller: &Reason) -> bool {
+    match (called.slower(), caller.slower()) {
+        (Some(called), Some(caller)) => called >= EXPLAINS * caller,
+        _ => true,
     }
 }
 
