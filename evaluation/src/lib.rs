@@ -12,6 +12,7 @@
 //! | [`ranking`], [`surface`], [`episodes`] | the figures |
 //! | [`canary`] | one version's rows as a model, to be compared with another's |
 //! | [`reproduction`] | published claims and what becomes of them |
+//! | [`sampled`] | what dynamic sampling would send of rows, and lose |
 //! | [`study`] | ours against itself, one thing changed at a time |
 //! | [`recorded`] | a recording as a table |
 //! | [`training`], [`redundancy`] | a split into training and held-out rows, k, l and q tried, what is said of the result |
@@ -26,6 +27,7 @@ pub mod ranking;
 pub mod recorded;
 pub mod redundancy;
 pub mod reproduction;
+pub mod sampled;
 pub mod study;
 pub mod surface;
 pub mod table;

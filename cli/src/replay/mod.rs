@@ -6,6 +6,7 @@ pub mod plot;
 pub mod policy;
 pub mod report;
 pub mod rules;
+pub mod sampling;
 
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ use evaluation::table::Table;
 use judge::Judgement;
 use report::Replay;
 use rules::Rules;
+use sampling::Curves;
 
 /// A given interval and the steps of `time` that are further apart than this contradict each other.
 const MOST_APART: f64 = 2.0;
@@ -32,8 +34,19 @@ const MOST_APART: f64 = 2.0;
 const SEED: u64 = 1;
 
 /// What a policy says itself.
-const POLICY_DECIDES: [&str; 9] =
-    ["model", "save_model", "plot", "form", "settings", "rank", "sketch_rows", "percentile", "learning_rate"];
+const POLICY_DECIDES: [&str; 11] = [
+    "model",
+    "save_model",
+    "plot",
+    "sampling",
+    "sampling_plot",
+    "form",
+    "settings",
+    "rank",
+    "sketch_rows",
+    "percentile",
+    "learning_rate",
+];
 
 const LONG_ABOUT: &str = "\
 Puts a file of metrics through an LMAP, row by row, and says what it says.
@@ -71,6 +84,12 @@ pub struct ReplayArgs {
     /// Draw scores against γ
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
+    /// Say what dynamic sampling would send of these rows, and what would be lost of them, by threshold
+    #[arg(long)]
+    sampling: bool,
+    /// Draw that
+    #[arg(long, value_name = "FILE.svg")]
+    sampling_plot: Option<PathBuf>,
     /// Write everything as JSON, scores of all rows included; `-` prints it instead of the text
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -105,15 +124,28 @@ pub fn run(args: &ReplayArgs) -> Result<Exit, Failure> {
         course: &course,
         judgement: judgement.as_ref(),
     };
-    save(args, &replay)?;
+    let curves = curves(args, &replay)?;
+    save(args, &replay, curves.as_ref())?;
     if args.json.as_deref() == Some(Path::new("-")) {
-        output::print(&json(&replay.view())?)?;
+        output::print(&json(&replay.view(curves.as_ref()))?)?;
     } else {
         let known = if io::stdout().is_terminal() { terminal::size().ok() } else { None };
         let width = known.map_or(120, |(columns, _)| usize::from(columns));
         output::print(&replay.text(width))?;
+        if let Some(curves) = &curves {
+            output::print(&curves.text())?;
+        }
     }
     Ok(Exit::Fine)
+}
+
+/// What dynamic sampling would do, if that is asked for.
+fn curves(args: &ReplayArgs, replay: &Replay<'_>) -> Result<Option<Curves>, Failure> {
+    if !args.sampling && args.sampling_plot.is_none() {
+        return Ok(None);
+    }
+    let what = format!("sample {}", args.file.display());
+    Curves::of(replay).map(Some).map_err(|error| Failure::to(what).caused_by(&error))
 }
 
 /// The time between two rows in seconds, which both may say who know of it, if they say the same.
@@ -150,7 +182,7 @@ fn make_detector(args: &ReplayArgs, table: &Table, columns: &Columns, interval: 
 }
 
 /// Writes whatever files were asked for.
-fn save(args: &ReplayArgs, replay: &Replay<'_>) -> Result<(), Failure> {
+fn save(args: &ReplayArgs, replay: &Replay<'_>, curves: Option<&Curves>) -> Result<(), Failure> {
     let refused = |what: &str, path: &Path| Failure::to(format!("write the {what} {}", path.display()));
     if let Some(path) = &args.save_model {
         let Some(model) = replay.detector.model() else {
@@ -162,8 +194,11 @@ fn save(args: &ReplayArgs, replay: &Replay<'_>) -> Result<(), Failure> {
     if let Some(path) = &args.plot {
         plot::save(replay, path).map_err(|error| refused("plot", path).because(error))?;
     }
+    if let (Some(path), Some(curves)) = (&args.sampling_plot, curves) {
+        curves.save(path).map_err(|error| refused("plot", path).because(error))?;
+    }
     if let Some(path) = args.json.as_deref().filter(|path| *path != Path::new("-")) {
-        let text = json(&replay.view())?;
+        let text = json(&replay.view(curves))?;
         std::fs::write(path, text).map_err(|error| refused("result", path).caused_by(&error))?;
     }
     Ok(())

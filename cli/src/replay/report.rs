@@ -10,6 +10,7 @@ use wire::quantity::number;
 use super::course::{Alarm, Course};
 use super::judge::{Judgement, Outcome};
 use super::rules;
+use super::sampling::{CurveView, Curves};
 use crate::figures::{bar, duration_ms, height, largest_of_parts, score};
 use evaluation::columns::Columns;
 use evaluation::table::Table;
@@ -225,7 +226,7 @@ impl Replay<'_> {
 
     /// The outcome as JSON.
     #[must_use]
-    pub fn view(&self) -> View<'_> {
+    pub fn view(&self, sampling: Option<&Curves>) -> View<'_> {
         let name = |column: usize| self.table.metrics[column].as_str();
         View {
             file: self.name,
@@ -247,6 +248,7 @@ impl Replay<'_> {
             rows_over: self.course.over,
             episodes: self.course.alarms.iter().map(|alarm| self.episode(alarm)).collect(),
             labels: self.judgement.map(labels),
+            sampling: sampling.map(Curves::view),
             scores: &self.course.scores,
             gammas: &self.course.gammas,
         }
@@ -315,6 +317,9 @@ pub struct View<'a> {
     rows_over: usize,
     episodes: Vec<EpisodeView<'a>>,
     labels: Option<LabelsView<'a>>,
+    /// By policy, threshold by threshold; only if it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sampling: Option<Vec<CurveView>>,
     scores: &'a [f64],
     gammas: &'a [f64],
 }
