@@ -1,7 +1,7 @@
 //! What dynamic sampling would send of rows, and what is lost of them by whoever holds the value that was sent last (`uview` thesis, Sec. 4.8.4 and
 //! Fig. 4.7). Pure.
 //!
-//! The sampler is the one that the host agent uses, with thresholds that stand still: no budget steers them. Share: samples of the dense series, of all that
+//! The sampler is the one that the host agent uses. Share: samples of the dense series, of all that
 //! there are. Loss: 1 − NCC at lag 0, |1 − Σ x h / Σ x²| of the original x and the held h, mean over the columns that vary. Samples of the baseline are held,
 //! too, as they are in the receiver.
 
@@ -14,7 +14,9 @@ const STEP: f64 = 1.15;
 /// The first of them, times γ or deviations.
 const FIRST: f64 = 0.02;
 /// How many: up to 70.
-const STEPS: usize = 59;
+const STEPS: i32 = 59;
+/// The smallest budget, as a share of all samples.
+const LEAST_BUDGET: f64 = 0.005;
 
 /// Why there is no curve.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -56,8 +58,7 @@ pub enum By {
     Score,
     /// A column that moved by more than δ of its deviations since it was sent.
     DeadBand,
-    /// The host agent's default: either of both, θ in units of γ and δ in deviations being the same number, with the rows before a score rose and after
-    /// it fell.
+    /// The host agent's default: either of both, each steered to half of a budget, with the rows before a score rose and after it fell.
     Either,
 }
 
@@ -75,17 +76,20 @@ impl By {
         }
     }
 
+    /// What is tried: θ in units of γ, δ in deviations, each the one before times [`STEP`]; or budgets, from all to next to nothing.
+    fn thresholds(self) -> impl Iterator<Item = f64> {
+        (0..=STEPS).map(move |step| match self {
+            Self::Score | Self::DeadBand => FIRST * STEP.powi(step),
+            Self::Either => LEAST_BUDGET.powf(f64::from(step) / f64::from(STEPS)),
+        })
+    }
+
     fn rule(self, threshold: f64) -> SamplingRule {
-        let (theta, delta) = (threshold, threshold);
         let bare = SamplingRule { budget: None, hold_rows: 0, pre_trigger_rows: 0, ..SamplingRule::default() };
         match self {
-            Self::Score => SamplingRule { policy: SamplingPolicy::Score { theta }, ..bare },
-            Self::DeadBand => SamplingRule { policy: SamplingPolicy::DeadBand { delta }, ..bare },
-            Self::Either => SamplingRule {
-                policy: SamplingPolicy::Either { theta, delta },
-                budget: None,
-                ..SamplingRule::default()
-            },
+            Self::Score => SamplingRule { policy: SamplingPolicy::Score { theta: threshold }, ..bare },
+            Self::DeadBand => SamplingRule { policy: SamplingPolicy::DeadBand { delta: threshold }, ..bare },
+            Self::Either => SamplingRule { budget: Some(threshold), ..SamplingRule::default() },
         }
     }
 }
@@ -93,7 +97,7 @@ impl By {
 /// What one threshold gives. All but the threshold are shares.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampled {
-    /// θ, δ or both.
+    /// θ, δ, or the budget.
     pub threshold: f64,
     /// Of all samples, those of the dense series.
     pub share: f64,
@@ -103,7 +107,7 @@ pub struct Sampled {
     pub anomalous: f64,
 }
 
-/// The curve of `by`, thresholds from 0.02 to 70. Cost: 60 times rows × columns.
+/// The curve of `by`, thresholds from 0.02 to 70, budgets from 1 to 0.005. Cost: 60 times rows × columns.
 ///
 /// # Errors
 ///
@@ -113,7 +117,7 @@ pub fn curve(sampling: &Sampling<'_>, by: By) -> Result<Vec<Sampled>, SampledErr
     if rows != scores {
         return Err(SampledError::Scores { rows, scores });
     }
-    (0..=STEPS as i32).map(|step| sampled(sampling, by, FIRST * STEP.powi(step))).collect()
+    by.thresholds().map(|threshold| sampled(sampling, by, threshold)).collect()
 }
 
 /// The point of `curve` that sends the most, and no more than `share`; `None` if all send more.
@@ -233,7 +237,9 @@ mod tests {
         for by in By::ALL {
             let curve = curve(&sampling, by).unwrap();
 
-            assert!(curve[0].share > 0.9 && curve[0].loss < 0.01, "{by:?}: {:?}", curve[0]);
+            // A budget takes its time to be used up.
+            let (most, least) = if by == By::Either { (0.7, 0.05) } else { (0.9, 0.01) };
+            assert!(curve[0].share > most && curve[0].loss < least, "{by:?}: {:?}", curve[0]);
             // The first samples of a column are sent whatever δ is: nothing is known of its deviation.
             assert!(curve.last().unwrap().share <= 0.01, "{by:?}");
             let falls = curve.windows(2).all(|pair| pair[1].share <= pair[0].share);
@@ -243,8 +249,8 @@ mod tests {
             let half = within(&curve, 0.5).unwrap();
             assert!(half.share <= 0.5);
             assert!(curve.iter().all(|point| point.share > 0.5 || point.share <= half.share));
-            let close = losing(&curve, 0.01).unwrap();
-            assert!(close.loss <= 0.01 && curve.iter().all(|p| p.loss > 0.01 || p.share >= close.share));
+            let close = losing(&curve, least).unwrap();
+            assert!(close.loss <= least && curve.iter().all(|p| p.loss > least || p.share >= close.share));
         }
     }
 

@@ -6,7 +6,7 @@ mod agents;
 mod load;
 mod receiver;
 mod rust_service;
-mod shop;
+pub mod shop;
 mod tap;
 mod tools;
 mod traces;

@@ -2,6 +2,7 @@
 //! synopses' example of that name.
 
 mod hooks;
+mod sampling;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -34,6 +35,8 @@ pub enum What {
     Rda(Synopsis),
     /// What the trace hooks keep of what faults hit, beside head sampling and plain policies, in virtual time.
     Hooks(Synopsis),
+    /// Dynamic sampling of a live Redis (Debian's package) and of the recorded one: loss by what is sent. As long as it watches.
+    Sampling(sampling::SamplingArgs),
 }
 
 /// Where the table of a synopsis is. Writes NAME.md, NAME.json and plots there.
@@ -65,6 +68,7 @@ pub fn run(what: &What) -> Result<()> {
         What::Finecomb(synopsis) => of_synopsis("finecomb", synopsis),
         What::Rda(synopsis) => of_synopsis("rda", synopsis),
         What::Hooks(synopsis) => hooks::run(synopsis),
+        What::Sampling(args) => sampling::run(args, named_by_environment()),
     }
 }
 

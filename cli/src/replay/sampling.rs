@@ -78,38 +78,39 @@ impl Curves {
             format!("\ndynamic sampling of the {} rows that were judged, beside a baseline every 30 s\n", self.rows);
         let _ = write!(text, "  sent at most");
         for (by, _) in &self.by_policy {
-            let _ = write!(text, "   {:<35}", by.name());
+            let _ = write!(text, "   {:<42}", by.name());
         }
         text.push('\n');
         for budget in BUDGETS {
             let _ = write!(text, "  {:>10.0} %", 100.0 * budget);
-            for (_, curve) in &self.by_policy {
-                let _ = write!(text, "   {:<35}", self.words(within(curve, budget)));
+            for (by, curve) in &self.by_policy {
+                let _ = write!(text, "   {:<42}", self.words(*by, within(curve, budget)));
             }
             text.truncate(text.trim_end().len());
             text.push('\n');
         }
         for loss in LOSSES {
-            let least = |curve: &[Sampled]| {
+            let least = |by, curve: &[Sampled]| {
                 losing(curve, loss).map_or_else(
                     || "no threshold".to_owned(),
-                    |at| format!("{:.1} % (threshold {:.2})", 100.0 * at.share, at.threshold),
+                    |at| format!("{:.1} % (at {})", 100.0 * at.share, of(by, at.threshold)),
                 )
             };
-            let least = self.by_policy.iter().map(|(by, curve)| format!("{} {}", by.name(), least(curve)));
+            let least = self.by_policy.iter().map(|(by, curve)| format!("{} {}", by.name(), least(*by, curve)));
             let _ = writeln!(text, "  for a loss of {:.0} %: {}", 100.0 * loss, least.collect::<Vec<_>>().join(", "));
         }
         text
     }
 
-    fn words(&self, point: Option<Sampled>) -> String {
+    fn words(&self, by: By, point: Option<Sampled>) -> String {
         let Some(Sampled { threshold, loss, anomalous, .. }) = point else { return "more is sent always".to_owned() };
+        let threshold = of(by, threshold);
         let faulty = if self.labelled && !anomalous.is_nan() {
             format!(", faults {:.0} %", 100.0 * anomalous)
         } else {
             String::new()
         };
-        format!("loss {:.1} %{faulty} at {threshold:.2}", 100.0 * loss)
+        format!("loss {:.1} %{faulty} at {threshold}", 100.0 * loss)
     }
 
     /// As JSON has it.
@@ -177,6 +178,15 @@ impl Curves {
     }
 }
 
+/// A threshold, or a budget, as people read it.
+fn of(by: By, threshold: f64) -> String {
+    match by {
+        By::Score => format!("θ {threshold:.2}"),
+        By::DeadBand => format!("δ {threshold:.2}"),
+        By::Either => format!("a budget of {:.1} %", 100.0 * threshold),
+    }
+}
+
 /// One policy's curve.
 #[derive(Debug, Serialize)]
 pub struct CurveView {
@@ -207,10 +217,10 @@ mod tests {
     fn the_table_names_thresholds_by_what_is_sent_and_by_what_is_lost() {
         let text = curves(true).text();
 
-        assert!(text.contains("\n           5 %   loss 2.0 %, faults 75 % at 1.00 "), "{text}");
-        assert!(text.contains("\n           1 %   loss 20.0 %, faults 75 % at 2.00 "), "{text}");
-        assert!(text.contains("for a loss of 5 %: score 4.0 % (threshold 1.00), dead band"), "{text}");
-        assert!(text.contains("for a loss of 1 %: score 60.0 % (threshold 0.50)"), "{text}");
+        assert!(text.contains("\n           5 %   loss 2.0 %, faults 75 % at θ 1.00 "), "{text}");
+        assert!(text.contains("\n           1 %   loss 20.0 %, faults 75 % at θ 2.00 "), "{text}");
+        assert!(text.contains("for a loss of 5 %: score 4.0 % (at θ 1.00), dead band"), "{text}");
+        assert!(text.contains("for a loss of 1 %: score 60.0 % (at θ 0.50)"), "{text}");
         assert!(!curves(false).text().contains("faults"));
     }
 
