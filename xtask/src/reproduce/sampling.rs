@@ -250,7 +250,9 @@ fn write(found: &[Found], minutes: u64, out: &Path) -> Result<()> {
         let _ = writeln!(text, "| {} |", names.map(|name| field(claim, name)).join(" | "));
     }
     text.push('\n');
-    found.iter().for_each(|found| text.push_str(&found.table()));
+    for found in found {
+        text.push_str(&found.table());
+    }
     fs::write(out.join("sampling.md"), text.trim_end().to_owned() + "\n")?;
     fs::write(out.join("sampling.json"), serde_json::to_string_pretty(&claims)? + "\n")?;
     print!("{text}");
