@@ -135,11 +135,14 @@ fn assert_account(facts: &Value) {
             ("cpu_shares", Value::is_object),
             ("ticks", positive),
             ("missed_ticks", Value::is_u64),
+            ("traces", Value::is_object),
             ("lost_verdicts", |value| value == 0),
             ("all_bars_met", Value::is_boolean),
         ],
     );
     assert_has(&facts["load"], &[("sent", positive), ("failed", Value::is_u64), ("median_us", positive)]);
+    let kept_of_seen = |value: &Value| value.as_f64().is_some_and(|share| share < 1.0);
+    assert_has(&facts["traces"], &[("requests", positive), ("seen_spans", positive), ("head_share", kept_of_seen)]);
     let bars = facts["bars"].as_array().unwrap();
     for bar in bars {
         assert!(bar["met"].is_boolean() || bar["met"].is_null(), "{bar}");
@@ -148,6 +151,27 @@ fn assert_account(facts: &Value) {
     let outcomes: Vec<_> = bars.iter().map(|bar| bar["met"].as_bool()).collect();
     assert!(bars.len() == 4 && outcomes.iter().any(Option::is_some), "{bars:?}");
     assert_eq!(facts["all_bars_met"], !outcomes.contains(&Some(false)), "{bars:?}");
+}
+
+/// Requests that failed are kept whole, and their root spans say in whose name, or at which of its operations.
+#[track_caller]
+fn assert_kept(traces: &Value) {
+    let some = |value: &Value| value.as_u64().is_some_and(|number| number > 0);
+    assert_has(traces, &[("hit", some), ("kept_whole", some), ("reason_names_service", some), ("kept_bytes", some)]);
+    let worst = &traces["worst"];
+    let names = |reason: &str| ["payment: ", "GET /pay ", "GET /quote "].iter().any(|name| reason.contains(name));
+    assert!(worst["reason"].as_str().is_some_and(names), "{worst}");
+    assert!(worst["trace"].as_str().is_some_and(|id| id.len() == 32), "{worst}");
+}
+
+/// If a trace was kept, the page draws it, and the terminal says where.
+#[track_caller]
+fn assert_can_be_opened(traces: &Value, page: &str, said: &str) {
+    let Some(trace) = traces["worst"]["trace"].as_str() else { return };
+    for word in ["href=\"#trace-of-fault-1\"", "id=\"trace-of-fault-1\"", "class=\"waterfall\"", trace] {
+        assert!(page.contains(word), "`{word}` is not in the page");
+    }
+    assert!(said.contains("file:///") && said.contains("/page/index.html#trace-of-fault-1\n"), "{said}");
 }
 
 /// What the machine had no time for, if there is such a thing: then what was missed says more about the machine than about the agents.
@@ -220,7 +244,9 @@ fn facts_of_one_fault() -> Value {
     let facts: Value = serde_json::from_slice(&facts.unwrap()).unwrap();
     assert_account(&facts);
     assert_eq!(status.code(), Some(if facts["all_bars_met"] == true { 0 } else { 3 }), "{}", demo.said());
-    assert_self_contained(&fs::read_to_string(demo.path("page/index.html")).unwrap());
+    let page = fs::read_to_string(demo.path("page/index.html")).unwrap();
+    assert_self_contained(&page);
+    assert_can_be_opened(&facts["faults"][0]["traces"], &page, &demo.said());
     facts
 }
 
@@ -229,7 +255,11 @@ fn a_fault_is_noticed_in_its_own_service_and_the_account_says_so_to_programs_and
     let mut in_alarm = 0;
     for attempt in 1..=3 {
         let facts = facts_of_one_fault();
-        let Err(missed) = catch_unwind(|| assert_noticed(&facts["faults"][0])) else { return };
+        let judge = || {
+            assert_noticed(&facts["faults"][0]);
+            assert_kept(&facts["faults"][0]["traces"]);
+        };
+        let Err(missed) = catch_unwind(judge) else { return };
         if let Some(why) = starved(&facts) {
             eprintln!("attempt {attempt} of 3: the machine was too busy for the shop: {why}");
         } else if was_in_alarm(&facts) {
@@ -242,7 +272,7 @@ fn a_fault_is_noticed_in_its_own_service_and_the_account_says_so_to_programs_and
 
     // Whatever the machine did, the accounts were whole, and nothing was left behind.
     assert!(in_alarm < 3, "there was an alarm before the fault whenever the machine had time for the shop");
-    eprintln!("NOT JUDGED: whether the fault is noticed; the machine was too busy for the shop");
+    eprintln!("NOT JUDGED: whether the fault is noticed, and its traces kept; the machine was too busy for the shop");
 }
 
 #[test]

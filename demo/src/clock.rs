@@ -24,6 +24,11 @@ impl Clock {
         self.start_unix_ns / 1_000_000
     }
 
+    /// When the start was, in nanoseconds since 1970.
+    pub(crate) const fn start_unix_ns(&self) -> u64 {
+        self.start_unix_ns
+    }
+
     /// How long ago the start was.
     pub(crate) fn now(&self) -> Nanos {
         Nanos::from(self.start.elapsed())

@@ -11,6 +11,8 @@ use crate::stage::{HOST_AGENT, LOAD, NIC_AGENT, Stage};
 
 /// The client's thread in a service.
 const CLIENT_THREAD: &str = "uview";
+/// The SDK's thread in a service, as the kernel has its name: `OpenTelemetry.Traces.BatchProcessor`, cut short.
+const SDK_THREAD: &str = "OpenTelemetry.T";
 
 /// Processor time used since the processes' start, in ticks of the kernel's clock.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +20,7 @@ pub(crate) struct Used {
     pub(crate) at: Nanos,
     by_process: BTreeMap<String, u64>,
     client_threads: u64,
+    sdk_threads: u64,
 }
 
 impl Used {
@@ -29,11 +32,15 @@ impl Used {
         let used = |name: &str| {
             process(name).and_then(|process| process.stat().ok()).map_or(0, |stat| stat.utime + stat.stime)
         };
-        let client = |name: &str| process(name).map_or(0, |process| client_threads(&process));
+        let threads = |called| {
+            let of = |name: &str| process(name).map_or(0, |process| threads(&process, called));
+            services.into_iter().map(of).sum()
+        };
         Self {
             at: now,
             by_process: names.map(|name| (name.to_owned(), used(name))).collect(),
-            client_threads: services.into_iter().map(client).sum(),
+            client_threads: threads(CLIENT_THREAD),
+            sdk_threads: threads(SDK_THREAD),
         }
     }
 
@@ -51,17 +58,18 @@ impl Used {
             load: of(LOAD),
             shop: Service::ALL.into_iter().map(|service| of(service.name())).sum(),
             instrumentation: share(later.client_threads.saturating_sub(self.client_threads)),
+            sdk_threads: share(later.sdk_threads.saturating_sub(self.sdk_threads)),
             writes_per_request_ns: 0.0,
         }
     }
 }
 
-fn client_threads(process: &Process) -> u64 {
+fn threads(process: &Process, called: &str) -> u64 {
     let Ok(tasks) = process.tasks() else { return 0 };
     // The first thread has the command's name, which is the same.
     let others = tasks.flatten().filter(|task| task.tid != process.pid());
     let stats = others.filter_map(|task| task.stat().ok());
-    stats.filter(|stat| stat.comm == CLIENT_THREAD).map(|stat| stat.utime + stat.stime).sum()
+    stats.filter(|stat| stat.comm == called).map(|stat| stat.utime + stat.stime).sum()
 }
 
 /// The resident set of a process in bytes; 0 if it cannot be read.

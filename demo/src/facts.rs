@@ -1,5 +1,7 @@
 //! The account as JSON, for programs. Fields are only ever added.
 
+mod traces;
+
 use serde::Serialize;
 
 use crate::fault::Kind;
@@ -29,6 +31,7 @@ pub(crate) struct Facts {
     bars: Vec<BarFact>,
     /// Of those that the run is long enough for.
     all_bars_met: bool,
+    traces: traces::Traces,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -48,6 +51,7 @@ struct Fault {
     flagged: Vec<FlaggedFact>,
     top_metrics: Vec<TopMetricFact>,
     explained: bool,
+    traces: Option<traces::FaultTraces>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -103,7 +107,7 @@ impl Facts {
             seed: record.seed,
             started_unix_ms: record.started_unix_ms,
             interval_ms: record.interval.as_millis(),
-            faults: finding.faults.iter().map(fault).collect(),
+            faults: finding.faults.iter().enumerate().map(|(at, found)| fault(found, finding, at)).collect(),
             false_alarms: finding.false_alarms.iter().map(false_alarm).collect(),
             false_alarms_per_service_minute: finding.false_alarm_rate(),
             service_minutes: finding.service_minutes,
@@ -115,11 +119,12 @@ impl Facts {
             load: record.load.clone(),
             bars: finding.bars.iter().map(bar).collect(),
             all_bars_met: finding.none_missed(),
+            traces: traces::all(record, &finding.traces),
         }
     }
 }
 
-fn fault(found: &FaultFinding) -> Fault {
+fn fault(found: &FaultFinding, finding: &Finding, at: usize) -> Fault {
     let fault = &found.fault;
     let after = |at: wire::time::Nanos| at.since(fault.started).unwrap_or_default().as_millis();
     let flagged = found.flagged.iter().map(|flagged| FlaggedFact {
@@ -144,6 +149,7 @@ fn fault(found: &FaultFinding) -> Fault {
         flagged: flagged.collect(),
         top_metrics: top.collect(),
         explained: found.explained,
+        traces: finding.traces.faults.get(at).map(traces::fault),
     }
 }
 

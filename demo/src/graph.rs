@@ -95,7 +95,8 @@ impl fmt::Display for Service {
 }
 
 /// What a visitor wants. A service has one path for each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Errand {
     /// To look around.
     Browse,

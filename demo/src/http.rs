@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 use std::time::Duration;
 
 use axum::body::{self, Body};
-use axum::http::{Method, Request, StatusCode, Uri};
+use axum::http::{HeaderMap, Method, Request, StatusCode, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -48,21 +48,39 @@ impl Caller {
 
     /// Sends `method` for `target` (path and query) to `address`.
     pub(crate) async fn ask(&self, method: Method, address: SocketAddr, target: &str) -> Answer {
-        match tokio::time::timeout(self.within, self.exchange(method, address, target)).await {
-            Ok(Some((status, bytes))) => Answer::Answered(status, bytes),
-            Ok(None) => Answer::Broken,
-            Err(_) => Answer::TimedOut,
+        self.ask_with(method, address, target, HeaderMap::new()).await.0
+    }
+
+    /// The same with `headers`; brings the answer's headers, too, which are none without an answer.
+    pub(crate) async fn ask_with(
+        &self,
+        method: Method,
+        address: SocketAddr,
+        target: &str,
+        headers: HeaderMap,
+    ) -> (Answer, HeaderMap) {
+        match tokio::time::timeout(self.within, self.exchange(method, address, target, headers)).await {
+            Ok(Some((status, bytes, headers))) => (Answer::Answered(status, bytes), headers),
+            Ok(None) => (Answer::Broken, HeaderMap::new()),
+            Err(_) => (Answer::TimedOut, HeaderMap::new()),
         }
     }
 
-    async fn exchange(&self, method: Method, address: SocketAddr, target: &str) -> Option<(StatusCode, Vec<u8>)> {
+    async fn exchange(
+        &self,
+        method: Method,
+        address: SocketAddr,
+        target: &str,
+        headers: HeaderMap,
+    ) -> Option<(StatusCode, Vec<u8>, HeaderMap)> {
         let uri: Uri = format!("http://{address}{target}").parse().ok()?;
         let mut request = Request::new(Body::empty());
         *request.method_mut() = method;
         *request.uri_mut() = uri;
-        let response = self.client.request(request).await.ok()?;
-        let status = response.status();
+        *request.headers_mut() = headers;
+        let mut response = self.client.request(request).await.ok()?;
+        let (status, headers) = (response.status(), core::mem::take(response.headers_mut()));
         let bytes = body::to_bytes(Body::new(response.into_body()), LONGEST_ANSWER).await.ok()?;
-        Some((status, bytes.to_vec()))
+        Some((status, bytes.to_vec(), headers))
     }
 }

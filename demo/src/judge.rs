@@ -15,6 +15,7 @@
 pub mod alarm;
 #[cfg(test)]
 pub(crate) mod example;
+pub mod traces;
 
 use wire::time::Nanos;
 
@@ -24,6 +25,7 @@ pub use ranking::RANKED_AFTER;
 use crate::fault::Kind;
 use crate::graph::Service;
 use crate::record::{Event, Injected, Reason, Record};
+use traces::TracesFinding;
 
 /// What a fault stirs up may take so long to settle.
 pub const GRACE: Nanos = Nanos::from_secs(10);
@@ -164,6 +166,8 @@ pub struct Finding {
     pub service_minutes: f64,
     /// What the run had to reach.
     pub bars: Vec<Bar>,
+    /// What became of the traces.
+    pub traces: TracesFinding,
 }
 
 impl Finding {
@@ -198,7 +202,8 @@ pub fn judge(record: &Record) -> Finding {
     let unexplained = alarms.iter().zip(&causes).filter(|(_, cause)| cause.is_none());
     let false_alarms = unexplained.map(|(alarm, _)| alarm.clone()).collect();
     let service_minutes = service_minutes(record);
-    let mut finding = Finding { faults, alarms, false_alarms, service_minutes, bars: Vec::new() };
+    let traces = traces::judge(record);
+    let mut finding = Finding { faults, alarms, false_alarms, service_minutes, bars: Vec::new(), traces };
     finding.bars = bars(&finding);
     finding
 }

@@ -8,6 +8,7 @@
 //! | [`fault`] | the five faults, their order, the metrics that belong to each |
 //! | [`record`] | what happened in a run, as data |
 //! | [`judge`] | what that is worth |
+//! | [`traces`] | the traces that were kept of it |
 //! | [`autoscale`] | another experiment: one service, a load that grows, replicas that are added |
 //!
 //! [`run`] puts them together. All processes are the same program, which has the commands `host-agent`, `nic-agent`, `shop`, `load`
@@ -21,6 +22,7 @@ mod error;
 mod facts;
 pub mod fault;
 mod figures;
+mod gather;
 pub mod graph;
 mod http;
 pub mod judge;
@@ -37,6 +39,7 @@ pub mod shop;
 mod stage;
 mod table;
 mod tell;
+pub mod traces;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -70,7 +73,7 @@ pub struct DemoArgs {
     /// Write the account as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Write the account as a web page, DIR/index.html, that needs nothing else
+    /// Write the account as a web page, DIR/index.html, that needs nothing else [default: a new directory for temporary files]
     #[arg(long, value_name = "DIR")]
     pub report: Option<PathBuf>,
 }
@@ -98,18 +101,34 @@ pub fn run(args: &DemoArgs, program: &Path) -> Result<Finding, DemoError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(DemoError::Runtime)?;
     let record = runtime.block_on(run::run(&setting, &pace, &faults, &mut screen))?;
     let finding = judge::judge(&record);
-    screen.say(&table::closing(&record, &finding));
+    let page = write_page(args, &report::page(&record, &finding))?;
+    screen.say(&table::closing(&record, &finding, page.as_deref().map(report::address).as_deref()));
     if let Some(path) = &args.json {
         let facts = serde_json::to_vec_pretty(&Facts::new(&record, &finding));
         write(path, &facts.map_err(|error| DemoError::Write { path: path.clone(), cause: error.into() })?)?;
     }
-    if let Some(directory) = &args.report {
-        fs::create_dir_all(directory).map_err(|cause| DemoError::Write { path: directory.clone(), cause })?;
-        let path = directory.join("index.html");
-        write(&path, report::page(&record, &finding).as_bytes())?;
+    if let Some(path) = &page {
         screen.say(&format!("report: {}", path.display()));
     }
     Ok(finding)
+}
+
+/// Writes the page to where it was asked for; else to a directory for temporary files, if there is one. Where it is.
+fn write_page(args: &DemoArgs, page: &str) -> Result<Option<PathBuf>, DemoError> {
+    let directory = match &args.report {
+        Some(directory) => {
+            fs::create_dir_all(directory).map_err(|cause| DemoError::Write { path: directory.clone(), cause })?;
+            directory.clone()
+        }
+        // A machine without room for it has the account at the terminal.
+        None => match tempfile::Builder::new().prefix("uview-demo-report-").tempdir() {
+            Ok(directory) => directory.keep(),
+            Err(_) => return Ok(None),
+        },
+    };
+    let path = directory.join("index.html");
+    write(&path, page.as_bytes())?;
+    Ok(Some(path))
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), DemoError> {

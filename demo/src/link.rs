@@ -7,7 +7,10 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
 use wire::proto::operators::operators_client::OperatorsClient;
-use wire::proto::operators::{HookEvent, RegisterHookRequest, RowEvent, StatusReply, StatusRequest, WatchRowsRequest};
+use wire::proto::operators::{
+    HookEvent, ReceiptReply, ReceiptRequest, RegisterHookRequest, RowEvent, StatusReply, StatusRequest,
+    WatchRowsRequest,
+};
 use wire::time::Nanos;
 
 use crate::clock::Clock;
@@ -87,6 +90,15 @@ impl Link {
             }
         });
         Ok(rows)
+    }
+
+    /// What was seen, kept and lost since the agent's start.
+    pub(crate) async fn receipt(&mut self) -> Result<ReceiptReply, LinkError> {
+        let what = "give a receipt";
+        match tokio::time::timeout(ANSWER_WITHIN, self.operators.receipt(ReceiptRequest {})).await {
+            Ok(reply) => reply.map(tonic::Response::into_inner).map_err(|status| refused(what, &status)),
+            Err(_) => Err(LinkError::Call { what, cause: format!("no answer within {ANSWER_WITHIN:?}") }),
+        }
     }
 
     /// How everything is.

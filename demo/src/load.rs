@@ -9,16 +9,18 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use axum::http::Method;
+use axum::http::{HeaderMap, Method};
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, sleep_until};
 
 use crate::clock::Clock;
-use crate::graph::Service;
-use crate::http::{Answer, Caller};
+use crate::graph::{Errand, Service};
+use crate::http::Caller;
 use crate::ready;
+use crate::shop::spans::TRACE_RESPONSE;
+use crate::traces::TraceId;
 use schedule::{Due, Schedule};
 
 /// A visitor goes away after so long.
@@ -65,6 +67,28 @@ pub struct LoadReport {
     pub p99_us: u64,
 }
 
+/// One request, as it is noted for whoever asks which traces are worth keeping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Noted {
+    /// As the answer told it; `None` without an answer.
+    pub(crate) trace: Option<TraceId>,
+    pub(crate) errand: Errand,
+    /// When it was sent.
+    pub(crate) at_unix_ns: u64,
+    pub(crate) took_us: u32,
+    /// Answered with an error of the server, or not at all.
+    pub(crate) failed: bool,
+}
+
+/// What the load leaves behind.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Account {
+    #[serde(flatten)]
+    pub(crate) report: LoadReport,
+    /// Each request that has ended, about 150 bytes of the file each.
+    pub(crate) requests: Vec<Noted>,
+}
+
 /// Why the load did not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -86,22 +110,21 @@ pub enum LoadError {
 #[derive(Debug, Default)]
 struct Tally {
     report: LoadReport,
-    took_us: Vec<u32>,
+    requests: Vec<Noted>,
 }
 
 impl Tally {
-    fn count(&mut self, answer: &Answer, took: Duration) {
-        self.took_us.push(u32::try_from(took.as_micros()).unwrap_or(u32::MAX));
-        if !answer.is_fine() {
-            self.report.failed += 1;
-        }
+    fn count(&mut self, noted: Noted) {
+        self.report.failed += u64::from(noted.failed);
+        self.requests.push(noted);
     }
 
-    fn finish(mut self) -> LoadReport {
-        self.took_us.sort_unstable();
-        let quantile =
-            |of_100: usize| self.took_us.get(self.took_us.len() * of_100 / 100).map_or(0, |us| u64::from(*us));
-        LoadReport { median_us: quantile(50), p99_us: quantile(99), ..self.report }
+    fn finish(self) -> Account {
+        let mut took_us: Vec<_> = self.requests.iter().map(|noted| noted.took_us).collect();
+        took_us.sort_unstable();
+        let quantile = |of_100: usize| took_us.get(took_us.len() * of_100 / 100).map_or(0, |us| u64::from(*us));
+        let report = LoadReport { median_us: quantile(50), p99_us: quantile(99), ..self.report };
+        Account { report, requests: self.requests }
     }
 }
 
@@ -124,7 +147,7 @@ pub fn run(args: &LoadArgs) -> Result<(), LoadError> {
 }
 
 /// Sends requests until `told` to stop, or for as long as the arguments say.
-pub(crate) async fn visit(args: &LoadArgs, told: impl Future<Output = ()>) -> LoadReport {
+pub(crate) async fn visit(args: &LoadArgs, told: impl Future<Output = ()>) -> Account {
     let tally = Rc::new(RefCell::new(Tally::default()));
     let tasks = LocalSet::new();
     let sending = tasks.run_until(send(args, tally.clone()));
@@ -157,6 +180,9 @@ async fn send(args: &LoadArgs, tally: Rc<RefCell<Tally>>) {
 async fn one(caller: Caller, target: SocketAddr, due: Due, tally: Rc<RefCell<Tally>>) {
     let clock = Clock::start();
     let path = format!("{}?key={}", Service::Frontend.path(due.errand), due.key);
-    let answer = caller.ask(Method::GET, target, &path).await;
-    tally.borrow_mut().count(&answer, clock.now().into());
+    let (answer, headers) = caller.ask_with(Method::GET, target, &path, HeaderMap::new()).await;
+    let took_us = u32::try_from(clock.now().0 / 1000).unwrap_or(u32::MAX);
+    let told = headers.get(TRACE_RESPONSE).and_then(|header| TraceId::told(header.to_str().ok()?));
+    let (trace, errand, failed) = (told, due.errand, !answer.is_fine());
+    tally.borrow_mut().count(Noted { trace, errand, at_unix_ns: clock.start_unix_ns(), took_us, failed });
 }

@@ -3,7 +3,7 @@
 //! All times are those of the demo's own clock, from its start. An event's time is when it *arrived*, so that delays include the
 //! way from the NIC agent to the operator.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 use wire::time::Nanos;
@@ -11,6 +11,7 @@ use wire::time::Nanos;
 use crate::fault::Kind;
 use crate::graph::Service;
 use crate::load::LoadReport;
+use crate::traces::{Books, Trace, TraceId, Visit};
 
 /// A fault that was injected.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,6 +109,8 @@ pub struct Cost {
     pub load: f64,
     /// Of the shop: the client's threads, and the writes of metrics at the cost of one request's writes.
     pub instrumentation: f64,
+    /// Of the shop: the threads on which OpenTelemetry's SDK packs and sends spans. Making them is in the services' own threads.
+    pub sdk_threads: f64,
     /// What the writes of one request at one service cost, in nanoseconds.
     pub writes_per_request_ns: f64,
 }
@@ -143,4 +146,10 @@ pub struct Record {
     pub cost: Cost,
     /// What became of the load, if it said so.
     pub load: Option<LoadReport>,
+    /// Each request of the load.
+    pub visits: Vec<Visit>,
+    /// Traces that were kept.
+    pub traces: HashMap<TraceId, Trace>,
+    /// What was counted of spans.
+    pub books: Books,
 }

@@ -4,11 +4,16 @@ mod heat;
 mod ink;
 mod scores;
 mod tables;
+mod traces;
+mod waterfall;
 
-use core::fmt::Display;
+use core::fmt::{Display, Write as _};
+use std::path::Path;
 
 use crate::judge::Finding;
 use crate::record::Record;
+
+pub(crate) use traces::anchor;
 
 const STYLE: &str = include_str!("report/style.css");
 
@@ -17,6 +22,7 @@ pub(crate) fn page(record: &Record, finding: &Finding) -> String {
     let parts = [
         tables::summary(record, finding),
         tables::faults(finding),
+        traces::section(record, finding),
         "<h2>Scores as multiples of γ</h2>\n".to_owned(),
         tables::legend(),
         figure(scores::plot(record, finding)),
@@ -44,6 +50,20 @@ fn figure<E: Display>(plot: Result<String, E>) -> String {
         Ok(svg) => format!("<figure>\n{svg}</figure>\n"),
         Err(error) => format!("<p>This plot could not be drawn: {}</p>\n", escape(&error.to_string())),
     }
+}
+
+/// The address of the page at `path`, for whoever opens it on this machine.
+pub(crate) fn address(path: &Path) -> String {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut address = String::from("file://");
+    for byte in path.display().to_string().bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
+            address.push(char::from(byte));
+        } else {
+            let _ = write!(address, "%{byte:02X}");
+        }
+    }
+    address
 }
 
 /// `text` with whatever HTML would read otherwise replaced.
@@ -112,6 +132,24 @@ mod tests {
         for kind in crate::fault::Kind::ALL {
             assert!(page.contains(&format!("<dt>{kind}</dt><dd>{}", kind.belonging())), "{kind}");
         }
+    }
+
+    #[test]
+    fn each_fault_has_a_trace_that_can_be_opened() {
+        let record = crate::traces::example::run();
+
+        let page = page(&record, &judge(&record));
+
+        assert!(page.contains("<a href=\"#trace-of-fault-1\">open one</a>"));
+        assert!(page.contains("id=\"trace-of-fault-1\""));
+        assert!(page.contains("kept, since store: score 31.0, threshold 7.7; work.duration.p99 85 ms, expected 4 ms"));
+        assert!(page.contains("trace 00000000000000000000000000000001, 900 B, 9 spans<"));
+    }
+
+    #[test]
+    fn addresses_of_pages_are_addresses_wherever_they_are() {
+        assert_eq!(address(Path::new("/a b/ü/index.html")), "file:///a%20b/%C3%BC/index.html");
+        assert!(address(Path::new("page/index.html")).starts_with("file:///"));
     }
 
     #[test]

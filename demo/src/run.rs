@@ -15,14 +15,17 @@ use crate::clock::Clock;
 use crate::cost::{self, Used};
 use crate::error::DemoError;
 use crate::fault::{Kind, Pace, Planned};
+use crate::gather;
 use crate::graph::Service;
 use crate::http::{Answer, Caller};
 use crate::link::Link;
 use crate::record::{Episode, Event, Injected, Point, Reason, Record};
 use crate::screen::Screen;
 use crate::shop::{Facts, Injection, instruments};
-use crate::stage::{Setting, Stage};
+use crate::stage::{Setting, Stage, StageError};
 use crate::tell;
+use crate::traces::Store;
+use crate::traces::route::Route;
 
 /// How often things are looked after: processes, memory, progress.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -32,7 +35,7 @@ const STATUS_EVERY: u32 = 5;
 const ADMIN_WITHIN: Duration = Duration::from_secs(20);
 /// Without any further row for so long, an LMAP will not be armed any more.
 const STALLED: Nanos = Nanos::from_secs(20);
-/// After the last fault: late verdicts arrive.
+/// After the last fault: late verdicts arrive, and what the services have sent is decided on, which the agent does twice a second.
 const LAST_WORDS: Nanos = Nanos::from_secs(1);
 
 /// Carries out one run, with these faults.
@@ -46,8 +49,9 @@ pub(crate) async fn run(
     let interrupts = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
     let [Ok(mut ctrl_c), Ok(mut term)] = interrupts else { return Err(DemoError::NoSignals) };
     let say = |what: &str| screen.say(&format!("  starting {what}"));
+    let route = Route::open(clock, pace.wait).await.map_err(StageError::Spans)?;
     let stage = tokio::select! {
-        stage = Stage::set(setting, &say) => stage?,
+        stage = Stage::set(setting, route, &say) => stage?,
         _ = ctrl_c.recv() => return Err(DemoError::Interrupted),
         _ = term.recv() => return Err(DemoError::Interrupted),
     };
@@ -318,11 +322,25 @@ impl Run<'_> {
     }
 
     async fn finish(mut self) -> Result<Record, DemoError> {
+        gather::flush(&self.stage).await;
         self.listen(self.clock.now().plus(LAST_WORDS), |_| false).await?;
         let status = self.link.status().await?;
         self.learn(&status);
         self.record.ended = self.clock.now();
-        self.record.load = self.stage.end_load();
+        let [ctrl_c, term] = &mut self.interrupts;
+        self.record.books = tokio::select! {
+            biased;
+            _ = ctrl_c.recv() => return Err(DemoError::Interrupted),
+            _ = term.recv() => return Err(DemoError::Interrupted),
+            books = gather::books(&self.stage, &mut self.link) => books?,
+        };
+        if let Some(account) = self.stage.end_load() {
+            self.record.visits = gather::visits(&account, &self.clock);
+            self.record.load = Some(account.report);
+        }
+        if let Some(route) = &self.stage.route {
+            self.record.traces = route.receiver.look(Store::take_traces);
+        }
         if let Some(load) = &self.record.load {
             let median = quantity(load.median_us as f64, "us");
             let p99 = quantity(load.p99_us as f64, "us");

@@ -8,6 +8,7 @@ mod faults;
 pub(crate) mod instruments;
 mod meters;
 pub(crate) mod names;
+pub(crate) mod spans;
 mod trade;
 
 use core::net::SocketAddr;
@@ -22,6 +23,7 @@ use axum::routing::{get, post};
 use axum::serve::ListenerExt as _;
 use axum::{Json, Router};
 use client::Client;
+use opentelemetry_otlp::ExporterBuildError;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use wire::time::Nanos;
@@ -31,6 +33,7 @@ pub(crate) use faults::Injection;
 use crate::graph::{Errand, Service};
 use crate::ready;
 use desk::Desk;
+use spans::Spans;
 
 /// One service of the shop.
 #[derive(Clone, Debug, clap::Args)]
@@ -50,6 +53,9 @@ pub struct ShopArgs {
     /// The host agent's socket for services
     #[arg(long, value_name = "PATH")]
     pub socket: PathBuf,
+    /// Where its spans go by OTLP/gRPC, such as http://127.0.0.1:4317; without, it makes none
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<String>,
     /// Written with the addresses that this service really has, when it is ready
     #[arg(long, value_name = "FILE")]
     pub ready: Option<PathBuf>,
@@ -138,6 +144,15 @@ pub enum ShopError {
         #[source]
         cause: io::Error,
     },
+    /// The endpoint for spans is none.
+    #[error("cannot send spans to {endpoint}: an URL of http is needed, such as http://127.0.0.1:4317")]
+    Spans {
+        /// Where to.
+        endpoint: String,
+        /// Why.
+        #[source]
+        cause: ExporterBuildError,
+    },
     /// The system gives no event queue, or took a socket back.
     #[error("cannot serve")]
     Serve(#[source] io::Error),
@@ -183,8 +198,13 @@ impl Open {
         let (admin, admin_address) = bind(args.admin).await?;
         let instance = format!("{service}-{}", args.replica);
         let uview = client::connect(client::Service::new(service.name()).instance(&instance).socket(&args.socket));
-        let desk =
-            Arc::new(Desk::new(service, &dependencies, &uview, args.seed).wait(Nanos::from_micros(args.wait_us)));
+        let spans = args.otlp.as_deref().map(|endpoint| {
+            let failed = |cause| ShopError::Spans { endpoint: endpoint.to_owned(), cause };
+            Spans::to(endpoint, service, &instance).map_err(failed)
+        });
+        let spans = spans.transpose()?.unwrap_or_else(Spans::none);
+        let desk = Desk::new(service, &dependencies, &uview, args.seed);
+        let desk = Arc::new(desk.wait(Nanos::from_micros(args.wait_us)).recorded(spans));
         let ready = Ready { pid: std::process::id(), listen, admin: admin_address };
         Ok(Self { desk, visitors, admin, ready, uview })
     }
@@ -192,11 +212,12 @@ impl Open {
     /// Serves until a socket fails.
     pub(crate) async fn serve(self) -> io::Result<()> {
         let office = Arc::new(Office { desk: self.desk.clone(), uview: self.uview });
-        let admin = Router::new().route("/fault", post(inject)).route("/facts", get(facts)).with_state(office);
+        let admin = Router::new().route("/fault", post(inject)).route("/facts", get(facts));
+        let admin = admin.route("/flush", post(flush)).with_state(office);
         let service = self.desk.service();
         let mut shop = Router::new();
         for errand in Errand::ALL {
-            let serve = move |desk, ask| Desk::serve(desk, errand, ask);
+            let serve = move |desk, ask, headers| Desk::serve(desk, errand, ask, headers);
             shop = shop.route(service.path(errand), get(serve));
         }
         let visitors = self.visitors.tap_io(|stream| {
@@ -227,6 +248,13 @@ struct Office {
 async fn facts(State(office): State<Arc<Office>>) -> Json<Facts> {
     let (served, busy_ns) = (office.desk.served(), office.desk.busy_ns());
     Json(Facts { served, series: office.uview.status().series, busy_ns })
+}
+
+/// Sends the spans that wait for their batch.
+async fn flush(State(office): State<Arc<Office>>) -> StatusCode {
+    // On another thread: the connection that they are sent by lives on this one.
+    let flushed = tokio::task::spawn_blocking(move || office.desk.spans.flush()).await;
+    if flushed.is_ok() { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR }
 }
 
 async fn inject(State(office): State<Arc<Office>>, Query(injection): Query<Injection>) -> (StatusCode, String) {

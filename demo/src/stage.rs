@@ -16,8 +16,9 @@ use wire::time::Nanos;
 
 use crate::clock::Clock;
 use crate::graph::Service;
-use crate::load::LoadReport;
+use crate::load::Account;
 use crate::processes::{Lost, Processes};
+use crate::traces::route::Route;
 use crate::{ready, shop};
 
 /// The names of the processes that are no services.
@@ -38,6 +39,9 @@ pub enum StageError {
     /// There is no room for sockets and logs.
     #[error("cannot write to the demo's private directory in {}", .0.display())]
     Directory(PathBuf, #[source] io::Error),
+    /// There is no way for spans.
+    #[error("cannot listen for spans at 127.0.0.1")]
+    Spans(#[source] io::Error),
     /// A process could not be started.
     #[error("cannot start {name}")]
     Start {
@@ -99,14 +103,17 @@ pub(crate) struct Setting {
 pub(crate) struct Stage {
     pub(crate) processes: Processes,
     pub(crate) operators: SocketAddr,
+    /// The way of spans, if the shop makes any.
+    pub(crate) route: Option<Route>,
     shop: Vec<(Service, shop::Ready)>,
     directory: TempDir,
 }
 
 impl Stage {
-    /// Starts everything, and waits until it is ready. Says what it waits for.
-    pub(crate) async fn set(setting: &Setting, say: &dyn Fn(&str)) -> Result<Self, StageError> {
+    /// Starts everything, and waits until it is ready. Says what it waits for. Spans go by `route`.
+    pub(crate) async fn set(setting: &Setting, route: Route, say: &dyn Fn(&str)) -> Result<Self, StageError> {
         let mut stage = Self::empty(setting)?;
+        stage.route = Some(route);
         for service in Service::ALL.into_iter().rev() {
             say(service.name());
             stage.open(service, setting.seed).await?;
@@ -128,7 +135,7 @@ impl Stage {
         let prefix = [program.as_str(), "child", "--parent", &parent, "--"].map(str::to_owned);
         let processes = Processes::new(prefix.to_vec(), directory.path());
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        Ok(Self { processes, operators: nowhere, shop: Vec::new(), directory })
+        Ok(Self { processes, operators: nowhere, route: None, shop: Vec::new(), directory })
     }
 
     /// Starts both agents.
@@ -167,9 +174,10 @@ impl Stage {
         fs::create_dir(&runtime_dir).map_err(|cause| StageError::Directory(runtime_dir.clone(), cause))?;
         let text = format!(
             "runtime_dir: {}\nlmap: {{interval_ms: {}}}\ncontrol: {{listen: 127.0.0.1:0}}\n\
-             operators: {{listen: 127.0.0.1:0}}\nmetrics: {{listen: 127.0.0.1:0}}\n",
+             operators: {{listen: 127.0.0.1:0}}\nmetrics: {{listen: 127.0.0.1:0}}\n{}",
             yaml_string(&runtime_dir),
-            setting.interval_ms
+            setting.interval_ms,
+            self.route.as_mut().map(Route::hand_over).unwrap_or_default()
         );
         let config = self.write("host-agent.yaml", &text)?;
         self.start(HOST_AGENT, &[HOST_AGENT, "--config", &config])?;
@@ -195,6 +203,8 @@ impl Stage {
         let next = |(service, ready): &(Service, shop::Ready)| format!("--next={service}={}", ready.listen);
         let next: Vec<_> = self.shop.iter().map(next).collect();
         arguments.extend(next.iter().map(String::as_str));
+        let spans = self.route.as_ref().map(|route| format!("--otlp=http://{}", route.agent));
+        arguments.extend(spans.as_deref());
         self.start(name, &arguments)?;
         let ready = self.wait(name, &file).await?;
         self.shop.push((service, ready));
@@ -211,7 +221,7 @@ impl Stage {
     }
 
     /// Sends the visitors home, and asks what became of them.
-    pub(crate) fn end_load(&mut self) -> Option<LoadReport> {
+    pub(crate) fn end_load(&mut self) -> Option<Account> {
         self.processes.end(LOAD);
         ready::read(&self.load_report())
     }

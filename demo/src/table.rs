@@ -1,5 +1,7 @@
 //! The closing table, for people.
 
+pub(crate) mod traces;
+
 use core::fmt::Write as _;
 
 use crate::figures::{millis, percent, since_start};
@@ -10,15 +12,16 @@ use crate::tell;
 const HEADINGS: [&str; 7] =
     ["", "fault", "service", "start", "noticed", "rank", "flagged (delay, highest score over γ)"];
 
-/// The whole account: faults, their metrics, false alarms, cost, bars.
-pub(crate) fn closing(record: &Record, finding: &Finding) -> String {
+/// The whole account: faults, their metrics, their traces, false alarms, cost, bars. `page` is the address of the page, if there is one.
+pub(crate) fn closing(record: &Record, finding: &Finding, page: Option<&str>) -> String {
     let mut text = String::from("\n");
     let rows = finding.faults.iter().enumerate().map(|(at, found)| row(at + 1, found));
-    write_table(&mut text, &rows.collect::<Vec<_>>());
+    write_table(&mut text, HEADINGS, &rows.collect::<Vec<_>>());
     text.push_str("\nTop metrics of each alarm in the faulty service (✓ belongs to the fault)\n");
     for (at, found) in finding.faults.iter().enumerate() {
         write_metrics(&mut text, at + 1, found);
     }
+    traces::write(&mut text, record, finding, page);
     text.push('\n');
     for line in numbers(record, finding) {
         text.push_str(&line);
@@ -47,12 +50,13 @@ pub(crate) fn numbers(record: &Record, finding: &Finding) -> Vec<String> {
             finding.service_minutes
         ),
         format!(
-            "CPU, of one core: host agent {}, NIC agent {}, instrumentation {} ({:.0} ns per request), shop {}, load {}",
+            "CPU, of one core: host agent {}, NIC agent {}, instrumentation {} ({:.0} ns per request), shop {} (its threads of OpenTelemetry's SDK {}), load {}",
             percent(cost.host_agent),
             percent(cost.nic_agent),
             percent(cost.instrumentation),
             cost.writes_per_request_ns,
             percent(cost.shop),
+            percent(cost.sdk_threads),
             percent(cost.load)
         ),
         format!(
@@ -90,16 +94,16 @@ pub(crate) fn flagged(flagged: &Flagged) -> String {
     format!("{service} ({}, {what}{beside})", millis(*delay))
 }
 
-fn write_table(text: &mut String, rows: &[[String; 7]]) {
+fn write_table<const N: usize>(text: &mut String, headings: [&str; N], rows: &[[String; N]]) {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
-        cells.chain(HEADINGS.get(column).map(|heading| heading.chars().count())).max().unwrap_or(0)
+        cells.chain(headings.get(column).map(|heading| heading.chars().count())).max().unwrap_or(0)
     };
-    let mut line = |cells: &[String; 7]| {
+    let mut line = |cells: &[String; N]| {
         let padded = cells.iter().enumerate().map(|(column, cell)| format!("{cell:<width$}", width = width(column)));
         let _ = writeln!(text, "{}", padded.collect::<Vec<_>>().join("  ").trim_end());
     };
-    line(&HEADINGS.map(str::to_owned));
+    line(&headings.map(str::to_owned));
     rows.iter().for_each(line);
 }
 
@@ -135,7 +139,7 @@ mod tests {
         ];
         record.events[1].reasons = vec![reason("queue.depth", 0.6, 12.0)];
 
-        let text = closing(&record, &judge(&record));
+        let text = closing(&record, &judge(&record), None);
 
         assert!(text.contains("1  latency  store    +60.0 s  231 ms   1     store (231 ms, 6.3 γ)\n"), "{text}");
         assert!(text.contains("1  ✓ queue.depth expected 1, seen 12 (60.0 % of the score)\n"), "{text}");

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Query, State};
-use axum::http::{Method, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use client::{Client, Gauge};
+use opentelemetry::Context;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -17,6 +18,7 @@ use wire::time::Nanos;
 
 use super::faults::Faults;
 use super::meters::{Class, Incoming, Outcome, Outgoing, Queue};
+use super::spans::{Spanned, Spans};
 use super::trade::{self, Order, Page, Trade};
 use crate::clock::Clock;
 use crate::graph::{Errand, Service};
@@ -59,6 +61,7 @@ pub(crate) struct Desk {
     queue: Queue,
     tasks: Gauge,
     served: AtomicU64,
+    pub(crate) spans: Spans,
     pub(crate) faults: Arc<Faults>,
 }
 
@@ -81,6 +84,7 @@ impl Desk {
             queue: Queue::new(uview),
             tasks: uview.gauge(super::names::TASKS).unit("{task}").register(),
             served: AtomicU64::new(0),
+            spans: Spans::none(),
             faults: Arc::default(),
         }
     }
@@ -90,26 +94,37 @@ impl Desk {
         Self { wait, ..self }
     }
 
+    /// The same desk, whose requests are recorded by `spans`.
+    pub(crate) fn recorded(self, spans: Spans) -> Self {
+        Self { spans, ..self }
+    }
+
     /// How long the hand was busy so far.
     pub(crate) fn busy_ns(&self) -> u64 {
         self.queue.busy.get()
     }
 
     /// Answers one request.
-    pub(crate) async fn serve(State(desk): State<Arc<Self>>, errand: Errand, Query(ask): Query<Ask>) -> Response {
-        let mut visit = Visit::begin(&desk, errand);
-        let page = desk.answer(Order { errand, key: ask.key }).await;
+    pub(crate) async fn serve(
+        State(desk): State<Arc<Self>>,
+        errand: Errand,
+        Query(ask): Query<Ask>,
+        headers: HeaderMap,
+    ) -> Response {
+        let mut visit = Visit::begin(&desk, errand, &headers);
+        let page = desk.answer(Order { errand, key: ask.key }, visit.span.context()).await;
         visit.page = page;
         let status = StatusCode::from_u16(page.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        (status, Body::from(vec![b'.'; page.bytes])).into_response()
+        let told: HeaderMap = visit.span.told().into_iter().collect();
+        (status, told, Body::from(vec![b'.'; page.bytes])).into_response()
     }
 
-    async fn answer(&self, order: Order) -> Page {
+    async fn answer(&self, order: Order, request: &Context) -> Page {
         if self.faults.fails(self.noise.draw(Noise::uniform)) {
             return Page { status: 500, bytes: 30 };
         }
         let page = self.work(order).await;
-        if page.status >= 400 || self.ask_all(order).await {
+        if page.status >= 400 || self.ask_all(order, request).await {
             return page;
         }
         Page { status: 502, bytes: 30 }
@@ -135,10 +150,11 @@ impl Desk {
     }
 
     /// Asks every dependency at the same time; whether all gave something that can be used.
-    async fn ask_all(&self, order: Order) -> bool {
+    async fn ask_all(&self, order: Order, request: &Context) -> bool {
         let mut calls = JoinSet::new();
         for dependency in &self.dependencies {
-            calls.spawn(dependency.clone().ask(self.caller.clone(), order));
+            let (span, headers) = self.spans.called(request, dependency.service, order.errand);
+            calls.spawn(dependency.clone().ask(self.caller.clone(), order, span, headers));
         }
         let mut fine = true;
         while let Some(call) = calls.join_next().await {
@@ -159,11 +175,16 @@ impl Desk {
 }
 
 impl Dependency {
-    async fn ask(self: Arc<Self>, caller: Caller, order: Order) -> Answer {
+    async fn ask(self: Arc<Self>, caller: Caller, order: Order, span: Spanned, headers: HeaderMap) -> Answer {
         let mut call = Call { meters: &self.meters, clock: Clock::start(), outcome: Outcome::TimedOut, bytes: 0 };
         self.meters.began();
         let target = format!("{}?key={}", self.service.path(order.errand), order.key);
-        let answer = caller.ask(Method::GET, self.address, &target).await;
+        let answer = caller.ask_with(Method::GET, self.address, &target, headers).await.0;
+        match &answer {
+            Answer::Answered(status, _) => span.answered(status.as_u16()),
+            Answer::Broken => span.failed("the connection broke"),
+            Answer::TimedOut => span.failed("no answer in time"),
+        }
         (call.outcome, call.bytes) = match &answer {
             Answer::Answered(status, bytes) if !status.is_server_error() => (Outcome::Fine, bytes.len()),
             Answer::Answered(_, bytes) => (Outcome::Failed, bytes.len()),
@@ -179,20 +200,24 @@ struct Visit<'a> {
     desk: &'a Desk,
     errand: Errand,
     clock: Clock,
+    span: Spanned,
     page: Page,
 }
 
 impl<'a> Visit<'a> {
-    fn begin(desk: &'a Desk, errand: Errand) -> Self {
+    fn begin(desk: &'a Desk, errand: Errand, headers: &HeaderMap) -> Self {
         desk.incoming.began();
         let nobody_waited = Page { status: 499, bytes: 0 };
-        Self { desk, errand, clock: Clock::start(), page: nobody_waited }
+        let span = desk.spans.entered(desk.service, errand, headers);
+        Self { desk, errand, clock: Clock::start(), span, page: nobody_waited }
     }
 }
 
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
         let took = Duration::from(self.clock.now());
+        self.span.answered(self.page.status);
+        self.span.end();
         self.desk.served.fetch_add(1, Ordering::Relaxed);
         self.desk.incoming.ended(self.errand, Class::of(self.page.status), took, self.page.bytes);
     }

@@ -81,6 +81,7 @@ fn args(service: Service, open: &BTreeMap<Service, Ready>) -> ShopArgs {
         admin: any,
         next: next.collect(),
         socket: "/nonexistent/services.sock".into(),
+        otlp: None,
         ready: None,
         seed: 1,
         replica: 1,
@@ -112,7 +113,7 @@ async fn load_until_served(shop: &BTreeMap<Service, Ready>, services: &[Service]
         }
     };
     let visited = load::visit(&args, enough);
-    tokio::time::timeout(LIMIT, visited).await.expect("they are visited")
+    tokio::time::timeout(LIMIT, visited).await.expect("they are visited").report
 }
 
 async fn ask(method: Method, ready: &Ready, target: &str) -> Vec<u8> {

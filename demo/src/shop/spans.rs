@@ -1,0 +1,137 @@
+//! The spans of a service: OpenTelemetry's own SDK as it is, with its defaults, as any service has it. Nothing here knows of uview.
+
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator as _};
+use opentelemetry::trace::{SpanKind, Status, TraceContextExt as _, Tracer as _, TracerProvider as _};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig as _};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
+
+use crate::graph::{Errand, Service};
+use crate::traces::{PEER, STATUS};
+
+/// In what an answer says which trace it is in (W3C Trace Context, level 2).
+pub(crate) const TRACE_RESPONSE: &str = "traceresponse";
+
+/// Makes the spans of one service.
+#[derive(Clone, Debug)]
+pub(crate) struct Spans {
+    tracer: SdkTracer,
+    provider: SdkTracerProvider,
+    propagator: Arc<TraceContextPropagator>,
+}
+
+impl Spans {
+    /// Sends them to `endpoint` by OTLP/gRPC, in batches as the SDK makes them. Has to be called in a runtime, in which the exporter's
+    /// connection then lives.
+    ///
+    /// # Errors
+    ///
+    /// The endpoint is no URL. That nobody is there is no error: batches are lost until somebody is.
+    pub(crate) fn to(endpoint: &str, service: Service, instance: &str) -> Result<Self, ExporterBuildError> {
+        let exporter = SpanExporter::builder().with_tonic().with_endpoint(endpoint).build()?;
+        let named = Resource::builder().with_service_name(service.name());
+        let resource = named.with_attribute(KeyValue::new("service.instance.id", instance.to_owned())).build();
+        Ok(Self::of(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build()))
+    }
+
+    /// Records none.
+    pub(crate) fn none() -> Self {
+        Self::of(SdkTracerProvider::builder().with_sampler(Sampler::AlwaysOff).build())
+    }
+
+    fn of(provider: SdkTracerProvider) -> Self {
+        Self { tracer: provider.tracer("shop"), provider, propagator: Arc::default() }
+    }
+
+    /// A request came in with these headers.
+    pub(crate) fn entered(&self, service: Service, errand: Errand, headers: &HeaderMap) -> Spanned {
+        let caller = self.propagator.extract_with_context(&Context::new(), &Read(headers));
+        let route = service.path(errand);
+        self.begin(SpanKind::Server, route, KeyValue::new("http.route", route), &caller)
+    }
+
+    /// A call to `dependency` goes out, while `request` is answered. Its headers say so.
+    pub(crate) fn called(&self, request: &Context, dependency: Service, errand: Errand) -> (Spanned, HeaderMap) {
+        let peer = KeyValue::new(PEER, dependency.name());
+        let call = self.begin(SpanKind::Client, dependency.path(errand), peer, request);
+        let mut headers = HeaderMap::new();
+        self.propagator.inject_context(&call.0, &mut Write(&mut headers));
+        (call, headers)
+    }
+
+    fn begin(&self, kind: SpanKind, path: &str, said: KeyValue, parent: &Context) -> Spanned {
+        let span = self.tracer.span_builder(format!("GET {path}")).with_kind(kind);
+        let span = span.with_attributes([KeyValue::new("http.request.method", "GET"), said]);
+        Spanned(parent.with_span(span.start_with_context(&self.tracer, parent)))
+    }
+
+    /// Sends what waits for its batch. Blocks until it is sent, for which the runtime has to go on.
+    pub(crate) fn flush(&self) {
+        // What could not be sent is missing where it should have come to, and is counted there.
+        let _ = self.provider.force_flush();
+    }
+}
+
+/// A span that is going on. It ends when it is dropped, which also happens when nobody waits for the answer any more.
+#[derive(Debug)]
+pub(crate) struct Spanned(Context);
+
+impl Spanned {
+    /// What spans of its calls hang from.
+    pub(crate) const fn context(&self) -> &Context {
+        &self.0
+    }
+
+    /// The header that tells the caller which trace this is in.
+    pub(crate) fn told(&self) -> Option<(HeaderName, HeaderValue)> {
+        let span = self.0.span();
+        let of = span.span_context();
+        let value = format!("00-{}-{}-{:02x}", of.trace_id(), of.span_id(), of.trace_flags().to_u8());
+        Some((HeaderName::from_static(TRACE_RESPONSE), value.parse().ok()?))
+    }
+
+    /// It was answered with `status`. Refusals are part of the business, not errors.
+    pub(crate) fn answered(&self, status: u16) {
+        self.0.span().set_attribute(KeyValue::new(STATUS, i64::from(status)));
+        if status >= 500 {
+            self.failed("answered with an error");
+        }
+    }
+
+    /// It came to no answer.
+    pub(crate) fn failed(&self, how: &'static str) {
+        self.0.span().set_status(Status::error(how));
+    }
+
+    /// Ends it.
+    pub(crate) fn end(&self) {
+        self.0.span().end();
+    }
+}
+
+struct Read<'a>(&'a HeaderMap);
+
+impl Extractor for Read<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key)?.to_str().ok()
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys().map(HeaderName::as_str).collect()
+    }
+}
+
+struct Write<'a>(&'a mut HeaderMap);
+
+impl Injector for Write<'_> {
+    fn set(&mut self, key: &str, value: String) {
+        if let (Ok(name), Ok(value)) = (key.parse::<HeaderName>(), value.parse()) {
+            self.0.insert(name, value);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
+use prost::Message as _;
+
+use super::example::whole_trace;
+use super::*;
+use crate::clock::Clock;
+
+#[test]
+fn a_trace_is_whole_unless_something_is_missing_that_its_spans_speak_of() {
+    assert!(whole_trace().is_whole());
+
+    for (at, missing) in whole_trace().spans.iter().enumerate() {
+        let mut trace = whole_trace();
+        trace.spans.remove(at);
+        assert!(!trace.is_whole(), "without {missing:?}");
+    }
+    assert!(!Trace::default().is_whole());
+}
+
+#[test]
+fn who_did_not_answer_or_asked_nobody_lacks_nothing() {
+    let mut hung = whole_trace();
+    hung.spans[5].status = None;
+    hung.spans.truncate(6);
+    assert!(hung.is_whole(), "payment did not answer");
+
+    let mut refused = whole_trace();
+    refused.spans[6].status = Some(402);
+    refused.spans.truncate(7);
+    assert!(refused.is_whole(), "payment refused before it asked the store");
+}
+
+#[test]
+fn what_the_agent_calls_incomplete_is_not_whole() {
+    let mut trace = whole_trace();
+    trace.spans[3].incomplete = true;
+
+    assert!(!trace.is_whole());
+}
+
+#[test]
+fn a_trace_is_named_by_the_header_of_an_answer() {
+    let header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    let told = TraceId::told(header).unwrap();
+
+    assert_eq!(told.to_string(), "0af7651916cd43dd8448eb211c80319c");
+    for wrong in ["", "00", "00-0af7-b7-01", "00-+af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"] {
+        assert_eq!(TraceId::told(wrong), None, "{wrong}");
+    }
+}
+
+fn said(key: &str, value: Value) -> KeyValue {
+    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }) }
+}
+
+fn text(key: &str, value: &str) -> KeyValue {
+    said(key, Value::StringValue(value.to_owned()))
+}
+
+/// A request of these spans of `service`.
+fn request(service: &str, spans: Vec<Span>) -> Vec<u8> {
+    let resource = Some(Resource { attributes: vec![text("service.name", service)], ..Resource::default() });
+    let scope_spans = vec![ScopeSpans { spans, ..ScopeSpans::default() }];
+    let resource_spans = vec![ResourceSpans { resource, scope_spans, ..ResourceSpans::default() }];
+    ExportTraceServiceRequest { resource_spans }.encode_to_vec()
+}
+
+fn numbered(id: u8) -> Span {
+    Span { trace_id: vec![7; 16], span_id: vec![id; 8], ..Span::default() }
+}
+
+#[test]
+fn a_span_is_kept_as_it_came_and_only_once() {
+    let clock = Clock::start();
+    let mut store = Store::new(clock);
+    let began = clock.start_unix_ns() + 1_000_000_000;
+    let span = Span {
+        parent_span_id: vec![1; 8],
+        name: "GET /pay".to_owned(),
+        kind: SpanKind::Client as i32,
+        start_time_unix_nano: began,
+        end_time_unix_nano: began + 5_000_000,
+        attributes: vec![
+            text(PEER, "payment"),
+            said(STATUS, Value::IntValue(500)),
+            text("uview.incomplete", "node: 1"),
+        ],
+        status: Some(Status { code: 2, ..Status::default() }),
+        ..numbered(2)
+    };
+    let mut root = numbered(1);
+    root.attributes = vec![text("uview.policy", "error"), text("uview.reason", "payment: GET /pay ended in an error")];
+    let came = request("frontend", vec![span.clone(), root]);
+
+    store.take(&came).unwrap();
+    store.take(&came).unwrap();
+
+    assert_eq!(store.spans(), 2);
+    let traces = store.take_traces();
+    let trace = &traces[&TraceId(u128::from_be_bytes([7; 16]))];
+    let expected = KeptSpan {
+        id: u64::from_be_bytes([2; 8]),
+        parent: Some(u64::from_be_bytes([1; 8])),
+        service: Service::Frontend,
+        name: "GET /pay".to_owned(),
+        side: Side::Client(Service::Payment),
+        started: Nanos::from_secs(1),
+        took: Nanos::from_millis(5),
+        status: Some(500),
+        failed: true,
+        policy: None,
+        reason: None,
+        incomplete: true,
+        bytes: span.encoded_len(),
+    };
+    assert_eq!(trace.spans[0], expected);
+    let root = trace.root().unwrap();
+    assert_eq!((root.policy.as_deref(), root.side), (Some("error"), Side::Server));
+    assert_eq!(root.reason.as_deref(), Some("payment: GET /pay ended in an error"));
+}
+
+#[test]
+fn a_full_store_counts_what_it_does_not_take_and_strangers_are_none_of_it() {
+    let mut store = Store::new(Clock::start()).with_room(1);
+
+    store.take(&request("bank", vec![numbered(9)])).unwrap();
+    store.take(&request("cart", vec![numbered(1), numbered(2)])).unwrap();
+
+    assert_eq!((store.spans(), store.no_room()), (1, 1));
+    assert!(store.take(b"no request").is_err());
+}
