@@ -158,16 +158,16 @@ fn assert_account(facts: &Value) {
 fn assert_kept(traces: &Value) {
     let some = |value: &Value| value.as_u64().is_some_and(|number| number > 0);
     assert_has(traces, &[("hit", some), ("kept_whole", some), ("reason_names_service", some), ("kept_bytes", some)]);
-    let worst = &traces["worst"];
+    let shown = &traces["shown"];
     let names = |reason: &str| ["payment: ", "GET /pay ", "GET /quote "].iter().any(|name| reason.contains(name));
-    assert!(worst["reason"].as_str().is_some_and(names), "{worst}");
-    assert!(worst["trace"].as_str().is_some_and(|id| id.len() == 32), "{worst}");
+    assert!(shown["reason"].as_str().is_some_and(names), "{shown}");
+    assert!(shown["trace"].as_str().is_some_and(|id| id.len() == 32), "{shown}");
 }
 
 /// If a trace was kept, the page draws it, and the terminal says where.
 #[track_caller]
 fn assert_can_be_opened(traces: &Value, page: &str, said: &str) {
-    let Some(trace) = traces["worst"]["trace"].as_str() else { return };
+    let Some(trace) = traces["shown"]["trace"].as_str() else { return };
     for word in ["href=\"#trace-of-fault-1\"", "id=\"trace-of-fault-1\"", "class=\"waterfall\"", trace] {
         assert!(page.contains(word), "`{word}` is not in the page");
     }

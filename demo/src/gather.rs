@@ -18,12 +18,16 @@ use crate::traces::{Books, Visit};
 
 /// An SDK has sent what waits, or has given up, within so long.
 const FLUSHED_WITHIN: Duration = Duration::from_secs(20);
+/// The agent looks through what waits twice a second: what it has not kept in a little more it does not keep.
+const DECIDES_EVERY: Duration = Duration::from_millis(700);
+/// While an alarm is on there is always more.
+const DECIDED_WITHIN: Nanos = Nanos::from_secs(5);
 /// What the agent keeps is at the receiver within so long; what is not then is missing.
 const ARRIVES_WITHIN: Nanos = Nanos::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Has the services send the spans that wait for a batch. A service that does not is one whose traces are kept in part.
-pub(crate) async fn flush(stage: &Stage) {
+/// Has the services send the spans that wait for a batch. Of a service that does not, traces are kept in part.
+async fn flush(stage: &Stage) {
     let caller = Caller::new(FLUSHED_WITHIN);
     for service in Service::ALL {
         if let Some(ready) = stage.shop(service) {
@@ -32,13 +36,15 @@ pub(crate) async fn flush(stage: &Stage) {
     }
 }
 
-/// What the agent counted, once what it has kept by now has come.
+/// What the agent counted, once it has all spans of the run, has decided on them, and what it keeps has come. Visitors still come in the meantime, or
+/// that there are none would be an alarm.
 ///
 /// # Errors
 ///
 /// The agent does not say.
 pub(crate) async fn books(stage: &Stage, link: &mut Link) -> Result<Books, LinkError> {
-    let mut books = counted(&link.receipt().await?);
+    flush(stage).await;
+    let mut books = decided(link).await?;
     let come = |route: &Route| route.receiver.look(|store| (store.spans() as u64, store.no_room()));
     let Some(route) = &stage.route else { return Ok(books) };
     books.wait = route.wait;
@@ -52,6 +58,25 @@ pub(crate) async fn books(stage: &Stage, link: &mut Link) -> Result<Books, LinkE
     }
     books.no_room = come(route).1;
     Ok(books)
+}
+
+/// Waits until the agent keeps nothing more but its share of all traces.
+async fn decided(link: &mut Link) -> Result<Books, LinkError> {
+    let clock = Clock::start();
+    let mut books = counted(&link.receipt().await?);
+    while clock.now() < DECIDED_WITHIN {
+        sleep(DECIDES_EVERY).await;
+        let before = core::mem::replace(&mut books, counted(&link.receipt().await?));
+        if chosen(&before) == chosen(&books) {
+            break;
+        }
+    }
+    Ok(books)
+}
+
+/// Bytes that were kept for what they are.
+fn chosen(books: &Books) -> u64 {
+    books.kept_bytes_by_policy.iter().filter(|(policy, _)| *policy != "floor").map(|(_, bytes)| *bytes).sum()
 }
 
 /// All days of a receipt together: a run may go on past midnight.

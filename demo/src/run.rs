@@ -35,7 +35,7 @@ const STATUS_EVERY: u32 = 5;
 const ADMIN_WITHIN: Duration = Duration::from_secs(20);
 /// Without any further row for so long, an LMAP will not be armed any more.
 const STALLED: Nanos = Nanos::from_secs(20);
-/// After the last fault: late verdicts arrive, and what the services have sent is decided on, which the agent does twice a second.
+/// After the last fault: late verdicts arrive.
 const LAST_WORDS: Nanos = Nanos::from_secs(1);
 
 /// Carries out one run, with these faults.
@@ -322,7 +322,6 @@ impl Run<'_> {
     }
 
     async fn finish(mut self) -> Result<Record, DemoError> {
-        gather::flush(&self.stage).await;
         self.listen(self.clock.now().plus(LAST_WORDS), |_| false).await?;
         let status = self.link.status().await?;
         self.learn(&status);

@@ -16,6 +16,7 @@ use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -34,6 +35,9 @@ use crate::graph::{Errand, Service};
 use crate::ready;
 use desk::Desk;
 use spans::Spans;
+
+/// Longer than any shop is open.
+const ALWAYS: Duration = Duration::from_hours(24);
 
 /// One service of the shop.
 #[derive(Clone, Debug, clap::Args)]
@@ -164,8 +168,10 @@ pub enum ShopError {
 ///
 /// [`ShopError`] if it cannot begin. That no host agent is there is none.
 pub fn run(args: &ShopArgs) -> Result<(), ShopError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ShopError::Serve)?;
-    runtime.block_on(async {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().thread_keep_alive(ALWAYS).build();
+    runtime.map_err(ShopError::Serve)?.block_on(async {
+        // The thread for what blocks is there from the start: one more at the end would be out of the ordinary.
+        let _ = tokio::task::spawn_blocking(|| {}).await;
         let open = Open::new(args).await?;
         if let Some(path) = &args.ready {
             let write = ready::write(path, &open.ready);

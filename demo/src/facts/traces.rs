@@ -28,8 +28,8 @@ pub(super) struct FaultTraces {
     /// Kept without having been hit.
     beyond: usize,
     kept_bytes: u64,
-    /// The one to open first.
-    worst: Option<Worst>,
+    /// The one to open first: the worst one that the fault hit, if any is kept.
+    shown: Option<Shown>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -40,11 +40,12 @@ struct Missed {
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct Worst {
+struct Shown {
     trace: TraceId,
     operation: &'static str,
     took_ms: f64,
     failed: bool,
+    hit: bool,
     reason: String,
 }
 
@@ -72,12 +73,13 @@ pub(super) struct Traces {
 }
 
 pub(super) fn fault(found: &traces::FaultTraces) -> FaultTraces {
-    let worst = found.worst.as_ref().map(|worst| Worst {
-        trace: worst.trace,
-        operation: Service::Frontend.path(worst.visit.errand),
-        took_ms: millis(worst.visit.took),
-        failed: worst.visit.failed,
-        reason: worst.reason.clone(),
+    let shown = found.shown.as_ref().map(|shown| Shown {
+        trace: shown.trace,
+        operation: Service::Frontend.path(shown.visit.errand),
+        took_ms: millis(shown.visit.took),
+        failed: shown.visit.failed,
+        hit: shown.hit,
+        reason: shown.reason.clone(),
     });
     FaultTraces {
         requests: found.requests,
@@ -94,7 +96,7 @@ pub(super) fn fault(found: &traces::FaultTraces) -> FaultTraces {
         reason_names_service: found.named,
         beyond: found.beyond,
         kept_bytes: found.kept_bytes,
-        worst,
+        shown,
     }
 }
 

@@ -44,7 +44,7 @@ pub struct FaultTraces {
     /// Kept without having been hit.
     pub beyond: usize,
     /// The one to open first.
-    pub worst: Option<Worst>,
+    pub shown: Option<Shown>,
 }
 
 /// Why traces are missed.
@@ -66,13 +66,16 @@ impl Missed {
     }
 }
 
-/// The trace of a fault that shows it best: with a reason that names the service if there is one, whole, failed, the longest.
+/// The trace of a fault that shows it best: of a request that it hit, with a reason that names the service, whole, failed, the longest; what there is
+/// of that, in this order.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Worst {
+pub struct Shown {
     /// Which.
     pub trace: TraceId,
     /// Its request, as its visitor saw it.
     pub visit: Visit,
+    /// Whether the fault hit it.
+    pub hit: bool,
     /// Why it was kept, in words; empty if the root span did not come.
     pub reason: String,
 }
@@ -159,36 +162,37 @@ fn of_fault<'a>(
     hit: &dyn Fn(&Visit) -> bool,
 ) -> FaultTraces {
     let mut found = FaultTraces::default();
-    let mut worst = None;
+    let mut best = None;
     for visit in under_way {
+        let (trace, hit) = (trace_of(record, visit), hit(visit));
         found.requests += 1;
-        let trace = trace_of(record, visit);
-        if !hit(visit) {
-            found.beyond += usize::from(trace.is_some());
-            continue;
-        }
-        found.hit += 1;
-        found.failed += usize::from(visit.failed);
+        found.hit += usize::from(hit);
+        found.failed += usize::from(hit && visit.failed);
         let (Some(trace), Some(id)) = (trace, visit.trace) else {
-            found.missed.count(record, visit);
+            if hit {
+                found.missed.count(record, visit);
+            }
             continue;
         };
-        let whole = trace.is_whole();
-        found.whole += usize::from(whole);
-        found.part += usize::from(!whole);
-        found.kept_bytes += trace.bytes();
         let root = trace.root();
         let reason = root.and_then(|root| root.reason.as_deref()).unwrap_or_default();
-        let policy = root.and_then(|root| root.policy.clone()).unwrap_or_else(|| "unknown".to_owned());
-        *found.by_policy.entry(policy).or_default() += 1;
-        let named = names(reason, fault.service);
-        found.named += usize::from(named);
-        let place = (named, whole, visit.failed, visit.took);
-        if worst.as_ref().is_none_or(|(best, _)| place > *best) {
-            worst = Some((place, Worst { trace: id, visit: *visit, reason: reason.to_owned() }));
+        let (named, whole) = (names(reason, fault.service), trace.is_whole());
+        if hit {
+            found.whole += usize::from(whole);
+            found.part += usize::from(!whole);
+            found.kept_bytes += trace.bytes();
+            found.named += usize::from(named);
+            let policy = root.and_then(|root| root.policy.clone()).unwrap_or_else(|| "unknown".to_owned());
+            *found.by_policy.entry(policy).or_default() += 1;
+        } else {
+            found.beyond += 1;
+        }
+        let place = (hit, named, whole, visit.failed, visit.took);
+        if best.as_ref().is_none_or(|(best, _)| place > *best) {
+            best = Some((place, Shown { trace: id, visit: *visit, hit, reason: reason.to_owned() }));
         }
     }
-    found.worst = worst.map(|(_, worst)| worst);
+    found.shown = best.map(|(_, shown)| shown);
     found
 }
 

@@ -21,8 +21,9 @@ pub(super) fn section(record: &Record, finding: &Finding) -> String {
     let (words, rows) = (compared(record, finding), rows(finding));
     let drawn: String =
         finding.faults.iter().enumerate().map(|(at, found)| drawn(record, finding, found, at)).collect();
+    // The first one is what the bars say.
     let lines = sentences(record, &finding.traces);
-    let lines = lines.iter().map(|line| format!("<li>{}</li>\n", escape(line))).collect::<Vec<_>>().concat();
+    let lines = lines.iter().skip(1).map(|line| format!("<li>{}</li>\n", escape(line))).collect::<Vec<_>>().concat();
     format!(
         "<h2>Traces of each fault</h2>\n{words}<div class=\"wide faults\"><table>\n<tr><th></th><th>fault</th><th>service</th><th>requests</th><th>hit</th>\
          <th>kept whole</th><th>in part</th><th>missed</th><th>reason names it</th><th>beyond</th><th>kept</th><th></th></tr>\n{rows}</table></div>\n\
@@ -60,7 +61,7 @@ fn rows(finding: &Finding) -> String {
         let row: Vec<_> = fault.into_iter().chain(cells(traces)).collect();
         let cells = row.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect::<Vec<_>>().concat();
         let open =
-            traces.worst.as_ref().map(|_| format!("<a href=\"#{}\">open one</a>", anchor(at))).unwrap_or_default();
+            traces.shown.as_ref().map(|_| format!("<a href=\"#{}\">open one</a>", anchor(at))).unwrap_or_default();
         let _ = writeln!(html, "<tr>{cells}<td>{open}</td></tr>");
     }
     html
@@ -68,8 +69,8 @@ fn rows(finding: &Finding) -> String {
 
 /// The trace of one fault that shows it best.
 fn drawn(record: &Record, finding: &Finding, found: &FaultFinding, at: usize) -> String {
-    let worst = finding.traces.faults.get(at).and_then(|traces| traces.worst.as_ref());
-    let Some((worst, trace)) = worst.and_then(|worst| Some((worst, record.traces.get(&worst.trace)?))) else {
+    let shown = finding.traces.faults.get(at).and_then(|traces| traces.shown.as_ref());
+    let Some((shown, trace)) = shown.and_then(|shown| Some((shown, record.traces.get(&shown.trace)?))) else {
         return String::new();
     };
     let fault = format!("{} in {}", found.fault.kind, found.fault.service);
@@ -78,10 +79,10 @@ fn drawn(record: &Record, finding: &Finding, found: &FaultFinding, at: usize) ->
         anchor(at),
         at + 1,
         escape(&fault),
-        escape(&visited(worst)),
-        escape(why(worst)),
+        escape(&visited(shown)),
+        escape(why(shown)),
         waterfall::draw(trace, found.fault.service),
-        worst.trace,
+        shown.trace,
         quantity(trace.bytes() as f64, "By"),
         trace.spans.len(),
         if trace.is_whole() { "" } else { ", not whole" }

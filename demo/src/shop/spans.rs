@@ -135,3 +135,79 @@ impl Injector for Write<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use opentelemetry_sdk::error::OTelSdkResult;
+    use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+
+    use super::*;
+    use crate::traces::TraceId;
+
+    /// Keeps what it is to send.
+    #[derive(Clone, Debug, Default)]
+    struct Kept(Arc<Mutex<Vec<SpanData>>>);
+
+    impl SpanExporter for Kept {
+        async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+            self.0.lock().unwrap().extend(batch);
+            Ok(())
+        }
+    }
+
+    impl Kept {
+        fn spans(&self) -> Spans {
+            Spans::of(SdkTracerProvider::builder().with_simple_exporter(self.clone()).build())
+        }
+
+        fn all(&self) -> Vec<SpanData> {
+            self.0.lock().unwrap().clone()
+        }
+    }
+
+    #[test]
+    fn one_request_is_one_trace_through_services_and_its_answer_names_it() {
+        let kept = Kept::default();
+        let (frontend, cart) = (kept.spans(), kept.spans());
+
+        let request = frontend.entered(Service::Frontend, Errand::Buy, &HeaderMap::new());
+        let (call, headers) = frontend.called(request.context(), Service::Cart, Errand::Buy);
+        let served = cart.entered(Service::Cart, Errand::Buy, &headers);
+        served.answered(200);
+        drop(served);
+        call.answered(200);
+        drop(call);
+        let told = request.told().unwrap();
+        request.end();
+
+        let [served, call, request] = &kept.all()[..] else { panic!("{:?}", kept.all()) };
+        assert_eq!((&*served.name, &*call.name, &*request.name), ("GET /take", "GET /take", "GET /checkout"));
+        assert_eq!(served.parent_span_id, call.span_context.span_id());
+        assert_eq!(call.parent_span_id, request.span_context.span_id());
+        let id = request.span_context.trace_id();
+        assert!([served, call].iter().all(|span| span.span_context.trace_id() == id));
+        let told = TraceId::told(told.1.to_str().unwrap()).unwrap();
+        assert_eq!(told.to_string(), id.to_string());
+    }
+
+    #[test]
+    fn errors_of_a_server_are_errors_and_refusals_are_none() {
+        let kept = Kept::default();
+        for status in [200, 404, 502] {
+            kept.spans().entered(Service::Store, Errand::Browse, &HeaderMap::new()).answered(status);
+        }
+
+        let failed: Vec<_> = kept.all().iter().map(|span| matches!(span.status, Status::Error { .. })).collect();
+
+        assert_eq!(failed, [false, false, true]);
+    }
+
+    #[test]
+    fn who_records_none_sends_none() {
+        let request = Spans::none().entered(Service::Store, Errand::Browse, &HeaderMap::new());
+
+        assert!(!request.context().span().span_context().is_sampled());
+    }
+}

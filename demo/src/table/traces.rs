@@ -7,7 +7,7 @@ use wire::quantity::quantity;
 use super::write_table;
 use crate::figures::percent;
 use crate::judge::Finding;
-use crate::judge::traces::{FaultTraces, Missed, TracesFinding, Worst, share};
+use crate::judge::traces::{FaultTraces, Missed, Shown, TracesFinding, share};
 use crate::record::Record;
 use crate::report;
 
@@ -25,11 +25,11 @@ pub(super) fn write(text: &mut String, record: &Record, finding: &Finding, page:
     write_table(text, HEADINGS, &rows.collect::<Vec<_>>());
     text.push_str("\nA trace of each fault\n");
     for (at, traces) in finding.traces.faults.iter().enumerate() {
-        let Some(worst) = &traces.worst else {
+        let Some(shown) = &traces.shown else {
             let _ = writeln!(text, "{:<3}none was kept", at + 1);
             continue;
         };
-        let _ = writeln!(text, "{:<3}{}; {}", at + 1, visited(worst), why(worst));
+        let _ = writeln!(text, "{:<3}{}; {}", at + 1, visited(shown), why(shown));
         if let Some(page) = page {
             let _ = writeln!(text, "   {page}#{}", report::anchor(at));
         }
@@ -67,17 +67,21 @@ fn missed(missed: &Missed) -> String {
     if said.is_empty() { "0".to_owned() } else { said.join(", ") }
 }
 
-/// A request as its visitor saw it: `checkout of 187 ms, failed`.
-pub(crate) fn visited(worst: &Worst) -> String {
-    let visit = &worst.visit;
+/// A request as its visitor saw it: `/checkout took 187 ms, failed`.
+pub(crate) fn visited(shown: &Shown) -> String {
+    let visit = &shown.visit;
     let path = crate::graph::Service::Frontend.path(visit.errand);
-    let failed = if visit.failed { ", failed" } else { "" };
-    format!("{path} took {}{failed}", quantity(visit.took.as_secs_f64(), "s"))
+    let beside = match (visit.failed, shown.hit) {
+        (true, _) => ", failed",
+        (false, true) => "",
+        (false, false) => ", as healthy ones do",
+    };
+    format!("{path} took {}{beside}", quantity(visit.took.as_secs_f64(), "s"))
 }
 
 /// Why it was kept.
-pub(crate) fn why(worst: &Worst) -> &str {
-    if worst.reason.is_empty() { "its root span did not come" } else { &worst.reason }
+pub(crate) fn why(shown: &Shown) -> &str {
+    if shown.reason.is_empty() { "its root span did not come" } else { &shown.reason }
 }
 
 /// All traffic, and head sampling with as many bytes.

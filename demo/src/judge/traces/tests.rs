@@ -60,20 +60,24 @@ fn a_reason_names_a_service_if_it_begins_with_it_or_has_an_operation_of_its() {
 }
 
 #[test]
-fn the_trace_to_open_names_the_service_before_it_is_whole_or_long() {
+fn the_trace_to_open_names_the_service_before_it_is_whole_or_long_and_is_not_hit_only_if_none_is_kept_that_is() {
     let mut record = example::run();
     let longer = Visit { took: Nanos::from_secs(1), ..example::visit(5) };
     record.visits.push(longer);
     let mut unnamed = example::whole_trace();
     unnamed.spans[0].reason = Some("GET /checkout took 1 s".to_owned());
     record.traces.insert(TraceId(5), unnamed);
-    let worst = |record: &Record| judge(record).traces.faults[0].worst.clone().unwrap();
-    assert_eq!(worst(&record).trace, TraceId(1));
+    let shown = |record: &Record| judge(record).traces.faults[0].shown.clone().unwrap();
+    assert_eq!(shown(&record).trace, TraceId(1));
 
     record.traces.insert(TraceId(5), example::whole_trace());
 
-    assert_eq!(worst(&record).trace, TraceId(5));
-    assert!(worst(&record).reason.starts_with("store: score 31.0"));
+    assert_eq!(shown(&record).trace, TraceId(5));
+    assert!(shown(&record).hit && shown(&record).reason.starts_with("store: score 31.0"));
+
+    record.traces.retain(|id, _| *id == TraceId(4));
+
+    assert_eq!((shown(&record).trace, shown(&record).hit), (TraceId(4), false));
 }
 
 #[test]
