@@ -176,10 +176,6 @@ pub struct Pace {
     pub pause: Nanos,
     /// After a fault, at the most, if something is still in alarm.
     pub longest_pause: Nanos,
-    /// How long a trace waits at the agent for a reason to be kept. The agents' default is a minute; but what an operation passes through is learnt
-    /// from traces whose time is over, and a demo that is over after some minutes cannot begin by learning for one. Of the shop spans come
-    /// within 5 s, the SDKs' delay, and verdicts within one.
-    pub wait: Nanos,
 }
 
 impl Pace {
@@ -192,7 +188,6 @@ impl Pace {
         hang: Nanos::from_secs(10),
         pause: Nanos::from_secs(3),
         longest_pause: Nanos::from_secs(4),
-        wait: Nanos::from_secs(10),
     };
 
     /// For one fault, in tests: enough to notice it, not enough to say anything about false alarms.
@@ -203,7 +198,6 @@ impl Pace {
         hang: Nanos::from_secs(4),
         pause: Nanos::from_secs(1),
         longest_pause: Nanos::from_secs(1),
-        wait: Nanos::from_secs(5),
     };
 
     /// At most 4 minutes in all. The healthy traffic is long enough for the second fit, at 600 rows of 100 ms.
@@ -214,7 +208,6 @@ impl Pace {
         hang: Nanos::from_secs(10),
         pause: Nanos::from_secs(14),
         longest_pause: Nanos::from_secs(18),
-        wait: Nanos::from_secs(20),
     };
 
     const fn of(&self, kind: Kind) -> Nanos {

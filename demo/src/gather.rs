@@ -13,7 +13,7 @@ use crate::http::Caller;
 use crate::link::{Link, LinkError};
 use crate::load::{Account, Noted};
 use crate::stage::Stage;
-use crate::traces::route::Route;
+use crate::traces::route::{Route, WAIT};
 use crate::traces::{Books, Visit};
 
 /// An SDK has sent what waits, or has given up, within so long.
@@ -47,7 +47,6 @@ pub(crate) async fn books(stage: &Stage, link: &mut Link) -> Result<Books, LinkE
     let mut books = decided(link).await?;
     let come = |route: &Route| route.receiver.look(|store| (store.spans() as u64, store.no_room()));
     let Some(route) = &stage.route else { return Ok(books) };
-    books.wait = route.wait;
     let clock = Clock::start();
     while clock.now() < ARRIVES_WITHIN {
         let (spans, no_room) = come(route);
@@ -81,7 +80,7 @@ fn chosen(books: &Books) -> u64 {
 
 /// All days of a receipt together: a run may go on past midnight.
 fn counted(receipt: &ReceiptReply) -> Books {
-    let mut books = Books::default();
+    let mut books = Books { wait: WAIT, ..Books::default() };
     for line in receipt.days.iter().flat_map(|day| &day.services) {
         books.seen_spans += line.seen_spans;
         books.seen_bytes += line.seen_bytes;

@@ -49,7 +49,7 @@ pub(crate) async fn run(
     let interrupts = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
     let [Ok(mut ctrl_c), Ok(mut term)] = interrupts else { return Err(DemoError::NoSignals) };
     let say = |what: &str| screen.say(&format!("  starting {what}"));
-    let route = Route::open(clock, pace.wait).await.map_err(StageError::Spans)?;
+    let route = Route::open(clock).await.map_err(StageError::Spans)?;
     let stage = tokio::select! {
         stage = Stage::set(setting, route, &say) => stage?,
         _ = ctrl_c.recv() => return Err(DemoError::Interrupted),

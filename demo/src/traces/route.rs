@@ -9,6 +9,9 @@ use wire::time::Nanos;
 use super::receiver::Receiver;
 use crate::clock::Clock;
 
+/// How long a trace waits at the agent for a reason to be kept; the agent's default.
+pub(crate) const WAIT: Nanos = Nanos::from_secs(60);
+
 /// Where services send spans, and where those go that the agent keeps.
 #[derive(Debug)]
 pub(crate) struct Route {
@@ -16,30 +19,28 @@ pub(crate) struct Route {
     reserved: Option<TcpSocket>,
     /// Where the agent will take spans.
     pub(crate) agent: SocketAddr,
-    /// How long a trace waits at the agent for a reason to be kept.
-    pub(crate) wait: Nanos,
     /// Where the kept ones come to.
     pub(crate) receiver: Receiver,
 }
 
 impl Route {
-    /// Opens the receiver, and finds a port for the agent, where traces are to wait for so long. Times of spans become those of `clock`.
+    /// Opens the receiver, and finds a port for the agent. Times of spans become those of `clock`.
     ///
     /// # Errors
     ///
     /// The system gives no sockets.
-    pub(crate) async fn open(clock: Clock, wait: Nanos) -> io::Result<Self> {
+    pub(crate) async fn open(clock: Clock) -> io::Result<Self> {
         let receiver = Receiver::open(clock).await?;
         let socket = TcpSocket::new_v4()?;
         socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
-        Ok(Self { agent: socket.local_addr()?, reserved: Some(socket), wait, receiver })
+        Ok(Self { agent: socket.local_addr()?, reserved: Some(socket), receiver })
     }
 
     /// The agent's part of its configuration file, and its port is free from now on. What is derived of spans is off: it comes six seconds late,
     /// and the shop's own metrics say the same at once.
     pub(crate) fn hand_over(&mut self) -> String {
         self.reserved = None;
-        let (agent, receiver, wait_ms) = (self.agent, self.receiver.address, self.wait.as_millis());
+        let (agent, receiver, wait_ms) = (self.agent, self.receiver.address, WAIT.as_millis());
         format!(
             "otlp:\n  upstream: {{endpoint: \"http://{receiver}\", protocol: http}}\n  listen_grpc: {agent}\n  listen_http: 127.0.0.1:0\n  \
              traces: {{keep: tail, wait_ms: {wait_ms}}}\n  derived: {{enabled: false}}\n"
@@ -55,7 +56,7 @@ mod tests {
 
     #[tokio::test]
     async fn until_the_agent_takes_its_port_nobody_else_has_it_and_nobody_is_there() {
-        let mut route = Route::open(Clock::start(), Nanos::from_secs(20)).await.unwrap();
+        let mut route = Route::open(Clock::start()).await.unwrap();
 
         let refused = TcpStream::connect(route.agent).await.map(|_| ()).map_err(|error| error.kind());
         assert_eq!(refused, Err(io::ErrorKind::ConnectionRefused));
