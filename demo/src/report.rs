@@ -22,10 +22,10 @@ pub(crate) fn page(record: &Record, finding: &Finding) -> String {
     let parts = [
         tables::summary(record, finding),
         tables::faults(finding),
-        traces::section(record, finding),
         "<h2>Scores as multiples of γ</h2>\n".to_owned(),
         tables::legend(),
         figure(scores::plot(record, finding)),
+        traces::section(record, finding),
         "<h2>Metrics that made the scores</h2>\n<p>Each row is a metric, each column a second. The darker, the larger its part of \
          the squared score, in units of γ². Only what stood out is shown.</p>\n"
             .to_owned(),

@@ -145,6 +145,9 @@ mod tests {
     #[test]
     fn without_a_page_there_is_no_link_and_without_a_trace_none_is_shown() {
         let mut record = example::run();
+        let mut text = String::new();
+        write(&mut text, &record, &judge(&record), None);
+        assert!(text.contains("store: score 31.0") && !text.contains("#trace"), "{text}");
         record.traces.clear();
         let finding = judge(&record);
         let mut text = String::new();

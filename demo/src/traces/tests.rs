@@ -36,6 +36,18 @@ fn who_did_not_answer_or_asked_nobody_lacks_nothing() {
 }
 
 #[test]
+fn a_span_without_its_caller_is_part_of_a_trace_that_is_not_whole() {
+    let mut trace = whole_trace();
+    trace.spans[0].status = Some(500);
+    trace.spans.truncate(3);
+    assert!(trace.is_whole(), "it failed, whatever it had asked for by then");
+
+    trace.spans.remove(1);
+
+    assert!(!trace.is_whole());
+}
+
+#[test]
 fn what_the_agent_calls_incomplete_is_not_whole() {
     let mut trace = whole_trace();
     trace.spans[3].incomplete = true;
