@@ -85,14 +85,15 @@ impl Processes {
         Self { prefix, logs: logs.to_owned(), running: Vec::new() }
     }
 
-    /// Starts the prefix with `arguments`, in a process group of its own: Ctrl-C is the demo's to handle.
-    pub(crate) fn start(&mut self, name: &str, arguments: &[String]) -> io::Result<()> {
+    /// Starts the prefix with `arguments` and, beside the demo's own environment, `settings`; in a process group of its own: Ctrl-C is the demo's to
+    /// handle.
+    pub(crate) fn start(&mut self, name: &str, arguments: &[String], settings: &[(&str, &str)]) -> io::Result<()> {
         let log = self.logs.join(format!("{name}.log"));
         let file = File::create(&log)?;
         let words: Vec<_> = self.prefix.iter().chain(arguments).collect();
         let (program, arguments) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(program);
-        command.args(arguments);
+        command.args(arguments).envs(settings.iter().copied());
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).process_group(0);
         self.running.push(Process { name: name.to_owned(), child: command.spawn()?, log });
         Ok(())
@@ -162,8 +163,8 @@ mod tests {
     fn no_process_is_left_not_even_a_stopped_one() {
         let directory = tempfile::tempdir().unwrap();
         let mut processes = Processes::new(words(&["env"]), directory.path());
-        processes.start("one", &words(&["sleep", "100"])).unwrap();
-        processes.start("two", &words(&["sleep", "100"])).unwrap();
+        processes.start("one", &words(&["sleep", "100"]), &[]).unwrap();
+        processes.start("two", &words(&["sleep", "100"]), &[]).unwrap();
         processes.signal("two", Signal::STOP);
         let pids = [processes.pid("one"), processes.pid("two")];
         assert!(pids.iter().all(|pid| exists(*pid)));
@@ -177,7 +178,7 @@ mod tests {
     fn a_process_that_ends_by_itself_is_lost_and_leaves_its_last_words() {
         let directory = tempfile::tempdir().unwrap();
         let mut processes = Processes::new(words(&["env"]), directory.path());
-        processes.start("talker", &words(&["sh", "-c", "echo no such socket; exit 3"])).unwrap();
+        processes.start("talker", &words(&["sh", "-c", "echo no such $WHAT; exit 3"]), &[("WHAT", "socket")]).unwrap();
 
         let clock = Clock::start();
         let lost = loop {
