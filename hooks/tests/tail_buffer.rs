@@ -311,9 +311,9 @@ fn one_huge_trace_is_cut_and_marked_and_takes_nothing_from_others() {
     assert_eq!(buffer.offer(&span(trace(3), 1, &[3; 5_000]), Nanos::ZERO), Offered::Lost(Loss::TraceFull));
 
     assert_eq!(buffer.part(trace(1), Nanos(1)), Some(Part::Whole));
-    assert_eq!(buffer.part(trace(2), Nanos(1)), Some(Part::Lacks { spans: 95 }));
+    assert_eq!(buffer.part(trace(2), Nanos(1)), Some(Part::Lacks { spans: 94 }));
     assert_eq!(buffer.keep(trace(3), &reason(), Nanos(1), |_, _| {}), Kept::Gone(Part::Lacks { spans: 1 }));
-    assert_eq!(buffer.account().lost(Loss::TraceFull).spans, 96);
+    assert_eq!(buffer.account().lost(Loss::TraceFull).spans, 95);
     buffer.malformed(17);
     assert_eq!(buffer.account().lost(Loss::Malformed), Tally { spans: 1, bytes: 17 });
     assert_books(&buffer, tight());
@@ -340,10 +340,12 @@ fn a_flood_has_no_decision_forgotten() {
     assert_books(&buffer, limits);
 }
 
-/// Memory per span. A trace of a single short span alone takes more than the target.
+/// Spans that are written as no encoder does, of which nothing can be left out. One alone in its trace takes more than 1.3 times and 64.
 #[test]
-fn memory_is_the_encoded_bytes_and_little_more() {
-    for (per_trace, bytes, factor) in [(8, 300, 1.3), (3, 250, 1.3), (20, 500, 1.3), (2, 300, 1.3), (1, 300, 1.5)] {
+fn memory_is_the_bytes_and_little_more_however_spans_are_written() {
+    for (per_trace, bytes, factor) in
+        [(8, 300, 1.1), (3, 250, 1.2), (20, 500, 1.1), (2, 300, 1.2), (1, 300, 1.35), (8, 63, 1.0)]
+    {
         let mut buffer = TailBuffer::new(Limits::default(), KEY, Nanos::ZERO).unwrap();
         for number in 0..20_000_u64 {
             let _ = buffer.offer(&span(trace(number / per_trace), number, &vec![1; bytes]), Nanos::ZERO);

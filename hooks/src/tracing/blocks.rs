@@ -2,22 +2,31 @@
 //! at once good for any other: nothing is moved, nothing is fragmented, and the bound is exact.
 
 /// Bytes of a block. A trace wastes half of one on average.
-pub(super) const BLOCK: usize = 128;
+pub(super) const BLOCK: usize = 60;
 /// What a block takes: its bytes and the number of the next one.
-pub(super) const BLOCK_COST: usize = BLOCK + size_of::<u32>();
+pub(super) const BLOCK_COST: usize = size_of::<Block>();
+const _: () = assert!(BLOCK_COST == 64, "the documentation of the buffer says so");
 /// No block.
 const NONE: u32 = u32::MAX;
+
+/// One line of a processor's cache.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Block {
+    bytes: [u8; BLOCK],
+    /// After the last block of a chain comes its first one, after the last free one none.
+    next: u32,
+}
 
 /// The bytes of one trace, in the order in which they came.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chain {
-    first: u32,
     last: u32,
     bytes: u32,
 }
 
 impl Chain {
-    pub(super) const EMPTY: Self = Self { first: NONE, last: NONE, bytes: 0 };
+    pub(super) const EMPTY: Self = Self { last: NONE, bytes: 0 };
 
     pub(super) const fn bytes(self) -> usize {
         self.bytes as usize
@@ -32,8 +41,7 @@ impl Chain {
 /// All blocks that there are, and which are free.
 #[derive(Debug)]
 pub(super) struct Blocks {
-    data: Vec<[u8; BLOCK]>,
-    next: Vec<u32>,
+    all: Vec<Block>,
     free: u32,
     free_count: usize,
 }
@@ -41,71 +49,85 @@ pub(super) struct Blocks {
 impl Blocks {
     /// Room for up to `limit` blocks; memory is taken from the system when it is first written.
     pub(super) fn new(limit: usize) -> Result<Self, std::collections::TryReserveError> {
-        let (mut data, mut next) = (Vec::new(), Vec::new());
-        data.try_reserve_exact(limit)?;
-        next.try_reserve_exact(limit)?;
-        Ok(Self { data, next, free: NONE, free_count: 0 })
+        let mut all = Vec::new();
+        all.try_reserve_exact(limit)?;
+        Ok(Self { all, free: NONE, free_count: 0 })
     }
 
     /// Blocks that were ever used; they stay.
     pub(super) const fn made(&self) -> usize {
-        self.data.len()
+        self.all.len()
     }
 
     pub(super) const fn free(&self) -> usize {
         self.free_count
     }
 
+    fn next(&self, block: u32) -> u32 {
+        self.all[block as usize].next
+    }
+
+    /// A block that is in no chain; what it says is its next one means nothing.
     fn take(&mut self) -> u32 {
         if self.free != NONE {
             let block = self.free;
-            self.free = self.next[block as usize];
+            self.free = self.next(block);
             self.free_count -= 1;
-            self.next[block as usize] = NONE;
             return block;
         }
-        debug_assert!(self.data.len() < self.data.capacity(), "the caller keeps to the limit");
-        self.data.push([0; BLOCK]);
-        self.next.push(NONE);
-        (self.data.len() - 1) as u32
+        debug_assert!(self.all.len() < self.all.capacity(), "the caller keeps to the limit");
+        self.all.push(Block { bytes: [0; BLOCK], next: NONE });
+        (self.all.len() - 1) as u32
     }
 
     /// Puts `bytes` at the end of `chain`. The caller has made sure that there are [`Chain::growth`] blocks free or to be made.
-    pub(super) fn append(&mut self, chain: &mut Chain, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            let used = chain.bytes() % BLOCK;
-            if used == 0 {
-                let block = self.take();
-                match chain.last {
-                    NONE => chain.first = block,
-                    last => self.next[last as usize] = block,
-                }
-                chain.last = block;
-            }
-            let (now, later) = bytes.split_at(bytes.len().min(BLOCK - used));
-            self.data[chain.last as usize][used..used + now.len()].copy_from_slice(now);
-            chain.bytes += now.len() as u32;
-            bytes = later;
+    pub(super) fn append(&mut self, chain: &mut Chain, bytes: &[u8]) {
+        let used = chain.bytes() % BLOCK;
+        let begun = if used == 0 { 0 } else { bytes.len().min(BLOCK - used) };
+        let (now, later) = bytes.split_at(begun);
+        if !now.is_empty() {
+            self.all[chain.last as usize].bytes[used..used + now.len()].copy_from_slice(now);
         }
+        let (whole, rest) = later.as_chunks();
+        for block in whole {
+            self.extend(chain).bytes = *block;
+        }
+        if !rest.is_empty() {
+            self.extend(chain).bytes[..rest.len()].copy_from_slice(rest);
+        }
+        chain.bytes += bytes.len() as u32;
+    }
+
+    /// Another block at the end of `chain`.
+    fn extend(&mut self, chain: &mut Chain) -> &mut Block {
+        let last = self.take();
+        let first = match chain.last {
+            NONE => last,
+            before => core::mem::replace(&mut self.all[before as usize].next, last),
+        };
+        chain.last = last;
+        let block = &mut self.all[last as usize];
+        block.next = first;
+        block
     }
 
     /// Gives the blocks of `chain` back. O(1).
     pub(super) fn release(&mut self, chain: Chain) {
-        if chain.first == NONE {
+        if chain.last == NONE {
             return;
         }
-        self.next[chain.last as usize] = self.free;
-        self.free = chain.first;
+        self.free = core::mem::replace(&mut self.all[chain.last as usize].next, self.free);
         self.free_count += chain.bytes().div_ceil(BLOCK);
     }
 
-    pub(super) const fn read(&self, chain: Chain) -> Reader<'_> {
-        Reader { blocks: self, block: chain.first, used: 0, left: chain.bytes() }
+    pub(super) fn read(&self, chain: Chain) -> Reader<'_> {
+        let first = if chain.last == NONE { NONE } else { self.next(chain.last) };
+        Reader { blocks: self, block: first, used: 0, left: chain.bytes() }
     }
 }
 
 /// Reads a chain from its beginning.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Reader<'a> {
     blocks: &'a Blocks,
     block: u32,
@@ -119,33 +141,29 @@ impl Reader<'_> {
         let mut wanted = bytes.min(self.left);
         while wanted > 0 {
             if self.used == BLOCK {
-                self.block = self.blocks.next[self.block as usize];
+                self.block = self.blocks.next(self.block);
                 self.used = 0;
             }
             let now = wanted.min(BLOCK - self.used);
-            piece(&self.blocks.data[self.block as usize][self.used..self.used + now]);
+            piece(&self.blocks.all[self.block as usize].bytes[self.used..self.used + now]);
             self.used += now;
             self.left -= now;
             wanted -= now;
         }
     }
 
-    /// The next `N` bytes, or `None` if fewer are left.
-    pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        if self.left < N {
-            return None;
-        }
-        let (mut array, mut filled) = ([0; N], 0);
-        self.walk(N, |piece| {
-            array[filled..filled + piece.len()].copy_from_slice(piece);
+    /// The next `N` bytes, or as many as are left, and how many these are. The reader stays where it is.
+    pub(super) fn peek<const N: usize>(&self) -> ([u8; N], usize) {
+        let (mut bytes, mut filled) = ([0; N], 0);
+        self.clone().walk(N, |piece| {
+            bytes[filled..filled + piece.len()].copy_from_slice(piece);
             filled += piece.len();
         });
-        Some(array)
+        (bytes, filled)
     }
 
-    /// Puts the next `bytes` bytes into `into`, in place of what it held.
+    /// Puts the next `bytes` bytes at the end of `into`.
     pub(super) fn copy(&mut self, bytes: usize, into: &mut Vec<u8>) {
-        into.clear();
         self.walk(bytes, |piece| into.extend_from_slice(piece));
     }
 
@@ -192,13 +210,15 @@ mod tests {
     fn reading_beyond_the_end_gives_what_there_is() {
         let mut blocks = Blocks::new(4).unwrap();
         let mut chain = Chain::EMPTY;
-        blocks.append(&mut chain, &[7; 130]);
+        blocks.append(&mut chain, &[7; 62]);
 
         let mut reader = blocks.read(chain);
-        reader.skip(127);
+        reader.skip(59);
 
-        assert_eq!(reader.array::<2>(), Some([7, 7]));
-        assert_eq!(reader.array::<2>(), None);
-        assert_eq!(reader.array::<1>(), Some([7]));
+        assert_eq!(reader.peek::<2>(), ([7, 7], 2));
+        assert_eq!(reader.peek::<4>(), ([7, 7, 7, 0], 3));
+        reader.skip(4);
+        assert_eq!(reader.peek::<1>(), ([0], 0));
+        assert_eq!(blocks.read(Chain::EMPTY).peek::<1>(), ([0], 0));
     }
 }

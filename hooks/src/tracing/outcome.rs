@@ -7,9 +7,8 @@ use crate::time::UnixNanos;
 use crate::tracing::account::{Loss, Tally};
 use crate::tracing::decisions::Fate;
 use crate::tracing::order::Rank;
-use crate::tracing::record;
 use crate::tracing::span::TraceId;
-use crate::tracing::traces::Trace;
+use crate::tracing::traces::{Flag, Trace};
 
 /// A waiting trace, as far as this node has seen it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,11 +51,11 @@ impl Waiting {
             start: trace.start,
             end: trace.end,
             arrived: trace.arrived,
-            spans: trace.spans,
-            bytes: (trace.chain.bytes() - trace.spans as usize * record::INDEX) as u64,
+            spans: trace.spans(),
+            bytes: trace.encoded.into(),
             lost: trace.lost,
-            error: trace.flags.error,
-            rooted: trace.flags.root,
+            error: trace.is(Flag::Error),
+            rooted: trace.is(Flag::Root),
             rank,
         }
     }

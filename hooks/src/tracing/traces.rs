@@ -7,23 +7,27 @@ use crate::id::OperationId;
 use crate::time::UnixNanos;
 use crate::tracing::blocks::Chain;
 use crate::tracing::order::{OrderKey, Rank};
+use crate::tracing::record;
 use crate::tracing::span::TraceId;
 
 const NONE: u32 = u32::MAX;
 
 /// What is known of a waiting trace. `lost` counts spans of it that did not fit.
 #[derive(Clone, Copy, Debug)]
+#[repr(C, packed(4))]
 pub(super) struct Trace {
     pub(super) id: TraceId,
     pub(super) start: UnixNanos,
     pub(super) end: UnixNanos,
     pub(super) arrived: Nanos,
     pub(super) chain: Chain,
-    pub(super) spans: u32,
+    /// Bytes of its spans as they came.
+    pub(super) encoded: u32,
     pub(super) lost: u32,
+    /// How many spans wait, and above them one bit for each [`Flag`].
+    spans: u32,
     /// [`NONE`] while no entry span has come.
     operation: u32,
-    pub(super) flags: Flags,
     below: u32,
     older: u32,
     newer: u32,
@@ -31,20 +35,24 @@ pub(super) struct Trace {
 
 /// What an entry takes in the table.
 pub(super) const TRACE_COST: usize = size_of::<Trace>();
-const _: () = assert!(TRACE_COST == 80, "the documentation of the buffer says so");
+const _: () = assert!(TRACE_COST == 76, "the documentation of the buffer says so");
 
-#[expect(clippy::struct_excessive_bools, reason = "each says something of its own")]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Flags {
+/// Something that is so or not of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum Flag {
     /// A span of it is in error.
-    pub(super) error: bool,
+    Error = 1 << 28,
     /// Its operation is that of a span without a parent: no other can take its place.
-    pub(super) rooted: bool,
+    Rooted = 1 << 29,
     /// Its span without a parent is here, entry or not: nothing of it began earlier.
-    pub(super) root: bool,
+    Root = 1 << 30,
     /// The entry is free.
-    free: bool,
+    Free = 1 << 31,
 }
+
+const SPANS: u32 = (1 << 28) - 1;
+const _: () = assert!(record::LONGEST <= SPANS as usize, "of a trace's bytes each span takes more than one");
 
 impl Trace {
     pub(super) fn operation(&self) -> Option<OperationId> {
@@ -53,7 +61,29 @@ impl Trace {
 
     pub(super) fn enter(&mut self, operation: OperationId, rooted: bool) {
         self.operation = operation.0;
-        self.flags.rooted |= rooted;
+        self.set(Flag::Rooted, rooted);
+    }
+
+    /// Spans that wait.
+    pub(super) const fn spans(&self) -> u32 {
+        self.spans & SPANS
+    }
+
+    /// One more span, of so many bytes, was put into its chain.
+    pub(super) const fn count(&mut self, encoded: usize) {
+        self.spans += 1;
+        self.encoded += encoded as u32;
+    }
+
+    pub(super) const fn is(&self, flag: Flag) -> bool {
+        self.spans & flag as u32 != 0
+    }
+
+    /// What was so once stays so.
+    pub(super) const fn set(&mut self, flag: Flag, so: bool) {
+        if so {
+            self.spans |= flag as u32;
+        }
     }
 }
 
@@ -113,7 +143,7 @@ impl Traces {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Trace> {
-        self.entries.iter().filter(|trace| !trace.flags.free)
+        self.entries.iter().filter(|trace| !trace.is(Flag::Free))
     }
 
     const fn bucket(&self, rank: Rank) -> usize {
@@ -155,10 +185,10 @@ impl Traces {
             end: UnixNanos(0),
             arrived,
             chain: Chain::EMPTY,
-            spans: 0,
+            encoded: 0,
             lost: 0,
+            spans: 0,
             operation: NONE,
-            flags: Flags::default(),
             below: after,
             older: self.newest,
             newer: NONE,
@@ -219,7 +249,7 @@ impl Traces {
         }
         let free = self.free;
         let entry = self.get_mut(place);
-        entry.flags.free = true;
+        entry.set(Flag::Free, true);
         entry.below = free;
         self.free = place;
         self.count -= 1;

@@ -1,0 +1,131 @@
+//! What a waiting span takes in memory: at most 1.3 times its encoded bytes and 64, by the buffer's own count, by what is asked of the
+//! allocator, and by what the process has. Alone in its process.
+
+#![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
+#![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use hooks::id::{OperationId, OriginId, ServiceId};
+use hooks::time::UnixNanos;
+use hooks::tracing::{Limits, Offered, OrderKey, Span, SpanId, SpanIndex, SpanKind, TailBuffer, TraceId};
+use wire::time::Nanos;
+
+struct Counting;
+
+thread_local! {
+    /// Bytes that this thread asked for: the test harness has threads of its own.
+    static ASKED: Cell<usize> = const { Cell::new(0) };
+}
+
+fn count(layout: Layout) {
+    // During the thread's destruction there is nothing left to count with.
+    let _ = ASKED.try_with(|asked| asked.set(asked.get() + layout.size()));
+}
+
+// SAFETY: every method hands on to the system's allocator, which keeps the contract; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout);
+        // SAFETY: the caller's promises are the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout);
+        // SAFETY: the caller's promises are the same.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are the same.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const MIB: usize = 1 << 20;
+const START: u64 = 1_700_000_000_000_000_000;
+const END: u64 = START + 20_000_000;
+
+/// The memory that this process has at present.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+}
+
+/// A span of exactly so many bytes, as encoders write it: its fields in the order of their numbers.
+fn encoded(length: usize, root: bool) -> Vec<u8> {
+    let ids = [&[0x0a, 16][..], &[1; 16], &[0x12, 8], &[1; 8]].concat();
+    let parent = if root { Vec::new() } else { [&[0x22, 8][..], &[1; 8]].concat() };
+    let times = [&[0x30, 2, 0x39][..], &START.to_le_bytes(), &[0x41], &END.to_le_bytes()].concat();
+    let left = length - ids.len() - parent.len() - times.len() - 5;
+    // What is left is an attribute, less what makes the name a little longer.
+    let (name, attribute) = (3 + left % 16, left - left % 16);
+    let name = [&[0x2a, name as u8][..], &vec![b'x'; name]].concat();
+    let attribute = match attribute.checked_sub(3) {
+        Some(bytes) => [&[0x4a, bytes as u8 | 0x80, (bytes >> 7) as u8][..], &vec![b'x'; bytes]].concat(),
+        None => Vec::new(),
+    };
+    let span = [ids, parent, name, times, attribute].concat();
+    assert_eq!(span.len(), length);
+    span
+}
+
+/// Fills a buffer of 64 MiB with traces of `per_trace` spans. Bytes per span by the buffer's count, those that were asked of the allocator
+/// in all, those that the process has grown by per span.
+fn taken(length: usize, per_trace: u64) -> (f64, usize, f64) {
+    let (mut root, mut child) = (encoded(length, true), encoded(length, false));
+    let limits = Limits { bytes: 64 * MIB, decisions: 1 << 10, ..Limits::default() };
+    let mut buffer = TailBuffer::new(limits, OrderKey::new(7), Nanos::ZERO).unwrap();
+    let (before, mut spans, asked) = (resident(), 0, ASKED.get());
+    while buffer.memory() < limits.bytes - limits.bytes / 20 {
+        let (trace, first) = (u128::from(spans / per_trace + 1).to_be_bytes(), spans.is_multiple_of(per_trace));
+        let own = (spans + 1).to_be_bytes();
+        let encoded = if first { &mut root } else { &mut child };
+        encoded[2..18].copy_from_slice(&trace);
+        encoded[20..28].copy_from_slice(&own);
+        let index = SpanIndex {
+            id: SpanId::new(own).unwrap(),
+            parent: if first { None } else { SpanId::new([1; 8]) },
+            kind: SpanKind::Server,
+            service: ServiceId(100),
+            operation: OperationId(1_000),
+            origin: OriginId(1_000),
+            start: UnixNanos(START),
+            end: UnixNanos(END),
+            error: false,
+        };
+        let trace = TraceId::new(trace).unwrap();
+        let span = Span { trace, index, entry: first, trigger: None, randomness: None, threshold: None, encoded };
+        assert!(matches!(buffer.offer(&span, Nanos::ZERO), Offered::Waits(_)));
+        spans += 1;
+    }
+    let asked = ASKED.get() - asked;
+    let grown = resident() - before;
+    // It is stored and not only counted.
+    assert_eq!(buffer.account().waiting.bytes, spans * length as u64);
+    (buffer.in_use() as f64 / spans as f64, asked, grown as f64 / spans as f64)
+}
+
+#[test]
+fn a_waiting_span_takes_no_more_than_1_3_times_its_bytes_and_64() {
+    for length in [63, 278, 1_000] {
+        for per_trace in [1, 8, 100] {
+            let (counted, asked, resident) = taken(length, per_trace);
+
+            let bound = 1.3 * length as f64 + 64.0;
+            let what =
+                format!("{per_trace} spans of {length} bytes a trace: {counted:.1}, {resident:.1} by the process");
+            assert!(counted <= bound, "{what}, {bound:.1} were allowed");
+            assert_eq!(asked, 0, "what waits lies where the buffer counts it");
+            // Huge pages are whole ones: one more for each of blocks, traces and buckets, in 64 MiB.
+            assert!(resident <= bound * 1.2, "{what}, {bound:.1} were allowed");
+            assert!(resident >= counted * 0.8, "{what}: it says more than it has");
+        }
+    }
+}
