@@ -20,4 +20,4 @@ pub mod stop;
 pub mod tls;
 
 pub use config::{ConfigError, LogConfig, LogFormat, Rdma, Settings};
-pub use tls::{ClientConfigs, ClientTls, ServerTls, TlsError, tls_builder};
+pub use tls::{ClientConfigs, ClientTls, OutwardTls, ServerTls, TlsError, tls_builder};

@@ -4,6 +4,7 @@ use core::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls_native_certs::CertificateResult;
 use serde::Deserialize;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
@@ -30,6 +31,20 @@ pub struct ServerTls {
 pub struct ClientTls {
     /// The authority of the server's certificate.
     pub ca: PathBuf,
+    /// The name in it; the host of the address if left out.
+    pub domain: Option<String>,
+    /// The client's own certificate; none if left out.
+    pub certificate: Option<PathBuf>,
+    /// Its key.
+    pub key: Option<PathBuf>,
+}
+
+/// Whom a client of somebody else's server trusts, and what it shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OutwardTls {
+    /// The authority of the server's certificate; those that the system trusts if left out.
+    pub ca: Option<PathBuf>,
     /// The name in it; the host of the address if left out.
     pub domain: Option<String>,
     /// The client's own certificate; none if left out.
@@ -74,6 +89,12 @@ pub enum TlsError {
     /// Neither a host's name nor an address.
     #[error("`{0}` is no name that a certificate can have")]
     Name(String),
+    /// No authority in the system's store.
+    #[error(
+        "this system trusts no authority{}: install its certificates (Debian: ca-certificates), name a file in SSL_CERT_FILE, or one's own in tls.ca",
+        .0.as_deref().map(|cause| format!(" ({cause})")).unwrap_or_default()
+    )]
+    NoSystemRoots(Option<String>),
     /// The library lacks what it needs.
     #[error("TLS cannot be set up")]
     Library(#[source] rustls::Error),
@@ -199,24 +220,60 @@ impl ClientTls {
     /// [`TlsError`] if a file cannot be read or has something else in it, half of the client's identity is missing, certificate and key
     /// are no pair, or the name is none.
     pub fn load(&self) -> Result<ClientConfigs, TlsError> {
-        let (trusted, roots) = authority(&self.ca)?;
-        let mut channel = ClientTlsConfig::new().ca_certificate(trusted);
-        if let Some(domain) = &self.domain {
-            ServerName::try_from(domain.as_str()).map_err(|_| TlsError::Name(domain.clone()))?;
-            channel = channel.domain_name(domain);
-        }
-        let builder = tls_builder()?.with_root_certificates(roots);
-        let library = match (&self.certificate, &self.key) {
-            (None, None) => builder.with_no_client_auth(),
-            (Some(certificate), Some(key)) => {
-                let own = Own::read(certificate, key)?;
-                channel = channel.identity(own.identity);
-                builder.with_client_auth_cert(own.chain, own.key).map_err(|cause| pair(certificate, key, cause))?
-            }
-            _ => return Err(TlsError::Half),
-        };
-        Ok(ClientConfigs { channel, library })
+        let Self { ca, domain, certificate, key } = self;
+        configs(authority(ca)?.1, domain.as_deref(), certificate.as_deref(), key.as_deref())
     }
+}
+
+impl OutwardTls {
+    /// Reads the files, and the system's store where there is no authority of its own: SSL_CERT_FILE and SSL_CERT_DIR, where they are set, else where
+    /// OpenSSL of this system has it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ClientTls::load`], and [`TlsError::NoSystemRoots`] if the store is empty or cannot be read.
+    pub fn load(&self) -> Result<ClientConfigs, TlsError> {
+        let Self { ca, domain, certificate, key } = self;
+        let roots = match ca {
+            Some(path) => authority(path)?.1,
+            None => system_roots(rustls_native_certs::load_native_certs())?,
+        };
+        configs(roots, domain.as_deref(), certificate.as_deref(), key.as_deref())
+    }
+}
+
+/// What was found in the system's store, if that is anything. What cannot be read among others is left out.
+fn system_roots(found: CertificateResult) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    if roots.add_parsable_certificates(found.certs).0 == 0 {
+        return Err(TlsError::NoSystemRoots(found.errors.first().map(ToString::to_string)));
+    }
+    Ok(roots)
+}
+
+/// A client that trusts `roots`.
+fn configs(
+    roots: RootCertStore,
+    domain: Option<&str>,
+    certificate: Option<&Path>,
+    key: Option<&Path>,
+) -> Result<ClientConfigs, TlsError> {
+    let mut channel = ClientTlsConfig::new().trust_anchors(roots.roots.iter().cloned());
+    if let Some(domain) = domain {
+        ServerName::try_from(domain).map_err(|_| TlsError::Name(domain.to_owned()))?;
+        channel = channel.domain_name(domain);
+    }
+    let builder = tls_builder()?.with_root_certificates(roots);
+    let library = match (certificate, key) {
+        (None, None) => builder.with_no_client_auth(),
+        (Some(certificate), Some(key)) => {
+            let own = Own::read(certificate, key)?;
+            channel = channel.identity(own.identity);
+            builder.with_client_auth_cert(own.chain, own.key).map_err(|cause| pair(certificate, key, cause))?
+        }
+        _ => return Err(TlsError::Half),
+    };
+    Ok(ClientConfigs { channel, library })
 }
 
 fn pair(certificate: &Path, key: &Path, cause: rustls::Error) -> TlsError {
@@ -288,5 +345,22 @@ mod tests {
         assert!(matches!(files.client("a.pem", "not a name", [None, None]), Err(TlsError::Name(_))));
         assert!(matches!(files.client("a.pem", "agent", [Some("b.pem"), None]), Err(TlsError::Half)));
         assert!(matches!(files.client("a.pem", "agent", [Some("b.pem"), Some("a.key")]), Err(TlsError::Pair { .. })));
+    }
+
+    #[test]
+    fn whom_the_system_trusts_is_trusted_and_an_empty_store_is_named() {
+        let files = Files::new();
+        let store = |name: &str| rustls_native_certs::load_certs_from_paths(Some(&files.path(name)), None);
+
+        assert_eq!(system_roots(store("a.pem")).unwrap().roots.len(), 1);
+        for name in ["empty", "nowhere"] {
+            let error = system_roots(store(name)).unwrap_err();
+            assert!(matches!(error, TlsError::NoSystemRoots(_)), "{error:?}");
+            assert!(error.to_string().contains("tls.ca"), "{error}");
+        }
+        // What it trusts itself comes before the store.
+        assert!(OutwardTls { ca: Some(files.path("a.pem")), ..OutwardTls::default() }.load().is_ok());
+        let wrong = OutwardTls { ca: Some(files.path("empty")), ..OutwardTls::default() };
+        assert!(matches!(wrong.load(), Err(TlsError::NoCertificate(_))));
     }
 }

@@ -51,7 +51,7 @@ pub struct UpstreamSettings {
     pub protocol: Protocol,
     /// Sent with every request.
     pub headers: Vec<(String, String)>,
-    /// Certificates for an endpoint of `https`.
+    /// Certificates for an endpoint of `https`, which needs them: whom the system trusts is not asked here.
     pub tls: Option<UpstreamTls>,
     /// Bodies are packed with gzip.
     pub gzip: bool,

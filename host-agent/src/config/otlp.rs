@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use daemon::config::range;
-use daemon::{ClientConfigs, ClientTls, ServerTls, TlsError};
+use daemon::{ClientConfigs, OutwardTls, ServerTls, TlsError};
 use hooks::tracing::{BudgetRule, Limits, OrderKey, Switches, Threshold};
 use otlp::tenants::{NetworkError, Tenants};
 use otlp::{DerivedSettings, Protocol, Settings, TailSettings, Tenant, TenantSettings, UpstreamSettings, UpstreamTls};
@@ -142,9 +142,9 @@ pub struct UpstreamConfig {
     /// Sent with every request.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// Certificates.
+    /// Certificates, for an endpoint of https; if left out, whom the system trusts is trusted.
     #[serde(default)]
-    pub tls: Option<ClientTls>,
+    pub tls: Option<OutwardTls>,
     /// How bodies are packed.
     #[serde(default)]
     pub compression: Compression,
@@ -276,7 +276,9 @@ impl OtlpConfig {
 
 impl UpstreamConfig {
     fn settings(&self) -> Result<UpstreamSettings, ConfigError> {
-        let tls = self.tls.as_ref().map(|tls| {
+        let secure = self.endpoint.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https:"));
+        let usual = secure.then(OutwardTls::default);
+        let tls = self.tls.as_ref().or(usual.as_ref()).map(|tls| {
             let ClientConfigs { channel, library } = tls.load()?;
             Ok::<_, TlsError>(UpstreamTls { channel, library, domain: tls.domain.clone() })
         });
@@ -374,5 +376,25 @@ mod tests {
                 .collect();
             assert!(causes.iter().any(|cause| cause.contains(key)), "{text}: {causes:?}");
         }
+    }
+
+    /// On a system that trusts nobody that is said, with what can be done.
+    #[test]
+    fn an_upstream_of_https_is_trusted_if_the_system_trusts_it() {
+        let text = |endpoint: &str| format!("otlp: {{upstream: {{endpoint: \"{endpoint}\"}}}}");
+        match Config::parse(&text("HTTPS://collector:4317")) {
+            Ok(config) => {
+                let settings = config.otlp.settings(7, "host-3").unwrap().unwrap();
+                assert!(settings.upstream.tls.is_some());
+            }
+            Err(error) => {
+                let error = format!("{error:?}");
+                assert!(error.contains("NoSystemRoots") && error.contains("otlp.upstream.tls"), "{error}");
+            }
+        }
+        assert!(settings(&text("http://collector:4317")).unwrap().upstream.tls.is_none());
+        let wrong = "otlp: {upstream: {endpoint: \"https://x\", tls: {ca: /nowhere.pem}}}";
+        let wrong = Config::parse(wrong).unwrap_err();
+        assert!(format!("{wrong:?}").contains("/nowhere.pem"), "{wrong:?}");
     }
 }
