@@ -31,6 +31,12 @@ pub fn processor_time(work: &mut dyn FnMut()) -> Duration {
     now().saturating_sub(start)
 }
 
+/// Processor time that this thread has used so far.
+pub fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
 /// The time since this value was made.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch(Instant);

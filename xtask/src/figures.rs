@@ -4,6 +4,7 @@
 //! `docs/figures.json` and, as a table, to `docs/figures.md`. A run of some figures keeps the others as they were.
 
 mod agents;
+mod hooks;
 mod hundred;
 mod instrumentation;
 mod lmap;
@@ -21,6 +22,7 @@ use std::fs;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
+use remote_write::encoding::Version;
 use serde::{Deserialize, Serialize};
 
 use crate::proto::workspace;
@@ -123,6 +125,19 @@ const FIGURES: &[(&str, Measure)] = &[
     ("agents-cpu-100-100ms-busy", |name| agents::cpu(name, Case { services: 100, interval_ms: 100, busy: true })),
     ("agents-cpu-100-10ms-idle", |name| agents::cpu(name, Case { services: 100, interval_ms: 10, busy: false })),
     ("agents-cpu-100-10ms-busy", |name| agents::cpu(name, Case { services: 100, interval_ms: 10, busy: true })),
+    ("hooks-after-framing", hooks::tail::after_framing),
+    ("hooks-sockets", hooks::sockets::over_sockets),
+    ("hooks-release", hooks::tail::release),
+    ("hooks-memory-alone-short", |name| hooks::memory::memory(name, 1, false)),
+    ("hooks-memory-alone", |name| hooks::memory::memory(name, 1, true)),
+    ("hooks-memory-eight", |name| hooks::memory::memory(name, 8, true)),
+    ("hooks-verdict", |name| Ok(hooks::verdict::taken(name))),
+    ("hooks-operation", |name| Ok(hooks::verdict::operation(name))),
+    ("hooks-write-1.0", |name| hooks::writing::encode(name, Version::V1)),
+    ("hooks-write-2.0", |name| hooks::writing::encode(name, Version::V2)),
+    ("hooks-write-bytes", hooks::writing::bytes),
+    ("hooks-path-cpu", hooks::path::whole),
+    ("hooks-agents-100", hooks::agents::hundred),
     ("rdma-read", rdma::one_read),
     ("rdma-linked-64", rdma::linked),
     ("rdma-post-64", rdma::post),
@@ -211,6 +226,13 @@ sides alternate, the ratio is the median of the pairs' ratios. Absolute values a
 - `agents-cpu-SERVICES-INTERVAL` is the share of one core of both agents together, read from /proc over 20 s, then the same of the peer.
   Services are one process each (two threads) with the same hundred metrics, process metrics are on, every other setting is the default.
   *idle*: heartbeats only; *busy*: every metric is written 125 times a second. LMAPs are armed and no fit falls into the 20 s.
+- `hooks-*` (`cargo xtask figures hooks`) are of spans of about 300 bytes, in requests of 512 as eight services send them, one span of a trace each.
+  `hooks-after-framing` begins with a request's body, with a third more spans than there is room for; `hooks-sockets` with the socket, on one thread, all
+  that waits being half of what comes. `hooks-release` is from a verdict to the requests with 10,000 traces. `hooks-memory-*` are traces of one span
+  (*short*: without attributes) and of eight. `hooks-verdict` is one of 100 services every second; `hooks-operation` is asking for one of 1,000 operations that
+  pass 100 services each. `hooks-write-*` are samples of remote write. `hooks-path-cpu` is one process with a service whose SDK records every span, endpoint and
+  buffer. `hooks-agents-100` is what both agents take with all hooks on, less what two others take beside them without, over a minute, each with 100
+  services of a hundred metrics, rows of a second, no spans.
 - `rdma-read` and `rdma-linked-64` are 31 pairs in a guest with a soft device (`cargo xtask rdma` says where there can be none); ours copies what it
   has read to the caller, the peers do not. `rdma-post-64` and `rdma-fetch-64` are on a stand-in for the device that does nothing: our own
   part alone. `region-overhead` is a tick of a worker with 64 regions of one gauge each, less reading them.

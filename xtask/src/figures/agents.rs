@@ -78,7 +78,7 @@ fn used(process: u32) -> Result<Duration> {
 }
 
 /// Shares of a core, in per cent, that `processes` use during `length`.
-fn shares<const N: usize>(processes: [u32; N], length: Duration) -> Result<[f64; N]> {
+pub fn shares<const N: usize>(processes: [u32; N], length: Duration) -> Result<[f64; N]> {
     let clock = Stopwatch::start();
     let mut before = [Duration::ZERO; N];
     for (before, process) in before.iter_mut().zip(processes) {
@@ -94,12 +94,12 @@ fn shares<const N: usize>(processes: [u32; N], length: Duration) -> Result<[f64;
 }
 
 /// The agents and their services.
-struct Agents {
+pub struct Agents {
     stage: Stage,
     program: PathBuf,
     runtime_dir: PathBuf,
-    host: u32,
-    nic: u32,
+    pub host: u32,
+    pub nic: u32,
 }
 
 #[derive(Debug, Deserialize)]
@@ -129,13 +129,13 @@ struct Lmap {
 }
 
 impl Agents {
-    /// Starts everything, the configuration being the default but for the interval and free ports.
-    fn start(case: Case, program: PathBuf, folder: &Path) -> Result<Self> {
+    /// Starts everything, the configuration being the default but for the interval, free ports, and what `more` says for the host agent.
+    pub fn start(case: Case, program: PathBuf, folder: &Path, more: &str) -> Result<Self> {
         let runtime_dir = folder.join("run");
         fs::create_dir(&runtime_dir)?;
         let free = "listen: 127.0.0.1:0";
         let text = format!(
-            "runtime_dir: {}\nlmap: {{interval_ms: {}}}\ncontrol: {{{free}}}\noperators: {{{free}}}\nmetrics: {{{free}}}\n",
+            "runtime_dir: {}\nlmap: {{interval_ms: {}}}\ncontrol: {{{free}}}\noperators: {{{free}}}\nmetrics: {{{free}}}\n{more}",
             runtime_dir.display(),
             case.interval_ms
         );
@@ -187,8 +187,8 @@ impl Agents {
         }
     }
 
-    /// Waits until every LMAP is armed and no fit is near: at 100 ms between those at 120 and at 600 rows, at 10 ms after the last one.
-    fn settle(&self, case: Case) -> Result<()> {
+    /// Waits until every LMAP is armed.
+    pub fn all_armed(&self, case: Case, within: Duration) -> Result<()> {
         let clock = Stopwatch::start();
         let all_armed = || {
             let status = self.status()?;
@@ -196,9 +196,16 @@ impl Agents {
             anyhow::Ok(armed == case.services)
         };
         while !all_armed()? {
-            ensure!(clock.elapsed() < ARMED_WITHIN, "not every LMAP was armed in time: {:?}", self.status()?.lmaps);
+            ensure!(clock.elapsed() < within, "not every LMAP was armed in time: {:?}", self.status()?.lmaps);
             std::thread::sleep(Duration::from_secs(1));
         }
+        Ok(())
+    }
+
+    /// Waits until every LMAP is armed and no fit is near: at 100 ms between those at 120 and at 600 rows, at 10 ms after the last one.
+    fn settle(&self, case: Case) -> Result<()> {
+        let clock = Stopwatch::start();
+        self.all_armed(case, ARMED_WITHIN)?;
         let rows = 2200;
         let last_fit = Duration::from_millis(rows * u64::from(case.interval_ms));
         if last_fit < ARMED_WITHIN {
@@ -264,7 +271,7 @@ fn scraper(case: Case) -> Result<(f64, f64, Rounds)> {
 pub fn cpu(name: &str, case: Case) -> Result<Figure> {
     let folder = tempfile::Builder::new().prefix("uview-figures-").tempdir()?;
     let program = build(folder.path())?;
-    let agents = Agents::start(case, program, folder.path())?;
+    let agents = Agents::start(case, program, folder.path(), "")?;
     agents.settle(case)?;
     let before = agents.status()?;
     let [host, nic] = shares([agents.host, agents.nic], LENGTH)?;
@@ -297,7 +304,7 @@ pub fn cpu(name: &str, case: Case) -> Result<Figure> {
 pub fn in_time(name: &str) -> Result<Figure> {
     let case = Case { services: 64, interval_ms: 1, busy: true };
     let folder = tempfile::Builder::new().prefix("uview-figures-").tempdir()?;
-    let agents = Agents::start(case, build(folder.path())?, folder.path())?;
+    let agents = Agents::start(case, build(folder.path())?, folder.path(), "")?;
     let before = agents.all_known(case)?;
     let bare = bare_ticks(Duration::from_millis(case.interval_ms.into()), LENGTH);
     let after = agents.status()?;
@@ -336,7 +343,7 @@ fn bare_ticks(interval: Duration, length: Duration) -> Rounds {
 }
 
 /// Builds the command that both agents are, and takes a copy: somebody else may build another one meanwhile.
-fn build(folder: &Path) -> Result<PathBuf> {
+pub fn build(folder: &Path) -> Result<PathBuf> {
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--release", "--quiet", "--package", "uview-cli"]).current_dir(workspace());
     ensure!(cargo.status()?.success(), "uview was not built");
