@@ -1,14 +1,15 @@
 //! The only place of this crate that reads the clock.
 #![expect(clippy::disallowed_methods, reason = "this is where the edges ask for the time")]
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use hooks::time::UnixNanos;
+use tokio::time::Instant;
 use wire::time::Nanos;
 
 use crate::tail::Moment;
 
-/// The time since the edge's start, and of the day.
+/// The time since the edge's start, by the runtime's clock, which tests may stop, and of the day.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock(Instant);
 

@@ -2,6 +2,7 @@
 #![expect(clippy::panic, clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
 mod client;
+mod down;
 mod hostile;
 mod tenants;
 mod tls;
