@@ -3,6 +3,7 @@
 mod coherence;
 mod head_sampling;
 mod otlp;
+mod otlp_metrics;
 mod remote_write;
 mod webhooks;
 
@@ -24,6 +25,7 @@ pub use self::head_sampling::HeadSamplingConfig;
 pub use self::otlp::{
     Compression, DerivedConfig, Keep, OtlpConfig, TenantConfig, TracesConfig, UpstreamConfig, UpstreamProtocol,
 };
+pub use self::otlp_metrics::OtlpMetricsConfig;
 pub use self::remote_write::{DenseConfig, PolicyConfig, RemoteWriteConfig, VersionConfig};
 pub use self::webhooks::WebhookConfig;
 pub(crate) use self::webhooks::start as start_webhooks;
@@ -62,6 +64,8 @@ pub struct Config {
     pub head_sampling: HeadSamplingConfig,
     /// Samples to a remote monitor.
     pub remote_write: RemoteWriteConfig,
+    /// The same as OTLP metrics.
+    pub otlp_metrics: OtlpMetricsConfig,
     /// Receivers of alarms.
     pub webhooks: Vec<WebhookConfig>,
     /// What is measured of registered processes.
@@ -280,6 +284,7 @@ impl Config {
     /// [`ConfigError`] if something is out of range.
     pub fn settings(&self, incarnation: Incarnation) -> Result<Settings, ConfigError> {
         self.remote_write.check()?;
+        self.otlp_metrics.check()?;
         let share = self.control.lowest_share;
         range((0.0..=1.0).contains(&share), "control.lowest_share", &share, "a share of γ from 0 to 1 is needed")?;
         let lease = self.control.lease_ms.get();

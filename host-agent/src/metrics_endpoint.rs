@@ -25,17 +25,18 @@ use crate::process_metrics::Counts;
 use crate::remote_writing::{Exported, RemoteWriting};
 use crate::span_metrics;
 
-/// The endpoint of `node`, and of its OTLP endpoint and what it sends to a remote monitor if there are any.
+/// The endpoint of `node`, and of its OTLP endpoint and what it sends to remote monitors if there are any.
 pub fn router(
     node: &Arc<Node>,
     measuring: Arc<Counts>,
     otlp: Option<Arc<Edge>>,
-    remote: Option<Arc<RemoteWriting>>,
+    remote: impl Iterator<Item = Arc<RemoteWriting>>,
 ) -> Router {
     let paths = paths::router(otlp.clone());
     let mut registry = page::registry("uview_host");
     registry.register_collector(Box::new(NodeMetrics { node: Arc::clone(node), measuring, otlp: otlp.clone() }));
-    if let Some(remote) = remote {
+    for remote in remote {
+        let registry = if remote.is_otlp() { registry.sub_registry_with_prefix("otlp_metrics") } else { &mut registry };
         registry.register_collector(Box::new(Exported(remote)));
     }
     Router::new()

@@ -1,7 +1,8 @@
-//! Sends samples of all services to a remote monitor: rows come from the workers like any watcher's, what is sent and when is decided by
+//! Sends samples of all services to a remote monitor, by remote write or as OTLP metrics: rows come from the workers like any watcher's, what is sent and when is decided by
 //! [`remote_write::shipper`]; here is what waits, wakes and sends.
 
 mod exported;
+mod output;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,7 @@ use hooks::sampling::Row;
 use hooks::time::UnixNanos;
 use otlp::Edge;
 use remote_write::answer::Answer;
-use remote_write::client::Client;
+use remote_write::encoding::Version;
 use remote_write::feed::Column;
 use remote_write::series::ServiceNumber;
 use remote_write::shipper::{At, Heard, Shipper, Step};
@@ -22,6 +23,7 @@ use wire::id::{HookId, LmapId};
 use wire::time::Nanos;
 
 pub use exported::Exported;
+pub use output::Output;
 
 use crate::clock::{self, Clock};
 use crate::node::Node;
@@ -43,12 +45,13 @@ struct Taken {
     titles: Option<Arc<[String]>>,
 }
 
-/// What sends. One per agent, if one is configured.
+/// What sends. One for each output that is configured.
 #[derive(Debug)]
 pub struct RemoteWriting {
     shipper: Mutex<Shipper>,
     more: Notify,
     clock: Clock,
+    is_otlp: bool,
 }
 
 fn columns(metrics: &[MetricSpec]) -> Vec<Column> {
@@ -68,7 +71,14 @@ impl RemoteWriting {
     /// Nothing is sent before [`Self::take_rows`] and [`Self::send`] run.
     #[must_use]
     pub fn new(shipper: Shipper, clock: Clock) -> Self {
-        Self { shipper: Mutex::new(shipper), more: Notify::new(), clock }
+        let is_otlp = shipper.version() == Version::Otlp;
+        Self { shipper: Mutex::new(shipper), more: Notify::new(), clock, is_otlp }
+    }
+
+    /// Whether it sends OTLP metrics.
+    #[must_use]
+    pub const fn is_otlp(&self) -> bool {
+        self.is_otlp
     }
 
     fn lock(&self) -> MutexGuard<'_, Shipper> {
@@ -193,7 +203,7 @@ impl RemoteWriting {
     }
 
     /// Sends what is due until `node` drains, and then for a moment what still waits.
-    pub async fn send(&self, node: &Node, mut client: Client) {
+    pub async fn send(&self, node: &Node, mut client: Output) {
         tokio::select! {
             () = self.send_on(&mut client) => {}
             () = node.drained() => {}
@@ -204,7 +214,7 @@ impl RemoteWriting {
         }
     }
 
-    async fn send_on(&self, client: &mut Client) {
+    async fn send_on(&self, client: &mut Output) {
         loop {
             if let Err(until) = self.exchange(client).await {
                 let wait = until.since(self.clock.now()).unwrap_or(Nanos::ZERO).min(Nanos::from_secs(3600));
@@ -217,7 +227,7 @@ impl RemoteWriting {
     }
 
     /// Sends what waits, until nothing does, or something fails.
-    async fn send_rest(&self, client: &mut Client) {
+    async fn send_rest(&self, client: &mut Output) {
         // What was under way when the agent was told to end is not known to have arrived.
         self.lock().answered(&Answer::None, self.at(), 0.0);
         loop {
@@ -232,7 +242,7 @@ impl RemoteWriting {
     }
 
     /// Sends one request, and hears what comes back; the time to wait until if there is none.
-    async fn exchange(&self, client: &mut Client) -> Result<Heard, Nanos> {
+    async fn exchange(&self, client: &mut Output) -> Result<Heard, Nanos> {
         let request = match self.lock().poll(self.clock.now()) {
             Step::Wait(until) => Err(until),
             Step::Send(request) => Ok((request.version, request.copy(), request.failures)),

@@ -10,7 +10,6 @@ use daemon::TlsError;
 use daemon::listen::{BindError, tcp};
 use hooks::time::UnixNanos;
 use otlp::Edge;
-use remote_write::client::Client;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use tokio::net::{TcpListener, UnixListener};
@@ -30,7 +29,7 @@ use crate::node::Node;
 use crate::otlp_endpoint::{self, OtlpError};
 use crate::process_metrics::{self, Counts};
 use crate::receipts::Receipts;
-use crate::remote_writing::RemoteWriting;
+use crate::remote_writing::{Output, RemoteWriting};
 use crate::{
     control_server, head_sampling, metrics_endpoint, operators_server, regions_socket, services_socket, span_ring,
     webhooks,
@@ -198,7 +197,7 @@ fn serve(
     ears: Ears,
     counts: Arc<Counts>,
     otlp: Option<Arc<Edge>>,
-    remote: Option<Arc<RemoteWriting>>,
+    monitors: impl Iterator<Item = Arc<RemoteWriting>>,
 ) -> Result<(Tasks, [Listening; 2]), RunError> {
     let mut control = server("control", config.control.tls.as_ref())?;
     let mut operators = server("operators", config.operators.tls.as_ref())?;
@@ -207,7 +206,7 @@ fn serve(
     let receipts = Arc::new(Receipts::new(otlp.clone(), host_name()));
     receipts.start(node).map_err(|error| RunError::Server("operators", error.into()))?;
     let operators = operators.add_service(operators_server::service(Arc::clone(node), hook_queue, receipts));
-    let metrics = metrics_endpoint::router(node, counts, otlp, remote);
+    let metrics = metrics_endpoint::router(node, counts, otlp, monitors);
     let needs_cgroup = config.services.identities.iter().any(|identity| identity.cgroup.is_some());
     let ((services, services_file), (regions, regions_file)) = (ears.services, ears.regions);
     let mut tasks = JoinSet::new();
@@ -231,24 +230,34 @@ fn serve(
     Ok((tasks, [services_file, regions_file]))
 }
 
-/// Sends samples to a remote monitor, until the node drains.
-fn write_remotely(
-    tasks: &mut Tasks,
-    node: &Arc<Node>,
-    edge: Option<Arc<Edge>>,
-    remote: Option<(Arc<RemoteWriting>, Client)>,
-) {
-    let Some((remote, client)) = remote else { return };
-    let (rows, of) = (Arc::clone(&remote), Arc::clone(node));
-    tasks.spawn(async move {
-        rows.take_rows(&of, edge.as_deref()).await;
-        Ok(())
-    });
-    let node = Arc::clone(node);
-    tasks.spawn(async move {
-        remote.send(&node, client).await;
-        Ok(())
-    });
+/// A remote monitor: what decides about its samples, and what sends them.
+type Monitor = (Arc<RemoteWriting>, Output);
+
+/// The remote monitors that are configured.
+fn monitors(config: &Config, clock: Clock) -> Result<Vec<Monitor>, RunError> {
+    let began = UnixNanos(clock::unix_now().0);
+    let by_remote_write = config.remote_write.start(&host_name(), began)?;
+    let by_remote_write = by_remote_write.map(|(shipper, client)| (shipper, Output::RemoteWrite(client)));
+    let by_otlp = config.otlp_metrics.start(&host_name(), began)?;
+    let by_otlp = by_otlp.map(|(shipper, exporter)| (shipper, Output::Otlp(exporter)));
+    let monitor = |(shipper, output)| (Arc::new(RemoteWriting::new(shipper, clock)), output);
+    Ok(by_remote_write.into_iter().chain(by_otlp).map(monitor).collect())
+}
+
+/// Sends samples to remote monitors, until the node drains.
+fn tell_monitors(tasks: &mut Tasks, node: &Arc<Node>, edge: Option<&Arc<Edge>>, monitors: Vec<Monitor>) {
+    for (remote, output) in monitors {
+        let (rows, of, edge) = (Arc::clone(&remote), Arc::clone(node), edge.cloned());
+        tasks.spawn(async move {
+            rows.take_rows(&of, edge.as_deref()).await;
+            Ok(())
+        });
+        let node = Arc::clone(node);
+        tasks.spawn(async move {
+            remote.send(&node, output).await;
+            Ok(())
+        });
+    }
 }
 
 /// Runs the host agent until `shutdown` comes; then sends what waits, closes everything and removes its files. Ends by itself only if it
@@ -269,11 +278,10 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     if let (Some(otlp), Some(_)) = (&mut otlp, config.head_sampling.listen) {
         otlp.observed = Some(config.otlp.traces.frontends.clone());
     }
-    let remote = config.remote_write.start(&host_name(), UnixNanos(clock::unix_now().0))?;
-    let remote = remote.map(|(shipper, client)| (Arc::new(RemoteWriting::new(shipper, clock)), client));
+    let monitors = monitors(&config, clock)?;
     let told = config::start_webhooks(&config.webhooks, &host_name(), "")?;
-    // Whoever writes remotely watches every service.
-    let watchers = if remote.is_some() { config.services.limits.connections } else { 0 };
+    // Whoever tells a remote monitor watches every service.
+    let watchers = monitors.len() * config.services.limits.connections;
     let exposures = exposures(&config, &mut settings.transports)?;
     let (orders, inbox) = registrar::orders();
     let transports = settings.transports.join(", ");
@@ -310,8 +318,8 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     };
     let spans = edge.as_ref().map(|edge| read_spans(edge, &node));
     let (mut tasks, sockets) =
-        serve(&config, &node, ears, counts, edge.clone(), remote.as_ref().map(|(remote, _)| Arc::clone(remote)))?;
-    write_remotely(&mut tasks, &node, edge, remote);
+        serve(&config, &node, ears, counts, edge.clone(), monitors.iter().map(|(remote, _)| Arc::clone(remote)))?;
+    tell_monitors(&mut tasks, &node, edge.as_ref(), monitors);
     webhooks::start(told, &node).map_err(|error| RunError::Server("webhooks", error.into()))?;
     let failed = tokio::select! {
         () = shutdown => None,

@@ -17,6 +17,7 @@
 //! | `observer` | which operations are out of the ordinary, where spans pass through |
 //! | `together` | what nodes say to each other about kept traces |
 //! | `queue`, `sender`, `upstream` | OTLP out: bounded, again after a pause, lost with a reason |
+//! | `exporter` | metrics of this node's own, out over the same ways |
 //! | [`counts`] | every request and span that does not go on |
 //!
 //! A server of gRPC is not needed for three unary calls: a request is one frame in a body, an answer one frame and a trailer. So both
@@ -27,6 +28,7 @@ pub mod counts;
 pub mod derived;
 mod edge;
 mod exemplars;
+mod exporter;
 mod frames;
 pub mod json;
 mod local;
@@ -51,6 +53,7 @@ mod walk;
 pub use derived::{Derived, DerivedSettings};
 pub use edge::Edge;
 pub use exemplars::KeptRequest;
+pub use exporter::{MetricsExporter, NotTakenYet};
 pub use local::NotTaken;
 pub use outgoing::Batch;
 pub use passed::USUAL as USUAL_HEADERS;

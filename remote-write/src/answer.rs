@@ -24,6 +24,18 @@ pub enum Answer {
         /// `Retry-After`, as it came.
         retry_after: Option<String>,
     },
+    /// Of OTLP: it was taken, but for so many data points.
+    Exported {
+        /// Data points that were not taken, as a partial success says.
+        rejected: u64,
+    },
+    /// Of OTLP: it was not taken.
+    Failed {
+        /// It may go better next time.
+        again: bool,
+        /// Not before so long, as the receiver says.
+        after: Option<Nanos>,
+    },
     /// None: no connection, or it broke, or none in time. Whether the request was taken is not known.
     None,
 }
@@ -103,8 +115,16 @@ pub struct Asked {
 #[must_use]
 pub fn meaning(asked: Asked, answer: &Answer, backoff: &Backoff, now: UnixNanos, random: f64) -> Meaning {
     let pause = backoff.pause(asked.failures.max(1), random);
-    let Answer::Answered { status, samples_written, any_written, retry_after: asks, .. } = answer else {
-        return Meaning::Again(pause);
+    let (status, samples_written, any_written, asks) = match answer {
+        Answer::Answered { status, samples_written, any_written, retry_after, .. } => {
+            (status, samples_written, any_written, retry_after)
+        }
+        Answer::Exported { rejected } => return Meaning::Written(asked.points.saturating_sub(*rejected)),
+        Answer::Failed { again: false, .. } => return Meaning::Written(0),
+        Answer::Failed { again: true, after } => {
+            return Meaning::Again(pause.max(after.unwrap_or(Nanos::ZERO).min(backoff.longest_asked)));
+        }
+        Answer::None => return Meaning::Again(pause),
     };
     let two = asked.version == Version::V2;
     match status {

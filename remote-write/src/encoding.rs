@@ -1,4 +1,4 @@
-//! Samples as the body of a request: Protocol Buffers, then one block of Snappy.
+//! Samples as the body of a request: Protocol Buffers, then one block of Snappy. ([`Version::Otlp`] is put together elsewhere.)
 //!
 //! Written field by field into memory that is kept from request to request; labels of 1.0 are encoded once per series. [`crate::message`] has
 //! the same as messages.
@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use prost::encoding::{encode_varint, encoded_len_varint};
 
 use crate::naming::MetricType;
+use crate::otlp;
 use crate::series::{Exemplar, Point, Series, TRACE_ID, Text};
 
 /// Which message a request has.
@@ -18,6 +19,8 @@ pub enum Version {
     V1,
     /// `io.prometheus.write.v2.Request`.
     V2,
+    /// `ExportMetricsServiceRequest`, of OTLP.
+    Otlp,
 }
 
 impl Version {
@@ -25,15 +28,16 @@ impl Version {
     #[must_use]
     pub const fn content_type(self) -> &'static str {
         match self {
-            Self::V1 => "application/x-protobuf",
+            Self::V1 | Self::Otlp => "application/x-protobuf",
             Self::V2 => "application/x-protobuf;proto=io.prometheus.write.v2.Request",
         }
     }
 
-    /// What the request says in `X-Prometheus-Remote-Write-Version`.
+    /// What the request says in `X-Prometheus-Remote-Write-Version`; OTLP has no such header.
     #[must_use]
     pub const fn header(self) -> &'static str {
         match self {
+            Self::Otlp => "",
             Self::V1 => "0.1.0",
             Self::V2 => "2.0.0",
         }
@@ -184,6 +188,11 @@ impl Encoder {
         match version {
             Version::V1 => self.v1(points),
             Version::V2 => self.v2(points),
+            // Compressed by whoever sends it, as the receiver likes it.
+            Version::Otlp => {
+                otlp::encode(points, &mut self.message);
+                return Ok(&self.message);
+            }
         }
         let most = snap::raw::max_compress_len(self.message.len());
         self.compressed.resize(most.max(1), 0);
@@ -204,7 +213,7 @@ impl Encoder {
             for point in points {
                 sample(point, 0, &mut self.one);
             }
-            for shown in points.iter().filter_map(|point| point.exemplar.as_deref()) {
+            for shown in points.iter().filter_map(Point::exemplar) {
                 self.refs.clear();
                 for (field, text) in [(1, TRACE_ID.as_str()), (2, shown.trace())] {
                     head(field, text.len(), &mut self.refs);
@@ -237,7 +246,7 @@ impl Encoder {
             for point in points {
                 sample(point, series.start_ms, one);
             }
-            for shown in points.iter().filter_map(|point| point.exemplar.as_deref()) {
+            for shown in points.iter().filter_map(Point::exemplar) {
                 refs.clear();
                 for text in [&*TRACE_ID, &shown.trace] {
                     encode_varint(symbols.place(text), refs);

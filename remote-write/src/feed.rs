@@ -47,6 +47,18 @@ pub struct Target {
     pub instance: String,
     /// What else the operator wants to be said.
     pub labels: Vec<(String, String)>,
+    /// Names are OTLP's, and all of the above stands in the resource.
+    pub is_otlp: bool,
+}
+
+impl Target {
+    /// What OTLP's resource says.
+    fn resource(&self) -> Arc<[(String, String)]> {
+        let own = [("service.name", &self.job), ("host.name", &self.instance)];
+        let own = own.map(|(key, value)| (key.to_owned(), value.clone()));
+        let others = self.labels.iter().filter(|(key, _)| own.iter().all(|(name, _)| name != key)).cloned();
+        own.iter().cloned().chain(others).collect()
+    }
 }
 
 /// Gives out numbers of series. One for all feeds whose samples travel together.
@@ -86,6 +98,8 @@ impl Known {
 pub struct Feed {
     service: ServiceNumber,
     target: Target,
+    /// Empty, but for OTLP.
+    resource: Arc<[(String, String)]>,
     sampler: Sampler,
     columns: Vec<Known>,
     titles: BTreeMap<String, usize>,
@@ -135,6 +149,7 @@ impl Feed {
         let not_before_ms = start.not_before.millis().max(began_ms);
         Ok(Self {
             service: start.service,
+            resource: if start.target.is_otlp { start.target.resource() } else { [].into() },
             target: start.target,
             sampler: Sampler::new(start.rule)?,
             columns: Vec::new(),
@@ -213,7 +228,7 @@ impl Feed {
 
     /// Something was read at `at` that is made of no rows. Its samples are the baseline's, and go to `out`.
     pub fn read(&mut self, reading: &Reading, at: UnixNanos, numbers: &mut SeriesNumbers, out: &mut Vec<Point>) {
-        let mut naming = Naming { service: self.service, target: &self.target, numbers };
+        let mut naming = Naming { service: self.service, target: &self.target, resource: &self.resource, numbers };
         let books = self.sampler.ledger_mut(sampling::Series::Baseline);
         self.steady.read(reading, at, &mut naming, books, out);
     }
@@ -294,10 +309,11 @@ impl Feed {
 
     fn make(&mut self, column: &Column, counts: bool, numbers: &mut SeriesNumbers) -> Known {
         self.last_column += 1;
-        let metric = naming::metric(&column.series, column.statistic);
+        let metric = if self.target.is_otlp { naming::otlp_metric } else { naming::metric };
+        let metric = metric(&column.series, column.statistic);
         // Everything that is sent is later than what was sent last. 0 would be none.
         let start_ms = if counts { self.last_ms.max(1) as i64 } else { 0 };
-        let mut naming = Naming { service: self.service, target: &self.target, numbers };
+        let mut naming = Naming { service: self.service, target: &self.target, resource: &self.resource, numbers };
         let mut series = |of: sampling::Series| {
             let theirs = column.series.labels.iter();
             let about = About { kind: metric.kind, unit: metric.unit.clone(), help: metric.help.clone(), start_ms };
@@ -354,6 +370,7 @@ impl Feed {
 pub(crate) struct Naming<'a> {
     service: ServiceNumber,
     target: &'a Target,
+    resource: &'a Arc<[(String, String)]>,
     numbers: &'a mut SeriesNumbers,
 }
 
@@ -366,15 +383,40 @@ impl Naming<'_> {
         labels: impl IntoIterator<Item = (&'a str, &'a str)>,
         about: About,
     ) -> Arc<Series> {
-        let Target { job, instance, labels: outer } = self.target;
+        let owner = Owner { service: self.service, series: of };
+        if self.target.is_otlp {
+            return Arc::new(self.otlp_series(owner, name, labels, about));
+        }
+        let Target { job, instance, labels: outer, .. } = self.target;
         let resolution = if of == sampling::Series::Dense { DENSE } else { "" };
         let own = OWN.into_iter().zip([name, job.as_str(), instance.as_str(), resolution]);
         let outer = outer.iter().map(|(key, value)| (&**key, &**value));
         // A name that belongs to us is not the operator's to give, nor the service's, even where it is not said.
         let own = outer.filter(|(key, _)| !OWN.contains(key)).chain(own);
         let theirs = labels.into_iter().filter(|(key, _)| naming::label_name(key) != RESOLUTION);
-        let owner = Owner { service: self.service, series: of };
         Arc::new(Series::new(self.numbers.next(), owner, naming::labels(own, theirs), about))
+    }
+
+    /// In OTLP attributes are as the service has them. Both series have one that tells them apart: there, what lacks an attribute is not what has it
+    /// empty.
+    fn otlp_series<'a>(
+        &mut self,
+        owner: Owner,
+        name: &str,
+        labels: impl IntoIterator<Item = (&'a str, &'a str)>,
+        about: About,
+    ) -> Series {
+        let resolution = if owner.series == sampling::Series::Dense { DENSE } else { BASELINE };
+        let own = [("__name__", name), (OTLP_RESOLUTION, resolution)];
+        let theirs = labels.into_iter().filter(|(key, _)| own.iter().all(|(name, _)| name != key));
+        let mut labels: Vec<_> = theirs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        labels.extend(own.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        Series::new(self.numbers.next(), owner, labels, about).of_resource(self.resource)
+    }
+
+    /// Whether names are OTLP's.
+    pub(crate) const fn is_otlp(&self) -> bool {
+        self.target.is_otlp
     }
 }
 
@@ -382,6 +424,10 @@ impl Naming<'_> {
 pub const RESOLUTION: &str = "uview_resolution";
 /// Its value.
 pub const DENSE: &str = "dense";
+/// The attribute that all series of OTLP have.
+const OTLP_RESOLUTION: &str = "uview.resolution";
+/// Its value, if it is not the former.
+const BASELINE: &str = "baseline";
 /// Labels that nobody else gives.
 const OWN: [&str; 4] = ["__name__", "job", "instance", RESOLUTION];
 

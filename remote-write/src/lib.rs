@@ -1,4 +1,4 @@
-//! Samples to a remote monitor: Prometheus remote write, versions 1.0 and 2.0 (2.0-rc.4), D10 of ARCHITECTURE.md.
+//! Samples to a remote monitor: Prometheus remote write, versions 1.0 and 2.0 (2.0-rc.4), or OTLP metrics; D10 of ARCHITECTURE.md.
 //!
 //! What is sent, when, and what becomes of it is decided by pure code, which is given the time; [`client`] alone has a socket.
 //!
@@ -8,11 +8,12 @@
 //! | [`steady`] | what is read at the baseline's instants beside rows: `up`, histograms with buckets and exemplars |
 //! | [`naming`], [`series`] | what a series is called: legal names, sorted labels, metadata |
 //! | [`encoding`] | samples as the body of a request, in either version |
+//! | `otlp` | the same as OTLP metrics |
 //! | [`message`] | the same as messages, for whoever reads them |
 //! | [`queue`] | samples that wait: bounded by bytes and age, services in alarm first |
 //! | [`answer`] | what an answer means: taken, refused, again, and when; in which version |
 //! | [`shipper`] | all of it together: rows in, requests out, answers in, books that balance |
-//! | [`client`] | sends a request over HTTP or HTTPS |
+//! | [`client`] | sends a request of remote write over HTTP or HTTPS; OTLP's are sent by who has its clients |
 //!
 //! # What a receiver may rely on
 //! Labels are sorted by name, no name twice, none empty; within a series, times rise strictly, over requests too, since one request is under way
@@ -31,6 +32,7 @@ pub mod encoding;
 pub mod feed;
 pub mod message;
 pub mod naming;
+mod otlp;
 pub mod queue;
 pub mod series;
 pub mod shipper;

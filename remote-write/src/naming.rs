@@ -35,7 +35,7 @@ const UNITS: [(&str, &str); 22] = [
 ];
 
 /// What a metric may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MetricType {
     /// Only grows.
     Counter,
@@ -142,6 +142,22 @@ pub fn metric(series: &Series, statistic: Statistic) -> Metric {
     // A count is of values, whatever unit they have.
     let unit = if statistic == Statistic::Count { String::new() } else { unit };
     Metric { name: with_suffix(base, suffix), kind, unit, help: format!("{}: {what}", series.name) }
+}
+
+/// What the column of `statistic` of `series` is called in OTLP: the name that the service gave it, with what it is of a histogram behind it, and the
+/// unit in UCUM.
+#[must_use]
+pub fn otlp_metric(series: &Series, statistic: Statistic) -> Metric {
+    let in_prometheus = metric(series, statistic);
+    let suffix = match statistic {
+        Statistic::Count => ".count",
+        Statistic::Mean => ".mean",
+        Statistic::P99 => ".p99",
+        Statistic::Increment | Statistic::Value => "",
+    };
+    let unit = series.unit.as_ref().filter(|_| statistic != Statistic::Count);
+    let unit = unit.map(|unit| unit.as_str().to_owned()).unwrap_or_default();
+    Metric { name: format!("{}{suffix}", series.name), unit, ..in_prometheus }
 }
 
 /// A series' labels, sorted by name: those of the metric, and `own` before them. A label of the metric that has the name of one of `own` is

@@ -69,6 +69,8 @@ pub struct Series {
     pub start_ms: i64,
     /// The labels as 1.0 has them: fields 1 of a `prometheus.TimeSeries`.
     encoded: Box<[u8]>,
+    /// Of OTLP: what all series of the service say of it.
+    resource: Arc<[(String, String)]>,
 }
 
 /// What stands about a series beside its labels.
@@ -121,7 +123,35 @@ impl Series {
             help: Text::new(about.help),
             start_ms: about.start_ms,
             encoded,
+            resource: [].into(),
         }
+    }
+
+    /// The same, of a service that says this of itself in a place of its own.
+    #[must_use]
+    pub(crate) fn of_resource(mut self, resource: &Arc<[(String, String)]>) -> Self {
+        self.resource = Arc::clone(resource);
+        self
+    }
+
+    /// Of OTLP: what all series of the service say of it.
+    pub(crate) fn resource(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.resource.iter().map(|(name, value)| (&**name, &**value))
+    }
+
+    /// Its name; empty if it has none.
+    pub(crate) fn name(&self) -> &str {
+        self.labels().find(|(label, _)| *label == "__name__").map_or("", |(_, name)| name)
+    }
+
+    /// Its unit.
+    pub(crate) const fn unit(&self) -> &str {
+        self.unit.as_str()
+    }
+
+    /// What it is.
+    pub(crate) const fn help(&self) -> &str {
+        self.help.as_str()
     }
 
     /// Its labels, sorted by name.
@@ -168,9 +198,51 @@ impl Exemplar {
         self.trace.as_str()
     }
 
-    /// Memory, beside the sample that it belongs to.
-    pub(crate) const fn bytes(&self) -> usize {
-        size_of::<Self>() + 16 + self.trace().len()
+    const fn bytes(&self) -> usize {
+        size_of::<Self>() + self.trace().len()
+    }
+}
+
+/// A whole histogram, as one sample of OTLP has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Distribution {
+    /// What was counted between the bounds, one more than there are bounds. Not added up.
+    pub counts: Vec<u64>,
+    /// Upper bounds, rising; each belongs to its bucket.
+    pub bounds: Arc<[f64]>,
+    /// The sum of what was counted.
+    pub sum: f64,
+    /// Traces that stand for some of what was counted.
+    pub exemplars: Vec<Exemplar>,
+}
+
+/// What may stand beside a sample's value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Beside {
+    /// A trace that stands for it.
+    Exemplar(Exemplar),
+    /// The histogram of which the value is the count.
+    Distribution(Distribution),
+}
+
+impl Beside {
+    /// How many traces there are in it.
+    pub(crate) const fn exemplars(&self) -> usize {
+        match self {
+            Self::Exemplar(_) => 1,
+            Self::Distribution(whole) => whole.exemplars.len(),
+        }
+    }
+
+    /// Memory, beside the sample that it belongs to, without bounds, which histograms share.
+    fn bytes(&self) -> usize {
+        let more = match self {
+            Self::Exemplar(exemplar) => exemplar.trace().len(),
+            Self::Distribution(whole) => {
+                size_of_val(&*whole.counts) + whole.exemplars.iter().map(Exemplar::bytes).sum::<usize>()
+            }
+        };
+        size_of::<Self>() + 16 + more
     }
 }
 
@@ -183,21 +255,30 @@ pub struct Point {
     pub at_ms: i64,
     /// The value's bits: a stale marker is one NaN among many.
     pub bits: u64,
-    /// A trace that stands for it.
-    pub exemplar: Option<Arc<Exemplar>>,
+    /// What stands beside it.
+    pub beside: Option<Arc<Beside>>,
 }
 
 impl Point {
     /// A sample; `None` ends the series.
     #[must_use]
     pub fn new(series: Arc<Series>, at_ms: i64, value: Option<f64>) -> Self {
-        Self { series, at_ms, bits: value.map_or(STALE_NAN, f64::to_bits), exemplar: None }
+        Self { series, at_ms, bits: value.map_or(STALE_NAN, f64::to_bits), beside: None }
     }
 
     /// Memory, with what stands beside it, without its series.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.exemplar.as_ref().map_or(0, |exemplar| exemplar.bytes())
+        size_of::<Self>() + self.beside.as_ref().map_or(0, |beside| beside.bytes())
+    }
+
+    /// The trace that stands for it, where it is one.
+    #[must_use]
+    pub fn exemplar(&self) -> Option<&Exemplar> {
+        match self.beside.as_deref() {
+            Some(Beside::Exemplar(exemplar)) => Some(exemplar),
+            _ => None,
+        }
     }
 
     /// Whether it ends its series: not a sample that a service ever had.

@@ -154,7 +154,7 @@ pub struct Shipper {
 
 /// How many traces stand beside `points`.
 fn exemplars(points: &[Point]) -> u64 {
-    points.iter().filter(|point| point.exemplar.is_some()).count() as u64
+    points.iter().filter_map(|point| point.beside.as_ref()).map(|beside| beside.exemplars() as u64).sum()
 }
 
 /// `points` are lost, for `why`. Marks stand in no books.
@@ -216,6 +216,7 @@ impl Shipper {
             job: name.to_owned(),
             instance: self.settings.instance.clone(),
             labels: self.settings.labels.clone(),
+            is_otlp: self.version == Version::Otlp,
         };
         let (began, not_before) = (self.settings.began, self.ends.get(name).copied().unwrap_or_default());
         let start = FeedStart { service, target, rule: self.settings.rule, interval, began, not_before };
@@ -451,14 +452,14 @@ impl Shipper {
         }
     }
 
-    /// A receiver of 2.0 says how many exemplars it took; of one of 1.0 only is known that it refused nothing, or something.
+    /// A receiver of 2.0 says how many exemplars it took; of another one only is known that it refused nothing, or something.
     fn settle_exemplars(&mut self, batch: &Batch, written: u64, answer: &Answer) {
         let all = exemplars(&batch.points);
         let said = match answer {
             Answer::Answered { exemplars_written, .. } => *exemplars_written,
-            Answer::None => None,
+            Answer::Exported { .. } | Answer::Failed { .. } | Answer::None => None,
         };
-        let whole = self.version == Version::V1 && written == batch.points.len() as u64;
+        let whole = self.version != Version::V2 && written == batch.points.len() as u64;
         let taken = said.unwrap_or(if whole { all } else { 0 }).min(all);
         self.counters.sent_exemplars += taken;
         self.counters.lost_exemplars += all - taken;

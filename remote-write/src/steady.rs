@@ -3,6 +3,8 @@
 //! A histogram is what Prometheus calls a classic one: a counter for each bound that counts what is not above it, under `…_bucket` with the bound as
 //! `le`, the sum and the count. Series of a histogram that is not read any more end, and so does `up` where it is not said any more.
 //!
+//! In OTLP a histogram is one series, and one sample.
+//!
 //! A receiver takes an exemplar only if it is later than the one before in its series, so each is sent once.
 
 use std::collections::BTreeMap;
@@ -13,7 +15,7 @@ use hooks::time::UnixNanos;
 
 use crate::feed::Naming;
 use crate::naming::{MetricType, metric_name, unit_name};
-use crate::series::{About, Exemplar, Point, Series};
+use crate::series::{About, Beside, Distribution, Exemplar, Point, Series};
 
 /// What was read of a service.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -48,7 +50,7 @@ pub struct Histogram {
 /// The series of one histogram.
 #[derive(Debug)]
 struct Known {
-    /// One for each bound, that of infinity, the sum and the count.
+    /// One for each bound, that of infinity, the sum and the count; the first of them alone in OTLP.
     series: Vec<Arc<Series>>,
     /// When the exemplar ended that was sent last, of each bucket.
     shown_ms: Vec<i64>,
@@ -87,13 +89,15 @@ impl Steady {
         books: &mut Ledger,
         out: &mut Vec<Point>,
     ) {
-        let samples = u64::from(reading.up.is_some())
-            + reading.histograms.iter().map(|histogram| histogram.counts.len() as u64 + 2).sum::<u64>();
+        let of = |histogram: &Histogram| if naming.is_otlp() { 1 } else { histogram.counts.len() as u64 + 2 };
+        let samples = u64::from(reading.up.is_some()) + reading.histograms.iter().map(of).sum::<u64>();
         books.seen += samples;
         books.handed += samples;
         if at.millis() <= self.last_ms {
             return books.lose(LostSample::OutOfOrder, samples);
         }
+        // What was not there at the reading before began since.
+        let since_ms = self.last_ms.max(1) as i64;
         self.last_ms = at.millis();
         let at_ms = self.last_ms as i64;
         match reading.up {
@@ -105,9 +109,13 @@ impl Steady {
         }
         for histogram in &reading.histograms {
             let key = (histogram.name, histogram.labels.clone());
-            let known = self.histograms.entry(key).or_insert_with(|| Known::new(histogram, at_ms, naming));
+            let known = self.histograms.entry(key).or_insert_with(|| Known::new(histogram, since_ms, naming));
             known.read = true;
-            known.send(histogram, at_ms, out);
+            if naming.is_otlp() {
+                known.send_whole(histogram, at_ms, out);
+            } else {
+                known.send(histogram, at_ms, out);
+            }
         }
         self.histograms.retain(|_, known| {
             let there = core::mem::take(&mut known.read);
@@ -136,14 +144,21 @@ fn up_series(naming: &mut Naming<'_>) -> Arc<Series> {
 }
 
 impl Known {
-    fn new(histogram: &Histogram, at_ms: i64, naming: &mut Naming<'_>) -> Self {
+    fn new(histogram: &Histogram, since_ms: i64, naming: &mut Naming<'_>) -> Self {
+        if naming.is_otlp() {
+            let labels = histogram.labels.iter().map(|(key, value)| (&**key, &**value));
+            let (unit, help) = (histogram.unit.to_owned(), histogram.help.to_owned());
+            let about = About { kind: MetricType::Histogram, unit, help, start_ms: since_ms };
+            let series = vec![naming.series(sampling::Series::Baseline, histogram.name, labels, about)];
+            return Self { series, shown_ms: vec![i64::MIN; histogram.counts.len()], read: false };
+        }
         let unit = unit_name(histogram.unit);
         let name = format!("{}_{unit}", metric_name(histogram.name));
         let mut one = |suffix: &str, bound: Option<&str>| {
             let labels = histogram.labels.iter().map(|(key, value)| (&**key, &**value));
             let labels = labels.filter(|(key, _)| *key != "le").chain(bound.map(|bound| ("le", bound)));
             let (unit, help) = (unit.clone(), histogram.help.to_owned());
-            let about = About { kind: MetricType::Histogram, unit, help, start_ms: at_ms };
+            let about = About { kind: MetricType::Histogram, unit, help, start_ms: since_ms };
             naming.series(sampling::Series::Baseline, &format!("{name}{suffix}"), labels, about)
         };
         let bounds = histogram.bounds.iter().map(|bound| format!("{bound:?}")).chain(["+Inf".to_owned()]);
@@ -153,20 +168,35 @@ impl Known {
         Self { series, shown_ms, read: false }
     }
 
+    /// The exemplar of a bucket, unless it was sent.
+    fn unsent<'a>(&mut self, histogram: &'a Histogram, place: usize) -> Option<&'a Exemplar> {
+        let (shown, exemplar) = (self.shown_ms.get_mut(place)?, histogram.exemplars.get(place)?.as_ref()?);
+        let is_new = exemplar.at_ms > *shown;
+        *shown = exemplar.at_ms.max(*shown);
+        Some(exemplar).filter(|_| is_new)
+    }
+
+    fn send_whole(&mut self, histogram: &Histogram, at_ms: i64, out: &mut Vec<Point>) {
+        let exemplars =
+            (0..histogram.counts.len()).filter_map(|place| self.unsent(histogram, place).cloned()).collect();
+        let Histogram { counts, bounds, sum, .. } = histogram;
+        let count = counts.iter().sum::<u64>() as f64;
+        let whole = Distribution { counts: counts.clone(), bounds: Arc::clone(bounds), sum: *sum, exemplars };
+        let point = |series| Point::new(Arc::clone(series), at_ms, Some(count));
+        let whole = Some(Arc::new(Beside::Distribution(whole)));
+        out.extend(self.series.first().map(|series| Point { beside: whole, ..point(series) }));
+    }
+
     fn send(&mut self, histogram: &Histogram, at_ms: i64, out: &mut Vec<Point>) {
         let mut below = 0_u64;
-        let (buckets, others) = self.series.split_at(self.shown_ms.len());
-        for ((place, series), count) in buckets.iter().enumerate().zip(&histogram.counts) {
+        for (place, count) in histogram.counts.iter().enumerate() {
             below = below.saturating_add(*count);
-            let mut point = Point::new(Arc::clone(series), at_ms, Some(below as f64));
-            let new = |exemplar: &&Exemplar| exemplar.at_ms > self.shown_ms[place];
-            if let Some(exemplar) = histogram.exemplars.get(place).and_then(Option::as_ref).filter(new) {
-                self.shown_ms[place] = exemplar.at_ms;
-                point.exemplar = Some(Arc::new(exemplar.clone()));
-            }
-            out.push(point);
+            let beside = self.unsent(histogram, place).map(|exemplar| Arc::new(Beside::Exemplar(exemplar.clone())));
+            let series = self.series.get(place).map(Arc::clone);
+            out.extend(series.map(|series| Point { beside, ..Point::new(series, at_ms, Some(below as f64)) }));
         }
-        for (series, value) in others.iter().zip([histogram.sum, below as f64]) {
+        let others = self.series.iter().skip(histogram.counts.len());
+        for (series, value) in others.zip([histogram.sum, below as f64]) {
             out.push(Point::new(Arc::clone(series), at_ms, Some(value)));
         }
     }

@@ -11,7 +11,7 @@ use prost::Message as _;
 use remote_write::encoding::{Encoder, Version};
 use remote_write::message::{self, v2};
 use remote_write::naming::MetricType;
-use remote_write::series::{About, Exemplar, Point, STALE_NAN, Series};
+use remote_write::series::{About, Beside, Exemplar, Point, STALE_NAN, Series};
 use support::{decoded, point, series};
 
 /// A counter of two samples, one of them 0, and a gauge that ends.
@@ -129,7 +129,7 @@ const TWO_WITH_A_TRACE: &str = "
 fn an_exemplar_stands_where_the_specifications_have_it_byte_by_byte() {
     let about = About { kind: MetricType::Histogram, unit: String::new(), help: String::new(), start_ms: 1000 };
     let mut shown = point(&series(1, 1, &[("__name__", "b")], about), 2000, 1.5);
-    shown.exemplar = Some(Arc::new(Exemplar::new("0123456789", 0.5, 1500)));
+    shown.beside = Some(Arc::new(Beside::Exemplar(Exemplar::new("0123456789", 0.5, 1500))));
 
     assert_eq!(message(Version::V1, &[shown.clone()]), bytes(ONE_WITH_A_TRACE));
     assert_eq!(message(Version::V2, &[shown]), bytes(TWO_WITH_A_TRACE));

@@ -254,7 +254,10 @@ impl Groups {
                 Heard::Again(pause.max(asked.min(self.rule.backoff.longest_asked)))
             }
             Answer::Answered { .. } => Heard::Refused,
-            Answer::None => Heard::Again(self.rule.backoff.pause(group.failures + 1, random)),
+            // The others are of OTLP: no webhook answers so.
+            Answer::None | Answer::Exported { .. } | Answer::Failed { .. } => {
+                Heard::Again(self.rule.backoff.pause(group.failures + 1, random))
+            }
         };
         if let Heard::Again(pause) = heard {
             group.failures = group.failures.saturating_add(1);

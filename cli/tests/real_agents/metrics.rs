@@ -17,8 +17,9 @@ fn page(address: &str) -> Option<String> {
     answer.ends_with("# EOF\n").then_some(answer)
 }
 
-/// A remote monitor that is not there.
-const REMOTE: &str = "remote_write: {url: 'http://127.0.0.1:1'}\n";
+/// Remote monitors that are not there.
+const REMOTE: &str =
+    "remote_write: {url: 'http://127.0.0.1:1'}\notlp_metrics: {upstream: {endpoint: 'http://127.0.0.1:1'}}\n";
 
 /// An OTLP endpoint at which spans wait: it has the most to say.
 const OTLP: &str = concat!(

@@ -275,7 +275,7 @@ impl OtlpConfig {
 }
 
 impl UpstreamConfig {
-    fn settings(&self) -> Result<UpstreamSettings, ConfigError> {
+    pub(super) fn settings(&self) -> Result<UpstreamSettings, ConfigError> {
         let secure = self.endpoint.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https:"));
         let usual = secure.then(OutwardTls::default);
         let tls = self.tls.as_ref().or(usual.as_ref()).map(|tls| {

@@ -179,7 +179,7 @@ impl RemoteWriteConfig {
         Shipper::new(settings).map(drop).map_err(|cause| ConfigError::value("remote_write", cause))
     }
 
-    fn settings(&self, machine: &str, began: UnixNanos) -> Result<ShipperSettings, ConfigError> {
+    pub(super) fn settings(&self, machine: &str, began: UnixNanos) -> Result<ShipperSettings, ConfigError> {
         let wrong = self.labels.keys().find(|name| label_name(name) != **name || OWN.contains(&name.as_str()));
         let wanted =
             "letters, digits and _ are possible, a letter first, and neither job, instance nor uview_resolution";

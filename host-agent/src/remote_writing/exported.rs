@@ -76,12 +76,21 @@ impl Collector for Exported {
         family(e, "suppressed_samples", help, counter, by_reason(reasons, |books| &books.suppressed))?;
         let reasons = LostSample::ALL.map(LostSample::name).to_vec();
         family(e, "lost_samples", "Samples lost, by reason.", counter, by_reason(reasons, |books| &books.lost))?;
+        let otlp = self.0.is_otlp();
+        let name = |of_remote_write, of_otlp| if otlp { of_otlp } else { of_remote_write };
+        if !otlp {
+            let help = "Changes to the other version of remote write.";
+            metrics_endpoint::counter(e, "remote_write_fallbacks", help, counters.fallbacks)?;
+        }
         for (name, help, value) in [
-            ("remote_writes", "Requests to the remote monitor, each attempt.", counters.requests),
-            ("failed_remote_writes", "Requests that have to be made again.", counters.failed),
-            ("refused_remote_writes", "Requests of which something was refused for good.", counters.refused),
-            ("remote_write_fallbacks", "Changes to the other version of remote write.", counters.fallbacks),
-            ("remote_write_bytes", "Bytes of requests to the remote monitor.", counters.bytes),
+            (name("remote_writes", "requests"), "Requests to the remote monitor, each attempt.", counters.requests),
+            (name("failed_remote_writes", "failed_requests"), "Requests that have to be made again.", counters.failed),
+            (
+                name("refused_remote_writes", "refused_requests"),
+                "Requests of which something was refused for good.",
+                counters.refused,
+            ),
+            (name("remote_write_bytes", "bytes"), "Bytes of requests to the remote monitor.", counters.bytes),
             (
                 "replayed_rows",
                 "Rows that a worker sent again, or from before the agent's start: not counted.",

@@ -10,6 +10,7 @@ mod misbehaving_services;
 mod misbehaving_workers;
 mod operating;
 mod otlp;
+mod otlp_metrics;
 mod program;
 mod remote_writing;
 mod service;

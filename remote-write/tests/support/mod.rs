@@ -41,8 +41,9 @@ pub struct Stored {
 /// What a request says, whatever its version.
 pub fn decoded(version: Version, body: &[u8]) -> Vec<(Labels, Vec<(i64, u64)>)> {
     let message = snap::raw::Decoder::new().decompress_vec(body).expect("one block of Snappy");
+    assert_ne!(version, Version::Otlp, "that is not for this receiver");
     match version {
-        Version::V1 => {
+        Version::V1 | Version::Otlp => {
             let request = message::WriteRequest::decode(&message[..]).expect("a WriteRequest");
             let one = |series: message::TimeSeries| {
                 let labels = series.labels.into_iter().map(|label| (label.name, label.value)).collect();
