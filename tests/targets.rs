@@ -27,7 +27,7 @@ pub use traces::{otlp_json, otlp_request, words};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 21] = [
+pub const TARGETS: [Target; 22] = [
     ("attach", attach),
     ("capture", capture),
     ("columns", columns),
@@ -42,6 +42,7 @@ pub const TARGETS: [Target; 21] = [
     ("otlp_json", otlp_json),
     ("otlp_request", otlp_request),
     ("queue_pair", queue_pair),
+    ("receipt_books", receipt_books),
     ("recording", recording),
     ("registration", registration),
     ("span_record", span_record),
@@ -111,6 +112,25 @@ pub fn columns(bytes: &[u8]) {
             assert!(read.counters.is_sorted() && read.counters.iter().all(|&at| at < metrics.len()));
         }
         Err(error) => is_said(&error),
+    }
+}
+
+/// The file of a host agent's receipt, whole and as what follows its first line.
+pub fn receipt_books(bytes: &[u8]) {
+    use host_agent::receipts::Stored;
+
+    let whole = format!("uview receipt 1 {:08x} {}\n", crc32fast::hash(bytes), bytes.len());
+    for file in [bytes, &[whole.as_bytes(), bytes].concat()] {
+        match Stored::decode(file) {
+            Ok(stored) => {
+                let again = Stored::decode(&stored.encode());
+                assert!(again.is_ok_and(|again| again == stored), "what was read is written and read again");
+                let mut books = hooks::receipt::Books::new(hooks::receipt::BookLimits::default());
+                books.resume(stored.pages, &stored.waiting, hooks::tracing::Loss::Killed);
+                drop(hooks::receipt::Books::together(books.pages().chain(books.pages())));
+            }
+            Err(error) => is_said(&error),
+        }
     }
 }
 

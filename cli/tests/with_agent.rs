@@ -66,12 +66,18 @@ fn a_receipt_is_a_table_json_and_a_page_that_needs_nothing_else() {
         "2.0 of 40",
         "lost spans evicted 7",
         "cpu ms 4.2 s",
+        "5: evicted 2, killed 3",
+        "started again at 2024-10-04 01:00:05 UTC; the run before ended in order at 2024-10-04 01:00:00 UTC",
+        "the run before was killed: nothing is booked from 2024-10-04 02:00:00 UTC until then",
+        "12 spans wait",
     ] {
         assert!(text.contains(part), "{part} in {text}");
     }
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(json["days"][1]["total"]["seen_spans"], 10_000);
     assert_eq!(json["days"][1]["services"][0]["head_failed_requests"], 2.0);
+    assert_eq!(json["days"][1]["total"]["lost_spans"]["killed"], 3);
+    assert_eq!((&json["runs"][1]["ended_in_order"], json["waiting_spans"]["cart"].as_u64()), (&false.into(), Some(12)));
     assert_eq!(json["days"][0]["node"]["sent_bytes.traces"], 9_000);
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("&lt;pay&gt;") && !page.contains("<pay>"), "{page}");

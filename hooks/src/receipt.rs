@@ -2,16 +2,21 @@
 //!
 //! Everything is booked on the day on which it happened: a span that was seen before midnight and kept after it is on two pages. Bounded: so many
 //! days, so many services a day, the others together as [`OTHER`].
+//!
+//! Of each service, over all days and at all times: seen = kept + dropped + lost + [waiting](Books::waiting).
+
+mod page;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use wire::time::Nanos;
 
+pub use self::page::{Line, Page, Requests, head_share};
 use crate::id::ServiceId;
 use crate::paths::OTHER;
 use crate::time::UnixNanos;
-use crate::tracing::{Policy, Tally};
+use crate::tracing::{Gone, Loss, Policy, Tally};
 
 /// Nanoseconds of a day.
 const DAY: u64 = 86_400 * 1_000_000_000;
@@ -32,62 +37,13 @@ impl Default for BookLimits {
     }
 }
 
-/// So many of something, and how many of them failed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Requests {
-    /// All: spans without a parent, each a trace's first.
-    pub all: u64,
-    /// Of them in error.
-    pub failed: u64,
-}
-
-/// A service's line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Line {
-    /// Spans that came.
-    pub seen: Tally,
-    /// Spans that were kept, by which policy, as [`Policy::ALL`].
-    pub kept: [Tally; Policy::ALL.len()],
-    /// Requests that began at the service.
-    pub requests: Requests,
-    /// Those of which the first span was kept.
-    pub kept_requests: Requests,
-    /// Alarms that began.
-    pub alarms: u64,
-    /// How long alarms were on.
-    pub alarm_time: Nanos,
-}
-
-impl Line {
-    /// All that was kept.
-    #[must_use]
-    pub fn kept(&self) -> Tally {
-        self.kept.iter().fold(Tally::default(), |sum, tally| sum.plus(*tally))
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.seen += other.seen;
-        for (mine, theirs) in self.kept.iter_mut().zip(other.kept) {
-            *mine += theirs;
-        }
-        for (mine, theirs) in [(&mut self.requests, other.requests), (&mut self.kept_requests, other.kept_requests)] {
-            mine.all += theirs.all;
-            mine.failed += theirs.failed;
-        }
-        self.alarms += other.alarms;
-        self.alarm_time = self.alarm_time.plus(other.alarm_time);
-    }
-}
-
-/// A day's page.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Page {
-    /// Days since 1970.
-    pub day: u64,
-    /// Services by name.
-    pub services: BTreeMap<Arc<str>, Line>,
-    /// What grew on this day of what only grows: losses by reason, bytes sent, processor time.
-    pub grown: BTreeMap<Arc<str>, u64>,
+/// A service that is known by its name, and what of it waits.
+#[derive(Debug)]
+struct Named {
+    name: Arc<str>,
+    waits: Tally,
+    /// It is not seen again: gone with the last of its spans that wait.
+    forgotten: bool,
 }
 
 /// Pages of the last days.
@@ -95,7 +51,9 @@ pub struct Page {
 pub struct Books {
     limits: BookLimits,
     pages: VecDeque<Page>,
-    names: HashMap<ServiceId, Arc<str>>,
+    names: HashMap<ServiceId, Named>,
+    /// Of services without a name.
+    other_waits: Tally,
     /// As of the last time, of what only grows.
     known: BTreeMap<Arc<str>, u64>,
     other: Arc<str>,
@@ -106,7 +64,14 @@ impl Books {
     #[must_use]
     pub fn new(limits: BookLimits) -> Self {
         let other = OTHER.into();
-        Self { limits, pages: VecDeque::new(), names: HashMap::new(), known: BTreeMap::new(), other }
+        Self {
+            limits,
+            pages: VecDeque::new(),
+            names: HashMap::new(),
+            other_waits: Tally::default(),
+            known: BTreeMap::new(),
+            other,
+        }
     }
 
     /// What follows happens at `now`. A clock that was set back books on the last page; one that jumped ahead leaves days out.
@@ -116,30 +81,66 @@ impl Books {
             return;
         }
         self.pages.push_back(Page { day, ..Page::default() });
-        while self.pages.len() > self.limits.days.max(1) {
-            self.pages.pop_front();
+        self.drop_old();
+    }
+
+    /// Goes on with the `pages` of a predecessor, the oldest first, in which spans `waited` when it ended: these are lost, for the reason `why`, and
+    /// booked on its last page. Before anything else is booked.
+    pub fn resume(&mut self, pages: Vec<Page>, waited: &BTreeMap<Arc<str>, Tally>, why: Loss) {
+        self.pages = pages.into();
+        self.drop_old();
+        let most = self.limits.services;
+        self.pages.iter_mut().for_each(|page| page.bound(most, &self.other));
+        for (name, tally) in waited.iter().filter(|(_, tally)| tally.spans > 0) {
+            self.line(name).gone[Gone::Lost(why).place()] += *tally;
         }
     }
 
-    /// A span of `service` came. Its name is remembered for what follows.
+    /// A span of `service` came, and waits. Its name is remembered for what follows.
     pub fn seen(&mut self, service: ServiceId, name: &str, bytes: usize, root: bool, failed: bool) {
-        let name = match self.names.get(&service) {
-            Some(name) => Arc::clone(name),
-            None => self.learn(service, name),
+        let tally = Tally::one(bytes);
+        // Ids of a day and a bit: whoever books forgets as names do.
+        if self.names.len() < 4 * self.limits.services && !self.names.contains_key(&service) {
+            self.names.insert(service, Named { name: name.into(), waits: Tally::default(), forgotten: false });
+        }
+        let name = if let Some(named) = self.names.get_mut(&service) {
+            named.waits += tally;
+            Arc::clone(&named.name)
+        } else {
+            self.other_waits += tally;
+            Arc::clone(&self.other)
         };
         let line = self.line(&name);
-        line.seen += Tally::one(bytes);
+        line.seen += tally;
         line.requests.all += u64::from(root);
         line.requests.failed += u64::from(root && failed);
     }
 
-    /// A span of `service` was kept by `policy`.
+    /// A span of `service` that waited was kept by `policy`.
     pub fn kept(&mut self, service: ServiceId, policy: Policy, bytes: usize, root: bool, failed: bool) {
-        let name = Arc::clone(self.names.get(&service).unwrap_or(&self.other));
+        let tally = Tally::one(bytes);
+        let name = self.settle(service, tally);
         let line = self.line(&name);
-        line.kept[policy as usize] += Tally::one(bytes);
+        line.kept[policy as usize] += tally;
         line.kept_requests.all += u64::from(root);
         line.kept_requests.failed += u64::from(root && failed);
+    }
+
+    /// Spans of `service` that waited were dropped or lost.
+    pub fn gone(&mut self, service: ServiceId, why: Gone, tally: Tally) {
+        let name = self.settle(service, tally);
+        self.line(&name).gone[why.place()] += tally;
+    }
+
+    /// What is undecided, by name.
+    #[must_use]
+    pub fn waiting(&self) -> BTreeMap<Arc<str>, Tally> {
+        let mut waiting = BTreeMap::<_, Tally>::new();
+        let named = self.names.values().map(|named| (&named.name, named.waits));
+        for (name, waits) in named.chain([(&self.other, self.other_waits)]).filter(|(_, waits)| waits.spans > 0) {
+            *waiting.entry(Arc::clone(name)).or_default() += waits;
+        }
+        waiting
     }
 
     /// An alarm of the service of this name began, if it `began`, and was on for so long.
@@ -160,9 +161,12 @@ impl Books {
         }
     }
 
-    /// Whose name is forgotten is not seen again under this id.
+    /// Whose name is forgotten is not seen again under this id. What waits of it is still booked under its name.
     pub fn forget(&mut self, service: ServiceId) {
-        self.names.remove(&service);
+        if let Some(named) = self.names.get_mut(&service) {
+            named.forgotten = true;
+            self.settle(service, Tally::default());
+        }
     }
 
     /// The pages, the oldest first.
@@ -186,13 +190,24 @@ impl Books {
         days.into_values().collect()
     }
 
-    fn learn(&mut self, service: ServiceId, name: &str) -> Arc<str> {
-        let name: Arc<str> = name.into();
-        // Ids of a day and a bit: whoever books forgets as names do.
-        if self.names.len() < 4 * self.limits.services {
-            self.names.insert(service, Arc::clone(&name));
+    /// So much of `service` waits no longer. Returns by which name it is booked.
+    fn settle(&mut self, service: ServiceId, tally: Tally) -> Arc<str> {
+        let Some(named) = self.names.get_mut(&service) else {
+            self.other_waits -= tally;
+            return Arc::clone(&self.other);
+        };
+        named.waits -= tally;
+        let name = Arc::clone(&named.name);
+        if named.forgotten && named.waits.spans == 0 {
+            self.names.remove(&service);
         }
         name
+    }
+
+    fn drop_old(&mut self) {
+        while self.pages.len() > self.limits.days.max(1) {
+            self.pages.pop_front();
+        }
     }
 
     fn line(&mut self, name: &Arc<str>) -> &mut Line {
@@ -208,17 +223,12 @@ impl Books {
     }
 }
 
-/// What head sampling would have kept at the same bytes: of everything the share that was kept of bytes, whatever happened to it.
-#[must_use]
-pub fn head_share(line: &Line) -> f64 {
-    if line.seen.bytes == 0 { 0.0 } else { (line.kept().bytes as f64 / line.seen.bytes as f64).min(1.0) }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::tracing::Dropped;
 
     fn day(day: u64, hour: u64) -> UnixNanos {
         UnixNanos::from_secs(day * 86_400 + hour * 3_600)
@@ -229,12 +239,15 @@ mod tests {
         let mut books = Books::new(BookLimits::default());
         books.turn(day(100, 23));
         books.seen(ServiceId(1), "payment", 200, true, true);
-        books.seen(ServiceId(1), "payment", 100, false, false);
+        books.seen(ServiceId(1), "payment", 50, false, false);
+        books.seen(ServiceId(1), "payment", 50, false, false);
         books.alarm("payment", true, Nanos::from_secs(3));
         books.turn(day(101, 0));
         books.kept(ServiceId(1), Policy::Lmap, 100, true, true);
         books.kept(ServiceId(1), Policy::Lmap, 50, true, false);
         books.kept(ServiceId(1), Policy::Lmap, 50, false, true);
+        books.seen(ServiceId(1), "payment", 70, false, false);
+        books.gone(ServiceId(1), Gone::Lost(Loss::Evicted), Tally::one(70));
         // A clock that was set back.
         books.turn(day(100, 1));
         books.seen(ServiceId(2), "cart", 50, false, true);
@@ -243,26 +256,28 @@ mod tests {
 
         assert_eq!(pages.iter().map(|page| page.day).collect::<Vec<_>>(), [100, 101]);
         let line = pages[0].services["payment"];
-        assert_eq!((line.seen, line.kept()), (Tally { spans: 2, bytes: 300 }, Tally::default()));
+        assert_eq!((line.seen, line.kept()), (Tally { spans: 3, bytes: 300 }, Tally::default()));
         assert_eq!((line.requests, line.alarms), (Requests { all: 1, failed: 1 }, 1));
         assert_eq!(line.alarm_time, Nanos::from_secs(3));
         let line = pages[1].services["payment"];
         assert_eq!(line.kept[Policy::Lmap as usize], Tally { spans: 3, bytes: 200 });
         assert_eq!(line.kept_requests, Requests { all: 2, failed: 1 });
+        assert_eq!((line.lost(), line.dropped()), (Tally::one(70), Tally::default()));
         assert_eq!(pages[1].services["cart"].requests, Requests::default(), "only a first span is a request");
     }
 
     #[test]
     fn days_and_services_are_bounded() {
         let mut books = Books::new(BookLimits { days: 2, services: 3 });
-        for n in 0..5 {
-            books.turn(day(u64::from(n), 0));
+        for n in 0..5_u64 {
+            books.turn(day(n, 0));
             for id in 0..10 {
-                books.seen(ServiceId(n * 10 + id), &format!("s{id}"), 1, false, false);
+                books.seen(ServiceId(id), &format!("s{id}"), 1, false, false);
             }
         }
 
         assert_eq!(books.pages().map(|page| page.day).collect::<Vec<_>>(), [3, 4]);
+        assert_eq!(books.waiting().values().map(|tally| tally.spans).sum::<u64>(), 50);
         for page in books.pages() {
             assert_eq!(page.services.len(), 4);
             assert_eq!(page.services[OTHER].seen.spans, 7);
@@ -306,12 +321,40 @@ mod tests {
     }
 
     #[test]
-    fn head_sampling_at_the_same_bytes_keeps_that_share_of_everything() {
-        let mut line = Line { seen: Tally { spans: 10, bytes: 1_000 }, ..Line::default() };
-        assert_eq!(head_share(&line), 0.0);
-        line.kept[0] = Tally { spans: 1, bytes: 50 };
-        assert_eq!(head_share(&line), 0.05);
-        assert_eq!(head_share(&Line::default()), 0.0);
+    fn a_successor_goes_on_with_the_pages_and_what_waited_is_lost() {
+        let mut first = Books::new(BookLimits { days: 2, ..BookLimits::default() });
+        for n in 1..4 {
+            first.turn(day(n, 0));
+            first.seen(ServiceId(1), "payment", 10, false, false);
+        }
+        first.gone(ServiceId(1), Gone::Dropped(Dropped::Aged), Tally::one(10));
+        assert_eq!(first.waiting(), [("payment".into(), Tally { spans: 2, bytes: 20 })].into());
+
+        let mut second = Books::new(BookLimits { days: 2, ..BookLimits::default() });
+        second.resume(first.pages().cloned().collect(), &first.waiting(), Loss::Killed);
+        let last = second.pages().last().unwrap().services["payment"];
+        assert_eq!(last.gone[Gone::Lost(Loss::Killed).place()], Tally { spans: 2, bytes: 20 });
+        assert_eq!((last.dropped(), last.lost().spans), (Tally::one(10), 2));
+        assert!(second.waiting().is_empty());
+        second.turn(day(4, 0));
+        assert_eq!(second.pages().map(|page| page.day).collect::<Vec<_>>(), [3, 4]);
+    }
+
+    #[test]
+    fn what_waits_of_a_service_whose_name_is_forgotten_is_booked_under_it() {
+        let mut books = Books::new(BookLimits::default());
+        books.turn(day(1, 0));
+        books.seen(ServiceId(1), "payment", 10, false, false);
+        books.seen(ServiceId(2), "cart", 10, false, false);
+        books.forget(ServiceId(1));
+        books.forget(ServiceId(2));
+        books.gone(ServiceId(1), Gone::Dropped(Dropped::Aged), Tally::one(10));
+        books.kept(ServiceId(2), Policy::Floor, 10, false, false);
+
+        let page = books.pages().next().unwrap();
+
+        assert_eq!((page.services["payment"].dropped().spans, page.services["cart"].kept().spans), (1, 1));
+        assert!(books.waiting().is_empty() && books.names.is_empty());
     }
 
     proptest! {
@@ -325,15 +368,24 @@ mod tests {
                 books.turn(day(when, 0));
                 books.seen(ServiceId(id), &format!("s{id}"), bytes, n % 2 == 0, false);
                 seen += Tally::one(bytes);
+                if n % 3 == 0 && !keep {
+                    books.gone(ServiceId(id), Gone::Dropped(Dropped::Late), Tally::one(bytes));
+                }
                 if keep {
                     books.kept(ServiceId(id), Policy::Floor, bytes, false, false);
                     kept += Tally::one(bytes);
                 }
             }
+            let waits = books.iter().flat_map(|books| books.waiting().into_values()).fold(Tally::default(), Tally::plus);
             let pages = Books::together(books.iter().flat_map(Books::pages));
             let lines = || pages.iter().flat_map(|page| page.services.values());
             prop_assert_eq!(lines().fold(Tally::default(), |sum, line| sum.plus(line.seen)), seen);
             prop_assert_eq!(lines().fold(Tally::default(), |sum, line| sum.plus(line.kept())), kept);
+            for (at, line) in pages.iter().flat_map(|page| &page.services) {
+                prop_assert!(&**at == OTHER || line.kept().plus(line.dropped()).spans <= line.seen.spans);
+            }
+            let gone = lines().fold(Tally::default(), |sum, line| sum.plus(line.kept()).plus(line.dropped()).plus(line.lost()));
+            prop_assert_eq!(gone.plus(waits), seen);
             prop_assert!(pages.is_sorted_by_key(|page| page.day));
         }
     }

@@ -30,7 +30,7 @@ mod traces;
 mod triggers;
 mod watermark;
 
-pub use account::{Account, Dropped, Loss, Tally};
+pub use account::{Account, Departed, Dropped, Gone, Loss, Tally};
 pub use budget::{Budget, BudgetError, BudgetRule};
 pub use buffer::{Indexes, TailBuffer};
 pub use decisions::Fate;

@@ -4,6 +4,7 @@ mod coherence;
 mod head_sampling;
 mod otlp;
 mod otlp_metrics;
+mod receipt;
 mod remote_write;
 mod webhooks;
 
@@ -26,6 +27,7 @@ pub use self::otlp::{
     Compression, DerivedConfig, Keep, OtlpConfig, TenantConfig, TracesConfig, UpstreamConfig, UpstreamProtocol,
 };
 pub use self::otlp_metrics::OtlpMetricsConfig;
+pub use self::receipt::ReceiptConfig;
 pub use self::remote_write::{DenseConfig, PolicyConfig, RemoteWriteConfig, VersionConfig};
 pub use self::webhooks::WebhookConfig;
 pub(crate) use self::webhooks::start as start_webhooks;
@@ -62,6 +64,8 @@ pub struct Config {
     pub coherence: CoherenceConfig,
     /// What services are advised that cannot record everything.
     pub head_sampling: HeadSamplingConfig,
+    /// Where the receipt's books are kept.
+    pub receipt: ReceiptConfig,
     /// Samples to a remote monitor.
     pub remote_write: RemoteWriteConfig,
     /// The same as OTLP metrics.
@@ -325,6 +329,7 @@ impl daemon::Settings for Config {
         self.settings(Incarnation(0))?;
         self.coherence.settings(&self.otlp)?;
         self.head_sampling.advice(&self.otlp)?;
+        self.receipt.check()?;
         self.otlp.settings(0, "").map(drop)
     }
 }

@@ -20,7 +20,7 @@ mod operators_server;
 mod otlp_endpoint;
 pub mod outbox;
 pub mod process_metrics;
-mod receipts;
+pub mod receipts;
 mod regions_socket;
 pub mod remote_writing;
 mod run;

@@ -190,23 +190,24 @@ async fn drained(node: Arc<Node>) {
 
 type Tasks = JoinSet<Result<(), RunError>>;
 
-/// Starts the servers on what the agent listens on.
-fn serve(
-    config: &Config,
-    node: &Arc<Node>,
-    ears: Ears,
+/// What operators and monitors are shown beside the node.
+struct Shown {
     counts: Arc<Counts>,
     otlp: Option<Arc<Edge>>,
-    monitors: impl Iterator<Item = Arc<RemoteWriting>>,
-) -> Result<(Tasks, [Listening; 2]), RunError> {
+    remotes: Vec<Arc<RemoteWriting>>,
+    receipts: Arc<Receipts>,
+}
+
+/// Starts the servers on what the agent listens on.
+fn serve(config: &Config, node: &Arc<Node>, ears: Ears, shown: Shown) -> Result<(Tasks, [Listening; 2]), RunError> {
+    let Shown { counts, otlp, remotes, receipts } = shown;
     let mut control = server("control", config.control.tls.as_ref())?;
     let mut operators = server("operators", config.operators.tls.as_ref())?;
     let control = control.add_service(control_server::service(Arc::clone(node)));
     let hook_queue = config.operators.hook_queue.get();
-    let receipts = Arc::new(Receipts::new(otlp.clone(), host_name()));
     receipts.start(node).map_err(|error| RunError::Server("operators", error.into()))?;
     let operators = operators.add_service(operators_server::service(Arc::clone(node), hook_queue, receipts));
-    let metrics = metrics_endpoint::router(node, counts, otlp, monitors);
+    let metrics = metrics_endpoint::router(node, counts, otlp, remotes.into_iter());
     let needs_cgroup = config.services.identities.iter().any(|identity| identity.cgroup.is_some());
     let ((services, services_file), (regions, regions_file)) = (ears.services, ears.regions);
     let mut tasks = JoinSet::new();
@@ -317,8 +318,10 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
         _ => None,
     };
     let spans = edge.as_ref().map(|edge| read_spans(edge, &node));
-    let (mut tasks, sockets) =
-        serve(&config, &node, ears, counts, edge.clone(), monitors.iter().map(|(remote, _)| Arc::clone(remote)))?;
+    let receipts = receipts(&config, edge.as_ref(), clock)?;
+    let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
+    let shown = Shown { counts, otlp: edge.clone(), remotes, receipts: Arc::clone(&receipts) };
+    let (mut tasks, sockets) = serve(&config, &node, ears, shown)?;
     tell_monitors(&mut tasks, &node, edge.as_ref(), monitors);
     webhooks::start(told, &node).map_err(|error| RunError::Server("webhooks", error.into()))?;
     let failed = tokio::select! {
@@ -329,8 +332,9 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     tracing::info!("the host agent ends");
     drop((announced, sockets, advised));
     node.drain();
-    let ending = Ending { spans, tasks, coherence, otlp, measuring };
-    ending.end().await;
+    Ending { spans, tasks, coherence, otlp, measuring }.end().await;
+    // By now everything that came was decided, or never will be; a write that does not panic has no error.
+    _ = tokio::task::spawn_blocking(move || receipts.close(&node)).await;
     match failed {
         Some(Ok(Err(error))) => Err(error),
         Some(Err(error)) => Err(RunError::Server("services", error.into())),
@@ -374,6 +378,14 @@ impl Ending {
             _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }
     }
+}
+
+/// The receipt's books, with what a predecessor left.
+fn receipts(config: &Config, edge: Option<&Arc<Edge>>, clock: Clock) -> Result<Arc<Receipts>, RunError> {
+    let began = UnixNanos(clock::unix_now().0.saturating_sub(clock.now().0));
+    let books = Receipts::new(&config.receipt, edge.cloned(), host_name(), began);
+    let folder = || config.receipt.dir.clone().unwrap_or_default();
+    books.map(Arc::new).map_err(|cause| RunError::Runtime { path: folder(), cause })
 }
 
 /// Starts reading the span rings of replicas.

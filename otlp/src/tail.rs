@@ -9,8 +9,8 @@ use hooks::paths::{
 use hooks::receipt::Books;
 use hooks::time::UnixNanos;
 use hooks::tracing::{
-    Account, Budget, BudgetError, BudgetRule, Keeper, Known, Limits, LimitsError, LookBack, Metric, OrderKey, Parts,
-    Policies, Reason, Switches, TailBuffer, TraceId, TriggerRule, Triggers, Verdict,
+    Account, Budget, BudgetError, BudgetRule, Gone, Keeper, Known, Limits, LimitsError, LookBack, Loss, Metric,
+    OrderKey, Parts, Policies, Reason, Switches, TailBuffer, Tally, TraceId, TriggerRule, Triggers, Verdict,
 };
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -147,7 +147,6 @@ pub struct Tail {
     /// For how long an origin is kept that nothing came from: spans of it may still wait.
     origin_age: Nanos,
     swept: Nanos,
-    crowded: u64,
 }
 
 impl Tail {
@@ -178,7 +177,6 @@ impl Tail {
             together: None,
             origin_age: limits.age.plus(SWEEP_EVERY),
             swept: now.own,
-            crowded: 0,
         })
     }
 
@@ -193,23 +191,36 @@ impl Tail {
 
     /// Takes a span of `source`, or what should have been one.
     pub(crate) fn see(&mut self, span: &Result<RawSpan<'_>, &[u8]>, source: Source, found: &mut Found, now: Moment) {
+        let (bytes, root, failed) = match span {
+            Ok(span) => (span.encoded.len(), span.parent.is_none(), span.error),
+            Err(bytes) => (bytes.len(), false, false),
+        };
+        let (service, books) = (source.service, &mut self.outgoing.books);
+        books.turn(now.day);
+        books.seen(service, self.names.service_name(service), bytes, root, failed);
         match (span, source.origin) {
-            (Err(bytes), _) => {
-                self.keeper.malformed(bytes.len());
+            (Err(_), _) => {
+                self.keeper.malformed(bytes);
+                books.gone(service, Gone::Lost(Loss::Malformed), Tally::one(bytes));
                 found.malformed += 1;
             }
             (Ok(span), Some(origin)) => {
                 found.taken += 1;
-                let name = self.names.service_name(source.service);
-                let (books, root) = (&mut self.outgoing.books, span.parent.is_none());
-                books.turn(now.day);
-                books.seen(source.service, name, span.encoded.len(), root, span.error);
-                self.span(span, source.service, origin, now);
+                self.span(span, service, origin, now);
+                self.book_departed();
             }
             (Ok(_), None) => {
+                self.keeper.crowded(bytes);
+                books.gone(service, Gone::Lost(Loss::Crowded), Tally::one(bytes));
                 found.crowded += 1;
-                self.crowded += 1;
             }
+        }
+    }
+
+    /// Books what was dropped and lost of each service.
+    fn book_departed(&mut self) {
+        for (service, why, tally) in self.keeper.departed().take() {
+            self.outgoing.books.gone(service, why, tally);
         }
     }
 
@@ -236,6 +247,7 @@ impl Tail {
         outgoing.books.turn(now.day);
         let known = Known { names, paths, latencies };
         keeper.tick(&known, now.own, |given| outgoing.add(&given, origins));
+        self.book_departed();
         if !self.tell_others(now) {
             for (caller, callee) in self.keeper.calls() {
                 self.paths.learn_call(caller, callee, now.own);
@@ -257,7 +269,7 @@ impl Tail {
         self.outgoing.take()
     }
 
-    /// What became of every span, but for those of [`Tail::crowded`].
+    /// What became of every span.
     #[must_use]
     pub const fn account(&self) -> &Account {
         self.keeper.buffer().account()
@@ -272,7 +284,7 @@ impl Tail {
     /// Spans that were refused because too many resources are known.
     #[must_use]
     pub const fn crowded(&self) -> u64 {
-        self.crowded
+        self.account().lost(Loss::Crowded).spans
     }
 
     /// What the policies did.

@@ -23,10 +23,14 @@ pub(super) fn page(view: &View) -> String {
     let title = format!("uview receipt, {}", escape(&view.node));
     let days: String = view.days.iter().rev().map(day).collect();
     let days = if days.is_empty() { "<p>Nothing is booked yet.</p>\n".to_owned() } else { days };
+    let mut history = String::new();
+    for said in view.history() {
+        let _ = writeln!(history, "<p>{}.</p>", escape(&said));
+    }
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n\
-         <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n<p>Booked since {}. {EXPLAINED}</p>\n{days}</main>\n</body>\n</html>\n",
+         <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n<p>Booked since {}. {EXPLAINED}</p>\n{history}{days}</main>\n</body>\n</html>\n",
         escape(&view.since)
     )
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
-use wire::proto::operators::{ReceiptDay, ReceiptLine, ReceiptReply};
+use wire::proto::operators::{ReceiptDay, ReceiptLine, ReceiptReply, ReceiptRun};
 use wire::quantity::quantity;
 
 use crate::figures::duration_ms;
@@ -15,7 +15,22 @@ pub(super) struct View {
     pub(super) node: String,
     /// Nothing of before is known.
     pub(super) since: String,
+    /// They end with the agent.
+    pub(super) in_memory: bool,
+    /// Runs of the agent, the oldest first, this one last.
+    pub(super) runs: Vec<Run>,
+    /// Spans that are undecided, by service.
+    pub(super) waiting_spans: BTreeMap<String, u64>,
     pub(super) days: Vec<Day>,
+}
+
+/// A run of the agent.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Run {
+    pub(super) began: String,
+    /// What it did after this is booked nowhere, if it was killed; `None` if nothing was ever written.
+    pub(super) written: Option<String>,
+    pub(super) ended_in_order: bool,
 }
 
 /// One day, in UTC.
@@ -39,6 +54,9 @@ pub(super) struct Service {
     pub(super) kept_spans: u64,
     pub(super) kept_bytes: u64,
     pub(super) kept_bytes_by_policy: BTreeMap<String, u64>,
+    /// By reason.
+    pub(super) dropped_spans: BTreeMap<String, u64>,
+    pub(super) lost_spans: BTreeMap<String, u64>,
     pub(super) requests: u64,
     pub(super) failed_requests: u64,
     pub(super) kept_requests: u64,
@@ -54,10 +72,59 @@ pub(super) struct Service {
 impl View {
     pub(super) fn of(reply: &ReceiptReply) -> Self {
         let days = reply.days.iter().map(Day::of).collect();
-        let since = reply.since_unix_ns / 1_000_000_000;
-        let (hour, minute) = (since / 3_600 % 24, since / 60 % 60);
-        Self { node: reply.node.clone(), since: format!("{} {hour:02}:{minute:02} UTC", date(since / 86_400)), days }
+        Self {
+            node: reply.node.clone(),
+            since: minute(reply.since_unix_ns),
+            in_memory: reply.in_memory,
+            runs: reply.runs.iter().map(Run::of).collect(),
+            waiting_spans: reply.waiting_spans.iter().map(|(name, spans)| (name.clone(), *spans)).collect(),
+            days,
+        }
     }
+
+    /// What is to be known of how these books came about, a sentence each.
+    pub(super) fn history(&self) -> Vec<String> {
+        let mut said = Vec::new();
+        if self.in_memory {
+            said.push("in memory only: receipt.dir in the host agent's file keeps books over a restart".to_owned());
+        }
+        for pair in self.runs.windows(2) {
+            let [before, after] = pair else { continue };
+            let written = before.written.as_deref().unwrap_or(&before.began);
+            said.push(if before.ended_in_order {
+                format!("started again at {}; the run before ended in order at {written}", after.began)
+            } else {
+                let (began, sums) = (&after.began, "what waited then is booked as lost (killed)");
+                format!("started again at {began}; the run before was killed: nothing is booked from {written} until then, and {sums}")
+            });
+        }
+        let waiting: u64 = self.waiting_spans.values().sum();
+        if waiting > 0 {
+            said.push(format!("{waiting} spans wait for a decision"));
+        }
+        said
+    }
+}
+
+impl Run {
+    fn of(run: &ReceiptRun) -> Self {
+        Self {
+            began: second(run.began_unix_ns),
+            written: (run.written_unix_ns > 0).then(|| second(run.written_unix_ns)),
+            ended_in_order: run.ended_in_order,
+        }
+    }
+}
+
+fn minute(unix_ns: u64) -> String {
+    let seconds = unix_ns / 1_000_000_000;
+    format!("{} {:02}:{:02} UTC", date(seconds / 86_400), seconds / 3_600 % 24, seconds / 60 % 60)
+}
+
+fn second(unix_ns: u64) -> String {
+    let seconds = unix_ns / 1_000_000_000;
+    let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{} {hour:02}:{minute:02}:{second:02} UTC", date(seconds / 86_400))
 }
 
 impl Day {
@@ -87,6 +154,8 @@ impl Service {
                 .iter()
                 .map(|(name, bytes)| (name.clone(), *bytes))
                 .collect(),
+            dropped_spans: line.dropped_spans.iter().map(|(why, spans)| (why.clone(), *spans)).collect(),
+            lost_spans: line.lost_spans.iter().map(|(why, spans)| (why.clone(), *spans)).collect(),
             requests: line.requests,
             failed_requests: line.failed_requests,
             kept_requests: line.kept_requests,
@@ -110,8 +179,14 @@ impl Service {
         self.kept_failed_requests += other.kept_failed_requests;
         self.alarms += other.alarms;
         self.alarm_ms += other.alarm_ms;
-        for (policy, bytes) in &other.kept_bytes_by_policy {
-            *self.kept_bytes_by_policy.entry(policy.clone()).or_default() += bytes;
+        for (mine, theirs) in [
+            (&mut self.kept_bytes_by_policy, &other.kept_bytes_by_policy),
+            (&mut self.dropped_spans, &other.dropped_spans),
+            (&mut self.lost_spans, &other.lost_spans),
+        ] {
+            for (name, more) in theirs {
+                *mine.entry(name.clone()).or_default() += more;
+            }
         }
     }
 
@@ -141,6 +216,8 @@ impl Service {
             self.kept_spans.to_string(),
             format!("{} ({})", bytes_of(self.kept_bytes), percent(self.head_share)),
             policies.collect::<Vec<_>>().join(", "),
+            reasons(&self.dropped_spans),
+            reasons(&self.lost_spans),
             format!("{} of {}", self.kept_requests, self.requests),
             failed,
             head,
@@ -154,13 +231,15 @@ impl Service {
 }
 
 /// What the columns of a day's table say.
-pub(super) const COLUMNS: [&str; 10] = [
+pub(super) const COLUMNS: [&str; 12] = [
     "service",
     "spans",
     "seen",
     "kept spans",
     "kept",
     "for",
+    "dropped spans",
+    "lost spans",
     "requests kept",
     "failed kept",
     "by head sampling",
@@ -169,7 +248,20 @@ pub(super) const COLUMNS: [&str; 10] = [
 
 /// What the table needs said.
 pub(super) const EXPLAINED: &str = "A request is a span without a parent; it failed if that span is in error. \"By head sampling\" is what would be kept \
-    of the failed ones, on average, if the same bytes were spent on a share of all traces picked at their beginning.";
+    of the failed ones, on average, if the same bytes were spent on a share of all traces picked at their beginning. Dropped: \
+    nothing wanted them in time. Lost: there was no room or no sense in them. A span is booked as kept, dropped or lost on the day on which that was decided.";
+
+/// All of them, and by reason where there are several or it is not the usual one.
+fn reasons(spans: &BTreeMap<String, u64>) -> String {
+    let all: u64 = spans.values().sum();
+    let each: Vec<_> = spans.iter().map(|(why, spans)| format!("{why} {spans}")).collect();
+    match &*each {
+        [] => "–".to_owned(),
+        [_] if spans.contains_key("aged") => all.to_string(),
+        [one] => one.clone(),
+        _ => format!("{all}: {}", each.join(", ")),
+    }
+}
 
 fn bytes_of(bytes: u64) -> String {
     quantity(bytes as f64, "By")
@@ -180,7 +272,7 @@ impl Day {
     pub(super) fn counts(&self) -> impl Iterator<Item = (String, String)> {
         self.node.iter().map(|(name, by)| {
             let value = match name.as_str() {
-                "cpu_ms" => duration_ms(*by),
+                name if name.ends_with("_ms") => duration_ms(*by),
                 name if name.starts_with("sent_bytes") => bytes_of(*by),
                 _ => by.to_string(),
             };
@@ -192,6 +284,9 @@ impl Day {
 impl fmt::Display for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}, booked since {}", self.node, self.since)?;
+        for said in self.history() {
+            writeln!(f, "  {said}")?;
+        }
         for day in &self.days {
             writeln!(f, "\n{}", day.date)?;
             let rows: Vec<_> = core::iter::once(COLUMNS.map(str::to_owned))
@@ -202,7 +297,7 @@ impl fmt::Display for View {
             for row in &rows {
                 let cells = row.iter().zip(widths).enumerate();
                 let cells = cells.map(|(i, (cell, width))| match i {
-                    0 | 5 => format!("{cell:<width$}"),
+                    0 | 5 | 6 | 7 => format!("{cell:<width$}"),
                     _ => format!("{cell:>width$}"),
                 });
                 writeln!(f, "  {}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
@@ -246,12 +341,15 @@ mod tests {
             kept_bytes,
             failed_requests: 40,
             kept_failed_requests: 38,
+            dropped_spans: [("aged".to_owned(), 7)].into(),
+            lost_spans: [("evicted".to_owned(), 2), ("killed".to_owned(), 1)].into(),
             ..ReceiptLine::default()
         };
         let day = Day::of(&ReceiptDay { services: vec![line("a", 50), line("b", 150)], ..ReceiptDay::default() });
 
         assert_eq!((day.services[0].head_share, day.services[0].head_failed_requests), (0.05, 2.0));
         assert_eq!((day.total.head_share, day.total.head_failed_requests), (0.1, 8.0));
-        assert_eq!(day.total.cells()[7..9], ["76 of 80", "8.0 of 80"]);
+        assert_eq!(day.total.cells()[9..11], ["76 of 80", "8.0 of 80"]);
+        assert_eq!(day.total.cells()[6..8], ["14", "6: evicted 4, killed 2"]);
     }
 }

@@ -12,7 +12,8 @@ use wire::proto::operators::{
     AddMetricReply, AddMetricRequest, ConfigLmapReply, ConfigLmapRequest, DeleteLmapReply, DeleteLmapRequest,
     DeleteMetricReply, DeleteMetricRequest, FitAgainReply, FitAgainRequest, HookEvent, ListReply, ListRequest,
     LmapInfo, LmapStatus, NewLmapReply, NewLmapRequest, Reason, ReceiptDay, ReceiptLine, ReceiptReply, ReceiptRequest,
-    RegisterHookRequest, ResumeHookRequest, RowEvent, StatusReply, StatusRequest, WatchRowsRequest, WorkerStatus,
+    ReceiptRun, RegisterHookRequest, ResumeHookRequest, RowEvent, StatusReply, StatusRequest, WatchRowsRequest,
+    WorkerStatus,
 };
 
 /// Runs until it is stopped or dropped.
@@ -104,12 +105,27 @@ pub fn receipt() -> ReceiptReply {
         alarms: 2,
         alarm_ms: 61_000,
         head_share: kept as f64 / seen as f64,
+        dropped_spans: [("aged".to_owned(), seen - kept - 5)].into(),
+        lost_spans: [("evicted".to_owned(), 2), ("killed".to_owned(), 3)].into(),
     };
     let grown =
         [("cpu_ms".to_owned(), 4_200), ("lost_spans.evicted".to_owned(), 7), ("sent_bytes.traces".to_owned(), 9_000)];
     let day = |day, services| ReceiptDay { day, services, grown: grown.clone().into() };
     let days = vec![day(20_000, vec![line("cart", 1_000, 10)]), day(20_001, vec![line("<pay>", 10_000, 500)])];
-    ReceiptReply { days, since_unix_ns: 1_728_000_000_000_000_000, node: "node-1".to_owned() }
+    let at = |second: u64| 1_728_000_000_000_000_000 + second * 1_000_000_000;
+    let run = |began, written, ended_in_order| ReceiptRun {
+        began_unix_ns: at(began),
+        written_unix_ns: at(written),
+        ended_in_order,
+    };
+    ReceiptReply {
+        days,
+        since_unix_ns: at(0),
+        node: "node-1".to_owned(),
+        runs: vec![run(0, 3_600, true), run(3_605, 7_200, false), run(7_300, 7_400, false)],
+        waiting_spans: [("cart".to_owned(), 12)].into(),
+        in_memory: false,
+    }
 }
 
 /// What the agent knows.

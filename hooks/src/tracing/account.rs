@@ -1,5 +1,9 @@
 //! What became of every span: seen = waiting + kept + dropped + lost, in spans and in bytes, at all times.
 
+use std::collections::BTreeMap;
+
+use crate::id::ServiceId;
+
 /// So many spans, and the bytes that they came in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -61,6 +65,10 @@ pub enum Loss {
     Malformed,
     /// It waited when its process was killed.
     Killed,
+    /// It waited when its process ended in order.
+    Ended,
+    /// It is of a resource that is new while there are too many.
+    Crowded,
 }
 
 impl Dropped {
@@ -79,8 +87,16 @@ impl Dropped {
 
 impl Loss {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Evicted, Self::Refused, Self::Late, Self::TraceFull, Self::Malformed, Self::Killed];
+    pub const ALL: [Self; 8] = [
+        Self::Evicted,
+        Self::Refused,
+        Self::Late,
+        Self::TraceFull,
+        Self::Malformed,
+        Self::Killed,
+        Self::Ended,
+        Self::Crowded,
+    ];
 
     /// As a label of a metric.
     #[must_use]
@@ -92,7 +108,61 @@ impl Loss {
             Self::TraceFull => "trace_full",
             Self::Malformed => "malformed",
             Self::Killed => "killed",
+            Self::Ended => "ended",
+            Self::Crowded => "crowded",
         }
+    }
+}
+
+/// Why a span is not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Gone {
+    /// Nobody wanted it.
+    Dropped(Dropped),
+    /// It would have waited.
+    Lost(Loss),
+}
+
+impl Gone {
+    /// How many reasons there are.
+    pub const COUNT: usize = Dropped::ALL.len() + Loss::ALL.len();
+
+    /// All of them, each at its [`place`](Self::place).
+    pub fn all() -> impl Iterator<Item = Self> {
+        Dropped::ALL.into_iter().map(Self::Dropped).chain(Loss::ALL.into_iter().map(Self::Lost))
+    }
+
+    /// Its place in a table of [`COUNT`](Self::COUNT) places: dropped first.
+    #[must_use]
+    pub const fn place(self) -> usize {
+        match self {
+            Self::Dropped(why) => why as usize,
+            Self::Lost(why) => Dropped::ALL.len() + why as usize,
+        }
+    }
+}
+
+/// What went without being kept, of each service. Memory: 180 bytes for each service of which something went since the last
+/// [`Departed::take`].
+#[derive(Debug, Default)]
+pub struct Departed(BTreeMap<ServiceId, [Tally; Gone::COUNT]>);
+
+impl Departed {
+    /// Nothing went.
+    pub(super) const fn new() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    pub(super) fn add(&mut self, service: ServiceId, why: Gone, tally: Tally) {
+        self.0.entry(service).or_default()[why.place()] += tally;
+    }
+
+    /// Takes all that went since the last time, in the order of services; what did not happen is left out.
+    pub fn take(&mut self) -> impl Iterator<Item = (ServiceId, Gone, Tally)> + use<> {
+        let each = |(service, of): (ServiceId, [Tally; Gone::COUNT])| {
+            Gone::all().map(move |why| (service, why, of[why.place()])).filter(|(.., tally)| tally.spans > 0)
+        };
+        core::mem::take(&mut self.0).into_iter().flat_map(each)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use wire::time::Nanos;
 
-use crate::tracing::account::{Account, Dropped, Loss, Tally};
+use crate::tracing::account::{Account, Departed, Dropped, Gone, Loss, Tally};
 use crate::tracing::blocks::{BLOCK_COST, Blocks, Chain, Reader};
 use crate::tracing::decisions::{Decisions, Fate};
 use crate::tracing::limits::{Limits, LimitsError};
@@ -36,6 +36,7 @@ pub struct TailBuffer {
     /// Below which rank traces were refused without a record of it.
     unrecorded: Watermark,
     account: Account,
+    departed: Departed,
     scratch: Vec<u8>,
 }
 
@@ -67,6 +68,7 @@ impl TailBuffer {
             watermark: Watermark::new(limits.age, now),
             unrecorded: Watermark::new(limits.hold, now),
             account: Account::default(),
+            departed: Departed::new(),
             scratch: Vec::new(),
         })
     }
@@ -88,6 +90,18 @@ impl TailBuffer {
     pub fn malformed(&mut self, bytes: usize) {
         self.account.seen += Tally::one(bytes);
         self.account.add_lost(Loss::Malformed, Tally::one(bytes));
+    }
+
+    /// A span of so many bytes came whose resource is new while there are too many of them.
+    pub fn crowded(&mut self, bytes: usize) {
+        self.account.seen += Tally::one(bytes);
+        self.account.add_lost(Loss::Crowded, Tally::one(bytes));
+    }
+
+    /// What was dropped and lost of each service: all that is in the [`account`](Self::account), but for what never had a service here (malformed,
+    /// crowded).
+    pub const fn departed(&mut self) -> &mut Departed {
+        &mut self.departed
     }
 
     /// Gives out the spans of `trace` to `sink`, in the order in which they came, and from now on those to come. The bytes of each are as
@@ -151,7 +165,7 @@ impl TailBuffer {
             let rank = self.key.rank(trace.id);
             let waiting = Waiting::of(&trace, rank);
             leaving(&waiting, rank, Indexes(self.blocks.read(trace.chain)));
-            self.blocks.release(trace.chain);
+            self.depart(trace.chain, Gone::Dropped(Dropped::Aged));
             self.account.waiting -= waiting.tally();
             self.account.add_dropped(Dropped::Aged, waiting.tally());
             let fate = Fate::Dropped { spans: trace.spans().saturating_add(trace.lost) };
@@ -287,12 +301,29 @@ impl TailBuffer {
     fn evict(&mut self, place: u32, rank: Rank, now: Nanos) {
         let trace = self.traces.remove(place);
         let tally = Waiting::of(&trace, rank).tally();
-        self.blocks.release(trace.chain);
+        self.depart(trace.chain, Gone::Lost(Loss::Evicted));
         self.account.waiting -= tally;
         self.account.add_lost(Loss::Evicted, tally);
         self.watermark.raise(rank, now);
         let fate = Fate::Evicted { spans: trace.spans().saturating_add(trace.lost) };
         self.decisions.put(trace.id, rank, &fate, now);
+    }
+
+    /// The spans in `chain` go for this reason.
+    fn depart(&mut self, chain: Chain, why: Gone) {
+        let mut reader = self.blocks.read(chain);
+        while let Some((index, length)) = record::next(&mut reader) {
+            reader.skip(length);
+            self.departed.add(index.service, why, Tally::one(length));
+        }
+        self.blocks.release(chain);
+    }
+
+    /// `span` is lost when it comes.
+    fn lose(&mut self, span: &Span<'_>, why: Loss) {
+        let tally = Tally::one(span.encoded.len());
+        self.account.add_lost(why, tally);
+        self.departed.add(span.index.service, Gone::Lost(why), tally);
     }
 
     fn begin(&mut self, rank: Rank, span: &Span<'_>, now: Nanos) -> Offered {
@@ -314,7 +345,7 @@ impl TailBuffer {
 
     /// Nothing of its trace is taken: not this span, and none to come.
     fn refuse(&mut self, rank: Rank, span: &Span<'_>, loss: Loss, now: Nanos) -> Offered {
-        self.account.add_lost(loss, Tally::one(span.encoded.len()));
+        self.lose(span, loss);
         // What ranks too low stays refused without a record. A flood must not make room for itself by having decisions forgotten.
         if loss == Loss::Refused && !self.decisions.roomy() {
             self.unrecorded.raise(rank, now);
@@ -330,14 +361,14 @@ impl TailBuffer {
         let chain = self.traces.get(place).chain;
         if chain.bytes() + size > self.limits.trace_bytes {
             self.traces.get_mut(place).lost += 1;
-            self.account.add_lost(Loss::TraceFull, Tally::one(span.encoded.len()));
+            self.lose(span, Loss::TraceFull);
             return Offered::Lost(Loss::TraceFull);
         }
         if !self.make_room(rank, false, chain.growth(size), now) {
             // It ranks lowest itself: it goes as a whole.
             self.traces.get_mut(place).lost += 1;
             self.evict(place, rank, now);
-            self.account.add_lost(Loss::Evicted, Tally::one(span.encoded.len()));
+            self.lose(span, Loss::Evicted);
             return Offered::Lost(Loss::Evicted);
         }
         self.add(place, rank, span, &record)
@@ -369,8 +400,11 @@ impl TailBuffer {
         let tally = Tally::one(span.encoded.len());
         match fate {
             Fate::Kept(_) => self.account.kept += tally,
-            Fate::Dropped { .. } => self.account.add_dropped(Dropped::Late, tally),
-            Fate::Evicted { .. } => self.account.add_lost(Loss::Late, tally),
+            Fate::Dropped { .. } => {
+                self.account.add_dropped(Dropped::Late, tally);
+                self.departed.add(span.index.service, Gone::Dropped(Dropped::Late), tally);
+            }
+            Fate::Evicted { .. } => self.lose(span, Loss::Late),
         }
         self.decisions.follow(span.trace, rank, &fate, now);
         Offered::Follows(fate)

@@ -7,6 +7,7 @@ use wire::time::Nanos;
 
 use crate::id::{OperationId, ServiceId};
 use crate::time::UnixNanos;
+use crate::tracing::account::Departed;
 use crate::tracing::buffer::{Indexes, TailBuffer};
 use crate::tracing::decisions::Fate;
 use crate::tracing::order::Rank;
@@ -307,6 +308,16 @@ impl Keeper {
     /// So many bytes came that are no span, or one without a trace.
     pub fn malformed(&mut self, bytes: usize) {
         self.buffer.malformed(bytes);
+    }
+
+    /// A span of so many bytes came whose resource is new while there are too many of them.
+    pub fn crowded(&mut self, bytes: usize) {
+        self.buffer.crowded(bytes);
+    }
+
+    /// What was dropped and lost of each service.
+    pub const fn departed(&mut self) -> &mut Departed {
+        self.buffer.departed()
     }
 
     /// Drops what is kept of `operation`, whose name was forgotten.

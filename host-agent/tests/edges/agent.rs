@@ -118,13 +118,19 @@ impl Agent {
 
     /// The body of a page, and its status line.
     pub fn get(&self, path: &str) -> (String, String) {
-        let mut stream = TcpStream::connect(self.at.metrics).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
-        let mut page = String::new();
-        stream.read_to_string(&mut page).unwrap();
+        let page = page(self.at.metrics, path);
         let (head, body) = page.split_once("\r\n\r\n").unwrap();
         (head.to_owned(), body.to_owned())
     }
+}
+
+/// What an agent at `address` answers to a request of `path`, its head included.
+pub fn page(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    page
 }
 
 impl Drop for Agent {

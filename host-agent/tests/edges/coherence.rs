@@ -13,7 +13,7 @@ use crate::agent::{Agent, wait_for};
 use crate::otlp::{Came, send, span, spans_of, upstream};
 
 /// A free port on each of `hosts`.
-fn free(hosts: &[u8]) -> Vec<SocketAddr> {
+pub fn free(hosts: &[u8]) -> Vec<SocketAddr> {
     let listeners = hosts.iter().map(|host| TcpListener::bind(SocketAddr::from(([127, 0, 0, *host], 0))).unwrap());
     let listeners: Vec<_> = listeners.collect();
     listeners.iter().map(|listener| listener.local_addr().unwrap()).collect()
@@ -30,7 +30,7 @@ fn agent(name: &str, listen: SocketAddr, peers: &[SocketAddr], upstream: SocketA
     ))
 }
 
-fn request(service: &str, spans: Vec<Span>) -> Vec<u8> {
+pub fn request(service: &str, spans: Vec<Span>) -> Vec<u8> {
     ExportTraceServiceRequest { resource_spans: vec![spans_of(service, spans)] }.encode_to_vec()
 }
 

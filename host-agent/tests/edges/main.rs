@@ -12,6 +12,7 @@ mod operating;
 mod otlp;
 mod otlp_metrics;
 mod program;
+mod receipts;
 mod remote_writing;
 mod service;
 mod spans;

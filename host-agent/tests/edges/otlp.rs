@@ -35,7 +35,12 @@ fn head(reader: &mut BufReader<TcpStream>) -> Option<usize> {
 
 /// An upstream of OTLP/HTTP.
 pub fn upstream() -> (SocketAddr, Came) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    upstream_at(SocketAddr::from(([127, 0, 0, 1], 0)))
+}
+
+/// The same on this address.
+pub fn upstream_at(address: SocketAddr) -> (SocketAddr, Came) {
+    let listener = TcpListener::bind(address).unwrap();
     let address = listener.local_addr().unwrap();
     let came = Came::default();
     let into = Arc::clone(&came);
@@ -46,10 +51,15 @@ pub fn upstream() -> (SocketAddr, Came) {
                 let mut reader = BufReader::new(stream.unwrap());
                 while let Some(length) = head(&mut reader) {
                     let mut body = vec![0; length];
-                    reader.read_exact(&mut body).unwrap();
+                    if reader.read_exact(&mut body).is_err() {
+                        // Whoever sent it was killed.
+                        return;
+                    }
                     let request = ExportTraceServiceRequest::decode(&body[..]).unwrap();
                     into.lock().unwrap_or_else(PoisonError::into_inner).push(request);
-                    reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+                    if reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").is_err() {
+                        return;
+                    }
                 }
             });
         }
@@ -58,7 +68,7 @@ pub fn upstream() -> (SocketAddr, Came) {
 }
 
 #[expect(clippy::disallowed_methods, reason = "spans are of the present")]
-fn now() -> u64 {
+pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
 }
 
@@ -101,15 +111,20 @@ fn requests(round: u128) -> Vec<u8> {
 
 /// Sends `body` to the endpoint. Returns the status.
 pub fn send(address: SocketAddr, body: &[u8]) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
+    try_send(address, body).unwrap()
+}
+
+/// The same, where there may be nobody.
+pub fn try_send(address: SocketAddr, body: &[u8]) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
     let length = body.len();
     let head =
         "POST /v1/traces HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/x-protobuf";
-    write!(stream, "{head}\r\ncontent-length: {length}\r\n\r\n").unwrap();
-    stream.write_all(body).unwrap();
+    write!(stream, "{head}\r\ncontent-length: {length}\r\n\r\n")?;
+    stream.write_all(body)?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer.lines().next().unwrap().to_owned()
+    stream.read_to_string(&mut answer)?;
+    Ok(answer.lines().next().unwrap_or_default().to_owned())
 }
 
 #[test]

@@ -386,15 +386,35 @@ pub struct LmapStatus {
 pub struct ReceiptRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ReceiptReply {
-    /// The oldest first. Since the agent's start, at most 8.
+    /// The oldest first, at most 8. Since the agent's start, or, where its books are kept in a directory, since they were begun.
     #[prost(message, repeated, tag = "1")]
     pub days: ::prost::alloc::vec::Vec<ReceiptDay>,
-    /// When this run of the agent began: there is nothing of before.
+    /// When the books were begun: there is nothing of before.
     #[prost(uint64, tag = "2")]
     pub since_unix_ns: u64,
     /// The node's name.
     #[prost(string, tag = "3")]
     pub node: ::prost::alloc::string::String,
+    /// The agent's runs that are in these books, the oldest first, this one last; at most 64.
+    #[prost(message, repeated, tag = "4")]
+    pub runs: ::prost::alloc::vec::Vec<ReceiptRun>,
+    /// Spans that wait for a decision now, by service: seen = kept + dropped + lost + waiting, over all days.
+    #[prost(map = "string, uint64", tag = "5")]
+    pub waiting_spans: ::std::collections::HashMap<::prost::alloc::string::String, u64>,
+    /// The books are in memory only: they end with this run.
+    #[prost(bool, tag = "6")]
+    pub in_memory: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReceiptRun {
+    #[prost(uint64, tag = "1")]
+    pub began_unix_ns: u64,
+    /// What it did after this is in no books, unless it ended in order. Of this run: when they were written last; 0 if they never are.
+    #[prost(uint64, tag = "2")]
+    pub written_unix_ns: u64,
+    /// False of one that was killed, and of this one.
+    #[prost(bool, tag = "3")]
+    pub ended_in_order: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ReceiptDay {
@@ -438,6 +458,12 @@ pub struct ReceiptLine {
     /// Of everything, the share that head sampling keeps with as many bytes, 0 to 1.
     #[prost(double, tag = "13")]
     pub head_share: f64,
+    /// Spans that were not kept, by reason: nobody wanted them ("aged", "late"), or they had no room or made no sense ("evicted", "refused", "late",
+    /// "trace_full", "malformed", "crowded"), or waited when the agent was killed or ended ("killed", "ended").
+    #[prost(map = "string, uint64", tag = "14")]
+    pub dropped_spans: ::std::collections::HashMap<::prost::alloc::string::String, u64>,
+    #[prost(map = "string, uint64", tag = "15")]
+    pub lost_spans: ::std::collections::HashMap<::prost::alloc::string::String, u64>,
 }
 /// Generated client implementations.
 #[cfg(feature = "grpc")]

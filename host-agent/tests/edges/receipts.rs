@@ -1,0 +1,116 @@
+//! The receipt's books survive the agent, in order and not.
+
+use std::fs;
+use std::path::Path;
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::trace::v1::{Span, Status};
+use prost::Message as _;
+use wire::proto::operators::{ReceiptLine, ReceiptReply, ReceiptRequest};
+
+use crate::agent::{self, Agent, wait_for};
+use crate::otlp::{send, span, spans_of, upstream};
+
+/// An agent that waits long, in the folder of its predecessor if there was one.
+fn start(folder: tempfile::TempDir, to: std::net::SocketAddr) -> Agent {
+    Agent::again(folder, |folder| {
+        let dir = folder.join("books").display().to_string();
+        let text = format!(
+            "process_metrics: {{enabled: false}}\nreceipt: {{dir: '{dir}', write_ms: 100}}\n\
+             otlp:\n  upstream: {{endpoint: 'http://{to}', protocol: http}}\n  listen_grpc: 127.0.0.1:0\n  listen_http: 127.0.0.1:0\n  \
+             traces: {{keep: tail, floor: 0, latency: false}}\n"
+        );
+        agent::config(folder, &text)
+    })
+}
+
+fn receipt(agent: &Agent) -> ReceiptReply {
+    let mut operators = agent.operators();
+    operators.runtime.block_on(operators.client.receipt(ReceiptRequest {})).unwrap().into_inner()
+}
+
+fn sum(receipt: &ReceiptReply, of: impl Fn(&ReceiptLine) -> u64) -> u64 {
+    receipt.days.iter().flat_map(|day| &day.services).map(of).sum()
+}
+
+fn grown(receipt: &ReceiptReply, name: &str) -> u64 {
+    receipt.days.iter().filter_map(|day| day.grown.get(name)).sum()
+}
+
+/// Seen, kept, lost when the agent was killed and when it ended, and waiting.
+fn spans(receipt: &ReceiptReply) -> [u64; 5] {
+    let lost = |why: &'static str| sum(receipt, move |line| line.lost_spans.get(why).copied().unwrap_or(0));
+    let waiting = receipt.waiting_spans.values().sum();
+    [sum(receipt, |line| line.seen_spans), sum(receipt, |line| line.kept_spans), lost("killed"), lost("ended"), waiting]
+}
+
+/// One trace that failed, and `others` that did not.
+fn shop(agent: &Agent, first: u128, others: u128) {
+    let failed = Span { status: Some(Status { code: 2, ..Status::default() }), ..span(first, 1, &[], "POST /pay") };
+    let rest = (1..=others).map(|n| span(first + n, 1, &[], "POST /pay"));
+    let body = spans_of("frontend", core::iter::once(failed).chain(rest).collect());
+    let body = ExportTraceServiceRequest { resource_spans: vec![body] }.encode_to_vec();
+    assert_eq!(send(agent.at.otlp[1], &body), "HTTP/1.1 200 OK");
+}
+
+#[test]
+fn a_restart_goes_on_with_the_books_and_what_waited_at_the_end_is_lost() {
+    let (to, _) = upstream();
+    let first = start(tempfile::tempdir().unwrap(), to);
+    shop(&first, 1, 3);
+    assert_eq!(spans(&receipt(&first)), [4, 1, 0, 0, 3]);
+    let second = start(first.stop(), to);
+    shop(&second, 11, 2);
+
+    let receipt = receipt(&second);
+
+    assert_eq!(spans(&receipt), [7, 2, 0, 3, 2]);
+    assert_eq!((grown(&receipt, "starts"), grown(&receipt, "kills")), (2, 0));
+    assert_eq!(receipt.runs.iter().map(|run| run.ended_in_order).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(receipt.since_unix_ns, receipt.runs[0].began_unix_ns);
+    assert!(!receipt.in_memory && receipt.runs[0].written_unix_ns < receipt.runs[1].began_unix_ns);
+}
+
+#[test]
+fn a_successor_of_a_killed_agent_says_since_when_nothing_is_booked() {
+    let (to, _) = upstream();
+    let first = start(tempfile::tempdir().unwrap(), to);
+    let books = |folder: &Path| folder.join("books/receipt.books");
+    shop(&first, 1, 3);
+    let sent = wall_clock();
+    // As the kill finds it: written after the spans came, and not at the end.
+    let left = wait_for("the books with what came", || {
+        (receipt(&first).runs[0].written_unix_ns > sent).then(|| fs::read(books(first.folder.path())).unwrap())
+    });
+    shop(&first, 11, 1);
+    let folder = first.stop();
+    fs::write(books(folder.path()), left).unwrap();
+    let second = start(folder, to);
+
+    let receipt = receipt(&second);
+
+    // Two spans came after the last writing, and nobody knows.
+    assert_eq!(spans(&receipt), [4, 1, 3, 0, 0]);
+    assert_eq!((grown(&receipt, "starts"), grown(&receipt, "kills")), (2, 1));
+    let (killed, this) = (&receipt.runs[0], &receipt.runs[1]);
+    assert!(!killed.ended_in_order && (sent..this.began_unix_ns).contains(&killed.written_unix_ns), "{receipt:?}");
+}
+
+#[test]
+fn books_that_cannot_be_read_are_set_aside_and_the_agent_starts() {
+    let (to, _) = upstream();
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("books")).unwrap();
+    fs::write(folder.path().join("books/receipt.books"), "uview receipt 1 00000000 99\n{").unwrap();
+
+    let agent = start(folder, to);
+
+    let receipt = receipt(&agent);
+    assert_eq!((grown(&receipt, "books_set_aside"), receipt.runs.len()), (1, 1));
+    assert!(fs::read_to_string(agent.folder.path().join("books/receipt.set-aside")).unwrap().ends_with("99\n{"));
+}
+
+#[expect(clippy::disallowed_methods, reason = "what is written is compared with the present")]
+fn wall_clock() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
+}
