@@ -20,7 +20,8 @@
 //!
 //! *Guarantee.* What is decided is released only when another node has it (or nobody is there to tell), so that no death of one node leaves the others
 //! ignorant of what it kept. Whatever may be missing is marked: by a node that has dropped, evicted or forgotten its part; by a node
-//! whose predecessor was killed, unless that had dealt with the decision or the trace began later; by the decider where a node was not told
+//! whose predecessor was killed, unless that had dealt with the decision two seconds before it was heard last (what it gave out later may not have left
+//! it), or the trace began later; by the decider where a node was not told
 //! as long as decisions are remembered. Nobody waits for a node that is silent longer than [`MemberSettings::patience`].
 //!
 //! *Cost.* A decision takes 46 bytes on the way to each node, and its reason once per message; about 120 bytes of memory on every node for

@@ -92,7 +92,7 @@ fn what_a_node_said_before_it_died_is_told_on_by_who_heard_it_once() {
 }
 
 #[test]
-fn a_successor_is_told_everything_and_what_its_predecessor_had_dealt_with() {
+fn a_successor_is_told_everything_and_what_its_predecessor_had_dealt_with_and_surely_sent() {
     let (mut a, mut b) = (member("a", 0), member("b", 0));
     exchange(&mut a, &mut b, 0);
     decide(&mut a, 1, 10);
@@ -101,24 +101,28 @@ fn a_successor_is_told_everything_and_what_its_predecessor_had_dealt_with() {
     // That a has its decision, b knows from what a says next.
     exchange(&mut a, &mut b, 25);
     assert_eq!(done(&mut b, 30), "kr");
-    exchange(&mut b, &mut a, 40);
-    // Killed before it hears of the last one.
+    exchange(&mut b, &mut a, 2_040);
+    decide(&mut a, 3, 4_000);
+    exchange(&mut a, &mut b, 4_020);
+    assert_eq!(done(&mut b, 4_030), "k");
+    exchange(&mut b, &mut a, 4_050);
+    // Killed before it hears of the last one, and may not have sent the one before.
     drop(b);
-    decide(&mut a, 3, 50);
+    decide(&mut a, 4, 4_060);
 
-    let mut b = member("b", 2_000);
-    exchange(&mut b, &mut a, 2_100);
-    exchange(&mut b, &mut a, 2_200);
+    let mut b = member("b", 6_000);
+    exchange(&mut b, &mut a, 6_100);
+    exchange(&mut b, &mut a, 6_200);
 
     assert_eq!(a.counts().restarts, 1);
-    let heard = done(&mut b, 2_300);
+    let heard = done(&mut b, 6_300);
     assert_eq!(heard.chars().filter(|letter| *letter == 'K').count(), 2, "{heard}: one of a, and its own one");
-    assert_eq!(heard.chars().filter(|letter| *letter == 'k').count(), 1, "{heard}");
+    assert_eq!(heard.chars().filter(|letter| *letter == 'k').count(), 2, "{heard}");
     // What the dead run says is heard no more.
     let mut old = member("b", 0);
-    decide(&mut old, 4, 2_400);
-    let words = old.words(Some("a"), at(2_400));
-    assert_eq!(a.hear(words, at(2_400), day(2_400)), Err(HearError::Outdated("b".into())));
+    decide(&mut old, 4, 6_400);
+    let words = old.words(Some("a"), at(6_400));
+    assert_eq!(a.hear(words, at(6_400), day(6_400)), Err(HearError::Outdated("b".into())));
 }
 
 #[test]

@@ -50,6 +50,10 @@ impl Default for MemberSettings {
     }
 }
 
+/// What a node dealt with it has sent to its upstream within this. What it dealt with just before it was killed may have been in its queue still, and is not
+/// taken for dealt with by its successor: that marks such traces.
+const SENT_WITHIN: Nanos = Nanos::from_secs(2);
+
 /// What is to be done here.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
@@ -103,8 +107,12 @@ pub struct MemberCounts {
 struct Peer {
     run: Run,
     digest: Digest,
-    /// What its predecessor had, as far as is known.
+    /// What its predecessor had, as far as is known, and had sent on.
     before: Digest,
+    /// What it had at least [`SENT_WITHIN`] before it was heard last.
+    settled: Digest,
+    /// What it had then: to be settled.
+    sample: (Nanos, Digest),
     heard: Nanos,
     level: Option<Rank>,
 }
@@ -261,7 +269,8 @@ impl Member {
             if self.peers.len() >= MOST_PEERS {
                 return Err(HearError::TooMany(name));
             }
-            self.peers.insert(name, Peer { run, digest, before: Digest::new(), heard: now, level });
+            let (before, settled, sample) = (Digest::new(), Digest::new(), (now, digest.clone()));
+            self.peers.insert(name, Peer { run, digest, before, settled, sample, heard: now, level });
             return Ok(());
         };
         if run < peer.run {
@@ -269,8 +278,12 @@ impl Member {
         }
         if run != peer.run {
             self.counts.restarts += 1;
-            peer.before = core::mem::take(&mut peer.digest);
+            peer.before = core::mem::take(&mut peer.settled);
+            peer.sample = (now, digest.clone());
+            peer.digest.clear();
             peer.run = run;
+        } else if now.since(peer.sample.0).is_some_and(|age| age >= SENT_WITHIN) {
+            peer.settled = core::mem::replace(&mut peer.sample, (now, digest.clone())).1;
         }
         // Messages may overtake each other; what a run has, it has for good.
         for (run, next) in digest {
