@@ -52,7 +52,7 @@ pub enum Mode {
 pub struct Effect {
     /// Services that were told of an operation's raised share for the first time since it was raised.
     pub told: u64,
-    /// From the decision to that answer, all of them together.
+    /// From the verdict to that answer, all of them together.
     pub waited: Nanos,
     /// The longest.
     pub longest: Nanos,
@@ -98,8 +98,8 @@ impl Advice {
         Ok(Self { rule, mode, most, raised: BTreeMap::new(), count: 0, refused: 0, effect: Effect::default() })
     }
 
-    /// At `now`, `operation` of `service` is out of the ordinary.
-    pub fn raise(&mut self, service: &str, operation: &str, now: Nanos) {
+    /// At `now`, `operation` of `service` is out of the ordinary, as a verdict has said at `verdict`.
+    pub fn raise(&mut self, service: &str, operation: &str, verdict: Nanos, now: Nanos) {
         if let Some(raised) = self.raised.get_mut(service).and_then(|of| of.get_mut(operation)) {
             raised.last = now;
             return;
@@ -108,7 +108,7 @@ impl Advice {
             self.refused += 1;
             return;
         }
-        let raised = Raised { since: now, last: now, told: false };
+        let raised = Raised { since: verdict.min(now), last: now, told: false };
         self.raised.entry(service.into()).or_default().insert(operation.into(), raised);
         self.count += 1;
     }
@@ -190,16 +190,16 @@ mod tests {
         let mut advice = Advice::new(AdviceRule::default(), Mode::Head, 10).unwrap();
         assert_eq!(shares(&advice.answer("frontend", at(0))), []);
 
-        advice.raise("frontend", "POST /pay", at(10));
-        advice.raise("frontend", "POST /pay", at(20));
+        advice.raise("frontend", "POST /pay", at(8), at(10));
+        advice.raise("frontend", "POST /pay", at(19), at(20));
 
         assert_eq!(shares(&advice.answer("frontend", at(50))), [("POST /pay", 1.0)]);
         assert_eq!(shares(&advice.answer("catalog", at(50))), []);
         assert_eq!(shares(&advice.answer("frontend", at(139))), [("POST /pay", 1.0)]);
         assert_eq!(shares(&advice.answer("frontend", at(140))), []);
-        // From the decision to the first answer; an operation that nobody asked for is counted.
-        assert_eq!(advice.effect(), Effect { told: 1, waited: at(40), longest: at(40), missed: 0 });
-        advice.raise("catalog", "GET /list", at(200));
+        // From the first verdict to the first answer; an operation that nobody asked for is counted.
+        assert_eq!(advice.effect(), Effect { told: 1, waited: at(42), longest: at(42), missed: 0 });
+        advice.raise("catalog", "GET /list", at(200), at(200));
         advice.lower(at(320));
         assert_eq!(advice.effect().missed, 1);
     }
@@ -215,7 +215,7 @@ mod tests {
     fn a_flood_of_names_raises_so_many_and_no_more() {
         let mut advice = Advice::new(AdviceRule::default(), Mode::Head, 3).unwrap();
 
-        (0..10).for_each(|number| advice.raise("frontend", &format!("GET /{number}"), at(0)));
+        (0..10).for_each(|number| advice.raise("frontend", &format!("GET /{number}"), at(0), at(0)));
 
         assert_eq!((advice.len(), advice.refused()), (3, 7));
         assert_eq!(shares(&advice.answer("frontend", at(1))).len(), 3);

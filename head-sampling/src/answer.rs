@@ -32,6 +32,9 @@ struct Shares {
     default_lower_bound_traces_per_second: f64,
     #[prost(message, repeated, tag = "3")]
     per_operation_strategies: Vec<Operation>,
+    /// 0, no bound: nobody keeps to one, and the SDK for Rust reads nothing of an answer without it.
+    #[prost(double, tag = "4")]
+    default_upper_bound_traces_per_second: f64,
 }
 
 /// `SamplingStrategyParameters`: the request over gRPC.
@@ -82,6 +85,7 @@ impl Answer {
                 default_sampling_probability: usual,
                 default_lower_bound_traces_per_second: floor_per_s,
                 per_operation_strategies: strategies.collect(),
+                default_upper_bound_traces_per_second: 0.0,
             }),
         }
     }
@@ -115,7 +119,8 @@ mod tests {
                 r#"{"strategyType":"PROBABILISTIC","probabilisticSampling":{"samplingRate":0.25},"#,
                 r#""operationSampling":{"defaultSamplingProbability":0.25,"defaultLowerBoundTracesPerSecond":0.5,"#,
                 r#""perOperationStrategies":[{"operation":"GET /health","probabilisticSampling":{"samplingRate":0.0}},"#,
-                r#"{"operation":"POST /pay","probabilisticSampling":{"samplingRate":1.0}}]}}"#,
+                r#"{"operation":"POST /pay","probabilisticSampling":{"samplingRate":1.0}}],"#,
+                r#""defaultUpperBoundTracesPerSecond":0.0}}"#,
             )
         );
         let all = Answer::all().json();

@@ -92,6 +92,16 @@ counts! {
     refused_webhooks;
     /// Alerts for webhooks beyond their bounds, not told.
     crowded_webhook_alerts;
+    /// Times that somebody was told which share of its requests to record.
+    head_sampling_answers;
+    /// Requests for head sampling that asked for something else, or could not be read.
+    refused_head_sampling_requests;
+    /// Raised shares that were asked for: the first time for each operation since it was raised.
+    raised_shares_told;
+    /// Milliseconds from the verdict that raised a share to the first time that it was asked for, all of them together: the time to effect.
+    raised_shares_wait_ms;
+    /// Raised shares that fell again before anybody had asked for them.
+    raised_shares_missed;
     /// Times that a device did not shut a worker out.
     failed_fences;
 }

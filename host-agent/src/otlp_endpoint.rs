@@ -51,6 +51,9 @@ pub(crate) fn start(
     }
     if settings.tail.is_some() {
         tokio::spawn(tell_calls(Arc::clone(running.edge()), Arc::clone(node)));
+    }
+    // Whoever keeps no traces may still advise which to record.
+    if settings.tail.is_some() || settings.observed.is_some() {
         let (id, notified) = node.register_hook(Filter { lmaps: BTreeSet::new(), min_share: 1.0 }, VERDICTS)?;
         let (node, edge) = (Arc::clone(node), Arc::clone(running.edge()));
         tokio::spawn(async move {

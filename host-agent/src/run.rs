@@ -307,7 +307,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let otlp = otlp.map(|settings| otlp_endpoint::start(&settings, listeners, &node, interval)).transpose()?;
     let edge = otlp.as_ref().map(|otlp| Arc::clone(otlp.edge()));
     let advised = match config.head_sampling.listen {
-        Some(listen) => Some(head_sampling::start(listen, advice, edge.clone(), clock).await?),
+        Some(listen) => Some(head_sampling::start(listen, advice, edge.clone(), Arc::clone(&node)).await?),
         None => None,
     };
     let coherence = match (peers, &edge) {

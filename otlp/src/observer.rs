@@ -6,8 +6,8 @@ use hooks::tracing::{BudgetRule, Known, Limits, OrderKey, Switches};
 use wire::time::Nanos;
 
 use crate::edge::Edge;
-use crate::tail::{Moment, Tail, TailSettings};
-use crate::tenants::DEFAULT;
+use crate::tail::{Moment, OperationPath, Tail, TailSettings};
+use crate::tenants::{DEFAULT, TenantId};
 
 /// Memory for spans of which paths are learnt; what finds no room teaches nothing.
 const BYTES: usize = 16 << 20;
@@ -30,8 +30,10 @@ pub(crate) fn settings(frontends: &[String], drawn: u128) -> TailSettings {
 }
 
 impl Tail {
-    /// Operations that were out of the ordinary within the last seconds, each with its service. O(operations).
-    pub fn operations_on(&mut self, now: Moment) -> Vec<(String, String)> {
+    /// Operations that were out of the ordinary within the last seconds, each with its service, and how long ago the first verdict came since this was asked
+    /// last. O(operations).
+    pub fn operations_on(&mut self, now: Moment) -> (Vec<(String, String)>, Nanos) {
+        let age = self.first_verdict.take().and_then(|first| now.own.since(first)).unwrap_or_default();
         let Self { keeper, names, paths, latencies, .. } = self;
         let known = Known { names, paths, latencies };
         let last = now.day.second();
@@ -43,16 +45,24 @@ impl Tail {
             let service = names.service_of(operation)?;
             Some((names.service_name(service).to_owned(), names.operation_name(operation).to_owned()))
         });
-        named.collect()
+        (named.collect(), age)
     }
 }
 
 impl Edge {
-    /// Operations that were out of the ordinary within the last seconds, each with its service: of those who are in no table of tenants.
+    /// Operations that were out of the ordinary within the last seconds, each with its service: of those who are in no table of tenants. And how long ago
+    /// the first verdict came since this was asked last: what is new among them is so because of that one, or of a later one.
     #[must_use]
-    pub fn operations_on(&self) -> Vec<(String, String)> {
+    pub fn operations_on(&self) -> (Vec<(String, String)>, Nanos) {
         let now = self.moment();
         let tail = self.observer().or_else(|| self.tail(DEFAULT));
         tail.map(|mut tail| tail.operations_on(now)).unwrap_or_default()
+    }
+
+    /// Every operation of `tenant` that is known, with the services on its path; `None` where nobody looks at its spans.
+    #[must_use]
+    pub fn operations(&self, tenant: TenantId) -> Option<Vec<OperationPath>> {
+        let tail = self.tail(tenant).or_else(|| self.observer().filter(|_| tenant == DEFAULT))?;
+        Some(tail.operations(self.now()))
     }
 }

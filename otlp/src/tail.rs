@@ -147,6 +147,8 @@ pub struct Tail {
     /// For how long an origin is kept that nothing came from: spans of it may still wait.
     origin_age: Nanos,
     swept: Nanos,
+    /// When the first verdict came since it was asked which operations are out of the ordinary.
+    pub(crate) first_verdict: Option<Nanos>,
 }
 
 impl Tail {
@@ -177,6 +179,7 @@ impl Tail {
             together: None,
             origin_age: limits.age.plus(SWEEP_EVERY),
             swept: now.own,
+            first_verdict: None,
         })
     }
 
@@ -227,6 +230,7 @@ impl Tail {
     /// An LMAP found its service out of the ordinary. What waits is looked through at the next [`tick`](Self::tick).
     pub fn verdict(&mut self, finding: Finding<'_>, now: Moment) {
         let Finding { service: name, from, at, parts, score, gamma, metrics } = finding;
+        self.first_verdict.get_or_insert(now.own);
         let service = self.names.service(name, now.own);
         let reason = Reason::Lmap { service: name.into(), score, gamma, metrics: metrics.into() };
         let weight = if gamma > 0.0 { score / gamma } else { score };

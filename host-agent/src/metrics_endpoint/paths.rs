@@ -57,7 +57,7 @@ fn passed(passed: PassedService) -> Passed {
 fn page(edge: &Edge) -> Option<Page> {
     let mut operations = Vec::new();
     for (tenant, name) in edge.tenants() {
-        let known = edge.look_at(tenant, |tail, now| tail.operations(now.own))?;
+        let known = edge.operations(tenant)?;
         operations.extend(known.into_iter().map(|path| Entry {
             tenant: name.to_owned(),
             service: path.service,
