@@ -228,6 +228,22 @@ mod tests {
         let error = Advice::new(rule, Mode::Head, 1).unwrap_err();
 
         assert_eq!(error.to_string(), "usual share is 1.5: a share from 0 to 1 is needed");
-        assert!(Advice::new(AdviceRule { floor_per_s: f64::NAN, ..AdviceRule::default() }, Mode::Head, 1).is_err());
+        for (floor_per_s, is_one) in
+            [(f64::NAN, false), (f64::INFINITY, false), (-0.1, false), (0.0, true), (5.0, true)]
+        {
+            let rule = AdviceRule { floor_per_s, ..AdviceRule::default() };
+            assert_eq!(Advice::new(rule, Mode::Head, 1).is_ok(), is_one, "{floor_per_s}");
+        }
+    }
+
+    #[test]
+    fn a_raised_share_is_never_below_the_usual_one_and_nobody_waits_for_a_verdict_to_come() {
+        let rule = AdviceRule { usual: 0.5, raised: 0.1, ..AdviceRule::default() };
+        let mut advice = Advice::new(rule, Mode::Head, 1).unwrap();
+
+        advice.raise("frontend", "POST /pay", at(12), at(10));
+
+        assert_eq!(shares(&advice.answer("frontend", at(20))), [("POST /pay", 0.5)]);
+        assert_eq!(advice.effect().waited, at(10));
     }
 }

@@ -263,6 +263,8 @@ mod tests {
         }
         let everyone = Tenants::new(&[tenant("all", &["0.0.0.0/0"], &[])]).unwrap();
         assert_eq!((everyone.of("1.2.3.4".parse().unwrap()), everyone.of("::1".parse().unwrap())), (1, 0));
+        let everyone = Tenants::new(&[tenant("all", &["::/0"], &[])]).unwrap();
+        assert_eq!((everyone.of("1.2.3.4".parse().unwrap()), everyone.of("fe80::1".parse().unwrap())), (1, 1));
     }
 
     #[test]
@@ -280,6 +282,7 @@ mod tests {
         assert_eq!(table.watched(0, "frontend"), "frontend");
         assert_eq!(table.watched(2, "frontend"), "toys/frontend");
         assert_eq!(table.watched(2, "toys/payment"), "toys/payment");
+        assert_eq!(table.watched(2, "toys2"), "toys/toys2");
         for id in 0..3 {
             for service in ["frontend", "payment", "bank-x", "toys-shop", "a/b", "bank/x", "toys/payment"] {
                 let named = table.renamed(id, service).unwrap_or_else(|| service.to_owned());
@@ -292,8 +295,20 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_beginning_says_whose_a_name_is_and_the_whole_name_before_all() {
+        let table = Tenants::new(&[
+            tenant("a", &[], &["shop*"]),
+            tenant("b", &[], &["shop-x*"]),
+            tenant("c", &[], &["shop-xy"]),
+        ]);
+        let table = table.unwrap();
+
+        assert_eq!(["shop-a", "shop-xz", "shop-xy"].map(|name| table.behind(name).0), [1, 2, 3]);
+    }
+
+    #[test]
     fn networks_are_read_and_written_and_what_is_none_is_named() {
-        for text in ["10.1.0.0/16", "0.0.0.0/0", "10.1.9.9/32", "fd00::/8", "::/0", "::1/128"] {
+        for text in ["10.1.0.0/16", "0.0.0.0/0", "10.1.9.9/32", "fd00::/8", "::/0", "::1/128", "::ffff:10.1.9.9/128"] {
             assert_eq!(text.parse::<Network>().unwrap().to_string(), text);
         }
         assert_eq!("10.1.9.9".parse::<Network>().unwrap().to_string(), "10.1.9.9/32");
@@ -308,6 +323,10 @@ mod tests {
         let a = tenant("a", &["10.0.0.0/8"], &["x", "y*"]);
 
         assert!(refused(&[tenant("a/b", &[], &[])]).contains("no tenant's name"));
+        for wrong in ["", "-a", ".", "ä", &"a".repeat(65)] {
+            assert!(refused(&[tenant(wrong, &[], &[])]).contains("no tenant's name"), "{wrong}");
+        }
+        assert!(Tenants::new(&[tenant(&"a".repeat(64), &[], &[])]).is_ok());
         assert!(refused(&[tenant("default", &[], &[])]).contains("two tenants are called"));
         assert!(refused(&[a.clone(), tenant("b", &["10.9.9.9/8"], &[])]).contains("10.0.0.0/8 is of two tenants"));
         assert!(refused(&[a.clone(), tenant("b", &[], &["x"])]).contains("\"x\" is listed by two"));
