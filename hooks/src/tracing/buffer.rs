@@ -312,9 +312,9 @@ impl TailBuffer {
     /// The spans in `chain` go for this reason.
     fn depart(&mut self, chain: Chain, why: Gone) {
         let mut reader = self.blocks.read(chain);
-        while let Some((index, length)) = record::next(&mut reader) {
-            reader.skip(length);
-            self.departed.add(index.service, why, Tally::one(length));
+        while let Some(stored) = record::next(&mut reader) {
+            reader.skip(stored.length);
+            self.departed.add(stored.index.service, why, Tally::one(stored.encoded()));
         }
         self.blocks.release(chain);
     }

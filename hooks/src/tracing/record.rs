@@ -53,8 +53,11 @@ impl<const N: usize> Short<N> {
     }
 }
 
+/// Bytes of both ids' fields.
+const IDS_BYTES: usize = 28;
+
 /// Fields 1 and 2 of a span.
-fn ids(trace: TraceId, span: SpanId) -> Short<28> {
+fn ids(trace: TraceId, span: SpanId) -> Short<IDS_BYTES> {
     let mut field = Short::EMPTY;
     field.put(&[0x0a, 16]);
     field.put(&trace.bytes());
@@ -182,6 +185,16 @@ pub(super) struct Stored {
 }
 
 impl Stored {
+    /// How many bytes the span had when it came.
+    pub(super) fn encoded(&self) -> usize {
+        let if_cut = |flag: u8, bytes: usize| if self.flags & flag == 0 { 0 } else { bytes };
+        let cut_parent = self.index.parent.map_or(0, |id| parent(id).get().len());
+        self.length
+            + if_cut(IDS, IDS_BYTES)
+            + if_cut(PARENT, cut_parent)
+            + if_cut(TIMES, times(&self.index).get().len())
+    }
+
     /// Puts the span as it came into `into`, in place of what that held. `reader` stands behind the index, and behind the span then.
     pub(super) fn restore(&self, trace: TraceId, reader: &mut Reader<'_>, into: &mut Vec<u8>) {
         into.clear();
@@ -271,6 +284,7 @@ mod tests {
         let mut restored = vec![3; 5];
         let stored = next(&mut reader).unwrap();
         stored.restore(TRACE, &mut reader, &mut restored);
+        assert_eq!(stored.encoded(), restored.len());
         assert_eq!(next(&mut reader), None);
         (stored.index, restored, record.size())
     }
