@@ -2,14 +2,13 @@
 #![expect(clippy::panic, clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
 use hooks::paths::Exemplar;
-use hooks::receipt::Line;
 use hooks::time::UnixNanos;
-use hooks::tracing::{BudgetRule, Dropped, Gone, Limits, Loss, Metric, OrderKey, Switches, Tally, Threshold, TraceId};
+use hooks::tracing::{BudgetRule, Limits, Metric, OrderKey, Switches, Threshold, TraceId};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use otlp::{Finding, KeptRequest, Moment, Tail, TailSettings};
 use prost::Message as _;
 use wire::time::Nanos;
@@ -195,73 +194,4 @@ fn what_is_no_request_leaves_nothing_behind() {
     assert!(tail.take(&bytes, at(0)).is_err());
 
     assert_eq!(tail.account().seen.spans, 0);
-}
-
-/// Each service's books in all say what the account says, which is counted apart; and of each nothing is missing.
-fn books_agree(tail: &Tail) {
-    let (account, waiting) = (tail.account(), tail.books().waiting());
-    let lines: Vec<_> = tail.books().pages().flat_map(|page| &page.services).collect();
-    let sum = |of: &dyn Fn(&Line) -> Tally| lines.iter().fold(Tally::default(), |sum, (_, line)| sum.plus(of(line)));
-    for why in Gone::all() {
-        let counted = match why {
-            Gone::Dropped(why) => account.dropped(why),
-            Gone::Lost(why) => account.lost(why),
-        };
-        assert_eq!(sum(&|line| line.gone[why.place()]), counted, "{why:?}");
-    }
-    assert_eq!((sum(&|line| line.seen), sum(&Line::kept)), (account.seen, account.kept));
-    assert_eq!(waiting.values().fold(Tally::default(), |sum, tally| sum.plus(*tally)), account.waiting);
-    for name in lines.iter().map(|(name, _)| *name) {
-        let of = |count: &dyn Fn(&Line) -> Tally| {
-            let own = lines.iter().filter(|(other, _)| *other == name);
-            own.fold(Tally::default(), |sum, (_, line)| sum.plus(count(line)))
-        };
-        let waits = waiting.get(name).copied().unwrap_or_default();
-        assert_eq!(
-            of(&|line| line.kept().plus(line.dropped()).plus(line.lost())).plus(waits),
-            of(&|line| line.seen),
-            "{name}"
-        );
-    }
-}
-
-#[test]
-fn of_each_service_every_span_is_kept_or_says_why_not_also_where_memory_is_short() {
-    let settings = TailSettings {
-        limits: Limits { bytes: 3 << 20, trace_bytes: 64 << 10, age: Nanos::from_secs(2), ..Limits::default() },
-        key: OrderKey::new(7),
-        switches: Switches { latency: false, ..none() },
-        budget: BudgetRule::default(),
-        frontends: vec!["frontend".to_owned()],
-        node: "node-7".to_owned(),
-    };
-    let mut tail = Tail::new(&settings, at(0)).unwrap();
-    let long = "x".repeat(2_000);
-    for number in 0..4_000_u64 {
-        let when = at(number * 2);
-        let mut inner = span(number + 1, 2, 1, &long, when);
-        if number % 50 == 0 {
-            inner.status = Some(Status { code: 2, ..Status::default() });
-        }
-        let service = if number % 3 == 0 { "payment" } else { "cart" };
-        tail.take(&request(service, vec![inner.clone()]), when).unwrap();
-        // One trace grows beyond what one may have; and some come when all was decided.
-        tail.take(&request(service, vec![span(1, 3, 1, &long, when), Span { trace_id: Vec::new(), ..inner }]), when)
-            .unwrap();
-        tail.take(&request("frontend", vec![span(number.saturating_sub(1_500) + 1, 1, 0, "POST /pay", when)]), when)
-            .unwrap();
-        if number % 25 == 0 {
-            tail.tick(when);
-        }
-        if number % 200 == 0 {
-            books_agree(&tail);
-        }
-    }
-
-    books_agree(&tail);
-    let account = tail.account();
-    for why in [Loss::Evicted, Loss::Refused, Loss::TraceFull, Loss::Malformed, Loss::Late] {
-        assert!(account.lost(why).spans > 0, "{why:?}: {account:?}");
-    }
-    assert!(Dropped::ALL.iter().all(|why| account.dropped(*why).spans > 0) && account.kept.spans > 0, "{account:?}");
 }
