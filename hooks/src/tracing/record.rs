@@ -168,10 +168,11 @@ fn cut<'a>(span: &Span<'a>) -> (u8, [&'a [u8]; 2]) {
         let Some(behind) = rest.strip_prefix(parent(id).get()) else { return (cut, [rest, &[]]) };
         (rest, cut) = (behind, cut | PARENT);
     }
-    let (name, behind) = rest.split_at(name(rest));
+    let (own_name, behind) = rest.split_at(name(rest));
     match behind.strip_prefix(times(&span.index).get()) {
-        Some(behind) => (cut | TIMES, [name, behind]),
-        None => (cut, [rest, &[]]),
+        // A name behind the times would be taken for one before them when they are put back.
+        Some(behind) if !own_name.is_empty() || name(behind) == 0 => (cut | TIMES, [own_name, behind]),
+        _ => (cut, [rest, &[]]),
     }
 }
 
@@ -321,6 +322,25 @@ mod tests {
             prop_assert_eq!(found, index);
             prop_assert_eq!(restored, encoded);
         }
+    }
+
+    #[test]
+    fn a_name_that_stands_behind_the_times_stays_there() {
+        let index = SpanIndex {
+            id: SpanId::new([1; 8]).unwrap(),
+            parent: None,
+            kind: SpanKind::Server,
+            service: ServiceId(1),
+            operation: OperationId(2),
+            origin: OriginId(3),
+            start: UnixNanos(5),
+            end: UnixNanos(9),
+            error: false,
+        };
+        let named = [0x2a, 3, b'p', b'a', b'y'];
+        let late = [ids(TRACE, index.id).get(), times(&index).get(), &named, &[0x50, 1]].concat();
+
+        assert_eq!(back(index, &late, 0).1, late);
     }
 
     #[test]
