@@ -318,7 +318,9 @@ impl Derived {
         for (column, share) in shares {
             *operations.entry(self.operations[column / EACH].as_str().into()).or_default() += share;
         }
-        operations.values_mut().for_each(|part| *part = verdict.raw / gamma * part.sqrt());
+        for part in operations.values_mut() {
+            *part = verdict.raw / gamma * part.sqrt();
+        }
         Some(Parts { whole: 0.0, operations })
     }
 }

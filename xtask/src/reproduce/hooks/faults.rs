@@ -1,6 +1,6 @@
 //! What goes wrong in the shop: the faults of `uview demo`, and some of one operation.
 
-use super::shop::{CART, CATALOGUE, MILLI, PAYMENT, SECOND, SERVICES, STORE, Service, mix};
+use super::shop::{MILLI, SECOND, Scene, Service, mix};
 
 /// A kind of fault, with the demo's amounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,30 +31,22 @@ pub struct Fault {
     pub end: u64,
 }
 
-/// Name, kind, service, operation, seconds: those of the demo at its full pace, then those of one operation.
-type Planned = (&'static str, Kind, Service, Option<&'static str>, u64);
-pub const PLAN: [Planned; 8] = [
-    ("cpu hog (any service)", Kind::CpuHog, 0, None, 8),
-    ("latency (store)", Kind::Latency, STORE, None, 8),
-    ("errors (payment)", Kind::Errors, PAYMENT, None, 8),
-    ("leak, then slow (catalogue)", Kind::Leak, CATALOGUE, None, 20),
-    ("hang (payment)", Kind::Hang, PAYMENT, None, 10),
-    ("latency of one operation (payment, Charge)", Kind::Latency, PAYMENT, Some("Charge"), 8),
-    ("errors of one operation (catalogue, Search)", Kind::Errors, CATALOGUE, Some("Search"), 8),
-    ("latency of one operation (cart, Add)", Kind::Latency, CART, Some("Add"), 8),
-];
+/// Name, kind, service or [`ANY`], operation, seconds.
+pub type Planned = (&'static str, Kind, Service, Option<&'static str>, u64);
+/// Whichever the seed says.
+pub const ANY: Service = Service::MAX;
 
 /// One fault begins in so many seconds: the rhythm of the publication's chapter 4.
 pub const EVERY: u64 = 120;
 
 /// All faults once after `from` nanoseconds, in an order that the seed decides; it also decides who has the CPU hog.
-pub fn plan(seed: u64, from: u64) -> Vec<Fault> {
-    let mut order: Vec<usize> = (0..PLAN.len()).collect();
+pub fn plan(scene: &Scene, seed: u64, from: u64) -> Vec<Fault> {
+    let mut order: Vec<usize> = (0..scene.plan.len()).collect();
     order.sort_by_key(|place| mix(seed ^ (*place as u64) << 40 ^ 0xF00D));
     let fault = |(slot, place): (usize, usize)| {
-        let (name, kind, service, operation, lasts) = PLAN[place];
+        let (name, kind, service, operation, lasts) = scene.plan[place];
         let drawn = mix(seed ^ 0xBEEF ^ (place as u64) << 32);
-        let service = if kind == Kind::CpuHog { (drawn >> 8) as usize % SERVICES.len() } else { service };
+        let service = if service == ANY { (drawn >> 8) as usize % scene.services.len() } else { service };
         // Anywhere in a second, and within twenty.
         let start = from + slot as u64 * EVERY * SECOND + 20 * SECOND + drawn % (20 * SECOND);
         Fault { name, kind, service, operation, start, end: start + lasts * SECOND }

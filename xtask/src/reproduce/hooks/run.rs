@@ -10,9 +10,9 @@ use otlp::{Moment, Tail, TailSettings};
 use wire::time::Nanos;
 
 use super::agents::Agents;
-use super::faults::{self, EVERY, Fault, PLAN};
+use super::faults::{self, EVERY, Fault};
 use super::sdk::{self, NOON};
-use super::shop::{self, MILLI, ROUTES, Request, SECOND, SERVICES};
+use super::shop::{self, MILLI, Request, SECOND, Scene};
 
 /// The endpoint's own tick.
 const TICK: u64 = 100 * MILLI;
@@ -23,9 +23,10 @@ const BEFORE: u64 = 20 * SECOND;
 /// After the last request, until everything is decided.
 const AFTER: u64 = 90 * SECOND;
 
-/// How the agents are run.
+/// What is played, and how the agents are run.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
+    pub scene: &'static Scene,
     /// The local scraping interval, in nanoseconds.
     pub interval: u64,
     /// Healthy traffic before what is measured, in nanoseconds.
@@ -92,7 +93,7 @@ pub struct OfFault {
 #[derive(Debug)]
 pub struct Outcome {
     pub shares: BTreeMap<Policy, Shares>,
-    /// In the order of [`PLAN`].
+    /// In the order of [`Scene::plan`].
     pub faults: Vec<OfFault>,
     /// Traces, hit requests and the quiet tail.
     pub counts: [usize; 3],
@@ -109,7 +110,7 @@ struct Truth {
     hit: bool,
     /// Slow or failed, and not because of a fault.
     quiet: bool,
-    /// In the order of [`PLAN`]: the fault that is nearest, and when the trace was beside it: before, during, after.
+    /// In the order of [`Scene::plan`]: the fault that is nearest, and when the trace was beside it: before, during, after.
     fault: Option<(usize, usize)>,
 }
 
@@ -156,10 +157,11 @@ fn moment(at: u64) -> Moment {
 
 /// Runs one seed.
 pub fn run(seed: u64, setting: Setting) -> Result<Outcome> {
-    let length = setting.healthy + PLAN.len() as u64 * EVERY * SECOND;
-    let faults = faults::plan(seed, setting.healthy);
-    let requests = shop::run(seed, length, &faults);
-    let healthy = shop::run(seed, length, &[]);
+    let scene = setting.scene;
+    let length = setting.healthy + scene.plan.len() as u64 * EVERY * SECOND;
+    let faults = faults::plan(scene, seed, setting.healthy);
+    let requests = shop::run(scene, seed, length, &faults);
+    let healthy = shop::run(scene, seed, length, &[]);
     let truths = truths(&requests, &healthy, &faults, setting);
     drop(healthy);
 
@@ -169,11 +171,11 @@ pub fn run(seed: u64, setting: Setting) -> Result<Outcome> {
     let phase = shop::mix(seed ^ 0xFA5E) % (setting.interval / TICK) * TICK + TICK / 2;
     let mut agents = Agents::new(seed, Nanos(setting.interval), Nanos(phase), moment(0));
     let mut bytes = vec![0_u32; requests.len()];
-    let mut batches = sdk::batches(seed, &requests, &faults).into_iter().peekable();
+    let mut batches = sdk::batches(scene, seed, &requests, &faults).into_iter().peekable();
     for tick in 0..(length + AFTER) / TICK {
         let now = tick * TICK;
         while let Some(batch) = batches.next_if(|batch| batch.at <= now) {
-            let came = batch.encode(seed, &requests);
+            let came = batch.encode(scene, seed, &requests);
             scan(&came, |_, span| {
                 if let Ok(span) = span {
                     bytes[sdk::number_of(span.trace.bytes())] += span.encoded.len() as u32;
@@ -199,7 +201,11 @@ pub fn run(seed: u64, setting: Setting) -> Result<Outcome> {
             sink.tick(moment(now + TICK - 1))?;
         }
         if now == setting.healthy {
-            ensure!(agents.armed() == SERVICES.len(), "{} LMAPs are armed before the first fault", agents.armed());
+            ensure!(
+                agents.armed() == scene.services.len(),
+                "{} LMAPs are armed before the first fault",
+                agents.armed()
+            );
         }
     }
     Ok(outcome(seed, &Seen { requests: &requests, truths: &truths, bytes: &bytes, sinks: &sinks }, setting))
@@ -207,7 +213,7 @@ pub fn run(seed: u64, setting: Setting) -> Result<Outcome> {
 
 /// Hit: changed by a fault, and in error or above the healthy 99th percentile of its operation.
 fn truths(requests: &[Request], healthy: &[Request], faults: &[Fault], setting: Setting) -> Vec<Truth> {
-    let mut took: Vec<Vec<u64>> = vec![Vec::new(); ROUTES.len()];
+    let mut took: Vec<Vec<u64>> = vec![Vec::new(); setting.scene.routes.len()];
     for request in healthy.iter().filter(|request| request.at >= setting.healthy) {
         took[request.route].push(request.took());
     }
@@ -226,7 +232,7 @@ fn truths(requests: &[Request], healthy: &[Request], faults: &[Fault], setting: 
         let fault = faults.iter().rev().find(|fault| fault.start <= request.spans[0].end + BEFORE);
         let fault = fault.and_then(|fault| {
             let when = if request.spans[0].end < fault.start { 0 } else { 1 + usize::from(request.at >= fault.end) };
-            Some((PLAN.iter().position(|planned| planned.0 == fault.name)?, when))
+            Some((setting.scene.plan.iter().position(|planned| planned.0 == fault.name)?, when))
         });
         Truth { measured: request.at >= setting.healthy, hit, quiet: bad(request) && !hit, fault }
     };
@@ -307,7 +313,7 @@ impl Seen<'_> {
 fn outcome(seed: u64, seen: &Seen<'_>, setting: Setting) -> Outcome {
     let [plain, lmap, all] = seen.sinks;
     let together = seen.of_sink(all);
-    let faults = faults::plan(seed, setting.healthy);
+    let faults = faults::plan(setting.scene, seed, setting.healthy);
     let of = |policy| match policy {
         Policy::Head(permille) => seen.of_head(seed, f64::from(permille) / 1000.0),
         Policy::HeadAtOurs => seen.of_head(seed, together.bytes),
@@ -319,7 +325,7 @@ fn outcome(seed: u64, seen: &Seen<'_>, setting: Setting) -> Outcome {
     let shares = POLICIES.into_iter().map(|policy| (policy, of(policy))).collect();
     let count = |what: fn(&Truth) -> bool| seen.measured().filter(|(_, truth)| what(truth)).count();
     let counts = [count(|_| true), count(|truth| truth.hit), count(|truth| truth.quiet)];
-    let seconds = (PLAN.len() as u64 * EVERY) as f64;
+    let seconds = (setting.scene.plan.len() as u64 * EVERY) as f64;
     let of_fault = |place: usize| {
         let (mut of, mut per_second) = (OfFault::default(), counts[0] as f64 / seconds);
         per_second = per_second.max(1.0);
@@ -341,7 +347,7 @@ fn outcome(seed: u64, seen: &Seen<'_>, setting: Setting) -> Outcome {
     let partial = |(at, _): &(usize, &Truth)| all.kept[*at].1 > 0 && !seen.whole(all, *at);
     Outcome {
         shares,
-        faults: (0..PLAN.len()).map(of_fault).collect(),
+        faults: (0..setting.scene.plan.len()).map(of_fault).collect(),
         counts,
         partial: seen.measured().filter(partial).count(),
         false_share: seen.measured().filter(idle).count() as f64 / counts[0].max(1) as f64,

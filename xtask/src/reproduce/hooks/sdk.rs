@@ -2,7 +2,7 @@
 //! before or after its caller's, and those of roots often last. Bytes are those of OTLP.
 
 use super::faults::{Fault, Kind};
-use super::shop::{MILLI, Request, SECOND, SERVICES, Service, mix};
+use super::shop::{MILLI, Request, SECOND, Scene, Service, mix};
 
 /// The SDKs' defaults (OTEL_BSP_SCHEDULE_DELAY, OTEL_BSP_MAX_EXPORT_BATCH_SIZE).
 const DELAY: u64 = 5 * SECOND;
@@ -23,9 +23,9 @@ pub struct Batch {
 }
 
 /// All batches, as they come. A service that hangs sends nothing meanwhile.
-pub fn batches(seed: u64, requests: &[Request], faults: &[Fault]) -> Vec<Batch> {
+pub fn batches(scene: &Scene, seed: u64, requests: &[Request], faults: &[Fault]) -> Vec<Batch> {
     let mut all = Vec::new();
-    for service in 0..SERVICES.len() {
+    for service in 0..scene.services.len() {
         let mut ends: Vec<(u64, usize, usize)> = Vec::new();
         for (number, request) in requests.iter().enumerate() {
             let own = request.ended().filter(|(_, node, _)| node.service == service);
@@ -99,15 +99,15 @@ fn attribute(key: &str, value: &str) -> Vec<u8> {
 
 impl Batch {
     /// As an `ExportTraceServiceRequest`.
-    pub fn encode(&self, seed: u64, requests: &[Request]) -> Vec<u8> {
+    pub fn encode(&self, scene: &Scene, seed: u64, requests: &[Request]) -> Vec<u8> {
         let (mut scope_spans, mut span_bytes) = (Vec::new(), Vec::new());
         for &(number, place) in &self.spans {
             span_bytes.clear();
-            span(trace_of(seed, number), &requests[number], place, &mut span_bytes);
+            span(scene, trace_of(seed, number), &requests[number], place, &mut span_bytes);
             field(2, &span_bytes, &mut scope_spans);
         }
         let (mut resource, mut resource_spans, mut request) = (Vec::new(), Vec::new(), Vec::new());
-        let name = SERVICES[self.service];
+        let name = scene.services[self.service];
         field(1, &attribute("service.name", name), &mut resource);
         field(1, &attribute("service.instance.id", &format!("{name}-1")), &mut resource);
         field(1, &resource, &mut resource_spans);
@@ -117,7 +117,7 @@ impl Batch {
     }
 }
 
-fn span(trace: [u8; 16], request: &Request, place: usize, out: &mut Vec<u8>) {
+fn span(scene: &Scene, trace: [u8; 16], request: &Request, place: usize, out: &mut Vec<u8>) {
     let (node, span) = (request.nodes()[place], request.spans[place]);
     let id = |place: usize| (place as u64 + 1).to_be_bytes();
     field(1, &trace, out);
@@ -135,7 +135,7 @@ fn span(trace: [u8; 16], request: &Request, place: usize, out: &mut Vec<u8>) {
     for (key, value) in [
         ("http.route", node.operation),
         ("http.response.status_code", status),
-        ("server.address", SERVICES[node.service]),
+        ("server.address", scene.services[node.service]),
         ("network.protocol.version", "1.1"),
         ("user_agent.original", "shop/1.0"),
     ] {

@@ -1,10 +1,10 @@
-//! A shop in virtual time: the demo's five services, open-loop arrivals, one worker and a queue in each service, callers that wait for one second at
+//! A shop in virtual time: the demo's five services or chapter 4's eleven, open-loop arrivals, one worker and a queue in each service, callers that wait for one second at
 //! the most. What a request draws depends on its number alone, so that the same request can be looked at with and without a fault.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::faults::{Fault, Kind};
+use super::faults::{Fault, Kind, Planned};
 
 /// Nanoseconds in a millisecond.
 pub const MILLI: u64 = 1_000_000;
@@ -23,16 +23,8 @@ const SPREAD: f64 = 0.4;
 /// What a request waits for beside work (disk, lock), in the middle; nobody else is kept from working.
 const WAIT: f64 = 1.5e6;
 
-/// One service of the shop, by its place in [`SERVICES`].
+/// One service of the shop, by its place in [`Scene::services`].
 pub type Service = usize;
-
-/// Their names, as their spans have them.
-pub const SERVICES: [&str; 5] = ["frontend", "cart", "catalogue", "payment", "store"];
-pub const FRONTEND: Service = 0;
-pub const CART: Service = 1;
-pub const CATALOGUE: Service = 2;
-pub const PAYMENT: Service = 3;
-pub const STORE: Service = 4;
 
 /// One answer that a request needs: a span.
 #[derive(Clone, Copy, Debug)]
@@ -45,29 +37,31 @@ pub struct Node {
     work: f64,
 }
 
-const fn node(service: Service, operation: &'static str, parent: usize, work: f64) -> Node {
+pub const fn node(service: Service, operation: &'static str, parent: usize, work: f64) -> Node {
     Node { service, operation, parent, work }
 }
 
 /// What visitors ask for: how many of a hundred, and whom it asks, callers before callees; each caller asks one after the other.
-pub const ROUTES: [(f64, &[Node]); 5] = [
-    (40.0, &[node(FRONTEND, "GET /list", 0, 2.0), node(CART, "View", 0, 1.5), node(CATALOGUE, "List", 0, 3.0)]),
-    (20.0, &[node(FRONTEND, "GET /search", 0, 2.0), node(CATALOGUE, "Search", 0, 4.0)]),
-    (15.0, &[node(FRONTEND, "POST /cart", 0, 1.5), node(CATALOGUE, "Item", 0, 1.5), node(CART, "Add", 0, 2.0)]),
-    (
-        15.0,
-        &[
-            node(FRONTEND, "POST /buy", 0, 2.5),
-            node(CART, "Checkout", 0, 2.0),
-            node(PAYMENT, "Charge", 0, 4.0),
-            node(STORE, "Write", 2, 3.0),
-        ],
-    ),
-    (10.0, &[node(FRONTEND, "GET /orders", 0, 1.5), node(PAYMENT, "History", 0, 2.5), node(STORE, "Read", 1, 4.0)]),
-];
+pub type Route = (f64, &'static [Node]);
+
+/// Who is there, what is asked for, and what goes wrong.
+#[derive(Debug)]
+pub struct Scene {
+    /// Names, as their spans have them; the first is where visitors come.
+    pub services: &'static [&'static str],
+    pub routes: &'static [Route],
+    pub plan: &'static [Planned],
+}
+
+impl Scene {
+    /// Spans of the longest route.
+    fn longest(&self) -> usize {
+        self.routes.iter().map(|route| route.1.len()).max().unwrap_or(0)
+    }
+}
 
 /// The largest number of spans in a route.
-const NODES: usize = 4;
+const NODES: usize = 9;
 
 /// A number that looks random, from one that does not (SplitMix64).
 pub const fn mix(number: u64) -> u64 {
@@ -100,19 +94,20 @@ pub struct Span {
 /// One request, and what came of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// By its place in [`ROUTES`].
+    /// By its place in [`Scene::routes`].
     pub route: usize,
+    nodes: &'static [Node],
     /// When it came.
     pub at: u64,
     /// In the order of the route's nodes.
     pub spans: [Span; NODES],
     /// Callees that are waited for no more, one bit each.
-    abandoned: u8,
+    abandoned: u16,
 }
 
 impl Request {
-    pub fn nodes(&self) -> &'static [Node] {
-        ROUTES[self.route].1
+    pub const fn nodes(&self) -> &'static [Node] {
+        self.nodes
     }
 
     /// Nodes and spans that came to an end.
@@ -148,7 +143,7 @@ enum Event {
 }
 
 /// Visits until `end`: a wave of 40 s, bursts and a drift, as in the demo.
-fn visits(seed: u64, end: u64) -> Vec<Request> {
+fn visits(scene: &Scene, seed: u64, end: u64) -> Vec<Request> {
     let mut drawn = mix(seed ^ 0x7669_7369_7473);
     let mut draw = || {
         drawn = mix(drawn);
@@ -173,11 +168,13 @@ fn visits(seed: u64, end: u64) -> Vec<Request> {
             return visits;
         }
         let mut lot = 100.0 * uniform(draw());
-        let route = ROUTES.iter().position(|(share, _)| {
+        let route = scene.routes.iter().position(|(share, _)| {
             lot -= share;
             lot < 0.0
         });
-        visits.push(Request { route: route.unwrap_or(0), at: now, spans: Default::default(), abandoned: 0 });
+        let route = route.unwrap_or(0);
+        let nodes = scene.routes[route].1;
+        visits.push(Request { route, nodes, at: now, spans: Default::default(), abandoned: 0 });
     }
 }
 
@@ -195,15 +192,19 @@ struct Shop<'a> {
     seed: u64,
     faults: &'a [Fault],
     requests: Vec<Request>,
-    desks: [Desk; SERVICES.len()],
+    desks: Vec<Desk>,
+    /// Spans of the longest route.
+    longest: usize,
     events: BinaryHeap<Reverse<Due>>,
     order: u64,
 }
 
 /// All requests that come within `length` nanoseconds, with what `faults` do to them.
-pub fn run(seed: u64, length: u64, faults: &[Fault]) -> Vec<Request> {
-    let requests = visits(seed, length);
-    let mut shop = Shop { seed, faults, requests, desks: Default::default(), events: BinaryHeap::new(), order: 0 };
+pub fn run(scene: &Scene, seed: u64, length: u64, faults: &[Fault]) -> Vec<Request> {
+    let requests = visits(scene, seed, length);
+    let desks = scene.services.iter().map(|_| Desk::default()).collect();
+    let longest = scene.longest();
+    let mut shop = Shop { seed, faults, requests, desks, longest, events: BinaryHeap::new(), order: 0 };
     for request in 0..shop.requests.len() {
         shop.at(shop.requests[request].at, request, 0, Event::Arrives);
     }
@@ -224,7 +225,7 @@ impl Shop<'_> {
 
     /// A number of this request and node alone.
     fn lot(&self, request: usize, node: usize, what: u64) -> u64 {
-        mix(self.seed ^ mix((request * NODES + node) as u64) ^ what << 56)
+        mix(self.seed ^ mix((request * self.longest + node) as u64) ^ what << 56)
     }
 
     fn happens(&mut self, now: u64, request: usize, place: usize, event: Event) {

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-use super::faults::PLAN;
 use super::plot::{Dot, plot};
 use super::run::{Outcome, POLICIES, Policy, Shares};
+use super::shop::Scene;
 
 /// The bars.
 const COVERS: f64 = 0.9;
@@ -94,6 +94,7 @@ pub struct Series {
     /// How the interval is called, and as part of ids.
     pub every: &'static str,
     pub suffix: &'static str,
+    pub scene: &'static Scene,
     pub outcomes: Vec<Outcome>,
 }
 
@@ -116,7 +117,7 @@ impl Series {
         let ours = if missed > 0 { format!("{ours}; missed in {missed} of {seeds} seeds") } else { ours };
         Row {
             id: format!("{id}{}", self.suffix),
-            claim: format!("{claim}, rows of {}", self.every),
+            claim: format!("{claim}, {}", self.every),
             published: published.to_owned(),
             ours,
             tolerance: "in every seed".to_owned(),
@@ -159,7 +160,7 @@ impl Series {
             let said = COLUMNS.map(|(name, what)| format!("{name} {}", percent(interval(&self.of(policy, what)))));
             Row {
                 id: format!("table-{}{}", policy.id(), self.suffix),
-                claim: format!("{}, rows of {}", policy.name(), self.every),
+                claim: format!("{}, {}", policy.name(), self.every),
                 published: "–".to_owned(),
                 ours: said.join("; "),
                 tolerance: "none: for comparison".to_owned(),
@@ -190,7 +191,7 @@ impl Series {
         let mut text = "| fault | hit requests | LMAP alone covers | errors and latency cover | LMAP alone keeps beyond, in seconds of traffic | of that before, during and after the fault |\n\
                         | --- | --- | --- | --- | --- | --- |\n"
             .to_owned();
-        for (place, planned) in PLAN.iter().enumerate() {
+        for (place, planned) in self.scene.plan.iter().enumerate() {
             // A seed in which nothing was hit says nothing of coverage.
             let hit: Vec<_> = self.outcomes.iter().map(|outcome| outcome.faults[place]).collect();
             let shares = |what: fn(&super::run::OfFault) -> f64| {
@@ -280,8 +281,8 @@ pub fn page(series: &[Series], head: &str) -> String {
     for series in series {
         _ = write!(
             text,
-            "\n## Rows of {}\n\n{}\n\n{}\n{}",
-            series.every,
+            "\n## {}\n\n{}\n\n{}\n{}",
+            capital(series.every),
             series.counts(),
             series.table(),
             series.of_faults()
@@ -289,6 +290,12 @@ pub fn page(series: &[Series], head: &str) -> String {
     }
     text + "\nCoverage of hit requests against kept traces, mean over the seeds (rings: the shorter rows; dashed: kept at random)\n\n\
             ![Coverage of hit requests against kept traces](hooks-coverage.svg)\n"
+}
+
+/// As a heading.
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// Coverage against the share kept.
