@@ -37,7 +37,7 @@ pub struct FaultTraces {
     pub missed: Missed,
     /// Of those kept, whole or in part: by policy.
     pub by_policy: BTreeMap<String, usize>,
-    /// Of those kept, whole or in part: those whose reason names the service that had the fault, or an operation of its ([`names`]).
+    /// Of those kept, whole or in part: those whose reason names the service that had the fault, or an operation of its.
     pub named: usize,
     /// Encoded bytes of those kept.
     pub kept_bytes: u64,
