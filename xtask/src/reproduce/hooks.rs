@@ -52,7 +52,9 @@ pub fn run(synopsis: &Synopsis) -> Result<()> {
     if cfg!(debug_assertions) {
         return run_optimised(&folder, synopsis.reduced);
     }
-    let (seeds, settings) = if synopsis.reduced { (FEW, &SETTINGS[..1]) } else { (SEEDS, &SETTINGS[..]) };
+    let seeds = if synopsis.reduced { FEW } else { SEEDS };
+    // Short rows take five times as long.
+    let settings = SETTINGS.iter().filter(|(_, _, setting)| !synopsis.reduced || setting.interval == SECOND);
     let mut series = Vec::new();
     for &(suffix, every, setting) in settings {
         let mut outcomes = Vec::new();
@@ -98,6 +100,9 @@ CPU hog makes work three times as long, a leak up to six times.
 99th percentile of its operation without faults. The quiet tail is what fails or is above that without being hit.
 - **Coverage** counts whole traces only. *Beyond* is kept and not hit, as a share of all traces: it grows with how often there are faults. *Precision* is the hit ones' share of \
 the kept. Bytes are those of encoded spans, with what is said of them where they are kept.
+- **Chapter 4**: eleven services that ask each other as Online Boutique's do, six operations, a fault of 30 s every two minutes, so that a quarter of the time is faulty. The publication says near-total coverage, 5 times \
+head sampling at 20 %, about 5 % beyond. Here coverage and the multiple are the same, and beyond is twice as much; the oracle, which knows the faults, keeps 6.4 %. Most of it is during CPU hogs and \
+errors, which hit a part only of the requests that ask for what is faulty.
 - **The oracle** keeps each trace that lasted in a second in which something that its operation asks for was faulty: what decisions by operation and second \
 can be at best. It does not know which requests of these a fault hit, nor of queues that a fault left behind.
 - **LMAPs** see nothing but derived durations and errors, read 6 s after requests ended; 11 minutes (at 100 ms: 5) of healthy traffic come first.

@@ -288,7 +288,7 @@ pub fn page(series: &[Series], head: &str) -> String {
             series.of_faults()
         );
     }
-    text + "\nCoverage of hit requests against kept traces, mean over the seeds (rings: the shorter rows; dashed: kept at random)\n\n\
+    text + "\nCoverage of hit requests against kept traces in the demo's shop, mean over the seeds (rings: the shorter rows; dashed: kept at random)\n\n\
             ![Coverage of hit requests against kept traces](hooks-coverage.svg)\n"
 }
 
@@ -298,9 +298,10 @@ fn capital(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Coverage against the share kept.
+/// Coverage against the share kept, of the first shop.
 pub fn svg(series: &[Series]) -> String {
-    let dots = series.iter().flat_map(|series| {
+    let of_first = series.iter().take_while(|other| core::ptr::eq(other.scene, series[0].scene));
+    let dots = of_first.flat_map(|series| {
         let dot = |policy: Policy| Dot {
             name: policy.id(),
             hollow: !series.suffix.is_empty(),
