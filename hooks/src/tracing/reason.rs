@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use wire::metric::Statistic;
 use wire::quantity::{in_seconds, quantity};
 use wire::time::Nanos;
 
@@ -50,6 +51,14 @@ pub struct Metric {
     pub seen: f64,
     /// What was expected.
     pub expected: f64,
+}
+
+impl Metric {
+    /// Whether the column is a mean or quantile of what was observed.
+    fn is_of_a_distribution(&self) -> bool {
+        let name = self.title.split_once('{').map_or(&*self.title, |(name, _)| name);
+        [Statistic::Mean, Statistic::P99].into_iter().any(|statistic| name.ends_with(statistic.suffix()))
+    }
 }
 
 impl fmt::Display for Metric {
@@ -104,11 +113,13 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// By how many seconds something took longer than expected, as far as the metrics say so: the largest of them.
+    /// By how many seconds something took longer than expected, as far as means and quantiles of durations say so: the largest of them. Seconds of a
+    /// processor are no delay: of them a row has no more than it is long.
     #[must_use]
     pub fn slower(&self) -> Option<f64> {
         let Self::Lmap { metrics, .. } = self else { return None };
-        let longer = metrics.iter().filter_map(|metric| in_seconds(metric.seen - metric.expected, &metric.unit));
+        let durations = metrics.iter().filter(|metric| metric.is_of_a_distribution());
+        let longer = durations.filter_map(|metric| in_seconds(metric.seen - metric.expected, &metric.unit));
         longer.filter(|seconds| *seconds > 0.0).max_by(f64::total_cmp)
     }
 

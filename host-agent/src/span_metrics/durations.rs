@@ -24,7 +24,7 @@ fn seconds(length: Nanos) -> f64 {
     length.0 as f64 / 1e9
 }
 
-/// What `edge` counted by now; nothing where it counts nothing. Spans wait while it is copied: 0.3 µs or so for each operation.
+/// What `edge` counted by now; nothing where it counts nothing. Spans wait while it is copied: some words for each operation.
 pub(crate) fn read(edge: &Edge) -> ByService {
     let copied = edge.count(|derived| {
         let of = |(_, name, rate): (_, &str, &hooks::paths::Rate)| (name.to_owned(), rate.classes.clone());

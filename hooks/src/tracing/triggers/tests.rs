@@ -77,7 +77,7 @@ fn the_furthest_verdict_on_the_path_is_the_reason() {
 
 /// About that metric, and one that is as usual.
 fn lmap(service: u32, second: u64, weight: f64, (title, seen, expected): (&str, f64, f64)) -> Verdict {
-    let unit = if title == "duration" { "s" } else { "" };
+    let unit = if title == "count" { "" } else { "s" };
     let metric = Metric { title: title.into(), unit: unit.into(), seen, expected };
     let usual = Metric { title: "usual".into(), unit: "".into(), seen: 1.0, expected: 1.0 };
     let service_name = service.to_string().into();
@@ -93,7 +93,7 @@ fn blamed(triggers: &mut Triggers, learnt: &Learnt, second: u64) -> Option<Strin
 
 #[test]
 fn of_services_that_call_each_other_the_called_one_is_blamed_unless_it_has_less_to_do() {
-    let (slow, idle) = (("duration", 0.18, 0.02), ("count", 1.0, 5.0));
+    let (slow, idle) = (("duration.p99", 0.18, 0.02), ("count", 1.0, 5.0));
     let blamed = |calls: &[(u32, u32)], verdicts: &[(u32, f64, (&str, f64, f64))]| {
         let (mut learnt, mut triggers) = (
             Learnt::new(),
@@ -112,9 +112,10 @@ fn of_services_that_call_each_other_the_called_one_is_blamed_unless_it_has_less_
     assert_eq!(blamed(&[(1, 9), (9, 2)], &[(1, 17.0, slow), (2, 5.0, slow)]), "2", "called through another");
     assert_eq!(blamed(&[], &[(1, 17.0, slow), (2, 5.0, slow)]), "1", "as long as it is not known who calls whom");
     assert_eq!(blamed(&[(1, 2)], &[(1, 3.0, slow), (2, 5.0, idle)]), "1", "the called one only misses calls");
-    let hardly = ("duration", 0.0216, 0.02);
+    let (hardly, busy) = (("duration.p99", 0.0216, 0.02), ("cpu.time", 0.009, 0.001));
     assert_eq!(blamed(&[(1, 2)], &[(1, 7.0, slow), (2, 9.0, hardly)]), "1", "1.6 ms are not why it took 160 more");
     assert_eq!(blamed(&[(1, 2)], &[(1, 7.0, hardly), (2, 5.0, slow)]), "2");
+    assert_eq!(blamed(&[(1, 2)], &[(1, 7.0, slow), (2, 5.0, busy)]), "2", "8 ms of a processor may be all of a row");
     assert_eq!(blamed(&[(1, 2)], &[(2, 5.0, idle)]), "2", "nobody else has said anything");
     assert_eq!(blamed(&[(1, 2), (2, 1)], &[(1, 7.0, slow), (2, 5.0, slow)]), "1", "they call each other");
     assert_eq!(blamed(&[(1, 3)], &[(1, 7.0, slow), (3, 9.0, slow)]), "1", "3 is not on the path");
