@@ -1,6 +1,4 @@
-//! | [`finecomb`] | mean, deviation and loss between two points |
-//! | [`rda`] | the same, and which packets were lost, between two points that remember an interval's packets |
-//! | [`encoding`]Packet synopses: what is known of the delay and the loss of *all* packets after each has touched a few bytes of memory.
+//! Packet synopses: what is known of the delay and the loss of *all* packets after each has touched a few bytes of memory.
 //!
 //! Pure structs: no clock, thread, socket or file; time and packets come in as arguments. Only `core`, `alloc` and libm's functions are used, so
 //! that figures are the same on every machine. Nothing is allocated per packet.
