@@ -1,5 +1,6 @@
-//! Two agents, each in a network namespace of its own, measure the one-way delay and loss of real packets together. A relay between them delays, loses and overtakes;
-//! what it did, and what was captured at both interfaces with the same kernel's time stamps, is the truth. Runs where root is, and says so where it is not.
+//! Two agents, each in a network namespace of its own, measure the one-way delay and loss of real packets together. A relay between them delays, loses, doubles
+//! and overtakes. Its log of each packet's fate is the truth about loss, the same kernel's time stamps at both interfaces that about delays. Runs where root is,
+//! and says so where it is not.
 
 #[path = "../../../packets/tests/namespaces/network.rs"]
 mod network;
@@ -12,7 +13,7 @@ mod tls;
 mod truth;
 
 use std::io::Write as _;
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -27,7 +28,7 @@ use truth::Watcher;
 const RATE: u32 = 4_000;
 
 /// Sends numbered datagrams evenly until told to stop.
-fn datagrams(network: &Network, stop: &Arc<AtomicBool>) -> thread::JoinHandle<u32> {
+fn datagrams(network: &Network, stop: &Arc<AtomicBool>) -> thread::JoinHandle<()> {
     let (from, to) = ((Network::address(HERE), 5_000), (Network::address(THERE), 6_000));
     let sink = network.run(THERE, move || UdpSocket::bind(to).expect("the port is free"));
     let stop = Arc::clone(stop);
@@ -44,7 +45,6 @@ fn datagrams(network: &Network, stop: &Arc<AtomicBool>) -> thread::JoinHandle<u3
             }
             thread::sleep(Duration::from_millis(2));
         }
-        number
     })
 }
 
@@ -77,25 +77,88 @@ fn wait_for(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Packets that are sent until they are told to stop.
+#[derive(Clone, Copy, PartialEq)]
+enum Traffic {
+    /// Numbered datagrams, evenly.
+    Udp,
+    /// Bytes over five connections, as fast as they go, each packet on its own.
+    Tcp,
+}
+
+impl Traffic {
+    const fn port(self) -> u16 {
+        match self {
+            Self::Udp => 6_000,
+            Self::Tcp => 7_000,
+        }
+    }
+
+    fn filter(self) -> String {
+        format!("{} and dst port {}", if self == Self::Udp { "udp" } else { "tcp" }, self.port())
+    }
+
+    fn start(self, network: &Network, stop: &Arc<AtomicBool>) -> Vec<thread::JoinHandle<()>> {
+        match self {
+            Self::Udp => vec![datagrams(network, stop)],
+            Self::Tcp => {
+                network.each_segment_alone();
+                stream(network, Network::address(THERE), 5, stop)
+            }
+        }
+    }
+}
+
 /// What both agents told of `intervals` intervals with traffic over `road`, and the truth.
-fn measured(synopsis: &str, road: Road, intervals: usize) -> Option<([Vec<Told>; 2], truth::Truth)> {
+fn measured(synopsis: &str, traffic: Traffic, road: Road, intervals: usize) -> Option<([Vec<Told>; 2], truth::Truth)> {
     let network = Network::make()?;
     network.join();
     let relay = Relay::start(&network, road);
     let stop = Arc::new(AtomicBool::new(false));
     let watchers = [(HERE, "here0"), (THERE, "there0")]
-        .map(|(space, interface)| Watcher::start(&network, space, interface, &stop));
-    let sending = datagrams(&network, &stop);
-    let [here, there] = agents(&network, synopsis, "udp and dst port 6000", INTERFACES);
+        .map(|(space, interface)| Watcher::start(&network, space, interface, traffic.port(), &stop));
+    let sending = traffic.start(&network, &stop);
+    let [here, there] = agents(&network, synopsis, &traffic.filter(), INTERFACES);
     let limit = Duration::from_secs(60 + 3 * intervals as u64);
     wait_for("reports", limit, || [&here, &there].iter().all(|agent| agent.told().len() > intervals));
     let told = [here.told(), there.told()];
     stop.store(true, Ordering::Release);
     drop((here, there));
-    sending.join().expect("it sends");
+    for sending in sending {
+        sending.join().expect("it sends");
+    }
     let [sent, received] = watchers.map(Watcher::captured);
-    drop(relay.stop());
-    Some((told, truth::Truth::new(&sent, &received)))
+    let fates = relay.stop();
+    Some((told, truth::Truth::new(&sent, &received, &fates)))
+}
+
+/// What a test has seen of intervals that were told without a flag.
+#[derive(Debug, Default)]
+struct Judged {
+    means: Vec<f64>,
+    deviations: Vec<f64>,
+    lost: u64,
+    twice: u64,
+    overtaken: u64,
+}
+
+/// Every interval that an agent told without a flag beside the truth: packets and losses are exactly those of the relay's log.
+fn judged(end: &str, told: &[Told], truth: &truth::Truth) -> Judged {
+    let mut judged = Judged::default();
+    for report in told {
+        if !report.flags.is_empty() {
+            println!("{end}: interval {} is flagged: {}", report.interval, report.flags);
+            continue;
+        }
+        let (Some(mean), Some(found)) = (report.mean_ns, truth.of(report.begins_ns)) else { continue };
+        assert_eq!((report.sent, report.lost), (Some(found.sent), found.lost), "{end}: {report:?}, {found:?}");
+        judged.means.push((mean / found.mean_ns - 1.0).abs());
+        judged.deviations.push((report.deviation_ns.expect("with the mean") / found.deviation_ns - 1.0).abs());
+        judged.lost += found.lost;
+        judged.twice += found.twice;
+        judged.overtaken += found.overtaken;
+    }
+    judged
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -103,39 +166,44 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-#[test]
-fn rda_of_two_agents_says_mean_and_loss_of_real_packets() {
-    let road = Road { delay_ms: (1, 9), loss: 0.01, twice: 0.0, seed: 5 };
-    let Some((told, truth)) = measured("rda", road, 12) else { return };
+/// RDA of both ends beside the truth, over `road`.
+fn rda_is_exact(traffic: Traffic, road: Road) {
+    let Some((told, truth)) = measured("rda", traffic, road, 12) else { return };
 
     for (end, told) in ["sender", "receiver"].iter().zip(&told) {
-        let (mut means, mut deviations, mut exact, mut judged) = (Vec::new(), Vec::new(), 0, 0);
-        for report in told {
-            let (Some(mean), Some(found)) = (report.mean_ns, truth.of(report.begins_ns)) else { continue };
-            if !report.flags.is_empty() {
-                println!("{end}: interval {} is flagged: {}", report.interval, report.flags);
-                continue;
-            }
-            judged += 1;
-            means.push((mean / found.mean_ns - 1.0).abs());
-            deviations.push((report.deviation_ns.expect("with the mean") / found.deviation_ns - 1.0).abs());
-            assert_eq!((report.sent, report.lost), (Some(found.sent), found.lost), "interval {}", report.interval);
-            exact += 1;
-        }
+        let Judged { means, deviations, lost, twice, overtaken } = judged(end, told, &truth);
+        let intervals = means.len();
+        assert!(intervals >= 6, "{intervals} of {} intervals", told.len());
         let (mean, deviation) = (median(means.clone()), median(deviations));
         println!(
-            "{end}: {judged} of {} intervals without a flag: median error of the mean {mean:.1e}, of the deviation {deviation:.3}, loss exact in {exact}",
+            "{end}: {intervals} of {} intervals without a flag: median error of the mean {mean:.1e}, of the deviation {deviation:.3}; lost exactly \
+             those {lost} that the relay lost, of those sent on {twice} came twice and {overtaken} were overtaken",
             told.len()
         );
-        assert!(judged >= 6, "{judged} of {} intervals", told.len());
         assert!(mean <= 1e-6 && deviation <= 0.1, "{means:?}");
+        assert!(lost > 0 && overtaken > 0 && (twice > 0) == (road.twice > 0.0), "the road did what it was to do");
     }
+}
+
+#[test]
+fn rda_of_two_agents_says_mean_and_loss_of_real_datagrams_as_the_relay_logged_them() {
+    rda_is_exact(Traffic::Udp, Road { delay_ms: (1, 9), loss: 0.01, twice: 0.0, seed: 5 });
+}
+
+#[test]
+fn rda_of_two_agents_is_as_exact_where_packets_come_twice() {
+    rda_is_exact(Traffic::Udp, Road { delay_ms: (1, 9), loss: 0.01, twice: 0.02, seed: 8 });
+}
+
+#[test]
+fn rda_of_two_agents_is_as_exact_about_real_tcp() {
+    rda_is_exact(Traffic::Tcp, Road { delay_ms: (1, 4), loss: 0.005, twice: 0.002, seed: 9 });
 }
 
 #[test]
 fn finecomb_of_two_agents_says_the_mean_of_real_packets() {
     let road = Road { delay_ms: (1, 5), loss: 0.002, twice: 0.0, seed: 6 };
-    let Some((told, truth)) = measured("finecomb", road, 8) else { return };
+    let Some((told, truth)) = measured("finecomb", Traffic::Udp, road, 8) else { return };
 
     let mut off = Vec::new();
     for report in told.iter().flatten().filter(|report| report.flags.is_empty()) {
@@ -146,24 +214,34 @@ fn finecomb_of_two_agents_says_the_mean_of_real_packets() {
     assert!(off.len() >= 6 && median(off) < 0.02);
 }
 
-/// Bytes over TCP from here to there on the way without a relay, as fast as they go, until told to stop.
-fn stream(network: &Network, stop: &Arc<AtomicBool>) -> thread::JoinHandle<()> {
-    let to = (Network::direct_address(THERE), 7_000);
+/// Bytes over TCP from here to there, over so many connections, as fast as they go with pauses between, until told to stop.
+fn stream(
+    network: &Network,
+    there: Ipv4Addr,
+    connections: usize,
+    stop: &Arc<AtomicBool>,
+) -> Vec<thread::JoinHandle<()>> {
+    let to = (there, Traffic::Tcp.port());
     let listener = network.run(THERE, move || TcpListener::bind(to).expect("the port is free"));
     thread::spawn(move || {
-        let Ok((mut stream, _)) = listener.accept() else { return };
-        _ = std::io::copy(&mut stream, &mut std::io::sink());
-    });
-    let stop = Arc::clone(stop);
-    network.thread(HERE, move || {
-        let mut stream = TcpStream::connect(to).expect("there is a way");
-        while !stop.load(Ordering::Acquire) {
-            if stream.write_all(&vec![7; 1 << 16]).is_err() {
-                return;
-            }
-            thread::sleep(Duration::from_millis(5));
+        for stream in listener.incoming().take(connections) {
+            let Ok(mut stream) = stream else { continue };
+            thread::spawn(move || std::io::copy(&mut stream, &mut std::io::sink()));
         }
-    })
+    });
+    let one = |_| {
+        let stop = Arc::clone(stop);
+        network.thread(HERE, move || {
+            let mut stream = TcpStream::connect(to).expect("there is a way");
+            while !stop.load(Ordering::Acquire) {
+                if stream.write_all(&vec![7; 1 << 16]).is_err() {
+                    return;
+                }
+                thread::sleep(Duration::from_millis(5));
+            }
+        })
+    };
+    (0..connections).map(one).collect()
 }
 
 #[test]
@@ -171,9 +249,8 @@ fn with_offloads_on_both_agents_warn_and_say_no_figure() {
     let Some(network) = Network::make() else { return };
     network.join();
     let stop = Arc::new(AtomicBool::new(false));
-    let sending = stream(&network, &stop);
-    let filter = "tcp and dst port 7000";
-    let [here, there] = agents(&network, "rda", filter, ["here2", "there2"]);
+    let sending = stream(&network, Network::direct_address(THERE), 1, &stop);
+    let [here, there] = agents(&network, "rda", &Traffic::Tcp.filter(), ["here2", "there2"]);
     wait_for("reports", Duration::from_mins(1), || [&here, &there].iter().all(|agent| agent.told().len() > 4));
 
     for agent in [&here, &there] {
@@ -185,7 +262,9 @@ fn with_offloads_on_both_agents_warn_and_say_no_figure() {
     }
     stop.store(true, Ordering::Release);
     drop((here, there));
-    sending.join().expect("it sends");
+    for sending in sending {
+        sending.join().expect("it sends");
+    }
 }
 
 #[test]

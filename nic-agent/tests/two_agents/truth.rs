@@ -1,4 +1,4 @@
-//! What passed both interfaces, by the same kernel's time stamps.
+//! What became of each packet: whether it was lost says the relay's log, when it passed the same kernel's time stamps at both interfaces.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -6,19 +6,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use packets::ring::Ring;
-use packets::{Frame, Progress, Source as _, Transport, View, parse};
+use packets::{Frame, Progress, Source as _, View, parse};
 
 use super::network::Network;
-use super::relay;
+use super::relay::{self, Fate};
 
 /// Of an interval, as configured.
 const LENGTH_NS: u64 = 1_000_000_000;
 
-/// Numbers of datagrams and when they passed.
-pub struct Watcher(thread::JoinHandle<Vec<(u32, u64)>>);
+/// Packets of the stream, by the relay's names, and when they passed.
+pub struct Watcher(thread::JoinHandle<Vec<(u64, u64)>>);
 
 impl Watcher {
-    pub fn start(network: &Network, space: &'static str, interface: &str, stop: &Arc<AtomicBool>) -> Self {
+    /// Watches those to a port.
+    pub fn start(network: &Network, space: &'static str, interface: &str, port: u16, stop: &Arc<AtomicBool>) -> Self {
         let settings = relay::patient_ring(interface);
         let (stop, started) = (Arc::clone(stop), std::sync::mpsc::channel());
         let thread = network.thread(space, move || {
@@ -27,7 +28,7 @@ impl Watcher {
             let mut found = Vec::new();
             loop {
                 let stopping = stop.load(Ordering::Acquire);
-                let progress = ring.read(&mut |frame| found.extend(number(frame))).expect("it is read");
+                let progress = ring.read(&mut |frame| found.extend(of_stream(frame, port))).expect("it is read");
                 if stopping && progress == Progress::Frames(0) {
                     assert_eq!(ring.counts().dropped, 0, "the truth is whole");
                     return found;
@@ -38,56 +39,80 @@ impl Watcher {
         Self(thread)
     }
 
-    pub fn captured(self) -> Vec<(u32, u64)> {
+    pub fn captured(self) -> Vec<(u64, u64)> {
         self.0.join().expect("it does not fail")
     }
 }
 
-/// The number of a datagram of ours.
-fn number(frame: &Frame<'_>) -> Option<(u32, u64)> {
+fn of_stream(frame: &Frame<'_>, port: u16) -> Option<(u64, u64)> {
     let packet = parse(frame, View::Outer).ok()?;
-    let Transport::Udp(udp) = packet.transport else { return None };
-    let number = udp.payload.first_chunk().filter(|_| packet.destination.port == 6_000)?;
-    Some((u32::from_be_bytes(*number), packet.time_ns))
+    let name = relay::name(frame.bytes).filter(|_| packet.destination.port == port)?;
+    Some((name, packet.time_ns))
 }
 
 /// One interval.
 #[derive(Clone, Copy, Debug)]
 pub struct Interval {
     pub sent: u64,
+    /// By the relay's log.
     pub lost: u64,
+    /// Of those sent, sent on twice by the relay.
+    pub twice: u64,
+    /// Overtaken on the way: one that was sent later arrived earlier.
+    pub overtaken: u64,
     pub mean_ns: f64,
     pub deviation_ns: f64,
 }
 
-/// All packets, by when they were sent.
-pub struct Truth {
-    /// When sent, and the delay of those that arrived.
-    packets: BTreeMap<(u64, u32), Option<f64>>,
+/// One packet.
+#[derive(Clone, Copy)]
+struct Packet {
+    fate: Option<Fate>,
+    arrived_ns: Option<u64>,
 }
 
+/// All packets, by when they were sent.
+pub struct Truth(BTreeMap<(u64, u64), Packet>);
+
 impl Truth {
-    pub fn new(sent: &[(u32, u64)], received: &[(u32, u64)]) -> Self {
-        let arrived: HashMap<u32, u64> = received.iter().copied().collect();
-        let delay = |number: u32, at: u64| arrived.get(&number).map(|arrived| arrived.wrapping_sub(at) as i64 as f64);
-        Self { packets: sent.iter().map(|(number, at)| ((*at, *number), delay(*number, *at))).collect() }
+    /// Of what was captured at both ends, and the relay's log.
+    pub fn new(sent: &[(u64, u64)], received: &[(u64, u64)], fates: &[Fate]) -> Self {
+        let mut arrived = HashMap::new();
+        // Of copies the first one counts.
+        for (name, at) in received {
+            arrived.entry(*name).or_insert(*at);
+        }
+        let fates: HashMap<u64, Fate> = fates.iter().filter_map(|fate| Some((fate.name?, *fate))).collect();
+        let packet = |name: &u64| Packet { fate: fates.get(name).copied(), arrived_ns: arrived.get(name).copied() };
+        Self(sent.iter().map(|(name, at)| ((*at, *name), packet(name))).collect())
     }
 
-    /// Of the interval that begins then; `None` if nothing was sent in it.
+    /// Of the interval that begins then; `None`, and it is said, if the relay did not see all that was sent in it, or not all that it sent on
+    /// arrived: on a machine that stalls the kernel drops packets, too.
     pub fn of(&self, begins_ns: u64) -> Option<Interval> {
         let range = (begins_ns, 0)..(begins_ns + LENGTH_NS, 0);
-        let all: Vec<Option<f64>> = self.packets.range(range).map(|(_, delay)| *delay).collect();
-        let delays: Vec<f64> = all.iter().flatten().copied().collect();
+        let (mut delays, mut found) =
+            (Vec::new(), Interval { sent: 0, lost: 0, twice: 0, overtaken: 0, mean_ns: 0.0, deviation_ns: 0.0 });
+        let mut latest = 0;
+        for ((sent_ns, name), packet) in self.0.range(range) {
+            let Some(fate) = packet.fate.filter(|fate| fate.held_ns.is_some() == packet.arrived_ns.is_some()) else {
+                println!("what became of packet {name} is not known: {:?}, {:?}", packet.fate, packet.arrived_ns);
+                return None;
+            };
+            found.sent += 1;
+            found.lost += u64::from(fate.held_ns.is_none());
+            found.twice += u64::from(fate.again_ns.is_some());
+            let Some(arrived_ns) = packet.arrived_ns else { continue };
+            found.overtaken += u64::from(arrived_ns < latest);
+            latest = latest.max(arrived_ns);
+            delays.push(arrived_ns.wrapping_sub(*sent_ns).cast_signed() as f64);
+        }
         if delays.is_empty() {
             return None;
         }
-        let mean_ns = delays.iter().sum::<f64>() / delays.len() as f64;
-        let squares = delays.iter().map(|delay| (delay - mean_ns).powi(2)).sum::<f64>();
-        Some(Interval {
-            sent: all.len() as u64,
-            lost: (all.len() - delays.len()) as u64,
-            mean_ns,
-            deviation_ns: (squares / delays.len() as f64).sqrt(),
-        })
+        found.mean_ns = delays.iter().sum::<f64>() / delays.len() as f64;
+        let squares = delays.iter().map(|delay| (delay - found.mean_ns).powi(2)).sum::<f64>();
+        found.deviation_ns = (squares / delays.len() as f64).sqrt();
+        Some(found)
     }
 }

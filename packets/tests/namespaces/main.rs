@@ -233,6 +233,12 @@ fn finecomb_of_real_datagrams_says_their_loss_exactly_and_their_mean_delay() {
     let at: HashMap<Digest, u64> = sent.iter().copied().collect();
     assert_eq!((sent.len(), at.len(), lost), (DATAGRAMS as usize, DATAGRAMS as usize, sent.len() - received.len()));
     assert!(lost > 10, "{lost}");
+    // Each of them, and not only as many.
+    let arrived: BTreeSet<u64> = there.iter().filter_map(|(_, bytes)| relay::name(bytes)).collect();
+    for fate in fates.iter().filter(|fate| fate.bytes >= 100) {
+        let name = fate.name.expect("a datagram has a number");
+        assert_eq!((arrived.contains(&name), fate.again_ns), (fate.held_ns.is_some(), None), "{fate:?}");
+    }
     assert_eq!(found.loss_in_all, Some(lost as f64 / f64::from(DATAGRAMS)));
     let delays: Vec<f64> = received.iter().map(|(digest, time_ns)| (time_ns - at[digest]) as f64).collect();
     let truth = delays.iter().sum::<f64>() / delays.len() as f64;
@@ -291,6 +297,7 @@ fn rings_of_a_group_share_the_packets_of_an_interface_by_flow() {
     assert!(one.is_disjoint(&other), "both directions of a connection come to one ring");
     assert!(!one.is_empty() && !other.is_empty() && one.len() + other.len() >= 60, "{} and {}", one.len(), other.len());
     assert_eq!(Network::address(HERE), Ipv4Addr::new(10, 77, 0, 1));
+    network.each_segment_alone();
     network.join();
     let bound = network.run(THERE, || UdpSocket::bind((Network::direct_address(THERE), 0)).is_ok());
     assert!(bound, "the other way is there, too");

@@ -73,6 +73,11 @@ impl Network {
         }
     }
 
+    /// From now on no segments are put together at `here0`: what is sent is what a wire would carry, as after `ethtool -K here0 tso off gso off`.
+    pub fn each_segment_alone(&self) {
+        assert!(ip(&["-n", &self.name(HERE), "link", "set", "dev", "here0", "gso_max_segs", "1"]), "a veth takes it");
+    }
+
     /// The address of a space on the way without a relay.
     pub fn direct_address(space: &str) -> Ipv4Addr {
         Ipv4Addr::new(10, 78, 0, if space == HERE { 1 } else { 2 })

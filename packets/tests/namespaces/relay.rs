@@ -35,10 +35,26 @@ pub struct Road {
 /// What became of one packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Fate {
+    /// Which one.
+    pub name: Option<u64>,
     /// Its length.
     pub bytes: usize,
     /// How long it was held, in nanoseconds; `None` if it was lost.
     pub held_ns: Option<u64>,
+    /// How long a second copy of it was held.
+    pub again_ns: Option<u64>,
+}
+
+/// What an IPv4 packet is known by wherever it is captured, read from its bytes and not by what is tested: the number that a datagram of ours begins
+/// with; of a TCP segment its sequence number, and the identification of the packet, which is another one where it is sent again.
+pub fn name(frame: &[u8]) -> Option<u64> {
+    const HEADERS: usize = 14 + 20;
+    let four = |at: usize| Some(u64::from(u32::from_be_bytes(*frame.get(at..)?.first_chunk()?)));
+    match (frame.get(12..15)?, frame.get(23)?) {
+        ([8, 0, 0x45], 17) => four(HEADERS + 8),
+        ([8, 0, 0x45], 6) => Some((four(18)? >> 16) << 32 | four(HEADERS + 4)?),
+        _ => None,
+    }
 }
 
 /// A thread that passes frames on.
@@ -115,12 +131,15 @@ fn relay(mut rings: [Ring; 2], road: Road, stop: &AtomicBool, settled: &AtomicUs
                 let lost = random.random::<f64>() < road.loss;
                 let copies = 1 + usize::from(random.random::<f64>() < road.twice);
                 let (least, most) = (road.delay_ms.0 * 1_000, road.delay_ms.1 * 1_000);
-                let held = Duration::from_micros(random.random_range(least..most));
-                let held_ns = (!lost).then_some(held.as_nanos() as u64);
-                fates.push(Fate { bytes: bytes.len(), held_ns });
-                for _ in 0..if lost { 0 } else { copies } {
+                // Copies take their own time, and may overtake each other, too.
+                let held = [(); 2].map(|()| random.random_range(least..most) * 1_000);
+                let sent = &held[..if lost { 0 } else { copies }];
+                let (name, bytes_sent) = (name(&bytes), bytes.len());
+                let [held_ns, again_ns] = [sent.first(), sent.get(1)].map(Option::<&u64>::copied);
+                fates.push(Fate { name, bytes: bytes_sent, held_ns, again_ns });
+                for held in sent {
                     number += 1;
-                    waiting.push(Reverse((now + held, number, from, bytes.clone())));
+                    waiting.push(Reverse((now + Duration::from_nanos(*held), number, from, bytes.clone())));
                 }
             });
             idle &= found.expect("it is read") == Progress::Frames(0);
