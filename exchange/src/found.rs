@@ -17,6 +17,8 @@ pub(crate) struct Found {
     pub(crate) arrived: Vec<(u64, Option<u64>)>,
     /// Every difference was found.
     pub(crate) complete: bool,
+    /// An end saw packets of the interval before when that was over.
+    pub(crate) late: bool,
 }
 
 impl Found {
@@ -42,7 +44,7 @@ impl Found {
             ..Report::unknown(interval, flags)
         };
         let open = Unsettled::new(lost, estimate.sent, estimate.complete);
-        Self { report, open, arrived, complete: estimate.complete }
+        Self { report, open, arrived, complete: estimate.complete, late: false }
     }
 
     /// By all packets of both: nothing is estimated.
@@ -77,7 +79,7 @@ impl Found {
         };
         let mut arrived: Vec<_> = arrived.into_iter().map(|(id, time)| (id, Some(time))).collect();
         arrived.sort_unstable();
-        Self { report, open: Unsettled::new(lost, sent, true), arrived, complete: true }
+        Self { report, open: Unsettled::new(lost, sent, true), arrived, complete: true, late: false }
     }
 
     /// With what the next interval says of packets that looked lost, and this one's of those before: the report is final. `before` are ids that
@@ -103,7 +105,11 @@ impl Found {
         report.loss = report.sent.filter(|sent| *sent > 0).map(|sent| report.lost as f64 / sent as f64);
         // Late packets are the slowest ones: without some of them, the mean is of the others.
         let untimed = settled.late > settled.late_delays_ns.1;
-        report.flags = report.flags.with(Flags::INCOMPLETE, !settled.complete).with(Flags::PARTIAL, untimed);
+        report.flags = report
+            .flags
+            .with(Flags::INCOMPLETE, !settled.complete)
+            .with(Flags::PARTIAL, untimed)
+            .with(Flags::MISSED, next.late);
         self.unrelated()
     }
 

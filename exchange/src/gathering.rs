@@ -89,7 +89,10 @@ pub struct Gathering {
     /// Which flows, from which interval on. The last one that has begun counts.
     samplings: Vec<(u64, u32, FlowSampling)>,
     samples: bool,
+    /// When the interval that ends next begins: whatever passed earlier comes too late.
+    open_ns: u64,
     missed: u64,
+    late: u64,
     oversized: u64,
     /// Of the capture, so far.
     outside: u64,
@@ -119,7 +122,9 @@ impl Gathering {
             next: 0,
             samplings: vec![(0, u32::MAX, FlowSampling::new(1.0, plan.seed))],
             samples: false,
+            open_ns: plan.begins_ns,
             missed: 0,
+            late: 0,
             oversized: 0,
             outside: 0,
             plan,
@@ -136,8 +141,8 @@ impl Gathering {
     /// flows are looked at.
     #[inline]
     pub fn insert(&mut self, digest: Digest, now_ns: u64, flow: impl FnOnce(&DigestKey) -> Digest) {
-        if now_ns < self.plan.begins_ns {
-            return;
+        if now_ns < self.open_ns {
+            return self.too_late(now_ns);
         }
         if self.samples && !self.sampling_at(now_ns).1.admits(flow(&self.key)) {
             return;
@@ -164,6 +169,17 @@ impl Gathering {
                     receiver.insert(digest, now_ns);
                 }
             }
+        }
+    }
+
+    /// A packet whose interval was given out. The one before the next is still in question: it is for that one's flags.
+    #[cold]
+    const fn too_late(&mut self, now_ns: u64) {
+        let before_ns = self.plan.begin_of(self.next.saturating_sub(1));
+        if now_ns >= before_ns && matches!(self.kept, Kept::Each(_)) {
+            self.late += 1;
+        } else if now_ns >= self.plan.begins_ns {
+            self.missed += 1;
         }
     }
 
@@ -235,12 +251,16 @@ impl Gathering {
         }
         let interval = self.next;
         let sampled = self.sampling_at(self.plan.begin_of(interval)).0;
-        self.next += 1;
+        self.go_on(interval + 1);
         self.forget_samplings();
         let (packets, seen) = self.close(interval)?;
         let (missed, oversized) = (core::mem::take(&mut self.missed), core::mem::take(&mut self.oversized));
-        let missed = missed + seen.missed;
-        Some(Gathered { interval, seen: Seen { missed, oversized, sampled, ..seen }, packets })
+        let (missed, late) = (missed + seen.missed, core::mem::take(&mut self.late));
+        Some(Gathered { interval, seen: Seen { missed, late, oversized, sampled, ..seen }, packets })
+    }
+
+    const fn go_on(&mut self, to: u64) {
+        (self.next, self.open_ns) = (to, self.plan.begin_of(to));
     }
 
     fn close(&mut self, interval: u64) -> Option<(Packets, Seen)> {
@@ -290,7 +310,7 @@ impl Gathering {
                 }
             }
         }
-        self.next = to;
+        self.go_on(to);
     }
 
     /// Memory of an interval that was compared, to be used again.

@@ -36,11 +36,13 @@
 //! | --- | --- |
 //! | [`plan`] | what both ends agree on at the start |
 //! | [`message`] | questions and answers, from and to [`wire::proto::exchange`] |
+//! | [`clock`] | how far apart the two clocks are, and how far off each may be |
 //! | [`gathering`] | packets as they come, in intervals |
 //! | [`sender`], `round`, `found`, `conclusions` | the end that asks: runs, intervals under way, what was found, what is final |
 //! | [`receiver`] | the end that answers |
 //! | [`report`] | what is known of an interval, and what cannot be vouched for |
 
+pub mod clock;
 mod conclusions;
 mod found;
 pub mod gathering;
@@ -51,6 +53,7 @@ pub mod report;
 mod round;
 pub mod sender;
 
+pub use clock::{ClockOffset, ClockState};
 pub use gathering::{End, Gathered, Gathering};
 pub use message::{Answer, Ask, MOST_MESSAGE_BYTES, MessageError, Question, Refusal, Say, Seen};
 pub use plan::{Plan, Synopsis};

@@ -9,8 +9,9 @@ use wire::proto::exchange::plan::Synopsis as ProtoSynopsis;
 use wire::proto::exchange::question::What as Asked;
 
 use crate::Sampling;
+use crate::clock::{ClockOffset, ClockState};
 use crate::plan::{MOST_INTERVALS, Plan, PlanError, Synopsis};
-use crate::report::{ClockOffset, Flags, Report};
+use crate::report::{Flags, Report};
 
 /// No message is longer: 16 bytes for each of two million packets, or as many cells as any interval needs.
 pub const MOST_MESSAGE_BYTES: usize = 32 << 20;
@@ -61,6 +62,8 @@ pub struct Question {
     pub epoch: u64,
     /// Of which interval; 0 for a start.
     pub interval: u64,
+    /// What the sender's kernel says of its clock.
+    pub kept: ClockState,
     /// What.
     pub ask: Ask,
 }
@@ -110,6 +113,8 @@ pub struct Answer {
     pub interval: u64,
     /// When, by its clock, in nanoseconds since 1970.
     pub clock_ns: u64,
+    /// What its kernel says of that clock.
+    pub kept: ClockState,
     /// What.
     pub say: Say,
 }
@@ -166,8 +171,11 @@ pub struct Seen {
     pub duplicates: u64,
     /// Packets for which there was no room.
     pub refused: u64,
-    /// Packets that the kernel dropped, or that came when their interval was over.
+    /// Packets that the kernel dropped.
     pub missed: u64,
+    /// Packets of the interval before that came when it was over, and are not among its packets. FineComb's and LDA's, and those of still older
+    /// intervals, are among `missed`.
+    pub late: u64,
     /// Packets larger than the link carries.
     pub oversized: u64,
     /// The share of flows that was looked at, as a multiple of 2⁻³² less one.
@@ -176,7 +184,7 @@ pub struct Seen {
 
 impl Default for Seen {
     fn default() -> Self {
-        Self { packets: 0, duplicates: 0, refused: 0, missed: 0, oversized: 0, sampled: u32::MAX }
+        Self { packets: 0, duplicates: 0, refused: 0, missed: 0, late: 0, oversized: 0, sampled: u32::MAX }
     }
 }
 
@@ -193,12 +201,12 @@ fn pairs(ids: &[u64], times: &[u64]) -> Result<Vec<(u64, u64)>, MessageError> {
 
 impl Seen {
     const fn encode(self) -> proto::Seen {
-        let Self { packets, duplicates, refused, missed, oversized, sampled } = self;
-        proto::Seen { packets, duplicates, missed, oversized, sampled, refused }
+        let Self { packets, duplicates, refused, missed, late, oversized, sampled } = self;
+        proto::Seen { packets, duplicates, missed, oversized, sampled, refused, late }
     }
 
     fn decode(from: Option<proto::Seen>) -> Result<Self, MessageError> {
-        let proto::Seen { packets, duplicates, missed, oversized, sampled, refused } =
+        let proto::Seen { packets, duplicates, missed, oversized, sampled, refused, late } =
             from.ok_or(MessageError::Without("what was seen"))?;
         let most = 1 << 48;
         for (what, found) in [
@@ -207,10 +215,11 @@ impl Seen {
             ("missed packets", missed),
             ("oversized packets", oversized),
             ("refused packets", refused),
+            ("late packets", late),
         ] {
             bounded(what, found, most)?;
         }
-        Ok(Self { packets, duplicates, refused, missed, oversized, sampled })
+        Ok(Self { packets, duplicates, refused, missed, late, oversized, sampled })
     }
 }
 
@@ -240,7 +249,7 @@ impl Question {
             }),
         };
         let (stream, epoch, interval) = (self.stream.clone(), self.epoch, self.interval);
-        proto::Question { stream, epoch, interval, what: Some(what) }
+        proto::Question { stream, epoch, interval, kept: encode_kept(self.kept), what: Some(what) }
     }
 
     /// What travelled.
@@ -249,7 +258,7 @@ impl Question {
     ///
     /// [`MessageError`] if it is none.
     pub fn decode(from: proto::Question) -> Result<Self, MessageError> {
-        let proto::Question { stream, epoch, interval, what } = from;
+        let proto::Question { stream, epoch, interval, kept, what } = from;
         bounded("a stream's name", stream.len() as u64, MOST_NAME_BYTES as u64)?;
         bounded("an interval", interval, MOST_INTERVALS)?;
         let ask = match what.ok_or(MessageError::Unknown)? {
@@ -274,7 +283,7 @@ impl Question {
                 }
             }
         };
-        Ok(Self { stream, epoch, interval, ask })
+        Ok(Self { stream, epoch, interval, kept: decode_kept(kept), ask })
     }
 }
 
@@ -301,7 +310,8 @@ impl Answer {
             Say::Gone => Answered::Gone(proto::Gone {}),
             Say::Refused(refusal) => Answered::Refused(encode_refusal(refusal)),
         };
-        proto::Answer { epoch: self.epoch, interval: self.interval, clock_unix_ns: self.clock_ns, what: Some(what) }
+        let Self { epoch, interval, clock_ns, kept, .. } = self;
+        proto::Answer { epoch, interval, clock_unix_ns: clock_ns, kept: encode_kept(kept), what: Some(what) }
     }
 
     /// What travelled.
@@ -310,7 +320,7 @@ impl Answer {
     ///
     /// [`MessageError`] if it is none.
     pub fn decode(from: proto::Answer) -> Result<Self, MessageError> {
-        let proto::Answer { epoch, interval, clock_unix_ns, what } = from;
+        let proto::Answer { epoch, interval, clock_unix_ns, kept, what } = from;
         let say = match what.ok_or(MessageError::Unknown)? {
             Answered::Started(_) => Say::Started,
             Answered::Cells(proto::Cells { seen, rda, ids, times_unix_ns }) => {
@@ -331,7 +341,23 @@ impl Answer {
             Answered::Gone(_) => Say::Gone,
             Answered::Refused(refused) => Say::Refused(decode_refusal(refused)?),
         };
-        Ok(Self { epoch, interval, clock_ns: clock_unix_ns, say })
+        Ok(Self { epoch, interval, clock_ns: clock_unix_ns, kept: decode_kept(kept), say })
+    }
+}
+
+const fn encode_kept(kept: ClockState) -> Option<proto::Kept> {
+    match kept {
+        ClockState::Unknown => None,
+        ClockState::Unsynchronised => Some(proto::Kept { unsynchronised: true, within_ns: 0 }),
+        ClockState::Within(within_ns) => Some(proto::Kept { unsynchronised: false, within_ns }),
+    }
+}
+
+const fn decode_kept(from: Option<proto::Kept>) -> ClockState {
+    match from {
+        None => ClockState::Unknown,
+        Some(proto::Kept { unsynchronised: true, .. }) => ClockState::Unsynchronised,
+        Some(proto::Kept { within_ns, .. }) => ClockState::Within(within_ns),
     }
 }
 
@@ -385,11 +411,12 @@ fn encode_plan(plan: &Plan) -> proto::Plan {
         key: plan.key.to_le_bytes().to_vec(),
         seed: plan.seed,
         synopsis: Some(synopsis),
+        rotates: 0,
     }
 }
 
 fn decode_plan(from: proto::Plan) -> Result<Plan, MessageError> {
-    let proto::Plan { begins_unix_ns, length_ns, key, seed, synopsis } = from;
+    let proto::Plan { begins_unix_ns, length_ns, key, seed, synopsis, rotates: _ } = from;
     let key = <[u8; 16]>::try_from(key).map_err(|_| MessageError::Without("a key of 16 bytes"))?;
     let size = |found: u64| usize::try_from(found).unwrap_or(usize::MAX);
     let synopsis = match synopsis.ok_or(MessageError::Without("a synopsis that this release knows"))? {
@@ -428,6 +455,7 @@ fn encode_report(report: &Report) -> proto::Report {
         odd: report.odd,
         clock_ahead_ns: report.clock.map(|clock| clock.ahead_ns),
         clock_within_ns: report.clock.map_or(0, |clock| clock.within_ns),
+        clock_error_ns: report.clock_error_ns,
         flags: report.flags.0,
     }
 }
@@ -460,6 +488,7 @@ fn decode_report(from: proto::Report) -> Result<Report, MessageError> {
         late: from.late,
         odd: from.odd,
         clock,
+        clock_error_ns: from.clock_error_ns,
         flags: Flags(from.flags),
     })
 }

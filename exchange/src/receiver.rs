@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 use synopses::finecomb::{Comb, Deviation, Interval, Solver};
 use synopses::rda::{Cache, MOST_CELLS, Sizing, XorCounters, sizing};
 
+use crate::clock::{ClockOffset, ClockState};
 use crate::gathering::{Gathered, Packets};
 use crate::message::{Answer, Ask, Question, Refusal, Say, Seen};
 use crate::plan::{Plan, Synopsis};
-use crate::report::{ClockOffset, Flags, Report};
+use crate::report::{Flags, Report};
 use crate::sender::give_back;
 use crate::{Counts, Effect};
 
@@ -72,6 +73,8 @@ pub struct Receiver {
     next: u64,
     /// The interval after the last one whose report was given out.
     reported: u64,
+    /// What the kernel says of this end's clock.
+    kept: ClockState,
     effects: VecDeque<Effect>,
     counts: Counts,
 }
@@ -87,9 +90,15 @@ impl Receiver {
             awaited: BTreeMap::new(),
             next: 0,
             reported: 0,
+            kept: ClockState::Unknown,
             effects: VecDeque::new(),
             counts: Counts { stale: 0, broken: 0, unanswered: 0 },
         }
+    }
+
+    /// What the kernel says of this end's clock, from now on.
+    pub const fn clock_is(&mut self, kept: ClockState) {
+        self.kept = kept;
     }
 
     /// What to answer at `now_ns`. The same question has the same answer, as long as its interval is kept.
@@ -100,7 +109,8 @@ impl Receiver {
             Say::Refused(Refusal::Broken(_)) => self.counts.broken += 1,
             _ => {}
         }
-        Answer { epoch: question.epoch, interval: question.interval, clock_ns: now_ns, say }
+        let Question { epoch, interval, .. } = *question;
+        Answer { epoch, interval, clock_ns: now_ns, kept: self.kept, say }
     }
 
     fn say(&mut self, question: &Question, now_ns: u64) -> Say {
@@ -121,7 +131,7 @@ impl Receiver {
         match &question.ask {
             Ask::Request { seed, least_cells, counters, .. } => self.cells(interval, *seed, *least_cells, counters),
             Ask::Missing(ids) => self.times(interval, ids),
-            Ask::Buckets { seen, comb, clock } => self.buckets(interval, seen, comb, *clock),
+            Ask::Buckets { seen, comb, clock } => self.buckets(question, seen, comb, *clock),
             Ask::Finish { reports, sampling } => {
                 if let Some(held) = self.held.remove(&interval) {
                     self.forget(held);
@@ -225,7 +235,8 @@ impl Receiver {
         Say::Times(ids.iter().map(|id| (*id, cache.time_of(*id))).collect())
     }
 
-    fn buckets(&mut self, interval: u64, seen: &Seen, bytes: &[u8], clock: Option<ClockOffset>) -> Say {
+    fn buckets(&mut self, question: &Question, seen: &Seen, bytes: &[u8], clock: Option<ClockOffset>) -> Say {
+        let interval = question.interval;
         if let Some(report) = self.awaited.get(&interval).and_then(|awaited| awaited.report) {
             return Say::Report(report);
         }
@@ -244,7 +255,7 @@ impl Receiver {
         };
         report.flags = report.flags | Flags::of(seen, &held.seen);
         report.clock = clock;
-        report.judge_clock(self.settings.clock_bound_ns);
+        report.judge_clock(self.settings.clock_bound_ns, self.kept.and(question.kept));
         if let Some(awaited) = self.awaited.get_mut(&interval) {
             awaited.report = Some(report);
         }

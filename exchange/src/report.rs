@@ -3,6 +3,7 @@
 use core::fmt;
 use core::ops::BitOr;
 
+use crate::clock::{ClockOffset, ClockState};
 use crate::message::Seen;
 
 /// What stands beside figures. Several at once are possible.
@@ -40,9 +41,12 @@ impl Flags {
     pub const UNCHECKED: Self = Self(1 << 12);
     /// Not all flows were looked at.
     pub const SAMPLED: Self = Self(1 << 13);
+    /// Nobody keeps an end's clock: how far the two differ is bounded by what the operator promised and what messages tell, and by nothing else. Two
+    /// agents on one machine have one clock, so nothing is missing for this.
+    pub const UNSYNCHRONISED: Self = Self(1 << 14);
 
     /// All of them, by name.
-    pub const ALL: [(Self, &'static str); 14] = [
+    pub const ALL: [(Self, &'static str); 15] = [
         (Self::NO_PEER_DATA, "no_peer_data"),
         (Self::PARAMETER_MISMATCH, "parameter_mismatch"),
         (Self::INCOMPLETE, "incomplete"),
@@ -57,6 +61,7 @@ impl Flags {
         (Self::THIN, "thin"),
         (Self::UNCHECKED, "unchecked"),
         (Self::SAMPLED, "sampled"),
+        (Self::UNSYNCHRONISED, "unsynchronised"),
     ];
 
     /// With which a delay is not to be acted upon.
@@ -117,23 +122,6 @@ impl fmt::Display for Flags {
     }
 }
 
-/// How far the receiver's clock is ahead of the sender's, as a question and its answer tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClockOffset {
-    /// Nanoseconds; below 0 where it is behind.
-    pub ahead_ns: i64,
-    /// Nanoseconds by which that may be wrong: half of the time from question to answer.
-    pub within_ns: u64,
-}
-
-impl ClockOffset {
-    /// Whether the clocks differ by more than `bound_ns`, beyond doubt.
-    #[must_use]
-    pub const fn exceeds(&self, bound_ns: u64) -> bool {
-        self.ahead_ns.unsigned_abs() > self.within_ns.saturating_add(bound_ns)
-    }
-}
-
 /// One interval. What is not known is `None`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Report {
@@ -159,6 +147,8 @@ pub struct Report {
     pub odd: u64,
     /// The clocks.
     pub clock: Option<ClockOffset>,
+    /// Nanoseconds by which the two clocks differ at the most, as both kernels say.
+    pub clock_error_ns: Option<u64>,
     /// What cannot be vouched for.
     pub flags: Flags,
 }
@@ -179,6 +169,7 @@ impl Report {
             late: 0,
             odd: 0,
             clock: None,
+            clock_error_ns: None,
             flags,
         }
     }
@@ -201,10 +192,12 @@ impl Report {
         self.loss.filter(|_| !self.flags.any(Flags::LOSS))
     }
 
-    /// Marks what clocks say: packets that arrive before they were sent, or two clocks further apart than `bound_ns`.
-    pub(crate) fn judge_clock(&mut self, bound_ns: u64) {
+    /// Marks what clocks say: packets that arrive before they were sent, or two clocks further apart than `bound_ns`; and what both kernels say of theirs.
+    pub(crate) fn judge_clock(&mut self, bound_ns: u64, kept: ClockState) {
         let early = self.mean_ns.is_some_and(|mean| mean < -(bound_ns as f64));
         let apart = self.clock.is_some_and(|clock| clock.exceeds(bound_ns));
-        self.flags = self.flags.with(Flags::SUSPECT_CLOCK, early || apart);
+        self.clock_error_ns = if let ClockState::Within(error_ns) = kept { Some(error_ns) } else { None };
+        let unsynchronised = kept == ClockState::Unsynchronised;
+        self.flags = self.flags.with(Flags::SUSPECT_CLOCK, early || apart).with(Flags::UNSYNCHRONISED, unsynchronised);
     }
 }

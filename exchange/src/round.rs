@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use synopses::finecomb::Comb;
 use synopses::rda::{Cache, MOST_CELLS, Rda, Reconciliation, XorCounters};
 
+use crate::clock::{ClockOffset, ClockState};
 use crate::found::Found;
 use crate::message::{Ask, Say, Seen};
 use crate::plan::{Plan, Synopsis};
-use crate::report::{ClockOffset, Flags, Report};
+use crate::report::{Flags, Report};
 
 /// Intervals that are compared at a time.
 pub(crate) const MOST_ROUNDS: usize = 4;
@@ -216,12 +217,12 @@ impl Round {
         }
     }
 
-    /// What stands beside the figures: both ends' flags, and the clocks.
-    pub(crate) fn judge(&self, report: &mut Report, bound_ns: u64) {
+    /// What stands beside the figures: both ends' flags, and the clocks, of which both kernels say `kept`.
+    pub(crate) fn judge(&self, report: &mut Report, bound_ns: u64, kept: ClockState) {
         report.clock = self.clock;
         if let Some(theirs) = &self.theirs {
             report.flags = report.flags | Flags::of(&self.ours, theirs);
         }
-        report.judge_clock(bound_ns);
+        report.judge_clock(bound_ns, kept);
     }
 }

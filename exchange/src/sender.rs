@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 
 use synopses::rda::Cache;
 
+use crate::clock::{ClockOffset, ClockState};
 use crate::conclusions::Conclusions;
 use crate::gathering::{Gathered, Packets};
 use crate::message::{Answer, Ask, MOST_REPORTS, Question, Refusal, Say, Seen};
 use crate::plan::{Plan, Synopsis};
-use crate::report::{ClockOffset, Flags, Report};
+use crate::report::{Flags, Report};
 use crate::round::{MOST_ROUNDS, Round, Step, Turn};
 use crate::{Counts, Effect, Sampling};
 
@@ -95,6 +96,8 @@ pub struct Sender {
     ahead_ns: u64,
     /// The clocks, at the last answer.
     clock: Option<ClockOffset>,
+    /// What the kernel says of this end's clock, and of the receiver's.
+    kept: [ClockState; 2],
     rounds: VecDeque<Round>,
     /// The last interval that came.
     last: Option<u64>,
@@ -123,6 +126,7 @@ impl Sender {
             pause_ns: 0,
             ahead_ns: 0,
             clock: None,
+            kept: [ClockState::Unknown; 2],
             rounds: VecDeque::new(),
             last: None,
             conclusions: Conclusions::default(),
@@ -136,6 +140,11 @@ impl Sender {
             counts: Counts::default(),
             last_refusal: None,
         }
+    }
+
+    /// What the kernel says of this end's clock, from now on.
+    pub const fn clock_is(&mut self, kept: ClockState) {
+        self.kept[0] = kept;
     }
 
     /// What there is to do at `now_ns`. To be asked again when that is done, an answer or an interval came, or the time has come.
@@ -169,7 +178,8 @@ impl Sender {
     }
 
     fn question(&mut self, now_ns: u64, random: &mut dyn FnMut() -> u64) -> Option<(Option<u64>, Question)> {
-        let question = |epoch, interval, ask| Question { stream: self.settings.stream.clone(), epoch, interval, ask };
+        let (stream, kept) = (self.settings.stream.clone(), self.kept[0]);
+        let question = move |epoch, interval, ask| Question { stream, epoch, interval, kept, ask };
         match &self.phase {
             Phase::Starting(_) => None,
             Phase::Idle { again_ns } if now_ns < *again_ns => None,
@@ -248,8 +258,9 @@ impl Sender {
             self.counts.stale += 1;
             return self.later(flight, now_ns, None);
         }
-        let clock = offset(flight.sent_ns, now_ns, answer.clock_ns);
+        let clock = ClockOffset::of(flight.sent_ns, now_ns, answer.clock_ns);
         self.clock = Some(clock);
+        self.kept[1] = answer.kept;
         match flight.interval {
             None => self.started(&answer, clock, now_ns),
             Some(interval) => self.round_answered(interval, answer.say, clock, now_ns, random),
@@ -409,7 +420,8 @@ impl Sender {
             }
             Turn::Found(mut found, cache) => {
                 self.effects.extend(cache.map(Effect::GiveBack));
-                round.judge(&mut found.report, self.settings.clock_bound_ns);
+                round.judge(&mut found.report, self.settings.clock_bound_ns, self.kept[0].and(self.kept[1]));
+                found.late = round.ours.late > 0 || round.theirs.is_some_and(|theirs| theirs.late > 0);
                 self.steer(&round);
                 self.conclusions.found(*found);
                 round.step = Step::Finish;
@@ -421,13 +433,13 @@ impl Sender {
             Turn::Report(mut report) => {
                 round.theirs = None;
                 let clock = report.clock;
-                round.judge(&mut report, self.settings.clock_bound_ns);
+                round.judge(&mut report, self.settings.clock_bound_ns, self.kept[0].and(self.kept[1]));
                 report.clock = round.clock.or(clock);
                 self.conclusions.is_final(report);
             }
             Turn::Failed(flags) => {
                 let mut report = Report { sent: Some(round.ours.packets), ..Report::unknown(interval, flags) };
-                round.judge(&mut report, self.settings.clock_bound_ns);
+                round.judge(&mut report, self.settings.clock_bound_ns, self.kept[0].and(self.kept[1]));
                 self.conclusions.is_final(report);
                 self.effects.extend(round.into_cache().map(Effect::GiveBack));
             }
@@ -523,13 +535,6 @@ impl Sender {
         };
         self.rounds.iter().map(of).sum()
     }
-}
-
-/// How far the receiver's clock is ahead, if it answered somewhere between question and answer.
-const fn offset(sent_ns: u64, now_ns: u64, clock_ns: u64) -> ClockOffset {
-    let within_ns = now_ns.saturating_sub(sent_ns).div_ceil(2);
-    let middle = sent_ns.saturating_add(within_ns);
-    ClockOffset { ahead_ns: clock_ns.wrapping_sub(middle).cast_signed(), within_ns }
 }
 
 /// Memory of a run's caches.

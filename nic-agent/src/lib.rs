@@ -24,6 +24,7 @@ mod attachments;
 mod backoff;
 mod claims;
 mod clock;
+mod clock_state;
 mod columns;
 pub mod config;
 mod digest;

@@ -184,15 +184,20 @@ fn pass(ring: &mut Ring, streams: &mut Streams, stop: &AtomicBool) -> Result<(),
         streams.compared.iter_mut().for_each(|stream| stream.mtu(bytes));
     }
     while !stop.load(Ordering::Acquire) {
-        ring.read(&mut |frame| streams.insert(frame)).map(drop)?;
+        let mut latest_ns = 0;
+        let progress = ring.read(&mut |frame| {
+            latest_ns = frame.time_ns;
+            streams.insert(frame);
+        })?;
         let now_ns = unix_now();
-        if streams.compared.iter().any(|stream| stream.is_due(now_ns)) {
+        let read_ns = read_until(progress, latest_ns, now_ns);
+        if streams.compared.iter().any(|stream| stream.is_due(read_ns)) {
             // Before the interval ends in which they were dropped.
             let in_all = ring.counts().dropped;
             streams.compared.iter_mut().for_each(|stream| stream.lost(in_all - dropped_compared));
             dropped_compared = in_all;
         }
-        streams.compared.iter_mut().for_each(|stream| stream.poll(now_ns));
+        streams.compared.iter_mut().for_each(|stream| stream.poll(read_ns));
         if streams.alone.iter().any(|stream| stream.is_due(now_ns)) {
             // Frames that the kernel dropped are missing in all streams.
             let in_all = ring.counts().dropped;
@@ -204,4 +209,28 @@ fn pass(ring: &mut Ring, streams: &mut Streams, stop: &AtomicBool) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// The time up to which the interface was read: a thread that did not get to run for some time finds frames of before, and until it has read them no
+/// interval may end that they are of.
+fn read_until(progress: packets::Progress, latest_ns: u64, now_ns: u64) -> u64 {
+    match progress {
+        packets::Progress::Frames(1..) => latest_ns.min(now_ns),
+        _ => now_ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use packets::Progress;
+
+    use super::read_until;
+
+    #[test]
+    fn no_interval_ends_while_frames_of_it_may_wait() {
+        assert_eq!(read_until(Progress::Frames(3), 50, 100), 50);
+        assert_eq!(read_until(Progress::Frames(0), 50, 100), 100);
+        // A clock that was set back.
+        assert_eq!(read_until(Progress::Frames(3), 150, 100), 100);
+    }
 }

@@ -2,7 +2,8 @@
 
 use exchange::gathering::{End, GatheringSettings};
 use exchange::{
-    Answer, Effect, Gathering, Plan, Question, Receiver, ReceiverSettings, Say, Sender, SenderSettings, Synopsis, Todo,
+    Answer, ClockState, Effect, Gathering, Plan, Question, Receiver, ReceiverSettings, Say, Sender, SenderSettings,
+    Synopsis, Todo,
 };
 use prost::Message as _;
 use synopses::digest::Digest;
@@ -46,7 +47,7 @@ fn ask(question: &Question, synopsis: &Synopsis) {
     let plan = Plan { begins_ns: NOW + LENGTH, length_ns: LENGTH, key: 1, seed: 1, synopsis: synopsis.clone() };
     let mut receiver = Receiver::new(ReceiverSettings::new(LENGTH, synopsis.clone()));
     let start = exchange::Ask::Start(plan.clone());
-    let start = Question { stream: String::new(), epoch: 1, interval: 0, ask: start };
+    let start = Question { stream: String::new(), epoch: 1, interval: 0, kept: ClockState::Unknown, ask: start };
     assert_eq!(receiver.answer(&start, NOW).say, Say::Started);
     let now = plan.begin_of(1);
     receiver.gathered(gathered(&plan, End::Receiver), now);
@@ -64,7 +65,7 @@ fn tell(answer: &Answer, synopsis: &Synopsis) {
     let mut sender = Sender::new(SenderSettings::new(String::new(), LENGTH, synopsis.clone()));
     let mut random = || 7;
     let Todo::Ask { call, question } = sender.poll(NOW, &mut random) else { return };
-    let reply = |epoch, interval, say| Some(Answer { epoch, interval, clock_ns: NOW, say });
+    let reply = |epoch, interval, say| Some(Answer { epoch, interval, clock_ns: NOW, kept: ClockState::Unknown, say });
     sender.answered(call, reply(question.epoch, 0, Say::Started), NOW, &mut random);
     let Some(Effect::Gather(plan)) = sender.take_effects().next() else { return };
     let mut now = plan.begin_of(1);

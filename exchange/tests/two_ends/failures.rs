@@ -1,7 +1,8 @@
 //! Each failure by its name: what becomes of it, and that it has a flag.
 
 use exchange::{
-    Answer, Ask, Flags, Question, Receiver, ReceiverSettings, Refusal, Report, Say, Sender, SenderSettings, Synopsis,
+    Answer, Ask, ClockState, Flags, Question, Receiver, ReceiverSettings, Refusal, Report, Say, Sender, SenderSettings,
+    Synopsis,
 };
 use synopses::rda::{Ids, Sizing};
 
@@ -232,7 +233,7 @@ fn a_sender_that_lies_or_asks_for_the_impossible_is_refused_with_bounded_memory(
     let (mut epoch, mut interval) = (0, 0);
     // Who asks of another run is told which one it is.
     let probe = |world: &mut World, epoch, interval, ask: Ask| {
-        let question = Question { stream: "shop".to_owned(), epoch, interval, ask };
+        let question = Question { stream: "shop".to_owned(), epoch, interval, kept: ClockState::Unknown, ask };
         world.receiver.answer(&question, now).say
     };
     if let Say::Refused(Refusal::Epoch(known)) = probe(&mut world, 1, 5, Ask::Missing(vec![])) {
@@ -449,7 +450,13 @@ fn a_start_in_a_far_future_or_of_a_replayed_epoch_is_refused() {
         synopsis: Synopsis::RDA,
     };
     let ask = |world: &mut World, epoch, plan: &exchange::Plan| -> Answer {
-        let question = Question { stream: "shop".to_owned(), epoch, interval: 0, ask: Ask::Start(plan.clone()) };
+        let question = Question {
+            stream: "shop".to_owned(),
+            epoch,
+            interval: 0,
+            kept: ClockState::Unknown,
+            ask: Ask::Start(plan.clone()),
+        };
         world.receiver.answer(&question, now)
     };
 

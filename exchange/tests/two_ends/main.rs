@@ -1,6 +1,7 @@
 //! Two ends measure together, in virtual time: that what they say is true, and what becomes of each failure.
 
 mod failures;
+mod flags;
 mod world;
 
 use exchange::Synopsis;

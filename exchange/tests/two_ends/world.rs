@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use exchange::gathering::GatheringSettings;
 use exchange::{
-    Answer, Effect, End, Gathering, Question, Receiver, ReceiverSettings, Report, Sender, SenderSettings, Synopsis,
-    Todo,
+    Answer, ClockState, Effect, End, Gathering, Question, Receiver, ReceiverSettings, Report, Sender, SenderSettings,
+    Synopsis, Todo,
 };
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -113,6 +113,11 @@ pub struct World {
     /// A packet that one end does not get to see: its kernel drops so many of a thousand.
     pub dropped: [u64; 2],
     pub oversized: bool,
+    /// In this interval of an end's, one packet of a thousand is handed over when the next interval ends.
+    pub dawdles: Option<(usize, u64)>,
+    held: Vec<(u64, usize, u64, u64)>,
+    /// What each end's kernel says of its clock.
+    pub kept: [ClockState; 2],
     /// Packets pass, that is, not before the traffic begins and not after it ends.
     pub silent: [bool; 2],
 }
@@ -154,6 +159,9 @@ impl World {
             asked: BTreeMap::new(),
             dropped: [0; 2],
             oversized: false,
+            dawdles: None,
+            held: Vec::new(),
+            kept: [ClockState::Unknown; 2],
             silent: [false; 2],
             nature,
         }
@@ -176,6 +184,11 @@ impl World {
     pub fn run(&mut self, milliseconds: u64) {
         for _ in 0..milliseconds {
             self.traffic();
+            let now = self.now;
+            for (_, end, id, at) in self.held.extract_if(.., |(due, ..)| *due <= now) {
+                let gathering = self.gathering[end].as_mut().expect("it was there");
+                gathering.insert(Digest(id), at, |_| Digest(0));
+            }
             let until = self.now + MS;
             while let Some((&(at, number), _)) = self.events.first_key_value()
                 && at <= until
@@ -200,10 +213,14 @@ impl World {
             }
             let seen = self.random.random_range(0..1000) >= self.dropped[0];
             if let Some(gathering) = &mut self.gathering[0] {
-                if seen {
-                    gathering.insert(Digest(id), at, |_| Digest(flow));
-                } else {
+                if !seen {
                     gathering.missed(1);
+                } else if self.dawdles.is_some_and(|late| late == (0, at.wrapping_sub(self.begins) / LENGTH))
+                    && id % 1_000 == 0
+                {
+                    self.held.push((at + LENGTH, 0, id, at));
+                } else {
+                    gathering.insert(Digest(id), at, |_| Digest(flow));
                 }
                 if self.oversized {
                     gathering.oversized();
@@ -232,10 +249,14 @@ impl World {
                 let now = self.clock(1);
                 let seen = self.random.random_range(0..1000) >= self.dropped[1];
                 if let Some(gathering) = &mut self.gathering[1] {
-                    if seen {
-                        gathering.insert(Digest(id), now, |_| Digest(flow));
-                    } else {
+                    if !seen {
                         gathering.missed(1);
+                    } else if self.dawdles.is_some_and(|late| late == (1, now.wrapping_sub(self.begins) / LENGTH))
+                        && id % 1_000 == 0
+                    {
+                        self.held.push((now + LENGTH, 1, id, now));
+                    } else {
+                        gathering.insert(Digest(id), now, |_| Digest(flow));
                     }
                 }
             }
@@ -243,6 +264,7 @@ impl World {
                 let now = self.clock(1);
                 // By way of what travels.
                 let question = Question::decode(question.encode()).expect("what was encoded");
+                self.receiver.clock_is(self.kept[1]);
                 let answer = self.receiver.answer(&question, now);
                 let mut answer = Answer::decode(answer.encode()).expect("what was encoded");
                 if (self.on_answer)(&mut answer, self.now) == Fate::Lost || self.chance(self.nature.message_loss) {
@@ -296,6 +318,7 @@ impl World {
                 (None, _) => {}
             }
         }
+        self.sender.clock_is(self.kept[0]);
         loop {
             let now = self.clock(0);
             let random = &mut self.random;

@@ -24,6 +24,7 @@ use wire::proto::exchange::exchange_server::{Exchange, ExchangeServer};
 use super::compared::Command;
 use super::figures::Figures;
 use crate::clock::unix_now;
+use crate::clock_state::clock_state;
 use crate::config::{ComparedConfig, PeersConfig, StreamConfig};
 use crate::error::told;
 
@@ -97,6 +98,7 @@ impl Follow {
             lost = report.lost,
             late = report.late,
             odd = report.odd,
+            clock_error_ns = report.clock_error_ns,
             ahead_ns = report.clock.map(|clock| clock.ahead_ns),
             flags = %report.flags,
             "an interval was compared"
@@ -208,6 +210,7 @@ async fn ask(
     let mut asked: Option<Asked> = None;
     let (mut silent, mut random) = (false, rand::random::<u64>);
     loop {
+        sender.clock_is(clock_state());
         let wait = match sender.poll(unix_now(), &mut random) {
             Todo::Ask { call, question } => {
                 asked = Some(Box::pin(one(client.clone(), call, *question)));
@@ -288,11 +291,14 @@ impl Exchange for Answers {
         let question =
             Question::decode(request.into_inner()).map_err(|error| Status::invalid_argument(told(&error)))?;
         let answer = if let Some(end) = self.0.get(&question.stream) {
-            locked(end).turn(|receiver| receiver.answer(&question, unix_now()))
+            locked(end).turn(|receiver| {
+                receiver.clock_is(clock_state());
+                receiver.answer(&question, unix_now())
+            })
         } else {
             let refusal = Refusal::Stream(format!("no stream {:?} arrives here", question.stream));
             let (epoch, interval, clock_ns) = (question.epoch, question.interval, unix_now());
-            Answer { epoch, interval, clock_ns, say: Say::Refused(refusal) }
+            Answer { epoch, interval, clock_ns, kept: clock_state(), say: Say::Refused(refusal) }
         };
         Ok(Response::new(answer.encode()))
     }

@@ -16,6 +16,7 @@ pub(super) struct Figures {
     trusted: Gauge,
     rests_on: Gauge,
     clock: Gauge,
+    clock_error: Gauge,
     flags: Vec<(Flags, Gauge)>,
     sent: Counter,
     received: Counter,
@@ -41,6 +42,7 @@ impl Figures {
             trusted: gauge("network.owd.trusted", "1"),
             rests_on: gauge("network.owd.packets", "{packet}"),
             clock: gauge("network.clock.ahead", "s"),
+            clock_error: gauge("network.clock.error", "s"),
             flags: flags.into(),
             sent: counter("network.packets.sent"),
             received: counter("network.packets.received"),
@@ -57,7 +59,7 @@ impl Figures {
     }
 
     fn write_unknown(&self) {
-        for gauge in [&self.mean, &self.deviation, &self.loss, &self.clock] {
+        for gauge in [&self.mean, &self.deviation, &self.loss, &self.clock, &self.clock_error] {
             gauge.set(f64::NAN);
         }
         self.trusted.set(0.0);
@@ -73,6 +75,7 @@ impl Figures {
         self.trusted.set(f64::from(u8::from(mean.is_some())));
         self.rests_on.set(report.packets as f64);
         self.clock.set(report.clock.map_or(f64::NAN, |clock| clock.ahead_ns as f64 / NS));
+        self.clock_error.set(report.clock_error_ns.map_or(f64::NAN, |error_ns| error_ns as f64 / NS));
         for (flag, gauge) in &self.flags {
             gauge.set(f64::from(u8::from(report.flags.any(*flag))));
         }
@@ -126,6 +129,13 @@ mod tests {
         let flagged: Vec<_> =
             figures.flags.iter().filter(|(_, gauge)| gauge.get() == 1.0).map(|(flag, _)| *flag).collect();
         assert_eq!(flagged, [Flags::MISSED, Flags::SUSPECT_CLOCK]);
+
+        // A clock that nobody keeps has no known error, and is told of; the figures are there.
+        assert!(figures.clock_error.get().is_nan());
+        figures.write(&Report { clock_error_ns: Some(30_000), ..good });
+        assert_eq!((figures.clock_error.get(), figures.mean.get()), (3e-5, 2e-3));
+        figures.write(&Report { flags: Flags::UNSYNCHRONISED, ..good });
+        assert!(figures.clock_error.get().is_nan() && figures.mean.get() == 2e-3 && figures.loss.get() == 0.01);
 
         // A thin delay is missing, a loss beside it is not.
         figures.write(&Report { flags: Flags::THIN, ..good });

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::network::Network;
@@ -19,7 +21,11 @@ pub struct Told {
     pub deviation_ns: Option<f64>,
     pub sent: Option<u64>,
     pub lost: u64,
+    /// But for `unsynchronised`.
     pub flags: String,
+    /// Nobody keeps the clock of this machine, which both agents have: nothing is wrong for that.
+    pub unsynchronised: bool,
+    pub clock_error_ns: Option<u64>,
 }
 
 /// Ends when it is dropped.
@@ -68,6 +74,14 @@ impl Agent {
         Self { process, _folder: folder, lines }
     }
 
+    /// Keeps it from running for so long.
+    pub fn stall(&self, time: Duration) {
+        let pid = Pid::from_child(&self.process);
+        kill_process(pid, Signal::STOP).expect("it runs");
+        thread::sleep(time);
+        kill_process(pid, Signal::CONT).expect("it was there");
+    }
+
     /// Every interval that was compared so far.
     pub fn told(&self) -> Vec<Told> {
         let lines = self.lines.lock().expect("nobody fails with it");
@@ -86,6 +100,7 @@ fn told(fields: &Value) -> Option<Told> {
     if fields["message"] != "an interval was compared" {
         return None;
     }
+    let flags = fields["flags"].as_str()?;
     Some(Told {
         interval: fields["interval"].as_u64()?,
         begins_ns: fields["begins_ns"].as_u64()?,
@@ -93,7 +108,9 @@ fn told(fields: &Value) -> Option<Told> {
         deviation_ns: fields["deviation_ns"].as_f64(),
         sent: fields["sent"].as_u64(),
         lost: fields["lost"].as_u64()?,
-        flags: fields["flags"].as_str()?.to_owned(),
+        flags: flags.replace("unsynchronised", "").trim().to_owned(),
+        unsynchronised: flags.contains("unsynchronised"),
+        clock_error_ns: fields["clock_error_ns"].as_u64(),
     })
 }
 

@@ -111,6 +111,17 @@ impl Traffic {
 
 /// What both agents told of `intervals` intervals with traffic over `road`, and the truth.
 fn measured(synopsis: &str, traffic: Traffic, road: Road, intervals: usize) -> Option<([Vec<Told>; 2], truth::Truth)> {
+    measured_while(synopsis, traffic, road, intervals, |_| ())
+}
+
+/// The same, while something happens to the agents.
+fn measured_while(
+    synopsis: &str,
+    traffic: Traffic,
+    road: Road,
+    intervals: usize,
+    happens: impl FnOnce([&Agent; 2]),
+) -> Option<([Vec<Told>; 2], truth::Truth)> {
     let network = Network::make()?;
     network.join();
     let relay = Relay::start(&network, road);
@@ -120,6 +131,8 @@ fn measured(synopsis: &str, traffic: Traffic, road: Road, intervals: usize) -> O
     let sending = traffic.start(&network, &stop);
     let [here, there] = agents(&network, synopsis, &traffic.filter(), INTERFACES);
     let limit = Duration::from_secs(60 + 3 * intervals as u64);
+    wait_for("a report", limit, || [&here, &there].iter().all(|agent| !agent.told().is_empty()));
+    happens([&here, &there]);
     wait_for("reports", limit, || [&here, &there].iter().all(|agent| agent.told().len() > intervals));
     let told = [here.told(), there.told()];
     stop.store(true, Ordering::Release);
@@ -152,6 +165,8 @@ fn judged(end: &str, told: &[Told], truth: &truth::Truth) -> Judged {
         }
         let (Some(mean), Some(found)) = (report.mean_ns, truth.of(report.begins_ns)) else { continue };
         assert_eq!((report.sent, report.lost), (Some(found.sent), found.lost), "{end}: {report:?}, {found:?}");
+        // Of the one clock of this machine somebody knows how far off it is, or it is said that nobody does.
+        assert_eq!(report.clock_error_ns.is_none(), report.unsynchronised, "{report:?}");
         judged.means.push((mean / found.mean_ns - 1.0).abs());
         judged.deviations.push((report.deviation_ns.expect("with the mean") / found.deviation_ns - 1.0).abs());
         judged.lost += found.lost;
@@ -198,6 +213,23 @@ fn rda_of_two_agents_is_as_exact_where_packets_come_twice() {
 #[test]
 fn rda_of_two_agents_is_as_exact_about_real_tcp() {
     rda_is_exact(Traffic::Tcp, Road { delay_ms: (1, 4), loss: 0.005, twice: 0.002, seed: 9 });
+}
+
+#[test]
+fn an_agent_that_does_not_get_to_run_for_a_while_counts_each_packet_in_its_own_interval() {
+    let road = Road { delay_ms: (1, 4), loss: 0.01, twice: 0.0, seed: 10 };
+    let stall = |agents: [&Agent; 2]| {
+        // Longer than the grace, and shorter than the ring has blocks for.
+        for agent in agents.into_iter().cycle().take(24) {
+            agent.stall(Duration::from_millis(130));
+        }
+    };
+    let Some((told, truth)) = measured_while("rda", Traffic::Udp, road, 12, stall) else { return };
+
+    for (end, told) in ["sender", "receiver"].iter().zip(&told) {
+        assert!(judged(end, told, &truth).means.len() >= 6, "of {} intervals", told.len());
+        assert!(told.iter().all(|report| !report.flags.contains("missed")), "{end}: {told:?}");
+    }
 }
 
 #[test]

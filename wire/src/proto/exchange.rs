@@ -9,6 +9,9 @@ pub struct Question {
     pub epoch: u64,
     #[prost(uint64, tag = "3")]
     pub interval: u64,
+    /// What the sender's kernel says of its clock; nothing if that is not known.
+    #[prost(message, optional, tag = "9")]
+    pub kept: ::core::option::Option<Kept>,
     #[prost(oneof = "question::What", tags = "4, 5, 6, 7, 8")]
     pub what: ::core::option::Option<question::What>,
 }
@@ -38,6 +41,9 @@ pub struct Answer {
     /// When it was answered, in nanoseconds since 1970, by the receiver's clock.
     #[prost(fixed64, tag = "3")]
     pub clock_unix_ns: u64,
+    /// What the receiver's kernel says of its clock; nothing if that is not known.
+    #[prost(message, optional, tag = "12")]
+    pub kept: ::core::option::Option<Kept>,
     #[prost(oneof = "answer::What", tags = "4, 5, 6, 7, 8, 9, 10, 11")]
     pub what: ::core::option::Option<answer::What>,
 }
@@ -65,6 +71,16 @@ pub mod answer {
         Refused(super::Refused),
     }
 }
+/// A clock, as whoever keeps it (ptp4l, chronyd, ntpd) told the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Kept {
+    /// Nobody keeps it.
+    #[prost(bool, tag = "1")]
+    pub unsynchronised: bool,
+    /// Off by so many nanoseconds at the most.
+    #[prost(uint64, tag = "2")]
+    pub within_ns: u64,
+}
 /// What both ends do.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Plan {
@@ -78,6 +94,9 @@ pub struct Plan {
     pub key: ::prost::alloc::vec::Vec<u8>,
     #[prost(fixed64, tag = "4")]
     pub seed: u64,
+    /// Every so many intervals packets are named with another key, which both ends derive from this one. 0: never.
+    #[prost(uint64, tag = "7")]
+    pub rotates: u64,
     #[prost(oneof = "plan::Synopsis", tags = "5, 6")]
     pub synopsis: ::core::option::Option<plan::Synopsis>,
 }
@@ -144,6 +163,9 @@ pub struct Seen {
     /// Packets, or copies of them, for which there was no room.
     #[prost(uint64, tag = "6")]
     pub refused: u64,
+    /// Packets of the interval before that came when it was over, and are not among its packets.
+    #[prost(uint64, tag = "7")]
+    pub late: u64,
 }
 /// Asks for the receiver's cells, or for all its packets where that is less.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -245,6 +267,9 @@ pub struct Report {
     pub clock_within_ns: u64,
     #[prost(uint32, tag = "13")]
     pub flags: u32,
+    /// By how many nanoseconds the two clocks differ at the most, as both kernels say.
+    #[prost(uint64, optional, tag = "14")]
+    pub clock_error_ns: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Refused {
