@@ -82,6 +82,17 @@ impl Found {
         Self { report, open: Unsettled::new(lost, sent, true), arrived, complete: true, late: false }
     }
 
+    /// With the ids by which the next interval knows packets that looked lost, where it names them with another key.
+    pub(crate) fn renamed(mut self, renamed: &mut [(u64, u64)]) -> Self {
+        renamed.sort_unstable();
+        let next = |id: u64| {
+            let at = renamed.partition_point(|(old, _)| *old < id);
+            renamed.get(at).filter(|(old, _)| *old == id).map_or(id, |(_, new)| *new)
+        };
+        self.open.rename(next);
+        self
+    }
+
     /// With what the next interval says of packets that looked lost, and this one's of those before: the report is final. `before` are ids that
     /// this interval's odd packets turned out to be.
     pub(crate) fn settle(mut self, next: Option<&Self>) -> Report {

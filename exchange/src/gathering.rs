@@ -6,7 +6,9 @@ use synopses::rda::{Cache, Capture, FlowSampling, SettingsError};
 use thiserror::Error;
 
 use crate::Sampling;
+use crate::buckets::Buckets;
 use crate::message::Seen;
+use crate::names::Names;
 use crate::plan::{Plan, Synopsis};
 
 /// Intervals whose packets are remembered at a time, those that are compared among them.
@@ -28,7 +30,7 @@ pub enum End {
 pub struct GatheringSettings {
     /// At which end.
     pub end: End,
-    /// RDA: packets of an interval that are remembered, 32 bytes each, six intervals at a time.
+    /// RDA: packets of an interval that are remembered, 32 bytes each, six intervals at a time; in the last interval of a key a sender has 16 more for each.
     pub packets: usize,
     /// So long after its end packets of an interval may be handed over, in nanoseconds.
     pub grace_ns: u64,
@@ -55,6 +57,8 @@ pub struct Gathered {
     pub seen: Seen,
     /// They.
     pub packets: Packets,
+    /// RDA, of a sender, in the last interval of a key: their ids, each with the one that it would have in the next interval, in any order.
+    pub renamed: Vec<(u64, u64)>,
 }
 
 /// Packets of one interval, in one of the ways in which ends remember them.
@@ -73,15 +77,21 @@ enum Kept {
     Each(Box<Capture>),
     /// Intervals and their buckets, a few.
     Sent(Vec<(u64, Comb)>),
-    /// And the interval that it is in.
-    Received(Box<finecomb::Receiver>, u64),
+    Received(Box<Buckets>),
 }
 
 /// One end's packets of one run.
 #[derive(Debug)]
 pub struct Gathering {
     plan: Plan,
-    key: DigestKey,
+    names: Names,
+    /// With what flows are named, for the whole run: a packet that is on its way when keys turn is of a flow that both intervals look at.
+    flows: DigestKey,
+    /// Packets of the last interval of a key, by both names, and those for which there was no room.
+    renamed: Option<Vec<(u64, u64)>>,
+    unnamed: u64,
+    /// When that interval begins, where packets are named twice; it ends where the keys turn.
+    renames_ns: u64,
     settings: GatheringSettings,
     kept: Kept,
     /// The interval that ends next.
@@ -113,10 +123,14 @@ impl Gathering {
                 drop(Comb::new(&plan.buckets())?);
                 Kept::Sent(Vec::with_capacity(GENERATIONS))
             }
-            (Synopsis::Comb { .. }, End::Receiver) => Kept::Received(Box::new(receiver(&plan)?), 0),
+            (Synopsis::Comb { .. }, End::Receiver) => Kept::Received(Box::new(Buckets::new(&plan, 0)?)),
         };
-        Ok(Self {
-            key: DigestKey::new(plan.key),
+        let mut gathering = Self {
+            names: Names::new(&plan),
+            flows: DigestKey::new(plan.key),
+            renamed: None,
+            unnamed: 0,
+            renames_ns: u64::MAX,
             settings,
             kept,
             next: 0,
@@ -128,47 +142,56 @@ impl Gathering {
             oversized: 0,
             outside: 0,
             plan,
-        })
+        };
+        gathering.go_on(0);
+        Ok(gathering)
     }
 
-    /// With what packets, and their flows, are named.
-    #[must_use]
-    pub const fn key(&self) -> &DigestKey {
-        &self.key
-    }
-
-    /// A packet of the stream that passed at `now_ns`. `flow` names what all packets of its flow have alike; it is asked for only where not all
-    /// flows are looked at.
+    /// A packet of the stream that passed at `now_ns`, which `name` names: once, and around a turn of keys by both. `flow` names what all packets of
+    /// its flow have alike; it is asked for only where not all flows are looked at.
     #[inline]
-    pub fn insert(&mut self, digest: Digest, now_ns: u64, flow: impl FnOnce(&DigestKey) -> Digest) {
+    pub fn insert(
+        &mut self,
+        now_ns: u64,
+        name: impl Fn(&DigestKey) -> Digest,
+        flow: impl FnOnce(&DigestKey) -> Digest,
+    ) {
         if now_ns < self.open_ns {
             return self.too_late(now_ns);
         }
-        if self.samples && !self.sampling_at(now_ns).1.admits(flow(&self.key)) {
+        if self.samples && !self.sampling_at(now_ns).1.admits(flow(&self.flows)) {
             return;
         }
         match &mut self.kept {
-            Kept::Each(capture) => capture.insert(digest, now_ns),
+            Kept::Each(capture) => {
+                let digest = self.names.at(now_ns, &name);
+                capture.insert(digest, now_ns);
+                if now_ns >= self.renames_ns && now_ns < self.names.turns_ns {
+                    self.rename(digest, name(self.names.keys()[1]));
+                }
+            }
             Kept::Sent(combs) => {
+                let digest = self.names.at(now_ns, name);
                 let interval = (now_ns - self.plan.begins_ns) / self.plan.length_ns;
                 match combs.iter_mut().find(|(there, _)| *there == interval) {
                     Some((_, comb)) => comb.insert(digest, now_ns),
                     None => self.insert_new(interval, digest, now_ns),
                 }
             }
-            Kept::Received(receiver, current) => {
+            Kept::Received(buckets) => {
                 let interval = (now_ns - self.plan.begins_ns) / self.plan.length_ns;
-                // Where a whole interval was left out, it is for `poll` to go on.
-                if interval == *current + 1 && interval == self.next + 1 {
-                    let _ = receiver.sync();
-                    *current = interval;
-                }
-                if interval > *current {
-                    self.missed += 1;
-                } else {
-                    receiver.insert(digest, now_ns);
-                }
+                let is_in = buckets.insert((interval, self.next), now_ns, &self.names, name);
+                self.missed += u64::from(!is_in);
             }
+        }
+    }
+
+    /// A packet of the last interval of a key, by both.
+    fn rename(&mut self, now: Digest, then: Digest) {
+        let Synopsis::Rda { ids, .. } = self.plan.synopsis else { return };
+        match &mut self.renamed {
+            Some(renamed) if renamed.len() < renamed.capacity() => renamed.push((ids.id(now), ids.id(then))),
+            _ => self.unnamed += 1,
         }
     }
 
@@ -251,16 +274,42 @@ impl Gathering {
         }
         let interval = self.next;
         let sampled = self.sampling_at(self.plan.begin_of(interval)).0;
+        let closed = self.close(interval);
+        let is_last = self.names.until_turn(interval) == 1;
+        let renamed = if is_last { self.renamed.take().unwrap_or_default() } else { Vec::new() };
+        // What looks lost of those, nobody will find again.
+        self.missed += if is_last { core::mem::take(&mut self.unnamed) } else { 0 };
         self.go_on(interval + 1);
         self.forget_samplings();
-        let (packets, seen) = self.close(interval)?;
+        let (packets, seen) = closed?;
         let (missed, oversized) = (core::mem::take(&mut self.missed), core::mem::take(&mut self.oversized));
         let (missed, late) = (missed + seen.missed, core::mem::take(&mut self.late));
-        Some(Gathered { interval, seen: Seen { missed, late, oversized, sampled, ..seen }, packets })
+        Some(Gathered { interval, seen: Seen { missed, late, oversized, sampled, ..seen }, packets, renamed })
     }
 
-    const fn go_on(&mut self, to: u64) {
+    /// The interval `to` ends next: what its key, and the next one, need.
+    fn go_on(&mut self, to: u64) {
         (self.next, self.open_ns) = (to, self.plan.begin_of(to));
+        let has_turned = self.names.go_on(&self.plan, to);
+        let until_turn = self.names.until_turn(to);
+        match &mut self.kept {
+            Kept::Each(_) if self.settings.end == End::Sender && self.plan.rotates > 0 => {
+                self.renames_ns = self.names.turns_ns.saturating_sub(self.plan.length_ns);
+                // One interval ahead, and not while packets pass.
+                if until_turn <= 2 && self.renamed.is_none() {
+                    self.renamed = Some(Vec::with_capacity(self.settings.packets));
+                }
+            }
+            Kept::Received(buckets) => {
+                if has_turned {
+                    buckets.turn();
+                }
+                if until_turn == 1 {
+                    buckets.prepare(&self.plan);
+                }
+            }
+            Kept::Each(_) | Kept::Sent(_) => {}
+        }
     }
 
     fn close(&mut self, interval: u64) -> Option<(Packets, Seen)> {
@@ -283,12 +332,8 @@ impl Gathering {
                 let seen = Seen { packets: comb.packets(), ..seen };
                 Some((Packets::Sent(comb), seen))
             }
-            Kept::Received(receiver, current) => {
-                if *current <= interval {
-                    let _ = receiver.sync();
-                    *current = interval + 1;
-                }
-                let ended = receiver.take()?;
+            Kept::Received(buckets) => {
+                let ended = buckets.close(interval)?;
                 let seen = Seen { packets: ended.comb().packets(), ..seen };
                 Some((Packets::Received(Box::new(ended)), seen))
             }
@@ -304,12 +349,13 @@ impl Gathering {
                 }
             }
             Kept::Sent(combs) => combs.retain(|(there, _)| *there >= to),
-            Kept::Received(kept, current) => {
-                if let Ok(new) = receiver(&self.plan) {
-                    (**kept, *current) = (new, to);
+            Kept::Received(buckets) => {
+                if let Ok(new) = Buckets::new(&self.plan, to) {
+                    **buckets = new;
                 }
             }
         }
+        (self.renamed, self.unnamed) = (None, 0);
         self.go_on(to);
     }
 
@@ -327,11 +373,4 @@ impl Gathering {
     pub const fn plan(&self) -> &Plan {
         &self.plan
     }
-}
-
-/// The receiving end of buckets, in interval 0.
-fn receiver(plan: &Plan) -> Result<finecomb::Receiver, finecomb::SettingsError> {
-    let mut receiver = finecomb::Receiver::new(&plan.buckets())?;
-    let _ = receiver.sync();
-    Ok(receiver)
 }

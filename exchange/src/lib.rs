@@ -38,15 +38,18 @@
 //! | [`message`] | questions and answers, from and to [`wire::proto::exchange`] |
 //! | [`clock`] | how far apart the two clocks are, and how far off each may be |
 //! | [`gathering`] | packets as they come, in intervals |
+//! | `names`, `buckets` | with which keys, and what a receiver of FineComb and LDA keeps |
 //! | [`sender`], `round`, `found`, `conclusions` | the end that asks: runs, intervals under way, what was found, what is final |
 //! | [`receiver`] | the end that answers |
 //! | [`report`] | what is known of an interval, and what cannot be vouched for |
 
+mod buckets;
 pub mod clock;
 mod conclusions;
 mod found;
 pub mod gathering;
 pub mod message;
+mod names;
 pub mod plan;
 pub mod receiver;
 pub mod report;

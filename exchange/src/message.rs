@@ -122,8 +122,8 @@ pub struct Answer {
 /// What is answered.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Say {
-    /// The run begins.
-    Started,
+    /// The run begins, with another key every so many intervals.
+    Started(u64),
     /// An encoded [`synopses::rda::Rda`].
     Cells(Seen, Vec<u8>),
     /// All packets: ids and times.
@@ -292,7 +292,7 @@ impl Answer {
     #[must_use]
     pub fn encode(self) -> proto::Answer {
         let what = match self.say {
-            Say::Started => Answered::Started(proto::Started {}),
+            Say::Started(rotates) => Answered::Started(proto::Started { rotates }),
             Say::Cells(seen, rda) => {
                 Answered::Cells(proto::Cells { seen: Some(seen.encode()), rda, ..proto::Cells::default() })
             }
@@ -322,7 +322,7 @@ impl Answer {
     pub fn decode(from: proto::Answer) -> Result<Self, MessageError> {
         let proto::Answer { epoch, interval, clock_unix_ns, kept, what } = from;
         let say = match what.ok_or(MessageError::Unknown)? {
-            Answered::Started(_) => Say::Started,
+            Answered::Started(proto::Started { rotates }) => Say::Started(rotates),
             Answered::Cells(proto::Cells { seen, rda, ids, times_unix_ns }) => {
                 let seen = Seen::decode(seen)?;
                 match (rda.is_empty(), ids.is_empty() && times_unix_ns.is_empty()) {
@@ -411,12 +411,12 @@ fn encode_plan(plan: &Plan) -> proto::Plan {
         key: plan.key.to_le_bytes().to_vec(),
         seed: plan.seed,
         synopsis: Some(synopsis),
-        rotates: 0,
+        rotates: plan.rotates,
     }
 }
 
 fn decode_plan(from: proto::Plan) -> Result<Plan, MessageError> {
-    let proto::Plan { begins_unix_ns, length_ns, key, seed, synopsis, rotates: _ } = from;
+    let proto::Plan { begins_unix_ns, length_ns, key, seed, synopsis, rotates } = from;
     let key = <[u8; 16]>::try_from(key).map_err(|_| MessageError::Without("a key of 16 bytes"))?;
     let size = |found: u64| usize::try_from(found).unwrap_or(usize::MAX);
     let synopsis = match synopsis.ok_or(MessageError::Without("a synopsis that this release knows"))? {
@@ -436,7 +436,7 @@ fn decode_plan(from: proto::Plan) -> Result<Plan, MessageError> {
             Synopsis::Comb { digests, buckets: size(buckets), banks: banks.into_iter().map(bank).collect() }
         }
     };
-    let plan = Plan { begins_ns: begins_unix_ns, length_ns, key: u128::from_le_bytes(key), seed, synopsis };
+    let plan = Plan { begins_ns: begins_unix_ns, length_ns, key: u128::from_le_bytes(key), seed, synopsis, rotates };
     plan.check()?;
     Ok(plan)
 }

@@ -11,6 +11,9 @@ pub const MOST_LENGTH_NS: u64 = 3_600_000_000_000;
 /// No run has more intervals: at 10 ms, some hundred years.
 pub const MOST_INTERVALS: u64 = 1 << 40;
 
+/// A key is used for so many intervals at least: longer than packets of an interval are waited for.
+pub const LEAST_ROTATES: u64 = 8;
+
 /// What both ends do.
 #[derive(Clone, PartialEq)]
 pub struct Plan {
@@ -18,22 +21,25 @@ pub struct Plan {
     pub begins_ns: u64,
     /// How long each is, from [`LEAST_LENGTH_NS`] to [`MOST_LENGTH_NS`].
     pub length_ns: u64,
-    /// With which packets are named. Secret: whoever knows it can craft packets that spoil cells.
+    /// From which the keys are derived with which packets are named. Secret: whoever knows it can craft packets that spoil cells.
     pub key: u128,
     /// Of what is derived from names.
     pub seed: u64,
     /// Which synopsis.
     pub synopsis: Synopsis,
+    /// Every so many intervals packets are named with another key, at least [`LEAST_ROTATES`]; 0 for never, and with the plan's own key.
+    pub rotates: u64,
 }
 
 // Without the key.
 impl core::fmt::Debug for Plan {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Self { begins_ns, length_ns, synopsis, .. } = self;
+        let Self { begins_ns, length_ns, synopsis, rotates, .. } = self;
         f.debug_struct("Plan")
             .field("begins_ns", begins_ns)
             .field("length_ns", length_ns)
             .field("synopsis", synopsis)
+            .field("rotates", rotates)
             .finish_non_exhaustive()
     }
 }
@@ -96,6 +102,9 @@ pub enum PlanError {
     /// Later than any clock shows.
     #[error("a start at {0} ns since 1970")]
     Begins(u64),
+    /// Turns of the key that come too soon.
+    #[error("another key every {0} intervals, {LEAST_ROTATES} are possible, or 0 for one key")]
+    Rotates(u64),
     /// Cells.
     #[error(transparent)]
     Rda(#[from] rda::SettingsError),
@@ -116,6 +125,9 @@ impl Plan {
         }
         if self.begins_ns > u64::MAX / 4 {
             return Err(PlanError::Begins(self.begins_ns));
+        }
+        if (1..LEAST_ROTATES).contains(&self.rotates) {
+            return Err(PlanError::Rotates(self.rotates));
         }
         match &self.synopsis {
             Synopsis::Rda { .. } => drop(rda::Rda::new(&self.cells(1, 0))?),

@@ -149,7 +149,7 @@ impl Receiver {
     fn start(&mut self, epoch: u64, plan: &Plan, now_ns: u64) -> Say {
         if let Some((known, running)) = &self.run {
             if *known == epoch && running == plan {
-                return Say::Started;
+                return Say::Started(plan.rotates);
             }
             if *known >= epoch {
                 return Say::Refused(Refusal::Epoch(*known));
@@ -170,7 +170,7 @@ impl Receiver {
         self.effects.push_back(Effect::Gather(plan.clone()));
         self.run = Some((epoch, plan.clone()));
         (self.next, self.reported) = (0, 0);
-        Say::Started
+        Say::Started(plan.rotates)
     }
 
     /// Whether this end does the same.
@@ -287,7 +287,7 @@ impl Receiver {
 
     /// The packets of an interval that is over.
     pub fn gathered(&mut self, gathered: Gathered, now_ns: u64) {
-        let Gathered { interval, seen, packets } = gathered;
+        let Gathered { interval, seen, packets, .. } = gathered;
         if self.run.is_none() || interval < self.next {
             if let Packets::Each(cache) = packets {
                 give_back(cache, &mut self.effects);

@@ -25,6 +25,8 @@ pub(crate) struct Round {
     pub(crate) due_ns: u64,
     pub(crate) pause_ns: u64,
     pub(crate) ours: Seen,
+    /// In the last interval of a key: the ids of all packets, each with that of the next key.
+    pub(crate) renamed: Vec<(u64, u64)>,
     pub(crate) theirs: Option<Seen>,
     /// The closest look at both clocks.
     pub(crate) clock: Option<ClockOffset>,
@@ -104,7 +106,7 @@ impl Round {
                     return Turn::Broken;
                 }
                 self.theirs = Some(seen);
-                let found = Found::by_all(self.interval, cache.as_ref(), &packets);
+                let found = Found::by_all(self.interval, cache.as_ref(), &packets).renamed(&mut self.renamed);
                 Turn::Found(Box::new(found), cache)
             }
             (Step::Times(exchange), Say::Times(times)) => self.times(exchange, &times, plan),
@@ -193,8 +195,8 @@ impl Round {
         self.asks(*exchange)
     }
 
-    fn found(&self, exchange: Reconciliation) -> Turn {
-        let found = Found::by_cells(self.interval, &exchange);
+    fn found(&mut self, exchange: Reconciliation) -> Turn {
+        let found = Found::by_cells(self.interval, &exchange).renamed(&mut self.renamed);
         Turn::Found(Box::new(found), Some(exchange.into_cache()))
     }
 

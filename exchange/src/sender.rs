@@ -8,7 +8,7 @@ use crate::clock::{ClockOffset, ClockState};
 use crate::conclusions::Conclusions;
 use crate::gathering::{Gathered, Packets};
 use crate::message::{Answer, Ask, MOST_REPORTS, Question, Refusal, Say, Seen};
-use crate::plan::{Plan, Synopsis};
+use crate::plan::{LEAST_ROTATES, Plan, Synopsis};
 use crate::report::{Flags, Report};
 use crate::round::{MOST_ROUNDS, Round, Step, Turn};
 use crate::{Counts, Effect, Sampling};
@@ -29,6 +29,8 @@ pub struct SenderSettings {
     pub length_ns: u64,
     /// Which synopsis.
     pub synopsis: Synopsis,
+    /// Every so many intervals packets are named with another key.
+    pub rotates: u64,
     /// So long before its first interval a run is agreed on: longer than a question and its answer take.
     pub margin_ns: u64,
     /// So long after its end an interval's questions have to be answered, in nanoseconds; three intervals, mostly.
@@ -40,14 +42,18 @@ pub struct SenderSettings {
 }
 
 impl SenderSettings {
-    /// With times that suit intervals of `length_ns`: a margin of two, a deadline of three, and clocks within a millisecond.
+    /// With times that suit intervals of `length_ns`: a margin of two, a deadline of three, another key every hour, and clocks within a millisecond.
     #[must_use]
     pub const fn new(stream: String, length_ns: u64, synopsis: Synopsis) -> Self {
         let second = 1_000_000_000;
         let margin_ns = if 2 * length_ns > second { 2 * length_ns } else { second };
         let answer_within_ns = if length_ns / 2 > second { second } else { length_ns / 2 };
         let (deadline_ns, clock_bound_ns) = (3 * length_ns, 1_000_000);
-        Self { stream, length_ns, synopsis, margin_ns, deadline_ns, answer_within_ns, clock_bound_ns }
+        let rotates = match (3_600 * second).checked_div(length_ns) {
+            Some(in_an_hour) if in_an_hour > LEAST_ROTATES => in_an_hour,
+            _ => LEAST_ROTATES,
+        };
+        Self { stream, length_ns, synopsis, rotates, margin_ns, deadline_ns, answer_within_ns, clock_bound_ns }
     }
 }
 
@@ -194,6 +200,7 @@ impl Sender {
                     key: u128::from(random()) << 64 | u128::from(random()),
                     seed: random(),
                     synopsis: self.settings.synopsis.clone(),
+                    rotates: self.settings.rotates,
                 };
                 let asked = question(self.epoch, 0, Ask::Start(plan.clone()));
                 self.phase = Phase::Starting(plan);
@@ -215,7 +222,7 @@ impl Sender {
 
     /// The packets of an interval that is over.
     pub fn gathered(&mut self, gathered: Gathered, now_ns: u64, random: &mut dyn FnMut() -> u64) {
-        let Gathered { interval, seen, packets } = gathered;
+        let Gathered { interval, seen, packets, renamed } = gathered;
         let step = match packets {
             Packets::Each(cache) => Step::Cells { cache, attempt: 0, seed: random(), least_cells: 0 },
             Packets::Sent(comb) => Step::Buckets(comb),
@@ -239,7 +246,17 @@ impl Sender {
         self.calm = if seen.refused > 0 { 0 } else { self.calm.saturating_add(1) };
         let (pause_ns, due_ns) = (0, now_ns);
         let (theirs, clock) = (None, None);
-        self.rounds.push_back(Round { interval, deadline_ns, due_ns, pause_ns, ours: seen, theirs, clock, step });
+        self.rounds.push_back(Round {
+            interval,
+            deadline_ns,
+            due_ns,
+            pause_ns,
+            ours: seen,
+            renamed,
+            theirs,
+            clock,
+            step,
+        });
     }
 
     /// What came of a call: its answer, or none.
@@ -290,7 +307,12 @@ impl Sender {
         let flight = Flight { call: 0, interval: None, sent_ns: now_ns };
         self.ahead_ns = clock.ahead_ns.max(0).unsigned_abs().min(MOST_AHEAD_NS);
         match &answer.say {
-            Say::Started if now_ns < plan.begins_ns => {
+            // One of an earlier release has one key for a run.
+            Say::Started(0) if plan.rotates > 0 => {
+                self.settings.rotates = 0;
+                self.later(flight, now_ns, None);
+            }
+            Say::Started(rotates) if *rotates == plan.rotates && now_ns < plan.begins_ns => {
                 let plan = plan.clone();
                 self.effects.push_back(Effect::Gather(plan.clone()));
                 self.phase = Phase::Running(plan);
@@ -298,7 +320,8 @@ impl Sender {
                 self.last_refusal = None;
             }
             // It took too long: at the next try there is more time.
-            Say::Started | Say::Refused(Refusal::TooLate) => self.later(flight, now_ns, None),
+            Say::Started(rotates) if *rotates == plan.rotates => self.later(flight, now_ns, None),
+            Say::Refused(Refusal::TooLate) => self.later(flight, now_ns, None),
             Say::Refused(refusal) => {
                 self.refused(refusal);
                 self.later(flight, now_ns, None);

@@ -38,17 +38,17 @@ fn gathered(plan: &Plan, end: End) -> exchange::Gathered {
     let settings = GatheringSettings { end, packets: 64, grace_ns: 0 };
     let mut gathering = Gathering::new(plan.clone(), settings).expect("a plan that holds");
     for number in 0..20 {
-        gathering.insert(Digest(number << 40), plan.begins_ns + number, |_| Digest(1));
+        gathering.insert(plan.begins_ns + number, |_| Digest(number << 40), |_| Digest(1));
     }
     gathering.poll(plan.begin_of(1)).expect("the interval is over")
 }
 
 fn ask(question: &Question, synopsis: &Synopsis) {
-    let plan = Plan { begins_ns: NOW + LENGTH, length_ns: LENGTH, key: 1, seed: 1, synopsis: synopsis.clone() };
+    let plan = Plan { begins_ns: NOW + LENGTH, length_ns: LENGTH, key: 1, seed: 1, synopsis: synopsis.clone(), rotates: 0 };
     let mut receiver = Receiver::new(ReceiverSettings::new(LENGTH, synopsis.clone()));
     let start = exchange::Ask::Start(plan.clone());
     let start = Question { stream: String::new(), epoch: 1, interval: 0, kept: ClockState::Unknown, ask: start };
-    assert_eq!(receiver.answer(&start, NOW).say, Say::Started);
+    assert_eq!(receiver.answer(&start, NOW).say, Say::Started(0));
     let now = plan.begin_of(1);
     receiver.gathered(gathered(&plan, End::Receiver), now);
     let known = Question { epoch: 1, interval: 0, ..question.clone() };
@@ -66,7 +66,7 @@ fn tell(answer: &Answer, synopsis: &Synopsis) {
     let mut random = || 7;
     let Todo::Ask { call, question } = sender.poll(NOW, &mut random) else { return };
     let reply = |epoch, interval, say| Some(Answer { epoch, interval, clock_ns: NOW, kept: ClockState::Unknown, say });
-    sender.answered(call, reply(question.epoch, 0, Say::Started), NOW, &mut random);
+    sender.answered(call, reply(question.epoch, 0, Say::Started(36_000)), NOW, &mut random);
     let Some(Effect::Gather(plan)) = sender.take_effects().next() else { return };
     let mut now = plan.begin_of(1);
     sender.gathered(gathered(&plan, End::Sender), now, &mut random);

@@ -448,6 +448,7 @@ fn a_start_in_a_far_future_or_of_a_replayed_epoch_is_refused() {
         key: 1,
         seed: 2,
         synopsis: Synopsis::RDA,
+        rotates: 0,
     };
     let ask = |world: &mut World, epoch, plan: &exchange::Plan| -> Answer {
         let question = Question {

@@ -2,6 +2,7 @@
 
 mod failures;
 mod flags;
+mod rotation;
 mod world;
 
 use exchange::Synopsis;

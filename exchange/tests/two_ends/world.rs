@@ -9,7 +9,7 @@ use exchange::{
 };
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use synopses::digest::Digest;
+use synopses::digest::{Digest, DigestKey};
 
 pub const MS: u64 = 1_000_000;
 /// Of an interval.
@@ -132,6 +132,11 @@ pub fn kind_of(question: &Question) -> &'static str {
     }
 }
 
+/// By a key.
+fn named(id: u64) -> impl Fn(&DigestKey) -> Digest {
+    move |key| key.digest(&id.to_le_bytes())
+}
+
 impl World {
     pub fn new(nature: Nature) -> Self {
         let sender = Sender::new(SenderSettings::new("shop".to_owned(), LENGTH, nature.synopsis.clone()));
@@ -187,7 +192,7 @@ impl World {
             let now = self.now;
             for (_, end, id, at) in self.held.extract_if(.., |(due, ..)| *due <= now) {
                 let gathering = self.gathering[end].as_mut().expect("it was there");
-                gathering.insert(Digest(id), at, |_| Digest(0));
+                gathering.insert(at, named(id), |_| Digest(0));
             }
             let until = self.now + MS;
             while let Some((&(at, number), _)) = self.events.first_key_value()
@@ -220,7 +225,7 @@ impl World {
                 {
                     self.held.push((at + LENGTH, 0, id, at));
                 } else {
-                    gathering.insert(Digest(id), at, |_| Digest(flow));
+                    gathering.insert(at, named(id), |_| Digest(flow));
                 }
                 if self.oversized {
                     gathering.oversized();
@@ -256,7 +261,7 @@ impl World {
                     {
                         self.held.push((now + LENGTH, 1, id, now));
                     } else {
-                        gathering.insert(Digest(id), now, |_| Digest(flow));
+                        gathering.insert(now, named(id), |_| Digest(flow));
                     }
                 }
             }

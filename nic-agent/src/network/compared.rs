@@ -100,8 +100,11 @@ impl Compared {
             gathering.oversized();
             self.oversized = true;
         }
-        let digest = identity::digest(&packet, gathering.key());
-        gathering.insert(digest, packet.time_ns, |key| identity::flow(&packet, key));
+        gathering.insert(
+            packet.time_ns,
+            |key| identity::digest(&packet, key),
+            |key| identity::flow(&packet, key),
+        );
     }
 
     /// So many frames of the interface were dropped by the kernel, perhaps of this stream.

@@ -48,6 +48,13 @@ impl Unsettled {
         Self { lost, sent, complete }
     }
 
+    /// From now on its packets have the ids that `next` says: those by which the next interval knows them, if its packets are named with another key.
+    pub fn rename(&mut self, next: impl Fn(u64) -> u64) {
+        for (id, _) in &mut self.lost {
+            *id = next(*id);
+        }
+    }
+
     /// What became of its packets, by what arrived in the `next` interval without having been sent in it.
     #[must_use]
     pub fn settle(&self, next: &Reconciliation) -> Settled {

@@ -138,7 +138,11 @@ pub struct Bank {
     pub loss: f64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Started {}
+pub struct Started {
+    /// As in the plan: a receiver that does not know of it says 0, and names packets with the plan's key for ever.
+    #[prost(uint64, tag = "1")]
+    pub rotates: u64,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Finished {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
