@@ -40,6 +40,7 @@
 //! | [`gathering`] | packets as they come, in intervals |
 //! | `names`, `buckets` | with which keys, and what a receiver of FineComb and LDA keeps |
 //! | [`sender`], `round`, `found`, `conclusions` | the end that asks: runs, intervals under way, what was found, what is final |
+//! | `steering` | how many flows are looked at |
 //! | [`receiver`] | the end that answers |
 //! | [`report`] | what is known of an interval, and what cannot be vouched for |
 
@@ -55,6 +56,7 @@ pub mod receiver;
 pub mod report;
 mod round;
 pub mod sender;
+mod steering;
 
 pub use clock::{ClockOffset, ClockState};
 pub use gathering::{End, Gathered, Gathering};

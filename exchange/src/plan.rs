@@ -92,6 +92,12 @@ impl Synopsis {
     }
 }
 
+/// After so long a question that came a little too early is asked again, in nanoseconds: the result waits for that.
+pub(crate) const fn soon_ns(length_ns: u64) -> u64 {
+    let part = length_ns / 256;
+    if part > 1_000_000 { part } else { 1_000_000 }
+}
+
 /// A plan that cannot be.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]

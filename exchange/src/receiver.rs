@@ -8,7 +8,7 @@ use synopses::rda::{Cache, MOST_CELLS, Sizing, XorCounters, sizing};
 use crate::clock::{ClockOffset, ClockState};
 use crate::gathering::{Gathered, Packets};
 use crate::message::{Answer, Ask, Question, Refusal, Say, Seen};
-use crate::plan::{Plan, Synopsis};
+use crate::plan::{Plan, Synopsis, soon_ns};
 use crate::report::{Flags, Report};
 use crate::sender::give_back;
 use crate::{Counts, Effect};
@@ -126,7 +126,7 @@ impl Receiver {
         if !matches!(question.ask, Ask::Finish { .. }) && interval >= self.next {
             // Nothing is known of what is far ahead, and no time is named for it.
             let ends_ns = plan.begin_of(interval.saturating_add(1));
-            return Say::Later(ends_ns.saturating_sub(now_ns).max(plan.length_ns / 32).min(plan.length_ns));
+            return Say::Later(ends_ns.saturating_sub(now_ns).clamp(soon_ns(plan.length_ns), plan.length_ns));
         }
         match &question.ask {
             Ask::Request { seed, least_cells, counters, .. } => self.cells(interval, *seed, *least_cells, counters),

@@ -1,5 +1,7 @@
 //! The end that asks: the agent where packets are sent.
 
+mod starting;
+
 use std::collections::VecDeque;
 
 use synopses::rda::Cache;
@@ -7,18 +9,15 @@ use synopses::rda::Cache;
 use crate::clock::{ClockOffset, ClockState};
 use crate::conclusions::Conclusions;
 use crate::gathering::{Gathered, Packets};
-use crate::message::{Answer, Ask, MOST_REPORTS, Question, Refusal, Say, Seen};
-use crate::plan::{LEAST_ROTATES, Plan, Synopsis};
+use crate::message::{Answer, Ask, MOST_REPORTS, Question, Refusal, Say};
+use crate::plan::{LEAST_ROTATES, Plan, Synopsis, soon_ns};
 use crate::report::{Flags, Report};
 use crate::round::{MOST_ROUNDS, Round, Step, Turn};
+use crate::steering::Steering;
 use crate::{Counts, Effect, Sampling};
 
 /// The longest pause between two tries to begin.
 const MOST_PAUSE_NS: u64 = 10_000_000_000;
-/// A share of flows is doubled again after so many intervals for which there was room.
-const CALM_INTERVALS: u32 = 60;
-/// A receiver whose clock is ahead by more is not followed.
-const MOST_AHEAD_NS: u64 = 3_600_000_000_000;
 
 /// How the sender's end of a stream runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,6 +88,26 @@ struct Flight {
     /// `None`: a start.
     interval: Option<u64>,
     sent_ns: u64,
+    told: Told,
+}
+
+/// What goes with a question.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    /// Reports of all intervals before this one.
+    until: u64,
+    sampling: Option<Sampling>,
+}
+
+impl Told {
+    fn by(question: &Question) -> Self {
+        match &question.ask {
+            Ask::Finish { reports, sampling } => {
+                Self { until: reports.last().map_or(0, |report| report.interval + 1), sampling: *sampling }
+            }
+            _ => Self::default(),
+        }
+    }
 }
 
 /// The sender's end of one stream.
@@ -112,10 +131,7 @@ pub struct Sender {
     untold: VecDeque<Report>,
     flight: Option<Flight>,
     calls: u64,
-    share: u32,
-    /// What the receiver has not confirmed yet.
-    sampling: Option<Sampling>,
-    calm: u32,
+    steering: Steering,
     effects: VecDeque<Effect>,
     counts: Counts,
     last_refusal: Option<String>,
@@ -139,9 +155,7 @@ impl Sender {
             untold: VecDeque::new(),
             flight: None,
             calls: 0,
-            share: u32::MAX,
-            sampling: None,
-            calm: 0,
+            steering: Steering::default(),
             effects: VecDeque::new(),
             counts: Counts::default(),
             last_refusal: None,
@@ -165,7 +179,8 @@ impl Sender {
             && let Some((interval, question)) = self.question(now_ns, random)
         {
             self.calls += 1;
-            self.flight = Some(Flight { call: self.calls, interval, sent_ns: now_ns });
+            let told = Told::by(&question);
+            self.flight = Some(Flight { call: self.calls, interval, sent_ns: now_ns, told });
             return Todo::Ask { call: self.calls, question: Box::new(question) };
         }
         Todo::Wait(self.next_ns())
@@ -191,17 +206,7 @@ impl Sender {
             Phase::Idle { again_ns } if now_ns < *again_ns => None,
             Phase::Idle { .. } => {
                 self.epoch = now_ns.max(self.epoch + 1);
-                // Later than both clocks, and the same instants whoever begins.
-                let length_ns = self.settings.length_ns.max(1);
-                let soonest = now_ns.saturating_add(self.ahead_ns).saturating_add(self.settings.margin_ns);
-                let plan = Plan {
-                    begins_ns: soonest.div_ceil(length_ns).saturating_mul(length_ns),
-                    length_ns,
-                    key: u128::from(random()) << 64 | u128::from(random()),
-                    seed: random(),
-                    synopsis: self.settings.synopsis.clone(),
-                    rotates: self.settings.rotates,
-                };
+                let plan = self.plan(now_ns, random);
                 let asked = question(self.epoch, 0, Ask::Start(plan.clone()));
                 self.phase = Phase::Starting(plan);
                 Some((None, asked))
@@ -211,7 +216,7 @@ impl Sender {
                 let ask = match due.step {
                     Step::Finish => Ask::Finish {
                         reports: self.untold.iter().take(MOST_REPORTS).copied().collect(),
-                        sampling: self.sampling,
+                        sampling: self.steering.untold(),
                     },
                     _ => due.ask(plan, due.clock.or(self.clock))?,
                 };
@@ -243,7 +248,7 @@ impl Sender {
             self.turn(oldest, turn, now_ns);
         }
         self.last = Some(interval);
-        self.calm = if seen.refused > 0 { 0 } else { self.calm.saturating_add(1) };
+        self.steering.gathered(seen.refused);
         let (pause_ns, due_ns) = (0, now_ns);
         let (theirs, clock) = (None, None);
         self.rounds.push_back(Round {
@@ -280,7 +285,7 @@ impl Sender {
         self.kept[1] = answer.kept;
         match flight.interval {
             None => self.started(&answer, clock, now_ns),
-            Some(interval) => self.round_answered(interval, answer.say, clock, now_ns, random),
+            Some(interval) => self.round_answered((interval, flight.told), answer.say, clock, now_ns, random),
         }
     }
 
@@ -295,75 +300,17 @@ impl Sender {
             Some(interval) => {
                 if let Some(round) = self.rounds.iter_mut().find(|round| round.interval == interval) {
                     round.pause_ns = (2 * round.pause_ns).clamp(length_ns / 64, length_ns / 2);
-                    let pause_ns = asked_for_ns.map_or(round.pause_ns, |asked| asked.clamp(length_ns / 64, length_ns));
+                    let asked = |asked: u64| asked.clamp(soon_ns(length_ns).min(length_ns), length_ns);
+                    let pause_ns = asked_for_ns.map_or(round.pause_ns, asked);
                     round.due_ns = now_ns.saturating_add(pause_ns);
                 }
             }
         }
     }
 
-    fn started(&mut self, answer: &Answer, clock: ClockOffset, now_ns: u64) {
-        let Phase::Starting(plan) = &self.phase else { return };
-        let flight = Flight { call: 0, interval: None, sent_ns: now_ns };
-        self.ahead_ns = clock.ahead_ns.max(0).unsigned_abs().min(MOST_AHEAD_NS);
-        match &answer.say {
-            // One of an earlier release has one key for a run.
-            Say::Started(0) if plan.rotates > 0 => {
-                self.settings.rotates = 0;
-                self.later(flight, now_ns, None);
-            }
-            Say::Started(rotates) if *rotates == plan.rotates && now_ns < plan.begins_ns => {
-                let plan = plan.clone();
-                self.effects.push_back(Effect::Gather(plan.clone()));
-                self.phase = Phase::Running(plan);
-                (self.pause_ns, self.last, self.share, self.sampling, self.calm) = (0, None, u32::MAX, None, 0);
-                self.last_refusal = None;
-            }
-            // It took too long: at the next try there is more time.
-            Say::Started(rotates) if *rotates == plan.rotates => self.later(flight, now_ns, None),
-            Say::Refused(Refusal::TooLate) => self.later(flight, now_ns, None),
-            Say::Refused(refusal) => {
-                self.refused(refusal);
-                self.later(flight, now_ns, None);
-            }
-            _ => {
-                self.counts.broken += 1;
-                self.later(flight, now_ns, None);
-            }
-        }
-    }
-
-    fn refused(&mut self, refusal: &Refusal) {
-        let why = match refusal {
-            // The receiver knows of a later run: this end's clock was ahead before it started anew.
-            Refusal::Epoch(epoch) => {
-                self.epoch = self.epoch.max(*epoch);
-                return;
-            }
-            Refusal::Parameters { most_buckets: Some(most), .. } if self.fits(*most) => return,
-            Refusal::Parameters { why, .. } | Refusal::Stream(why) | Refusal::Broken(why) => why.clone(),
-            Refusal::TooLate => return,
-        };
-        if self.last_refusal.as_ref() != Some(&why) {
-            self.effects.push_back(Effect::Refused(why.clone()));
-            self.last_refusal = Some(why);
-        }
-    }
-
-    /// Takes as many buckets as the receiver has room for, if that is fewer.
-    const fn fits(&mut self, most: u64) -> bool {
-        match &mut self.settings.synopsis {
-            Synopsis::Comb { buckets, .. } if most > 0 && most < *buckets as u64 => {
-                *buckets = most as usize;
-                true
-            }
-            _ => false,
-        }
-    }
-
     fn round_answered(
         &mut self,
-        interval: u64,
+        (interval, told): (u64, Told),
         say: Say,
         clock: ClockOffset,
         now_ns: u64,
@@ -384,10 +331,9 @@ impl Sender {
         let finished = matches!(say, Say::Finished);
         let turn = round.answered(say, plan, random);
         if finished && matches!(turn, Turn::Done) {
-            // What was told with the question; anything later waits for the next one.
-            let told = self.untold.len().min(MOST_REPORTS);
-            self.untold.drain(..told);
-            self.sampling = None;
+            // What has become final since the question was asked waits for the next one.
+            self.untold.retain(|report| report.interval >= told.until);
+            self.steering.told(told.sampling);
         }
         self.turn(round, turn, now_ns);
     }
@@ -426,7 +372,7 @@ impl Sender {
     /// What follows from a turn of a round.
     fn turn(&mut self, mut round: Round, turn: Turn, now_ns: u64) {
         let interval = round.interval;
-        let flight = Flight { call: 0, interval: Some(interval), sent_ns: now_ns };
+        let flight = Flight { call: 0, interval: Some(interval), sent_ns: now_ns, told: Told::default() };
         match turn {
             Turn::Next => {
                 (round.due_ns, round.pause_ns) = (now_ns, 0);
@@ -445,7 +391,9 @@ impl Sender {
                 self.effects.extend(cache.map(Effect::GiveBack));
                 round.judge(&mut found.report, self.settings.clock_bound_ns, self.kept[0].and(self.kept[1]));
                 found.late = round.ours.late > 0 || round.theirs.is_some_and(|theirs| theirs.late > 0);
-                self.steer(&round);
+                let sampling =
+                    self.steering.steer(&round.ours, &round.theirs.unwrap_or_default(), self.last.unwrap_or(0));
+                self.effects.extend(sampling.map(Effect::Sample));
                 self.conclusions.found(*found);
                 round.step = Step::Finish;
                 (round.due_ns, round.pause_ns) = (now_ns, 0);
@@ -504,32 +452,6 @@ impl Sender {
             let turn = round.expire();
             self.turn(round, turn, now_ns);
         }
-    }
-
-    /// Fewer flows where an end had no room for all packets, more again where both had for long.
-    fn steer(&mut self, round: &Round) {
-        // Another share was already asked for, and has not come into effect.
-        if self.sampling.is_some() || round.ours.sampled != self.share {
-            return;
-        }
-        let theirs = round.theirs.unwrap_or_default();
-        let room = |seen: &Seen| seen.packets as f64 / (seen.packets + seen.refused).max(1) as f64;
-        let least = room(&round.ours).min(room(&theirs));
-        let share = f64::from(self.share);
-        let next = if round.ours.refused > 0 || theirs.refused > 0 {
-            share * 0.9 * least
-        } else if self.calm > CALM_INTERVALS && self.share < u32::MAX {
-            2.0 * share
-        } else {
-            return;
-        };
-        self.calm = 0;
-        // `as` saturates.
-        self.share = next as u32;
-        // Both ends can keep to it if the receiver hears of it within an interval.
-        let sampling = Sampling { from: self.last.unwrap_or(0) + 3, share: self.share };
-        self.sampling = Some(sampling);
-        self.effects.push_back(Effect::Sample(sampling));
     }
 
     /// What follows, in this order.

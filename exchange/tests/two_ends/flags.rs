@@ -1,8 +1,8 @@
 //! What stands beside figures: how far off clocks may be, and of which interval a flag is.
 
-use exchange::{ClockState, Flags, Report, Synopsis};
+use exchange::{Ask, ClockState, Flags, Report, Synopsis};
 
-use crate::world::{Nature, World};
+use crate::world::{Fate, MS, Nature, World};
 
 #[test]
 fn what_both_kernels_say_of_their_clocks_stands_beside_every_figure_of_both_ends() {
@@ -60,4 +60,22 @@ fn of_finecomb_such_a_packet_flags_the_interval_in_which_it_is_handed_over() {
     let missed = |report: &&Report| report.flags.any(Flags::MISSED);
     let flagged: Vec<u64> = world.reports[1].iter().filter(missed).map(|report| report.interval).collect();
     assert!(flagged.iter().all(|interval| [8, 9].contains(interval)) && !flagged.is_empty(), "{flagged:?}");
+}
+
+#[test]
+fn a_report_that_becomes_final_while_others_are_being_told_is_told_next() {
+    let mut world = World::new(Nature { message_delay: (20 * MS, 32 * MS), ..Nature::kind(44) });
+    // Of every third interval nothing is ever known at the sender: it is given up at its deadline, whatever is being asked just then.
+    world.on_question = Box::new(|question, _| {
+        let lost = question.interval % 3 == 2 && matches!(question.ask, Ask::Request { .. });
+        if lost { Fate::Lost } else { Fate::Passes }
+    });
+    world.run(20_000);
+
+    let last = world.reports[1].last().expect("there are reports").interval;
+    assert!(last > 80, "{last}");
+    for ours in world.reports[0].iter().filter(|report| report.interval < last) {
+        let theirs = world.reports[1].iter().find(|report| report.interval == ours.interval);
+        assert_eq!(theirs.map(|report| (report.flags, report.lost)), Some((ours.flags, ours.lost)), "{ours:?}");
+    }
 }

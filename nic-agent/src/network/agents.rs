@@ -85,10 +85,12 @@ impl Follow {
     fn report(&self, report: &Report) {
         self.figures.write(report);
         let begins_ns = self.plan.as_ref().map(|plan| plan.begin_of(report.interval));
+        let after_ns = self.plan.as_ref().map(|plan| unix_now().saturating_sub(plan.begin_of(report.interval + 1)));
         tracing::debug!(
             stream = self.name,
             interval = report.interval,
             begins_ns,
+            after_ns,
             mean_ns = report.mean_ns,
             deviation_ns = report.deviation_ns,
             loss = report.loss,

@@ -100,11 +100,7 @@ impl Compared {
             gathering.oversized();
             self.oversized = true;
         }
-        gathering.insert(
-            packet.time_ns,
-            |key| identity::digest(&packet, key),
-            |key| identity::flow(&packet, key),
-        );
+        gathering.insert(packet.time_ns, |key| identity::digest(&packet, key), |key| identity::flow(&packet, key));
     }
 
     /// So many frames of the interface were dropped by the kernel, perhaps of this stream.

@@ -17,6 +17,8 @@ use super::network::Network;
 pub struct Told {
     pub interval: u64,
     pub begins_ns: u64,
+    /// From its end until this was known.
+    pub after_ns: u64,
     pub mean_ns: Option<f64>,
     pub deviation_ns: Option<f64>,
     pub sent: Option<u64>,
@@ -104,6 +106,7 @@ fn told(fields: &Value) -> Option<Told> {
     Some(Told {
         interval: fields["interval"].as_u64()?,
         begins_ns: fields["begins_ns"].as_u64()?,
+        after_ns: fields["after_ns"].as_u64()?,
         mean_ns: fields["mean_ns"].as_f64(),
         deviation_ns: fields["deviation_ns"].as_f64(),
         sent: fields["sent"].as_u64(),

@@ -148,6 +148,8 @@ fn measured_while(
 /// What a test has seen of intervals that were told without a flag.
 #[derive(Debug, Default)]
 struct Judged {
+    /// From the end of the grace of the next interval, which has the last word about packets, to the result, in milliseconds.
+    pipeline_ms: Vec<f64>,
     means: Vec<f64>,
     deviations: Vec<f64>,
     lost: u64,
@@ -167,6 +169,7 @@ fn judged(end: &str, told: &[Told], truth: &truth::Truth) -> Judged {
         assert_eq!((report.sent, report.lost), (Some(found.sent), found.lost), "{end}: {report:?}, {found:?}");
         // Of the one clock of this machine somebody knows how far off it is, or it is said that nobody does.
         assert_eq!(report.clock_error_ns.is_none(), report.unsynchronised, "{report:?}");
+        judged.pipeline_ms.push(report.after_ns as f64 / 1e6 - 1_000.0 - 60.0);
         judged.means.push((mean / found.mean_ns - 1.0).abs());
         judged.deviations.push((report.deviation_ns.expect("with the mean") / found.deviation_ns - 1.0).abs());
         judged.lost += found.lost;
@@ -186,14 +189,15 @@ fn rda_is_exact(traffic: Traffic, road: Road) {
     let Some((told, truth)) = measured("rda", traffic, road, 12) else { return };
 
     for (end, told) in ["sender", "receiver"].iter().zip(&told) {
-        let Judged { means, deviations, lost, twice, overtaken } = judged(end, told, &truth);
+        let Judged { pipeline_ms, means, deviations, lost, twice, overtaken } = judged(end, told, &truth);
         let intervals = means.len();
         assert!(intervals >= 6, "{intervals} of {} intervals", told.len());
         let (mean, deviation) = (median(means.clone()), median(deviations));
         println!(
             "{end}: {intervals} of {} intervals without a flag: median error of the mean {mean:.1e}, of the deviation {deviation:.3}; lost exactly \
-             those {lost} that the relay lost, of those sent on {twice} came twice and {overtaken} were overtaken",
-            told.len()
+             those {lost} that the relay lost, of those sent on {twice} came twice and {overtaken} were overtaken; {:.1} ms from the grace's end to the result",
+            told.len(),
+            median(pipeline_ms.clone()),
         );
         assert!(mean <= 1e-6 && deviation <= 0.1, "{means:?}");
         assert!(lost > 0 && overtaken > 0 && (twice > 0) == (road.twice > 0.0), "the road did what it was to do");
