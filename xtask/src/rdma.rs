@@ -8,6 +8,7 @@ pub mod guest;
 mod idle;
 mod layout;
 pub mod parts;
+mod path;
 mod ratio;
 mod reads;
 mod usage;
@@ -51,6 +52,7 @@ const STEPS: &[Step] = &[
     ("transport", "the transport's tests on a soft-RoCE device", |stage| transport(stage, "verbs::tests")),
     ("missing", "what is said where something is missing", missing),
     ("one-guest", "both agents in one guest", agents::one_guest),
+    ("netem", "a fridge and two NIC agents on a path that delays and loses", agents::netem),
     ("idle", "idle services and the host agent while they are read", idle::run),
     ("churn", "series that come and go while workers die", churn::run),
     ("two-guests", "the agents in two guests, with everything that can go wrong", agents::two_guests),
@@ -62,7 +64,7 @@ const RUNS_OF_A_TEST: usize = 3;
 /// What is asked for.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct RdmaArgs {
-    /// Only steps whose names begin with this (layout, transport, missing, one-guest, idle, churn, two-guests), else only tests of the
+    /// Only steps whose names begin with this (layout, transport, missing, one-guest, netem, idle, churn, two-guests), else only tests of the
     /// transport whose names contain it
     filter: Option<String>,
     /// Put the table of what idle services notice into README.md and docs/rdma.md

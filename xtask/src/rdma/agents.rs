@@ -20,6 +20,19 @@ pub fn one_guest(stage: &Stage) -> Result<()> {
     stage.script("one-guest", LIMIT).map(drop)
 }
 
+/// A fridge and two NIC agents on a path with delay and loss that the guest's kernel makes.
+///
+/// # Errors
+///
+/// Something else was measured.
+pub fn netem(stage: &Stage) -> Result<()> {
+    let said = stage.script("netem", LIMIT)?;
+    if let Some(why) = said.lines().find_map(|line| line.split_once("NOT RUN: ")) {
+        println!("!! NOTHING WAS MEASURED ON A PATH THAT DELAYS AND LOSES: {}.", why.1);
+    }
+    Ok(())
+}
+
 /// Host agent and shop in one guest, the NIC agent in another one. Each of the two is replaced by a fresh one, without a word of warning.
 ///
 /// # Errors

@@ -1,12 +1,12 @@
 //! What runs in a guest beside the agents: this tool, as one of these.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::Result;
 
 use super::usage::{Named, Until};
-use super::{alarms, churn, reads, usage};
+use super::{alarms, churn, path, reads, usage};
 
 /// One of them.
 #[derive(Debug, clap::Subcommand)]
@@ -59,6 +59,25 @@ pub enum GuestPart {
         #[arg(long)]
         batches: usize,
     },
+    /// Take datagrams and connections at the other end of a path, for ever.
+    PathSink,
+    /// Send datagrams over a path, and make connections.
+    PathSend {
+        /// The other end.
+        #[arg(long)]
+        to: IpAddr,
+        /// For so long.
+        #[arg(long)]
+        seconds: f64,
+        /// Datagrams a second.
+        #[arg(long)]
+        per_second: u32,
+    },
+    /// Judge what was measured of a path.
+    JudgePath {
+        #[command(flatten)]
+        measured: path::Measured,
+    },
 }
 
 /// Is the part until it ends.
@@ -73,5 +92,8 @@ pub fn run(part: GuestPart) -> Result<()> {
         GuestPart::Alarms { operators } => alarms::watch(operators),
         GuestPart::Judge { file } => alarms::judge_file(&file),
         GuestPart::Reads { regions, batches } => reads::run(regions, batches),
+        GuestPart::PathSink => path::sink(),
+        GuestPart::PathSend { to, seconds, per_second } => path::send(to, seconds, per_second),
+        GuestPart::JudgePath { measured } => path::judge(&measured),
     }
 }
