@@ -1,5 +1,6 @@
 //! Two ends measure together, in virtual time: that what they say is true, and what becomes of each failure.
 
+mod decisions;
 mod failures;
 mod flags;
 mod rotation;

@@ -100,6 +100,8 @@ pub struct World {
     number: u64,
     random: ChaCha8Rng,
     pub reports: [Vec<Report>; 2],
+    /// Of runs before.
+    pub before: [Vec<Report>; 2],
     /// From the first interval of the run that goes on.
     pub truth: BTreeMap<u64, Truth>,
     begins: u64,
@@ -154,6 +156,7 @@ impl World {
             number: 0,
             random: ChaCha8Rng::seed_from_u64(nature.seed),
             reports: [Vec::new(), Vec::new()],
+            before: [Vec::new(), Vec::new()],
             truth: BTreeMap::new(),
             begins: u64::MAX,
             old: Vec::new(),
@@ -350,7 +353,9 @@ impl World {
                 if end == 0 {
                     (self.begins, self.runs) = (plan.begins_ns, self.runs + 1);
                     self.truth.clear();
-                    self.reports = [Vec::new(), Vec::new()];
+                    for (before, reports) in self.before.iter_mut().zip(&mut self.reports) {
+                        before.append(reports);
+                    }
                 }
                 let of = [End::Sender, End::Receiver][end];
                 let settings = GatheringSettings { end: of, packets: self.nature.room[end], grace_ns: 5 * MS };
