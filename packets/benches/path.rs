@@ -9,8 +9,9 @@ use packets::frame::read_all;
 use packets::generator::{Traffic, TrafficSettings};
 use packets::{Delays, DelaysSettings, Filter, Frame, Link, Pair, View, identity, parse};
 use synopses::digest::DigestKey;
-use synopses::finecomb::{Comb, Settings as CombSettings};
+use synopses::finecomb::{Comb, Receiver, Settings as CombSettings};
 use synopses::fridge::{HistogramShape, Settings};
+use synopses::rda::{Cache, Ids};
 
 fn main() {
     divan::main();
@@ -79,6 +80,30 @@ fn to_two_fridges_and_a_comb(bencher: Bencher<'_, '_>) {
             let _ = data.insert(&packet);
             let _ = handshakes.insert(&packet);
             comb.insert(identity::digest(&packet, &key), packet.time_ns);
+        }
+    });
+}
+
+/// And into all four synopses: fridge, LDA, FineComb as its receiver, RDA. Parsed once, named once. `cargo xtask figures packets-file` measures it beside tshark.
+#[divan::bench(sample_count = 20, sample_size = 1)]
+fn to_all_four(bencher: Bencher<'_, '_>) {
+    let (key, mut data) = (DigestKey::new(1), delays(Pair::Data));
+    let settings = |stash| CombSettings::one_bank(1_000, 1.0, stash, 1);
+    let mut lda = Comb::new(&settings(0)).expect("possible");
+    let mut finecomb = Receiver::new(&settings(64)).expect("possible");
+    let (mut rda, mut last_ns) = (Cache::new(1 << 19, Ids::Checked8).expect("possible"), 0);
+    each(bencher, |frame| {
+        if let Ok(packet) = parse(frame, View::Outer) {
+            // The capture begins again: packets that are remembered would be told from new ones.
+            if packet.time_ns < last_ns {
+                rda.clear();
+            }
+            last_ns = packet.time_ns;
+            let _ = data.insert(&packet);
+            let digest = identity::digest(&packet, &key);
+            lda.insert(digest, packet.time_ns);
+            finecomb.insert(digest, packet.time_ns);
+            rda.insert(digest, packet.time_ns);
         }
     });
 }

@@ -8,6 +8,7 @@ mod hooks;
 mod hundred;
 mod instrumentation;
 mod lmap;
+mod packets;
 mod pair;
 mod parts;
 mod peers;
@@ -138,6 +139,7 @@ const FIGURES: &[(&str, Measure)] = &[
     ("hooks-write-bytes", hooks::writing::bytes),
     ("hooks-path-cpu", hooks::path::whole),
     ("hooks-agents-100", hooks::agents::hundred),
+    ("packets-file", packets::capture::file),
     ("rdma-read", rdma::one_read),
     ("rdma-linked-64", rdma::linked),
     ("rdma-post-64", rdma::post),
@@ -233,6 +235,8 @@ sides alternate, the ratio is the median of the pairs' ratios. Absolute values a
   pass 100 services each. `hooks-write-*` are samples of remote write. `hooks-path-cpu` is one process with a service whose SDK records every span, endpoint and
   buffer. `hooks-agents-100` is what both agents take with all hooks on, less what two others take beside them without, over a minute, each with 100
   services of a hundred metrics, rows of a second, no spans.
+- `packets-file` is one capture that a generator wrote: TCP connections with losses, DNS and NTP, of each frame 96 bytes. Processor time on both sides, the
+  kernel's for reading the file among it.
 - `rdma-read` and `rdma-linked-64` are 31 pairs in a guest with a soft device (`cargo xtask rdma` says where there can be none); ours copies what it
   has read to the caller, the peers do not. `rdma-post-64` and `rdma-fetch-64` are on a stand-in for the device that does nothing: our own
   part alone. `region-overhead` is a tick of a worker with 64 regions of one gauge each, less reading them.

@@ -13,12 +13,12 @@ pub mod writing;
 use super::Figure;
 
 /// `figure` with a bar that is no ratio.
-fn judged(figure: Figure, goal: &str, met: bool, note: String) -> Figure {
+pub(super) fn judged(figure: Figure, goal: &str, met: bool, note: String) -> Figure {
     println!("{}: {:.3} {} ({goal}: {})", figure.name, figure.value, figure.unit, if met { "yes" } else { "NO" });
     Figure { goal: goal.to_owned(), met, note, ..figure }
 }
 
 /// As often per second as a time of so many nanoseconds fits in.
-fn per_second(nanoseconds: f64) -> f64 {
+pub(super) fn per_second(nanoseconds: f64) -> f64 {
     1e9 / nanoseconds
 }

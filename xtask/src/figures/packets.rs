@@ -1,0 +1,4 @@
+//! What packets cost, from a capture or an interface to the synopses.
+
+pub mod capture;
+pub mod four;
