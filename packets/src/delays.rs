@@ -80,6 +80,44 @@ pub struct Interval {
     pub probability: f64,
 }
 
+/// An interval of one shard of a stream: of those packets that came by one ring, with a fridge of their own. All packets of a flow have to come by the same
+/// ring. What a sample weighs is settled where it is taken, by the size and the probability of the fridge that it was in; so the shards' histograms
+/// add up to one whose estimates are without a bias, as each of theirs is.
+#[derive(Clone, Debug)]
+pub struct Part {
+    histogram: Histogram,
+    interval: Interval,
+}
+
+impl Part {
+    /// Another shard's packets of the same interval.
+    ///
+    /// # Errors
+    ///
+    /// [`HistogramError`] if its histogram is of another shape; then nothing was added.
+    pub fn add(&mut self, other: &Self) -> Result<(), HistogramError> {
+        self.histogram.merge(&other.histogram)?;
+        let (all, more) = (&mut self.interval, &other.interval);
+        all.length_ns = all.length_ns.max(more.length_ns);
+        all.packets += more.packets;
+        all.tally = each(&all.tally, &more.tally, |one, other| one + other);
+        all.probability = all.probability.min(more.probability);
+        Ok(())
+    }
+
+    /// What is known of all of them. The probability is the smallest of theirs.
+    #[must_use]
+    pub fn interval(&self) -> Interval {
+        Interval {
+            answered: self.histogram.answered(),
+            effective: self.histogram.effective(),
+            quantiles: quantiles(&self.histogram),
+            repeated: repeated(&self.interval.tally),
+            ..self.interval
+        }
+    }
+}
+
 /// The shares of [`Interval::quantiles`].
 pub const SHARES: [f64; 3] = [0.5, 0.95, 0.99];
 
@@ -130,15 +168,14 @@ impl Delays {
     #[must_use]
     pub fn estimate(&self) -> Interval {
         let tally = since(&self.fridge.tally(), &self.before);
-        let asked = tally.admitted + tally.duplicate_requests;
         Interval {
             length_ns: self.began_ns.map_or(0, |began| self.last_ns.saturating_sub(began)),
             packets: self.packets,
             tally,
             answered: self.histogram.answered(),
             effective: self.histogram.effective(),
-            quantiles: self.quantiles(),
-            repeated: (asked > 0).then(|| tally.duplicate_requests as f64 / asked as f64),
+            quantiles: quantiles(&self.histogram),
+            repeated: repeated(&tally),
             probability: self.fridge.current().probability(),
         }
     }
@@ -155,6 +192,12 @@ impl Delays {
             self.tune(&interval, now_ns);
         }
         interval
+    }
+
+    /// The same of a shard, to be added to those of the others. Costs a copy of the histogram.
+    pub fn end_part(&mut self, now_ns: u64) -> Part {
+        let histogram = self.histogram.clone();
+        Part { interval: self.end_interval(now_ns), histogram }
     }
 
     fn tune(&mut self, interval: &Interval, now_ns: u64) {
@@ -193,11 +236,16 @@ impl Delays {
     pub fn memory_bytes(&self) -> usize {
         self.fridge.memory_bytes() + self.histogram.memory_bytes()
     }
+}
 
-    fn quantiles(&self) -> Option<[Quantile; 3]> {
-        let [median, p95, p99] = SHARES.map(|share| self.histogram.estimate(share));
-        Some([median?, p95?, p99?])
-    }
+fn quantiles(histogram: &Histogram) -> Option<[Quantile; 3]> {
+    let [median, p95, p99] = SHARES.map(|share| histogram.estimate(share));
+    Some([median?, p95?, p99?])
+}
+
+fn repeated(tally: &Tally) -> Option<f64> {
+    let asked = tally.admitted + tally.duplicate_requests;
+    (asked > 0).then(|| tally.duplicate_requests as f64 / asked as f64)
 }
 
 /// About the 99th percentile: itself if it can be trusted, or what it mostly is beside one that can (of a lognormal delay with σ = 0.9: 1.9 and 8 times).
@@ -211,17 +259,21 @@ fn long_delay([median, p95, p99]: [Quantile; 3]) -> f64 {
 }
 
 fn since(now: &Tally, before: &Tally) -> Tally {
+    each(now, before, |now, before| now - before)
+}
+
+fn each(one: &Tally, other: &Tally, with: impl Fn(u64, u64) -> u64) -> Tally {
     Tally {
-        requests: now.requests - before.requests,
-        admitted: now.admitted - before.admitted,
-        duplicate_requests: now.duplicate_requests - before.duplicate_requests,
-        evicted: now.evicted - before.evicted,
-        responses: now.responses - before.responses,
-        matched: now.matched - before.matched,
-        unmatched: now.unmatched - before.unmatched,
-        ambiguous: now.ambiguous - before.ambiguous,
-        clock_anomaly: now.clock_anomaly - before.clock_anomaly,
-        weight_clamped: now.weight_clamped - before.weight_clamped,
+        requests: with(one.requests, other.requests),
+        admitted: with(one.admitted, other.admitted),
+        duplicate_requests: with(one.duplicate_requests, other.duplicate_requests),
+        evicted: with(one.evicted, other.evicted),
+        responses: with(one.responses, other.responses),
+        matched: with(one.matched, other.matched),
+        unmatched: with(one.unmatched, other.unmatched),
+        ambiguous: with(one.ambiguous, other.ambiguous),
+        clock_anomaly: with(one.clock_anomaly, other.clock_anomaly),
+        weight_clamped: with(one.weight_clamped, other.weight_clamped),
     }
 }
 

@@ -4,6 +4,9 @@ use std::io;
 
 use thiserror::Error;
 
+/// Ethernet's header with two tags.
+const LONGEST_HEADER: u32 = 14 + 8;
+
 /// What a frame begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
@@ -52,6 +55,15 @@ pub struct Frame<'a> {
     pub link: Link,
 }
 
+impl Frame<'_> {
+    /// Whether a card or the kernel put it together (TSO, GSO, GRO) from several that the wire carries: it is longer than a packet of `mtu` bytes behind the
+    /// longest link header, Ethernet's with two tags. Of a "cooked" frame nobody knows: it may be of another interface.
+    #[must_use]
+    pub fn is_put_together(&self, mtu: u32) -> bool {
+        self.length > mtu.saturating_add(LONGEST_HEADER) && self.link != Link::Cooked
+    }
+}
+
 /// What came of one look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -73,6 +85,8 @@ pub struct SourceCounts {
     pub dropped: u64,
     /// How many times the kernel stopped taking frames, since there was no room.
     pub stopped: u64,
+    /// Frames left out since a card was to stamp them and had not.
+    pub unstamped: u64,
 }
 
 /// Why there are no more frames.

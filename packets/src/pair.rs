@@ -81,6 +81,15 @@ impl Pair {
         Self::ALL.into_iter().find(|pair| pair.name() == name)
     }
 
+    /// Whether its delays are others where a card or the kernel puts segments together before they are seen (TSO, GSO, GRO). Those of TCP data are: of the
+    /// segments within a frame only the last one is a request, as late as the first one was seen, and acknowledgements of the others are of nothing.
+    /// A SYN is never put together with anything; what ends a connection still ends it, in the last segment of its frame; DNS and NTP are single datagrams,
+    /// which are put together only for a socket that asks for it.
+    #[must_use]
+    pub const fn is_harmed_by_offloads(self) -> bool {
+        matches!(self, Self::Data)
+    }
+
     /// What `packet` is in this kind of pair.
     #[inline]
     #[must_use]

@@ -4,12 +4,14 @@
 //! are shared memory: only the kernel writes into those that are its own, only we read those that are ours, and the status word between the two is
 //! atomic. Offsets that the kernel wrote are checked all the same.
 //!
-//! Times are the kernel's, or the card's where it was told to stamp. No crate that does TPACKET_V3 is alive; the structures are libc's.
+//! Times are the kernel's, or the card's where it is told to stamp. No crate that does TPACKET_V3 is alive; the structures are libc's.
 
 #![expect(unsafe_code, reason = "memory that the kernel writes, and socket options that rustix does not have")]
 
-use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, Ordering};
+mod mapping;
+mod stamps;
+
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::ffi::CString;
 use std::io;
@@ -18,13 +20,10 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use thiserror::Error;
 
 use crate::frame::{Frame, Link, Progress, Source, SourceCounts, SourceError};
+use mapping::{Mapping, Rules};
 
-/// The tag of a frame, where a card took it off, as Ethernet has it before the type.
-const TAG_BYTES: usize = 4;
-/// Where it belongs.
-const TAG_AT: usize = 12;
-/// The most that is given out of a frame whose tag has to be put back.
-const MOST_TAGGED: usize = 2048;
+/// More rings than this on an interface are a mistake.
+pub const MOST_RINGS: usize = 64;
 
 /// How an interface is read.
 #[derive(Clone, Debug)]
@@ -41,8 +40,23 @@ pub struct RingSettings {
     pub wait: Duration,
     /// Leaves out what goes out of the interface; of a loopback interface, where everything also comes in, always.
     pub incoming: bool,
-    /// Rings with the same number share the frames of an interface, by flow: both directions of one to the same ring.
+    /// Rings with the same number share the frames of an interface, by flow: both directions of one to the same ring. [`Ring::open_some`] takes a
+    /// number that nobody else has.
     pub group: Option<u16>,
+    /// Times are the card's, where it can stamp all that comes in. No card stamps what goes out for those who listen, and its clock is another than
+    /// the kernel's: what goes out is left out. [`Ring::stamps`] says what came of it.
+    pub hardware: bool,
+}
+
+/// Whose times frames have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stamps {
+    /// The kernel's.
+    Kernel,
+    /// The card's.
+    Hardware,
+    /// The kernel's, though the card's were asked for: why.
+    Refused(String),
 }
 
 impl Default for RingSettings {
@@ -55,6 +69,7 @@ impl Default for RingSettings {
             wait: Duration::from_millis(100),
             incoming: false,
             group: None,
+            hardware: false,
         }
     }
 }
@@ -71,6 +86,9 @@ pub enum RingError {
         /// Of how many bytes each.
         block_bytes: u32,
     },
+    /// None, or too many.
+    #[error("{0} rings of an interface; 1 to 64 are possible")]
+    Number(usize),
     /// There is none of this name.
     #[error("there is no interface {0:?}")]
     Interface(String),
@@ -99,7 +117,8 @@ pub struct Ring {
     socket: OwnedFd,
     interface: String,
     memory: Mapping,
-    link: Link,
+    rules: Rules,
+    stamps: Stamps,
     block_bytes: usize,
     blocks: usize,
     next: usize,
@@ -146,24 +165,53 @@ impl Ring {
         let memory = Mapping::new(&socket, block_bytes * blocks).map_err(system("map the ring"))?;
         bind(&socket, index)?;
         let (link, is_loopback) = link(&socket, &settings.interface)?;
-        if settings.incoming || is_loopback {
+        let stamps = if settings.hardware { stamps::have(&socket, &settings.interface) } else { Stamps::Kernel };
+        if settings.incoming || is_loopback || stamps == Stamps::Hardware {
             set(&socket, "leave out what goes out", libc::PACKET_IGNORE_OUTGOING, &1_i32)?;
         }
         if let Some(group) = settings.group {
-            let by_flow = i32::from(group) | ((libc::PACKET_FANOUT_HASH as i32) << 16);
-            set(&socket, "share the interface", libc::PACKET_FANOUT, &by_flow)?;
+            share(&socket, group, 0)?;
         }
         Ok(Self {
             socket,
             interface: settings.interface.clone(),
             memory,
-            link,
+            rules: Rules { link, hardware: stamps == Stamps::Hardware },
+            stamps,
             block_bytes,
             blocks,
             next: 0,
             wait: settings.wait,
             counts: SourceCounts::default(),
         })
+    }
+
+    /// Opens the interface so often; the rings share its frames by flow, both directions of one to the same ring, in a group that nobody else has. The
+    /// kernel takes addresses and ports of the outer packet for the flow: the two directions of a flow in a VXLAN tunnel come to different rings, as do
+    /// IP fragments.
+    ///
+    /// # Errors
+    ///
+    /// [`RingError`]; [`RingError::Number`] unless it is 1 to [`MOST_RINGS`].
+    pub fn open_some(settings: &RingSettings, number: usize) -> Result<Vec<Self>, RingError> {
+        if !(1..=MOST_RINGS).contains(&number) {
+            return Err(RingError::Number(number));
+        }
+        let first = Self::open(settings)?;
+        if number == 1 {
+            return Ok(vec![first]);
+        }
+        share(&first.socket, 0, libc::PACKET_FANOUT_FLAG_UNIQUEID)?;
+        let group: u32 = get(&first.socket, "ask for the group's number", libc::PACKET_FANOUT)?;
+        let settings = RingSettings { group: Some(group as u16), ..settings.clone() };
+        let others = (1..number).map(|_| Self::open(&settings));
+        std::iter::once(Ok(first)).chain(others).collect()
+    }
+
+    /// Whose times its frames have.
+    #[must_use]
+    pub const fn stamps(&self) -> &Stamps {
+        &self.stamps
     }
 
     /// The most bytes that a packet of the interface has behind its link header (its MTU), now. Frames with more were put together by a card or
@@ -173,12 +221,7 @@ impl Ring {
     ///
     /// The system's: the interface is gone.
     pub fn mtu(&self) -> io::Result<u32> {
-        // SAFETY: numbers and arrays of them, all of which may be 0.
-        let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
-        // Room for a 0 at the end is left: the kernel takes no longer names.
-        for (to, from) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(self.interface.bytes()) {
-            *to = from as libc::c_char;
-        }
+        let mut request = about(&self.interface);
         // SAFETY: the kernel reads the name and writes the number into a request that lives until the call has returned.
         let outcome = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) };
         if outcome < 0 {
@@ -206,12 +249,13 @@ impl Ring {
         if status.load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
             return None;
         }
-        let frames = self.memory.frames(at, self.block_bytes, self.link, take);
+        let found = self.memory.frames(at, self.block_bytes, self.rules, take);
         // Frames are read before the kernel may write others there.
         status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
         self.next = (self.next + 1) % self.blocks;
-        self.counts.frames += frames;
-        Some(frames)
+        self.counts.frames += found.frames;
+        self.counts.unstamped += found.unstamped;
+        Some(found.frames)
     }
 }
 
@@ -234,7 +278,8 @@ impl Source for Ring {
 
     fn counts(&mut self) -> SourceCounts {
         // The kernel begins again at 0 with each look.
-        if let Ok(new) = statistics(&self.socket) {
+        let new = get::<libc::tpacket_stats_v3>(&self.socket, "ask for what was dropped", libc::PACKET_STATISTICS);
+        if let Ok(new) = new {
             self.counts.dropped += u64::from(new.tp_drops);
             self.counts.stopped += u64::from(new.tp_freeze_q_cnt);
         }
@@ -325,120 +370,43 @@ fn link(socket: &OwnedFd, interface: &str) -> Result<(Link, bool), RingError> {
     }
 }
 
-fn statistics(socket: &OwnedFd) -> io::Result<libc::tpacket_stats_v3> {
-    let mut found = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
+/// A request about an interface.
+fn about(interface: &str) -> libc::ifreq {
+    // SAFETY: numbers and arrays of them, all of which may be 0.
+    let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
+    // Room for a 0 at the end is left: the kernel takes no longer names.
+    for (to, from) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(interface.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request
+}
+
+/// Has the ring share the frames of its interface with those of its group.
+fn share(socket: &OwnedFd, group: u16, flags: libc::c_uint) -> Result<(), RingError> {
+    let by_flow = u32::from(group) | ((libc::PACKET_FANOUT_HASH | flags) << 16);
+    set(socket, "share the interface", libc::PACKET_FANOUT, &by_flow)
+}
+
+/// Values of which any bytes are one.
+trait Plain: Copy {
+    const EMPTY: Self;
+}
+
+impl Plain for u32 {
+    const EMPTY: Self = 0;
+}
+
+impl Plain for libc::tpacket_stats_v3 {
+    const EMPTY: Self = Self { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
+}
+
+fn get<T: Plain>(socket: &OwnedFd, what: &'static str, option: libc::c_int) -> Result<T, RingError> {
+    let mut found = T::EMPTY;
     let mut length = size_of_val(&found) as libc::socklen_t;
     let pointer = core::ptr::from_mut(&mut found).cast();
-    // SAFETY: the kernel writes at most `length` bytes, three words, into a value of three words.
-    let outcome = unsafe {
-        libc::getsockopt(socket.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS, pointer, &raw mut length)
-    };
-    if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(found) }
-}
-
-/// The ring's memory.
-#[derive(Debug)]
-struct Mapping {
-    base: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: memory of the process, not of a thread; nothing but this value points to it.
-unsafe impl Send for Mapping {}
-
-impl Mapping {
-    fn new(socket: &OwnedFd, bytes: usize) -> io::Result<Self> {
-        let protection = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
-        // SAFETY: a new mapping, at an address of the kernel's choice.
-        let base = unsafe {
-            rustix::mm::mmap(core::ptr::null_mut(), bytes, protection, rustix::mm::MapFlags::SHARED, socket, 0)
-        }?;
-        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("the kernel mapped address 0"))?;
-        Ok(Self { base, bytes })
-    }
-
-    /// The status of the block that begins at `at`, of which the mapping holds at least a page.
-    fn status(&self, at: usize) -> &AtomicU32 {
-        let place = at
-            + core::mem::offset_of!(libc::tpacket_block_desc, hdr)
-            + core::mem::offset_of!(libc::tpacket_hdr_v1, block_status);
-        debug_assert!(place + size_of::<u32>() <= self.bytes, "blocks lie within the mapping");
-        // SAFETY: within the mapping: `at` is the beginning of one of its blocks.
-        let pointer = unsafe { self.base.add(place) };
-        // SAFETY: aligned, since blocks begin at pages; mapped as long as `self` lives. The kernel writes it, hence an atomic.
-        unsafe { pointer.cast::<AtomicU32>().as_ref() }
-    }
-
-    /// Gives out the frames of a block that is ours. Whatever the kernel wrote, nothing outside of the block is read.
-    fn frames(&self, at: usize, bytes: usize, link: Link, take: &mut dyn FnMut(&Frame<'_>)) -> u64 {
-        debug_assert!(at + bytes <= self.bytes, "blocks lie within the mapping");
-        // SAFETY: within the mapping: `at` is the beginning of one of its blocks.
-        let pointer = unsafe { self.base.add(at) };
-        // SAFETY: a block that is ours, since its status was loaded: the kernel does not write it before the status is stored again, which the
-        // caller does after this. Mapped as long as `self` lives.
-        let block = unsafe { core::slice::from_raw_parts(pointer.as_ptr(), bytes) };
-        let header = core::mem::offset_of!(libc::tpacket_block_desc, hdr);
-        let field = |field: usize| word(block, header + field);
-        let count = field(core::mem::offset_of!(libc::tpacket_hdr_v1, num_pkts)).unwrap_or(0);
-        let mut offset = field(core::mem::offset_of!(libc::tpacket_hdr_v1, offset_to_first_pkt)).unwrap_or(0) as usize;
-        let mut given = 0;
-        for _ in 0..count {
-            let Some(next) = one(block, offset, link, take) else { break };
-            given += 1;
-            if next == 0 {
-                break;
-            }
-            offset += next;
-        }
-        given
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the mapping that `new` made; nothing that borrows from it outlives `self`.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
-    }
-}
-
-/// Four bytes as the machine has them.
-fn word(block: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(block.get(at..at.checked_add(4)?)?.try_into().ok()?))
-}
-
-fn half(block: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(block.get(at..at.checked_add(2)?)?.try_into().ok()?))
-}
-
-/// Gives out the frame whose header is at `offset`; gives back how far the next one is. `None` if it does not lie within the block.
-fn one(block: &[u8], offset: usize, link: Link, take: &mut dyn FnMut(&Frame<'_>)) -> Option<usize> {
-    use core::mem::offset_of;
-    use libc::tpacket3_hdr as Header;
-
-    let field = |field: usize| word(block, offset.checked_add(field)?);
-    let next = field(offset_of!(Header, tp_next_offset))? as usize;
-    let seconds = u64::from(field(offset_of!(Header, tp_sec))?);
-    let time_ns = seconds * 1_000_000_000 + u64::from(field(offset_of!(Header, tp_nsec))?);
-    let (kept, length) = (field(offset_of!(Header, tp_snaplen))? as usize, field(offset_of!(Header, tp_len))?);
-    let begins = offset + usize::from(half(block, offset + offset_of!(Header, tp_mac))?);
-    let bytes = block.get(begins..begins.checked_add(kept)?)?;
-    let frame = Frame { bytes, length, time_ns, link };
-    if field(offset_of!(Header, tp_status))? & libc::TP_STATUS_VLAN_VALID == 0 || bytes.len() < TAG_AT {
-        take(&frame);
-        return Some(next);
-    }
-    // A card took the tag off: it is put back where it was.
-    let tag = field(offset_of!(Header, hv1) + offset_of!(libc::tpacket_hdr_variant1, tp_vlan_tci))? as u16;
-    let kind = half(block, offset + offset_of!(Header, hv1) + offset_of!(libc::tpacket_hdr_variant1, tp_vlan_tpid))?;
-    let kind = if kind == 0 { 0x8100 } else { kind };
-    let mut whole = [0; MOST_TAGGED + TAG_BYTES];
-    let kept = bytes.len().min(MOST_TAGGED);
-    whole[..TAG_AT].copy_from_slice(&bytes[..TAG_AT]);
-    whole[TAG_AT..TAG_AT + 2].copy_from_slice(&kind.to_be_bytes());
-    whole[TAG_AT + 2..TAG_AT + TAG_BYTES].copy_from_slice(&tag.to_be_bytes());
-    whole[TAG_AT + TAG_BYTES..kept + TAG_BYTES].copy_from_slice(&bytes[TAG_AT..kept]);
-    take(&Frame { bytes: &whole[..kept + TAG_BYTES], length: length + TAG_BYTES as u32, ..frame });
-    Some(next)
+    // SAFETY: the kernel writes at most `length` bytes, numbers, into a value of that size.
+    let outcome = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_PACKET, option, pointer, &raw mut length) };
+    if outcome < 0 { Err(system(what)(io::Error::last_os_error())) } else { Ok(found) }
 }
 
 #[cfg(test)]
@@ -454,48 +422,5 @@ mod tests {
         let error =
             Ring::open(&RingSettings { interface: "no such one".into(), ..RingSettings::default() }).unwrap_err();
         assert_eq!(error.to_string(), "there is no interface \"no such one\"");
-    }
-
-    /// A frame's header and its bytes, as the kernel puts them into a block.
-    fn block(status: u32, tag: (u16, u16), kept: u32, mac: u16) -> Vec<u8> {
-        use core::mem::offset_of;
-        let mut block = vec![0; 256];
-        let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
-        put(offset_of!(libc::tpacket3_hdr, tp_sec), &3_u32.to_ne_bytes());
-        put(offset_of!(libc::tpacket3_hdr, tp_nsec), &5_u32.to_ne_bytes());
-        put(offset_of!(libc::tpacket3_hdr, tp_snaplen), &kept.to_ne_bytes());
-        put(offset_of!(libc::tpacket3_hdr, tp_len), &60_u32.to_ne_bytes());
-        put(offset_of!(libc::tpacket3_hdr, tp_status), &status.to_ne_bytes());
-        put(offset_of!(libc::tpacket3_hdr, tp_mac), &mac.to_ne_bytes());
-        let variant = offset_of!(libc::tpacket3_hdr, hv1);
-        put(variant + offset_of!(libc::tpacket_hdr_variant1, tp_vlan_tci), &u32::from(tag.0).to_ne_bytes());
-        put(variant + offset_of!(libc::tpacket_hdr_variant1, tp_vlan_tpid), &tag.1.to_ne_bytes());
-        put(82, &(0..40).collect::<Vec<u8>>());
-        block
-    }
-
-    fn taken(block: &[u8]) -> Option<(Vec<u8>, u32, u64)> {
-        let mut found = None;
-        one(block, 0, Link::Ethernet, &mut |frame| found = Some((frame.bytes.to_vec(), frame.length, frame.time_ns)))?;
-        found
-    }
-
-    #[test]
-    fn a_tag_that_the_card_took_off_is_put_back() {
-        let (plain, length, time) = taken(&block(0, (5, 0x88a8), 40, 82)).expect("a frame");
-        assert_eq!((plain, length, time), ((0..40).collect(), 60, 3_000_000_005));
-
-        let (tagged, length, _) = taken(&block(libc::TP_STATUS_VLAN_VALID, (5, 0x88a8), 40, 82)).expect("a frame");
-        assert_eq!(&tagged[10..18], [10, 11, 0x88, 0xa8, 0, 5, 12, 13]);
-        assert_eq!((tagged.len(), length), (44, 64));
-    }
-
-    #[test]
-    fn what_does_not_lie_within_its_block_is_not_read() {
-        for (kept, mac) in [(200, 82), (40, 250), (u32::MAX, 82), (1, u16::MAX)] {
-            assert_eq!(taken(&block(0, (0, 0), kept, mac)), None);
-        }
-        assert_eq!(one(&[0; 16], 0, Link::Ethernet, &mut |_| {}), None);
-        assert_eq!(one(&[0; 256], usize::MAX - 2, Link::Ethernet, &mut |_| {}), None);
     }
 }

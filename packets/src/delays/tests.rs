@@ -132,3 +132,56 @@ fn a_small_fridge_follows_the_traffic_and_estimates_what_a_large_one_sees() {
     let median = last.expect("samples")[0];
     assert!((median.delay_ns / truth[10_000] as f64 - 1.0).abs() < 0.35, "{median:?}, {}", truth[10_000]);
 }
+
+/// The interval that so many shards saw together, each with its share of the flows and so many slots.
+fn shared(traffic: &Traffic, shards: u64, slots: usize) -> Interval {
+    let key = DigestKey::new(9);
+    let fridge = |number| Settings { slots, seed: number, ..large() };
+    let mut shards: Vec<_> =
+        (0..shards).map(|number| Delays::new(settings(Pair::Handshake, fridge(number))).expect("possible")).collect();
+    let number = shards.len() as u64;
+    for frame in traffic.frames() {
+        let packet = parse(&frame, View::Outer).expect("traffic is made of packets");
+        let (one, other) = (packet.source.min(packet.destination), packet.source.max(packet.destination));
+        let name = format!("{one:?}{other:?}");
+        let shard = key.digest(name.as_bytes()).0 % number;
+        let _ = shards[shard as usize].insert(&packet);
+    }
+    let end_ns = traffic.frames().last().expect("there is traffic").time_ns + 1;
+    let mut parts = shards.iter_mut().map(|shard| shard.end_part(end_ns));
+    let mut all = parts.next().expect("one at least");
+    parts.for_each(|part| all.add(&part).expect("of one shape"));
+    all.interval()
+}
+
+#[test]
+fn shards_with_room_for_all_say_together_what_one_says() {
+    let traffic = Traffic::new(&TrafficSettings { connections: 500, ..TrafficSettings::default() });
+    let (one, three) = (shared(&traffic, 1, 1 << 16), shared(&traffic, 3, 1 << 16));
+
+    assert_eq!((one.packets, one.tally, one.repeated), (three.packets, three.tally, three.repeated));
+    // Weights are 1 / (1 − 1/M)^x, of which x is of the shard: they differ in the last digits.
+    let [answered, also] = [one, three].map(|interval| interval.answered.expect("some were"));
+    assert!((answered / also - 1.0).abs() < 1e-2, "{answered} {also}");
+    for (one, three) in one.quantiles.expect("samples").iter().zip(three.quantiles.expect("samples")) {
+        assert!((one.delay_ns / three.delay_ns - 1.0).abs() < 1e-3, "{one:?} {three:?}");
+    }
+    assert!(one.tally.matched > 450);
+}
+
+#[test]
+fn small_shards_weigh_by_their_own_size_and_have_no_bias_together() {
+    // Connections that overlap: of 5,000 handshakes in two seconds about 50 wait at a time.
+    let traffic = Traffic::new(&TrafficSettings { connections: 5_000, segments: 1, queries: 0, ..calm() });
+    let mut truth = traffic.handshakes_ns().to_vec();
+    truth.sort_unstable();
+    for shards in [2, 4] {
+        let found = shared(&traffic, shards, 16);
+        assert!(found.tally.matched < 4_500, "slots are few: {found:?}");
+        let answered = found.answered.expect("some were");
+        assert!((answered / 5_000.0 - 1.0).abs() < 0.1, "{shards} shards: {answered}");
+        let [median, p95, _] = found.quantiles.expect("samples").map(|quantile| quantile.delay_ns);
+        assert!((median / truth[2_500] as f64 - 1.0).abs() < 0.1, "{shards}: {median} {}", truth[2_500]);
+        assert!((p95 / truth[4_750] as f64 - 1.0).abs() < 0.15, "{shards}: {p95} {}", truth[4_750]);
+    }
+}

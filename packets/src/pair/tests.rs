@@ -130,3 +130,9 @@ fn pairs_do_not_answer_each_other_and_have_names() {
     assert!(Pair::ALL.into_iter().all(|pair| Pair::of_name(pair.name()) == Some(pair)));
     assert_eq!(Pair::of_name("nothing"), None);
 }
+
+#[test]
+fn offloads_harm_the_one_pair_that_is_of_every_segment() {
+    let harmed: Vec<_> = Pair::ALL.into_iter().filter(|pair| pair.is_harmed_by_offloads()).collect();
+    assert_eq!(harmed, [Pair::Data]);
+}

@@ -3,6 +3,7 @@
 
 mod network;
 mod relay;
+mod rings;
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::{Read as _, Write as _};
