@@ -17,7 +17,9 @@ use crate::settings::WorkerSettings;
 
 pub use daemon::{ClientTls, ConfigError, LogConfig, LogFormat, Rdma};
 pub use detector::{DetectorConfig, Score};
-pub use network::{ComparedConfig, NetworkConfig, PairName, PeersConfig, StreamConfig, SynopsisName};
+pub use network::{
+    ComparedConfig, InterfaceConfig, NetworkConfig, PairName, PeersConfig, StreamConfig, SynopsisName, Timestamps,
+};
 
 /// The file that `--print-default-config` prints: every key with its default and what it is for.
 pub const DEFAULT: &str = include_str!("config/default.yaml");

@@ -16,6 +16,7 @@ use transport::Loss;
 use wire::time::Nanos;
 
 use crate::clock::Clock;
+use crate::network::{Interfaces, Stands};
 use crate::worker::WorkerStatus;
 
 /// A worker's thread that has said nothing for so long hangs: it says something once a second.
@@ -26,6 +27,7 @@ const HANGS: Nanos = Nanos::from_secs(5);
 pub(crate) struct Board {
     clock: Clock,
     state: Arc<Mutex<State>>,
+    interfaces: Interfaces,
 }
 
 #[derive(Debug, Default)]
@@ -36,9 +38,9 @@ struct State {
 }
 
 impl Board {
-    pub(crate) fn new(clock: Clock) -> Self {
+    pub(crate) fn new(clock: Clock, interfaces: Interfaces) -> Self {
         let at = clock.now();
-        Self { clock, state: Arc::new(Mutex::new(State { at, ..State::default() })) }
+        Self { clock, state: Arc::new(Mutex::new(State { at, ..State::default() })), interfaces }
     }
 
     /// A connection to the host agent was there and broke.
@@ -65,6 +67,7 @@ impl Board {
         let mut registry = registry(&status);
         let help = "Connections to the host agent that broke, or brought what is no message";
         registry.register("broken_connections", help, ConstCounter::new(broken));
+        add_interfaces(&mut registry, self.interfaces.iter().map(|interface| (interface.name(), interface.stands())));
         registry
     }
 
@@ -146,6 +149,40 @@ fn registry(status: &WorkerStatus) -> Registry {
     registry
 }
 
+/// How interfaces are read that packets are watched on; nothing where there are none.
+fn add_interfaces<'a>(registry: &mut Registry, interfaces: impl Iterator<Item = (&'a str, Stands)>) {
+    type Number = fn(&Stands) -> u64;
+
+    let interfaces: Vec<_> = interfaces.collect();
+    if interfaces.is_empty() {
+        return;
+    }
+    let counters: [(_, _, Number); 4] = [
+        ("frames", "Frames taken of an interface", |of| of.frames),
+        ("dropped_frames", "Frames that the kernel dropped since its ring was full", |of| of.dropped),
+        ("oversized_frames", "Frames taken that a card or the kernel put together (TSO, GSO, GRO)", |of| of.oversized),
+        ("unstamped_frames", "Frames left out since the card had not stamped them", |of| of.unstamped),
+    ];
+    for (name, help, value) in counters {
+        let family = Family::<[(&str, String); 1], Counter>::default();
+        for (interface, stands) in &interfaces {
+            family.get_or_create(&[("interface", (*interface).to_owned())]).inc_by(value(stands));
+        }
+        registry.register(name, help, family);
+    }
+    let gauges: [(_, _, Number); 2] = [
+        ("rings", "Rings that an interface is read by; 0 while it cannot be", |of| of.rings),
+        ("hardware_stamped", "1 if frames have the card's times, 0 if the kernel's", |of| of.hardware.into()),
+    ];
+    for (name, help, value) in gauges {
+        let family = Family::<[(&str, String); 1], Gauge>::default();
+        for (interface, stands) in &interfaces {
+            family.get_or_create(&[("interface", (*interface).to_owned())]).set(value(stands).cast_signed());
+        }
+        registry.register(name, help, family);
+    }
+}
+
 fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -191,6 +228,32 @@ mod tests {
             assert!(page.lines().any(|found| found == line), "no {line} in\n{page}");
         }
         assert!(page.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn every_interface_is_on_the_page_and_nothing_of_them_where_there_are_none() {
+        let page = |interfaces: &[(&str, Stands)]| {
+            let (mut page, mut registry) = (String::new(), page::registry("uview_nic"));
+            add_interfaces(&mut registry, interfaces.iter().copied());
+            text::encode(&mut page, &registry).unwrap();
+            page
+        };
+        let eth0 = Stands { rings: 2, hardware: true, frames: 7, dropped: 5, unstamped: 3, oversized: 1 };
+
+        let found = page(&[("eth0", eth0), ("lo", Stands::default())]);
+
+        for line in [
+            "uview_nic_frames_total{interface=\"eth0\"} 7",
+            "uview_nic_dropped_frames_total{interface=\"eth0\"} 5",
+            "uview_nic_oversized_frames_total{interface=\"eth0\"} 1",
+            "uview_nic_unstamped_frames_total{interface=\"eth0\"} 3",
+            "uview_nic_rings{interface=\"eth0\"} 2",
+            "uview_nic_hardware_stamped{interface=\"eth0\"} 1",
+            "uview_nic_rings{interface=\"lo\"} 0",
+        ] {
+            assert!(found.lines().any(|found| found == line), "no {line} in\n{found}");
+        }
+        assert!(!page(&[]).contains("interface"));
     }
 
     #[test]

@@ -149,7 +149,12 @@ pub async fn run_with(
     let (listener, metrics) = tcp("metrics.listen", config.metrics.listen).await?;
     let (reader, transports) = Reader::open(&config)?;
     let clock = Clock::start();
-    let board = Board::new(clock);
+    // Its threads end with it.
+    let network = network::start(&config.network).map_err(|error| match error {
+        network::StartError::Thread(cause) => RunError::Thread(cause),
+        network::StartError::Bind(cause) => RunError::Bind(cause),
+    })?;
+    let board = Board::new(clock, network.interfaces());
     let (events, inbox) = sync_channel(EVENTS);
     let seed = rand::random();
     tracing::info!(
@@ -165,11 +170,6 @@ pub async fn run_with(
         jobs: jobs::start(events.clone()).map_err(RunError::Thread)?,
         attach: attach::start(config.regions_socket, events.clone()).map_err(RunError::Thread)?,
     };
-    // Its threads end with it.
-    let _network = network::start(&config.network).map_err(|error| match error {
-        network::StartError::Thread(cause) => RunError::Thread(cause),
-        network::StartError::Bind(cause) => RunError::Bind(cause),
-    })?;
     let runner = Runner::new(worker, reader, helpers, clock, board.clone());
     let mut ended = runner.start(inbox, config.core).map_err(RunError::Thread)?;
     let stop = Stop(events);

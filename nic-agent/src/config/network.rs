@@ -37,8 +37,39 @@ pub struct NetworkConfig {
     pub memory_bytes: u64,
     /// Other NIC agents, with whom streams are compared.
     pub peers: PeersConfig,
+    /// How interfaces are read; those that are not here by one ring, with the kernel's times.
+    pub interfaces: Vec<InterfaceConfig>,
     /// What is measured.
     pub streams: Vec<StreamConfig>,
+}
+
+/// How an interface is read.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InterfaceConfig {
+    /// Its name.
+    pub name: String,
+    /// Rings that share its packets by flow, each with a thread of its own, 1 to 64: for more packets than one core takes.
+    #[serde(default = "one")]
+    pub rings: u32,
+    /// Whose times packets have.
+    #[serde(default)]
+    pub timestamps: Timestamps,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+/// Whose times packets have, as the file has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Timestamps {
+    /// The kernel's.
+    #[default]
+    Kernel,
+    /// The card's, of what comes in; what goes out has none and is left out. The kernel's where the card cannot.
+    Hardware,
 }
 
 /// Other NIC agents, with whom streams are compared.
@@ -59,6 +90,7 @@ impl Default for NetworkConfig {
             services_socket: PathBuf::from("/run/uview/services.sock"),
             memory_bytes: 16 << 20,
             peers: PeersConfig::default(),
+            interfaces: Vec::new(),
             streams: Vec::new(),
         }
     }
@@ -175,9 +207,10 @@ impl StreamConfig {
         }
     }
 
-    /// Slots of its fridge: what is left of its memory, for two of them.
-    pub(crate) fn slots(&self) -> usize {
-        let bytes = self.bytes().saturating_sub(HISTOGRAM_BYTES) / 2;
+    /// Slots of the fridge of each of its shards, one for each ring: what is left of its memory, for two of them.
+    pub(crate) fn slots(&self, shards: usize) -> usize {
+        let each = self.bytes() / shards.max(1) as u64;
+        let bytes = each.saturating_sub(HISTOGRAM_BYTES) / 2;
         synopses::fridge::Settings::slots_within(usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
@@ -188,10 +221,43 @@ impl StreamConfig {
 }
 
 impl NetworkConfig {
+    /// How an interface is read.
+    pub(crate) fn interface(&self, name: &str) -> InterfaceConfig {
+        let found = self.interfaces.iter().find(|interface| interface.name == name);
+        let default = || InterfaceConfig { name: name.to_owned(), rings: 1, timestamps: Timestamps::Kernel };
+        found.cloned().unwrap_or_else(default)
+    }
+
+    fn check_interfaces(&self) -> Result<(), ConfigError> {
+        for (place, interface) in self.interfaces.iter().enumerate() {
+            let name = &format!("{:?}", interface.name);
+            let is_first = self.interfaces.iter().take(place).all(|other| other.name != interface.name);
+            range(is_first, "network.interfaces.name", name, "each interface is there once")?;
+            let is_used = self.streams.iter().any(|stream| stream.interface == interface.name);
+            range(is_used, "network.interfaces.name", name, "an interface that a stream is on is needed")?;
+            let is_possible = (1..=packets::ring::MOST_RINGS as u32).contains(&interface.rings);
+            let found = format!("{} (interface {name})", interface.rings);
+            range(is_possible, "network.interfaces.rings", &found, "1 to 64 are possible")?;
+        }
+        Ok(())
+    }
+
+    /// Of an interface with several rings each sees a share of its flows: whether the stream bears that.
+    fn check_shared(stream: &StreamConfig, rings: u32) -> Result<(), ConfigError> {
+        let found = format!("{rings} where the stream {:?} is on {:?}", stream.name, stream.interface);
+        let whole = rings == 1 || stream.compared.is_none();
+        let wanted = "a stream that is compared has to be seen by one ring: 1 is possible";
+        range(whole, "network.interfaces.rings", &found, wanted)?;
+        let together = rings == 1 || !stream.inner;
+        let wanted = "the two directions of a flow within a tunnel come to different rings: with `inner` 1 is possible";
+        range(together, "network.interfaces.rings", &found, wanted)
+    }
+
     /// Whether all of it is possible, together.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let streams = self.streams.len();
         range(streams <= MOST_STREAMS, "network.streams", &streams, "at most 256 are possible")?;
+        self.check_interfaces()?;
         for (place, stream) in self.streams.iter().enumerate() {
             let of = |found: &dyn ToString| format!("{} (stream {:?})", found.to_string(), stream.name);
             let is_name = wire::name::ServiceName::new(&stream.service()).is_ok();
@@ -223,11 +289,14 @@ impl NetworkConfig {
     /// What is measured of a stream, and with how much memory.
     fn check_measured(&self, stream: &StreamConfig) -> Result<(), ConfigError> {
         let of = |found: &dyn ToString| format!("{} (stream {:?})", found.to_string(), stream.name);
+        let rings = self.interface(&stream.interface).rings;
+        Self::check_shared(stream, rings)?;
         let Some(compared) = &stream.compared else {
             let wanted = "either it is needed, or `compared`";
             range(stream.pair.is_some(), "network.streams.pair", &of(&"missing"), wanted)?;
-            let is_possible = stream.bytes() >= LEAST_BYTES && stream.slots() <= synopses::fridge::MOST_SLOTS;
-            let wanted = "5632 bytes to 384 MiB are possible";
+            let least = LEAST_BYTES * u64::from(rings.max(1));
+            let is_possible = stream.bytes() >= least && stream.slots(1) <= synopses::fridge::MOST_SLOTS;
+            let wanted = "5632 bytes for each ring to 384 MiB are possible";
             return range(is_possible, "network.streams.memory_bytes", &of(&stream.bytes()), wanted);
         };
         let wanted = "a stream with `compared` has none";
@@ -250,6 +319,7 @@ impl NetworkConfig {
 #[cfg(test)]
 mod tests {
     use super::super::Config;
+    use super::Timestamps;
 
     fn stream(with: &str) -> String {
         format!("network:\n  memory_bytes: 200000\n  streams:\n    - {{name: a, interface: eth0, pair: dns{with}}}\n")
@@ -277,7 +347,7 @@ mod tests {
         let config = Config::parse(&stream(", filter: udp and port 53")).unwrap();
 
         let stream = &config.network.streams[0];
-        assert_eq!((stream.service().as_str(), stream.slots()), ("network.a", (128 * 1024 - 4096) / 24));
+        assert_eq!((stream.service().as_str(), stream.slots(1)), ("network.a", (128 * 1024 - 4096) / 24));
     }
 
     #[test]
@@ -300,5 +370,35 @@ mod tests {
             assert!(error.contains(key), "{text}: {error}");
         }
         assert!(Config::parse(&stream("").replace("dns", "dsn")).is_err());
+    }
+
+    #[test]
+    fn an_interface_is_read_by_several_rings_where_every_stream_on_it_bears_that() {
+        let read = |how: &str, stream: &str| {
+            Config::parse(&format!(
+                "network:\n  interfaces: [{how}]\n  streams: [{{name: a, interface: eth0, {stream}}}]\n"
+            ))
+        };
+        let network = read("{name: eth0, rings: 4, timestamps: hardware}", "pair: dns").unwrap().network;
+        let (eth0, eth1) = (network.interface("eth0"), network.interface("eth1"));
+        assert_eq!((eth0.rings, eth0.timestamps), (4, Timestamps::Hardware));
+        assert_eq!((eth1.rings, eth1.timestamps), (1, Timestamps::Kernel));
+        assert_eq!(network.streams[0].slots(4), (32 * 1024 - 4096) / 24);
+
+        let four = "{name: eth0, rings: 4}";
+        for (how, stream, key) in [
+            ("{name: eth0, rings: 65}", "pair: dns", "network.interfaces.rings is 65 (interface \"eth0\")"),
+            ("{name: eth0, rings: 0}", "pair: dns", "network.interfaces.rings is 0"),
+            ("{name: eth1}", "pair: dns", "network.interfaces.name is \"eth1\""),
+            ("{name: eth0}, {name: eth0}", "pair: dns", "network.interfaces.name is \"eth0\""),
+            (four, "compared: {synopsis: rda, peer: 'b:1'}", "has to be seen by one ring"),
+            (four, "pair: dns, inner: true", "with `inner` 1 is possible"),
+            (four, "pair: dns, memory_bytes: 22527", "network.streams.memory_bytes is 22527"),
+        ] {
+            let error = read(how, stream).unwrap_err().to_string();
+            assert!(error.contains(key), "{how} {stream}: {error}");
+        }
+        assert!(read(four, "pair: dns, memory_bytes: 22528").is_ok());
+        assert!(read("{name: eth0, timestamps: card}", "pair: dns").is_err());
     }
 }

@@ -6,16 +6,15 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 
 use exchange::gathering::GatheringSettings;
 use exchange::{End, Gathered, Gathering, Plan, Sampling};
-use packets::{Filter, Frame, Link, View, identity, parse};
+use packets::{Filter, Packet, Unusable, View, identity};
 use synopses::rda::Cache;
 use tokio::sync::mpsc::Sender;
 
 use super::figures::Figures;
+use super::interface::Seen;
 use crate::config::StreamConfig;
 use crate::error::told;
 
-/// Ethernet's header with two tags.
-const LINK_BYTES: u32 = 14 + 8;
 /// Packets that were handed over so long after their interval's end are too late: the ring's deadline, and as long again as that may be late.
 const GRACE_NS: u64 = 60_000_000;
 
@@ -48,8 +47,6 @@ pub(super) struct Compared {
     gathering: Option<Gathering>,
     queues: Queues,
     figures: Arc<Figures>,
-    /// Longer frames were put together.
-    longest: u32,
     /// It was told that there are such.
     told: bool,
     oversized: bool,
@@ -73,7 +70,6 @@ impl Compared {
             gathering: None,
             queues,
             figures,
-            longest: u32::MAX,
             told: false,
             oversized: false,
             refused: 0,
@@ -81,26 +77,27 @@ impl Compared {
         }
     }
 
-    /// The interface's packets have at most so many bytes behind the link header.
-    pub(super) const fn mtu(&mut self, bytes: u32) {
-        self.longest = bytes.saturating_add(LINK_BYTES);
+    /// Which packet of a tunnel it is about.
+    pub(super) const fn view(&self) -> View {
+        self.view
     }
 
-    /// A frame of the interface, of whatever stream.
-    pub(super) fn insert(&mut self, frame: &Frame<'_>) {
-        let packet = match parse(frame, self.view) {
+    /// A frame of the interface, of whatever stream, as its view has it.
+    #[inline]
+    pub(super) fn insert(&mut self, packet: &Result<Packet<'_>, Unusable>, seen: Seen) {
+        let packet = match packet {
             Ok(packet) => packet,
             Err(reason) => {
                 self.refused += u64::from(!reason.is_harmless());
                 return;
             }
         };
-        let Some(gathering) = self.gathering.as_mut().filter(|_| self.filter.meets(&packet)) else { return };
-        if frame.length > self.longest && frame.link != Link::Cooked {
+        let Some(gathering) = self.gathering.as_mut().filter(|_| self.filter.meets(packet)) else { return };
+        if seen.put_together {
             gathering.oversized();
             self.oversized = true;
         }
-        gathering.insert(packet.time_ns, |key| identity::digest(&packet, key), |key| identity::flow(&packet, key));
+        gathering.insert(packet.time_ns, |key| identity::digest(packet, key), |key| identity::flow(packet, key));
     }
 
     /// So many frames of the interface were dropped by the kernel, perhaps of this stream.
@@ -169,7 +166,6 @@ impl Compared {
             tracing::warn!(
                 stream = self.name,
                 interface = self.interface,
-                longest = self.longest,
                 "segments are put together before they are seen here (TSO, GSO, GRO), so that both ends see different packets: no delay or \
                  loss is told. Switch that off at both ends: ethtool -K {} tso off gso off gro off",
                 self.interface

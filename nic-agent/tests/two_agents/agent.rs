@@ -1,6 +1,7 @@
 //! A NIC agent as a process in a namespace; what it compares is in its log.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -10,7 +11,10 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::network::Network;
+use super::network::{HERE, Network, THERE};
+
+/// How long a page may take.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What an agent told of an interval.
 #[derive(Clone, Debug)]
@@ -88,6 +92,30 @@ impl Agent {
     pub fn told(&self) -> Vec<Told> {
         let lines = self.lines.lock().expect("nobody fails with it");
         lines.iter().filter_map(told).collect()
+    }
+
+    /// The page of its own metrics, asked for by the other space than `space`, in which it is and has no loopback; `None` before it listens.
+    pub fn page(&self, network: &Network, space: &'static str) -> Option<String> {
+        let lines = self.lines.lock().expect("nobody fails with it");
+        let runs = lines.iter().find(|line| line["message"] == "the NIC agent runs")?;
+        let (_, port) = runs["metrics"].as_str()?.rsplit_once(':')?;
+        let address = SocketAddr::from((Network::direct_address(space), port.parse().ok()?));
+        drop(lines);
+        network.run(if space == HERE { THERE } else { HERE }, move || {
+            let mut stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
+            stream.set_read_timeout(Some(PATIENCE)).ok()?;
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").ok()?;
+            let mut page = String::new();
+            stream.read_to_string(&mut page).ok()?;
+            Some(page)
+        })
+    }
+
+    /// Holds the process, or lets it go on.
+    pub fn hold(&self, held: bool) {
+        let signal = if held { Signal::STOP } else { Signal::CONT };
+        let process = Pid::from_child(&self.process);
+        kill_process(process, signal).expect("it is there");
     }
 
     /// What was warned of so far.

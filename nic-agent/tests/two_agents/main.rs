@@ -9,6 +9,7 @@ mod network;
 mod relay;
 
 mod agent;
+mod interface;
 mod tls;
 mod truth;
 

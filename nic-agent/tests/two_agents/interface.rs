@@ -1,0 +1,75 @@
+//! How an agent reads an interface, as its own page says it.
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::agent::Agent;
+use super::network::{HERE, Network, THERE};
+use super::{stream, wait_for};
+
+/// The number on an agent's page of a metric of the interface `there2`; 0 if it is not there yet.
+fn number(agent: &Agent, network: &Network, name: &str) -> u64 {
+    let page = agent.page(network, THERE).unwrap_or_default();
+    let wanted = format!("uview_nic_{name}{{interface=\"there2\"}} ");
+    page.lines().find_map(|line| line.strip_prefix(&wanted)).and_then(|value| value.parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn an_agent_that_was_held_says_how_many_frames_the_kernel_dropped_meanwhile() {
+    /// Twice as many bytes as a ring has.
+    const SENT: u64 = 16_000;
+    let Some(network) = Network::make() else { return };
+    network.join();
+    let sink = (Network::direct_address(THERE), 6_000);
+    let _bound = network.run(THERE, move || UdpSocket::bind(sink).expect("the port is free"));
+    let agent =
+        Agent::start(&network, THERE, "  streams: [{name: a, interface: there2, pair: dns, interval_ms: 100}]\n");
+    wait_for("ring", Duration::from_secs(20), || number(&agent, &network, "rings") == 1);
+    assert_eq!(number(&agent, &network, "dropped_frames_total"), 0);
+    // Its page is asked for over the same interface: what that took is not known, and is little.
+    let before = number(&agent, &network, "frames_total");
+
+    agent.hold(true);
+    network.run(HERE, move || {
+        let socket = UdpSocket::bind((Network::direct_address(HERE), 0)).expect("the port is free");
+        for _ in 0..SENT {
+            while socket.send_to(&[7; 1_000], sink).is_err() {}
+        }
+    });
+    agent.hold(false);
+
+    let seen = || {
+        let [frames, dropped] = ["frames_total", "dropped_frames_total"].map(|name| number(&agent, &network, name));
+        (frames - before, dropped)
+    };
+    wait_for("all frames, taken or dropped", Duration::from_secs(20), || seen().0 + seen().1 >= SENT);
+    let (frames, dropped) = seen();
+    println!("{frames} frames taken, {dropped} dropped, {SENT} sent");
+    assert!(dropped > SENT / 4 && frames > SENT / 4);
+    assert!(frames + dropped < SENT + 2_000, "none is counted twice");
+}
+
+#[test]
+fn two_rings_without_a_clock_and_with_offloads_are_said_to_be_so() {
+    let Some(network) = Network::make() else { return };
+    network.join();
+    let config = concat!(
+        "  interfaces: [{name: there2, rings: 2, timestamps: hardware}]\n",
+        "  streams: [{name: a, interface: there2, pair: data, filter: port 7000, interval_ms: 100}]\n"
+    );
+    let agent = Agent::start(&network, THERE, config);
+    wait_for("rings", Duration::from_secs(20), || number(&agent, &network, "rings") == 2);
+    let stop = Arc::new(AtomicBool::new(false));
+    let sending = stream(&network, &stop);
+    let warned = |words: &str| agent.warnings().iter().filter(|warning| warning.contains(words)).count();
+
+    wait_for("oversized frames", Duration::from_secs(20), || number(&agent, &network, "oversized_frames_total") > 50);
+    wait_for("a warning", Duration::from_secs(20), || warned("ethtool -K there2 tso off") > 0);
+    assert_eq!(number(&agent, &network, "hardware_stamped"), 0);
+    assert_eq!((warned("ethtool -K"), warned("they are the kernel's")), (1, 1), "{:?}", agent.warnings());
+    stop.store(true, Ordering::Release);
+    drop(agent);
+    sending.join().expect("it sends");
+}
