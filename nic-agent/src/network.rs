@@ -112,27 +112,3 @@ pub(crate) fn start(config: &NetworkConfig) -> Result<Network, StartError> {
     agents::start(config.peers.clone(), listener, spoken, ended)?;
     Ok(Network { stop, interfaces: standings.into(), _spoken: end })
 }
-
-/// The time up to which the interface was read: a thread that did not get to run for some time finds frames of before, and until it has read them no
-/// interval may end that they are of.
-fn read_until(progress: packets::Progress, latest_ns: u64, now_ns: u64) -> u64 {
-    match progress {
-        packets::Progress::Frames(1..) => latest_ns.min(now_ns),
-        _ => now_ns,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use packets::Progress;
-
-    use super::read_until;
-
-    #[test]
-    fn no_interval_ends_while_frames_of_it_may_wait() {
-        assert_eq!(read_until(Progress::Frames(3), 50, 100), 50);
-        assert_eq!(read_until(Progress::Frames(0), 50, 100), 100);
-        // A clock that was set back.
-        assert_eq!(read_until(Progress::Frames(3), 150, 100), 100);
-    }
-}
