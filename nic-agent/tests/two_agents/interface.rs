@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::agent::Agent;
 use super::network::{HERE, Network, THERE};
-use super::{stream, wait_for};
+use super::{Traffic, stream, wait_for};
 
 /// The number on an agent's page of a metric of the interface `there2`; 0 if it is not there yet.
 fn number(agent: &Agent, network: &Network, name: &str) -> u64 {
@@ -55,14 +55,15 @@ fn an_agent_that_was_held_says_how_many_frames_the_kernel_dropped_meanwhile() {
 fn two_rings_without_a_clock_and_with_offloads_are_said_to_be_so() {
     let Some(network) = Network::make() else { return };
     network.join();
-    let config = concat!(
-        "  interfaces: [{name: there2, rings: 2, timestamps: hardware}]\n",
-        "  streams: [{name: a, interface: there2, pair: data, filter: port 7000, interval_ms: 100}]\n"
+    let config = format!(
+        "  interfaces: [{{name: there2, rings: 2, timestamps: hardware}}]\n  \
+           streams: [{{name: a, interface: there2, pair: data, filter: port {}, interval_ms: 100}}]\n",
+        Traffic::Tcp.port()
     );
-    let agent = Agent::start(&network, THERE, config);
+    let agent = Agent::start(&network, THERE, &config);
     wait_for("rings", Duration::from_secs(20), || number(&agent, &network, "rings") == 2);
     let stop = Arc::new(AtomicBool::new(false));
-    let sending = stream(&network, &stop);
+    let sending = stream(&network, Network::direct_address(THERE), 2, &stop);
     let warned = |words: &str| agent.warnings().iter().filter(|warning| warning.contains(words)).count();
 
     wait_for("oversized frames", Duration::from_secs(20), || number(&agent, &network, "oversized_frames_total") > 50);
@@ -71,5 +72,7 @@ fn two_rings_without_a_clock_and_with_offloads_are_said_to_be_so() {
     assert_eq!((warned("ethtool -K"), warned("they are the kernel's")), (1, 1), "{:?}", agent.warnings());
     stop.store(true, Ordering::Release);
     drop(agent);
-    sending.join().expect("it sends");
+    for sending in sending {
+        sending.join().expect("it sends");
+    }
 }
