@@ -147,3 +147,75 @@ fn fewer_flows_are_looked_at_in_another_run_too_and_more_are_tried_after_a_minut
         world.reports[0].iter().rposition(|report| report.flags.any(Flags::PARTIAL)).expect("there was no room");
     assert!(world.reports[0][tried].interval > 60 && fits(&world), "{tried}");
 }
+
+#[test]
+fn a_run_that_ends_leaves_a_report_of_the_interval_that_waited_for_the_next() {
+    let mut world = World::new(Nature::kind(68));
+    world.on_answer = Box::new(|answer, _| {
+        if answer.say == Say::Finished && answer.interval == 9 {
+            answer.say = Say::Refused(Refusal::Epoch(answer.epoch));
+        }
+        Fate::Passes
+    });
+    world.run(5_000);
+
+    let last = world.before[0].last().expect("a run ended");
+    assert!(last.interval == 9 && last.flags == Flags::UNSETTLED && last.mean_ns.is_some(), "{last:?}");
+}
+
+#[test]
+fn reports_come_in_order_though_a_later_interval_is_compared_first() {
+    let settings = SenderSettings::new("shop".to_owned(), LENGTH, Synopsis::RDA);
+    let sender = Sender::new(SenderSettings { deadline_ns: 4 * LENGTH, ..settings });
+    let receiver = Receiver::new(ReceiverSettings::new(LENGTH, Synopsis::RDA));
+    let mut world = World::of(Nature::kind(69), sender, receiver);
+    let mut first = None;
+    world.on_question = Box::new(move |question, now| {
+        if !matches!(question.ask, Ask::Request { .. }) || question.interval != 5 {
+            return Fate::Passes;
+        }
+        if now < *first.get_or_insert(now) + 580 * MS { Fate::Lost } else { Fate::Passes }
+    });
+    world.run(5_000);
+
+    // Their order is looked at as they come.
+    let intervals = world.reports[0].iter().map(|report| report.interval);
+    assert!(intervals.eq(0..world.reports[0].len() as u64) && world.reports[0].len() > 12);
+    assert_eq!(world.check(0, true), world.reports[0].len(), "{:?}", world.reports[0]);
+}
+
+#[test]
+fn after_clocks_that_jump_over_many_intervals_those_between_are_left_out() {
+    let mut world = World::new(Nature::kind(70));
+    world.run(3_000);
+    world.nature.clocks = [5_000 * MS as i64; 2];
+    world.run(4_000);
+
+    let intervals: Vec<u64> = world.reports[0].iter().map(|report| report.interval).collect();
+    assert!(
+        intervals.iter().any(|interval| *interval < 10)
+            && intervals.iter().filter(|interval| **interval > 35).count() > 10,
+        "{intervals:?}"
+    );
+    assert!(
+        world.reports[0].last().is_some_and(|report| report.trusted_loss().is_some()),
+        "{:?}",
+        world.reports[0].last()
+    );
+}
+
+#[test]
+fn what_looks_lost_is_not_told_as_lost_where_not_all_is_known_of_the_next_interval() {
+    let mut world = World::new(Nature::kind(71));
+    world.on_answer = Box::new(|answer, _| {
+        if let (Say::Times(times), 6) = (&mut answer.say, answer.interval) {
+            times.iter_mut().step_by(7).for_each(|(_, time)| *time = None);
+        }
+        Fate::Passes
+    });
+    world.run(4_000);
+
+    let incomplete = world.reports[0].iter().filter(|report| report.flags.any(Flags::INCOMPLETE));
+    assert!(incomplete.map(|report| report.interval).eq([5, 6]), "{:?}", world.reports[0]);
+    world.check(0, true);
+}
