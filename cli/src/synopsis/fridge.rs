@@ -6,7 +6,7 @@ use synopses::fridge::{HistogramShape, Settings};
 
 use super::SynopsisArgs;
 use super::report::Measured;
-use super::source::open;
+use super::source::{Opened, open};
 use crate::failure::Failure;
 
 /// How long an interval is after which the fridge's probability may follow the traffic.
@@ -22,6 +22,13 @@ const FLOW_TICK_SHIFT: u32 = 10;
 ///
 /// [`Failure`] if there are none to read, or the fridge cannot be.
 pub fn measure(args: &SynopsisArgs) -> Result<Measured, Failure> {
+    measure_of(args, open)
+}
+
+fn measure_of(
+    args: &SynopsisArgs,
+    open: impl FnOnce(&SynopsisArgs) -> Result<Opened, Failure>,
+) -> Result<Measured, Failure> {
     let what = "measure delays with a fridge";
     let tick_shift = if args.pair == packets::Pair::Flow { FLOW_TICK_SHIFT } else { TICK_SHIFT };
     let tuned = args.probability == 0.0;
@@ -77,5 +84,37 @@ impl Sum {
         // Of one shape: the first is a copy.
         let _ = self.histogram.merge(delays.histogram());
         self.intervals.push(delays.end_interval(end_ns));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use packets::generator::{Traffic, TrafficSettings};
+
+    use super::*;
+    use crate::output::json;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: SynopsisArgs,
+    }
+
+    #[test]
+    fn segments_that_were_put_together_are_told_where_they_harm() {
+        let measured = |pair: &str, mtu: u32| {
+            let args = Line::parse_from(["synopsis", "fridge", "--interface", "eth0", "--pair", pair]).args;
+            let traffic = Traffic::new(&TrafficSettings::default());
+            measure_of(&args, |_| Ok(Opened::of(traffic, mtu))).unwrap()
+        };
+        let (harmed, whole) = (measured("data", 1_000), measured("data", 1_500));
+        assert!(harmed.seen.oversized > 100 && whole.seen.oversized == 0);
+        assert!(harmed.to_string().contains("CAUTION") && harmed.to_string().contains("ethtool -K"), "{harmed}");
+        assert!(!whole.to_string().contains("CAUTION") && whole.is_trusted() && !harmed.is_trusted());
+        assert!(json(&harmed.view()).unwrap().contains("\"oversized\""));
+        // A SYN is put together with nothing.
+        let handshakes = measured("handshake", 1_000);
+        assert!(handshakes.seen.oversized > 100 && !handshakes.to_string().contains("CAUTION"), "{handshakes}");
     }
 }

@@ -57,6 +57,8 @@ pub struct View {
     quantiles: Vec<QuantileView>,
     cdf: Vec<(f64, f64)>,
     dropped_by_kernel: u64,
+    /// Frames that were put together before they were seen, where that harms.
+    oversized: u64,
     refused: std::collections::BTreeMap<&'static str, u64>,
 }
 
@@ -85,15 +87,21 @@ impl Measured {
             quantiles: SHARES.into_iter().filter_map(quantile).collect(),
             cdf: cdf::points(&self.all.histogram),
             dropped_by_kernel: self.seen.frames.dropped,
+            oversized: self.oversized(),
             refused: self.seen.refusals.iter().map(|(reason, count)| (reason.name(), count)).collect(),
         }
     }
 
-    /// Whether the median can be acted upon, and no packet was missed.
+    /// Frames that a card or the kernel put together from several, where that makes delays others.
+    const fn oversized(&self) -> u64 {
+        if self.pair.is_harmed_by_offloads() { self.seen.oversized } else { 0 }
+    }
+
+    /// Whether the median can be acted upon, no packet was missed, and none was put together from several where that harms.
     #[must_use]
     pub fn is_trusted(&self) -> bool {
         let median = self.all.histogram.estimate(0.5);
-        median.is_some_and(|median| !median.low_confidence) && self.seen.frames.dropped == 0
+        median.is_some_and(|median| !median.low_confidence) && self.seen.frames.dropped == 0 && self.oversized() == 0
     }
 
     fn requests(&self) -> u64 {
@@ -143,6 +151,14 @@ impl fmt::Display for Measured {
                 f,
                 "CAUTION: the kernel dropped {} frames, nobody took them in time: what follows lacks them",
                 frames.dropped
+            )?;
+        }
+        if self.oversized() > 0 {
+            writeln!(
+                f,
+                "CAUTION: {} frames were put together before they were seen here (TSO, GSO, GRO): of the segments in one the last one only is\n         found \
+                 answered, and as late as the first one was seen. Without: ethtool -K INTERFACE tso off gso off gro off",
+                self.oversized()
             )?;
         }
         self.refusals(f)?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use packets::file::Capture;
 use packets::ring::{Ring, RingSettings};
-use packets::{Packet, Progress, Refusals, Source, SourceCounts, View, parse};
+use packets::{Filter, Packet, Progress, Refusals, Source, SourceCounts, Transport, View, parse};
 
 use super::SynopsisArgs;
 use crate::clock::Clock;
@@ -17,6 +17,10 @@ pub struct Opened {
     source: Box<dyn Source>,
     until: Option<Duration>,
     clock: Clock,
+    /// The most bytes that a packet of the interface has; of a capture nobody knows.
+    mtu: u32,
+    /// Which packets count.
+    filter: Filter,
 }
 
 impl core::fmt::Debug for Opened {
@@ -32,6 +36,8 @@ pub struct Seen {
     pub frames: SourceCounts,
     /// Of the frames that are no packets.
     pub refusals: Refusals,
+    /// Frames of TCP that count and that a card or the kernel put together from several (TSO, GSO, GRO). Of captures nobody knows.
+    pub oversized: u64,
 }
 
 /// Opens what `args` name.
@@ -51,7 +57,9 @@ pub fn open(args: &SynopsisArgs) -> Result<Opened, Failure> {
                 .caused_by(&error)
                 .advice("`ip link` lists interfaces, --pcap FILE reads a capture")
         })?;
-        return Ok(Opened { source: Box::new(ring), until: Some(seconds), clock });
+        // One that is not known, or rises meanwhile, is no reason not to read.
+        let mtu = ring.mtu().unwrap_or(u32::MAX);
+        return Ok(Opened { source: Box::new(ring), until: Some(seconds), clock, mtu, filter: args.filter.clone() });
     }
     file(args.pcap.as_deref().unwrap_or(Path::new("")))
 }
@@ -65,7 +73,16 @@ pub fn file(path: &Path) -> Result<Opened, Failure> {
     let what = || Failure::to(format!("read {}", path.display()));
     let file = File::open(path).map_err(|error| what().caused_by(&error))?;
     let capture = Capture::new(file).map_err(|error| what().caused_by(&error))?;
-    Ok(Opened { source: Box::new(capture), until: None, clock: Clock::start() })
+    let filter = Filter::default();
+    Ok(Opened { source: Box::new(capture), until: None, clock: Clock::start(), mtu: u32::MAX, filter })
+}
+
+#[cfg(test)]
+impl Opened {
+    /// All of `source`, as if it were of an interface with packets of at most `mtu` bytes.
+    pub fn of(source: impl Source + 'static, mtu: u32) -> Self {
+        Self { source: Box::new(source), until: None, clock: Clock::start(), mtu, filter: Filter::default() }
+    }
 }
 
 impl Opened {
@@ -75,10 +92,15 @@ impl Opened {
     ///
     /// [`Failure`] if the source fails before it gave out any frame; a capture that was cut is read as far as it goes, and that is told.
     pub fn read(mut self, view: View, mut take: impl FnMut(&Packet<'_>)) -> Result<Seen, Failure> {
-        let mut refusals = Refusals::default();
+        let (mut refusals, mut oversized) = (Refusals::default(), 0);
+        let (mtu, filter) = (self.mtu, &self.filter);
         loop {
             let progress = self.source.read(&mut |frame| match parse(frame, view) {
-                Ok(packet) => take(&packet),
+                Ok(packet) => {
+                    let is_tcp = matches!(packet.transport, Transport::Tcp(_));
+                    oversized += u64::from(frame.is_put_together(mtu) && is_tcp && filter.meets(&packet));
+                    take(&packet);
+                }
                 Err(reason) => refusals.count(reason),
             });
             match progress {
@@ -95,6 +117,6 @@ impl Opened {
                 }
             }
         }
-        Ok(Seen { frames: self.source.counts(), refusals })
+        Ok(Seen { frames: self.source.counts(), refusals, oversized })
     }
 }
