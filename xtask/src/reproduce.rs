@@ -25,11 +25,11 @@ pub enum What {
         #[arg(long)]
         data: Option<PathBuf>,
     },
-    /// Fridges on synthetic traffic; a minute of a core.
+    /// Fridges on synthetic traffic; two minutes of a core.
     Fridges(Synopsis),
     /// What FineComb's and RDA's publications say of LDA; two minutes.
     Lda(Synopsis),
-    /// FineComb; four minutes.
+    /// FineComb; six minutes of a core.
     Finecomb(Synopsis),
     /// RDA; ten seconds.
     Rda(Synopsis),

@@ -4,14 +4,15 @@ use plotters::chart::SeriesLabelPosition;
 use synopses::digest::Digest;
 use synopses::finecomb::{Bank, Comb, Deviation, Interval, Rule, Sampling, Settings, Solver};
 
-use crate::claim::{Claim, Reproduction};
-use crate::finecomb::{SPREAD, TRACE, TRACE_PACKETS, TRACE_SPACING_NS, queue, weibull};
+use crate::claim::{Claim, Reproduction, judged};
+use crate::finecomb::{SPREAD, weibull};
 use crate::plot::{Axis, Figure, Line};
 use crate::scale::Scale;
 use crate::streams::{Delays, Loss, Reading, SPACING_NS, Stream, play, random};
 use crate::sweep::{
     self, Errors, Found, MEMORY, PACKETS, Point, SHARES, Seen, displaced, each, estimate, list, percent, run, settings,
 };
+use crate::trace::{TRACE, TRACE_PACKETS, TRACE_SPACING_NS, queue};
 
 pub fn reproduction(scale: Scale) -> Reproduction {
     let delays = weibull();
@@ -60,7 +61,9 @@ fn misled(all: &[(f64, Found)]) -> Vec<Claim> {
             published: "100 % at ρ = 5·10⁻⁴ to 400 % at 4·10⁻³",
             ours: list(all.iter().map(|(share, found)| (*share, found.lda.mean))),
             tolerance: "above 30 % from 5·10⁻⁴ on, above 100 % at the largest ρ, and more there than at 5·10⁻⁴",
-            holds: Some(means.iter().all(|mean| *mean > 0.3) && last.1.lda.mean > 1.0 && last.1.lda.mean > means[0]),
+            verdict: judged(
+                means.iter().all(|mean| *mean > 0.3) && last.1.lda.mean > 1.0 && last.1.lda.mean > means[0],
+            ),
         },
         Claim {
             id: "F12",
@@ -68,7 +71,7 @@ fn misled(all: &[(f64, Found)]) -> Vec<Claim> {
             published: "10 times, 200 times",
             ours: better.iter().map(times).collect::<Vec<_>>().join(", "),
             tolerance: "mean at least 10 times from ρ = 2·10⁻⁴ on",
-            holds: Some(!better.is_empty() && better.iter().all(|(_, mean, _)| *mean >= 10.0)),
+            verdict: judged(!better.is_empty() && better.iter().all(|(_, mean, _)| *mean >= 10.0)),
         },
         Claim {
             id: "F13b",
@@ -80,7 +83,7 @@ fn misled(all: &[(f64, Found)]) -> Vec<Claim> {
                 percent(all.iter().map(|(_, found)| found.lda.loss).fold(0.0, f64::max))
             ),
             tolerance: "bucket by bucket at least 90 % from ρ = 5·10⁻⁴ on",
-            holds: Some(losses.iter().all(|loss| *loss >= 0.9)),
+            verdict: judged(losses.iter().all(|loss| *loss >= 0.9)),
         },
     ]
 }
@@ -109,7 +112,7 @@ fn corrected(scale: Scale, delays: &Delays) -> Claim {
             pair(&both)
         ),
         tolerance: "late: a fifth of LDA's error at most; early: the same within 10 %",
-        holds: Some(fixes && same),
+        verdict: judged(fixes && same),
     }
 }
 
@@ -145,7 +148,7 @@ fn two_banks(scale: Scale, delays: &Delays) -> Claim {
         published: "good where almost nothing is displaced, two orders worse than four banks of FineComb (1 %) from ρ = 8·10⁻⁴ on",
         ours: list(found.iter().copied()),
         tolerance: "100 % and more from 8·10⁻⁴ on, at most 10 % at 4·10⁻⁶",
-        holds: Some(many >= 1.0 && found[0].1 <= 0.10),
+        verdict: judged(many >= 1.0 && found[0].1 <= 0.10),
     }
 }
 
@@ -178,7 +181,7 @@ fn few_lost(scale: Scale, delays: &Delays) -> Claim {
         published: "about 2,000 %",
         ours: each.collect::<Vec<_>>().join(", "),
         tolerance: "at least 300 % with 5 lost",
-        holds: Some(errors[0].1 >= 3.0),
+        verdict: judged(errors[0].1 >= 3.0),
     }
 }
 
@@ -219,7 +222,7 @@ fn trace() -> Claim {
         published: "ten times worse than FineComb from ρ = 0.0024 on; good on intervals without loss",
         ours: format!("intervals without loss, with loss; FineComb: {}", each.collect::<Vec<_>>().join(", ")),
         tolerance: "ten times FineComb's error from 0.0024 on; below 1 % without loss and displacement",
-        holds: Some(found[0].1[0] < 0.01 && found[1..].iter().all(worse)),
+        verdict: judged(found[0].1[0] < 0.01 && found[1..].iter().all(worse)),
     }
 }
 
@@ -252,7 +255,7 @@ fn useful(scale: Scale) -> Claim {
         published: "lowest, flat",
         ours: format!("{shares:.3} (expected of coinciding counts: {expected:.3})"),
         tolerance: "within 0.02",
-        holds: Some((shares - expected).abs() <= 0.02),
+        verdict: judged((shares - expected).abs() <= 0.02),
     }
 }
 

@@ -10,18 +10,24 @@ use std::path::PathBuf;
 use claim::Reproduction;
 use scale::Scale;
 
+mod analysis;
 mod chain;
 mod claim;
+mod combination;
 mod finecomb;
+mod formula;
 mod fridges;
 mod interval;
 mod lda;
 mod measure;
+mod occupancy;
 mod plot;
 mod rda;
 mod scale;
 mod streams;
+mod survival;
 mod sweep;
+mod trace;
 mod workload;
 
 fn reproduction(name: &str, scale: Scale) -> Option<Reproduction> {

@@ -6,6 +6,7 @@ use synopses::fridge::{
     Settings, combine,
 };
 
+use crate::sweep::each;
 use crate::workload::{Event, Trace};
 
 /// Runs that are put together, as in the publication.
@@ -16,6 +17,14 @@ pub const RUNS: u64 = 10;
 pub struct Errors {
     pub most: f64,
     pub p99: f64,
+}
+
+impl Errors {
+    /// One of `count` whose mean it is.
+    fn add(&mut self, other: Self, count: f64) {
+        self.most += other.most / count;
+        self.p99 += other.p99 / count;
+    }
 }
 
 /// Of all runs together, and the mean of single ones.
@@ -42,18 +51,20 @@ pub fn errors(truth: &Distribution, samples: &[Sample]) -> Errors {
     Errors { most, p99: off(0.99) }
 }
 
-/// Ten runs of what makes samples from a trace and a seed.
-pub fn accuracy(trace: &Trace, run: impl Fn(u64) -> Vec<Sample>) -> Accuracy {
+/// `runs` runs, a multiple of [`RUNS`], of what makes samples from a trace and a seed: the mean of the errors of each, and of those of ten together.
+pub fn accuracy(trace: &Trace, runs: u64, run: impl Fn(u64) -> Vec<Sample> + Sync) -> Accuracy {
     let truth = Distribution::estimate(&unweighted(&trace.delays)).expect("every workload has pairs");
-    let (mut all, mut single) = (Vec::new(), Errors::default());
-    for seed in 0..RUNS {
-        let samples = run(seed);
-        let of = errors(&truth, &samples);
-        single.most += of.most / RUNS as f64;
-        single.p99 += of.p99 / RUNS as f64;
-        all.extend(samples);
+    let mut accuracy = Accuracy::default();
+    let groups: Vec<u64> = (0..runs / RUNS).collect();
+    for group in &groups {
+        let mut together = Vec::new();
+        for samples in each(RUNS, |seed| run(group * RUNS + seed)) {
+            accuracy.single.add(errors(&truth, &samples), runs as f64);
+            together.extend(samples);
+        }
+        accuracy.combined.add(errors(&truth, &together), groups.len() as f64);
     }
-    Accuracy { combined: errors(&truth, &all), single }
+    accuracy
 }
 
 /// Plays a trace; `insert` takes requests, `answer` responses.
@@ -86,16 +97,16 @@ pub fn weighted(report: &Report) -> Sample {
     Sample { delay_ns: report.delay_ns, weight: report.weight() }
 }
 
-pub fn fridge(trace: &Trace, slots: usize, probability: f64) -> Accuracy {
-    accuracy(trace, |seed| {
+pub fn fridge(trace: &Trace, runs: u64, slots: usize, probability: f64) -> Accuracy {
+    accuracy(trace, runs, |seed| {
         let settings = Settings { slots, probability, seed, ..Settings::default() };
         reports(trace, settings).iter().map(weighted).collect()
     })
 }
 
-pub fn two_fridges(trace: &Trace, slots: usize, probabilities: [f64; 2]) -> Accuracy {
+pub fn two_fridges(trace: &Trace, runs: u64, slots: usize, probabilities: [f64; 2]) -> Accuracy {
     let parts: Vec<_> = probabilities.iter().map(|&probability| Part { slots: slots / 2, probability }).collect();
-    accuracy(trace, |seed| {
+    accuracy(trace, runs, |seed| {
         let settings = FridgesSettings { parts: parts.clone(), seed, ..FridgesSettings::default() };
         let fridges = std::cell::RefCell::new(Fridges::new(settings).expect("possible"));
         let insert = |digest, at| fridges.borrow_mut().insert(digest, at);
@@ -105,7 +116,7 @@ pub fn two_fridges(trace: &Trace, slots: usize, probabilities: [f64; 2]) -> Accu
 }
 
 pub fn overwrite(trace: &Trace, slots: usize) -> Accuracy {
-    accuracy(trace, |seed| {
+    accuracy(trace, RUNS, |seed| {
         let table = std::cell::RefCell::new(NaiveOverwrite::new(slots, 10, seed).expect("possible"));
         let insert = |digest, at| table.borrow_mut().insert(digest, at);
         unweighted(&play(trace, insert, |digest, at| table.borrow_mut().answer(digest, at)))
@@ -113,7 +124,7 @@ pub fn overwrite(trace: &Trace, slots: usize) -> Accuracy {
 }
 
 pub fn expiry(trace: &Trace, slots: usize, tables: usize, limit_ms: u64) -> Accuracy {
-    accuracy(trace, |seed| {
+    accuracy(trace, RUNS, |seed| {
         let table = NaiveExpiry::new(slots, tables, limit_ms * 1_000_000, 10, seed).expect("possible");
         let table = std::cell::RefCell::new(table);
         let insert = |digest, at| {

@@ -1,5 +1,7 @@
 //! Relative errors of LDA and FineComb over loss and displaced packets.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use synopses::finecomb::{Deviation, Estimate, Rule, Settings, Solver, sizing};
 
 use crate::streams::{Delays, Displaced, Ends, Loss, Reading, SPACING_NS, Stream, Truth, play};
@@ -58,6 +60,13 @@ pub fn settings(point: Point, memory: f64, packets: f64, seed: u64) -> [Settings
     [fine, minus, lda]
 }
 
+/// FineComb whose buckets at both ends and stashes take `memory` together: 2 M + W. The best p is that of half the memory and half of ρ.
+pub fn of_both_ends(point: Point, memory: f64, packets: f64, seed: u64) -> Settings {
+    let probability = sizing::best_probability(memory / 2.0, packets, point.loss, point.share / 2.0);
+    let stash = (probability * point.share * packets / 4.0).round();
+    Settings::one_bank(((memory - 4.0 * stash) / 2.0).max(1.0) as usize, probability, stash as usize, seed)
+}
+
 /// One point of a sweep.
 #[derive(Clone, Copy, Default)]
 pub struct Found {
@@ -69,8 +78,6 @@ pub struct Found {
     pub lda_buckets: Errors,
     /// Packets in useful buckets of FineComb that the formula expects.
     pub expected: f64,
-    /// The same, if it is taken into account that stashes of the mean size overflow.
-    pub with_overflow: f64,
 }
 
 /// What `rule` makes of both ends.
@@ -78,13 +85,26 @@ pub fn estimate(ends: &Ends, rule: Rule, deviation: Deviation) -> Estimate {
     ends.interval.estimate(&ends.sender, rule, Solver::Elimination, deviation).expect("one kind")
 }
 
-/// Runs with the seeds from 0 on, side by side, in their order.
+/// Runs with the seeds from 0 on, side by side on all processors, in their order.
 pub fn each<T: Send>(runs: u64, run: impl Fn(u64) -> T + Sync) -> Vec<T> {
-    std::thread::scope(|scope| {
-        let run = &run;
-        let threads: Vec<_> = (0..runs).map(|seed| scope.spawn(move || run(seed))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a run ends")).collect()
-    })
+    let next = AtomicU64::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= runs {
+                return done;
+            }
+            done.push((seed, run(seed)));
+        }
+    };
+    let mut all: Vec<(u64, T)> = std::thread::scope(|scope| {
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("a run ends")).collect()
+    });
+    all.sort_by_key(|(seed, _)| *seed);
+    all.into_iter().map(|(_, result)| result).collect()
 }
 
 /// One interval, as the structures saw it.
@@ -122,25 +142,18 @@ pub fn run(point: Point, delays: &Delays, runs: u64) -> Found {
         found.lda_buckets.add(&estimate(&ends[2], Rule::FineCombMinus, Deviation::Fixed), truth, runs);
     }
     let fine = &settings(point, MEMORY, PACKETS as f64, 0)[0];
-    found.expected = expected(fine, point, 0.0);
-    found.with_overflow = expected(fine, point, overflow(fine, x));
+    found.expected = expected(fine, point);
     found
 }
 
-/// Sampled packets, of x on each of four sides, that find no place in a stash as large as their mean: 0.4 deviations of their number.
-fn overflow(fine: &Settings, x: u64) -> f64 {
-    let probability = fine.banks[0].probability;
-    4.0 * 0.4 * (probability * x as f64 * (1.0 - probability)).sqrt()
-}
-
-/// Packets in useful buckets by the publication's formula (2), with so many spoiling packets more.
-fn expected(fine: &Settings, point: Point, more: f64) -> f64 {
+/// Packets in useful buckets by the publication's formula (2).
+fn expected(fine: &Settings, point: Point) -> f64 {
     let packets = PACKETS as f64;
     let bank = fine.banks[0];
     let Displaced { pre_start, post_start, pre_end, post_end } = point.reading.of(displaced(PACKETS, point.share));
     let displaced = (pre_start + post_start + pre_end + post_end) as f64 / packets;
     let spoiling = sizing::spoiling(bank.probability, packets, point.loss, displaced, 4.0 * bank.stash as f64);
-    sizing::useful_packets(bank.probability, (1.0 - point.loss) * packets, fine.buckets, spoiling + more)
+    sizing::useful_packets(bank.probability, (1.0 - point.loss) * packets, fine.buckets, spoiling)
 }
 
 /// A share as a percentage with two figures.
@@ -151,6 +164,6 @@ pub fn percent(share: f64) -> String {
 
 /// Several, with what they are at.
 pub fn list(values: impl IntoIterator<Item = (f64, f64)>) -> String {
-    let each = values.into_iter().map(|(at, value)| format!("{} (ρ = {at:.0e})", percent(value)));
+    let each = values.into_iter().map(|(at, value)| format!("{} (ρ = {at:e})", percent(value)));
     each.collect::<Vec<_>>().join(", ")
 }
