@@ -19,7 +19,8 @@ const DRAINING: u64 = 4;
 pub struct DelaysSettings {
     /// What is a request, and what its response.
     pub pair: Pair,
-    /// Which packets count.
+    /// Which requests count, and what answers them, whatever side its conditions name: `dst port 443` is what is sent to that port and how
+    /// long its answers take, and not what comes from there.
     pub filter: Filter,
     /// The fridge.
     pub fridge: Settings,
@@ -145,7 +146,8 @@ impl Delays {
     /// One packet of any stream: a sample, if it answers a request that is known. Costs two digests at most, and allocates nothing.
     #[inline]
     pub fn insert(&mut self, packet: &Packet<'_>) -> Option<Report> {
-        if !self.settings.filter.meets(packet) {
+        let asks = self.settings.filter.meets(packet);
+        if !asks && !self.settings.filter.meets_back(packet) {
             return None;
         }
         let now_ns = packet.time_ns;
@@ -158,7 +160,7 @@ impl Delays {
         if let Some(report) = report {
             self.histogram.insert(Sample { delay_ns: report.delay_ns, weight: report.weight() });
         }
-        if let Some(request) = roles.request {
+        if let Some(request) = roles.request.filter(|_| asks) {
             self.fridge.insert(request, now_ns);
         }
         report

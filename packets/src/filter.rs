@@ -80,22 +80,32 @@ impl Filter {
     #[inline]
     #[must_use]
     pub fn meets(&self, packet: &Packet<'_>) -> bool {
-        self.conditions.iter().all(|(expected, condition)| condition.meets(packet) == *expected)
+        self.conditions.iter().all(|(expected, condition)| condition.meets(packet, false) == *expected)
+    }
+
+    /// Whether a packet that goes the way of `packet` back belongs to the stream: of what answers it, `dst port 443` means its source.
+    #[inline]
+    #[must_use]
+    pub fn meets_back(&self, packet: &Packet<'_>) -> bool {
+        self.conditions.iter().all(|(expected, condition)| condition.meets(packet, true) == *expected)
     }
 }
 
 impl Condition {
-    fn meets(&self, packet: &Packet<'_>) -> bool {
+    /// `back`: as if source and destination were each other.
+    fn meets(&self, packet: &Packet<'_>, back: bool) -> bool {
+        let (source, destination) =
+            if back { (&packet.destination, &packet.source) } else { (&packet.source, &packet.destination) };
         match *self {
             Self::Tcp => matches!(packet.transport, Transport::Tcp(_)),
             Self::Udp => matches!(packet.transport, Transport::Udp(_)),
-            Self::Port(side, port) => side.any(packet.source.port, packet.destination.port, |found| found == port),
+            Self::Port(side, port) => side.any(source.port, destination.port, |found| found == port),
             Self::Network(side, network, bits) => {
                 let within = |address: [u8; 16]| {
                     let differs = u128::from_be_bytes(address) ^ u128::from_be_bytes(network);
                     differs.leading_zeros() >= bits
                 };
-                side.any(packet.source.address, packet.destination.address, within)
+                side.any(source.address, destination.address, within)
             }
             Self::Vlan(vlan) => packet.vlan == Some(vlan),
             Self::Vni(network) => packet.network == Some(network),

@@ -63,6 +63,24 @@ fn a_filter_leaves_out_what_is_of_other_streams() {
 }
 
 #[test]
+fn a_filter_with_a_side_says_whose_requests_count() {
+    let found = |filter: &str, pair| {
+        let filter = filter.parse().expect("a filter");
+        let mut delays = Delays::new(DelaysSettings { filter, ..settings(pair, large()) }).expect("possible");
+        run(&mut delays, Traffic::new(&calm()))
+    };
+
+    // Only clients ask, and send data.
+    for (pair, port) in
+        [(Pair::Data, 443), (Pair::Handshake, 443), (Pair::Flow, 443), (Pair::Dns, 53), (Pair::Ntp, 123)]
+    {
+        let all = found("", pair);
+        assert!(!all.is_empty() && found(&format!("dst port {port}"), pair) == all, "{pair:?}");
+        assert!(found(&format!("src port {port}"), pair).is_empty(), "{pair:?}");
+    }
+}
+
+#[test]
 fn an_interval_begins_with_nothing_but_what_waits() {
     let mut delays = Delays::new(settings(Pair::Dns, large())).expect("possible");
     let traffic = Traffic::new(&calm());

@@ -50,6 +50,17 @@ fn every_condition_says_what_it_says() {
 }
 
 #[test]
+fn of_an_answer_the_sides_are_the_other_way_round() {
+    let frame = segment(b"hello");
+    let frame = Frame { bytes: &frame, length: 0, time_ns: 0, link: Link::Ethernet };
+    let packet = parse(&frame, View::Outer).expect("a packet");
+    let back = |filter: &str| filter.parse::<Filter>().expect("a filter").meets_back(&packet);
+
+    assert!(back("src port 80 and dst host 10.0.0.1 and tcp") && back("port 80") && back("not src port 40000"));
+    assert!(!back("dst port 80") && !back("src net 10.0.0.0/16") && !back("udp"));
+}
+
+#[test]
 fn what_is_not_understood_is_said() {
     for (filter, word) in [
         ("tpc", "\"tpc\""),
