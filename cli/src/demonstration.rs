@@ -6,6 +6,7 @@ use demo::DemoArgs;
 use demo::child::{self, ChildArgs};
 use demo::load::{self, LoadArgs};
 use demo::shop::{self, ShopArgs};
+use demo::way::{self, WayArgs};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -57,4 +58,15 @@ pub fn serve(args: &ShopArgs) -> Result<Exit, Failure> {
 /// [`Failure`] if it cannot begin, or the report cannot be written.
 pub fn visit(args: &LoadArgs) -> Result<Exit, Failure> {
     load::run(args).map(|()| Exit::Fine).map_err(|error| Failure::to("visit the shop").caused_by(&error))
+}
+
+/// Is the way between two services until the process ends.
+///
+/// # Errors
+///
+/// [`Failure`] if it cannot say how it is, or is not any more.
+pub fn relay(args: &WayArgs) -> Result<Exit, Failure> {
+    way::run(args)
+        .map(|()| Exit::Fine)
+        .map_err(|error| Failure::to("be the way between two services").caused_by(&error))
 }

@@ -116,6 +116,9 @@ enum Command {
     /// Be the visitors of the demo's shop
     #[command(hide = true)]
     Load(demo::load::LoadArgs),
+    /// Be the way between two services of the demo's shop
+    #[command(hide = true)]
+    Way(demo::way::WayArgs),
 }
 
 /// Carries out what the arguments say.
@@ -145,6 +148,7 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::Child(args) => demonstration::become_child(&args, environment.program),
         Command::Shop(args) => demonstration::serve(&args),
         Command::Load(args) => demonstration::visit(&args),
+        Command::Way(args) => demonstration::relay(&args),
     }
 }
 

@@ -134,6 +134,7 @@ pub fn run(plan: &Plan, program: &Path) -> Result<Autoscaled, DemoError> {
             interval_ms: plan.interval_ms,
             seed: plan.seed,
             per_second: plan.per_second,
+            way: false,
         };
         let mut run = Run::begin(plan, &setting).await?;
         run.go(plan).await?;

@@ -7,7 +7,7 @@ use wire::time::Nanos;
 
 use crate::graph::Service;
 use crate::record::Cost;
-use crate::stage::{HOST_AGENT, LOAD, NIC_AGENT, Stage};
+use crate::stage::{HOST_AGENT, LOAD, NIC_AGENT, Stage, WAY};
 
 /// The client's thread in a service.
 const CLIENT_THREAD: &str = "uview";
@@ -27,7 +27,7 @@ impl Used {
     /// What was used up to now. A process that cannot be read counts nothing.
     pub(crate) fn by_now(stage: &Stage, now: Nanos) -> Self {
         let services = Service::ALL.map(Service::name);
-        let names = [HOST_AGENT, NIC_AGENT, LOAD].into_iter().chain(services);
+        let names = [HOST_AGENT, NIC_AGENT, LOAD, WAY].into_iter().chain(services);
         let process = |name: &str| Process::new(stage.processes.pid(name).try_into().ok()?).ok();
         let used = |name: &str| {
             process(name).and_then(|process| process.stat().ok()).map_or(0, |stat| stat.utime + stat.stime)
@@ -56,6 +56,7 @@ impl Used {
             host_agent: of(HOST_AGENT),
             nic_agent: of(NIC_AGENT),
             load: of(LOAD),
+            relay: of(WAY),
             shop: Service::ALL.into_iter().map(|service| of(service.name())).sum(),
             instrumentation: share(later.client_threads.saturating_sub(self.client_threads)),
             sdk_threads: share(later.sdk_threads.saturating_sub(self.sdk_threads)),

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::fault::Kind;
-use crate::graph::Service;
+use crate::graph::Watched;
 use crate::link::LinkError;
 use crate::stage::StageError;
 
@@ -27,9 +27,9 @@ pub enum DemoError {
     /// An LMAP that never arms judges nothing.
     #[error("not every LMAP was armed in time: {0}")]
     NotArmed(String),
-    /// The service did not take the fault.
+    /// The service, or the way, did not take the fault.
     #[error("{1} did not take the fault {0}")]
-    NotInjected(Kind, Service),
+    NotInjected(Kind, Watched),
     /// Ctrl-C or SIGTERM.
     #[error("interrupted")]
     Interrupted,

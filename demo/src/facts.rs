@@ -5,7 +5,7 @@ mod traces;
 use serde::Serialize;
 
 use crate::fault::Kind;
-use crate::graph::Service;
+use crate::graph::Watched;
 use crate::judge::{Bar, FaultFinding, Finding};
 use crate::load::LoadReport;
 use crate::record::{Cost, Reason, Record};
@@ -18,6 +18,8 @@ pub(crate) struct Facts {
     started_unix_ms: u64,
     interval_ms: u64,
     faults: Vec<Fault>,
+    /// Faults that were left out, and why.
+    skipped: Vec<Skipped>,
     false_alarms: Vec<FalseAlarm>,
     false_alarms_per_service_minute: f64,
     service_minutes: f64,
@@ -36,7 +38,7 @@ pub(crate) struct Facts {
 
 #[derive(Clone, Debug, Serialize)]
 struct Fault {
-    service: Service,
+    service: Watched,
     kind: Kind,
     /// After the demo's start.
     started_ms: u64,
@@ -55,12 +57,18 @@ struct Fault {
 }
 
 #[derive(Clone, Debug, Serialize)]
+struct Skipped {
+    kind: Kind,
+    why: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
 struct FlaggedFact {
-    service: Service,
+    service: Watched,
     after_ms: u64,
     score_over_gamma: f64,
     silent: bool,
-    points_at: Option<Service>,
+    points_at: Option<Watched>,
     on_path: bool,
 }
 
@@ -73,7 +81,7 @@ struct TopMetricFact {
 
 #[derive(Clone, Debug, Serialize)]
 struct FalseAlarm {
-    service: Service,
+    service: Watched,
     at_ms: u64,
     score_over_gamma: f64,
     top_metrics: Vec<Reason>,
@@ -108,6 +116,7 @@ impl Facts {
             started_unix_ms: record.started_unix_ms,
             interval_ms: record.interval.as_millis(),
             faults: finding.faults.iter().enumerate().map(|(at, found)| fault(found, finding, at)).collect(),
+            skipped: record.skipped.iter().map(|why| Skipped { kind: Kind::SlowWay, why: why.clone() }).collect(),
             false_alarms: finding.false_alarms.iter().map(false_alarm).collect(),
             false_alarms_per_service_minute: finding.false_alarm_rate(),
             service_minutes: finding.service_minutes,
@@ -156,6 +165,7 @@ fn fault(found: &FaultFinding, finding: &Finding, at: usize) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::Service;
     use crate::judge::example::{event, reason, run};
     use crate::judge::judge;
     use crate::record::Episode;

@@ -1,4 +1,4 @@
-//! The five faults: which service has them, for how long, in which order, and which metrics tell of them.
+//! The faults: which service has them, for how long, in which order, and which metrics tell of them.
 
 use core::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use wire::metric::{Group, Statistic};
 use wire::time::Nanos;
 
-use crate::graph::Service;
+use crate::graph::{Service, Watched};
 use crate::noise::Noise;
 use crate::shop::names;
 
@@ -24,11 +24,13 @@ pub enum Kind {
     Leak,
     /// Payment is stopped by a signal; its sockets stay open and nobody answers.
     Hang,
+    /// Packets between payment and the store are on their way for longer. Needs a network namespace.
+    SlowWay,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::CpuHog, Self::Latency, Self::Errors, Self::Leak, Self::Hang];
+    pub const ALL: [Self; 6] = [Self::CpuHog, Self::Latency, Self::Errors, Self::Leak, Self::Hang, Self::SlowWay];
 
     /// Its name in output.
     #[must_use]
@@ -39,6 +41,7 @@ impl Kind {
             Self::Errors => "errors",
             Self::Leak => "leak",
             Self::Hang => "hang",
+            Self::SlowWay => "slow-way",
         }
     }
 
@@ -57,27 +60,37 @@ impl Kind {
             Self::Errors => "3 of 10 requests are answered with 500",
             Self::Leak => "memory grows until it has doubled",
             Self::Hang => "the process is stopped (SIGSTOP)",
+            Self::SlowWay => "packets take 30 to 50 ms longer, there and back",
         }
     }
 
-    /// How much of it the service is asked for: threads, milliseconds, failing requests in a thousand.
+    /// How much of it the service, or the way, is asked for: threads, milliseconds, failing requests in a thousand.
     #[must_use]
     pub(crate) const fn amount(self) -> u64 {
         match self {
             Self::CpuHog => 1,
             Self::Latency => 80,
             Self::Errors => 300,
+            Self::SlowWay => 40,
             Self::Leak | Self::Hang => 0,
         }
     }
 
-    /// The services that can have it.
-    const fn places(self) -> &'static [Service] {
+    /// Who can have it.
+    const fn places(self) -> &'static [Watched] {
+        use Service::{Cart, Catalogue, Frontend, Payment, Store};
         match self {
-            Self::CpuHog => &Service::ALL,
-            Self::Latency => &[Service::Store],
-            Self::Errors | Self::Hang => &[Service::Payment],
-            Self::Leak => &[Service::Catalogue],
+            Self::CpuHog => &[
+                Watched::Service(Frontend),
+                Watched::Service(Cart),
+                Watched::Service(Catalogue),
+                Watched::Service(Payment),
+                Watched::Service(Store),
+            ],
+            Self::Latency => &[Watched::Service(Store)],
+            Self::Errors | Self::Hang => &[Watched::Service(Payment)],
+            Self::Leak => &[Watched::Service(Catalogue)],
+            Self::SlowWay => &[Watched::Way],
         }
     }
 
@@ -95,6 +108,9 @@ impl Kind {
             Self::Leak => "everything of the group memory: resident set, page faults",
             Self::Hang => {
                 "all that stops when a process stops: the number of requests, calls and tasks, and the group cpu"
+            }
+            Self::SlowWay => {
+                "of the packets on the way: their delay, and requests that nobody answered yet or that came again"
             }
         }
     }
@@ -127,9 +143,19 @@ impl Kind {
                 names::REQUESTS | names::CALLS | names::ACTIVE_REQUESTS | names::ACTIVE_CALLS | names::TASKS => true,
                 _ => group == Group::Cpu.name(),
             },
+            Self::SlowWay => group == Group::Network.name() && ON_THE_WAY.contains(&column),
         }
     }
 }
+
+/// What the NIC agent says of packets that depends on how long they are on their way.
+const ON_THE_WAY: [&str; 5] = [
+    "network.delay.p50",
+    "network.delay.p95",
+    "network.delay.p99",
+    "network.requests.unanswered",
+    "network.requests.repeated",
+];
 
 /// A column's title, taken apart.
 struct Title<'a> {
@@ -166,7 +192,7 @@ impl fmt::Display for Kind {
 pub struct Pace {
     /// Healthy traffic after all LMAPs are armed and before the first fault.
     pub healthy: Nanos,
-    /// CPU hog, latency and errors.
+    /// CPU hog, latency, errors and the slow way.
     pub short_fault: Nanos,
     /// The leak.
     pub leak: Nanos,
@@ -202,17 +228,17 @@ impl Pace {
 
     /// At most 4 minutes in all. The healthy traffic is long enough for the second fit, at 600 rows of 100 ms.
     pub const FULL: Self = Self {
-        healthy: Nanos::from_secs(60),
+        healthy: Nanos::from_secs(50),
         short_fault: Nanos::from_secs(8),
         leak: Nanos::from_secs(20),
         hang: Nanos::from_secs(10),
         pause: Nanos::from_secs(14),
-        longest_pause: Nanos::from_secs(18),
+        longest_pause: Nanos::from_secs(16),
     };
 
     const fn of(&self, kind: Kind) -> Nanos {
         match kind {
-            Kind::CpuHog | Kind::Latency | Kind::Errors => self.short_fault,
+            Kind::CpuHog | Kind::Latency | Kind::Errors | Kind::SlowWay => self.short_fault,
             Kind::Leak => self.leak,
             Kind::Hang => self.hang,
         }
@@ -223,7 +249,7 @@ impl Pace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planned {
     /// Who has it.
-    pub service: Service,
+    pub service: Watched,
     /// What.
     pub kind: Kind,
     /// For how long.
@@ -239,7 +265,7 @@ pub fn plan(seed: u64, pace: &Pace) -> Vec<Planned> {
     let mut planned = Vec::with_capacity(kinds.len());
     for kind in kinds {
         let places = kind.places();
-        let service = places.get(noise.below(places.len())).copied().unwrap_or(Service::Frontend);
+        let service = places.get(noise.below(places.len())).copied().unwrap_or(Watched::Service(Service::Frontend));
         planned.push(Planned { service, kind, lasts: pace.of(kind) });
     }
     planned
@@ -262,7 +288,7 @@ mod tests {
         let first: BTreeSet<_> = plans.iter().map(|plan| plan[0].kind).collect();
         let hogs = plans.iter().flatten().filter(|planned| planned.kind == Kind::CpuHog);
         let hogs: BTreeSet<_> = hogs.map(|planned| planned.service).collect();
-        assert_eq!(first.len(), 5);
+        assert_eq!(first.len(), Kind::ALL.len());
         assert_eq!(hogs.len(), 5);
         assert_eq!(plan(3, &Pace::QUICK), plan(3, &Pace::QUICK));
     }
@@ -272,7 +298,7 @@ mod tests {
         let arming = Nanos::from_secs(18); // 12 s of rows, and everything's start
         let whole = |pace: &Pace| {
             let faults = plan(1, pace).iter().fold(Nanos::ZERO, |sum, planned| sum.plus(planned.lasts));
-            let pauses = Nanos(pace.longest_pause.0 * 5);
+            let pauses = Nanos(pace.longest_pause.0 * Kind::ALL.len() as u64);
             arming.plus(pace.healthy).plus(faults).plus(pauses).as_secs_f64()
         };
 
@@ -294,6 +320,10 @@ mod tests {
         assert!(Kind::Hang.belongs("process.cpu.time", "cpu"));
         assert!(Kind::Hang.belongs("work.duration.count", "service"));
         assert!(!Kind::Hang.belongs("work.duration.p99", "service"));
+        assert!(Kind::SlowWay.belongs("network.delay.p99", "network"));
+        assert!(Kind::SlowWay.belongs("network.requests.unanswered", "network"));
+        assert!(!Kind::SlowWay.belongs("network.requests", "network"));
+        assert!(!Kind::SlowWay.belongs("network.delay.trusted", "network"));
     }
 
     #[test]

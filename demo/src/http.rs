@@ -48,18 +48,19 @@ impl Caller {
 
     /// Sends `method` for `target` (path and query) to `address`.
     pub(crate) async fn ask(&self, method: Method, address: SocketAddr, target: &str) -> Answer {
-        self.ask_with(method, address, target, HeaderMap::new()).await.0
+        self.ask_with(method, address, target, HeaderMap::new(), Vec::new()).await.0
     }
 
-    /// The same with `headers`; brings the answer's headers, too, which are none without an answer.
+    /// The same with `headers` and `body`; brings the answer's headers, too, which are none without an answer.
     pub(crate) async fn ask_with(
         &self,
         method: Method,
         address: SocketAddr,
         target: &str,
         headers: HeaderMap,
+        body: Vec<u8>,
     ) -> (Answer, HeaderMap) {
-        match tokio::time::timeout(self.within, self.exchange(method, address, target, headers)).await {
+        match tokio::time::timeout(self.within, self.exchange(method, address, target, headers, body)).await {
             Ok(Some((status, bytes, headers))) => (Answer::Answered(status, bytes), headers),
             Ok(None) => (Answer::Broken, HeaderMap::new()),
             Err(_) => (Answer::TimedOut, HeaderMap::new()),
@@ -72,9 +73,10 @@ impl Caller {
         address: SocketAddr,
         target: &str,
         headers: HeaderMap,
+        body: Vec<u8>,
     ) -> Option<(StatusCode, Vec<u8>, HeaderMap)> {
         let uri: Uri = format!("http://{address}{target}").parse().ok()?;
-        let mut request = Request::new(Body::empty());
+        let mut request = Request::new(Body::from(body));
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;

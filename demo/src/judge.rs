@@ -23,7 +23,7 @@ pub use alarm::Alarm;
 pub use ranking::RANKED_AFTER;
 
 use crate::fault::Kind;
-use crate::graph::Service;
+use crate::graph::Watched;
 use crate::record::{Event, Injected, Reason, Record};
 use traces::TracesFinding;
 
@@ -48,7 +48,7 @@ pub const MINUTES_PER_FALSE_ALARM: f64 = 10.0;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flagged {
     /// Who.
-    pub service: Service,
+    pub service: Watched,
     /// How long after the fault's start.
     pub delay: Nanos,
     /// The highest score of its alarm as a multiple of γ.
@@ -58,7 +58,7 @@ pub struct Flagged {
     /// Its heartbeat stood still by then.
     pub silent: bool,
     /// The flagged service that its top metrics point at.
-    pub points_at: Option<Service>,
+    pub points_at: Option<Watched>,
     /// Whether it calls the faulty service or is called by it, directly or not, or is it.
     pub on_path: bool,
 }
@@ -263,7 +263,7 @@ fn ranked(flagged: &[Flagged]) -> Vec<Flagged> {
     let known = flagged.iter().map(|one| ranking::Flagged {
         service: one.service.name(),
         silent: one.silent,
-        peer: one.points_at.map(Service::name),
+        peer: one.points_at.map(Watched::name),
         answers: ranking::Answers::Unknown,
         strength: one.strength,
         began: one.delay,

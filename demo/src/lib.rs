@@ -2,17 +2,18 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`graph`] | the five services, who calls whom |
+//! | [`graph`] | the five services, who calls whom; the way between two of them |
 //! | [`shop`], [`load`] | one service; the visitors. Each runs as a process of its own |
 //! | [`child`] | how such a process is started so that it never outlives the demo |
-//! | [`fault`] | the five faults, their order, the metrics that belong to each |
+//! | [`way`] | the way between two services, through a network namespace: a process of its own, too |
+//! | [`fault`] | the faults, their order, the metrics that belong to each |
 //! | [`record`] | what happened in a run, as data |
 //! | [`judge`] | what that is worth |
 //! | [`traces`] | the traces that were kept of it |
 //! | [`autoscale`] | another experiment: one service, a load that grows, replicas that are added |
 //!
-//! [`run`] puts them together. All processes are the same program, which has the commands `host-agent`, `nic-agent`, `shop`, `load`
-//! and `child`.
+//! [`run`] puts them together. All processes are the same program, which has the commands `host-agent`, `nic-agent`, `shop`, `load`,
+//! `way` and `child`.
 
 pub mod autoscale;
 pub mod child;
@@ -40,6 +41,7 @@ mod stage;
 mod table;
 mod tell;
 pub mod traces;
+pub mod way;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -95,7 +97,8 @@ pub fn run(args: &DemoArgs, program: &Path) -> Result<Finding, DemoError> {
     };
     let mut faults = fault::plan(seed, &pace);
     faults.retain(|planned| args.only.is_none_or(|only| planned.kind == only));
-    let setting = Setting { program: program.to_owned(), interval_ms: args.interval_ms, seed, per_second };
+    let way = faults.iter().any(|planned| planned.kind == Kind::SlowWay);
+    let setting = Setting { program: program.to_owned(), interval_ms: args.interval_ms, seed, per_second, way };
     let mut screen = Screen::new();
     screen.say(&format!("uview demo, seed {seed}, interval {} ms", args.interval_ms));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(DemoError::Runtime)?;

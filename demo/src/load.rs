@@ -180,7 +180,7 @@ async fn send(args: &LoadArgs, tally: Rc<RefCell<Tally>>) {
 async fn one(caller: Caller, target: SocketAddr, due: Due, tally: Rc<RefCell<Tally>>) {
     let clock = Clock::start();
     let path = format!("{}?key={}", Service::Frontend.path(due.errand), due.key);
-    let (answer, headers) = caller.ask_with(Method::GET, target, &path, HeaderMap::new()).await;
+    let (answer, headers) = caller.ask_with(Method::GET, target, &path, HeaderMap::new(), Vec::new()).await;
     let took_us = u32::try_from(clock.now().0 / 1000).unwrap_or(u32::MAX);
     let told = headers.get(TRACE_RESPONSE).and_then(|header| TraceId::told(header.to_str().ok()?));
     let (trace, errand, failed) = (told, due.errand, !answer.is_fine());

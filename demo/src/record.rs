@@ -9,7 +9,7 @@ use serde::Serialize;
 use wire::time::Nanos;
 
 use crate::fault::Kind;
-use crate::graph::Service;
+use crate::graph::{Service, Watched};
 use crate::load::LoadReport;
 use crate::traces::{Books, Trace, TraceId, Visit};
 
@@ -17,7 +17,7 @@ use crate::traces::{Books, Trace, TraceId, Visit};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Injected {
     /// Who had it.
-    pub service: Service,
+    pub service: Watched,
     /// What.
     pub kind: Kind,
     /// When it was ordered, just before the order was sent.
@@ -64,7 +64,7 @@ pub struct Event {
     /// When it arrived.
     pub at: Nanos,
     /// On whom.
-    pub service: Service,
+    pub service: Watched,
     /// How unusual.
     pub score: f64,
     /// From which score on it is an anomaly; 0 while learning.
@@ -107,6 +107,8 @@ pub struct Cost {
     pub shop: f64,
     /// The load.
     pub load: f64,
+    /// The relay between two services, where there is one.
+    pub relay: f64,
     /// Of the shop: the client's threads, and the writes of metrics at the cost of one request's writes.
     pub instrumentation: f64,
     /// Of the shop: the threads on which OpenTelemetry's SDK packs and sends spans. Making them is in the services' own threads.
@@ -124,14 +126,18 @@ pub struct Record {
     pub started_unix_ms: u64,
     /// The local scraping interval.
     pub interval: Nanos,
+    /// Whether the way between two services was watched.
+    pub way: bool,
+    /// Why the fault on the way is left out, if it was to happen.
+    pub skipped: Option<String>,
     /// When each service's LMAP was armed.
-    pub armed: BTreeMap<Service, Nanos>,
+    pub armed: BTreeMap<Watched, Nanos>,
     /// The faults in the order in which they happened.
     pub faults: Vec<Injected>,
     /// What arrived, in that order.
     pub events: Vec<Event>,
     /// Scores over time.
-    pub scores: BTreeMap<Service, Vec<Point>>,
+    pub scores: BTreeMap<Watched, Vec<Point>>,
     /// When the run was over.
     pub ended: Nanos,
     /// Ticks of the NIC agent's workers.
@@ -141,7 +147,7 @@ pub struct Record {
     /// Verdicts that did not arrive, because a queue was full.
     pub lost_verdicts: u64,
     /// Columns that each LMAP watches.
-    pub columns: BTreeMap<Service, u32>,
+    pub columns: BTreeMap<Watched, u32>,
     /// Processor time.
     pub cost: Cost,
     /// What became of the load, if it said so.
@@ -152,4 +158,12 @@ pub struct Record {
     pub traces: HashMap<TraceId, Trace>,
     /// What was counted of spans.
     pub books: Books,
+}
+
+impl Record {
+    /// What was watched: the services, and the way between two of them if there was one.
+    pub fn watched(&self) -> impl Iterator<Item = Watched> {
+        let way = self.way.then_some(Watched::Way);
+        Service::ALL.into_iter().map(Watched::Service).chain(way)
+    }
 }

@@ -16,7 +16,7 @@ use crate::cost::{self, Used};
 use crate::error::DemoError;
 use crate::fault::{Kind, Pace, Planned};
 use crate::gather;
-use crate::graph::Service;
+use crate::graph::{Service, Watched};
 use crate::http::{Answer, Caller};
 use crate::link::Link;
 use crate::record::{Episode, Event, Injected, Point, Reason, Record};
@@ -55,6 +55,10 @@ pub(crate) async fn run(
         _ = ctrl_c.recv() => return Err(DemoError::Interrupted),
         _ = term.recv() => return Err(DemoError::Interrupted),
     };
+    let skipped = stage.way.as_ref().and_then(|way| way.as_ref().err().cloned());
+    if let Some(why) = &skipped {
+        screen.say(&tell::skipped(Kind::SlowWay, why));
+    }
     let link = Link::open(stage.operators, clock).await?;
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -62,6 +66,8 @@ pub(crate) async fn run(
         seed: setting.seed,
         started_unix_ms: clock.start_unix_ms(),
         interval: Nanos::from_millis(setting.interval_ms.into()),
+        way: stage.open_way().is_some(),
+        skipped,
         ..Record::default()
     };
     let mut run = Run {
@@ -82,7 +88,8 @@ pub(crate) async fn run(
     run.stay_healthy(pace).await?;
     let before = Used::by_now(&run.stage, run.clock.now());
     let served = run.served().await;
-    for planned in faults {
+    let way = run.record.way;
+    for planned in faults.iter().filter(|planned| way || planned.service != Watched::Way) {
         run.suffer(*planned).await?;
         run.recover(pace).await?;
     }
@@ -112,9 +119,9 @@ struct Run<'a> {
     interrupts: [SignalStream; 2],
     screen: &'a mut Screen,
     record: Record,
-    states: BTreeMap<Service, State>,
+    states: BTreeMap<Watched, State>,
     /// Who is in alarm, and since when.
-    alarms: BTreeMap<(Service, bool), Nanos>,
+    alarms: BTreeMap<(Watched, bool), Nanos>,
     /// A leak that is going on: the process, and twice its resident set at the start.
     doubling: Option<(u32, u64)>,
 }
@@ -162,7 +169,7 @@ impl Run<'_> {
 
     /// Takes down a verdict, and says what is new about it.
     fn hear(&mut self, at: Nanos, event: HookEvent) {
-        let Some(service) = Service::named(&event.service) else { return };
+        let Some(service) = Watched::named(&event.service) else { return };
         self.record.lost_verdicts += event.lost;
         let event = event_of(at, service, event);
         let key = (service, event.silent);
@@ -192,7 +199,7 @@ impl Run<'_> {
         self.record.ticks = status.workers.iter().map(|worker| worker.ticks).sum();
         self.record.missed_ticks = status.workers.iter().map(|worker| worker.late_ticks).sum();
         for lmap in &status.lmaps {
-            let Some(service) = Service::named(&lmap.service) else { continue };
+            let Some(service) = Watched::named(&lmap.service) else { continue };
             let state = State { name: lmap.state.clone(), rows: lmap.rows, rows_needed: lmap.rows_needed };
             if matches!(lmap.state.as_str(), "armed" | "drifted") {
                 let now = self.clock.now();
@@ -213,7 +220,8 @@ impl Run<'_> {
         let usual = Nanos(self.record.interval.0 * 240).plus(Nanos::from_secs(30));
         let (mut limit, longest) = (began.plus(usual), began.plus(Nanos(usual.0 * 5)));
         let mut furthest = 0.0;
-        while self.record.armed.len() < Service::ALL.len() {
+        let all = self.record.watched().count();
+        while self.record.armed.len() < all {
             if self.clock.now() >= limit.min(longest) {
                 let states = self.states.iter().map(|(service, state)| format!("{service} {}", state.name));
                 return Err(DemoError::NotArmed(states.collect::<Vec<_>>().join(", ")));
@@ -228,8 +236,7 @@ impl Run<'_> {
         self.screen.no_progress();
         let columns = self.record.columns.values().sum::<u32>();
         let took = self.clock.now().since(began).unwrap_or_default().as_secs_f64();
-        let services = Service::ALL.len();
-        self.screen.say(&format!("all {services} LMAPs armed after {took:.0} s; they watch {columns} columns"));
+        self.screen.say(&format!("all {all} LMAPs armed after {took:.0} s; they watch {columns} columns"));
         Ok(())
     }
 
@@ -238,7 +245,7 @@ impl Run<'_> {
             "learning" => f64::from(state.rows) / f64::from(state.rows_needed.max(1)),
             _ => 1.0,
         };
-        let all = Service::ALL.len() as f64;
+        let all = self.record.watched().count() as f64;
         let sum: f64 = self.states.values().map(share).sum();
         let rows = self.states.values().map(|state| format!("{}/{}", state.rows, state.rows_needed));
         let rows = rows.collect::<Vec<_>>().join(" ");
@@ -262,20 +269,25 @@ impl Run<'_> {
     /// Phase 2: one fault.
     async fn suffer(&mut self, planned: Planned) -> Result<(), DemoError> {
         let Planned { service, kind, lasts } = planned;
-        let ready = self.stage.shop(service).cloned();
-        let Some(ready) = ready else { return Err(DemoError::NotInjected(planned.kind, service)) };
+        let ready = self.stage.shop(service.service());
+        let admin = match service {
+            Watched::Service(_) => ready.map(|ready| ready.admin),
+            Watched::Way => self.stage.open_way().map(|way| way.admin),
+        };
+        let pid = ready.map_or(0, |ready| ready.pid);
+        let Some(admin) = admin else { return Err(DemoError::NotInjected(kind, service)) };
         let started = self.clock.now();
         self.screen.say(&tell::fault(self.record.faults.len() + 1, &planned, started));
         let fault = Injected { service, kind, started, ended: started.plus(lasts), doubled: None };
         self.record.faults.push(fault);
         if kind == Kind::Leak {
-            self.doubling = Some((ready.pid, 2 * cost::resident_bytes(ready.pid)));
+            self.doubling = Some((pid, 2 * cost::resident_bytes(pid)));
         }
         if kind == Kind::Hang {
             self.stage.processes.signal(service.name(), Signal::STOP);
         } else {
             let injection = Injection { kind, ms: lasts.as_millis(), amount: kind.amount() };
-            let answer = Caller::new(ADMIN_WITHIN).ask(Method::POST, ready.admin, &injection.target()).await;
+            let answer = Caller::new(ADMIN_WITHIN).ask(Method::POST, admin, &injection.target()).await;
             if !matches!(answer, Answer::Answered(status, _) if status.is_success()) {
                 return Err(DemoError::NotInjected(kind, service));
             }
@@ -351,7 +363,7 @@ impl Run<'_> {
     }
 }
 
-fn event_of(at: Nanos, service: Service, event: HookEvent) -> Event {
+fn event_of(at: Nanos, service: Watched, event: HookEvent) -> Event {
     let episode = match event.episode.as_str() {
         "began" => Episode::Began,
         "on" => Episode::On,

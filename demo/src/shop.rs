@@ -13,7 +13,7 @@ mod trade;
 
 use core::net::SocketAddr;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +33,7 @@ pub(crate) use faults::Injection;
 
 use crate::graph::{Errand, Service};
 use crate::ready;
+use crate::way::listen_in;
 use desk::Desk;
 use spans::Spans;
 
@@ -48,6 +49,9 @@ pub struct ShopArgs {
     /// Where visitors are served
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
+    /// The network namespace of that address, a file such as /proc/4711/ns/net, if it is not that of everything else
+    #[arg(long, value_name = "PATH")]
+    pub space: Option<PathBuf>,
     /// Where faults are asked for
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
     pub admin: SocketAddr,
@@ -200,8 +204,8 @@ impl Open {
             next.map(|next| (next.service, next.address)).ok_or(missing)
         });
         let dependencies: Vec<_> = dependencies.collect::<Result<_, _>>()?;
-        let (visitors, listen) = bind(args.listen).await?;
-        let (admin, admin_address) = bind(args.admin).await?;
+        let (visitors, listen) = bind(args.listen, args.space.as_deref()).await?;
+        let (admin, admin_address) = bind(args.admin, None).await?;
         let instance = format!("{service}-{}", args.replica);
         let uview = client::connect(client::Service::new(service.name()).instance(&instance).socket(&args.socket));
         let spans = args.otlp.as_deref().map(|endpoint| {
@@ -223,7 +227,7 @@ impl Open {
         let service = self.desk.service();
         let mut shop = Router::new();
         for errand in Errand::ALL {
-            let serve = move |desk, ask, headers| Desk::serve(desk, errand, ask, headers);
+            let serve = move |desk, ask, headers, given| Desk::serve(desk, errand, ask, headers, given);
             shop = shop.route(service.path(errand), get(serve));
         }
         let visitors = self.visitors.tap_io(|stream| {
@@ -237,9 +241,13 @@ impl Open {
     }
 }
 
-async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ShopError> {
+async fn bind(address: SocketAddr, space: Option<&Path>) -> Result<(TcpListener, SocketAddr), ShopError> {
     let failed = |cause| ShopError::Listen { address, cause };
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let listener = match space {
+        Some(space) => listen_in(space, address).and_then(TcpListener::from_std),
+        None => TcpListener::bind(address).await,
+    };
+    let listener = listener.map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     Ok((listener, bound))
 }
@@ -266,7 +274,7 @@ async fn flush(State(office): State<Arc<Office>>) -> StatusCode {
 async fn inject(State(office): State<Arc<Office>>, Query(injection): Query<Injection>) -> (StatusCode, String) {
     match office.desk.faults.inject(injection) {
         Ok(()) => (StatusCode::ACCEPTED, String::new()),
-        Err(kind) => (StatusCode::BAD_REQUEST, format!("{kind} is done to a service from outside, by a signal")),
+        Err(kind) => (StatusCode::BAD_REQUEST, format!("{kind} is done to a service from outside")),
     }
 }
 

@@ -15,22 +15,30 @@ use tempfile::TempDir;
 use wire::time::Nanos;
 
 use crate::clock::Clock;
-use crate::graph::Service;
+use crate::graph::{Service, Watched};
 use crate::load::Account;
 use crate::processes::{Lost, Processes};
 use crate::traces::route::Route;
+use crate::way::{self, Open, Said};
 use crate::{ready, shop};
 
 /// The names of the processes that are no services.
 pub(crate) const HOST_AGENT: &str = "host-agent";
 pub(crate) const NIC_AGENT: &str = "nic-agent";
 pub(crate) const LOAD: &str = "load";
+pub(crate) const WAY: &str = "way";
 
 /// Much longer than it takes: a process that ended is noticed at once, and a machine may be busy.
 const READY_WITHIN: Nanos = Nanos::from_secs(60);
 /// The shop is without an agent for so long.
 const ALONE: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How often metrics of packets change: what is noticed within a second has to be there in a quarter of it.
+const PACKETS_EVERY_MS: f64 = 250.0;
+/// The median of so many can be trusted, even where half as many come as on average.
+const PACKETS: f64 = 100.0;
+/// What a packet of the way carries.
+const PACKET_BYTES: usize = 1400;
 
 /// How services with spans are told to keep memory that they have used (glibc). A batch of 512 spans takes some hundred kilobytes; given back and
 /// taken again every few seconds it is a burst of page faults, of which an LMAP learns that they are usual. A leak begins with the same.
@@ -100,6 +108,8 @@ pub(crate) struct Setting {
     pub(crate) seed: u64,
     /// Requests a second.
     pub(crate) per_second: f64,
+    /// Whether a fault on the way between two services is to happen.
+    pub(crate) way: bool,
 }
 
 /// Everything at work. Dropping it ends all processes, then removes the directory.
@@ -109,6 +119,8 @@ pub(crate) struct Stage {
     pub(crate) operators: SocketAddr,
     /// The way of spans, if the shop makes any.
     pub(crate) route: Option<Route>,
+    /// The way between two services, or why there is none; `None` if none was asked for.
+    pub(crate) way: Option<Result<Open, String>>,
     shop: Vec<(Service, shop::Ready)>,
     directory: TempDir,
 }
@@ -118,6 +130,9 @@ impl Stage {
     pub(crate) async fn set(setting: &Setting, route: Route, say: &dyn Fn(&str)) -> Result<Self, StageError> {
         let mut stage = Self::empty(setting)?;
         stage.route = Some(route);
+        if setting.way {
+            stage.way(setting.seed, say).await?;
+        }
         for service in Service::ALL.into_iter().rev() {
             say(service.name());
             stage.open(service, setting.seed).await?;
@@ -139,14 +154,43 @@ impl Stage {
         let prefix = [program.as_str(), "child", "--parent", &parent, "--"].map(str::to_owned);
         let processes = Processes::new(prefix.to_vec(), directory.path());
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        Ok(Self { processes, operators: nowhere, route: None, shop: Vec::new(), directory })
+        Ok(Self { processes, operators: nowhere, route: None, way: None, shop: Vec::new(), directory })
+    }
+
+    /// Opens the way between two services, or says why there is none.
+    async fn way(&mut self, seed: u64, say: &dyn Fn(&str)) -> Result<(), StageError> {
+        let said = match way::may_be() {
+            Ok(()) => {
+                let file = self.directory.path().join("way.json");
+                self.start(WAY, &[WAY, "--seed", &seed.to_string(), "--ready", &file.display().to_string()])?;
+                self.wait(WAY, &file).await?
+            }
+            Err(why) => Said::Skipped(why.to_string()),
+        };
+        let way = match said {
+            Said::Open(open) => {
+                say(&format!("the way from {} to {} by {}", Watched::CALLER, Watched::CALLED, open.interface));
+                Ok(open)
+            }
+            Said::Skipped(why) => {
+                self.processes.end(WAY);
+                Err(why)
+            }
+        };
+        self.way = Some(way);
+        Ok(())
+    }
+
+    /// The way, if it is open.
+    pub(crate) fn open_way(&self) -> Option<&Open> {
+        self.way.as_ref()?.as_ref().ok()
     }
 
     /// Starts both agents.
     pub(crate) async fn agents(&mut self, setting: &Setting) -> Result<(), StageError> {
         let host = self.host_agent(setting).await?;
         self.operators = host.operators;
-        self.nic_agent(&host)
+        self.nic_agent(&host, setting.per_second)
     }
 
     /// Opens one of several replicas of a service that asks nobody, which spends `wait` on each request.
@@ -158,7 +202,7 @@ impl Stage {
         wait: Nanos,
     ) -> Result<shop::Ready, StageError> {
         let name = format!("{service}-{number}");
-        let socket = self.runtime_dir().join("services.sock").display().to_string();
+        let socket = self.services_socket().display().to_string();
         let file = self.directory.path().join(format!("{name}.json"));
         let (ready, seed) = (file.display().to_string(), (seed + number as u64).to_string());
         let (number, wait_us) = (number.to_string(), (wait.0 / 1000).to_string());
@@ -171,6 +215,10 @@ impl Stage {
     /// Where the host agent will have its sockets.
     fn runtime_dir(&self) -> PathBuf {
         self.directory.path().join("run")
+    }
+
+    fn services_socket(&self) -> PathBuf {
+        self.runtime_dir().join("services.sock")
     }
 
     async fn host_agent(&mut self, setting: &Setting) -> Result<HostReady, StageError> {
@@ -188,19 +236,35 @@ impl Stage {
         self.wait(HOST_AGENT, &runtime_dir.join("host-agent.json")).await
     }
 
-    fn nic_agent(&mut self, host: &HostReady) -> Result<(), StageError> {
+    fn nic_agent(&mut self, host: &HostReady, per_second: f64) -> Result<(), StageError> {
         let text = format!(
-            "control: {{address: {}}}\nregions_socket: {}\nmetrics: {{listen: 127.0.0.1:0}}\n",
+            "control: {{address: {}}}\nregions_socket: {}\nmetrics: {{listen: 127.0.0.1:0}}\n{}",
             host.control,
-            yaml_string(&host.regions)
+            yaml_string(&host.regions),
+            self.streams(per_second)
         );
         let config = self.write("nic-agent.yaml", &text)?;
         self.start(NIC_AGENT, &[NIC_AGENT, "--config", &config])
     }
 
+    /// The NIC agent's part of the way: how long packets to the called service take to be acknowledged.
+    fn streams(&self, per_second: f64) -> String {
+        let Some((way, called)) = self.open_way().zip(self.shop(Watched::CALLED)) else { return String::new() };
+        let packets = per_second * Watched::CALLED.given().div_ceil(PACKET_BYTES) as f64;
+        let interval_ms = (1000.0 * PACKETS / packets).max(PACKETS_EVERY_MS) as u32;
+        format!(
+            "network:\n  services_socket: {}\n  streams:\n    - {{name: {}, interface: {}, pair: data, filter: tcp and dst port {}, \
+             interval_ms: {interval_ms}}}\n",
+            yaml_string(&self.services_socket()),
+            Watched::STREAM,
+            way.interface,
+            called.listen.port()
+        )
+    }
+
     async fn open(&mut self, service: Service, seed: u64) -> Result<(), StageError> {
         let name = service.name();
-        let socket = self.runtime_dir().join("services.sock");
+        let socket = self.services_socket();
         let file = self.directory.path().join(format!("{name}.json"));
         let (ready, socket, seed) = (file.display().to_string(), socket.display().to_string(), seed.to_string());
         let mut arguments = vec!["shop", "--service", name, "--ready", &ready, "--socket", &socket, "--seed", &seed];
@@ -209,6 +273,9 @@ impl Stage {
         arguments.extend(next.iter().map(String::as_str));
         let spans = self.route.as_ref().map(|route| format!("--otlp=http://{}", route.agent));
         arguments.extend(spans.as_deref());
+        let way = self.open_way().filter(|_| service == Watched::CALLED);
+        let way = way.map(|way| [format!("--listen={}:0", way.address), format!("--space={}", way.space.display())]);
+        arguments.extend(way.iter().flatten().map(String::as_str));
         let settings: &[_] = if spans.is_some() { &KEEPS_MEMORY } else { &[] };
         self.start_with(name, &arguments, settings)?;
         let ready = self.wait(name, &file).await?;

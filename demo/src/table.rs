@@ -4,7 +4,9 @@ pub(crate) mod traces;
 
 use core::fmt::Write as _;
 
+use crate::fault::Kind;
 use crate::figures::{millis, percent, since_start};
+use crate::graph::Watched;
 use crate::judge::{Bar, FaultFinding, Finding, Flagged, Outcome};
 use crate::record::Record;
 use crate::tell;
@@ -64,6 +66,15 @@ pub(crate) fn numbers(record: &Record, finding: &Finding) -> Vec<String> {
             record.ticks, record.missed_ticks, record.lost_verdicts
         ),
     ];
+    if record.way {
+        lines.push(format!(
+            "the relay between {} and {}: {} of one core",
+            Watched::CALLER,
+            Watched::CALLED,
+            percent(cost.relay)
+        ));
+    }
+    lines.extend(record.skipped.iter().map(|why| tell::skipped(Kind::SlowWay, why).trim().to_owned()));
     for alarm in &finding.false_alarms {
         let why = alarm.top.first().map(|first| format!(", {}", tell::reason(first))).unwrap_or_default();
         let at = since_start(alarm.began);

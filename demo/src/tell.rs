@@ -5,7 +5,7 @@ use wire::time::Nanos;
 
 use crate::fault::{Kind, Planned};
 use crate::figures::{millis, since_start};
-use crate::graph::Service;
+use crate::graph::Watched;
 use crate::record::{Event, Reason};
 
 /// A fault begins.
@@ -15,8 +15,13 @@ pub(crate) fn fault(number: usize, planned: &Planned, at: Nanos) -> String {
     format!("\n{} fault {number}: {kind} in {service} for {lasts:.0} s ({})", since_start(at), kind.story())
 }
 
+/// A fault does not happen.
+pub(crate) fn skipped(kind: Kind, why: &str) -> String {
+    format!("  {kind} is skipped: {why}")
+}
+
 /// A fault is over.
-pub(crate) fn over(service: Service, kind: Kind) -> String {
+pub(crate) fn over(service: Watched, kind: Kind) -> String {
     format!("  {kind} in {service} is over")
 }
 
@@ -33,12 +38,12 @@ pub(crate) fn began(event: &Event, since: Nanos) -> String {
 }
 
 /// An alarm is over.
-pub(crate) fn ended(service: Service, lasted: Nanos) -> String {
+pub(crate) fn ended(service: Watched, lasted: Nanos) -> String {
     format!("            {service} quiet again after {:.1} s", lasted.as_secs_f64())
 }
 
 /// A heartbeat goes on.
-pub(crate) fn back(service: Service, silent_for: Nanos) -> String {
+pub(crate) fn back(service: Watched, silent_for: Nanos) -> String {
     format!("            {service} is back after {:.1} s of silence", silent_for.as_secs_f64())
 }
 

@@ -3,14 +3,14 @@
 use ranking::{EXPLAINED_BY, Explanation};
 use wire::time::Nanos;
 
-use crate::graph::Service;
+use crate::graph::Watched;
 use crate::record::{Episode, Event, Reason};
 
 /// An episode of one service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Alarm {
     /// Who.
-    pub service: Service,
+    pub service: Watched,
     /// When its first verdict arrived.
     pub began: Nanos,
     /// When its last verdict arrived; `None` if it lasts until the end of the run.
@@ -22,7 +22,7 @@ pub struct Alarm {
     /// The metrics that made most of the squared score in the first second, at most [`ranking::TOP`], the largest first.
     pub top: Vec<Reason>,
     /// The service whose calls these are about ([`Explanation::peer`]).
-    pub peer: Option<Service>,
+    pub peer: Option<Watched>,
 }
 
 impl Alarm {
@@ -68,12 +68,12 @@ pub fn alarms(events: &[Event]) -> Vec<Alarm> {
 }
 
 /// The alarm of that kind that is on.
-fn open(alarms: &mut [Alarm], service: Service, silent: bool) -> Option<&mut Alarm> {
+fn open(alarms: &mut [Alarm], service: Watched, silent: bool) -> Option<&mut Alarm> {
     alarms.iter_mut().rfind(|alarm| alarm.ended.is_none() && alarm.service == service && alarm.silent == silent)
 }
 
 /// What explains the first second of an alarm, each metric as it was when it stood out most, and whose calls that is about.
-fn explanation(events: &[Event], service: Service, began: Nanos) -> (Vec<Reason>, Option<Service>) {
+fn explanation(events: &[Event], service: Watched, began: Nanos) -> (Vec<Reason>, Option<Watched>) {
     let until = began.plus(EXPLAINED_BY);
     let first = events.iter().filter(|event| event.service == service && (began..until).contains(&event.at));
     let first: Vec<&Event> = first.collect();
@@ -90,12 +90,13 @@ fn explanation(events: &[Event], service: Service, began: Nanos) -> (Vec<Reason>
     };
     let top = explanation.top().into_iter();
     let top = top.filter_map(|(column, share)| Some(Reason { share, ..shown(column)? })).collect();
-    (top, explanation.peer().and_then(Service::named))
+    (top, explanation.peer().and_then(Watched::named))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::Service;
     use crate::judge::example::{event, reason};
 
     #[test]

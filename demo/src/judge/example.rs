@@ -3,13 +3,13 @@
 use wire::time::Nanos;
 
 use crate::fault::Kind;
-use crate::graph::Service;
+use crate::graph::{Service, Watched};
 use crate::record::{Episode, Event, Injected, Point, Reason, Record};
 
 /// A verdict that arrived after `ms`.
-pub(crate) fn event(service: Service, ms: u64, ratio: f64, episode: Episode) -> Event {
+pub(crate) fn event(service: impl Into<Watched>, ms: u64, ratio: f64, episode: Episode) -> Event {
     let at = Nanos::from_millis(ms);
-    Event { at, service, score: 10.0 * ratio, gamma: 10.0, silent: false, episode, reasons: Vec::new() }
+    Event { at, service: service.into(), score: 10.0 * ratio, gamma: 10.0, silent: false, episode, reasons: Vec::new() }
 }
 
 /// A metric without labels and unit.
@@ -19,9 +19,9 @@ pub(crate) fn reason(column: &str, share: f64, seen: f64) -> Reason {
 }
 
 /// A fault of 10 s.
-pub(crate) fn fault(service: Service, kind: Kind, start_ms: u64) -> Injected {
+pub(crate) fn fault(service: impl Into<Watched>, kind: Kind, start_ms: u64) -> Injected {
     let started = Nanos::from_millis(start_ms);
-    Injected { service, kind, started, ended: started.plus(Nanos::from_secs(10)), doubled: None }
+    Injected { service: service.into(), kind, started, ended: started.plus(Nanos::from_secs(10)), doubled: None }
 }
 
 /// Two minutes, all armed after 20 s, latency in the store at 60 s and nothing said yet.
@@ -30,9 +30,9 @@ pub(crate) fn run() -> Record {
     Record {
         seed: 7,
         interval: Nanos::from_millis(100),
-        armed: Service::ALL.into_iter().map(|service| (service, Nanos::from_secs(20))).collect(),
+        armed: Service::ALL.into_iter().map(|service| (service.into(), Nanos::from_secs(20))).collect(),
         faults: vec![fault(Service::Store, Kind::Latency, 60_000)],
-        scores: Service::ALL.into_iter().map(|service| (service, points.clone().collect())).collect(),
+        scores: Service::ALL.into_iter().map(|service| (service.into(), points.clone().collect())).collect(),
         ended: Nanos::from_secs(120),
         ..Record::default()
     }

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use super::example::{event, fault, reason, run};
 use super::*;
+use crate::graph::Service;
 use crate::noise::Noise;
 use crate::record::Episode;
 
@@ -57,8 +58,29 @@ fn a_service_off_the_path_is_reported_as_such() {
 
     assert_eq!(
         flagged.iter().map(|one| (one.service, one.on_path)).collect::<Vec<_>>(),
-        [(Service::Cart, false), (Service::Payment, true)]
+        [(Service::Cart.into(), false), (Service::Payment.into(), true)]
     );
+}
+
+#[test]
+fn a_fault_on_the_way_is_noticed_and_explained_by_the_packets_and_who_waits_there_is_a_victim() {
+    let mut record = run();
+    record.way = true;
+    record.faults = vec![fault(Watched::Way, Kind::SlowWay, 60_000)];
+    record.events = vec![
+        event(Service::Payment, 60_300, 3.0, Episode::Began),
+        event(Watched::Way, 60_400, 12.0, Episode::Began),
+        event(Service::Cart, 60_500, 2.0, Episode::Began),
+    ];
+    record.events[0].reasons = vec![reason("http.client.request.duration.p99{peer=\"store\"}", 0.9, 1.0)];
+    record.events[1].reasons = vec![Reason { group: "network".to_owned(), ..reason("network.delay.p50", 0.9, 0.08) }];
+
+    let found = &judge(&record).faults[0];
+
+    assert_eq!((found.noticed, found.rank), (Some(Nanos::from_millis(400)), Some(1)));
+    assert!(found.in_time() && found.explained);
+    let on_path: Vec<_> = found.flagged.iter().map(|one| (one.service, one.on_path)).collect();
+    assert_eq!(on_path, [(Watched::Way, true), (Service::Payment.into(), true), (Service::Cart.into(), false)]);
 }
 
 #[test]
@@ -96,7 +118,7 @@ fn a_service_that_points_at_another_flagged_one_comes_after_it() {
 
     let found = &judge(&record).faults[0];
 
-    assert_eq!(found.flagged[1].points_at, Some(Service::Store));
+    assert_eq!(found.flagged[1].points_at, Some(Service::Store.into()));
     assert_eq!(found.rank, Some(1));
 
     record.events.pop();
@@ -105,9 +127,9 @@ fn a_service_that_points_at_another_flagged_one_comes_after_it() {
 }
 
 /// The rule as it was when the demo's table of ten runs was made, before others used it as well.
-fn ranked_as_measured(finding: &Finding) -> Vec<(Service, Option<Service>)> {
+fn ranked_as_measured(finding: &Finding) -> Vec<(Watched, Option<Watched>)> {
     let mut flagged = finding.faults[0].flagged.clone();
-    let points_at = |service: Service| {
+    let points_at = |service: Watched| {
         let alarm = finding.alarms.iter().find(|alarm| alarm.service == service)?;
         let whole: f64 = alarm.top.iter().map(|reason| reason.share).sum();
         let about = |peer: &Service| {
@@ -116,9 +138,9 @@ fn ranked_as_measured(finding: &Finding) -> Vec<(Service, Option<Service>)> {
             reasons.map(|reason| reason.share).sum::<f64>()
         };
         let peer = Service::ALL.into_iter().find(|peer| about(peer) > 0.0 && 4.0 * about(peer) >= whole)?;
-        flagged.iter().any(|other| other.service == peer).then_some(peer)
+        flagged.iter().any(|other| other.service == peer).then_some(peer.into())
     };
-    let peers: BTreeMap<Service, Option<Service>> =
+    let peers: BTreeMap<Watched, Option<Watched>> =
         flagged.iter().map(|flagged| (flagged.service, points_at(flagged.service))).collect();
     flagged.sort_by(|one, other| {
         let silence = other.silent.cmp(&one.silent);

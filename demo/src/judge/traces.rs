@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use wire::time::Nanos;
 
-use crate::graph::{Errand, Service};
+use crate::graph::{Errand, Service, Watched};
 use crate::record::{Injected, Record};
 use crate::traces::{Trace, TraceId, Visit};
 
@@ -197,11 +197,19 @@ fn of_fault<'a>(
 }
 
 /// Whether a reason speaks of `service`: it begins with its name, or its first part has one of its operations, as that of a caller has whose call
-/// failed. What is named in metrics further on does not count.
-fn names(reason: &str, service: Service) -> bool {
+/// failed. What is named in metrics further on does not count. No span is of the way: whoever speaks of who waits there, or of what was asked
+/// over it, speaks of it.
+fn names(reason: &str, watched: Watched) -> bool {
     let first = reason.split(';').next().unwrap_or_default();
-    let begins = first.strip_prefix(service.name()).is_some_and(|rest| rest.starts_with(": "));
-    begins || Errand::ALL.iter().any(|errand| first.split(' ').any(|word| word == service.path(*errand)))
+    let begins = |name: &str| first.strip_prefix(name).is_some_and(|rest| rest.starts_with(": "));
+    let has_operation_of =
+        |service: Service| Errand::ALL.iter().any(|errand| first.split(' ').any(|word| word == service.path(*errand)));
+    match watched {
+        Watched::Service(service) => begins(service.name()) || has_operation_of(service),
+        Watched::Way => {
+            begins(Watched::Way.name()) || begins(Watched::CALLER.name()) || has_operation_of(Watched::CALLED)
+        }
+    }
 }
 
 impl Missed {

@@ -9,7 +9,7 @@ use plotters::style::Color as _;
 
 use super::ink;
 use super::scores::Failed;
-use crate::graph::Service;
+use crate::graph::Watched;
 use crate::record::Record;
 
 const WIDTH: i32 = 1100;
@@ -54,8 +54,8 @@ pub(super) fn plot(record: &Record) -> Result<String, Failed> {
 }
 
 /// The metrics that had the largest parts at any time, those of one service together.
-fn rows(record: &Record) -> Vec<((Service, String), Row)> {
-    let mut all: BTreeMap<(Service, String), Row> = BTreeMap::new();
+fn rows(record: &Record) -> Vec<((Watched, String), Row)> {
+    let mut all: BTreeMap<(Watched, String), Row> = BTreeMap::new();
     for event in &record.events {
         for reason in &event.reasons {
             let part = reason.share * event.ratio().powi(2);
@@ -81,7 +81,7 @@ fn depth(part: f64) -> f64 {
 }
 
 /// Service and metric, the middle left out if it is long.
-fn label(service: Service, column: &str) -> String {
+fn label(service: Watched, column: &str) -> String {
     const LONGEST: usize = 62;
     let text: Vec<char> = format!("{service}  {column}").chars().collect();
     if text.len() <= LONGEST {
@@ -94,6 +94,7 @@ fn label(service: Service, column: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::Service;
     use crate::judge::example::{event, reason};
     use crate::record::Episode;
 
@@ -108,12 +109,12 @@ mod tests {
 
         let rows = rows(&Record { events, ..Record::default() });
 
-        assert_eq!(rows, [((Service::Cart, "queue.depth".to_owned()), Row::from([(1, 8.0), (2, 0.5)]))]);
+        assert_eq!(rows, [((Service::Cart.into(), "queue.depth".to_owned()), Row::from([(1, 8.0), (2, 0.5)]))]);
     }
 
     #[test]
     fn a_long_label_loses_its_middle() {
-        let label = label(Service::Store, &format!("http.{}-end", "x".repeat(100)));
+        let label = label(Service::Store.into(), &format!("http.{}-end", "x".repeat(100)));
 
         assert!(label.chars().count() <= 62 && label.starts_with("store  http.") && label.ends_with("-end"), "{label}");
     }

@@ -12,7 +12,7 @@ use plotters::style::Color as _;
 use wire::time::Nanos;
 
 use super::ink;
-use crate::graph::Service;
+use crate::graph::Watched;
 use crate::judge::Finding;
 use crate::record::{Point, Record};
 
@@ -34,10 +34,12 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub(super) fn plot(record: &Record, finding: &Finding) -> Result<String, Failed> {
     let mut svg = String::new();
     {
-        let height = STRIP * Service::ALL.len() as u32 + AXIS;
+        let watched: Vec<_> = record.watched().collect();
+        let height = STRIP * watched.len() as u32 + AXIS;
         let root = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
         let (strips, _) = root.split_vertically(height - AXIS);
-        for (service, area) in Service::ALL.into_iter().zip(strips.split_evenly((Service::ALL.len(), 1))) {
+        let areas = strips.split_evenly((watched.len(), 1));
+        for (service, area) in watched.into_iter().zip(areas) {
             strip(&area, record, finding, service)?;
         }
         axis(&root, record, height)?;
@@ -60,7 +62,7 @@ fn ratio(point: &Point) -> f64 {
     if point.gamma > 0.0 { point.score / point.gamma } else { 0.0 }
 }
 
-fn strip(area: &Area<'_>, record: &Record, finding: &Finding, service: Service) -> Result<(), Failed> {
+fn strip(area: &Area<'_>, record: &Record, finding: &Finding, service: Watched) -> Result<(), Failed> {
     let top = ceiling(record);
     let mut builder = ChartBuilder::on(area);
     builder

@@ -6,7 +6,7 @@ use wire::quantity::quantity;
 use wire::time::Nanos;
 
 use super::escape;
-use crate::graph::Service;
+use crate::graph::Watched;
 use crate::traces::{KeptSpan, Side, Trace};
 
 /// Spans that are drawn; a trace of the shop has ten.
@@ -16,8 +16,8 @@ const DEEPEST: usize = 12;
 /// Parts of the axis.
 const PARTS: u32 = 4;
 
-/// The trace, with the rows of `marked` standing out.
-pub(super) fn draw(trace: &Trace, marked: Service) -> String {
+/// The trace, with the rows of `marked` standing out: the spans of a service, or the calls over the way.
+pub(super) fn draw(trace: &Trace, marked: Watched) -> String {
     let began = trace.spans.iter().map(|span| span.started).min().unwrap_or_default();
     let ended = trace.spans.iter().map(|span| span.started.plus(span.took)).max().unwrap_or_default();
     let whole = ended.since(began).unwrap_or_default().max(Nanos(1));
@@ -32,9 +32,16 @@ pub(super) fn draw(trace: &Trace, marked: Service) -> String {
     html.push_str("</span></div>\n");
     for (span, depth) in in_order(trace).into_iter().take(MOST) {
         let after = span.started.since(began).unwrap_or_default();
-        html.push_str(&row(span, depth, after, whole, span.service == marked));
+        html.push_str(&row(span, depth, after, whole, is_of(span, marked)));
     }
     html + "</div>\n"
+}
+
+fn is_of(span: &KeptSpan, watched: Watched) -> bool {
+    match watched {
+        Watched::Service(service) => span.service == service,
+        Watched::Way => span.service == Watched::CALLER && span.side == Side::Client(Watched::CALLED),
+    }
 }
 
 fn row(span: &KeptSpan, depth: usize, after: Nanos, whole: Nanos, marked: bool) -> String {
@@ -98,6 +105,7 @@ fn in_order(trace: &Trace) -> Vec<(&KeptSpan, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::Service;
     use crate::traces::example;
 
     #[test]
@@ -136,7 +144,7 @@ mod tests {
         let left = (started.0 - root.started.0) as f64 / root.took.0 as f64 * 100.0;
         let width = took.0 as f64 / root.took.0 as f64 * 100.0;
 
-        let html = draw(&trace, Service::Store);
+        let html = draw(&trace, Service::Store.into());
 
         assert!(html.contains("<div class=\"row server marked failed\">"), "{html}");
         assert!(html.contains(&format!("left:{left:.2}%;width:{width:.2}%")), "{html}");
@@ -149,7 +157,7 @@ mod tests {
         let mut trace = example::whole_trace();
         trace.spans[0].name = "<b>".to_owned();
 
-        assert!(draw(&trace, Service::Cart).contains("&lt;b&gt;"));
+        assert!(draw(&trace, Service::Cart.into()).contains("&lt;b&gt;"));
     }
 
     #[test]
@@ -157,5 +165,14 @@ mod tests {
         assert_eq!(duration(0.123_456), "123 ms");
         assert_eq!(duration(1.004_9), "1 s");
         assert_eq!(duration(0.001_234_5), "1.23 ms");
+    }
+
+    #[test]
+    fn of_the_way_the_calls_over_it_stand_out() {
+        let html = draw(&example::whole_trace(), Watched::Way);
+
+        assert_eq!(html.matches(" marked").count(), 1);
+        let row = html.lines().find(|line| line.contains(" marked")).unwrap();
+        assert!(row.contains("<b>payment</b> → store"), "{row}");
     }
 }

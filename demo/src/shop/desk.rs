@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
@@ -104,12 +104,13 @@ impl Desk {
         self.queue.busy.get()
     }
 
-    /// Answers one request.
+    /// Answers one request, which has come whole.
     pub(crate) async fn serve(
         State(desk): State<Arc<Self>>,
         errand: Errand,
         Query(ask): Query<Ask>,
         headers: HeaderMap,
+        _given: Bytes,
     ) -> Response {
         let mut visit = Visit::begin(&desk, errand, &headers);
         let page = desk.answer(Order { errand, key: ask.key }, visit.span.context()).await;
@@ -179,7 +180,8 @@ impl Dependency {
         let mut call = Call { meters: &self.meters, clock: Clock::start(), outcome: Outcome::TimedOut, bytes: 0 };
         self.meters.began();
         let target = format!("{}?key={}", self.service.path(order.errand), order.key);
-        let answer = caller.ask_with(Method::GET, self.address, &target, headers).await.0;
+        let given = vec![b'.'; self.service.given()];
+        let answer = caller.ask_with(Method::GET, self.address, &target, headers, given).await.0;
         match &answer {
             Answer::Answered(status, _) => span.answered(status.as_u16()),
             Answer::Broken => span.failed("the connection broke"),

@@ -20,11 +20,11 @@ const RESERVE: usize = 96 << 20;
 /// What the admin port is asked for.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Injection {
-    /// Which fault. A hang is none of these: it comes from outside, as a signal.
+    /// Which fault. A hang is none of these: it comes from outside, as a signal; nor is a slow way, which only the way has.
     pub(crate) kind: Kind,
     /// For how long, in milliseconds.
     pub(crate) ms: u64,
-    /// Latency: milliseconds more per request. Errors: failing requests in a thousand. CPU hog: threads. Leak: nothing.
+    /// Latency, slow way: milliseconds more per request, or packet. Errors: failing requests in a thousand. CPU hog: threads. Leak: nothing.
     pub(crate) amount: u64,
 }
 
@@ -72,7 +72,7 @@ impl Faults {
             Kind::Latency => self.switch(|faults| &faults.delay_ms, injection.amount, lasts),
             Kind::Errors => self.switch(|faults| &faults.failing_permille, injection.amount, lasts),
             Kind::Leak => self.leak(lasts),
-            Kind::Hang => return Err(injection.kind),
+            Kind::Hang | Kind::SlowWay => return Err(injection.kind),
         }
         Ok(())
     }

@@ -78,6 +78,7 @@ fn args(service: Service, open: &BTreeMap<Service, Ready>) -> ShopArgs {
     ShopArgs {
         service,
         listen: any,
+        space: None,
         admin: any,
         next: next.collect(),
         socket: "/nonexistent/services.sock".into(),

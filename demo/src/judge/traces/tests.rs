@@ -46,7 +46,7 @@ fn a_reason_names_a_service_if_it_begins_with_it_or_has_an_operation_of_its() {
     for one in
         ["store: score 9.0, threshold 4.0", "payment: GET /write ended in an error", "store: GET /x ended in an error"]
     {
-        assert!(names(one, Service::Store), "{one}");
+        assert!(names(one, Service::Store.into()), "{one}");
     }
     for other in [
         "",
@@ -54,8 +54,11 @@ fn a_reason_names_a_service_if_it_begins_with_it_or_has_an_operation_of_its() {
         "payment: GET /writes ended in an error",
         "payment: score 9.0; http.client.request.duration{peer=\"store\"} 9 ms; store: 3",
     ] {
-        assert!(!names(other, Service::Store), "{other}");
+        assert!(!names(other, Service::Store.into()), "{other}");
     }
+    let of_the_way = ["network.payment-store: score 9.0", "payment: score 9.0", "frontend: GET /write took 90 ms"];
+    assert!(of_the_way.iter().all(|reason| names(reason, Watched::Way)));
+    assert!(!names("frontend: score 9.0; payment: 3", Watched::Way));
     assert_eq!(judge(&example::run()).traces.faults[0].named, 1);
 }
 

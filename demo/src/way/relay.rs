@@ -1,0 +1,92 @@
+//! Passes packets from one interface to the other, at once or late.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use wire::time::Nanos;
+
+use super::queue::Queue;
+use super::tun::Tun;
+use crate::clock::Clock;
+use crate::noise::Noise;
+
+/// More than any packet.
+const LONGEST: usize = 1 << 16;
+/// Packets that are read of one side before the other has its turn.
+const AT_ONCE: usize = 64;
+/// Around what was asked for, packets are held for so much less or more of it.
+const UNEVEN: f64 = 0.25;
+/// A wire does not wait for a processor: the relay goes before others (as `nice` has it).
+const GOES_BEFORE: i32 = -10;
+
+/// Passes packets between the two until one of them is gone; says what it said then. Packets are held for about `held` milliseconds.
+pub(super) fn pass(pair: &[Tun; 2], held: &AtomicU64, noise: &mut Noise) -> io::Error {
+    let _ = rustix::process::nice(GOES_BEFORE); // without, delays are less even
+    let clock = Clock::start();
+    let mut packet = vec![0; LONGEST];
+    let mut queues = [Queue::default(), Queue::default()];
+    loop {
+        for (from, queue) in queues.iter_mut().enumerate() {
+            let (Some(here), Some(there)) = (pair.get(from), pair.get(1 - from)) else { continue };
+            for _ in 0..AT_ONCE {
+                let length = match here.read(&mut packet) {
+                    Ok(Some(length)) => length,
+                    Ok(None) => break,
+                    Err(error) => return error,
+                };
+                let Some(packet) = packet.get(..length) else { break };
+                let late = lateness(held.load(Ordering::Relaxed), noise);
+                if late == Nanos::ZERO && queue.is_empty() {
+                    there.write(packet);
+                } else {
+                    queue.push(packet, clock.now(), late); // one that has no room is lost
+                }
+            }
+            while let Some(packet) = queue.pop(clock.now()) {
+                there.write(&packet);
+            }
+        }
+        if let Err(error) = wait(pair, &queues, clock.now()) {
+            return error;
+        }
+    }
+}
+
+/// How late one packet is.
+fn lateness(held_ms: u64, noise: &mut Noise) -> Nanos {
+    if held_ms == 0 {
+        return Nanos::ZERO;
+    }
+    Nanos((noise.between(1.0 - UNEVEN, 1.0 + UNEVEN) * Nanos::from_millis(held_ms).0 as f64) as u64)
+}
+
+/// Until a packet comes, or one that is held is due.
+fn wait(pair: &[Tun; 2], queues: &[Queue; 2], now: Nanos) -> io::Result<()> {
+    let due = queues.iter().filter_map(Queue::next_due).min();
+    let limit = due.map(|due| {
+        let left = due.since(now).unwrap_or_default().0;
+        Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 }
+    });
+    let mut ready = pair.each_ref().map(|tun| PollFd::new(tun, PollFlags::IN));
+    match poll(&mut ready, limit.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_are_late_by_what_was_asked_for_a_quarter_less_or_more() {
+        let mut noise = Noise::new(1, "way");
+
+        let late: Vec<_> = (0..1000).map(|_| lateness(40, &mut noise).as_millis()).collect();
+
+        assert!(late.iter().all(|ms| (30..=50).contains(ms)));
+        assert!(late.iter().any(|ms| *ms < 32) && late.iter().any(|ms| *ms > 48));
+        assert_eq!(lateness(0, &mut noise), Nanos::ZERO);
+    }
+}

@@ -1,0 +1,94 @@
+//! An interface whose packets a process reads and writes (a TUN device). It is there for as long as it is open.
+
+#![expect(unsafe_code, reason = "an ioctl and a system call that are not safe by their types")]
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+
+use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
+
+/// `TUNSETIFF`: makes the interface, and says what it is called.
+const MAKE: Opcode = opcode::write::<core::ffi::c_int>(b'T', 202);
+/// `IFF_TUN | IFF_NO_PI`: bare IP packets, with nothing before them.
+const BARE: u16 = 0x1001;
+
+/// `struct ifreq`, as far as it is needed.
+#[repr(C)]
+struct Request {
+    name: [u8; 16],
+    flags: u16,
+    rest: [u8; 22],
+}
+
+/// The interface.
+#[derive(Debug)]
+pub(super) struct Tun {
+    file: File,
+    name: String,
+}
+
+impl Tun {
+    /// Makes one in the network of this thread, called `name`, of at most 15 bytes; `%d` in it becomes the first number that is free. It is down, and has
+    /// no address. The kernel computes checksums before packets come here, and puts none together.
+    ///
+    /// # Errors
+    ///
+    /// The system's: there are no TUN devices, or this is not allowed.
+    pub(super) fn open(name: &str) -> io::Result<Self> {
+        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        let file = OpenOptions::new().read(true).write(true).custom_flags(nonblocking).open("/dev/net/tun")?;
+        let mut request = Request { name: [0; 16], flags: BARE, rest: [0; 22] };
+        // Room for a 0 at the end is left.
+        for (to, from) in request.name.iter_mut().take(15).zip(name.bytes()) {
+            *to = from;
+        }
+        // SAFETY: this request takes a `struct ifreq`, which has 40 bytes with 64-bit pointers and fewer with others; that many are there.
+        let make = unsafe { Updater::<'_, MAKE, Request>::new(&mut request) };
+        // SAFETY: the kernel reads and writes a request that lives until the call has returned.
+        unsafe { ioctl(&file, make) }?;
+        let name = request.name.split(|byte| *byte == 0).next().unwrap_or_default();
+        Ok(Self { file, name: String::from_utf8_lossy(name).into_owned() })
+    }
+
+    /// What it is called.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The next packet that goes out of the interface: how many bytes of `packet` it has; `None` if there is none now.
+    ///
+    /// # Errors
+    ///
+    /// The system's: the interface is gone.
+    pub(super) fn read(&self, packet: &mut [u8]) -> io::Result<Option<usize>> {
+        match (&self.file).read(packet) {
+            Ok(length) => Ok(Some(length)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Has a packet come in by the interface. One that the system does not take is lost, as on any wire.
+    pub(super) fn write(&self, packet: &[u8]) {
+        let _ = (&self.file).write(packet);
+    }
+}
+
+impl AsFd for Tun {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Puts this thread, and no other, into a network of its own, which has no interfaces that are up.
+///
+/// # Errors
+///
+/// The system's: it has no such thing, or this is not allowed.
+pub(super) fn leave_network() -> io::Result<()> {
+    // SAFETY: the flag for open files, of which the condition speaks, is not set.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }?;
+    Ok(())
+}
