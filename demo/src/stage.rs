@@ -33,12 +33,10 @@ const READY_WITHIN: Nanos = Nanos::from_secs(60);
 /// The shop is without an agent for so long.
 const ALONE: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How often metrics of packets change: what is noticed within a second has to be there in a quarter of it.
-const PACKETS_EVERY_MS: f64 = 250.0;
+/// Metrics of packets change no more often: as often as those of services are fetched, unless that is said otherwise.
+const PACKETS_EVERY_MS: f64 = 100.0;
 /// The median of so many can be trusted, even where half as many come as on average.
 const PACKETS: f64 = 100.0;
-/// What a packet of the way carries.
-const PACKET_BYTES: usize = 1400;
 
 /// How services with spans are told to keep memory that they have used (glibc). A batch of 512 spans takes some hundred kilobytes; given back and
 /// taken again every few seconds it is a burst of page faults, of which an LMAP learns that they are usual. A leak begins with the same.
@@ -250,7 +248,7 @@ impl Stage {
     /// The NIC agent's part of the way: how long packets to the called service take to be acknowledged.
     fn streams(&self, per_second: f64) -> String {
         let Some((way, called)) = self.open_way().zip(self.shop(Watched::CALLED)) else { return String::new() };
-        let packets = per_second * Watched::CALLED.given().div_ceil(PACKET_BYTES) as f64;
+        let packets = per_second * Watched::CALLED.given().div_ceil(way::CARRIED_BYTES) as f64;
         let interval_ms = (1000.0 * PACKETS / packets).max(PACKETS_EVERY_MS) as u32;
         format!(
             "network:\n  services_socket: {}\n  streams:\n    - {{name: {}, interface: {}, pair: data, filter: tcp and dst port {}, \

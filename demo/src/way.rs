@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-pub(crate) use space::listen_in;
+pub(crate) use space::{CARRIED_BYTES, listen_in};
 
 use crate::fault::Kind;
 use crate::noise::Noise;

@@ -11,14 +11,19 @@ use crate::release::Programs;
 
 /// The demo's exit code if it worked and a bar was missed.
 const BAR_MISSED: i32 = 3;
-/// Of the five faults, so many have to be noticed on any machine.
-const LEAST_NOTICED: usize = 4;
+/// Faults of a run; the last one only where a network namespace can be made, which takes root.
+const FAULTS: usize = 6;
+/// So many may pass unnoticed on any machine.
+const MOST_MISSED: usize = 1;
+/// The one on the network.
+const SLOW_WAY: &str = "slow-way";
 /// Of the requests that faults hit, such a share has to be kept whole on any machine; and more than head sampling would in as many bytes.
 const LEAST_KEPT: f64 = 0.5;
 
 #[derive(Debug, Deserialize)]
 struct Facts {
     faults: Vec<Fault>,
+    skipped: Vec<Skipped>,
     false_alarms_per_service_minute: f64,
     agent_cpu_share: f64,
     missed_ticks: u64,
@@ -50,6 +55,12 @@ struct Fault {
     explained: bool,
 }
 
+#[derive(Debug, Deserialize)]
+struct Skipped {
+    kind: String,
+    why: String,
+}
+
 /// Runs the demo and looks at what it says of itself. A machine that stands still for seconds hides faults: a run that has not noticed, or kept,
 /// enough is made once more, with another seed.
 ///
@@ -65,7 +76,12 @@ pub fn check(programs: &Programs) -> Result<()> {
 /// What any machine has to reach.
 fn enough(facts: &Facts) -> Result<()> {
     let noticed = facts.faults.iter().filter(|fault| fault.noticed_ms.is_some()).count();
-    ensure!(noticed >= LEAST_NOTICED, "only {noticed} of 5 faults were noticed");
+    let all = facts.faults.len();
+    ensure!(noticed + MOST_MISSED >= all, "only {noticed} of {all} faults were noticed");
+    if let Some(way) = facts.faults.iter().find(|fault| fault.kind == SLOW_WAY) {
+        let found = way.noticed_ms.is_some() && way.explained;
+        ensure!(found, "the network's metrics did not find the fault that is on the network");
+    }
     let Traces { hit, hit_kept_whole, head_share, .. } = &facts.traces;
     let head = head_share * 100.0;
     ensure!(
@@ -90,6 +106,9 @@ fn run(programs: &Programs, seed: &str) -> Result<Facts> {
         let noticed = noticed_ms.map_or("never noticed".to_owned(), |after| format!("noticed after {after:.0} ms"));
         println!("{kind} in {service}: {noticed}{}", if *explained { ", explained" } else { "" });
     }
+    for Skipped { kind, why } in &facts.skipped {
+        println!("NOT JUDGED: {kind} is skipped: {why}");
+    }
     let Facts { false_alarms_per_service_minute: alarms, agent_cpu_share: share, missed_ticks, ticks, .. } = &facts;
     println!(
         "{alarms:.2} false alarms per service-minute, agents {:.2} % of a core, {missed_ticks} of {ticks} ticks missed",
@@ -100,7 +119,9 @@ fn run(programs: &Programs, seed: &str) -> Result<Facts> {
         "{hit_kept_whole} of {hit} requests that faults hit are kept whole, head sampling in as many bytes: {:.1} %; {lost_spans} spans lost",
         head_share * 100.0
     );
-    ensure!(facts.faults.len() == 5, "{} faults instead of 5", facts.faults.len());
+    let skipped = facts.skipped.iter().filter(|skipped| skipped.kind == SLOW_WAY).count();
+    let (found, all) = (facts.faults.len(), FAULTS - skipped);
+    ensure!(found == all, "{found} faults instead of {all}");
     ensure!(folder.join("index.html").exists(), "there is no report");
     Ok(facts)
 }

@@ -18,6 +18,11 @@ const NAME: &str = "uview-demo%d";
 /// Addresses of networks in which devices are tried (RFC 2544): nobody else's.
 const TRIED: [u8; 2] = [198, 18];
 
+/// The longest packet: so short that a request to the store is several, and each tells how long it was on its way. Every host takes one of this length.
+const PACKET_BYTES: usize = 576;
+/// What such a packet carries: less by the headers of IPv4 and of TCP with time stamps.
+pub(crate) const CARRIED_BYTES: usize = PACKET_BYTES - 20 - 32;
+
 /// What others need to know.
 #[derive(Debug)]
 pub(super) struct Known {
@@ -81,7 +86,7 @@ fn tun(name: &str) -> Result<Tun, WayError> {
 fn set_up(tun: &Tun, address: Ipv4Addr, other: Ipv4Addr) -> Result<(), WayError> {
     let (name, address, other) = (tun.name(), &address.to_string(), &other.to_string());
     ip(&["address", "add", address, "peer", other, "dev", name])?;
-    ip(&["link", "set", name, "up"])?;
+    ip(&["link", "set", name, "mtu", &PACKET_BYTES.to_string(), "up"])?;
     ip(&["route", "replace", other, "dev", name, "scope", "link", "src", address, "quickack", "1"])
 }
 
