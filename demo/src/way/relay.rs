@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use wire::time::Nanos;
 
 use super::queue::Queue;
-use super::tun::Tun;
+use super::tun::{Tun, go_first};
 use crate::clock::Clock;
 use crate::noise::Noise;
 
@@ -17,12 +17,9 @@ const LONGEST: usize = 1 << 16;
 const AT_ONCE: usize = 64;
 /// Around what was asked for, packets are held for so much less or more of it.
 const UNEVEN: f64 = 0.25;
-/// A wire does not wait for a processor: the relay goes before others (as `nice` has it).
-const GOES_BEFORE: i32 = -10;
-
 /// Passes packets between the two until one of them is gone; says what it said then. Packets are held for about `held` milliseconds.
 pub(super) fn pass(pair: &[Tun; 2], held: &AtomicU64, noise: &mut Noise) -> io::Error {
-    let _ = rustix::process::nice(GOES_BEFORE); // without, delays are less even
+    let _ = go_first(); // a wire waits for no processor; where that is not allowed, delays are less even
     let clock = Clock::start();
     let mut packet = vec![0; LONGEST];
     let mut queues = [Queue::default(), Queue::default()];
