@@ -32,23 +32,24 @@ pub(super) fn draw(trace: &Trace, marked: Watched) -> String {
     html.push_str("</span></div>\n");
     for (span, depth) in in_order(trace).into_iter().take(MOST) {
         let after = span.started.since(began).unwrap_or_default();
-        html.push_str(&row(span, depth, after, whole, is_of(span, marked)));
+        html.push_str(&row(span, depth, after, whole, mark(span, marked)));
     }
     html + "</div>\n"
 }
 
-fn is_of(span: &KeptSpan, watched: Watched) -> bool {
+/// The class with which a row stands out, if it does.
+fn mark(span: &KeptSpan, watched: Watched) -> &'static str {
     match watched {
-        Watched::Service(service) => span.service == service,
-        Watched::Way => span.service == Watched::CALLER && span.side == Side::Client(Watched::CALLED),
+        Watched::Service(service) if span.service == service => " marked",
+        Watched::Way if span.service == Watched::CALLER && span.side == Side::Client(Watched::CALLED) => " marked way",
+        _ => "",
     }
 }
 
-fn row(span: &KeptSpan, depth: usize, after: Nanos, whole: Nanos, marked: bool) -> String {
+fn row(span: &KeptSpan, depth: usize, after: Nanos, whole: Nanos, marked: &str) -> String {
     let percent = |time: Nanos| time.0 as f64 / whole.0 as f64 * 100.0;
     let (left, width) = (percent(after), percent(span.took));
     let side = if span.side == Side::Server { "server" } else { "client" };
-    let marked = if marked { " marked" } else { "" };
     let failed = if span.failed { " failed" } else { "" };
     let what = match span.side {
         Side::Server => escape(&span.name),
@@ -171,7 +172,7 @@ mod tests {
     fn of_the_way_the_calls_over_it_stand_out() {
         let html = draw(&example::whole_trace(), Watched::Way);
 
-        assert_eq!(html.matches(" marked").count(), 1);
+        assert_eq!(html.matches(" marked way").count(), 1);
         let row = html.lines().find(|line| line.contains(" marked")).unwrap();
         assert!(row.contains("<b>payment</b> → store"), "{row}");
     }
