@@ -138,4 +138,25 @@ mod tests {
         assert!(!traces(49, 0.2).enough() && !traces(60, 0.6).enough());
         assert!(!Traces { hit: 0, ..traces(0, 0.0) }.enough());
     }
+
+    #[test]
+    fn one_fault_may_pass_unnoticed_but_not_the_one_on_the_network() {
+        let facts = |missed: &[&str]| {
+            let fault = |kind: &str| {
+                let noticed = if missed.contains(&kind) { "null" } else { "300" };
+                format!("{{\"service\": \"a\", \"kind\": \"{kind}\", \"noticed_ms\": {noticed}, \"explained\": true}}")
+            };
+            let faults = ["cpu-hog", "latency", "errors", "leak", "hang", SLOW_WAY].map(fault).join(",");
+            let traces = "{\"hit\": 9, \"hit_kept_whole\": 9, \"head_share\": 0.1, \"lost_spans\": 0}";
+            let text = format!(
+                "{{\"faults\": [{faults}], \"skipped\": [], \"false_alarms_per_service_minute\": 0, \"agent_cpu_share\": 0, \
+                 \"missed_ticks\": 0, \"ticks\": 9, \"traces\": {traces}}}"
+            );
+            serde_json::from_str::<Facts>(&text).unwrap()
+        };
+
+        assert!(enough(&facts(&[])).is_ok() && enough(&facts(&["leak"])).is_ok());
+        assert!(enough(&facts(&["leak", "hang"])).is_err());
+        assert!(enough(&facts(&[SLOW_WAY])).unwrap_err().to_string().contains("on the network"));
+    }
 }
