@@ -130,6 +130,14 @@ impl Client {
         self.0.wake();
     }
 
+    /// All values are those of another interval now: for a service that has said
+    /// [`changes_every`](crate::Service::changes_every). Takes a lock; does nothing for others, and in a child after fork.
+    pub fn changed(&self) {
+        if let (false, Some(session)) = (self.0.is_forked(), self.0.session()) {
+            session.changed();
+        }
+    }
+
     /// Asks for `trace` to be kept, whatever else happens to it, and says why (160 bytes of it). The wish is with the agent within a twentieth of a second; spans of the
     /// trace may come before or later, from whichever services. Costs as much as a span; the first one makes the ring.
     pub fn trigger(&self, trace: TraceId, reason: &str) {

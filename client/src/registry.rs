@@ -256,6 +256,12 @@ impl Registry {
         Ok(Room { free: FreeSlots::new(region.size().slots()), region: Arc::new(region), generation: Generation(1) })
     }
 
+    /// The heartbeat of every region.
+    #[cfg(test)]
+    pub(crate) fn heartbeats(&self) -> impl Iterator<Item = u64> + '_ {
+        self.rooms.iter().map(|room| room.region.heartbeat())
+    }
+
     /// Raises the heartbeat of every region.
     pub(crate) fn beat(&self) {
         self.rooms.iter().for_each(|room| room.region.beat());

@@ -1,10 +1,12 @@
 //! Who a service says it is, and what it may take.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use wire::layout::RegionSize;
 use wire::name::{InstanceName, Labels, NameError, ServiceName};
 use wire::registration::Hello;
+use wire::time::{Interval, Nanos};
 
 use crate::environment;
 
@@ -17,6 +19,8 @@ pub struct Service {
     labels: Vec<(String, String)>,
     socket: Option<PathBuf>,
     limits: Limits,
+    process_metrics: bool,
+    changes_every: Option<Duration>,
 }
 
 /// How much a client takes at most, so that a mistake in naming costs a known amount of memory.
@@ -46,7 +50,15 @@ impl Default for Limits {
 impl Service {
     /// A replica of the service `name` (1 to 128 letters, digits and `_.-/:`), as in OpenTelemetry's `service.name`.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), instance: None, labels: Vec::new(), socket: None, limits: Limits::default() }
+        Self {
+            name: name.into(),
+            instance: None,
+            labels: Vec::new(),
+            socket: None,
+            limits: Limits::default(),
+            process_metrics: true,
+            changes_every: None,
+        }
     }
 
     /// Which replica it is, as in `service.instance.id`. Otherwise the host's name and the process id.
@@ -73,6 +85,21 @@ impl Service {
         self
     }
 
+    /// The values tell of something else than this process, such as a network: the agent does not put the process's CPU time, memory and so
+    /// on beside them. Agents of earlier releases do all the same.
+    pub fn without_process_metrics(mut self) -> Self {
+        self.process_metrics = false;
+        self
+    }
+
+    /// Values change only so often, all at a time: they are measured over intervals. The LMAP takes a row for each and none between, where a counter would
+    /// seem to stand still and a gauge be counted again. [`Client::changed`](crate::Client::changed) has to be called after each change, and
+    /// nobody looks at values before. In whole milliseconds, 1 ms to 1 h; otherwise it is as if nothing had been said.
+    pub fn changes_every(mut self, period: Duration) -> Self {
+        self.changes_every = Some(period);
+        self
+    }
+
     pub(crate) fn instance_name(&self) -> String {
         self.instance.clone().unwrap_or_else(environment::instance)
     }
@@ -91,6 +118,8 @@ impl Service {
             service: ServiceName::new(&self.name)?,
             instance: InstanceName::new(instance)?,
             labels: Labels::new(self.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())))?,
+            process_metrics: self.process_metrics,
+            changes_every: self.changes_every.and_then(|period| Interval::new(Nanos::from(period)).ok()),
         })
     }
 }

@@ -48,22 +48,33 @@ pub(crate) struct Session {
     pub(crate) rings: Rings,
     hello: Option<Hello>,
     greeted: bool,
+    /// The agent looks at values when heartbeat words have changed, and only then.
+    awaited: bool,
 }
 
 impl Session {
     /// Nothing said yet. Without a `hello` there is nothing to say ever.
     pub(crate) fn new(registry: Registry, hello: Option<Hello>, seed: u64) -> Self {
-        Self { registry, link: Link::new(seed), rings: Rings::default(), hello, greeted: false }
+        Self { registry, link: Link::new(seed), rings: Rings::default(), hello, greeted: false, awaited: false }
     }
 
     /// What to do at `now`; the heart is beaten here.
     pub(crate) fn poll(&mut self, now: Nanos) -> Due {
         let due = self.link.poll(now);
         if due.beat {
-            self.registry.beat();
+            if !self.awaited {
+                self.registry.beat();
+            }
             self.rings.beat();
         }
         due
+    }
+
+    /// Values have changed. For an agent that does not wait for that, the heart beats as it always does.
+    pub(crate) fn changed(&self) {
+        if self.awaited {
+            self.registry.beat();
+        }
     }
 
     /// A connection is there. Everything is said on it, from the hello on.
@@ -71,7 +82,7 @@ impl Session {
         self.link.connected();
         self.registry.opened();
         self.rings.opened();
-        self.greeted = false;
+        (self.greeted, self.awaited) = (false, false);
     }
 
     /// The connection is gone, or none could be made.
@@ -106,6 +117,8 @@ impl Session {
         match message.message {
             Some(Message::Welcome(welcome)) => {
                 self.link.welcomed(Incarnation(welcome.agent_incarnation), welcome.heartbeat_ms);
+                let changes = self.hello.as_ref().is_some_and(|hello| hello.changes_every.is_some());
+                self.awaited = changes && welcome.awaits_changes;
             }
             Some(Message::Accepted(accepted)) => self.link.accepted(accepted.messages),
             Some(Message::Released(released)) => self.registry.released(released.runs.into_iter().map(SlotRun::from)),
@@ -175,6 +188,51 @@ mod tests {
             assert_eq!(session.registered_with(), None, "nothing is accepted");
             session.lost(Nanos::ZERO, &Lost::Closed);
         }
+    }
+
+    /// How often the heart of the first region has beaten.
+    fn beats(session: &Session) -> u64 {
+        session.registry.heartbeats().next().unwrap()
+    }
+
+    /// A session of a service whose values change every second, welcomed by an agent that waits for that, or by one of an earlier release.
+    fn welcomed(awaits_changes: bool) -> Session {
+        let service = Service::new("network.way").changes_every(std::time::Duration::from_secs(1));
+        let mut session = Session::new(Registry::new("network.way", Limits::default()), service.hello("way-1").ok(), 1);
+        let _ = session.registry.register(&asked("a".into()), false);
+        session.connected();
+        let welcome = proto::Welcome { agent_incarnation: 1, heartbeat_ms: 100, awaits_changes };
+        let message = proto::AgentMessage { message: Some(proto::agent_message::Message::Welcome(welcome)) };
+        session.incoming(&message.encode_to_vec()).unwrap();
+        session
+    }
+
+    #[test]
+    fn where_the_agent_waits_for_changes_the_heart_beats_with_them_and_not_between() {
+        let mut session = welcomed(true);
+        let before = beats(&session);
+
+        let _ = session.poll(Nanos::from_secs(10));
+        assert_eq!(beats(&session), before);
+        session.changed();
+        assert_eq!(beats(&session), before + 1);
+
+        // The next agent may be an earlier one, until it has said something.
+        session.lost(Nanos::from_secs(10), &Lost::Closed);
+        session.connected();
+        let _ = session.poll(Nanos::from_secs(20));
+        assert_eq!(beats(&session), before + 2);
+    }
+
+    #[test]
+    fn an_agent_that_knows_nothing_of_changes_sees_the_heart_beat_as_ever() {
+        let mut session = welcomed(false);
+        let before = beats(&session);
+
+        let _ = session.poll(Nanos::from_secs(10));
+        session.changed();
+
+        assert_eq!(beats(&session), before + 1);
     }
 
     #[test]

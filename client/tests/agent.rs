@@ -206,7 +206,11 @@ fn messages_that_mean_nothing_here_change_nothing() {
     agent.say(proto::agent_message::Message::Accepted(proto::Accepted { messages: u64::MAX }));
     let run = proto::SlotRun { region: 9, first_slot: u32::MAX, slots: u32::MAX };
     agent.say(proto::agent_message::Message::Released(proto::Released { runs: vec![run] }));
-    agent.say(proto::agent_message::Message::Welcome(proto::Welcome { agent_incarnation: 1, heartbeat_ms: 1 }));
+    agent.say(proto::agent_message::Message::Welcome(proto::Welcome {
+        agent_incarnation: 1,
+        heartbeat_ms: 1,
+        ..Default::default()
+    }));
     let refused = proto::Refused { what: "requests".into(), reason: "\u{7}not today".into() };
     agent.say(proto::agent_message::Message::Refused(refused));
 

@@ -19,6 +19,9 @@ pub struct Ready {
     pub interval: f64,
 }
 
+/// The group whose columns tell how others were measured: agents do not judge them, and nor does a replay.
+const NEVER_JUDGED: &str = "measurement";
+
 /// Makes `recording` ready; `None` if it has no row. Rows have labels if anything is known about any span of time. `fingerprint` is what a
 /// model knows a column by.
 #[must_use]
@@ -35,7 +38,8 @@ pub fn ready(recording: Recording, fingerprint: fn(&str) -> u64) -> Option<Ready
             Recorded::Gauge => (ColumnKind::Gauge, None),
             Recorded::Statistic => (ColumnKind::Gauge, Some(false)),
         };
-        Column { level, group: group as u16, ..Column::new(kind, fingerprint(&column.title)) }
+        let watched = column.group != NEVER_JUDGED;
+        Column { level, group: group as u16, watched, ..Column::new(kind, fingerprint(&column.title)) }
     };
     let columns = recording.columns.iter().map(&mut column).collect();
     let labels = (!recording.spans.is_empty()).then(|| labels(&recording));

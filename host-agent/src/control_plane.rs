@@ -41,7 +41,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use wire::id::{LmapId, WorkerId};
 use wire::name::ServiceName;
-use wire::time::Nanos;
+use wire::time::{Interval, Nanos};
 
 pub use action::{Action, ConnectionId, Event, NamedReason, RowBatch};
 pub use counters::Counters;
@@ -206,7 +206,7 @@ impl ControlPlane {
     fn make_lmap(&mut self, service: &ServiceName, now: Nanos) -> LmapId {
         self.last_lmap += 1;
         let id = LmapId(self.last_lmap);
-        let mut lmap = Lmap::new(id, service.clone(), self.settings.interval);
+        let mut lmap = Lmap::new(id, service.clone(), self.interval_of(service));
         let entry = self.services.entry(service.clone()).or_default();
         entry.unwatched = false;
         entry.lmap = Some(id);
@@ -215,6 +215,13 @@ impl ControlPlane {
         self.counters.made_lmaps += 1;
         self.changed(id, now);
         id
+    }
+
+    /// The local scraping interval of an LMAP of `service` for which none was asked: a row each time that values change, if they do not change more often than rows come.
+    fn interval_of(&self, service: &ServiceName) -> Interval {
+        let replicas = self.services.get(service).into_iter().flat_map(|service| &service.replicas);
+        let periods = replicas.filter_map(|c| self.connections.get(c)?.replica.as_ref()?.changes_every);
+        periods.fold(self.settings.interval, Interval::max)
     }
 
     /// Frees an LMAP: whoever runs it is told with the next poll.

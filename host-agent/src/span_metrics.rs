@@ -342,7 +342,7 @@ mod tests {
         let (node, mut derived, mut writer) = (node(), derived(), writer());
         let (id, _outbox) = node.service_connected(Peer { pid: 0, uid: 0, cgroup: String::new() });
         let (service, instance) = (ServiceName::new("payment").unwrap(), InstanceName::new("payment-1").unwrap());
-        node.service_message(id, ServiceMessage::Hello(Hello { service, instance, labels: Labels::default() }), None);
+        node.service_message(id, ServiceMessage::Hello(Hello::new(service, instance, Labels::default())), None);
         let own = OwnedRegion::create("test", RegionSize::ONE_PAGE).unwrap();
         let (size, memory) = (own.size(), own.as_fd().try_clone_to_owned().unwrap());
         let region = ServiceMessage::AddRegion { region: 0, size, layout_version: VERSION };

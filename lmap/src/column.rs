@@ -18,15 +18,17 @@ pub struct Column {
     pub level: Option<bool>,
     /// The group that its share of a score counts for, an opaque number (network, memory, …).
     pub group: u16,
+    /// Whether it is judged. One that is not stands in the rows only: neither scored nor learnt.
+    pub watched: bool,
     /// Names the column in a [`Model`](crate::Model), for instance a hash of the metric's name. Opaque; columns with
     /// equal fingerprints are matched in their order.
     pub fingerprint: u64,
 }
 
 impl Column {
-    /// A column of `kind`, level left to training, in group 0.
+    /// A column of `kind`, level left to training, in group 0, watched.
     #[must_use]
     pub const fn new(kind: ColumnKind, fingerprint: u64) -> Self {
-        Self { kind, level: None, group: 0, fingerprint }
+        Self { kind, level: None, group: 0, watched: true, fingerprint }
     }
 }

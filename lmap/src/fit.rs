@@ -66,10 +66,14 @@ struct Core {
 
 impl<'a> Training<'a> {
     /// `values` holds rows with one value per column, oldest first, each with its mark. A column that begins with
-    /// missing values is filled up with its first.
+    /// missing values is filled up with its first; one that is not to be watched is as if it had never been there.
     pub(crate) fn new(columns: &'a [Column], settings: &'a Settings, mut values: Vec<f64>, marks: Vec<Mark>) -> Self {
         let m = columns.len();
-        for column in 0..m {
+        for (column, spec) in columns.iter().enumerate() {
+            if !spec.watched {
+                values.iter_mut().skip(column).step_by(m).for_each(|value| *value = f64::NAN);
+                continue;
+            }
             let first = values.iter().skip(column).step_by(m).copied().find(|value| !value.is_nan());
             let missing = values.iter_mut().skip(column).step_by(m).take_while(|value| value.is_nan());
             missing.for_each(|value| *value = first.unwrap_or(f64::NAN));

@@ -249,7 +249,8 @@ impl Model {
     ///
     /// A column that is missing for good would have z = 0, and a residual made up of the others; it is left out instead.
     pub(crate) fn pipeline(&self, columns: &[Column], latch_rows: Option<usize>) -> Result<Pipeline, ModelError> {
-        let found = matches(&self.columns, columns);
+        let mut found = matches(&self.columns, columns);
+        found.iter_mut().zip(columns).filter(|(_, column)| !column.watched).for_each(|(found, _)| *found = None);
         if found.iter().all(Option::is_none) {
             return Err(ModelError::Columns { columns: columns.len(), known: self.columns.len() });
         }

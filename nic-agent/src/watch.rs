@@ -365,6 +365,7 @@ impl Watch {
             self.digest.over(now, 0.0, &shared.explained, &shared.groups);
         }
         let columns = self.columns.infos().len();
+        let never = self.columns.infos().iter().filter(|info| !info.column.watched).count() as u32;
         let silent: Vec<u32> = self.regions.silent().map(|replica| replica.0).collect();
         let state = if silent.is_empty() { self.state() } else { State::Silent };
         let discarded = self.regions.discarded;
@@ -382,7 +383,8 @@ impl Watch {
             discarded_header: discarded.header,
             discarded_unread: discarded.unread,
             columns: columns as u32,
-            unwatched: self.judges.as_ref().map_or(columns, |judges| judges.unwatched(columns)) as u32,
+            unwatched: (self.judges.as_ref().map_or(columns, |judges| judges.unwatched(columns)) as u32)
+                .saturating_sub(never),
             alarms_per_day: budget.map_or(0.0, |(alarms, _)| alarms),
             gamma_factor: budget.map_or(0.0, |(_, factor)| factor),
             silent_replicas: silent,

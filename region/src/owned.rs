@@ -88,6 +88,12 @@ impl OwnedRegion {
         self.header(HeaderWord::Heartbeat).fetch_add(1, Relaxed);
     }
 
+    /// How often the heartbeat was raised.
+    #[must_use]
+    pub fn heartbeat(&self) -> u64 {
+        self.header(HeaderWord::Heartbeat).load(Relaxed)
+    }
+
     /// Says that the meaning of slots has changed. Diagnostic: a reader that sees a change discards one sample, whatever the order in
     /// which it saw this word and the slots, so that no ordering stronger than relaxed is needed.
     pub fn set_generation(&self, generation: Generation) {

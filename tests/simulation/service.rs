@@ -116,7 +116,7 @@ impl Service {
 
     /// Says everything again, on a new connection.
     pub fn connected(&mut self) {
-        let hello = Hello { service: self.name.clone(), instance: self.instance.clone(), labels: Labels::default() };
+        let hello = Hello::new(self.name.clone(), self.instance.clone(), Labels::default());
         let region = ServiceMessage::AddRegion { region: 0, size: RegionSize::ONE_PAGE, layout_version: VERSION };
         let series = self.series.iter().map(|&(uid, slot)| Ok(placed(uid, slot))).collect();
         let retired = self.retired.iter().map(|(&first, &slots)| SlotRun { region: 0, first, slots }).collect();

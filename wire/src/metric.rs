@@ -119,11 +119,19 @@ pub enum Group {
     Io = 3,
     /// Sockets and packets.
     Network = 4,
+    /// How something else is measured: what a figure rests on, what was not seen. Stands in rows beside the others, and no detector judges it.
+    Measurement = 5,
 }
 
 impl Group {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Service, Self::Cpu, Self::Memory, Self::Io, Self::Network];
+    pub const ALL: [Self; 6] = [Self::Service, Self::Cpu, Self::Memory, Self::Io, Self::Network, Self::Measurement];
+
+    /// Whether its metrics speak for or against a service.
+    #[must_use]
+    pub const fn is_judged(self) -> bool {
+        !matches!(self, Self::Measurement)
+    }
 
     /// Its name in output.
     #[must_use]
@@ -134,6 +142,7 @@ impl Group {
             Self::Memory => "memory",
             Self::Io => "io",
             Self::Network => "network",
+            Self::Measurement => "measurement",
         }
     }
 }

@@ -20,7 +20,7 @@ pub fn number(value: f64) -> String {
 }
 
 /// A value with its UCUM unit as people read it: times in the unit that fits, bytes with decimal prefixes, and nothing for what
-/// is only counted (`{request}`).
+/// is only counted (`{request}`) or a share (`1`).
 #[must_use]
 pub fn quantity(value: f64, unit: &str) -> String {
     match unit {
@@ -35,7 +35,7 @@ pub fn quantity(value: f64, unit: &str) -> String {
             };
             format!("{} {prefix}", significant(value / unit))
         }
-        "" => number(value),
+        "" | "1" => number(value),
         counted if counted.starts_with('{') => number(value),
         other => format!("{} {other}", number(value)),
     }
@@ -101,6 +101,7 @@ mod tests {
             (4_200_000.0, "us"),
             (34_200_000.0, "By"),
             (12.0, "By"),
+            (0.05, "1"),
             (37.0, "{request}"),
             (99.5, "%"),
             (f64::NAN, "s"),
@@ -108,7 +109,7 @@ mod tests {
         .map(|(value, unit)| quantity(value, unit));
 
         let expected =
-            ["82.5 ms", "56.15 ms", "1.62 µs", "0 s", "90 s", "4.2 s", "34.2 MB", "12 B", "37", "99.5 %", "–"];
+            ["82.5 ms", "56.15 ms", "1.62 µs", "0 s", "90 s", "4.2 s", "34.2 MB", "12 B", "0.05", "37", "99.5 %", "–"];
         assert_eq!(shown, expected);
     }
 }

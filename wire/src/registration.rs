@@ -9,6 +9,7 @@ use crate::layout::{RegionSize, RegionSizeError, Slot};
 use crate::metric::{Group, Kind, Series};
 use crate::name::{InstanceName, Labels, MetricName, NameError, ServiceName, Unit};
 use crate::proto::registration as proto;
+use crate::time::{Interval, Nanos};
 
 /// The protocol that this code speaks. An agent takes this and every earlier one.
 pub const PROTOCOL: u32 = 1;
@@ -25,6 +26,18 @@ pub struct Hello {
     pub instance: InstanceName,
     /// Labels of the replica.
     pub labels: Labels,
+    /// Whether what it tells is of its process, so that the agent measures that, too.
+    pub process_metrics: bool,
+    /// Its values change only so often, all at a time, and its heartbeat words with them; whenever they like if `None`.
+    pub changes_every: Option<Interval>,
+}
+
+impl Hello {
+    /// Of a service that tells of its own process, whenever it likes.
+    #[must_use]
+    pub const fn new(service: ServiceName, instance: InstanceName, labels: Labels) -> Self {
+        Self { service, instance, labels, process_metrics: true, changes_every: None }
+    }
 }
 
 /// A series and where it lies.
@@ -220,6 +233,9 @@ impl ServiceMessage {
                     service: ServiceName::new(&hello.service)?,
                     instance: InstanceName::new(&hello.instance)?,
                     labels: labels(&hello.labels)?,
+                    process_metrics: !hello.without_process_metrics,
+                    // 0, and what no LMAP could wait for.
+                    changes_every: Interval::new(Nanos::from_millis(hello.changes_every_ms.into())).ok(),
                 })
             }
             proto::service_message::Message::AddRegion(added) if added.contents() == proto::Contents::SpanRing => {
@@ -260,6 +276,8 @@ impl From<&ServiceMessage> for proto::ServiceMessage {
                 service: hello.service.to_string(),
                 instance: hello.instance.to_string(),
                 labels: label_messages(&hello.labels),
+                without_process_metrics: !hello.process_metrics,
+                changes_every_ms: hello.changes_every.map_or(0, |period| period.length().as_millis() as u32),
             }),
             ServiceMessage::AddRegion { region, size, layout_version } => {
                 proto::service_message::Message::AddRegion(proto::AddRegion {
@@ -313,9 +331,13 @@ mod tests {
             service: ServiceName::new("payment").unwrap(),
             instance: InstanceName::new("payment-1").unwrap(),
             labels: Labels::new([("version", "1.2")]).unwrap(),
+            process_metrics: true,
+            changes_every: None,
         };
+        let changes_every = Some(Interval::new(Nanos::from_secs(1)).unwrap());
         let messages = [
-            ServiceMessage::Hello(hello),
+            ServiceMessage::Hello(hello.clone()),
+            ServiceMessage::Hello(Hello { process_metrics: false, changes_every, ..hello }),
             ServiceMessage::AddRegion { region: 0, size: RegionSize::ONE_PAGE, layout_version: 1 },
             ServiceMessage::AddSpanRing { size: RegionSize::ONE_PAGE, layout_version: 1, first_ticket: 7 },
             ServiceMessage::AddSeries(vec![
@@ -349,10 +371,26 @@ mod tests {
 
     #[test]
     fn a_later_protocol_is_refused() {
-        let hello = proto::Hello { protocol: 2, service: "a".into(), instance: "b".into(), labels: vec![] };
+        let hello = proto::Hello { protocol: 2, service: "a".into(), instance: "b".into(), ..proto::Hello::default() };
         let message = proto::ServiceMessage { message: Some(proto::service_message::Message::Hello(hello)) };
 
         assert_eq!(ServiceMessage::decode(&message.encode_to_vec()), Err(MessageError::Protocol(2)));
+    }
+
+    #[test]
+    fn a_hello_of_an_earlier_release_is_of_its_process_and_changes_whenever_it_likes() {
+        let hello = proto::Hello { protocol: 1, service: "a".into(), instance: "b".into(), ..proto::Hello::default() };
+        let decode = |hello: proto::Hello| {
+            let message = proto::ServiceMessage { message: Some(proto::service_message::Message::Hello(hello)) };
+            ServiceMessage::decode(&message.encode_to_vec())
+        };
+
+        let name = ServiceName::new("a").unwrap();
+        let expected = Hello::new(name, InstanceName::new("b").unwrap(), Labels::default());
+        assert_eq!(decode(hello.clone()), Ok(ServiceMessage::Hello(expected.clone())));
+        // Longer than any LMAP's interval.
+        let slow = proto::Hello { changes_every_ms: u32::MAX, ..hello };
+        assert_eq!(decode(slow), Ok(ServiceMessage::Hello(expected)));
     }
 
     proptest! {

@@ -258,7 +258,11 @@ fn converse(mut socket: &UnixStream, number: usize, shared: &Shared) {
             let mut answers = Vec::new();
             match &message {
                 ServiceMessage::Hello(_) => {
-                    let welcome = proto::Welcome { agent_incarnation: shared.incarnation, heartbeat_ms: 10 };
+                    let welcome = proto::Welcome {
+                        agent_incarnation: shared.incarnation,
+                        heartbeat_ms: 10,
+                        ..Default::default()
+                    };
                     answers.extend(framed(proto::agent_message::Message::Welcome(welcome)));
                 }
                 ServiceMessage::AddRegion { size, .. } => {

@@ -87,7 +87,7 @@ pub enum Action {
         /// Which.
         connection: ConnectionId,
     },
-    /// A replica was taken: its process can be measured.
+    /// A replica was taken: its process can be measured, if it tells of its process.
     ReplicaJoined {
         /// Its connection.
         connection: ConnectionId,
@@ -99,6 +99,8 @@ pub enum Action {
         instance: InstanceName,
         /// Its process; 0 if not visible.
         pid: u32,
+        /// Whether what it tells is of its process.
+        process_metrics: bool,
     },
     /// Read the finished spans of a replica; [`Action::ReplicaLeft`] ends it.
     ReadSpans {

@@ -156,7 +156,8 @@ impl Lmap {
         })
     }
 
-    /// The regions with something watched in them, and the first one for its heartbeat.
+    /// The regions with something watched in them, and the first one for its heartbeat: not where that word says that values have changed, and a worker
+    /// reads them as it reads what the agent itself samples.
     fn replica_spec(&self, replica: &Replica) -> ReplicaSpec {
         let mut places: Vec<_> = replica
             .series()
@@ -169,6 +170,7 @@ impl Lmap {
         places.sort_by_key(|place| place.metric);
         let watched: std::collections::BTreeSet<_> = places.iter().map(|place| place.region).collect();
         let first = replica.regions().map(|(number, _)| number).find(|&number| number != Replica::AGENT_REGION);
+        let first = first.filter(|_| replica.changes_every.is_none());
         let regions = replica
             .regions()
             .map(|(number, region)| (Some(number) == first, region))

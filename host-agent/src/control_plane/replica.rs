@@ -8,6 +8,7 @@ use wire::layout::{RegionSize, Slot};
 use wire::metric::Series;
 use wire::name::{InstanceName, Labels, MetricName, ServiceName};
 use wire::registration::{PlacedSeries, SlotRun};
+use wire::time::Interval;
 
 use super::refusal::{RegionRefusal, SeriesRefusal};
 
@@ -50,6 +51,8 @@ pub struct Replica {
     pub id: ReplicaId,
     pub service: ServiceName,
     pub instance: InstanceName,
+    /// Its values change only so often, and its heartbeat words with them.
+    pub changes_every: Option<Interval>,
     regions: BTreeMap<u32, OwnRegion>,
     /// Read by this agent, and by no worker.
     span_ring: Option<RegionSize>,
@@ -75,6 +78,7 @@ impl Replica {
             id,
             service,
             instance,
+            changes_every: None,
             regions: BTreeMap::new(),
             span_ring: None,
             taken: BTreeMap::new(),

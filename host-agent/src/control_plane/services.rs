@@ -200,7 +200,7 @@ impl ControlPlane {
         let Some(entry) = self.connections.get_mut(&connection) else {
             return Ok(());
         };
-        let Hello { service, instance, .. } = hello;
+        let Hello { service, instance, process_metrics, changes_every, .. } = hello;
         let pid = entry.peer.pid;
         if !self.settings.may_be(&entry.peer, &service) {
             return Err(HelloRefusal::Identity { service, pid, uid: entry.peer.uid });
@@ -211,16 +211,19 @@ impl ControlPlane {
         }
         self.last_replica += 1;
         let replica = ReplicaId(self.last_replica);
-        entry.replica = Some(Replica::new(replica, service.clone(), instance.clone()));
+        let mut taken = Replica::new(replica, service.clone(), instance.clone());
+        taken.changes_every = changes_every;
+        entry.replica = Some(taken);
         self.awaiting_hello.retain(|&(_, waiting)| waiting != connection);
         self.services.entry(service.clone()).or_default().replicas.insert(connection);
         let welcome = proto::Welcome {
             agent_incarnation: self.settings.incarnation.0,
             heartbeat_ms: self.settings.heartbeat.as_millis() as u32,
+            awaits_changes: changes_every.is_some(),
         };
         let message = proto::AgentMessage { message: Some(proto::agent_message::Message::Welcome(welcome)) };
         self.actions.push(Action::ToService { connection, message });
-        self.actions.push(Action::ReplicaJoined { connection, replica, service, instance, pid });
+        self.actions.push(Action::ReplicaJoined { connection, replica, service, instance, pid, process_metrics });
         Ok(())
     }
 

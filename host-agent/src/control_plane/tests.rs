@@ -71,10 +71,15 @@ impl Node {
 
     fn hello(&mut self, connection: u64, name: &str) {
         let instance = InstanceName::new(&format!("{name}-{connection}")).unwrap();
-        self.say(
-            connection,
-            ServiceMessage::Hello(Hello { service: service(name), instance, labels: Labels::default() }),
-        );
+        self.say(connection, ServiceMessage::Hello(Hello::new(service(name), instance, Labels::default())));
+    }
+
+    /// Of a service whose values tell of something else than its process, and change so often.
+    fn hello_of_measured(&mut self, connection: u64, name: &str, every: Nanos) {
+        let instance = InstanceName::new(&format!("{name}-{connection}")).unwrap();
+        let hello = Hello::new(service(name), instance, Labels::default());
+        let hello = Hello { process_metrics: false, changes_every: Some(Interval::new(every).unwrap()), ..hello };
+        self.say(connection, ServiceMessage::Hello(hello));
     }
 
     fn region(&mut self, connection: u64, number: u32) -> RegionId {
@@ -187,6 +192,20 @@ impl Node {
             _ => true,
         });
         told
+    }
+
+    /// What a service was welcomed with.
+    fn welcomed(&self, connection: u64) -> to_service::Welcome {
+        let welcome = self.actions.iter().find_map(|action| match action {
+            Action::ToService { connection: to, message } if *to == ConnectionId(connection) => {
+                match &message.message {
+                    Some(to_service::agent_message::Message::Welcome(welcome)) => Some(*welcome),
+                    _ => None,
+                }
+            }
+            _ => None,
+        });
+        welcome.expect("it was welcomed")
     }
 
     /// Whether this was to be done; forgets it.

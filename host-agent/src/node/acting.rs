@@ -29,9 +29,9 @@ impl Node {
                     outbox.close();
                 }
             }
-            Action::ReplicaJoined { connection, replica, service, instance, pid } => {
+            Action::ReplicaJoined { connection, replica, service, instance, pid, process_metrics } => {
                 tracing::info!(%service, %instance, %replica, pid, connection = connection.0, "a replica registered");
-                if let (Some(orders), true) = (&state.orders, pid != 0) {
+                if let (Some(orders), true) = (&state.orders, pid != 0 && process_metrics) {
                     let connected = clock::since_boot();
                     orders.leave(process_metrics::Order::Measure { connection, pid, connected });
                 }

@@ -228,11 +228,11 @@ fn registering_as_another_service_than_configured_is_refused() {
     );
     let (_service, _region) = Service::register(&agent, "cart", &["a"]);
     let mut thief = Service::connect(&agent);
-    let hello = wire::registration::Hello {
-        service: wire::name::ServiceName::new("payment").unwrap(),
-        instance: wire::name::InstanceName::new("payment-1").unwrap(),
-        labels: wire::name::Labels::default(),
-    };
+    let hello = wire::registration::Hello::new(
+        wire::name::ServiceName::new("payment").unwrap(),
+        wire::name::InstanceName::new("payment-1").unwrap(),
+        wire::name::Labels::default(),
+    );
 
     thief.say(&ServiceMessage::Hello(hello));
 

@@ -59,11 +59,11 @@ impl Service {
     }
 
     pub fn hello(&mut self, name: &str) {
-        self.say(&ServiceMessage::Hello(Hello {
-            service: ServiceName::new(name).unwrap(),
-            instance: InstanceName::new(&format!("{name}-1")).unwrap(),
-            labels: Labels::default(),
-        }));
+        self.say(&ServiceMessage::Hello(Hello::new(
+            ServiceName::new(name).unwrap(),
+            InstanceName::new(&format!("{name}-1")).unwrap(),
+            Labels::default(),
+        )));
         assert!(matches!(self.hear(), Some(Message::Welcome(_))));
     }
 

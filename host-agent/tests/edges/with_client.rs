@@ -61,3 +61,27 @@ fn a_service_that_asks_for_too_much_gets_what_there_is_and_sees_the_rest_in_its_
     wait_for("the problem", || cart.status().to_string().contains("more are not taken").then_some(()));
     assert_eq!(agent.counter("slow_services"), 0);
 }
+
+#[test]
+fn what_a_service_measures_of_something_else_has_no_process_metrics_beside_it() {
+    let agent = Agent::with("process_metrics: {interval_ms: 100}\n");
+    let mut worker = Worker::connect(&agent, 0);
+    let every = std::time::Duration::from_secs(2);
+    let measured = Service::new("network.way").socket(&agent.at.services).without_process_metrics();
+    let measured = client::connect(measured.changes_every(every));
+    let loss = measured.gauge("network.loss").register();
+    let (_, lmap) = worker.set_where(|lmap| lmap.service == "network.way");
+    assert_eq!(lmap.interval_us, every.as_micros() as u64);
+    assert!(lmap.replicas[0].regions.iter().all(|region| !region.heartbeat));
+
+    // Processes are measured in the order in which they came: the first one's would have been known before.
+    let cart = connect(&agent, "cart");
+    let requests = cart.counter("http.server.requests").register();
+    let (_, lmap) = worker.set_where(|lmap| {
+        let of_process = lmap.metrics.iter().any(|metric| metric.name.starts_with("process."));
+        assert!(lmap.service != "network.way" || !of_process, "{:?}", lmap.metrics);
+        of_process
+    });
+    assert_eq!(lmap.service, "cart");
+    drop((loss, requests, measured, cart));
+}

@@ -196,3 +196,38 @@ fn no_columns_and_bad_settings_are_refused() {
     let settings = Settings { percentile: 0.0, ..Settings::default() };
     assert!(matches!(Detector::new(gauges(1), settings, 1), Err(DetectorError::Settings(_))));
 }
+
+#[test]
+fn a_column_that_is_not_to_be_watched_says_nothing_whatever_it_does_and_nor_by_a_model_that_watched_it() {
+    let columns = |watched| {
+        let mut columns = gauges(3);
+        columns[1].watched = watched;
+        columns
+    };
+    let train = |watched| {
+        let (mut detector, mut service) =
+            (Detector::new(columns(watched), Settings::default(), 1).unwrap(), Service::new(3, 5));
+        for _ in 0..200 {
+            let _ = run(&mut detector, &service.row());
+        }
+        (detector, service)
+    };
+    let by_model = || {
+        let (watching, service) = train(true);
+        let model = watching.model().unwrap();
+        (Detector::from_model(&model, columns(false), Settings::default(), 1).unwrap(), service)
+    };
+    let scores = |(mut detector, mut service): (Detector, Service), off: f64| {
+        let row = |mut row: Vec<f64>| {
+            row[1] += off;
+            row
+        };
+        (0..5).map(|_| run(&mut detector, &row(service.row())).score).collect::<Vec<_>>()
+    };
+
+    assert_ne!(scores(train(true), 1e9), scores(train(true), 0.0));
+    assert_eq!(scores(train(false), 1e9), scores(train(false), 0.0));
+    assert_eq!(scores(by_model(), 1e9), scores(by_model(), 0.0));
+    assert_eq!(train(false).0.unwatched().collect::<Vec<_>>(), [1]);
+    assert_eq!(by_model().0.unwatched().collect::<Vec<_>>(), [1]);
+}

@@ -29,6 +29,13 @@ pub struct Hello {
     pub instance: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "4")]
     pub labels: ::prost::alloc::vec::Vec<Label>,
+    /// What it tells is not of its process, about which the agent has nothing to add.
+    #[prost(bool, tag = "5")]
+    pub without_process_metrics: bool,
+    /// Its values change only so often, all at a time: its LMAP takes no more rows. 0: whenever they like. An agent that knows this field answers
+    /// with Welcome.awaits_changes.
+    #[prost(uint32, tag = "6")]
+    pub changes_every_ms: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Label {
@@ -68,7 +75,8 @@ pub struct Series {
     pub kind: i32,
     #[prost(string, tag = "4")]
     pub unit: ::prost::alloc::string::String,
-    /// Group of an explanation: 0 service, 1 cpu, 2 memory, 3 io, 4 network.
+    /// Group of an explanation: 0 service, 1 cpu, 2 memory, 3 io, 4 network, 5 measurement (not judged; to earlier
+    /// agents, which do not know it, 0).
     #[prost(uint32, tag = "5")]
     pub group: u32,
     #[prost(uint32, tag = "6")]
@@ -125,6 +133,9 @@ pub struct Welcome {
     /// How often the heartbeat word has to change.
     #[prost(uint32, tag = "2")]
     pub heartbeat_ms: u32,
+    /// The heartbeat words of a service that has said Hello.changes_every_ms are to change with its values, and not between.
+    #[prost(bool, tag = "3")]
+    pub awaits_changes: bool,
 }
 /// Something was not taken; everything else stands.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -149,6 +149,50 @@ fn process_metrics_are_of_the_same_lmap_and_their_region_has_no_heartbeat() {
 }
 
 #[test]
+fn what_is_measured_every_second_is_watched_every_second_and_read_when_it_has_changed() {
+    let mut node = Node::new(settings());
+    node.worker(50, 0, 1);
+    node.connect(1);
+    node.hello_of_measured(1, "network.way", Nanos::from_secs(1));
+    let _ = node.region(1, 0);
+    node.series(1, gauge("network.loss"), 0);
+    node.settle();
+
+    assert!(node.welcomed(1).awaits_changes);
+    let (_, lmap) = node.set(50).pop().unwrap();
+    let spec = wire::control::LmapSpec::decode(&lmap).unwrap();
+    assert_eq!(spec.interval.length(), Nanos::from_secs(1));
+    assert!(spec.replicas[0].regions.iter().all(|region| !region.heartbeat));
+
+    // What changes more often than rows come is watched as often as all else, and others are as they were.
+    node.connect(2);
+    node.hello_of_measured(2, "network.fast", Nanos::from_millis(20));
+    let _ = node.region(2, 0);
+    node.series(2, gauge("network.loss"), 0);
+    let _ = node.replica(3, "cart", &[gauge("a")]);
+    node.settle();
+    for (_, lmap) in node.set(50) {
+        let spec = wire::control::LmapSpec::decode(&lmap).unwrap();
+        assert_eq!(spec.interval.length(), Nanos::from_millis(100));
+        assert_eq!(spec.replicas[0].regions[0].heartbeat, spec.service == service("cart"));
+    }
+    assert!(!node.welcomed(3).awaits_changes);
+}
+
+#[test]
+fn a_replica_that_does_not_tell_of_its_process_is_announced_as_such() {
+    let mut node = Node::new(settings());
+    node.connect(1);
+    node.hello_of_measured(1, "network.way", Nanos::from_secs(1));
+
+    let joined = node.actions.iter().filter_map(|action| match action {
+        Action::ReplicaJoined { process_metrics, .. } => Some(*process_metrics),
+        _ => None,
+    });
+    assert_eq!(joined.collect::<Vec<_>>(), [false]);
+}
+
+#[test]
 fn a_replica_that_is_taken_is_announced_for_its_process_to_be_measured() {
     let mut node = Node::new(settings());
     node.connect(1);
@@ -160,6 +204,7 @@ fn a_replica_that_is_taken_is_announced_for_its_process_to_be_measured() {
         service: service("cart"),
         instance: InstanceName::new("cart-1").unwrap(),
         pid: 101,
+        process_metrics: true,
     };
     assert!(node.did(&joined));
     node.gone(1);

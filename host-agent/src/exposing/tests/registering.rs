@@ -138,11 +138,8 @@ impl Agent {
     fn service(&self) -> (ConnectionId, Arc<Outbox>) {
         let peer = Peer { pid: 0, uid: 0, cgroup: String::new() };
         let (id, outbox) = self.node.service_connected(peer);
-        let hello = Hello {
-            service: ServiceName::new("cart").unwrap(),
-            instance: InstanceName::new("cart-1").unwrap(),
-            labels: Labels::default(),
-        };
+        let (service, instance) = (ServiceName::new("cart").unwrap(), InstanceName::new("cart-1").unwrap());
+        let hello = Hello::new(service, instance, Labels::default());
         self.node.service_message(id, ServiceMessage::Hello(hello), None);
         let region = ServiceMessage::AddRegion { region: 0, size: RegionSize::ONE_PAGE, layout_version: VERSION };
         self.node.service_message(id, region, Some(memory()));
