@@ -19,9 +19,12 @@ mod stream;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
+use std::num::NonZeroU32;
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use crate::config::NetworkConfig;
 use agents::{Follow, Spoken};
@@ -92,7 +95,7 @@ pub(crate) fn start(config: &NetworkConfig) -> Result<Network, StartError> {
             watched.push(Watched::Alone(stream.clone()));
             continue;
         };
-        let figures = Arc::new(Figures::new(&stream.service(), &config.services_socket));
+        let figures = Arc::new(Figures::new(&stream.service(), &config.services_socket, stream.interval_ms));
         let (commands, for_packets) = std::sync::mpsc::channel();
         let (packets, gathered) = mpsc::channel(WAITING);
         let queues = Queues { gathered: packets, commands: for_packets };
@@ -111,4 +114,33 @@ pub(crate) fn start(config: &NetworkConfig) -> Result<Network, StartError> {
     let (end, ended) = oneshot::channel();
     agents::start(config.peers.clone(), listener, spoken, ended)?;
     Ok(Network { stop, interfaces: standings.into(), _spoken: end })
+}
+
+/// The service that a stream is: what it tells is not of this process, and changes once in an interval.
+fn service(name: &str, socket: &Path, interval_ms: NonZeroU32) -> client::Service {
+    let every = Duration::from_millis(interval_ms.get().into());
+    client::Service::new(name).socket(socket).without_process_metrics().changes_every(every)
+}
+
+/// For how long something has not happened: 0 s while it does, and more with each interval in which it does not. A share that has gone to 1 and stays there looks to an
+/// LMAP like a state that has changed once; this goes on.
+#[derive(Debug)]
+struct Silence {
+    gauge: client::Gauge,
+    interval_s: f64,
+    intervals: AtomicU32,
+}
+
+impl Silence {
+    fn new(gauge: client::Gauge, interval_ms: NonZeroU32) -> Self {
+        Self { gauge, interval_s: f64::from(interval_ms.get()) / 1e3, intervals: AtomicU32::new(0) }
+    }
+
+    /// One more interval.
+    fn write(&self, is_silent: bool) {
+        let before = self.intervals.load(Ordering::Relaxed);
+        let intervals = if is_silent { before.saturating_add(1) } else { 0 };
+        self.intervals.store(intervals, Ordering::Relaxed);
+        self.gauge.set(f64::from(intervals) * self.interval_s);
+    }
 }

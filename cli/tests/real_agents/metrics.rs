@@ -29,9 +29,6 @@ const OTLP: &str = concat!(
     "coherence: {peers: ['127.0.0.1:1'], listen: 127.0.0.1:0}\n",
 );
 
-/// A stream of packets: how its interface is read is told, whether it can be or not.
-const STREAM: &str = "network: {streams: [{name: a, interface: lo, pair: dns}]}\n";
-
 /// The rows of the list for what is on `page`: `| name{labels} | type | what it is |`.
 fn rows(page: &str) -> BTreeSet<String> {
     let mut labels: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -66,9 +63,8 @@ fn the_documented_metrics_are_those_that_both_agents_export() {
     let _host = Agent::start("host-agent", &host_config);
     let ready = addresses(&run);
     let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
-    let text = format!(
-        "control: {{address: {control}}}\nregions_socket: {regions}\nmetrics: {{listen: '{metrics}'}}\n{STREAM}"
-    );
+    let text =
+        format!("control: {{address: {control}}}\nregions_socket: {regions}\nmetrics: {{listen: '{metrics}'}}\n");
     std::fs::write(&nic_config, text).unwrap();
     let _nic = Agent::start("nic-agent", &nic_config);
 

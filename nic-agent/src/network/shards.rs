@@ -43,7 +43,7 @@ pub(super) struct Together {
 impl Together {
     pub(super) fn new(config: &StreamConfig, socket: &Path, shards: usize) -> Self {
         Self {
-            metrics: Metrics::new(&config.service(), socket),
+            metrics: Metrics::new(&config.service(), socket, config.interval_ms),
             name: config.name.clone(),
             interface: config.interface.clone(),
             told: AtomicBool::new(false),

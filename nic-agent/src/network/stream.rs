@@ -1,13 +1,15 @@
 //! One stream: its packets, its synopsis, its metrics. Of an interface with several rings each stream has a shard for each.
 
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 
-use client::{Client, Counter, Gauge, Group, Service};
+use client::{Client, Counter, Gauge, Group};
 use packets::delays::Interval;
 use packets::{Delays, DelaysError, DelaysSettings, Packet, Pair, Transport, Unusable, View};
 use synopses::fridge::{HistogramShape, Quantile, Settings};
 
+use super::Silence;
 use super::interface::Seen;
 use super::shards::{Handed, Together};
 use crate::config::StreamConfig;
@@ -24,6 +26,7 @@ pub(super) struct Metrics {
     trusted: Gauge,
     unanswered: Gauge,
     repeated: Gauge,
+    silence: Silence,
     put_together: Gauge,
     packets: Counter,
     requests: Counter,
@@ -31,7 +34,7 @@ pub(super) struct Metrics {
     dropped: Counter,
     oversized: Counter,
     // Last: the values go away with it.
-    _client: Client,
+    client: Client,
 }
 
 /// One stream, or a shard of one.
@@ -48,23 +51,26 @@ pub(super) struct Stream {
 }
 
 impl Metrics {
-    pub(super) fn new(service: &str, socket: &Path) -> Self {
-        let client = client::connect(Service::new(service).socket(socket));
+    pub(super) fn new(service: &str, socket: &Path, interval_ms: NonZeroU32) -> Self {
+        let client = client::connect(super::service(service, socket, interval_ms));
         let gauge = |name: &str, unit: &str| client.gauge(name).unit(unit).group(Group::Network).register();
-        let counter = |name: &str, unit: &str| client.counter(name).unit(unit).group(Group::Network).register();
+        // What figures rest on, and how good they are: not judged.
+        let beside = |name: &str, unit: &str| client.gauge(name).unit(unit).group(Group::Measurement).register();
+        let counter = |name: &str, unit: &str| client.counter(name).unit(unit).group(Group::Measurement).register();
         Self {
             quantiles: ["network.delay.p50", "network.delay.p95", "network.delay.p99"].map(|name| gauge(name, "s")),
-            effective: gauge("network.samples.effective", "{sample}"),
-            trusted: gauge("network.delay.trusted", "1"),
+            effective: beside("network.samples.effective", "{sample}"),
+            trusted: beside("network.delay.trusted", "1"),
             unanswered: gauge("network.requests.unanswered", "1"),
             repeated: gauge("network.requests.repeated", "1"),
-            put_together: gauge("network.flag.oversized", "1"),
+            silence: Silence::new(gauge("network.answers.silence", "s"), interval_ms),
+            put_together: beside("network.flag.oversized", "1"),
             packets: counter("network.packets", "{packet}"),
             requests: counter("network.requests", "{request}"),
             refused: counter("network.packets.refused", "{packet}"),
             dropped: counter("network.packets.dropped_by_kernel", "{packet}"),
             oversized: counter("network.packets.oversized", "{packet}"),
-            _client: client,
+            client,
         }
     }
 
@@ -80,6 +86,7 @@ impl Metrics {
         self.trusted.set(f64::from(u8::from(is_trusted)));
         self.unanswered.set(unanswered(interval).unwrap_or(f64::NAN));
         self.repeated.set(interval.repeated.unwrap_or(f64::NAN));
+        self.silence.write(interval.tally.requests > 0 && interval.answered.is_none_or(|answered| answered == 0.0));
         self.put_together.set(f64::from(u8::from(oversized > 0)));
         self.count(interval, oversized);
     }
@@ -99,6 +106,7 @@ impl Metrics {
         self.packets.add(interval.packets);
         self.requests.add(interval.tally.requests);
         self.oversized.add(oversized);
+        self.client.changed();
     }
 }
 

@@ -2,6 +2,7 @@
 //! of each. Runs where root is, and says so where it is not.
 
 mod network;
+#[expect(dead_code, reason = "shared with the tests of agents")]
 mod relay;
 mod rings;
 

@@ -2,10 +2,10 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use packets::ring::{Ring, RingSettings};
 use packets::{Progress, Source as _};
@@ -61,6 +61,8 @@ pub fn name(frame: &[u8]) -> Option<u64> {
 pub struct Relay {
     stop: Arc<AtomicBool>,
     settled: Arc<AtomicUsize>,
+    road: Arc<Mutex<Road>>,
+    late: Arc<AtomicU64>,
     thread: thread::JoinHandle<Vec<Fate>>,
 }
 
@@ -73,6 +75,9 @@ impl Relay {
         let stop = Arc::new(AtomicBool::new(false));
         let settled = Arc::new(AtomicUsize::new(0));
         let (stopped, said, started) = (Arc::clone(&stop), Arc::clone(&settled), std::sync::mpsc::channel());
+        let road = Arc::new(Mutex::new(road));
+        let (taken, late) = (Arc::clone(&road), Arc::new(AtomicU64::new(0)));
+        let told = Arc::clone(&late);
         let thread = network.thread(BETWEEN, move || {
             let ring = |interface: &str| {
                 let deadline = Duration::from_millis(2);
@@ -82,10 +87,20 @@ impl Relay {
             };
             let rings = [ring("here1"), ring("there1")];
             started.0.send(()).expect("somebody waits for it");
-            relay(rings, road, &stopped, &said)
+            relay(rings, &taken, &stopped, &said, &told)
         });
         started.1.recv().expect("it starts");
-        Self { stop, settled, thread }
+        Self { stop, settled, road, late, thread }
+    }
+
+    /// Other things happen from now on, decided by the seed that it began with.
+    pub fn turn(&self, into: Road) {
+        *self.road.lock().unwrap_or_else(PoisonError::into_inner) = into;
+    }
+
+    /// How much longer than it was to be a frame was held at the most, since this was asked last: on a machine that is busy the road is not what it is said to be.
+    pub fn late(&self) -> Duration {
+        Duration::from_nanos(self.late.swap(0, Ordering::Relaxed))
     }
 
     /// Waits until so many IP packets were lost or sent on. False if no further one has come for ten seconds.
@@ -113,14 +128,24 @@ impl Relay {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a relay holds packets for as long as the clock says")]
-fn relay(mut rings: [Ring; 2], road: Road, stop: &AtomicBool, settled: &AtomicUsize) -> Vec<Fate> {
-    let mut random = ChaCha8Rng::seed_from_u64(road.seed);
+fn relay(
+    mut rings: [Ring; 2],
+    road: &Mutex<Road>,
+    stop: &AtomicBool,
+    settled: &AtomicUsize,
+    late: &AtomicU64,
+) -> Vec<Fate> {
+    let was_late = |by: Duration| late.fetch_max(by.as_nanos() as u64, Ordering::Relaxed);
+    let now = || *road.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut random = ChaCha8Rng::seed_from_u64(now().seed);
     let (mut waiting, mut fates, mut number): (BinaryHeap<Waiting>, _, _) = (BinaryHeap::new(), Vec::new(), 0);
     while !stop.load(Ordering::Acquire) {
-        let mut idle = true;
+        let (mut idle, road) = (true, now());
         for (from, ring) in rings.iter_mut().enumerate() {
             let found = ring.read(&mut |frame| {
                 let now = Instant::now();
+                let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                was_late(since_epoch.saturating_sub(Duration::from_nanos(frame.time_ns)));
                 let mut bytes = frame.bytes.to_vec();
                 // Whoever asks for an Ethernet address is answered at once.
                 if bytes.get(12..14) != Some(&[8, 0]) {
@@ -145,7 +170,8 @@ fn relay(mut rings: [Ring; 2], road: Road, stop: &AtomicBool, settled: &AtomicUs
             idle &= found.expect("it is read") == Progress::Frames(0);
         }
         while waiting.peek().is_some_and(|Reverse((until, ..))| *until <= Instant::now()) {
-            let Some(Reverse((.., from, bytes))) = waiting.pop() else { break };
+            let Some(Reverse((until, _, from, bytes))) = waiting.pop() else { break };
+            was_late(until.elapsed());
             rings[1 - from].send(&bytes).expect("the other side takes it");
         }
         // Less by whatever else still waits: copies, and what is no IP.

@@ -1,0 +1,118 @@
+//! The programs: a host agent and a NIC agent here, a NIC agent there; and what they say.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+use super::network::{HERE, Network, THERE};
+use super::traffic::{TCP, UDP};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_uview");
+
+/// They end when this is dropped, the last one first.
+pub struct Agents<'a> {
+    network: &'a Network,
+    runtime_dir: PathBuf,
+    _processes: Vec<Process>,
+    _folder: tempfile::TempDir,
+}
+
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+impl Process {
+    /// `uview COMMAND` in a space, with this configuration. What it logs is in a file beside that.
+    fn start(network: &Network, space: &str, (folder, name): (&Path, &str), command: &str, config: &str) -> Self {
+        let file = folder.join(format!("{name}.yaml"));
+        std::fs::write(&file, config).unwrap();
+        let log = std::fs::File::create(folder.join(format!("{name}.log"))).unwrap();
+        let command = command.to_owned();
+        // A process is born where the thread is that starts it.
+        let child = network.run(space, move || {
+            let mut program = Command::new(PROGRAM);
+            program.arg(command).arg("--config").arg(file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+            program.spawn().unwrap()
+        });
+        Self(child)
+    }
+}
+
+impl<'a> Agents<'a> {
+    /// Starts them: the stream `way` is compared by both NIC agents, `tcp` is seen by the one here.
+    pub fn start(network: &'a Network) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path();
+        let runtime_dir = at.join("run");
+        let run = runtime_dir.display();
+        for space in [HERE, THERE] {
+            let up = network.run(space, || Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap());
+            assert!(up.success());
+        }
+        let any = "{listen: '127.0.0.1:0'}";
+        let host = format!(
+            "runtime_dir: {run}\nlmap: {{interval_ms: 100}}\ntransport: shm\ncontrol: {{listen: '127.0.0.1:9700'}}\noperators: {any}\nmetrics: {any}\n"
+        );
+        let filter = format!("udp and dst port {UDP}");
+        let receiver = format!(
+            "transport: shm\nmetrics: {any}\nnetwork:\n  services_socket: {run}/nowhere.sock\n  peers: {{listen: '0.0.0.0:9705'}}\n  streams:\n    \
+             - {{name: way, interface: there0, filter: {filter}, interval_ms: 100, compared: {{synopsis: rda}}}}\n"
+        );
+        let peer = format!("{}:9705", Network::direct_address(THERE));
+        let sender = format!(
+            "control: {{address: '127.0.0.1:9700'}}\ntransport: shm\nregions_socket: {run}/regions.sock\nmetrics: {any}\nnetwork:\n  \
+             services_socket: {run}/services.sock\n  streams:\n    \
+             - {{name: way, interface: here0, filter: {filter}, interval_ms: 100, compared: {{synopsis: rda, peer: '{peer}'}}}}\n    \
+             - {{name: tcp, interface: here0, filter: port {TCP}, interval_ms: 200, pair: data}}\n"
+        );
+        let processes = vec![
+            Process::start(network, HERE, (at, "host"), "host-agent", &host),
+            Process::start(network, THERE, (at, "there"), "nic-agent", &receiver),
+            Process::start(network, HERE, (at, "here"), "nic-agent", &sender),
+        ];
+        Self { network, runtime_dir, _processes: processes, _folder: folder }
+    }
+
+    fn uview(&self, arguments: &[&str]) -> Output {
+        let (runtime_dir, arguments) =
+            (self.runtime_dir.clone(), arguments.iter().map(|&a| a.to_owned()).collect::<Vec<_>>());
+        self.network.run(HERE, move || {
+            Command::new(PROGRAM).args(arguments).env("UVIEW_RUNTIME_DIR", runtime_dir).output().unwrap()
+        })
+    }
+
+    /// What `uview status --json` says; null while there is no host agent.
+    pub fn status(&self) -> Value {
+        serde_json::from_slice(&self.uview(&["status", "--json"]).stdout).unwrap_or_default()
+    }
+
+    /// What a person sees, and what the agents logged last.
+    pub fn told(&self) -> String {
+        let status = self.uview(&["status"]);
+        let mut told = String::from_utf8_lossy(&status.stdout).into_owned();
+        told.push_str(&String::from_utf8_lossy(&status.stderr));
+        let folder = self.runtime_dir.parent().unwrap();
+        for name in ["host", "here", "there"] {
+            let log = std::fs::read_to_string(folder.join(format!("{name}.log"))).unwrap_or_default();
+            let lines: Vec<_> = log.lines().filter(|line| line.contains("WARN") || line.contains("ERROR")).collect();
+            let last = lines.len().saturating_sub(5);
+            told.extend(lines[last..].iter().map(|line| format!("{name}: {line}\n")));
+        }
+        told
+    }
+
+    /// Rows of all streams, recorded for a second.
+    pub fn recordings(&self) -> Vec<recording::Recording> {
+        let folder = self.runtime_dir.join("rows");
+        let out = self.uview(&["record", "--out", folder.to_str().unwrap(), "--for-s", "1"]);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let files = std::fs::read_dir(folder).unwrap().map(|file| std::fs::read(file.unwrap().path()).unwrap());
+        files.map(|bytes| recording::decode(&bytes).unwrap()).collect()
+    }
+}

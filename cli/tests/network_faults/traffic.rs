@@ -1,0 +1,109 @@
+//! What goes from here to there: datagrams, and small messages over TCP that are answered one by one.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::network::{HERE, Network, THERE};
+
+/// Between two sends.
+const BEAT: Duration = Duration::from_millis(4);
+/// Datagrams of each.
+const DATAGRAMS: usize = 8;
+/// TCP connections, on each of which one message goes with each beat.
+const CONNECTIONS: usize = 4;
+/// The ports that streams filter by.
+pub const UDP: u16 = 6_000;
+pub const TCP: u16 = 7_000;
+
+pub struct Traffic {
+    stop: Arc<AtomicBool>,
+    sending: Vec<JoinHandle<()>>,
+}
+
+impl Traffic {
+    pub fn start(network: &Network) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        Self { sending: vec![datagrams(network, &stop), messages(network, &stop)], stop }
+    }
+
+    /// Ends when nobody is in its way any more.
+    pub fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        self.sending.into_iter().for_each(|thread| thread.join().expect("it sends"));
+    }
+}
+
+/// Calls `send` with each beat until told to stop, however long a call takes.
+#[expect(clippy::disallowed_methods, reason = "traffic goes by the clock")]
+fn beats(stop: &AtomicBool, mut send: impl FnMut()) {
+    let mut next = Instant::now();
+    while !stop.load(Ordering::Acquire) {
+        send();
+        next += BEAT;
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// Each of bytes of its own, as a digest takes one like another for a copy.
+fn datagrams(network: &Network, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
+    let (from, to) = ((Network::address(HERE), 5_000), (Network::address(THERE), UDP));
+    let sink = network.run(THERE, move || UdpSocket::bind(to).expect("the port is free"));
+    let stop = Arc::clone(stop);
+    network.thread(HERE, move || {
+        let _sink = sink;
+        let socket = UdpSocket::bind(from).expect("the port is free");
+        let mut number = 0_u32;
+        beats(&stop, || {
+            for _ in 0..DATAGRAMS {
+                number += 1;
+                // A queue that is full for a moment is one of the things that happen to packets.
+                _ = socket.send_to(&[number.to_be_bytes().as_slice(), &[7; 60]].concat(), to);
+            }
+        });
+    })
+}
+
+/// Small messages, each answered by one as soon as it has come.
+fn messages(network: &Network, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
+    let to = (Network::address(THERE), TCP);
+    let listener = network.run(THERE, move || TcpListener::bind(to).expect("the port is free"));
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok).take(CONNECTIONS) {
+            stream.set_nodelay(true).expect("TCP can");
+            thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                while let Ok(1..) = stream.read(&mut buffer) {
+                    if stream.write_all(&[1]).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let stop = Arc::clone(stop);
+    network.thread(HERE, move || {
+        let mut streams: Vec<_> = (0..CONNECTIONS)
+            .map(|_| {
+                let stream = TcpStream::connect(to).expect("there is a way");
+                stream.set_nodelay(true).expect("TCP can");
+                // Over a road that is cut nothing can be written after some time.
+                stream.set_write_timeout(Some(BEAT)).expect("it is no time of 0");
+                let mut answers = stream.try_clone().expect("it is open");
+                thread::spawn(move || while let Ok(1..) = answers.read(&mut [0; 4096]) {});
+                stream
+            })
+            .collect();
+        beats(&stop, || {
+            for stream in &mut streams {
+                _ = stream.write_all(&[3; 100]);
+            }
+        });
+        for stream in streams {
+            _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    })
+}
