@@ -308,7 +308,7 @@ fn a_fault_is_noticed_in_its_own_service_and_the_account_says_so_to_programs_and
     });
 }
 
-/// Whether the packets' metrics find it is said by `cargo xtask ci`'s demo, where there is more to learn from than in half a minute of few visitors.
+/// That the packets' metrics find it is judged by `cargo xtask ci`'s demo, where there is more to learn from than in half a minute of few visitors.
 #[test]
 fn a_fault_on_the_network_happens_where_root_is_and_is_said_to_be_skipped_where_not() {
     judge_one_fault("slow-way", "network.payment-store", |fault| {

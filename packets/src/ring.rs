@@ -241,6 +241,19 @@ impl Ring {
         Ok(())
     }
 
+    /// Sends frames, each with its headers, in one call of the system: how many went. Allocates for each call.
+    ///
+    /// # Errors
+    ///
+    /// The system's, if not even the first one went: as [`Self::send`].
+    pub fn send_some(&self, frames: &[&[u8]]) -> io::Result<usize> {
+        let bytes: Vec<_> = frames.iter().map(|frame| [io::IoSlice::new(frame)]).collect();
+        let mut nothing: Vec<_> = frames.iter().map(|_| rustix::net::SendAncillaryBuffer::default()).collect();
+        let both = bytes.iter().zip(&mut nothing);
+        let mut messages: Vec<_> = both.map(|(bytes, nothing)| rustix::net::MMsgHdr::new(bytes, nothing)).collect();
+        Ok(rustix::net::sendmmsg(&self.socket, &mut messages, rustix::net::SendFlags::DONTWAIT)?)
+    }
+
     /// Gives out the frames of the next block, if it is ours.
     fn block(&mut self, take: &mut dyn FnMut(&Frame<'_>)) -> Option<u64> {
         let at = self.next * self.block_bytes;

@@ -44,7 +44,8 @@ fn gathered(plan: &Plan, end: End) -> exchange::Gathered {
 }
 
 fn ask(question: &Question, synopsis: &Synopsis) {
-    let plan = Plan { begins_ns: NOW + LENGTH, length_ns: LENGTH, key: 1, seed: 1, synopsis: synopsis.clone(), rotates: 0 };
+    let plan =
+        Plan { begins_ns: NOW + LENGTH, length_ns: LENGTH, key: 1, seed: 1, synopsis: synopsis.clone(), rotates: 0 };
     let mut receiver = Receiver::new(ReceiverSettings::new(LENGTH, synopsis.clone()));
     let start = exchange::Ask::Start(plan.clone());
     let start = Question { stream: String::new(), epoch: 1, interval: 0, kept: ClockState::Unknown, ask: start };

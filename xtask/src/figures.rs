@@ -140,6 +140,7 @@ const FIGURES: &[(&str, Measure)] = &[
     ("hooks-path-cpu", hooks::path::whole),
     ("hooks-agents-100", hooks::agents::hundred),
     ("packets-file", packets::capture::file),
+    ("packets-veth", packets::veth::path),
     ("rdma-read", rdma::one_read),
     ("rdma-linked-64", rdma::linked),
     ("rdma-post-64", rdma::post),
@@ -237,6 +238,8 @@ sides alternate, the ratio is the median of the pairs' ratios. Absolute values a
   services of a hundred metrics, rows of a second, no spans.
 - `packets-file` is one capture that a generator wrote: TCP connections with losses, DNS and NTP, of each frame 96 bytes. Processor time on both sides, the
   kernel's for reading the file among it.
+- `packets-veth` is a NIC agent that watches one end of a pair of interfaces between two namespaces, at the other end of which a generator's TCP traffic is sent from
+  one core; there the kernel also copies frames into the ring, so that this is no part of the reader's time, ours or the peer's.
 - `rdma-read` and `rdma-linked-64` are 31 pairs in a guest with a soft device (`cargo xtask rdma` says where there can be none); ours copies what it
   has read to the caller, the peers do not. `rdma-post-64` and `rdma-fetch-64` are on a stand-in for the device that does nothing: our own
   part alone. `region-overhead` is a tick of a worker with 64 regions of one gauge each, less reading them.

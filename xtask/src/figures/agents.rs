@@ -72,7 +72,7 @@ impl Drop for Stage {
 }
 
 /// Processor time that a process has used so far.
-fn used(process: u32) -> Result<Duration> {
+pub(super) fn used(process: u32) -> Result<Duration> {
     let stat = Process::new(process as i32)?.stat()?;
     Ok(Duration::from_secs(stat.utime + stat.stime) / procfs::ticks_per_second() as u32)
 }

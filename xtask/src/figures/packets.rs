@@ -2,3 +2,5 @@
 
 pub mod capture;
 pub mod four;
+mod spaces;
+pub mod veth;
