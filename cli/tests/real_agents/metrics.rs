@@ -63,8 +63,11 @@ fn the_documented_metrics_are_those_that_both_agents_export() {
     let _host = Agent::start("host-agent", &host_config);
     let ready = addresses(&run);
     let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
-    let text =
-        format!("control: {{address: {control}}}\nregions_socket: {regions}\nmetrics: {{listen: '{metrics}'}}\n");
+    // How an interface is read is there with a stream on it, whether it may be read or not.
+    let text = format!(
+        "control: {{address: {control}}}\nregions_socket: {regions}\nmetrics: {{listen: '{metrics}'}}\n\
+         network: {{streams: [{{name: metrics, interface: lo, pair: dns}}]}}\n"
+    );
     std::fs::write(&nic_config, text).unwrap();
     let _nic = Agent::start("nic-agent", &nic_config);
 
