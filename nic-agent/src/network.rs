@@ -72,7 +72,7 @@ impl Drop for Network {
     }
 }
 
-/// Starts a thread for each interface that a stream is on, and one that speaks with other agents; none if there is no stream.
+/// Starts a thread for each interface that a stream is on, which starts those of its other rings, and one that speaks with other agents; none if there is no stream.
 ///
 /// # Errors
 ///

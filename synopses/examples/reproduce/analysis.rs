@@ -102,8 +102,8 @@ fn impure(scale: Scale) -> Claim {
             share(impure),
             share(pure)
         ),
-        tolerance: "refuted if both are within 15 % of each other and below 10⁻³",
-        verdict: refuted((share(impure) / expected - 1.0).abs() <= 0.15 && expected < 1e-3),
+        tolerance: "refuted if both are within 10 % of each other and below 10⁻³",
+        verdict: refuted((share(impure) / expected - 1.0).abs() <= 0.1 && expected < 1e-3),
     }
 }
 
