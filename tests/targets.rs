@@ -1,8 +1,8 @@
-//! Every decoder of bytes that come from outside. The fuzzer (`fuzz/`) drives them; `corpus.rs` replays the inputs that are kept.
+//! Fuzz targets: every decoder of bytes from outside. The fuzzer (`fuzz/`) runs them; `corpus.rs` replays the corpus.
 //!
-//! A target returns nothing: what it proves is that no bytes make it panic, and that what it accepts holds.
+//! A target returns nothing. It proves that no input makes it panic, and checks invariants of accepted input.
 
-mod compared;
+mod one_way;
 mod traces;
 
 use evaluation::columns::Columns;
@@ -20,39 +20,40 @@ use wire::proto::control::worker_message::Message;
 use wire::rdma::Endpoint;
 use wire::registration::ServiceMessage;
 
-pub use compared::exchange;
-pub use traces::{otlp_json, otlp_request, words};
+pub use one_way::one_way;
+pub use traces::{gossip, otlp_json, otlp_request};
 
-/// A target and its name, which is that of its corpus' folder.
+/// A target with its name, which is also the folder of its corpus.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All fuzz targets, by name.
 pub const TARGETS: [Target; 22] = [
     ("attach", attach),
     ("capture", capture),
     ("columns", columns),
     ("control", control),
-    ("exchange", exchange),
     ("frames", frames),
+    ("gossip", gossip),
     ("header", header),
     ("host_config", host_config),
     ("host_message", host_message),
     ("model", model),
     ("nic_config", nic_config),
+    ("one_way", one_way),
     ("otlp_json", otlp_json),
     ("otlp_request", otlp_request),
     ("queue_pair", queue_pair),
-    ("receipt_books", receipt_books),
+    ("receipt", receipt),
     ("recording", recording),
     ("registration", registration),
     ("span_record", span_record),
     ("synopsis", synopsis),
     ("table", table),
-    ("words", words),
     ("worker_message", worker_message),
 ];
 
-/// What goes over the regions socket: a request to the host agent, an answer to the NIC agent, in frames cut where the bytes say.
+/// Messages of the regions socket: requests to the host agent and replies to the NIC agent, as frames in chunks whose
+/// length is the first byte.
 pub fn attach(bytes: &[u8]) {
     let Some((&cut, stream)) = bytes.split_first() else { return };
     let mut frames = Frames::default();
@@ -71,7 +72,7 @@ pub fn attach(bytes: &[u8]) {
     }
 }
 
-/// A capture of packets, and the same bytes as one packet of each link: read, taken apart, paired and named.
+/// A packet capture; also the same bytes as one packet of each link type: read, parsed, paired and identified.
 pub fn capture(bytes: &[u8]) {
     use packets::{Frame, Link};
 
@@ -79,7 +80,7 @@ pub fn capture(bytes: &[u8]) {
         let key = synopses::digest::DigestKey::new(1);
         for view in [packets::View::Outer, packets::View::Inner] {
             let Ok(packet) = packets::parse(frame, view) else { continue };
-            assert!(packet.segment.len() <= frame.bytes.len(), "nothing is read that was not captured");
+            assert!(packet.segment.len() <= frame.bytes.len(), "no bytes outside the capture are read");
             let _ = packets::Pair::ALL.map(|pair| pair.roles(&packet, &key));
             let _ = packets::identity::digest(&packet, &key);
         }
@@ -94,42 +95,42 @@ pub fn capture(bytes: &[u8]) {
         paired(frame);
     };
     if let Err(error) = packets::frame::read_all(&mut file, &mut take) {
-        is_said(&error);
+        check_message(&error);
     }
     assert!(frames <= bytes.len() / 16, "each frame has a header of its own");
 }
 
-/// A file that says what the metrics of another file are.
+/// A file that describes the columns of another file.
 pub fn columns(bytes: &[u8]) {
     let metrics = ["cpu", "requests", "rss"].map(str::to_owned);
     match Columns::read(bytes, "columns.csv".as_ref(), &metrics, nic_agent::fingerprint) {
         Ok(read) => {
-            assert_eq!(read.columns.len(), metrics.len(), "each metric is something");
+            assert_eq!(read.columns.len(), metrics.len(), "each metric has a column");
             assert!(
                 read.columns.iter().all(|column| usize::from(column.group) < read.groups.len()),
                 "groups have names"
             );
             assert!(read.counters.is_sorted() && read.counters.iter().all(|&at| at < metrics.len()));
         }
-        Err(error) => is_said(&error),
+        Err(error) => check_message(&error),
     }
 }
 
-/// The file of a host agent's receipt, whole and as what follows its first line.
-pub fn receipt_books(bytes: &[u8]) {
-    use host_agent::receipts::Stored;
+/// The receipt file of a host agent: the bytes as they are, and after a valid first line.
+pub fn receipt(bytes: &[u8]) {
+    use host_agent::receipts::StoredReceipt;
 
     let whole = format!("uview receipt 1 {:08x} {}\n", crc32fast::hash(bytes), bytes.len());
     for file in [bytes, &[whole.as_bytes(), bytes].concat()] {
-        match Stored::decode(file) {
+        match StoredReceipt::decode(file) {
             Ok(stored) => {
-                let again = Stored::decode(&stored.encode());
-                assert!(again.is_ok_and(|again| again == stored), "what was read is written and read again");
-                let mut books = hooks::receipt::Books::new(hooks::receipt::BookLimits::default());
-                books.resume(stored.pages, &stored.waiting, hooks::tracing::Loss::Killed);
-                drop(hooks::receipt::Books::together(books.pages().chain(books.pages())));
+                let again = StoredReceipt::decode(&stored.encode());
+                assert!(again.is_ok_and(|again| again == stored), "encoding and decoding again gives the same");
+                let mut ledger = hooks::receipt::DailyLedger::new(hooks::receipt::LedgerLimits::default());
+                ledger.resume(stored.pages, &stored.waiting, hooks::tracing::LossReason::Killed);
+                drop(hooks::receipt::DailyLedger::merge(ledger.pages().chain(ledger.pages())));
             }
-            Err(error) => is_said(&error),
+            Err(error) => check_message(&error),
         }
     }
 }
@@ -138,8 +139,8 @@ pub fn receipt_books(bytes: &[u8]) {
 pub fn host_config(bytes: &[u8]) {
     let Ok(text) = core::str::from_utf8(bytes) else { return };
     match host_agent::config::Config::parse(text) {
-        Ok(config) => assert!(config.settings(Incarnation(1)).is_ok(), "what was accepted can be used"),
-        Err(error) => is_said(&error),
+        Ok(config) => assert!(config.settings(Incarnation(1)).is_ok(), "an accepted configuration is usable"),
+        Err(error) => check_message(&error),
     }
 }
 
@@ -147,12 +148,12 @@ pub fn host_config(bytes: &[u8]) {
 pub fn nic_config(bytes: &[u8]) {
     let Ok(text) = core::str::from_utf8(bytes) else { return };
     match nic_agent::config::Config::parse(text) {
-        Ok(config) => assert!(config.settings().detector.checked().is_ok(), "what was accepted can be used"),
-        Err(error) => is_said(&error),
+        Ok(config) => assert!(config.settings().detector.checked().is_ok(), "an accepted configuration is usable"),
+        Err(error) => check_message(&error),
     }
 }
 
-/// A file of metrics to be replayed, compressed or not.
+/// A file of metrics for replay, compressed or not.
 pub fn table(bytes: &[u8]) {
     let read =
         if bytes.starts_with(&[0x1f, 0x8b]) { table::read(MultiGzDecoder::new(bytes)) } else { table::read(bytes) };
@@ -162,28 +163,28 @@ pub fn table(bytes: &[u8]) {
             assert!(rows > 0 && table.metrics.iter().all(|name| !name.is_empty()), "a table has rows and names");
             assert!(table.rows().flatten().all(|value| !value.is_infinite()), "a value is a number or missing");
             let missing = table.rows().flatten().filter(|value| value.is_nan()).count();
-            assert_eq!(missing, table.missing + table.not_finite, "what is missing is counted");
+            assert_eq!(missing, table.missing + table.not_finite, "missing values are counted");
             let lengths = [table.times.as_ref().map(Vec::len), table.labels.as_ref().map(Vec::len)];
             assert!(lengths.iter().flatten().all(|length| *length == rows), "each row has its time and its label");
-            assert!(table.interval().is_none_or(|interval| interval > 0.0), "time goes on");
+            assert!(table.interval().is_none_or(|interval| interval > 0.0), "the interval is positive");
         }
         Err(error) => {
-            is_said(&error);
+            check_message(&error);
             assert!(!error.advice().is_empty());
         }
     }
 }
 
-fn is_said(error: &dyn core::error::Error) {
-    assert!(!error.to_string().is_empty(), "what is wrong is said");
+fn check_message(error: &dyn core::error::Error) {
+    assert!(!error.to_string().is_empty(), "an error has a message");
 }
 
-/// Any message of a host agent, as a NIC worker gets it.
+/// Any message from a host agent to a NIC worker.
 pub fn host_message(bytes: &[u8]) {
     let Ok(message) = proto::control::HostMessage::decode(bytes) else { return };
     match message.message {
         Some(FromHost::SetLmap(lmap)) => control(&lmap.encode_to_vec()),
-        Some(FromHost::QueuePair(answer)) => queue_pair(&answer.host.unwrap_or_default().encode_to_vec()),
+        Some(FromHost::QueuePair(reply)) => queue_pair(&reply.host.unwrap_or_default().encode_to_vec()),
         _ => {}
     }
 }
@@ -193,10 +194,10 @@ pub fn control(bytes: &[u8]) {
     let Ok(message) = proto::control::Lmap::decode(bytes) else { return };
     let Ok(spec) = LmapSpec::decode(&message) else { return };
     let again = LmapSpec::decode(&proto::control::Lmap::from(&spec));
-    assert_eq!(again, Ok(spec), "what was accepted survives the way");
+    assert_eq!(again, Ok(spec), "accepted input survives a round trip");
 }
 
-/// A stream of frames, cut where the bytes say.
+/// A stream of frames, in chunks whose length is the first byte.
 pub fn frames(bytes: &[u8]) {
     let Some((&cut, stream)) = bytes.split_first() else { return };
     let mut frames = Frames::default();
@@ -212,46 +213,46 @@ pub fn frames(bytes: &[u8]) {
     }
 }
 
-/// The first words of a region that a service wrote.
+/// The header of a region, as written by a service.
 pub fn header(bytes: &[u8]) {
     let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
     let _ = Header::decode(&words);
 }
 
-/// Where a model file keeps the length and the checksum of its payload, and where that begins.
+/// Offsets in a model file: length and checksum of the payload, and start of the payload.
 const MODEL_LENGTH: core::ops::Range<usize> = 12..16;
 const MODEL_CHECKSUM: core::ops::Range<usize> = 16..20;
 const MODEL_PAYLOAD: usize = 20;
 
-/// A model file: as it is, and with length and checksum put right, which no fuzzer would guess.
+/// A model file: the bytes as they are, and with correct length and checksum, which a fuzzer would not guess.
 pub fn model(bytes: &[u8]) {
     decode_model(bytes);
     if bytes.len() < MODEL_PAYLOAD {
         return;
     }
-    let mut mended = bytes.to_vec();
+    let mut repaired = bytes.to_vec();
     let payload = &bytes[MODEL_PAYLOAD..];
-    mended[MODEL_LENGTH].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-    mended[MODEL_CHECKSUM].copy_from_slice(&crc32fast::hash(payload).to_le_bytes());
-    decode_model(&mended);
+    repaired[MODEL_LENGTH].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    repaired[MODEL_CHECKSUM].copy_from_slice(&crc32fast::hash(payload).to_le_bytes());
+    decode_model(&repaired);
 }
 
 fn decode_model(bytes: &[u8]) {
     let Ok(model) = lmap::Model::decode(bytes) else { return };
     let again = lmap::Model::decode(&model.encode());
-    assert!(again.is_ok(), "what was accepted survives the way: {again:?}");
+    assert!(again.is_ok(), "accepted input survives a round trip: {again:?}");
 }
 
-/// What either agent gets of the other's queue pair.
+/// The description of a queue pair that each agent gets from the other.
 pub fn queue_pair(bytes: &[u8]) {
     let Ok(message) = proto::control::QueuePair::decode(bytes) else { return };
     let Ok(end) = Endpoint::decode(Some(&message)) else { return };
     let again = Endpoint::decode(Some(&proto::control::QueuePair::from(&end)));
-    assert_eq!(again, Ok(end), "what was accepted survives the way");
+    assert_eq!(again, Ok(end), "accepted input survives a round trip");
 }
 
-/// A recording: the bytes as they are, and as the payloads of whole blocks, which no fuzzer would guess: a byte for the kind, one for the
-/// length, the payload.
+/// A recording: the bytes as they are, and as payloads of valid blocks, which a fuzzer would not guess: a byte for the
+/// kind, one for the length, then the payload.
 pub fn recording(bytes: &[u8]) {
     decode_recording(bytes);
     let kinds = [BlockKind::Head, BlockKind::Rows, BlockKind::Labels, BlockKind::End];
@@ -272,28 +273,28 @@ fn decode_recording(bytes: &[u8]) {
         interval_ns: recording.interval_ns,
         columns: recording.columns.clone(),
     };
-    let (mut encoder, mut file) = recording::Encoder::new(head).expect("what was accepted can be written");
+    let (mut encoder, mut file) = recording::Encoder::new(head).expect("accepted input can be encoded");
     for (time, row) in recording.times_unix_ns.iter().zip(recording.rows()) {
         file.extend(encoder.push(*time, row).expect("rows are as wide as the head").unwrap_or_default());
     }
     file.extend(encoder.finish());
-    let again = recording::decode(&file).expect("what was written can be read");
+    let again = recording::decode(&file).expect("encoded rows can be decoded");
     let bits =
         |recording: &recording::Recording| -> Vec<u64> { recording.rows().flatten().map(|v| v.to_bits()).collect() };
-    assert!(again.complete && again.times_unix_ns == recording.times_unix_ns, "times survive the way");
-    assert_eq!(bits(&again), bits(&recording), "values survive the way");
+    assert!(again.complete && again.times_unix_ns == recording.times_unix_ns, "times survive a round trip");
+    assert_eq!(bits(&again), bits(&recording), "values survive a round trip");
 }
 
-/// What a host agent gets from a service.
+/// A message from a service to a host agent.
 pub fn registration(bytes: &[u8]) {
     let Ok(message) = ServiceMessage::decode(bytes) else { return };
     let again = proto::registration::ServiceMessage::from(&message).encode_to_vec();
-    assert!(ServiceMessage::decode(&again).is_ok(), "what was accepted survives the way");
+    assert!(ServiceMessage::decode(&again).is_ok(), "accepted input survives a round trip");
 }
 
-/// A record of a span ring, as the words that a service left there.
+/// A record of a span ring, as words written by a service.
 pub fn span_record(bytes: &[u8]) {
-    use wire::span_record::{About, NOTES_BYTES, RECORD_WORDS, Record};
+    use wire::span_record::{NOTES_BYTES, RECORD_WORDS, Record, Subject};
 
     let mut words = [0; RECORD_WORDS];
     for (word, eight) in words.iter_mut().zip(bytes.chunks(8)) {
@@ -304,13 +305,14 @@ pub fn span_record(bytes: &[u8]) {
     match Record::decode(&words) {
         Ok(record) => {
             assert!(record.notes().count() <= NOTES_BYTES / 4 && record.name().len() <= NOTES_BYTES);
-            assert!(!matches!(record.about, About::Span(head) if head.kind > 5));
+            assert!(!matches!(record.subject, Subject::Span(head) if head.kind > 5));
         }
-        Err(error) => is_said(&error),
+        Err(error) => check_message(&error),
     }
 }
 
-/// A synopsis of packets: the bytes as they are, and as the payload of each kind with a good checksum, which no fuzzer would guess.
+/// A synopsis of packets: the bytes as they are, and as the payload of each kind with a valid checksum, which a fuzzer
+/// would not guess.
 pub fn synopsis(bytes: &[u8]) {
     decode_synopsis(bytes);
     for kind in synopses::encoding::KINDS {
@@ -323,22 +325,26 @@ fn decode_synopsis(bytes: &[u8]) {
     use synopses::fridge::{Fridge, Fridges, Histogram};
 
     if let Ok(mut fridge) = Fridge::decode(bytes, MOST_SLOTS) {
-        let again = Fridge::decode(&fridge.encode(), MOST_SLOTS).expect("what was accepted survives the way");
+        let again = Fridge::decode(&fridge.encode(), MOST_SLOTS).expect("accepted input survives a round trip");
         assert_eq!(again.tally(), fridge.tally());
-        use_it(|digest, now| fridge.insert(digest, now));
-        use_it(|digest, now| assert!(fridge.answer(digest, now).is_none_or(|report| report.weight() >= 0.999)));
+        insert_packets(|digest, now| fridge.insert(digest, now));
+        insert_packets(|digest, now| {
+            assert!(fridge.match_response(digest, now).is_none_or(|report| report.weight() >= 0.999));
+        });
     }
     if let Ok(mut fridges) = Fridges::decode(bytes, MOST_SLOTS) {
-        let again = Fridges::decode(&fridges.encode(), MOST_SLOTS).expect("what was accepted survives the way");
+        let again = Fridges::decode(&fridges.encode(), MOST_SLOTS).expect("accepted input survives a round trip");
         assert_eq!(again.tally(), fridges.tally());
-        use_it(|digest, now| fridges.insert(digest, now));
-        use_it(|digest, now| assert!(fridges.answer(digest, now).is_none_or(|report| report.total_weight() >= 0.999)));
+        insert_packets(|digest, now| fridges.insert(digest, now));
+        insert_packets(|digest, now| {
+            assert!(fridges.match_response(digest, now).is_none_or(|report| report.total_weight() >= 0.999));
+        });
     }
     if let Ok(mut histogram) = Histogram::decode(bytes) {
         assert_eq!(
             Histogram::decode(&histogram.encode()).as_ref(),
             Ok(&histogram),
-            "what was accepted survives the way"
+            "accepted input survives a round trip"
         );
         if let Some(median) = histogram.estimate(0.5) {
             assert!(median.low_ns <= median.delay_ns && median.delay_ns <= median.high_ns, "{median:?}");
@@ -347,8 +353,9 @@ fn decode_synopsis(bytes: &[u8]) {
         histogram.merge(&other).expect("one shape");
     }
     let settings = finecomb::Settings::one_bank(8, 0.5, 2, 1);
-    if let Ok(comb) = finecomb::Comb::decode(bytes, &settings) {
-        let again = finecomb::Comb::decode(&comb.encode(), &settings).expect("what was accepted survives the way");
+    if let Ok(comb) = finecomb::FineComb::decode(bytes, &settings) {
+        let again =
+            finecomb::FineComb::decode(&comb.encode(), &settings).expect("accepted input survives a round trip");
         assert_eq!(again.packets(), comb.packets());
         let received = finecomb::Interval::without_stash(again);
         for rule in [finecomb::Rule::Lda, finecomb::Rule::LdaPlus, finecomb::Rule::FineComb] {
@@ -363,54 +370,55 @@ fn decode_synopsis(bytes: &[u8]) {
     decode_rda(bytes);
 }
 
-/// Cells and counters of one who may lie about what is in them: whatever they say, decoding them ends.
+/// Cells and counters with arbitrary content: decoding always terminates.
 fn decode_rda(bytes: &[u8]) {
     use synopses::rda::{Cache, Deviation, Ids, Layout, Rda, Reconciliation, Settings, XorCounters};
 
     for layout in [Layout::Banks, Layout::Flat] {
         let settings = Settings { banks: 2, layout, ids: Ids::Checked8, ..Settings::default() };
         let Ok(rda) = Rda::decode(bytes, &settings, MOST_SLOTS) else { continue };
-        let again = Rda::decode(&rda.encode(), &settings, MOST_SLOTS).expect("what was accepted survives the way");
+        let again = Rda::decode(&rda.encode(), &settings, MOST_SLOTS).expect("accepted input survives a round trip");
         assert_eq!(again.packets(), rda.packets());
         let mut ours = Cache::new(64, settings.ids).expect("possible");
-        use_it(|digest, now| ours.insert(digest, now));
-        let mut exchange = Reconciliation::new(ours, rda).expect("same ids");
+        insert_packets(|digest, now| ours.insert(digest, now));
+        let mut reconciliation = Reconciliation::new(ours, rda).expect("same ids");
         for round in 0..4 {
-            let answers: Vec<_> = exchange.missing().iter().map(|id| (*id, (id % 4 != round).then_some(*id))).collect();
-            exchange.answer(&answers).expect("what was asked");
+            let times: Vec<_> =
+                reconciliation.missing().iter().map(|id| (*id, (id % 4 != round).then_some(*id))).collect();
+            reconciliation.add_times(&times).expect("the requested ids");
         }
-        let found = exchange.estimate(Deviation::PerBucket);
-        assert!(found.packets <= found.sent, "no more packets are useful than were sent");
+        let found = reconciliation.estimate(Deviation::PerBucket);
+        assert!(found.packets <= found.sent, "at most all sent packets are useful");
         assert!(found.mean_ns.is_none_or(f64::is_finite) && found.lost <= found.sent);
     }
     if let Ok(mut counters) = XorCounters::decode(bytes, 1) {
         assert_eq!(
             XorCounters::decode(&counters.encode(), 1).as_ref(),
             Ok(&counters),
-            "what was accepted survives the way"
+            "accepted input survives a round trip"
         );
         assert!(counters.estimate(&XorCounters::new(1)).is_ok_and(f64::is_finite));
         let other = counters.clone();
         counters.merge(&other).expect("one seed");
-        assert_eq!(counters.estimate(&XorCounters::new(1)), Ok(0.0), "what comes twice cancels out");
+        assert_eq!(counters.estimate(&XorCounters::new(1)), Ok(0.0), "equal counters cancel out");
     }
 }
 
-/// Slots that a synopsis may ask for.
+/// Maximal slots of a synopsis.
 const MOST_SLOTS: usize = 4096;
 
-/// A few packets, which what was decoded has to bear.
-fn use_it(mut packet: impl FnMut(synopses::digest::Digest, u64)) {
+/// Inserts a few packets into a decoded synopsis.
+fn insert_packets(mut packet: impl FnMut(synopses::digest::Digest, u64)) {
     (0..64).for_each(|number| packet(synopses::digest::Digest((number << 58) | number), number << 20));
 }
 
-/// What a host agent gets from a worker.
+/// A message from a worker to a host agent.
 pub fn worker_message(bytes: &[u8]) {
     let Ok(message) = proto::control::WorkerMessage::decode(bytes) else { return };
     match message.message {
         Some(Message::Verdicts(verdicts)) => {
             for verdict in verdicts.verdicts.iter().filter_map(Verdict::decode) {
-                assert!(verdict.score.is_finite() && verdict.score >= 0.0, "a verdict's score is a score");
+                assert!(verdict.score.is_finite() && verdict.score >= 0.0, "a score is finite and not negative");
             }
         }
         Some(Message::ConnectQueuePair(connect)) => drop(Endpoint::decode(connect.worker.as_ref())),

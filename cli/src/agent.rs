@@ -1,6 +1,7 @@
-//! Finding the host agent and asking it for its status.
+//! A client of the operators' API of the host agent.
 //!
-//! The agent writes `host-agent.json` into its runtime directory when it is ready, with the addresses that it really has.
+//! When the agent is ready, it writes `host-agent.json` into its runtime directory, with the addresses that it listens
+//! on.
 
 use core::error::Error;
 use std::io;
@@ -16,51 +17,61 @@ use wire::proto::operators::{
     ListReply, ListRequest, ReceiptReply, ReceiptRequest, RowEvent, StatusReply, StatusRequest, WatchRowsRequest,
 };
 
+use crate::discovery::{self, READY_FILE, RUNTIME_DIR};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::tls::{self, Tls, TlsArgs, TlsError, Trouble};
+use crate::tls::{self, Tls, TlsArgs, TlsError, TlsProblem};
 
-/// What is taken without `--runtime-dir` and without `UVIEW_RUNTIME_DIR`.
-pub const RUNTIME_DIR: &str = "/run/uview";
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What the agent is called in its runtime directory.
-pub const READY_FILE: &str = "host-agent.json";
-
-const CONNECT_WITHIN: Duration = Duration::from_secs(2);
-const ANSWER_WITHIN: Duration = Duration::from_secs(3);
-
-/// Which host agent is meant.
+/// Command line arguments that select the host agent.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct AgentArgs {
-    /// Where the host agent keeps its sockets and host-agent.json [default: $UVIEW_RUNTIME_DIR, else /run/uview]
+    /// Runtime directory of the host agent [default: $UVIEW_RUNTIME_DIR, else /run/uview, else the only agent's]
     #[arg(long, value_name = "DIR")]
     pub runtime_dir: Option<PathBuf>,
-    /// The operators' address, instead of the one in host-agent.json; https://HOST:PORT needs --tls-ca
+    /// Address of the operators' API, instead of the one in host-agent.json; https://HOST:PORT needs --tls-ca
     #[arg(long, value_name = "HOST:PORT")]
     pub operators: Option<String>,
-    /// Certificates.
+    /// TLS to the operators' API.
     #[command(flatten)]
     pub tls: TlsArgs,
 }
 
-/// Which host agent is meant, with nothing left open.
+/// The host agent to connect to: arguments, environment and defaults combined.
 #[derive(Clone, Debug)]
-pub struct Place {
-    /// Its runtime directory.
+pub struct Target {
+    /// The agent's runtime directory.
     pub runtime_dir: PathBuf,
-    /// The operators' address, if it was given.
+    /// The address of the operators' API, if it was passed.
     pub operators: Option<String>,
-    /// How to speak TLS with it, if it is to be.
+    /// The TLS configuration, if the connection uses TLS.
     pub tls: Option<Tls>,
 }
 
 impl AgentArgs {
-    /// The arguments, completed from the environment (`UVIEW_RUNTIME_DIR`) and the default, with the certificates read.
+    /// Combines the arguments with the environment (`UVIEW_RUNTIME_DIR`), and reads the certificates. If neither names
+    /// an agent, one that runs on this machine is used ([`discovery::runtime_dir`]), and stderr says which.
     ///
     /// # Errors
     ///
-    /// [`Failure`] as prose if the certificates cannot be used, or the address says another thing about TLS than they do.
-    pub fn place(self, from_environment: Option<PathBuf>) -> Result<Place, Failure> {
+    /// [`Failure`] if several agents run and none is named, if the certificates cannot be used, or if the scheme of the
+    /// address contradicts the TLS arguments.
+    pub fn target(mut self, from_environment: Option<PathBuf>) -> Result<Target, Failure> {
+        if self.operators.is_none() {
+            self.runtime_dir = Some(discovery::runtime_dir("find the host agent", self.runtime_dir, from_environment)?);
+            return self.named_target(None);
+        }
+        self.named_target(from_environment)
+    }
+
+    /// Combines arguments, environment and default, whatever runs on this machine, and reads the certificates.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure`] if the certificates cannot be used, or the scheme of the address contradicts the TLS arguments.
+    pub fn named_target(self, from_environment: Option<PathBuf>) -> Result<Target, Failure> {
         let runtime_dir = self.runtime_dir.or(from_environment).unwrap_or_else(|| PathBuf::from(RUNTIME_DIR));
         let tls = Tls::load(&self.tls).map_err(|error| certificates(&error))?;
         let contradiction = |because: &str, advice| {
@@ -69,14 +80,14 @@ impl AgentArgs {
         let scheme = self.operators.as_deref().and_then(|address| address.split_once("://")).map(|(scheme, _)| scheme);
         match (scheme.map(|scheme| scheme.eq_ignore_ascii_case("https")), &tls) {
             (Some(true), None) => contradiction(
-                "--operators begins with https, and nobody is named whom to trust",
-                "--tls-ca FILE, with the authority that signed the agent's certificate",
+                "--operators begins with https, but no authority is named",
+                "--tls-ca FILE with the authority that signed the agent's certificate",
             ),
             (Some(false), Some(_)) => contradiction(
-                "--tls-ca asks for TLS, and --operators begins with something other than https",
+                "--tls-ca asks for TLS, but --operators does not begin with https",
                 "https://HOST:PORT, or HOST:PORT alone",
             ),
-            _ => Ok(Place { runtime_dir, operators: self.operators, tls }),
+            _ => Ok(Target { runtime_dir, operators: self.operators, tls }),
         }
     }
 }
@@ -85,80 +96,80 @@ fn certificates(error: &TlsError) -> Failure {
     let failure = Failure::to("use the certificates").caused_by(error);
     match error {
         TlsError::Read { .. } => failure.advice("is the path right, and may you read the file?"),
-        TlsError::NoCertificate(_) => failure.advice("a file that has a line `-----BEGIN CERTIFICATE-----`"),
-        TlsError::NoKey(_) => failure.advice("a file that has a line `-----BEGIN PRIVATE KEY-----`"),
-        TlsError::Pair { .. } => failure.advice("the key that the certificate was made with"),
+        TlsError::NoCertificate(_) => failure.advice("a PEM file with a line `-----BEGIN CERTIFICATE-----`"),
+        TlsError::NoKey(_) => failure.advice("a PEM file with a line `-----BEGIN PRIVATE KEY-----`"),
+        TlsError::Pair { .. } => failure.advice("the private key of this certificate"),
         TlsError::Name(_) => failure.advice("--tls-name host.example, or an address without its port"),
-        TlsError::Half => failure.advice("both --tls-cert and --tls-key, or neither"),
+        TlsError::Incomplete => failure.advice("both --tls-cert and --tls-key, or neither"),
         _ => failure,
     }
 }
 
-/// What a running host agent says about itself in [`READY_FILE`]. Unknown fields are left alone: the agent may be newer.
+/// The content of [`READY_FILE`]. Unknown fields are ignored: the agent may be newer.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Ready {
-    /// Its process.
+    /// The process id of the agent.
     pub pid: u32,
-    /// The address for operators.
+    /// The address of the operators' API.
     pub operators: String,
 }
 
-/// Why the host agent did not answer.
+/// Why the host agent cannot be asked.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum AgentError {
-    /// None runs, or it has another runtime directory.
+    /// No agent runs, or it has another runtime directory.
     #[error("no host agent is running there: {} does not exist", .0.display())]
     NotReady(PathBuf),
-    /// The file is there and cannot be read.
+    /// [`READY_FILE`] exists but cannot be read.
     #[error("{} cannot be read", .path.display())]
     Unreadable {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// What the operating system reported.
         #[source]
         cause: io::Error,
     },
-    /// The file is there and says something else.
+    /// [`READY_FILE`] exists but has another content.
     #[error("{} was not written by a host agent", .path.display())]
-    Foreign {
-        /// Which file.
+    Malformed {
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// Line and column of the first mistake.
         #[source]
         cause: serde_json::Error,
     },
-    /// Not an address.
+    /// The address cannot be parsed.
     #[error("`{0}` is no address of the form HOST:PORT")]
     Address(String),
-    /// Nobody listens.
+    /// No reply: nothing listens there, or the connection broke.
     #[error("the host agent does not answer at {address}: {cause}")]
     Unreachable {
-        /// Where.
+        /// The address that was tried.
         address: String,
-        /// Why, the innermost reason.
+        /// The innermost cause.
         cause: String,
     },
-    /// Somebody listens, and TLS is in the way.
-    #[error("no connection with the host agent at {address}: {trouble}")]
+    /// Something listens, but the TLS handshake fails.
+    #[error("no connection with the host agent at {address}: {problem}")]
     Tls {
-        /// Where.
+        /// The address that was tried.
         address: String,
-        /// Why.
-        trouble: Trouble,
+        /// What is wrong with TLS.
+        problem: TlsProblem,
     },
-    /// It answers, with a refusal.
+    /// The agent replied with an error.
     #[error("the host agent at {address} refused: {message}")]
     Refused {
-        /// Where.
+        /// The address of the agent.
         address: String,
-        /// What it said.
+        /// The message of the agent's reply.
         message: String,
     },
 }
 
 impl AgentError {
-    /// As prose, for a command that wanted `what`.
+    /// The error message of a command that wanted to do `what`.
     #[must_use]
     pub fn into_failure(self, what: &str) -> Failure {
         let failure = Failure::to(what).caused_by(&self).exit_with(Exit::NoAgent);
@@ -166,16 +177,16 @@ impl AgentError {
             Self::NotReady(_) => failure
                 .advice("`uview host-agent` starts one, `uview demo` shows everything at work")
                 .advice("--runtime-dir DIR, if the agent was started with another runtime directory"),
-            Self::Unreadable { .. } => failure.advice("run as the agent's user, or ask for access to its directory"),
-            Self::Foreign { path, .. } => {
+            Self::Unreadable { .. } => failure.advice("run as the agent's user, or get read access to its directory"),
+            Self::Malformed { path, .. } => {
                 failure.advice(format!("remove {} and start the agent again", path.display()))
             }
             Self::Address(_) => failure.advice("--operators 127.0.0.1:9701").exit_with(Exit::Usage),
             Self::Unreachable { .. } => failure
-                .advice("`uview check` shows whether the agent still runs")
+                .advice("`uview check` shows whether the agent runs")
                 .advice("--operators HOST:PORT, if it listens elsewhere"),
-            Self::Tls { trouble, .. } => failure.advice(trouble.advice()),
-            Self::Refused { .. } => failure.advice("is agent and command the same release? `uview --version`"),
+            Self::Tls { problem, .. } => failure.advice(problem.advice()),
+            Self::Refused { .. } => failure.advice("are agent and command of the same release? `uview --version`"),
         }
     }
 }
@@ -184,27 +195,27 @@ impl AgentError {
 ///
 /// # Errors
 ///
-/// [`AgentError`] if it is not there, cannot be read, or is something else.
+/// [`AgentError`] if it does not exist, cannot be read, or has another content.
 pub fn ready(runtime_dir: &Path) -> Result<Ready, AgentError> {
     let path = runtime_dir.join(READY_FILE);
     match std::fs::read(&path) {
-        Ok(bytes) => serde_json::from_slice(&bytes).map_err(|cause| AgentError::Foreign { path, cause }),
+        Ok(bytes) => serde_json::from_slice(&bytes).map_err(|cause| AgentError::Malformed { path, cause }),
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => Err(AgentError::NotReady(path)),
         Err(cause) => Err(AgentError::Unreadable { path, cause }),
     }
 }
 
-/// A connection to the operators' API.
+/// A connection to the operators' API of a host agent.
 #[derive(Clone, Debug)]
 pub struct Connection {
     client: OperatorsClient<Channel>,
     peer: Peer,
 }
 
-/// Who is at the other end.
+/// The server of a connection.
 #[derive(Clone, Debug)]
 struct Peer {
-    /// As it was given.
+    /// The address as passed or as in [`READY_FILE`].
     address: String,
     uri: Uri,
     tls: Option<Tls>,
@@ -215,22 +226,22 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`AgentError`] if it is not there or does not answer within 2 s.
-    pub async fn open(place: &Place) -> Result<Self, AgentError> {
-        let address = match &place.operators {
+    /// [`AgentError`] if it does not run, or no connection is made within 2 s.
+    pub async fn open(target: &Target) -> Result<Self, AgentError> {
+        let address = match &target.operators {
             Some(address) => address.clone(),
-            None => ready(&place.runtime_dir)?.operators,
+            None => ready(&target.runtime_dir)?.operators,
         };
-        let scheme = if place.tls.is_some() { "https" } else { "http" };
+        let scheme = if target.tls.is_some() { "https" } else { "http" };
         let url = if address.contains("://") { address.clone() } else { format!("{scheme}://{address}") };
         let no_address = |_| AgentError::Address(address.clone());
         let mut endpoint = Endpoint::from_shared(url).map_err(no_address)?;
-        let peer = Peer { address: address.clone(), uri: endpoint.uri().clone(), tls: place.tls.clone() };
-        if let Some(tls) = &place.tls {
-            // The certificates were tried when they were read: what is left to be wrong is the address.
+        let peer = Peer { address: address.clone(), uri: endpoint.uri().clone(), tls: target.tls.clone() };
+        if let Some(tls) = &target.tls {
+            // The certificates were checked when they were read, so that an error here is about the address.
             endpoint = endpoint.tls_config(tls.client()).map_err(no_address)?;
         }
-        match endpoint.connect_timeout(CONNECT_WITHIN).timeout(ANSWER_WITHIN).connect().await {
+        match endpoint.connect_timeout(CONNECT_TIMEOUT).timeout(REQUEST_TIMEOUT).connect().await {
             Ok(channel) => Ok(Self { client: OperatorsClient::new(channel), peer }),
             Err(error) => Err(peer.unreachable(innermost(&error)).await),
         }
@@ -240,8 +251,8 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`AgentError::Unreachable`] if it is gone, [`AgentError::Tls`] if it speaks TLS otherwise than this connection,
-    /// [`AgentError::Refused`] if it answered with an error.
+    /// [`AgentError::Unreachable`] if there is no reply within 3 s, [`AgentError::Tls`] if TLS fails,
+    /// [`AgentError::Refused`] if the reply is an error.
     pub async fn status(&mut self) -> Result<StatusReply, AgentError> {
         match self.client.status(StatusRequest {}).await {
             Ok(reply) => Ok(reply.into_inner()),
@@ -249,7 +260,7 @@ impl Connection {
         }
     }
 
-    /// What was seen, kept, dropped and lost, per day and service.
+    /// Spans and requests that were seen, kept, dropped and lost, per day and service.
     ///
     /// # Errors
     ///
@@ -261,7 +272,7 @@ impl Connection {
         }
     }
 
-    /// LMAPs, services, replicas, metrics.
+    /// All LMAPs with their services, replicas and metrics.
     ///
     /// # Errors
     ///
@@ -273,11 +284,11 @@ impl Connection {
         }
     }
 
-    /// Every so manieth row of an LMAP, from the last ones that the worker kept on.
+    /// Subscribes to every `every`th row of an LMAP. The stream begins with the rows that the worker has buffered.
     ///
     /// # Errors
     ///
-    /// As [`status`](Self::status). What goes wrong later ends the stream.
+    /// As [`status`](Self::status). Later errors end the stream.
     pub async fn watch_rows(&mut self, lmap: u32, every: u32) -> Result<Streaming<RowEvent>, AgentError> {
         match self.client.watch_rows(WatchRowsRequest { lmap, every }).await {
             Ok(reply) => Ok(reply.into_inner()),
@@ -285,7 +296,7 @@ impl Connection {
         }
     }
 
-    /// Where the agent listens.
+    /// The address of the agent.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.peer.address
@@ -293,7 +304,7 @@ impl Connection {
 }
 
 impl Peer {
-    /// What the agent said has no source; what has one happened on the way.
+    /// Sorts an error status: one from the agent has no source, one from the connection has.
     async fn error(&self, status: &tonic::Status) -> AgentError {
         use tonic::Code::{Cancelled, DeadlineExceeded, Unavailable};
         if status.source().is_some() || matches!(status.code(), Cancelled | DeadlineExceeded | Unavailable) {
@@ -302,39 +313,39 @@ impl Peer {
         AgentError::Refused { address: self.address.clone(), message: status.message().to_owned() }
     }
 
-    /// Looks whether it was TLS, and else says `cause`.
+    /// Finds out whether TLS is the reason; else the error is `cause`.
     async fn unreachable(&self, cause: String) -> AgentError {
         let address = self.address.clone();
         let host = self.uri.host().unwrap_or_default().trim_matches(['[', ']']);
         let port = self.uri.port_u16().unwrap_or(if self.tls.is_some() { 443 } else { 80 });
         match tls::diagnose(host, port, self.tls.as_ref()).await {
-            Some(trouble) => AgentError::Tls { address, trouble },
+            Some(problem) => AgentError::Tls { address, problem },
             None => AgentError::Unreachable { address, cause },
         }
     }
 }
 
-/// Asks once, on a runtime of its own.
+/// Connects and asks for the status once, on a runtime of its own.
 ///
 /// # Errors
 ///
-/// [`Failure`] as prose, for a command that wanted `what`.
-pub fn status_once(place: &Place, what: &str) -> Result<StatusReply, Failure> {
-    let ask = async { Connection::open(place).await?.status().await };
-    runtime(what)?.block_on(ask).map_err(|error| error.into_failure(what))
+/// [`Failure`] to do `what`, if the agent cannot be asked.
+pub fn status_once(target: &Target, what: &str) -> Result<StatusReply, Failure> {
+    let request = async { Connection::open(target).await?.status().await };
+    runtime(what)?.block_on(request).map_err(|error| error.into_failure(what))
 }
 
-/// A runtime on the calling thread.
+/// A tokio runtime on the calling thread.
 ///
 /// # Errors
 ///
-/// [`Failure`] if the system has no resources for it.
+/// [`Failure`] to do `what`, if the system has no resources for it.
 pub fn runtime(what: &str) -> Result<tokio::runtime::Runtime, Failure> {
     let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    built.map_err(|error| Failure::to(what).because("the system gives no event queue").caused_by(&error))
+    built.map_err(|error| Failure::to(what).because("the system has no event queue left").caused_by(&error))
 }
 
-/// The last source: what really happened. Those around it say "transport error".
+/// The text of the last source. The errors around it are only "transport error".
 fn innermost(error: &(dyn Error + 'static)) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
@@ -349,23 +360,23 @@ mod tests {
 
     #[test]
     fn the_argument_comes_before_the_environment_and_that_before_the_default() {
-        let place = |argument: Option<&str>, environment: Option<&str>| {
+        let target = |argument: Option<&str>, environment: Option<&str>| {
             let args = AgentArgs { runtime_dir: argument.map(PathBuf::from), ..AgentArgs::default() };
-            args.place(environment.map(PathBuf::from)).unwrap().runtime_dir
+            args.named_target(environment.map(PathBuf::from)).unwrap().runtime_dir
         };
 
-        assert_eq!(place(Some("/a"), Some("/b")), Path::new("/a"));
-        assert_eq!(place(None, Some("/b")), Path::new("/b"));
-        assert_eq!(place(None, None), Path::new(RUNTIME_DIR));
+        assert_eq!(target(Some("/a"), Some("/b")), Path::new("/a"));
+        assert_eq!(target(None, Some("/b")), Path::new("/b"));
+        assert_eq!(target(None, None), Path::new(RUNTIME_DIR));
     }
 
     #[test]
-    fn a_missing_and_a_foreign_file_are_told_apart() {
+    fn a_missing_and_a_malformed_file_are_different_errors() {
         let directory = tempfile::tempdir().unwrap();
 
         assert!(matches!(ready(directory.path()), Err(AgentError::NotReady(_))));
         std::fs::write(directory.path().join(READY_FILE), b"[1, 2]").unwrap();
-        assert!(matches!(ready(directory.path()), Err(AgentError::Foreign { .. })));
+        assert!(matches!(ready(directory.path()), Err(AgentError::Malformed { .. })));
     }
 
     #[test]

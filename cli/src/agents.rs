@@ -1,24 +1,24 @@
-//! The two agents as subcommands: the same libraries and arguments as the agents' own binaries, errors as prose.
+//! The two agents as subcommands, with the same arguments as their own binaries.
 
 use core::error::Error;
 use std::time::Duration;
 
-use daemon::program::ConfigArgs;
-use daemon::{ConfigError, Settings, logs, stop};
+use agent_runtime::program::ConfigArgs;
+use agent_runtime::{ConfigError, Settings, logs, stop};
 use tokio::runtime::Runtime;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
 
-/// How long threads of the runtime may take to end.
+/// How long the threads of the runtime may take to end.
 const END_WITHIN: Duration = Duration::from_secs(1);
 
-/// Is the host agent until SIGTERM or SIGINT.
+/// Runs the host agent until SIGTERM or SIGINT.
 ///
 /// # Errors
 ///
-/// [`Failure`] if the configuration does not hold, the agent cannot start, or a server of it fails.
+/// [`Failure`] if the configuration is not valid, the agent cannot start, or one of its servers fails.
 pub fn host(args: &ConfigArgs) -> Result<Exit, Failure> {
     use host_agent::RunError;
     use host_agent::config::{Config, DEFAULT};
@@ -31,24 +31,24 @@ pub fn host(args: &ConfigArgs) -> Result<Exit, Failure> {
     logs::init(&config.log).map_err(|error| configuration(args, &error))?;
     let runtime_dir = config.runtime_dir.0.clone();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let ended = until_told(WHAT, runtime, async |stop| host_agent::run(config, stop).await)?;
+    let ended = run_until_signal(WHAT, runtime, async |stop| host_agent::run(config, stop).await)?;
     let Err(error) = ended else { return Ok(Exit::Fine) };
     let failure = Failure::to(WHAT).caused_by(&error);
     Err(match error {
         RunError::Config(_) | RunError::Tls(_) => failure.advice(SEE_CONFIG),
-        RunError::Bind(_) => failure.advice("`uview check` shows which ports are taken"),
+        RunError::Bind(_) => failure.advice("`uview check` shows which ports are in use"),
         RunError::Runtime { .. } | RunError::Listen(_) => failure
             .advice(format!("`sudo install -d -o $USER {}`", runtime_dir.display()))
-            .advice("runtime_dir in the configuration, with a directory of yours"),
+            .advice("set runtime_dir in the configuration to a directory that you can write"),
         _ => failure,
     })
 }
 
-/// Is the NIC agent until SIGTERM or SIGINT.
+/// Runs the NIC agent until SIGTERM or SIGINT. It waits for a host agent that is not there yet.
 ///
 /// # Errors
 ///
-/// [`Failure`] if the configuration does not hold or the agent cannot start. That no host agent is there is none.
+/// [`Failure`] if the configuration is not valid or the agent cannot start.
 pub fn nic(args: &ConfigArgs) -> Result<Exit, Failure> {
     use nic_agent::config::{Config, DEFAULT};
 
@@ -59,7 +59,7 @@ pub fn nic(args: &ConfigArgs) -> Result<Exit, Failure> {
     let config: Config = load(args)?;
     logs::init(&config.log).map_err(|error| configuration(args, &error))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let ended = until_told(WHAT, runtime, async |stop| nic_agent::run(config, stop).await)?;
+    let ended = run_until_signal(WHAT, runtime, async |stop| nic_agent::run(config, stop).await)?;
     ended.map(|()| Exit::Fine).map_err(|error| Failure::to(WHAT).caused_by(&error).advice(SEE_CONFIG))
 }
 
@@ -77,14 +77,15 @@ fn configuration(args: &ConfigArgs, error: &(dyn Error + 'static)) -> Failure {
     Failure::to(what).caused_by(error).advice(SEE_CONFIG)
 }
 
-/// Runs an agent until this process is told to end.
-fn until_told<T>(
+/// Runs an agent until SIGTERM or SIGINT.
+fn run_until_signal<T>(
     what: &str,
     runtime: std::io::Result<Runtime>,
     agent: impl AsyncFnOnce(std::pin::Pin<Box<dyn Future<Output = ()> + Send>>) -> T,
 ) -> Result<T, Failure> {
-    let refused =
-        |error| Failure::to(what).because("the system gives no event queue, thread or signal").caused_by(&error);
+    let refused = |error| {
+        Failure::to(what).because("the system has no event queue, thread or signal handler left").caused_by(&error)
+    };
     let runtime = runtime.map_err(refused)?;
     let ended = runtime.block_on(async {
         let stop = stop::requested().map_err(refused)?;

@@ -1,20 +1,20 @@
-//! The one place of this crate that reads the clock.
-#![expect(clippy::disallowed_methods, reason = "this is the edge that asks the clock")]
+//! The monotonic clock; the only module that reads it.
+#![expect(clippy::disallowed_methods, reason = "this is the edge that reads the clock")]
 
 use std::time::{Duration, Instant};
 
-/// Time since this clock was made.
+/// A monotonic clock that starts at zero.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(Instant);
 
 impl Clock {
-    /// Starts at zero.
+    /// A clock that reads zero now.
     #[must_use]
     pub fn start() -> Self {
         Self(Instant::now())
     }
 
-    /// How long ago the start was.
+    /// Time since the start.
     #[must_use]
     pub fn now(&self) -> Duration {
         self.0.elapsed()

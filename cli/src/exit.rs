@@ -1,33 +1,33 @@
-//! What `uview` tells the program that called it: every exit code of every subcommand, in one place.
+//! The exit codes of all subcommands.
 
 use std::process::ExitCode;
 
-/// How a command ended. The numbers are part of the command's interface and never change their meaning.
+/// Exit code of a command. The numbers are part of the command's interface and never change their meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Done, and all is well.
+    /// Success, and nothing needs attention.
     Fine = 0,
-    /// Not done, or broken: the text on stderr says why. `check`: something without which uview cannot work.
+    /// Failure; stderr has the error message. `check`: uview cannot run on this machine.
     Failed = 1,
-    /// Done, but something wants a look. `status`: a problem is reported. `canary`: the versions differ.
+    /// Success, but something needs attention. `status`: a problem is reported. `canary`: the versions differ.
     Attention = 2,
-    /// `demo` only: it ran, and a bar was missed.
+    /// `demo` only: it ran, and a target was missed.
     BarMissed = 3,
-    /// The agent to talk to is not there.
+    /// The host agent cannot be reached.
     NoAgent = 4,
-    /// The command line was wrong (EX_USAGE of sysexits.h).
+    /// The command line is wrong (EX_USAGE of sysexits.h).
     Usage = 64,
 }
 
 /// The table that ends `uview --help`.
 pub const HELP: &str = "\
 Exit codes:
-  0   done, and all is well (check: uview works here; what is missing is said)
-  1   not done, or broken: the text on stderr says why
-  2   done, but something wants a look (status: a problem is reported; canary: the versions differ)
-  3   demo: it ran, and a bar was missed
-  4   top, status: the host agent is not there
+  0   success (check: uview can run here, some features may be missing)
+  1   failure: stderr says why (check: uview cannot run here)
+  2   success, but something needs attention (status: problems; canary: the versions differ)
+  3   demo: it ran, and a target was missed
+  4   the host agent cannot be reached
   64  wrong command line";
 
 impl From<Exit> for ExitCode {

@@ -1,11 +1,11 @@
-//! Errors as prose: what could not be done, because of what, and what to do about it.
+//! Error messages for people: what could not be done, why, and what to try.
 
 use core::error::Error;
 use core::fmt;
 
 use crate::exit::Exit;
 
-/// A command that could not be carried out, for people to read.
+/// The error message of a command: what failed, causes, advice, and the exit code.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Failure {
     what: String,
@@ -15,26 +15,26 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Could not do `what`; an infinitive, without a full stop.
+    /// "cannot `what`": an infinitive without a full stop, such as `read a.csv`.
     #[must_use]
     pub fn to(what: impl Into<String>) -> Self {
         Self { what: what.into(), because: Vec::new(), advice: Vec::new(), exit: Exit::Failed }
     }
 
-    /// Adds a cause in words.
+    /// Adds a cause as text.
     #[must_use]
     pub fn because(mut self, cause: impl Into<String>) -> Self {
         self.because.push(cause.into());
         self
     }
 
-    /// Adds an error and everything that it names as its source. A source that repeats what was said is left out.
+    /// Adds an error and its sources as causes. A text that an earlier cause already contains is left out.
     #[must_use]
     pub fn caused_by(mut self, error: &(dyn Error + 'static)) -> Self {
         let mut next = Some(error);
         while let Some(error) = next {
             let text = error.to_string();
-            if !self.because.iter().any(|said| said.contains(&text)) {
+            if !self.because.iter().any(|cause| cause.contains(&text)) {
                 self.because.push(text);
             }
             next = error.source();
@@ -42,21 +42,21 @@ impl Failure {
         self
     }
 
-    /// Adds something that the reader can do.
+    /// Adds something for the reader to try.
     #[must_use]
     pub fn advice(mut self, advice: impl Into<String>) -> Self {
         self.advice.push(advice.into());
         self
     }
 
-    /// Ends with another code than [`Exit::Failed`].
+    /// Sets another exit code than [`Exit::Failed`].
     #[must_use]
     pub fn exit_with(mut self, exit: Exit) -> Self {
         self.exit = exit;
         self
     }
 
-    /// The code to end with.
+    /// The exit code of the command.
     #[must_use]
     pub fn exit(&self) -> Exit {
         self.exit
@@ -76,7 +76,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Keeps a text of several lines together (a configuration file's error shows the lines around it).
+/// Indents the further lines of a text, such as an error in a configuration file.
 fn indented(text: &str) -> String {
     text.trim_end().replace('\n', "\n    ")
 }
@@ -89,11 +89,11 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("cannot open the file")]
-    struct Outer(#[source] std::io::Error);
+    struct OpenError(#[source] std::io::Error);
 
     #[test]
-    fn a_failure_reads_as_prose_with_causes_and_advice() {
-        let error = Outer(std::io::Error::other("disk on fire"));
+    fn a_failure_prints_causes_and_advice() {
+        let error = OpenError(std::io::Error::other("disk on fire"));
 
         let text = Failure::to("replay a.csv").caused_by(&error).advice("another disk").to_string();
 
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_that_was_said_already_is_not_said_twice() {
+    fn a_repeated_cause_is_printed_once() {
         let error = std::io::Error::other("no room");
 
         let failure = Failure::to("write").because("no room on /dev/sda").caused_by(&error);

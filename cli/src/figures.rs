@@ -1,20 +1,20 @@
-//! Numbers, scores, durations and sparklines as people read them.
+//! Formats of numbers, scores, durations and sparklines.
 
 pub use wire::quantity::{number, quantity};
 
-/// A score; a dash while there is none.
+/// A score with one decimal; a dash if it is not finite.
 #[must_use]
 pub fn score(value: f64) -> String {
     if value.is_finite() { format!("{value:.1}") } else { "–".to_owned() }
 }
 
-/// γ; a dash while there is none.
+/// The threshold γ with one decimal; a dash unless it is above 0.
 #[must_use]
 pub fn threshold(gamma: f64) -> String {
     if gamma > 0.0 { score(gamma) } else { score(f64::NAN) }
 }
 
-/// A length of time with its two largest units.
+/// A duration in milliseconds as text with its two largest units, such as `2 h 1 min`.
 #[must_use]
 pub fn duration_ms(milliseconds: u64) -> String {
     let seconds = milliseconds / 1000;
@@ -27,11 +27,11 @@ pub fn duration_ms(milliseconds: u64) -> String {
     }
 }
 
-/// Eight heights; the lowest is not empty, so that a gap can be told from a zero.
+/// Eight heights. The lowest is not empty, so that a zero differs from a gap.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// How high a score is drawn, 0 to 7: up to 3 below γ, from 4 on at or above it, one step for each doubling. Without a γ
-/// (learning) everything is low.
+/// The height of a score in a sparkline, 0 to 7: 0 to 3 below γ, from 4 on at or above it, one step per doubling. While
+/// there is no γ (learning), the height is 0.
 #[must_use]
 pub fn height(score: f64, gamma: f64) -> usize {
     if !(score.is_finite() && gamma > 0.0) {
@@ -41,13 +41,13 @@ pub fn height(score: f64, gamma: f64) -> usize {
     if share < 1.0 { (share * 4.0).max(0.0) as usize } else { (4 + share.log2() as usize).min(7) }
 }
 
-/// The sign of `height`.
+/// The character of a sparkline for `height`, 0 to 7.
 #[must_use]
 pub fn bar(height: usize) -> char {
     BARS[height.min(BARS.len() - 1)]
 }
 
-/// Cuts `values` into at most `width` parts of nearly the same length and gives the largest of each; NaN where a part has
+/// Splits `values` into at most `width` parts of nearly equal length and returns the maximum of each; NaN if a part has
 /// none.
 #[must_use]
 pub fn largest_of_parts(values: &[f64], width: usize) -> Vec<f64> {

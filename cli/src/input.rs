@@ -1,11 +1,11 @@
-//! A file of rows, as commands take it: CSV, Parquet or a recording, which is told by its first bytes.
+//! Reads a file of rows: CSV, Parquet or a recording, recognized by its first bytes.
 
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use evaluation::columns::Columns;
-use evaluation::recorded;
+use evaluation::recording_table;
 use evaluation::table::{self, Table};
 use nic_agent::fingerprint;
 use recording::{Recording, RecordingError};
@@ -13,40 +13,41 @@ use recording::{Recording, RecordingError};
 use crate::failure::Failure;
 use crate::output;
 
-/// Larger files are not read.
+/// Larger files are refused.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// A file in memory.
+/// The rows of a file, in memory.
 #[derive(Clone, Debug)]
 pub struct Input {
-    /// Its name without the folder; of several files the first one's.
+    /// The file name without its folder; of several files, the first one.
     pub name: String,
-    /// Whose rows; the file's name where it does not say.
+    /// The service of the rows; by default the file name up to the first dot.
     pub service: String,
-    /// Its rows.
+    /// The rows of the file.
     pub table: Table,
-    /// What its metrics are.
+    /// Kind and group of each metric.
     pub columns: Columns,
-    /// Seconds between rows, if the file says so.
+    /// Seconds between rows, if the file has that information.
     pub interval: Option<f64>,
 }
 
-/// Reads `path`. `columns` says what the metrics of CSV or Parquet are; a recording says that itself. What is damaged in a recording is told on stderr.
-/// Columns are named in models as the NIC agent names them, so that a model of a file with the same titles starts a live LMAP.
+/// Reads `path`. The file `columns` has kind and group of the metrics of CSV or Parquet; a recording has its own.
+/// Damage in a recording is reported on stderr. Columns get the same fingerprints as in the NIC agent, so that a model
+/// trained on a file with the same titles can start a live LMAP.
 ///
 /// # Errors
 ///
-/// [`Failure`] to do `what`, with the place of the mistake.
+/// [`Failure`] to do `what`, with line and column of the mistake.
 pub fn open(path: &Path, columns: Option<&Path>, what: &str) -> Result<Input, Failure> {
     let name = path.file_name().map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy()).into_owned();
     if let Some(recording) = open_recording(path, what)? {
         if columns.is_some() {
-            let failure =
-                Failure::to(what).because(format!("{} is a recording, which knows its metrics", path.display()));
+            let failure = Failure::to(what)
+                .because(format!("{} is a recording, which has the kinds of its metrics", path.display()));
             return Err(failure.advice("leave --columns out"));
         }
-        tell_of_damage(&name, &recording);
-        let rows = recorded::ready(recording, fingerprint).ok_or_else(|| {
+        report_damage(&name, &recording);
+        let rows = recording_table::recording_table(recording, fingerprint).ok_or_else(|| {
             let failure = Failure::to(what).because(format!("{} holds no row", path.display()));
             failure.advice("`uview record` for a longer time: a block is written after 512 rows or 30 s")
         })?;
@@ -62,19 +63,19 @@ pub fn open(path: &Path, columns: Option<&Path>, what: &str) -> Result<Input, Fa
     let columns = match columns {
         None => Columns::gauges(&table.metrics, fingerprint),
         Some(path) => Columns::open(path, &table.metrics, fingerprint).map_err(|error| {
-            let failure = Failure::to("tell what the metrics are").caused_by(&error);
-            failure.advice("lines like `http.requests,counter,service`, or leave --columns out: all are gauges then")
+            let failure = Failure::to("read the kinds of the metrics").caused_by(&error);
+            failure.advice("lines like `http.requests,counter,service`; without --columns all metrics are gauges")
         })?,
     };
     let service = name.split('.').next().unwrap_or_default().to_owned();
     Ok(Input { name, service, table, columns, interval: None })
 }
 
-/// Reads several files of one service as one, in the order of their times.
+/// Reads several files of one service and joins them in the order of their times.
 ///
 /// # Errors
 ///
-/// [`Failure`] to do `what`, if one cannot be read, or they do not go together.
+/// [`Failure`] to do `what`, if a file cannot be read, or the files do not fit together.
 pub fn open_all(paths: &[PathBuf], columns: Option<&Path>, what: &str) -> Result<Input, Failure> {
     let mut inputs = paths.iter().map(|path| open(path, columns, what)).collect::<Result<Vec<_>, _>>()?;
     if inputs.len() == 1
@@ -86,7 +87,7 @@ pub fn open_all(paths: &[PathBuf], columns: Option<&Path>, what: &str) -> Result
         return Err(Failure::to(what).because("no file is named"));
     };
     if let Some(other) = inputs.iter().find(|other| other.interval != first.interval) {
-        let cause = format!("{} and {} do not come with the same time between rows", first.name, other.name);
+        let cause = format!("{} and {} do not have the same time between rows", first.name, other.name);
         return Err(Failure::to(what)
             .because(cause)
             .advice("recordings of one service and interval, or CSV and Parquet files only"));
@@ -96,14 +97,14 @@ pub fn open_all(paths: &[PathBuf], columns: Option<&Path>, what: &str) -> Result
     let tables = inputs.into_iter().map(|input| input.table).collect();
     let table = Table::join(tables).ok_or_else(|| {
         let failure =
-            Failure::to(what).because("one of several files has no column `time`: nobody knows what follows what");
+            Failure::to(what).because("one of several files has no column `time`, so that their order is unknown");
         failure.advice("a column `time` in seconds in each of them, or one file at a time")
     })?;
     let columns = join(&table.metrics, &metrics, &columns);
     Ok(Input { table, columns, ..first })
 }
 
-/// What is known about `names`, each from the first file that has it.
+/// Kind and group of each of `names`, from the first file that has it.
 fn join(names: &[String], metrics: &[Vec<String>], columns: &[Columns]) -> Columns {
     let mut out = Columns { columns: Vec::new(), counters: Vec::new(), groups: Vec::new() };
     for (place, name) in names.iter().enumerate() {
@@ -130,7 +131,7 @@ fn join(names: &[String], metrics: &[Vec<String>], columns: &[Columns]) -> Colum
 ///
 /// # Errors
 ///
-/// [`Failure`] to do `what`, if it cannot be read, or is a recording that cannot be used.
+/// [`Failure`] to do `what`, if the file cannot be read, or is a recording that cannot be decoded.
 pub fn open_recording(path: &Path, what: &str) -> Result<Option<Recording>, Failure> {
     let refused = |error: std::io::Error| {
         Failure::to(what)
@@ -151,25 +152,25 @@ pub fn open_recording(path: &Path, what: &str) -> Result<Option<Recording>, Fail
     }
     recording::decode(&bytes).map(Some).map_err(|error| {
         let advice = match error {
-            RecordingError::Version { .. } | RecordingError::Kind { .. } => "the release that it was recorded with",
-            RecordingError::NoHead { .. } => "record again: nothing of it can be told apart without its beginning",
+            RecordingError::Version { .. } | RecordingError::Kind { .. } => "use the release that recorded it",
+            RecordingError::NoHead { .. } => "record again: without its beginning the rest cannot be decoded",
             RecordingError::TooLarge => "`uview record --every N`, or shorter recordings",
-            _ => "is this the file that you meant, and was it copied whole?",
+            _ => "is this the right file, and was it copied completely?",
         };
         Failure::to(what).because(format!("{} cannot be used", path.display())).caused_by(&error).advice(advice)
     })
 }
 
-/// Says what is lost. Nobody should take half a recording for a whole one.
-pub fn tell_of_damage(name: &str, recording: &Recording) {
+/// Reports on stderr what is missing from a recording: damaged blocks, a missing end, lost rows.
+pub fn report_damage(name: &str, recording: &Recording) {
     let rows = recording.times_unix_ns.len();
     for damage in &recording.damage {
-        output::tell(&format!("uview: {name}: {damage}; {rows} rows are left"));
+        output::print_stderr(&format!("uview: {name}: {damage}; {rows} rows are left"));
     }
     if recording.damage.is_empty() && !recording.complete {
-        output::tell(&format!("uview: {name} has no end: whoever recorded was stopped; {rows} rows are there"));
+        output::print_stderr(&format!("uview: {name} has no end, the recorder was interrupted; it has {rows} rows"));
     }
     if recording.lost_rows > 0 {
-        output::tell(&format!("uview: {name}: {} rows did not arrive when it was recorded", recording.lost_rows));
+        output::print_stderr(&format!("uview: {name}: {} rows were lost while recording", recording.lost_rows));
     }
 }

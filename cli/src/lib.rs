@@ -1,24 +1,25 @@
-//! `uview`, the command: one binary with the demo, both agents, and what people look at them with.
+//! The `uview` command: one binary with the demo, both agents, and the tools of an operator.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`check`] | what this machine offers and what is missing |
-//! | [`status`] | agents, workers, LMAPs, problems, once |
-//! | [`top`] | the same, live |
-//! | [`paths`] | operations and the services that their requests pass |
-//! | [`receipt`] | what was seen, kept and lost, per day and service |
-//! | [`record`] | rows of running LMAPs into files, labels into those |
-//! | [`train`] | rows → a model, and how sure one may be of it |
-//! | [`model`] | what is in a model |
-//! | [`replay`] | a file of metrics through an LMAP, or through several |
-//! | [`canary`] | a new version of a service against the old one |
-//! | [`eval`] | detectors side by side on labelled data |
+//! | [`check`] | whether uview can run on this machine, and what to fix |
+//! | [`status`] | agent, workers, LMAPs (local metrics analysis pipelines) and problems, printed once |
+//! | [`top`] | the same as a live view |
+//! | [`paths`] | operations and the services on the path of their requests |
+//! | [`receipt`] | spans seen, kept, dropped and lost, per day and service |
+//! | [`record`] | records rows of running LMAPs into files, and labels them |
+//! | [`train`] | trains a model on recorded rows, and reports its quality |
+//! | [`model`] | shows and merges model files |
+//! | [`replay`] | runs a file of metrics through an LMAP, or through several |
+//! | [`canary`] | compares a new version of a service with the old one |
+//! | `eval` | compares detectors on labelled data (feature `lab`) |
 //! | [`synopsis`] | delay and loss of all packets of a capture or an interface |
-//! | [`reproduce`] | published claims and what becomes of them |
-//! | [`demonstration`], [`agents`] | the demo and the agents, which are crates of their own |
-//! | [`exit`], [`failure`], [`figures`], [`output`] | exit codes, errors as prose, numbers as people read them, printing |
-//! | [`input`] | CSV, Parquet and recordings |
-//! | [`agent`], [`tls`], [`clock`] | finding and asking the host agent; certificates; the clock |
+//! | `reproduce` | checks the claims of the publication (feature `lab`) |
+//! | [`demonstration`], [`agents`] | subcommands of the demo and the agents, which are crates of their own |
+//! | [`exit`], [`failure`], [`figures`], [`output`] | exit codes, error messages, number formats, printing |
+//! | [`input`] | reads CSV, Parquet and recordings |
+//! | [`discovery`] | finds the host agents that run on this machine |
+//! | [`agent`], [`tls`], [`clock`] | client of the operators' API; certificates; monotonic clock |
 
 pub mod agent;
 pub mod agents;
@@ -26,6 +27,8 @@ pub mod canary;
 pub mod check;
 pub mod clock;
 pub mod demonstration;
+pub mod discovery;
+#[cfg(feature = "lab")]
 pub mod eval;
 pub mod exit;
 pub mod failure;
@@ -37,6 +40,7 @@ pub mod paths;
 pub mod receipt;
 pub mod record;
 pub mod replay;
+#[cfg(feature = "lab")]
 pub mod reproduce;
 pub mod status;
 pub mod synopsis;
@@ -51,18 +55,18 @@ use clap::{Parser, Subcommand};
 use exit::Exit;
 use failure::Failure;
 
-/// What the environment says. Read once, in `main.rs`.
+/// The environment of the process, read once in `main.rs`.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
-    /// `UVIEW_RUNTIME_DIR`.
+    /// The value of `UVIEW_RUNTIME_DIR`, unless it is empty.
     pub runtime_dir: Option<PathBuf>,
-    /// `NO_COLOR` is set and not empty.
+    /// Whether `NO_COLOR` is set and not empty.
     pub no_color: bool,
-    /// Where this binary is, if the system says so.
+    /// The path of this binary, if the system knows it.
     pub program: Option<PathBuf>,
 }
 
-/// Watches the services of a node with one small detector each, from beside them.
+/// Detect anomalies in the services of a node, with one small detector per service, outside of its process
 #[derive(Debug, Parser)]
 #[command(name = "uview", version, after_help = exit::HELP, arg_required_else_help = true)]
 pub struct Arguments {
@@ -72,60 +76,67 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Watch a small real shop, break it, and see what is noticed
+    /// Run a small shop, inject faults, and report which ones uview detects
     Demo(demo::DemoArgs),
-    /// Be the host agent: services register with it, it places their LMAPs and passes verdicts on
-    HostAgent(daemon::program::ConfigArgs),
-    /// Be the NIC agent: it fetches metrics, judges them, and tells the host agent
-    NicAgent(daemon::program::ConfigArgs),
-    /// Record the rows of running LMAPs, one compact file per service
-    Record(record::RecordArgs),
-    /// Say which spans of time of a recording had a fault
-    Label(record::LabelArgs),
-    /// Learn a model from recordings, CSV or Parquet, and say how good it is
-    Train(train::TrainArgs),
-    /// Look into a model
-    Model(model::ModelArgs),
-    /// Put a file of metrics through an LMAP: scores, episodes, top metrics, a plot
-    Replay(replay::ReplayArgs),
-    /// Say whether a new version of a service behaves unlike the old one, and in which metrics
-    Canary(canary::CanaryArgs),
-    /// Compare detectors on labelled data: how well they find, how often they are wrong, what they name
-    Eval(eval::EvalArgs),
-    /// Measure delay and loss of all packets of a capture or an interface
-    Synopsis(synopsis::SynopsisArgs),
+    /// Run the host agent: it registers services and forwards verdicts to operators and hooks
+    HostAgent(agent_runtime::program::ConfigArgs),
+    /// Run the NIC agent: it reads metrics, scores them, and reports verdicts to the host agent
+    NicAgent(agent_runtime::program::ConfigArgs),
     /// Show services, states, scores and top metrics, live
     Top(top::TopArgs),
-    /// Say what this machine offers, what is missing, and what to do about it
-    Check(check::CheckArgs),
-    /// Print or draw operations and the services that their requests pass
-    Paths(paths::PathsArgs),
-    /// Print what was seen, kept, dropped and lost, per day and service
-    Receipt(receipt::ReceiptArgs),
     /// Print agents, workers, LMAPs and problems
     Status(status::StatusArgs),
-    /// Hold what the publication claims against what happens here
+    /// Print how many spans and requests were seen, kept, dropped and lost, per day and service
+    Receipt(receipt::ReceiptArgs),
+    /// Print or draw operations and the services on the path of their requests
+    Paths(paths::PathsArgs),
+    /// Check whether uview can run on this machine, and say what to fix
+    Check(check::CheckArgs),
+    /// Record the metrics of running services, one compact file per service
+    Record(record::RecordArgs),
+    /// Label the time ranges of a recording that had a fault
+    Label(record::LabelArgs),
+    /// Train a model on recordings, CSV or Parquet, and report how good it is
+    #[command(long_about = train::LONG_ABOUT)]
+    Train(train::TrainArgs),
+    /// Show or merge models
+    Model(model::ModelArgs),
+    /// Run a file of metrics through the detector: scores, episodes, top metrics, a plot
+    #[command(long_about = replay::LONG_ABOUT)]
+    Replay(replay::ReplayArgs),
+    /// Compare a new version of a service with the old one, and name the metrics that differ
+    #[command(long_about = canary::LONG_ABOUT)]
+    Canary(canary::CanaryArgs),
+    /// Measure delay and loss of all packets of a capture or an interface
+    #[command(long_about = synopsis::LONG_ABOUT)]
+    Synopsis(synopsis::SynopsisArgs),
+    /// Compare detectors on labelled data: precision, recall, false alarms, named metrics
+    #[cfg(feature = "lab")]
+    #[command(long_about = eval::LONG_ABOUT)]
+    Eval(eval::EvalArgs),
+    /// Check the claims of the publication on this machine
+    #[cfg(feature = "lab")]
     #[command(hide = true)]
     Reproduce(reproduce::ReproduceArgs),
-    /// Become another of these commands, and end with the demo
+    /// Run another subcommand that ends with the demo
     #[command(hide = true)]
     Child(demo::child::ChildArgs),
-    /// Be one service of the demo's shop
+    /// Run one service of the demo's shop
     #[command(hide = true)]
     Shop(demo::shop::ShopArgs),
-    /// Be the visitors of the demo's shop
+    /// Run the load generator of the demo's shop
     #[command(hide = true)]
     Load(demo::load::LoadArgs),
-    /// Be the way between two services of the demo's shop
+    /// Run the link between two services of the demo's shop
     #[command(hide = true)]
-    Way(demo::way::WayArgs),
+    Link(demo::link::LinkArgs),
 }
 
-/// Carries out what the arguments say.
+/// Runs the subcommand.
 ///
 /// # Errors
 ///
-/// [`Failure`] as prose, with the code to end with.
+/// [`Failure`] with the error message and the exit code.
 pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> {
     match arguments.command {
         Command::Demo(args) => demonstration::run(&args, environment.program),
@@ -138,7 +149,9 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::Model(args) => model::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Canary(args) => canary::run(&args),
+        #[cfg(feature = "lab")]
         Command::Reproduce(args) => reproduce::run(&args, environment.program),
+        #[cfg(feature = "lab")]
         Command::Eval(args) => eval::run(&args),
         Command::Synopsis(args) => synopsis::run(&args),
         Command::Paths(args) => paths::run(&args, environment.runtime_dir),
@@ -148,7 +161,7 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::Child(args) => demonstration::become_child(&args, environment.program),
         Command::Shop(args) => demonstration::serve(&args),
         Command::Load(args) => demonstration::visit(&args),
-        Command::Way(args) => demonstration::relay(&args),
+        Command::Link(args) => demonstration::relay(&args),
     }
 }
 
@@ -161,5 +174,14 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn the_long_help_of_a_subcommand_is_shown() {
+        let mut command = Arguments::command();
+
+        let help = command.find_subcommand_mut("replay").unwrap().render_long_help().to_string();
+
+        assert!(help.contains("a step of more than 1.5 intervals is a gap"), "{help}");
     }
 }

@@ -1,4 +1,4 @@
-//! `uview`: reads the environment and the arguments, and turns failures into prose and an exit code.
+//! `uview`: reads environment and arguments, prints errors, and returns the exit code.
 
 use std::process::ExitCode;
 
@@ -19,14 +19,14 @@ fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            let _ = error.print(); // help or what was wrong; there is nobody to tell if that fails
+            let _ = error.print(); // help or error message; nothing can be done if printing fails
             return if error.use_stderr() { Exit::Usage.into() } else { Exit::Fine.into() };
         }
     };
     match uview_cli::run(arguments, environment()) {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            output::tell(&failure.to_string());
+            output::print_stderr(&failure.to_string());
             failure.exit().into()
         }
     }

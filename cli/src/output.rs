@@ -1,4 +1,4 @@
-//! Printing: the one place of this crate that writes to stdout and stderr, where a closed pipe is not an error.
+//! Printing: the only module that writes to stdout and stderr. A closed pipe is no error.
 
 use std::io::{self, Write as _};
 
@@ -6,11 +6,11 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Prints `text` to stdout. A reader that went away (`uview … | head`) has what it wanted.
+/// Prints `text` to stdout. A closed pipe is no error: the reader (`uview … | head`) has what it wanted.
 ///
 /// # Errors
 ///
-/// [`Failure`] if stdout cannot be written for another reason, a full disk for instance.
+/// [`Failure`] if stdout cannot be written for another reason, such as a full disk.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -21,8 +21,8 @@ pub fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Tells a person something on stderr. There is nobody to tell if that fails.
-pub fn tell(text: &str) {
+/// Prints `text` and a line feed to stderr. Errors are ignored: there is no other place to report them.
+pub fn print_stderr(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
@@ -30,7 +30,7 @@ pub fn tell(text: &str) {
 ///
 /// # Errors
 ///
-/// [`Failure`] if it cannot be written as JSON.
+/// [`Failure`] if it cannot be serialized.
 pub fn json<T: Serialize>(value: &T) -> Result<String, Failure> {
     match serde_json::to_string_pretty(value) {
         Ok(text) => Ok(text + "\n"),

@@ -1,9 +1,10 @@
-//! `uview status`: agents, workers, LMAPs and problems, once, as text or JSON.
+//! `uview status`: the host agent, its workers, LMAPs and problems, printed once as text or JSON.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use serde::Serialize;
+use wire::control::NOISY_THRESHOLD;
 use wire::proto::operators::{Detector, LmapStatus, Reason, StatusReply, WorkerStatus};
 use wire::quantity::quantity;
 use wire::rdma::TRANSPORT;
@@ -24,62 +25,61 @@ pub struct StatusArgs {
     agent: AgentArgs,
 }
 
-/// Asks and prints. Ends with 2 if a problem is reported.
+/// Asks the agent and prints its status. Returns [`Exit::Attention`] if there is a problem.
 ///
 /// # Errors
 ///
-/// [`Failure`] if the agent is not there, or nothing can be printed.
+/// [`Failure`] if the agent cannot be asked, or stdout cannot be written.
 pub fn run(args: StatusArgs, from_environment: Option<PathBuf>) -> Result<Exit, Failure> {
-    let place = args.agent.place(from_environment)?;
-    let reply = agent::status_once(&place, "ask the host agent for its status")?;
+    let target = args.agent.target(from_environment)?;
+    let reply = agent::status_once(&target, "ask the host agent for its status")?;
     let problems = problems(&reply);
     let text = if args.json { json(&View::new(&reply, &problems))? } else { text(&reply, &problems) };
     output::print(&text)?;
     Ok(if problems.is_empty() { Exit::Fine } else { Exit::Attention })
 }
 
-/// Everything in `reply` that wants a look, as sentences.
+/// Everything in `reply` that needs attention, one line of text each.
 #[must_use]
 pub fn problems(reply: &StatusReply) -> Vec<String> {
     let mut problems = reply.problems.clone();
     if !reply.workers.iter().any(|worker| worker.connected) {
-        problems.push("no NIC worker is connected: nothing is watched; `uview nic-agent` starts one".to_owned());
+        problems.push("no NIC worker is connected, nothing is watched; `uview nic-agent` starts one".to_owned());
     }
     for worker in reply.workers.iter().filter(|worker| !worker.connected) {
         problems.push(format!("worker {} is not connected", worker.worker));
     }
-    // Its first words come after a second.
+    // Before its first report, after a second, a worker has no ticks.
     let is_blind =
         |worker: &&WorkerStatus| worker.transport == TRANSPORT && worker.ticks > 0 && worker.connections == 0;
     for worker in reply.workers.iter().filter(is_blind) {
-        let problem =
-            "is not connected to this host's memory by RDMA: nothing is read; the logs of both agents say why";
+        let problem = "is not connected to this host's memory by RDMA, nothing is read; see the logs of both agents";
         problems.push(format!("worker {} {problem}", worker.worker));
     }
     for lmap in &reply.lmaps {
         if !lmap.silent_replicas.is_empty() {
-            problems.push(format!("{}: silent: {}", lmap.service, lmap.silent_replicas.join(", ")));
+            problems.push(format!("{}: silent replicas: {}", lmap.service, lmap.silent_replicas.join(", ")));
         }
         if lmap.alarm {
-            let score = format!("score {} of γ {}", last_score(lmap), threshold(lmap.gamma));
+            let score = format!("score {}, γ {}", last_score(lmap), threshold(lmap.gamma));
             problems.push(format!("{}: alarm, {score}{}", lmap.service, suspicion(lmap)));
         }
     }
     problems
 }
 
-/// What its place among the services in alarm says.
+/// The rank of a service in alarm, and the service that its metrics point at, as text.
 fn suspicion(lmap: &LmapStatus) -> String {
     match (lmap.rank, lmap.points_at.as_str()) {
         (0, _) => String::new(),
         (1, "") => ", suspected cause".to_owned(),
         (1, peer) => format!(", suspected cause, points at {peer}"),
-        (rank, "") => format!(", number {rank} to look at"),
-        (rank, peer) => format!(", number {rank} to look at, points at {peer}"),
+        (rank, "") => format!(", suspect number {rank}"),
+        (rank, peer) => format!(", suspect number {rank}, points at {peer}"),
     }
 }
 
-/// Settings of an LMAP's detector that an operator asked for, as `name value`.
+/// The detector settings that an operator has set for an LMAP, as `name value`.
 fn settings(detector: &Detector) -> String {
     let Detector { score, rank, sketch_rows, stride, rows_kept, .. } = detector;
     let Detector { percentile, learning_rate, margin, alarms_per_day, .. } = detector;
@@ -99,17 +99,28 @@ fn settings(detector: &Detector) -> String {
     all.join(", ")
 }
 
-/// The alarm budget that moves an LMAP's γ, to stand behind γ; nothing without one.
+/// The alarm budget that adjusts γ of an LMAP, to be printed after γ; empty without a budget.
 #[must_use]
 pub fn budget(lmap: &LmapStatus) -> String {
     if lmap.alarms_per_day > 0.0 {
         return format!(
-            ", budget {}/day (γ is {:.2} times what it was)",
+            ", budget {} alarms a day (γ is {:.2} times its first value)",
             quantity(lmap.alarms_per_day, ""),
             lmap.gamma_factor
         );
     }
     String::new()
+}
+
+/// A remark on a threshold that was learnt from unusually noisy rows.
+fn noise(lmap: &LmapStatus) -> String {
+    format!(
+        "{}: threshold learnt in noise: γ {} is {:.1} times the usual score (quiet: below {NOISY_THRESHOLD}); small faults \
+         may pass until the LMAP has learnt again, after 600 and 2,000 rows",
+        lmap.service,
+        threshold(lmap.gamma),
+        lmap.threshold_noise
+    )
 }
 
 fn last_score(lmap: &LmapStatus) -> String {
@@ -124,7 +135,7 @@ fn text(reply: &StatusReply, problems: &[String]) -> String {
         let _ = writeln!(text, "{}", worker_line(worker));
     }
     if reply.lmaps.is_empty() {
-        let _ = writeln!(text, "\nno service has registered yet");
+        let _ = writeln!(text, "\nno service is registered");
     } else {
         let _ = writeln!(
             text,
@@ -134,6 +145,9 @@ fn text(reply: &StatusReply, problems: &[String]) -> String {
     }
     for lmap in &reply.lmaps {
         let _ = writeln!(text, "{}", lmap_line(lmap));
+    }
+    for lmap in reply.lmaps.iter().filter(|lmap| lmap.threshold_noise > NOISY_THRESHOLD) {
+        let _ = writeln!(text, "\n{}", noise(lmap));
     }
     for lmap in reply.lmaps.iter().filter(|lmap| lmap.alarms_per_day > 0.0) {
         let _ = writeln!(text, "\n{}: γ {}{}", lmap.service, threshold(lmap.gamma), budget(lmap));
@@ -156,7 +170,7 @@ fn worker_line(worker: &WorkerStatus) -> String {
     let epoch = if worker.epoch == worker.acknowledged_epoch {
         format!("epoch {}", worker.epoch)
     } else {
-        format!("epoch {} (acknowledged {})", worker.epoch, worker.acknowledged_epoch)
+        format!("epoch {} ({} acknowledged)", worker.epoch, worker.acknowledged_epoch)
     };
     let line = format!(
         "worker {} {state}, {}, {epoch}, {} ticks, {} late, {} failed regions, {} lost verdicts",
@@ -187,7 +201,7 @@ fn lmap_line(lmap: &LmapStatus) -> String {
     .to_owned()
 }
 
-/// The state of an LMAP in words; an alarm and silence come first.
+/// The state of an LMAP as text. Silence comes before an alarm, and that before all other states.
 #[must_use]
 pub fn state(lmap: &LmapStatus) -> String {
     if lmap.alarm && lmap.state != "silent" {
@@ -195,19 +209,19 @@ pub fn state(lmap: &LmapStatus) -> String {
     }
     match lmap.state.as_str() {
         "learning" => format!("learning {}/{}", lmap.rows, lmap.rows_needed),
-        "" => "not heard of".to_owned(),
+        "" => "no report yet".to_owned(),
         state => state.to_owned(),
     }
 }
 
-/// One reason as a person reads it: what, seen, expected.
+/// A top metric as text: its name, the value seen, the value expected, its share of the score.
 #[must_use]
 pub fn reason(reason: &Reason) -> String {
     let (seen, expected) = (quantity(reason.seen, &reason.unit), quantity(reason.expected, &reason.unit));
     format!("{} {seen}, expected {expected} ({:.0} %)", reason.column, 100.0 * reason.share)
 }
 
-/// The status as JSON. Field names are part of the command's interface; what is not a number is null.
+/// The status as JSON. Field names are part of the command's interface; NaN is null.
 #[derive(Serialize)]
 struct View<'a> {
     version: &'a str,
@@ -248,6 +262,8 @@ struct LmapView<'a> {
     gamma: f64,
     alarms_per_day: f64,
     gamma_factor: f64,
+    /// γ as a multiple of the usual score of the training rows; 0 while learning.
+    threshold_noise: f64,
     scores: &'a [f32],
     samples: u64,
     discarded: u64,
@@ -264,7 +280,7 @@ struct LmapView<'a> {
     detector: Option<DetectorView<'a>>,
 }
 
-/// What an operator asked for; null is as the worker is configured.
+/// Detector settings of an operator; null means that the worker's configuration applies.
 #[derive(Serialize)]
 struct DetectorView<'a> {
     score: Option<&'a str>,
@@ -336,6 +352,7 @@ impl<'a> LmapView<'a> {
             gamma: lmap.gamma,
             alarms_per_day: lmap.alarms_per_day,
             gamma_factor: lmap.gamma_factor,
+            threshold_noise: lmap.threshold_noise,
             scores: &lmap.scores,
             samples: lmap.samples,
             discarded: lmap.discarded,
@@ -420,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_reads_by_rdma_says_how_often_it_was_connected() {
+    fn a_worker_with_rdma_has_counts_of_connections_and_failed_batches() {
         let mut reply = reply();
         let worker = &mut reply.workers[0];
         (worker.transport, worker.ticks) = (TRANSPORT.to_owned(), 10);
@@ -443,25 +460,27 @@ mod tests {
 
         let problems = problems(&reply).join("\n");
 
-        for expected in ["no NIC worker", "worker 0 is not", "cart: alarm, score 80.2 of γ 12.5", "silent: store-1"] {
+        for expected in
+            ["no NIC worker", "worker 0 is not", "cart: alarm, score 80.2, γ 12.5", "silent replicas: store-1"]
+        {
             assert!(problems.contains(expected), "{expected}: {problems}");
         }
     }
 
     #[test]
-    fn an_alarm_says_who_is_suspected_and_at_whom_it_points() {
+    fn an_alarm_names_the_suspected_cause_and_the_service_it_points_at() {
         let mut reply = reply();
         (reply.lmaps[0].alarm, reply.lmaps[0].rank) = (true, 1);
         (reply.lmaps[1].alarm, reply.lmaps[1].rank, reply.lmaps[1].points_at) = (true, 2, "cart".to_owned());
 
         let problems = problems(&reply);
 
-        assert!(problems[0].ends_with("of γ 12.5, suspected cause"), "{problems:?}");
-        assert!(problems[1].ends_with(", number 2 to look at, points at cart"), "{problems:?}");
+        assert!(problems[0].ends_with(", γ 12.5, suspected cause"), "{problems:?}");
+        assert!(problems[1].ends_with(", suspect number 2, points at cart"), "{problems:?}");
     }
 
     #[test]
-    fn settings_that_an_operator_asked_for_are_shown() {
+    fn settings_of_an_operator_are_shown() {
         let mut reply = reply();
         let detector =
             Detector { score: "relative".to_owned(), rank: Some(3), margin: Some(1.2), ..Detector::default() };
@@ -482,14 +501,14 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_of_alarms_is_said_with_what_it_does_to_gamma() {
+    fn an_alarm_budget_is_shown_with_its_effect_on_gamma() {
         let mut reply = reply();
         assert!(!text(&reply, &[]).contains("budget"));
 
         (reply.lmaps[0].alarms_per_day, reply.lmaps[0].gamma_factor) = (3.0, 1.1);
 
         let text = text(&reply, &[]);
-        assert!(text.contains("cart: γ 12.5, budget 3/day (γ is 1.10 times what it was)"), "{text}");
+        assert!(text.contains("cart: γ 12.5, budget 3 alarms a day (γ is 1.10 times its first value)"), "{text}");
     }
 
     #[test]
@@ -502,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_number_is_null_in_json() {
+    fn nan_is_null_in_json() {
         let reply = reply();
 
         let value: serde_json::Value = serde_json::from_str(&json(&View::new(&reply, &[])).unwrap()).unwrap();

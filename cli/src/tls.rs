@@ -1,4 +1,4 @@
-//! TLS to the operators' port: whom to trust, who this operator is.
+//! TLS to the operators' API: the trusted authority, and the operator's own certificate.
 
 mod diagnosis;
 
@@ -6,45 +6,45 @@ use core::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use daemon::TlsError;
-use daemon::{ClientConfigs, ClientTls};
+pub use agent_runtime::TlsError;
+use agent_runtime::{ClientConfigs, ClientTls};
 use tokio_rustls::rustls::ClientConfig;
 use tonic::transport::ClientTlsConfig;
 
 pub(crate) use diagnosis::diagnose;
-pub use diagnosis::{Refusal, Trouble};
+pub use diagnosis::{Refusal, TlsProblem};
 
-/// What operators' ports speak, inside TLS.
+/// ALPN protocol of the operators' API: HTTP/2.
 const PROTOCOL: &[u8] = b"h2";
 
-/// Files with certificates in PEM, and a name.
+/// Command line arguments for TLS: PEM files and a server name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct TlsArgs {
-    /// Speak TLS, and trust an agent whose certificate this authority signed (PEM)
+    /// Use TLS, and trust an agent whose certificate this authority signed (PEM)
     #[arg(long, value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
-    /// Your own certificate, if the agent asks for one (PEM)
+    /// Your own certificate, if the agent requires one (PEM)
     #[arg(long, value_name = "FILE", requires_all = ["tls_ca", "tls_key"])]
     pub tls_cert: Option<PathBuf>,
-    /// Its key (PEM)
+    /// The private key of your certificate (PEM)
     #[arg(long, value_name = "FILE", requires_all = ["tls_ca", "tls_cert"])]
     pub tls_key: Option<PathBuf>,
-    /// The name in the agent's certificate [default: the host of the address]
+    /// Name in the agent's certificate [default: the host of the address]
     #[arg(long, value_name = "NAME", requires = "tls_ca")]
     pub tls_name: Option<String>,
 }
 
-/// How to speak TLS with an agent: all of it read, and known to fit together.
+/// The TLS configuration for an agent. All files are read and checked.
 #[derive(Clone)]
 pub struct Tls {
     args: TlsArgs,
     ca: PathBuf,
     client: ClientTlsConfig,
-    // The same for the library below, which tells what is wrong.
+    // The same for rustls, whose errors name the cause.
     config: Arc<ClientConfig>,
 }
 
-// Without the key.
+// Does not print the key.
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls").field("args", &self.args).finish_non_exhaustive()
@@ -52,21 +52,22 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads the files; `None` if the arguments name no authority.
+    /// Reads and checks the files; `None` if the arguments name no authority.
     ///
     /// # Errors
     ///
-    /// [`TlsError`] if a file cannot be read or has something else in it, certificate and key are no pair, or the name is none.
+    /// [`TlsError`] if a file cannot be read or has something else in it, certificate and key do not match, or the name
+    /// is not valid.
     pub fn load(args: &TlsArgs) -> Result<Option<Self>, TlsError> {
         let TlsArgs { tls_ca: Some(ca), tls_cert, tls_key, tls_name } = args.clone() else { return Ok(None) };
         let files = ClientTls { ca: ca.clone(), domain: tls_name, certificate: tls_cert, key: tls_key };
         let ClientConfigs { channel, mut library } = files.load()?;
         library.alpn_protocols.push(PROTOCOL.to_vec());
-        let client = channel.timeout(diagnosis::WITHIN);
+        let client = channel.timeout(diagnosis::HANDSHAKE_TIMEOUT);
         Ok(Some(Self { args: args.clone(), ca, client, config: Arc::new(library) }))
     }
 
-    /// What a client needs.
+    /// The configuration of a tonic channel.
     pub(crate) fn client(&self) -> ClientTlsConfig {
         self.client.clone()
     }

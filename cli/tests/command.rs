@@ -1,4 +1,4 @@
-//! The command as people and programs meet it: what it prints, where, and the code that it ends with.
+//! The command line: output on stdout and stderr, and exit codes.
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
 use std::fmt::Write as _;
@@ -26,7 +26,7 @@ fn assert_ends_with(output: &Output, code: i32) {
     assert_eq!(output.status.code(), Some(code), "stdout:\n{}\nstderr:\n{}", stdout(output), stderr(output));
 }
 
-/// Nobody should have to read a Debug dump or a backtrace.
+/// Checks that stderr has these words, and neither a Debug dump nor a backtrace.
 #[track_caller]
 fn assert_is_prose(output: &Output, words: &[&str]) {
     let text = stderr(output);
@@ -110,7 +110,7 @@ fn a_mistake_in_a_configuration_is_named_with_its_line() {
 }
 
 #[test]
-fn a_host_agent_without_a_place_for_its_sockets_says_what_to_do() {
+fn a_host_agent_without_a_writable_runtime_directory_prints_what_to_do() {
     let directory = directory_with(&[("a.yaml", "runtime_dir: /proc/self/nothing\n")]);
 
     let output = uview(&["host-agent", "--config", &path(&directory, "a.yaml")]);
@@ -120,7 +120,7 @@ fn a_host_agent_without_a_place_for_its_sockets_says_what_to_do() {
 }
 
 #[test]
-fn a_wrong_command_line_ends_with_64_and_says_what_was_meant() {
+fn a_wrong_command_line_ends_with_64_and_a_suggestion() {
     let output = uview(&["stauts"]);
 
     assert_ends_with(&output, 64);
@@ -154,7 +154,7 @@ fn replay_finds_an_injected_fault_and_names_its_metric() {
 }
 
 #[test]
-fn replay_judges_as_the_agent_does_or_as_it_is_told() {
+fn replay_uses_the_settings_of_the_agent_or_of_its_arguments() {
     let directory = directory_with(&[("a.csv", &metrics_with_a_fault()), ("columns.csv", KINDS)]);
     let (file, columns) = (path(&directory, "a.csv"), path(&directory, "columns.csv"));
     let replay = |flags: &[&str]| {
@@ -178,7 +178,7 @@ fn replay_judges_as_the_agent_does_or_as_it_is_told() {
 }
 
 #[test]
-fn flags_that_contradict_each_other_or_the_file_are_said_in_words() {
+fn arguments_that_contradict_each_other_or_the_file_are_refused() {
     let directory = directory_with(&[("a.csv", &metrics_with_a_fault())]);
     let file = path(&directory, "a.csv");
 
@@ -191,7 +191,7 @@ fn flags_that_contradict_each_other_or_the_file_are_said_in_words() {
         assert_ends_with(output, 1);
         assert!(output.stdout.is_empty());
     }
-    assert_is_prose(&interval, &["by 1 s from row to row", "--interval-ms says 0.1 s", "leave --interval-ms out"]);
+    assert_is_prose(&interval, &["step of `time` is 1 s", "--interval-ms is 0.1 s", "leave --interval-ms out"]);
     assert_is_prose(&paper, &["settings of their own", "leave --settings out"]);
     assert_is_prose(&percentile, &["percentile is 120", "at most 100"]);
     assert_is_prose(&rank, &["rank 30", "10 rows"]);
@@ -237,7 +237,7 @@ fn a_bad_cell_is_an_error_with_line_and_column() {
 }
 
 #[test]
-fn too_few_rows_and_a_missing_file_are_said_in_words() {
+fn too_few_rows_and_a_missing_file_are_errors_in_prose() {
     let short: String = metrics_with_a_fault().lines().take(60).collect::<Vec<_>>().join("\n");
     let directory = directory_with(&[("a.csv", &short)]);
 
@@ -245,7 +245,7 @@ fn too_few_rows_and_a_missing_file_are_said_in_words() {
     let missing = uview(&["replay", &path(&directory, "nothing.csv")]);
 
     assert_ends_with(&few, 1);
-    assert_is_prose(&few, &["the file has 59 rows", "learns from 140", "--model"]);
+    assert_is_prose(&few, &["the file has 59 rows", "needs 140", "--model"]);
     assert_ends_with(&missing, 1);
     assert_is_prose(&missing, &["nothing.csv cannot be opened", "No such file"]);
 }
@@ -295,7 +295,7 @@ fn a_runtime_directory_that_cannot_be_used_is_broken() {
 }
 
 #[test]
-fn without_an_agent_top_and_status_say_so_and_end_with_4() {
+fn without_an_agent_top_and_status_end_with_4() {
     let directory = tempfile::tempdir().unwrap();
     let runtime_dir = directory.path().to_str().unwrap();
 
@@ -323,7 +323,7 @@ fn the_environment_names_the_runtime_directory() {
 }
 
 #[test]
-fn top_without_a_terminal_says_what_to_use_instead() {
+fn top_without_a_terminal_names_the_alternative() {
     let output = uview(&["top", "--runtime-dir", Path::new("/nonexistent").to_str().unwrap()]);
 
     assert_ends_with(&output, 1);

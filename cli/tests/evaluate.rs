@@ -1,4 +1,4 @@
-//! `uview eval` as people and programs meet it.
+//! `uview eval`: output, figures and errors.
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
 use std::collections::BTreeSet;
@@ -17,15 +17,16 @@ fn text(bytes: &[u8]) -> String {
 
 #[track_caller]
 fn assert_refused(output: &Output, words: &[&str]) {
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
     assert!(output.stdout.is_empty());
     for word in words.iter().chain(&["try:"]) {
-        assert!(said.contains(word), "`{word}` is not in\n{said}");
+        assert!(errors.contains(word), "`{word}` is not in\n{errors}");
     }
 }
 
-/// Rows of four metrics that follow a load, one of them a counter. From row 200 on `errors` are as many as never before for 15 rows.
+/// Rows of four metrics that follow a load, one of them a counter. If `labelled`, `errors` is far too high from row 200
+/// to row 214.
 fn rows(count: u32, labelled: bool) -> String {
     let mut random = count;
     let mut noise = || {
@@ -63,7 +64,7 @@ fn folder(files: &[(&str, &str)]) -> TempDir {
 }
 
 const KINDS: &str = "metric,kind,group\nrequests,counter,work\n";
-const KNOWN: &str = "unit,first_row,end_row,metrics\na,200,215,errors\n";
+const INTERPRETATION: &str = "unit,first_row,end_row,metrics\na,200,215,errors\n";
 
 fn shop() -> TempDir {
     let (train, test) = (rows(400, false), rows(300, true));
@@ -71,7 +72,7 @@ fn shop() -> TempDir {
         ("shop/a.train.csv", &train),
         ("shop/a.test.csv", &test),
         ("shop/columns.csv", KINDS),
-        ("shop/interpretation.csv", KNOWN),
+        ("shop/interpretation.csv", INTERPRETATION),
         ("notes/readme.txt", "no data"),
     ])
 }
@@ -83,8 +84,8 @@ fn an_evaluation_prints_a_table_and_writes_figures_under_their_names() {
 
     let output = uview(&["eval", folder, "--json", json.to_str().unwrap()]);
 
-    let (said, shown) = (text(&output.stderr), text(&output.stdout));
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let (errors, shown) = (text(&output.stderr), text(&output.stdout));
+    assert_eq!(output.status.code(), Some(0), "{errors}");
     assert!(shown.contains("shop: 1 units with 1 events") && shown.contains("VUS-PR"), "{shown}");
     let result: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     let names = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<BTreeSet<String>>();
@@ -113,7 +114,7 @@ fn an_evaluation_is_the_same_every_time() {
 }
 
 #[test]
-fn nobody_knows_who_is_responsible_without_an_interpretation() {
+fn without_an_interpretation_hit_rates_are_null() {
     let data = shop();
     std::fs::remove_file(data.path().join("shop/interpretation.csv")).unwrap();
 
@@ -135,13 +136,13 @@ fn a_study_is_a_table_in_markdown() {
 }
 
 #[test]
-fn what_is_wrong_with_the_data_is_said_with_what_to_do() {
+fn a_mistake_in_the_data_is_an_error_with_advice() {
     let (train, test) = (rows(50, false), rows(300, true));
     let (broken, quiet) = (test.replacen("\n7,", "\nseven,", 1), test.replace(",1,errors", ",0,"));
     let eval = |files: &[(&str, &str)]| uview(&["eval", folder(files).path().to_str().unwrap()]);
 
     assert_refused(&eval(&[("readme", "")]), &["has no files UNIT.train.csv", ".test.csv"]);
-    assert_refused(&eval(&[("a.train.csv", &train)]), &["a.train.csv is there, but not", "a.test.csv"]);
+    assert_refused(&eval(&[("a.train.csv", &train)]), &["a.train.csv exists, but not", "a.test.csv"]);
     assert_refused(&eval(&[("a.train.csv", &train), ("a.test.csv", &train)]), &["a.test.csv", "no column `label`"]);
     assert_refused(
         &eval(&[("a.train.csv", &train), ("a.test.csv", &broken)]),

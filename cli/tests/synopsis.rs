@@ -1,4 +1,4 @@
-//! `uview synopsis`, on captures that were made.
+//! `uview synopsis` on generated captures.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -28,7 +28,7 @@ fn json(output: &Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).expect("it prints JSON")
 }
 
-/// Writes those frames of `traffic` that `kept` gives a time.
+/// Writes the frames of `traffic` to which `kept` assigns a time.
 fn written(traffic: &Traffic, path: PathBuf, mut kept: impl FnMut(usize, &Frame<'_>) -> Option<u64>) -> PathBuf {
     let mut frames: Vec<(u64, Frame<'_>)> =
         traffic.frames().enumerate().filter_map(|(number, frame)| Some((kept(number, &frame)?, frame))).collect();
@@ -45,7 +45,7 @@ fn traffic() -> Traffic {
 }
 
 #[test]
-fn a_fridge_says_how_long_handshakes_took_in_words_json_and_a_picture() {
+fn a_fridge_reports_the_delay_of_handshakes_as_text_json_and_a_picture() {
     let folder = tempfile::tempdir().unwrap();
     let traffic = traffic();
     let capture = written(&traffic, folder.path().join("a.pcap"), |_, frame| Some(frame.time_ns));
@@ -53,11 +53,11 @@ fn a_fridge_says_how_long_handshakes_took_in_words_json_and_a_picture() {
     let mut truth = traffic.handshakes_ns().to_vec();
     truth.sort_unstable();
 
-    let said = uview(&["fridge", "--svg", picture.to_str().unwrap(), "--pcap"], &[&capture]);
+    let printed = uview(&["fridge", "--svg", picture.to_str().unwrap(), "--pcap"], &[&capture]);
     let found = json(&uview(&["fridge", "--json", "--pcap"], &[&capture]));
 
-    let words = text(&said.stdout);
-    assert!(said.status.success() && words.contains("400 requests") && words.contains("50 %"), "{words}");
+    let words = text(&printed.stdout);
+    assert!(printed.status.success() && words.contains("400 requests") && words.contains("50 %"), "{words}");
     assert!(std::fs::read_to_string(picture).unwrap().starts_with("<svg"));
     let median = &found["quantiles"][1];
     assert_eq!((median["share"].as_f64(), found["requests"].as_u64()), (Some(0.5), Some(400)));
@@ -67,20 +67,20 @@ fn a_fridge_says_how_long_handshakes_took_in_words_json_and_a_picture() {
 }
 
 #[test]
-fn of_no_answer_nothing_is_said_and_it_wants_a_look() {
+fn without_a_response_delays_are_unknown_and_the_exit_code_is_2() {
     let folder = tempfile::tempdir().unwrap();
     let capture = written(&traffic(), folder.path().join("a.pcap"), |_, frame| Some(frame.time_ns));
 
     let output = uview(&["fridge", "--filter", "udp", "--pcap"], &[&capture]);
 
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stdout).contains("nothing is known"), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("delays are unknown"), "{}", text(&output.stdout));
     let drawn = uview(&["fridge", "--filter", "udp", "--svg", "/nowhere/a.svg", "--pcap"], &[&capture]);
     assert_eq!(drawn.status.code(), Some(1));
 }
 
 #[test]
-fn finecomb_says_what_was_lost_and_the_mean_delay_and_lda_is_there_beside_it() {
+fn finecomb_and_lda_report_loss_and_mean_delay() {
     let folder = tempfile::tempdir().unwrap();
     let traffic = traffic();
     let sender = written(&traffic, folder.path().join("sender.pcap"), |_, frame| Some(frame.time_ns));
@@ -114,10 +114,10 @@ fn finecomb_says_what_was_lost_and_the_mean_delay_and_lda_is_there_beside_it() {
 }
 
 #[test]
-fn rda_says_mean_and_loss_between_two_captures_exactly_in_words_json_and_a_picture() {
+fn rda_reports_exact_mean_and_loss_between_two_captures_as_text_json_and_a_picture() {
     let folder = tempfile::tempdir().unwrap();
     let traffic = traffic();
-    // Of copies the first one counts, and the loss of another is none: each packet once.
+    // Only the first copy of a packet counts, so that each packet is written once.
     let (key, mut names) = (DigestKey::new(1), BTreeSet::new());
     let is_first =
         |frame: Frame<'_>| parse(&frame, View::Outer).is_ok_and(|packet| names.insert(identity::digest(&packet, &key)));
@@ -158,14 +158,14 @@ fn rda_says_mean_and_loss_between_two_captures_exactly_in_words_json_and_a_pictu
 }
 
 #[test]
-fn rda_of_captures_that_have_nothing_in_common_or_of_clocks_that_differ_wants_a_look() {
+fn rda_marks_captures_without_common_packets_and_clocks_that_differ() {
     let folder = tempfile::tempdir().unwrap();
     let other =
         TrafficSettings { connections: 300, segments: 20, queries: 400, seed: 99, ..TrafficSettings::default() };
     let sender = written(&traffic(), folder.path().join("sender.pcap"), |_, frame| Some(frame.time_ns));
     let unrelated = written(&Traffic::new(&other), folder.path().join("other.pcap"), |_, frame| Some(frame.time_ns));
     let early = written(&traffic(), folder.path().join("early.pcap"), |_, frame| Some(frame.time_ns - 3_000_000_000));
-    for (receiver, caution) in [(unrelated, "half of all packets are unknown"), (early, "CAUTION")] {
+    for (receiver, caution) in [(unrelated, "half of the packets are missing"), (early, "CAUTION")] {
         let output = uview(&["rda", "--pcap", sender.to_str().unwrap(), "--receiver"], &[&receiver]);
 
         assert!(!output.status.success() && text(&output.stdout).contains(caution), "{}", text(&output.stdout));
@@ -173,7 +173,7 @@ fn rda_of_captures_that_have_nothing_in_common_or_of_clocks_that_differ_wants_a_
 }
 
 #[test]
-fn what_cannot_be_measured_is_said_with_what_to_do() {
+fn what_cannot_be_measured_is_an_error_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let capture = written(&traffic(), folder.path().join("a.pcap"), |_, frame| Some(frame.time_ns));
     let cut = folder.path().join("cut.pcap");
@@ -181,17 +181,17 @@ fn what_cannot_be_measured_is_said_with_what_to_do() {
     for (arguments, file, expected) in [
         (vec!["fridge", "--pcap"], Path::new("/etc/hostname"), "neither a pcap nor a pcapng"),
         (vec!["fridge", "--memory", "0", "--pcap"], &capture, "0 slots"),
-        (vec!["finecomb", "--pcap"], &capture, "one point only"),
-        (vec!["rda", "--pcap"], &capture, "one point only"),
+        (vec!["finecomb", "--pcap"], &capture, "only one capture"),
+        (vec!["rda", "--pcap"], &capture, "only one capture"),
         (vec!["finecomb", "--interval", "0", "--receiver", "x", "--pcap"], &capture, "--interval is 0"),
-        (vec!["fridge", "--filter", "upd", "--pcap"], &capture, "is no condition"),
+        (vec!["fridge", "--filter", "upd", "--pcap"], &capture, "unknown condition"),
         (vec!["fridge", "--interface"], Path::new("no-such-one"), "there is no interface"),
     ] {
         let output = uview(&arguments, &[file]);
         assert!(!output.status.success() && output.stdout.is_empty(), "{arguments:?}");
         assert!(text(&output.stderr).contains(expected), "{arguments:?}: {}", text(&output.stderr));
     }
-    // One that was cut is read as far as it goes.
+    // A truncated capture is read as far as possible.
     let output = uview(&["fridge", "--pcap"], &[&cut]);
     assert!(text(&output.stderr).contains("ends within a frame"), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("TCP handshakes"));

@@ -1,4 +1,4 @@
-//! From rows to a model and back: `train`, `model show`, `replay` with a model, with policies, with recordings; and what is wrong with each.
+//! `train`, `model show` and `replay` with models, policies and recordings, and the errors of each.
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
 use std::fmt::Write as _;
@@ -13,16 +13,16 @@ fn uview(arguments: &[&str]) -> Output {
     command.args(arguments).env_remove("UVIEW_RUNTIME_DIR").env("NO_COLOR", "1").output().unwrap()
 }
 
-/// What was printed, of a command that has to succeed.
+/// The output of a command, which has to succeed.
 #[track_caller]
-fn told(arguments: &[&str]) -> String {
+fn output_of(arguments: &[&str]) -> String {
     let output = uview(arguments);
     let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(0), "stdout:\n{stdout}\nstderr:\n{stderr}");
     stdout
 }
 
-/// What a command said that has to refuse, in prose and with advice.
+/// The error message of a command, which has to fail with prose and advice.
 #[track_caller]
 fn refused(arguments: &[&str]) -> String {
     let output = uview(arguments);
@@ -70,7 +70,8 @@ impl Noise {
 const START: u64 = 1_760_000_000_000_000_000;
 const INTERVAL: u64 = 100_000_000;
 
-/// Requests and latency follow a wave, `copy` is twice the requests, `limit` stands still; from row 450 to 469 latency is far too high.
+/// Requests and latency follow a wave, `copy` is twice the requests, `limit` stands still; from row 450 to 469 latency
+/// is far too high.
 fn row(number: u64, noise: &mut Noise) -> [f64; 5] {
     let wave = (number as f64 / 30.0).sin();
     let requests = (100.0 + 30.0 * wave + 6.0 * noise.next()).round();
@@ -130,17 +131,17 @@ fn a_recording_is_trained_on_in_one_command_and_its_model_starts_a_detector() {
     let folder = Folder::new();
     let (file, model, json) = (folder.with("payment.uvrec", recorded()), folder.path("a.model"), folder.path("a.json"));
 
-    let text = told(&["train", &file, "--out", &model, "--json", &json]);
-    let replayed = told(&["replay", &file, "--model", &model]);
-    let shown = told(&["model", "show", &model, "--names", &file]);
+    let text = output_of(&["train", &file, "--out", &model, "--json", &json]);
+    let replayed = output_of(&["replay", &file, "--model", &model]);
+    let shown = output_of(&["model", "show", &model, "--names", &file]);
 
     for word in [
         "payment: 600 rows of 5 metrics, every 100 ms",
-        "574 normal rows: 402 learnt, 172 held out",
-        "20 labelled as faults, 6 do not",
-        "k by the variance",
+        "574 normal rows: 402 for training, 172 held out",
+        "20 labelled as faults, 6 ignored",
+        "k by explained variance",
         "1 of 1 with an alarm",
-        "stood still: 1 metric (limit)",
+        "constant: 1 metric (limit)",
         "redundant: 1 metric (copy)",
         "with 95 % confidence",
     ] {
@@ -153,7 +154,7 @@ fn a_recording_is_trained_on_in_one_command_and_its_model_starts_a_detector() {
         replayed.contains("armed from the first row by the model") && replayed.contains("labels: 1 of 1 events found"),
         "{replayed}"
     );
-    for word in ["a model of 5 metrics, learnt from 574 rows", "latency.mean", "stood still", "99 % percentile"] {
+    for word in ["a model of 5 metrics, trained on 574 rows", "latency.mean", "constant", "99 % percentile"] {
         assert!(shown.contains(word), "`{word}` is not in\n{shown}");
     }
 }
@@ -196,7 +197,7 @@ fn the_shop_that_is_part_of_the_project_trains_in_one_command() {
     for (service, faults) in [("cart", 1), ("catalogue", 1), ("frontend", 0), ("payment", 2), ("store", 1)] {
         let (file, json) = (example(service), folder.path("a.json"));
 
-        told(&["train", file.to_str().unwrap(), "--out", &folder.path("a.model"), "--json", &json]);
+        output_of(&["train", file.to_str().unwrap(), "--out", &folder.path("a.model"), "--json", &json]);
 
         let figures = folder.json("a.json");
         let found = (&figures["chosen"]["events_found"], &figures["chosen"]["events"]);
@@ -213,7 +214,7 @@ fn a_grid_keeps_the_best_f1_and_the_report_needs_nothing_else() {
     let arguments = ["train", &file, "--out", &model, "--report", &report, "--json", "-"];
     let sizes = ["--ranks", "1,2,3", "--sketch-rows", "25,50", "--percentiles", "95,99"];
 
-    let figures: Value = serde_json::from_str(&told(&[&arguments[..], &sizes].concat())).unwrap();
+    let figures: Value = serde_json::from_str(&output_of(&[&arguments[..], &sizes].concat())).unwrap();
 
     let points = figures["points"].as_array().unwrap();
     assert_eq!(points.len(), 17, "the default, then with k by variance, 1, 2 and 3 two l and two q each");
@@ -238,11 +239,11 @@ fn without_labels_a_model_is_trained_and_nothing_is_said_of_faults() {
     let text = csv("a,b", 200, |number| format!("{},{}", (f64::from(number) / 9.0).sin() + noise.next(), noise.next()));
     let (file, model) = (folder.with("a.csv", text), folder.path("a.model"));
 
-    let told = told(&["train", &file, "--out", &model, "--grid", "--time-limit-s", "60"]);
+    let text = output_of(&["train", &file, "--out", &model, "--grid", "--time-limit-s", "60"]);
 
-    assert!(told.contains("no labels: all rows are taken to be normal"), "{told}");
-    assert!(told.contains("by the rate of quiet rows over γ"), "{told}");
-    assert!(!told.contains("faults:"), "{told}");
+    assert!(text.contains("no labels: all rows count as normal"), "{text}");
+    assert!(text.contains("by the rate of quiet rows over γ"), "{text}");
+    assert!(!text.contains("faults:"), "{text}");
 }
 
 #[test]
@@ -255,7 +256,7 @@ fn several_recordings_are_one_training_and_csv_without_time_cannot_be() {
     let more = folder.with("c.csv", more);
     let model = folder.path("a.model");
 
-    let twice = told(&["train", &file, &file, "--out", &model]);
+    let twice = output_of(&["train", &file, &file, "--out", &model]);
 
     assert!(twice.contains("1200 rows of 5 metrics"), "{twice}");
     assert!(refused(&["train", &file, &more, "--out", &model]).contains("same time between rows"));
@@ -263,7 +264,7 @@ fn several_recordings_are_one_training_and_csv_without_time_cannot_be() {
 }
 
 #[test]
-fn one_metric_constants_huge_values_and_cells_that_are_no_numbers_train_and_are_told() {
+fn one_metric_constants_huge_values_and_cells_that_are_no_numbers_can_be_trained() {
     let folder = Folder::new();
     let mut noise = Noise(5);
     let wave: Vec<String> =
@@ -280,15 +281,15 @@ fn one_metric_constants_huge_values_and_cells_that_are_no_numbers_train_and_are_
 
     for (name, text, word) in [
         ("one.csv", one, "300 rows of 1 metrics"),
-        ("constant.csv", constant, "! no metric moves"),
+        ("constant.csv", constant, "! no metric changes"),
         ("huge.csv", huge, "300 rows of 2 metrics"),
-        ("strange.csv", strange, "were no finite number and count as missing"),
+        ("strange.csv", strange, "are not finite and count as missing"),
     ] {
         let file = folder.with(name, text);
 
-        let trained = told(&["train", &file, "--out", &model]);
-        let shown: Value = serde_json::from_str(&told(&["model", "show", &model, "--json"])).unwrap();
-        let replayed = told(&["replay", &file, "--model", &model, "--json", "-"]);
+        let trained = output_of(&["train", &file, "--out", &model]);
+        let shown: Value = serde_json::from_str(&output_of(&["model", "show", &model, "--json"])).unwrap();
+        let replayed = output_of(&["replay", &file, "--model", &model, "--json", "-"]);
 
         assert!(trained.contains(word), "{name}: `{word}` is not in\n{trained}");
         assert!(shown["gamma"].as_f64().is_some_and(|gamma| gamma > 0.0), "{name}: {shown}");
@@ -310,9 +311,9 @@ fn four_thousand_metrics_are_trained() {
         csv(&titles.join(","), 40, |_| (0..4096).map(|_| format!("{:.3}", noise.next())).collect::<Vec<_>>().join(","));
     let (file, model) = (folder.with("wide.csv", text), folder.path("wide.model"));
 
-    let trained = told(&["train", &file, "--out", &model]);
+    let trained = output_of(&["train", &file, "--out", &model]);
 
-    assert!(trained.contains("40 rows of 4096 metrics") && trained.contains("normal rows are little"), "{trained}");
+    assert!(trained.contains("40 rows of 4096 metrics") && trained.contains("normal rows are few"), "{trained}");
 }
 
 #[test]
@@ -337,9 +338,9 @@ fn a_recording_that_is_cut_gives_its_whole_blocks_and_says_what_is_lost() {
 
     let output = uview(&["train", &file, "--out", &model]);
 
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(said.contains("cut inside of its last block") && said.contains("512 rows are left"), "{said}");
+    let warnings = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{warnings}");
+    assert!(warnings.contains("cut inside its last block") && warnings.contains("512 rows are left"), "{warnings}");
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("512 rows of 5 metrics") && text.contains("no labels"), "{text}");
     assert!(refused(&["train", &beginning, "--out", &model]).contains("cut before it says what its columns are"));
@@ -385,8 +386,8 @@ fn metrics_that_come_later_and_a_gap_of_hours_are_taken_as_they_are() {
     let folder = Folder::new();
     let (file, model) = (folder.with("cart.uvrec", file), folder.path("a.model"));
 
-    let trained = told(&["train", &file, "--out", &model]);
-    let replayed = told(&["replay", &file]);
+    let trained = output_of(&["train", &file, "--out", &model]);
+    let replayed = output_of(&["replay", &file]);
 
     assert!(trained.contains("400 rows of 3 metrics, every 100 ms"), "{trained}");
     for word in ["400 rows of 3 metrics", "empty cells: 400", "gaps in time: 1"] {
@@ -399,7 +400,7 @@ fn files_of_the_wrong_kind_are_refused_by_what_they_are() {
     let folder = Folder::new();
     let recording = folder.with("a.uvrec", recorded());
     let model = folder.path("a.model");
-    told(&["train", &recording, "--out", &model]);
+    output_of(&["train", &recording, "--out", &model]);
     let bytes = std::fs::read(&model).unwrap();
     let cut = folder.with("cut.model", &bytes[..bytes.len() / 2]);
     let mut changed = bytes.clone();
@@ -410,7 +411,7 @@ fn files_of_the_wrong_kind_are_refused_by_what_they_are() {
     let newer = folder.with("newer.model", newer);
     let show = |file: &str| refused(&["model", "show", file]);
 
-    assert!(show(&recording).contains("this is a recording: `uview train` makes a model of it"));
+    assert!(show(&recording).contains("this is a recording: `uview train` trains a model on it"));
     assert!(show(&folder.with("text.model", "hello")).contains("not a model file"));
     assert!(show(&folder.path("none.model")).contains("cannot be read"));
     assert!(show(&cut).contains("bytes are expected") || show(&cut).contains("are expected"));
@@ -419,7 +420,7 @@ fn files_of_the_wrong_kind_are_refused_by_what_they_are() {
     assert!(refused(&["train", &model, "--out", &folder.path("b.model")]).contains("is not text in UTF-8"));
     let kinds = folder.with("columns.csv", "metric,kind,group\nrequests,counter,\n");
     let refusal = refused(&["train", &recording, "--columns", &kinds, "--out", &model]);
-    assert!(refusal.contains("is a recording, which knows its metrics"), "{refusal}");
+    assert!(refusal.contains("is a recording, which has the kinds of its metrics"), "{refusal}");
 }
 
 const POLICIES: &str = "\
@@ -436,7 +437,7 @@ fn policies_say_what_would_have_been_caught_and_what_it_would_have_cost() {
     let (file, policies) = (folder.with("a.uvrec", recorded()), folder.with("policies.yaml", POLICIES));
     let json = folder.path("out.json");
 
-    let table = told(&["replay", &file, "--policy", &policies, "--json", &json]);
+    let table = output_of(&["replay", &file, "--policy", &policies, "--json", &json]);
 
     for word in ["judged by 5 policies", "as the agent judges", "1 of 1", "0 of 1", "rows sent"] {
         assert!(table.contains(word), "`{word}` is not in\n{table}");
@@ -471,7 +472,7 @@ fn a_model_trained_here_is_one_that_the_agents_take() {
     // The operators' call NewLmap hands a model's bytes to the NIC agent, which makes a detector of them as this does.
     let folder = Folder::new();
     let (file, model) = (folder.with("payment.uvrec", recorded()), folder.path("a.model"));
-    told(&["train", &file, "--out", &model]);
+    output_of(&["train", &file, "--out", &model]);
 
     let read = lmap::Model::decode(&std::fs::read(&model).unwrap()).unwrap();
 

@@ -1,4 +1,4 @@
-//! `status`, `top` and `record` with an agent that answers, goes away, and comes back.
+//! `status`, `receipt`, `top` and `record` with a fake agent that replies, stops, and returns.
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
 mod fake_agent;
@@ -17,7 +17,7 @@ use wire::proto::operators::{LmapInfo, MetricInfo, RowEvent};
 
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// How long the view may take for anything; generous, for a machine that is busy.
+/// Time limit for each step of the live view; generous, for busy machines.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn uview(arguments: &[&str]) -> Output {
@@ -25,7 +25,7 @@ fn uview(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn status_tells_programs_and_people_about_an_alarm_and_ends_with_2() {
+fn status_prints_an_alarm_as_text_and_json_and_ends_with_2() {
     let directory = tempfile::tempdir().unwrap();
     let agent = FakeAgent::start(ANY_PORT, status());
     let ready = serde_json::json!({ "pid": std::process::id(), "operators": agent.address.to_string() });
@@ -37,7 +37,7 @@ fn status_tells_programs_and_people_about_an_alarm_and_ends_with_2() {
 
     assert_eq!((text.status.code(), json.status.code()), (Some(2), Some(2)));
     let text = String::from_utf8(text.stdout).unwrap();
-    assert!(text.contains("ALARM") && text.contains("payment: alarm, score 99.5 of γ 10.0"), "{text}");
+    assert!(text.contains("ALARM") && text.contains("payment: alarm, score 99.5, γ 10.0"), "{text}");
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(json["lmaps"][1]["service"], "payment");
     assert_eq!(json["lmaps"][1]["reasons"][0]["seen"], 37.0);
@@ -46,7 +46,7 @@ fn status_tells_programs_and_people_about_an_alarm_and_ends_with_2() {
 }
 
 #[test]
-fn a_receipt_is_a_table_json_and_a_page_that_needs_nothing_else() {
+fn a_receipt_is_a_table_json_and_a_self_contained_page() {
     let directory = tempfile::tempdir().unwrap();
     let agent = FakeAgent::start(ANY_PORT, status());
     let address = agent.address.to_string();
@@ -59,7 +59,7 @@ fn a_receipt_is_a_table_json_and_a_page_that_needs_nothing_else() {
     assert!(text.status.success() && json.status.success() && written.status.success(), "{text:?} {written:?}");
     let text = String::from_utf8(text.stdout).unwrap();
     for part in [
-        "node-1, booked since 2024-10-04 00:00 UTC",
+        "node-1, recorded since 2024-10-04 00:00 UTC",
         "2024-10-04",
         "2024-10-05",
         "38 of 40",
@@ -67,9 +67,9 @@ fn a_receipt_is_a_table_json_and_a_page_that_needs_nothing_else() {
         "lost spans evicted 7",
         "cpu ms 4.2 s",
         "5: evicted 2, killed 3",
-        "started again at 2024-10-04 01:00:05 UTC; the run before ended in order at 2024-10-04 01:00:00 UTC",
-        "the run before was killed: nothing is booked from 2024-10-04 02:00:00 UTC until then",
-        "12 spans wait",
+        "restarted at 2024-10-04 01:00:05 UTC; the previous run ended normally at 2024-10-04 01:00:00 UTC",
+        "the previous run was killed: nothing is recorded after 2024-10-04 02:00:00 UTC",
+        "12 spans are buffered",
     ] {
         assert!(text.contains(part), "{part} in {text}");
     }
@@ -132,7 +132,7 @@ fn rows_of_a_running_agent_are_recorded_with_their_kinds_and_labelled_in_the_end
     assert_eq!(recording.spans.len(), 1);
     assert_eq!(again.status.code(), Some(1));
     let text = String::from_utf8(again.stderr).unwrap();
-    assert!(text.contains("is there already") && text.contains("--out DIR"), "{text}");
+    assert!(text.contains("exists already") && text.contains("--out DIR"), "{text}");
     agent.stop();
 }
 
@@ -150,13 +150,13 @@ fn a_service_without_rows_leaves_no_file_and_nothing_to_label() {
 
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stderr).unwrap();
-    assert!(text.contains("no row came") && !text.contains("label"), "{text}");
+    assert!(text.contains("no row arrived") && !text.contains("label"), "{text}");
     assert_eq!(std::fs::read_dir(out).unwrap().count(), 0);
     agent.stop();
 }
 
 #[test]
-fn a_service_that_is_not_there_is_waited_for_and_nothing_is_an_error() {
+fn record_waits_for_a_missing_service_and_no_row_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let (lmap, rows) = lmap_and_rows(1);
     let agent = FakeAgent::with_rows(ANY_PORT, lmap, rows);
@@ -167,7 +167,7 @@ fn a_service_that_is_not_there_is_waited_for_and_nothing_is_an_error() {
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.contains("waiting for store; the agent watches payment"), "{text}");
-    assert!(text.contains("no row came"), "{text}");
+    assert!(text.contains("no row arrived"), "{text}");
     agent.stop();
 }
 
@@ -187,7 +187,7 @@ fn top_once_prints_one_picture() {
 }
 
 #[test]
-fn an_agent_of_another_program_is_an_error_in_words() {
+fn another_server_on_the_port_is_an_error_in_prose() {
     let listener = std::net::TcpListener::bind(ANY_PORT).unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
@@ -208,7 +208,7 @@ struct Terminal {
     child: Child,
     keyboard: File,
     screen: Receiver<Vec<u8>>,
-    seen: String,
+    unread: String,
 }
 
 impl Terminal {
@@ -230,27 +230,27 @@ impl Terminal {
             .unwrap();
         let keyboard = File::from(master);
         let mut output = keyboard.try_clone().unwrap();
-        let (say, screen) = channel();
+        let (sender, screen) = channel();
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = output.read(&mut bytes) {
-                if say.send(bytes[..count].to_vec()).is_err() {
+                if sender.send(bytes[..count].to_vec()).is_err() {
                     return;
                 }
             }
         });
-        Self { child, keyboard, screen, seen: String::new() }
+        Self { child, keyboard, screen, unread: String::new() }
     }
 
-    /// Waits until `word` was written since the last wait.
+    /// Waits until `word` is written after the last wait.
     #[track_caller]
     fn wait_for(&mut self, word: &str) {
-        while !self.seen.contains(word) {
-            let heard = self.screen.recv_timeout(PATIENCE);
-            assert!(heard.is_ok(), "`{word}` did not come:\n{:?}", self.seen);
-            self.seen.push_str(&String::from_utf8_lossy(&heard.unwrap_or_default()));
+        while !self.unread.contains(word) {
+            let bytes = self.screen.recv_timeout(PATIENCE);
+            assert!(bytes.is_ok(), "`{word}` was not written:\n{:?}", self.unread);
+            self.unread.push_str(&String::from_utf8_lossy(&bytes.unwrap_or_default()));
         }
-        self.seen.clear();
+        self.unread.clear();
     }
 }
 
@@ -262,7 +262,7 @@ impl Drop for Terminal {
 }
 
 #[test]
-fn the_live_view_shows_services_says_that_the_agent_is_gone_and_finds_it_again() {
+fn the_live_view_shows_services_reports_a_lost_agent_and_reconnects() {
     let agent = FakeAgent::start(ANY_PORT, status());
     let address = agent.address;
     let mut terminal = Terminal::start(&["--operators", &address.to_string()]);

@@ -1,4 +1,5 @@
-//! What a span costs beyond `tracing`'s own work, in the same run: `cargo bench -p uview --features tracing --bench spans`.
+//! What a span costs beyond `tracing`'s own work, in the same run:
+//! `cargo bench -p uview --features tracing --bench spans`.
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
@@ -20,9 +21,9 @@ fn client() -> Client {
 }
 
 /// The peer: a layer that does nothing, on the same registry, which gives ids and knows which span is current.
-struct Nothing;
+struct NoopLayer;
 
-impl<S: Subscriber> Layer<S> for Nothing {}
+impl<S: Subscriber> Layer<S> for NoopLayer {}
 
 fn spans(bencher: Bencher<'_, '_>, layer: impl Layer<Registry> + Send + Sync, span: impl Fn(u64)) {
     tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
@@ -43,7 +44,7 @@ fn server(n: u64) {
 
 #[divan::bench]
 fn bare_by_nothing(bencher: Bencher<'_, '_>) {
-    spans(bencher, Nothing, bare);
+    spans(bencher, NoopLayer, bare);
 }
 
 #[divan::bench]
@@ -53,7 +54,7 @@ fn bare_by_ring(bencher: Bencher<'_, '_>) {
 
 #[divan::bench]
 fn server_by_nothing(bencher: Bencher<'_, '_>) {
-    spans(bencher, Nothing, server);
+    spans(bencher, NoopLayer, server);
 }
 
 #[divan::bench]

@@ -1,4 +1,4 @@
-//! The client as a service sees it.
+//! The client: connects a service, registers metrics, reports its status.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -7,28 +7,28 @@ use wire::metric::Kind;
 
 use region::SlotRun;
 
-use crate::courier::Courier;
 use crate::environment;
-use crate::handles::{Counter, Gauge, Histogram, Parts, UpDownCounter};
+use crate::handles::{Binding, Counter, Gauge, Histogram, UpDownCounter};
+use crate::io_thread::IoThread;
 use crate::problem::{Cause, Problem};
-use crate::registration::{Asked, Handle, Registration};
+use crate::registration::{Handle, MetricSpec, Registration};
 use crate::registry::Registry;
 use crate::service::Service;
 use crate::session::Session;
 use crate::spans::{SpanRing, TraceId};
 use crate::status::{Connection, Status};
 
-/// What a service and its thread share.
+/// The session, shared by the service and the I/O thread.
 #[derive(Debug)]
 pub(crate) struct Shared(Mutex<Session>);
 
 impl Shared {
-    /// For the thread, which exists in the process that connected and in no other.
+    /// For the I/O thread, which exists only in the process that connected.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Session> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For a child after fork: whoever held the lock when it was forked will never release it there.
+    /// For a child after fork: a lock that was held during the fork is never released in the child.
     fn try_lock(&self) -> Option<MutexGuard<'_, Session>> {
         match self.0.try_lock() {
             Ok(session) => Some(session),
@@ -38,9 +38,10 @@ impl Shared {
     }
 }
 
-/// A service's connection to whatever agent there is. Clones are the same client.
+/// A service's connection to the node's host agent. Clones share the connection.
 ///
-/// When the last clone is dropped, its thread ends within milliseconds and the agent sees that the replica is gone. Handles go on working.
+/// When the last clone is dropped, the I/O thread ends within milliseconds and the agent sees that the replica is gone.
+/// Handles go on working.
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Inner>);
 
@@ -49,29 +50,29 @@ struct Inner {
     service: String,
     instance: String,
     process: u32,
-    /// [`Limits::spans`](crate::Limits::spans).
+    /// Capacity of the span ring, see [`Limits::spans`](crate::Limits::spans).
     spans: u32,
     shared: Arc<Shared>,
-    courier: Option<Courier>,
+    io_thread: Option<IoThread>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         let forked = self.is_forked();
-        match self.courier.take() {
-            // The thread is the parent's, and so is the right to end it.
-            Some(courier) if forked => std::mem::forget(courier),
-            Some(courier) => courier.stop(),
+        match self.io_thread.take() {
+            // The I/O thread belongs to the parent process.
+            Some(io_thread) if forked => std::mem::forget(io_thread),
+            Some(io_thread) => io_thread.stop(),
             None => {}
         }
     }
 }
 
-/// Connects a service to its node's agent, now or as soon as there is one.
+/// Connects a service to its node's host agent, now or as soon as there is one.
 ///
-/// Never fails and never waits: a thread does the talking. Costs a thread that wakes ten times a second, and shared memory from the first
-/// registration on.
-#[must_use = "a client that is dropped says goodbye to its agent"]
+/// Never fails and never waits: an I/O thread connects and registers. The client costs that thread, which wakes ten
+/// times a second, and shared memory from the first registration on. Problems are in [`Client::status`].
+#[must_use = "dropping the client disconnects from the agent"]
 pub fn connect(service: Service) -> Client {
     let instance = service.instance_name();
     let mut registry = Registry::new(&service.name, service.bounds());
@@ -83,78 +84,86 @@ pub fn connect(service: Service) -> Client {
         }
     };
     let (process, spans) = (environment::process(), service.bounds().spans);
-    let talks = hello.is_some();
+    let valid = hello.is_some();
     let shared = Arc::new(Shared(Mutex::new(Session::new(registry, hello, u64::from(process)))));
-    let mut courier = None;
-    if talks {
-        match Courier::start(Arc::clone(&shared), service.socket_path()) {
-            Ok(started) => courier = Some(started),
+    let mut io_thread = None;
+    if valid {
+        match IoThread::start(Arc::clone(&shared), service.socket_path()) {
+            Ok(started) => io_thread = Some(started),
             Err(error) => shared.lock().registry.problems.note(Cause::Thread(error.to_string())),
         }
     }
-    Client(Arc::new(Inner { service: service.name, instance, process, spans, shared, courier }))
+    Client(Arc::new(Inner { service: service.name, instance, process, spans, shared, io_thread }))
 }
 
 impl Client {
-    /// Asks for a counter: what only grows. An LMAP sees its increments.
+    /// Starts registering a counter: a value that only grows, such as requests, errors or bytes. The detector (LMAP)
+    /// judges its increments.
     pub fn counter(&self, name: &str) -> Registration<'_, Counter> {
         Registration::new(self, name, Kind::Counter)
     }
 
-    /// Asks for an up-down counter: what comes and goes in steps.
+    /// Starts registering an up-down counter: a value that grows and falls in steps, such as requests in flight.
     pub fn up_down_counter(&self, name: &str) -> Registration<'_, UpDownCounter> {
         Registration::new(self, name, Kind::UpDownCounter)
     }
 
-    /// Asks for a gauge: what is measured elsewhere and set.
+    /// Starts registering a gauge: a value that is measured elsewhere, such as a queue's depth.
     pub fn gauge(&self, name: &str) -> Registration<'_, Gauge> {
         Registration::new(self, name, Kind::Gauge)
     }
 
-    /// Asks for a histogram. An LMAP sees count, mean and 99th percentile of each interval.
+    /// Starts registering a histogram: durations or sizes. The detector (LMAP) judges count, mean and 99th percentile
+    /// of each interval.
     pub fn histogram(&self, name: &str) -> Registration<'_, Histogram> {
         Registration::new(self, name, Kind::Histogram(Scale::DEFAULT))
     }
 
-    /// Takes a series back, for all handles to it: further values written through them are read by nobody. The same name and labels may be
-    /// registered again, and start at 0. Nothing happens to a handle that nobody reads, to one of another client, to the series that label
-    /// sets beyond the limit share, and in a child after fork.
+    /// Removes a series, for all handles to it: nobody reads values written through them afterwards. The same name and
+    /// labels may be registered again; the new series starts at 0.
+    ///
+    /// Does nothing for a detached handle, for a handle of another client, for the series shared by
+    /// label sets beyond the limit, and in a child after fork.
     pub fn remove<H: Handle>(&self, handle: H) {
-        let parts = handle.to_parts();
+        let binding = handle.to_binding();
         drop(handle);
         if self.0.is_forked() {
             return;
         }
-        self.0.shared.lock().registry.remove(&parts);
-        drop(parts);
+        self.0.shared.lock().registry.remove(&binding);
+        drop(binding);
         self.0.wake();
     }
 
-    /// All values are those of another interval now: for a service that has said
-    /// [`changes_every`](crate::Service::changes_every). Takes a lock; does nothing for others, and in a child after fork.
+    /// Announces that all values now are those of the next interval: required after each change for a service with
+    /// [`changes_every`](crate::Service::changes_every). Takes a lock. Does nothing for other services, and in a child
+    /// after fork.
     pub fn changed(&self) {
         if let (false, Some(session)) = (self.0.is_forked(), self.0.session()) {
             session.changed();
         }
     }
 
-    /// Asks for `trace` to be kept, whatever else happens to it, and says why (160 bytes of it). The wish is with the agent within a twentieth of a second; spans of the
-    /// trace may come before or later, from whichever services. Costs as much as a span; the first one makes the ring.
+    /// Asks the agent to keep `trace`, whatever the tail-sampling policies decide. Of `reason`, up to 160 bytes are
+    /// kept with the trace.
+    ///
+    /// The request reaches the agent within 50 ms; spans of the trace may come before or after it, from any service.
+    /// Costs as much as recording a span; the first call creates the span ring.
     pub fn trigger(&self, trace: TraceId, reason: &str) {
         if let Some(ring) = self.span_ring() {
             ring.keep(trace, reason);
         }
     }
 
-    /// What `tracing` spans become traces by: add it to a `tracing_subscriber::registry()`. Without shared memory it records nothing, which
-    /// [`Client::status`] says.
+    /// A layer that records `tracing` spans as traces: add it to a `tracing_subscriber::registry()`. Without shared
+    /// memory it records nothing, and [`Client::status`] has the problem.
     #[cfg(feature = "tracing")]
     #[must_use]
     pub fn span_layer(&self) -> crate::spans::SpanLayer {
         crate::spans::SpanLayer::new(self.span_ring())
     }
 
-    /// The ring of this client's spans; made here at the first call.
+    /// The ring of this client's spans. The first call creates it.
     fn span_ring(&self) -> Option<Arc<SpanRing>> {
         let inner = &*self.0;
         let forked = inner.is_forked();
@@ -163,7 +172,7 @@ impl Client {
             return Some(ring);
         }
         if forked {
-            // The agent could not be told of it.
+            // The child has no connection to announce the ring on.
             session.registry.problems.note(Cause::Forked);
             return None;
         }
@@ -182,7 +191,7 @@ impl Client {
         }
     }
 
-    /// How things stand.
+    /// Connection, counts and problems at this moment. `Display` prints them for a log.
     #[must_use]
     pub fn status(&self) -> Status {
         let inner = &*self.0;
@@ -191,9 +200,9 @@ impl Client {
             instance: inner.instance.clone(),
             connection: Connection::Off,
             connections: 0,
-            garbage: 0,
+            protocol_errors: 0,
             series: 0,
-            waiting: 0,
+            pending_release: 0,
             detached: 0,
             regions: 0,
             region_bytes: 0,
@@ -205,14 +214,14 @@ impl Client {
             status.problems.push(Problem { cause: Cause::Forked, times: 1 });
             return status;
         };
-        if inner.courier.is_some() && !status.forked {
+        if inner.io_thread.is_some() && !status.forked {
             status.connection = connection(&session);
         }
         let registry = &session.registry;
         status.connections = session.link.connections();
-        status.garbage = session.link.garbage();
+        status.protocol_errors = session.link.protocol_errors();
         status.series = registry.series();
-        status.waiting = registry.waiting();
+        status.pending_release = registry.pending_release();
         status.detached = registry.detached();
         (status.regions, status.region_bytes) = registry.regions();
         status.problems = registry.problems.kept().to_vec();
@@ -220,19 +229,19 @@ impl Client {
         status
     }
 
-    /// A place for what is asked, or memory that nobody reads.
-    pub(crate) fn place(&self, asked: &Asked) -> Parts {
+    /// Slots for the metric, or a detached binding if it cannot be registered.
+    pub(crate) fn bind(&self, spec: &MetricSpec) -> Binding {
         let inner = &*self.0;
         let forked = inner.is_forked();
         let Some(mut session) = inner.session() else {
-            return Parts { run: SlotRun::detached(asked.kind.slots()), series: None };
+            return Binding { run: SlotRun::detached(spec.kind.slots()), series: None };
         };
-        let parts = session.registry.register(asked, forked);
+        let binding = session.registry.register(spec, forked);
         drop(session);
         if !forked {
             inner.wake();
         }
-        parts
+        binding
     }
 }
 
@@ -241,15 +250,15 @@ impl Inner {
         self.process != environment::process()
     }
 
-    /// What is shared with the thread; none in a child that was forked while the lock was held.
+    /// The shared session; `None` in a child that was forked while the lock was held.
     fn session(&self) -> Option<MutexGuard<'_, Session>> {
         if self.is_forked() { self.shared.try_lock() } else { Some(self.shared.lock()) }
     }
 
-    /// Lets the thread see what has changed.
+    /// Wakes the I/O thread, which sends what has changed.
     fn wake(&self) {
-        if let Some(courier) = &self.courier {
-            courier.wake();
+        if let Some(io_thread) = &self.io_thread {
+            io_thread.wake();
         }
     }
 }
@@ -265,7 +274,7 @@ fn connection(session: &Session) -> Connection {
 }
 
 #[cfg(test)]
-#[cfg(not(miri))] // Memory of the system, which Miri does not have.
+#[cfg(not(miri))] // Needs memfd, which Miri does not have.
 mod tests {
     use super::*;
 
@@ -278,7 +287,7 @@ mod tests {
             process: parent.process + 1,
             spans: parent.spans,
             shared: Arc::clone(&parent.shared),
-            courier: None,
+            io_thread: None,
         }))
     }
 

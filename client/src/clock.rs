@@ -1,10 +1,10 @@
-//! The only place of this crate that reads a clock.
+//! The only module that reads a clock.
 
 use std::time::{Instant, SystemTime};
 
 use wire::time::Nanos;
 
-/// Time since it was made; never goes back.
+/// Monotonic clock: time since it was started.
 #[derive(Debug)]
 pub(crate) struct Clock(Instant);
 
@@ -19,7 +19,8 @@ impl Clock {
     }
 }
 
-/// The time of day in nanoseconds since 1970; 0 before. No system call where the kernel lends its clock, which it does on every usual machine.
+/// Wall clock: nanoseconds since 1970; 0 before. No system call where the vDSO provides the clock, as on all usual
+/// machines.
 #[expect(clippy::disallowed_methods, reason = "the clock is read here and nowhere else")]
 #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "only spans have times"))]
 pub(crate) fn unix_nanos() -> u64 {

@@ -1,8 +1,8 @@
-//! The only place of this crate that asks the environment: who and where this process is.
+//! The only module that reads the environment: `UVIEW_SOCKET`, the process id, the host name.
 
 use std::path::PathBuf;
 
-/// Where the agent listens if nobody says otherwise.
+/// The agent's socket if `UVIEW_SOCKET` is not set.
 const DEFAULT_SOCKET: &str = "/run/uview/services.sock";
 
 /// The agent's socket: `UVIEW_SOCKET`, or `/run/uview/services.sock`.
@@ -13,12 +13,13 @@ pub(crate) fn socket() -> PathBuf {
         .map_or_else(|| DEFAULT_SOCKET.into(), PathBuf::from)
 }
 
-/// This process.
+/// The process id; another one in a forked child.
 pub(crate) fn process() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()
 }
 
-/// A name that no other replica on a node has: the host's (a pod's) name and the process id, as far as the former may be part of a name.
+/// A name that is unique on the node: host (pod) name and process id. Characters that a name must not have are removed
+/// from the host name.
 pub(crate) fn instance() -> String {
     let system = rustix::system::uname();
     let host: String = system

@@ -1,35 +1,35 @@
-//! Which slots of one region are free. Pure: numbers in, numbers out.
+//! The free slots of one region. Pure: no I/O.
 
 use std::collections::BTreeMap;
 
 use wire::layout::Slot;
 
-/// Slots that were taken.
+/// A run of slots that was allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
-    /// The first of them.
+pub(crate) struct SlotAllocation {
+    /// The first slot of the run.
     pub(crate) first: Slot,
-    /// Whether any of them meant something else before.
+    /// Whether any of them belonged to another series before.
     pub(crate) reused: bool,
 }
 
-/// The free slots of one region, as runs that do not touch each other.
+/// The free slots of one region, as maximal runs.
 #[derive(Debug)]
 pub(crate) struct FreeSlots {
-    /// First slot → how many, at least one.
+    /// First slot → length of the run, at least 1.
     runs: BTreeMap<u32, u32>,
-    /// All slots from here on have never been taken.
+    /// Slots from here on were never allocated.
     fresh: u32,
 }
 
 impl FreeSlots {
-    /// All of a region's `slots`.
+    /// A region of `slots` slots, all free.
     pub(crate) fn new(slots: u32) -> Self {
         Self { runs: (slots > 0).then_some((0, slots)).into_iter().collect(), fresh: 0 }
     }
 
-    /// Takes `count` consecutive slots, the lowest that there are; `None` if there is no such run.
-    pub(crate) fn take(&mut self, count: u32) -> Option<Taken> {
+    /// Allocates the lowest run of `count` consecutive slots; `None` if there is none.
+    pub(crate) fn allocate(&mut self, count: u32) -> Option<SlotAllocation> {
         let (&first, &length) = self.runs.iter().find(|(_, length)| **length >= count)?;
         self.runs.remove(&first);
         if length > count {
@@ -37,15 +37,15 @@ impl FreeSlots {
         }
         let reused = first < self.fresh;
         self.fresh = self.fresh.max(first + count);
-        Some(Taken { first: Slot(first), reused })
+        Some(SlotAllocation { first: Slot(first), reused })
     }
 
-    /// Gives back what was taken.
-    pub(crate) fn give_back(&mut self, first: Slot, count: u32) {
+    /// Frees a run that was allocated.
+    pub(crate) fn release(&mut self, first: Slot, count: u32) {
         let (mut first, mut count) = (first.0, count);
         debug_assert!(
             self.runs.range(..first + count).next_back().is_none_or(|(run, length)| run + length <= first),
-            "only what was taken can be given back"
+            "only allocated slots can be released"
         );
         if let Some(after) = self.runs.remove(&(first + count)) {
             count += after;
@@ -70,16 +70,16 @@ mod tests {
     const SLOTS: u32 = 504;
 
     #[test]
-    fn what_was_given_back_is_known_to_have_meant_something() {
+    fn released_slots_are_marked_as_reused() {
         let mut free = FreeSlots::new(10);
 
-        assert_eq!(free.take(4), Some(Taken { first: Slot(0), reused: false }));
-        assert_eq!(free.take(4), Some(Taken { first: Slot(4), reused: false }));
-        free.give_back(Slot(4), 4);
+        assert_eq!(free.allocate(4), Some(SlotAllocation { first: Slot(0), reused: false }));
+        assert_eq!(free.allocate(4), Some(SlotAllocation { first: Slot(4), reused: false }));
+        free.release(Slot(4), 4);
 
         // Two old slots and three fresh ones.
-        assert_eq!(free.take(6), Some(Taken { first: Slot(4), reused: true }));
-        assert_eq!(free.take(1), None);
+        assert_eq!(free.allocate(6), Some(SlotAllocation { first: Slot(4), reused: true }));
+        assert_eq!(free.allocate(1), None);
     }
 
     #[cfg(not(miri))]
@@ -90,8 +90,8 @@ mod tests {
             let mut taken: Vec<(u32, u32)> = Vec::new();
 
             for (count, which) in steps {
-                match free.take(count) {
-                    Some(Taken { first, .. }) => {
+                match free.allocate(count) {
+                    Some(SlotAllocation { first, .. }) => {
                         prop_assert!(first.0 + count <= SLOTS);
                         let apart = taken.iter().all(|(start, length)| start + length <= first.0 || first.0 + count <= *start);
                         prop_assert!(apart, "{first:?} + {count} is taken in {taken:?}");
@@ -100,15 +100,15 @@ mod tests {
                     None if taken.is_empty() => prop_assert!(false, "all are free, and {count} do not fit"),
                     None => {
                         let (first, count) = taken.swap_remove(which.index(taken.len()));
-                        free.give_back(Slot(first), count);
+                        free.release(Slot(first), count);
                     }
                 }
             }
             for (first, count) in taken {
-                free.give_back(Slot(first), count);
+                free.release(Slot(first), count);
             }
 
-            prop_assert_eq!(free.take(SLOTS).map(|taken| taken.first), Some(Slot(0)));
+            prop_assert_eq!(free.allocate(SLOTS).map(|taken| taken.first), Some(Slot(0)));
         }
     }
 }

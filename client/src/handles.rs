@@ -1,4 +1,5 @@
-//! What a service writes through. Every handle owns a place in memory for as long as it lives, whatever becomes of agents and clients.
+//! Handles: what a service writes its metrics through. A handle keeps its memory for as long as it lives, also after
+//! the client is dropped and while there is no agent.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,28 +10,28 @@ use wire::histogram::Scale;
 
 use crate::registry::SeriesId;
 
-/// Counts what only grows: requests, errors, bytes. Clones count together.
+/// A value that only grows: requests, errors, bytes. Clones share the value.
 #[derive(Clone)]
 pub struct Counter {
     slot: SlotRef,
     series: Option<SeriesId>,
 }
 
-/// Counts what comes and goes: requests in flight, connections. Clones count together.
+/// A value that grows and falls in steps: requests in flight, connections. Clones share the value.
 #[derive(Clone)]
 pub struct UpDownCounter {
     slot: SlotRef,
     series: Option<SeriesId>,
 }
 
-/// Holds what is measured elsewhere: a queue's depth, a temperature. Clones hold the same value.
+/// A value that is measured elsewhere: a queue's depth, a temperature. Clones share the value.
 #[derive(Clone)]
 pub struct Gauge {
     slot: SlotRef,
     series: Option<SeriesId>,
 }
 
-/// Counts values by size: durations, payloads. Clones count together.
+/// A distribution of values: durations, payload sizes. Clones share the buckets.
 #[derive(Clone)]
 pub struct Histogram {
     slots: SlotsRef,
@@ -46,7 +47,7 @@ impl Counter {
         self.slot.word().fetch_add(count, Relaxed);
     }
 
-    /// What it has counted.
+    /// The current count.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.slot.word().load(Relaxed)
@@ -60,7 +61,7 @@ impl UpDownCounter {
         self.slot.word().fetch_add(difference as u64, Relaxed);
     }
 
-    /// Its value.
+    /// The current value.
     #[must_use]
     pub fn get(&self) -> i64 {
         self.slot.word().load(Relaxed) as i64
@@ -68,13 +69,13 @@ impl UpDownCounter {
 }
 
 impl Gauge {
-    /// Takes `value`: one relaxed atomic operation. Something that is not finite is read as a missing value.
+    /// Sets the value: one relaxed atomic operation. NaN and infinities are read as a missing value.
     #[inline]
     pub fn set(&self, value: f64) {
         self.slot.word().store(value.to_bits(), Relaxed);
     }
 
-    /// Its value, 0 before the first `set`.
+    /// The current value, 0 before the first `set`.
     #[must_use]
     pub fn get(&self) -> f64 {
         f64::from_bits(self.slot.word().load(Relaxed))
@@ -82,7 +83,8 @@ impl Gauge {
 }
 
 impl Histogram {
-    /// Counts `value`, in parts of the unit as registered: two relaxed atomic operations, one for the bucket and one for the sum.
+    /// Records `value`, in parts of the unit ([`parts_per_unit`](crate::Registration::parts_per_unit)): two relaxed
+    /// atomic operations, one for the bucket and one for the sum.
     #[inline]
     pub fn observe(&self, value: u64) {
         if let Some((sum, buckets)) = self.slots.words().split_last()
@@ -93,7 +95,8 @@ impl Histogram {
         }
     }
 
-    /// Counts `duration`, rounded down to parts of the unit as registered: of a second, if the unit is neither `ms`, `us` nor `ns`.
+    /// Records `duration`, rounded down to parts of the unit. The unit is taken for seconds unless it is `ms`, `us` or
+    /// `ns`.
     #[inline]
     pub fn observe_duration(&self, duration: Duration) {
         let whole = duration.as_secs().saturating_mul(self.parts_per_second);
@@ -101,7 +104,7 @@ impl Histogram {
         self.observe(whole.saturating_add(rest));
     }
 
-    /// How many values it has counted. Reads every bucket.
+    /// The number of values recorded. Reads every bucket.
     #[must_use]
     pub fn count(&self) -> u64 {
         let words = self.slots.words();
@@ -109,66 +112,66 @@ impl Histogram {
         buckets.iter().fold(0, |count, bucket| bucket.load(Relaxed).wrapping_add(count))
     }
 
-    /// The sum of the values that it has counted, in parts of the unit. Wraps after 2^64.
+    /// The sum of the values recorded, in parts of the unit. Wraps after 2^64.
     #[must_use]
     pub fn sum(&self) -> u64 {
         self.slots.words().last().map_or(0, |sum| sum.load(Relaxed))
     }
 }
 
-/// A handle, as the registry makes and takes it.
+/// What the registry gives a handle: its memory and its series.
 #[derive(Debug)]
-pub struct Parts {
-    /// Where its values are.
+pub struct Binding {
+    /// The slots that hold the values.
     pub(crate) run: SlotRun,
-    /// Which series it is; none if nobody reads it.
+    /// The registered series; `None` for a detached handle.
     pub(crate) series: Option<SeriesId>,
 }
 
-impl Parts {
-    /// The run's only slot.
+impl Binding {
+    /// The only slot of a counter or gauge.
     fn slot(&self) -> SlotRef {
         self.run.slot(0).expect("a run has at least one slot")
     }
 }
 
 impl Counter {
-    pub(crate) fn new(parts: &Parts) -> Self {
-        Self { slot: parts.slot(), series: parts.series }
+    pub(crate) fn new(binding: &Binding) -> Self {
+        Self { slot: binding.slot(), series: binding.series }
     }
 
-    pub(crate) fn parts(&self) -> Parts {
-        Parts { run: self.slot.run(), series: self.series }
+    pub(crate) fn binding(&self) -> Binding {
+        Binding { run: self.slot.run(), series: self.series }
     }
 }
 
 impl UpDownCounter {
-    pub(crate) fn new(parts: &Parts) -> Self {
-        Self { slot: parts.slot(), series: parts.series }
+    pub(crate) fn new(binding: &Binding) -> Self {
+        Self { slot: binding.slot(), series: binding.series }
     }
 
-    pub(crate) fn parts(&self) -> Parts {
-        Parts { run: self.slot.run(), series: self.series }
+    pub(crate) fn binding(&self) -> Binding {
+        Binding { run: self.slot.run(), series: self.series }
     }
 }
 
 impl Gauge {
-    pub(crate) fn new(parts: &Parts) -> Self {
-        Self { slot: parts.slot(), series: parts.series }
+    pub(crate) fn new(binding: &Binding) -> Self {
+        Self { slot: binding.slot(), series: binding.series }
     }
 
-    pub(crate) fn parts(&self) -> Parts {
-        Parts { run: self.slot.run(), series: self.series }
+    pub(crate) fn binding(&self) -> Binding {
+        Binding { run: self.slot.run(), series: self.series }
     }
 }
 
 impl Histogram {
-    pub(crate) fn new(parts: &Parts, scale: Scale, parts_per_second: u64) -> Self {
-        Self { slots: parts.run.all(), scale, parts_per_second, series: parts.series }
+    pub(crate) fn new(binding: &Binding, scale: Scale, parts_per_second: u64) -> Self {
+        Self { slots: binding.run.all(), scale, parts_per_second, series: binding.series }
     }
 
-    pub(crate) fn parts(&self) -> Parts {
-        Parts { run: self.slots.run(), series: self.series }
+    pub(crate) fn binding(&self) -> Binding {
+        Binding { run: self.slots.run(), series: self.series }
     }
 }
 
@@ -200,8 +203,8 @@ impl fmt::Debug for Histogram {
 mod tests {
     use super::*;
 
-    fn detached(slots: u32) -> Parts {
-        Parts { run: SlotRun::detached(slots), series: None }
+    fn detached(slots: u32) -> Binding {
+        Binding { run: SlotRun::detached(slots), series: None }
     }
 
     #[test]
@@ -228,13 +231,13 @@ mod tests {
     #[test]
     fn an_observation_touches_its_bucket_and_the_sum_and_nothing_else() {
         let scale = Scale::DEFAULT;
-        let parts = detached(scale.slots());
-        let histogram = Histogram::new(&parts, scale, 1);
+        let binding = detached(scale.slots());
+        let histogram = Histogram::new(&binding, scale, 1);
 
         for value in [0, 7, u64::MAX] {
-            let before: Vec<u64> = parts.run.words().iter().map(|word| word.load(Relaxed)).collect();
+            let before: Vec<u64> = binding.run.words().iter().map(|word| word.load(Relaxed)).collect();
             histogram.observe(value);
-            let after = parts.run.words().iter().map(|word| word.load(Relaxed));
+            let after = binding.run.words().iter().map(|word| word.load(Relaxed));
 
             for (slot, (before, after)) in (0..).zip(before.into_iter().zip(after)) {
                 let expected = if slot == scale.bucket(value) {

@@ -1,4 +1,7 @@
-//! What a microservice links to be watched: it registers metrics, and writes values straight into shared memory that an agent reads.
+//! The uview client library: a microservice links it to register metrics and to record spans.
+//!
+//! Values are written to shared memory with one or two atomic operations. The node's host agent passes that memory to
+//! the NIC agent, which reads it; the service takes part in nothing else.
 //!
 //! ```
 //! let uview = uview::connect(uview::Service::new("payment").label("version", "1.2"));
@@ -6,38 +9,55 @@
 //! let duration = uview.histogram("http.server.request.duration").unit("s").parts_per_unit(1_000_000).register();
 //!
 //! requests.add(1);
-//! duration.observe(1_234);
+//! duration.observe(1_234); // µs
 //! println!("{}", uview.status());
 //! ```
 //!
-//! # Spans
+//! | to | call |
+//! | --- | --- |
+//! | connect | [`connect`] with a [`Service`]: its name, instance, labels, socket and [`Limits`] |
+//! | count requests, errors, bytes | [`Client::counter`] → [`Counter::add`] |
+//! | count what is active: requests in flight, connections | [`Client::up_down_counter`] → [`UpDownCounter::add`] |
+//! | report a value measured elsewhere: queue depth, temperature | [`Client::gauge`] → [`Gauge::set`] |
+//! | measure durations and sizes | [`Client::histogram`] → [`Histogram::observe`], [`Histogram::observe_duration`] |
+//! | remove a series | [`Client::remove`] |
+//! | record `tracing` spans (feature `tracing`) | `Client::span_layer`, see [`spans`] |
+//! | keep one trace | [`Client::trigger`] |
+//! | find out why a metric does not appear | [`Client::status`] |
 //!
-//! With the feature `tracing`, `Client::span_layer` makes traces of `tracing` spans: each finished one is written into a ring of shared memory that the agent
-//! reads, no Collector and no exporter needed. [`spans`] says what becomes of fields, how a trace goes on over the network, and how a service asks
-//! for a trace to be kept ([`Client::trigger`]).
+//! # Cost
 //!
-//! # What it costs
+//! | operation | cost |
+//! | --- | --- |
+//! | `add`, `set` | one relaxed atomic operation |
+//! | `observe` | two relaxed atomic operations |
+//! | `register` | a lock, and seldom a new region of shared memory: microseconds |
+//! | a client | one thread that wakes ten times a second; up to 11 MiB of regions with default [`Limits`] |
 //!
-//! `add` and `set` are one relaxed atomic operation, `observe` is two: no lock, no system call, no allocation. Handles are `Clone`, `Send`
-//! and `Sync`; get them once and keep them. Registering takes a lock and, seldom, makes a region: microseconds.
+//! Writing takes no lock, makes no system call and allocates nothing. Handles are `Clone`, `Send` and `Sync`: register
+//! once and keep the handle.
 //!
-//! # What it can never do to the service
+//! # Failures
 //!
-//! Nothing here fails, blocks or panics for lack of an agent. With none running, values are counted all the same; when one comes, or comes
-//! back, a thread of this library tells it everything again and passes the same memory. A name that is not allowed, a name that has another
-//! kind already, too many series, no memory: each gives a handle that works and that nobody reads, and a line in [`Client::status`].
+//! The library never fails, blocks or panics because there is no agent. Without an agent, values are counted all the
+//! same. When an agent starts or restarts, the client's I/O thread registers everything again and passes the same
+//! memory, so no count is lost.
+//!
+//! An invalid name, a name that is registered with another kind, too many series, or a lack of memory: in each case
+//! `register` returns a *detached* handle: it counts, but no agent reads it. [`Client::status`] says why.
 //!
 //! # Fork
 //!
-//! A child writes to its parent's metrics through the handles that it inherits, and both count right. It has no thread to beat the heart and
-//! cannot register: [`Status::forked`] says so, and [`connect`] in the child makes it a replica of its own.
+//! A child process writes to its parent's metrics through the handles that it inherits, and the counts stay correct. It
+//! has no I/O thread, so it cannot register anything: [`Status::forked`] is `true`. Call [`connect`] in the child to
+//! make it a replica of its own.
 
 mod client;
 mod clock;
-mod courier;
 mod environment;
 mod free_slots;
 mod handles;
+mod io_thread;
 mod link;
 mod problem;
 mod registration;

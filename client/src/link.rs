@@ -1,27 +1,29 @@
-//! When to connect, when to beat the heart, and what a connection has come to. Pure: given `now`.
+//! When to connect and when to raise the heartbeat; the state of the connection. Pure: time is a parameter.
+//!
+//! Failed attempts are retried with exponential back-off: 50 ms, doubled up to 2 s, each ± 25 % at random.
 
 use wire::id::Incarnation;
 use wire::time::Nanos;
 
-/// The heart's period until an agent says another.
+/// Heartbeat period unless the agent requests another.
 const HEARTBEAT_MS: u32 = 100;
-/// What an agent may ask for.
+/// Heartbeat periods that an agent may request.
 const HEARTBEAT_RANGE_MS: (u32, u32) = (10, 60_000);
-/// The first pause between two attempts to connect; each further one is twice as long.
+/// First pause between two attempts to connect; each further one is twice as long.
 const FIRST_PAUSE: Nanos = Nanos::from_millis(50);
 /// The longest pause.
 const LONGEST_PAUSE: Nanos = Nanos::from_secs(2);
 
-/// What is to be done.
+/// What the I/O thread has to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) struct Due {
+pub(crate) struct LinkActions {
     /// Raise the heartbeat.
     pub(crate) beat: bool,
     /// Try to connect.
     pub(crate) connect: bool,
-    /// When to ask again, at the latest.
-    pub(crate) again: Nanos,
+    /// When to poll again, at the latest.
+    pub(crate) next_poll: Nanos,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +32,7 @@ enum Phase {
     Open { sent: u64, accepted: u64, agent: Option<Incarnation> },
 }
 
-/// A service's connection to its agent, through all of its deaths.
+/// The state of a service's connection, across disconnects and agent restarts.
 #[derive(Debug)]
 pub(crate) struct Link {
     phase: Phase,
@@ -40,12 +42,12 @@ pub(crate) struct Link {
     next_beat: Nanos,
     attempts: u64,
     connections: u64,
-    garbage: u64,
+    protocol_errors: u64,
     error: Option<String>,
 }
 
 impl Link {
-    /// Not connected; connects at once. `seed` spreads the attempts of services that lost the same agent.
+    /// Not connected; the first attempt is due at once. `seed` spreads the attempts of services on one node.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             phase: Phase::Waiting { until: Nanos::ZERO },
@@ -55,54 +57,54 @@ impl Link {
             next_beat: Nanos::ZERO,
             attempts: 0,
             connections: 0,
-            garbage: 0,
+            protocol_errors: 0,
             error: None,
         }
     }
 
-    /// What to do at `now`. Beats that were missed are not made up for.
-    pub(crate) fn poll(&mut self, now: Nanos) -> Due {
+    /// What to do at `now`. Missed heartbeats are not made up for.
+    pub(crate) fn poll(&mut self, now: Nanos) -> LinkActions {
         let beat = self.next_beat <= now;
         if beat {
             self.next_beat = now.plus(self.heartbeat);
         }
         match self.phase {
-            Phase::Waiting { until } if until <= now => Due { beat, connect: true, again: now },
-            Phase::Waiting { until } => Due { beat, connect: false, again: self.next_beat.min(until) },
-            Phase::Open { .. } => Due { beat, connect: false, again: self.next_beat },
+            Phase::Waiting { until } if until <= now => LinkActions { beat, connect: true, next_poll: now },
+            Phase::Waiting { until } => LinkActions { beat, connect: false, next_poll: self.next_beat.min(until) },
+            Phase::Open { .. } => LinkActions { beat, connect: false, next_poll: self.next_beat },
         }
     }
 
-    /// An attempt to connect succeeded. That says nothing yet: the agent may be dying.
+    /// An attempt to connect succeeded. Only `welcomed` resets the back-off: the agent may be dying.
     pub(crate) fn connected(&mut self) {
         self.attempts += 1;
         self.connections += 1;
         self.phase = Phase::Open { sent: 0, accepted: 0, agent: None };
     }
 
-    /// An attempt to connect failed, or the connection is of no use any more.
-    pub(crate) fn lost(&mut self, now: Nanos, why: String) {
+    /// An attempt to connect failed, or the connection was lost.
+    pub(crate) fn disconnected(&mut self, now: Nanos, reason: String) {
         if matches!(self.phase, Phase::Waiting { .. }) {
             self.attempts += 1;
         }
         self.phase = Phase::Waiting { until: now.plus(self.spread(self.pause)) };
         self.pause = Nanos(self.pause.0 * 2).min(LONGEST_PAUSE);
-        self.error = Some(why);
+        self.error = Some(reason);
     }
 
-    /// The agent said something that is no message.
-    pub(crate) fn count_garbage(&mut self) {
-        self.garbage += 1;
+    /// The agent sent an invalid message.
+    pub(crate) fn count_protocol_error(&mut self) {
+        self.protocol_errors += 1;
     }
 
-    /// A message was handed to the connection.
+    /// A message was passed to the socket.
     pub(crate) fn sent(&mut self) {
         if let Phase::Open { sent, .. } = &mut self.phase {
             *sent += 1;
         }
     }
 
-    /// The agent knows the service, and says how often it wants to see a heartbeat (0: as before).
+    /// The agent has accepted the hello and requests a heartbeat period (0: the default of 100 ms).
     pub(crate) fn welcomed(&mut self, by: Incarnation, heartbeat_ms: u32) {
         if let Phase::Open { agent, .. } = &mut self.phase {
             *agent = Some(by);
@@ -126,7 +128,7 @@ impl Link {
         }
     }
 
-    /// The agent on whose word everything that was sent is in effect; none before.
+    /// The agent that has accepted every message sent; `None` before.
     pub(crate) const fn registered_with(&self) -> Option<Incarnation> {
         match self.phase {
             Phase::Open { sent, accepted, agent } if accepted == sent => agent,
@@ -134,34 +136,34 @@ impl Link {
         }
     }
 
-    /// Whether there is a connection, whatever it has come to.
+    /// Whether a connection is open, accepted or not.
     pub(crate) const fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open { .. })
     }
 
-    /// Attempts to connect since an agent last answered.
+    /// Attempts to connect since an agent last replied.
     pub(crate) const fn attempts(&self) -> u64 {
         self.attempts
     }
 
-    /// Connections ever made.
+    /// Connections established so far.
     pub(crate) const fn connections(&self) -> u64 {
         self.connections
     }
 
-    /// Connections ended because of what came over them.
-    pub(crate) const fn garbage(&self) -> u64 {
-        self.garbage
+    /// Connections closed after an invalid message.
+    pub(crate) const fn protocol_errors(&self) -> u64 {
+        self.protocol_errors
     }
 
-    /// Why there is no connection, or why the last one ended if no agent has answered since.
+    /// Why the last attempt or connection failed, if no agent has replied since.
     pub(crate) fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }
 
-    /// Three quarters to five quarters of `pause`.
+    /// `pause` ± 25 % at random.
     fn spread(&mut self, pause: Nanos) -> Nanos {
-        // Marsaglia's xorshift: enough to keep services apart.
+        // Marsaglia's xorshift.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
@@ -189,12 +191,12 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..12 {
             assert!(link.poll(now).connect);
-            link.lost(now, "nobody".into());
-            let mut again = link.poll(now);
-            while !again.connect {
-                assert!(again.again > now, "it would spin");
-                now = again.again;
-                again = link.poll(now);
+            link.disconnected(now, "nobody".into());
+            let mut actions = link.poll(now);
+            while !actions.connect {
+                assert!(actions.next_poll > now, "it would spin");
+                now = actions.next_poll;
+                actions = link.poll(now);
             }
             pauses.push(now);
         }
@@ -208,7 +210,7 @@ mod tests {
         link.connected();
         link.welcomed(AGENT, 100);
         assert_eq!(link.attempts(), 0);
-        link.lost(now, "gone".into());
+        link.disconnected(now, "gone".into());
         let again = link.poll(now.plus(Nanos::from_millis(70)));
         assert!(again.connect, "the first pause is short again");
     }
@@ -225,7 +227,7 @@ mod tests {
 
         assert!(link.poll(Nanos::from_secs(10)).beat);
         assert!(!link.poll(Nanos::from_secs(10)).beat);
-        assert_eq!(link.poll(Nanos::from_secs(10)).again, Nanos::from_millis(10_020));
+        assert_eq!(link.poll(Nanos::from_secs(10)).next_poll, Nanos::from_millis(10_020));
     }
 
     #[test]
@@ -259,7 +261,7 @@ mod tests {
         link.accepted(0);
         assert_eq!(link.registered_with(), Some(AGENT), "counts that cannot be do no harm");
 
-        link.lost(Nanos::ZERO, "end".into());
+        link.disconnected(Nanos::ZERO, "end".into());
         assert_eq!(link.registered_with(), None);
     }
 }

@@ -1,83 +1,83 @@
-//! What went wrong without anybody having been stopped by it.
+//! Problems that the client reports in its status instead of failing.
 
 use std::fmt;
 
 use wire::name::NameError;
 
-/// How many different problems are kept; further ones are counted.
+/// Different problems that are kept; further ones are only counted.
 const KEPT: usize = 64;
 
-/// Something that went wrong, and how often.
+/// A problem, and how often it occurred.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// What.
+    /// What went wrong, with a remedy where there is one.
     pub cause: Cause,
-    /// How often, at least once.
+    /// How often it occurred, at least 1.
     pub times: u64,
 }
 
-/// What went wrong.
+/// The causes of a [`Problem`]. Handles always work; a *detached* handle is one that no agent reads.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The service's own name or labels: no agent can be told of it.
+    /// The service's own name or labels are invalid: the service is not registered.
     #[error("the service cannot be registered: {0}")]
     Service(NameError),
-    /// A metric's name, label or unit. Its handle works, nobody reads it.
+    /// A metric's name, label or unit is invalid. Its handle is detached.
     #[error("metric {metric:?} is not registered: {cause}")]
     Name {
-        /// The metric's name as given, shortened.
+        /// The metric's name as passed, shortened to 64 characters.
         metric: String,
-        /// What is wrong with it.
+        /// What is wrong with the name.
         cause: NameError,
     },
-    /// A metric of that name means something else. The later handle works, nobody reads it.
-    #[error("metric {metric} is not registered as {asked}: it is {registered} already")]
+    /// The name is registered with another kind, unit or scale. The later handle is detached.
+    #[error("metric {metric} is not registered as {requested}: it is {registered} already")]
     Conflict {
         /// The metric's name.
         metric: String,
-        /// What it is.
+        /// The kind, unit and scale that it is registered with.
         registered: String,
-        /// What was asked for later.
-        asked: String,
+        /// The kind, unit and scale that the later registration requests.
+        requested: String,
     },
-    /// One metric has too many label sets. Further ones count together.
+    /// One metric has too many label sets. Further ones share one series.
     #[error(
         "metric {metric} has more than {limit} label sets: further ones count together as otel.metric.overflow=\"true\""
     )]
     LabelSets {
         /// The metric's name.
         metric: String,
-        /// How many it may have.
+        /// The limit, [`Limits::label_sets_per_metric`](crate::Limits::label_sets_per_metric).
         limit: usize,
     },
-    /// Too many series. Handles beyond work, nobody reads them.
+    /// Too many series. Handles beyond the limit are detached.
     #[error("more than {limit} series: further ones are not registered (see Limits::series)")]
     Series {
-        /// How many there may be.
+        /// The limit, [`Limits::series`](crate::Limits::series).
         limit: usize,
     },
-    /// No room in shared memory. Handles beyond work, nobody reads them.
+    /// All regions are full. Further handles are detached.
     #[error("{limit} regions are full: further series are not registered (see Limits::regions)")]
     Regions {
-        /// How many there may be.
+        /// The limit, [`Limits::regions`](crate::Limits::regions).
         limit: usize,
     },
-    /// No shared memory. Handles work, nobody reads them; the next registration tries again.
+    /// Shared memory cannot be allocated. The handle is detached; the next registration tries again.
     #[error("no shared memory: {0}")]
     Memory(String),
-    /// No thread, or nothing to wake it by. Values are counted, no agent is told.
-    #[error("cannot talk to an agent: {0}")]
+    /// The I/O thread cannot be started. Values are counted, but the service is not registered.
+    #[error("cannot start the I/O thread: {0}")]
     Thread(String),
-    /// Registered in a child after fork. Its handle works, nobody reads it. Connect again in the child.
+    /// Registered in a child after fork. The handle is detached. Connect again in the child.
     #[error("registered after fork: connect again in the child process")]
     Forked,
-    /// The agent does not take something.
+    /// The agent rejected a message.
     #[error("the agent refuses {what}: {reason}")]
     Refused {
         /// `hello`, a region, or a series.
         what: String,
-        /// The agent's words, shortened.
+        /// The agent's reason, shortened to 300 characters.
         reason: String,
     },
 }
@@ -89,7 +89,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The problems of a client, each once, bounded in number.
+/// The problems of a client: each once, at most 64 of them.
 #[derive(Debug, Default)]
 pub(crate) struct Problems {
     kept: Vec<Problem>,
@@ -97,7 +97,7 @@ pub(crate) struct Problems {
 }
 
 impl Problems {
-    /// Keeps or counts `cause`.
+    /// Records one occurrence of `cause`.
     pub(crate) fn note(&mut self, cause: Cause) {
         if let Some(known) = self.kept.iter_mut().find(|known| known.cause == cause) {
             known.times += 1;
@@ -108,7 +108,7 @@ impl Problems {
         }
     }
 
-    /// What an agent refused is another one's to take.
+    /// Forgets what an agent refused: the next agent may accept it.
     pub(crate) fn forget_refusals(&mut self) {
         self.kept.retain(|problem| !matches!(problem.cause, Cause::Refused { .. }));
     }
@@ -117,13 +117,13 @@ impl Problems {
         &self.kept
     }
 
-    /// Problems that were not kept.
+    /// Occurrences of problems beyond the 64 that are kept.
     pub(crate) const fn more(&self) -> u64 {
         self.more
     }
 }
 
-/// At most `characters` of `text`, for text of unknown length and origin.
+/// `text` without control characters, at most `characters` long: for text of unknown origin.
 pub(crate) fn shortened(text: &str, characters: usize) -> String {
     text.chars().filter(|c| !c.is_control()).take(characters).collect()
 }

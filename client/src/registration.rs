@@ -1,4 +1,4 @@
-//! How a metric is asked for: a name, labels, a unit, and at last a handle.
+//! The builder for a metric: name, labels, unit, then a handle.
 
 use std::marker::PhantomData;
 
@@ -6,11 +6,11 @@ use wire::histogram::Scale;
 use wire::metric::{Group, Kind};
 
 use crate::client::Client;
-use crate::handles::{Counter, Gauge, Histogram, Parts, UpDownCounter};
+use crate::handles::{Binding, Counter, Gauge, Histogram, UpDownCounter};
 
-/// What is asked for, unchecked.
+/// A metric as the service specifies it, not yet validated.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct MetricSpec {
     pub(crate) name: String,
     pub(crate) labels: Vec<(String, String)>,
     pub(crate) kind: Kind,
@@ -19,8 +19,8 @@ pub struct Asked {
     pub(crate) parts_per_unit: u64,
 }
 
-impl Asked {
-    /// Parts of the unit in a second: what turns a duration into a value.
+impl MetricSpec {
+    /// Parts of the unit in a second: converts a duration to a value.
     fn parts_per_second(&self) -> u64 {
         let units_per_second = match self.unit.as_deref() {
             Some("ms") => 1_000,
@@ -34,13 +34,13 @@ impl Asked {
 
 mod sealed {
     pub trait Sealed: Sized {
-        fn from_parts(parts: &super::Parts, asked: &super::Asked) -> Self;
-        fn to_parts(&self) -> super::Parts;
+        fn from_binding(binding: &super::Binding, spec: &super::MetricSpec) -> Self;
+        fn to_binding(&self) -> super::Binding;
     }
 }
 pub(crate) use sealed::Sealed;
 
-/// What a metric is written through: [`Counter`], [`UpDownCounter`], [`Gauge`], [`Histogram`].
+/// A handle to a metric: [`Counter`], [`UpDownCounter`], [`Gauge`] or [`Histogram`].
 pub trait Handle: Sealed {}
 
 macro_rules! handles {
@@ -48,12 +48,12 @@ macro_rules! handles {
         impl Handle for $handle {}
 
         impl Sealed for $handle {
-            fn from_parts(parts: &Parts, _asked: &Asked) -> Self {
-                Self::new(parts)
+            fn from_binding(binding: &Binding, _asked: &MetricSpec) -> Self {
+                Self::new(binding)
             }
 
-            fn to_parts(&self) -> Parts {
-                self.parts()
+            fn to_binding(&self) -> Binding {
+                self.binding()
             }
         }
     )+};
@@ -64,28 +64,28 @@ handles!(Counter, UpDownCounter, Gauge);
 impl Handle for Histogram {}
 
 impl Sealed for Histogram {
-    fn from_parts(parts: &Parts, asked: &Asked) -> Self {
-        let scale = if let Kind::Histogram(scale) = asked.kind { scale } else { Scale::DEFAULT };
-        Self::new(parts, scale, asked.parts_per_second())
+    fn from_binding(binding: &Binding, spec: &MetricSpec) -> Self {
+        let scale = if let Kind::Histogram(scale) = spec.kind { scale } else { Scale::DEFAULT };
+        Self::new(binding, scale, spec.parts_per_second())
     }
 
-    fn to_parts(&self) -> Parts {
-        self.parts()
+    fn to_binding(&self) -> Binding {
+        self.binding()
     }
 }
 
-/// A metric that is being asked for. It exists from [`Registration::register`] on.
+/// Builder for a metric. The metric exists once [`Registration::register`] is called.
 #[derive(Debug)]
-#[must_use = "nothing is registered before `register`"]
+#[must_use = "the metric is registered only by `register`"]
 pub struct Registration<'client, H> {
     client: &'client Client,
-    asked: Asked,
+    spec: MetricSpec,
     handle: PhantomData<fn() -> H>,
 }
 
 impl<'client, H: Handle> Registration<'client, H> {
     pub(crate) fn new(client: &'client Client, name: &str, kind: Kind) -> Self {
-        let asked = Asked {
+        let spec = MetricSpec {
             name: name.to_owned(),
             labels: Vec::new(),
             kind,
@@ -93,46 +93,47 @@ impl<'client, H: Handle> Registration<'client, H> {
             group: Group::Service,
             parts_per_unit: 1,
         };
-        Self { client, asked, handle: PhantomData }
+        Self { client, spec, handle: PhantomData }
     }
 
-    /// A label: at most 16, no key twice, up to 256 bytes of text.
+    /// Adds a label. At most 16 labels, each key once, values of up to 256 bytes.
     pub fn label(mut self, key: &str, value: &str) -> Self {
-        self.asked.labels.push((key.to_owned(), value.to_owned()));
+        self.spec.labels.push((key.to_owned(), value.to_owned()));
         self
     }
 
-    /// The unit in UCUM: `s`, `By`, `{request}`.
+    /// Sets the unit, in UCUM: `s`, `By`, `{request}`.
     pub fn unit(mut self, unit: &str) -> Self {
-        self.asked.unit = Some(unit.to_owned());
+        self.spec.unit = Some(unit.to_owned());
         self
     }
 
-    /// What the metric tells about; the service itself unless said otherwise.
+    /// Sets the group that explanations count the metric under. Default: [`Group::Service`].
     pub fn group(mut self, group: Group) -> Self {
-        self.asked.group = group;
+        self.spec.group = group;
         self
     }
 
-    /// The handle. The same name, labels and kind give a handle to the same values.
+    /// Registers the metric and returns its handle. The same name, labels and kind give a handle to the same values.
     ///
-    /// Always works: if the metric cannot be registered, the handle takes values that nobody reads, and [`Client::status`] says why.
+    /// Never fails: if the metric cannot be registered, the handle is detached (it counts, no agent reads it), and
+    /// [`Client::status`] says why.
     #[must_use]
     pub fn register(self) -> H {
-        H::from_parts(&self.client.place(&self.asked), &self.asked)
+        H::from_binding(&self.client.bind(&self.spec), &self.spec)
     }
 }
 
 impl Registration<'_, Histogram> {
-    /// In how many parts of the unit values are given: 1,000,000 for seconds in µs. 0 counts as 1.
-    pub fn parts_per_unit(mut self, parts: u64) -> Self {
-        self.asked.parts_per_unit = parts;
+    /// Sets how many parts of the unit a value counts in: 1,000,000 for a unit of `s` and values in µs. 0 counts as 1.
+    pub fn parts_per_unit(mut self, binding: u64) -> Self {
+        self.spec.parts_per_unit = binding;
         self
     }
 
-    /// Other buckets than [`Scale::DEFAULT`], which has four per power of two, up to 2^32.
+    /// Sets the buckets. Default: [`Scale::DEFAULT`], four per power of two, up to 2^32.
     pub fn scale(mut self, scale: Scale) -> Self {
-        self.asked.kind = Kind::Histogram(scale);
+        self.spec.kind = Kind::Histogram(scale);
         self
     }
 }

@@ -1,6 +1,6 @@
-//! All series of a service and where they lie: what was asked for, what an agent was told, what it has released.
+//! All series of a service: their slots, and what the agent knows about them.
 //!
-//! Makes regions, and does nothing else to the world: whoever sends asks [`Registry::next_message`] what is left to say.
+//! The registry creates regions and does no other I/O. The I/O thread sends what [`Registry::next_message`] returns.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -15,28 +15,28 @@ use wire::metric::{Kind, Series};
 use wire::name::{Labels, MetricName, NameError, Unit};
 use wire::registration::{self, PlacedSeries, ServiceMessage};
 
-use crate::free_slots::{FreeSlots, Taken};
-use crate::handles::Parts;
+use crate::free_slots::{FreeSlots, SlotAllocation};
+use crate::handles::Binding;
 use crate::problem::{Cause, Problems, shortened};
-use crate::registration::Asked;
+use crate::registration::MetricSpec;
 use crate::service::Limits;
 
-/// The largest region that is made when a service outgrows the ones it has.
-const LARGEST: usize = 1 << 20;
-/// How many series are told in one message. 64 of the longest names and labels are below half a frame.
+/// Upper bound for the size of further regions: 1 MiB. Each is twice as large as the one before.
+const MAX_REGION_BYTES: usize = 1 << 20;
+/// Series per message. 64 series with the longest names and labels fill less than half a frame.
 const SERIES_PER_MESSAGE: usize = 64;
-/// How many retired runs are told in one message: 20 bytes each at most.
+/// Retired runs per message, at most 20 bytes each.
 const RUNS_PER_MESSAGE: usize = 4_096;
-/// What the label set of all label sets beyond the limit is called (as in OpenTelemetry).
-const OVERFLOW: (&str, &str) = ("otel.metric.overflow", "true");
+/// The label set shared by all label sets beyond the limit, as in OpenTelemetry.
+const OVERFLOW_LABEL: (&str, &str) = ("otel.metric.overflow", "true");
 
-/// Names a series within one client. Given out by the registry, never reused.
+/// Identifies a series within one client. The registry assigns it and never reuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SeriesId(u64);
 
-/// What all series of a name have in common.
+/// Kind, unit and scale: the same for all series of one metric name.
 #[derive(Clone, Debug)]
-struct Meaning {
+struct MetricType {
     kind: Kind,
     unit: Option<Unit>,
     parts_per_unit: NonZeroU64,
@@ -44,31 +44,32 @@ struct Meaning {
 
 #[derive(Debug)]
 struct Metric {
-    meaning: Meaning,
+    value_type: MetricType,
     label_sets: HashMap<Labels, SeriesId>,
     overflow: Option<SeriesId>,
 }
 
 #[derive(Debug)]
-struct Live {
+struct LiveSeries {
     placed: PlacedSeries,
     run: SlotRun,
-    /// Whether some agent may know it, and a worker may read it.
-    told: bool,
+    /// Whether an agent may know the series, so that a worker may read its slots.
+    announced: bool,
 }
 
+/// A region and the slots that are free in it.
 #[derive(Debug)]
-struct Room {
-    region: Arc<OwnedRegion>,
+struct RegionSlots {
+    memory: Arc<OwnedRegion>,
     free: FreeSlots,
     generation: Generation,
 }
 
-/// What is still to be said on the connection that is open.
+/// What is not yet sent on the open connection.
 #[derive(Debug, Default)]
-struct Unsaid {
-    /// Regions from this one on.
-    regions: usize,
+struct Outbox {
+    /// The first region that was not sent.
+    next_region: usize,
     series: BTreeSet<SeriesId>,
     retired: BTreeSet<registration::SlotRun>,
 }
@@ -78,55 +79,56 @@ struct Unsaid {
 pub(crate) struct Registry {
     limits: Limits,
     memory_name: String,
-    rooms: Vec<Room>,
+    regions: Vec<RegionSlots>,
     metrics: HashMap<MetricName, Metric>,
-    live: BTreeMap<SeriesId, Live>,
+    live: BTreeMap<SeriesId, LiveSeries>,
     next: u64,
-    /// Not ours to use again: some worker may still read them.
+    /// Removed, not yet released by the agent: a worker may still read these slots.
     retired: BTreeMap<registration::SlotRun, SlotRun>,
-    /// Ours again as soon as the last handle is dropped.
+    /// Released by the agent; free as soon as the last handle is dropped.
     released: Vec<(registration::SlotRun, SlotRun)>,
-    /// None while there is no connection: there, everything is to be said anew.
-    unsaid: Option<Unsaid>,
+    /// `None` without a connection. A new connection starts with everything in the outbox.
+    outbox: Option<Outbox>,
     detached: u64,
     pub(crate) problems: Problems,
 }
 
 impl Registry {
-    /// Nothing registered. `service` shows in the memory's name.
+    /// An empty registry. `service` becomes part of the memory's name in `/proc/PID/maps`.
     pub(crate) fn new(service: &str, limits: Limits) -> Self {
         Self {
             limits,
             memory_name: format!("uview:{}", shortened(service, 128).replace('\0', "")),
-            rooms: Vec::new(),
+            regions: Vec::new(),
             metrics: HashMap::new(),
             live: BTreeMap::new(),
             next: 0,
             retired: BTreeMap::new(),
             released: Vec::new(),
-            unsaid: None,
+            outbox: None,
             detached: 0,
             problems: Problems::default(),
         }
     }
 
-    /// A place for what is asked, and whether anybody has to be told of it. In a forked child (`forked`), nothing new gets one: parent and
-    /// child would give the same slots to different series.
-    pub(crate) fn register(&mut self, asked: &Asked, forked: bool) -> Parts {
-        self.try_register(asked, forked).unwrap_or_else(|cause| {
+    /// Binds a handle to slots. If the metric cannot be registered, the handle is detached, and the
+    /// problem is recorded. In a forked child (`forked`), only existing series are bound: parent and child would give
+    /// the same slots to different series.
+    pub(crate) fn register(&mut self, spec: &MetricSpec, forked: bool) -> Binding {
+        self.try_register(spec, forked).unwrap_or_else(|cause| {
             self.problems.note(cause);
             self.detached += 1;
-            Parts { run: SlotRun::detached(asked.kind.slots()), series: None }
+            Binding { run: SlotRun::detached(spec.kind.slots()), series: None }
         })
     }
 
-    fn try_register(&mut self, asked: &Asked, forked: bool) -> Result<Parts, Cause> {
-        let mut series = check(asked).map_err(|cause| Cause::Name { metric: shortened(&asked.name, 64), cause })?;
+    fn try_register(&mut self, spec: &MetricSpec, forked: bool) -> Result<Binding, Cause> {
+        let mut series = check(spec).map_err(|cause| Cause::Name { metric: shortened(&spec.name, 64), cause })?;
         let mut overflows = false;
         if let Some(metric) = self.metrics.get(&series.name) {
-            metric.meaning.agrees(&series)?;
+            metric.value_type.check_compatible(&series)?;
             if let Some(id) = metric.label_sets.get(&series.labels) {
-                return Ok(self.parts(*id));
+                return Ok(self.binding(*id));
             }
             overflows =
                 metric.label_sets.len() - usize::from(metric.overflow.is_some()) >= self.limits.label_sets_per_metric;
@@ -138,22 +140,22 @@ impl Registry {
             let limit = self.limits.label_sets_per_metric;
             self.problems.note(Cause::LabelSets { metric: series.name.to_string(), limit });
             if let Some(id) = self.metrics.get(&series.name).and_then(|metric| metric.overflow) {
-                return Ok(self.parts(id));
+                return Ok(self.binding(id));
             }
-            series.labels = Labels::new([OVERFLOW]).unwrap_or_default();
+            series.labels = Labels::new([OVERFLOW_LABEL]).unwrap_or_default();
         }
-        let id = self.place(series, overflows)?;
-        Ok(self.parts(id))
+        let id = self.add_series(series, overflows)?;
+        Ok(self.binding(id))
     }
 
-    /// A live series as a handle needs it.
-    fn parts(&self, id: SeriesId) -> Parts {
+    /// A handle's binding to a live series.
+    fn binding(&self, id: SeriesId) -> Binding {
         let live = self.live.get(&id).expect("every id in a metric's label sets is of a live series");
-        Parts { run: live.run.clone(), series: Some(id) }
+        Binding { run: live.run.clone(), series: Some(id) }
     }
 
     /// Gives a new series its slots and its id.
-    fn place(&mut self, series: Series, overflow: bool) -> Result<SeriesId, Cause> {
+    fn add_series(&mut self, series: Series, overflow: bool) -> Result<SeriesId, Cause> {
         if self.live.len() >= self.limits.series {
             return Err(Cause::Series { limit: self.limits.series });
         }
@@ -161,7 +163,7 @@ impl Registry {
         let id = SeriesId(self.next);
         self.next += 1;
         let metric = self.metrics.entry(series.name.clone()).or_insert_with(|| Metric {
-            meaning: Meaning::of(&series),
+            value_type: MetricType::of(&series),
             label_sets: HashMap::new(),
             overflow: None,
         });
@@ -169,17 +171,17 @@ impl Registry {
         if overflow {
             metric.overflow = Some(id);
         }
-        self.live.insert(id, Live { placed: PlacedSeries { series, region, first }, run, told: false });
-        if let Some(unsaid) = &mut self.unsaid {
-            unsaid.series.insert(id);
+        self.live.insert(id, LiveSeries { placed: PlacedSeries { series, region, first }, run, announced: false });
+        if let Some(outbox) = &mut self.outbox {
+            outbox.series.insert(id);
         }
         Ok(id)
     }
 
-    /// Takes back a handle's series, for all of its handles. What goes on writing through one of them is read by nobody.
-    pub(crate) fn remove(&mut self, parts: &Parts) {
-        let Some(id) = parts.series else { return };
-        let Some(live) = self.live.get(&id).filter(|live| live.run.same(&parts.run)) else { return };
+    /// Removes a handle's series for all of its handles. No agent reads values that they write afterwards.
+    pub(crate) fn remove(&mut self, binding: &Binding) {
+        let Some(id) = binding.series else { return };
+        let Some(live) = self.live.get(&id).filter(|live| live.run.same(&binding.run)) else { return };
         let name = &live.placed.series.name;
         let Some(metric) = self.metrics.get_mut(name) else { return };
         if metric.overflow == Some(id) {
@@ -191,156 +193,161 @@ impl Registry {
         }
         let Some(live) = self.live.remove(&id) else { return };
         let place = live.placed.run();
-        if let Some(unsaid) = &mut self.unsaid {
-            unsaid.series.remove(&id);
-            if live.told {
-                unsaid.retired.insert(place);
+        if let Some(outbox) = &mut self.outbox {
+            outbox.series.remove(&id);
+            if live.announced {
+                outbox.retired.insert(place);
             }
         }
-        if live.told {
+        if live.announced {
             self.retired.insert(place, live.run);
         } else {
             self.released.push((place, live.run));
         }
     }
 
-    /// The agent says that nobody reads these any more. What was not retired, or what it was not told of, stays as it is.
+    /// The agent reports that no worker reads these slots any more. Runs that were not retired, or whose retirement was
+    /// not sent, are ignored.
     pub(crate) fn released(&mut self, runs: impl IntoIterator<Item = registration::SlotRun>) {
         for place in runs {
-            let unsaid = self.unsaid.as_ref().is_none_or(|unsaid| unsaid.retired.contains(&place));
-            if !unsaid && let Some(run) = self.retired.remove(&place) {
+            let unsent = self.outbox.as_ref().is_none_or(|outbox| outbox.retired.contains(&place));
+            if !unsent && let Some(run) = self.retired.remove(&place) {
                 self.released.push((place, run));
             }
         }
         self.reclaim();
     }
 
-    /// Makes free what nobody reads and nobody writes.
+    /// Frees released slots to which no handle exists any more.
     fn reclaim(&mut self) {
-        let rooms = &mut self.rooms;
+        let regions = &mut self.regions;
         self.released.retain_mut(|(place, run)| {
             let sole = run.is_sole();
-            if sole && let Some(room) = rooms.get_mut(place.region as usize) {
-                room.free.give_back(place.first, place.slots);
+            if sole && let Some(region) = regions.get_mut(place.region as usize) {
+                region.free.release(place.first, place.slots);
             }
             !sole
         });
     }
 
-    /// Slots for a new series: which region, which first slot, and the handle that keeps them.
+    /// Allocates slots for a new series: the region, the first slot, and the handle that keeps the memory.
     fn take_slots(&mut self, count: u32) -> Result<(u32, Slot, SlotRun), Cause> {
         self.reclaim();
-        let found = (0..).zip(&mut self.rooms).find_map(|(number, room)| room.take(count).map(|taken| (number, taken)));
+        let found = (0..).zip(&mut self.regions).find_map(|(number, region)| Some((number, region.take(count)?)));
         if let Some((number, (first, run))) = found {
             return Ok((number, first, run));
         }
-        if self.rooms.len() >= self.limits.regions {
+        if self.regions.len() >= self.limits.regions {
             return Err(Cause::Regions { limit: self.limits.regions });
         }
-        let mut room = self.make_room(count)?;
-        let (first, run) = room.take(count).ok_or(Cause::Regions { limit: self.limits.regions })?;
-        self.rooms.push(room);
-        Ok(((self.rooms.len() - 1) as u32, first, run))
+        let mut region = self.create_region(count)?;
+        let (first, run) = region.take(count).ok_or(Cause::Regions { limit: self.limits.regions })?;
+        self.regions.push(region);
+        Ok(((self.regions.len() - 1) as u32, first, run))
     }
 
-    /// A further region, twice as large as the last one, and large enough for `count` slots.
-    fn make_room(&self, count: u32) -> Result<Room, Cause> {
+    /// Creates a region, twice as large as the last one, and large enough for `count` slots.
+    fn create_region(&self, count: u32) -> Result<RegionSlots, Cause> {
         let unfit = |error: &dyn std::error::Error| Cause::Memory(error.to_string());
         let needed = RegionSize::for_slots(count).map_err(|error| unfit(&error))?;
-        let usual = self.rooms.last().map_or(self.limits.first_region, |room| {
-            let twice = (room.region.size().bytes() * 2).min(LARGEST.max(room.region.size().bytes()));
-            RegionSize::new(twice as u64).unwrap_or(room.region.size())
+        let usual = self.regions.last().map_or(self.limits.first_region, |region| {
+            let twice = (region.memory.size().bytes() * 2).min(MAX_REGION_BYTES.max(region.memory.size().bytes()));
+            RegionSize::new(twice as u64).unwrap_or(region.memory.size())
         });
-        let region = OwnedRegion::create(&self.memory_name, usual.max(needed))
+        let memory = OwnedRegion::create(&self.memory_name, usual.max(needed))
             .map_err(|error| Cause::Memory(format!("{error}: {}", error.cause)))?;
-        Ok(Room { free: FreeSlots::new(region.size().slots()), region: Arc::new(region), generation: Generation(1) })
+        Ok(RegionSlots {
+            free: FreeSlots::new(memory.size().slots()),
+            memory: Arc::new(memory),
+            generation: Generation(1),
+        })
     }
 
-    /// The heartbeat of every region.
+    /// The heartbeat counter of every region.
     #[cfg(test)]
     pub(crate) fn heartbeats(&self) -> impl Iterator<Item = u64> + '_ {
-        self.rooms.iter().map(|room| room.region.heartbeat())
+        self.regions.iter().map(|region| region.memory.heartbeat())
     }
 
-    /// Raises the heartbeat of every region.
+    /// Increments the heartbeat counter of every region.
     pub(crate) fn beat(&self) {
-        self.rooms.iter().for_each(|room| room.region.beat());
+        self.regions.iter().for_each(|region| region.memory.beat());
     }
 
-    /// A connection is there: everything is to be said on it.
+    /// A connection was established: everything has to be sent on it.
     pub(crate) fn opened(&mut self) {
         self.problems.forget_refusals();
-        self.unsaid = Some(Unsaid {
-            regions: 0,
+        self.outbox = Some(Outbox {
+            next_region: 0,
             series: self.live.keys().copied().collect(),
             retired: self.retired.keys().copied().collect(),
         });
     }
 
-    /// The connection is gone.
+    /// The connection was lost.
     pub(crate) fn closed(&mut self) {
-        self.unsaid = None;
+        self.outbox = None;
     }
 
-    /// Whether there is nothing left to say on the connection; false if there is none.
-    pub(crate) fn all_said(&self) -> bool {
-        self.unsaid.as_ref().is_some_and(|unsaid| {
-            unsaid.regions == self.rooms.len() && unsaid.series.is_empty() && unsaid.retired.is_empty()
+    /// Whether everything was sent on the connection; false without one.
+    pub(crate) fn is_synced(&self) -> bool {
+        self.outbox.as_ref().is_some_and(|outbox| {
+            outbox.next_region == self.regions.len() && outbox.series.is_empty() && outbox.retired.is_empty()
         })
     }
 
-    /// What to say next on the connection, and the region whose descriptor goes with it. Regions come before the series in them, retired
-    /// slots before a series that takes their name.
+    /// The next message for the connection, and the region whose descriptor is sent with it. Regions come before the
+    /// series in them, retired slots before a series that takes over their name.
     pub(crate) fn next_message(&mut self) -> Option<(ServiceMessage, Option<Arc<OwnedRegion>>)> {
-        let unsaid = self.unsaid.as_mut()?;
-        if let Some(room) = self.rooms.get(unsaid.regions) {
-            let region = unsaid.regions as u32;
-            unsaid.regions += 1;
-            let message = ServiceMessage::AddRegion { region, size: room.region.size(), layout_version: VERSION };
-            return Some((message, Some(Arc::clone(&room.region))));
+        let outbox = self.outbox.as_mut()?;
+        if let Some(RegionSlots { memory, .. }) = self.regions.get(outbox.next_region) {
+            let region = outbox.next_region as u32;
+            outbox.next_region += 1;
+            let message = ServiceMessage::AddRegion { region, size: memory.size(), layout_version: VERSION };
+            return Some((message, Some(Arc::clone(memory))));
         }
-        if !unsaid.retired.is_empty() {
-            let runs = (0..RUNS_PER_MESSAGE).map_while(|_| unsaid.retired.pop_first()).collect();
+        if !outbox.retired.is_empty() {
+            let runs = (0..RUNS_PER_MESSAGE).map_while(|_| outbox.retired.pop_first()).collect();
             return Some((ServiceMessage::Retire(runs), None));
         }
         let mut series = Vec::new();
         while series.len() < SERIES_PER_MESSAGE
-            && let Some(id) = unsaid.series.pop_first()
+            && let Some(id) = outbox.series.pop_first()
         {
             if let Some(live) = self.live.get_mut(&id) {
-                live.told = true;
+                live.announced = true;
                 series.push(Ok(live.placed.clone()));
             }
         }
         (!series.is_empty()).then_some((ServiceMessage::AddSeries(series), None))
     }
 
-    /// How many regions there are, and their bytes.
+    /// The number of regions, and their size in bytes.
     pub(crate) fn regions(&self) -> (usize, usize) {
-        (self.rooms.len(), self.rooms.iter().map(|room| room.region.size().bytes()).sum())
+        (self.regions.len(), self.regions.iter().map(|region| region.memory.size().bytes()).sum())
     }
 
-    /// How many series an agent is told of.
+    /// The number of registered series.
     pub(crate) fn series(&self) -> usize {
         self.live.len()
     }
 
-    /// How many removed series wait for the agent, or for their last handle.
-    pub(crate) fn waiting(&self) -> usize {
+    /// The number of removed series that wait for the agent's release, or for their last handle to be dropped.
+    pub(crate) fn pending_release(&self) -> usize {
         self.retired.len() + self.released.len()
     }
 
-    /// How many handles were given out that nobody reads.
+    /// The number of detached handles given out.
     pub(crate) const fn detached(&self) -> u64 {
         self.detached
     }
 }
 
-impl Room {
-    /// Takes `count` slots, all zero.
+impl RegionSlots {
+    /// Allocates `count` slots and sets them to zero; `None` if no run of that length is free.
     fn take(&mut self, count: u32) -> Option<(Slot, SlotRun)> {
-        let Taken { first, reused } = self.free.take(count)?;
-        let run = self.region.run(first, count)?;
+        let SlotAllocation { first, reused } = self.free.allocate(count)?;
+        let run = self.memory.run(first, count)?;
         if reused {
             self.raise_generation();
             run.words().iter().for_each(|word| word.store(0, Relaxed));
@@ -351,27 +358,31 @@ impl Room {
 
     fn raise_generation(&mut self) {
         self.generation = Generation(self.generation.0 + 1);
-        self.region.set_generation(self.generation);
+        self.memory.set_generation(self.generation);
     }
 }
 
-impl Meaning {
+impl MetricType {
     fn of(series: &Series) -> Self {
         Self { kind: series.kind, unit: series.unit.clone(), parts_per_unit: series.parts_per_unit }
     }
 
-    /// Whether a further series of the same name may mean what it says: the same kind in the same unit, if it states one.
-    fn agrees(&self, series: &Series) -> Result<(), Cause> {
-        let asked = Self::of(series);
-        let same_unit = asked.unit.is_none() || asked.unit == self.unit;
-        if asked.kind == self.kind && asked.parts_per_unit == self.parts_per_unit && same_unit {
+    /// Checks that a further series of the same name has the same kind and scale, and the same unit if it states one.
+    fn check_compatible(&self, series: &Series) -> Result<(), Cause> {
+        let spec = Self::of(series);
+        let same_unit = spec.unit.is_none() || spec.unit == self.unit;
+        if spec.kind == self.kind && spec.parts_per_unit == self.parts_per_unit && same_unit {
             return Ok(());
         }
-        Err(Cause::Conflict { metric: series.name.to_string(), registered: self.to_string(), asked: asked.to_string() })
+        Err(Cause::Conflict {
+            metric: series.name.to_string(),
+            registered: self.to_string(),
+            requested: spec.to_string(),
+        })
     }
 }
 
-impl fmt::Display for Meaning {
+impl fmt::Display for MetricType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a {}", self.kind)?;
         if let Kind::Histogram(scale) = self.kind {
@@ -386,14 +397,14 @@ impl fmt::Display for Meaning {
     }
 }
 
-fn check(asked: &Asked) -> Result<Series, NameError> {
+fn check(spec: &MetricSpec) -> Result<Series, NameError> {
     Ok(Series {
-        name: MetricName::new(&asked.name)?,
-        labels: Labels::new(asked.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())))?,
-        kind: asked.kind,
-        unit: asked.unit.as_deref().map(Unit::new).transpose()?,
-        group: asked.group,
-        parts_per_unit: NonZeroU64::new(asked.parts_per_unit).unwrap_or(NonZeroU64::MIN),
+        name: MetricName::new(&spec.name)?,
+        labels: Labels::new(spec.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())))?,
+        kind: spec.kind,
+        unit: spec.unit.as_deref().map(Unit::new).transpose()?,
+        group: spec.group,
+        parts_per_unit: NonZeroU64::new(spec.parts_per_unit).unwrap_or(NonZeroU64::MIN),
     })
 }
 

@@ -1,4 +1,4 @@
-//! Who a service says it is, and what it may take.
+//! The service's identity and limits, as passed to `connect`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use wire::time::{Interval, Nanos};
 
 use crate::environment;
 
-/// A service's name, and whatever else there is to say of this replica of it.
+/// Describes this replica of a service: name, instance, labels, limits. Pass it to [`connect`](crate::connect).
 #[derive(Clone, Debug)]
-#[must_use = "it says nothing before it is given to `connect`"]
+#[must_use = "a service is registered only by `connect`"]
 pub struct Service {
     pub(crate) name: String,
     instance: Option<String>,
@@ -23,24 +23,26 @@ pub struct Service {
     changes_every: Option<Duration>,
 }
 
-/// How much a client takes at most, so that a mistake in naming costs a known amount of memory.
+/// Bounds on a client's memory, so that a mistake such as an unbounded label value costs a known amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Series in all. Further ones get handles that nobody reads.
+    /// Maximum number of series. Further ones get detached handles, which no agent reads. Default: 4,096.
     pub series: usize,
-    /// Label sets of one metric. Further ones share one series, labelled `otel.metric.overflow="true"`.
+    /// Maximum number of label sets per metric. Further ones share one series, labelled
+    /// `otel.metric.overflow="true"`. Default: 256.
     pub label_sets_per_metric: usize,
-    /// Regions of shared memory. A series for which there is no room in them gets a handle that nobody reads.
+    /// Maximum number of shared-memory regions. A series that does not fit gets a detached handle. Default: 16.
     pub regions: usize,
-    /// Size of the first region. Each further one is twice as large as the one before, up to 1 MiB.
+    /// Size of the first region. Each further region is twice as large as the one before, up to 1 MiB. Default: 16 KiB.
     pub first_region: RegionSize,
-    /// Finished spans that wait for the agent, which looks twenty times a second at least; the oldest are lost beyond. 512 bytes each, taken only where
-    /// spans are recorded or traces asked for; rounded up to a power of two, at most 16,384.
+    /// Finished spans buffered for the agent, which reads at least twenty times a second; beyond that the oldest are
+    /// lost. 512 bytes each, allocated only if spans are recorded or a trace is triggered. Rounded up to a power of
+    /// two, at most 16,384. Default: 4,096.
     pub spans: u32,
 }
 
 impl Default for Limits {
-    /// 4,096 series, 256 label sets of one metric, 16 regions from 16 KiB on: 11 MiB at most. 4,096 spans: 2 MiB.
+    /// 4,096 series, 256 label sets per metric, 16 regions from 16 KiB on: 11 MiB at most. 4,096 spans: 2 MiB.
     fn default() -> Self {
         let first_region = RegionSize::for_slots(2_000).unwrap_or(RegionSize::ONE_PAGE);
         Self { series: 4_096, label_sets_per_metric: 256, regions: 16, first_region, spans: 4_096 }
@@ -48,7 +50,7 @@ impl Default for Limits {
 }
 
 impl Service {
-    /// A replica of the service `name` (1 to 128 letters, digits and `_.-/:`), as in OpenTelemetry's `service.name`.
+    /// A replica of the service `name`: 1 to 128 letters, digits and `_.-/:`, as OpenTelemetry's `service.name`.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -61,40 +63,43 @@ impl Service {
         }
     }
 
-    /// Which replica it is, as in `service.instance.id`. Otherwise the host's name and the process id.
+    /// Sets the replica's name, as `service.instance.id`. Default: host name and process id.
     pub fn instance(mut self, instance: impl Into<String>) -> Self {
         self.instance = Some(instance.into());
         self
     }
 
-    /// A label of the replica, such as its version. At most 16.
+    /// Adds a label of the replica, such as its version. At most 16.
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.labels.push((key.into(), value.into()));
         self
     }
 
-    /// Where the agent listens. Otherwise what `UVIEW_SOCKET` says, or `/run/uview/services.sock`.
+    /// Sets the agent's socket. Default: `UVIEW_SOCKET`, or `/run/uview/services.sock`.
     pub fn socket(mut self, path: impl Into<PathBuf>) -> Self {
         self.socket = Some(path.into());
         self
     }
 
-    /// How much the client takes at most.
+    /// Sets the bounds on the client's memory.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// The values tell of something else than this process, such as a network: the agent does not put the process's CPU time, memory and so
-    /// on beside them. Agents of earlier releases do all the same.
+    /// For values that do not describe this process, such as those of a network probe: the agent adds no CPU, memory
+    /// and I/O metrics of the process. Agents of earlier releases add them nevertheless.
     pub fn without_process_metrics(mut self) -> Self {
         self.process_metrics = false;
         self
     }
 
-    /// Values change only so often, all at a time: they are measured over intervals. The LMAP takes a row for each and none between, where a counter would
-    /// seem to stand still and a gauge be counted again. [`Client::changed`](crate::Client::changed) has to be called after each change, and
-    /// nobody looks at values before. In whole milliseconds, 1 ms to 1 h; otherwise it is as if nothing had been said.
+    /// For values that are measured over intervals and all change at once, every `period`. The detector (LMAP) takes
+    /// one row per change. Otherwise a counter would seem to stand still between changes, and a gauge would be counted
+    /// again.
+    ///
+    /// Call [`Client::changed`](crate::Client::changed) after each change: agents read the values only then. `period`
+    /// is in whole milliseconds, 1 ms to 1 h; any other value is ignored.
     pub fn changes_every(mut self, period: Duration) -> Self {
         self.changes_every = Some(period);
         self
@@ -112,7 +117,7 @@ impl Service {
         self.limits
     }
 
-    /// The first message to every agent.
+    /// The first message on every connection.
     pub(crate) fn hello(&self, instance: &str) -> Result<Hello, NameError> {
         Ok(Hello {
             service: ServiceName::new(&self.name)?,
@@ -125,7 +130,7 @@ impl Service {
 }
 
 #[cfg(test)]
-#[cfg(not(miri))] // The system's name, which Miri does not have.
+#[cfg(not(miri))] // Needs uname, which Miri does not have.
 mod tests {
     use super::*;
 

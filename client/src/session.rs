@@ -1,5 +1,6 @@
-//! One service's conversation with whatever agent there is: what is said, what is heard, what became of it. Pure but for the regions that
-//! [`Registry`] makes: bytes and time in, bytes out.
+//! The registration protocol from the service's side: which messages to send, how to react to the agent's.
+//!
+//! Pure except for the regions that [`Registry`] creates: bytes and time in, bytes out.
 
 use std::sync::Arc;
 
@@ -11,58 +12,65 @@ use wire::proto::registration as proto;
 use wire::registration::{Hello, ServiceMessage, SlotRun};
 use wire::time::Nanos;
 
-use crate::link::{Due, Link};
+use crate::link::{Link, LinkActions};
 use crate::problem::{Cause, shortened};
 use crate::registry::Registry;
-use crate::spans::Rings;
+use crate::spans::RingState;
 
-/// How much of an agent's words is kept.
-const WORDS: usize = 300;
+/// Characters kept of an agent's refusal.
+const MAX_REFUSAL_CHARS: usize = 300;
 
-/// A frame to be sent, and the region whose descriptor goes with its first byte.
+/// A frame to send, and the region whose descriptor is sent with its first byte.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) bytes: Vec<u8>,
     pub(crate) region: Option<Arc<OwnedRegion>>,
 }
 
-/// Why a connection is of no use any more.
+/// Why a connection ended or could not be established.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Lost {
-    /// The agent ended it, or died.
+pub(crate) enum Disconnect {
+    /// The agent closed it, or died.
     #[error("the agent closed the connection")]
     Closed,
-    /// What the system said.
+    /// A system call failed.
     #[error("{0}")]
     System(#[from] std::io::Error),
-    /// Not an agent, or a broken one.
-    #[error("the agent sent something that is no message: {0}")]
-    Garbage(String),
+    /// The peer is not an agent, or a faulty one.
+    #[error("the agent sent an invalid message: {0}")]
+    Protocol(String),
 }
 
-/// All that the thread and the service share.
+/// The state shared by the I/O thread and the service.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) registry: Registry,
     pub(crate) link: Link,
-    pub(crate) rings: Rings,
+    pub(crate) rings: RingState,
     hello: Option<Hello>,
-    greeted: bool,
-    /// The agent looks at values when heartbeat words have changed, and only then.
-    awaited: bool,
+    hello_sent: bool,
+    /// The agent reads values only when a heartbeat counter has changed, so it is raised on `changed`, not on a timer.
+    beats_on_change: bool,
 }
 
 impl Session {
-    /// Nothing said yet. Without a `hello` there is nothing to say ever.
+    /// A session without a connection. Without a `hello` it sends nothing.
     pub(crate) fn new(registry: Registry, hello: Option<Hello>, seed: u64) -> Self {
-        Self { registry, link: Link::new(seed), rings: Rings::default(), hello, greeted: false, awaited: false }
+        Self {
+            registry,
+            link: Link::new(seed),
+            rings: RingState::default(),
+            hello,
+            hello_sent: false,
+            beats_on_change: false,
+        }
     }
 
-    /// What to do at `now`; the heart is beaten here.
-    pub(crate) fn poll(&mut self, now: Nanos) -> Due {
+    /// What to do at `now`. Raises the heartbeat if that is due.
+    pub(crate) fn poll(&mut self, now: Nanos) -> LinkActions {
         let due = self.link.poll(now);
         if due.beat {
-            if !self.awaited {
+            if !self.beats_on_change {
                 self.registry.beat();
             }
             self.rings.beat();
@@ -70,37 +78,37 @@ impl Session {
         due
     }
 
-    /// Values have changed. For an agent that does not wait for that, the heart beats as it always does.
+    /// The service has changed its values: raises the heartbeat, unless the agent expects it on a timer.
     pub(crate) fn changed(&self) {
-        if self.awaited {
+        if self.beats_on_change {
             self.registry.beat();
         }
     }
 
-    /// A connection is there. Everything is said on it, from the hello on.
+    /// A connection was established. Everything is sent on it, beginning with the hello.
     pub(crate) fn connected(&mut self) {
         self.link.connected();
         self.registry.opened();
         self.rings.opened();
-        (self.greeted, self.awaited) = (false, false);
+        (self.hello_sent, self.beats_on_change) = (false, false);
     }
 
-    /// The connection is gone, or none could be made.
-    pub(crate) fn lost(&mut self, now: Nanos, why: &Lost) {
-        if matches!(why, Lost::Garbage(_)) {
-            self.link.count_garbage();
+    /// The connection was lost, or an attempt to connect failed.
+    pub(crate) fn disconnected(&mut self, now: Nanos, why: &Disconnect) {
+        if matches!(why, Disconnect::Protocol(_)) {
+            self.link.count_protocol_error();
         }
-        self.link.lost(now, why.to_string());
+        self.link.disconnected(now, why.to_string());
         self.registry.closed();
         self.rings.closed();
     }
 
-    /// The next frame for the connection, if there is something left to say.
+    /// The next frame to send, if there is one.
     pub(crate) fn outgoing(&mut self) -> Option<Outgoing> {
-        let (message, region) = if self.greeted {
+        let (message, region) = if self.hello_sent {
             self.rings.next_message().or_else(|| self.registry.next_message())?
         } else {
-            self.greeted = true;
+            self.hello_sent = true;
             (ServiceMessage::Hello(self.hello.clone()?), None)
         };
         let mut bytes = Vec::new();
@@ -110,35 +118,35 @@ impl Session {
         Some(Outgoing { bytes, region })
     }
 
-    /// Takes one frame of the agent. Messages of later releases are passed over.
-    pub(crate) fn incoming(&mut self, frame: &[u8]) -> Result<(), Lost> {
+    /// Handles one frame from the agent. Unknown messages, of later releases, are ignored.
+    pub(crate) fn incoming(&mut self, frame: &[u8]) -> Result<(), Disconnect> {
         use proto::agent_message::Message;
-        let message = proto::AgentMessage::decode(frame).map_err(|error| Lost::Garbage(error.to_string()))?;
+        let message = proto::AgentMessage::decode(frame).map_err(|error| Disconnect::Protocol(error.to_string()))?;
         match message.message {
             Some(Message::Welcome(welcome)) => {
                 self.link.welcomed(Incarnation(welcome.agent_incarnation), welcome.heartbeat_ms);
                 let changes = self.hello.as_ref().is_some_and(|hello| hello.changes_every.is_some());
-                self.awaited = changes && welcome.awaits_changes;
+                self.beats_on_change = changes && welcome.awaits_changes;
             }
-            Some(Message::Accepted(accepted)) => self.link.accepted(accepted.messages),
-            Some(Message::Released(released)) => self.registry.released(released.runs.into_iter().map(SlotRun::from)),
-            Some(Message::Refused(refused)) => self.registry.problems.note(Cause::Refused {
-                what: shortened(&refused.what, WORDS),
-                reason: shortened(&refused.reason, WORDS),
+            Some(Message::Acknowledgement(accepted)) => self.link.accepted(accepted.messages),
+            Some(Message::Release(released)) => self.registry.released(released.runs.into_iter().map(SlotRun::from)),
+            Some(Message::Refusal(refused)) => self.registry.problems.note(Cause::Refused {
+                what: shortened(&refused.what, MAX_REFUSAL_CHARS),
+                reason: shortened(&refused.reason, MAX_REFUSAL_CHARS),
             }),
             None => {}
         }
         Ok(())
     }
 
-    /// The agent that knows everything there is to know; none if something is missing.
+    /// The agent that has accepted everything; `None` if something is not sent or not accepted.
     pub(crate) fn registered_with(&self) -> Option<Incarnation> {
-        self.link.registered_with().filter(|_| self.registry.all_said() && self.rings.all_said())
+        self.link.registered_with().filter(|_| self.registry.is_synced() && self.rings.is_synced())
     }
 }
 
 #[cfg(test)]
-#[cfg(not(miri))] // Memory of the system, which Miri does not have.
+#[cfg(not(miri))] // Needs memfd, which Miri does not have.
 mod tests {
     use proptest::prelude::*;
     use wire::frame::{Frames, MAX_FRAME_BYTES};
@@ -146,7 +154,7 @@ mod tests {
     use wire::metric::{Group, Kind};
 
     use super::*;
-    use crate::registration::Asked;
+    use crate::registration::MetricSpec;
     use crate::service::{Limits, Service};
 
     fn session() -> Session {
@@ -154,13 +162,13 @@ mod tests {
         Session::new(Registry::new("payment", Limits::default()), Some(hello), 1)
     }
 
-    fn asked(name: String) -> Asked {
+    fn spec(name: String) -> MetricSpec {
         let kind = Kind::Histogram(Scale::DEFAULT);
-        Asked { name, labels: Vec::new(), kind, unit: None, group: Group::Service, parts_per_unit: 1 }
+        MetricSpec { name, labels: Vec::new(), kind, unit: None, group: Group::Service, parts_per_unit: 1 }
     }
 
-    /// Every message that is left to say, as an agent reads it.
-    fn said(session: &mut Session) -> Vec<ServiceMessage> {
+    /// All messages not yet sent, as an agent decodes them.
+    fn drain(session: &mut Session) -> Vec<ServiceMessage> {
         let mut frames = Frames::default();
         let mut messages = Vec::new();
         while let Some(outgoing) = session.outgoing() {
@@ -176,30 +184,31 @@ mod tests {
     #[test]
     fn a_hello_comes_first_on_every_connection_and_only_there() {
         let mut session = session();
-        let _ = session.registry.register(&asked("a".into()), false);
+        let _ = session.registry.register(&spec("a".into()), false);
 
         for _ in 0..2 {
             session.connected();
-            let messages = said(&mut session);
+            let messages = drain(&mut session);
             assert!(matches!(
                 messages[..],
                 [ServiceMessage::Hello(_), ServiceMessage::AddRegion { .. }, ServiceMessage::AddSeries(_)]
             ));
             assert_eq!(session.registered_with(), None, "nothing is accepted");
-            session.lost(Nanos::ZERO, &Lost::Closed);
+            session.disconnected(Nanos::ZERO, &Disconnect::Closed);
         }
     }
 
-    /// How often the heart of the first region has beaten.
+    /// The heartbeat counter of the first region.
     fn beats(session: &Session) -> u64 {
         session.registry.heartbeats().next().unwrap()
     }
 
-    /// A session of a service whose values change every second, welcomed by an agent that waits for that, or by one of an earlier release.
+    /// A session of a service whose values change every second, welcomed by an agent that waits for that, or by one of
+    /// an earlier release.
     fn welcomed(awaits_changes: bool) -> Session {
         let service = Service::new("network.way").changes_every(std::time::Duration::from_secs(1));
         let mut session = Session::new(Registry::new("network.way", Limits::default()), service.hello("way-1").ok(), 1);
-        let _ = session.registry.register(&asked("a".into()), false);
+        let _ = session.registry.register(&spec("a".into()), false);
         session.connected();
         let welcome = proto::Welcome { agent_incarnation: 1, heartbeat_ms: 100, awaits_changes };
         let message = proto::AgentMessage { message: Some(proto::agent_message::Message::Welcome(welcome)) };
@@ -218,7 +227,7 @@ mod tests {
         assert_eq!(beats(&session), before + 1);
 
         // The next agent may be an earlier one, until it has said something.
-        session.lost(Nanos::from_secs(10), &Lost::Closed);
+        session.disconnected(Nanos::from_secs(10), &Disconnect::Closed);
         session.connected();
         let _ = session.poll(Nanos::from_secs(20));
         assert_eq!(beats(&session), before + 2);
@@ -240,35 +249,35 @@ mod tests {
         let mut session = session();
         for n in 0..200 {
             let labels = (0..16).map(|l| (format!("{l:a>128}"), "\u{1f980}".repeat(64))).collect();
-            let longest = Asked { labels, unit: Some("u".repeat(63)), ..asked(format!("{n:m>255}")) };
+            let longest = MetricSpec { labels, unit: Some("u".repeat(63)), ..spec(format!("{n:m>255}")) };
             assert!(session.registry.register(&longest, false).series.is_some());
         }
 
         session.connected();
-        let messages = said(&mut session);
+        let messages = drain(&mut session);
 
-        let told = messages.iter().map(|message| match message {
+        let announced = messages.iter().map(|message| match message {
             ServiceMessage::AddSeries(series) => series.len(),
             _ => 0,
         });
-        assert_eq!(told.sum::<usize>(), 200);
+        assert_eq!(announced.sum::<usize>(), 200);
     }
 
     proptest! {
         #[test]
         fn any_frame_is_taken_or_is_garbage_and_nothing_that_is_used_is_given_up(frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 0..20)) {
             let mut session = session();
-            let parts = session.registry.register(&asked("a".into()), false);
+            let binding = session.registry.register(&spec("a".into()), false);
             session.connected();
-            let _ = said(&mut session);
+            let _ = drain(&mut session);
 
             for frame in &frames {
                 let _ = session.incoming(frame);
             }
 
-            let again = session.registry.register(&asked("a".into()), false);
-            let other = session.registry.register(&asked("b".into()), false);
-            prop_assert!(again.run.same(&parts.run) && !other.run.same(&parts.run));
+            let again = session.registry.register(&spec("a".into()), false);
+            let other = session.registry.register(&spec("b".into()), false);
+            prop_assert!(again.run.same(&binding.run) && !other.run.same(&binding.run));
         }
     }
 }

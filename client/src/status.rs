@@ -1,4 +1,4 @@
-//! What there is to know of a client, for people and for programs.
+//! The state of a client, for logs (`Display`) and for programs.
 
 use std::fmt;
 
@@ -6,56 +6,56 @@ use wire::id::Incarnation;
 
 use crate::problem::Problem;
 
-/// How things stand at one moment.
+/// The state of a client at one moment: see [`Client::status`](crate::Client::status).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
-    /// The service's name as given.
+    /// The service's name, as passed to [`Service::new`](crate::Service::new).
     pub service: String,
-    /// Which replica.
+    /// The replica's name.
     pub instance: String,
-    /// With whom it talks.
+    /// The connection to the agent.
     pub connection: Connection,
-    /// How often a connection was made.
+    /// Connections established so far.
     pub connections: u64,
-    /// How often one was ended because of what came over it.
-    pub garbage: u64,
-    /// Series that an agent is told of.
+    /// Connections closed because the agent sent an invalid message.
+    pub protocol_errors: u64,
+    /// Number of registered series.
     pub series: usize,
-    /// Removed series whose slots wait for the agent's release, or for their last handle to be dropped.
-    pub waiting: usize,
-    /// Handles given out that take values which nobody reads. The reason is among `problems`.
+    /// Removed series whose slots are not free yet: the agent has not released them, or a handle exists.
+    pub pending_release: usize,
+    /// Detached handles: they work, but no agent reads them. The reasons are in `problems`.
     pub detached: u64,
-    /// Regions of shared memory.
+    /// Regions of shared memory that hold metrics.
     pub regions: usize,
-    /// Their bytes.
+    /// Size of these regions together, in bytes.
     pub region_bytes: usize,
-    /// Whether this is a child of the process that connected: its handles work, its registrations do not.
+    /// Whether this process is a forked child of the one that connected: handles work, registrations do not.
     pub forked: bool,
-    /// What went wrong, each once.
+    /// Problems so far, each once with its number of occurrences.
     pub problems: Vec<Problem>,
-    /// Problems beyond those that are kept.
+    /// Occurrences of further problems, beyond 64 different ones.
     pub more_problems: u64,
 }
 
-/// A client's connection to the agent.
+/// The state of a client's connection to the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Connection {
-    /// No agent will be told: see the problems. Values are counted.
+    /// Disabled: the service's name is invalid, or the I/O thread did not start (see the problems). Values are counted.
     Off,
-    /// No agent so far, or none any more. It is tried again and again; values are counted.
+    /// No agent is reachable. The client retries every 50 ms to 2 s; values are counted.
     Waiting {
-        /// Attempts since an agent last answered.
+        /// Attempts since an agent last replied.
         attempts: u64,
-        /// What the last one met.
+        /// Why the last attempt or connection failed.
         error: Option<String>,
     },
-    /// There is a connection, and not everything said on it is accepted yet.
+    /// Connected. The agent has not accepted all messages yet.
     Registering,
-    /// The agent has accepted everything.
+    /// Connected. The agent has accepted all messages.
     Registered {
-        /// Which run of it.
+        /// Identifies this run of the agent; another one after a restart.
         agent: Incarnation,
     },
 }
@@ -63,7 +63,7 @@ pub enum Connection {
 impl fmt::Display for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Off => f.write_str("not connected, and will not be"),
+            Self::Off => f.write_str("disabled"),
             Self::Waiting { attempts, error: None } => write!(f, "waiting for an agent ({attempts} attempts)"),
             Self::Waiting { attempts, error: Some(error) } => {
                 write!(f, "waiting for an agent ({attempts} attempts): {error}")
@@ -75,22 +75,26 @@ impl fmt::Display for Connection {
 }
 
 impl fmt::Display for Status {
-    /// A line on the connection, one on the numbers, one for each problem.
+    /// One line for the connection, one for the counts, one per problem.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { service, instance, connection, series, regions, region_bytes, .. } = self;
         writeln!(f, "{service} ({instance}): {connection}")?;
         write!(f, "{series} series in {regions} regions of {region_bytes} bytes")?;
-        if self.waiting > 0 {
-            write!(f, ", {} removed ones not released yet", self.waiting)?;
+        if self.pending_release > 0 {
+            write!(f, ", {} removed series not released yet", self.pending_release)?;
         }
         if self.detached > 0 {
-            write!(f, ", {} handles that nobody reads", self.detached)?;
+            write!(f, ", {} detached handles", self.detached)?;
         }
-        if self.garbage > 0 {
-            write!(f, ", {} of {} connections ended by garbage", self.garbage, self.connections)?;
+        if self.protocol_errors > 0 {
+            write!(
+                f,
+                ", {} of {} connections closed after an invalid message",
+                self.protocol_errors, self.connections
+            )?;
         }
         if self.forked {
-            write!(f, "\n- a child of the process that connected: connect again to register")?;
+            write!(f, "\n- forked child of the process that connected: connect again to register")?;
         }
         for problem in &self.problems {
             write!(f, "\n- {problem}")?;
@@ -108,15 +112,15 @@ mod tests {
     use crate::problem::Cause;
 
     #[test]
-    fn a_status_tells_a_person_what_is_the_matter() {
+    fn a_status_prints_connection_counts_and_problems() {
         let status = Status {
             service: "payment".into(),
             instance: "payment-1".into(),
             connection: Connection::Waiting { attempts: 3, error: Some("no such file".into()) },
             connections: 2,
-            garbage: 1,
+            protocol_errors: 1,
             series: 40,
-            waiting: 1,
+            pending_release: 1,
             detached: 2,
             regions: 1,
             region_bytes: 16384,
@@ -126,9 +130,9 @@ mod tests {
         };
 
         let expected = "payment (payment-1): waiting for an agent (3 attempts): no such file\n\
-            40 series in 1 regions of 16384 bytes, 1 removed ones not released yet, 2 handles that nobody reads, \
-            1 of 2 connections ended by garbage\n\
-            - a child of the process that connected: connect again to register\n\
+            40 series in 1 regions of 16384 bytes, 1 removed series not released yet, 2 detached handles, \
+            1 of 2 connections closed after an invalid message\n\
+            - forked child of the process that connected: connect again to register\n\
             - more than 40 series: further ones are not registered (see Limits::series) (2 times)\n\
             - 5 further problems";
         assert_eq!(status.to_string(), expected);

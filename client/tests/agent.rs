@@ -1,4 +1,4 @@
-//! A service and its agents: none, late, killed, back, dying, deaf, out of their mind.
+//! A service against agents that are absent, late, killed, restarted, dying, unresponsive, or send garbage.
 
 mod support;
 
@@ -7,15 +7,15 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use support::{FakeAgent, Manner, until};
+use support::{Behaviour, FakeAgent, until};
 use uview::{Cause, Client, Connection, Incarnation, Limits, Service};
 use wire::metric::Kind;
 use wire::proto::registration as proto;
 use wire::registration::ServiceMessage;
 
-struct Place(tempfile::TempDir);
+struct SocketFolder(tempfile::TempDir);
 
-impl Place {
+impl SocketFolder {
     fn new() -> Self {
         Self(tempfile::tempdir().expect("a folder can be made"))
     }
@@ -36,8 +36,8 @@ fn registered(client: &Client, agent: u64) {
 
 #[test]
 fn a_service_works_without_an_agent() {
-    let place = Place::new();
-    let client = place.connect();
+    let folder = SocketFolder::new();
+    let client = folder.connect();
     let counter = client.counter("requests").register();
     let gauge = client.gauge("depth").register();
     let histogram = client.histogram("duration").unit("s").parts_per_unit(1_000_000).register();
@@ -57,39 +57,39 @@ fn a_service_works_without_an_agent() {
 
 #[test]
 fn an_agent_that_appears_later_is_told_everything() {
-    let place = Place::new();
-    let client = place.connect();
+    let folder = SocketFolder::new();
+    let client = folder.connect();
     let counter = client.counter("requests").label("route", "/pay").unit("{request}").register();
     client.up_down_counter("active").register().add(-2);
     counter.add(41);
 
-    let agent = FakeAgent::start(&place.socket(), 1);
-    agent.until("both series", |seen| (seen.series().len() == 2).then_some(()));
+    let agent = FakeAgent::start(&folder.socket(), 1);
+    agent.until("both series", |state| (state.series().len() == 2).then_some(()));
     registered(&client, 1);
     counter.add(1);
 
-    agent.look(|seen| {
-        let Some(ServiceMessage::Hello(hello)) = seen.messages.first() else { unreachable!("a hello comes first") };
+    agent.look(|state| {
+        let Some(ServiceMessage::Hello(hello)) = state.messages.first() else { unreachable!("a hello comes first") };
         assert_eq!((&*hello.service.to_string(), &*hello.instance.to_string()), ("payment", "payment-1"));
         assert_eq!(hello.labels.get("version"), Some("1.2"));
-        assert_eq!(seen.value(r#"requests{route="/pay"}"#), Some(42));
-        assert_eq!(seen.value("active"), Some((-2_i64) as u64));
-        let series = &seen.series()[0].series;
+        assert_eq!(state.value(r#"requests{route="/pay"}"#), Some(42));
+        assert_eq!(state.value("active"), Some((-2_i64) as u64));
+        let series = &state.series()[0].series;
         assert_eq!((series.kind, series.unit.as_ref().unwrap().to_string()), (Kind::Counter, "{request}".into()));
     });
 }
 
 #[test]
 fn an_agent_that_was_killed_and_is_back_gets_the_same_memory_and_is_told_everything_again() {
-    let place = Place::new();
-    let client = place.connect();
+    let folder = SocketFolder::new();
+    let client = folder.connect();
     let counter = client.counter("requests").register();
-    let first = FakeAgent::start(&place.socket(), 1);
+    let first = FakeAgent::start(&folder.socket(), 1);
     registered(&client, 1);
     counter.add(10);
-    let memory = first.look(|seen| {
-        assert_eq!(seen.value("requests"), Some(10));
-        seen.inodes()
+    let memory = first.look(|state| {
+        assert_eq!(state.value("requests"), Some(10));
+        state.inodes()
     });
 
     drop(first);
@@ -97,36 +97,36 @@ fn an_agent_that_was_killed_and_is_back_gets_the_same_memory_and_is_told_everyth
     counter.add(10);
     let late = client.gauge("registered.meanwhile").register();
     late.set(1.5);
-    let second = FakeAgent::start(&place.socket(), 2);
+    let second = FakeAgent::start(&folder.socket(), 2);
     registered(&client, 2);
     counter.add(10);
 
-    second.look(|seen| {
-        assert_eq!(seen.inodes(), memory);
-        assert_eq!(seen.series().len(), 2);
-        assert_eq!(seen.value("requests"), Some(30));
-        assert_eq!(seen.value("registered.meanwhile"), Some(1.5_f64.to_bits()));
+    second.look(|state| {
+        assert_eq!(state.inodes(), memory);
+        assert_eq!(state.series().len(), 2);
+        assert_eq!(state.value("requests"), Some(30));
+        assert_eq!(state.value("registered.meanwhile"), Some(1.5_f64.to_bits()));
     });
     assert!(client.status().connections >= 2);
 }
 
 #[test]
 fn what_is_registered_while_connected_is_told_at_once_and_a_second_region_follows_the_first() {
-    let place = Place::new();
-    let agent = FakeAgent::start(&place.socket(), 1);
-    let client = place.connect();
+    let folder = SocketFolder::new();
+    let agent = FakeAgent::start(&folder.socket(), 1);
+    let client = folder.connect();
     let counters: Vec<_> = (0..3000).map(|n| client.counter(&format!("m{n}")).register()).collect();
     for counter in &counters {
         counter.add(7);
     }
 
-    agent.until("all series", |seen| (seen.series().len() == 3000).then_some(()));
+    agent.until("all series", |state| (state.series().len() == 3000).then_some(()));
     registered(&client, 1);
 
-    agent.look(|seen| {
-        assert_eq!(seen.regions.iter().map(|region| region.size().bytes()).collect::<Vec<_>>(), [16384, 32768]);
-        let words = [seen.words(0), seen.words(1)];
-        let values = seen.series().into_iter().map(|placed| words[placed.region as usize][placed.first.word()]);
+    agent.look(|state| {
+        assert_eq!(state.regions.iter().map(|region| region.size().bytes()).collect::<Vec<_>>(), [16384, 32768]);
+        let words = [state.words(0), state.words(1)];
+        let values = state.series().into_iter().map(|placed| words[placed.region as usize][placed.first.word()]);
         assert!(values.into_iter().all(|value| value == 7));
     });
     assert_eq!(client.status().regions, 2);
@@ -134,22 +134,22 @@ fn what_is_registered_while_connected_is_told_at_once_and_a_second_region_follow
 
 #[test]
 fn an_agent_that_dies_while_it_is_connected_to_is_not_believed() {
-    let place = Place::new();
-    let agent = FakeAgent::with_manner(&place.socket(), 1, Manner::Dying(3));
-    let client = place.connect();
+    let folder = SocketFolder::new();
+    let agent = FakeAgent::with_behaviour(&folder.socket(), 1, Behaviour::Dying(3));
+    let client = folder.connect();
     let _counter = client.counter("requests").register();
 
     registered(&client, 1);
 
-    assert_eq!(agent.look(|seen| seen.connections), 4);
+    assert_eq!(agent.look(|state| state.connections), 4);
     assert_eq!(client.status().connections, 4);
 }
 
 #[test]
 fn an_agent_of_another_protocol_is_told_in_the_status_until_it_is_upgraded() {
-    let place = Place::new();
-    let old = FakeAgent::with_manner(&place.socket(), 1, Manner::Older(usize::MAX));
-    let client = place.connect();
+    let folder = SocketFolder::new();
+    let old = FakeAgent::with_behaviour(&folder.socket(), 1, Behaviour::Older(usize::MAX));
+    let client = folder.connect();
     let counter = client.counter("requests").register();
     let gauge = client.gauge("depth").register();
     counter.add(10);
@@ -158,80 +158,81 @@ fn an_agent_of_another_protocol_is_told_in_the_status_until_it_is_upgraded() {
     let refusal = status.problems[0].to_string();
     assert!(refusal.contains("speaks protocol") && refusal.contains("upgrade the agent first"), "{refusal}");
     assert!(!matches!(status.connection, Connection::Registered { .. }), "{status}");
-    old.until("another try", |seen| (seen.ended >= 2).then_some(()));
+    old.until("another try", |state| (state.ended >= 2).then_some(()));
     drop(old);
     counter.add(10);
     gauge.set(2.5);
-    let new = FakeAgent::start(&place.socket(), 2);
+    let new = FakeAgent::start(&folder.socket(), 2);
     registered(&client, 2);
 
     let status = client.status();
     assert!(status.problems.is_empty(), "what the old one refused the new one has taken: {status}");
-    assert_eq!(status.garbage, 0, "a refusal is no garbage");
-    new.look(|seen| {
-        assert_eq!((seen.value("requests"), seen.value("depth")), (Some(20), Some(2.5_f64.to_bits())));
+    assert_eq!(status.protocol_errors, 0, "a refusal is no garbage");
+    new.look(|state| {
+        assert_eq!((state.value("requests"), state.value("depth")), (Some(20), Some(2.5_f64.to_bits())));
     });
 }
 
 #[test]
 fn garbage_from_an_agent_ends_the_connection_and_is_counted_and_the_service_goes_on() {
-    let place = Place::new();
+    let folder = SocketFolder::new();
     let undecodable = b"\x04\0\0\0\xff\xff\xff\xff".to_vec();
     let garbage = vec![u32::MAX.to_le_bytes().to_vec(), undecodable, vec![0xa5; 5000]];
-    let agent = FakeAgent::with_manner(&place.socket(), 1, Manner::Garbage(garbage));
-    let client = place.connect();
+    let agent = FakeAgent::with_behaviour(&folder.socket(), 1, Behaviour::Garbage(garbage));
+    let client = folder.connect();
     let counter = client.counter("requests").register();
 
     registered(&client, 1);
     counter.add(3);
 
-    assert_eq!(client.status().garbage, 3);
-    assert_eq!(agent.look(|seen| seen.value("requests")), Some(3));
+    assert_eq!(client.status().protocol_errors, 3);
+    assert_eq!(agent.look(|state| state.value("requests")), Some(3));
 
-    agent.say_bytes(&[0xff; 64]);
-    until("garbage after the welcome is counted too", || (client.status().garbage == 4).then_some(()));
+    agent.send_bytes(&[0xff; 64]);
+    until("garbage after the welcome is counted too", || (client.status().protocol_errors == 4).then_some(()));
     registered(&client, 1);
 }
 
 #[test]
 fn messages_that_mean_nothing_here_change_nothing() {
-    let place = Place::new();
-    let agent = FakeAgent::start(&place.socket(), 1);
-    let client = place.connect();
+    let folder = SocketFolder::new();
+    let agent = FakeAgent::start(&folder.socket(), 1);
+    let client = folder.connect();
     let _counter = client.counter("requests").register();
     registered(&client, 1);
 
-    // Of a later release; an acceptance of what was never sent; a release of what was never retired; a heartbeat that nobody can beat.
-    agent.say_bytes(&[0, 0, 0, 0]);
-    agent.say(proto::agent_message::Message::Accepted(proto::Accepted { messages: u64::MAX }));
+    // A message of a later release; an acceptance of messages never sent; a release of slots never retired; a heartbeat
+    // period below the minimum.
+    agent.send_bytes(&[0, 0, 0, 0]);
+    agent.send(proto::agent_message::Message::Acknowledgement(proto::Acknowledgement { messages: u64::MAX }));
     let run = proto::SlotRun { region: 9, first_slot: u32::MAX, slots: u32::MAX };
-    agent.say(proto::agent_message::Message::Released(proto::Released { runs: vec![run] }));
-    agent.say(proto::agent_message::Message::Welcome(proto::Welcome {
+    agent.send(proto::agent_message::Message::Release(proto::SlotRelease { runs: vec![run] }));
+    agent.send(proto::agent_message::Message::Welcome(proto::Welcome {
         agent_incarnation: 1,
         heartbeat_ms: 1,
         ..Default::default()
     }));
-    let refused = proto::Refused { what: "requests".into(), reason: "\u{7}not today".into() };
-    agent.say(proto::agent_message::Message::Refused(refused));
+    let refused = proto::Refusal { what: "requests".into(), reason: "\u{7}not today".into() };
+    agent.send(proto::agent_message::Message::Refusal(refused));
 
     let problems = until("the refusal", || Some(client.status().problems).filter(|problems| !problems.is_empty()));
     assert_eq!(problems[0].to_string(), "the agent refuses requests: not today");
     registered(&client, 1);
-    assert_eq!((client.status().garbage, client.status().connections), (0, 1));
+    assert_eq!((client.status().protocol_errors, client.status().connections), (0, 1));
 }
 
 #[test]
 fn what_one_agent_refused_the_next_one_may_take() {
-    let place = Place::new();
-    let agent = FakeAgent::start(&place.socket(), 1);
-    let client = place.connect();
+    let folder = SocketFolder::new();
+    let agent = FakeAgent::start(&folder.socket(), 1);
+    let client = folder.connect();
     registered(&client, 1);
-    let refused = proto::Refused { what: "hello".into(), reason: "no room".into() };
-    agent.say(proto::agent_message::Message::Refused(refused));
+    let refused = proto::Refusal { what: "hello".into(), reason: "no room".into() };
+    agent.send(proto::agent_message::Message::Refusal(refused));
     until("the refusal", || (!client.status().problems.is_empty()).then_some(()));
 
     drop(agent);
-    let _agent = FakeAgent::start(&place.socket(), 2);
+    let _agent = FakeAgent::start(&folder.socket(), 2);
     registered(&client, 2);
 
     assert!(client.status().problems.is_empty());
@@ -239,10 +240,10 @@ fn what_one_agent_refused_the_next_one_may_take() {
 
 #[test]
 fn an_agent_that_never_reads_holds_up_neither_registration_nor_the_end() {
-    let place = Place::new();
-    let agent = FakeAgent::with_manner(&place.socket(), 1, Manner::Deaf);
-    let client = place.connect();
-    agent.until("a connection", |seen| (seen.connections == 1).then_some(()));
+    let folder = SocketFolder::new();
+    let agent = FakeAgent::with_behaviour(&folder.socket(), 1, Behaviour::Unresponsive);
+    let client = folder.connect();
+    agent.until("a connection", |state| (state.connections == 1).then_some(()));
 
     // More than a socket buffer holds.
     let long = "x".repeat(200);
@@ -263,102 +264,103 @@ fn an_agent_that_never_reads_holds_up_neither_registration_nor_the_end() {
 
 #[test]
 fn the_heart_beats_with_and_without_an_agent_and_stops_with_the_client() {
-    let place = Place::new();
-    let agent = FakeAgent::start(&place.socket(), 1);
-    let client = place.connect();
+    let folder = SocketFolder::new();
+    let agent = FakeAgent::start(&folder.socket(), 1);
+    let client = folder.connect();
     let counter = client.counter("requests").register();
     registered(&client, 1);
 
-    let before = agent.look(support::Seen::heartbeat);
-    until("five beats", || (agent.look(support::Seen::heartbeat) >= before + 5).then_some(()));
+    let before = agent.look(support::AgentState::heartbeat);
+    until("five beats", || (agent.look(support::AgentState::heartbeat) >= before + 5).then_some(()));
 
     drop(client);
-    agent.until("the end", |seen| (seen.ended == 1).then_some(()));
-    let last = agent.look(support::Seen::heartbeat);
+    agent.until("the end", |state| (state.ended == 1).then_some(()));
+    let last = agent.look(support::AgentState::heartbeat);
     counter.add(5);
 
     assert_eq!(counter.get(), 5);
-    assert_eq!(agent.look(|seen| seen.value("requests")), Some(5), "the handle keeps the region");
-    assert_eq!(agent.look(support::Seen::heartbeat), last);
+    assert_eq!(agent.look(|state| state.value("requests")), Some(5), "the handle keeps the region");
+    assert_eq!(agent.look(support::AgentState::heartbeat), last);
 }
 
 #[test]
 fn clones_of_a_client_are_one_client() {
-    let place = Place::new();
-    let agent = FakeAgent::start(&place.socket(), 1);
-    let client = place.connect();
+    let folder = SocketFolder::new();
+    let agent = FakeAgent::start(&folder.socket(), 1);
+    let client = folder.connect();
     let clone = client.clone();
     drop(client);
 
     clone.counter("requests").register().add(1);
     registered(&clone, 1);
 
-    assert_eq!(agent.look(|seen| (seen.connections, seen.value("requests"))), (1, Some(1)));
+    assert_eq!(agent.look(|state| (state.connections, state.value("requests"))), (1, Some(1)));
 }
 
 #[test]
 fn slots_of_a_removed_series_are_used_again_after_the_agents_release_only() {
-    let place = Place::new();
-    let agent = FakeAgent::start(&place.socket(), 1);
-    let client = place.connect();
+    let folder = SocketFolder::new();
+    let agent = FakeAgent::start(&folder.socket(), 1);
+    let client = folder.connect();
     let old = client.counter("old").register();
     old.add(99);
     registered(&client, 1);
-    let slots = agent.look(|seen| seen.series()[0].run());
+    let slots = agent.look(|state| state.series()[0].run());
 
     client.remove(old);
-    agent.until("the retirement", |seen| (seen.retired() == [slots]).then_some(()));
+    agent.until("the retirement", |state| (state.retired() == [slots]).then_some(()));
     let _second = client.counter("second").register();
     let second =
-        agent.until("the second series", |seen| seen.series().get(1).map(wire::registration::PlacedSeries::run));
+        agent.until("the second series", |state| state.series().get(1).map(wire::registration::PlacedSeries::run));
     assert_ne!(second, slots);
-    assert_eq!(client.status().waiting, 1);
+    assert_eq!(client.status().pending_release, 1);
 
     agent.release(&[slots]);
-    until("the release", || (client.status().waiting == 0).then_some(()));
+    until("the release", || (client.status().pending_release == 0).then_some(()));
     let third = client.counter("third").register();
     third.add(1);
 
-    let again = agent.until("the third series", |seen| seen.series().get(2).map(wire::registration::PlacedSeries::run));
+    let again =
+        agent.until("the third series", |state| state.series().get(2).map(wire::registration::PlacedSeries::run));
     assert_eq!(again, slots);
-    assert_eq!(agent.look(|seen| seen.value("third")), Some(1), "it started at 0");
+    assert_eq!(agent.look(|state| state.value("third")), Some(1), "it started at 0");
 }
 
 #[test]
 fn what_was_removed_while_no_agent_was_there_is_retired_at_the_next_one() {
-    let place = Place::new();
-    let client = place.connect();
+    let folder = SocketFolder::new();
+    let client = folder.connect();
     let old = client.counter("old").register();
-    let first = FakeAgent::start(&place.socket(), 1);
+    let first = FakeAgent::start(&folder.socket(), 1);
     registered(&client, 1);
-    let slots = first.look(|seen| seen.series()[0].run());
+    let slots = first.look(|state| state.series()[0].run());
     drop(first);
     until("the loss", || matches!(client.status().connection, Connection::Waiting { .. }).then_some(()));
 
     client.remove(old);
     let _new = client.counter("new").register();
-    let second = FakeAgent::start(&place.socket(), 2);
+    let second = FakeAgent::start(&folder.socket(), 2);
     registered(&client, 2);
 
-    second.look(|seen| {
-        assert_eq!(seen.retired(), [slots]);
-        let [only] = &seen.series()[..] else { unreachable!("one series is live") };
-        assert_ne!(only.run(), slots, "nobody has released it");
+    second.look(|state| {
+        assert_eq!(state.retired(), [slots]);
+        let [only] = &state.series()[..] else { unreachable!("one series is live") };
+        assert_ne!(only.run(), slots, "it is not released");
     });
 }
 
 #[test]
 fn a_hundred_thousand_metrics_cost_what_the_limit_allows() {
-    let place = Place::new();
-    let agent = FakeAgent::start(&place.socket(), 1);
-    let client = place.connect();
+    let folder = SocketFolder::new();
+    let agent = FakeAgent::start(&folder.socket(), 1);
+    let client = folder.connect();
 
     let counters: Vec<_> = (0..100_000).map(|n| client.counter(&format!("m{n}")).register()).collect();
     for counter in &counters {
         counter.add(1);
     }
 
-    agent.until("4,096 series", |seen| (seen.series().len() == 4096).then_some(()));
+    agent.until("4,096 series", |state| (state.series().len() == 4096).then_some(()));
     registered(&client, 1);
     let status = client.status();
     assert_eq!((status.series, status.detached, status.regions), (4096, 100_000 - 4096, 2));
@@ -368,8 +370,8 @@ fn a_hundred_thousand_metrics_cost_what_the_limit_allows() {
 
 #[test]
 fn a_service_whose_own_name_is_not_allowed_counts_and_says_so() {
-    let place = Place::new();
-    let client = uview::connect(Service::new("pay ment").socket(place.socket()));
+    let folder = SocketFolder::new();
+    let client = uview::connect(Service::new("pay ment").socket(folder.socket()));
     let counter = client.counter("requests").register();
     counter.add(1);
 
@@ -381,16 +383,16 @@ fn a_service_whose_own_name_is_not_allowed_counts_and_says_so() {
 
 #[test]
 fn a_duplicate_with_another_kind_an_invalid_name_and_full_memory_are_told_in_the_status() {
-    let place = Place::new();
+    let folder = SocketFolder::new();
     let limits = Limits { regions: 0, ..Limits::default() };
-    let client = uview::connect(Service::new("payment").socket(place.socket()).limits(limits));
+    let client = uview::connect(Service::new("payment").socket(folder.socket()).limits(limits));
     let full = client.counter("full").register();
     let invalid = client.gauge("in valid").register();
     full.add(1);
     invalid.set(1.0);
     assert_eq!((full.get(), invalid.get()), (1, 1.0));
 
-    let roomy = place.connect();
+    let roomy = folder.connect();
     let _first = roomy.counter("a").register();
     let second = roomy.gauge("a").register();
     second.set(2.0);
@@ -414,7 +416,7 @@ fn a_socket_path_that_cannot_be_is_told_in_the_status() {
     });
 }
 
-/// What a service passes between its threads. Compiles only while it can be.
+/// Types that a service passes between its threads: compiles only if they are `Send`, `Sync` and `Clone`.
 const _: () = {
     const fn passes<T: Send + Sync + Clone + 'static>() {}
     passes::<uview::Client>();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use uview::Service;
 
 /// The system's allocator, with a count of the calls on this thread that asks for it.
-struct Counting;
+struct CountingAllocator;
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
@@ -24,7 +24,7 @@ fn count() {
 }
 
 // SAFETY: passes everything on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
         // SAFETY: the caller's promise is the system allocator's condition.
@@ -39,7 +39,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn calls(work: impl FnOnce()) -> u64 {
     let before = CALLS.load(Ordering::Relaxed);

@@ -42,12 +42,13 @@ fn a_childs_adds_are_seen_and_its_status_says_what_it_is() {
         must(status.forked && status.connection == Connection::Off, 4)?;
         must(status.problems.iter().any(|problem| problem.cause == Cause::Forked), 5)?;
         must(status.series == 1, 6)?;
-        // Whoever drops a client in the child ends neither the parent's thread nor waits for it.
+        // Dropping a client in the child neither stops the parent's thread nor waits for it.
         drop(client);
         Ok(())
     };
-    // SAFETY: the closure allocates and locks, which is not safe in a child in general. The C library of this platform makes its allocator
-    // usable after fork, and the client's lock is only tried there: that is what this test is about.
+    // SAFETY: the closure allocates and locks, which is not safe in a child in general. The C library of this platform
+    // makes its allocator usable after fork, and the client's lock is only tried there: that is what this test is
+    // about.
     let mut child = unsafe { child.pre_exec(before_exec) }.spawn().expect("every finding of the child holds");
     (0..100_000).for_each(|_| counter.add(1));
     assert!(child.wait().unwrap().success());
@@ -55,10 +56,10 @@ fn a_childs_adds_are_seen_and_its_status_says_what_it_is() {
     assert_eq!(counter.get(), 200_002, "parent and child have both counted right");
     assert!(!client.status().forked);
     let _later = client.counter("later").register();
-    agent.until("the parent is heard as before", |seen| (seen.series().len() == 2).then_some(()));
-    agent.look(|seen| {
-        assert_eq!(seen.value("requests"), Some(200_002));
-        assert_eq!((seen.connections, seen.ended), (1, 0));
-        assert!(seen.retired().is_empty(), "a child takes nothing back");
+    agent.until("the parent is heard as before", |state| (state.series().len() == 2).then_some(()));
+    agent.look(|state| {
+        assert_eq!(state.value("requests"), Some(200_002));
+        assert_eq!((state.connections, state.ended), (1, 0));
+        assert!(state.retired().is_empty(), "a child takes nothing back");
     });
 }

@@ -1,4 +1,5 @@
-//! Recording spans allocates nothing beyond what `tracing` does: asserted by an allocator that counts, alone in its process.
+//! Recording spans allocates nothing beyond what `tracing` does: asserted by an allocator that counts, alone in its
+//! process.
 #![expect(unsafe_code, reason = "an allocator is unsafe to write")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -8,14 +9,14 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use uview::{Service, TraceContext};
 
 /// The system's allocator, with a count of the calls on this thread.
-struct Counting;
+struct CountingAllocator;
 
 thread_local! {
     static CALLS: Cell<u64> = const { Cell::new(0) };
 }
 
 // SAFETY: passes everything on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         CALLS.set(CALLS.get() + 1);
         // SAFETY: the caller's promise is the system allocator's condition.
@@ -29,7 +30,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn request(n: u64) {
     let headers =

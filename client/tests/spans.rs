@@ -1,4 +1,4 @@
-//! What the agent finds in the ring of a service that uses `tracing`.
+//! What the agent reads from the ring of a service that uses `tracing`.
 
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
@@ -13,19 +13,19 @@ use support::{FakeAgent, until};
 use tracing_subscriber::layer::SubscriberExt as _;
 use uview::{Client, Connection, Service, TraceContext};
 use wire::registration::ServiceMessage;
-use wire::span_record::{About, Head, Note, Record, Status};
+use wire::span_record::{Head, Note, Record, Status, Subject};
 
 const CALLER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 /// A service with an agent that has its ring.
-struct Stage {
+struct SpanFixture {
     client: Client,
     reader: RingReader,
     _agent: FakeAgent,
     _folder: tempfile::TempDir,
 }
 
-impl Stage {
+impl SpanFixture {
     fn new(work: impl FnOnce(&Client)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("services.sock");
@@ -33,8 +33,8 @@ impl Stage {
         let client = uview::connect(Service::new("payment").socket(socket));
         let subscriber = tracing_subscriber::registry().with(client.span_layer());
         tracing::subscriber::with_default(subscriber, || work(&client));
-        let memory = agent.until("a ring", |seen| {
-            seen.ring.as_ref().map(|ring| ReadMapping::map(ring.as_fd(), ring.size()).unwrap())
+        let memory = agent.until("a ring", |state| {
+            state.ring.as_ref().map(|ring| ReadMapping::map(ring.as_fd(), ring.size()).unwrap())
         });
         Self { client, reader: RingReader::new(memory, 0), _agent: agent, _folder: folder }
     }
@@ -42,15 +42,15 @@ impl Stage {
     fn records(&mut self) -> Vec<Record> {
         let mut records = Vec::new();
         let polled = self.reader.poll(|words| records.push(Record::decode(words).unwrap()));
-        assert_eq!((polled.read, polled.lost), (records.len() as u64, region::ring::Lost::default()));
+        assert_eq!((polled.read, polled.lost), (records.len() as u64, region::ring::LostRecords::default()));
         records
     }
 }
 
 fn head(record: &Record) -> Head {
-    match record.about {
-        About::Span(head) => head,
-        About::Keep(_) => unreachable!("{record:?}"),
+    match record.subject {
+        Subject::Span(head) => head,
+        Subject::Keep(_) => unreachable!("{record:?}"),
     }
 }
 
@@ -61,14 +61,14 @@ fn call() -> TraceContext {
 
 #[test]
 fn spans_within_each_other_are_one_trace() {
-    let mut stage = Stage::new(|_| {
+    let mut fixture = SpanFixture::new(|_| {
         let outer = tracing::info_span!("POST /pay", otel.kind = "server", amount = 12, share = 0.5, paid = true);
         let _in = outer.enter();
         tracing::info_span!("charge", card = %"visa").in_scope(|| ());
         tracing::info_span!(parent: None, "apart").in_scope(|| ());
     });
 
-    let records = stage.records();
+    let records = fixture.records();
 
     let names: Vec<_> = records.iter().map(Record::name).collect();
     assert_eq!(names, ["charge", "apart", "POST /pay"], "as they ended");
@@ -87,7 +87,7 @@ fn spans_within_each_other_are_one_trace() {
 #[test]
 fn a_trace_goes_on_from_its_caller_and_to_whom_is_called() {
     let mut sent = Vec::new();
-    let mut stage = Stage::new(|_| {
+    let mut fixture = SpanFixture::new(|_| {
         let span = tracing::info_span!("POST /pay", otel.kind = "server");
         assert!(uview::spans::set_parent(&span, &call()));
         span.in_scope(|| {
@@ -97,7 +97,7 @@ fn a_trace_goes_on_from_its_caller_and_to_whom_is_called() {
         assert!(uview::spans::context(&tracing::Span::none()).is_none());
     });
 
-    let records = stage.records();
+    let records = fixture.records();
 
     let (inner, outer) = (head(&records[0]), head(&records[1]));
     let caller = call();
@@ -113,7 +113,7 @@ fn a_trace_goes_on_from_its_caller_and_to_whom_is_called() {
 
 #[test]
 fn errors_names_and_late_fields_are_told() {
-    let mut stage = Stage::new(|_| {
+    let mut fixture = SpanFixture::new(|_| {
         let span = tracing::info_span!("request", late = tracing::field::Empty, otel.name = tracing::field::Empty);
         span.record("late", 7);
         span.record("otel.name", "GET /{id}");
@@ -122,7 +122,7 @@ fn errors_names_and_late_fields_are_told() {
         tracing::info_span!("said so", otel.status_code = "ok").in_scope(|| tracing::warn!("not an error"));
     });
 
-    let records = stage.records();
+    let records = fixture.records();
 
     assert_eq!((records[0].name(), head(&records[0]).status), ("GET /{id}", Status::Error));
     assert!(records[0].notes().any(|note| note == Note::Integer("late", 7)));
@@ -132,19 +132,19 @@ fn errors_names_and_late_fields_are_told() {
 
 #[test]
 fn a_wish_that_a_trace_be_kept_is_told_with_its_reason() {
-    let mut stage = Stage::new(|client| client.trigger(call().trace, "a refund"));
+    let mut fixture = SpanFixture::new(|client| client.trigger(call().trace, "a refund"));
 
-    let records = stage.records();
+    let records = fixture.records();
 
     assert_eq!(records[0].name(), "a refund");
     assert!(
-        matches!(records[0].about, About::Keep(trace) if trace.get() == u128::from_be_bytes(call().trace.to_bytes()))
+        matches!(records[0].subject, Subject::Keep(trace) if trace.get() == u128::from_be_bytes(call().trace.to_bytes()))
     );
 }
 
 #[test]
 fn spans_of_several_threads_share_the_ring() {
-    let mut stage = Stage::new(|_| {
+    let mut fixture = SpanFixture::new(|_| {
         let dispatch = tracing::dispatcher::get_default(Clone::clone);
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -155,13 +155,13 @@ fn spans_of_several_threads_share_the_ring() {
         });
     });
 
-    let records = stage.records();
+    let records = fixture.records();
 
     let mut ids: Vec<_> = records.iter().map(|record| head(record).span).collect();
     ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), 400);
-    assert!(stage.client.status().problems.is_empty());
+    assert!(fixture.client.status().problems.is_empty());
 }
 
 #[test]
@@ -171,8 +171,8 @@ fn the_next_agent_is_told_of_the_ring_and_where_to_begin() {
     let first = FakeAgent::start(&socket, 1);
     let client = uview::connect(Service::new("payment").socket(&socket));
     client.trigger(call().trace, "for the first agent");
-    let told = |seen: &support::Seen| {
-        seen.messages.iter().find_map(|message| match message {
+    let told = |state: &support::AgentState| {
+        state.messages.iter().find_map(|message| match message {
             ServiceMessage::AddSpanRing { first_ticket, .. } => Some(*first_ticket),
             _ => None,
         })

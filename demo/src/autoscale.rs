@@ -1,9 +1,10 @@
-//! One service of the shop under a load that grows, with replicas that are really added: how its LMAP takes transient and persistent overload.
+//! One service of the shop under growing load, with replicas that are really added: how its LMAP reacts to transient
+//! and persistent overload.
 //!
 //! # Source
-//! uView, Sec. 4.8.3: a stationary load to learn from, then a load that grows in a straight line; an autoscaler adds replicas until it may add
-//! no more. There one replica is a pod and the autoscaler that of Kubernetes; here one is a process with one hand, which is busy for some
-//! time with each request, and the autoscaler looks at how busy the hands are.
+//! uView, Sec. 4.8.3: a stationary load to learn from, then a load that grows linearly; an autoscaler adds replicas up
+//! to a limit. In the paper a replica is a pod and the autoscaler is that of Kubernetes. Here a replica is a process
+//! with one worker, which is busy for some time with each request; the autoscaler reads the utilisation of the workers.
 
 mod scaler;
 mod visitors;
@@ -24,39 +25,39 @@ use wire::time::Nanos;
 use crate::clock::Clock;
 use crate::error::DemoError;
 use crate::graph::Service;
-use crate::http::{Answer, Caller};
-use crate::link::Link;
+use crate::host_agent::HostAgentClient;
+use crate::http::{CallOutcome, HttpClient};
 use crate::screen::Screen;
-use crate::shop::{Facts, Ready};
-use crate::stage::{Setting, Stage};
+use crate::shop::{ServiceInfo, ServiceStats};
+use crate::testbed::{Testbed, TestbedConfig};
 use scaler::{Decision, Scaler};
 use visitors::Visitors;
 
-/// The service: it asks nobody, so that all that happens to it is its own.
+/// The service under test. It has no dependencies, so that all its anomalies are its own.
 const SERVICE: Service = Service::Cart;
-/// A hand is busy with a request for about so long: 45 requests a second are all that a replica can do.
+/// Median time for which a worker is busy with a request: a replica can serve 45 requests per second.
 const WAIT: Nanos = Nanos::from_millis(20);
-/// From the start of a replica's process until visitors are sent to it.
+/// Time from the start of a replica's process until it gets requests.
 const STARTS: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const ADMIN_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long what lasts, and how much of it there is.
+/// The phases of the experiment: their lengths and loads.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Makes arrivals and work.
+    /// Seed of arrivals and work.
     pub seed: u64,
-    /// The local scraping interval.
+    /// Scrape interval of the NIC agent in milliseconds.
     pub interval_ms: u32,
-    /// Seconds of stationary load once the LMAP has its first row.
+    /// Seconds of stationary load after the LMAP's first row.
     pub stationary_s: f64,
-    /// Requests a second before the load grows.
+    /// Requests per second before the load grows.
     pub per_second: f64,
-    /// By how much that grows every second.
+    /// Growth of the load in requests per second, each second.
     pub growth: f64,
-    /// Replicas at the most.
+    /// Maximal number of replicas.
     pub replicas: usize,
-    /// Seconds of persistent overload.
+    /// Seconds of persistent overload at the end.
     pub overloaded_s: f64,
 }
 
@@ -75,68 +76,68 @@ impl Default for Plan {
     }
 }
 
-/// One row of the service's LMAP. Times are seconds since the start.
+/// One row of the service's LMAP. All times are seconds since the start.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// When it was fetched.
+    /// Time of the fetch.
     pub at_s: f64,
-    /// The score that the NIC agent gave it.
+    /// Its score, computed by the NIC agent.
     pub score: f64,
-    /// γ as it was known then, 0 while learning.
+    /// The threshold γ at that time; 0 while learning.
     pub gamma: f64,
-    /// One per column.
+    /// One value per column.
     pub values: Vec<f64>,
 }
 
-/// One alarm.
+/// One alarm of the service.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Alarm {
-    /// When it began.
+    /// Time of its start.
     pub began_s: f64,
-    /// When it ended; `None` if it was on at the end.
+    /// Time of its end; `None` if it was still active at the end of the run.
     pub ended_s: Option<f64>,
-    /// The metric named first, with its share of the score, whenever the agent said so, as (seconds, column, share).
+    /// The top metric of each verdict during the alarm, with its share of the score: (seconds, column, share).
     pub named: Vec<(f64, String, f64)>,
 }
 
-/// What happened.
+/// The data of one autoscaling run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Autoscaled {
+pub struct AutoscaleRecord {
     /// Names of the columns.
     pub columns: Vec<String>,
-    /// Every row.
+    /// All rows in the order of their arrival.
     pub rows: Vec<Row>,
     /// When the load began to grow.
     pub grows_from_s: f64,
-    /// When a replica began to take visitors, beside the first.
+    /// When each replica after the first began to get requests.
     pub added_s: Vec<f64>,
-    /// When all replicas were overloaded and no further one was allowed; `None` if that never came.
+    /// Start of persistent overload at the maximal number of replicas; `None` if that was not reached.
     pub overloaded_from_s: Option<f64>,
     /// Alarms in order.
     pub alarms: Vec<Alarm>,
-    /// The metric named first in verdicts outside of alarms, as (seconds, column, share).
+    /// The top metric of verdicts outside alarms: (seconds, column, share).
     pub named: Vec<(f64, String, f64)>,
-    /// Requests sent, and of them those without a good answer.
+    /// Requests sent, and how many of them failed.
     pub sent: (u64, u64),
 }
 
-/// Runs the experiment. `program` is the command that all processes are.
+/// Runs the experiment. `program` is the executable of all processes.
 ///
 /// # Errors
 ///
-/// [`DemoError`] if a process does not run or the agents do not do their part.
-pub fn run(plan: &Plan, program: &Path) -> Result<Autoscaled, DemoError> {
+/// [`DemoError`] if a process ends or an agent does not respond.
+pub fn run(plan: &Plan, program: &Path) -> Result<AutoscaleRecord, DemoError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(DemoError::Runtime)?;
     let tasks = LocalSet::new();
     runtime.block_on(tasks.run_until(async {
-        let setting = Setting {
+        let config = TestbedConfig {
             program: program.to_owned(),
             interval_ms: plan.interval_ms,
             seed: plan.seed,
             per_second: plan.per_second,
-            way: false,
+            link: false,
         };
-        let mut run = Run::begin(plan, &setting).await?;
+        let mut run = Run::begin(plan, &config).await?;
         run.go(plan).await?;
         Ok(run.finish())
     }))
@@ -144,44 +145,44 @@ pub fn run(plan: &Plan, program: &Path) -> Result<Autoscaled, DemoError> {
 
 struct Run {
     clock: Clock,
-    stage: Stage,
-    link: Link,
+    testbed: Testbed,
+    agent: HostAgentClient,
     rows: Option<mpsc::Receiver<RowEvent>>,
-    replicas: Vec<Ready>,
+    replicas: Vec<ServiceInfo>,
     visitors: Rc<RefCell<Visitors>>,
-    caller: Caller,
+    http: HttpClient,
     scaler: Scaler,
-    /// A replica that starts, and when visitors are sent to it.
-    starting: Option<(Ready, Nanos)>,
+    /// A replica that is starting, and when it will get requests.
+    starting: Option<(ServiceInfo, Nanos)>,
     gamma: f64,
     screen: Screen,
-    found: Autoscaled,
+    found: AutoscaleRecord,
 }
 
 impl Run {
-    async fn begin(plan: &Plan, setting: &Setting) -> Result<Self, DemoError> {
+    async fn begin(plan: &Plan, config: &TestbedConfig) -> Result<Self, DemoError> {
         let (clock, screen) = (Clock::start(), Screen::new());
-        screen.say("autoscaling: one replica, stationary load");
-        let mut stage = Stage::empty(setting)?;
-        let first = stage.replica(SERVICE, 1, plan.seed, WAIT).await?;
+        screen.print("autoscaling: one replica, stationary load");
+        let mut testbed = Testbed::empty(config)?;
+        let first = testbed.start_replica(SERVICE, 1, plan.seed, WAIT).await?;
         let visitors = Visitors::new(plan.seed, plan.per_second);
         visitors.borrow_mut().open(first.listen);
         tokio::task::spawn_local(visitors::send(visitors.clone()));
-        stage.agents(setting).await?;
-        let link = Link::open(stage.operators, clock).await?;
+        testbed.start_agents(config).await?;
+        let agent = HostAgentClient::open(testbed.operators, clock).await?;
         Ok(Self {
             clock,
-            stage,
-            link,
+            testbed,
+            agent,
             rows: None,
             replicas: vec![first],
             visitors,
-            caller: Caller::new(ADMIN_WITHIN),
+            http: HttpClient::new(ADMIN_WITHIN),
             scaler: Scaler::new(plan.replicas),
             starting: None,
             gamma: 0.0,
             screen,
-            found: Autoscaled::default(),
+            found: AutoscaleRecord::default(),
         })
     }
 
@@ -191,15 +192,15 @@ impl Run {
         loop {
             tokio::select! {
                 biased;
-                row = next(&mut self.rows) => self.take(row),
-                verdict = self.link.verdict() => {
+                row = next(&mut self.rows) => self.on_row(row),
+                verdict = self.agent.verdict() => {
                     let (at, event) = verdict?;
-                    self.hear(at, event);
+                    self.on_verdict(at, event);
                 }
                 _ = looks.tick() => {
-                    self.stage.check()?;
-                    let status = self.link.status().await?;
-                    self.learn(&status).await?;
+                    self.testbed.check()?;
+                    let status = self.agent.status().await?;
+                    self.on_status(&status).await?;
                     if self.act(plan).await? {
                         return Ok(());
                     }
@@ -212,7 +213,7 @@ impl Run {
         self.clock.now().as_secs_f64()
     }
 
-    fn take(&mut self, row: RowEvent) {
+    fn on_row(&mut self, row: RowEvent) {
         if !row.columns.is_empty() {
             self.found.columns = row.columns;
         }
@@ -220,7 +221,7 @@ impl Run {
         self.found.rows.push(Row { at_s, score: row.score, gamma: self.gamma, values: row.values });
     }
 
-    fn hear(&mut self, at: Nanos, event: HookEvent) {
+    fn on_verdict(&mut self, at: Nanos, event: HookEvent) {
         if event.service != SERVICE.name() || event.state == "silent" {
             return;
         }
@@ -228,7 +229,7 @@ impl Run {
         let first = event.reasons.into_iter().next().map(|reason| (at_s, reason.column, reason.share));
         match event.episode.as_str() {
             "began" => {
-                self.screen.say(&format!("  {at_s:5.0} s  alarm, {:.1} times γ", event.score / event.gamma));
+                self.screen.print(&format!("  {at_s:5.0} s  alarm, {:.1} times γ", event.score / event.gamma));
                 self.found.alarms.push(Alarm { began_s: at_s, ended_s: None, named: first.into_iter().collect() });
             }
             "ended" => {
@@ -245,44 +246,44 @@ impl Run {
         }
     }
 
-    /// What the agents summarise; and as soon as there is an LMAP, its rows.
-    async fn learn(&mut self, status: &StatusReply) -> Result<(), DemoError> {
+    /// Takes γ from a status reply. Subscribes to the rows as soon as the LMAP exists.
+    async fn on_status(&mut self, status: &StatusReply) -> Result<(), DemoError> {
         let Some(lmap) = status.lmaps.iter().find(|lmap| lmap.service == SERVICE.name()) else { return Ok(()) };
         if matches!(lmap.state.as_str(), "armed" | "drifted") {
             self.gamma = lmap.gamma;
         }
         if self.rows.is_none() {
-            self.rows = Some(self.link.rows(lmap.lmap).await?);
+            self.rows = Some(self.agent.rows(lmap.lmap).await?);
         }
         Ok(())
     }
 
-    /// One look of the autoscaler; whether all is over.
+    /// One step of the autoscaler. True if the experiment is over.
     async fn act(&mut self, plan: &Plan) -> Result<bool, DemoError> {
         let now = self.seconds();
         let Some(first) = self.found.rows.first().map(|row| row.at_s) else { return Ok(false) };
         if self.found.grows_from_s == 0.0 {
             if now - first >= plan.stationary_s && self.gamma > 0.0 {
-                self.screen.say(&format!("  {now:5.0} s  the load grows"));
+                self.screen.print(&format!("  {now:5.0} s  the load grows"));
                 self.found.grows_from_s = now;
                 self.visitors.borrow_mut().grow(plan.growth);
             }
             return Ok(false);
         }
-        self.let_in();
+        self.admit_replica();
         let busy = self.busy().await;
         let waits = self.starting.is_some();
         match self.scaler.look(self.clock.now(), &busy, waits) {
             Decision::Wait => {}
             Decision::Add => {
                 let number = self.replicas.len() + 1;
-                self.screen.say(&format!("  {now:5.0} s  replica {number} starts"));
-                let ready = self.stage.replica(SERVICE, number, plan.seed, WAIT).await?;
+                self.screen.print(&format!("  {now:5.0} s  replica {number} starts"));
+                let ready = self.testbed.start_replica(SERVICE, number, plan.seed, WAIT).await?;
                 self.starting = Some((ready, self.clock.now().plus(STARTS.into())));
             }
             Decision::Overloaded => {
                 if self.found.overloaded_from_s.is_none() {
-                    self.screen.say(&format!("  {now:5.0} s  overloaded, and no further replica is allowed"));
+                    self.screen.print(&format!("  {now:5.0} s  overloaded at the maximal number of replicas"));
                 }
                 self.found.overloaded_from_s.get_or_insert(now);
             }
@@ -290,38 +291,38 @@ impl Run {
         Ok(self.found.overloaded_from_s.is_some_and(|from| now - from >= plan.overloaded_s))
     }
 
-    /// Sends visitors to a replica that has started.
-    fn let_in(&mut self) {
+    /// Sends requests to a replica that has started.
+    fn admit_replica(&mut self) {
         if let Some((ready, _)) = self.starting.take_if(|(_, at)| *at <= self.clock.now()) {
             self.visitors.borrow_mut().open(ready.listen);
             self.found.added_s.push(self.seconds());
-            self.screen.say(&format!("  {:5.0} s  {} replicas", self.seconds(), self.replicas.len() + 1));
+            self.screen.print(&format!("  {:5.0} s  {} replicas", self.seconds(), self.replicas.len() + 1));
             self.replicas.push(ready);
             self.scaler.changed();
         }
     }
 
-    /// Nanoseconds that each replica's hand has been busy so far.
+    /// Nanoseconds for which each replica's worker has been busy so far.
     async fn busy(&self) -> Vec<u64> {
         let mut busy = Vec::new();
         for ready in &self.replicas {
-            let answer = self.caller.ask(Method::GET, ready.admin, "/facts").await;
-            if let Answer::Answered(_, bytes) = answer
-                && let Ok(facts) = serde_json::from_slice::<Facts>(&bytes)
+            let answer = self.http.request(Method::GET, ready.admin, "/stats").await;
+            if let CallOutcome::Response(_, bytes) = answer
+                && let Ok(stats) = serde_json::from_slice::<ServiceStats>(&bytes)
             {
-                busy.push(facts.busy_ns);
+                busy.push(stats.busy_ns);
             }
         }
         busy
     }
 
-    fn finish(mut self) -> Autoscaled {
+    fn finish(mut self) -> AutoscaleRecord {
         self.found.sent = self.visitors.borrow().sent();
         self.found
     }
 }
 
-/// The next row; never, without any.
+/// The next row. Pending forever without a subscription.
 async fn next(rows: &mut Option<mpsc::Receiver<RowEvent>>) -> RowEvent {
     match rows {
         Some(rows) => match rows.recv().await {

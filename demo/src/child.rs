@@ -1,5 +1,5 @@
-//! How the demo's processes are started so that they never outlive it: `run` asks the kernel for a signal when the parent dies, and
-//! then becomes the program that was asked for.
+//! Starts the demo's processes so that they never outlive it: `run` asks the kernel for SIGKILL at the parent's death
+//! (`PR_SET_PDEATHSIG`), then executes the program.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -8,47 +8,47 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
-/// A process that ends with its parent.
+/// Arguments of `uview child`, a process that ends with its parent.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ChildArgs {
-    /// The parent: if it is gone already, nothing is started
+    /// Process id of the parent; if it has ended already, nothing is started
     #[arg(long, value_name = "PID")]
     pub parent: u32,
-    /// What this command is to be run with, after the two dashes
+    /// Arguments of the program, after the two dashes
     #[arg(last = true, required = true, value_name = "ARGUMENT")]
     pub arguments: Vec<String>,
 }
 
-/// Why a child did not become what it was to be.
+/// Why the program of a child was not executed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChildError {
-    /// The kernel does not tell when the parent dies.
-    #[error("cannot ask for a signal at the parent's end")]
+    /// The kernel refused to signal the parent's death.
+    #[error("cannot request a signal for the parent's death")]
     NoSignal(#[source] io::Error),
-    /// The parent died in the meantime.
-    #[error("the parent {0} is gone")]
+    /// The parent died before the child asked for a signal.
+    #[error("the parent process {0} has ended")]
     Orphan(u32),
-    /// The program cannot be run.
-    #[error("cannot run {program}")]
+    /// The program cannot be executed.
+    #[error("cannot execute {program}")]
     Exec {
-        /// Which.
+        /// Path of the program.
         program: String,
-        /// Why.
+        /// Error of `execve`.
         #[source]
         cause: io::Error,
     },
 }
 
-/// Becomes `program` with the arguments that were asked for. Comes back only if that fails.
+/// Replaces this process by `program` with the given arguments. Returns only if that fails.
 ///
 /// # Errors
 ///
-/// [`ChildError`] for whatever was in the way.
+/// [`ChildError`] if the parent has ended or the program cannot be executed.
 pub fn run(args: &ChildArgs, program: &Path) -> Result<(), ChildError> {
     // SIGKILL, since the parent may die while a child is stopped.
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| ChildError::NoSignal(error.into()))?;
-    // The parent may have died before the kernel was asked: then this process has another parent by now.
+    // The parent may have died before the request: then this process has another parent by now.
     if getppid().map(Pid::as_raw_nonzero).map(|pid| pid.get() as u32) != Some(args.parent) {
         return Err(ChildError::Orphan(args.parent));
     }

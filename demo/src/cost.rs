@@ -1,4 +1,4 @@
-//! What everything costs in processor time, read from /proc.
+//! Processor time and memory of the demo's processes, read from /proc.
 
 use std::collections::BTreeMap;
 
@@ -7,28 +7,28 @@ use wire::time::Nanos;
 
 use crate::graph::Service;
 use crate::record::Cost;
-use crate::stage::{HOST_AGENT, LOAD, NIC_AGENT, Stage, WAY};
+use crate::testbed::{HOST_AGENT, LINK, LOAD, NIC_AGENT, Testbed};
 
 /// The client's thread in a service.
 const CLIENT_THREAD: &str = "uview";
-/// The SDK's thread in a service, as the kernel has its name: `OpenTelemetry.Traces.BatchProcessor`, cut short.
+/// The SDK's thread in a service: `OpenTelemetry.Traces.BatchProcessor`, which the kernel cuts to 15 bytes.
 const SDK_THREAD: &str = "OpenTelemetry.T";
 
-/// Processor time used since the processes' start, in ticks of the kernel's clock.
+/// Processor time since the processes' start, in kernel clock ticks.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Used {
+pub(crate) struct CpuUsage {
     pub(crate) at: Nanos,
     by_process: BTreeMap<String, u64>,
     client_threads: u64,
     sdk_threads: u64,
 }
 
-impl Used {
-    /// What was used up to now. A process that cannot be read counts nothing.
-    pub(crate) fn by_now(stage: &Stage, now: Nanos) -> Self {
+impl CpuUsage {
+    /// Reads the current usage. A process that cannot be read counts as 0.
+    pub(crate) fn read(testbed: &Testbed, now: Nanos) -> Self {
         let services = Service::ALL.map(Service::name);
-        let names = [HOST_AGENT, NIC_AGENT, LOAD, WAY].into_iter().chain(services);
-        let process = |name: &str| Process::new(stage.processes.pid(name).try_into().ok()?).ok();
+        let names = [HOST_AGENT, NIC_AGENT, LOAD, LINK].into_iter().chain(services);
+        let process = |name: &str| Process::new(testbed.processes.pid(name).try_into().ok()?).ok();
         let used = |name: &str| {
             process(name).and_then(|process| process.stat().ok()).map_or(0, |stat| stat.utime + stat.stime)
         };
@@ -44,8 +44,8 @@ impl Used {
         }
     }
 
-    /// What was used from `self` to `later`, as shares of one core. Of instrumentation, the threads only.
-    pub(crate) fn until(&self, later: &Self) -> Cost {
+    /// Usage between `self` and `later`, as shares of one core. Instrumentation counts the threads only.
+    pub(crate) fn cost_until(&self, later: &Self) -> Cost {
         let ticks = later.at.since(self.at).unwrap_or_default().as_secs_f64() * procfs::ticks_per_second() as f64;
         let share = |used: u64| if ticks > 0.0 { used as f64 / ticks } else { 0.0 };
         let of = |name: &str| {
@@ -56,7 +56,7 @@ impl Used {
             host_agent: of(HOST_AGENT),
             nic_agent: of(NIC_AGENT),
             load: of(LOAD),
-            relay: of(WAY),
+            relay: of(LINK),
             shop: Service::ALL.into_iter().map(|service| of(service.name())).sum(),
             instrumentation: share(later.client_threads.saturating_sub(self.client_threads)),
             sdk_threads: share(later.sdk_threads.saturating_sub(self.sdk_threads)),

@@ -1,44 +1,44 @@
-//! Why a run has no finding.
+//! Why a run failed.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::fault::Kind;
-use crate::graph::Watched;
-use crate::link::LinkError;
-use crate::stage::StageError;
+use crate::graph::Target;
+use crate::host_agent::HostAgentError;
+use crate::testbed::TestbedError;
 
-/// Why a run has no finding. All processes have ended by the time this is returned.
+/// Why a run failed. All processes have ended when this is returned.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DemoError {
-    /// The system gives no event queue.
-    #[error("cannot wait for events")]
+    /// The asynchronous runtime cannot be created.
+    #[error("cannot create the event loop")]
     Runtime(#[source] io::Error),
-    /// Ctrl-C would leave processes behind.
-    #[error("the system does not pass signals on")]
+    /// No handler for SIGINT and SIGTERM: Ctrl-C would leave processes behind.
+    #[error("cannot install signal handlers")]
     NoSignals,
-    /// The processes did not start, or one ended.
+    /// A process did not start, or ended.
     #[error(transparent)]
-    Stage(#[from] StageError),
-    /// The host agent does not do its part.
+    Testbed(#[from] TestbedError),
+    /// The host agent does not respond, or refuses a call.
     #[error(transparent)]
-    Link(#[from] LinkError),
-    /// An LMAP that never arms judges nothing.
+    HostAgent(#[from] HostAgentError),
+    /// Not every LMAP was armed in time; its argument lists the states.
     #[error("not every LMAP was armed in time: {0}")]
     NotArmed(String),
-    /// The service, or the way, did not take the fault.
-    #[error("{1} did not take the fault {0}")]
-    NotInjected(Kind, Watched),
-    /// Ctrl-C or SIGTERM.
+    /// The service or the link refused the fault.
+    #[error("{1} refused the fault {0}")]
+    NotInjected(Kind, Target),
+    /// SIGINT (Ctrl-C) or SIGTERM ended the run.
     #[error("interrupted")]
     Interrupted,
-    /// The run is over and its account is lost.
+    /// The report cannot be written.
     #[error("cannot write {}", .path.display())]
     Write {
-        /// What was to be written.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// Why.
+        /// Error of the file system.
         #[source]
         cause: io::Error,
     },

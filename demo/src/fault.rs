@@ -1,4 +1,4 @@
-//! The faults: which service has them, for how long, in which order, and which metrics tell of them.
+//! The faults: their services, durations and order, and the metrics that indicate each.
 
 use core::fmt;
 
@@ -6,33 +6,33 @@ use serde::{Deserialize, Serialize};
 use wire::metric::{Group, Statistic};
 use wire::time::Nanos;
 
-use crate::graph::{Service, Watched};
+use crate::graph::{Service, Target};
 use crate::noise::Noise;
 use crate::shop::names;
 
-/// A kind of fault.
+/// The kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// A thread of the service computes for nobody.
+    /// A thread of the service uses a core without doing any work for requests.
     CpuHog,
-    /// The store takes longer for each request.
+    /// The store delays each request.
     Latency,
-    /// Payment answers a part of its requests with an error.
+    /// Payment fails a part of its requests.
     Errors,
-    /// The catalogue takes memory until it has twice as much.
+    /// The catalogue allocates memory until it has twice as much.
     Leak,
-    /// Payment is stopped by a signal; its sockets stay open and nobody answers.
+    /// Payment is stopped by a signal; its sockets stay open, but no request gets a response.
     Hang,
-    /// Packets between payment and the store are on their way for longer. Needs a network namespace.
-    SlowWay,
+    /// The link between payment and the store delays packets. Needs a network namespace.
+    SlowLink,
 }
 
 impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 6] = [Self::CpuHog, Self::Latency, Self::Errors, Self::Leak, Self::Hang, Self::SlowWay];
+    /// All kinds, in no particular order.
+    pub const ALL: [Self; 6] = [Self::CpuHog, Self::Latency, Self::Errors, Self::Leak, Self::Hang, Self::SlowLink];
 
-    /// Its name in output.
+    /// Its name in output and on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -41,82 +41,80 @@ impl Kind {
             Self::Errors => "errors",
             Self::Leak => "leak",
             Self::Hang => "hang",
-            Self::SlowWay => "slow-way",
+            Self::SlowLink => "slow-link",
         }
     }
 
-    /// Whether it is there at once; the leak grows.
+    /// Whether it has its full effect at once; only the leak grows.
     #[must_use]
     pub const fn is_abrupt(self) -> bool {
         !matches!(self, Self::Leak)
     }
 
-    /// What happens, in words.
+    /// Description of what happens, for the report.
     #[must_use]
     pub const fn story(self) -> &'static str {
         match self {
             Self::CpuHog => "a thread burns CPU",
-            Self::Latency => "every request waits 80 ms longer",
-            Self::Errors => "3 of 10 requests are answered with 500",
+            Self::Latency => "every request takes 80 ms longer",
+            Self::Errors => "3 of 10 requests get status 500",
             Self::Leak => "memory grows until it has doubled",
             Self::Hang => "the process is stopped (SIGSTOP)",
-            Self::SlowWay => "packets take 30 to 50 ms longer, there and back",
+            Self::SlowLink => "packets take 30 to 50 ms longer in each direction",
         }
     }
 
-    /// How much of it the service, or the way, is asked for: threads, milliseconds, failing requests in a thousand.
+    /// Its size: threads, milliseconds, or failing requests in a thousand, by kind.
     #[must_use]
     pub(crate) const fn amount(self) -> u64 {
         match self {
             Self::CpuHog => 1,
             Self::Latency => 80,
             Self::Errors => 300,
-            Self::SlowWay => 40,
+            Self::SlowLink => 40,
             Self::Leak | Self::Hang => 0,
         }
     }
 
-    /// Who can have it.
-    const fn places(self) -> &'static [Watched] {
+    /// The services, or the link, that can have it.
+    const fn targets(self) -> &'static [Target] {
         use Service::{Cart, Catalogue, Frontend, Payment, Store};
         match self {
             Self::CpuHog => &[
-                Watched::Service(Frontend),
-                Watched::Service(Cart),
-                Watched::Service(Catalogue),
-                Watched::Service(Payment),
-                Watched::Service(Store),
+                Target::Service(Frontend),
+                Target::Service(Cart),
+                Target::Service(Catalogue),
+                Target::Service(Payment),
+                Target::Service(Store),
             ],
-            Self::Latency => &[Watched::Service(Store)],
-            Self::Errors | Self::Hang => &[Watched::Service(Payment)],
-            Self::Leak => &[Watched::Service(Catalogue)],
-            Self::SlowWay => &[Watched::Way],
+            Self::Latency => &[Target::Service(Store)],
+            Self::Errors | Self::Hang => &[Target::Service(Payment)],
+            Self::Leak => &[Target::Service(Catalogue)],
+            Self::SlowLink => &[Target::Link],
         }
     }
 
-    /// What of the faulty service's metrics belongs to this fault, in words: what [`Kind::belongs`] goes by.
+    /// Description of the metrics that belong to this fault; [`Kind::belongs`] has the rule.
     #[must_use]
     pub const fn belonging(self) -> &'static str {
         match self {
             Self::CpuHog => "everything of the group cpu: processor time, run delay, context switches, threads",
             Self::Latency => {
-                "how long requests, calls, waiting and work take, and what piles up: active requests and calls, queue, tasks"
+                "durations of requests, calls, queueing and work, and backlogs: active requests and calls, queue, tasks"
             }
             Self::Errors => {
-                "errors, requests with status 5xx, and the number of calls, which failing requests no longer make"
+                "errors, requests with status 5xx, and the number of calls, which failing requests do not make"
             }
             Self::Leak => "everything of the group memory: resident set, page faults",
             Self::Hang => {
-                "all that stops when a process stops: the number of requests, calls and tasks, and the group cpu"
+                "everything that stops with a process: the number of requests, calls and tasks, and the group cpu"
             }
-            Self::SlowWay => {
-                "of the packets on the way: their delay, and requests that nobody answered yet or that came again"
-            }
+            Self::SlowLink => "of the packets on the link: their delay, and unanswered or repeated requests",
         }
     }
 
-    /// Whether a metric of the faulty service tells of this fault ([`Kind::belonging`]). `column` is the metric's title with labels, `group`
-    /// its group.
+    /// Whether a metric of the faulty service indicates this fault ([`Kind::belonging`]). `column` is the metric's
+    /// title with labels, `group` its group.
     #[must_use]
     pub fn belongs(self, column: &str, group: &str) -> bool {
         let title = Title::of(column);
@@ -143,13 +141,13 @@ impl Kind {
                 names::REQUESTS | names::CALLS | names::ACTIVE_REQUESTS | names::ACTIVE_CALLS | names::TASKS => true,
                 _ => group == Group::Cpu.name(),
             },
-            Self::SlowWay => group == Group::Network.name() && ON_THE_WAY.contains(&column),
+            Self::SlowLink => group == Group::Network.name() && LINK_COLUMNS.contains(&column),
         }
     }
 }
 
-/// What the NIC agent says of packets that depends on how long they are on their way.
-const ON_THE_WAY: [&str; 5] = [
+/// The NIC agent's packet metrics that depend on the delay of a link.
+const LINK_COLUMNS: [&str; 5] = [
     "network.delay.p50",
     "network.delay.p95",
     "network.delay.p99",
@@ -157,10 +155,10 @@ const ON_THE_WAY: [&str; 5] = [
     "network.requests.repeated",
 ];
 
-/// A column's title, taken apart.
+/// A column's title, parsed.
 struct Title<'a> {
     metric: &'a str,
-    /// Of a histogram.
+    /// The statistic of a histogram; `None` for other metrics.
     statistic: Option<Statistic>,
     labels: &'a str,
 }
@@ -187,26 +185,26 @@ impl fmt::Display for Kind {
     }
 }
 
-/// How long everything takes.
+/// Durations of the phases of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Healthy traffic after all LMAPs are armed and before the first fault.
+    /// Healthy traffic between the arming of all LMAPs and the first fault.
     pub healthy: Nanos,
-    /// CPU hog, latency, errors and the slow way.
+    /// Duration of CPU hog, latency, errors and the slow link.
     pub short_fault: Nanos,
-    /// The leak.
+    /// Duration of the leak.
     pub leak: Nanos,
-    /// The hang.
+    /// Duration of the hang.
     pub hang: Nanos,
-    /// After a fault, at the least.
+    /// Minimal pause after a fault.
     pub pause: Nanos,
-    /// After a fault, at the most, if something is still in alarm.
+    /// Maximal pause after a fault, used if an alarm is still active.
     pub longest_pause: Nanos,
 }
 
 impl Pace {
-    /// At most 90 s in all. Pauses are shorter than the grace after a fault, so that only the healthy traffic before the first one
-    /// counts for false alarms.
+    /// At most 90 s in all. Pauses are shorter than the grace after a fault, so that only the healthy traffic before
+    /// the first one counts for false alarms.
     pub const QUICK: Self = Self {
         healthy: Nanos::from_secs(5),
         short_fault: Nanos::from_secs(3),
@@ -216,7 +214,7 @@ impl Pace {
         longest_pause: Nanos::from_secs(4),
     };
 
-    /// For one fault, in tests: enough to notice it, not enough to say anything about false alarms.
+    /// For one fault, in tests: long enough to detect it, too short to measure false alarms.
     pub const BRIEF: Self = Self {
         healthy: Nanos::from_secs(2),
         short_fault: Nanos::from_secs(4),
@@ -238,35 +236,35 @@ impl Pace {
 
     const fn of(&self, kind: Kind) -> Nanos {
         match kind {
-            Kind::CpuHog | Kind::Latency | Kind::Errors | Kind::SlowWay => self.short_fault,
+            Kind::CpuHog | Kind::Latency | Kind::Errors | Kind::SlowLink => self.short_fault,
             Kind::Leak => self.leak,
             Kind::Hang => self.hang,
         }
     }
 }
 
-/// A fault that is going to happen.
+/// A fault that will be injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Planned {
-    /// Who has it.
-    pub service: Watched,
-    /// What.
+pub struct PlannedFault {
+    /// The service, or the link, that has it.
+    pub service: Target,
+    /// The kind of fault.
     pub kind: Kind,
-    /// For how long.
+    /// How long it lasts.
     pub lasts: Nanos,
 }
 
-/// Every kind once, in an order that the seed decides; it also decides who has the CPU hog.
+/// Every kind once. The seed determines the order and the service that has the CPU hog.
 #[must_use]
-pub fn plan(seed: u64, pace: &Pace) -> Vec<Planned> {
+pub fn plan(seed: u64, pace: &Pace) -> Vec<PlannedFault> {
     let mut noise = Noise::new(seed, "faults");
     let mut kinds = Kind::ALL;
     noise.shuffle(&mut kinds);
     let mut planned = Vec::with_capacity(kinds.len());
     for kind in kinds {
-        let places = kind.places();
-        let service = places.get(noise.below(places.len())).copied().unwrap_or(Watched::Service(Service::Frontend));
-        planned.push(Planned { service, kind, lasts: pace.of(kind) });
+        let targets = kind.targets();
+        let service = targets.get(noise.below(targets.len())).copied().unwrap_or(Target::Service(Service::Frontend));
+        planned.push(PlannedFault { service, kind, lasts: pace.of(kind) });
     }
     planned
 }
@@ -320,10 +318,10 @@ mod tests {
         assert!(Kind::Hang.belongs("process.cpu.time", "cpu"));
         assert!(Kind::Hang.belongs("work.duration.count", "service"));
         assert!(!Kind::Hang.belongs("work.duration.p99", "service"));
-        assert!(Kind::SlowWay.belongs("network.delay.p99", "network"));
-        assert!(Kind::SlowWay.belongs("network.requests.unanswered", "network"));
-        assert!(!Kind::SlowWay.belongs("network.requests", "network"));
-        assert!(!Kind::SlowWay.belongs("network.delay.trusted", "network"));
+        assert!(Kind::SlowLink.belongs("network.delay.p99", "network"));
+        assert!(Kind::SlowLink.belongs("network.requests.unanswered", "network"));
+        assert!(!Kind::SlowLink.belongs("network.requests", "network"));
+        assert!(!Kind::SlowLink.belongs("network.delay.trusted", "network"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Delays and shares as people read them; values in their units are in [`wire::quantity`].
+//! Formats delays and shares for people; [`wire::quantity`] formats values with their units.
 
 use wire::time::Nanos;
 

@@ -1,4 +1,4 @@
-//! The shop: five services, and who calls whom.
+//! The shop: five services and their call graph.
 //!
 //! ```text
 //!             ┌──► cart
@@ -6,7 +6,7 @@
 //!             └──► payment ───► store
 //! ```
 //!
-//! Every page asks each service once, so that all of them see the load of the frontend.
+//! Every page calls each service once, so that all of them get the load of the frontend.
 
 use core::fmt;
 
@@ -16,23 +16,23 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Service {
-    /// Puts pages together. What the load talks to.
+    /// Assembles pages. The load sends its requests here.
     Frontend,
-    /// Who has what in the basket.
+    /// Holds the visitors' carts.
     Cart,
-    /// What there is to buy; holds it all in memory.
+    /// Holds all products in memory.
     Catalogue,
-    /// Takes the money; the only one that asks the store.
+    /// Processes payments; the only service that calls the store.
     Payment,
-    /// Keeps rows: an ordered map with a log.
+    /// A database: an ordered map with a log.
     Store,
 }
 
 impl Service {
-    /// All of them, callers before those they call.
+    /// All services, callers before callees.
     pub const ALL: [Self; 5] = [Self::Frontend, Self::Cart, Self::Catalogue, Self::Payment, Self::Store];
 
-    /// Its name, as it registers.
+    /// The name with which it registers.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,13 +44,13 @@ impl Service {
         }
     }
 
-    /// The service of that name.
+    /// The service called `name`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|service| service.name() == name)
     }
 
-    /// Whom it asks for each of its answers.
+    /// The services that it calls for each request.
     #[must_use]
     pub const fn calls(self) -> &'static [Self] {
         match self {
@@ -60,16 +60,17 @@ impl Service {
         }
     }
 
-    /// Bytes that come with each request to it: whole rows for the store, which are several packets; elsewhere the address says all.
+    /// Body size of each request to it, in bytes. Requests to the store carry whole rows, which take several packets;
+    /// others have no body.
     #[must_use]
-    pub const fn given(self) -> usize {
+    pub const fn request_bytes(self) -> usize {
         match self {
             Self::Store => 4000,
             Self::Frontend | Self::Cart | Self::Catalogue | Self::Payment => 0,
         }
     }
 
-    /// The path of `errand` at this service.
+    /// The HTTP path of `errand` at this service.
     #[must_use]
     pub const fn path(self, errand: Errand) -> &'static str {
         match (self, errand) {
@@ -86,7 +87,7 @@ impl Service {
         }
     }
 
-    /// Whether what happens in one of the two can be felt in the other: one calls the other, directly or not.
+    /// Whether a fault of one can affect the other: one calls the other, directly or not.
     #[must_use]
     pub fn is_on_a_path_with(self, other: Self) -> bool {
         self == other || self.reaches(other) || other.reaches(self)
@@ -103,96 +104,98 @@ impl fmt::Display for Service {
     }
 }
 
-/// What is watched, as a service of its own: those of the shop, and the way between two of them.
+/// A monitored target with an LMAP of its own: a service of the shop, or the link between two of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Watched {
+pub enum Target {
     /// A service of the shop.
     Service(Service),
-    /// The packets on the way between [`Watched::CALLER`] and [`Watched::CALLED`], of which the NIC agent makes a service.
-    Way,
+    /// The link between [`Target::CALLER`] and [`Target::CALLED`]. The NIC agent registers its packet stream as a
+    /// service.
+    Link,
 }
 
-impl Watched {
-    /// Who calls over the way.
+impl Target {
+    /// The service that calls over the link.
     pub const CALLER: Service = Service::Payment;
-    /// Who is called over it: the only service that does not share the machine's own network with the others.
+    /// The service that is called over the link: the only one that listens in another network namespace.
     pub const CALLED: Service = Service::Store;
-    /// The stream of packets, as the NIC agent is told.
+    /// Name of the packet stream in the NIC agent's configuration.
     pub const STREAM: &'static str = "payment-store";
 
-    /// Its name, as it registers.
+    /// The name with which it registers.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Service(service) => service.name(),
-            Self::Way => "network.payment-store",
+            Self::Link => "network.payment-store",
         }
     }
 
-    /// What is watched under that name.
+    /// The target called `name`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        if name == Self::Way.name() { Some(Self::Way) } else { Service::named(name).map(Self::Service) }
+        if name == Self::Link.name() { Some(Self::Link) } else { Service::named(name).map(Self::Service) }
     }
 
-    /// The service; of the way, who calls over it and has to wait.
+    /// The service; for the link, the caller, which waits for its packets.
     #[must_use]
     pub const fn service(self) -> Service {
         match self {
             Self::Service(service) => service,
-            Self::Way => Self::CALLER,
+            Self::Link => Self::CALLER,
         }
     }
 
-    /// Whether what happens in one of the two can be felt in the other: one calls the other, directly or not. The way is between its ends.
+    /// Whether a fault of one can affect the other: one calls the other, directly or not. The link lies between its two
+    /// ends.
     #[must_use]
     pub fn is_on_a_path_with(self, other: Self) -> bool {
         match (self, other) {
             (Self::Service(one), Self::Service(other)) => one.is_on_a_path_with(other),
-            (Self::Way, Self::Service(service)) | (Self::Service(service), Self::Way) => {
+            (Self::Link, Self::Service(service)) | (Self::Service(service), Self::Link) => {
                 service.is_on_a_path_with(Self::CALLED)
             }
-            (Self::Way, Self::Way) => true,
+            (Self::Link, Self::Link) => true,
         }
     }
 }
 
-impl From<Service> for Watched {
+impl From<Service> for Target {
     fn from(service: Service) -> Self {
         Self::Service(service)
     }
 }
 
-impl PartialEq<Service> for Watched {
+impl PartialEq<Service> for Target {
     fn eq(&self, service: &Service) -> bool {
         *self == Self::Service(*service)
     }
 }
 
-impl fmt::Display for Watched {
+impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-impl Serialize for Watched {
+impl Serialize for Target {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
     }
 }
 
-/// What a visitor wants. A service has one path for each.
+/// The kind of a visitor's request. A service has one path for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Errand {
-    /// To look around.
+    /// Look at products.
     Browse,
-    /// To buy.
+    /// Buy a product.
     Buy,
 }
 
 impl Errand {
-    /// Both.
+    /// Both kinds of requests.
     pub const ALL: [Self; 2] = [Self::Browse, Self::Buy];
 }
 
@@ -210,16 +213,16 @@ mod tests {
     }
 
     #[test]
-    fn the_way_is_on_a_path_with_its_ends_and_whoever_waits_for_them() {
-        assert_eq!(Service::Payment.calls(), [Watched::CALLED]);
-        assert_eq!(Watched::Way.name(), format!("network.{}", Watched::STREAM));
-        assert_eq!(Watched::STREAM, format!("{}-{}", Watched::CALLER, Watched::CALLED));
-        assert_eq!(Watched::named(Watched::Way.name()), Some(Watched::Way));
+    fn the_link_is_on_a_path_with_its_ends_and_with_services_that_wait_for_them() {
+        assert_eq!(Service::Payment.calls(), [Target::CALLED]);
+        assert_eq!(Target::Link.name(), format!("network.{}", Target::STREAM));
+        assert_eq!(Target::STREAM, format!("{}-{}", Target::CALLER, Target::CALLED));
+        assert_eq!(Target::named(Target::Link.name()), Some(Target::Link));
         for service in Service::ALL {
             let waits = matches!(service, Service::Frontend | Service::Payment | Service::Store);
-            assert_eq!(Watched::Way.is_on_a_path_with(service.into()), waits, "{service}");
-            assert_eq!(Watched::Service(service).is_on_a_path_with(Watched::Way), waits, "{service}");
-            assert_eq!(Watched::named(service.name()), Some(service.into()));
+            assert_eq!(Target::Link.is_on_a_path_with(service.into()), waits, "{service}");
+            assert_eq!(Target::Service(service).is_on_a_path_with(Target::Link), waits, "{service}");
+            assert_eq!(Target::named(service.name()), Some(service.into()));
         }
     }
 

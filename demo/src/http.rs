@@ -1,4 +1,4 @@
-//! Asking over HTTP/1.1, with a limit on how long.
+//! An HTTP/1.1 client with a timeout.
 
 use core::net::SocketAddr;
 use std::time::Duration;
@@ -9,36 +9,36 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
-/// More than any answer of the shop.
-const LONGEST_ANSWER: usize = 1 << 20;
+/// Maximal length of a response in bytes; the shop's are shorter.
+const MAX_RESPONSE: usize = 1 << 20;
 
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    /// With an answer.
-    Answered(StatusCode, Vec<u8>),
-    /// With none in time.
+pub(crate) enum CallOutcome {
+    /// With a response: its status and body.
+    Response(StatusCode, Vec<u8>),
+    /// Without a response in time.
     TimedOut,
-    /// The connection failed or broke.
+    /// The connection could not be made, or broke.
     Broken,
 }
 
-impl Answer {
-    /// Whether it is an answer, and no error of the server.
+impl CallOutcome {
+    /// Whether there is a response other than 5xx.
     pub(crate) fn is_fine(&self) -> bool {
-        matches!(self, Self::Answered(status, _) if !status.is_server_error())
+        matches!(self, Self::Response(status, _) if !status.is_server_error())
     }
 }
 
-/// Asks, keeping connections.
+/// A client with a connection pool.
 #[derive(Clone, Debug)]
-pub(crate) struct Caller {
+pub(crate) struct HttpClient {
     client: Client<HttpConnector, Body>,
     within: Duration,
 }
 
-impl Caller {
-    /// Waits for an answer for at most `within`.
+impl HttpClient {
+    /// A client that waits for each response for at most `within`.
     pub(crate) fn new(within: Duration) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
@@ -46,24 +46,24 @@ impl Caller {
         Self { client: Client::builder(TokioExecutor::new()).build(connector), within }
     }
 
-    /// Sends `method` for `target` (path and query) to `address`.
-    pub(crate) async fn ask(&self, method: Method, address: SocketAddr, target: &str) -> Answer {
-        self.ask_with(method, address, target, HeaderMap::new(), Vec::new()).await.0
+    /// Sends a request with `method` for `target` (path and query) to `address`.
+    pub(crate) async fn request(&self, method: Method, address: SocketAddr, target: &str) -> CallOutcome {
+        self.request_with(method, address, target, HeaderMap::new(), Vec::new()).await.0
     }
 
-    /// The same with `headers` and `body`; brings the answer's headers, too, which are none without an answer.
-    pub(crate) async fn ask_with(
+    /// The same with `headers` and `body`. Also returns the response's headers, empty without a response.
+    pub(crate) async fn request_with(
         &self,
         method: Method,
         address: SocketAddr,
         target: &str,
         headers: HeaderMap,
         body: Vec<u8>,
-    ) -> (Answer, HeaderMap) {
+    ) -> (CallOutcome, HeaderMap) {
         match tokio::time::timeout(self.within, self.exchange(method, address, target, headers, body)).await {
-            Ok(Some((status, bytes, headers))) => (Answer::Answered(status, bytes), headers),
-            Ok(None) => (Answer::Broken, HeaderMap::new()),
-            Err(_) => (Answer::TimedOut, HeaderMap::new()),
+            Ok(Some((status, bytes, headers))) => (CallOutcome::Response(status, bytes), headers),
+            Ok(None) => (CallOutcome::Broken, HeaderMap::new()),
+            Err(_) => (CallOutcome::TimedOut, HeaderMap::new()),
         }
     }
 
@@ -82,7 +82,7 @@ impl Caller {
         *request.headers_mut() = headers;
         let mut response = self.client.request(request).await.ok()?;
         let (status, headers) = (response.status(), core::mem::take(response.headers_mut()));
-        let bytes = body::to_bytes(Body::new(response.into_body()), LONGEST_ANSWER).await.ok()?;
+        let bytes = body::to_bytes(Body::new(response.into_body()), MAX_RESPONSE).await.ok()?;
         Some((status, bytes.to_vec(), headers))
     }
 }

@@ -1,16 +1,20 @@
-//! Says what a run is worth: which alarm belongs to which fault, how fast, how well explained, and which were false.
+//! Evaluates a run: which alarm belongs to which fault, how fast it came, how well it is explained, and which alarms
+//! were false.
 //!
 //! Pure: a [`Record`] in, a [`Finding`] out. The rules:
 //!
-//! 1. An alarm belongs to the last fault that started before it, if it began during that fault or the [`GRACE`] after it; in whichever
-//!    service, since faults propagate. Whether there is a path to the faulty service is reported. All other alarms are **false**.
-//! 2. A fault is **noticed** when an alarm of the faulty service itself begins during the fault; an alarm that was on before does not
-//!    count. Silence is an alarm.
-//! 3. Flagged services are **ranked** by the rule of operators and hooks ([`ranking`]), by what is known [`RANKED_AFTER`] the first alarm of
-//!    the fault, in whichever service.
-//! 4. A fault is **explained** if one of the top metrics of the alarm that noticed it belongs to it ([`Kind::belongs`]), one of three being
-//!    enough, or the service is silent because it was stopped. The report says so ([`EXPLAINED_IF`]).
-//! 5. False alarms are counted per **service-minute**: the time that a service was armed, outside all faults and their grace.
+//! 1. An alarm belongs to the last fault that started before it, if it began during that fault or the [`GRACE`] period
+//!    after it. It may be in any service, since faults propagate; the evaluation records whether that service is on a
+//!    path with the faulty one. All other alarms are **false**.
+//! 2. A fault is **noticed** when an alarm of the faulty service itself begins during the fault. An alarm that was
+//!    active before does not count. Silence is an alarm.
+//! 3. Flagged services are **ranked** by the rule of operators and hooks ([`hooks::suspects`]), from the data up to
+//!    [`RANKED_AFTER`] after the first alarm of the fault in any service.
+//! 4. A fault is **explained** if at least one of the top three metrics of the alarm that noticed it belongs to it
+//!    ([`Kind::belongs`]), or if the service is silent because it was stopped. The report states this rule
+//!    ([`EXPLAINED_IF`]).
+//! 5. False alarms are counted per **service-minute**: the time for which a service was armed, outside all faults and
+//!    their grace periods.
 
 pub mod alarm;
 #[cfg(test)]
@@ -20,79 +24,79 @@ pub mod traces;
 use wire::time::Nanos;
 
 pub use alarm::Alarm;
-pub use ranking::RANKED_AFTER;
+pub use hooks::suspects::RANKED_AFTER;
 
 use crate::fault::Kind;
-use crate::graph::Watched;
-use crate::record::{Event, Injected, Reason, Record};
+use crate::graph::Target;
+use crate::record::{Event, InjectedFault, Reason, Record};
 use traces::TracesFinding;
 
-/// What a fault stirs up may take so long to settle.
+/// Grace period after a fault, in which its effects may settle.
 pub const GRACE: Nanos = Nanos::from_secs(10);
 
-/// When a fault counts as explained, for whoever reads the report.
+/// The rule by which a fault counts as explained, for the report.
 pub const EXPLAINED_IF: &str = "A fault counts as explained if at least one of the three metrics that made most of the alarm's first second \
     belongs to it, or if a service that was stopped is silent, whatever its metrics say. That is a generous rule: two of the three may be \
     others.";
 
-/// An abrupt fault has to be noticed within so long.
+/// Limit for noticing an abrupt fault.
 pub const NOTICED_WITHIN: Nanos = Nanos::from_secs(1);
 
-/// Of the faults, so many have to have their own service ranked first.
+/// Share of faults, 0 to 1, whose own service has to be ranked first.
 pub const FIRST_RANKED: f64 = 0.8;
 
-/// One false alarm is allowed in so many service-minutes; one also if the run has fewer.
+/// Service-minutes per allowed false alarm. A run with fewer may have one, too.
 pub const MINUTES_PER_FALSE_ALARM: f64 = 10.0;
 
 /// A service that was flagged because of a fault.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Flagged {
-    /// Who.
-    pub service: Watched,
-    /// How long after the fault's start.
+pub struct FlaggedService {
+    /// The service, or the link.
+    pub service: Target,
+    /// Time of its alarm after the fault's start.
     pub delay: Nanos,
     /// The highest score of its alarm as a multiple of γ.
     pub peak: f64,
-    /// The same until the ranking; 0 if there was none by then.
+    /// The highest score before the ranking as a multiple of γ; 0 if there was none by then.
     pub strength: f64,
-    /// Its heartbeat stood still by then.
+    /// Whether its heartbeat had stopped before the ranking.
     pub silent: bool,
     /// The flagged service that its top metrics point at.
-    pub points_at: Option<Watched>,
-    /// Whether it calls the faulty service or is called by it, directly or not, or is it.
+    pub points_at: Option<Target>,
+    /// Whether it is the faulty service, calls it, or is called by it, directly or not.
     pub on_path: bool,
 }
 
-/// A metric that explains, and whether it belongs to the fault.
+/// A top metric of an alarm, and whether it belongs to the fault.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TopMetric {
-    /// The metric.
+    /// The metric with its values.
     pub reason: Reason,
-    /// Whether it belongs.
+    /// Whether it belongs to the fault ([`Kind::belongs`]).
     pub belongs: bool,
 }
 
-/// What became of one fault.
+/// Evaluation of one fault.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultFinding {
-    /// The fault.
-    pub fault: Injected,
-    /// How long after its start its own service was in alarm; `None`: never during the fault.
+    /// The injected fault.
+    pub fault: InjectedFault,
+    /// Time from its start to the first alarm of its own service; `None` if there was none during the fault.
     pub noticed: Option<Nanos>,
-    /// Whether it was noticed by silence.
+    /// Whether that alarm was silence.
     pub by_silence: bool,
-    /// The place of its own service among the flagged ones, from 1; `None` if it was not flagged.
+    /// Rank of its own service among the flagged ones, from 1; `None` if it was not flagged.
     pub rank: Option<usize>,
-    /// Everyone who was flagged, in the order of the ranking.
-    pub flagged: Vec<Flagged>,
-    /// What explains the alarm of its own service.
+    /// All flagged services in the order of the ranking.
+    pub flagged: Vec<FlaggedService>,
+    /// Top metrics of the alarm of its own service.
     pub top: Vec<TopMetric>,
-    /// Whether that belongs to the fault.
+    /// Whether these explain the fault.
     pub explained: bool,
 }
 
 impl FaultFinding {
-    /// Whether it was noticed in time: an abrupt one within [`NOTICED_WITHIN`], a leak before the memory had doubled.
+    /// Whether it was noticed in time: an abrupt fault within [`NOTICED_WITHIN`], a leak before memory had doubled.
     #[must_use]
     pub fn in_time(&self) -> bool {
         let limit = match self.fault.kind {
@@ -103,25 +107,25 @@ impl FaultFinding {
     }
 }
 
-/// Something that a run has to reach.
+/// A requirement on a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bar {
-    /// What.
+    /// What is measured.
     pub name: &'static str,
-    /// What was reached, in words.
+    /// The measured value, as text.
     pub reached: String,
-    /// What is asked for, in words.
+    /// The required value, as text.
     pub asked: String,
-    /// Whether it was.
+    /// Whether the run meets it.
     pub outcome: Outcome,
 }
 
-/// What became of a bar.
+/// Whether a run meets a [`Bar`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Reached.
+    /// The run meets it.
     Met,
-    /// Not reached.
+    /// The run does not meet it.
     Missed,
     /// The run is too short to tell.
     TooShort,
@@ -132,7 +136,7 @@ impl Outcome {
         if met { Self::Met } else { Self::Missed }
     }
 
-    /// Whether it was reached, if that can be told.
+    /// Whether the run meets it; `None` if the run is too short to tell.
     #[must_use]
     pub const fn met(self) -> Option<bool> {
         match self {
@@ -153,38 +157,38 @@ impl Outcome {
     }
 }
 
-/// What a run is worth.
+/// Evaluation of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// Fault by fault.
+    /// Evaluation of each fault, in their order.
     pub faults: Vec<FaultFinding>,
-    /// All alarms.
+    /// All alarms of the run.
     pub alarms: Vec<Alarm>,
-    /// Alarms that no fault explains.
+    /// Alarms that belong to no fault.
     pub false_alarms: Vec<Alarm>,
-    /// The time in which an alarm would have been false, summed over services.
+    /// Armed time outside faults and grace periods, in minutes, summed over services.
     pub service_minutes: f64,
-    /// What the run had to reach.
+    /// The requirements, and whether the run meets them.
     pub bars: Vec<Bar>,
-    /// What became of the traces.
+    /// Evaluation of the kept traces.
     pub traces: TracesFinding,
 }
 
 impl Finding {
-    /// False alarms per service-minute; 0 if there was no time for any.
+    /// False alarms per service-minute; 0 without any service-minutes.
     #[must_use]
     pub fn false_alarm_rate(&self) -> f64 {
         if self.service_minutes > 0.0 { self.false_alarms.len() as f64 / self.service_minutes } else { 0.0 }
     }
 
-    /// Whether no bar was missed.
+    /// Whether the run misses no bar.
     #[must_use]
     pub fn none_missed(&self) -> bool {
         self.bars.iter().all(|bar| bar.outcome != Outcome::Missed)
     }
 }
 
-/// Judges one run.
+/// Evaluates one run.
 #[must_use]
 pub fn judge(record: &Record) -> Finding {
     let alarms = alarm::alarms(&record.events);
@@ -208,12 +212,12 @@ pub fn judge(record: &Record) -> Finding {
     finding
 }
 
-fn fault_finding(record: &Record, fault: &Injected, alarms: &[&Alarm]) -> FaultFinding {
+fn fault_finding(record: &Record, fault: &InjectedFault, alarms: &[&Alarm]) -> FaultFinding {
     let own = alarms.iter().find(|alarm| alarm.service == fault.service && alarm.began < fault.ended);
     let flagged = flagged(record, fault, alarms);
     let place = flagged.iter().position(|flagged| flagged.service == fault.service);
     let top: Vec<_> = own.map_or(&[][..], |alarm| &alarm.top).iter().map(|reason| top_metric(fault, reason)).collect();
-    // A process that was stopped is best explained by its silence, also if its score was first.
+    // Silence is the best explanation of a stopped process, even if the score's alarm came first.
     let silence = |alarm: &&Alarm| alarm.silent && alarm.service == fault.service && alarm.began < fault.ended;
     let stopped = fault.kind == Kind::Hang && alarms.iter().copied().any(|alarm| silence(&alarm));
     FaultFinding {
@@ -227,15 +231,15 @@ fn fault_finding(record: &Record, fault: &Injected, alarms: &[&Alarm]) -> FaultF
     }
 }
 
-fn top_metric(fault: &Injected, reason: &Reason) -> TopMetric {
+fn top_metric(fault: &InjectedFault, reason: &Reason) -> TopMetric {
     TopMetric { belongs: fault.kind.belongs(&reason.column, &reason.group), reason: reason.clone() }
 }
 
-/// Who was flagged because of `fault`, ranked.
-fn flagged(record: &Record, fault: &Injected, alarms: &[&Alarm]) -> Vec<Flagged> {
+/// The services flagged because of `fault`, ranked.
+fn flagged(record: &Record, fault: &InjectedFault, alarms: &[&Alarm]) -> Vec<FlaggedService> {
     let alarms: Vec<_> = alarms.iter().filter(|alarm| flagged_in_time(fault, alarm)).collect();
     let until = alarms.iter().map(|alarm| alarm.began).min().unwrap_or(fault.started).plus(RANKED_AFTER);
-    let mut flagged: Vec<Flagged> = Vec::new();
+    let mut flagged: Vec<FlaggedService> = Vec::new();
     for alarm in &alarms {
         let silent = alarm.silent && alarm.began <= until;
         if let Some(known) = flagged.iter_mut().find(|known| known.service == alarm.service) {
@@ -245,7 +249,7 @@ fn flagged(record: &Record, fault: &Injected, alarms: &[&Alarm]) -> Vec<Flagged>
         }
         let events = record.events.iter().filter(|event| event.service == alarm.service);
         let known = events.filter(|event| (fault.started..=until).contains(&event.at));
-        flagged.push(Flagged {
+        flagged.push(FlaggedService {
             service: alarm.service,
             delay: alarm.began.since(fault.started).unwrap_or_default(),
             peak: alarm.peak,
@@ -258,29 +262,33 @@ fn flagged(record: &Record, fault: &Injected, alarms: &[&Alarm]) -> Vec<Flagged>
     ranked(&flagged)
 }
 
-/// In the order of suspicion. Whom a service points at is its peer before, and the peer if that is flagged as well afterwards.
-fn ranked(flagged: &[Flagged]) -> Vec<Flagged> {
-    let known = flagged.iter().map(|one| ranking::Flagged {
+/// Sorts by suspicion. On input `points_at` is the peer of the top metrics; on output only if that peer is flagged,
+/// too.
+fn ranked(flagged: &[FlaggedService]) -> Vec<FlaggedService> {
+    let known = flagged.iter().map(|one| hooks::suspects::ServiceInAlarm {
         service: one.service.name(),
         silent: one.silent,
-        peer: one.points_at.map(Watched::name),
-        answers: ranking::Answers::Unknown,
+        peer: one.points_at.map(Target::name),
+        responses: hooks::suspects::ResponseChange::Unknown,
         strength: one.strength,
         began: one.delay,
     });
-    let place = |place: ranking::Ranked| {
+    let place = |place: hooks::suspects::RankedService| {
         let points_at = place.points_at.map(|at| flagged[at].service);
-        Flagged { points_at, ..flagged[place.flagged].clone() }
+        FlaggedService { points_at, ..flagged[place.flagged].clone() }
     };
-    ranking::rank(&known.collect::<Vec<_>>(), &ranking::Calls::default()).into_iter().map(place).collect()
+    hooks::suspects::rank(&known.collect::<Vec<_>>(), &hooks::suspects::Calls::default())
+        .into_iter()
+        .map(place)
+        .collect()
 }
 
-/// What began in the grace is an echo and flags nobody.
-fn flagged_in_time(fault: &Injected, alarm: &Alarm) -> bool {
+/// Alarms that begin in the grace period are after-effects and flag no service.
+fn flagged_in_time(fault: &InjectedFault, alarm: &Alarm) -> bool {
     alarm.began < fault.ended
 }
 
-/// The time in which an alarm would be false.
+/// The time in which an alarm counts as false, in minutes.
 fn service_minutes(record: &Record) -> f64 {
     let mut quiet = 0;
     for armed in record.armed.values() {
@@ -317,7 +325,7 @@ fn bars(finding: &Finding) -> Vec<Bar> {
     ]
 }
 
-/// In less time than one alarm is allowed in, none and one say nothing about a rate; two are too many.
+/// In less time than [`MINUTES_PER_FALSE_ALARM`], zero or one false alarm say nothing about the rate; two are too many.
 fn false_alarms_in(number: usize, service_minutes: f64) -> Outcome {
     if number < 2 && service_minutes < MINUTES_PER_FALSE_ALARM {
         return Outcome::TooShort;

@@ -1,4 +1,5 @@
-//! The load: sends requests when they are due, whatever became of those before (open loop), so that a slow shop is not spared.
+//! The load generator: sends requests on schedule, independently of responses (open loop), so that a slow shop gets no
+//! less load.
 
 mod schedule;
 
@@ -17,91 +18,91 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::clock::Clock;
 use crate::graph::{Errand, Service};
-use crate::http::Caller;
-use crate::ready;
+use crate::http::HttpClient;
 use crate::shop::spans::TRACE_RESPONSE;
+use crate::state_file;
 use crate::traces::TraceId;
-use schedule::{Due, Schedule};
+use schedule::{Schedule, ScheduledRequest};
 
-/// A visitor goes away after so long.
+/// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Requests a second, on average and without bursts.
+/// Requests per second on average, without bursts.
 pub(crate) const PER_SECOND: f64 = 140.0;
 
-/// The visitors of the shop.
+/// Arguments of `uview load`, the load generator.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LoadArgs {
-    /// Where the frontend is
+    /// Address of the frontend
     #[arg(long, value_name = "HOST:PORT")]
     pub target: SocketAddr,
-    /// Requests a second, on average and without bursts
+    /// Requests per second on average, without bursts
     #[arg(long, value_name = "RATE", default_value_t = PER_SECOND)]
     pub per_second: f64,
-    /// Makes wave, bursts and drift
+    /// Seed of wave, bursts and drift
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// End after so long instead of at SIGTERM
+    /// End after this time instead of at SIGTERM
     #[arg(long, value_name = "SECONDS")]
     pub seconds: Option<u64>,
-    /// Requests that may be under way at one time; what is due beyond them is dropped and counted
+    /// Maximal requests in flight; further ones are dropped and counted
     #[arg(long, value_name = "REQUESTS", default_value_t = 1024)]
     pub at_once: usize,
-    /// Written at the end: what was sent, what failed, how long it took
+    /// File for the log, written at the end
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
 }
 
-/// What became of the load.
+/// Summary of the load.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadReport {
-    /// Requests sent.
+    /// Number of requests sent.
     pub sent: u64,
-    /// Of them, answered with an error of the server, or not at all.
+    /// Of them, those with status 5xx or without a response.
     pub failed: u64,
-    /// Requests that were due and not sent, because too many were under way.
+    /// Requests not sent because too many were in flight.
     pub dropped: u64,
-    /// Half of the answers came within so many microseconds.
+    /// Median duration in microseconds.
     pub median_us: u64,
-    /// 99 of 100 answers came within so many microseconds.
+    /// 99th percentile of durations in microseconds.
     pub p99_us: u64,
 }
 
-/// One request, as it is noted for whoever asks which traces are worth keeping.
+/// Log entry of one request, for the evaluation of traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Noted {
-    /// As the answer told it; `None` without an answer.
+pub(crate) struct RequestRecord {
+    /// From the response's header; `None` without a response.
     pub(crate) trace: Option<TraceId>,
     pub(crate) errand: Errand,
-    /// When it was sent.
+    /// Wall-clock time when it was sent.
     pub(crate) at_unix_ns: u64,
     pub(crate) took_us: u32,
-    /// Answered with an error of the server, or not at all.
+    /// Status 5xx, or no response.
     pub(crate) failed: bool,
 }
 
-/// What the load leaves behind.
+/// The log that the load writes at its end.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Account {
+pub(crate) struct LoadLog {
     #[serde(flatten)]
     pub(crate) report: LoadReport,
-    /// Each request that has ended, about 150 bytes of the file each.
-    pub(crate) requests: Vec<Noted>,
+    /// Each completed request, about 150 bytes of the file each.
+    pub(crate) requests: Vec<RequestRecord>,
 }
 
-/// Why the load did not run.
+/// Why the load failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The system gives no event queue, or no signals.
+    /// The runtime or the signal handler cannot be created.
     #[error("cannot send requests")]
     System(#[source] io::Error),
-    /// The report is lost.
+    /// The log cannot be written.
     #[error("cannot write {}", .path.display())]
     Report {
-        /// What was to be written.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the file system.
         #[source]
         cause: io::Error,
     },
@@ -110,79 +111,79 @@ pub enum LoadError {
 #[derive(Debug, Default)]
 struct Tally {
     report: LoadReport,
-    requests: Vec<Noted>,
+    requests: Vec<RequestRecord>,
 }
 
 impl Tally {
-    fn count(&mut self, noted: Noted) {
-        self.report.failed += u64::from(noted.failed);
-        self.requests.push(noted);
+    fn count(&mut self, request: RequestRecord) {
+        self.report.failed += u64::from(request.failed);
+        self.requests.push(request);
     }
 
-    fn finish(self) -> Account {
-        let mut took_us: Vec<_> = self.requests.iter().map(|noted| noted.took_us).collect();
+    fn finish(self) -> LoadLog {
+        let mut took_us: Vec<_> = self.requests.iter().map(|request| request.took_us).collect();
         took_us.sort_unstable();
         let quantile = |of_100: usize| took_us.get(took_us.len() * of_100 / 100).map_or(0, |us| u64::from(*us));
         let report = LoadReport { median_us: quantile(50), p99_us: quantile(99), ..self.report };
-        Account { report, requests: self.requests }
+        LoadLog { report, requests: self.requests }
     }
 }
 
-/// Sends requests until SIGTERM, or for as long as was asked for, and writes the report.
+/// Sends requests until SIGTERM or for the given time, then writes the log.
 ///
 /// # Errors
 ///
-/// [`LoadError`] if the system gives no resources or the report cannot be written. A shop that fails is none.
+/// [`LoadError`] if the runtime cannot be created or the log cannot be written. Failed requests are no error.
 pub fn run(args: &LoadArgs) -> Result<(), LoadError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LoadError::System)?;
     let report = runtime.block_on(async {
         let mut term = signal(SignalKind::terminate()).map_err(LoadError::System)?;
-        let told = async move { term.recv().await.unwrap_or_default() };
-        Ok(visit(args, told).await)
+        let stop = async move { term.recv().await.unwrap_or_default() };
+        Ok(visit(args, stop).await)
     })?;
     match &args.report {
-        Some(path) => ready::write(path, &report).map_err(|cause| LoadError::Report { path: path.clone(), cause }),
+        Some(path) => state_file::write(path, &report).map_err(|cause| LoadError::Report { path: path.clone(), cause }),
         None => Ok(()),
     }
 }
 
-/// Sends requests until `told` to stop, or for as long as the arguments say.
-pub(crate) async fn visit(args: &LoadArgs, told: impl Future<Output = ()>) -> Account {
+/// Sends requests until `stop` completes, or for the given time.
+pub(crate) async fn visit(args: &LoadArgs, stop: impl Future<Output = ()>) -> LoadLog {
     let tally = Rc::new(RefCell::new(Tally::default()));
     let tasks = LocalSet::new();
     let sending = tasks.run_until(send(args, tally.clone()));
     match args.seconds {
-        None => tokio::select! { () = told => {}, () = sending => {} },
+        None => tokio::select! { () = stop => {}, () = sending => {} },
         Some(seconds) => {
             let enough = tokio::time::sleep(Duration::from_secs(seconds));
-            tokio::select! { () = told => {}, () = enough => {}, () = sending => {} }
+            tokio::select! { () = stop => {}, () = enough => {}, () = sending => {} }
         }
     }
     tally.take().finish()
 }
 
 async fn send(args: &LoadArgs, tally: Rc<RefCell<Tally>>) {
-    let caller = Caller::new(PATIENCE);
+    let http = HttpClient::new(PATIENCE);
     let start = Instant::now();
-    let mut under_way = JoinSet::new();
+    let mut in_flight = JoinSet::new();
     for due in Schedule::new(args.seed, args.per_second) {
         sleep_until(start + due.at.into()).await;
-        while under_way.try_join_next().is_some() {}
-        if under_way.len() >= args.at_once {
+        while in_flight.try_join_next().is_some() {}
+        if in_flight.len() >= args.at_once {
             tally.borrow_mut().report.dropped += 1;
             continue;
         }
         tally.borrow_mut().report.sent += 1;
-        under_way.spawn_local(one(caller.clone(), args.target, due, tally.clone()));
+        in_flight.spawn_local(send_request(http.clone(), args.target, due, tally.clone()));
     }
 }
 
-async fn one(caller: Caller, target: SocketAddr, due: Due, tally: Rc<RefCell<Tally>>) {
+async fn send_request(http: HttpClient, target: SocketAddr, due: ScheduledRequest, tally: Rc<RefCell<Tally>>) {
     let clock = Clock::start();
     let path = format!("{}?key={}", Service::Frontend.path(due.errand), due.key);
-    let (answer, headers) = caller.ask_with(Method::GET, target, &path, HeaderMap::new(), Vec::new()).await;
+    let (answer, headers) = http.request_with(Method::GET, target, &path, HeaderMap::new(), Vec::new()).await;
     let took_us = u32::try_from(clock.now().0 / 1000).unwrap_or(u32::MAX);
-    let told = headers.get(TRACE_RESPONSE).and_then(|header| TraceId::told(header.to_str().ok()?));
-    let (trace, errand, failed) = (told, due.errand, !answer.is_fine());
-    tally.borrow_mut().count(Noted { trace, errand, at_unix_ns: clock.start_unix_ns(), took_us, failed });
+    let stop = headers.get(TRACE_RESPONSE).and_then(|header| TraceId::from_header(header.to_str().ok()?));
+    let (trace, errand, failed) = (stop, due.errand, !answer.is_fine());
+    tally.borrow_mut().count(RequestRecord { trace, errand, at_unix_ns: clock.start_unix_ns(), took_us, failed });
 }

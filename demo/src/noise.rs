@@ -1,4 +1,4 @@
-//! Randomness from a seed: what makes the shop's work and its load uneven, the same way in every run of one seed.
+//! Seeded randomness for the shop's work and load: the same in every run of one seed.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use wire::time::Nanos;
 pub(crate) struct Noise(ChaCha8Rng);
 
 impl Noise {
-    /// The stream `name` of `seed`: other names are other streams.
+    /// The stream `name` of `seed`. Different names give different streams.
     pub(crate) fn new(seed: u64, name: &str) -> Self {
         let stream = name.bytes().fold(0xCBF2_9CE4_8422_2325, |hash, byte| mix(hash ^ u64::from(byte)));
         Self(ChaCha8Rng::seed_from_u64(mix(seed) ^ stream))
@@ -27,7 +27,7 @@ impl Noise {
         low + (high - low) * self.uniform()
     }
 
-    /// Any number.
+    /// Uniform over all 64-bit numbers.
     pub(crate) fn number(&mut self) -> u64 {
         self.0.random()
     }
@@ -37,23 +37,23 @@ impl Noise {
         ((self.uniform() * limit as f64) as usize).min(limit.saturating_sub(1))
     }
 
-    /// Normal with mean 0 and deviation 1 (Box and Muller).
+    /// Normal with mean 0 and standard deviation 1 (Box–Muller).
     pub(crate) fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (core::f64::consts::TAU * self.uniform()).cos()
     }
 
-    /// Exponential with mean 1: the gap before the next of things that come one a second on average.
+    /// Exponential with mean 1.
     pub(crate) fn exponential(&mut self) -> f64 {
         -(1.0 - self.uniform()).ln()
     }
 
-    /// A length whose logarithm is normal: half are below `median`, the tail is to the right.
+    /// Lognormal with this median; `deviation` is the standard deviation of the logarithm.
     pub(crate) fn lognormal(&mut self, median: Nanos, deviation: f64) -> Nanos {
         Nanos((median.0 as f64 * (deviation * self.normal()).exp()) as u64)
     }
 
-    /// Puts `items` in any order, all equally likely.
+    /// Shuffles `items`, all orders equally likely.
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));
@@ -84,7 +84,7 @@ pub(crate) const fn mix(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// Honest work: `rounds` of hashing that the compiler cannot leave out. About 1 ns a round.
+/// Real work: `rounds` of hashing that the compiler cannot remove. About 1 ns per round.
 pub(crate) fn work(number: u64, rounds: u32) -> u64 {
     core::hint::black_box((0..rounds).fold(number, |number, round| mix(number ^ u64::from(round))))
 }

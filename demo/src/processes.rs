@@ -1,4 +1,4 @@
-//! The demo's child processes: started, watched, and ended on every way out.
+//! The demo's child processes: starts and monitors them, and ends them however the demo ends.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,11 +12,13 @@ use wire::time::Nanos;
 
 use crate::clock::Clock;
 
-/// How long a process may take to end by itself; generous, for a machine that is busy: the load writes its report in this time.
+/// Time for a process to end after SIGTERM, before SIGKILL; generous for a busy machine, since the load writes its log
+/// in this time.
 const ENDS_WITHIN: Nanos = Nanos::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Of a process that ended unexpectedly, so much of the beginning and of the end of what it wrote last: a panic's message comes first.
-const WORDS: usize = 700;
+/// Characters of the beginning and of the end of the last output of a process that ended unexpectedly. The beginning
+/// has the message of a panic.
+const OUTPUT_CHARS: usize = 700;
 const LAST_LINES: usize = 60;
 
 /// One child process.
@@ -34,11 +36,11 @@ impl Process {
 
     fn signal(&self, signal: Signal) {
         if let Some(pid) = self.pid() {
-            let _ = kill_process(pid, signal); // gone already: that is what was wanted
+            let _ = kill_process(pid, signal); // fails if the process has ended already
         }
     }
 
-    /// Waits until it ends, but not longer than until `limit` on `clock`.
+    /// Waits until it ends, at most until `limit` on `clock`. True if it has ended.
     fn ended_by(&mut self, clock: &Clock, limit: Nanos) -> bool {
         loop {
             match self.child.try_wait() {
@@ -49,29 +51,29 @@ impl Process {
         }
     }
 
-    /// What it wrote last; the middle is left out if it is long.
-    fn last_words(&self) -> String {
+    /// The last lines of its output; the middle is left out if they are long.
+    fn last_output(&self) -> String {
         let log = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&log);
         let lines: Vec<_> = text.trim().lines().collect();
-        let said: Vec<_> = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n").chars().collect();
-        if said.len() <= 2 * WORDS {
-            return said.into_iter().collect();
+        let output: Vec<_> = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n").chars().collect();
+        if output.len() <= 2 * OUTPUT_CHARS {
+            return output.into_iter().collect();
         }
-        let (head, tail) = (said.iter().take(WORDS), said.iter().skip(said.len() - WORDS));
+        let (head, tail) = (output.iter().take(OUTPUT_CHARS), output.iter().skip(output.len() - OUTPUT_CHARS));
         head.chain(&['\n', '…', '\n']).chain(tail).collect()
     }
 }
 
-/// A process that ended though nobody told it to.
+/// A process that ended unexpectedly.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lost {
+pub(crate) struct ExitedProcess {
     pub(crate) name: String,
     pub(crate) status: ExitStatus,
-    pub(crate) last_words: String,
+    pub(crate) last_output: String,
 }
 
-/// All of them. Dropping ends every process and waits for it, so that neither a process nor a zombie is left.
+/// All child processes. Dropping ends each and waits for it, so that neither a process nor a zombie is left.
 #[derive(Debug)]
 pub(crate) struct Processes {
     prefix: Vec<String>,
@@ -80,13 +82,13 @@ pub(crate) struct Processes {
 }
 
 impl Processes {
-    /// None so far. Their commands will all begin with `prefix`, and they write to files in the directory `logs`.
+    /// No processes yet. All commands begin with `prefix`; output goes to files in the directory `logs`.
     pub(crate) fn new(prefix: Vec<String>, logs: &Path) -> Self {
         Self { prefix, logs: logs.to_owned(), running: Vec::new() }
     }
 
-    /// Starts the prefix with `arguments` and, beside the demo's own environment, `settings`; in a process group of its own: Ctrl-C is the demo's to
-    /// handle.
+    /// Starts the prefix with `arguments`, in the demo's environment plus `settings`. The process gets a process group
+    /// of its own, so that only the demo gets Ctrl-C.
     pub(crate) fn start(&mut self, name: &str, arguments: &[String], settings: &[(&str, &str)]) -> io::Result<()> {
         let log = self.logs.join(format!("{name}.log"));
         let file = File::create(&log)?;
@@ -111,15 +113,15 @@ impl Processes {
         }
     }
 
-    /// The first process that ended though nobody told it to.
-    pub(crate) fn lost(&mut self) -> Option<Lost> {
+    /// The first process that ended unexpectedly.
+    pub(crate) fn exited(&mut self) -> Option<ExitedProcess> {
         self.running.iter_mut().find_map(|process| {
             let status = process.child.try_wait().ok().flatten()?;
-            Some(Lost { name: process.name.clone(), status, last_words: process.last_words() })
+            Some(ExitedProcess { name: process.name.clone(), status, last_output: process.last_output() })
         })
     }
 
-    /// Tells the process called `name` to end, and waits until it has.
+    /// Ends the process called `name`, and waits for it.
     pub(crate) fn end(&mut self, name: &str) {
         let Some(at) = self.running.iter().position(|process| process.name == name) else { return };
         end_all(vec![self.running.swap_remove(at)]);
@@ -132,7 +134,8 @@ impl Drop for Processes {
     }
 }
 
-/// Politely, since agents have sockets to remove; then by force. A stopped process is woken, or it would not hear.
+/// SIGTERM first, since agents remove their sockets; then SIGKILL. A stopped process gets SIGCONT, since it handles no
+/// SIGTERM.
 fn end_all(mut processes: Vec<Process>) {
     let clock = Clock::start();
     for process in &processes {
@@ -143,7 +146,7 @@ fn end_all(mut processes: Vec<Process>) {
         if !process.ended_by(&clock, ENDS_WITHIN) {
             process.signal(Signal::KILL);
         }
-        let _ = process.child.wait(); // it was ours and is gone
+        let _ = process.child.wait(); // reaps it
     }
 }
 
@@ -181,15 +184,15 @@ mod tests {
         processes.start("talker", &words(&["sh", "-c", "echo no such $WHAT; exit 3"]), &[("WHAT", "socket")]).unwrap();
 
         let clock = Clock::start();
-        let lost = loop {
-            match processes.lost() {
-                Some(lost) => break lost,
+        let exited = loop {
+            match processes.exited() {
+                Some(exited) => break exited,
                 None if clock.now() < Nanos::from_secs(60) => std::thread::sleep(LOOK_EVERY),
                 None => panic!("it did not end within 60 s"),
             }
         };
 
-        assert_eq!((lost.name.as_str(), lost.status.code()), ("talker", Some(3)));
-        assert_eq!(lost.last_words, "no such socket");
+        assert_eq!((exited.name.as_str(), exited.status.code()), ("talker", Some(3)));
+        assert_eq!(exited.last_output, "no such socket");
     }
 }

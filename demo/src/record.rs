@@ -1,7 +1,7 @@
-//! What happened in one run: the injected faults and everything that uview said, as data. The [`crate::judge`] makes a finding of it.
+//! The data of one run: the injected faults, and all verdicts and measurements of uview. [`crate::judge`] evaluates it.
 //!
-//! All times are those of the demo's own clock, from its start. An event's time is when it *arrived*, so that delays include the
-//! way from the NIC agent to the operator.
+//! All times are on the demo's clock, from its start. The time of an event is that of its *arrival*, so that delays
+//! include the path from the NIC agent to the operator.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,39 +9,39 @@ use serde::Serialize;
 use wire::time::Nanos;
 
 use crate::fault::Kind;
-use crate::graph::{Service, Watched};
+use crate::graph::{Service, Target};
 use crate::load::LoadReport;
-use crate::traces::{Books, Trace, TraceId, Visit};
+use crate::traces::{SpanLedger, Trace, TraceId, Visit};
 
-/// A fault that was injected.
+/// An injected fault.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Injected {
-    /// Who had it.
-    pub service: Watched,
-    /// What.
+pub struct InjectedFault {
+    /// The service, or the link, that had it.
+    pub service: Target,
+    /// The kind of fault.
     pub kind: Kind,
-    /// When it was ordered, just before the order was sent.
+    /// Its start: just before the request to inject it.
     pub started: Nanos,
-    /// When it was over.
+    /// When it ended.
     pub ended: Nanos,
-    /// A leak: when the resident set was twice what it was at the start.
+    /// For a leak: when the resident set had doubled.
     pub doubled: Option<Nanos>,
 }
 
-/// Where a service is in relation to an alarm.
+/// State of an alarm at one verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Episode {
-    /// No alarm.
+    /// There is no alarm.
     Quiet,
     /// An alarm begins with this sample.
     Began,
-    /// It goes on.
+    /// The alarm is still active.
     On,
-    /// It is over.
+    /// The alarm has ended.
     Ended,
 }
 
-/// One metric of an explanation.
+/// One metric of the explanation of a verdict.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reason {
     /// Metric, statistic and labels.
@@ -50,30 +50,30 @@ pub struct Reason {
     pub group: String,
     /// Its unit; may be empty.
     pub unit: String,
-    /// Its part of the squared score, 0 to 1.
+    /// Its share of the squared score, 0 to 1.
     pub share: f64,
-    /// What was measured.
+    /// The measured value.
     pub seen: f64,
-    /// What the other metrics let expect.
+    /// The value expected from the other metrics.
     pub expected: f64,
 }
 
 /// One verdict on a service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// When it arrived.
+    /// Time of its arrival.
     pub at: Nanos,
-    /// On whom.
-    pub service: Watched,
-    /// How unusual.
+    /// The service, or the link.
+    pub service: Target,
+    /// The anomaly score of the sample.
     pub score: f64,
-    /// From which score on it is an anomaly; 0 while learning.
+    /// The threshold γ: scores from γ on are anomalies; 0 while learning.
     pub gamma: f64,
-    /// The replica's heartbeat stands still.
+    /// Whether the heartbeat has stopped.
     pub silent: bool,
-    /// Where this is in relation to an alarm.
+    /// State of the alarm.
     pub episode: Episode,
-    /// The metrics that make most of the score, the largest first.
+    /// The metrics with the largest shares of the score, the largest first.
     pub reasons: Vec<Reason>,
 }
 
@@ -85,12 +85,12 @@ impl Event {
     }
 }
 
-/// A score that was summarised.
+/// A score from the summaries of a status reply.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// When the sample was fetched.
+    /// Time of the fetch.
     pub at: Nanos,
-    /// The score.
+    /// The anomaly score.
     pub score: f64,
     /// γ at that time.
     pub gamma: f64,
@@ -99,71 +99,74 @@ pub struct Point {
 /// Processor time, as shares of one core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Cost {
-    /// The host agent.
+    /// Of the host agent.
     pub host_agent: f64,
-    /// The NIC agent.
+    /// Of the NIC agent.
     pub nic_agent: f64,
-    /// All five services.
+    /// Of all five services together.
     pub shop: f64,
-    /// The load.
+    /// Of the load generator.
     pub load: f64,
-    /// The relay between two services, where there is one.
+    /// Of the link's relay; 0 without one.
     pub relay: f64,
-    /// Of the shop: the client's threads, and the writes of metrics at the cost of one request's writes.
+    /// Part of the shop: the uview client's threads, plus the metric writes of all requests.
     pub instrumentation: f64,
-    /// Of the shop: the threads on which OpenTelemetry's SDK packs and sends spans. Making them is in the services' own threads.
+    /// Part of the shop: the threads of OpenTelemetry's SDK, which encode and send spans. Creating spans takes place in
+    /// the services' own threads and is not included.
     pub sdk_threads: f64,
-    /// What the writes of one request at one service cost, in nanoseconds.
+    /// Time of the metric writes for one request at one service, in nanoseconds.
     pub writes_per_request_ns: f64,
 }
 
-/// One run.
+/// The data of one run.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
-    /// Made the order of the faults, the load and the work.
+    /// Seed of the order of the faults, the load and the work.
     pub seed: u64,
-    /// When the demo's clock was zero, in milliseconds since 1970.
+    /// Wall-clock time of the demo's start, in milliseconds since 1970.
     pub started_unix_ms: u64,
-    /// The local scraping interval.
+    /// Scrape interval of the NIC agent.
     pub interval: Nanos,
-    /// Whether the way between two services was watched.
-    pub way: bool,
-    /// Why the fault on the way is left out, if it was to happen.
+    /// Whether the link between two services was monitored.
+    pub link: bool,
+    /// Why the fault on the link was skipped, if it was planned.
     pub skipped: Option<String>,
     /// When each service's LMAP was armed.
-    pub armed: BTreeMap<Watched, Nanos>,
+    pub armed: BTreeMap<Target, Nanos>,
     /// The faults in the order in which they happened.
-    pub faults: Vec<Injected>,
-    /// What arrived, in that order.
+    pub faults: Vec<InjectedFault>,
+    /// All verdicts in the order of their arrival.
     pub events: Vec<Event>,
-    /// Scores over time.
-    pub scores: BTreeMap<Watched, Vec<Point>>,
-    /// When the run was over.
+    /// Scores of each target over time.
+    pub scores: BTreeMap<Target, Vec<Point>>,
+    /// End of the run.
     pub ended: Nanos,
     /// Ticks of the NIC agent's workers.
     pub ticks: u64,
-    /// Ticks that were missed.
+    /// Missed ticks of these workers.
     pub missed_ticks: u64,
-    /// Verdicts that did not arrive, because a queue was full.
+    /// Verdicts that did not arrive because a queue was full.
     pub lost_verdicts: u64,
-    /// Columns that each LMAP watches.
-    pub columns: BTreeMap<Watched, u32>,
-    /// Processor time.
+    /// The highest [threshold noise](wire::control::NOISY_THRESHOLD) of each LMAP.
+    pub noise: BTreeMap<Target, f64>,
+    /// Number of columns of each LMAP.
+    pub columns: BTreeMap<Target, u32>,
+    /// Processor time of all processes during the faults.
     pub cost: Cost,
-    /// What became of the load, if it said so.
+    /// Summary of the load, if it wrote its log.
     pub load: Option<LoadReport>,
     /// Each request of the load.
     pub visits: Vec<Visit>,
-    /// Traces that were kept.
+    /// The kept traces.
     pub traces: HashMap<TraceId, Trace>,
-    /// What was counted of spans.
-    pub books: Books,
+    /// Counts of spans seen, kept and lost.
+    pub ledger: SpanLedger,
 }
 
 impl Record {
-    /// What was watched: the services, and the way between two of them if there was one.
-    pub fn watched(&self) -> impl Iterator<Item = Watched> {
-        let way = self.way.then_some(Watched::Way);
-        Service::ALL.into_iter().map(Watched::Service).chain(way)
+    /// All monitored targets: the services, and the link if there was one.
+    pub fn targets(&self) -> impl Iterator<Item = Target> {
+        let link = self.link.then_some(Target::Link);
+        Service::ALL.into_iter().map(Target::Service).chain(link)
     }
 }

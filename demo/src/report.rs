@@ -1,4 +1,4 @@
-//! The account as one web page that needs nothing else: no network, no script, light or dark as the reader has it.
+//! The report as one self-contained web page: no network access, no scripts, light or dark by the reader's setting.
 
 mod heat;
 mod ink;
@@ -26,8 +26,8 @@ pub(crate) fn page(record: &Record, finding: &Finding) -> String {
         tables::legend(),
         figure(scores::plot(record, finding)),
         traces::section(record, finding),
-        "<h2>Metrics that made the scores</h2>\n<p>Each row is a metric, each column a second. The darker, the larger its part of \
-         the squared score, in units of γ². Only what stood out is shown.</p>\n"
+        "<h2>Metrics with the largest shares of the scores</h2>\n<p>Each row is a metric, each column a second. The darker a cell, the larger \
+         the metric's part of the squared score, in units of γ². Only the largest are shown.</p>\n"
             .to_owned(),
         figure(heat::plot(record)),
         "<h2>What explains each alarm</h2>\n".to_owned(),
@@ -52,7 +52,7 @@ fn figure<E: Display>(plot: Result<String, E>) -> String {
     }
 }
 
-/// The address of the page at `path`, for whoever opens it on this machine.
+/// The `file:` URL of the page at `path`.
 pub(crate) fn address(path: &Path) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut address = String::from("file://");
@@ -66,7 +66,7 @@ pub(crate) fn address(path: &Path) -> String {
     address
 }
 
-/// `text` with whatever HTML would read otherwise replaced.
+/// `text` with HTML's special characters escaped.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

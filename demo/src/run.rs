@@ -1,4 +1,5 @@
-//! One run of the demo: healthy traffic until every LMAP is armed, then one fault after another, all of it written down.
+//! One run of the demo: healthy traffic until every LMAP is armed, then one fault after another. The result is a
+//! [`Record`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,69 +13,69 @@ use wire::quantity::quantity;
 use wire::time::Nanos;
 
 use crate::clock::Clock;
-use crate::cost::{self, Used};
+use crate::cost::{self, CpuUsage};
 use crate::error::DemoError;
-use crate::fault::{Kind, Pace, Planned};
-use crate::gather;
-use crate::graph::{Service, Watched};
-use crate::http::{Answer, Caller};
-use crate::link::Link;
-use crate::record::{Episode, Event, Injected, Point, Reason, Record};
+use crate::fault::{Kind, Pace, PlannedFault};
+use crate::graph::{Service, Target};
+use crate::host_agent::HostAgentClient;
+use crate::http::{CallOutcome, HttpClient};
+use crate::ledger;
+use crate::messages;
+use crate::record::{Episode, Event, InjectedFault, Point, Reason, Record};
 use crate::screen::Screen;
-use crate::shop::{Facts, Injection, instruments};
-use crate::stage::{Setting, Stage, StageError};
-use crate::tell;
+use crate::shop::{Injection, ServiceStats, instruments};
+use crate::testbed::{Testbed, TestbedConfig, TestbedError};
 use crate::traces::Store;
 use crate::traces::route::Route;
 
-/// How often things are looked after: processes, memory, progress.
+/// Interval of checks: processes, memory, progress.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Of these looks, how many until the agent is asked for its status.
+/// Checks between two status requests to the agent.
 const STATUS_EVERY: u32 = 5;
-/// A service's admin port answers within so long.
+/// Timeout of requests to a service's admin port.
 const ADMIN_WITHIN: Duration = Duration::from_secs(20);
-/// Without any further row for so long, an LMAP will not be armed any more.
+/// Arming fails if no LMAP gets a row for so long.
 const STALLED: Nanos = Nanos::from_secs(20);
-/// After the last fault: late verdicts arrive.
-const LAST_WORDS: Nanos = Nanos::from_secs(1);
+/// Time for late verdicts to arrive after the last fault.
+const LATE_VERDICTS: Nanos = Nanos::from_secs(1);
 
-/// Carries out one run, with these faults.
+/// Carries out one run with `faults`.
 pub(crate) async fn run(
-    setting: &Setting,
+    config: &TestbedConfig,
     pace: &Pace,
-    faults: &[Planned],
+    faults: &[PlannedFault],
     screen: &mut Screen,
 ) -> Result<Record, DemoError> {
     let clock = Clock::start();
     let interrupts = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
     let [Ok(mut ctrl_c), Ok(mut term)] = interrupts else { return Err(DemoError::NoSignals) };
-    let say = |what: &str| screen.say(&format!("  starting {what}"));
-    let route = Route::open(clock).await.map_err(StageError::Spans)?;
-    let stage = tokio::select! {
-        stage = Stage::set(setting, route, &say) => stage?,
+    let progress = |what: &str| screen.print(&format!("  starting {what}"));
+    let route = Route::open(clock).await.map_err(TestbedError::Spans)?;
+    let testbed = tokio::select! {
+        testbed = Testbed::start_all(config, route, &progress) => testbed?,
         _ = ctrl_c.recv() => return Err(DemoError::Interrupted),
         _ = term.recv() => return Err(DemoError::Interrupted),
     };
-    let skipped = stage.way.as_ref().and_then(|way| way.as_ref().err().cloned());
+    let skipped = testbed.link.as_ref().and_then(|link| link.as_ref().err().cloned());
     if let Some(why) = &skipped {
-        screen.say(&tell::skipped(Kind::SlowWay, why));
+        screen.print(&messages::skipped(Kind::SlowLink, why));
     }
-    let link = Link::open(stage.operators, clock).await?;
+    let agent = HostAgentClient::open(testbed.operators, clock).await?;
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let record = Record {
-        seed: setting.seed,
+        seed: config.seed,
         started_unix_ms: clock.start_unix_ms(),
-        interval: Nanos::from_millis(setting.interval_ms.into()),
-        way: stage.open_way().is_some(),
+        interval: Nanos::from_millis(config.interval_ms.into()),
+        link: testbed.open_link().is_some(),
         skipped,
         ..Record::default()
     };
     let mut run = Run {
         clock,
         start: Instant::now().checked_sub(clock.now().into()).unwrap_or_else(Instant::now),
-        stage,
-        link,
+        testbed,
+        agent,
         looks,
         looked: 0,
         interrupts: [ctrl_c, term],
@@ -86,21 +87,21 @@ pub(crate) async fn run(
     };
     run.arm().await?;
     run.stay_healthy(pace).await?;
-    let before = Used::by_now(&run.stage, run.clock.now());
+    let before = CpuUsage::read(&run.testbed, run.clock.now());
     let served = run.served().await;
-    let way = run.record.way;
-    for planned in faults.iter().filter(|planned| way || planned.service != Watched::Way) {
-        run.suffer(*planned).await?;
+    let link = run.record.link;
+    for planned in faults.iter().filter(|planned| link || planned.service != Target::Link) {
+        run.inject(*planned).await?;
         run.recover(pace).await?;
     }
-    let after = Used::by_now(&run.stage, run.clock.now());
-    run.record.cost = before.until(&after);
+    let after = CpuUsage::read(&run.testbed, run.clock.now());
+    run.record.cost = before.cost_until(&after);
     let served = run.served().await.saturating_sub(served);
     run.count_writes(served, &before, &after);
     run.finish().await
 }
 
-/// How far an LMAP is, as the status says.
+/// Progress of an LMAP, from the status reply.
 #[derive(Clone, Debug, Default)]
 struct State {
     name: String,
@@ -110,25 +111,25 @@ struct State {
 
 struct Run<'a> {
     clock: Clock,
-    /// The runtime's clock at the demo's zero.
+    /// The runtime's time at the demo's start.
     start: Instant,
-    stage: Stage,
-    link: Link,
+    testbed: Testbed,
+    agent: HostAgentClient,
     looks: Interval,
     looked: u32,
     interrupts: [SignalStream; 2],
     screen: &'a mut Screen,
     record: Record,
-    states: BTreeMap<Watched, State>,
-    /// Who is in alarm, and since when.
-    alarms: BTreeMap<(Watched, bool), Nanos>,
-    /// A leak that is going on: the process, and twice its resident set at the start.
+    states: BTreeMap<Target, State>,
+    /// Active alarms by target and whether it is silence, with their starts.
+    alarms: BTreeMap<(Target, bool), Nanos>,
+    /// During a leak: the process id, and twice its resident set at the start in bytes.
     doubling: Option<(u32, u64)>,
 }
 
 impl Run<'_> {
-    /// Listens until `limit`, or until `done` says so after a look.
-    async fn listen(&mut self, limit: Nanos, done: impl Fn(&Self) -> bool) -> Result<(), DemoError> {
+    /// Processes verdicts and checks until `limit`, or until `done` is true after a check.
+    async fn run_until(&mut self, limit: Nanos, done: impl Fn(&Self) -> bool) -> Result<(), DemoError> {
         let limit = self.start + limit.into();
         loop {
             let [ctrl_c, term] = &mut self.interrupts;
@@ -136,9 +137,9 @@ impl Run<'_> {
                 biased;
                 _ = ctrl_c.recv() => return Err(DemoError::Interrupted),
                 _ = term.recv() => return Err(DemoError::Interrupted),
-                verdict = self.link.verdict() => {
+                verdict = self.agent.verdict() => {
                     let (at, event) = verdict?;
-                    self.hear(at, event);
+                    self.on_verdict(at, event);
                 }
                 _ = self.looks.tick() => {
                     self.look().await?;
@@ -152,7 +153,7 @@ impl Run<'_> {
     }
 
     async fn look(&mut self) -> Result<(), DemoError> {
-        self.stage.check()?;
+        self.testbed.check()?;
         if let (Some((pid, double)), Some(fault)) = (self.doubling, self.record.faults.last_mut())
             && fault.doubled.is_none()
             && cost::resident_bytes(pid) >= double
@@ -161,32 +162,32 @@ impl Run<'_> {
         }
         self.looked += 1;
         if self.looked.is_multiple_of(STATUS_EVERY) {
-            let status = self.link.status().await?;
-            self.learn(&status);
+            let status = self.agent.status().await?;
+            self.on_status(&status);
         }
         Ok(())
     }
 
-    /// Takes down a verdict, and says what is new about it.
-    fn hear(&mut self, at: Nanos, event: HookEvent) {
-        let Some(service) = Watched::named(&event.service) else { return };
+    /// Records a verdict, and prints the start or end of an alarm.
+    fn on_verdict(&mut self, at: Nanos, event: HookEvent) {
+        let Some(service) = Target::named(&event.service) else { return };
         self.record.lost_verdicts += event.lost;
         let event = event_of(at, service, event);
         let key = (service, event.silent);
         if !event.silent
             && let Some(began) = self.alarms.remove(&(service, true))
         {
-            self.screen.say(&tell::back(service, at.since(began).unwrap_or_default()));
+            self.screen.print(&messages::back(service, at.since(began).unwrap_or_default()));
         }
         match event.episode {
             Episode::Began => {
                 self.alarms.insert(key, at);
                 let since = self.record.faults.last().map_or(Nanos::ZERO, |fault| fault.started);
-                self.screen.say(&tell::began(&event, since));
+                self.screen.print(&messages::began(&event, since));
             }
             Episode::Ended => {
                 if let Some(began) = self.alarms.remove(&key) {
-                    self.screen.say(&tell::ended(service, at.since(began).unwrap_or_default()));
+                    self.screen.print(&messages::ended(service, at.since(began).unwrap_or_default()));
                 }
             }
             Episode::Quiet | Episode::On => {}
@@ -194,12 +195,12 @@ impl Run<'_> {
         self.record.events.push(event);
     }
 
-    /// Takes down what the agents summarise.
-    fn learn(&mut self, status: &StatusReply) {
+    /// Records ticks, states and scores of a status reply.
+    fn on_status(&mut self, status: &StatusReply) {
         self.record.ticks = status.workers.iter().map(|worker| worker.ticks).sum();
         self.record.missed_ticks = status.workers.iter().map(|worker| worker.late_ticks).sum();
         for lmap in &status.lmaps {
-            let Some(service) = Watched::named(&lmap.service) else { continue };
+            let Some(service) = Target::named(&lmap.service) else { continue };
             let state = State { name: lmap.state.clone(), rows: lmap.rows, rows_needed: lmap.rows_needed };
             if matches!(lmap.state.as_str(), "armed" | "drifted") {
                 let now = self.clock.now();
@@ -207,26 +208,29 @@ impl Run<'_> {
             }
             self.states.insert(service, state);
             self.record.columns.insert(service, lmap.columns);
+            let noise = self.record.noise.entry(service).or_default();
+            *noise = noise.max(lmap.threshold_noise);
             let points = self.record.scores.entry(service).or_default();
             let at = self.clock.at_unix(lmap.at_unix_ns);
             points.extend(points_after(points.last().map(|point| point.at), at, lmap));
         }
     }
 
-    /// Phase 1, first part: until every LMAP is armed. On a busy machine rows come late: there is time for as long as some come, within bounds.
+    /// Phase 1, first part: until every LMAP is armed. On a busy machine rows come late: the limit is extended for as
+    /// long as rows come, up to five times.
     async fn arm(&mut self) -> Result<(), DemoError> {
         let began = self.clock.now();
-        // 120 rows; twice that and the start of everything is more than enough if the machine has time.
+        // Arming takes 120 rows; twice that and 30 s for the start are enough unless the machine is busy.
         let usual = Nanos(self.record.interval.0 * 240).plus(Nanos::from_secs(30));
         let (mut limit, longest) = (began.plus(usual), began.plus(Nanos(usual.0 * 5)));
         let mut furthest = 0.0;
-        let all = self.record.watched().count();
+        let all = self.record.targets().count();
         while self.record.armed.len() < all {
             if self.clock.now() >= limit.min(longest) {
                 let states = self.states.iter().map(|(service, state)| format!("{service} {}", state.name));
                 return Err(DemoError::NotArmed(states.collect::<Vec<_>>().join(", ")));
             }
-            self.listen(self.clock.now().plus(Nanos::from_millis(500)), |_| false).await?;
+            self.run_until(self.clock.now().plus(Nanos::from_millis(500)), |_| false).await?;
             let (share, message) = self.arming();
             if share > furthest {
                 (furthest, limit) = (share, limit.max(self.clock.now().plus(STALLED)));
@@ -236,7 +240,7 @@ impl Run<'_> {
         self.screen.no_progress();
         let columns = self.record.columns.values().sum::<u32>();
         let took = self.clock.now().since(began).unwrap_or_default().as_secs_f64();
-        self.screen.say(&format!("all {all} LMAPs armed after {took:.0} s; they watch {columns} columns"));
+        self.screen.print(&format!("all {all} LMAPs armed after {took:.0} s, {columns} columns in total"));
         Ok(())
     }
 
@@ -245,7 +249,7 @@ impl Run<'_> {
             "learning" => f64::from(state.rows) / f64::from(state.rows_needed.max(1)),
             _ => 1.0,
         };
-        let all = self.record.watched().count() as f64;
+        let all = self.record.targets().count() as f64;
         let sum: f64 = self.states.values().map(share).sum();
         let rows = self.states.values().map(|state| format!("{}/{}", state.rows, state.rows_needed));
         let rows = rows.collect::<Vec<_>>().join(" ");
@@ -257,7 +261,7 @@ impl Run<'_> {
         let began = self.clock.now();
         let until = began.plus(pace.healthy);
         while self.clock.now() < until {
-            self.listen(self.clock.now().plus(Nanos::from_millis(500)).min(until), |_| false).await?;
+            self.run_until(self.clock.now().plus(Nanos::from_millis(500)).min(until), |_| false).await?;
             let passed = self.clock.now().since(began).unwrap_or_default().as_secs_f64();
             let message = format!("healthy traffic, {passed:.0} of {:.0} s", pace.healthy.as_secs_f64());
             self.screen.progress(self.clock.now(), passed / pace.healthy.as_secs_f64(), &message);
@@ -266,67 +270,67 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Phase 2: one fault.
-    async fn suffer(&mut self, planned: Planned) -> Result<(), DemoError> {
-        let Planned { service, kind, lasts } = planned;
-        let ready = self.stage.shop(service.service());
+    /// Phase 2: injects one fault and records until it is over.
+    async fn inject(&mut self, planned: PlannedFault) -> Result<(), DemoError> {
+        let PlannedFault { service, kind, lasts } = planned;
+        let ready = self.testbed.shop(service.service());
         let admin = match service {
-            Watched::Service(_) => ready.map(|ready| ready.admin),
-            Watched::Way => self.stage.open_way().map(|way| way.admin),
+            Target::Service(_) => ready.map(|ready| ready.admin),
+            Target::Link => self.testbed.open_link().map(|link| link.admin),
         };
         let pid = ready.map_or(0, |ready| ready.pid);
         let Some(admin) = admin else { return Err(DemoError::NotInjected(kind, service)) };
         let started = self.clock.now();
-        self.screen.say(&tell::fault(self.record.faults.len() + 1, &planned, started));
-        let fault = Injected { service, kind, started, ended: started.plus(lasts), doubled: None };
+        self.screen.print(&messages::fault(self.record.faults.len() + 1, &planned, started));
+        let fault = InjectedFault { service, kind, started, ended: started.plus(lasts), doubled: None };
         self.record.faults.push(fault);
         if kind == Kind::Leak {
             self.doubling = Some((pid, 2 * cost::resident_bytes(pid)));
         }
         if kind == Kind::Hang {
-            self.stage.processes.signal(service.name(), Signal::STOP);
+            self.testbed.processes.signal(service.name(), Signal::STOP);
         } else {
             let injection = Injection { kind, ms: lasts.as_millis(), amount: kind.amount() };
-            let answer = Caller::new(ADMIN_WITHIN).ask(Method::POST, admin, &injection.target()).await;
-            if !matches!(answer, Answer::Answered(status, _) if status.is_success()) {
+            let answer = HttpClient::new(ADMIN_WITHIN).request(Method::POST, admin, &injection.target()).await;
+            if !matches!(answer, CallOutcome::Response(status, _) if status.is_success()) {
                 return Err(DemoError::NotInjected(kind, service));
             }
         }
-        let listened = self.listen(started.plus(lasts), |_| false).await;
+        let listened = self.run_until(started.plus(lasts), |_| false).await;
         if kind == Kind::Hang {
-            self.stage.processes.signal(service.name(), Signal::CONT);
+            self.testbed.processes.signal(service.name(), Signal::CONT);
         }
         self.doubling = None;
         listened?;
         if let Some(fault) = self.record.faults.last_mut() {
             fault.ended = self.clock.now();
         }
-        self.screen.say(&tell::over(service, kind));
+        self.screen.print(&messages::over(service, kind));
         Ok(())
     }
 
-    /// The pause after a fault: longer if someone is still in alarm.
+    /// The pause after a fault: longer if an alarm is still active.
     async fn recover(&mut self, pace: &Pace) -> Result<(), DemoError> {
         let now = self.clock.now();
-        self.listen(now.plus(pace.pause), |_| false).await?;
-        self.listen(now.plus(pace.longest_pause), |run| run.alarms.is_empty()).await
+        self.run_until(now.plus(pace.pause), |_| false).await?;
+        self.run_until(now.plus(pace.longest_pause), |run| run.alarms.is_empty()).await
     }
 
-    /// Requests that all services have answered so far.
+    /// Requests that all services have served so far.
     async fn served(&self) -> u64 {
-        let caller = Caller::new(ADMIN_WITHIN);
+        let http = HttpClient::new(ADMIN_WITHIN);
         let mut served = 0;
         for service in Service::ALL {
-            let Some(ready) = self.stage.shop(service) else { continue };
-            if let Answer::Answered(_, bytes) = caller.ask(Method::GET, ready.admin, "/facts").await {
-                served += serde_json::from_slice::<Facts>(&bytes).map_or(0, |facts| facts.served);
+            let Some(ready) = self.testbed.shop(service) else { continue };
+            if let CallOutcome::Response(_, bytes) = http.request(Method::GET, ready.admin, "/stats").await {
+                served += serde_json::from_slice::<ServiceStats>(&bytes).map_or(0, |stats| stats.served);
             }
         }
         served
     }
 
-    /// Adds what the writes of metrics cost to the cost of instrumentation.
-    fn count_writes(&mut self, served: u64, before: &Used, after: &Used) {
+    /// Adds the cost of metric writes to the cost of instrumentation.
+    fn count_writes(&mut self, served: u64, before: &CpuUsage, after: &CpuUsage) {
         let ns = instruments::writes_per_request_ns();
         let seconds = after.at.since(before.at).unwrap_or_default().as_secs_f64().max(1e-3);
         self.record.cost.writes_per_request_ns = ns;
@@ -334,36 +338,37 @@ impl Run<'_> {
     }
 
     async fn finish(mut self) -> Result<Record, DemoError> {
-        self.listen(self.clock.now().plus(LAST_WORDS), |_| false).await?;
-        let status = self.link.status().await?;
-        self.learn(&status);
+        self.run_until(self.clock.now().plus(LATE_VERDICTS), |_| false).await?;
+        let status = self.agent.status().await?;
+        self.on_status(&status);
         self.record.ended = self.clock.now();
         let [ctrl_c, term] = &mut self.interrupts;
-        self.record.books = tokio::select! {
+        self.record.ledger = tokio::select! {
             biased;
             _ = ctrl_c.recv() => return Err(DemoError::Interrupted),
             _ = term.recv() => return Err(DemoError::Interrupted),
-            books = gather::books(&self.stage, &mut self.link) => books?,
+            ledger = ledger::collect(&self.testbed, &mut self.agent) => ledger?,
         };
-        if let Some(account) = self.stage.end_load() {
-            self.record.visits = gather::visits(&account, &self.clock);
-            self.record.load = Some(account.report);
+        if let Some(log) = self.testbed.end_load() {
+            self.record.visits = ledger::visits(&log, &self.clock);
+            self.record.load = Some(log.report);
         }
-        if let Some(route) = &self.stage.route {
+        if let Some(route) = &self.testbed.route {
             self.record.traces = route.receiver.look(Store::take_traces);
         }
         if let Some(load) = &self.record.load {
             let median = quantity(load.median_us as f64, "us");
             let p99 = quantity(load.p99_us as f64, "us");
             let (sent, failed, dropped) = (load.sent, load.failed, load.dropped);
-            self.screen
-                .say(&format!("load: {sent} requests, {failed} failed, {dropped} dropped; median {median}, p99 {p99}"));
+            self.screen.print(&format!(
+                "load: {sent} requests, {failed} failed, {dropped} dropped; median {median}, p99 {p99}"
+            ));
         }
         Ok(self.record)
     }
 }
 
-fn event_of(at: Nanos, service: Watched, event: HookEvent) -> Event {
+fn event_of(at: Nanos, service: Target, event: HookEvent) -> Event {
     let episode = match event.episode.as_str() {
         "began" => Episode::Began,
         "on" => Episode::On,
@@ -389,7 +394,7 @@ fn event_of(at: Nanos, service: Watched, event: HookEvent) -> Event {
     }
 }
 
-/// The scores of a summary that ends at `at`, spread over its second; none if it was taken down before.
+/// The scores of a summary that ends at `at`, spread evenly over its second. Empty if it is recorded already.
 fn points_after(last: Option<Nanos>, at: Nanos, lmap: &LmapStatus) -> Vec<Point> {
     let parts = lmap.scores.len() as u64;
     if parts == 0 || last.is_some_and(|last| at <= last.plus(Nanos::from_millis(200))) {

@@ -1,4 +1,4 @@
-//! What the demo prints: lines as things happen, and a bar below them if there is a terminal.
+//! Terminal output of the demo: lines as things happen, and a progress bar below them on a terminal.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use wire::time::Nanos;
 
-/// Without a terminal, progress is a line every so often.
+/// Interval of progress lines without a terminal.
 const LINE_EVERY: Nanos = Nanos::from_secs(5);
 const STEPS: u64 = 1000;
 
-/// Where everything is printed.
+/// The terminal, or the standard output.
 #[derive(Debug)]
 pub(crate) struct Screen {
     bar: ProgressBar,
@@ -19,7 +19,7 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Lines go to stdout; the bar to stderr, if both are terminals.
+    /// Lines go to stdout. The bar goes to stderr if both are terminals.
     pub(crate) fn new() -> Self {
         let terminal = io::stdout().is_terminal() && io::stderr().is_terminal();
         let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -30,8 +30,8 @@ impl Screen {
         Self { bar, terminal, last_line: None }
     }
 
-    /// Prints a line. A reader that went away (`uview demo | head`) has what it wanted.
-    pub(crate) fn say(&self, line: &str) {
+    /// Prints a line. Ignores a closed pipe (`uview demo | head`).
+    pub(crate) fn print(&self, line: &str) {
         self.bar.suspend(|| {
             let _ = writeln!(io::stdout().lock(), "{line}");
         });
@@ -46,11 +46,11 @@ impl Screen {
             self.bar.enable_steady_tick(Duration::from_millis(120));
         } else if due {
             self.last_line = Some(now);
-            self.say(&format!("  … {message}"));
+            self.print(&format!("  … {message}"));
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn no_progress(&mut self) {
         self.last_line = None;
         self.bar.disable_steady_tick();

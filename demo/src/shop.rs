@@ -1,15 +1,16 @@
-//! The shop: `run` is one service of it, as a process of its own that speaks HTTP and is linked with the client.
+//! The shop: `run` is one service, as a process of its own that serves HTTP and uses the uview client.
 //!
-//! Who calls whom is in [`crate::graph`]. A request is looked up, hashed and waited for honestly; what it cost is in the metrics.
+//! [`crate::graph`] has the call graph. Each request does real work (lookups, hashing) and waits; its cost is in the
+//! metrics.
 
 mod cache;
-mod desk;
 mod faults;
+mod handler;
 pub(crate) mod instruments;
+mod logic;
 mod meters;
 pub(crate) mod names;
 pub(crate) mod spans;
-mod trade;
 
 use core::net::SocketAddr;
 use std::io;
@@ -32,62 +33,62 @@ use wire::time::Nanos;
 pub(crate) use faults::Injection;
 
 use crate::graph::{Errand, Service};
-use crate::ready;
-use crate::way::listen_in;
-use desk::Desk;
+use crate::link::listen_in;
+use crate::state_file;
+use handler::Handler;
 use spans::Spans;
 
-/// Longer than any shop is open.
+/// Keep-alive of the runtime's threads: longer than any run.
 const ALWAYS: Duration = Duration::from_hours(24);
 
-/// One service of the shop.
+/// Arguments of `uview shop`, one service of the shop.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ShopArgs {
-    /// Which service to be
+    /// The service to run
     #[arg(long)]
     pub service: Service,
-    /// Where visitors are served
+    /// Address for requests
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
-    /// The network namespace of that address, a file such as /proc/4711/ns/net, if it is not that of everything else
+    /// Network namespace of that address, a file such as /proc/4711/ns/net [default: that of this process]
     #[arg(long, value_name = "PATH")]
-    pub space: Option<PathBuf>,
-    /// Where faults are asked for
+    pub netns: Option<PathBuf>,
+    /// Address of the admin port, which injects faults
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
     pub admin: SocketAddr,
-    /// Where a dependency is; once for each
+    /// Address of a dependency; once for each
     #[arg(long, value_name = "SERVICE=HOST:PORT")]
     pub next: Vec<Next>,
     /// The host agent's socket for services
     #[arg(long, value_name = "PATH")]
     pub socket: PathBuf,
-    /// Where its spans go by OTLP/gRPC, such as http://127.0.0.1:4317; without, it makes none
+    /// OTLP/gRPC endpoint for spans, such as http://127.0.0.1:4317 [default: no spans]
     #[arg(long, value_name = "URL")]
     pub otlp: Option<String>,
-    /// Written with the addresses that this service really has, when it is ready
+    /// File for the addresses of this service, written when it is ready
     #[arg(long, value_name = "FILE")]
     pub ready: Option<PathBuf>,
-    /// Makes the unevenness of its work
+    /// Seed of its work
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Which of its replicas to be
+    /// Number of this replica
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub replica: usize,
-    /// Microseconds that its one hand spends on a request, half of the time less
+    /// Median time that its one worker spends on a request, in microseconds
     #[arg(long, value_name = "US", default_value_t = 1500)]
     pub wait_us: u64,
 }
 
-/// Where a dependency is.
+/// Address of a dependency, as SERVICE=HOST:PORT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Next {
-    /// Which.
+    /// The service that is called.
     pub service: Service,
-    /// Where.
+    /// Address of that service.
     pub address: SocketAddr,
 }
 
-/// A text that names no dependency.
+/// A text that is no [`Next`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not of the form SERVICE=HOST:PORT, with a service of the shop and an IP address")]
 pub struct NextError(String);
@@ -103,99 +104,99 @@ impl FromStr for Next {
     }
 }
 
-/// What a service says of itself when it is ready.
+/// The content of a service's ready file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Ready {
+pub(crate) struct ServiceInfo {
     pub(crate) pid: u32,
     pub(crate) listen: SocketAddr,
     pub(crate) admin: SocketAddr,
 }
 
-/// What a service says of itself when it is asked.
+/// The response of a service's `/stats`.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Facts {
-    /// Requests that came in.
+pub(crate) struct ServiceStats {
+    /// Number of requests served.
     pub(crate) served: u64,
-    /// Series that it registered.
+    /// Series registered with uview.
     pub(crate) series: usize,
-    /// How long its hand was busy so far, in nanoseconds.
+    /// Time for which its worker was busy, in nanoseconds.
     pub(crate) busy_ns: u64,
 }
 
-/// Why a service of the shop did not run.
+/// Why a service of the shop failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShopError {
-    /// Without its dependencies it has nothing to offer.
-    #[error("{service} asks {dependency}, and --next does not say where that is")]
+    /// The address of a dependency is missing.
+    #[error("{service} calls {dependency}: add --next {dependency}=HOST:PORT")]
     NoAddress {
-        /// Who asks.
+        /// The service to run.
         service: Service,
-        /// Who is asked.
+        /// The service that it calls.
         dependency: Service,
     },
-    /// The address is taken, or the system gives no socket.
+    /// The address is in use, or no socket can be created.
     #[error("cannot listen at {address}")]
     Listen {
-        /// Where.
+        /// Address to listen at.
         address: SocketAddr,
-        /// Why.
+        /// Error of the system.
         #[source]
         cause: io::Error,
     },
-    /// Nobody would find this service.
+    /// The ready file cannot be written.
     #[error("cannot write {}", .path.display())]
     Ready {
-        /// What was to be written.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the file system.
         #[source]
         cause: io::Error,
     },
-    /// The endpoint for spans is none.
-    #[error("cannot send spans to {endpoint}: an URL of http is needed, such as http://127.0.0.1:4317")]
+    /// The endpoint for spans is invalid.
+    #[error("cannot send spans to {endpoint}: an http URL is needed, such as http://127.0.0.1:4317")]
     Spans {
-        /// Where to.
+        /// The endpoint as given.
         endpoint: String,
-        /// Why.
+        /// Error of the exporter.
         #[source]
         cause: ExporterBuildError,
     },
-    /// The system gives no event queue, or took a socket back.
+    /// The runtime cannot be created, or a socket failed.
     #[error("cannot serve")]
     Serve(#[source] io::Error),
 }
 
-/// Is one service of the shop until the process ends.
+/// Runs one service of the shop until the process ends.
 ///
 /// # Errors
 ///
-/// [`ShopError`] if it cannot begin. That no host agent is there is none.
+/// [`ShopError`] if it cannot start. A missing host agent is no error.
 pub fn run(args: &ShopArgs) -> Result<(), ShopError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().thread_keep_alive(ALWAYS).build();
     runtime.map_err(ShopError::Serve)?.block_on(async {
-        // The thread for what blocks is there from the start: one more at the end would be out of the ordinary.
+        // Starts the thread for blocking calls now: one more thread at the end would be an anomaly.
         let _ = tokio::task::spawn_blocking(|| {}).await;
-        let open = Open::new(args).await?;
+        let server = ServiceServer::new(args).await?;
         if let Some(path) = &args.ready {
-            let write = ready::write(path, &open.ready);
+            let write = state_file::write(path, &server.ready);
             write.map_err(|cause| ShopError::Ready { path: path.clone(), cause })?;
         }
-        open.serve().await.map_err(ShopError::Serve)
+        server.serve().await.map_err(ShopError::Serve)
     })
 }
 
-/// A service that listens.
+/// A service with its listening sockets.
 #[derive(Debug)]
-pub(crate) struct Open {
-    desk: Arc<Desk>,
+pub(crate) struct ServiceServer {
+    handler: Arc<Handler>,
     visitors: TcpListener,
     admin: TcpListener,
-    pub(crate) ready: Ready,
+    pub(crate) ready: ServiceInfo,
     uview: Client,
 }
 
-impl Open {
+impl ServiceServer {
     pub(crate) async fn new(args: &ShopArgs) -> Result<Self, ShopError> {
         let service = args.service;
         let dependencies = service.calls().iter().map(|dependency| {
@@ -204,7 +205,7 @@ impl Open {
             next.map(|next| (next.service, next.address)).ok_or(missing)
         });
         let dependencies: Vec<_> = dependencies.collect::<Result<_, _>>()?;
-        let (visitors, listen) = bind(args.listen, args.space.as_deref()).await?;
+        let (visitors, listen) = bind(args.listen, args.netns.as_deref()).await?;
         let (admin, admin_address) = bind(args.admin, None).await?;
         let instance = format!("{service}-{}", args.replica);
         let uview = client::connect(client::Service::new(service.name()).instance(&instance).socket(&args.socket));
@@ -213,38 +214,38 @@ impl Open {
             Spans::to(endpoint, service, &instance).map_err(failed)
         });
         let spans = spans.transpose()?.unwrap_or_else(Spans::none);
-        let desk = Desk::new(service, &dependencies, &uview, args.seed);
-        let desk = Arc::new(desk.wait(Nanos::from_micros(args.wait_us)).recorded(spans));
-        let ready = Ready { pid: std::process::id(), listen, admin: admin_address };
-        Ok(Self { desk, visitors, admin, ready, uview })
+        let handler = Handler::new(service, &dependencies, &uview, args.seed);
+        let handler = Arc::new(handler.wait(Nanos::from_micros(args.wait_us)).recorded(spans));
+        let ready = ServiceInfo { pid: std::process::id(), listen, admin: admin_address };
+        Ok(Self { handler, visitors, admin, ready, uview })
     }
 
     /// Serves until a socket fails.
     pub(crate) async fn serve(self) -> io::Result<()> {
-        let office = Arc::new(Office { desk: self.desk.clone(), uview: self.uview });
-        let admin = Router::new().route("/fault", post(inject)).route("/facts", get(facts));
-        let admin = admin.route("/flush", post(flush)).with_state(office);
-        let service = self.desk.service();
+        let state = Arc::new(AdminState { handler: self.handler.clone(), uview: self.uview });
+        let admin = Router::new().route("/fault", post(inject)).route("/stats", get(stats));
+        let admin = admin.route("/flush", post(flush)).with_state(state);
+        let service = self.handler.service();
         let mut shop = Router::new();
         for errand in Errand::ALL {
-            let serve = move |desk, ask, headers, given| Desk::serve(desk, errand, ask, headers, given);
+            let serve = move |handler, query, headers, body| Handler::serve(handler, errand, query, headers, body);
             shop = shop.route(service.path(errand), get(serve));
         }
         let visitors = self.visitors.tap_io(|stream| {
-            let _ = stream.set_nodelay(true); // an answer that waits for more is late, not wrong
+            let _ = stream.set_nodelay(true); // without it, responses are late but correct
         });
         tokio::try_join!(
-            axum::serve(visitors, shop.with_state(self.desk)).into_future(),
+            axum::serve(visitors, shop.with_state(self.handler)).into_future(),
             axum::serve(self.admin, admin).into_future(),
         )?;
         Ok(())
     }
 }
 
-async fn bind(address: SocketAddr, space: Option<&Path>) -> Result<(TcpListener, SocketAddr), ShopError> {
+async fn bind(address: SocketAddr, netns: Option<&Path>) -> Result<(TcpListener, SocketAddr), ShopError> {
     let failed = |cause| ShopError::Listen { address, cause };
-    let listener = match space {
-        Some(space) => listen_in(space, address).and_then(TcpListener::from_std),
+    let listener = match netns {
+        Some(netns) => listen_in(netns, address).and_then(TcpListener::from_std),
         None => TcpListener::bind(address).await,
     };
     let listener = listener.map_err(failed)?;
@@ -252,29 +253,29 @@ async fn bind(address: SocketAddr, space: Option<&Path>) -> Result<(TcpListener,
     Ok((listener, bound))
 }
 
-/// What the admin port needs.
+/// State of the admin port.
 #[derive(Debug)]
-struct Office {
-    desk: Arc<Desk>,
+struct AdminState {
+    handler: Arc<Handler>,
     uview: Client,
 }
 
-async fn facts(State(office): State<Arc<Office>>) -> Json<Facts> {
-    let (served, busy_ns) = (office.desk.served(), office.desk.busy_ns());
-    Json(Facts { served, series: office.uview.status().series, busy_ns })
+async fn stats(State(state): State<Arc<AdminState>>) -> Json<ServiceStats> {
+    let (served, busy_ns) = (state.handler.served(), state.handler.busy_ns());
+    Json(ServiceStats { served, series: state.uview.status().series, busy_ns })
 }
 
-/// Sends the spans that wait for their batch.
-async fn flush(State(office): State<Arc<Office>>) -> StatusCode {
-    // On another thread: the connection that they are sent by lives on this one.
-    let flushed = tokio::task::spawn_blocking(move || office.desk.spans.flush()).await;
+/// Sends pending spans.
+async fn flush(State(state): State<Arc<AdminState>>) -> StatusCode {
+    // On another thread: the exporter's connection needs this one.
+    let flushed = tokio::task::spawn_blocking(move || state.handler.spans.flush()).await;
     if flushed.is_ok() { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR }
 }
 
-async fn inject(State(office): State<Arc<Office>>, Query(injection): Query<Injection>) -> (StatusCode, String) {
-    match office.desk.faults.inject(injection) {
+async fn inject(State(state): State<Arc<AdminState>>, Query(injection): Query<Injection>) -> (StatusCode, String) {
+    match state.handler.faults.inject(injection) {
         Ok(()) => (StatusCode::ACCEPTED, String::new()),
-        Err(kind) => (StatusCode::BAD_REQUEST, format!("{kind} is done to a service from outside")),
+        Err(kind) => (StatusCode::BAD_REQUEST, format!("a service cannot inject {kind} into itself")),
     }
 }
 

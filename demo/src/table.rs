@@ -1,20 +1,23 @@
-//! The closing table, for people.
+//! The report at the terminal.
 
 pub(crate) mod traces;
 
 use core::fmt::Write as _;
 
+use wire::control::NOISY_THRESHOLD;
+
 use crate::fault::Kind;
 use crate::figures::{millis, percent, since_start};
-use crate::graph::Watched;
-use crate::judge::{Bar, FaultFinding, Finding, Flagged, Outcome};
+use crate::graph::Target;
+use crate::judge::{Bar, FaultFinding, Finding, FlaggedService, Outcome};
+use crate::messages;
 use crate::record::Record;
-use crate::tell;
 
 const HEADINGS: [&str; 7] =
     ["", "fault", "service", "start", "noticed", "rank", "flagged (delay, highest score over γ)"];
 
-/// The whole account: faults, their metrics, their traces, false alarms, cost, bars. `page` is the address of the page, if there is one.
+/// The whole report: faults, their metrics and traces, false alarms, cost, bars. `page` is the URL of the web page, if
+/// there is one.
 pub(crate) fn closing(record: &Record, finding: &Finding, page: Option<&str>) -> String {
     let mut text = String::from("\n");
     let rows = finding.faults.iter().enumerate().map(|(at, found)| row(at + 1, found));
@@ -37,12 +40,12 @@ pub(crate) fn closing(record: &Record, finding: &Finding, page: Option<&str>) ->
     text
 }
 
-/// What has to be said behind a bar.
+/// Remark on a bar that the run is too short for; empty for others.
 pub(crate) fn caveat(bar: &Bar) -> &'static str {
     if bar.outcome == Outcome::TooShort { "; the run is too short to tell" } else { "" }
 }
 
-/// False alarms, cost, ticks: what is beside the faults.
+/// Lines on false alarms, cost and ticks.
 pub(crate) fn numbers(record: &Record, finding: &Finding) -> Vec<String> {
     let cost = &record.cost;
     let mut lines = vec![
@@ -66,21 +69,35 @@ pub(crate) fn numbers(record: &Record, finding: &Finding) -> Vec<String> {
             record.ticks, record.missed_ticks, record.lost_verdicts
         ),
     ];
-    if record.way {
+    lines.extend(noisy(record));
+    if record.link {
         lines.push(format!(
             "the relay between {} and {}: {} of one core",
-            Watched::CALLER,
-            Watched::CALLED,
+            Target::CALLER,
+            Target::CALLED,
             percent(cost.relay)
         ));
     }
-    lines.extend(record.skipped.iter().map(|why| tell::skipped(Kind::SlowWay, why).trim().to_owned()));
+    lines.extend(record.skipped.iter().map(|why| messages::skipped(Kind::SlowLink, why).trim().to_owned()));
     for alarm in &finding.false_alarms {
-        let why = alarm.top.first().map(|first| format!(", {}", tell::reason(first))).unwrap_or_default();
+        let why = alarm.top.first().map(|first| format!(", {}", messages::reason(first))).unwrap_or_default();
         let at = since_start(alarm.began);
         lines.push(format!("  false: {} at {at}, {:.1} times γ{why}", alarm.service, alarm.peak));
     }
     lines
+}
+
+/// A warning if thresholds were learnt on a busy machine.
+fn noisy(record: &Record) -> Option<String> {
+    let noisy = record.noise.iter().filter(|(_, noise)| **noise > NOISY_THRESHOLD);
+    let services: Vec<_> = noisy.map(|(service, noise)| format!("{service} {noise:.1}")).collect();
+    (!services.is_empty()).then(|| {
+        format!(
+            "⚠ thresholds learnt in noise: γ is more than {NOISY_THRESHOLD} times the usual score ({}); the machine was busy, \
+             and small faults may pass",
+            services.join(", ")
+        )
+    })
 }
 
 fn row(number: usize, found: &FaultFinding) -> [String; 7] {
@@ -97,9 +114,9 @@ fn row(number: usize, found: &FaultFinding) -> [String; 7] {
     ]
 }
 
-/// A flagged service in a few words.
-pub(crate) fn flagged(flagged: &Flagged) -> String {
-    let Flagged { service, delay, peak, silent, on_path, .. } = flagged;
+/// A flagged service with its delay and score.
+pub(crate) fn flagged(flagged: &FlaggedService) -> String {
+    let FlaggedService { service, delay, peak, silent, on_path, .. } = flagged;
     let what = if *silent { "silent".to_owned() } else { format!("{peak:.1} γ") };
     let beside = if *on_path { "" } else { ", off the path" };
     format!("{service} ({}, {what}{beside})", millis(*delay))
@@ -127,7 +144,7 @@ fn write_metrics(text: &mut String, number: usize, found: &FaultFinding) {
     for metric in &found.top {
         let belongs = if metric.belongs { '✓' } else { ' ' };
         let share = percent(metric.reason.share);
-        let _ = writeln!(text, "{mark:<3}{belongs} {} ({share} of the score)", tell::reason(&metric.reason));
+        let _ = writeln!(text, "{mark:<3}{belongs} {} ({share} of the score)", messages::reason(&metric.reason));
         mark.clear();
     }
 }
@@ -139,6 +156,18 @@ mod tests {
     use crate::judge::example::{event, reason, run};
     use crate::judge::judge;
     use crate::record::Episode;
+
+    #[test]
+    fn thresholds_that_were_learnt_in_noise_are_named() {
+        let mut record = run();
+        record.noise = [(Target::Service(Service::Cart), 6.25), (Target::Service(Service::Store), 2.5)].into();
+
+        let text = closing(&record, &judge(&record), None);
+
+        assert!(text.contains("more than 4 times the usual score (cart 6.2); the machine was busy"), "{text}");
+        record.noise.clear();
+        assert!(!closing(&record, &judge(&record), None).contains("learnt in noise"));
+    }
 
     #[test]
     fn the_table_says_what_was_flagged_when_and_why_and_which_bars_were_met() {

@@ -1,4 +1,4 @@
-//! Traces that were kept, where they come to: an OTLP receiver with bounded memory, and whether a trace is whole.
+//! The kept traces: an OTLP receiver with bounded memory, and the check whether a trace is whole.
 
 mod receiver;
 pub(crate) mod route;
@@ -13,12 +13,12 @@ use crate::graph::{Errand, Service};
 
 pub(crate) use store::Store;
 
-/// The attribute of a call that names whom it asks.
+/// Attribute of a client span with the name of the called service.
 pub(crate) const PEER: &str = "peer.service";
-/// The attribute with an answer's status.
+/// Attribute with the status of a response.
 pub(crate) const STATUS: &str = "http.response.status_code";
 
-/// A trace's id.
+/// The id of a trace, 128 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct TraceId(pub u128);
@@ -50,76 +50,76 @@ impl TryFrom<String> for TraceId {
 }
 
 impl TraceId {
-    /// The one that the header `traceresponse` names: `00-TRACE-SPAN-FLAGS`.
-    pub(crate) fn told(header: &str) -> Option<Self> {
+    /// The id in the header `traceresponse`: `00-TRACE-SPAN-FLAGS`.
+    pub(crate) fn from_header(header: &str) -> Option<Self> {
         Self::try_from(header.split('-').nth(1)?.to_owned()).ok()
     }
 }
 
-/// A request as its visitor saw it: what is true of it, whatever was kept.
+/// A request from the load's log: the ground truth, independent of kept traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Visit {
-    /// Its trace; `None` if there was no answer that could name it.
+    /// Its trace; `None` if no response named it.
     pub trace: Option<TraceId>,
-    /// What was wanted.
+    /// Browse or buy.
     pub errand: Errand,
-    /// When it was sent.
+    /// Time when it was sent.
     pub started: Nanos,
-    /// How long the answer took.
+    /// Time until the response.
     pub took: Nanos,
-    /// Answered with an error of the server, or not at all.
+    /// Status 5xx, or no response.
     pub failed: bool,
 }
 
-/// Which side of a call a span is.
+/// The side of a call that a span describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Who was asked.
+    /// The called service.
     Server,
-    /// Who asks, and whom.
+    /// The caller; with the called service.
     Client(Service),
 }
 
 /// One span of a kept trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KeptSpan {
-    /// Its id.
+    /// Its span id.
     pub id: u64,
-    /// Its caller's; `None` for a root.
+    /// Id of its parent span; `None` for a root.
     pub parent: Option<u64>,
-    /// Whose it is.
+    /// The service that recorded it.
     pub service: Service,
     /// Its name, such as `GET /pay`.
     pub name: String,
-    /// Which side of a call.
+    /// Server or client side of a call.
     pub side: Side,
-    /// When it began, on the demo's clock.
+    /// Its start on the demo's clock.
     pub started: Nanos,
-    /// How long it lasted.
+    /// Its duration in nanoseconds.
     pub took: Nanos,
-    /// What was answered, if anything was.
+    /// Status of the response; `None` without one.
     pub status: Option<u16>,
-    /// It is in error.
+    /// Whether its status is an error.
     pub failed: bool,
-    /// A root: what wanted the trace.
+    /// Of a root: the policy that selected the trace (`uview.policy`).
     pub policy: Option<String>,
-    /// A root: why, in words.
+    /// Of a root: the reason for keeping the trace (`uview.reason`).
     pub reason: Option<String>,
-    /// The agent says that something is missing.
+    /// Whether the agent marked the trace as incomplete (`uview.incomplete`).
     pub incomplete: bool,
-    /// Its encoded length.
+    /// Its encoded length in bytes.
     pub bytes: usize,
 }
 
-/// A trace that was kept, or some of it.
+/// A kept trace, whole or in part.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
-    /// Its spans in the order in which they came.
+    /// Its spans in the order of their arrival.
     pub spans: Vec<KeptSpan>,
 }
 
 impl Trace {
-    /// The span that nobody called.
+    /// The root span.
     #[must_use]
     pub fn root(&self) -> Option<&KeptSpan> {
         self.spans.iter().find(|span| span.parent.is_none())
@@ -131,9 +131,9 @@ impl Trace {
         self.spans.iter().map(|span| span.bytes as u64).sum()
     }
 
-    /// Whether everything is there that has to be, going by what its spans say of each other: the root; each one's caller; for a request that
-    /// was answered after asking others, all the calls that a service makes; for a call that was answered, the request at the other side. The
-    /// services know how many spans they made only together, so this is as much as can be known.
+    /// Whether nothing is missing that its spans refer to: the root; the parent of each span; all client spans of a
+    /// server span that completed after its calls; the server span of each client span with a response. This is the
+    /// strictest check possible, since no service knows the number of spans of a whole trace.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let ids: HashSet<u64> = self.spans.iter().map(|span| span.id).collect();
@@ -160,26 +160,26 @@ impl Trace {
     }
 }
 
-/// What the agent counted of spans, and what of them came to the demo's receiver.
+/// Counts of spans at the agent and at the demo's receiver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Books {
-    /// Encoded bytes of all spans that the agent saw.
+pub struct SpanLedger {
+    /// Encoded bytes of all spans that the agent received.
     pub seen_bytes: u64,
-    /// Spans that the agent saw.
+    /// Spans that the agent received.
     pub seen_spans: u64,
     /// Encoded bytes of spans that it kept.
     pub kept_bytes: u64,
     /// Spans that it kept.
     pub kept_spans: u64,
-    /// Kept bytes by policy.
+    /// Encoded bytes of kept spans by policy.
     pub kept_bytes_by_policy: std::collections::BTreeMap<String, u64>,
-    /// Traces that some policy wanted and that the budget had no room for.
+    /// Traces that a policy selected but the byte budget excluded.
     pub over_budget: u64,
-    /// Spans that were lost: memory, queues, refusals.
+    /// Spans lost at the agent: memory, queues, refusals.
     pub lost_spans: u64,
-    /// Spans that came to the receiver and found no room.
-    pub no_room: u64,
-    /// How long the agent lets a trace wait for a decision.
+    /// Spans that the receiver rejected because it was full.
+    pub rejected_spans: u64,
+    /// How long the agent buffers a trace for a decision.
     pub wait: Nanos,
 }
 

@@ -1,4 +1,4 @@
-//! What a span costs after framing: found, judged, written, evicted or given out. `cargo bench -p hooks`.
+//! What a span costs after framing: looked up, judged, written, evicted or exported. `cargo bench -p hooks`.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
 use hooks::time::UnixNanos;
 use hooks::tracing::{
-    Budget, BudgetRule, Keeper, Known, Limits, OrderKey, Policies, Reason, Span, SpanId, SpanIndex, SpanKind, Switches,
-    TailBuffer, TraceId, TriggerRule, Triggers, Verdict,
+    Budget, BudgetRule, Keeper, Limits, OrderKey, Policies, Reason, ServiceCatalog, Span, SpanId, SpanIndex, SpanKind,
+    Switches, TailBuffer, TraceId, TriggerRule, Triggers, Verdict,
 };
 use wire::time::Nanos;
 
@@ -48,7 +48,7 @@ fn buffer(mebibytes: usize) -> TailBuffer {
     TailBuffer::new(limits, OrderKey::new(7), Nanos::ZERO).expect("valid limits")
 }
 
-/// So many spans into a buffer that has room, or a fifth of the room that they need.
+/// Spans into a buffer with enough memory, and into one with a fifth of it.
 #[divan::bench(args = [256, 20], sample_count = 20, sample_size = 1)]
 fn offer(bencher: Bencher<'_, '_>, mebibytes: usize) {
     let spans: Vec<_> = (0..SPANS).map(span).collect();
@@ -61,7 +61,7 @@ fn offer(bencher: Bencher<'_, '_>, mebibytes: usize) {
     });
 }
 
-/// The same with all policies, and one operation in fifty out of the ordinary: 2 % of the traces are given out.
+/// The same with all policies, and one operation in fifty anomalous: 2 % of the traces are exported.
 #[divan::bench(sample_count = 20, sample_size = 1)]
 fn keep(bencher: Bencher<'_, '_>) {
     let spans: Vec<_> = (0..SPANS).map(span).collect();
@@ -70,7 +70,7 @@ fn keep(bencher: Bencher<'_, '_>) {
     (1..51).for_each(|operation| paths.learn(OperationId(operation), ServiceId(1), Nanos::ZERO));
     let names = Names::new(NameLimits::default());
     let latencies = Latencies::new(LatencyRule::default());
-    let known = Known { names: &names, paths: &paths, latencies: &latencies };
+    let catalog = ServiceCatalog { names: &names, paths: &paths, latencies: &latencies };
     let keeper = || {
         let budget = Budget::new(BudgetRule { bytes_per_s: 1 << 30, ..BudgetRule::default() }, Nanos::ZERO);
         let policies = Policies::new(Switches::default(), budget.expect("a valid rule"));
@@ -83,29 +83,29 @@ fn keep(bencher: Bencher<'_, '_>) {
         let mut bytes = 0;
         for (number, span) in (0_u64..).zip(&spans) {
             let now = Nanos::from_micros(number);
-            keeper.span(black_box(span), &known, now, |given| bytes += given.encoded.len());
+            keeper.span(black_box(span), &catalog, now, |given| bytes += given.encoded.len());
         }
         bytes
     });
 }
 
 fn verdict(second: u64) -> Verdict {
-    let reason = Arc::new(Reason::Code { text: "benchmark".into() });
+    let reason = Arc::new(Reason::Trigger { text: "benchmark".into() });
     let at = UnixNanos::from_secs(second);
-    Verdict { service: ServiceId(99), from: at, at, parts: None, weight: 2.0, reason }
+    Verdict { service: ServiceId(99), from: at, at, breakdown: None, weight: 2.0, reason }
 }
 
-/// 10,000 waiting traces of eight spans are wanted at once.
+/// 10,000 buffered traces of eight spans are kept at once.
 #[divan::bench(sample_count = 20, sample_size = 1)]
 fn release_10_000_traces(bencher: Bencher<'_, '_>) {
     let spans: Vec<_> = (0..UNDER_WAY * PER_TRACE).map(span).collect();
-    let reason = Arc::new(Reason::Code { text: "benchmark".into() });
+    let reason = Arc::new(Reason::Trigger { text: "benchmark".into() });
     let full = || {
         let mut buffer = buffer(256);
         for span in &spans {
             let _ = buffer.offer(span, Nanos::ZERO);
         }
-        let traces: Vec<_> = buffer.waiting().map(|waiting| waiting.trace).collect();
+        let traces: Vec<_> = buffer.traces().map(|waiting| waiting.trace).collect();
         (buffer, traces)
     };
 
@@ -131,7 +131,7 @@ fn take_a_verdict(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// All 1,000 operations are asked for after a verdict: 100 services on each path.
+/// All 1,000 operations are looked up after a verdict: 100 services on each path.
 #[divan::bench]
 fn ask_all_operations(bencher: Bencher<'_, '_>) {
     let mut paths = Paths::new(PathLimits::default());
@@ -139,7 +139,7 @@ fn ask_all_operations(bencher: Bencher<'_, '_>) {
         (0..100).for_each(|service| paths.learn(OperationId(operation), ServiceId(service), Nanos::ZERO));
     }
     let (names, latencies) = (Names::new(NameLimits::default()), Latencies::new(LatencyRule::default()));
-    let known = Known { names: &names, paths: &paths, latencies: &latencies };
+    let catalog = ServiceCatalog { names: &names, paths: &paths, latencies: &latencies };
     let mut triggers = Triggers::new(TriggerRule::default());
     let mut second = 1_700_000_000;
 
@@ -147,6 +147,6 @@ fn ask_all_operations(bencher: Bencher<'_, '_>) {
         second += 1;
         let now = UnixNanos::from_secs(second);
         let _ = triggers.take(&Verdict { service: ServiceId(5), ..verdict(second) }, now);
-        (0..1_000).filter(|operation| triggers.on(&known, OperationId(*operation), now)).count()
+        (0..1_000).filter(|operation| triggers.is_on(&catalog, OperationId(*operation), now)).count()
     });
 }

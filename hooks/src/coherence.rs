@@ -1,48 +1,54 @@
-//! Kept whole everywhere or nowhere: what one node decides, all nodes do.
+//! Keeps a trace whole on all nodes or on none: nodes gossip their decisions.
 //!
-//! Each node has a tail buffer with the spans of its own services. A trace is decided where something of it is seen: by the nodes that have the
-//! frontend's spans (**leaders**) for what LMAPs say and for latency, by any node for an error or on a service's wish. Everyone else **follows**.
+//! Each node has a tail buffer with the spans of its own services. A node decides about a trace of which it has spans.
+//! Nodes with spans of the frontend decide because of LMAPs and of latency; any node decides because of an error or on
+//! request of a service. The other nodes follow.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`Member`] | one node among others: what to say to whom, and what comes of what is heard |
-//! | [`Leader`] | what this node decided, held back until another node knows of it |
-//! | [`Follower`] | what every node said lately, each thing once and in order, to be applied here and told on |
-//! | [`Here`] | what is decided and heard, carried out on one tenant's traces |
-//! | [`Pieces`] | paths whose entry span one node has and whose services another |
-//! | [`Words`] | what nodes say to each other, bounded when it is read |
+//! | [`Member`] | one node of the cluster: which message to send to which peer, what to do with a received one |
+//! | [`PendingDecisions`] | decisions of this node, held back until another node has them |
+//! | [`EntryLog`] | recent entries of all nodes: applied here once and in order, relayed to peers that lack them |
+//! | [`TenantTraces`] | carries out decisions and received entries on the traces of one tenant |
+//! | [`PathJoin`] | joins, by trace, the entry span on one node with the services on others |
+//! | [`GossipMessage`] | a message between two nodes; bounded when it is decoded |
 //!
-//! *Protocol.* Every run of a node numbers what it says: decisions, verdicts of its LMAPs, pieces of paths. Two nodes exchange [`Words`]: which numbers
-//! of whom each has (the digest), and what the other lacks by its last digest. So a message that is lost is said again, unasked, with the
-//! next exchange; what a node said before it died is told on by whoever heard it; a node that comes back gets everything that is
-//! remembered, with a note on what its predecessor had dealt with. No node is elected: of a frontend's replicas each node leads for the
-//! traces that entered there, and an operation's entry at another replica is another trace.
+//! *Protocol.* Anti-entropy gossip. Every run of a node numbers its entries: decisions, verdicts of its LMAPs, pieces
+//! of paths. Two nodes exchange [`GossipMessage`]s. A message carries a version vector (the sender's position in the
+//! log of each run) and the entries that the receiver lacked by its last version vector. So a lost message needs no
+//! retransmission: the next exchange carries its entries. Entries of a dead node are relayed by the nodes that received
+//! them. A restarted node gets everything that is still remembered, with a mark on the entries that its predecessor had
+//! carried out. No node is elected: each replica of a frontend decides about the traces that entered there, and an
+//! entry at another replica is another trace.
 //!
-//! *Guarantee.* What is decided is released only when another node has it (or nobody is there to tell), so that no death of one node leaves the others
-//! ignorant of what it kept. Whatever may be missing is marked: by a node that has dropped, evicted or forgotten its part; by a node
-//! whose predecessor was killed, unless that had dealt with the decision two seconds before it was heard last (what it gave out later may not have left
-//! it), or the trace began later; by the decider where a node was not told
-//! as long as decisions are remembered. Nobody waits for a node that is silent longer than [`MemberSettings::patience`].
+//! *Guarantee.* A decision is released only when another node has it, or when no other node is alive. So the death of
+//! one node never leaves the others ignorant of what it kept. A trace that may be incomplete is marked: by a node that
+//! dropped, evicted or forgot its spans; by a node whose predecessor was killed, unless that one had carried out the
+//! decision two seconds before its last message (later exports may not have left it), or the trace began after the
+//! restart; by the deciding node if a peer did not acknowledge the decision as long as decisions are remembered. No
+//! node waits for a peer that has been silent longer than [`MemberSettings::lease`], nor longer than
+//! [`MemberSettings::patience`].
 //!
-//! *Cost.* A decision takes 46 bytes on the way to each node, and its reason once per message; about 120 bytes of memory on every node for
-//! [`MemberSettings::remember`]. A verdict takes about 60 bytes a second for each service in alarm, whatever number of traces it has kept. A digest takes
-//! 30 bytes for each run of the last minutes, in every message. With everything (digests, paths, what was said twice), 10,000 traces a second
-//! of which 39,000 were kept in a minute took 120 bytes for each of these and each node that was told (`tests/coherence`, the ignored one).
+//! *Cost.* A decision takes 46 bytes to each node, and its reason once per message. It takes about 120 bytes of memory
+//! on every node for [`MemberSettings::remember`]. A verdict takes about 60 bytes a second for each service in alarm,
+//! whatever number of traces it has kept. A version vector takes 30 bytes for each run of the last minutes, in every
+//! message. Measured with everything (version vectors, paths, entries sent twice): 10,000 traces a second, 39,000 of
+//! them kept in a minute, took 120 bytes per kept trace and receiving node (`tests/coherence`, the ignored one).
 
 mod codec;
-mod follower;
-mod here;
+mod entry_log;
 mod item;
-mod leader;
 mod member;
-mod pieces;
-mod words;
+mod message;
+mod path_join;
+mod pending;
+mod tenant;
 
-pub use codec::{MAX_WORDS_BYTES, WordsError};
-pub use follower::{Follower, Heard};
-pub use here::{Here, Sent};
-pub use item::{Asked, Decision, Entry, Item, KnownPath, Output, PathPiece, Run};
-pub use leader::Leader;
-pub use member::{Effect, HearError, Member, MemberCounts, MemberSettings};
-pub use pieces::Pieces;
-pub use words::{Digest, Said, Words};
+pub use codec::{DecodeError, MAX_MESSAGE_BYTES};
+pub use entry_log::{EntryLog, NewEntry};
+pub use item::{Decision, Entry, Item, KnownPath, OperationRef, PathPiece, Run, ServiceVerdict};
+pub use member::{Effect, Member, MemberCounts, MemberSettings, ReceiveError};
+pub use message::{Entries, GossipMessage, VersionVector};
+pub use path_join::PathJoin;
+pub use pending::PendingDecisions;
+pub use tenant::{Export, TenantTraces};

@@ -1,24 +1,25 @@
-//! What acts on verdicts: which traces are kept and why, which samples are sent, which services an operation passes through.
+//! Decisions that follow from verdicts of LMAPs (local metrics analysis pipelines): which traces to keep and why, which
+//! samples to send, which services an operation passes through.
 //!
-//! The crate decides and never acts: no clock, no thread, no socket; time comes in as an argument. What receives OTLP, exports traces
-//! and writes to a remote monitor stands beside it, in the host agent. A span is a few fields and bytes that
-//! are given back as they came; only [`otlp`] knows how they are encoded.
+//! The crate decides and never acts. It has no clock, no thread and no socket; time is an argument. Reception of OTLP,
+//! export of traces and remote write are in the host agent and its crates. A span is a few fields and its encoded
+//! bytes, which are returned unchanged; only the crate `otlp` knows the encoding.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`tracing`] | spans wait, triggers and a budget decide, whole traces leave |
-//! | [`coherence`] | what one node decides, all nodes do |
+//! | [`tracing`] | tail sampling: buffered spans, triggers, a budget, kept traces |
+//! | [`coherence`] | gossip: a trace that one node keeps is kept by all nodes |
 //! | [`paths`] | names of operations, services on their paths, rate, errors and durations from spans |
-//! | [`sampling`] | a baseline series, and a dense one while something happens |
-//! | [`otlp`] | spans found in requests and put together again, as bytes |
-//! | [`receipt`] | what was seen and kept, a page for each day |
-//! | [`id`], [`time`] | what they are called, and when |
+//! | [`sampling`] | metric samples: a baseline series, and a dense one during anomalies |
+//! | [`suspects`] | ranks the services in alarm: the suspected cause comes first |
+//! | [`receipt`] | daily ledger of spans seen, kept, dropped and lost |
+//! | [`id`], [`time`] | ids, and wall-clock time |
 
 pub mod coherence;
 pub mod id;
-pub mod otlp;
 pub mod paths;
 pub mod receipt;
 pub mod sampling;
+pub mod suspects;
 pub mod time;
 pub mod tracing;

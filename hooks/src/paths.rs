@@ -1,27 +1,28 @@
-//! Operations, the services on their paths, and what spans say of both: learnt while they pass, bounded, forgotten when they stop.
+//! Operations, the services on their paths, and what spans tell of both: learnt from traffic, bounded, forgotten when
+//! the traffic stops.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`Names`] | names of services and operations ↔ ids; what is too much is `_other` |
-//! | [`Frontends`] | with which spans a request enters the system |
-//! | [`Paths`] | operation → services on its path, service → operations through it |
-//! | [`Durations`] | how long requests of an operation took, in classes, each with a trace that was kept |
+//! | [`Names`] | names of services and operations ↔ ids; names beyond the limits are `_other` |
+//! | [`Frontends`] | where requests enter the system |
+//! | [`Paths`] | service graph: operation → services on its path, service → operations through it, caller → callees |
+//! | [`Durations`] | histogram of an operation's request durations, with an exemplar trace per bucket |
 //! | [`Rates`] | rate, errors and duration of every operation, as series of a region |
-//! | [`Latencies`] | what is usual for an operation: its learnt quantile |
-//! | [`Lessons`] | requests that wait to be learnt, until it is known whether they were made during an alarm |
+//! | [`Latencies`] | the learnt latency quantile of each operation |
+//! | [`LearningQueue`] | finished requests that are not learnt before it is known whether an alarm was on |
 
 mod durations;
 mod frontends;
+mod graph;
 mod latencies;
-mod learnt;
-mod lessons;
+mod learning_queue;
 mod names;
 mod rates;
 
 pub use durations::{BOUNDS, CLASSES, Durations, Exemplar, class};
 pub use frontends::{FrontendRule, Frontends};
+pub use graph::{PathLimits, Paths};
 pub use latencies::{Latencies, LatencyRule};
-pub use learnt::{PathLimits, Paths};
-pub use lessons::{Lesson, Lessons};
-pub use names::{Forgotten, NameLimits, Names, OTHER};
+pub use learning_queue::{FinishedRequest, LearningQueue};
+pub use names::{ForgottenNames, NameLimits, Names, OTHER};
 pub use rates::{Rate, Rates};

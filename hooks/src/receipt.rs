@@ -1,9 +1,10 @@
-//! Day books: what was seen of each service and what became of it, a page for each day (UTC). Pure: the time of day comes with what is booked.
+//! Daily ledger of spans: how many of each service were seen, kept, dropped and lost, one page for each day (UTC).
+//! Pure: wall-clock time is an argument.
 //!
-//! Everything is booked on the day on which it happened: a span that was seen before midnight and kept after it is on two pages. Bounded: so many
-//! days, so many services a day, the others together as [`OTHER`].
+//! Everything is recorded on the day on which it happened: a span that was seen before midnight and kept after it is on
+//! two pages. Bounded: a number of days, and of services per day; all other services are recorded as [`OTHER`].
 //!
-//! Of each service, over all days and at all times: seen = kept + dropped + lost + [waiting](Books::waiting).
+//! For each service, over all days and at all times: seen = kept + dropped + lost + [waiting](DailyLedger::waiting).
 
 mod page;
 
@@ -16,53 +17,53 @@ pub use self::page::{Line, Page, Requests, head_share};
 use crate::id::ServiceId;
 use crate::paths::OTHER;
 use crate::time::UnixNanos;
-use crate::tracing::{Gone, Loss, Policy, Tally};
+use crate::tracing::{DiscardReason, LossReason, Policy, Tally};
 
-/// Nanoseconds of a day.
+/// Length of a day in nanoseconds.
 const DAY: u64 = 86_400 * 1_000_000_000;
 
-/// How much is remembered.
+/// Limits of a daily ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BookLimits {
-    /// Days, the present one included.
+pub struct LedgerLimits {
+    /// Number of days, today included.
     pub days: usize,
-    /// Services of one day, [`OTHER`] not counted.
+    /// Number of services per day, without [`OTHER`].
     pub services: usize,
 }
 
-impl Default for BookLimits {
+impl Default for LedgerLimits {
     /// 8 days, 1,000 services: some 2 MB.
     fn default() -> Self {
         Self { days: 8, services: 1_000 }
     }
 }
 
-/// A service that is known by its name, and what of it waits.
+/// A service that has a name, and its buffered spans.
 #[derive(Debug)]
-struct Named {
+struct NamedService {
     name: Arc<str>,
     waits: Tally,
-    /// It is not seen again: gone with the last of its spans that wait.
+    /// Its name is forgotten: removed with the last of its buffered spans.
     forgotten: bool,
 }
 
 /// Pages of the last days.
 #[derive(Debug)]
-pub struct Books {
-    limits: BookLimits,
+pub struct DailyLedger {
+    limits: LedgerLimits,
     pages: VecDeque<Page>,
-    names: HashMap<ServiceId, Named>,
-    /// Of services without a name.
+    names: HashMap<ServiceId, NamedService>,
+    /// Buffered spans of services without a name.
     other_waits: Tally,
-    /// As of the last time, of what only grows.
+    /// Last values of cumulative counters.
     known: BTreeMap<Arc<str>, u64>,
     other: Arc<str>,
 }
 
-impl Books {
-    /// Without a page.
+impl DailyLedger {
+    /// A ledger without pages.
     #[must_use]
-    pub fn new(limits: BookLimits) -> Self {
+    pub fn new(limits: LedgerLimits) -> Self {
         let other = OTHER.into();
         Self {
             limits,
@@ -74,7 +75,7 @@ impl Books {
         }
     }
 
-    /// What follows happens at `now`. A clock that was set back books on the last page; one that jumped ahead leaves days out.
+    /// Opens the page of `now`. If the clock was set back, the last page stays; if it jumped ahead, days are left out.
     pub fn turn(&mut self, now: UnixNanos) {
         let day = now.0 / DAY;
         if self.pages.back().is_some_and(|page| page.day >= day) {
@@ -84,24 +85,24 @@ impl Books {
         self.drop_old();
     }
 
-    /// Goes on with the `pages` of a predecessor, the oldest first, in which spans `waited` when it ended: these are lost, for the reason `why`, and
-    /// booked on its last page. Before anything else is booked.
-    pub fn resume(&mut self, pages: Vec<Page>, waited: &BTreeMap<Arc<str>, Tally>, why: Loss) {
+    /// Continues with the `pages` of a predecessor, oldest first. Spans that it had buffered (`waited`) are recorded on
+    /// its last page as lost for the reason `why`. To be called before anything is recorded.
+    pub fn resume(&mut self, pages: Vec<Page>, waited: &BTreeMap<Arc<str>, Tally>, why: LossReason) {
         self.pages = pages.into();
         self.drop_old();
         let most = self.limits.services;
         self.pages.iter_mut().for_each(|page| page.bound(most, &self.other));
         for (name, tally) in waited.iter().filter(|(_, tally)| tally.spans > 0) {
-            self.line(name).gone[Gone::Lost(why).place()] += *tally;
+            self.line(name).gone[DiscardReason::Lost(why).place()] += *tally;
         }
     }
 
-    /// A span of `service` came, and waits. Its name is remembered for what follows.
+    /// Records a span of `service` that arrived and is buffered. The name is remembered for later records.
     pub fn seen(&mut self, service: ServiceId, name: &str, bytes: usize, root: bool, failed: bool) {
         let tally = Tally::one(bytes);
-        // Ids of a day and a bit: whoever books forgets as names do.
+        // Ids of more than a day: names are forgotten by the caller.
         if self.names.len() < 4 * self.limits.services && !self.names.contains_key(&service) {
-            self.names.insert(service, Named { name: name.into(), waits: Tally::default(), forgotten: false });
+            self.names.insert(service, NamedService { name: name.into(), waits: Tally::default(), forgotten: false });
         }
         let name = if let Some(named) = self.names.get_mut(&service) {
             named.waits += tally;
@@ -116,7 +117,7 @@ impl Books {
         line.requests.failed += u64::from(root && failed);
     }
 
-    /// A span of `service` that waited was kept by `policy`.
+    /// Records a buffered span of `service` that `policy` kept.
     pub fn kept(&mut self, service: ServiceId, policy: Policy, bytes: usize, root: bool, failed: bool) {
         let tally = Tally::one(bytes);
         let name = self.settle(service, tally);
@@ -126,13 +127,13 @@ impl Books {
         line.kept_requests.failed += u64::from(root && failed);
     }
 
-    /// Spans of `service` that waited were dropped or lost.
-    pub fn gone(&mut self, service: ServiceId, why: Gone, tally: Tally) {
+    /// Records buffered spans of `service` that were dropped or lost.
+    pub fn gone(&mut self, service: ServiceId, why: DiscardReason, tally: Tally) {
         let name = self.settle(service, tally);
         self.line(&name).gone[why.place()] += tally;
     }
 
-    /// What is undecided, by name.
+    /// Buffered spans, by name of the service.
     #[must_use]
     pub fn waiting(&self) -> BTreeMap<Arc<str>, Tally> {
         let mut waiting = BTreeMap::<_, Tally>::new();
@@ -143,14 +144,15 @@ impl Books {
         waiting
     }
 
-    /// An alarm of the service of this name began, if it `began`, and was on for so long.
+    /// Records the time during which an alarm of the named service was on, and its beginning if it `began`.
     pub fn alarm(&mut self, name: &str, began: bool, on: Nanos) {
         let line = self.line(&name.into());
         line.alarms += u64::from(began);
         line.alarm_time = line.alarm_time.plus(on);
     }
 
-    /// What only grows is at `value` by now; what it has grown since the last time is of today. A value that fell has begun anew.
+    /// Records the cumulative counter `name`, which is at `value`: its growth since the last call is of today. A value
+    /// that fell was reset.
     pub fn grew(&mut self, name: &str, value: u64) {
         let known = self.known.get(name).copied().unwrap_or(0);
         let by = if value < known { value } else { value - known };
@@ -161,7 +163,8 @@ impl Books {
         }
     }
 
-    /// Whose name is forgotten is not seen again under this id. What waits of it is still booked under its name.
+    /// The name of `service` is forgotten: the id is not seen again. Its buffered spans are still recorded under the
+    /// name.
     pub fn forget(&mut self, service: ServiceId) {
         if let Some(named) = self.names.get_mut(&service) {
             named.forgotten = true;
@@ -169,14 +172,14 @@ impl Books {
         }
     }
 
-    /// The pages, the oldest first.
+    /// The pages, oldest first.
     pub fn pages(&self) -> impl Iterator<Item = &Page> {
         self.pages.iter()
     }
 
-    /// The pages of several books as one's, the oldest first.
+    /// The sum of several ledgers, by day, oldest first.
     #[must_use]
-    pub fn together<'a>(all: impl IntoIterator<Item = &'a Page>) -> Vec<Page> {
+    pub fn merge<'a>(all: impl IntoIterator<Item = &'a Page>) -> Vec<Page> {
         let mut days: BTreeMap<u64, Page> = BTreeMap::new();
         for page in all {
             let sum = days.entry(page.day).or_insert_with(|| Page { day: page.day, ..Page::default() });
@@ -190,7 +193,7 @@ impl Books {
         days.into_values().collect()
     }
 
-    /// So much of `service` waits no longer. Returns by which name it is booked.
+    /// Spans of `service` are no longer buffered. Returns the name under which to record them.
     fn settle(&mut self, service: ServiceId, tally: Tally) -> Arc<str> {
         let Some(named) = self.names.get_mut(&service) else {
             self.other_waits -= tally;
@@ -212,13 +215,13 @@ impl Books {
 
     fn line(&mut self, name: &Arc<str>) -> &mut Line {
         if self.pages.is_empty() {
-            // Nobody has said what day it is.
+            // No page was opened yet.
             self.pages.push_back(Page::default());
         }
         let last = self.pages.len() - 1;
         let page = &mut self.pages[last];
-        let room = page.services.len() < self.limits.services;
-        let name = if room || page.services.contains_key(name) { name } else { &self.other };
+        let fits = page.services.len() < self.limits.services;
+        let name = if fits || page.services.contains_key(name) { name } else { &self.other };
         page.services.entry(Arc::clone(name)).or_default()
     }
 }
@@ -228,31 +231,31 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::tracing::Dropped;
+    use crate::tracing::DropReason;
 
     fn day(day: u64, hour: u64) -> UnixNanos {
         UnixNanos::from_secs(day * 86_400 + hour * 3_600)
     }
 
     #[test]
-    fn a_day_has_a_page_and_what_is_kept_is_booked_when_it_is() {
-        let mut books = Books::new(BookLimits::default());
-        books.turn(day(100, 23));
-        books.seen(ServiceId(1), "payment", 200, true, true);
-        books.seen(ServiceId(1), "payment", 50, false, false);
-        books.seen(ServiceId(1), "payment", 50, false, false);
-        books.alarm("payment", true, Nanos::from_secs(3));
-        books.turn(day(101, 0));
-        books.kept(ServiceId(1), Policy::Lmap, 100, true, true);
-        books.kept(ServiceId(1), Policy::Lmap, 50, true, false);
-        books.kept(ServiceId(1), Policy::Lmap, 50, false, true);
-        books.seen(ServiceId(1), "payment", 70, false, false);
-        books.gone(ServiceId(1), Gone::Lost(Loss::Evicted), Tally::one(70));
+    fn a_day_has_a_page_and_spans_are_recorded_when_they_are_kept() {
+        let mut ledger = DailyLedger::new(LedgerLimits::default());
+        ledger.turn(day(100, 23));
+        ledger.seen(ServiceId(1), "payment", 200, true, true);
+        ledger.seen(ServiceId(1), "payment", 50, false, false);
+        ledger.seen(ServiceId(1), "payment", 50, false, false);
+        ledger.alarm("payment", true, Nanos::from_secs(3));
+        ledger.turn(day(101, 0));
+        ledger.kept(ServiceId(1), Policy::Lmap, 100, true, true);
+        ledger.kept(ServiceId(1), Policy::Lmap, 50, true, false);
+        ledger.kept(ServiceId(1), Policy::Lmap, 50, false, true);
+        ledger.seen(ServiceId(1), "payment", 70, false, false);
+        ledger.gone(ServiceId(1), DiscardReason::Lost(LossReason::Evicted), Tally::one(70));
         // A clock that was set back.
-        books.turn(day(100, 1));
-        books.seen(ServiceId(2), "cart", 50, false, true);
+        ledger.turn(day(100, 1));
+        ledger.seen(ServiceId(2), "cart", 50, false, true);
 
-        let pages: Vec<_> = books.pages().collect();
+        let pages: Vec<_> = ledger.pages().collect();
 
         assert_eq!(pages.iter().map(|page| page.day).collect::<Vec<_>>(), [100, 101]);
         let line = pages[0].services["payment"];
@@ -268,51 +271,51 @@ mod tests {
 
     #[test]
     fn days_and_services_are_bounded() {
-        let mut books = Books::new(BookLimits { days: 2, services: 3 });
+        let mut ledger = DailyLedger::new(LedgerLimits { days: 2, services: 3 });
         for n in 0..5_u64 {
-            books.turn(day(n, 0));
+            ledger.turn(day(n, 0));
             for id in 0..10 {
-                books.seen(ServiceId(id), &format!("s{id}"), 1, false, false);
+                ledger.seen(ServiceId(id), &format!("s{id}"), 1, false, false);
             }
         }
 
-        assert_eq!(books.pages().map(|page| page.day).collect::<Vec<_>>(), [3, 4]);
-        assert_eq!(books.waiting().values().map(|tally| tally.spans).sum::<u64>(), 50);
-        for page in books.pages() {
+        assert_eq!(ledger.pages().map(|page| page.day).collect::<Vec<_>>(), [3, 4]);
+        assert_eq!(ledger.waiting().values().map(|tally| tally.spans).sum::<u64>(), 50);
+        for page in ledger.pages() {
             assert_eq!(page.services.len(), 4);
             assert_eq!(page.services[OTHER].seen.spans, 7);
         }
     }
 
     #[test]
-    fn what_only_grows_is_booked_by_what_it_grew() {
-        let mut books = Books::new(BookLimits::default());
-        books.turn(day(1, 0));
-        books.grew("sent_bytes", 100);
-        books.grew("sent_bytes", 150);
-        books.turn(day(2, 0));
-        books.grew("sent_bytes", 180);
-        books.grew("sent_bytes", 20);
+    fn a_cumulative_counter_is_recorded_by_its_growth() {
+        let mut ledger = DailyLedger::new(LedgerLimits::default());
+        ledger.turn(day(1, 0));
+        ledger.grew("sent_bytes", 100);
+        ledger.grew("sent_bytes", 150);
+        ledger.turn(day(2, 0));
+        ledger.grew("sent_bytes", 180);
+        ledger.grew("sent_bytes", 20);
 
-        let grown: Vec<_> = books.pages().map(|page| page.grown["sent_bytes"]).collect();
+        let grown: Vec<_> = ledger.pages().map(|page| page.grown["sent_bytes"]).collect();
 
         assert_eq!(grown, [150, 50]);
     }
 
     #[test]
-    fn the_sum_of_several_books_is_of_everything_in_them() {
-        let book = |n: u64| {
-            let mut books = Books::new(BookLimits::default());
-            books.turn(day(1, 0));
-            books.seen(ServiceId(1), "payment", 10, true, true);
-            books.kept(ServiceId(1), Policy::Error, 10, true, true);
-            books.alarm("payment", true, Nanos::from_secs(n));
-            books.grew("sent_bytes", 100 * n);
-            books
+    fn merged_ledgers_add_up() {
+        let ledger_of = |n: u64| {
+            let mut ledger = DailyLedger::new(LedgerLimits::default());
+            ledger.turn(day(1, 0));
+            ledger.seen(ServiceId(1), "payment", 10, true, true);
+            ledger.kept(ServiceId(1), Policy::Error, 10, true, true);
+            ledger.alarm("payment", true, Nanos::from_secs(n));
+            ledger.grew("sent_bytes", 100 * n);
+            ledger
         };
-        let all = [book(1), book(2), book(3)];
+        let all = [ledger_of(1), ledger_of(2), ledger_of(3)];
 
-        let sum = Books::together(all.iter().flat_map(Books::pages));
+        let sum = DailyLedger::merge(all.iter().flat_map(DailyLedger::pages));
 
         let line = sum[0].services["payment"];
         assert_eq!((sum.len(), line.requests), (1, Requests { all: 3, failed: 3 }));
@@ -322,18 +325,18 @@ mod tests {
 
     #[test]
     fn a_successor_goes_on_with_the_pages_and_what_waited_is_lost() {
-        let mut first = Books::new(BookLimits { days: 2, ..BookLimits::default() });
+        let mut first = DailyLedger::new(LedgerLimits { days: 2, ..LedgerLimits::default() });
         for n in 1..4 {
             first.turn(day(n, 0));
             first.seen(ServiceId(1), "payment", 10, false, false);
         }
-        first.gone(ServiceId(1), Gone::Dropped(Dropped::Aged), Tally::one(10));
+        first.gone(ServiceId(1), DiscardReason::Dropped(DropReason::Aged), Tally::one(10));
         assert_eq!(first.waiting(), [("payment".into(), Tally { spans: 2, bytes: 20 })].into());
 
-        let mut second = Books::new(BookLimits { days: 2, ..BookLimits::default() });
-        second.resume(first.pages().cloned().collect(), &first.waiting(), Loss::Killed);
+        let mut second = DailyLedger::new(LedgerLimits { days: 2, ..LedgerLimits::default() });
+        second.resume(first.pages().cloned().collect(), &first.waiting(), LossReason::Killed);
         let last = second.pages().last().unwrap().services["payment"];
-        assert_eq!(last.gone[Gone::Lost(Loss::Killed).place()], Tally { spans: 2, bytes: 20 });
+        assert_eq!(last.gone[DiscardReason::Lost(LossReason::Killed).place()], Tally { spans: 2, bytes: 20 });
         assert_eq!((last.dropped(), last.lost().spans), (Tally::one(10), 2));
         assert!(second.waiting().is_empty());
         second.turn(day(4, 0));
@@ -341,43 +344,43 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_of_a_service_whose_name_is_forgotten_is_booked_under_it() {
-        let mut books = Books::new(BookLimits::default());
-        books.turn(day(1, 0));
-        books.seen(ServiceId(1), "payment", 10, false, false);
-        books.seen(ServiceId(2), "cart", 10, false, false);
-        books.forget(ServiceId(1));
-        books.forget(ServiceId(2));
-        books.gone(ServiceId(1), Gone::Dropped(Dropped::Aged), Tally::one(10));
-        books.kept(ServiceId(2), Policy::Floor, 10, false, false);
+    fn buffered_spans_of_a_forgotten_service_are_recorded_under_its_name() {
+        let mut ledger = DailyLedger::new(LedgerLimits::default());
+        ledger.turn(day(1, 0));
+        ledger.seen(ServiceId(1), "payment", 10, false, false);
+        ledger.seen(ServiceId(2), "cart", 10, false, false);
+        ledger.forget(ServiceId(1));
+        ledger.forget(ServiceId(2));
+        ledger.gone(ServiceId(1), DiscardReason::Dropped(DropReason::Aged), Tally::one(10));
+        ledger.kept(ServiceId(2), Policy::Floor, 10, false, false);
 
-        let page = books.pages().next().unwrap();
+        let page = ledger.pages().next().unwrap();
 
         assert_eq!((page.services["payment"].dropped().spans, page.services["cart"].kept().spans), (1, 1));
-        assert!(books.waiting().is_empty() && books.names.is_empty());
+        assert!(ledger.waiting().is_empty() && ledger.names.is_empty());
     }
 
     proptest! {
-        /// However it is spread over days, services and books: nothing is lost on the way into the sum.
+        /// However records are spread over days, services and ledgers, the sum has them all.
         #[test]
-        fn the_sum_of_books_has_everything(spans in prop::collection::vec((0_u64..3, 0_u32..6, 1_usize..100, any::<bool>(), any::<bool>()), 0..100)) {
-            let mut books = [Books::new(BookLimits { days: 5, services: 2 }), Books::new(BookLimits::default())];
+        fn merging_loses_nothing(spans in prop::collection::vec((0_u64..3, 0_u32..6, 1_usize..100, any::<bool>(), any::<bool>()), 0..100)) {
+            let mut ledgers = [DailyLedger::new(LedgerLimits { days: 5, services: 2 }), DailyLedger::new(LedgerLimits::default())];
             let (mut seen, mut kept) = (Tally::default(), Tally::default());
             for (n, (when, id, bytes, keep, first)) in spans.into_iter().enumerate() {
-                let books = &mut books[usize::from(first)];
-                books.turn(day(when, 0));
-                books.seen(ServiceId(id), &format!("s{id}"), bytes, n % 2 == 0, false);
+                let ledger = &mut ledgers[usize::from(first)];
+                ledger.turn(day(when, 0));
+                ledger.seen(ServiceId(id), &format!("s{id}"), bytes, n % 2 == 0, false);
                 seen += Tally::one(bytes);
                 if n % 3 == 0 && !keep {
-                    books.gone(ServiceId(id), Gone::Dropped(Dropped::Late), Tally::one(bytes));
+                    ledger.gone(ServiceId(id), DiscardReason::Dropped(DropReason::Late), Tally::one(bytes));
                 }
                 if keep {
-                    books.kept(ServiceId(id), Policy::Floor, bytes, false, false);
+                    ledger.kept(ServiceId(id), Policy::Floor, bytes, false, false);
                     kept += Tally::one(bytes);
                 }
             }
-            let waits = books.iter().flat_map(|books| books.waiting().into_values()).fold(Tally::default(), Tally::plus);
-            let pages = Books::together(books.iter().flat_map(Books::pages));
+            let waits = ledgers.iter().flat_map(|ledger| ledger.waiting().into_values()).fold(Tally::default(), Tally::plus);
+            let pages = DailyLedger::merge(ledgers.iter().flat_map(DailyLedger::pages));
             let lines = || pages.iter().flat_map(|page| page.services.values());
             prop_assert_eq!(lines().fold(Tally::default(), |sum, line| sum.plus(line.seen)), seen);
             prop_assert_eq!(lines().fold(Tally::default(), |sum, line| sum.plus(line.kept())), kept);

@@ -1,12 +1,13 @@
-//! Which samples are sent to a remote monitor (μView, Sec. 4.7.2; D10 of ARCHITECTURE.md): a baseline series at a steady interval that every
-//! query can trust, and a dense one, a series of its own, while a service has something to say. Never both under one name.
+//! Which metric samples are sent to a remote monitor (μView, Sec. 4.7.2; decision D10): a baseline series at a steady
+//! interval, on which every query can rely, and a dense one while a service is anomalous. They are different series
+//! with different names.
 //!
 //! | module | what |
 //! | --- | --- |
 //! | [`Sampler`] | one service: rows in, samples out |
-//! | [`SamplingRule`], [`SamplingPolicy`] | what is dense, and how much of it |
-//! | [`Ledger`] | seen = waiting + handed + sent + suppressed + lost, for each of the two series |
-//! | `columns`, `ring`, `steering` | what has moved, what came before, what is affordable |
+//! | [`SamplingRule`], [`SamplingPolicy`] | what is sent densely, and how much of it |
+//! | [`Ledger`] | seen = waiting + in flight + sent + suppressed + lost, for each of the two series |
+//! | `columns`, `ring`, `steering` | which columns have moved, earlier rows, the budget |
 
 mod columns;
 mod ledger;
@@ -15,6 +16,6 @@ mod rule;
 mod sampler;
 mod steering;
 
-pub use ledger::{Ledger, LostSample, Suppressed};
+pub use ledger::{Ledger, SampleLossReason, SuppressionReason};
 pub use rule::{RuleError, SamplingPolicy, SamplingRule};
 pub use sampler::{ColumnId, Row, Sample, Sampler, Series, WidthError};

@@ -1,11 +1,12 @@
-//! Times of day. How long something waits is told by [`Nanos`] of one's own clock; when something happened, by what others' clocks said.
+//! Wall-clock time. Durations and deadlines use [`Nanos`] of the local monotonic clock; times of events are what the
+//! clocks of other machines showed.
 
 use core::fmt;
 
 use wire::time::Nanos;
 
-/// A time of day in nanoseconds since 1970-01-01 UTC, as spans, verdicts and samples carry it. Another machine's clock: nothing waits for
-/// it, and nothing is forgotten because of it.
+/// Wall-clock time in nanoseconds since 1970-01-01 UTC, as in spans, verdicts and samples. Often from another machine's
+/// clock: it is never used for deadlines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixNanos(pub u64);
 
@@ -16,7 +17,7 @@ impl UnixNanos {
         Self(seconds.saturating_mul(1_000_000_000))
     }
 
-    /// The whole second that it lies in.
+    /// The whole second, rounded down.
     #[must_use]
     pub const fn second(self) -> u64 {
         self.0 / 1_000_000_000
@@ -34,13 +35,13 @@ impl UnixNanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// `self` and `length` more; saturates.
+    /// `self` plus `length`; saturates.
     #[must_use]
     pub const fn plus(self, length: Nanos) -> Self {
         Self(self.0.saturating_add(length.0))
     }
 
-    /// `length` before `self`; 1970 at the earliest.
+    /// `self` minus `length`; 1970 at the earliest.
     #[must_use]
     pub const fn minus(self, length: Nanos) -> Self {
         Self(self.0.saturating_sub(length.0))
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_of_day_saturates_at_both_ends() {
+    fn wall_clock_time_saturates_at_both_ends() {
         let time = UnixNanos::from_secs(3).plus(Nanos::from_millis(250));
 
         assert_eq!(time.to_string(), "3.250");

@@ -1,18 +1,19 @@
-//! Which traces are kept, whole, and why (μView, Sec. 4.7.1; D9 of ARCHITECTURE.md).
+//! Tail sampling: which traces are kept, whole, and why (μView, Sec. 4.7.1; decision D9).
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`Keeper`] | one tenant on one node: spans and verdicts in, kept spans out |
-//! | [`TailBuffer`] | spans wait, bounded by bytes and age; where memory is short whole traces give way, the same ones on every node |
-//! | [`Triggers`] | verdicts → operations and seconds |
-//! | [`Policies`] | what wants a trace, [`Budget`]: what may be kept of it, [`Reason`]: in words |
+//! | [`Keeper`] | one tenant on one node: takes spans and verdicts, exports spans of kept traces |
+//! | [`TailBuffer`] | buffers spans, bounded by bytes and age; evicts whole traces, the same ones on every node |
+//! | [`Triggers`] | which operations are anomalous in which second, from verdicts |
+//! | [`Policies`] | which traces are wanted; [`Budget`]: how much of them may be kept; [`Reason`]: why, in words |
 //! | [`Threshold`] | consistent probability sampling |
-//! | [`Parts`] | what a row says by itself, and about which operation |
-//! | [`Account`] | seen = waiting + kept + dropped + lost |
-//! | `blocks`, `traces`, `decisions`, `watermark`, `order`, `record` | the parts of the buffer |
+//! | [`ScoreBreakdown`] | one row's score, by operation |
+//! | [`Account`] | accounting: seen = waiting + kept + dropped + lost |
+//! | `blocks`, `traces`, `decisions`, `watermark`, `order`, `record` | parts of the buffer |
 
 mod account;
 mod blocks;
+mod breakdown;
 mod budget;
 mod buffer;
 mod decisions;
@@ -20,7 +21,6 @@ mod keeper;
 mod limits;
 mod order;
 mod outcome;
-mod parts;
 mod policies;
 mod reason;
 mod record;
@@ -30,16 +30,16 @@ mod traces;
 mod triggers;
 mod watermark;
 
-pub use account::{Account, Departed, Dropped, Gone, Loss, Tally};
+pub use account::{Account, DiscardReason, DiscardedSpans, DropReason, LossReason, Tally};
+pub use breakdown::ScoreBreakdown;
 pub use budget::{Budget, BudgetError, BudgetRule};
 pub use buffer::{Indexes, TailBuffer};
-pub use decisions::Fate;
-pub use keeper::{Began, Given, Keeper, Passed, Piece};
+pub use decisions::StickyDecision;
+pub use keeper::{Keeper, KeptSpan, PathStep, Piece, TraceStart};
 pub use limits::{Limits, LimitsError};
 pub use order::{OrderKey, Rank};
-pub use outcome::{Kept, LookBack, Offered, Part, Waiting};
-pub use parts::Parts;
-pub use policies::{Known, Policies, Switches};
+pub use outcome::{BufferedTrace, Completeness, KeepOutcome, LookBack, OfferOutcome};
+pub use policies::{Policies, ServiceCatalog, Switches};
 pub use reason::{Metric, Policy, Reason};
 pub use span::{Span, SpanId, SpanIndex, SpanKind, TraceId};
 pub use threshold::{ProbabilityError, Randomness, Threshold, sampling_of, with_threshold};

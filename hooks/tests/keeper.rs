@@ -1,4 +1,4 @@
-//! From spans and verdicts to kept traces, one tenant on one node.
+//! One tenant on one node: from spans and verdicts to kept traces.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
 use hooks::time::UnixNanos;
 use hooks::tracing::{
-    Budget, BudgetRule, Given, Keeper, Kept, Known, Limits, Metric, OrderKey, Passed, Policies, Policy, Randomness,
-    Reason, Span, SpanId, SpanIndex, SpanKind, Switches, TailBuffer, Threshold, TraceId, TriggerRule, Triggers,
-    Verdict,
+    Budget, BudgetRule, KeepOutcome, Keeper, KeptSpan, Limits, Metric, OrderKey, PathStep, Policies, Policy,
+    Randomness, Reason, ServiceCatalog, Span, SpanId, SpanIndex, SpanKind, Switches, TailBuffer, Threshold, TraceId,
+    TriggerRule, Triggers, Verdict,
 };
 use wire::time::Nanos;
 
@@ -50,11 +50,11 @@ impl Shop {
         Self { names, paths, latencies, keeper, kept, frontend, payment, pay, list, charge }
     }
 
-    /// Runs `act` with what is known and a sink that counts spans per trace and notes the reason.
-    fn act(&mut self, act: impl FnOnce(&mut Keeper, &Known<'_>, &mut dyn FnMut(Given<'_>))) {
-        let known = Known { names: &self.names, paths: &self.paths, latencies: &self.latencies };
+    /// Runs `act` with the catalog and a sink that counts spans per trace and records the reason.
+    fn act(&mut self, act: impl FnOnce(&mut Keeper, &ServiceCatalog<'_>, &mut dyn FnMut(KeptSpan<'_>))) {
+        let catalog = ServiceCatalog { names: &self.names, paths: &self.paths, latencies: &self.latencies };
         let kept = &mut self.kept;
-        act(&mut self.keeper, &known, &mut |given: Given<'_>| {
+        act(&mut self.keeper, &catalog, &mut |given: KeptSpan<'_>| {
             let entry = kept.entry(given.trace).or_insert_with(|| (0, given.reason.to_string()));
             entry.0 += 1;
             assert_eq!(entry.1, given.reason.to_string());
@@ -66,9 +66,9 @@ impl Shop {
     fn request(&mut self, trace: TraceId, operation: OperationId, at: UnixNanos, now: Nanos) {
         let child = index(2, Some(1), SpanKind::Server, self.payment, self.charge, at);
         let entry = index(1, None, SpanKind::Server, self.frontend, operation, at);
-        self.act(|keeper, known, sink| {
-            keeper.span(&span(trace, child, false), known, now, &mut *sink);
-            keeper.span(&span(trace, entry, true), known, now, sink);
+        self.act(|keeper, catalog, sink| {
+            keeper.span(&span(trace, child, false), catalog, now, &mut *sink);
+            keeper.span(&span(trace, entry, true), catalog, now, sink);
         });
     }
 
@@ -78,11 +78,11 @@ impl Shop {
         let reason = Reason::Lmap { service: service_name, score: 9.0, gamma: 3.0, metrics: [metric].into() };
         let at = UnixNanos::from_secs(second);
         let reason = Arc::new(reason);
-        self.keeper.verdict(&Verdict { service, from: at, at, parts: None, weight: 3.0, reason }, at);
+        self.keeper.verdict(&Verdict { service, from: at, at, breakdown: None, weight: 3.0, reason }, at);
     }
 
     fn tick(&mut self, now: Nanos) {
-        self.act(|keeper, known, sink| keeper.tick(known, now, sink));
+        self.act(|keeper, catalog, sink| keeper.tick(catalog, now, sink));
     }
 }
 
@@ -171,16 +171,16 @@ fn late_spans_follow_and_are_paid_for() {
 #[test]
 fn errors_and_what_services_ask_for_are_kept_and_switched_off() {
     for on in [true, false] {
-        let switches = Switches { error: on, code: on, ..Switches::default() };
+        let switches = Switches { error: on, trigger: on, ..Switches::default() };
         let mut shop = Shop::new(switches, BudgetRule::default());
         let entry = index(1, None, SpanKind::Server, shop.frontend, shop.pay, at(1, 0));
         let failed = SpanIndex { error: true, service: shop.payment, operation: shop.charge, ..entry };
 
-        shop.act(|keeper, known, sink| {
-            keeper.span(&span(trace(1), failed, false), known, Nanos::ZERO, &mut *sink);
-            let asked = Span { trigger: Some("refund"), ..span(trace(2), entry, true) };
-            keeper.span(&asked, known, Nanos::ZERO, &mut *sink);
-            keeper.span(&span(trace(3), entry, true), known, Nanos::ZERO, sink);
+        shop.act(|keeper, catalog, sink| {
+            keeper.span(&span(trace(1), failed, false), catalog, Nanos::ZERO, &mut *sink);
+            let requested = Span { trigger: Some("refund"), ..span(trace(2), entry, true) };
+            keeper.span(&requested, catalog, Nanos::ZERO, &mut *sink);
+            keeper.span(&span(trace(3), entry, true), catalog, Nanos::ZERO, sink);
         });
 
         let reasons: Vec<_> = shop.kept.values().map(|(_, reason)| reason.as_str()).collect();
@@ -198,10 +198,10 @@ fn a_request_above_the_learnt_quantile_is_kept_once_enough_was_learnt() {
     };
 
     let entry = slow(&shop);
-    shop.act(|keeper, known, sink| keeper.span(&span(trace(1), entry, true), known, Nanos::ZERO, sink));
+    shop.act(|keeper, catalog, sink| keeper.span(&span(trace(1), entry, true), catalog, Nanos::ZERO, sink));
     assert!(shop.kept.is_empty());
     (0..1_000).for_each(|_| shop.latencies.learn(shop.pay, Nanos::from_millis(20), false, Nanos::ZERO));
-    shop.act(|keeper, known, sink| keeper.span(&span(trace(2), entry, true), known, Nanos::ZERO, sink));
+    shop.act(|keeper, catalog, sink| keeper.span(&span(trace(2), entry, true), catalog, Nanos::ZERO, sink));
 
     let reason = &shop.kept[&trace(2)].1;
     assert!(reason.starts_with("POST /pay took 1 s, 99 % take less than 2"), "{reason}");
@@ -238,16 +238,16 @@ fn endless_triggers_spend_the_tenants_budget_and_no_more() {
     let mut shop = Shop::new(Switches { floor: None, ..Switches::default() }, budget);
     for number in 0..20_000_u64 {
         let entry = index(1, None, SpanKind::Server, shop.frontend, shop.pay, at(0, 0));
-        let asked = Span { trigger: Some("me"), ..span(trace(number), entry, true) };
+        let requested = Span { trigger: Some("me"), ..span(trace(number), entry, true) };
         let now = Nanos::from_millis(number);
-        shop.act(|keeper, known, sink| keeper.span(&asked, known, now, sink));
+        shop.act(|keeper, catalog, sink| keeper.span(&requested, catalog, now, sink));
     }
 
     let policies = shop.keeper.policies();
-    let bytes = policies.granted(Policy::Code).bytes;
+    let bytes = policies.granted(Policy::Trigger).bytes;
     // 20 s at 10 kB/s and a burst of ten seconds' worth.
     assert!((100_000..=301_000).contains(&bytes), "{bytes}");
-    assert!(policies.yielded(Policy::Code) > 18_000);
+    assert!(policies.yielded(Policy::Trigger) > 18_000);
     assert_eq!(shop.keeper.buffer().account().kept.bytes, bytes);
 }
 
@@ -263,7 +263,7 @@ fn what_another_node_decided_is_kept_whatever_the_budget() {
         outcomes.extend([1, 2].map(|number| keeper.keep(trace(number), &reason, Nanos::ZERO, &mut *sink)));
     });
 
-    assert!(matches!(outcomes[..], [Kept::Released { .. }, Kept::Unseen(_)]));
+    assert!(matches!(outcomes[..], [KeepOutcome::Released { .. }, KeepOutcome::Unseen(_)]));
     assert_eq!(shop.kept[&trace(1)], (2, "cart: AddItem ended in an error".to_owned()));
     assert!(shop.keeper.policies().budget().left() < 0.0);
     assert!(shop.keeper.decided().is_empty());
@@ -278,11 +278,11 @@ fn paths_are_learnt_from_traces_that_leave() {
 
     shop.tick(Nanos::from_secs(60));
 
-    let passed = shop.keeper.passed();
+    let passed = shop.keeper.path_steps();
     let steps = [(shop.frontend, shop.pay), (shop.payment, shop.charge)];
-    let steps = steps.map(|(service, asked)| Passed { operation: shop.pay, service, asked: Some(asked) });
+    let steps = steps.map(|(service, requested)| PathStep { operation: shop.pay, service, requested: Some(requested) });
     assert_eq!(passed, BTreeSet::from(steps));
-    assert!(shop.keeper.passed().is_empty());
+    assert!(shop.keeper.path_steps().is_empty());
     assert!(shop.keeper.buffer().is_empty());
 }
 
@@ -296,7 +296,7 @@ fn paths_are_learnt_once_from_traces_that_have_waited_for_ten_seconds_and_wait_o
     let both = [shop.frontend, shop.payment];
     for (millis, learnt) in [(9_999, &[][..]), (10_000, &both[..]), (11_000, &[][..])] {
         shop.tick(Nanos::from_millis(millis));
-        let passed: Vec<_> = shop.keeper.passed().into_iter().map(|passed| passed.service).collect();
+        let passed: Vec<_> = shop.keeper.path_steps().into_iter().map(|passed| passed.service).collect();
         assert_eq!(passed, learnt, "after {millis} ms");
     }
     assert_eq!(shop.keeper.buffer().len(), 200);
@@ -307,13 +307,13 @@ fn nothing_is_learnt_before_it_leaves_from_a_trace_whose_first_span_is_to_come()
     let mut shop = Shop::new(Switches { floor: None, ..Switches::default() }, BudgetRule::default());
     for number in 0..200 {
         let inner = index(2, Some(1), SpanKind::Server, shop.payment, shop.charge, at(0, 0));
-        shop.act(|keeper, known, sink| keeper.span(&span(trace(number), inner, true), known, Nanos::ZERO, sink));
+        shop.act(|keeper, catalog, sink| keeper.span(&span(trace(number), inner, true), catalog, Nanos::ZERO, sink));
     }
 
     shop.tick(Nanos::from_secs(59));
-    assert_eq!(shop.keeper.passed(), BTreeSet::new());
+    assert_eq!(shop.keeper.path_steps(), BTreeSet::new());
     shop.tick(Nanos::from_secs(60));
-    assert_eq!(shop.keeper.passed().len(), 1);
+    assert_eq!(shop.keeper.path_steps().len(), 1);
 }
 
 #[test]

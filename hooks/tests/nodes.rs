@@ -1,5 +1,5 @@
-//! Three nodes in virtual time, one of them short of memory: spans of 5 ms to 45 s that come late and in any order, roots last, decisions that
-//! reach the others after a while. Whatever was kept is whole, or marked.
+//! Three nodes in virtual time, one of them short of memory: spans of 5 ms to 45 s that arrive late and in any order,
+//! roots last, decisions that reach the other nodes after a while. Every kept trace is whole, or marked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,8 +8,9 @@ use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
 use hooks::time::UnixNanos;
 use hooks::tracing::{
-    Budget, BudgetRule, Given, Keeper, Kept, Known, Limits, Loss, OrderKey, Part, Policies, Reason, Span, SpanId,
-    SpanIndex, SpanKind, Switches, TailBuffer, Threshold, TraceId, TriggerRule, Triggers, Verdict,
+    Budget, BudgetRule, Completeness, KeepOutcome, Keeper, KeptSpan, Limits, LossReason, OrderKey, Policies, Reason,
+    ServiceCatalog, Span, SpanId, SpanIndex, SpanKind, Switches, TailBuffer, Threshold, TraceId, TriggerRule, Triggers,
+    Verdict,
 };
 use wire::time::Nanos;
 
@@ -112,40 +113,41 @@ impl World {
         (trace, children + 1)
     }
 
-    fn note(given: &mut BTreeMap<TraceId, u64>, marked: &mut BTreeSet<TraceId>, span: &Given<'_>) {
+    fn note(given: &mut BTreeMap<TraceId, u64>, marked: &mut BTreeSet<TraceId>, span: &KeptSpan<'_>) {
         *given.entry(span.trace).or_insert(0) += 1;
-        if span.part != Part::Whole {
+        if span.completeness != Completeness::Complete {
             marked.insert(span.trace);
         }
     }
 
     fn play(&mut self, node: usize, millis: u64, event: Event) {
         let now = Nanos::from_millis(millis);
-        let known = Known { names: &self.names, paths: &self.paths, latencies: &self.latencies };
+        let catalog = ServiceCatalog { names: &self.names, paths: &self.paths, latencies: &self.latencies };
         let (given, marked) = (&mut self.given, &mut self.marked);
         let keeper = &mut self.keepers[node];
         match event {
             Event::Span { trace, index, entry } => {
                 let (trigger, randomness, threshold, encoded) = (None, None, None, &[0; 250][..]);
                 let span = Span { trace, index, entry, trigger, randomness, threshold, encoded };
-                keeper.span(&span, &known, now, |span| Self::note(given, marked, &span));
+                keeper.span(&span, &catalog, now, |span| Self::note(given, marked, &span));
             }
             Event::Announced { trace, reason } => {
                 let kept = keeper.keep(trace, &reason, now, |span| Self::note(given, marked, &span));
-                if matches!(kept, Kept::Gone(_) | Kept::Unseen(Part::Unknown)) {
+                if matches!(kept, KeepOutcome::Gone(_) | KeepOutcome::Unseen(Completeness::Unknown)) {
                     marked.insert(trace);
                 }
             }
         }
     }
 
-    /// Ten times a second: what waits is looked through, and what was decided is told to the others, which takes up to half a second.
+    /// Ten times a second: buffered traces are searched, and decisions are announced to the other nodes, which takes up
+    /// to half a second.
     fn tick(&mut self, millis: u64, random: &mut Random) {
         let now = Nanos::from_millis(millis);
         for node in 0..NODES {
-            let known = Known { names: &self.names, paths: &self.paths, latencies: &self.latencies };
+            let catalog = ServiceCatalog { names: &self.names, paths: &self.paths, latencies: &self.latencies };
             let (given, marked) = (&mut self.given, &mut self.marked);
-            self.keepers[node].tick(&known, now, |span| Self::note(given, marked, &span));
+            self.keepers[node].tick(&catalog, now, |span| Self::note(given, marked, &span));
             for (trace, reason) in self.keepers[node].decided() {
                 self.announced += 1;
                 for other in (0..NODES).filter(|other| *other != node) {
@@ -160,7 +162,8 @@ impl World {
     fn verdict(&mut self, second: u64) {
         let reason = Reason::Lmap { service: "payment".into(), score: 9.0, gamma: 3.0, metrics: Box::default() };
         let at = UnixNanos::from_secs(NOON + second);
-        let verdict = Verdict { service: PAYMENT, from: at, at, parts: None, weight: 3.0, reason: Arc::new(reason) };
+        let verdict =
+            Verdict { service: PAYMENT, from: at, at, breakdown: None, weight: 3.0, reason: Arc::new(reason) };
         for keeper in &mut self.keepers {
             keeper.verdict(&verdict, at);
         }
@@ -193,12 +196,12 @@ fn what_is_kept_is_whole_everywhere_or_marked() {
         assert!(world.events.is_empty());
         let whole = |trace: &TraceId| world.given[trace] == truth[trace];
         let unmarked = world.given.keys().filter(|trace| !whole(trace) && !world.marked.contains(trace)).count();
-        assert_eq!(unmarked, 0, "seed {seed}: kept in part, and nobody says so");
+        assert_eq!(unmarked, 0, "seed {seed}: kept in part without a mark");
         let complete = world.given.keys().filter(|trace| whole(trace)).count();
         let (kept, short) = (world.given.len(), world.keepers[2].buffer().account());
         // The floor's 2 %, those with an error among 4.5 spans, and those that paid within eleven of a hundred seconds.
         assert!((500..2_000).contains(&kept), "seed {seed}: {kept} of {TRACES} kept");
-        assert!(short.lost(Loss::Evicted).spans > 500, "seed {seed}: the short node is not short");
+        assert!(short.lost(LossReason::Evicted).spans > 500, "seed {seed}: the short node is not short");
         assert!(complete * 2 > kept, "seed {seed}: {complete} of {kept} whole");
         assert!(world.announced > 300, "seed {seed}: {} announced", world.announced);
     }

@@ -1,5 +1,5 @@
-//! Real traces with injected faults, played through a keeper: what a policy keeps of the symptomatic ones, and what it keeps beside them. The
-//! data is not part of the project: `UVIEW_DATA` names a folder that has `dsbhotel-traces`.
+//! Real traces with injected faults through a keeper: which of the symptomatic traces a policy keeps, and which others.
+//! The data is not part of the project: `UVIEW_DATA` names a folder that has `dsbhotel-traces`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,8 +11,8 @@ use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
 use hooks::time::UnixNanos;
 use hooks::tracing::{
-    Budget, BudgetRule, Given, Keeper, Known, Limits, OrderKey, Parts, Policies, Reason, Span, SpanId, SpanIndex,
-    SpanKind, Switches, TailBuffer, TraceId, TriggerRule, Triggers, Verdict,
+    Budget, BudgetRule, Keeper, KeptSpan, Limits, OrderKey, Policies, Reason, ScoreBreakdown, ServiceCatalog, Span,
+    SpanId, SpanIndex, SpanKind, Switches, TailBuffer, TraceId, TriggerRule, Triggers, Verdict,
 };
 use lmap::{Column, ColumnKind, Detector, Settings};
 use wire::time::Nanos;
@@ -110,8 +110,8 @@ struct Score {
     overhead: f64,
 }
 
-/// A service out of the ordinary, and what that is about.
-type Said = (ServiceId, Option<Parts>);
+/// An anomalous service, and its score by operation.
+type ServiceAlarm = (ServiceId, Option<ScoreBreakdown>);
 
 /// One node and one tenant in the time of the data.
 struct Replay {
@@ -162,16 +162,16 @@ impl Replay {
         services.collect()
     }
 
-    fn act(&mut self, act: impl FnOnce(&mut Keeper, &Known<'_>, &mut dyn FnMut(Given<'_>))) {
-        let known = Known { names: &self.names, paths: &self.paths, latencies: &self.latencies };
+    fn act(&mut self, act: impl FnOnce(&mut Keeper, &ServiceCatalog<'_>, &mut dyn FnMut(KeptSpan<'_>))) {
+        let catalog = ServiceCatalog { names: &self.names, paths: &self.paths, latencies: &self.latencies };
         let kept = &mut self.kept;
-        act(&mut self.keeper, &known, &mut |given| {
+        act(&mut self.keeper, &catalog, &mut |given| {
             kept.insert(given.trace);
         });
     }
 
-    /// Plays all traces, and at the end of each second the verdicts that `verdicts` has for it.
-    fn run(mut self, data: &Data, mut verdicts: impl FnMut(&mut Names, u64) -> Vec<Said>) -> Score {
+    /// Plays all traces, and at the end of each second the verdicts that `verdicts` returns.
+    fn run(mut self, data: &Data, mut verdicts: impl FnMut(&mut Names, u64) -> Vec<ServiceAlarm>) -> Score {
         let begin = data.traces[0].end / MICROS;
         let mut second = begin;
         for trace in &data.traces {
@@ -197,25 +197,26 @@ impl Replay {
                     threshold: None,
                     encoded: &[0; 300],
                 };
-                self.act(|keeper, known, sink| keeper.span(&span, known, now, sink));
+                self.act(|keeper, catalog, sink| keeper.span(&span, catalog, now, sink));
             }
         }
         self.second(second, begin, &mut verdicts);
         self.score(data)
     }
 
-    fn second(&mut self, second: u64, begin: u64, verdicts: &mut impl FnMut(&mut Names, u64) -> Vec<Said>) {
+    fn second(&mut self, second: u64, begin: u64, verdicts: &mut impl FnMut(&mut Names, u64) -> Vec<ServiceAlarm>) {
         let (at, over) = (UnixNanos::from_secs(second), UnixNanos::from_secs(second + 1));
-        let reason = Arc::new(Reason::Code { text: "fault".into() });
-        for (service, parts) in verdicts(&mut self.names, second) {
+        let reason = Arc::new(Reason::Trigger { text: "fault".into() });
+        for (service, breakdown) in verdicts(&mut self.names, second) {
             let reason = Arc::clone(&reason);
-            // What is said of operations is about the row's second, else about all of it.
-            let (from, at) = if parts.is_some() { (at, over) } else { (at, at) };
-            self.keeper.verdict(&Verdict { service, from, at, parts: parts.map(Arc::new), weight: 2.0, reason }, over);
+            // A verdict with operations is about its row, another one about the whole second.
+            let (from, at) = if breakdown.is_some() { (at, over) } else { (at, at) };
+            self.keeper
+                .verdict(&Verdict { service, from, at, breakdown: breakdown.map(Arc::new), weight: 2.0, reason }, over);
         }
         let now = Nanos::from_secs(second + 1 - begin);
-        self.act(|keeper, known, sink| keeper.tick(known, now, sink));
-        for passed in self.keeper.passed() {
+        self.act(|keeper, catalog, sink| keeper.tick(catalog, now, sink));
+        for passed in self.keeper.path_steps() {
             self.paths.take(&passed, now);
         }
     }
@@ -235,11 +236,12 @@ impl Replay {
 }
 
 fn only_lmap() -> Switches {
-    Switches { floor: None, error: false, latency: false, code: false, lmap: true }
+    Switches { floor: None, error: false, latency: false, trigger: false, lmap: true }
 }
 
-/// Every service is out of the ordinary exactly while its fault lasts: what no detector can do better than. The published row (traces that
-/// overlap a fault of a service on their path): .30 kept, .80 covered, .25 overhead. Whole seconds keep a little more.
+/// Every service is out of the ordinary exactly while its fault lasts: what no detector can do better than. The
+/// published row (traces that overlap a fault of a service on their path): .30 kept, .80 covered, .25 overhead. Whole
+/// seconds keep a little more.
 #[test]
 fn with_the_truth_about_faults_as_verdicts_the_published_row_is_met() {
     let Some(data) = data("with_the_truth_about_faults_as_verdicts_the_published_row_is_met") else { return };
@@ -255,8 +257,9 @@ fn with_the_truth_about_faults_as_verdicts_the_published_row_is_met() {
     assert!(score.covered >= 0.79 && score.overhead <= 0.28, "{score:?}");
 }
 
-/// Every trace longer than what was usual before the faults. The symptomatic ones are defined like that, so that this policy has to find
-/// nearly all: it says how well the learnt quantile is known, from 24 requests of an operation to 2,372.
+/// Every trace longer than what was usual before the faults. The symptomatic ones are defined like that, so that this
+/// policy has to find nearly all: it says how well the learnt quantile is known, from 24 requests of an operation to
+/// 2,372.
 #[test]
 fn the_learnt_quantile_finds_what_is_symptomatic() {
     let Some(data) = data("the_learnt_quantile_finds_what_is_symptomatic") else { return };
@@ -269,7 +272,7 @@ fn the_learnt_quantile_finds_what_is_symptomatic() {
 }
 
 /// An LMAP over what is counted of the frontend's operations in every second: requests, mean and longest duration.
-struct Derived {
+struct DerivedMetrics {
     rows: BTreeMap<u64, Vec<f64>>,
     operations: Vec<String>,
     detector: Detector,
@@ -278,7 +281,7 @@ struct Derived {
 /// Columns of one operation.
 const EACH: usize = 3;
 
-impl Derived {
+impl DerivedMetrics {
     fn new(data: &Data) -> Self {
         let operations: Vec<String> = data.usual.keys().cloned().collect();
         let place: BTreeMap<&str, usize> =
@@ -305,7 +308,7 @@ impl Derived {
     }
 
     /// What the second's row says, if the score is above γ.
-    fn said(&mut self, second: u64) -> Option<Parts> {
+    fn breakdown(&mut self, second: u64) -> Option<ScoreBreakdown> {
         let verdict = self.detector.score(self.rows.get(&second)?).expect("as wide as announced");
         let mut shares = Vec::new();
         self.detector.column_shares(&mut shares);
@@ -321,21 +324,21 @@ impl Derived {
         for part in operations.values_mut() {
             *part = verdict.raw / gamma * part.sqrt();
         }
-        Some(Parts { whole: 0.0, operations })
+        Some(ScoreBreakdown { service_wide: 0.0, operations })
     }
 }
 
-/// By operation and second, from what is counted of the traces themselves. The oracle of such decisions (an operation's seconds with a symptomatic trace)
-/// keeps .12, covers all, .05 beyond; of 2 and 5 s: .16 and .26, .09 and .19 beyond.
+/// By operation and second, from what is counted of the traces themselves. The oracle of such decisions (an operation's
+/// seconds with a symptomatic trace) keeps .12, covers all, .05 beyond; of 2 and 5 s: .16 and .26, .09 and .19 beyond.
 #[test]
 fn verdicts_about_operations_and_seconds_keep_what_is_symptomatic() {
     let Some(data) = data("verdicts_about_operations_and_seconds_keep_what_is_symptomatic") else { return };
     let rule = |lead, window| TriggerRule { lead, window, ..TriggerRule::default() };
     let run = |switches, rule| {
-        let mut derived = Derived::new(&data);
+        let mut derived = DerivedMetrics::new(&data);
         Replay::with(switches, rule).run(&data, |names, second| {
-            let said = derived.said(second);
-            said.map(|parts| (names.service("frontend", Nanos::ZERO), Some(parts))).into_iter().collect()
+            let alarm = derived.breakdown(second);
+            alarm.map(|breakdown| (names.service("frontend", Nanos::ZERO), Some(breakdown))).into_iter().collect()
         })
     };
 

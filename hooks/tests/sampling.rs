@@ -1,9 +1,10 @@
-//! Samplers: books that balance, times that rise, a baseline without holes, a budget that holds.
+//! Samplers: the ledger balances, times rise, the baseline has no holes, the budget holds.
 
 use std::collections::BTreeMap;
 
 use hooks::sampling::{
-    ColumnId, LostSample, Row, RuleError, Sample, Sampler, SamplingPolicy, SamplingRule, Series, Suppressed,
+    ColumnId, Row, RuleError, Sample, SampleLossReason, Sampler, SamplingPolicy, SamplingRule, Series,
+    SuppressionReason,
 };
 use hooks::time::UnixNanos;
 use proptest::prelude::*;
@@ -50,7 +51,7 @@ fn a_score_sends_the_rows_before_it_once_and_some_after_it() {
     assert_eq!(seconds[5], [2, 3, 4, 5]);
     assert_eq!(seconds[6..10], [vec![6], vec![7], none.clone(), none]);
     assert_eq!(seconds[10], [8, 9, 10]);
-    assert_eq!(sampler.dense().suppressed(Suppressed::Policy), 2);
+    assert_eq!(sampler.dense().suppressed(SuppressionReason::Policy), 2);
     assert!(sampler.dense().balances());
 }
 
@@ -65,7 +66,7 @@ fn a_dead_band_sends_a_column_when_it_moved_since_it_was_sent() {
         .collect();
 
     assert_eq!(sent, [2, 1, 0, 1, 0]);
-    assert_eq!((sampler.dense().seen, sampler.dense().handed), (9, 4));
+    assert_eq!((sampler.dense().seen, sampler.dense().in_flight), (9, 4));
 }
 
 #[test]
@@ -114,21 +115,21 @@ fn what_a_clock_that_was_set_back_brings_is_lost_and_counted() {
     assert!(feed(&mut sampler, 10, &[3.0], 0.0).is_empty());
     assert_eq!(feed(&mut sampler, 11, &[4.0], 0.0).len(), 1);
 
-    assert_eq!(sampler.dense().lost(LostSample::OutOfOrder), 2);
-    assert_eq!(sampler.baseline().lost(LostSample::OutOfOrder), 2);
+    assert_eq!(sampler.dense().lost(SampleLossReason::OutOfOrder), 2);
+    assert_eq!(sampler.baseline().lost(SampleLossReason::OutOfOrder), 2);
 }
 
 #[test]
-fn what_the_remote_monitor_took_and_refused_stays_in_the_books() {
+fn acknowledged_and_refused_samples_stay_in_the_ledger() {
     let mut sampler = sampler(rule(SamplingPolicy::Every), 2);
     (0..10).for_each(|second| drop(feed(&mut sampler, second, &[1.0, 2.0], 0.0)));
 
     let ledger = sampler.ledger_mut(Series::Dense);
     ledger.acknowledge(15);
-    ledger.lose(LostSample::Refused, 2);
+    ledger.lose(SampleLossReason::Refused, 2);
 
     let ledger = sampler.dense();
-    assert_eq!((ledger.seen, ledger.sent, ledger.handed, ledger.lost(LostSample::Refused)), (20, 15, 3, 2));
+    assert_eq!((ledger.seen, ledger.sent, ledger.in_flight, ledger.lost(SampleLossReason::Refused)), (20, 15, 3, 2));
     assert!(ledger.balances());
 }
 
@@ -148,10 +149,10 @@ fn thresholds_are_steered_to_the_budget() {
     }
 
     let ledger = sampler.dense();
-    let share = ledger.handed as f64 / ledger.seen as f64;
+    let share = ledger.in_flight as f64 / ledger.seen as f64;
     assert!((0.04..=0.05).contains(&share), "{share}");
     // Little is wanted that is not affordable: the thresholds do the work, not the allowance.
-    assert!((ledger.suppressed(Suppressed::Budget) as f64) < 0.02 * ledger.seen as f64, "{ledger:?}");
+    assert!((ledger.suppressed(SuppressionReason::Budget) as f64) < 0.02 * ledger.seen as f64, "{ledger:?}");
     let (theta, delta) = sampler.thresholds();
     // Scores are below 0.8, and each that counts brings 35 rows with it: θ lies just below the highest.
     assert!(delta.unwrap() > 0.5 && (0.7..0.85).contains(&theta.unwrap()), "{theta:?} {delta:?}");
@@ -171,7 +172,7 @@ fn a_rule_out_of_range_and_a_row_of_another_width_are_refused() {
     let mut sampler = sampler(rule, 2);
     let row = Row { at: UnixNanos(1), values: &[1.0], score: None };
     let error = sampler.row(&row, |_| {}).unwrap_err();
-    assert_eq!(error.to_string(), "a row of 1 values, 2 columns were announced");
+    assert_eq!(error.to_string(), "a row has 1 values, expected one for each of 2 columns");
 }
 
 fn policy() -> impl Strategy<Value = SamplingPolicy> {
@@ -186,7 +187,7 @@ fn policy() -> impl Strategy<Value = SamplingPolicy> {
 
 proptest! {
     #[test]
-    fn whatever_comes_books_balance_times_rise_and_the_budget_holds(
+    fn the_ledger_balances_times_rise_and_the_budget_holds(
         policy in policy(),
         budget in proptest::option::of(0.01..1.0_f64),
         (before, hold) in (0..6_usize, 0..4_u32),
@@ -195,7 +196,7 @@ proptest! {
         let rule = SamplingRule { policy, budget, pre_trigger_rows: before, hold_rows: hold, ..SamplingRule::default() };
         let mut sampler = sampler(rule, 3);
         let mut last: BTreeMap<(Series, ColumnId), u64> = BTreeMap::new();
-        let (mut now, mut handed, mut seen) = (1_000_u64, BTreeMap::new(), 0);
+        let (mut now, mut in_flight, mut seen) = (1_000_u64, BTreeMap::new(), 0);
         for (step, action, score, values) in rows {
             // Mostly forwards, now and then back or not at all.
             now = if action == 0 { now.saturating_sub(step / 4) } else { now + step };
@@ -212,15 +213,15 @@ proptest! {
             for sample in out {
                 let before = last.insert((sample.series, sample.column), sample.at_ms);
                 prop_assert!(before.is_none_or(|before| before < sample.at_ms), "{:?} after {:?}", sample, before);
-                *handed.entry(sample.series).or_insert(0) += u64::from(sample.value.is_some());
+                *in_flight.entry(sample.series).or_insert(0) += u64::from(sample.value.is_some());
             }
             for (series, ledger) in [(Series::Baseline, sampler.baseline()), (Series::Dense, sampler.dense())] {
                 prop_assert!(ledger.balances(), "{:?}", ledger);
                 prop_assert_eq!(ledger.seen, seen);
-                prop_assert_eq!(ledger.handed, handed.get(&series).copied().unwrap_or(0));
+                prop_assert_eq!(ledger.in_flight, in_flight.get(&series).copied().unwrap_or(0));
             }
             if let Some(budget) = budget {
-                prop_assert!(sampler.dense().handed as f64 <= budget * seen as f64);
+                prop_assert!(sampler.dense().in_flight as f64 <= budget * seen as f64);
             }
         }
     }

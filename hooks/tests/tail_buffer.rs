@@ -1,5 +1,5 @@
-//! The tail buffer against a model that remembers everything: books that balance, bytes that come back as they came, no half of a trace that
-//! is not marked, the same traces on every node.
+//! The tail buffer against a model that remembers everything: the account balances, bytes come back as received, no
+//! incomplete trace is unmarked, and every node keeps the same traces.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::time::UnixNanos;
 use hooks::tracing::{
-    Dropped, Fate, Kept, Limits, LimitsError, Loss, Offered, OrderKey, Part, Reason, Span, SpanId, SpanIndex, SpanKind,
-    TailBuffer, Tally, TraceId,
+    Completeness, DropReason, KeepOutcome, Limits, LimitsError, LossReason, OfferOutcome, OrderKey, Reason, Span,
+    SpanId, SpanIndex, SpanKind, StickyDecision, TailBuffer, Tally, TraceId,
 };
 use proptest::prelude::*;
 use wire::time::Nanos;
@@ -38,10 +38,10 @@ fn span(trace: TraceId, number: u64, encoded: &[u8]) -> Span<'_> {
 }
 
 fn reason() -> Arc<Reason> {
-    Arc::new(Reason::Code { text: "test".into() })
+    Arc::new(Reason::Trigger { text: "test".into() })
 }
 
-/// Room for a few kilobytes.
+/// A memory budget of a few kilobytes.
 fn tight() -> Limits {
     Limits {
         bytes: 12_000,
@@ -52,10 +52,10 @@ fn tight() -> Limits {
     }
 }
 
-/// The books, and what waits by counting it.
-fn assert_books(buffer: &TailBuffer, limits: Limits) {
+/// Asserts that the account balances and agrees with the buffered traces.
+fn assert_accounted(buffer: &TailBuffer, limits: Limits) {
     assert!(buffer.account().balances(), "{:?}", buffer.account());
-    let waiting = buffer.waiting().fold(Tally::default(), |sum, waiting| {
+    let waiting = buffer.traces().fold(Tally::default(), |sum, waiting| {
         sum.plus(Tally { spans: u64::from(waiting.spans), bytes: waiting.bytes })
     });
     assert_eq!(buffer.account().waiting, waiting);
@@ -63,11 +63,12 @@ fn assert_books(buffer: &TailBuffer, limits: Limits) {
     assert!(buffer.in_use() <= buffer.memory());
 }
 
+/// What the model remembers of a trace.
 #[derive(Debug, Default)]
-struct Remembered {
-    /// What waits, as it came.
+struct ModelTrace {
+    /// Buffered spans, as received.
     waiting: Vec<(SpanIndex, Vec<u8>)>,
-    /// When a span of it was dropped or lost.
+    /// Times at which a span of it was dropped or lost.
     gone: Vec<u64>,
 }
 
@@ -89,10 +90,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..400)
 }
 
-/// Everything at the buffer's side of the model.
+/// The buffer and its model.
 struct World {
     buffer: TailBuffer,
-    model: BTreeMap<u64, Remembered>,
+    model: BTreeMap<u64, ModelTrace>,
     now: u64,
     spans: u64,
 }
@@ -108,14 +109,16 @@ impl World {
         let (before, now) = (self.waiting(), self.now());
         let offered = self.buffer.offer(&span(trace(number), self.spans, &encoded), now);
         match offered {
-            Offered::Waits(waiting) => {
+            OfferOutcome::Buffered(waiting) => {
                 let entry = self.model.entry(number).or_default();
                 entry.waiting.push((index(self.spans), encoded));
                 assert_eq!(waiting.spans as usize, entry.waiting.len());
                 assert_eq!(waiting.bytes as usize, entry.waiting.iter().map(|(_, bytes)| bytes.len()).sum::<usize>());
             }
-            Offered::Follows(Fate::Kept(_)) => {}
-            Offered::Follows(_) | Offered::Lost(_) => self.model.entry(number).or_default().gone.push(self.now),
+            OfferOutcome::Follows(StickyDecision::Kept(_)) => {}
+            OfferOutcome::Follows(_) | OfferOutcome::Lost(_) => {
+                self.model.entry(number).or_default().gone.push(self.now);
+            }
         }
         self.gone_since(&before, Some(number));
     }
@@ -124,7 +127,8 @@ impl World {
         self.model.iter().filter(|(_, entry)| !entry.waiting.is_empty()).map(|(number, _)| *number).collect()
     }
 
-    /// What waited `before` and does not now gave way: to others of higher rank, if `offered` came.
+    /// Traces that were buffered `before` and are not any more were discarded: evicted in favour of higher ranks, if
+    /// the span `offered` arrived.
     fn gone_since(&mut self, before: &[u64], offered: Option<u64>) {
         for number in before {
             if self.buffer.get(trace(*number)).is_some() {
@@ -132,8 +136,11 @@ impl World {
             }
             if let Some(offered) = offered {
                 let (gone, came) = (self.buffer.rank(trace(*number)), self.buffer.rank(trace(offered)));
-                assert!(gone <= came, "a trace gave way to one of lower rank");
-                assert!(self.buffer.waiting().all(|other| self.buffer.rank(other.trace) > gone), "a lower one waits");
+                assert!(gone <= came, "a trace was evicted in favour of one of lower rank");
+                assert!(
+                    self.buffer.traces().all(|other| self.buffer.rank(other.trace) > gone),
+                    "a lower one is buffered"
+                );
             }
             let entry = self.model.entry(*number).or_default();
             entry.waiting.clear();
@@ -149,21 +156,21 @@ impl World {
         let spread = limits.hold.0 - limits.age.0;
         let gone_lately = entry.gone.iter().any(|at| Nanos::from_millis(*at).0 + spread >= arrived.0);
         match kept {
-            Kept::Released { part, tally } => {
+            KeepOutcome::Released { completeness, tally } => {
                 assert_eq!(given, entry.waiting);
                 assert_eq!(tally.spans as usize, given.len());
-                assert!(part != Part::Whole || !gone_lately, "an unmarked half of a trace");
+                assert!(completeness != Completeness::Complete || !gone_lately, "an unmarked half of a trace");
                 entry.waiting.clear();
             }
-            Kept::Unseen(part) => {
+            KeepOutcome::Unseen(completeness) => {
                 assert!(given.is_empty() && entry.waiting.is_empty());
-                assert!(part != Part::Whole || !gone_lately, "an unmarked missing trace");
+                assert!(completeness != Completeness::Complete || !gone_lately, "an unmarked missing trace");
             }
-            Kept::Gone(part) => {
-                assert_ne!(part, Part::Whole);
+            KeepOutcome::Gone(completeness) => {
+                assert_ne!(completeness, Completeness::Complete);
                 assert!(given.is_empty() && !entry.gone.is_empty());
             }
-            Kept::Already => assert!(given.is_empty()),
+            KeepOutcome::Already => assert!(given.is_empty()),
         }
     }
 }
@@ -172,7 +179,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_comes_the_books_balance_and_no_half_of_a_trace_is_unmarked(steps in steps()) {
+    fn the_account_balances_and_no_half_of_a_trace_is_unmarked(steps in steps()) {
         let limits = tight();
         let buffer = TailBuffer::new(limits, KEY, Nanos::ZERO).unwrap();
         let mut world = World { buffer, model: BTreeMap::new(), now: 0, spans: 0 };
@@ -188,16 +195,16 @@ proptest! {
                         assert!(now.0 - waiting.arrived.0 >= limits.age.0);
                         assert_eq!(spans.count(), waiting.spans as usize);
                     });
-                    prop_assert!(world.buffer.waiting().all(|waiting| now.0 - waiting.arrived.0 < limits.age.0));
+                    prop_assert!(world.buffer.traces().all(|waiting| now.0 - waiting.arrived.0 < limits.age.0));
                     world.gone_since(&before, None);
                 }
             }
-            assert_books(&world.buffer, limits);
+            assert_accounted(&world.buffer, limits);
         }
     }
 }
 
-/// Three nodes, one with a tenth of the memory, 3,000 traces whose spans arrive mixed, then everything is wanted.
+/// Three nodes, one with a tenth of the memory, 3,000 traces whose spans arrive mixed; then all traces are kept.
 #[test]
 fn a_trace_is_whole_on_every_node_or_marked_and_the_short_node_decides_by_rank() {
     let limits = |bytes| Limits { bytes, trace_bytes: 20_000, decisions: 1 << 13, ..Limits::default() };
@@ -224,11 +231,15 @@ fn a_trace_is_whole_on_every_node_or_marked_and_the_short_node_decides_by_rank()
         let (mut given, mut marked) = (0, false);
         for (place, node) in nodes.iter_mut().enumerate() {
             let kept = node.keep(trace(number), &reason(), Nanos::from_secs(4), |_, _| given += 1);
-            marked |= !matches!(kept, Kept::Released { part: Part::Whole, .. } | Kept::Unseen(Part::Whole));
+            marked |= !matches!(
+                kept,
+                KeepOutcome::Released { completeness: Completeness::Complete, .. }
+                    | KeepOutcome::Unseen(Completeness::Complete)
+            );
             let rank = node.rank(trace(number));
             match kept {
-                Kept::Released { .. } if place == 2 => lowest_released = lowest_released.min(rank.position()),
-                Kept::Gone(_) if place == 2 => highest_gone = highest_gone.max(rank.position()),
+                KeepOutcome::Released { .. } if place == 2 => lowest_released = lowest_released.min(rank.position()),
+                KeepOutcome::Gone(_) if place == 2 => highest_gone = highest_gone.max(rank.position()),
                 _ => {}
             }
         }
@@ -236,9 +247,12 @@ fn a_trace_is_whole_on_every_node_or_marked_and_the_short_node_decides_by_rank()
         whole += u64::from(given == spans && !marked);
     }
 
-    assert!(lowest_released > highest_gone, "the short node did not give way by rank");
-    assert!(nodes[2].account().lost(Loss::Evicted).spans > 0 && nodes[2].account().lost(Loss::Refused).spans > 0);
-    assert!(nodes[..2].iter().all(|node| node.account().lost(Loss::Evicted).spans == 0));
+    assert!(lowest_released > highest_gone, "the short node did not evict by rank");
+    assert!(
+        nodes[2].account().lost(LossReason::Evicted).spans > 0
+            && nodes[2].account().lost(LossReason::Refused).spans > 0
+    );
+    assert!(nodes[..2].iter().all(|node| node.account().lost(LossReason::Evicted).spans == 0));
     let share = nodes[2].look_back(Nanos::from_secs(4)).share;
     assert!(whole as f64 / 3_000.0 >= share, "{whole} whole, although {share} of the ranks fit everywhere");
     assert!(nodes.iter().all(|node| node.account().balances()));
@@ -254,14 +268,20 @@ fn a_late_span_follows_what_was_decided() {
     let kept = buffer.keep(trace(1), &reason(), Nanos(1), |_, _| {});
     buffer.expire(limits.age, |_, _, _| {});
 
-    assert_eq!(kept, Kept::Released { tally: Tally { spans: 1, bytes: 3 }, part: Part::Whole });
+    assert_eq!(
+        kept,
+        KeepOutcome::Released { tally: Tally { spans: 1, bytes: 3 }, completeness: Completeness::Complete }
+    );
     let late = |buffer: &mut TailBuffer, number| buffer.offer(&span(trace(number), 9, b"late"), limits.age);
-    assert_eq!(late(&mut buffer, 1), Offered::Follows(Fate::Kept(reason())));
-    assert_eq!(late(&mut buffer, 2), Offered::Follows(Fate::Dropped { spans: 1 }));
-    assert_eq!(buffer.keep(trace(2), &reason(), limits.age, |_, _| {}), Kept::Gone(Part::Lacks { spans: 2 }));
+    assert_eq!(late(&mut buffer, 1), OfferOutcome::Follows(StickyDecision::Kept(reason())));
+    assert_eq!(late(&mut buffer, 2), OfferOutcome::Follows(StickyDecision::Dropped { spans: 1 }));
+    assert_eq!(
+        buffer.keep(trace(2), &reason(), limits.age, |_, _| {}),
+        KeepOutcome::Gone(Completeness::Missing { spans: 2 })
+    );
     let account = buffer.account();
     assert_eq!((account.seen, account.kept), (Tally { spans: 4, bytes: 14 }, Tally { spans: 2, bytes: 7 }));
-    assert_eq!(account.dropped(Dropped::Aged).plus(account.dropped(Dropped::Late)), Tally { spans: 2, bytes: 7 });
+    assert_eq!(account.dropped(DropReason::Aged).plus(account.dropped(DropReason::Late)), Tally { spans: 2, bytes: 7 });
 }
 
 #[test]
@@ -289,7 +309,7 @@ fn of_several_entries_the_outermost_names_the_operation() {
         Span { index, ..span(trace(1), start, b"entry") }
     };
     let mut after = |span: Span<'_>| match buffer.offer(&span, Nanos::ZERO) {
-        Offered::Waits(waiting) => waiting.operation,
+        OfferOutcome::Buffered(waiting) => waiting.operation,
         other => panic!("{other:?}"),
     };
 
@@ -308,15 +328,18 @@ fn one_huge_trace_is_cut_and_marked_and_takes_nothing_from_others() {
     for number in 0..100 {
         let _ = buffer.offer(&span(trace(2), number, &[2; 300]), Nanos::ZERO);
     }
-    assert_eq!(buffer.offer(&span(trace(3), 1, &[3; 5_000]), Nanos::ZERO), Offered::Lost(Loss::TraceFull));
+    assert_eq!(buffer.offer(&span(trace(3), 1, &[3; 5_000]), Nanos::ZERO), OfferOutcome::Lost(LossReason::TraceFull));
 
-    assert_eq!(buffer.part(trace(1), Nanos(1)), Some(Part::Whole));
-    assert_eq!(buffer.part(trace(2), Nanos(1)), Some(Part::Lacks { spans: 94 }));
-    assert_eq!(buffer.keep(trace(3), &reason(), Nanos(1), |_, _| {}), Kept::Gone(Part::Lacks { spans: 1 }));
-    assert_eq!(buffer.account().lost(Loss::TraceFull).spans, 95);
+    assert_eq!(buffer.completeness(trace(1), Nanos(1)), Some(Completeness::Complete));
+    assert_eq!(buffer.completeness(trace(2), Nanos(1)), Some(Completeness::Missing { spans: 94 }));
+    assert_eq!(
+        buffer.keep(trace(3), &reason(), Nanos(1), |_, _| {}),
+        KeepOutcome::Gone(Completeness::Missing { spans: 1 })
+    );
+    assert_eq!(buffer.account().lost(LossReason::TraceFull).spans, 95);
     buffer.malformed(17);
-    assert_eq!(buffer.account().lost(Loss::Malformed), Tally { spans: 1, bytes: 17 });
-    assert_books(&buffer, tight());
+    assert_eq!(buffer.account().lost(LossReason::Malformed), Tally { spans: 1, bytes: 17 });
+    assert_accounted(&buffer, tight());
 }
 
 /// A flood of traces that are refused leaves decisions about others as they are.
@@ -333,14 +356,16 @@ fn a_flood_has_no_decision_forgotten() {
 
     let now = Nanos::from_secs(1);
     assert_eq!(buffer.rushed(), 0);
-    assert_eq!(buffer.offer(&span(trace(0), 1, b"late"), now), Offered::Follows(Fate::Kept(reason())));
-    // Of what was refused without a record nobody says that it was never here.
-    let refused = (1..200_000).map(trace).find(|id| buffer.get(*id).is_none() && buffer.fate(*id).is_none()).unwrap();
-    assert_eq!(buffer.keep(refused, &reason(), now, |_, _| {}), Kept::Unseen(Part::Unknown));
-    assert_books(&buffer, limits);
+    assert_eq!(buffer.offer(&span(trace(0), 1, b"late"), now), OfferOutcome::Follows(StickyDecision::Kept(reason())));
+    // A trace that was refused without a record is of unknown completeness.
+    let refused =
+        (1..200_000).map(trace).find(|id| buffer.get(*id).is_none() && buffer.decision(*id).is_none()).unwrap();
+    assert_eq!(buffer.keep(refused, &reason(), now, |_, _| {}), KeepOutcome::Unseen(Completeness::Unknown));
+    assert_accounted(&buffer, limits);
 }
 
-/// Spans that are written as no encoder does, of which nothing can be left out. One alone in its trace takes more than 1.3 times and 64.
+/// Spans that are written as no encoder does, of which no field can be cut out. A single one in its trace takes more
+/// than 1.3 times and 64.
 #[test]
 fn memory_is_the_bytes_and_little_more_however_spans_are_written() {
     for (per_trace, bytes, factor) in

@@ -1,5 +1,5 @@
-//! What a waiting span takes in memory: at most 1.3 times its encoded bytes and 64, by the buffer's own count, by what is asked of the
-//! allocator, and by what the process has. Alone in its process.
+//! Memory of a buffered span: at most 1.3 times its encoded bytes and 64, by the buffer's own count, by the
+//! allocator's, and by the process's resident memory. Alone in its process.
 
 #![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
@@ -9,10 +9,10 @@ use std::cell::Cell;
 
 use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::time::UnixNanos;
-use hooks::tracing::{Limits, Offered, OrderKey, Span, SpanId, SpanIndex, SpanKind, TailBuffer, TraceId};
+use hooks::tracing::{Limits, OfferOutcome, OrderKey, Span, SpanId, SpanIndex, SpanKind, TailBuffer, TraceId};
 use wire::time::Nanos;
 
-struct Counting;
+struct CountingAllocator;
 
 thread_local! {
     /// Bytes that this thread asked for: the test harness has threads of its own.
@@ -21,11 +21,11 @@ thread_local! {
 
 fn count(layout: Layout) {
     // During the thread's destruction there is nothing left to count with.
-    let _ = ASKED.try_with(|asked| asked.set(asked.get() + layout.size()));
+    let _ = ASKED.try_with(|requested| requested.set(requested.get() + layout.size()));
 }
 
 // SAFETY: every method hands on to the system's allocator, which keeps the contract; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout);
         // SAFETY: the caller's promises are the same.
@@ -45,7 +45,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const MIB: usize = 1 << 20;
 const START: u64 = 1_700_000_000_000_000_000;
@@ -76,13 +76,13 @@ fn encoded(length: usize, root: bool) -> Vec<u8> {
     span
 }
 
-/// Fills a buffer of 64 MiB with traces of `per_trace` spans. Bytes per span by the buffer's count, those that were asked of the allocator
-/// in all, those that the process has grown by per span.
+/// Fills a buffer of 64 MiB with traces of `per_trace` spans. Bytes per span by the buffer's count, those that were
+/// asked of the allocator in all, those that the process has grown by per span.
 fn taken(length: usize, per_trace: u64) -> (f64, usize, f64) {
     let (mut root, mut child) = (encoded(length, true), encoded(length, false));
     let limits = Limits { bytes: 64 * MIB, decisions: 1 << 10, ..Limits::default() };
     let mut buffer = TailBuffer::new(limits, OrderKey::new(7), Nanos::ZERO).unwrap();
-    let (before, mut spans, asked) = (resident(), 0, ASKED.get());
+    let (before, mut spans, requested) = (resident(), 0, ASKED.get());
     while buffer.memory() < limits.bytes - limits.bytes / 20 {
         let (trace, first) = (u128::from(spans / per_trace + 1).to_be_bytes(), spans.is_multiple_of(per_trace));
         let own = (spans + 1).to_be_bytes();
@@ -102,27 +102,27 @@ fn taken(length: usize, per_trace: u64) -> (f64, usize, f64) {
         };
         let trace = TraceId::new(trace).unwrap();
         let span = Span { trace, index, entry: first, trigger: None, randomness: None, threshold: None, encoded };
-        assert!(matches!(buffer.offer(&span, Nanos::ZERO), Offered::Waits(_)));
+        assert!(matches!(buffer.offer(&span, Nanos::ZERO), OfferOutcome::Buffered(_)));
         spans += 1;
     }
-    let asked = ASKED.get() - asked;
+    let requested = ASKED.get() - requested;
     let grown = resident() - before;
     // It is stored and not only counted.
     assert_eq!(buffer.account().waiting.bytes, spans * length as u64);
-    (buffer.in_use() as f64 / spans as f64, asked, grown as f64 / spans as f64)
+    (buffer.in_use() as f64 / spans as f64, requested, grown as f64 / spans as f64)
 }
 
 #[test]
 fn a_waiting_span_takes_no_more_than_1_3_times_its_bytes_and_64() {
     for length in [63, 278, 1_000] {
         for per_trace in [1, 8, 100] {
-            let (counted, asked, resident) = taken(length, per_trace);
+            let (counted, requested, resident) = taken(length, per_trace);
 
             let bound = 1.3 * length as f64 + 64.0;
             let what =
                 format!("{per_trace} spans of {length} bytes a trace: {counted:.1}, {resident:.1} by the process");
             assert!(counted <= bound, "{what}, {bound:.1} were allowed");
-            assert_eq!(asked, 0, "what waits lies where the buffer counts it");
+            assert_eq!(requested, 0, "what waits lies where the buffer counts it");
             // Huge pages are whole ones: one more for each of blocks, traces and buckets, in 64 MiB.
             assert!(resident <= bound * 1.2, "{what}, {bound:.1} were allowed");
             assert!(resident >= counted * 0.8, "{what}: it says more than it has");

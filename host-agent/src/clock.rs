@@ -1,11 +1,11 @@
 //! The only place of this crate that reads the clock.
-#![expect(clippy::disallowed_methods, reason = "this is where the edges ask for the time")]
+#![expect(clippy::disallowed_methods, reason = "the only module that reads the clock")]
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use wire::time::Nanos;
 
-/// The time since the agent's start; never goes back.
+/// Monotonic clock: the time since the agent's start.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(Instant);
 
@@ -23,20 +23,20 @@ impl Clock {
     }
 }
 
-/// Nanoseconds since 1970, as the system's clock says; it may jump.
+/// Wall clock: nanoseconds since 1970. May jump.
 #[must_use]
 pub fn unix_now() -> Nanos {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(Nanos::ZERO, Nanos::from)
 }
 
-/// Processor time that this process has taken.
+/// CPU time used by this process.
 #[must_use]
 pub fn processor_time() -> Nanos {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Nanos::from_secs(time.tv_sec as u64).plus(Nanos(time.tv_nsec as u64))
 }
 
-/// The time since the machine booted, on the clock that the kernel gives processes' start times in.
+/// Time since boot (CLOCK_BOOTTIME), the clock of process start times in /proc.
 #[must_use]
 pub fn since_boot() -> Nanos {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);

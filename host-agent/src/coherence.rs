@@ -1,13 +1,13 @@
-//! This node's traces are kept together with those of other nodes: the OTLP endpoint decides and does, `leaders` carries.
+//! Keeps this node's traces together with those of other nodes: the OTLP endpoint decides, the gossip crate transports.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::listen::tcp;
-use hooks::coherence::{HearError, MemberSettings, Words};
-use leaders::{Counts, Local, PeerSettings, Running};
-use otlp::{Edge, TogetherSettings};
+use agent_runtime::listen::tcp;
+use gossip::{Counts, Exchange, LocalNode, PeerSettings};
+use hooks::coherence::{GossipMessage, MemberSettings, ReceiveError};
+use otlp::{CoherenceSettings, Edge};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -17,21 +17,21 @@ use wire::time::Nanos;
 use crate::config::CoherenceConfig;
 use crate::run::RunError;
 
-/// Calls at one time on one connection.
+/// Concurrent calls per connection.
 const CALLS: usize = 8;
-/// How long the last words may take.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Deadline of the last messages on shutdown.
+const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 
-/// The endpoint's end of every exchange.
+/// The OTLP endpoint as a gossip node.
 struct Endpoint(Arc<Edge>);
 
-impl Local for Endpoint {
-    fn hear(&self, words: Words) -> Result<(), HearError> {
-        self.0.hear(words)
+impl LocalNode for Endpoint {
+    fn receive(&self, message: GossipMessage) -> Result<(), ReceiveError> {
+        self.0.receive(message)
     }
 
-    fn words(&self, peer: Option<&str>) -> Option<Words> {
-        self.0.words(peer)
+    fn message(&self, peer: Option<&str>) -> Option<GossipMessage> {
+        self.0.message_for(peer)
     }
 
     fn is_due(&self, peer: Option<&str>, last: Option<Nanos>) -> bool {
@@ -39,30 +39,30 @@ impl Local for Endpoint {
     }
 
     fn time(&self) -> Nanos {
-        self.0.time()
+        self.0.now()
     }
 
-    fn forget(&self, peer: &str) {
+    fn forget_peer(&self, peer: &str) {
         self.0.forget_peer(peer);
     }
 }
 
-/// Calls and answers that go on.
+/// Running gossip of this node.
 #[derive(Debug)]
 pub(crate) struct Coherence {
     edge: Arc<Edge>,
-    calls: Running,
+    exchange: Exchange,
     stop: oneshot::Sender<()>,
     server: JoinHandle<Result<(), tonic::transport::Error>>,
     trace_run: PathBuf,
 }
 
-/// Where it is written that this node has traces: who finds it was killed.
+/// Marker file: this run has traces. If it exists at start, the previous run was killed.
 fn trace_run(folder: &Path) -> PathBuf {
     folder.join("trace-run")
 }
 
-/// Begins to keep traces of `edge` together with `peers`, as the node `name`.
+/// Starts gossip for the traces of `edge` with `peers`, as the node `name`.
 pub(crate) async fn start(
     config: &CoherenceConfig,
     peers: PeerSettings,
@@ -75,30 +75,30 @@ pub(crate) async fn start(
     let trace_run = trace_run(folder);
     let successor = trace_run.exists();
     std::fs::write(&trace_run, "").map_err(|cause| RunError::Runtime { path: trace_run.clone(), cause })?;
-    edge.join(name, TogetherSettings { member: MemberSettings::default(), successor });
+    edge.join(name, CoherenceSettings { member: MemberSettings::default(), successor });
     let (counts, local) = (Arc::new(Counts::default()), Arc::new(Endpoint(Arc::clone(&edge))));
     let mut server = Server::builder().tcp_nodelay(true).concurrency_limit_per_connection(CALLS);
     if let Some(tls) = &config.tls {
         server = server.tls_config(tls.server()?).map_err(|error| failed(error.into()))?;
     }
-    let server = server.add_service(leaders::service(Arc::clone(&local), Arc::clone(&counts)));
+    let server = server.add_service(gossip::service(Arc::clone(&local), Arc::clone(&counts)));
     let (stop, stopped) = oneshot::channel::<()>();
     let incoming = TcpListenerStream::new(listener);
     let server = tokio::spawn(server.serve_with_incoming_shutdown(incoming, async { _ = stopped.await }));
-    let calls = leaders::start(peers, local, Arc::clone(&counts)).map_err(|error| failed(error.into()))?;
-    tracing::info!(%address, node = name, successor, "traces are kept together with other nodes");
-    Ok(Coherence { edge, calls, stop, server, trace_run })
+    let exchange = gossip::start(peers, local, Arc::clone(&counts)).map_err(|error| failed(error.into()))?;
+    tracing::info!(%address, node = name, successor, "gossip started");
+    Ok(Coherence { edge, exchange, stop, server, trace_run })
 }
 
 impl Coherence {
-    /// Says to everyone that this node ends, and ends.
+    /// Announces to all peers that this node leaves, and stops.
     pub(crate) async fn end(self) {
         self.edge.leave();
-        self.calls.end(LAST_WORDS).await;
+        self.exchange.end(LEAVE_WITHIN).await;
         drop(self.stop);
-        _ = tokio::time::timeout(LAST_WORDS, self.server).await;
+        _ = tokio::time::timeout(LEAVE_WITHIN, self.server).await;
         if let Err(error) = std::fs::remove_file(&self.trace_run) {
-            tracing::warn!(path = %self.trace_run.display(), %error, "the next run will take this one for killed");
+            tracing::warn!(path = %self.trace_run.display(), %error, "cannot remove the marker file: the next run will assume that this one was killed");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The one file that a host agent is configured with. Unknown keys are refused with line and column; every key has a default.
+//! The host agent's configuration file. Unknown keys are refused with line and column. Every key has a default.
 
 mod coherence;
 mod head_sampling;
@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
-use daemon::config::{load, parse, range};
+use agent_runtime::config::{load, parse, range};
 use serde::Deserialize;
 use wire::id::Incarnation;
 use wire::name::{NameError, ServiceName};
@@ -24,14 +24,14 @@ use crate::{process_metrics, span_metrics};
 pub use self::coherence::CoherenceConfig;
 pub use self::head_sampling::HeadSamplingConfig;
 pub use self::otlp::{
-    Compression, DerivedConfig, Keep, OtlpConfig, TenantConfig, TracesConfig, UpstreamConfig, UpstreamProtocol,
+    Compression, DerivedConfig, KeepMode, OtlpConfig, TenantConfig, TracesConfig, UpstreamConfig, UpstreamProtocol,
 };
 pub use self::otlp_metrics::OtlpMetricsConfig;
 pub use self::receipt::ReceiptConfig;
 pub use self::remote_write::{DenseConfig, PolicyConfig, RemoteWriteConfig, VersionConfig};
 pub use self::webhooks::WebhookConfig;
 pub(crate) use self::webhooks::start as start_webhooks;
-pub use daemon::{ConfigError, LogConfig, LogFormat, Rdma, ServerTls};
+pub use agent_runtime::{ConfigError, LogConfig, LogFormat, Rdma, ServerTls};
 
 /// The file that `--print-default-config` prints: every key with its default and what it is for.
 pub const DEFAULT: &str = include_str!("config/default.yaml");
@@ -40,45 +40,45 @@ pub const DEFAULT: &str = include_str!("config/default.yaml");
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Where sockets and `host-agent.json` are.
+    /// Directory of the Unix sockets and `host-agent.json`.
     pub runtime_dir: RuntimeDir,
-    /// LMAPs for which nobody asked otherwise.
+    /// Defaults for LMAPs.
     pub lmap: LmapConfig,
-    /// Services that register.
+    /// Services that register on the Unix socket.
     pub services: ServicesConfig,
-    /// Who may get regions' descriptors.
+    /// Access to region descriptors.
     pub regions: RegionsConfig,
-    /// How regions are offered to workers.
+    /// How workers read regions.
     pub transport: Transport,
-    /// Which device and port are used for RDMA.
+    /// RDMA device and port.
     pub rdma: Rdma,
-    /// NIC workers.
+    /// Connections of NIC workers.
     pub control: ControlConfig,
-    /// Operators and hooks.
+    /// The operators' API and hooks.
     pub operators: OperatorsConfig,
-    /// The agent's own metrics and health.
+    /// The agent's own metrics and health endpoints.
     pub metrics: MetricsConfig,
-    /// Spans, metrics and logs that services send here.
+    /// The OTLP endpoint: spans, metrics and logs of services.
     pub otlp: OtlpConfig,
-    /// Host agents of other nodes, with which traces are kept together.
+    /// Gossip with the host agents of other nodes, so that traces are kept or dropped as a whole.
     pub coherence: CoherenceConfig,
-    /// What services are advised that cannot record everything.
+    /// Advice for services that sample at the head.
     pub head_sampling: HeadSamplingConfig,
-    /// Where the receipt's books are kept.
+    /// Storage of the receipt's ledger.
     pub receipt: ReceiptConfig,
-    /// Samples to a remote monitor.
+    /// Samples to a remote monitor by Prometheus remote write.
     pub remote_write: RemoteWriteConfig,
-    /// The same as OTLP metrics.
+    /// Samples to a remote monitor as OTLP metrics.
     pub otlp_metrics: OtlpMetricsConfig,
     /// Receivers of alarms.
     pub webhooks: Vec<WebhookConfig>,
-    /// What is measured of registered processes.
+    /// Metrics of registered processes, from /proc.
     pub process_metrics: ProcessMetricsConfig,
     /// Logs to standard error.
     pub log: LogConfig,
 }
 
-/// A directory.
+/// The runtime directory.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct RuntimeDir(pub PathBuf);
@@ -89,7 +89,7 @@ impl Default for RuntimeDir {
     }
 }
 
-/// LMAPs for which nobody asked otherwise.
+/// Defaults for LMAPs that no operator configured.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LmapConfig {
@@ -107,11 +107,11 @@ impl Default for LmapConfig {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServicesConfig {
-    /// How often a service's heartbeat word has to change.
+    /// How often a service's heartbeat word has to change, in milliseconds.
     pub heartbeat_ms: NonZeroU32,
-    /// Who may register as which service; empty: everyone as any.
+    /// Which processes may register as which services. Empty: every process as any service.
     pub identities: Vec<Identity>,
-    /// Bounds.
+    /// Limits per service and in total.
     pub limits: LimitsConfig,
 }
 
@@ -121,29 +121,29 @@ impl Default for ServicesConfig {
     }
 }
 
-/// Allows the processes that it matches to register as some services.
+/// Lets matching processes register as the listed services.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
-    /// Processes of this user; of any if left out.
+    /// Processes of this user; any user if left out.
     pub uid: Option<u32>,
-    /// Processes in or below this cgroup (v2 path); in any if left out.
+    /// Processes in or below this cgroup (v2 path); any cgroup if left out.
     pub cgroup: Option<String>,
-    /// As these services; as any if left out.
+    /// The services; any service if left out.
     pub services: Option<Vec<String>>,
 }
 
-/// How much services may ask for.
+/// Limits on what services may register. More is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsConfig {
-    /// Connections at one time.
+    /// Concurrent connections of services.
     pub connections: usize,
     /// Replicas of one service, at most 1024.
     pub replicas_per_service: usize,
     /// Regions of one replica.
     pub regions_per_replica: usize,
-    /// Memory of all regions of one service.
+    /// Bytes of all regions of one service.
     pub bytes_per_service: u64,
     /// Series of one service, at most 4096.
     pub series_per_service: usize,
@@ -162,58 +162,59 @@ impl Default for LimitsConfig {
     }
 }
 
-/// Who may get regions' descriptors.
+/// Access to region descriptors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RegionsConfig {
-    /// The user that a NIC agent on this host runs as; the host agent's own if left out.
+    /// The user of the NIC agent on this host; the host agent's own user if left out.
     pub uid: Option<u32>,
 }
 
-/// How regions are offered to workers.
+/// How workers read regions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
-    /// What this machine offers: shared memory, and RDMA if there is a device.
+    /// Shared memory, and RDMA if this machine has a device.
     #[default]
     Auto,
     /// RDMA and nothing else.
     Verbs,
-    /// Shared memory of this host.
+    /// Shared memory of this host only.
     Shm,
 }
 
-/// NIC workers.
+/// Connections of NIC workers.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ControlConfig {
-    /// Where workers connect to; port 0 is any free one.
+    /// Address for NIC workers; port 0 is any free port.
     pub listen: SocketAddr,
-    /// A worker that is not heard of for so long is fenced; its LMAPs run elsewhere.
+    /// A worker that is silent for this long is fenced, and its LMAPs move to another worker.
     pub lease_ms: NonZeroU32,
-    /// Verdicts below this share of γ come as summaries only, whatever hooks want; while no hook wants less than γ, so do all below γ.
-    pub lowest_share: f64,
-    /// Certificates; without, only a trusted network (such as loopback) is safe.
+    /// Verdicts with a score below this share of γ are sent as summaries only, whatever hooks ask for. While no hook
+    /// asks for less than γ, that applies to all verdicts below γ. 0 to 1.
+    pub min_verdict_share: f64,
+    /// Server TLS. Without it, use a trusted network only, such as loopback.
     pub tls: Option<ServerTls>,
 }
 
 impl Default for ControlConfig {
     fn default() -> Self {
-        Self { listen: local(9700), lease_ms: at_least_one(5000), lowest_share: 0.5, tls: None }
+        Self { listen: local(9700), lease_ms: at_least_one(5000), min_verdict_share: 0.5, tls: None }
     }
 }
 
-/// Operators and hooks.
+/// The operators' API and hooks.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OperatorsConfig {
-    /// Where operators and hooks connect to; port 0 is any free one.
+    /// Address for operators and hooks; port 0 is any free port.
     pub listen: SocketAddr,
-    /// Verdicts that wait for a slow hook.
+    /// Verdicts queued for a slow hook before its oldest are lost.
     pub hook_queue: NonZeroUsize,
-    /// Hooks and watchers at one time.
+    /// Limit of hooks and watchers.
     pub hooks: NonZeroUsize,
-    /// Certificates.
+    /// Server TLS, as for `control`.
     pub tls: Option<ServerTls>,
 }
 
@@ -228,7 +229,7 @@ impl Default for OperatorsConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetricsConfig {
-    /// Where `/metrics`, `/healthz` and `/readyz` are; port 0 is any free one.
+    /// Address of `/metrics`, `/healthz` and `/readyz`; port 0 is any free port.
     pub listen: SocketAddr,
 }
 
@@ -238,13 +239,13 @@ impl Default for MetricsConfig {
     }
 }
 
-/// What is measured of registered processes.
+/// Metrics of registered processes.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProcessMetricsConfig {
-    /// Whether anything is.
+    /// Whether processes are measured.
     pub enabled: bool,
-    /// How often, at least 100 ms; what is expensive, once a second at most.
+    /// Interval in milliseconds, at least 100. Expensive values are read once a second at most.
     pub interval_ms: NonZeroU32,
 }
 
@@ -267,7 +268,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if it cannot be read, is no configuration, or something in it is out of range.
+    /// [`ConfigError`] if the file cannot be read, is not a configuration, or has a value out of range.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         load(path)
     }
@@ -276,25 +277,25 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if it is none, or something in it is out of range.
+    /// [`ConfigError`] if the text is not a configuration, or has a value out of range.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         parse(text)
     }
 
-    /// What the control plane is told, for the run `incarnation`.
+    /// Settings of the control plane, for the run `incarnation`.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if something is out of range.
+    /// [`ConfigError`] if a value is out of range.
     pub fn settings(&self, incarnation: Incarnation) -> Result<Settings, ConfigError> {
         self.remote_write.check()?;
         self.otlp_metrics.check()?;
-        let share = self.control.lowest_share;
-        range((0.0..=1.0).contains(&share), "control.lowest_share", &share, "a share of γ from 0 to 1 is needed")?;
+        let share = self.control.min_verdict_share;
+        range((0.0..=1.0).contains(&share), "control.min_verdict_share", &share, "must be a share of γ from 0 to 1")?;
         let lease = self.control.lease_ms.get();
-        range(lease >= 1500, "control.lease_ms", &lease, "workers report once a second, so at least 1500 is needed")?;
+        range(lease >= 1500, "control.lease_ms", &lease, "must be at least 1500, since workers report once a second")?;
         let sampled = self.process_metrics.interval_ms.get();
-        range(sampled >= 100, "process_metrics.interval_ms", &sampled, "at least 100 is needed")?;
+        range(sampled >= 100, "process_metrics.interval_ms", &sampled, "must be at least 100")?;
         let interval = Interval::new(Nanos::from_millis(u64::from(self.lmap.interval_ms.get())));
         let interval = interval.map_err(|cause| ConfigError::value("lmap.interval_ms", cause))?;
         let mut settings = Settings::new(incarnation, interval);
@@ -308,7 +309,7 @@ impl Config {
         Ok(settings)
     }
 
-    /// How often processes are measured: not more often than LMAPs look by default.
+    /// Interval of process metrics: at least the default interval of LMAPs.
     #[must_use]
     pub fn process_metrics_interval(&self) -> Nanos {
         let interval = self.process_metrics.interval_ms.max(self.lmap.interval_ms);
@@ -317,14 +318,15 @@ impl Config {
 }
 
 impl Config {
-    /// How often what is counted of spans is written: not more often than LMAPs look by default.
+    /// Interval at which span metrics are written into regions: at least the default interval of LMAPs, and at least
+    /// 100 ms.
     #[must_use]
     pub fn span_metrics_interval(&self) -> Nanos {
         Nanos::from_millis(u64::from(self.lmap.interval_ms.get()).max(100))
     }
 }
 
-impl daemon::Settings for Config {
+impl agent_runtime::Settings for Config {
     fn check(&self) -> Result<(), ConfigError> {
         self.settings(Incarnation(0))?;
         self.coherence.settings(&self.otlp)?;
@@ -347,10 +349,10 @@ impl LimitsConfig {
     fn limits(&self) -> Result<Limits, ConfigError> {
         let (replicas, series) = (self.replicas_per_service, self.series_per_service);
         let (most_replicas, most_series) = (wire::control::MAX_REPLICAS, wire::control::MAX_METRICS);
-        range(self.connections > 0, "services.limits.connections", &self.connections, "at least 1 is needed")?;
-        let wanted = "1 to 1024 are possible";
+        range(self.connections > 0, "services.limits.connections", &self.connections, "must be at least 1")?;
+        let wanted = "must be 1 to 1024";
         range((1..=most_replicas).contains(&replicas), "services.limits.replicas_per_service", &replicas, wanted)?;
-        let wanted = "33 to 4096 are possible, 32 of which are kept for process metrics";
+        let wanted = "must be 33 to 4096; 32 of them are reserved for process metrics";
         let possible = Limits::OWN_SERIES + 1..=most_series;
         range(possible.contains(&series), "services.limits.series_per_service", &series, wanted)?;
         Ok(Limits {
@@ -403,7 +405,7 @@ mod tests {
     fn a_value_out_of_range_is_refused_with_its_key() {
         for (text, key) in [
             ("lmap:\n  interval_ms: 3600001\n", "lmap.interval_ms"),
-            ("control:\n  lowest_share: 2\n", "control.lowest_share is 2"),
+            ("control:\n  min_verdict_share: 2\n", "control.min_verdict_share is 2"),
             ("control:\n  lease_ms: 10\n", "control.lease_ms is 10"),
             ("process_metrics:\n  interval_ms: 10\n", "process_metrics.interval_ms is 10"),
             ("services:\n  limits:\n    series_per_service: 5000\n", "series_per_service is 5000"),

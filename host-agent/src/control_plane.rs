@@ -1,22 +1,26 @@
-//! Decides everything about services, LMAPs and workers; does nothing itself.
+//! All decisions about services, LMAPs and workers. Does no I/O.
 //!
-//! A deterministic state machine: what happened goes in with the time, what is to be done comes out of [`ControlPlane::take_actions`]. Call
-//! [`ControlPlane::poll`] after each event and when the time that it returns has come. The order of everything is that of ids.
+//! A deterministic state machine. Events go in with the time; actions come out of [`ControlPlane::take_actions`]. Call
+//! [`ControlPlane::poll`] after each event, and at the time that it returns. Everything is processed in the order of
+//! ids.
 //!
-//! Rules (μView, Sec. 4.2; ARCHITECTURE.md, D1, D2, D4):
-//! - An LMAP is made when the first series of a service's first replica comes, and freed when its last replica is gone, unless an
-//!   operator made or configured it. A deleted one stays deleted until an operator makes it again.
-//! - It runs on the connected worker with the least load (values per second) and stays there until that worker is fenced.
-//! - Each change that a worker is told has an epoch of that worker. Slots and regions are released only after each worker that may know
-//!   them has acknowledged an epoch without them, or was fenced: its lease ran out, another run took its number, or it acknowledged
-//!   what was never sent.
-//! - What is said about another configuration than the present one is dropped and counted.
+//! Rules (μView, Sec. 4.2; decisions D1, D2, D4):
+//! - An LMAP is created with the first series of a service's first replica. It is deleted with the last replica, unless
+//!   an operator created or configured it. After an operator has deleted it, it stays deleted until an operator creates
+//!   it again.
+//! - It runs on the connected worker with the least load (values per second), and stays there until that worker is
+//!   fenced.
+//! - Each configuration change sent to a worker has an epoch of that worker. Slots and regions are released after every
+//!   worker that may know them has acknowledged an epoch without them, or was fenced: its lease expired, another run
+//!   took its number, or it acknowledged an epoch that was never sent.
+//! - Messages about an outdated configuration are dropped and counted.
 
 mod action;
 mod catalogue;
 mod counters;
 mod incidents;
 mod lmap;
+mod lmap_view;
 mod operators;
 mod placement;
 mod refusal;
@@ -31,9 +35,8 @@ mod span_rings;
 mod testing;
 #[cfg(test)]
 mod tests;
-mod unregistered;
+mod unregistered_regions;
 mod verdicts;
-mod watched;
 mod worker;
 mod workers;
 
@@ -46,27 +49,27 @@ use wire::time::{Interval, Nanos};
 pub use action::{Action, ConnectionId, Event, NamedReason, RowBatch};
 pub use counters::Counters;
 pub use incidents::Suspicion;
-pub use operators::{Asked, OperatorError};
+pub use lmap_view::LmapView;
+pub use operators::{LmapOptions, OperatorError};
 pub use refusal::{HelloRefusal, RegionRefusal, SeriesRefusal};
 pub(crate) use report::group_shares;
 pub use selection::Choice;
 pub use services::Descriptor;
 pub use settings::{IdentityRule, Limits, Peer, Settings};
-pub use watched::Watched;
 
 use catalogue::Catalogue;
 use incidents::Incidents;
-use lmap::{Latest, Lmap};
-use release::{Held, Releases};
+use lmap::{Lmap, ProblemLog};
+use release::{Release, Releases};
 use replica::Replica;
-use unregistered::Unregistered;
+use unregistered_regions::UnregisteredRegions;
 use worker::Worker;
 
-/// A service's connection.
+/// A service's connection, before and after its hello.
 #[derive(Debug)]
 struct Connection {
     peer: Peer,
-    /// Frames that came.
+    /// Number of frames received.
     messages: u64,
     replica: Option<Replica>,
 }
@@ -77,17 +80,17 @@ struct Service {
     replicas: BTreeSet<ConnectionId>,
     catalogue: Catalogue,
     lmap: Option<LmapId>,
-    /// LMAPs that it had before; workers may still know them.
+    /// Earlier LMAPs, which workers may still know.
     former: Vec<LmapId>,
     /// An operator deleted its LMAP.
     unwatched: bool,
 }
 
-/// What waits until the changes of these LMAPs were told, for it is known only then who has to acknowledge.
+/// A release that waits until the changes of these LMAPs are sent. Only then the epochs to be acknowledged are known.
 #[derive(Debug)]
-struct Untold {
+struct UnsentRelease {
     lmaps: Vec<LmapId>,
-    held: Held,
+    release: Release,
 }
 
 /// The state of a node. See the module's documentation.
@@ -95,7 +98,7 @@ struct Untold {
 pub struct ControlPlane {
     settings: Settings,
     connections: BTreeMap<ConnectionId, Connection>,
-    /// Those of them at which the agent itself is.
+    /// Connections of the agent's own replicas.
     agent_replicas: BTreeSet<ConnectionId>,
     awaiting_hello: BTreeSet<(Nanos, ConnectionId)>,
     services: BTreeMap<ServiceName, Service>,
@@ -103,25 +106,25 @@ pub struct ControlPlane {
     incidents: Incidents,
     workers: BTreeMap<WorkerId, Worker>,
     links: BTreeMap<ConnectionId, WorkerId>,
-    /// Changed LMAPs, and when their workers are told.
+    /// Changed LMAPs, and when their workers are sent the change.
     due: BTreeMap<LmapId, Nanos>,
-    untold: Vec<Untold>,
+    unsent: Vec<UnsentRelease>,
     releases: Releases,
     accepted: BTreeSet<ConnectionId>,
     actions: Vec<Action>,
     counters: Counters,
-    problems: Latest,
-    unregistered: Unregistered,
-    /// Workers that their devices do not shut out, and why.
+    problems: ProblemLog,
+    unregistered: UnregisteredRegions,
+    /// Workers that their RDMA devices did not fence, and why.
     unfenced: BTreeMap<WorkerId, String>,
-    /// The least share of γ of which somebody wants verdicts.
+    /// Lowest share of γ at which a hook wants verdicts.
     wanted_share: f64,
     last_replica: u32,
     last_lmap: u32,
 }
 
 impl ControlPlane {
-    /// A node without services and workers.
+    /// A control plane without services and workers.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -135,13 +138,13 @@ impl ControlPlane {
             workers: BTreeMap::new(),
             links: BTreeMap::new(),
             due: BTreeMap::new(),
-            untold: Vec::new(),
+            unsent: Vec::new(),
             releases: Releases::default(),
             accepted: BTreeSet::new(),
             actions: Vec::new(),
             counters: Counters::default(),
-            problems: Latest::default(),
-            unregistered: Unregistered::default(),
+            problems: ProblemLog::default(),
+            unregistered: UnregisteredRegions::default(),
             unfenced: BTreeMap::new(),
             wanted_share: f64::INFINITY,
             last_replica: 0,
@@ -149,39 +152,40 @@ impl ControlPlane {
         }
     }
 
-    /// What it was told at its start.
+    /// The settings from the start.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// What it counted.
+    /// The counters since the start.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Does what is due at `now`: closes connections without a hello, fences workers whose lease ran out, tells workers of changes that
-    /// have settled, releases what nobody knows any more. Returns when to call again at the latest; [`Nanos::NEVER`] if nothing is due.
+    /// Does what is due at `now`: closes connections without a hello, fences workers whose lease expired, sends changes
+    /// that have settled, and releases slots and regions. Returns when to call again at the latest; [`Nanos::NEVER`] if
+    /// nothing is due.
     pub fn poll(&mut self, now: Nanos) -> Nanos {
         self.close_late(now);
         self.expire_leases(now);
-        self.tell_due(now);
-        self.hold_untold();
+        self.send_due(now);
+        self.track_unsent_releases();
         self.next_deadline()
     }
 
-    /// What is to be done, in order. Empty when called again.
+    /// Takes the pending actions, in order.
     #[must_use]
     pub fn take_actions(&mut self) -> Vec<Action> {
-        self.say_accepted();
+        self.send_accepted();
         core::mem::take(&mut self.actions)
     }
 
-    /// How many slot runs and regions wait for workers to forget them.
+    /// Number of slot runs and regions that workers have yet to forget.
     #[must_use]
-    pub fn waiting_releases(&self) -> usize {
-        self.untold.len() + self.releases.len()
+    pub fn pending_releases(&self) -> usize {
+        self.unsent.len() + self.releases.len()
     }
 
     fn next_deadline(&self) -> Nanos {
@@ -191,45 +195,46 @@ impl ControlPlane {
         [hello, due, lease].into_iter().flatten().min().unwrap_or(Nanos::NEVER)
     }
 
-    /// The LMAP changed: its worker is told when the change has settled.
+    /// The LMAP changed: its worker gets the change once it has settled.
     fn changed(&mut self, lmap: LmapId, now: Nanos) {
         let at = now.plus(self.settings.settle);
         self.due.entry(lmap).and_modify(|due| *due = at.min(*due)).or_insert(at);
     }
 
-    /// The LMAP changed, and its worker is told with the next poll.
+    /// The LMAP changed: its worker gets the change with the next poll.
     fn changed_now(&mut self, lmap: LmapId, now: Nanos) {
         self.due.insert(lmap, now);
     }
 
-    /// Makes an LMAP for `service`, which has none.
-    fn make_lmap(&mut self, service: &ServiceName, now: Nanos) -> LmapId {
+    /// Creates an LMAP for `service`, which has none.
+    fn create_lmap(&mut self, service: &ServiceName, now: Nanos) -> LmapId {
         self.last_lmap += 1;
         let id = LmapId(self.last_lmap);
         let mut lmap = Lmap::new(id, service.clone(), self.interval_of(service));
         let entry = self.services.entry(service.clone()).or_default();
         entry.unwatched = false;
         entry.lmap = Some(id);
-        lmap.select_again(&entry.catalogue);
+        lmap.reselect(&entry.catalogue);
         self.lmaps.insert(id, lmap);
-        self.counters.made_lmaps += 1;
+        self.counters.created_lmaps += 1;
         self.changed(id, now);
         id
     }
 
-    /// The local scraping interval of an LMAP of `service` for which none was asked: a row each time that values change, if they do not change more often than rows come.
+    /// Default interval of an LMAP of `service`: one row per change of the values, but not below the configured
+    /// interval.
     fn interval_of(&self, service: &ServiceName) -> Interval {
         let replicas = self.services.get(service).into_iter().flat_map(|service| &service.replicas);
         let periods = replicas.filter_map(|c| self.connections.get(c)?.replica.as_ref()?.changes_every);
         periods.fold(self.settings.interval, Interval::max)
     }
 
-    /// Frees an LMAP: whoever runs it is told with the next poll.
-    fn free_lmap(&mut self, id: LmapId, now: Nanos) {
+    /// Removes an LMAP. Its worker is told with the next poll.
+    fn remove_lmap(&mut self, id: LmapId, now: Nanos) {
         let Some(lmap) = self.lmaps.remove(&id) else {
             return;
         };
-        self.counters.freed_lmaps += 1;
+        self.counters.deleted_lmaps += 1;
         self.changed_now(id, now);
         let workers = &self.workers;
         let due = &self.due;
@@ -237,19 +242,21 @@ impl ControlPlane {
             service.lmap = None;
             let may_be_known = |id: &LmapId| {
                 due.contains_key(id)
-                    || workers.values().any(|worker| worker.session.as_ref().is_some_and(|s| s.knows.contains_key(id)))
+                    || workers
+                        .values()
+                        .any(|worker| worker.session.as_ref().is_some_and(|s| s.lmaps_sent.contains_key(id)))
             };
             service.former.push(id);
             service.former.retain(may_be_known);
         }
     }
 
-    /// Something that every worker who knows an LMAP of `service` has to forget.
-    fn hold(&mut self, service: &ServiceName, held: Held) {
+    /// Defers a release until every worker that knows an LMAP of `service` has forgotten it.
+    fn defer_release(&mut self, service: &ServiceName, release: Release) {
         let lmaps = self
             .services
             .get(service)
             .map_or_else(Vec::new, |service| service.former.iter().copied().chain(service.lmap).collect());
-        self.untold.push(Untold { lmaps, held });
+        self.unsent.push(UnsentRelease { lmaps, release });
     }
 }

@@ -1,4 +1,4 @@
-//! Where NIC workers connect to: one bidirectional stream per worker.
+//! The gRPC server for NIC workers: one bidirectional stream per worker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use wire::proto::control::{HostMessage, WorkerHello, WorkerMessage};
 
 use crate::node::Node;
 
-/// How long a stream may take to say hello.
+/// Deadline of a stream's first message, the hello.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
 /// The control service of `node`.
@@ -34,11 +34,11 @@ impl Control for Workers {
         let mut messages = request.into_inner();
         let Some(hello) = hello(&mut messages).await else {
             self.0.counts.broken_workers.one_more();
-            tracing::warn!(?from, "a worker's stream without a hello");
-            return Err(Status::invalid_argument("the first message is a hello, within 5 s"));
+            tracing::warn!(?from, "worker stream without a hello");
+            return Err(Status::invalid_argument("the first message must be a hello, within 5 s"));
         };
         let (id, to_worker, mut closed) = self.0.worker_connected(&hello);
-        tracing::info!(worker = hello.worker, connection = id.0, ?from, version = hello.version, "a worker connected");
+        tracing::info!(worker = hello.worker, connection = id.0, ?from, version = hello.version, "worker connected");
         let node = Arc::clone(&self.0);
         tokio::spawn(async move {
             loop {
@@ -48,7 +48,7 @@ impl Control for Workers {
                         Ok(None) => break,
                         Err(status) => {
                             node.counts.broken_workers.one_more();
-                            tracing::warn!(worker = hello.worker, why = status.message(), "a worker's stream broke");
+                            tracing::warn!(worker = hello.worker, why = status.message(), "worker stream broke");
                             break;
                         }
                     },
@@ -56,7 +56,7 @@ impl Control for Workers {
                 }
             }
             node.worker_gone(id);
-            tracing::info!(worker = hello.worker, connection = id.0, "a worker is gone");
+            tracing::info!(worker = hello.worker, connection = id.0, "worker disconnected");
         });
         Ok(Response::new(ReceiverStream::new(to_worker)))
     }

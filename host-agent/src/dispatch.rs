@@ -1,5 +1,5 @@
-//! Bounded queues between what the agent receives and those who want to hear of it (D8 of ARCHITECTURE.md): a slow hook loses its own
-//! oldest verdicts, counted, and delays nobody. Pure: a runner at the edge takes from here what it sends.
+//! Bounded queues for hooks and watchers (decision D8). A slow hook loses its own oldest verdicts, which is counted,
+//! and delays no other. Pure: an edge takes items from here and sends them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use wire::time::Nanos;
 
 use crate::control_plane::{Event, RowBatch};
 
-/// What a hook wants to hear.
+/// Which verdicts a hook gets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter {
-    /// Which LMAPs; all if empty, also those to come.
+    /// LMAPs to include; empty means all, also future ones.
     pub lmaps: BTreeSet<LmapId>,
-    /// The least score, as a share of γ; 0 lets everything through. While there is no γ, only 0 does.
+    /// Lowest score, as a share of γ; 0 includes all. Before there is a γ, only 0 matches.
     pub min_share: f64,
 }
 
 impl Filter {
-    /// Whether `event` is let through. The beginning and the end of an alarm always are, and so is a silent replica.
+    /// Whether `event` passes. Beginning and end of an alarm always pass, and so do silent replicas.
     #[must_use]
-    pub fn lets_through(&self, event: &Event) -> bool {
+    pub fn matches_event(&self, event: &Event) -> bool {
         let verdict = &event.verdict;
         if !(self.lmaps.is_empty() || self.lmaps.contains(&verdict.lmap)) {
             return false;
@@ -36,35 +36,35 @@ impl Filter {
     }
 }
 
-/// Items that wait for one receiver: at most `limit`, the oldest are lost.
+/// A bounded queue for one receiver; when it is full, the oldest item is dropped.
 #[derive(Debug)]
 pub struct Queue<T> {
     items: VecDeque<(u64, T)>,
     limit: usize,
     offered: u64,
-    /// Lost since the last one that was taken.
+    /// Dropped since the last item was taken.
     lost: u64,
 }
 
 /// One item taken from a queue.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Taken<T> {
-    /// Counts everything offered, from 1.
+pub struct Delivery<T> {
+    /// Counts all items offered, from 1.
     pub sequence: u64,
-    /// Lost right before this one.
+    /// Items dropped right before this one.
     pub lost: u64,
-    /// The item.
+    /// The item itself.
     pub item: T,
 }
 
 impl<T> Queue<T> {
-    /// An empty queue of at least one item.
+    /// An empty queue for at least one item.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self { items: VecDeque::new(), limit: limit.max(1), offered: 0, lost: 0 }
     }
 
-    /// Puts `item` at the end. Returns how many were lost for it: 0 or 1.
+    /// Appends `item`. Returns how many items were dropped for it: 0 or 1.
     pub fn offer(&mut self, item: T) -> u64 {
         let lost = u64::from(self.items.len() >= self.limit && self.items.pop_front().is_some());
         self.lost += lost;
@@ -73,43 +73,43 @@ impl<T> Queue<T> {
         lost
     }
 
-    /// Takes the oldest.
-    pub fn take(&mut self) -> Option<Taken<T>> {
+    /// Takes the oldest item.
+    pub fn take(&mut self) -> Option<Delivery<T>> {
         let (sequence, item) = self.items.pop_front()?;
-        Some(Taken { sequence, lost: core::mem::take(&mut self.lost), item })
+        Some(Delivery { sequence, lost: core::mem::take(&mut self.lost), item })
     }
 }
 
-/// For how long a hook is kept whose stream broke.
-const KEPT_FOR: Nanos = Nanos::from_secs(60);
+/// How long a hook without a stream is kept.
+const DETACHED_HOOK_TTL: Nanos = Nanos::from_secs(60);
 
 #[derive(Debug)]
 struct Hook {
     filter: Filter,
     queue: Queue<Arc<Event>>,
-    /// Taken, but perhaps not arrived; as many as may wait.
-    taken: VecDeque<(u64, Arc<Event>)>,
-    /// Which stream takes from it: each one that resumes it is another.
+    /// Taken, but possibly not received; at most as many as the queue's limit.
+    unconfirmed: VecDeque<(u64, Arc<Event>)>,
+    /// Number of the current stream; every resume increments it.
     stream: u32,
-    /// Since when none does.
-    left: Option<Nanos>,
+    /// When its stream broke; `None` while a stream is attached.
+    detached_at: Option<Nanos>,
 }
 
-/// Names a stream of a hook: whoever takes in the name of an earlier one gets nothing.
+/// Names one stream of a hook. Earlier streams get nothing any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamId(u32);
 
-/// A hook that cannot be gone on with.
+/// The hook does not exist or has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("hook {0} is not known, or its stream broke too long ago: register a new one")]
+#[error("hook {0} does not exist or has expired: register a new one")]
 pub struct UnknownHook(pub u32);
 
 /// One raw row of an LMAP.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WatchedRow {
-    /// Titles of the columns; the same allocation as long as they do not change.
+    /// Column titles; the same allocation until they change.
     pub columns: Arc<[String]>,
-    /// The row.
+    /// The row itself.
     pub row: Row,
 }
 
@@ -121,9 +121,9 @@ struct Watcher {
     queue: Queue<WatchedRow>,
 }
 
-/// What was delivered and lost.
+/// Counters of delivered and lost items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Delivered {
+pub struct DeliveryCounts {
     /// Verdicts that hooks took.
     pub verdicts: u64,
     /// Verdicts that slow hooks lost.
@@ -134,94 +134,97 @@ pub struct Delivered {
     pub lost_rows: u64,
 }
 
-/// Everyone who wants to hear of verdicts or rows.
+/// All hooks and watchers, with their queues.
 #[derive(Debug)]
 pub struct Dispatch {
     hooks: BTreeMap<HookId, Hook>,
     watchers: BTreeMap<HookId, Watcher>,
     limit: usize,
     last: u32,
-    delivered: Delivered,
+    delivered: DeliveryCounts,
 }
 
-/// There are too many receivers.
+/// The limit of hooks and watchers is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} hooks and watchers are registered, more are not taken")]
+#[error("the limit of {0} hooks and watchers is reached: raise operators.hooks")]
 pub struct TooManyHooks(pub usize);
 
 impl Dispatch {
-    /// The longest queue that a hook may ask for.
+    /// Longest queue that a hook may ask for.
     pub const MAX_QUEUE: usize = 65_536;
 
-    /// Room for `limit` hooks and watchers.
+    /// Allows `limit` hooks and watchers.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { hooks: BTreeMap::new(), watchers: BTreeMap::new(), limit, last: 0, delivered: Delivered::default() }
+        Self { hooks: BTreeMap::new(), watchers: BTreeMap::new(), limit, last: 0, delivered: DeliveryCounts::default() }
     }
 
-    /// `registerHook`: verdicts that `filter` lets through wait for the hook, at most `queue` of them.
+    /// `registerHook`: queues verdicts that match `filter`, at most `queue` of them.
     ///
     /// # Errors
     ///
-    /// [`TooManyHooks`].
+    /// [`TooManyHooks`] at the limit.
     pub fn register(&mut self, filter: Filter, queue: usize) -> Result<HookId, TooManyHooks> {
         let id = self.next_id()?;
         let queue = Queue::new(queue.min(Self::MAX_QUEUE));
-        self.hooks.insert(id, Hook { filter, queue, taken: VecDeque::new(), stream: 0, left: None });
+        self.hooks.insert(id, Hook { filter, queue, unconfirmed: VecDeque::new(), stream: 0, detached_at: None });
         Ok(id)
     }
 
-    /// Which stream takes from `hook` now.
+    /// The current stream of `hook`.
     #[must_use]
     pub fn stream(&self, hook: HookId) -> Option<StreamId> {
         self.hooks.get(&hook).map(|hook| StreamId(hook.stream))
     }
 
-    /// The stream of `hook` has ended at `now`, unless another one has taken over. The hook is kept for a minute.
-    pub fn leave(&mut self, hook: HookId, stream: StreamId, now: Nanos) {
+    /// The stream of `hook` ended at `now`. Does nothing if another stream has taken over. The hook is kept for a
+    /// minute.
+    pub fn detach(&mut self, hook: HookId, stream: StreamId, now: Nanos) {
         if let Some(hook) = self.hooks.get_mut(&hook).filter(|hook| hook.stream == stream.0) {
-            hook.left = Some(now);
+            hook.detached_at = Some(now);
         }
     }
 
-    /// Forgets hooks that were left a minute before `now`. O(hooks).
-    pub fn forget_left(&mut self, now: Nanos) -> Vec<HookId> {
-        let gone = |hook: &Hook| hook.left.is_some_and(|left| now.since(left).is_some_and(|away| away >= KEPT_FOR));
+    /// Removes hooks without a stream for a minute. O(hooks).
+    pub fn expire_detached(&mut self, now: Nanos) -> Vec<HookId> {
+        let gone = |hook: &Hook| {
+            hook.detached_at.is_some_and(|left| now.since(left).is_some_and(|away| away >= DETACHED_HOOK_TTL))
+        };
         let forgotten: Vec<_> = self.hooks.iter().filter(|(_, hook)| gone(hook)).map(|(id, _)| *id).collect();
         self.hooks.retain(|id, _| !forgotten.contains(id));
         forgotten
     }
 
-    /// Another stream takes from `hook` from now on, beginning after the verdict of sequence `after`.
+    /// A new stream takes over `hook`, starting after the verdict of sequence `after`.
     ///
     /// # Errors
     ///
-    /// [`UnknownHook`] if it was forgotten.
+    /// [`UnknownHook`] if it has expired.
     pub fn resume(&mut self, id: HookId, after: u64) -> Result<StreamId, UnknownHook> {
         let hook = self.hooks.get_mut(&id).ok_or(UnknownHook(id.0))?;
         hook.stream += 1;
-        hook.left = None;
-        while let Some((sequence, event)) = hook.taken.pop_back().filter(|(sequence, _)| *sequence > after) {
+        hook.detached_at = None;
+        while let Some((sequence, event)) = hook.unconfirmed.pop_back().filter(|(sequence, _)| *sequence > after) {
             hook.queue.items.push_front((sequence, event));
         }
-        hook.taken.clear();
-        // Everything from the first one on follows without a gap: what lies between was lost, or is there no more.
+        hook.unconfirmed.clear();
+        // Sequence numbers before the first queued item are gone: they were lost.
         let first = hook.queue.items.front().map_or(hook.queue.offered + 1, |(sequence, _)| *sequence);
         hook.queue.lost = first.saturating_sub(after.saturating_add(1));
         Ok(StreamId(hook.stream))
     }
 
-    /// The least share of γ that any hook wants to hear of; infinite if there is none.
+    /// Lowest share of γ that any hook wants; infinite without hooks.
     #[must_use]
     pub fn least_share(&self) -> f64 {
         self.hooks.values().map(|hook| hook.filter.min_share).fold(f64::INFINITY, f64::min)
     }
 
-    /// Every `every`-th row of `lmap` waits for the watcher, at most `queue` of them.
+    /// Queues every `every`-th row of `lmap` for a new watcher, at most `queue` of them.
     ///
     /// # Errors
     ///
-    /// [`TooManyHooks`].
+    /// [`TooManyHooks`] at the limit.
     pub fn watch(&mut self, lmap: LmapId, every: u32, queue: usize) -> Result<HookId, TooManyHooks> {
         let id = self.next_id()?;
         let queue = Queue::new(queue.min(Self::MAX_QUEUE));
@@ -229,30 +232,30 @@ impl Dispatch {
         Ok(id)
     }
 
-    /// A hook or watcher is gone. Returns the LMAP that it watched, whose subscription may have changed.
+    /// Removes a hook or watcher. Returns the LMAP that it watched, whose row subscription may have changed.
     pub fn unregister(&mut self, id: HookId) -> Option<LmapId> {
         self.hooks.remove(&id);
         self.watchers.remove(&id).map(|watcher| watcher.lmap)
     }
 
-    /// Every so many rows of `lmap` are wanted by the most curious watcher; 0 if nobody watches.
+    /// The smallest stride of all watchers of `lmap`; 0 without watchers.
     #[must_use]
     pub fn rows_every(&self, lmap: LmapId) -> u32 {
         self.watchers.values().filter(|watcher| watcher.lmap == lmap).map(|watcher| watcher.every).min().unwrap_or(0)
     }
 
-    /// Gives `event` to all hooks that want it. Returns them.
+    /// Queues `event` for all matching hooks. Returns them.
     pub fn dispatch(&mut self, event: Event) -> Vec<HookId> {
         let event = Arc::new(event);
         let mut woken = Vec::new();
-        for (&id, hook) in self.hooks.iter_mut().filter(|(_, hook)| hook.filter.lets_through(&event)) {
+        for (&id, hook) in self.hooks.iter_mut().filter(|(_, hook)| hook.filter.matches_event(&event)) {
             self.delivered.lost_verdicts += hook.queue.offer(Arc::clone(&event));
             woken.push(id);
         }
         woken
     }
 
-    /// Gives `batch` to all who watch its LMAP, thinned for those who want fewer rows than the most curious. Returns them.
+    /// Queues `batch` for all watchers of its LMAP, thinned to each one's stride. Returns them.
     pub fn rows(&mut self, batch: &RowBatch) -> Vec<HookId> {
         let comes_every = u64::from(self.rows_every(batch.lmap).max(1));
         let mut woken = Vec::new();
@@ -270,62 +273,62 @@ impl Dispatch {
         woken
     }
 
-    /// The oldest verdict that waits for `hook`.
-    pub fn take(&mut self, hook: HookId) -> Option<Taken<Arc<Event>>> {
+    /// Takes the oldest queued verdict of `hook`.
+    pub fn take(&mut self, hook: HookId) -> Option<Delivery<Arc<Event>>> {
         let hook = self.hooks.get_mut(&hook)?;
         let taken = hook.queue.take()?;
-        if hook.taken.len() >= hook.queue.limit {
-            hook.taken.pop_front();
+        if hook.unconfirmed.len() >= hook.queue.limit {
+            hook.unconfirmed.pop_front();
         }
-        hook.taken.push_back((taken.sequence, Arc::clone(&taken.item)));
+        hook.unconfirmed.push_back((taken.sequence, Arc::clone(&taken.item)));
         self.delivered.verdicts += 1;
         Some(taken)
     }
 
-    /// As [`Self::take`], for whoever takes in the name of `stream`; an error once another one has taken over.
+    /// As [`Self::take`], on behalf of `stream`.
     ///
     /// # Errors
     ///
-    /// [`UnknownHook`].
-    pub fn take_for(&mut self, hook: HookId, stream: StreamId) -> Result<Option<Taken<Arc<Event>>>, UnknownHook> {
+    /// [`UnknownHook`] once another stream has taken over.
+    pub fn take_for(&mut self, hook: HookId, stream: StreamId) -> Result<Option<Delivery<Arc<Event>>>, UnknownHook> {
         if self.stream(hook) == Some(stream) { Ok(self.take(hook)) } else { Err(UnknownHook(hook.0)) }
     }
 
-    /// The oldest row that waits for `watcher`.
-    pub fn take_row(&mut self, watcher: HookId) -> Option<Taken<WatchedRow>> {
+    /// Takes the oldest queued row of `watcher`.
+    pub fn take_row(&mut self, watcher: HookId) -> Option<Delivery<WatchedRow>> {
         let taken = self.watchers.get_mut(&watcher)?.queue.take()?;
         self.delivered.rows += 1;
         Some(taken)
     }
 
-    /// How many hooks and watchers somebody takes from.
+    /// Number of watchers, and of hooks with a stream.
     #[must_use]
     pub fn open(&self) -> usize {
-        self.hooks.values().filter(|hook| hook.left.is_none()).count() + self.watchers.len()
+        self.hooks.values().filter(|hook| hook.detached_at.is_none()).count() + self.watchers.len()
     }
 
-    /// How many hooks and watchers there are, those included whose stream broke a moment ago.
+    /// Number of hooks and watchers, including hooks whose stream broke less than a minute ago.
     #[must_use]
     pub fn len(&self) -> usize {
         self.hooks.len() + self.watchers.len()
     }
 
-    /// Whether nobody wants to hear.
+    /// Whether there are no hooks and watchers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What was delivered and lost.
+    /// Counters of delivered and lost items.
     #[must_use]
-    pub fn delivered(&self) -> Delivered {
+    pub fn delivered(&self) -> DeliveryCounts {
         self.delivered
     }
 
     fn next_id(&mut self) -> Result<HookId, TooManyHooks> {
         if self.len() >= self.limit {
-            // Who was left first gives way to who is there.
-            let left = self.hooks.iter().filter_map(|(id, hook)| Some((hook.left?, *id)));
+            // A hook without a stream makes room, the longest detached first.
+            let left = self.hooks.iter().filter_map(|(id, hook)| Some((hook.detached_at?, *id)));
             if let Some((_, id)) = left.min() {
                 self.hooks.remove(&id);
             }
@@ -361,19 +364,28 @@ mod tests {
         };
         let service = ServiceName::new("cart").unwrap();
         let (reasons, silent) = (Vec::new(), Vec::new());
-        Event { worker: WorkerId(0), service, at_unix_ns: 0, verdict, reasons, parts: None, silent, suspicion: None }
+        Event {
+            worker: WorkerId(0),
+            service,
+            at_unix_ns: 0,
+            verdict,
+            reasons,
+            breakdown: None,
+            silent,
+            suspicion: None,
+        }
     }
 
     fn all() -> Filter {
         Filter { lmaps: BTreeSet::new(), min_share: 0.0 }
     }
 
-    fn score(taken: &Taken<Arc<Event>>) -> f64 {
+    fn score(taken: &Delivery<Arc<Event>>) -> f64 {
         taken.item.verdict.score
     }
 
     #[test]
-    fn a_slow_hook_loses_its_own_oldest_verdicts_and_is_told_how_many() {
+    fn a_slow_hook_loses_its_own_oldest_verdicts_and_learns_how_many() {
         let mut dispatch = Dispatch::new(8);
         let slow = dispatch.register(all(), 2).unwrap();
         let fast = dispatch.register(all(), 2).unwrap();
@@ -391,11 +403,11 @@ mod tests {
         let second = dispatch.take(slow).unwrap();
         assert_eq!((second.sequence, second.lost, score(&second)), (5, 0, 5.0));
         assert!(dispatch.take(slow).is_none());
-        assert_eq!(dispatch.delivered(), Delivered { verdicts: 7, lost_verdicts: 3, ..Delivered::default() });
+        assert_eq!(dispatch.delivered(), DeliveryCounts { verdicts: 7, lost_verdicts: 3, ..DeliveryCounts::default() });
     }
 
     #[test]
-    fn a_hook_hears_of_its_lmaps_above_its_share_and_of_every_turn() {
+    fn a_hook_gets_verdicts_of_its_lmaps_above_its_share_and_every_begin_and_end() {
         let mut dispatch = Dispatch::new(8);
         let filter = Filter { lmaps: BTreeSet::from([LmapId(1)]), min_share: 1.0 };
         let hook = dispatch.register(filter, 8).unwrap();
@@ -415,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_subscribed_to_as_often_as_the_most_curious_watcher_wants_and_thinned_for_others() {
+    fn rows_are_subscribed_at_the_smallest_stride_and_thinned_for_other_watchers() {
         let mut dispatch = Dispatch::new(8);
         let seldom = dispatch.watch(LmapId(1), 10, 4).unwrap();
         let often = dispatch.watch(LmapId(1), 2, 4).unwrap();
@@ -439,13 +451,13 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_that_comes_back_gets_what_follows_the_last_verdict_that_came() {
+    fn a_resumed_hook_gets_what_follows_the_last_verdict_received() {
         let mut dispatch = Dispatch::new(8);
         let hook = dispatch.register(all(), 4).unwrap();
         let first = dispatch.stream(hook).unwrap();
         (1..=4).for_each(|score| drop(dispatch.dispatch(event(1, f64::from(score)))));
         (1..=3).for_each(|_| drop(dispatch.take(hook).unwrap()));
-        dispatch.leave(hook, first, Nanos::from_secs(10));
+        dispatch.detach(hook, first, Nanos::from_secs(10));
         drop(dispatch.dispatch(event(1, 5.0)));
         let rest = |dispatch: &mut Dispatch, stream| {
             let next =
@@ -453,12 +465,12 @@ mod tests {
             std::iter::from_fn(next).collect::<Vec<_>>()
         };
 
-        // Of the three that were sent one arrived.
+        // Three verdicts were sent, one was received.
         let second = dispatch.resume(hook, 1).unwrap();
         assert!(dispatch.take_for(hook, first).is_err(), "the first stream is over");
         assert_eq!(rest(&mut dispatch, second), [(2, 0, 2.0), (3, 0, 3.0), (4, 0, 4.0), (5, 0, 5.0)]);
 
-        // None of the last twenty arrived, of which four are there: the others are told as lost.
+        // The last 20 were not received. Four of them are still queued, the others are lost.
         (6..=25).for_each(|score| {
             drop(dispatch.dispatch(event(1, f64::from(score))));
             drop(dispatch.take(hook));
@@ -466,12 +478,12 @@ mod tests {
         let third = dispatch.resume(hook, 5).unwrap();
         assert_eq!(rest(&mut dispatch, third), [(22, 16, 22.0), (23, 0, 23.0), (24, 0, 24.0), (25, 0, 25.0)]);
 
-        // The end of an earlier stream is not the end of this one.
-        dispatch.leave(hook, second, Nanos::from_secs(10));
-        assert_eq!(dispatch.forget_left(Nanos::from_secs(100)), []);
-        dispatch.leave(hook, third, Nanos::from_secs(100));
-        assert_eq!(dispatch.forget_left(Nanos::from_secs(159)), []);
-        assert_eq!(dispatch.forget_left(Nanos::from_secs(160)), [hook]);
+        // The end of an earlier stream does not end this one.
+        dispatch.detach(hook, second, Nanos::from_secs(10));
+        assert_eq!(dispatch.expire_detached(Nanos::from_secs(100)), []);
+        dispatch.detach(hook, third, Nanos::from_secs(100));
+        assert_eq!(dispatch.expire_detached(Nanos::from_secs(159)), []);
+        assert_eq!(dispatch.expire_detached(Nanos::from_secs(160)), [hook]);
         assert_eq!(dispatch.resume(hook, 25), Err(UnknownHook(hook.0)));
     }
 

@@ -1,4 +1,4 @@
-//! What the edges count, beside the control plane's own counters.
+//! Counters of the edges; the control plane has its own.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,89 +19,89 @@ macro_rules! counts {
     };
 }
 
-/// A counter that many may add to.
+/// A counter that many threads may add to.
 #[derive(Debug, Default)]
 pub struct Count(AtomicU64);
 
 impl Count {
-    /// One more.
+    /// Adds 1 to the counter.
     pub fn one_more(&self) {
         self.more(1);
     }
 
-    /// So many more.
+    /// Adds `many` to the counter.
     pub fn more(&self, many: u64) {
         // Relaxed: it orders nothing.
         self.0.fetch_add(many, Ordering::Relaxed);
     }
 
-    /// How many.
+    /// The current value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 counts! {
-    /// Connections that could not be accepted.
+    /// Failed accepts on the Unix sockets.
     accept_errors;
-    /// Services closed because they did not read what they were told.
+    /// Services disconnected because they did not read their messages.
     slow_services;
-    /// Descriptors of services that belonged to no message, closed.
+    /// Descriptors of services that belonged to no message; closed.
     stray_descriptors;
-    /// Workers whose stream was ended because they did not read what they were told.
+    /// Workers disconnected because they did not read their messages.
     slow_workers;
-    /// Streams of workers without a hello, or that broke.
+    /// Worker streams that broke, or began without a hello.
     broken_workers;
-    /// Connections to the regions socket of a user that may not ask.
+    /// Connections to the regions socket refused: wrong user, or too many.
     refused_readers;
-    /// Descriptors given to readers.
-    given_regions;
-    /// Requests for a region that could not be met.
+    /// Region descriptors passed to readers.
+    passed_regions;
+    /// Region requests refused: unknown region or another incarnation.
     refused_requests;
-    /// Devices that a worker's regions were lost with: they refuse to connect its queue pair, or the worker cannot be reached any more.
+    /// RDMA devices given up for a worker that could not be connected.
     lost_devices;
-    /// Devices that were opened again for a worker, and its regions registered anew.
+    /// RDMA devices reopened, with all regions registered again.
     reopened_devices;
-    /// LMAPs whose rows could not be taken for the remote monitor because there were too many hooks and watchers, each time.
+    /// LMAPs not watched for a remote monitor: limit of hooks.
     unwatched_lmaps;
-    /// Rows for the remote monitor whose columns had changed again before they were named.
+    /// Rows dropped because their columns had already changed again.
     unnamed_rows;
-    /// Regions that a device did not let go of when they were withdrawn; the worker was shut out.
-    kept_regions;
-    /// Finished spans read from rings of services.
+    /// Regions that an RDMA device did not deregister.
+    failed_deregistrations;
+    /// Finished spans read from span rings.
     ring_spans;
-    /// Records of rings that were overwritten before they were read.
+    /// Span ring records overwritten before they were read.
     overwritten_ring_records;
-    /// Records of rings that their writer began and never finished, or gave up.
+    /// Span ring records that were begun and never finished, or abandoned.
     unfinished_ring_records;
-    /// Records of rings that are none.
+    /// Span ring records that could not be decoded.
     malformed_ring_records;
-    /// Spans that services could not record because too many were open.
-    unmade_ring_spans;
-    /// Spans read from rings that found no room on the way to the upstream.
+    /// Spans that services did not record because too many were open.
+    unrecorded_ring_spans;
+    /// Spans from span rings that the OTLP endpoint refused.
     refused_ring_spans;
-    /// Traces that services asked for through their rings.
-    asked_traces;
-    /// Traces that services asked for and that were decided already, or for which there was no budget.
-    refused_asks;
-    /// Messages that webhooks took.
+    /// Traces that services asked for through their span rings.
+    triggered_traces;
+    /// Triggered traces already decided, or over budget.
+    refused_triggers;
+    /// Webhook messages that receivers accepted.
     sent_webhooks;
-    /// Messages to webhooks that have to be sent again.
+    /// Webhook messages to be sent again.
     failed_webhooks;
-    /// Messages that webhooks refused for good.
+    /// Webhook messages that receivers refused for good.
     refused_webhooks;
-    /// Alerts for webhooks beyond their bounds, not told.
-    crowded_webhook_alerts;
-    /// Times that somebody was told which share of its requests to record.
+    /// Webhook alerts dropped because of a limit.
+    over_limit_webhook_alerts;
+    /// Replies to head sampling requests.
     head_sampling_answers;
-    /// Requests for head sampling that asked for something else, or could not be read.
+    /// Head sampling requests refused: unknown path or malformed.
     refused_head_sampling_requests;
-    /// Raised shares that were asked for: the first time for each operation since it was raised.
-    raised_shares_told;
-    /// Milliseconds from the verdict that raised a share to the first time that it was asked for, all of them together: the time to effect.
-    raised_shares_wait_ms;
-    /// Raised shares that fell again before anybody had asked for them.
-    raised_shares_missed;
-    /// Times that a device did not shut a worker out.
+    /// First deliveries of a raised probability, per operation.
+    delivered_raised_probabilities;
+    /// Time from verdicts to first deliveries, summed.
+    raised_probabilities_wait_ms;
+    /// Raised probabilities that fell before they were delivered.
+    missed_raised_probabilities;
+    /// Failures of an RDMA device to fence a worker.
     failed_fences;
 }

@@ -1,11 +1,11 @@
-//! Services ask which share of their requests to record, and are told more while an operation is out of the ordinary.
+//! Head sampling: services ask for sampling probabilities, which are raised while an operation's path is in alarm.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use daemon::listen::{BindError, tcp};
-use head_sampling::{Advice, Adviser, Answer, Counts, Effect};
+use agent_runtime::listen::{BindError, tcp};
+use head_sampling::{Advice, AdviceLatency, Counts, StrategyProvider, StrategyResponse};
 use otlp::Edge;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -14,29 +14,30 @@ use wire::time::Nanos;
 use crate::clock::Clock;
 use crate::node::Node;
 
-/// How often it is looked which operations are out of the ordinary.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often operations in alarm are collected.
+const COLLECT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is advised, and by which clock.
-struct Advised {
+/// The advice, and its clock.
+struct SharedAdvice {
     advice: Mutex<Advice>,
     clock: Clock,
 }
 
-impl Advised {
+impl SharedAdvice {
     fn advice(&self) -> MutexGuard<'_, Advice> {
-        // Nothing in here panics; if something did, the state is still the best there is.
+        // No code under this lock panics. If one did, the state would still be usable.
         self.advice.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Adviser for Advised {
-    fn answer(&self, service: &str) -> Answer {
-        self.advice().answer(service, self.clock.now())
+impl StrategyProvider for SharedAdvice {
+    fn strategy(&self, service: &str) -> StrategyResponse {
+        self.advice().respond(service, self.clock.now())
     }
 }
 
-/// Answers on `listen` from now on; ends when this is dropped. Without an `edge` nothing is ever out of the ordinary. What came of it is counted at `node`.
+/// Serves head sampling on `listen` until the result is dropped. Without an `edge` no probability is ever raised.
+/// Counts at `node`.
 pub(crate) async fn start(
     listen: SocketAddr,
     advice: Advice,
@@ -44,64 +45,59 @@ pub(crate) async fn start(
     node: Arc<Node>,
 ) -> Result<JoinSet<()>, BindError> {
     let (listener, address) = tcp("head_sampling.listen", listen).await?;
-    let advised = Arc::new(Advised { advice: Mutex::new(advice), clock: node.clock() });
+    let shared = Arc::new(SharedAdvice { advice: Mutex::new(advice), clock: node.clock() });
     let counts = Arc::new(Counts::default());
     let mut tasks = JoinSet::new();
-    tasks.spawn(head_sampling::serve(listener, Arc::clone(&advised), Arc::clone(&counts)));
-    tasks.spawn(async move { look(edge.as_deref(), &advised, &counts, &node).await });
-    tracing::info!(%address, "services are told which share of their requests to record");
+    tasks.spawn(head_sampling::serve(listener, Arc::clone(&shared), Arc::clone(&counts)));
+    tasks.spawn(async move { look(edge.as_deref(), &shared, &counts, &node).await });
+    tracing::info!(%address, "head sampling started");
     Ok(tasks)
 }
 
-async fn look(edge: Option<&Edge>, advised: &Advised, counts: &Counts, node: &Node) {
-    let mut every = tokio::time::interval(LOOK_EVERY);
+async fn look(edge: Option<&Edge>, shared: &SharedAdvice, counts: &Counts, node: &Node) {
+    let mut every = tokio::time::interval(COLLECT_INTERVAL);
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut counted = Counted::default();
+    let mut counted = ReportedCounts::default();
     loop {
         every.tick().await;
-        let (on, age) = edge.map(Edge::operations_on).unwrap_or_default();
-        let now = advised.clock.now();
+        let (on, age) = edge.map(Edge::anomalous_operations).unwrap_or_default();
+        let now = shared.clock.now();
         let verdict = Nanos(now.0.saturating_sub(age.0));
-        let mut advice = advised.advice();
+        let mut advice = shared.advice();
         for (service, operation) in &on {
             advice.raise(service, operation, verdict, now);
         }
         advice.lower(now);
-        let effect = advice.effect();
+        let effect = advice.latency();
         drop(advice);
-        if effect.told > counted.effect.told {
-            let mean_s = effect.waited.as_secs_f64() / effect.told as f64;
-            let (longest_s, asked) = (effect.longest.as_secs_f64(), effect.told);
-            tracing::info!(
-                asked,
-                mean_s,
-                longest_s,
-                "services have asked for raised shares, so long after the verdict"
-            );
+        if effect.delivered > counted.effect.delivered {
+            let mean_s = effect.total.as_secs_f64() / effect.delivered as f64;
+            let (longest_s, asked) = (effect.max.as_secs_f64(), effect.delivered);
+            tracing::info!(asked, mean_s, longest_s, "raised probabilities delivered");
         }
         counted.take(effect, counts, node);
     }
 }
 
-/// What is counted already.
+/// Counts already added to the node's.
 #[derive(Default)]
-struct Counted {
-    effect: Effect,
+struct ReportedCounts {
+    effect: AdviceLatency,
     answered: u64,
     refused: u64,
 }
 
-impl Counted {
-    /// Counts what is new.
-    fn take(&mut self, effect: Effect, counts: &Counts, node: &Node) {
+impl ReportedCounts {
+    /// Adds what is new.
+    fn take(&mut self, effect: AdviceLatency, counts: &Counts, node: &Node) {
         let (answered, refused) = (counts.answered(), counts.refused());
-        let waited = effect.waited.as_millis() - self.effect.waited.as_millis();
+        let waited = effect.total.as_millis() - self.effect.total.as_millis();
         for (count, more) in [
             (&node.counts.head_sampling_answers, answered - self.answered),
             (&node.counts.refused_head_sampling_requests, refused - self.refused),
-            (&node.counts.raised_shares_told, effect.told - self.effect.told),
-            (&node.counts.raised_shares_wait_ms, waited),
-            (&node.counts.raised_shares_missed, effect.missed - self.effect.missed),
+            (&node.counts.delivered_raised_probabilities, effect.delivered - self.effect.delivered),
+            (&node.counts.raised_probabilities_wait_ms, waited),
+            (&node.counts.missed_raised_probabilities, effect.missed - self.effect.missed),
         ] {
             count.more(more);
         }

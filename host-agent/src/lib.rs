@@ -1,8 +1,9 @@
 //! The host agent: the control plane of a node (μView, Sec. 4.2).
 //!
-//! Services register over a Unix socket, an LMAP is made for each of them and placed on a NIC worker, verdicts come back and reach
-//! the hooks. [`control_plane`] and [`dispatch`] decide: pure state machines that are given the time and give back what to do. The other
-//! modules are the edges that do it; [`run`] starts them all.
+//! Services register over a Unix socket. Each service gets an LMAP (local metrics analysis pipeline), which runs on a
+//! NIC worker. Verdicts of the workers go to hooks: traces, remote monitors, webhooks, operators. [`control_plane`] and
+//! [`dispatch`] decide: pure state machines that get the time as a parameter and return what to do. The other modules
+//! do the I/O; [`run`] starts them all.
 
 pub mod clock;
 mod coherence;
@@ -11,9 +12,7 @@ pub mod control_plane;
 mod control_server;
 pub mod dispatch;
 pub mod edge_counts;
-mod exposing;
 mod head_sampling;
-pub mod listening;
 mod metrics_endpoint;
 pub mod node;
 mod operators_server;
@@ -21,14 +20,17 @@ mod otlp_endpoint;
 pub mod outbox;
 pub mod process_metrics;
 pub mod receipts;
+mod region_registration;
 mod regions_socket;
-pub mod remote_writing;
+pub mod remote_monitor;
 mod run;
 mod services_socket;
+pub mod socket_file;
+mod span_columns;
 mod span_metrics;
 pub mod span_ring;
 mod webhooks;
 
-pub use daemon::stop;
+pub use agent_runtime::stop;
 pub use otlp_endpoint::OtlpError;
 pub use run::{RunError, run};

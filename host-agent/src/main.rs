@@ -1,12 +1,12 @@
-//! The host agent as a program of its own; `uview host-agent` is the same.
+//! The host agent as a stand-alone program, the same as `uview host-agent`.
 
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use agent_runtime::program::{self, ConfigArgs};
+use agent_runtime::{logs, stop};
 use clap::Parser;
-use daemon::program::{self, ConfigArgs};
-use daemon::{logs, stop};
 use host_agent::config::{Config, DEFAULT};
 
 /// The control plane of a node: services register with it, and it hands their metrics to NIC workers.

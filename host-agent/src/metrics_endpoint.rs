@@ -1,4 +1,4 @@
-//! The agent's own metrics, what it counts of spans, and health over HTTP: `/metrics` (OpenMetrics), `/paths` (JSON), `/healthz`, `/readyz`.
+//! The HTTP endpoint: `/metrics` (OpenMetrics), `/paths` (JSON), `/healthz` and `/readyz`.
 
 mod durations;
 mod otlp;
@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ::otlp::Edge;
+use agent_runtime::page;
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use daemon::page;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -22,22 +22,22 @@ use prometheus_client::registry::Registry;
 
 use crate::node::Node;
 use crate::process_metrics::Counts;
-use crate::remote_writing::{Exported, RemoteWriting};
+use crate::remote_monitor::{MonitorMetrics, RemoteMonitor};
 use crate::span_metrics;
 
-/// The endpoint of `node`, and of its OTLP endpoint and what it sends to remote monitors if there are any.
+/// The endpoint of `node`, its OTLP endpoint and its remote monitors.
 pub fn router(
     node: &Arc<Node>,
     measuring: Arc<Counts>,
     otlp: Option<Arc<Edge>>,
-    remote: impl Iterator<Item = Arc<RemoteWriting>>,
+    remote: impl Iterator<Item = Arc<RemoteMonitor>>,
 ) -> Router {
     let paths = paths::router(otlp.clone());
     let mut registry = page::registry("uview_host");
     registry.register_collector(Box::new(NodeMetrics { node: Arc::clone(node), measuring, otlp: otlp.clone() }));
     for remote in remote {
         let registry = if remote.is_otlp() { registry.sub_registry_with_prefix("otlp_metrics") } else { &mut registry };
-        registry.register_collector(Box::new(Exported(remote)));
+        registry.register_collector(Box::new(MonitorMetrics(remote)));
     }
     Router::new()
         .route("/metrics", get(metrics))
@@ -47,7 +47,7 @@ pub fn router(
         .merge(Router::new().route("/readyz", get(ready)).with_state(Arc::clone(node)))
 }
 
-/// What `/metrics` shows.
+/// Contents of `/metrics`.
 #[derive(Debug)]
 struct Page {
     registry: Registry,
@@ -56,10 +56,10 @@ struct Page {
 
 async fn metrics(State(page): State<Arc<Page>>) -> Response {
     let durations = page.otlp.as_ref().map(|edge| durations::text(&span_metrics::read(edge)));
-    page::answer_with(&page.registry, &durations.unwrap_or_default())
+    page::response_with(&page.registry, &durations.unwrap_or_default())
 }
 
-/// Ready from the moment that everything listens until the agent is about to end.
+/// Ready from the start of all listeners until shutdown.
 async fn ready(State(node): State<Arc<Node>>) -> Response {
     if *node.draining().borrow() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n").into_response();
@@ -67,7 +67,7 @@ async fn ready(State(node): State<Arc<Node>>) -> Response {
     "ready\n".into_response()
 }
 
-/// Reads everything when asked, so that nothing is counted twice.
+/// Collects the values on each scrape, so that nothing is counted twice.
 #[derive(Debug)]
 struct NodeMetrics {
     node: Arc<Node>,
@@ -77,29 +77,37 @@ struct NodeMetrics {
 
 impl Collector for NodeMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), core::fmt::Error> {
-        let (counters, sizes, delivered, hooks, waiting, workers) = self.node.look(|plane, dispatch| {
+        let (counters, sizes, delivered, hooks, waiting, workers) = self.node.inspect(|plane, dispatch| {
             let workers = plane.status().workers.iter().filter(|worker| worker.connected).count();
             (
                 plane.counters().clone(),
                 plane.sizes(),
                 dispatch.delivered(),
                 dispatch.open(),
-                plane.waiting_releases(),
+                plane.pending_releases(),
                 workers,
             )
         });
         for (name, help, value) in counters.iter().chain(self.node.counts.iter()) {
             counter(&mut encoder, name, help, value)?;
         }
-        counter(&mut encoder, "delivered_verdicts", "Verdicts that hooks took.", delivered.verdicts)?;
-        counter(&mut encoder, "lost_verdicts", "Verdicts that slow hooks lost.", delivered.lost_verdicts)?;
-        counter(&mut encoder, "delivered_rows", "Rows that watchers took.", delivered.rows)?;
-        counter(&mut encoder, "lost_rows", "Rows that slow watchers lost.", delivered.lost_rows)?;
+        counter(&mut encoder, "delivered_verdicts", "Verdicts delivered to hooks.", delivered.verdicts)?;
+        counter(&mut encoder, "lost_verdicts", "Verdicts dropped because a hook was slow.", delivered.lost_verdicts)?;
+        counter(&mut encoder, "delivered_rows", "Rows delivered to watchers.", delivered.rows)?;
+        counter(&mut encoder, "lost_rows", "Rows dropped because a watcher was slow.", delivered.lost_rows)?;
         for (name, help, count) in [
             ("process_samples", "Samples of registered processes.", &self.measuring.samples),
             ("unreadable_processes", "Processes that could not be measured.", &self.measuring.unreadable),
-            ("late_process_rounds", "Rounds of process metrics skipped for lateness.", &self.measuring.late_rounds),
-            ("lost_process_orders", "Processes not measured because too many came.", &self.measuring.lost_orders),
+            (
+                "late_process_rounds",
+                "Rounds of process metrics skipped: the one before was slow.",
+                &self.measuring.late_rounds,
+            ),
+            (
+                "lost_process_requests",
+                "Requests to measure a process lost because the queue was full.",
+                &self.measuring.lost_requests,
+            ),
         ] {
             counter(&mut encoder, name, help, count.load(Ordering::Relaxed))?;
         }
@@ -107,22 +115,27 @@ impl Collector for NodeMetrics {
             gauge(&mut encoder, name, size(name), value)?;
         }
         gauge(&mut encoder, "workers", "Connected NIC workers.", workers)?;
-        gauge(&mut encoder, "hooks", "Registered hooks and watchers, the agent's own among them.", hooks)?;
-        gauge(&mut encoder, "waiting_releases", "Slot runs and regions that workers still have to forget.", waiting)?;
+        gauge(&mut encoder, "hooks", "Registered hooks and watchers, including the agent's own.", hooks)?;
+        gauge(
+            &mut encoder,
+            "pending_releases",
+            "Slot runs and regions that wait until all workers have forgotten them.",
+            waiting,
+        )?;
         self.otlp.as_ref().map_or(Ok(()), |edge| self::otlp::encode(edge, &mut encoder))
     }
 }
 
-/// What a size of the control plane is a number of.
+/// Help text of a size of the control plane.
 fn size(name: &str) -> &'static str {
     match name {
-        "services" => "Services with a replica.",
-        "replicas" => "Replicas of services that are registered.",
-        "lmaps" => "LMAPs, wherever they run.",
+        "services" => "Services with a registered replica.",
+        "replicas" => "Registered replicas of services.",
+        "lmaps" => "LMAPs (local metrics analysis pipelines), placed or not.",
         "unplaced_lmaps" => "LMAPs that no worker runs.",
         "unreadable_regions" => "Regions that a worker cannot read by RDMA.",
-        "unfenced_workers" => "Workers that a device does not shut out; until it does, no service gets slots back.",
-        _ => "How many there are now.",
+        "unfenced_workers" => "Workers that an RDMA device does not fence; slots are held back.",
+        _ => "Current number.",
     }
 }
 

@@ -1,6 +1,6 @@
-//! Holds the node's state and does what the control plane wants done. Every edge comes here; nothing here waits.
+//! The node: holds the state of the control plane and carries out its actions. All edges call it; nothing here blocks.
 
-mod acting;
+mod actions;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,24 +17,25 @@ use wire::time::Nanos;
 
 use crate::clock::Clock;
 use crate::control_plane::{ConnectionId, ControlPlane, Descriptor, Event, OperatorError, Peer, Settings};
-use crate::dispatch::{Dispatch, Filter, StreamId, Taken, TooManyHooks, UnknownHook, WatchedRow};
+use crate::dispatch::{Delivery, Dispatch, Filter, StreamId, TooManyHooks, UnknownHook, WatchedRow};
 use crate::edge_counts::EdgeCounts;
-use crate::exposing::registrar;
 use crate::outbox::Outbox;
-use crate::process_metrics::Orders;
+use crate::process_metrics::RequestSender;
+use crate::region_registration::registrar;
 use crate::span_ring;
 
-/// Messages that wait for a worker; one that lets more wait is cut off, comes back, and is told everything anew.
+/// Messages queued for one worker. A worker that lets more queue up is disconnected; when it reconnects, it is sent
+/// everything again.
 const WORKER_QUEUE: usize = 1024;
 
-/// What goes to a worker: messages, and the end of its stream.
+/// Messages to a worker. The stream ends when the sender is dropped.
 pub type ToWorker = mpsc::Receiver<Result<proto::HostMessage, tonic::Status>>;
 
 /// A worker's stream. Dropping it ends both directions.
 #[derive(Debug)]
-struct Line {
+struct WorkerStream {
     messages: mpsc::Sender<Result<proto::HostMessage, tonic::Status>>,
-    /// Messages that wait for the registrar.
+    /// Messages queued at the registrar.
     queued: usize,
     _open: oneshot::Sender<()>,
 }
@@ -44,17 +45,17 @@ struct State {
     plane: ControlPlane,
     dispatch: Dispatch,
     services: BTreeMap<ConnectionId, Arc<Outbox>>,
-    workers: BTreeMap<ConnectionId, Line>,
+    workers: BTreeMap<ConnectionId, WorkerStream>,
     regions: BTreeMap<RegionId, Arc<AcceptedRegion>>,
     hooks: BTreeMap<HookId, Arc<Notify>>,
-    orders: Option<Orders>,
-    spans: Option<span_ring::Orders>,
+    requests: Option<RequestSender>,
+    spans: Option<span_ring::RequestSender>,
     last_connection: u64,
     last_region: u64,
     deadline: Nanos,
 }
 
-/// The node: one per process.
+/// One per process. Shared by all edges.
 #[derive(Debug)]
 pub struct Node {
     state: Mutex<State>,
@@ -62,32 +63,32 @@ pub struct Node {
     incarnation: Incarnation,
     wake: Notify,
     draining: watch::Sender<bool>,
-    /// What has to do with RDMA is done by the registrar, if there is one.
-    registrar: Option<registrar::Orders>,
-    /// What the edges count.
+    /// Carries out RDMA work; `None` without RDMA.
+    registrar: Option<registrar::RequestSender>,
+    /// Counters of the edges.
     pub counts: EdgeCounts,
 }
 
-/// Why a reader does not get a region.
+/// Why a reader does not get a region's descriptor.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// The request names another run of the agent: its configuration is out of date.
-    #[error("this is {0}: wait for a configuration from it")]
+    /// The request names another run of the agent: the reader's configuration is out of date.
+    #[error("this is {0}: wait for its configuration")]
     Incarnation(Incarnation),
-    /// No such region, or it was dropped.
-    #[error("{0} is not registered, or not any more")]
+    /// The region was never registered, or was dropped.
+    #[error("{0} is not registered (any more)")]
     Unknown(RegionId),
-    /// The system refused.
+    /// The operating system gave no read-only descriptor.
     #[error("no read-only descriptor: {0}")]
     Descriptor(#[from] std::io::Error),
 }
 
 impl Node {
-    /// A node with room for `hooks` hooks and watchers. Workers that read by RDMA are served by `registrar`; without
-    /// it there are none.
+    /// A node with at most `hooks` hooks and watchers. `registrar` serves workers that read by RDMA; without it there
+    /// are none.
     #[must_use]
-    pub fn new(settings: Settings, hooks: usize, clock: Clock, registrar: Option<registrar::Orders>) -> Self {
+    pub fn new(settings: Settings, hooks: usize, clock: Clock, registrar: Option<registrar::RequestSender>) -> Self {
         let incarnation = settings.incarnation;
         let state = State {
             plane: ControlPlane::new(settings),
@@ -96,7 +97,7 @@ impl Node {
             workers: BTreeMap::new(),
             regions: BTreeMap::new(),
             hooks: BTreeMap::new(),
-            orders: None,
+            requests: None,
             spans: None,
             last_connection: 0,
             last_region: 0,
@@ -113,34 +114,34 @@ impl Node {
         }
     }
 
-    /// The agent's clock.
+    /// The agent's monotonic clock.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// This run of the agent.
+    /// The incarnation of this run.
     #[must_use]
     pub fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// Processes of registered replicas are measured by whoever takes these orders.
-    pub fn measure_with(&self, orders: Orders) {
-        self.lock().orders = Some(orders);
+    /// Sends requests to measure the processes of replicas to `requests` from now on.
+    pub fn measure_with(&self, requests: RequestSender) {
+        self.lock().requests = Some(requests);
     }
 
-    /// Span rings of replicas are read by whoever takes these orders.
-    pub fn read_spans_with(&self, orders: span_ring::Orders) {
-        self.lock().spans = Some(orders);
+    /// Sends requests to read span rings to `requests` from now on.
+    pub fn read_spans_with(&self, requests: span_ring::RequestSender) {
+        self.lock().spans = Some(requests);
     }
 
     /// Runs the control plane's deadlines until the task is dropped.
-    pub async fn keep_time(&self) {
+    pub async fn run_deadlines(&self) {
         loop {
             let deadline = self.with(|_, _| ()).1;
             let wait = deadline.since(self.clock.now()).unwrap_or(Nanos::ZERO);
-            // A deadline that never comes is waited for in hours, so that no timer overflows.
+            // At most an hour, so that no timer overflows when there is no deadline.
             let wait = wait.min(Nanos::from_secs(3600));
             tokio::select! {
                 () = tokio::time::sleep(wait.into()) => {}
@@ -149,18 +150,18 @@ impl Node {
         }
     }
 
-    /// Asks the control plane, then does what it wants done.
+    /// Calls the control plane, then carries out its actions.
     pub fn plane<R>(&self, ask: impl FnOnce(&mut ControlPlane, Nanos) -> R) -> R {
         self.with(|state, now| ask(&mut state.plane, now)).0
     }
 
-    /// Looks at the control plane and the hooks.
-    pub fn look<R>(&self, look: impl FnOnce(&ControlPlane, &Dispatch) -> R) -> R {
+    /// Reads the control plane and the dispatcher, without side effects.
+    pub fn inspect<R>(&self, look: impl FnOnce(&ControlPlane, &Dispatch) -> R) -> R {
         let state = self.lock();
         look(&state.plane, &state.dispatch)
     }
 
-    /// A service connected. What it is to be told comes through the outbox.
+    /// A service connected. Messages to it go through the outbox.
     pub fn service_connected(&self, peer: Peer) -> (ConnectionId, Arc<Outbox>) {
         self.with(|state, now| {
             let (id, outbox) = (state.next_connection(), Arc::new(Outbox::default()));
@@ -171,7 +172,7 @@ impl Node {
         .0
     }
 
-    /// A service said something, with `descriptor` if one came along.
+    /// A service sent `message`, with `descriptor` if one came along.
     pub fn service_message(&self, id: ConnectionId, message: ServiceMessage, descriptor: Option<OwnedFd>) {
         let accepted = match (&message, descriptor) {
             (ServiceMessage::AddRegion { size, .. } | ServiceMessage::AddSpanRing { size, .. }, Some(memory)) => {
@@ -192,12 +193,12 @@ impl Node {
         });
     }
 
-    /// A service sent something that is no message.
+    /// A service sent bytes that are not a message.
     pub fn service_garbage(&self, id: ConnectionId, reason: &str) {
         self.with(|state, now| state.plane.service_garbage(now, id, reason));
     }
 
-    /// A service's connection ended, or what the agent stood for is no more.
+    /// A service's connection ended, or an agent replica is no longer needed.
     pub fn service_gone(&self, id: ConnectionId) {
         self.with(|state, now| {
             state.services.remove(&id);
@@ -205,20 +206,23 @@ impl Node {
         });
     }
 
-    /// The agent measures the process of `id` into `region`.
-    pub fn own_region(&self, id: ConnectionId, region: &OwnedRegion, series: Vec<PlacedSeries>) {
+    /// Adds the region into which the agent measures the process of connection `id`.
+    pub fn add_agent_region(&self, id: ConnectionId, region: &OwnedRegion, series: Vec<PlacedSeries>) {
         let own = region.as_fd().try_clone_to_owned().map(|memory| AcceptedRegion::accept(memory, region.size()));
         match own {
             Ok(Ok(own)) => drop(self.with(|state, now| {
                 let kept = state.keep(own);
                 state.plane.agent_region(now, id, kept, region.size(), series);
             })),
-            Ok(Err(error)) => tracing::error!(error = &error as &dyn core::error::Error, "the agent's own region"),
-            Err(error) => tracing::error!(%error, "the agent's own region"),
+            Ok(Err(error)) => {
+                tracing::error!(error = &error as &dyn core::error::Error, "cannot create the agent's own region");
+            }
+            Err(error) => tracing::error!(%error, "cannot create the agent's own region"),
         }
     }
 
-    /// The agent itself stands for something that services say of themselves in another way: a replica of `service`, with values in `region`.
+    /// Adds a replica of `service` on the agent's own account, with values in `region`: for services that are known by
+    /// their spans only.
     pub fn agent_replica(
         &self,
         service: ServiceName,
@@ -232,21 +236,25 @@ impl Node {
             id
         };
         let id = self.with(joined).0;
-        self.own_region(id, region, series);
+        self.add_agent_region(id, region, series);
         id
     }
 
-    /// There are further series in the region of [`Self::agent_replica`].
+    /// Adds series to the region of [`Self::agent_replica`].
     pub fn agent_series(&self, id: ConnectionId, series: Vec<PlacedSeries>) {
         self.with(|state, now| state.plane.agent_series(now, id, series));
     }
 
-    /// A read-only descriptor of `region`, named by the run `host`.
+    /// A read-only descriptor of `region`. `host` is the incarnation that the reader was configured by.
     ///
     /// # Errors
     ///
-    /// [`RequestError`] with what the reader can do.
-    pub fn reader_of(&self, host: Incarnation, region: RegionId) -> Result<(OwnedFd, RegionSize), RequestError> {
+    /// [`RequestError`], with what the reader can do.
+    pub fn read_only_descriptor(
+        &self,
+        host: Incarnation,
+        region: RegionId,
+    ) -> Result<(OwnedFd, RegionSize), RequestError> {
         if host != self.incarnation {
             return Err(RequestError::Incarnation(self.incarnation));
         }
@@ -255,14 +263,15 @@ impl Node {
         Ok((kept.reader_fd()?, kept.size()))
     }
 
-    /// A worker's stream began. What it is to be told comes through the first channel; the second one ends when the stream is to end.
+    /// A worker's stream began. The first channel carries messages to the worker; the second one closes when the stream
+    /// has to end.
     pub fn worker_connected(&self, hello: &proto::WorkerHello) -> (ConnectionId, ToWorker, oneshot::Receiver<()>) {
         let (messages, to_worker) = mpsc::channel(WORKER_QUEUE);
         let (open, closed) = oneshot::channel();
         let id = self
             .with(|state, now| {
                 let id = state.next_connection();
-                state.workers.insert(id, Line { messages, queued: 0, _open: open });
+                state.workers.insert(id, WorkerStream { messages, queued: 0, _open: open });
                 state.plane.worker_connected(now, id, hello);
                 id
             })
@@ -270,7 +279,7 @@ impl Node {
         (id, to_worker, closed)
     }
 
-    /// A worker said something.
+    /// A worker sent `message`.
     pub fn worker_message(&self, id: ConnectionId, message: proto::WorkerMessage) {
         self.with(|state, now| state.plane.worker_message(now, id, message));
     }
@@ -283,30 +292,30 @@ impl Node {
         });
     }
 
-    /// Registers a hook, which is notified when something waits for it.
+    /// Registers a hook. It is notified when verdicts are queued for it.
     ///
     /// # Errors
     ///
-    /// [`TooManyHooks`].
+    /// [`TooManyHooks`] at the limit.
     pub fn register_hook(&self, filter: Filter, queue: usize) -> Result<(HookId, Arc<Notify>), TooManyHooks> {
         let (registered, _) = self.with(|state, now| {
-            state.forget_left(now);
+            state.expire_detached(now);
             let id = state.dispatch.register(filter, queue)?;
             Ok((id, state.notified(id)))
         });
         registered
     }
 
-    /// From now on services in alarm are ranked by who calls whom in `calls`.
-    pub(crate) fn know_calls(&self, calls: ranking::Calls) {
-        self.lock().plane.know_calls(calls);
+    /// Ranks services in alarm by the call graph `calls` from now on.
+    pub(crate) fn set_calls(&self, calls: hooks::suspects::Calls) {
+        self.lock().plane.set_calls(calls);
     }
 
     /// Registers a watcher of raw rows.
     ///
     /// # Errors
     ///
-    /// The outer one if there is no such LMAP, the inner one if there are too many watchers.
+    /// The outer error if there is no such LMAP, the inner one at the limit of watchers.
     pub fn watch_rows(
         &self,
         lmap: LmapId,
@@ -325,19 +334,20 @@ impl Node {
         .0
     }
 
-    /// A stream of `id` has begun, which ends when another one takes over.
+    /// The id of the stream that just began for hook `id`. It ends when another stream takes over.
     pub fn hook_stream(&self, id: HookId) -> Option<StreamId> {
         self.lock().dispatch.stream(id)
     }
 
-    /// Another stream goes on with a hook, after the verdict of sequence `after`. The one before is woken, and finds out.
+    /// Another stream takes over hook `id`, starting after the verdict of sequence `after`. The previous stream is
+    /// woken and gets an error at its next call.
     ///
     /// # Errors
     ///
-    /// [`UnknownHook`].
+    /// [`UnknownHook`] if the hook expired.
     pub fn resume_hook(&self, id: HookId, after: u64) -> Result<(StreamId, Arc<Notify>), UnknownHook> {
         let mut state = self.lock();
-        state.forget_left(self.clock.now());
+        state.expire_detached(self.clock.now());
         let stream = state.dispatch.resume(id, after)?;
         let notify = Arc::new(Notify::new());
         notify.notify_one();
@@ -347,9 +357,9 @@ impl Node {
         Ok((stream, notify))
     }
 
-    /// The stream of a hook broke: the hook is kept for a minute, in case somebody goes on with it.
-    pub fn leave_hook(&self, id: HookId, stream: StreamId) {
-        self.lock().dispatch.leave(id, stream, self.clock.now());
+    /// The stream of a hook broke. The hook is kept for a minute, so that another stream can resume it.
+    pub fn detach_hook(&self, id: HookId, stream: StreamId) {
+        self.lock().dispatch.detach(id, stream, self.clock.now());
     }
 
     /// The next verdict for a stream of a hook.
@@ -357,11 +367,11 @@ impl Node {
     /// # Errors
     ///
     /// [`UnknownHook`] if another stream has taken over.
-    pub fn next_event_for(&self, id: HookId, stream: StreamId) -> Result<Option<Taken<Arc<Event>>>, UnknownHook> {
+    pub fn next_event_for(&self, id: HookId, stream: StreamId) -> Result<Option<Delivery<Arc<Event>>>, UnknownHook> {
         self.lock().dispatch.take_for(id, stream)
     }
 
-    /// A hook or watcher is gone.
+    /// Removes a hook or watcher.
     pub fn unregister(&self, id: HookId) {
         self.with(|state, _| {
             state.hooks.remove(&id);
@@ -372,45 +382,46 @@ impl Node {
     }
 
     /// The next verdict for a hook.
-    pub fn next_event(&self, id: HookId) -> Option<Taken<Arc<Event>>> {
+    pub fn next_event(&self, id: HookId) -> Option<Delivery<Arc<Event>>> {
         self.lock().dispatch.take(id)
     }
 
     /// The next row for a watcher.
-    pub fn next_row(&self, id: HookId) -> Option<Taken<WatchedRow>> {
+    pub fn next_row(&self, id: HookId) -> Option<Delivery<WatchedRow>> {
         self.lock().dispatch.take_row(id)
     }
 
-    /// Becomes true when the agent is about to end.
+    /// True once the agent is shutting down.
     pub fn draining(&self) -> watch::Receiver<bool> {
         self.draining.subscribe()
     }
 
-    /// Resolves when the agent is about to end.
+    /// Resolves when the agent starts to shut down.
     pub async fn drained(&self) {
-        // The sender is part of the node, so that there is no error to come.
+        // The sender lives in `self`, so `wait_for` cannot fail.
         _ = self.draining.subscribe().wait_for(|draining| *draining).await;
     }
 
-    /// The agent is about to end: services and workers are sent what waits for them and closed, hooks get what waits and end.
+    /// Starts the shutdown: services and workers are sent what is queued and then closed; hooks get what is queued and
+    /// then end.
     pub fn drain(&self) {
         let mut state = self.lock();
         for outbox in core::mem::take(&mut state.services).into_values() {
             outbox.close();
         }
         state.workers.clear();
-        state.orders = None;
+        state.requests = None;
         state.spans = None;
         drop(state);
         self.draining.send_replace(true);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing in here panics; if something did, the state is still the best there is.
+        // No code under this lock panics. If one did, the state would still be usable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state, then does everything that follows from it. Returns when something is due next, too.
+    /// Changes the state, then carries out all actions that follow. Also returns the next deadline.
     fn with<R>(&self, change: impl FnOnce(&mut State, Nanos) -> R) -> (R, Nanos) {
         let mut state = self.lock();
         let now = self.clock.now();
@@ -442,9 +453,9 @@ impl State {
         id
     }
 
-    /// Makes room of hooks that nobody went on with.
-    fn forget_left(&mut self, now: Nanos) {
-        for id in self.dispatch.forget_left(now) {
+    /// Removes hooks whose stream broke a minute ago.
+    fn expire_detached(&mut self, now: Nanos) {
+        for id in self.dispatch.expire_detached(now) {
             self.hooks.remove(&id);
         }
     }
@@ -461,7 +472,7 @@ impl State {
 
     fn subscribe(&mut self, lmap: LmapId) {
         let every = self.dispatch.rows_every(lmap);
-        // An LMAP that is gone needs no subscription.
+        // A deleted LMAP needs no subscription.
         _ = self.plane.subscribe_rows(lmap, every);
     }
 }

@@ -1,4 +1,4 @@
-//! The API of operators and hooks (μView, Table 4.2).
+//! The gRPC API of operators and hooks (μView, Table 4.2).
 
 mod translate;
 
@@ -16,56 +16,56 @@ use crate::dispatch::StreamId;
 use crate::node::Node;
 use crate::receipts::Receipts;
 
-/// Rows that wait for a slow watcher.
+/// Rows queued for a slow watcher.
 const ROW_QUEUE: usize = 4096;
 
-/// The operators' service of `node`; verdicts wait for a hook in a queue of `hook_queue` unless it asks for another.
+/// The operators' service of `node`. `hook_queue` is the default queue length of hooks.
 #[must_use]
 pub(crate) fn service(node: Arc<Node>, hook_queue: usize, receipts: Arc<Receipts>) -> OperatorsServer<impl Operators> {
-    OperatorsServer::new(Calls { node, hook_queue, receipts })
+    OperatorsServer::new(OperatorsService { node, hook_queue, receipts })
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES)
 }
 
-struct Calls {
+struct OperatorsService {
     node: Arc<Node>,
     hook_queue: usize,
     receipts: Arc<Receipts>,
 }
 
-/// Unregisters a hook or watcher when its stream ends, however that is.
-struct Registered {
+/// Unregisters a watcher when its stream ends.
+struct WatcherGuard {
     node: Arc<Node>,
     id: HookId,
 }
 
-impl Drop for Registered {
+impl Drop for WatcherGuard {
     fn drop(&mut self) {
         self.node.unregister(self.id);
     }
 }
 
-/// A hook's stream; the hook is left when it ends, however that is.
-struct Attached {
+/// A hook's stream. The hook is detached when the stream ends.
+struct HookStream {
     node: Arc<Node>,
     id: HookId,
     stream: StreamId,
 }
 
-impl Drop for Attached {
+impl Drop for HookStream {
     fn drop(&mut self) {
-        self.node.leave_hook(self.id, self.stream);
+        self.node.detach_hook(self.id, self.stream);
     }
 }
 
-/// Sends what `next` gives whenever the hook is notified, until it gives an error, the receiver is gone, or the node drains and nothing waits.
-/// `next` holds what is to end with the stream.
+/// Sends the items of `next` whenever the hook is notified. Ends when `next` returns an error, the receiver is gone, or
+/// the node drains and nothing is queued. `next` owns what has to end with the stream.
 fn stream<T: Send + 'static>(
     node: &Node,
     notified: Arc<Notify>,
     mut next: impl FnMut() -> Option<Result<T, Status>> + Send + 'static,
 ) -> ReceiverStream<Result<T, Status>> {
-    // One item under way; everything else waits in the hook's own queue, where losses are counted.
+    // One item in flight. All others stay in the hook's own queue, where losses are counted.
     let (sender, receiver) = mpsc::channel(1);
     let mut draining = node.draining();
     tokio::spawn(async move {
@@ -89,18 +89,18 @@ fn stream<T: Send + 'static>(
     ReceiverStream::new(receiver)
 }
 
-/// Verdicts for `attached`, until another stream goes on with the hook.
-fn events(attached: Attached, notified: Arc<Notify>) -> ReceiverStream<Result<proto::HookEvent, Status>> {
+/// Verdicts for `attached`, until another stream takes over.
+fn events(attached: HookStream, notified: Arc<Notify>) -> ReceiverStream<Result<proto::HookEvent, Status>> {
     let node = Arc::clone(&attached.node);
     stream(&node, notified, move || {
         let taken = attached.node.next_event_for(attached.id, attached.stream);
-        let taken = taken.map_err(|_| Status::aborted("another stream goes on with this hook"));
+        let taken = taken.map_err(|_| Status::aborted("another stream has taken over this hook"));
         taken.map(|taken| taken.map(|taken| translate::event(attached.id, &taken))).transpose()
     })
 }
 
 #[tonic::async_trait]
-impl Operators for Calls {
+impl Operators for OperatorsService {
     type RegisterHookStream = ReceiverStream<Result<proto::HookEvent, Status>>;
     type ResumeHookStream = ReceiverStream<Result<proto::HookEvent, Status>>;
     type WatchRowsStream = ReceiverStream<Result<proto::RowEvent, Status>>;
@@ -108,10 +108,10 @@ impl Operators for Calls {
     async fn new_lmap(&self, request: Request<proto::NewLmapRequest>) -> Result<Response<proto::NewLmapReply>, Status> {
         let request = request.into_inner();
         let service = translate::service(&request.service)?;
-        let asked = translate::asked(request)?;
-        let made = self.node.plane(|plane, now| plane.new_lmap(now, &service, asked));
-        let lmap = made.map_err(|error| translate::status(&error))?;
-        tracing::info!(%lmap, %service, "an operator made an LMAP");
+        let options = translate::lmap_options(request)?;
+        let created = self.node.plane(|plane, now| plane.new_lmap(now, &service, options));
+        let lmap = created.map_err(|error| translate::status(&error))?;
+        tracing::info!(%lmap, %service, "operator created an LMAP");
         Ok(Response::new(proto::NewLmapReply { lmap: lmap.0 }))
     }
 
@@ -123,7 +123,7 @@ impl Operators for Calls {
         let choices = request.metrics.iter().map(translate::choice).collect::<Result<_, _>>()?;
         let configured = self.node.plane(|plane, now| plane.config_lmap(now, LmapId(request.lmap), choices));
         configured.map_err(|error| translate::status(&error))?;
-        tracing::info!(lmap = request.lmap, metrics = request.metrics.len(), "an operator configured an LMAP");
+        tracing::info!(lmap = request.lmap, metrics = request.metrics.len(), "operator configured an LMAP");
         Ok(Response::new(proto::ConfigLmapReply {}))
     }
 
@@ -134,7 +134,7 @@ impl Operators for Calls {
         let lmap = LmapId(request.into_inner().lmap);
         let deleted = self.node.plane(|plane, now| plane.delete_lmap(now, lmap));
         deleted.map_err(|error| translate::status(&error))?;
-        tracing::info!(%lmap, "an operator deleted an LMAP");
+        tracing::info!(%lmap, "operator deleted an LMAP");
         Ok(Response::new(proto::DeleteLmapReply {}))
     }
 
@@ -143,8 +143,7 @@ impl Operators for Calls {
         request: Request<proto::AddMetricRequest>,
     ) -> Result<Response<proto::AddMetricReply>, Status> {
         let request = request.into_inner();
-        let metric =
-            request.metric.ok_or_else(|| Status::invalid_argument("which metric is to be added is missing"))?;
+        let metric = request.metric.ok_or_else(|| Status::invalid_argument("metric is missing"))?;
         let choice = translate::choice(&metric)?;
         let kind = Some(request.r#type.as_str()).filter(|kind| !kind.is_empty());
         let added = self.node.plane(|plane, now| plane.add_metric(now, LmapId(request.lmap), choice, kind));
@@ -170,17 +169,17 @@ impl Operators for Calls {
         let request = request.into_inner();
         let filter = translate::filter(&request)?;
         let known =
-            self.node.look(|plane, _| filter.lmaps.iter().find(|lmap| plane.columns(**lmap).is_none()).copied());
+            self.node.inspect(|plane, _| filter.lmaps.iter().find(|lmap| plane.columns(**lmap).is_none()).copied());
         if let Some(lmap) = known {
             return Err(translate::status(&crate::control_plane::OperatorError::NoLmap(lmap)));
         }
         let queue = if request.queue == 0 { self.hook_queue } else { request.queue as usize };
         let registered = self.node.register_hook(filter, queue);
         let (id, notified) = registered.map_err(|error| Status::resource_exhausted(error.to_string()))?;
-        tracing::info!(hook = %id, "a hook was registered");
-        let gone = || Status::internal("the hook is gone already");
+        tracing::info!(hook = %id, "hook registered");
+        let gone = || Status::internal("the hook no longer exists");
         let stream = self.node.hook_stream(id).ok_or_else(gone)?;
-        Ok(Response::new(events(Attached { node: Arc::clone(&self.node), id, stream }, notified)))
+        Ok(Response::new(events(HookStream { node: Arc::clone(&self.node), id, stream }, notified)))
     }
 
     async fn resume_hook(
@@ -190,8 +189,8 @@ impl Operators for Calls {
         let proto::ResumeHookRequest { hook, after } = request.into_inner();
         let resumed = self.node.resume_hook(HookId(hook), after);
         let (stream, notified) = resumed.map_err(|error| Status::not_found(error.to_string()))?;
-        tracing::info!(hook, after, "a hook came back");
-        Ok(Response::new(events(Attached { node: Arc::clone(&self.node), id: HookId(hook), stream }, notified)))
+        tracing::info!(hook, after, "hook resumed");
+        Ok(Response::new(events(HookStream { node: Arc::clone(&self.node), id: HookId(hook), stream }, notified)))
     }
 
     async fn watch_rows(
@@ -202,10 +201,10 @@ impl Operators for Calls {
         let watched = self.node.watch_rows(LmapId(request.lmap), request.every, ROW_QUEUE);
         let watched = watched.map_err(|error| translate::status(&error))?;
         let (id, notified) = watched.map_err(|error| Status::resource_exhausted(error.to_string()))?;
-        let registered = Registered { node: Arc::clone(&self.node), id };
-        let mut told: Option<Arc<[String]>> = None;
+        let registered = WatcherGuard { node: Arc::clone(&self.node), id };
+        let mut sent_columns: Option<Arc<[String]>> = None;
         let rows = stream(&self.node, notified, move || {
-            registered.node.next_row(registered.id).map(|taken| Ok(translate::row(taken, &mut told)))
+            registered.node.next_row(registered.id).map(|taken| Ok(translate::row(taken, &mut sent_columns)))
         });
         Ok(Response::new(rows))
     }
@@ -217,12 +216,12 @@ impl Operators for Calls {
         let lmap = LmapId(request.into_inner().lmap);
         let asked = self.node.plane(|plane, _| plane.fit_again(lmap));
         asked.map_err(|error| translate::status(&error))?;
-        tracing::info!(%lmap, "an operator called what is seen normal");
+        tracing::info!(%lmap, "operator requested a refit");
         Ok(Response::new(proto::FitAgainReply {}))
     }
 
     async fn list(&self, _request: Request<proto::ListRequest>) -> Result<Response<proto::ListReply>, Status> {
-        Ok(Response::new(self.node.look(|plane, _| plane.list())))
+        Ok(Response::new(self.node.inspect(|plane, _| plane.list())))
     }
 
     async fn receipt(&self, _request: Request<proto::ReceiptRequest>) -> Result<Response<proto::ReceiptReply>, Status> {
@@ -230,7 +229,7 @@ impl Operators for Calls {
     }
 
     async fn status(&self, _request: Request<proto::StatusRequest>) -> Result<Response<proto::StatusReply>, Status> {
-        let (mut status, delivered) = self.node.look(|plane, dispatch| (plane.status(), dispatch.delivered()));
+        let (mut status, delivered) = self.node.inspect(|plane, dispatch| (plane.status(), dispatch.delivered()));
         env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
         status.uptime_ms = self.node.clock().now().as_millis();
         let edges = self.node.counts.iter().map(|(name, _, value)| (name.to_owned(), value));

@@ -1,13 +1,13 @@
-//! The OTLP endpoint of this node, fed with its verdicts.
+//! The OTLP endpoint of this node, connected to the node's verdicts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hooks::suspects::Calls;
 use hooks::time::UnixNanos;
 use hooks::tracing::Metric;
-use otlp::{Edge, Finding, Running, Settings, StartError};
-use ranking::Calls;
+use otlp::{Edge, EdgeHandle, Finding, Settings, StartError};
 use tokio::net::TcpListener;
 use tokio::time::MissedTickBehavior;
 use wire::control::Episode;
@@ -16,43 +16,43 @@ use wire::time::Nanos;
 use crate::control_plane::Event;
 use crate::dispatch::{Filter, TooManyHooks};
 use crate::node::Node;
-use crate::span_metrics;
+use crate::{span_columns, span_metrics};
 
-/// Verdicts that wait: an alarm of a hundred services for ten seconds.
+/// Queued verdicts: 100 services in alarm for ten seconds.
 const VERDICTS: usize = 1_024;
-/// How often it is told who calls whom.
+/// How often the call graph is updated.
 const CALLS_EVERY: Duration = Duration::from_secs(1);
 
-/// Why there is no endpoint.
+/// Why the OTLP endpoint did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OtlpError {
-    /// Its settings.
+    /// Its settings are invalid.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// No room for one more hook.
-    #[error("operators.hooks leaves no room for traces")]
+    /// The limit of hooks leaves none for it.
+    #[error("the OTLP endpoint needs a hook: raise operators.hooks")]
     Hooks(#[from] TooManyHooks),
 }
 
-/// Starts the endpoint on `listeners`. It hears the verdicts of `node` as every hook does: through a queue of its own. What it
-/// counts of spans is written into regions every `interval`.
+/// Starts the endpoint on `listeners`. It gets the verdicts of `node` like any hook, through its own queue. Writes span
+/// metrics into regions every `interval`.
 pub(crate) fn start(
     settings: &Settings,
     listeners: impl IntoIterator<Item = TcpListener>,
     node: &Arc<Node>,
     interval: Nanos,
-) -> Result<Running, OtlpError> {
+) -> Result<EdgeHandle, OtlpError> {
     let running = otlp::start(settings, listeners)?;
     let (upstream, waits) = (settings.upstream.endpoint.as_str(), settings.tail.is_some());
-    tracing::info!(upstream, spans_wait = waits, "OTLP is taken and goes on");
-    if let Some(derived) = settings.derived {
+    tracing::info!(upstream, buffers_traces = waits, "OTLP endpoint started");
+    if let Some(derived) = settings.span_metrics {
         tokio::spawn(span_metrics::run(Arc::clone(running.edge()), Arc::clone(node), derived, interval));
     }
     if settings.tail.is_some() {
-        tokio::spawn(tell_calls(Arc::clone(running.edge()), Arc::clone(node)));
+        tokio::spawn(update_call_graph(Arc::clone(running.edge()), Arc::clone(node)));
     }
-    // Whoever keeps no traces may still advise which to record.
+    // Head sampling needs verdicts, too, even if no traces are buffered.
     if settings.tail.is_some() || settings.observed.is_some() {
         let (id, notified) = node.register_hook(Filter { lmaps: BTreeSet::new(), min_share: 1.0 }, VERDICTS)?;
         let (node, edge) = (Arc::clone(node), Arc::clone(running.edge()));
@@ -62,7 +62,7 @@ pub(crate) fn start(
                 () = async {
                     loop {
                         while let Some(taken) = node.next_event(id) {
-                            tell(&edge, &taken.item, interval);
+                            pass_verdict(&edge, &taken.item, interval);
                         }
                         notified.notified().await;
                     }
@@ -74,8 +74,8 @@ pub(crate) fn start(
     Ok(running)
 }
 
-/// Tells `node` who calls whom, as traces of the default tenant have it, until it drains.
-async fn tell_calls(edge: Arc<Edge>, node: Arc<Node>) {
+/// Gives `node` the call graph from traces of the default tenant, until it drains.
+async fn update_call_graph(edge: Arc<Edge>, node: Arc<Node>) {
     let mut ticks = tokio::time::interval(CALLS_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut drained = core::pin::pin!(node.drained());
@@ -84,23 +84,23 @@ async fn tell_calls(edge: Arc<Edge>, node: Arc<Node>) {
             () = &mut drained => return,
             _ = ticks.tick() => {}
         }
-        if let Some(calls) = edge.look(|tail, _| Calls::new(tail.calls())) {
-            node.know_calls(calls);
+        if let Some(calls) = edge.with_tail(|tail, _| Calls::new(tail.calls())) {
+            node.set_calls(calls);
         }
     }
 }
 
-/// Tells what `event` means for traces: of what was counted of spans every `interval`, that it is about earlier requests.
-fn tell(edge: &Edge, event: &Event, interval: Nanos) {
+/// Passes on what `event` means for traces. Span metrics lag behind, so verdicts on them are about earlier requests.
+fn pass_verdict(edge: &Edge, event: &Event, interval: Nanos) {
     let Some(mut finding) = finding(event) else { return };
-    let of_spans = event.reasons.first().is_some_and(|reason| span_metrics::is_of_spans(&reason.column));
-    if let Some((from, at)) = edge.ended(finding.at, interval).filter(|_| of_spans) {
+    let of_spans = event.reasons.first().is_some_and(|reason| span_columns::is_of_spans(&reason.column));
+    if let Some((from, at)) = edge.covered_period(finding.at, interval).filter(|_| of_spans) {
         (finding.from, finding.at) = (from, at);
     }
     edge.verdict(finding);
 }
 
-/// What `event` means for traces; `None` if its service is not in an alarm, and none of its replicas silent.
+/// What `event` means for traces; `None` unless its service is in alarm or has silent replicas.
 fn finding(event: &Event) -> Option<Finding<'_>> {
     let verdict = &event.verdict;
     let alarm = matches!(verdict.episode, Episode::Began | Episode::On);
@@ -113,7 +113,7 @@ fn finding(event: &Event) -> Option<Finding<'_>> {
         seen: reason.seen,
         expected: reason.expected,
     });
-    // A service that hangs may show nothing else.
+    // A hanging service may show nothing but its silence.
     let silent =
         Metric { title: "silent replicas".into(), unit: "".into(), seen: event.silent.len() as f64, expected: 0.0 };
     let silent = (!event.silent.is_empty()).then_some(silent);
@@ -121,7 +121,7 @@ fn finding(event: &Event) -> Option<Finding<'_>> {
         service: event.service.as_str(),
         from: UnixNanos(event.at_unix_ns),
         at: UnixNanos(event.at_unix_ns),
-        parts: event.parts.clone(),
+        breakdown: event.breakdown.clone(),
         score: verdict.score,
         gamma: verdict.gamma.unwrap_or(0.0),
         metrics: silent.into_iter().chain(metrics).collect(),
@@ -152,20 +152,20 @@ mod tests {
         let silent = silent.iter().map(|name| InstanceName::new(name).unwrap()).collect();
         let service = ServiceName::new("payment").unwrap();
         let (worker, reasons) = (WorkerId(0), Vec::new());
-        Event { worker, service, at_unix_ns: 5, verdict, reasons, parts: None, silent, suspicion: None }
+        Event { worker, service, at_unix_ns: 5, verdict, reasons, breakdown: None, silent, suspicion: None }
     }
 
     #[test]
-    fn alarms_and_silent_replicas_are_told_and_nothing_else() {
-        let told = |episode, silent: &[&str]| {
+    fn only_alarms_and_silent_replicas_become_findings() {
+        let reported = |episode, silent: &[&str]| {
             let event = event(episode, silent);
             finding(&event).map(|finding| finding.metrics.iter().map(ToString::to_string).collect::<Vec<_>>())
         };
 
-        assert_eq!(told(Episode::Quiet, &[]), None);
-        assert_eq!(told(Episode::Ended, &[]), None);
-        assert_eq!(told(Episode::Began, &[]), Some(vec![]));
-        assert_eq!(told(Episode::On, &[]), Some(vec![]));
-        assert_eq!(told(Episode::Quiet, &["payment-1"]).unwrap(), ["silent replicas 1, expected 0"]);
+        assert_eq!(reported(Episode::Quiet, &[]), None);
+        assert_eq!(reported(Episode::Ended, &[]), None);
+        assert_eq!(reported(Episode::Began, &[]), Some(vec![]));
+        assert_eq!(reported(Episode::On, &[]), Some(vec![]));
+        assert_eq!(reported(Episode::Quiet, &["payment-1"]).unwrap(), ["silent replicas 1, expected 0"]);
     }
 }

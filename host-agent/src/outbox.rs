@@ -1,4 +1,4 @@
-//! What waits to be sent to one service: bounded, so that one that does not read is closed and costs no more.
+//! Messages queued for one service. Bounded: a service that does not read is disconnected.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -6,37 +6,37 @@ use std::time::Duration;
 use prost::Message;
 use tokio::sync::Notify;
 
-/// More than this does not wait: one largest frame and some.
+/// Limit in bytes: one frame of the largest size and 64 KiB.
 const LIMIT: usize = wire::frame::MAX_FRAME_BYTES + (64 << 10);
-/// How long a closed connection may take to read the rest.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long a closed connection may take to read what is queued.
+const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct OutboxState {
     bytes: Vec<u8>,
     closed: bool,
     overflown: bool,
 }
 
-/// What waits to be sent to one service.
+/// Messages queued for one service.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<OutboxState>,
     changed: Notify,
     ended: Notify,
 }
 
-/// The service reads too slowly: what waited is dropped, the connection is to be closed.
+/// The service reads too slowly. Its queue was dropped; its connection has to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("more than {LIMIT} bytes wait for a service that does not read")]
+#[error("disconnecting slow service: more than {LIMIT} bytes are queued")]
 pub struct Overflow;
 
 impl Outbox {
-    /// Puts `message` behind what waits.
+    /// Appends `message` to the queue.
     ///
     /// # Errors
     ///
-    /// [`Overflow`], once; nothing is taken any more.
+    /// [`Overflow`], once. Everything pushed later is dropped silently.
     pub fn push(&self, message: &impl Message) -> Result<(), Overflow> {
         let mut waiting = self.lock();
         if waiting.closed {
@@ -53,14 +53,14 @@ impl Outbox {
         Ok(())
     }
 
-    /// Nothing more is taken; what waits is still sent.
+    /// Accepts no more messages; queued ones are still sent.
     pub fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_one();
         self.ended.notify_one();
     }
 
-    /// What waits, as soon as something does; `None` when it is closed and empty.
+    /// Waits for queued bytes and takes them. `None` once the outbox is closed and empty.
     pub async fn next(&self) -> Option<Vec<u8>> {
         loop {
             {
@@ -76,7 +76,7 @@ impl Outbox {
         }
     }
 
-    /// Comes when there is no more use in waiting for the service to read: at once after an overflow, soon after closing.
+    /// Resolves when waiting for the service is pointless: at once after an overflow, `FLUSH_WITHIN` after closing.
     pub async fn expired(&self) {
         loop {
             let (closed, overflown) = {
@@ -87,26 +87,26 @@ impl Outbox {
                 return;
             }
             if closed {
-                return tokio::time::sleep(LAST_WORDS).await;
+                return tokio::time::sleep(FLUSH_WITHIN).await;
             }
             self.ended.notified().await;
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, OutboxState> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use wire::proto::registration::{AgentMessage, Refused, agent_message};
+    use wire::proto::registration::{AgentMessage, Refusal, agent_message};
 
     use super::*;
 
     fn message(bytes: usize) -> AgentMessage {
-        let refused = Refused { what: "x".repeat(bytes), reason: String::new() };
-        AgentMessage { message: Some(agent_message::Message::Refused(refused)) }
+        let refused = Refusal { what: "x".repeat(bytes), reason: String::new() };
+        AgentMessage { message: Some(agent_message::Message::Refusal(refused)) }
     }
 
     #[tokio::test]

@@ -1,5 +1,5 @@
-//! Measures registered processes from /proc, on a thread of its own, into regions that the agent owns: an LMAP sees them beside what the
-//! service says of itself.
+//! Process metrics: a thread measures registered processes from /proc into regions of the agent, so that LMAPs see them
+//! along with the service's own metrics.
 
 mod cpu_time;
 mod measures;
@@ -22,53 +22,53 @@ use crate::clock::Clock;
 use crate::control_plane::ConnectionId;
 use measures::Values;
 pub use measures::periods;
-use process::Measured;
+use process::MeasuredProcess;
 pub use process::ProcessError;
 
-/// Processes that wait to be measured or forgotten.
+/// Queued requests to the thread.
 const QUEUE: usize = 4096;
 
-/// A process to measure, or one less.
+/// A request to the measuring thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// Measure the process behind this connection.
+pub enum Request {
+    /// Measure the process of a connection.
     Measure {
-        /// Of which replica.
+        /// The replica's connection.
         connection: ConnectionId,
-        /// Which process.
+        /// The process id.
         pid: u32,
-        /// When it connected, after boot.
+        /// When it connected, since boot: a process that started later is another one.
         connected: Nanos,
     },
-    /// The connection is gone.
+    /// The connection ended.
     Forget(ConnectionId),
 }
 
-/// What the thread counts.
+/// Counters of the thread.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Samples of one process each.
+    /// Samples, each of one process.
     pub samples: AtomicU64,
-    /// Processes that could not be measured, or no longer, though they were connected.
+    /// Processes that could not be measured, or not any more, while connected.
     pub unreadable: AtomicU64,
-    /// Rounds that took longer than the time between them: skipped, not made up for.
+    /// Rounds skipped because the previous one took too long.
     pub late_rounds: AtomicU64,
-    /// Orders lost because too many waited.
-    pub lost_orders: AtomicU64,
+    /// Requests lost because the queue was full.
+    pub lost_requests: AtomicU64,
 }
 
-/// Where orders for the measuring thread are left.
+/// Sends requests to the measuring thread.
 #[derive(Clone, Debug)]
-pub struct Orders {
-    sender: SyncSender<Order>,
+pub struct RequestSender {
+    sender: SyncSender<Request>,
     counts: Arc<Counts>,
 }
 
-impl Orders {
-    /// Leaves `order`. Does not block: what is too much is lost and counted.
-    pub fn leave(&self, order: Order) {
-        if let Err(TrySendError::Full(_)) = self.sender.try_send(order) {
-            self.counts.lost_orders.fetch_add(1, Ordering::Relaxed);
+impl RequestSender {
+    /// Sends `request`. Never blocks: if the queue is full, the request is lost and counted.
+    pub fn leave(&self, request: Request) {
+        if let Err(TrySendError::Full(_)) = self.sender.try_send(request) {
+            self.counts.lost_requests.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -76,41 +76,41 @@ impl Orders {
 /// Announces a region with a process's values.
 pub type Announce = Box<dyn Fn(ConnectionId, &OwnedRegion, Vec<PlacedSeries>) + Send>;
 
-/// Starts the thread, which keeps about `files` files open at most. It ends when all [`Orders`] are gone.
+/// Starts the thread. It keeps at most about `files` files open, and ends when all [`RequestSender`]s are dropped.
 ///
 /// # Errors
 ///
-/// What the system said: no thread.
+/// The error of the operating system if it starts no thread.
 pub fn start(
     interval: Nanos,
     files: usize,
     clock: Clock,
     counts: Arc<Counts>,
     announce: Announce,
-) -> std::io::Result<(Orders, JoinHandle<()>)> {
-    let (sender, orders) = sync_channel(QUEUE);
-    let mut measuring = Measuring { processes: BTreeMap::new(), files, announce, counts: Arc::clone(&counts) };
+) -> std::io::Result<(RequestSender, JoinHandle<()>)> {
+    let (sender, requests) = sync_channel(QUEUE);
+    let mut measuring = Measurer { processes: BTreeMap::new(), files, announce, counts: Arc::clone(&counts) };
     let thread = std::thread::Builder::new()
         .name("process-metrics".to_owned())
-        .spawn(move || measuring.run(&orders, interval, clock))?;
-    Ok((Orders { sender, counts }, thread))
+        .spawn(move || measuring.run(&requests, interval, clock))?;
+    Ok((RequestSender { sender, counts }, thread))
 }
 
-struct Process {
-    measured: Measured,
+struct MonitoredProcess {
+    measured: MeasuredProcess,
     region: OwnedRegion,
 }
 
-struct Measuring {
-    processes: BTreeMap<ConnectionId, Process>,
-    /// How many files may be open.
+struct Measurer {
+    processes: BTreeMap<ConnectionId, MonitoredProcess>,
+    /// Limit of open files.
     files: usize,
     announce: Announce,
     counts: Arc<Counts>,
 }
 
-impl Measuring {
-    fn run(&mut self, orders: &Receiver<Order>, interval: Nanos, clock: Clock) {
+impl Measurer {
+    fn run(&mut self, requests: &Receiver<Request>, interval: Nanos, clock: Clock) {
         let mut next = clock.now().plus(interval);
         loop {
             let now = clock.now();
@@ -125,14 +125,14 @@ impl Measuring {
                 next = next.plus(Nanos(interval.0.saturating_mul(late + 1)));
                 continue;
             };
-            // Without a process there is nothing to wake up for.
+            // Without a process there is nothing to measure.
             let wait = if self.processes.is_empty() { Nanos::from_secs(3600) } else { wait };
-            match orders.recv_timeout(wait.into()) {
-                Ok(order) => {
+            match requests.recv_timeout(wait.into()) {
+                Ok(request) => {
                     if self.processes.is_empty() {
                         next = clock.now().plus(interval);
                     }
-                    self.obey(order, clock.now());
+                    self.obey(request, clock.now());
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -140,19 +140,19 @@ impl Measuring {
         }
     }
 
-    fn obey(&mut self, order: Order, now: Nanos) {
-        match order {
-            Order::Forget(connection) => {
+    fn obey(&mut self, request: Request, now: Nanos) {
+        match request {
+            Request::Forget(connection) => {
                 self.processes.remove(&connection);
             }
-            Order::Measure { connection, pid, connected } => match Measured::open(pid, connected) {
+            Request::Measure { connection, pid, connected } => match MeasuredProcess::open(pid, connected) {
                 Ok(measured) => self.add(connection, pid, measured, now),
                 Err(error) => self.lost(&error),
             },
         }
     }
 
-    fn add(&mut self, connection: ConnectionId, pid: u32, mut measured: Measured, now: Nanos) {
+    fn add(&mut self, connection: ConnectionId, pid: u32, mut measured: MeasuredProcess, now: Nanos) {
         let values = match measured.sample(now, self.files_left()) {
             Ok(values) => values,
             Err(error) => return self.lost(&error),
@@ -161,13 +161,17 @@ impl Measuring {
             Ok(region) => region,
             Err(error) => {
                 self.counts.unreadable.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(pid, error = &error as &dyn core::error::Error, "no region for process metrics");
+                tracing::warn!(
+                    pid,
+                    error = &error as &dyn core::error::Error,
+                    "cannot create a region for process metrics"
+                );
                 return;
             }
         };
         store(&region, &values);
         (self.announce)(connection, &region, measures::placed(values.iter().map(|(measure, _)| measure)));
-        self.processes.insert(connection, Process { measured, region });
+        self.processes.insert(connection, MonitoredProcess { measured, region });
     }
 
     fn round(&mut self, now: Nanos) {
@@ -197,14 +201,14 @@ impl Measuring {
 
     fn lost(&self, error: &ProcessError) {
         self.counts.unreadable.fetch_add(1, Ordering::Relaxed);
-        tracing::debug!(error = error as &dyn core::error::Error, "a process is not measured");
+        tracing::debug!(error = error as &dyn core::error::Error, "process not measured");
     }
 }
 
 fn store(region: &OwnedRegion, values: &Values) {
     for (measure, value) in values.iter() {
         if let Some(slot) = region.slot(measure.slot()) {
-            // Relaxed: each value stands for itself, readers conclude nothing from two of them.
+            // Relaxed: values are independent of each other.
             slot.store(value, Ordering::Relaxed);
         }
     }
@@ -226,19 +230,19 @@ mod tests {
             announced.send((connection, series, values)).unwrap();
         });
         let counts = Arc::new(Counts::default());
-        let (orders, thread) =
+        let (requests, thread) =
             start(Nanos::from_millis(100), 100, Clock::start(), Arc::clone(&counts), announce).unwrap();
 
         let connected = crate::clock::since_boot();
-        orders.leave(Order::Measure { connection: ConnectionId(1), pid: std::process::id(), connected });
-        orders.leave(Order::Measure { connection: ConnectionId(2), pid: u32::MAX, connected });
+        requests.leave(Request::Measure { connection: ConnectionId(1), pid: std::process::id(), connected });
+        requests.leave(Request::Measure { connection: ConnectionId(2), pid: u32::MAX, connected });
         let (connection, series, values) = announcements.recv_timeout(Duration::from_mins(1)).unwrap();
 
         assert_eq!(connection, ConnectionId(1));
         let usage = series.iter().position(|s| s.series.name.as_str() == "process.memory.usage").unwrap();
         assert!(values[usage] > 100_000);
-        orders.leave(Order::Forget(ConnectionId(1)));
-        drop(orders);
+        requests.leave(Request::Forget(ConnectionId(1)));
+        drop(requests);
         thread.join().unwrap();
         assert_eq!(counts.unreadable.load(Ordering::Relaxed), 1);
     }

@@ -1,8 +1,8 @@
-//! What the receipt says beside spans: alarms, bytes sent, losses and processor time, day by day, put together with the books of the OTLP
-//! endpoint when somebody asks; and, where there is a folder for them, written so often that a restart goes on with them.
+//! The receipt's ledger: alarms, bytes sent, losses and CPU time per day, merged with the span ledger of the OTLP
+//! endpoint on request. If a directory is configured, the ledger is written regularly and survives restarts.
 
+mod file_format;
 mod store;
-mod stored;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hooks::receipt::{BookLimits, Books, Line, Page, head_share};
+use hooks::receipt::{DailyLedger, LedgerLimits, Line, Page, head_share};
 use hooks::time::UnixNanos;
-use hooks::tracing::{Dropped, Gone, Loss, Policy};
-use otlp::counts::Lost;
+use hooks::tracing::{DiscardReason, DropReason, LossReason, Policy};
+use otlp::counts::UpstreamLoss;
 use otlp::{Edge, Signal};
 use tokio::time::MissedTickBehavior;
 use wire::control::Episode;
@@ -22,57 +22,57 @@ use wire::name::ServiceName;
 use wire::proto::operators as proto;
 use wire::time::Nanos;
 
-use self::store::{Found, Store, with_run};
-pub use self::stored::{Run, Stored, StoredError};
+pub use self::file_format::{Run, StoredReceipt, StoredReceiptError};
+use self::store::{LoadedReceipt, Store, with_run};
 use crate::clock;
 use crate::config::ReceiptConfig;
 use crate::control_plane::Event;
 use crate::dispatch::{Filter, TooManyHooks};
 use crate::node::Node;
 
-/// Verdicts that wait to be booked.
+/// Verdicts queued until they are recorded.
 const VERDICTS: usize = 1_024;
-/// How often what only grows is booked, so that each day gets its own.
-const BOOKED_EVERY: Duration = Duration::from_mins(1);
+/// How often counters are recorded, so that each day gets its share.
+const RECORD_INTERVAL: Duration = Duration::from_mins(1);
 
-/// What this agent books by itself.
+/// What this agent records besides spans.
 #[derive(Debug)]
-struct Own {
-    books: Books,
-    /// Nothing is known of before.
+struct ReceiptLedger {
+    ledger: DailyLedger,
+    /// Begin of the record.
     since: UnixNanos,
-    /// The last ones, this one last.
+    /// The latest runs, this one last.
     runs: Vec<Run>,
-    /// Services in an alarm, which is booked until then.
+    /// Services in alarm, recorded up to this time.
     alarms: BTreeMap<ServiceName, UnixNanos>,
 }
 
-/// The books of this agent.
+/// The ledger of this agent.
 #[derive(Debug)]
 pub(crate) struct Receipts {
-    own: Mutex<Own>,
+    own: Mutex<ReceiptLedger>,
     edge: Option<Arc<Edge>>,
     node: String,
     store: Option<Mutex<Writer>>,
     write_every: Duration,
-    /// This run ends in order, and nothing comes any more.
+    /// The run ends in order; nothing follows.
     closing: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Writer {
     store: Store,
-    /// It could not be written the last time.
+    /// Whether the last write failed.
     fails: bool,
 }
 
 impl Receipts {
-    /// The books of the node that is called so: those that `config` says where to find, if there are any, and those of this run, which `began` then,
-    /// before anything could come.
+    /// The ledger of `node`: the one stored by an earlier run, if `config` names a directory, and that of this run,
+    /// which started at `began`.
     ///
     /// # Errors
     ///
-    /// If there is no folder for them and none can be made.
+    /// The directory cannot be created.
     pub(crate) fn new(
         config: &ReceiptConfig,
         edge: Option<Arc<Edge>>,
@@ -80,35 +80,35 @@ impl Receipts {
         began: UnixNanos,
     ) -> io::Result<Self> {
         let store = config.dir.as_deref().map(Store::open).transpose()?;
-        let own = Own::after(store.as_ref().map(Store::read), began);
+        let own = ReceiptLedger::after(store.as_ref().map(Store::read), began);
         if let (Some(dir), Some(last)) = (&config.dir, own.runs.iter().rev().nth(1)) {
             let (runs, ended) = (own.runs.len(), last.ended);
-            tracing::info!(dir = %dir.display(), runs, ended_in_order = ended, "the receipt's books go on");
+            tracing::info!(dir = %dir.display(), runs, ended_in_order = ended, "continuing the receipt's ledger");
         }
         let store = store.map(|store| Mutex::new(Writer { store, fails: false }));
         let (own, closing) = (Mutex::new(own), AtomicBool::new(false));
         Ok(Self { own, edge, node, store, write_every: config.write_every(), closing })
     }
 
-    /// Books alarms of `node` from now on, and what only grows, until it drains.
+    /// Records alarms and counters of `node` until it drains.
     ///
     /// # Errors
     ///
-    /// [`TooManyHooks`] if there is no room for one more.
+    /// [`TooManyHooks`] at the limit.
     pub(crate) fn start(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), TooManyHooks> {
-        // Beginnings and ends: no score is that high.
+        // Begins and ends of alarms only: no score is infinite.
         let turns = Filter { lmaps: [].into(), min_share: f64::INFINITY };
         let (id, notified) = node.register_hook(turns, VERDICTS)?;
         let (receipts, node) = (Arc::clone(self), Arc::clone(node));
         tokio::spawn(async move {
-            let mut booked = tokio::time::interval(BOOKED_EVERY);
+            let mut recorded = tokio::time::interval(RECORD_INTERVAL);
             let mut written = tokio::time::interval(receipts.write_every);
             written.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 receipts.take_alarms(&node, id);
                 tokio::select! {
                     () = notified.notified() => {}
-                    _ = booked.tick() => receipts.book(&node),
+                    _ = recorded.tick() => receipts.record(&node),
                     _ = written.tick(), if receipts.store.is_some() => {
                         let (receipts, node) = (Arc::clone(&receipts), Arc::clone(&node));
                         tokio::task::spawn_blocking(move || receipts.write(&node, false));
@@ -123,51 +123,52 @@ impl Receipts {
 
     fn take_alarms(&self, node: &Node, id: HookId) {
         while let Some(taken) = node.next_event(id) {
-            self.lock().turn(&taken.item, unix_now());
+            self.lock().record_alarm(&taken.item, unix_now());
         }
     }
 
-    /// Books what has grown.
-    fn book(&self, node: &Node) {
-        let mut grown = vec![("cpu_ms".to_owned(), clock::processor_time().as_millis())];
-        grown.extend(node.counts.iter().map(|(name, _, value)| (name.to_owned(), value)));
-        let delivered = node.look(|_, dispatch| dispatch.delivered());
-        grown.push(("lost_verdicts".to_owned(), delivered.lost_verdicts));
+    /// Records what counters have grown by.
+    fn record(&self, node: &Node) {
+        let mut counters = vec![("cpu_ms".to_owned(), clock::processor_time().as_millis())];
+        counters.extend(node.counts.iter().map(|(name, _, value)| (name.to_owned(), value)));
+        let delivered = node.inspect(|_, dispatch| dispatch.delivered());
+        counters.push(("lost_verdicts".to_owned(), delivered.lost_verdicts));
         if let Some(edge) = &self.edge {
-            grown.extend(of_edge(edge));
+            counters.extend(of_edge(edge));
         }
-        let status = node.look(|plane, _| plane.status());
+        let status = node.inspect(|plane, _| plane.status());
         let on = status.lmaps.into_iter().filter(|lmap| lmap.alarm).map(|lmap| lmap.service).collect();
         let mut own = self.lock();
-        own.go_on(&on, unix_now());
-        for (name, value) in grown {
-            own.books.grew(&name, value);
+        own.continue_alarms(&on, unix_now());
+        for (name, value) in counters {
+            own.ledger.grew(&name, value);
         }
     }
 
-    /// All that is booked, as it may be written: of everything that happened until now.
-    fn stored(&self, node: &Node) -> Stored {
-        self.book(node);
+    /// The ledger up to now, to be stored.
+    fn stored(&self, node: &Node) -> StoredReceipt {
+        self.record(node);
         let (mut pages, since, mut runs) = {
             let own = self.lock();
-            (own.books.pages().cloned().collect::<Vec<_>>(), own.since, own.runs.clone())
+            (own.ledger.pages().cloned().collect::<Vec<_>>(), own.since, own.runs.clone())
         };
-        // Of one moment: whatever waits is nowhere else, and no span that comes later is in it.
-        let books = |books: &Books| (books.pages().cloned().collect::<Vec<_>>(), books.waiting());
-        let of_tail = self.edge.as_ref().and_then(|edge| edge.look(|tail, moment| (books(tail.books()), moment.day)));
+        // Read at one instant: each buffered span is counted once, and no later span is included.
+        let ledger = |ledger: &DailyLedger| (ledger.pages().cloned().collect::<Vec<_>>(), ledger.waiting());
+        let of_tail =
+            self.edge.as_ref().and_then(|edge| edge.with_tail(|tail, moment| (ledger(tail.ledger()), moment.wall)));
         let ((of_tail, waiting), now) = of_tail.unwrap_or_else(|| (Default::default(), unix_now()));
         pages.extend(of_tail);
         if let Some(run) = runs.last_mut() {
             run.ended = self.closing.load(Ordering::Acquire);
             run.written = now.0.max(run.began);
         }
-        let mut pages = Books::together(&pages);
-        let days = BookLimits::default().days;
+        let mut pages = DailyLedger::merge(&pages);
+        let days = LedgerLimits::default().days;
         pages.drain(..pages.len().saturating_sub(days));
-        Stored { since, runs, waiting, pages }
+        StoredReceipt { since, runs, waiting, pages }
     }
 
-    /// Writes the books, if they are to be kept; not, unless it `must` be, while somebody else does.
+    /// Writes the ledger, if it is stored. Skipped while another write is in progress, unless `must`.
     fn write(&self, node: &Node, must: bool) {
         let Some(store) = &self.store else { return };
         let mut writer = match store.try_lock() {
@@ -175,7 +176,7 @@ impl Receipts {
             Err(_) if must => store.lock().unwrap_or_else(PoisonError::into_inner),
             Err(_) => return,
         };
-        // With the lock: what is written last is the newest.
+        // Under the lock, so that the last write is the newest.
         let stored = self.stored(node);
         match writer.store.write(&stored) {
             Ok(()) => {
@@ -187,13 +188,13 @@ impl Receipts {
             }
             Err(error) if !writer.fails => {
                 writer.fails = true;
-                tracing::warn!(%error, "the receipt's books cannot be written: trying again, and a restart will lack what is not");
+                tracing::warn!(%error, "cannot write the receipt's ledger; retrying. A restart loses what is not written");
             }
             Err(_) => {}
         }
     }
 
-    /// Writes the books for the last time, when nothing comes any more.
+    /// Writes the ledger for the last time.
     pub(crate) fn close(&self, node: &Node) {
         self.closing.store(true, Ordering::Release);
         self.write(node, true);
@@ -201,7 +202,7 @@ impl Receipts {
 
     /// The receipt as of now.
     pub(crate) fn reply(&self, node: &Node) -> proto::ReceiptReply {
-        let Stored { since, waiting, pages, .. } = self.stored(node);
+        let StoredReceipt { since, waiting, pages, .. } = self.stored(node);
         let in_memory = self.store.is_none();
         let run = |run: &Run| proto::ReceiptRun {
             began_unix_ns: run.began,
@@ -218,8 +219,8 @@ impl Receipts {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Own> {
-        // Nothing in here panics; if something did, the state is still the best there is.
+    fn lock(&self) -> MutexGuard<'_, ReceiptLedger> {
+        // No code under this lock panics. If one did, the state would still be usable.
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -228,45 +229,46 @@ fn unix_now() -> UnixNanos {
     UnixNanos(clock::unix_now().0)
 }
 
-impl Own {
-    /// Of a run that begins `now` with what its predecessor left. What waited then is lost with it.
-    fn after(found: Option<Found>, now: UnixNanos) -> Self {
-        let Found { stored: Stored { since, runs, waiting, pages }, set_aside } = found.unwrap_or_default();
-        let mut books = Books::new(BookLimits::default());
+impl ReceiptLedger {
+    /// The ledger of a run that starts `now`, continuing `found`. Spans buffered by the earlier run are lost.
+    fn after(found: Option<LoadedReceipt>, now: UnixNanos) -> Self {
+        let LoadedReceipt { stored: StoredReceipt { since, runs, waiting, pages }, set_aside } =
+            found.unwrap_or_default();
+        let mut ledger = DailyLedger::new(LedgerLimits::default());
         let before = runs.last().copied();
         let killed = before.is_some_and(|run| !run.ended);
-        books.resume(pages, &waiting, if killed { Loss::Killed } else { Loss::Ended });
-        books.turn(now);
-        for (name, counts) in [("starts", true), ("kills", killed), ("books_set_aside", set_aside)] {
-            books.grew(name, u64::from(counts));
+        ledger.resume(pages, &waiting, if killed { LossReason::Killed } else { LossReason::Ended });
+        ledger.turn(now);
+        for (name, counts) in [("starts", true), ("kills", killed), ("ledgers_set_aside", set_aside)] {
+            ledger.grew(name, u64::from(counts));
         }
         let since = if before.is_some() { since } else { now };
-        Self { books, since, runs: with_run(runs, now), alarms: BTreeMap::new() }
+        Self { ledger, since, runs: with_run(runs, now), alarms: BTreeMap::new() }
     }
 
-    /// An alarm began or ended, as `event` says.
-    fn turn(&mut self, event: &Event, now: UnixNanos) {
-        self.books.turn(now);
+    /// An alarm began or ended.
+    fn record_alarm(&mut self, event: &Event, now: UnixNanos) {
+        self.ledger.turn(now);
         let (service, at) = (&event.service, UnixNanos(event.at_unix_ns));
         match event.verdict.episode {
             Episode::Began => {
-                self.books.alarm(service.as_str(), true, Nanos::ZERO);
+                self.ledger.alarm(service.as_str(), true, Nanos::ZERO);
                 self.alarms.insert(service.clone(), at);
             }
             Episode::Ended => {
                 let on = self.alarms.remove(service).map_or(Nanos::ZERO, |since| at.since(since));
-                self.books.alarm(service.as_str(), false, on);
+                self.ledger.alarm(service.as_str(), false, on);
             }
             Episode::Quiet | Episode::On => {}
         }
     }
 
-    /// It is `now`, and these services are in an alarm: of any other the end was lost, or it is gone.
-    fn go_on(&mut self, on: &BTreeSet<String>, now: UnixNanos) {
-        self.books.turn(now);
+    /// Services `on` are in alarm at `now`. For any other service the end was lost, or the service is gone.
+    fn continue_alarms(&mut self, on: &BTreeSet<String>, now: UnixNanos) {
+        self.ledger.turn(now);
         for (service, since) in &mut self.alarms {
             if on.contains(service.as_str()) {
-                self.books.alarm(service.as_str(), false, now.since(*since));
+                self.ledger.alarm(service.as_str(), false, now.since(*since));
                 *since = now;
             }
         }
@@ -274,39 +276,42 @@ impl Own {
     }
 }
 
-/// What of the OTLP endpoint only grows.
+/// Counters of the OTLP endpoint.
 fn of_edge(edge: &Edge) -> Vec<(String, u64)> {
-    let mut grown = vec![("lost_kept_spans".to_owned(), edge.counts.lost_spans.get())];
+    let mut counters = vec![("lost_kept_spans".to_owned(), edge.counts.lost_spans.get())];
     for signal in Signal::ALL {
         let counts = edge.counts.of(signal);
-        grown.push((format!("sent_bytes.{}", signal.name()), counts.sent_bytes.get()));
-        let lost = |why: Lost| (format!("lost_requests.{}.{}", signal.name(), why.name()), counts.lost(why).get());
-        grown.extend(Lost::ALL.into_iter().map(lost));
+        counters.push((format!("sent_bytes.{}", signal.name()), counts.sent_bytes.get()));
+        let lost =
+            |why: UpstreamLoss| (format!("lost_requests.{}.{}", signal.name(), why.name()), counts.lost(why).get());
+        counters.extend(UpstreamLoss::ALL.into_iter().map(lost));
     }
-    let of_tail = edge.look(|tail, _| {
+    let of_tail = edge.with_tail(|tail, _| {
         let (account, policies) = (tail.account(), tail.policies());
-        let dropped =
-            Dropped::ALL.into_iter().map(|why| (format!("dropped_spans.{}", why.name()), account.dropped(why).spans));
-        let lost = Loss::ALL.into_iter().map(|why| (format!("lost_spans.{}", why.name()), account.lost(why).spans));
-        let yielded =
-            Policy::ALL.into_iter().map(|policy| (format!("yielded.{}", policy.name()), policies.yielded(policy)));
-        dropped.chain(lost).chain(yielded).collect::<Vec<_>>()
+        let dropped = DropReason::ALL
+            .into_iter()
+            .map(|why| (format!("dropped_spans.{}", why.name()), account.dropped(why).spans));
+        let lost =
+            LossReason::ALL.into_iter().map(|why| (format!("lost_spans.{}", why.name()), account.lost(why).spans));
+        let over_budget =
+            Policy::ALL.into_iter().map(|policy| (format!("over_budget.{}", policy.name()), policies.yielded(policy)));
+        dropped.chain(lost).chain(over_budget).collect::<Vec<_>>()
     });
-    grown.extend(of_tail.unwrap_or_default());
-    grown
+    counters.extend(of_tail.unwrap_or_default());
+    counters
 }
 
 fn day(page: Page) -> proto::ReceiptDay {
-    let grown = page.grown.into_iter().filter(|(_, by)| *by > 0).map(|(name, by)| (name.to_string(), by)).collect();
+    let counters = page.grown.into_iter().filter(|(_, by)| *by > 0).map(|(name, by)| (name.to_string(), by)).collect();
     let services = page.services.iter().map(|(name, found)| line(name, found)).collect();
-    proto::ReceiptDay { day: page.day, services, grown }
+    proto::ReceiptDay { day: page.day, services, grown: counters }
 }
 
 fn line(name: &str, found: &Line) -> proto::ReceiptLine {
     let kept = found.kept();
-    let gone = |why: Gone, name: &str| (name.to_owned(), found.gone[why.place()].spans);
-    let dropped = Dropped::ALL.into_iter().map(|why| gone(Gone::Dropped(why), why.name()));
-    let lost = Loss::ALL.into_iter().map(|why| gone(Gone::Lost(why), why.name()));
+    let gone = |why: DiscardReason, name: &str| (name.to_owned(), found.gone[why.place()].spans);
+    let dropped = DropReason::ALL.into_iter().map(|why| gone(DiscardReason::Dropped(why), why.name()));
+    let lost = LossReason::ALL.into_iter().map(|why| gone(DiscardReason::Lost(why), why.name()));
     let by_policy = Policy::ALL.into_iter().map(|policy| (policy.name().to_owned(), found.kept[policy as usize].bytes));
     proto::ReceiptLine {
         service: name.to_owned(),
@@ -350,48 +355,56 @@ mod tests {
         };
         let service = ServiceName::new("payment").unwrap();
         let (at_unix_ns, reasons, silent) = (second * 1_000_000_000, Vec::new(), Vec::new());
-        Event { worker: WorkerId(0), service, at_unix_ns, verdict, reasons, parts: None, silent, suspicion: None }
+        Event { worker: WorkerId(0), service, at_unix_ns, verdict, reasons, breakdown: None, silent, suspicion: None }
     }
 
     #[test]
-    fn a_restart_is_counted_and_what_waited_is_booked_as_lost_by_how_the_run_ended() {
+    fn a_restart_is_counted_and_buffered_spans_are_recorded_as_lost() {
         let waiting: BTreeMap<Arc<str>, Tally> = [("payment".into(), Tally { spans: 3, bytes: 30 })].into();
-        for (ended, why) in [(false, Loss::Killed), (true, Loss::Ended)] {
+        for (ended, why) in [(false, LossReason::Killed), (true, LossReason::Ended)] {
             let line = Line { seen: Tally { spans: 3, bytes: 30 }, ..Line::default() };
             let page = Page { day: 0, services: [("payment".into(), line)].into(), ..Page::default() };
             let run = Run { began: 5, written: 9, ended };
-            let stored = Stored { since: UnixNanos(5), runs: vec![run], waiting: waiting.clone(), pages: vec![page] };
+            let stored =
+                StoredReceipt { since: UnixNanos(5), runs: vec![run], waiting: waiting.clone(), pages: vec![page] };
 
-            let own = Own::after(Some(Found { stored, set_aside: false }), UnixNanos::from_secs(86_400));
+            let own =
+                ReceiptLedger::after(Some(LoadedReceipt { stored, set_aside: false }), UnixNanos::from_secs(86_400));
 
-            let pages: Vec<_> = own.books.pages().collect();
-            assert_eq!(pages[0].services["payment"].gone[Gone::Lost(why).place()], Tally { spans: 3, bytes: 30 });
+            let pages: Vec<_> = own.ledger.pages().collect();
+            assert_eq!(
+                pages[0].services["payment"].gone[DiscardReason::Lost(why).place()],
+                Tally { spans: 3, bytes: 30 }
+            );
             assert_eq!((pages[1].grown["starts"], pages[1].grown["kills"]), (1, u64::from(!ended)));
             assert_eq!((own.since.0, own.runs[0], own.runs.len()), (5, run, 2));
         }
-        let fresh = Own::after(Some(Found { stored: Stored::default(), set_aside: true }), UnixNanos(7));
-        let page = fresh.books.pages().next().unwrap();
+        let fresh = ReceiptLedger::after(
+            Some(LoadedReceipt { stored: StoredReceipt::default(), set_aside: true }),
+            UnixNanos(7),
+        );
+        let page = fresh.ledger.pages().next().unwrap();
         assert_eq!(
-            (fresh.since.0, page.grown["starts"], page.grown["kills"], page.grown["books_set_aside"]),
+            (fresh.since.0, page.grown["starts"], page.grown["kills"], page.grown["ledgers_set_aside"]),
             (7, 1, 0, 1)
         );
     }
 
     #[test]
-    fn alarms_are_booked_with_how_long_they_were_on() {
-        let mut own = Own::after(None, UnixNanos::from_secs(1));
-        let mut say = |episode, second| own.turn(&event(episode, second), UnixNanos::from_secs(second));
+    fn alarms_are_recorded_with_their_duration() {
+        let mut own = ReceiptLedger::after(None, UnixNanos::from_secs(1));
+        let mut say = |episode, second| own.record_alarm(&event(episode, second), UnixNanos::from_secs(second));
         say(Episode::Began, 10);
         say(Episode::On, 11);
         say(Episode::Ended, 13);
-        // This one is on over midnight, and its end is lost.
+        // This alarm lasts over midnight, and its end is lost.
         say(Episode::Began, 86_398);
-        own.go_on(&["payment".to_owned()].into(), UnixNanos::from_secs(86_399));
-        own.go_on(&["payment".to_owned()].into(), UnixNanos::from_secs(86_401));
-        own.go_on(&BTreeSet::new(), UnixNanos::from_secs(90_000));
-        own.turn(&event(Episode::Ended, 90_001), UnixNanos::from_secs(90_001));
+        own.continue_alarms(&["payment".to_owned()].into(), UnixNanos::from_secs(86_399));
+        own.continue_alarms(&["payment".to_owned()].into(), UnixNanos::from_secs(86_401));
+        own.continue_alarms(&BTreeSet::new(), UnixNanos::from_secs(90_000));
+        own.record_alarm(&event(Episode::Ended, 90_001), UnixNanos::from_secs(90_001));
 
-        let lines: Vec<_> = own.books.pages().map(|page| page.services["payment"]).collect();
+        let lines: Vec<_> = own.ledger.pages().map(|page| page.services["payment"]).collect();
 
         assert_eq!(lines.iter().map(|line| line.alarms).collect::<Vec<_>>(), [2, 0]);
         assert_eq!(lines.iter().map(|line| line.alarm_time.as_millis()).collect::<Vec<_>>(), [4_000, 2_000]);

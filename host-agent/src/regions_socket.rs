@@ -1,11 +1,11 @@
-//! Where a NIC agent on the same host gets regions: read-only descriptors, for one user only.
+//! The Unix socket from which NIC agents on this host get read-only descriptors of regions. Restricted to one user.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message as _;
-use region::passing;
+use region::fd_passing;
 use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
@@ -15,7 +15,7 @@ use wire::proto::attach::{AttachReply, AttachRequest};
 
 use crate::node::Node;
 
-/// Readers at one time: workers on this host.
+/// Limit of concurrent readers: workers on this host.
 const READERS: usize = 256;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -32,7 +32,7 @@ pub async fn serve(listener: UnixListener, node: Arc<Node>, uid: u32) {
                 Ok(_) => {}
                 Err(error) => {
                     node.counts.accept_errors.one_more();
-                    tracing::warn!(%error, "a reader could not connect");
+                    tracing::warn!(%error, "cannot accept a reader");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
@@ -43,22 +43,22 @@ pub async fn serve(listener: UnixListener, node: Arc<Node>, uid: u32) {
 }
 
 fn may_ask(stream: &UnixStream, node: &Node, uid: u32, readers: usize) -> bool {
-    let peer = passing::peer(stream);
+    let peer = fd_passing::peer(stream);
     let allowed = peer.as_ref().is_ok_and(|peer| peer.uid == uid) && readers < READERS;
     if !allowed {
         node.counts.refused_readers.one_more();
-        tracing::warn!(?peer, readers, "refused a reader of regions: only user {uid} may ask");
+        tracing::warn!(?peer, readers, "refused a region reader: only user {uid} may connect");
     }
     allowed
 }
 
-/// Answers one reader until it is gone or says something that is no request.
+/// Serves one reader until it disconnects or sends anything but a request.
 async fn reader(stream: UnixStream, node: Arc<Node>) {
     let mut frames = Frames::default();
     let mut buffer = [0; 4096];
     loop {
         let mut surplus = Vec::new();
-        let receive = || passing::receive(&stream, &mut buffer, &mut surplus);
+        let receive = || fd_passing::receive(&stream, &mut buffer, &mut surplus);
         let Ok(got @ 1..) = stream.async_io(Interest::READABLE, receive).await else { return };
         frames.push(buffer.get(..got).unwrap_or_default());
         loop {
@@ -77,9 +77,9 @@ async fn reader(stream: UnixStream, node: Arc<Node>) {
 }
 
 fn answer(node: &Node, request: AttachRequest) -> (AttachReply, Option<OwnedFd>) {
-    match node.reader_of(Incarnation(request.host_incarnation), RegionId(request.region)) {
+    match node.read_only_descriptor(Incarnation(request.host_incarnation), RegionId(request.region)) {
         Ok((descriptor, size)) => {
-            node.counts.given_regions.one_more();
+            node.counts.passed_regions.one_more();
             let reply = AttachReply { region: request.region, bytes: size.bytes() as u64, problem: String::new() };
             (reply, Some(descriptor))
         }
@@ -97,7 +97,7 @@ async fn send(stream: &UnixStream, reply: &AttachReply, descriptor: Option<Owned
     let mut rest = bytes.as_slice();
     while !rest.is_empty() {
         let borrowed = descriptor.as_ref().map(|descriptor| descriptor.as_fd());
-        let sent = stream.async_io(Interest::WRITABLE, || passing::send(stream, rest, borrowed)).await?;
+        let sent = stream.async_io(Interest::WRITABLE, || fd_passing::send(stream, rest, borrowed)).await?;
         rest = rest.get(sent..).unwrap_or_default();
         descriptor = None;
     }

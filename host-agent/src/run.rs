@@ -1,4 +1,4 @@
-//! Starts everything, and ends everything.
+//! Startup, servers and shutdown of the host agent.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::TlsError;
-use daemon::listen::{BindError, tcp};
+use agent_runtime::TlsError;
+use agent_runtime::listen::{BindError, tcp};
 use hooks::time::UnixNanos;
 use otlp::Edge;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -23,65 +23,66 @@ use wire::rdma::TRANSPORT;
 use crate::clock::{self, Clock};
 use crate::coherence::{self, Coherence};
 use crate::config::{self, Config, ConfigError, Rdma, ServerTls, Transport};
-use crate::exposing::{self, Exposures, registrar};
-use crate::listening::{ListenError, Listening};
 use crate::node::Node;
 use crate::otlp_endpoint::{self, OtlpError};
 use crate::process_metrics::{self, Counts};
 use crate::receipts::Receipts;
-use crate::remote_writing::{Output, RemoteWriting};
+use crate::region_registration::{self, Registrations, registrar};
+use crate::remote_monitor::{Output, RemoteMonitor};
+use crate::socket_file::{ListenError, SocketFile};
 use crate::{
     control_server, head_sampling, metrics_endpoint, operators_server, regions_socket, services_socket, span_ring,
     webhooks,
 };
 
-/// How long the end may take.
+/// Deadline of each shutdown step.
 const DRAIN_WITHIN: Duration = Duration::from_secs(3);
-/// A peer that does not answer for so long is gone, whatever TCP thinks.
+/// HTTP/2 keep-alive interval and timeout: a peer that does not reply within this is treated as gone, whatever TCP
+/// says.
 const KEEPALIVE: Duration = Duration::from_secs(5);
-/// Calls at one time on one connection.
+/// Concurrent calls per connection.
 const CALLS: usize = 64;
 
-/// Why the agent did not start, or ended by itself.
+/// Why the agent did not start, or stopped by itself.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The configuration.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// RDMA.
-    #[error("no RDMA: {0}; `uview check` says more, and transport: auto does without")]
+    /// `transport: verbs` is configured and RDMA cannot be used.
+    #[error("no RDMA: {0}; run `uview check` for details, or set transport: auto to start without RDMA")]
     Rdma(String),
-    /// A certificate.
+    /// A certificate cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// A Unix socket.
+    /// A Unix socket cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// A TCP address.
+    /// A TCP address cannot be listened on.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The runtime directory or a file in it.
+    /// The runtime directory, or a file in it, cannot be written.
     #[error("cannot write {}", .path.display())]
     Runtime {
-        /// Which.
+        /// The directory or file.
         path: PathBuf,
-        /// Why.
+        /// The cause, from the operating system.
         #[source]
         cause: io::Error,
     },
-    /// A server could not be set up, or failed.
+    /// A gRPC or HTTP server could not be set up, or failed.
     #[error("the {0} server failed")]
     Server(&'static str, #[source] Box<dyn core::error::Error + Send + Sync>),
-    /// The OTLP endpoint.
-    #[error("no OTLP endpoint")]
+    /// The OTLP endpoint could not be started.
+    #[error("the OTLP endpoint cannot start")]
     Otlp(#[from] OtlpError),
-    /// A thread.
-    #[error("the system gives no thread")]
+    /// A thread could not be started.
+    #[error("cannot start a thread")]
     Thread(#[source] io::Error),
 }
 
-/// What `host-agent.json` says: how to find the agent that runs now.
+/// Contents of `host-agent.json`, by which others find the running agent.
 #[derive(Debug, Serialize)]
 struct Addresses<'a> {
     pid: u32,
@@ -89,27 +90,27 @@ struct Addresses<'a> {
     control: SocketAddr,
     operators: SocketAddr,
     metrics: SocketAddr,
-    /// By gRPC and by HTTP; none without an upstream.
+    /// The gRPC and the HTTP address; empty without an upstream.
     otlp: Vec<SocketAddr>,
     services: &'a Path,
     regions: &'a Path,
 }
 
-/// A file that is removed with this value.
-struct RemovedAtTheEnd(PathBuf);
+/// `host-agent.json`, removed on drop.
+struct AddressFile(PathBuf);
 
-impl Drop for RemovedAtTheEnd {
+impl Drop for AddressFile {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.0) {
-            tracing::warn!(path = %self.0.display(), %error, "a file was left behind");
+            tracing::warn!(path = %self.0.display(), %error, "cannot remove the file");
         }
     }
 }
 
-/// Everything that the agent listens on.
-struct Ears {
-    services: (UnixListener, Listening),
-    regions: (UnixListener, Listening),
+/// All listening sockets of the agent.
+struct Listeners {
+    services: (UnixListener, SocketFile),
+    regions: (UnixListener, SocketFile),
     regions_uid: u32,
     control: (TcpListener, SocketAddr),
     operators: (TcpListener, SocketAddr),
@@ -117,7 +118,7 @@ struct Ears {
     otlp: Vec<(TcpListener, SocketAddr)>,
 }
 
-impl Ears {
+impl Listeners {
     async fn open(config: &Config) -> Result<Self, RunError> {
         let folder = &config.runtime_dir.0;
         std::fs::create_dir_all(folder).map_err(|cause| RunError::Runtime { path: folder.clone(), cause })?;
@@ -128,7 +129,7 @@ impl Ears {
             otlp.push(tcp("otlp.listen_grpc", config.otlp.listen_grpc).await?);
             otlp.push(tcp("otlp.listen_http", config.otlp.listen_http).await?);
         }
-        // Another user has to get as far as the check of who it is.
+        // Other users must be able to connect, to be refused by uid with a log line.
         let regions_mode = if regions_uid == own_uid { 0o600 } else { 0o666 };
         Ok(Self {
             services: unix(&folder.join("services.sock"), 0o666)?,
@@ -141,8 +142,8 @@ impl Ears {
         })
     }
 
-    /// Writes `host-agent.json`, at once or not at all.
-    fn announce(&self, folder: &Path, incarnation: Incarnation) -> Result<RemovedAtTheEnd, RunError> {
+    /// Writes `host-agent.json` atomically (rename).
+    fn announce(&self, folder: &Path, incarnation: Incarnation) -> Result<AddressFile, RunError> {
         let addresses = Addresses {
             pid: std::process::id(),
             incarnation: incarnation.0,
@@ -161,12 +162,12 @@ impl Ears {
             std::fs::rename(&draft, &path)
         });
         written.map_err(|cause| RunError::Runtime { path: path.clone(), cause })?;
-        Ok(RemovedAtTheEnd(path))
+        Ok(AddressFile(path))
     }
 }
 
-fn unix(path: &Path, mode: u32) -> Result<(UnixListener, Listening), RunError> {
-    let (listener, listening) = Listening::bind(path, mode)?;
+fn unix(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), RunError> {
+    let (listener, listening) = SocketFile::bind(path, mode)?;
     let listener = UnixListener::from_std(listener).map_err(|cause| RunError::Runtime { path: path.into(), cause })?;
     Ok((listener, listening))
 }
@@ -190,17 +191,22 @@ async fn drained(node: Arc<Node>) {
 
 type Tasks = JoinSet<Result<(), RunError>>;
 
-/// What operators and monitors are shown beside the node.
-struct Shown {
+/// What the operators' server and `/metrics` report besides the node.
+struct MonitoringSources {
     counts: Arc<Counts>,
     otlp: Option<Arc<Edge>>,
-    remotes: Vec<Arc<RemoteWriting>>,
+    remotes: Vec<Arc<RemoteMonitor>>,
     receipts: Arc<Receipts>,
 }
 
-/// Starts the servers on what the agent listens on.
-fn serve(config: &Config, node: &Arc<Node>, ears: Ears, shown: Shown) -> Result<(Tasks, [Listening; 2]), RunError> {
-    let Shown { counts, otlp, remotes, receipts } = shown;
+/// Starts the servers on `listeners`.
+fn serve(
+    config: &Config,
+    node: &Arc<Node>,
+    listeners: Listeners,
+    sources: MonitoringSources,
+) -> Result<(Tasks, [SocketFile; 2]), RunError> {
+    let MonitoringSources { counts, otlp, remotes, receipts } = sources;
     let mut control = server("control", config.control.tls.as_ref())?;
     let mut operators = server("operators", config.operators.tls.as_ref())?;
     let control = control.add_service(control_server::service(Arc::clone(node)));
@@ -209,21 +215,21 @@ fn serve(config: &Config, node: &Arc<Node>, ears: Ears, shown: Shown) -> Result<
     let operators = operators.add_service(operators_server::service(Arc::clone(node), hook_queue, receipts));
     let metrics = metrics_endpoint::router(node, counts, otlp, remotes.into_iter());
     let needs_cgroup = config.services.identities.iter().any(|identity| identity.cgroup.is_some());
-    let ((services, services_file), (regions, regions_file)) = (ears.services, ears.regions);
+    let ((services, services_file), (regions, regions_file)) = (listeners.services, listeners.regions);
     let mut tasks = JoinSet::new();
-    let streams = (TcpListenerStream::new(ears.control.0), TcpListenerStream::new(ears.operators.0));
+    let streams = (TcpListenerStream::new(listeners.control.0), TcpListenerStream::new(listeners.operators.0));
     let ended = control.serve_with_incoming_shutdown(streams.0, drained(Arc::clone(node)));
     tasks.spawn(async { ended.await.map_err(|error| RunError::Server("control", error.into())) });
     let ended = operators.serve_with_incoming_shutdown(streams.1, drained(Arc::clone(node)));
     tasks.spawn(async { ended.await.map_err(|error| RunError::Server("operators", error.into())) });
-    let ended = axum::serve(ears.metrics.0, metrics).with_graceful_shutdown(drained(Arc::clone(node)));
+    let ended = axum::serve(listeners.metrics.0, metrics).with_graceful_shutdown(drained(Arc::clone(node)));
     tasks.spawn(async { ended.await.map_err(|error| RunError::Server("metrics", error.into())) });
     let ended = services_socket::serve(services, Arc::clone(node), needs_cgroup);
     tasks.spawn(async {
         ended.await;
         Ok(())
     });
-    let ended = regions_socket::serve(regions, Arc::clone(node), ears.regions_uid);
+    let ended = regions_socket::serve(regions, Arc::clone(node), listeners.regions_uid);
     tasks.spawn(async {
         ended.await;
         Ok(())
@@ -231,22 +237,22 @@ fn serve(config: &Config, node: &Arc<Node>, ears: Ears, shown: Shown) -> Result<
     Ok((tasks, [services_file, regions_file]))
 }
 
-/// A remote monitor: what decides about its samples, and what sends them.
-type Monitor = (Arc<RemoteWriting>, Output);
+/// A remote monitor, and the client that sends to it.
+type Monitor = (Arc<RemoteMonitor>, Output);
 
-/// The remote monitors that are configured.
+/// The configured remote monitors.
 fn monitors(config: &Config, clock: Clock) -> Result<Vec<Monitor>, RunError> {
     let began = UnixNanos(clock::unix_now().0);
     let by_remote_write = config.remote_write.start(&host_name(), began)?;
     let by_remote_write = by_remote_write.map(|(shipper, client)| (shipper, Output::RemoteWrite(client)));
     let by_otlp = config.otlp_metrics.start(&host_name(), began)?;
     let by_otlp = by_otlp.map(|(shipper, exporter)| (shipper, Output::Otlp(exporter)));
-    let monitor = |(shipper, output)| (Arc::new(RemoteWriting::new(shipper, clock)), output);
+    let monitor = |(shipper, output)| (Arc::new(RemoteMonitor::new(shipper, clock)), output);
     Ok(by_remote_write.into_iter().chain(by_otlp).map(monitor).collect())
 }
 
-/// Sends samples to remote monitors, until the node drains.
-fn tell_monitors(tasks: &mut Tasks, node: &Arc<Node>, edge: Option<&Arc<Edge>>, monitors: Vec<Monitor>) {
+/// Feeds and sends to remote monitors until the node drains.
+fn spawn_monitors(tasks: &mut Tasks, node: &Arc<Node>, edge: Option<&Arc<Edge>>, monitors: Vec<Monitor>) {
     for (remote, output) in monitors {
         let (rows, of, edge) = (Arc::clone(&remote), Arc::clone(node), edge.cloned());
         tasks.spawn(async move {
@@ -261,15 +267,15 @@ fn tell_monitors(tasks: &mut Tasks, node: &Arc<Node>, edge: Option<&Arc<Edge>>, 
     }
 }
 
-/// Runs the host agent until `shutdown` comes; then sends what waits, closes everything and removes its files. Ends by itself only if it
-/// cannot start, or a server fails. Needs a tokio runtime with time and network. Raises the process's limit of open files to what it is
-/// allowed.
+/// Runs the host agent until `shutdown` resolves. Then it sends what is queued, closes everything and removes its
+/// files. Returns early only if it cannot start or if a server fails. Raises the limit of open files (RLIMIT_NOFILE) to
+/// its hard limit. Needs a tokio runtime with time and network.
 ///
 /// # Errors
 ///
-/// [`RunError`] with what could not be done. Nothing is left behind.
+/// [`RunError`]. No file is left behind.
 pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
-    // 53 bits, so that a reader of host-agent.json that takes numbers for doubles gets it whole.
+    // 53 bits, so that JSON readers with double-precision numbers keep every digit.
     let incarnation = Incarnation(rand::random::<u64>() >> 11);
     let clock = Clock::start();
     let mut settings = config.settings(incarnation)?;
@@ -280,60 +286,60 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
         otlp.observed = Some(config.otlp.traces.frontends.clone());
     }
     let monitors = monitors(&config, clock)?;
-    let told = config::start_webhooks(&config.webhooks, &host_name(), "")?;
-    // Whoever tells a remote monitor watches every service.
+    let webhooks = config::start_webhooks(&config.webhooks, &host_name(), "")?;
+    // Each remote monitor watches the rows of every service.
     let watchers = monitors.len() * config.services.limits.connections;
-    let exposures = exposures(&config, &mut settings.transports)?;
-    let (orders, inbox) = registrar::orders();
+    let registrations = registrations(&config, &mut settings.transports)?;
+    let (requests, inbox) = registrar::channel();
     let transports = settings.transports.join(", ");
     let files = raise_file_limit();
-    let mut ears = Ears::open(&config).await?;
-    // One for the receipt.
+    let mut listeners = Listeners::open(&config).await?;
+    // One more hook: the receipt's.
     let hooks = config.operators.hooks.get() + watchers + config.webhooks.len() + 1;
-    let node = Arc::new(Node::new(settings, hooks, clock, exposures.is_some().then_some(orders)));
-    if let Some(exposures) = exposures {
-        registrar::start(exposures, inbox, &node).map_err(RunError::Thread)?;
+    let node = Arc::new(Node::new(settings, hooks, clock, registrations.is_some().then_some(requests)));
+    if let Some(registrations) = registrations {
+        registrar::start(registrations, inbox, &node).map_err(RunError::Thread)?;
     }
     let counts = Arc::new(Counts::default());
     let measuring = measure(&config, files, &node, Arc::clone(&counts))?;
     let folder = &config.runtime_dir.0;
-    let announced = ears.announce(folder, incarnation)?;
+    let announced = listeners.announce(folder, incarnation)?;
     tracing::info!(
-        %incarnation, control = %ears.control.1, operators = %ears.operators.1, metrics = %ears.metrics.1,
-        runtime_dir = %folder.display(), transports, "the host agent runs"
+        %incarnation, control = %listeners.control.1, operators = %listeners.operators.1, metrics = %listeners.metrics.1,
+        runtime_dir = %folder.display(), transports, "host agent started"
     );
-    let listeners = core::mem::take(&mut ears.otlp).into_iter().map(|(listener, _)| listener);
+    let otlp_listeners = core::mem::take(&mut listeners.otlp).into_iter().map(|(listener, _)| listener);
     let interval = config.span_metrics_interval();
-    let otlp = otlp.map(|settings| otlp_endpoint::start(&settings, listeners, &node, interval)).transpose()?;
+    let otlp = otlp.map(|settings| otlp_endpoint::start(&settings, otlp_listeners, &node, interval)).transpose()?;
     let edge = otlp.as_ref().map(|otlp| Arc::clone(otlp.edge()));
-    let advised = match config.head_sampling.listen {
+    let head_sampling_tasks = match config.head_sampling.listen {
         Some(listen) => Some(head_sampling::start(listen, advice, edge.clone(), Arc::clone(&node)).await?),
         None => None,
     };
     let coherence = match (peers, &edge) {
         (Some(peers), Some(edge)) => {
-            let named = config.otlp.traces.node.clone().unwrap_or_else(host_name);
-            Some(coherence::start(&config.coherence, peers, &named, folder, Arc::clone(edge)).await?)
+            let name = config.otlp.traces.node.clone().unwrap_or_else(host_name);
+            Some(coherence::start(&config.coherence, peers, &name, folder, Arc::clone(edge)).await?)
         }
         _ => None,
     };
     let spans = edge.as_ref().map(|edge| read_spans(edge, &node));
     let receipts = receipts(&config, edge.as_ref(), clock)?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
-    let shown = Shown { counts, otlp: edge.clone(), remotes, receipts: Arc::clone(&receipts) };
-    let (mut tasks, sockets) = serve(&config, &node, ears, shown)?;
-    tell_monitors(&mut tasks, &node, edge.as_ref(), monitors);
-    webhooks::start(told, &node).map_err(|error| RunError::Server("webhooks", error.into()))?;
+    let sources = MonitoringSources { counts, otlp: edge.clone(), remotes, receipts: Arc::clone(&receipts) };
+    let (mut tasks, sockets) = serve(&config, &node, listeners, sources)?;
+    spawn_monitors(&mut tasks, &node, edge.as_ref(), monitors);
+    webhooks::start(webhooks, &node).map_err(|error| RunError::Server("webhooks", error.into()))?;
     let failed = tokio::select! {
         () = shutdown => None,
-        () = node.keep_time() => None,
+        () = node.run_deadlines() => None,
         Some(ended) = tasks.join_next() => Some(ended),
     };
-    tracing::info!("the host agent ends");
-    drop((announced, sockets, advised));
+    tracing::info!("host agent stopping");
+    drop((announced, sockets, head_sampling_tasks));
     node.drain();
-    Ending { spans, tasks, coherence, otlp, measuring }.end().await;
-    // By now everything that came was decided, or never will be; a write that does not panic has no error.
+    Shutdown { spans, tasks, coherence, otlp, measuring }.end().await;
+    // Every span is decided or lost by now. A write that does not panic has no error.
     _ = tokio::task::spawn_blocking(move || receipts.close(&node)).await;
     match failed {
         Some(Ok(Err(error))) => Err(error),
@@ -342,21 +348,22 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     }
 }
 
-/// What is ended when the agent does, in this order.
-struct Ending {
+/// What is stopped on shutdown, in this order.
+struct Shutdown {
     spans: Option<tokio::task::JoinHandle<()>>,
     tasks: Tasks,
     coherence: Option<Coherence>,
-    otlp: Option<otlp::Running>,
+    otlp: Option<otlp::EdgeHandle>,
     measuring: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Ending {
-    /// Waits for last words, as long as that may take.
+impl Shutdown {
+    /// Waits for queued output, up to [`DRAIN_WITHIN`] per step.
     async fn end(self) {
         let Self { spans, mut tasks, coherence, otlp, measuring } = self;
         if let Some(spans) = spans {
-            // What services have written is taken before the endpoint ends; a task that does not panic has no error.
+            // Services' span rings are read to the end before the endpoint stops. A task that does not panic has no
+            // error.
             _ = tokio::time::timeout(DRAIN_WITHIN, spans).await;
         }
         let ending = tokio::time::timeout(DRAIN_WITHIN, async { while tasks.join_next().await.is_some() {} });
@@ -370,69 +377,71 @@ impl Ending {
         };
         let (ended, ()) = tokio::join!(ending, sending);
         if ended.is_err() {
-            tracing::warn!("not everyone took the last words; ended without");
+            tracing::warn!("shutdown timed out; some messages were not sent");
         }
         tasks.shutdown().await;
         if let Some(thread) = measuring {
-            // It ends with its orders, within one round; waiting for it may block for as long.
+            // The thread ends when its requests end, within one round. Joining it may block for that long.
             _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }
     }
 }
 
-/// The receipt's books, with what a predecessor left.
+/// The receipt's ledger, with what the previous run stored.
 fn receipts(config: &Config, edge: Option<&Arc<Edge>>, clock: Clock) -> Result<Arc<Receipts>, RunError> {
     let began = UnixNanos(clock::unix_now().0.saturating_sub(clock.now().0));
-    let books = Receipts::new(&config.receipt, edge.cloned(), host_name(), began);
+    let receipts = Receipts::new(&config.receipt, edge.cloned(), host_name(), began);
     let folder = || config.receipt.dir.clone().unwrap_or_default();
-    books.map(Arc::new).map_err(|cause| RunError::Runtime { path: folder(), cause })
+    receipts.map(Arc::new).map_err(|cause| RunError::Runtime { path: folder(), cause })
 }
 
 /// Starts reading the span rings of replicas.
 fn read_spans(edge: &Arc<Edge>, node: &Arc<Node>) -> tokio::task::JoinHandle<()> {
-    let (orders, inbox) = span_ring::orders();
-    node.read_spans_with(orders);
+    let (requests, inbox) = span_ring::channel();
+    node.read_spans_with(requests);
     tokio::spawn(span_ring::run(Arc::clone(edge), Arc::clone(node), inbox))
 }
 
-/// What workers read by RDMA, if `config` wants it and this machine can; puts its name before, or in place of, the other `transports`.
-fn exposures(config: &Config, transports: &mut Vec<String>) -> Result<Option<Exposures>, RunError> {
+/// Region registration for workers that read by RDMA, if `config` wants it and this machine has a device. Puts the
+/// transport's name before the others in `transports`, or in their place.
+fn registrations(config: &Config, transports: &mut Vec<String>) -> Result<Option<Registrations>, RunError> {
     if config.transport == Transport::Shm {
         return Ok(None);
     }
     let Rdma { device, port, gid_index } = config.rdma.clone();
     let choice = DeviceChoice { name: device, port: port.map(core::num::NonZero::get), gid_index };
-    match exposing::device(choice) {
+    match region_registration::device(choice) {
         Ok(open) => {
             if config.transport == Transport::Verbs {
                 transports.clear();
             }
             transports.insert(0, TRANSPORT.to_owned());
-            Ok(Some(Exposures::new(open)))
+            Ok(Some(Registrations::new(open)))
         }
         Err(why) if config.transport == Transport::Auto => {
-            tracing::info!(why, "no RDMA on this machine: only workers on it can fetch regions");
+            tracing::info!(why, "no RDMA on this machine; only local workers can read regions");
             Ok(None)
         }
         Err(why) => Err(RunError::Rdma(why)),
     }
 }
 
-/// How this machine is called; empty if it does not say.
+/// The host's name; empty if unknown.
 fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
-/// Raises the number of files that this process may have open to what it is allowed: each service takes about ten. Returns it.
+/// Raises the limit of open files (RLIMIT_NOFILE) to its hard limit: each service takes about ten. Returns the new
+/// limit.
 fn raise_file_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
     if setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).is_err() {
-        tracing::warn!(?limit, "the number of open files could not be raised");
+        tracing::warn!(?limit, "cannot raise the limit of open files");
     }
     getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| files as usize)
 }
 
-/// Starts measuring processes, if that is wanted.
+/// Starts the thread that measures processes, if configured.
 fn measure(
     config: &Config,
     files: usize,
@@ -442,16 +451,16 @@ fn measure(
     if !config.process_metrics.enabled {
         return Ok(None);
     }
-    // The thread must not keep the node, which has its orders.
+    // The thread must not keep the node alive: the node owns the sender of its requests.
     let weak = Arc::downgrade(node);
     let announce: process_metrics::Announce = Box::new(move |connection, region, series| {
         if let Some(node) = weak.upgrade() {
-            node.own_region(connection, region, series);
+            node.add_agent_region(connection, region, series);
         }
     });
     let interval = config.process_metrics_interval();
     let started = process_metrics::start(interval, files / 4, node.clock(), counts, announce);
-    let (orders, thread) = started.map_err(RunError::Thread)?;
-    node.measure_with(orders);
+    let (requests, thread) = started.map_err(RunError::Thread)?;
+    node.measure_with(requests);
     Ok(Some(thread))
 }

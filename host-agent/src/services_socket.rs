@@ -1,11 +1,11 @@
-//! Where services register: frames with descriptors over a Unix socket, one task per connection.
+//! The Unix socket on which services register: frames with descriptors, one task per connection.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use region::passing;
+use region::fd_passing;
 use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
@@ -16,12 +16,12 @@ use crate::control_plane::{ConnectionId, Peer};
 use crate::node::Node;
 use crate::outbox::Outbox;
 
-/// Read at once from one service, so that nobody keeps the others waiting.
+/// Bytes read from one service at a time, so that it does not delay others.
 const CHUNK_BYTES: usize = 16 << 10;
-/// After a failure to accept (no descriptors left, mostly).
+/// Pause after a failed accept, usually for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves services until the node drains; then until each has been sent what waited for it.
+/// Serves services until the node drains, then until their outboxes are sent.
 pub async fn serve(listener: UnixListener, node: Arc<Node>, needs_cgroup: bool) {
     let mut drained = core::pin::pin!(node.drained());
     let mut connections = JoinSet::new();
@@ -33,7 +33,7 @@ pub async fn serve(listener: UnixListener, node: Arc<Node>, needs_cgroup: bool) 
                 }
                 Err(error) => {
                     node.counts.accept_errors.one_more();
-                    tracing::warn!(%error, "a service could not connect");
+                    tracing::warn!(%error, "cannot accept a service");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
@@ -45,19 +45,19 @@ pub async fn serve(listener: UnixListener, node: Arc<Node>, needs_cgroup: bool) 
     while connections.join_next().await.is_some() {}
 }
 
-/// How reading from a service ended.
+/// Why reading from a service ended.
 enum End {
-    /// It is gone, or the connection broke.
+    /// The service disconnected.
     Gone,
-    /// It sent garbage; it is told so, and then closed.
+    /// It sent a malformed frame. It is sent the reason, then closed.
     Garbage,
 }
 
 async fn connection(stream: UnixStream, node: Arc<Node>, needs_cgroup: bool) {
-    let peer = match passing::peer(&stream) {
+    let peer = match fd_passing::peer(&stream) {
         Ok(peer) => peer,
         Err(error) => {
-            tracing::warn!(%error, "a service that the kernel does not name");
+            tracing::warn!(%error, "cannot get the credentials of a service");
             return;
         }
     };
@@ -79,7 +79,7 @@ async fn connection(stream: UnixStream, node: Arc<Node>, needs_cgroup: bool) {
     node.service_gone(id);
 }
 
-/// The process's cgroup (v2); empty if it has none that this process may see.
+/// The process's cgroup (v2); empty if unknown.
 async fn cgroup_of(pid: u32) -> String {
     let read = move || std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let text = tokio::task::spawn_blocking(read).await.unwrap_or_default();
@@ -91,7 +91,7 @@ async fn read(stream: &UnixStream, node: &Node, id: ConnectionId) -> End {
     let mut descriptors = Vec::new();
     let mut buffer = vec![0; CHUNK_BYTES];
     loop {
-        let receive = || passing::receive(stream, &mut buffer, &mut descriptors);
+        let receive = || fd_passing::receive(stream, &mut buffer, &mut descriptors);
         let got = match stream.async_io(Interest::READABLE, receive).await {
             Ok(0) | Err(_) => return End::Gone,
             Ok(got) => got,
@@ -101,14 +101,14 @@ async fn read(stream: &UnixStream, node: &Node, id: ConnectionId) -> End {
             node.service_garbage(id, &reason);
             return End::Garbage;
         }
-        // A descriptor belongs to a frame that began with it: one that is left waits for the rest of that frame only.
+        // A descriptor belongs to the frame it came with. One descriptor may wait for the rest of an incomplete frame.
         let keep = usize::from(frames.pending() > 0);
         node.counts.stray_descriptors.more(descriptors.len().saturating_sub(keep) as u64);
         descriptors.truncate(keep);
     }
 }
 
-/// Hands on all whole frames.
+/// Handles all complete frames.
 fn take_frames(
     frames: &mut Frames,
     descriptors: &mut Vec<OwnedFd>,
@@ -125,7 +125,7 @@ fn take_frames(
     Ok(())
 }
 
-/// Sends what waits until the outbox is closed and empty, or the service is gone.
+/// Sends the outbox until it is closed and empty, or the service disconnects.
 async fn write(stream: &UnixStream, outbox: &Outbox) {
     while let Some(bytes) = outbox.next().await {
         if write_all(stream, &bytes).await.is_err() {
@@ -136,7 +136,7 @@ async fn write(stream: &UnixStream, outbox: &Outbox) {
 
 async fn write_all(stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
-        let sent = stream.async_io(Interest::WRITABLE, || passing::send(stream, bytes, None)).await?;
+        let sent = stream.async_io(Interest::WRITABLE, || fd_passing::send(stream, bytes, None)).await?;
         bytes = bytes.get(sent..).unwrap_or_default();
     }
     Ok(())

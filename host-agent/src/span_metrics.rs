@@ -1,7 +1,8 @@
-//! Writes what is counted of spans into regions that the agent owns: an LMAP sees it beside what the service says of itself, or alone.
+//! Writes span metrics (errors and durations per operation) into regions of the agent, so that LMAPs see them along
+//! with the service's own metrics, or alone.
 //!
-//! For every service a replica of its own, `spans`, that lives in this process. Its region has room for as many operations as are told apart;
-//! slots are not given to another operation: where one is forgotten, the replica is replaced by one without it.
+//! Each service has a replica `spans` in this process. Its region has room for all operations that are counted
+//! separately. Slots are not reused: when an operation expires, the replica is replaced by one without it.
 
 mod durations;
 
@@ -12,67 +13,34 @@ use std::sync::atomic::Ordering;
 
 use hooks::id::{OperationId, ServiceId};
 use hooks::paths::Rate;
-use otlp::derived::Watched;
-use otlp::{Derived, DerivedSettings, Edge};
+use otlp::span_metrics::ServiceSpanMetrics;
+use otlp::{Edge, SpanMetrics, SpanMetricsSettings};
 use region::OwnedRegion;
 use tokio::time::MissedTickBehavior;
 use wire::layout::{RegionSize, Slot};
-use wire::metric::{Group, Kind, Series, Statistic};
+use wire::metric::{Group, Kind, Series};
 use wire::name::{InstanceName, Labels, MetricName, NameError, ServiceName, Unit};
 use wire::registration::PlacedSeries;
 use wire::time::Nanos;
 
 use crate::control_plane::ConnectionId;
 use crate::node::Node;
+use crate::span_columns::{DURATION, ERRORS, OPERATION};
 
 pub(crate) use durations::{ByService, read};
 
-/// What the replica is called that stands for a service's spans.
+/// Instance name of the replica with a service's span metrics.
 const INSTANCE: &str = "spans";
-/// Names begin as those of OpenTelemetry's span metrics do. The rate of requests is the count of their durations.
-const DURATION: &str = "traces.span.metrics.duration";
-/// What [`DURATION`] counts, where that name is a histogram's.
-const CALLS: &str = "traces.span.metrics.calls";
-/// Requests whose span has the status of an error.
-const ERRORS: &str = "traces.span.metrics.errors";
-/// The label that names the operation.
-const OPERATION: &str = "span.name";
-/// Slots of one operation: errors, then durations.
-const SLOTS: u32 = 1 + Derived::SCALE.slots();
+/// Slots per operation: errors, then the histogram of durations.
+const SLOTS: u32 = 1 + SpanMetrics::SCALE.slots();
 
-/// Whether a column of an LMAP, by its title, is of spans.
-pub(crate) fn is_of_spans(column: &str) -> bool {
-    column.starts_with(DURATION) || column.starts_with(ERRORS)
-}
-
-/// The series of a column for a remote monitor. There `…duration…_count` belongs to the histogram that has buckets; requests as rows have them are
-/// calls, a name that OpenTelemetry's span metrics have for them, too.
-pub(crate) fn for_monitors(series: &Series, statistic: Statistic) -> (Series, Statistic) {
-    let calls = (series.name.as_str() == DURATION && statistic == Statistic::Count)
-        .then(|| Some((MetricName::new(CALLS).ok()?, Unit::new("{call}").ok()?)))
-        .flatten();
-    match calls {
-        Some((name, unit)) => {
-            let calls = Series {
-                name,
-                unit: Some(unit),
-                kind: Kind::Counter,
-                parts_per_unit: NonZeroU64::MIN,
-                ..series.clone()
-            };
-            (calls, Statistic::Increment)
-        }
-        None => (series.clone(), statistic),
-    }
-}
-
-/// How often each metric changes when it is written every `interval`.
+/// How often each metric changes if written every `interval`.
 pub(crate) fn periods(interval: Nanos) -> impl Iterator<Item = (MetricName, Nanos)> {
     [DURATION, ERRORS].into_iter().filter_map(move |name| Some((MetricName::new(name).ok()?, interval)))
 }
 
-/// Writes what `edge` counts every `interval`, until `node` drains. Nothing where it counts nothing.
-pub(crate) async fn run(edge: Arc<Edge>, node: Arc<Node>, settings: DerivedSettings, interval: Nanos) {
+/// Writes the span metrics of `edge` every `interval`, until `node` drains. Does nothing if spans are not counted.
+pub(crate) async fn run(edge: Arc<Edge>, node: Arc<Node>, settings: SpanMetricsSettings, interval: Nanos) {
     let mut writer = Writer { services: BTreeMap::new(), operations: settings.operations, changes: 0 };
     let mut ticks = tokio::time::interval(interval.into());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -82,36 +50,36 @@ pub(crate) async fn run(edge: Arc<Edge>, node: Arc<Node>, settings: DerivedSetti
             () = &mut drained => return,
             _ = ticks.tick() => {}
         }
-        // Under the lock that spans wait for: some stores for each operation that had a request.
-        _ = edge.count(|derived| writer.write(derived, &node));
+        // Under the lock that spans wait for, so only a few stores per operation.
+        _ = edge.with_span_metrics(|derived| writer.write(derived, &node));
     }
 }
 
-/// Where an operation's values are, and which were written last.
+/// Slots of an operation, and the number of requests last written.
 #[derive(Debug)]
-struct Place {
+struct OperationSlots {
     first: Slot,
     requests: u64,
 }
 
-/// One service's replica.
+/// A service's replica for span metrics.
 #[derive(Debug)]
-struct Written {
+struct SpanReplica {
     connection: ConnectionId,
     region: OwnedRegion,
-    places: BTreeMap<OperationId, Place>,
+    places: BTreeMap<OperationId, OperationSlots>,
 }
 
 #[derive(Debug)]
 struct Writer {
-    services: BTreeMap<ServiceId, Written>,
+    services: BTreeMap<ServiceId, SpanReplica>,
     operations: usize,
-    /// As of [`Derived::changes`].
+    /// As of [`otlp::SpanMetrics::changes`].
     changes: u64,
 }
 
 impl Writer {
-    fn write(&mut self, derived: &Derived, node: &Node) {
+    fn write(&mut self, derived: &SpanMetrics, node: &Node) {
         if self.changes != derived.changes() {
             self.changes = derived.changes();
             self.register(derived, node);
@@ -127,15 +95,16 @@ impl Writer {
         }
     }
 
-    /// Makes the replicas those of `derived`.
-    fn register(&mut self, derived: &Derived, node: &Node) {
-        let here: BTreeMap<ServiceId, Watched<'_>> = derived.services().map(|service| (service.id, service)).collect();
+    /// Adds, replaces and removes replicas to match the counted services.
+    fn register(&mut self, derived: &SpanMetrics, node: &Node) {
+        let here: BTreeMap<ServiceId, ServiceSpanMetrics<'_>> =
+            derived.services().map(|service| (service.id, service)).collect();
         let gone: Vec<ServiceId> = self.services.keys().filter(|id| !here.contains_key(id)).copied().collect();
         for written in gone.into_iter().filter_map(|id| self.services.remove(&id)) {
             node.service_gone(written.connection);
         }
         for (id, service) in here {
-            let lacks = |written: &Written| {
+            let lacks = |written: &SpanReplica| {
                 let known = service.operations().filter(|(id, ..)| written.places.contains_key(id)).count();
                 known < written.places.len()
             };
@@ -151,17 +120,17 @@ impl Writer {
         }
     }
 
-    /// A new replica for `service`, and only then the end of the one that it had: what both have never goes.
-    fn replace(&mut self, service: &Watched<'_>, node: &Node) {
-        match Written::new(service, self.operations, node) {
+    /// Replaces the replica of `service`. The old one ends after the new one exists, so that common series stay.
+    fn replace(&mut self, service: &ServiceSpanMetrics<'_>, node: &Node) {
+        match SpanReplica::new(service, self.operations, node) {
             Ok(written) => {
                 if let Some(old) = self.services.insert(service.id, written) {
                     node.service_gone(old.connection);
                 }
             }
             Err(error) => {
-                // Tried again with the next change.
-                tracing::warn!(service = service.name(), error = &*error, "no region for what spans say");
+                // Retried with the next change.
+                tracing::warn!(service = service.name(), error = &*error, "cannot create a region for span metrics");
             }
         }
     }
@@ -169,10 +138,10 @@ impl Writer {
 
 type Failure = Box<dyn core::error::Error>;
 
-impl Written {
-    fn new(service: &Watched<'_>, operations: usize, node: &Node) -> Result<Self, Failure> {
+impl SpanReplica {
+    fn new(service: &ServiceSpanMetrics<'_>, operations: usize, node: &Node) -> Result<Self, Failure> {
         let (name, instance) = (ServiceName::new(service.name())?, InstanceName::new(INSTANCE)?);
-        // One more for all others.
+        // One more for `_other`.
         let size = RegionSize::for_slots(SLOTS * (operations as u32 + 1))?;
         let region = OwnedRegion::create("uview-spans", size)?;
         let mut written = Self { connection: ConnectionId(0), region, places: BTreeMap::new() };
@@ -181,8 +150,8 @@ impl Written {
         Ok(written)
     }
 
-    /// Gives a place to each operation that has none. Returns their series; their values are written by now.
-    fn place(&mut self, service: &Watched<'_>) -> Vec<PlacedSeries> {
+    /// Gives slots to new operations and writes their values. Returns their series.
+    fn place(&mut self, service: &ServiceSpanMetrics<'_>) -> Vec<PlacedSeries> {
         let mut series = Vec::new();
         for (operation, name, rate) in service.operations() {
             if self.places.contains_key(&operation) {
@@ -191,7 +160,7 @@ impl Written {
             let first = Slot(self.places.len() as u32 * SLOTS);
             let Ok(placed) = placed(name, first) else { continue };
             series.extend(placed);
-            let mut place = Place { first, requests: 0 };
+            let mut place = OperationSlots { first, requests: 0 };
             place.write(&self.region, rate);
             self.places.insert(operation, place);
         }
@@ -199,7 +168,7 @@ impl Written {
     }
 }
 
-impl Place {
+impl OperationSlots {
     fn write(&mut self, region: &OwnedRegion, rate: &Rate) {
         if self.requests == rate.requests {
             return;
@@ -208,14 +177,14 @@ impl Place {
         let values = core::iter::once(rate.errors).chain(rate.duration.iter().copied());
         for (slot, value) in (self.first.0..).zip(values) {
             if let Some(slot) = region.slot(Slot(slot)) {
-                // Relaxed: each value stands for itself, readers conclude nothing from two of them.
+                // Relaxed: values are independent of each other.
                 slot.store(value, Ordering::Relaxed);
             }
         }
     }
 }
 
-/// The series of the operation `name`, whose values begin at `first`.
+/// The series of operation `name`, with slots from `first` on.
 fn placed(name: &str, first: Slot) -> Result<[PlacedSeries; 2], NameError> {
     let labels = Labels::new([(OPERATION, name)])?;
     let series = |metric, kind, unit, parts_per_unit| {
@@ -226,7 +195,7 @@ fn placed(name: &str, first: Slot) -> Result<[PlacedSeries; 2], NameError> {
     Ok([
         PlacedSeries { series: series(ERRORS, Kind::Counter, "{request}", NonZeroU64::MIN)?, region: 0, first },
         PlacedSeries {
-            series: series(DURATION, Kind::Histogram(Derived::SCALE), "s", micros)?,
+            series: series(DURATION, Kind::Histogram(SpanMetrics::SCALE), "s", micros)?,
             region: 0,
             first: Slot(first.0 + 1),
         },
@@ -238,7 +207,7 @@ mod tests {
     use std::os::fd::AsFd as _;
 
     use hooks::time::UnixNanos;
-    use otlp::Moment;
+    use otlp::Timestamp;
     use wire::id::Incarnation;
     use wire::layout::VERSION;
     use wire::proto::operators::LmapInfo;
@@ -248,41 +217,42 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::control_plane::{Peer, Settings};
+    use crate::span_columns::for_monitors;
 
     fn node() -> Node {
         let interval = Interval::new(Nanos::from_millis(100)).unwrap();
         Node::new(Settings::new(Incarnation(1), interval), 4, Clock::start(), None)
     }
 
-    fn at(seconds: u64) -> Moment {
-        let own = Nanos::from_secs(seconds);
-        Moment { own, day: UnixNanos::from_secs(1_700_000_000).plus(own) }
+    fn at(seconds: u64) -> Timestamp {
+        let monotonic = Nanos::from_secs(seconds);
+        Timestamp { monotonic, wall: UnixNanos::from_secs(1_700_000_000).plus(monotonic) }
     }
 
-    fn derived() -> Derived {
-        let settings = DerivedSettings { operations: 2, delay: Nanos::ZERO, ..DerivedSettings::default() };
-        Derived::new(settings, at(0))
+    fn derived() -> SpanMetrics {
+        let settings = SpanMetricsSettings { operations: 2, delay: Nanos::ZERO, ..SpanMetricsSettings::default() };
+        SpanMetrics::new(settings, at(0))
     }
 
-    /// A request of `service` that took 2 ms and failed.
-    fn request(derived: &mut Derived, service: &str, operation: &str, seconds: u64) {
+    /// A failed request of `service` that took 2 ms.
+    fn request(derived: &mut SpanMetrics, service: &str, operation: &str, seconds: u64) {
         let now = at(seconds);
-        let id = derived.service(service, now.own).unwrap();
-        derived.count_request(id, operation, Nanos::from_millis(2), true, now);
+        let id = derived.service(service, now.monotonic).unwrap();
+        derived.record_request(id, operation, Nanos::from_millis(2), true, now);
         derived.advance(now);
     }
 
     fn lmaps(node: &Node) -> Vec<LmapInfo> {
-        node.look(|plane, _| plane.list()).lmaps
+        node.inspect(|plane, _| plane.list()).lmaps
     }
 
-    /// Names, operations and numbers.
+    /// Titles and metric ids.
     fn metrics(lmap: &LmapInfo) -> Vec<(String, u32)> {
         lmap.metrics.iter().map(|metric| (format!("{}{}", metric.name, metric.labels), metric.metric)).collect()
     }
 
     fn up(node: &Node) -> Vec<Option<bool>> {
-        node.look(|plane, _| plane.watched().map(|(_, watched)| watched.up).collect())
+        node.inspect(|plane, _| plane.lmap_views().map(|(_, watched)| watched.up).collect())
     }
 
     #[test]
@@ -326,10 +296,10 @@ mod tests {
         ];
         assert_eq!(titles, expected);
         let written = writer.services.values().next().unwrap();
-        // No sign of life is expected of a service that only spans speak of.
+        // A service known by spans only has no `up`.
         assert_eq!(up(&node), [None]);
         let value = |slot: u32| written.region.slot(Slot(slot)).unwrap().load(Ordering::Relaxed);
-        let sum = 1 + Derived::SCALE.sum_slot();
+        let sum = 1 + SpanMetrics::SCALE.sum_slot();
         assert_eq!((value(0), value(sum), value(SLOTS), value(SLOTS + sum)), (2, 4_000, 1, 2_000));
 
         derived.advance(at(700));
@@ -357,7 +327,7 @@ mod tests {
         assert_eq!(lmaps.len(), 1);
         let instances: Vec<_> = lmaps[0].replicas.iter().map(|replica| replica.instance.as_str()).collect();
         assert_eq!((instances, lmaps[0].metrics.len()), (vec!["payment-1", INSTANCE], 3));
-        // It is there, but no worker measures it.
+        // It is registered, but no worker measures it.
         assert_eq!(up(&node), [Some(false)]);
     }
 
@@ -399,9 +369,9 @@ mod tests {
 
         let peer = || Peer { pid: 0, uid: 0, cgroup: String::new() };
         node.service_connected(peer());
-        assert_eq!(node.look(|plane, _| plane.counters().refused_connections), 0);
+        assert_eq!(node.inspect(|plane, _| plane.counters().refused_connections), 0);
         node.service_connected(peer());
-        assert_eq!(node.look(|plane, _| plane.counters().refused_connections), 1);
+        assert_eq!(node.inspect(|plane, _| plane.counters().refused_connections), 1);
         assert_eq!(lmaps(&node).len(), 3);
     }
 }

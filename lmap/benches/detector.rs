@@ -7,7 +7,7 @@ fn main() {
     divan::main();
 }
 
-/// Columns m, rows of the sketch l, rank k: uView measures 141 metrics per service.
+/// Columns m, rows of the sketch l, rank k: μView measures 141 metrics per service.
 const SHAPES: [(usize, usize, usize); 4] = [(64, 25, 12), (141, 25, 12), (256, 50, 12), (1_000, 50, 10)];
 
 /// Rows that follow three common causes, each column with noise of its own.
@@ -83,8 +83,8 @@ fn score_and_learn(bencher: Bencher<'_, '_>, shape: (usize, usize, usize), strid
     });
 }
 
-/// Rounds of all LMAPs of a node: each scores a row of its own and learns by the default stride. Items are rounds; a sample
-/// has so many that every LMAP decomposes once.
+/// Rounds of all LMAPs of a node: each scores a row of its own and learns by the default stride. Items are rounds; a
+/// sample has so many that every LMAP decomposes once.
 #[divan::bench(args = [(256, 64, 12), (100, 1_000, 12)], sample_count = 20, sample_size = 1)]
 fn rounds(bencher: Bencher<'_, '_>, (count, columns, rank): (usize, usize, usize)) {
     const ROUNDS: usize = 26 * 5;

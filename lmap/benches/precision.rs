@@ -1,5 +1,6 @@
-//! Would `f32` be faster? The arithmetic of a score in both, of one LMAP that is hot and of a node's that share the caches.
-//! `cargo bench -p lmap --bench precision`. What it does to scores: `cargo run --release -p evaluation --example precision DATA`.
+//! Would `f32` be faster? The arithmetic of a score in both, of one LMAP that is hot and of a node's that share the
+//! caches. `cargo bench -p lmap --bench precision`. What it does to scores:
+//! `cargo run --release -p evaluation --example precision DATA`.
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use pulp::{Arch, Simd, WithSimd};

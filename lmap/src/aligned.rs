@@ -1,11 +1,11 @@
-//! Numbers that begin on a cache line, so that no vector lies on two: loads across lines cost twice.
+//! Arrays aligned to a cache line, since vector loads across two lines cost twice.
 
 use std::ops::{Deref, DerefMut};
 
 /// Bytes of a cache line, and of the widest vector.
 const LINE: usize = 64;
 
-/// A fixed number of values, of which the first begins a cache line.
+/// A fixed number of values; the first is at the start of a cache line.
 #[derive(Debug)]
 pub(crate) struct AlignedOf<T> {
     values: Vec<T>,
@@ -13,21 +13,22 @@ pub(crate) struct AlignedOf<T> {
     len: usize,
 }
 
-/// As everything is computed.
+/// Double precision: for everything that is learnt.
 pub(crate) type Aligned = AlignedOf<f64>;
-/// As scores read it.
+/// Single precision: for what scores read.
 pub(crate) type Narrow = AlignedOf<f32>;
 
 macro_rules! zeros {
     ($number:ty) => {
         impl AlignedOf<$number> {
-            /// Numbers that may have to be skipped to reach the next line.
+            /// Maximum number of values to skip up to the next line.
             const SLACK: usize = LINE / size_of::<$number>() - 1;
 
             /// `len` zeros. The memory is not touched before it is used.
             pub(crate) fn zeros(len: usize) -> Self {
                 let values = vec![0.0; len + Self::SLACK];
-                // An answer beyond the slack would mean "cannot say": then nothing is skipped, and only speed is lost.
+                // `align_offset` may return a larger number for "unknown": then nothing is skipped, which only costs
+                // speed.
                 let start = Some(values.as_ptr().align_offset(LINE)).filter(|&skip| skip <= Self::SLACK).unwrap_or(0);
                 Self { values, start, len }
             }

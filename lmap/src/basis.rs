@@ -31,10 +31,10 @@ impl Basis {
     }
 }
 
-/// The same as scores read it: in single precision, which is half as much to read for every row.
+/// The basis in single precision, as scores read it: half as many bytes per row.
 ///
-/// What is rounded is one part in 10⁷ of a direction, and scores differ by one part in 10⁶ (lmap/README.md). Whatever is learnt stays in double
-/// precision.
+/// Directions are rounded to one part in 10⁷, and scores differ by one part in 10⁶ (lmap/README.md). Everything that is
+/// learnt stays in double precision.
 #[derive(Clone, Debug)]
 pub(crate) struct Directions {
     values: Narrow,
@@ -60,12 +60,12 @@ impl Directions {
         self.rank
     }
 
-    /// Padded.
+    /// Direction `index`, padded.
     pub(crate) fn direction(&self, index: usize) -> &[f32] {
         &self.values[index * self.width..(index + 1) * self.width]
     }
 
-    /// All of them, one after the other.
+    /// All directions, one after the other.
     pub(crate) fn all(&self) -> &[f32] {
         &self.values
     }

@@ -1,14 +1,14 @@
-//! The alarm budget: moves γ slowly, by when episodes begin.
+//! The alarm budget: adjusts γ slowly towards a rate of alarms.
 //!
 //! # Guarantee
-//! What γ is multiplied by lies between the bounds of the budget, whatever happens. So what scores more than the upper bound times γ
-//! (and its margin) is in alarm, whatever came before. The factor rises only with the beginning of an episode, by one step, and falls
-//! only outside of episodes; at the budget's rate of alarms it stays where it is.
+//! The factor on γ always lies within the bounds of the budget. So a score above the upper bound times γ (and its
+//! margin) is in alarm, whatever happened before. The factor rises only when an episode begins, by one step, and falls
+//! only outside of episodes. At the budgeted rate of alarms it stays constant on average.
 
 use crate::episode::Episode;
 use crate::settings::AlarmBudget;
 
-/// What γ is multiplied with at the moment, as a logarithm.
+/// The current factor on γ, as a logarithm.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Budget {
     log_factor: f64,
@@ -20,8 +20,8 @@ impl Budget {
         self.log_factor.exp()
     }
 
-    /// An episode's beginning raises γ, every row outside lowers it; an episode's length does not matter, so that a long
-    /// fault is not swallowed. Returns the factor.
+    /// The beginning of an episode raises γ, every row outside lowers it. The length of an episode does not matter, so
+    /// a long fault is not absorbed. Returns the factor.
     pub(crate) fn step(&mut self, budget: AlarmBudget, episode: Episode) -> f64 {
         match episode {
             Episode::Began => self.log_factor = (self.log_factor + budget.step).min(budget.highest.ln()),

@@ -1,34 +1,38 @@
-//! Canary comparison: does a new version of a service behave like the old one, and if not, in which metrics.
+//! Canary comparison: whether a new version of a service behaves like the old one, and in which metrics it does not.
 //!
-//! The rows of the new version are judged by what the old one's taught, as a whole: by their means and second moments, which both sketches
-//! hold. So two models are enough, and neither version's rows are needed. More load is no difference: the mean of a metric is held against
-//! what the old version's directions make of the other metrics' means, and its spread is that of what these do not explain.
+//! The old version's model scores the new version's rows as a whole, by their means and second moments. Both models'
+//! sketches hold these, so two models are enough and no rows are needed. More load is no difference: the mean of a
+//! metric is compared with what the old version's directions expect from the other metrics' means, and its spread is
+//! that of the part that they do not explain.
 //!
 //! # Source
-//! E\[zᵀA z\] for the quadratic form A of the score (see `explain.rs`), over the second moments D SᵀS D / n + d dᵀ of the new rows in the old
-//! model's terms (see `model/merge.rs`). A metric's part is E\[zⱼ (A z)ⱼ\]; these add up to the mean square score.
+//! E\[zᵀA z\] for the quadratic form A of the score (see `explain.rs`), over the second moments D SᵀS D / n + d dᵀ of
+//! the new rows in the old model's standardisation (see `model/merge.rs`). A metric's part is E\[zⱼ (A z)ⱼ\]; these add
+//! up to the mean square score.
 //!
 //! # Limits
-//! Two versions that ran at different times also differ in what the time brought; the best comparison is of replicas side by side. The
-//! rows' own memory is unknown here: [`Tolerance::memory_rows`] stands for it. A metric that one version does not have is counted, not compared.
+//! Versions that ran at different times also differ because of the time; compare replicas that run side by side. The
+//! autocorrelation of rows is unknown here: [`Tolerance::memory_rows`] stands for it. A metric that only one version
+//! has is counted, not compared.
 
 use crate::column::{Column, ColumnKind};
 use crate::lanes::padded_row;
 use crate::model::{Model, Moments, Term};
 use crate::pipeline::Pipeline;
-use crate::scorer::Split;
+use crate::scorer::Projection;
 use crate::settings::ScoreForm;
 use crate::standard::Role;
 use thiserror::Error;
 
-/// What is still alike.
+/// Differences up to which versions count as alike.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
-    /// A metric's mean may be off what is expected by so many deviations of what the old version's directions leave of it. 1.
+    /// Maximum difference of a metric's mean from the expected one, in deviations of its residual. Default: 1.
     pub shift: f64,
-    /// What the directions leave of a metric may spread by so much more. 2.
+    /// Maximum factor by which a metric's residual may spread more. Default: 2.
     pub spread: f64,
-    /// So many rows hang together: means of n rows are as sure as n / so many independent ones, and a shift has to be four standard errors. 20.
+    /// Rows that are correlated: the mean of n rows counts as that of n / `memory_rows` independent ones, and a shift
+    /// must be four standard errors. Default: 20.
     pub memory_rows: f64,
 }
 
@@ -38,38 +42,38 @@ impl Default for Tolerance {
     }
 }
 
-/// A shift has to be so many standard errors.
+/// Minimum shift, in standard errors.
 const ERRORS: f64 = 4.0;
 
-/// How a metric is unlike.
+/// How a metric differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Unlike {
-    /// Its mean is elsewhere than the other metrics let expect.
+pub enum DifferenceKind {
+    /// Its mean is not what the other metrics let expect.
     Moved,
-    /// It is where it should be, and less steady, or had a rare event.
+    /// Its mean is as expected, but it spreads more, or had a rare event.
     Restless,
-    /// It never moved in the old version, and has another value or moves in the new one.
+    /// It was constant in the old version, and moves or has another value in the new one.
     NoLongerConstant,
 }
 
-/// A metric that behaves differently. Values are in the metric's own unit; of a level, per row.
+/// A metric that behaves differently. Values are in the metric's unit; for a level, per row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Difference {
-    /// The column's name in both models.
+    /// Identifies the column in both models.
     pub fingerprint: u64,
-    /// What is different.
-    pub unlike: Unlike,
-    /// Its share of what the new version scores more, in \[0, 1\].
+    /// How it differs.
+    pub kind: DifferenceKind,
+    /// Its share of the increase of the mean square score, in \[0, 1\].
     pub share: f64,
-    /// The mean that the old version would have at this load.
+    /// The mean expected of the old version at this load.
     pub expected: f64,
     /// The mean in the new version.
     pub seen: f64,
-    /// By how many residual deviations the mean is off; 0 for a constant.
+    /// Difference of the means in residual deviations; 0 for a constant.
     pub shift: f64,
-    /// How many times as far the new version's values spread about what is expected of them; 0 for a constant.
+    /// Factor by which the new version's values spread more about the expected ones; 0 for a constant.
     pub spread: f64,
-    /// Both versions were judged by its increments.
+    /// Whether both versions are judged by its increments.
     pub level: bool,
 }
 
@@ -77,8 +81,8 @@ pub struct Difference {
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum CanaryError {
-    /// Only the scaled form knows how far each metric usually is from what is expected of it. Train the old version anew.
-    #[error("a model of the form {0:?} does not know how far its metrics stray; one of the form Scaled does")]
+    /// Only the scaled form has a variance per metric. Train the old version again.
+    #[error("a model of the form {0:?} has no variance per metric: train the old version in the form Scaled")]
     Form(ScoreForm),
     /// Models of two services.
     #[error("of {old} metrics of the old version and {new} of the new one none is in both")]
@@ -93,24 +97,24 @@ pub enum CanaryError {
 /// How a new version compares with an old one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Canary {
-    /// Root mean square score of the new version's rows, judged by the old version's model as it is.
+    /// Root mean square score of the new version's rows under the old version's model.
     pub score: f64,
-    /// The same of the old version's own rows.
+    /// Root mean square score of the old version's own rows.
     pub own_score: f64,
     /// The old version's γ.
     pub gamma: f64,
-    /// Rows that the models stand for: the old one's, the new one's.
+    /// Number of rows that the models stand for: old, new.
     pub rows: (f64, f64),
-    /// Metrics compared.
+    /// Number of metrics compared.
     pub compared: usize,
-    /// Metrics of the old version only, of the new version only, and judged differently by both (as a level and as a value).
+    /// Number of metrics not compared: only in the old version, only in the new one, and a level in only one of them.
     pub left_out: (usize, usize, usize),
-    /// Metrics that are unlike, largest share first.
+    /// Metrics that differ, largest share first.
     pub differences: Vec<Difference>,
 }
 
 impl Canary {
-    /// Compares what `new` was trained on with what `old` was trained on. O(l m k).
+    /// Compares the training rows of `new` with those of `old`. O(l m k).
     ///
     /// # Errors
     ///
@@ -129,8 +133,8 @@ impl Canary {
         let rows = (old.rows_learnt(), new.rows_learnt());
         let width = columns.len();
         let own: Vec<Option<Term>> = (0..width).map(|column| Some(Term { column, scale: 1.0, shift: 0.0 })).collect();
-        let own = Judged::new(&judge, &old.moments(rows.0, &own, width), rows.0);
-        let found = Judged::new(&judge, &new.moments(rows.1, &pairs.terms, width), rows.1);
+        let own = MeanSquares::new(&judge, &old.moments(rows.0, &own, width), rows.0);
+        let found = MeanSquares::new(&judge, &new.moments(rows.1, &pairs.terms, width), rows.1);
         let sure = ERRORS * (tolerance.memory_rows * (1.0 / rows.0 + 1.0 / rows.1)).sqrt();
         let tolerance = Tolerance { shift: tolerance.shift.max(sure), ..tolerance };
         let differences = pairs.differences(&judge, &own, &found, tolerance);
@@ -145,41 +149,41 @@ impl Canary {
         })
     }
 
-    /// Whether any metric lies elsewhere, or is constant no longer. One that is only less steady does not decide: a single rare event in a few
-    /// hundred rows looks the same in second moments.
+    /// Whether any metric has moved, or is no longer constant. Metrics that only spread more do not count: a single
+    /// rare event in a few hundred rows looks the same in second moments.
     #[must_use]
-    pub fn is_unlike(&self) -> bool {
-        self.differences.iter().any(|difference| difference.unlike != Unlike::Restless)
+    pub fn differs(&self) -> bool {
+        self.differences.iter().any(|difference| difference.kind != DifferenceKind::Restless)
     }
 }
 
-/// Mean squares of rows under a judge, per column.
-struct Judged {
-    /// What it adds to the square of the score.
+/// Mean squares of rows under a model, per column.
+struct MeanSquares {
+    /// Parts of the square of the score.
     parts: Vec<f64>,
-    /// Of its residual.
+    /// Squares of the residuals.
     residual: Vec<f64>,
 }
 
-impl Judged {
+impl MeanSquares {
     fn new(judge: &Pipeline, moments: &Moments, rows: f64) -> Self {
         let width = moments.squares.len();
         let (scorer, floored) = (&judge.scorer, judge.scorer.floored_residual_variance());
-        let mut split = Split::of(scorer);
+        let mut projection = Projection::of(scorer);
         let mut pulls = vec![0.0; scorer.basis.rank()];
         let (mut parts, mut residual) = (vec![0.0; width], vec![0.0; width]);
         let mut kept = vec![0.0; width];
         for row in &moments.rows {
-            split.z.copy_from_slice(&padded_row(row));
-            scorer.score(&mut split);
-            scorer.pulls(&split, &mut pulls);
+            projection.z.copy_from_slice(&padded_row(row));
+            scorer.score(&mut projection);
+            scorer.pulls(&projection, &mut pulls);
             for column in 0..width {
-                parts[column] += scorer.contribution(&split, &pulls, column) / rows;
-                residual[column] += f64::from(split.residual[column]).powi(2) / rows;
+                parts[column] += scorer.contribution(&projection, &pulls, column) / rows;
+                residual[column] += f64::from(projection.residual[column]).powi(2) / rows;
                 kept[column] += row[column] * row[column];
             }
         }
-        // What the sketch has forgotten is taken for residual, as in `past.rs`.
+        // Squares that the sketch has forgotten count as residual.
         for column in 0..width {
             let forgotten = (moments.squares[column] - kept[column]).max(0.0) / rows;
             parts[column] += forgotten / floored[column];
@@ -189,13 +193,13 @@ impl Judged {
     }
 }
 
-/// Which column of the one model is which of the other.
+/// The columns of two models, matched.
 struct Pairs<'a> {
     old: &'a Model,
     new: &'a Model,
-    /// For each of the new model's columns its term among the old one's, if both watch it.
+    /// For each column of the new model its conversion to the old one, if both watch it.
     terms: Vec<Option<Term>>,
-    /// Columns that were constant in the old version, as (old, new).
+    /// Columns that were constant in the old version, as indexes (old, new).
     constants: Vec<(usize, usize)>,
     left_out: (usize, usize, usize),
 }
@@ -233,7 +237,13 @@ impl<'a> Pairs<'a> {
         self.terms.iter().flatten().count() + self.constants.len()
     }
 
-    fn differences(&self, judge: &Pipeline, own: &Judged, found: &Judged, tolerance: Tolerance) -> Vec<Difference> {
+    fn differences(
+        &self,
+        judge: &Pipeline,
+        own: &MeanSquares,
+        found: &MeanSquares,
+        tolerance: Tolerance,
+    ) -> Vec<Difference> {
         let weight = judge.constant_rule.weight.powi(2);
         let constants = self.constants.iter().filter_map(|&(old, new)| self.constant(old, new));
         let mut all: Vec<(Difference, f64)> = constants.map(|difference| (difference, weight)).collect();
@@ -248,15 +258,15 @@ impl<'a> Pairs<'a> {
             let shift = off / floored[column].sqrt();
             let about = (found.residual[column] - off.powi(2)).max(0.0);
             let spread = (about / own.residual[column].max(floored[column])).sqrt();
-            let unlike = match (shift.abs() >= tolerance.shift, spread >= tolerance.spread) {
-                (true, _) => Unlike::Moved,
-                (false, true) => Unlike::Restless,
+            let kind = match (shift.abs() >= tolerance.shift, spread >= tolerance.spread) {
+                (true, _) => DifferenceKind::Moved,
+                (false, true) => DifferenceKind::Restless,
                 (false, false) => continue,
             };
             let expected = judge.standard.value(column, judge.scorer.expected(&mean, column));
             let (known, seen) = (self.old.column(column), self.new.column(at).mean);
             let (fingerprint, level) = (known.fingerprint, known.level);
-            let difference = Difference { fingerprint, unlike, share: 0.0, expected, seen, shift, spread, level };
+            let difference = Difference { fingerprint, kind, share: 0.0, expected, seen, shift, spread, level };
             all.push((difference, excess));
         }
         for (difference, excess) in &mut all {
@@ -266,20 +276,20 @@ impl<'a> Pairs<'a> {
         all.into_iter().map(|(difference, _)| difference).collect()
     }
 
-    /// The mean of the new version's rows, split by the old one's directions.
-    fn mean(&self, judge: &Pipeline) -> Split {
+    /// The mean of the new version's rows, projected on the old version's directions.
+    fn mean(&self, judge: &Pipeline) -> Projection {
         let width = judge.standard.roles.len();
         let mut mean = vec![0.0; width];
         for term in self.terms.iter().flatten() {
             mean[term.column] = judge.standard.soft(term.shift);
         }
-        let mut split = Split::of(&judge.scorer);
-        split.z.copy_from_slice(&padded_row(&mean));
-        judge.scorer.score(&mut split);
-        split
+        let mut projection = Projection::of(&judge.scorer);
+        projection.z.copy_from_slice(&padded_row(&mean));
+        judge.scorer.score(&mut projection);
+        projection
     }
 
-    /// A constant that is none any more, or another one.
+    /// The difference of a column that was constant in the old version; `None` if it still is, with the same value.
     fn constant(&self, old: usize, new: usize) -> Option<Difference> {
         let (known, found) = (self.old.column(old), self.new.column(new));
         let same = (known.mean - found.mean).abs() <= 1e-9 * known.mean.abs().max(1.0);
@@ -288,7 +298,7 @@ impl<'a> Pairs<'a> {
         }
         Some(Difference {
             fingerprint: known.fingerprint,
-            unlike: Unlike::NoLongerConstant,
+            kind: DifferenceKind::NoLongerConstant,
             share: 0.0,
             expected: known.mean,
             seen: found.mean,

@@ -1,27 +1,27 @@
-//! What the caller says about a column.
+//! Columns, as the caller describes them.
 
-/// What a column's value is, as the caller hands it in.
+/// The kind of value in a column, as passed by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ColumnKind {
-    /// A cumulative value that [`Increments`](crate::Increments) has already turned into its increment.
+    /// The increment of a cumulative counter since the last row, computed by [`Increments`](crate::Increments).
     Increment,
-    /// A value that goes up and down. Training may find it to be a *level*, see [`LevelRule`](crate::LevelRule).
+    /// A value that goes up and down. Training may classify it as a *level*, see [`LevelRule`](crate::LevelRule).
     Gauge,
 }
 
 /// One column of the rows that a detector is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Column {
-    /// What its value is.
+    /// The kind of value.
     pub kind: ColumnKind,
-    /// The user's word on whether it is a level (judged by its increment). `None`: training decides, gauges only.
+    /// Whether it is a level (judged by its increment), if the user has set it. `None`: training decides, gauges only.
     pub level: Option<bool>,
-    /// The group that its share of a score counts for, an opaque number (network, memory, …).
+    /// The group (network, memory, …) that its share of a score counts for. An opaque number.
     pub group: u16,
-    /// Whether it is judged. One that is not stands in the rows only: neither scored nor learnt.
+    /// Whether it is scored and learnt. Otherwise it is only present in the rows.
     pub watched: bool,
-    /// Names the column in a [`Model`](crate::Model), for instance a hash of the metric's name. Opaque; columns with
-    /// equal fingerprints are matched in their order.
+    /// Identifies the column in a [`Model`](crate::Model), for instance a hash of the metric's name. Opaque. Columns
+    /// with equal fingerprints are matched in their order.
     pub fingerprint: u64,
 }
 

@@ -1,32 +1,33 @@
-//! What a detector counts instead of logging it.
+//! Event counters of a detector. It logs nothing.
 
-/// Events since the detector was made. Nothing is discarded without one of these growing.
+/// Events since the detector was created. Whatever is discarded is counted here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Rows scored, while learning too.
+    /// Rows scored, including those while learning.
     pub rows: u64,
-    /// Values that were missing (NaN) and repeated the one before.
+    /// Missing values (NaN), replaced by the value before.
     pub missing: u64,
-    /// Values that were infinite and were treated as missing.
+    /// Infinite values, treated as missing.
     pub infinite: u64,
-    /// Rows in which every value was missing. They are scored, and never learnt or kept.
+    /// Rows without any value. They are scored, but never learnt or kept.
     pub empty_rows: u64,
-    /// Rows appended to the sketch at run time.
+    /// Rows added to the sketch after the fit.
     pub learnt: u64,
-    /// Of [`learnt`](Self::learnt), rows above γ that the learning rate η let in.
+    /// Of [`learnt`](Self::learnt), rows above γ, admitted by the learning rate η.
     pub learnt_above: u64,
-    /// Rows to learn that found neither the sketch nor the spare room free, because a job was out for too long.
+    /// Rows to learn that were lost because a job was in flight for too long: sketch and spare rows were full.
     pub lost: u64,
-    /// Decompositions installed.
+    /// Decompositions of the sketch that were installed.
     pub shrinks: u64,
-    /// Fits installed.
+    /// Fits that were installed.
     pub fits: u64,
-    /// Fits that came back without a result, see [`Settings::warm_up_rows`](crate::Settings::warm_up_rows).
+    /// Fits without a result: too few rows (see [`Settings::warm_up_rows`](crate::Settings::warm_up_rows)), or no
+    /// convergence.
     pub fits_refused: u64,
-    /// Decompositions that did not converge: the rows since the one before are not in the sketch.
+    /// Decompositions that did not converge: the rows since the last one are lost.
     pub shrinks_failed: u64,
-    /// Results of jobs that a reset, or a newer fit, had made worthless.
+    /// Job results that were dropped because of a reset or a newer fit.
     pub stale: u64,
-    /// Episodes begun.
+    /// Episodes (alarms) begun.
     pub episodes: u64,
 }

@@ -1,28 +1,32 @@
-//! One LMAP: scores rows, learns them, arms itself.
+//! One LMAP (local metrics analysis pipeline): scores rows, learns them, fits itself.
 //!
 //! # Source
-//! uView, Sec. 4.4, for the sketch-based classifier; what a default detector needs beyond it (levels, constants, scaled
-//! residuals, a threshold from both halves of training) was chosen on public data sets.
+//! μView, Sec. 4.4: the sketch-based classifier FD-Sketch. Levels, constants, scaled residuals and a threshold from
+//! both halves of training are additions for a detector without tuning, chosen on public data sets.
 //!
 //! # Guarantee
 //! A score is finite and at least 0, for any input. [`score`](Detector::score), [`learn`](Detector::learn) and
-//! [`gap`](Detector::gap) do not allocate. A row is judged by a basis that it is not in, and a
-//! basis by variances of its own.
+//! [`gap`](Detector::gap) do not allocate. A row is scored before it is learnt, and every basis has its own variances.
 //!
 //! # States
-//! *learning* until [`Settings::warm_up_rows`] rows have been seen (*provisional* from
-//! [`Settings::provisional_rows`]: scores and γ, but no episode begins), then *armed*; *drifted* while an episode lasts
-//! [`Settings::drift_rows`] or more: not a fault that passes, somebody should look, and say "this is normal now" with
-//! [`fit_again`](Detector::fit_again). The next fits, at [`Settings::fit_again_rows`], leave out rows far above γ. A result that
-//! was computed for a detector reset meanwhile is refused and counted.
+//!
+//! | state | from | what it means |
+//! | --- | --- | --- |
+//! | learning | the first row | no scores |
+//! | provisional | [`Settings::provisional_rows`] (60) | scores and γ; no episode begins |
+//! | armed | [`Settings::warm_up_rows`] (120) | episodes begin and end |
+//! | drifted | an episode of [`Settings::drift_rows`] (600) | [`fit_again`](Detector::fit_again) if this is normal |
+//!
+//! The fits at [`Settings::fit_again_rows`] (600 and 2,000) leave out rows far above γ. A job result that was computed
+//! before a reset is dropped and counted.
 //!
 //! # Memory
-//! With m' = m padded to eight: (2l + k + 10 + spare rows) m' values, O(m + k) beside them. While learning, and after
+//! (2l + k + 10 + spare rows) m' values with m' = m padded to eight, plus O(m + k). While learning, and after
 //! [`fit_again`](Detector::fit_again), the last of [`Settings::fit_again_rows`] · m values more, touched as rows come;
-//! [`Settings::rows_kept`] · m for good.
+//! [`Settings::rows_kept`] · m permanently.
 //!
 //! # Differences from the paper
-//! A row above γ is learnt with probability η (the paper: never), else nothing is learnt any more after a change.
+//! A row above γ is learnt with probability η (the paper: never). Otherwise nothing is learnt any more after a change.
 
 mod report;
 
@@ -32,28 +36,28 @@ use crate::column::Column;
 use crate::counts::Counts;
 use crate::episode::{Episode, Episodes};
 use crate::guard::Limit;
+use crate::history::{History, Variances};
 use crate::intake::{Intake, RowError};
-use crate::job::{Done, FitJob, Job, Result as Found, ShrinkJob};
+use crate::job::{FitJob, Job, JobOutcome, JobResult, ShrinkJob};
 use crate::learning::Learning;
 use crate::model::{Model, ModelError};
-use crate::past::{Past, Variances};
-use crate::pipeline::{Pipeline, Raw};
+use crate::pipeline::{Pipeline, RowScore};
 use crate::random::Random;
-use crate::rows::{Judged, Mark};
+use crate::rows::{Mark, RowVerdict};
 use crate::settings::Settings;
-use crate::spare::Spare;
-use crate::verdict::{DetectorError, Installed, MOST_COLUMNS, Verdict};
+use crate::spare_rows::SpareRows;
+use crate::verdict::{DetectorError, InstallOutcome, MOST_COLUMNS, Verdict};
 use std::sync::Arc;
 
-/// Which job is out.
+/// The job in flight, with its ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Out {
-    Nothing,
+enum JobInFlight {
+    None,
     Shrink(u64),
     Fit(u64),
 }
 
-/// One LMAP: judges the rows of one service.
+/// One LMAP (local metrics analysis pipeline): scores the rows of one service.
 #[derive(Debug)]
 pub struct Detector {
     columns: Arc<[Column]>,
@@ -62,20 +66,20 @@ pub struct Detector {
     intake: Intake,
     pipeline: Option<Pipeline>,
     provisional: bool,
-    /// It began with what others had learnt.
+    /// The detector started from a model of other replicas.
     warm: bool,
     learning: Learning,
-    spare: Spare,
-    out: Out,
+    spare: SpareRows,
+    in_flight: JobInFlight,
     tickets: u64,
-    /// Where it stands among detectors that take turns.
-    place: usize,
-    /// Rows judged since the pipeline was installed; the stride counts them.
-    judged: u64,
-    /// The row judged last has not been learnt: its score without constants.
+    /// Offset among detectors that are staggered; 0 if they are not.
+    stagger: usize,
+    /// Rows scored since the pipeline was installed, for the stride.
+    scored: u64,
+    /// The score (without constants) of the last row, until it is learnt.
     pending: Option<f64>,
     smoothed: Option<f64>,
-    /// The same with single rows capped: what episodes are made of.
+    /// The smoothed score with single rows capped, from which episodes are formed.
     steady: Option<f64>,
     episodes: Episodes,
     budget: Budget,
@@ -83,7 +87,7 @@ pub struct Detector {
 }
 
 impl Detector {
-    /// A detector that learns from its first rows. `seed` decides which rows above γ are learnt.
+    /// Creates a detector that learns from its first rows. `seed` decides which rows above γ are learnt.
     ///
     /// # Errors
     ///
@@ -97,15 +101,15 @@ impl Detector {
         Ok(Self::with(columns, settings, seed, learning))
     }
 
-    /// A detector that is armed at once. What the model holds wins over `settings`.
+    /// Creates a detector that is armed at once. Settings stored in the model override `settings`.
     ///
-    /// Columns are matched by their fingerprint: a column that only the model has is taken as always missing, one that
-    /// only the caller has is not watched (see [`unwatched`](Self::unwatched)) until the next fit.
+    /// Columns are matched by fingerprint. A column that only the model has counts as always missing. A column that
+    /// only the caller has is not scored until the next fit (see [`unwatched`](Self::unwatched)).
     ///
     /// # Errors
     ///
-    /// [`ModelError::Columns`] if no column is in the model, [`ModelError::Detector`] if the columns or settings are not
-    /// usable.
+    /// [`ModelError::Columns`] if no column is in the model, [`ModelError::Detector`] if the columns or settings are
+    /// not usable.
     pub fn from_model(model: &Model, columns: Vec<Column>, settings: Settings, seed: u64) -> Result<Self, ModelError> {
         if !(1..=MOST_COLUMNS).contains(&columns.len()) {
             return Err(DetectorError::Columns(columns.len()).into());
@@ -118,13 +122,16 @@ impl Detector {
         Ok(detector)
     }
 
-    /// A detector for a new replica, node or version of a service that others have learnt: armed by what they know ([`Model::merge`] puts
-    /// several together), until it has seen enough rows of its own.
+    /// Creates a detector for a new replica, node or version of a service: armed by the model of other replicas
+    /// ([`Model::merge`] combines several), until it has seen enough rows of its own.
     ///
-    /// Carried are levels, constants, means, deviations, the sketch with basis and variances, and γ; what the model holds wins over `settings`.
-    /// Not carried are rows, smoothing, episodes, second centres of gauges, and what an alarm budget did to γ. No episode begins in the first
-    /// [`Settings::settle_rows`] rows, which are not learnt. The fits at [`Settings::fit_again_rows`] come as if the warm-up were over, and are
-    /// on rows of its own alone: then nothing is left of what was carried.
+    /// The model provides levels, constants, means, deviations, the sketch with basis and variances, and γ; settings
+    /// stored in it override `settings`. It does not provide rows, smoothing, episodes, second centres of gauges, and
+    /// the factor of an alarm budget.
+    ///
+    /// No episode begins in the first [`Settings::settle_rows`] rows, which are not learnt. The fits at
+    /// [`Settings::fit_again_rows`] take place as if the warm-up were over. They use only rows of its own, so nothing
+    /// of the model is left afterwards.
     ///
     /// # Errors
     ///
@@ -136,20 +143,20 @@ impl Detector {
         Ok(detector)
     }
 
-    /// Takes turns with others: detectors that are fitted together, as those of a node that starts, would learn and decompose with
-    /// the same row for ever. One in another `place` learns another row of the stride, and its first decomposition after each fit
-    /// comes after another number of learnt rows, up to l + 1. 0 is the place of a detector that takes no turns.
+    /// Staggers the work of detectors that start together, as on a node that starts: otherwise all of them would learn
+    /// and decompose at the same rows for ever. A detector with another `stagger` learns another row of the stride, and
+    /// its first decomposition after each fit comes after another number of learnt rows, up to l + 1. 0: not staggered.
     #[must_use]
-    pub fn taking_turns(mut self, place: usize) -> Self {
-        self.place = place;
-        self.take_place();
+    pub fn staggered(mut self, stagger: usize) -> Self {
+        self.stagger = stagger;
+        self.apply_stagger();
         self
     }
 
-    fn take_place(&mut self) {
+    fn apply_stagger(&mut self) {
         let Some(pipeline) = &mut self.pipeline else { return };
-        if let Some(past) = pipeline.past.as_mut().filter(|_| self.place > 0) {
-            past.decompose_after(1 + self.place % (pipeline.sketch_rows + 1));
+        if let Some(history) = pipeline.history.as_mut().filter(|_| self.stagger > 0) {
+            history.decompose_after(1 + self.stagger % (pipeline.sketch_rows + 1));
         }
     }
 
@@ -161,11 +168,11 @@ impl Detector {
             provisional: false,
             warm: false,
             learning,
-            spare: Spare::new(columns.len(), settings.spare_rows),
-            out: Out::Nothing,
+            spare: SpareRows::new(columns.len(), settings.spare_rows),
+            in_flight: JobInFlight::None,
             tickets: 0,
-            place: 0,
-            judged: 0,
+            stagger: 0,
+            scored: 0,
             pending: None,
             smoothed: None,
             steady: None,
@@ -177,8 +184,8 @@ impl Detector {
         }
     }
 
-    /// Scores one row of one value per column. NaN is a missing value, which repeats the one before; an infinite value is
-    /// taken as missing. O(m k). Never allocates.
+    /// Scores a row of one value per column. NaN is a missing value and is replaced by the value before; an infinite
+    /// value counts as missing. O(m k). Never allocates.
     ///
     /// # Errors
     ///
@@ -192,19 +199,19 @@ impl Detector {
             self.pending = Some(0.0);
             return Ok(self.verdict(0.0, 0.0, false, Episode::Quiet));
         };
-        let Raw { score: raw, gate } = pipeline.judge(&self.intake);
+        let RowScore { score: raw, gate } = pipeline.judge(&self.intake);
         self.pending = Some(gate);
-        self.judged += 1;
+        self.scored += 1;
         let weight = 2.0 / (self.settings.smoothing_span + 1.0);
         let score = self.smoothed.map_or(raw, |before| before + weight * (raw - before));
         self.smoothed = Some(score);
         let over = self.gamma().is_some_and(|gamma| score >= gamma);
         let lasting = self.lasts(raw, weight);
-        let episode = self.episodes.step(lasting && !self.provisional && !self.settles());
+        let episode = self.episodes.step(lasting && !self.provisional && !self.is_settling());
         self.counts.episodes += u64::from(episode == Episode::Began);
         let verdict = self.verdict(score, raw, over, episode);
-        if self.settles() {
-            (self.smoothed, self.steady) = (None, None); // a start's last row has no part in what comes after
+        if self.is_settling() {
+            (self.smoothed, self.steady) = (None, None); // rows of the start do not count for smoothing
         }
         self.keep_to_budget(episode);
         if Some(self.episodes.rows()) == self.settings.automatic_fit_rows.map(|rows| rows as u64) {
@@ -213,21 +220,21 @@ impl Detector {
         Ok(verdict)
     }
 
-    /// Lets the alarm budget move γ.
+    /// Lets the alarm budget adjust γ.
     fn keep_to_budget(&mut self, episode: Episode) {
         if let (Some(budget), Some(pipeline)) = (self.settings.budget, &mut self.pipeline) {
             pipeline.factor = self.budget.step(budget, episode);
         }
     }
 
-    /// Whether the service that is watched is still starting.
-    fn settles(&self) -> bool {
+    /// Whether the service is still starting.
+    fn is_settling(&self) -> bool {
         let settle_rows = self.settings.settle_rows;
         (self.pipeline.is_none() || self.warm) && settle_rows > 0 && self.counts.rows <= settle_rows
     }
 
-    /// Whether the row is in alarm as far as episodes are concerned: smoothed like the score, but no single row counts for more than
-    /// [`Settings::episode_cap`] times γ, and γ has a margin.
+    /// Whether the row counts as over γ for episodes: the smoothed score, with single rows capped at
+    /// [`Settings::episode_cap`] · γ, reaches γ · [`Settings::episode_margin`].
     fn lasts(&mut self, raw: f64, weight: f64) -> bool {
         let Some(gamma) = self.gamma() else { return false };
         let capped = raw.min(self.settings.episode_cap * gamma);
@@ -241,9 +248,9 @@ impl Detector {
         Verdict { score, raw, gamma: self.gamma(), over, episode, state: self.state() }
     }
 
-    /// Learns the row that was scored last, if stride, gate and η say so, and may hand out a job. Until its result is
-    /// installed, rows to learn wait in the spare room. A second call for the same row does nothing. O(m). Never
-    /// allocates.
+    /// Learns the row that was scored last, if stride, γ and η admit it, and returns a job if one is due. Until the
+    /// job's result is installed, rows to learn are buffered as spare rows. A second call for the same row does
+    /// nothing. O(m). Never allocates.
     pub fn learn(&mut self) -> Option<Job> {
         let gate = self.pending.take()?;
         if self.intake.is_empty() {
@@ -252,7 +259,7 @@ impl Detector {
         let gamma = self.pipeline.as_ref().map_or(0.0, |pipeline| pipeline.gamma);
         let normal = gate < gamma;
         self.keep_row(gate < gamma * self.settings.left_out_above);
-        let turn = self.judged.wrapping_sub(1).wrapping_add(self.place as u64);
+        let turn = self.scored.wrapping_sub(1).wrapping_add(self.stagger as u64);
         if turn.is_multiple_of(u64::from(self.settings.stride)) {
             self.learn_row(normal);
         }
@@ -261,40 +268,43 @@ impl Detector {
 
     /// Keeps the raw row for the next fit.
     fn keep_row(&mut self, tame: bool) {
-        if self.settles() || !self.learning.active(&self.settings) {
+        if self.is_settling() || !self.learning.active(&self.settings) {
             return;
         }
-        let judged = match (self.pipeline.is_some() && !self.provisional, tame) {
-            (false, _) => Judged::Not,
-            (true, true) => Judged::Normal,
-            (true, false) => Judged::Above,
+        let verdict = match (self.pipeline.is_some() && !self.provisional, tame) {
+            (false, _) => RowVerdict::Unjudged,
+            (true, true) => RowVerdict::Normal,
+            (true, false) => RowVerdict::Above,
         };
-        let mark = Mark { judged, restarted: self.intake.restarted() };
+        let mark = Mark { verdict, restarted: self.intake.restarted() };
         let row = self.intake.row();
-        if !self.learning.keep(row, mark) && matches!(self.out, Out::Fit(_)) {
+        if !self.learning.keep(row, mark) && matches!(self.in_flight, JobInFlight::Fit(_)) {
             self.counts.lost += u64::from(!self.spare.push(row, mark));
         }
     }
 
-    /// Appends the standardised row to the sketch, unless a fit is out, which makes a new one.
+    /// Adds the standardised row to the sketch, unless a fit is in flight, which will replace the sketch.
     fn learn_row(&mut self, normal: bool) {
-        let settles = self.settles();
+        let is_settling = self.is_settling();
         let Some(pipeline) = &mut self.pipeline else { return };
-        if settles || matches!(self.out, Out::Fit(_)) || !(normal || self.random.unit() < self.settings.learning_rate) {
+        if is_settling
+            || matches!(self.in_flight, JobInFlight::Fit(_))
+            || !(normal || self.random.unit() < self.settings.learning_rate)
+        {
             return;
         }
         pipeline.grow(self.settings.growth_rows);
-        let mark = Mark { judged: Judged::Normal, restarted: false };
-        let taken = match &mut pipeline.past {
-            Some(past) => past.push(&pipeline.split.z),
-            None => self.spare.push(&pipeline.split.z, mark),
+        let mark = Mark { verdict: RowVerdict::Normal, restarted: false };
+        let taken = match &mut pipeline.history {
+            Some(history) => history.push(&pipeline.projection.z),
+            None => self.spare.push(&pipeline.projection.z, mark),
         };
         self.counts.lost += u64::from(!taken);
         self.counts.learnt += u64::from(taken);
         self.counts.learnt_above += u64::from(taken && !normal);
     }
 
-    /// How fast rows may change what is normal: as they like while fits are still to come and averages still grow.
+    /// How fast learnt rows may change variances: without limit while fits are scheduled and averages grow.
     fn limit(&self) -> Option<Limit> {
         let Settings { variance_growth, residual_floor, renew_variances, growth_rows, .. } = *self.settings;
         let grown = self.pipeline.as_ref().is_some_and(|pipeline| pipeline.averaged >= growth_rows);
@@ -303,14 +313,14 @@ impl Detector {
         limited.then_some(Limit { growth: variance_growth, floor: residual_floor * residual_floor })
     }
 
-    /// A job, if one is due and none is out.
+    /// A job, if one is due and none is in flight.
     fn due(&mut self) -> Option<Job> {
-        if self.out != Out::Nothing {
+        if self.in_flight != JobInFlight::None {
             return None;
         }
         let ticket = self.tickets + 1;
         let job = if let Some(due) = self.learning.due(&self.settings) {
-            self.out = Out::Fit(ticket);
+            self.in_flight = JobInFlight::Fit(ticket);
             Job::Fit(FitJob {
                 ticket,
                 rows: due.rows,
@@ -323,28 +333,28 @@ impl Detector {
         } else {
             let limit = self.limit();
             let pipeline = self.pipeline.as_mut()?;
-            let past = pipeline.past.take_if(|past| past.due())?;
-            self.out = Out::Shrink(ticket);
-            Job::Shrink(ShrinkJob { ticket, past, rank: pipeline.scorer.basis.rank(), limit })
+            let history = pipeline.history.take_if(|history| history.due())?;
+            self.in_flight = JobInFlight::Shrink(ticket);
+            Job::Shrink(ShrinkJob { ticket, history, rank: pipeline.scorer.basis.rank(), limit })
         };
         self.tickets = ticket;
         Some(job)
     }
 
-    /// Takes back what a job computed, and learns the rows that waited for it. May allocate.
-    pub fn install(&mut self, done: Done) -> Installed {
+    /// Installs the result of a job, and learns the rows that were buffered meanwhile. May allocate.
+    pub fn install(&mut self, done: JobResult) -> InstallOutcome {
         let expected = match &done.result {
-            Found::Shrunk { .. } => Out::Shrink(done.ticket),
-            Found::Fitted { .. } => Out::Fit(done.ticket),
+            JobOutcome::Shrunk { .. } => JobInFlight::Shrink(done.ticket),
+            JobOutcome::Fitted { .. } => JobInFlight::Fit(done.ticket),
         };
-        if expected != self.out {
+        if expected != self.in_flight {
             self.counts.stale += 1;
-            return Installed::Stale;
+            return InstallOutcome::Stale;
         }
-        self.out = Out::Nothing;
+        self.in_flight = JobInFlight::None;
         let installed = match done.result {
-            Found::Shrunk { past, found } => self.install_past(past, found.ok()),
-            Found::Fitted { rows, fitted, provisional } => {
+            JobOutcome::Shrunk { history, found } => self.install_past(history, found.ok()),
+            JobOutcome::Fitted { rows, fitted, provisional } => {
                 self.learning.give_back(rows, self.columns.len(), &self.settings);
                 self.install_fit(fitted.ok().map(|pipeline| *pipeline), provisional)
             }
@@ -353,68 +363,68 @@ impl Detector {
         installed
     }
 
-    /// V and T come with the basis: those of the one before belong to other directions.
-    fn install_past(&mut self, mut past: Past, found: Option<(Basis, Variances)>) -> Installed {
-        let Some(pipeline) = &mut self.pipeline else { return Installed::Stale };
+    /// Installs a basis with its own V and T: those of the old basis belong to other directions.
+    fn install_past(&mut self, mut history: History, found: Option<(Basis, Variances)>) -> InstallOutcome {
+        let Some(pipeline) = &mut self.pipeline else { return InstallOutcome::Stale };
         for (z, _) in self.spare.rows() {
-            if !past.push(z) {
+            if !history.push(z) {
                 self.counts.lost += 1;
                 self.counts.learnt -= 1;
             }
         }
-        pipeline.past = Some(past);
+        pipeline.history = Some(history);
         let Some((basis, variances)) = found else {
             self.counts.shrinks_failed += 1;
-            return Installed::Failed;
+            return InstallOutcome::Failed;
         };
         pipeline.scorer.set_basis(&basis);
         if self.settings.renew_variances {
             pipeline.scorer.set_variances(&variances.residual, variances.inside);
         }
         self.counts.shrinks += 1;
-        Installed::Taken
+        InstallOutcome::Taken
     }
 
-    fn install_fit(&mut self, fitted: Option<Pipeline>, provisional: bool) -> Installed {
+    fn install_fit(&mut self, fitted: Option<Pipeline>, provisional: bool) -> InstallOutcome {
         let columns = self.columns.len();
         for (row, mark) in self.spare.rows() {
             self.learning.keep_again(&row[..columns], mark);
         }
         let Some(pipeline) = fitted else {
             self.counts.fits_refused += 1;
-            return Installed::Failed;
+            return InstallOutcome::Failed;
         };
         self.pipeline = Some(pipeline);
-        self.take_place();
+        self.apply_stagger();
         self.provisional = provisional;
-        self.judged = 0;
+        self.scored = 0;
         self.pending = None;
         (self.smoothed, self.steady) = (None, None);
         self.budget = Budget::default();
         self.counts.fits += 1;
-        Installed::Taken
+        InstallOutcome::Taken
     }
 
-    /// A gap in time before the next row: differences of levels and constants, and smoothing, start again.
+    /// Announces a gap in time before the next row: increments of levels, moves of constants and smoothing start again.
     pub fn gap(&mut self) {
         self.intake.gap();
         self.episodes.gap();
     }
 
-    /// "This is normal now": fits again on all rows kept, whatever their score, and hands the job out if there are
-    /// [`Settings::warm_up_rows`] of them. Else it begins to keep rows, and [`learn`](Self::learn) hands the job out as soon
-    /// as there are. The detector goes on judging meanwhile. May allocate.
+    /// "This is normal now": fits again on all rows kept, whatever their score. Returns the job if there are
+    /// [`Settings::warm_up_rows`] of them. Otherwise the detector starts to keep rows, and [`learn`](Self::learn)
+    /// returns the job once there are enough. Scoring goes on meanwhile. May allocate.
     pub fn fit_again(&mut self) -> Option<Job> {
-        self.learning.want(self.columns.len(), &self.settings, matches!(self.out, Out::Fit(_)));
+        self.learning.want(self.columns.len(), &self.settings, matches!(self.in_flight, JobInFlight::Fit(_)));
         self.due()
     }
 
-    /// Forgets everything and learns anew. The result of a job that is out will be refused. Allocates.
+    /// Discards everything learnt and starts learning. The result of a job in flight will be dropped. Allocates.
     pub fn reset(&mut self) {
         let counts = self.counts;
         let (columns, settings) = (self.columns.to_vec(), Settings::clone(&self.settings));
         let learning = Learning::new(columns.len(), &settings);
-        let (random, tickets, place) = (self.random.clone(), self.tickets, self.place);
-        *self = Self { random, tickets, place, counts, ..Self::with(columns, settings, 0, learning) };
+        let (random, tickets, stagger) = (self.random.clone(), self.tickets, self.stagger);
+        *self = Self { random, tickets, stagger, counts, ..Self::with(columns, settings, 0, learning) };
     }
 }

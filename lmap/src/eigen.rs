@@ -2,41 +2,42 @@
 //!
 //! # Source
 //! Householder's reduction to a tridiagonal matrix; there, bisection and false position on Givens' sign count, and
-//! twisted factorisations (Parlett, Dhillon 2000), each with one vector lane per eigenvalue; implicit QL where that leaves
-//! doubt.
+//! twisted factorisations (Parlett, Dhillon 2000), each with one vector lane per eigenvalue; implicit QL where that
+//! leaves doubt.
 //!
 //! # Guarantee
-//! For a positive semidefinite A: residual ‖A v − λ v‖ ≤ 1e-13 n λ₁; vectors orthogonal to 1e-13 n. Values below 1e-13 λ₁ are reported as 0, and have no vectors.
+//! For a positive semidefinite A: residual ‖A v − λ v‖ ≤ 1e-13 n λ₁; vectors orthogonal to 1e-13 n. Values below 1e-13
+//! λ₁ are reported as 0, and have no vectors.
 //!
 //! # Differences from the source
 //! Vectors of eigenvalues nearer than 1e-2 λ₁ are made orthogonal by Gram and Schmidt, and QL takes over if one of them
 //! vanishes there or has too large a residual. So no representation tree is needed: a sketch has few directions.
 
 use crate::aligned::Aligned;
-use crate::kernels::bisection::Values;
+use crate::kernels::bisection::Eigenvalues;
 use crate::kernels::orthogonalise::Orthogonalise;
 use crate::kernels::ql::implicit_ql;
 use crate::kernels::rebuild::Scale;
-use crate::kernels::tridiagonal::{Back, Tridiagonalise};
+use crate::kernels::tridiagonal::{BackTransform, Tridiagonalise};
 use crate::kernels::twisted::Twisted;
 use crate::lanes::padded;
 use pulp::Arch;
 
-/// Eigenvalues below this share of the largest are rounding, and taken as 0.
+/// Eigenvalues below this share of the largest are rounding errors, and set to 0.
 const NEGLIGIBLE: f64 = 1e-13;
 /// Values nearer than this share of the largest have vectors that are not orthogonal by themselves.
 const NEAR: f64 = 1e-2;
 /// A vector's residual is at most this, per row and as a share of the largest value.
 const RESIDUAL: f64 = 1e-14;
-/// Squares of what stands beside the diagonal are at least this, as a share of the largest value's square: far below
-/// rounding, and no minor can vanish for good.
+/// Minimum of squares of off-diagonal values, as a share of the largest value's square: far below rounding errors, and
+/// no minor can vanish.
 const LEAST_SQUARE: f64 = 1e-36;
 
 /// The decomposition did not converge, or the matrix is not finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotConverged;
 
-/// A symmetric n × n matrix that has no negative eigenvalue: products of rows with each other.
+/// A symmetric, positive semidefinite n × n matrix: products of rows with each other.
 #[derive(Clone, Debug)]
 pub(crate) struct Symmetric {
     values: Aligned,
@@ -44,7 +45,7 @@ pub(crate) struct Symmetric {
 }
 
 impl Symmetric {
-    /// Zeros.
+    /// An n × n matrix of zeros.
     pub(crate) fn new(n: usize) -> Self {
         Self { values: Aligned::zeros(n * padded(n)), n }
     }
@@ -54,7 +55,7 @@ impl Symmetric {
         &mut self.values
     }
 
-    /// From one row to the next.
+    /// Number of values from one row to the next.
     pub(crate) fn stride(&self) -> usize {
         padded(self.n)
     }
@@ -62,7 +63,7 @@ impl Symmetric {
 
 /// The largest eigenvalues and their vectors.
 #[derive(Debug)]
-pub(crate) struct Leading {
+pub(crate) struct LeadingPairs {
     /// Descending, at least 0.
     pub(crate) values: Vec<f64>,
     /// Row r holds component r of every vector; a vector of a value that is 0 is zeros.
@@ -72,16 +73,16 @@ pub(crate) struct Leading {
 }
 
 /// The `values` largest eigenvalues and the first `vectors` of their vectors, each at most n. O(n³).
-pub(crate) fn leading(matrix: Symmetric, values: usize, vectors: usize) -> Result<Leading, NotConverged> {
+pub(crate) fn leading(matrix: Symmetric, values: usize, vectors: usize) -> Result<LeadingPairs, NotConverged> {
     leading_with(Arch::new(), matrix, values, vectors)
 }
 
-fn leading_with(arch: Arch, matrix: Symmetric, values: usize, vectors: usize) -> Result<Leading, NotConverged> {
+fn leading_with(arch: Arch, matrix: Symmetric, values: usize, vectors: usize) -> Result<LeadingPairs, NotConverged> {
     let n = matrix.n;
     let (values, vectors) = (values.max(vectors).min(n), vectors.min(n));
     let Some(reduced) = Tridiagonal::new(arch, matrix)? else {
         let lanes = padded(vectors);
-        return Ok(Leading { values: vec![0.0; values], vectors: Aligned::zeros(n * lanes), lanes });
+        return Ok(LeadingPairs { values: vec![0.0; values], vectors: Aligned::zeros(n * lanes), lanes });
     };
     let mut found = match reduced.by_lanes(values, vectors) {
         Some(found) => found,
@@ -101,9 +102,9 @@ pub(crate) fn symmetric_values(matrix: Symmetric) -> Result<Vec<f64>, NotConverg
     Ok(values)
 }
 
-/// A matrix that has been reduced.
+/// A matrix reduced to tridiagonal form.
 struct Tridiagonal {
-    /// The vectors that the machine has.
+    /// The vector instructions of the machine.
     arch: Arch,
     /// A power of two that the matrix was divided by.
     scale: f64,
@@ -151,7 +152,7 @@ impl Tridiagonal {
         if finite { Ok(Some(out)) } else { Err(NotConverged) }
     }
 
-    /// Above all eigenvalues, by Gershgorin.
+    /// An upper bound of all eigenvalues, by Gershgorin.
     fn bound(&self) -> f64 {
         let beside = |row: usize| self.beside.get(row).map_or(0.0, |value| value.abs());
         let rows = self.diagonal.iter().enumerate();
@@ -160,13 +161,13 @@ impl Tridiagonal {
     }
 
     /// One lane per eigenvalue; `None` if the vectors are not good enough.
-    fn by_lanes(&self, count: usize, vectors: usize) -> Option<Leading> {
+    fn by_lanes(&self, count: usize, vectors: usize) -> Option<LeadingPairs> {
         let (n, bound) = (self.diagonal.len(), self.bound());
         let mut squares: Vec<f64> = self.beside.iter().map(|beside| (beside * beside).max(LEAST_SQUARE)).collect();
         squares[0] = 0.0;
         let lanes = padded(count);
         let mut values = Aligned::zeros(lanes);
-        self.arch.dispatch(Values {
+        self.arch.dispatch(Eigenvalues {
             diagonal: &self.diagonal,
             squares: &squares,
             bound,
@@ -198,11 +199,11 @@ impl Tridiagonal {
         let scratch = &mut Aligned::zeros(lanes);
         let orthogonal =
             good && self.arch.dispatch(Orthogonalise { vectors: &mut out, lanes, shares: &shares, scratch });
-        orthogonal.then(|| Leading { values: values[..count].to_vec(), vectors: out, lanes })
+        orthogonal.then(|| LeadingPairs { values: values[..count].to_vec(), vectors: out, lanes })
     }
 
-    /// All of them, of which the largest are taken.
-    fn by_ql(&self, count: usize, vectors: usize) -> Result<Leading, NotConverged> {
+    /// All eigenvalues by implicit QL, of which the largest are returned.
+    fn by_ql(&self, count: usize, vectors: usize) -> Result<LeadingPairs, NotConverged> {
         let n = self.diagonal.len();
         let (mut diagonal, mut beside) = (self.diagonal.clone(), self.beside.clone());
         let mut rows = vec![0.0; n * n];
@@ -220,15 +221,15 @@ impl Tridiagonal {
                 out[row * lanes + lane] = *value;
             }
         }
-        Ok(Leading { values, vectors: out, lanes })
+        Ok(LeadingPairs { values, vectors: out, lanes })
     }
 
-    /// Makes vectors of the reduced matrix vectors of the matrix, and values likewise.
-    fn back(&self, found: &mut Leading) {
+    /// Transforms values and vectors of the reduced matrix to those of the matrix.
+    fn back(&self, found: &mut LeadingPairs) {
         for value in &mut found.values {
             *value *= self.scale;
         }
-        self.arch.dispatch(Back {
+        self.arch.dispatch(BackTransform {
             reflections: &self.reflections,
             stride: self.stride,
             factors: &self.factors,

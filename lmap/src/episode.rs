@@ -1,11 +1,11 @@
-//! Rows in alarm → episodes.
+//! Forms episodes (alarms) of rows over γ.
 
 use crate::settings::EpisodeRule;
 
-/// Where a row lies.
+/// The position of a row relative to episodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Episode {
-    /// Outside of any episode.
+    /// Outside of an episode.
     Quiet,
     /// An episode begins with this row.
     Began,
@@ -15,11 +15,11 @@ pub enum Episode {
     Ended,
 }
 
-/// Follows rows and says when an episode begins and ends.
+/// Tracks rows, and detects where an episode begins and ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Episodes {
     rule: EpisodeRule,
-    /// The last rows outside of an episode, newest in the lowest bit.
+    /// The last rows outside of an episode, over γ or not, newest in the lowest bit.
     recent: u64,
     quiet: u32,
     /// Rows since the beginning, 0 outside.
@@ -31,7 +31,7 @@ impl Episodes {
         Self { rule, recent: 0, quiet: 0, rows: 0 }
     }
 
-    /// The next row, in alarm or not.
+    /// Processes the next row, over γ or not.
     pub(crate) fn step(&mut self, over: bool) -> Episode {
         if self.rows > 0 {
             self.rows += 1;
@@ -52,7 +52,7 @@ impl Episodes {
         Episode::Began
     }
 
-    /// What came before no longer counts towards a beginning. An episode goes on: nobody saw it end.
+    /// A gap: earlier rows no longer count towards a beginning. An episode goes on.
     pub(crate) fn gap(&mut self) {
         self.recent = 0;
     }

@@ -1,10 +1,11 @@
-//! Which columns a score comes from.
+//! Explanations: which columns a score comes from.
 //!
-//! The square of a score is a quadratic form of the standardised row, s² = zᵀA z with A = (I − UUᵀ)W(I − UUᵀ) + U T⁻¹Uᵀ, and a column's part is
-//! zⱼ (A z)ⱼ: how far it is from its normal times how much the score minds. So a column is named if both is the case. The parts add up to
-//! s², the energy inside the subspace included. The residual alone, rⱼ²/Vⱼ, names a wrong column when a fault swings along a learnt direction,
-//! and blames columns that are where they always are for what those they are tied to do; |zⱼ| alone blames the load's followers. What each
-//! of them names on labelled data is in `docs/detection.md`.
+//! The square of a score is a quadratic form of the standardised row, s² = zᵀA z with A = (I − UUᵀ)W(I − UUᵀ) + U
+//! T⁻¹Uᵀ, and a column's part is zⱼ (A z)ⱼ: its deviation times the sensitivity of the score to it. So a column is
+//! named if both are large. The parts add up to s², including the energy inside the subspace. The residual alone,
+//! rⱼ²/Vⱼ, names a wrong column when a fault moves along a learnt direction, and blames normal columns for what
+//! correlated columns do;
+//! |zⱼ| alone blames columns that follow the load. `docs/detection.md` compares them on labelled data.
 
 use crate::column::Column;
 use crate::intake::Intake;
@@ -14,40 +15,40 @@ use crate::standard::Role;
 /// Whether a value lies above or below what was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// Above.
+    /// Above the expected value.
     Above,
-    /// Below, or exactly there.
+    /// Below the expected value, or equal to it.
     Below,
 }
 
-/// What one column has to do with a score. Values are in the column's own unit.
+/// The contribution of one column to a score. Values are in the column's unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reason {
-    /// The column, as in the row.
+    /// Index of the column in the row.
     pub column: usize,
-    /// Its share of the square of the score (not smoothed), in (0, 1\]. The shares of all columns add up to 1; one that pulls
-    /// the score down has none.
+    /// Its share of the square of the score (not smoothed), in (0, 1\]. The shares of all columns add up to 1; a column
+    /// that lowers the score has none.
     pub share: f64,
-    /// The value.
+    /// The value in the row.
     pub seen: f64,
-    /// The value that the learnt directions would have, none of them further out than is plausible. For a level: the value before,
-    /// plus the increment expected; for a column that was constant in training: its value then.
+    /// The value expected from the learnt directions, each limited to a plausible size. For a level: the value before
+    /// plus the expected increment. For a column that was constant in training: its value then.
     pub expected: f64,
-    /// The side of `seen` on which it lies.
+    /// Whether `seen` is above or below `expected`.
     pub direction: Direction,
-    /// How many (clipped) training deviations the value, or a level's increment, lies from its mean; for a column that was
-    /// constant: the constants' weight.
+    /// Deviations of training (clipped) between the value, or a level's increment, and its mean. For a column that was
+    /// constant: the weight of constants.
     pub z: f64,
-    /// Since when: rows since the column first stood out (3 deviations, of its own or of its residual) in this run of rows that score γ / 2
-    /// or more; a run ends with five that do not. 0: with this row, or not at all by itself.
+    /// Rows since the column first stood out (by 3 deviations, its own or its residual's) in the current run of unusual
+    /// rows; five ordinary rows end a run. 0: since this row, or it does not stand out by itself.
     pub since_rows: u32,
 }
 
-/// Fills `out` with the `top` columns of the row judged last, largest share first. O(m (k + top)).
+/// Fills `out` with the `top` columns of the row scored last, largest share first. O(m (k + top)).
 pub(crate) fn explain(pipeline: &Pipeline, intake: &Intake, top: usize, out: &mut Vec<Reason>) {
     out.clear();
-    let mut room = Room::default();
-    let pulls = room.pulls(pipeline);
+    let mut buffer = PullsBuffer::default();
+    let pulls = buffer.pulls(pipeline);
     let total: f64 = parts(pipeline, intake, pulls).map(|(_, part)| part).sum();
     if total <= 0.0 {
         return;
@@ -66,8 +67,8 @@ pub(crate) fn explain(pipeline: &Pipeline, intake: &Intake, top: usize, out: &mu
 /// Fills `out` with the share of each group, in the order in which groups first appear among the columns.
 pub(crate) fn group_shares(pipeline: &Pipeline, intake: &Intake, columns: &[Column], out: &mut Vec<(u16, f64)>) {
     out.clear();
-    let mut room = Room::default();
-    let pulls = room.pulls(pipeline);
+    let mut buffer = PullsBuffer::default();
+    let pulls = buffer.pulls(pipeline);
     let total: f64 = parts(pipeline, intake, pulls).map(|(_, part)| part).sum();
     for column in columns {
         if !out.iter().any(|(group, _)| *group == column.group) {
@@ -87,8 +88,8 @@ pub(crate) fn group_shares(pipeline: &Pipeline, intake: &Intake, columns: &[Colu
 /// Fills `out` with the share of each column that has one, in the order of the columns. O(m k).
 pub(crate) fn column_shares(pipeline: &Pipeline, intake: &Intake, out: &mut Vec<(usize, f64)>) {
     out.clear();
-    let mut room = Room::default();
-    let pulls = room.pulls(pipeline);
+    let mut buffer = PullsBuffer::default();
+    let pulls = buffer.pulls(pipeline);
     out.extend(parts(pipeline, intake, pulls));
     let total: f64 = out.iter().map(|(_, part)| part).sum();
     for (_, part) in out.iter_mut() {
@@ -96,49 +97,49 @@ pub(crate) fn column_shares(pipeline: &Pipeline, intake: &Intake, out: &mut Vec<
     }
 }
 
-/// Room for one number per direction: none is taken from the heap for a basis of usual rank.
-struct Room {
+/// A buffer of one number per direction, on the stack for a basis of up to 64 directions.
+struct PullsBuffer {
     near: [f64; 64],
     far: Vec<f64>,
 }
 
-impl Default for Room {
+impl Default for PullsBuffer {
     fn default() -> Self {
         Self { near: [0.0; 64], far: Vec::new() }
     }
 }
 
-impl Room {
-    /// The pulls of the row judged last.
+impl PullsBuffer {
+    /// The pulls of the row scored last.
     fn pulls(&mut self, pipeline: &Pipeline) -> &[f64] {
         let rank = pipeline.scorer.basis.rank();
-        let room = if let Some(room) = self.near.get_mut(..rank) {
-            room
+        let buffer = if let Some(buffer) = self.near.get_mut(..rank) {
+            buffer
         } else {
             self.far.resize(rank, 0.0);
             &mut self.far
         };
-        pipeline.scorer.pulls(&pipeline.split, room);
-        room
+        pipeline.scorer.pulls(&pipeline.projection, buffer);
+        buffer
     }
 }
 
-/// What every column adds to the square of the score, if it is above 0. Constants that moved share what they are bounded to. A column that
-/// has not been there yet, and was taken for what the directions make of the others, explains nothing.
+/// The parts of the square of the score that are above 0, by column. Constants that moved share their bounded part. A
+/// column without any value so far has no part.
 fn parts(pipeline: &Pipeline, intake: &Intake, pulls: &[f64]) -> impl Iterator<Item = (usize, f64)> {
-    // A column that does not take part may still get a rounding error's share through the basis.
+    // A column that is not watched may have a rounding error in the basis.
     let roles = pipeline.standard.roles.iter().enumerate();
     let watched = roles.filter(|(column, role)| **role == Role::Watched && !intake.value(*column).is_nan());
     let watched =
-        watched.map(move |(column, _)| (column, pipeline.scorer.contribution(&pipeline.split, pulls, column)));
+        watched.map(move |(column, _)| (column, pipeline.scorer.contribution(&pipeline.projection, pulls, column)));
     let each = pipeline.constant_square() / f64::from(pipeline.moved.max(1));
     watched.chain(pipeline.moved_constants().map(move |column| (column, each))).filter(|(_, part)| *part > 0.0)
 }
 
 fn reason(pipeline: &Pipeline, intake: &Intake, column: usize, share: f64) -> Reason {
-    let (split, standard) = (&pipeline.split, &pipeline.standard);
+    let (projection, standard) = (&pipeline.projection, &pipeline.standard);
     let (seen, before) = (intake.value(column), intake.before(column));
-    let since_rows = pipeline.since.rows(column);
+    let since_rows = pipeline.onsets.rows(column);
     let is_level = pipeline.levels.binary_search(&(column as u32)).is_ok();
     if standard.roles[column] != Role::Watched {
         let expected = if is_level { before } else { 0.0 } + standard.mean[column];
@@ -146,10 +147,10 @@ fn reason(pipeline: &Pipeline, intake: &Intake, column: usize, share: f64) -> Re
         let z = pipeline.constant_rule.weight.copysign(seen - expected);
         return Reason { column, share, seen, expected, direction, z, since_rows };
     }
-    let expected = standard.value(column, pipeline.scorer.expected(split, column) * split.length);
+    let expected = standard.value(column, pipeline.scorer.expected(projection, column) * projection.length);
     let expected = if is_level && !before.is_nan() { before + expected } else { expected };
     let mean = standard.mean[column];
     let expected = pipeline.latches.centre(column, seen, mean).map_or(expected, |centre| expected + centre - mean);
     let direction = if seen > expected { Direction::Above } else { Direction::Below };
-    Reason { column, share, seen, expected, direction, z: split.z[column] * split.length, since_rows }
+    Reason { column, share, seen, expected, direction, z: projection.z[column] * projection.length, since_rows }
 }

@@ -1,36 +1,36 @@
-//! Training: rows → a pipeline.
+//! Training: fits a pipeline to rows.
 //!
-//! Rows that came before anything was armed were judged by nobody, and may hold a fault. The first fit takes them all; a
-//! later one leaves them out once ten times as many have been judged, and leaves out rows far above γ (by
-//! [`Settings::unjudged_share`] and [`Settings::left_out_above`]). So a fault during warm-up is in the model until the fit at
-//! 2,000 rows, not for ever. Having the fits before then judge the warm-up was tried: it drops starts that come again.
+//! Rows from before the detector was armed have no verdict, and may contain a fault. The first fit uses them all. A
+//! later fit leaves them out once ten times as many rows have a verdict ([`Settings::unjudged_share`]), and leaves out
+//! rows far above γ ([`Settings::left_out_above`]). So a fault during warm-up is in the model until the fit at 2,000
+//! rows, not for ever. Letting earlier fits judge the warm-up was tried: it drops start-ups, which happen again.
 
 use crate::aligned::Aligned;
 use crate::basis::Basis;
 use crate::column::{Column, ColumnKind};
 use crate::eigen::{NotConverged, Symmetric, symmetric_values};
 use crate::frequent_directions::{FrequentDirections, SketchError};
+use crate::history::History;
 use crate::kernels::gram::Gram;
 use crate::kernels::widest;
 use crate::lanes::{add_scaled, padded};
 use crate::latch::Latches;
 use crate::levels::{adds_up, is_level};
-use crate::past::Past;
+use crate::onsets::Onsets;
 use crate::pipeline::{Constant, ConstantRule, Pipeline};
 use crate::quantile::{QUANTILES, percentile, sorted};
-use crate::rows::{Judged, Mark};
-use crate::scorer::{LEAST_VARIANCE, Scorer, Split};
+use crate::rows::{Mark, RowVerdict};
+use crate::scorer::{LEAST_VARIANCE, Projection, Scorer};
 use crate::settings::{ScoreForm, Settings, Threshold};
-use crate::since::Since;
 use crate::standard::{Standard, StandardRule, moments};
 
-/// Rows of a sketch when nobody says: at least this, and twice the rank.
+/// Default rows l of a sketch: at least this, and at least twice the rank.
 const LEAST_SKETCH_ROWS: usize = 25;
 
-/// Why there is no pipeline.
+/// Why a fit failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotFitted {
-    /// Too few rows were left.
+    /// Too few rows are usable.
     TooFewRows,
     /// A decomposition failed.
     NotConverged,
@@ -56,17 +56,17 @@ pub(crate) struct Training<'a> {
     marks: Vec<Mark>,
 }
 
-/// A pipeline without its threshold, and the scores of the rows it was made from.
+/// A fitted pipeline without its threshold, and the scores of its training rows.
 struct Core {
     standard: Standard,
     scorer: Scorer,
-    past: Past,
+    history: History,
     scores: Vec<f64>,
 }
 
 impl<'a> Training<'a> {
-    /// `values` holds rows with one value per column, oldest first, each with its mark. A column that begins with
-    /// missing values is filled up with its first; one that is not to be watched is as if it had never been there.
+    /// `values` holds rows with one value per column, oldest first, each with its mark. Missing values at the start of
+    /// a column are replaced by its first value. An unwatched column counts as always missing.
     pub(crate) fn new(columns: &'a [Column], settings: &'a Settings, mut values: Vec<f64>, marks: Vec<Mark>) -> Self {
         let m = columns.len();
         for (column, spec) in columns.iter().enumerate() {
@@ -81,12 +81,12 @@ impl<'a> Training<'a> {
         Self { columns, settings, values, marks }
     }
 
-    /// Fits a pipeline to the rows that are taken to be normal, of which there have to be `least`.
+    /// Fits a pipeline to the rows that count as normal, of which there must be `least`.
     ///
     /// O(n m k) for the sketch, and O(min(n, m)³) for choosing k.
     pub(crate) fn fit(&self, least: usize) -> Result<Pipeline, NotFitted> {
-        let normal: Vec<bool> = self.marks.iter().map(|mark| mark.judged == Judged::Normal).collect();
-        let possible: Vec<bool> = self.marks.iter().map(|mark| mark.judged != Judged::Above).collect();
+        let normal: Vec<bool> = self.marks.iter().map(|mark| mark.verdict == RowVerdict::Normal).collect();
+        let possible: Vec<bool> = self.marks.iter().map(|mark| mark.verdict != RowVerdict::Above).collect();
         let unjudged = (count(&possible) - count(&normal)) as f64;
         let judged_alone = count(&normal) >= least && unjudged <= self.settings.unjudged_share * count(&normal) as f64;
         self.fit_to(if judged_alone { &normal } else { &possible }, least)
@@ -114,12 +114,12 @@ impl<'a> Training<'a> {
             constants: Constant::list(&core.standard, &levels, constant_rule),
             levels,
             constant_rule,
-            split: Split::of(&core.scorer),
-            since: Since::new(m),
-            sketch_rows: core.past.sketch().sketch_rows(),
+            projection: Projection::of(&core.scorer),
+            onsets: Onsets::new(m),
+            sketch_rows: core.history.sketch().sketch_rows(),
             standard: core.standard,
             scorer: core.scorer,
-            past: Some(core.past),
+            history: Some(core.history),
             gamma,
             factor: 1.0,
             averaged: n,
@@ -128,7 +128,7 @@ impl<'a> Training<'a> {
         })
     }
 
-    /// The columns that are levels, by the user's word or by the rule.
+    /// The columns that are levels, as set by the user or found by the rule.
     fn levels(&self, taken: &[bool]) -> Vec<u32> {
         let m = self.columns.len();
         let value = |row: usize, column: usize| self.values[row * m + column];
@@ -149,7 +149,7 @@ impl<'a> Training<'a> {
         self.columns.iter().enumerate().filter_map(found).collect()
     }
 
-    /// The rows taken, with levels as increments.
+    /// The selected rows, with levels as increments.
     fn features(&self, levels: &[u32], taken: &[bool]) -> Vec<f64> {
         let m = self.columns.len();
         let mut out = Vec::with_capacity(count(taken) * m);
@@ -168,7 +168,7 @@ impl<'a> Training<'a> {
     }
 }
 
-/// Standard, sketch, basis and variances of rows of m features. `rank`: k, or `None` to choose it.
+/// Standardisation, sketch, basis and variances of rows of m features. `rank`: k, or `None` to choose it.
 fn core(features: &[f64], m: usize, rank: Option<usize>, settings: &Settings) -> Result<Core, NotFitted> {
     let n = features.len() / m;
     let rule = StandardRule {
@@ -191,20 +191,20 @@ fn core(features: &[f64], m: usize, rank: Option<usize>, settings: &Settings) ->
     let sketch_rows = settings.sketch_rows.unwrap_or(LEAST_SKETCH_ROWS.max(2 * rank));
     let mut sketch = FrequentDirections::new(m, sketch_rows, settings.sketch)?;
     let mut scorer = Scorer::new(settings.score, settings.residual_floor, &empty_basis(rank, m), m);
-    let mut split = Split::of(&scorer);
+    let mut projection = Projection::of(&scorer);
     for z in z.chunks_exact_mut(padded(m)) {
-        split.z.copy_from_slice(z);
-        scorer.prepare(&mut split);
-        z.copy_from_slice(&split.z);
-        if sketch.push(&split.z) {
+        projection.z.copy_from_slice(z);
+        scorer.prepare(&mut projection);
+        z.copy_from_slice(&projection.z);
+        if sketch.push(&projection.z) {
             sketch.shrink(0)?;
         }
     }
     scorer.set_basis(&sketch.basis(rank)?);
-    let (residual, inside) = variances(&scorer, &mut split, &z);
+    let (residual, inside) = variances(&scorer, &mut projection, &z);
     scorer.set_variances(&residual, inside);
     let scores = scores_of(&standard, &scorer, features, m);
-    Ok(Core { standard, scorer, past: Past::of(sketch, &z), scores })
+    Ok(Core { standard, scorer, history: History::of(sketch, &z), scores })
 }
 
 fn empty_basis(rank: usize, m: usize) -> Basis {
@@ -212,25 +212,25 @@ fn empty_basis(rank: usize, m: usize) -> Basis {
 }
 
 /// The population variances of residuals and coordinates over rows of z.
-fn variances(scorer: &Scorer, split: &mut Split, z: &[f64]) -> (Vec<f64>, Vec<f64>) {
-    let width = split.z.len();
+fn variances(scorer: &Scorer, projection: &mut Projection, z: &[f64]) -> (Vec<f64>, Vec<f64>) {
+    let width = projection.z.len();
     let n = (z.len() / width) as f64;
-    let (mut mean_residual, mut mean_inside) = (vec![0.0; width], vec![0.0; split.coordinates.len()]);
-    let mut each = |visit: &mut dyn FnMut(&Split)| {
+    let (mut mean_residual, mut mean_inside) = (vec![0.0; width], vec![0.0; projection.coordinates.len()]);
+    let mut each = |visit: &mut dyn FnMut(&Projection)| {
         for z in z.chunks_exact(width) {
-            split.z.copy_from_slice(z);
-            scorer.score(split);
-            visit(split);
+            projection.z.copy_from_slice(z);
+            scorer.score(projection);
+            visit(projection);
         }
     };
-    each(&mut |split| {
-        add_share(&mut mean_residual, 1.0 / n, &split.residual);
-        add_share(&mut mean_inside, 1.0 / n, &split.coordinates);
+    each(&mut |projection| {
+        add_share(&mut mean_residual, 1.0 / n, &projection.residual);
+        add_share(&mut mean_inside, 1.0 / n, &projection.coordinates);
     });
     let (mut residual, mut inside) = (vec![0.0; width], vec![0.0; mean_inside.len()]);
-    each(&mut |split| {
-        add_squares(&mut residual, &split.residual, &mean_residual);
-        add_squares(&mut inside, &split.coordinates, &mean_inside);
+    each(&mut |projection| {
+        add_squares(&mut residual, &projection.residual, &mean_residual);
+        add_squares(&mut inside, &projection.coordinates, &mean_inside);
     });
     for sum in &mut residual {
         *sum /= n;
@@ -255,15 +255,15 @@ fn add_squares(sums: &mut [f64], values: &[f32], means: &[f64]) {
 
 /// Scores of rows of features, without the constants' part and not smoothed.
 fn scores_of(standard: &Standard, scorer: &Scorer, features: &[f64], m: usize) -> Vec<f64> {
-    let mut split = Split::of(scorer);
+    let mut projection = Projection::of(scorer);
     let score = |row| {
-        standard.row(row, &mut split.z);
-        scorer.score(&mut split).sqrt().min(f64::MAX)
+        standard.row(row, &mut projection.z);
+        scorer.score(&mut projection).sqrt().min(f64::MAX)
     };
     features.chunks_exact(m).map(score).collect()
 }
 
-/// γ by the rule of the settings, and at least as much as one thing out of place: constants alone may score 0.
+/// γ by the rule of the settings, with a minimum, since rows of constants alone score 0.
 fn gamma(features: &[f64], m: usize, core: &Core, in_sample: &[f64], settings: &Settings) -> Result<f64, NotFitted> {
     let n = features.len() / m;
     let rank = core.scorer.basis.rank();
@@ -290,8 +290,8 @@ fn gamma(features: &[f64], m: usize, core: &Core, in_sample: &[f64], settings: &
     Ok(gamma.clamp(least, f64::MAX))
 }
 
-/// By how many times more a row scores that the fit has not seen: every so manieth row, judged by a fit to the others; the median, since
-/// rare rows say more about tails than about the fit. At least 1, and next to 1 with many rows per column.
+/// The factor by which unseen rows score higher: every n-th row is scored by a fit to the others. The median over these
+/// rows, since rare rows say more about tails than about the fit. At least 1, and close to 1 with many rows per column.
 fn unseen(features: &[f64], m: usize, core: &Core, settings: &Settings) -> Result<f64, NotFitted> {
     let every = settings.held_out_every;
     if every == 0 {

@@ -1,13 +1,18 @@
-//! Frequent Directions: a few rows that stand for all rows seen.
+//! Frequent Directions: a sketch of l rows that stands for all rows appended.
 //!
 //! # Source
-//! Ghashami, Liberty, Phillips, Woodruff 2016, "Frequent Directions: Simple and Deterministic Matrix Sketching";
-//! uView, Sec. 4.4.1, writes the transpose.
+//! E. Liberty 2013, "Simple and Deterministic Matrix Sketching"; M. Ghashami, E. Liberty, J. M. Phillips, D. P.
+//! Woodruff 2016, "Frequent Directions: Simple and Deterministic Matrix Sketching". μView, Sec. 4.4.1, writes the
+//! transpose.
+//!
+//! # Algorithm
+//! Rows are appended until the sketch is full. Then it is decomposed, S = W Σ Vᵀ, and δ = σ_l² is subtracted from every
+//! squared singular value: the new rows are √max(σᵢ² − δ, 0) vᵢᵀ, at most l − 1 of them.
 //!
 //! # Guarantee
-//! For the matrix A of all rows appended, the sketch S and every unit vector u:
-//! 0 ≤ ‖A u‖² − ‖S u‖² ≤ Σδ ≤ ‖A − A_k‖_F² / (l − k) for every k < l, where Σδ is [`removed`](FrequentDirections::removed).
-//! Merging keeps it.
+//! For the matrix A of all rows appended, the sketch S, every unit vector u and every k < l:
+//! 0 ≤ ‖A u‖² − ‖S u‖² ≤ Σδ ≤ ‖A − A_k‖_F² / (l − k), where Σδ is [`removed`](FrequentDirections::removed). Merging
+//! preserves it.
 //!
 //! # Parameters
 //! l rows; buffered (2l rows, decomposed when full) or row-wise (l rows, decomposed at every row).
@@ -16,12 +21,13 @@
 //! 2l (buffered) or l (row-wise) rows of m values, padded to groups of eight.
 //!
 //! # Differences from the paper
-//! Singular values come from the eigenvalues of the smaller Gram matrix, two to three times as fast as a thin SVD. That
-//! squares the range: directions below 1e-6 of the largest singular value are dropped, so rows have to be clipped first.
+//! Singular values are computed from the eigenvalues of the smaller Gram matrix, two to three times as fast as a thin
+//! SVD. This squares the range: directions below 1e-6 of the largest singular value are dropped, so rows must be
+//! clipped first.
 
 use crate::aligned::Aligned;
 use crate::basis::Basis;
-use crate::eigen::{Leading, NotConverged, Symmetric, leading};
+use crate::eigen::{LeadingPairs, NotConverged, Symmetric, leading};
 use crate::kernels::gram::Gram;
 use crate::kernels::rebuild::{Rebuild, Scale};
 use crate::kernels::widest;
@@ -29,42 +35,42 @@ use crate::lanes::{add_scaled, padded};
 use crate::settings::SketchForm;
 use thiserror::Error;
 
-/// Eigenvalues below this share of the largest are rounding, and taken as 0.
+/// Eigenvalues below this share of the largest are rounding errors, and set to 0.
 const NEGLIGIBLE: f64 = 1e-12;
-/// A row that keeps less than this share of its square does not give its direction: what is left of it is rounding.
+/// A row that keeps less than this share of its square does not determine its direction: the rest is rounding error.
 const NEAR_DELTA: f64 = 1e-6;
 /// Values above this make squares overflow.
 const LARGEST: f64 = 1e150;
 
-/// Why a sketch was not made, or a row not appended.
+/// Why a sketch cannot be created, or a row not appended.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum SketchError {
-    /// A sketch has at least one column and two rows.
-    #[error("a sketch of {rows} rows and {columns} columns, at least 2 and 1 are needed")]
+    /// Too few rows or columns.
+    #[error("a sketch of {rows} rows and {columns} columns: at least 2 rows and 1 column are needed")]
     Shape {
-        /// l.
+        /// l: rows requested.
         rows: usize,
-        /// m.
+        /// m: columns requested.
         columns: usize,
     },
-    /// The row has another number of values, or the other sketch another shape.
+    /// The row, or the other sketch, has another number of columns.
     #[error("{found} columns, the sketch has {expected}")]
     Columns {
         /// Values in the row.
         found: usize,
-        /// m.
+        /// m: columns of the sketch.
         expected: usize,
     },
-    /// The row has a value that is not finite, or above 1e150. Clip rows first.
+    /// A value is not finite, or above 1e150. Clip rows first.
     #[error("the value {value} of column {column} is not finite, or above 1e150")]
     Value {
-        /// Where.
+        /// The column of the value.
         column: usize,
-        /// What.
+        /// The value found.
         value: f64,
     },
-    /// The decomposition did not converge. The newest rows were dropped; the sketch stays usable.
+    /// The decomposition did not converge. The newest rows are dropped; the sketch stays usable.
     #[error("the decomposition of the sketch did not converge")]
     NotConverged,
 }
@@ -84,12 +90,12 @@ pub struct FrequentDirections {
     sketch_rows: usize,
     rows: Aligned,
     used: usize,
-    /// So many of the first rows are orthogonal to each other.
+    /// The number of leading rows that are orthogonal to each other.
     orthogonal: usize,
     removed: f64,
 }
 
-/// What a sketch was before a decomposition.
+/// The state of a sketch before a decomposition, to undo it.
 #[derive(Clone, Debug)]
 pub(crate) struct BeforeShrink {
     front: Vec<f64>,
@@ -113,11 +119,11 @@ impl FrequentDirections {
         Ok(Self { form, columns, width, sketch_rows, rows, used: 0, orthogonal: 0, removed: 0.0 })
     }
 
-    /// Appends a row of m values; decomposes when the sketch's form says so.
+    /// Appends a row of m values, and decomposes if the [`SketchForm`] requires it.
     ///
     /// # Errors
     ///
-    /// [`SketchError::Columns`], [`SketchError::Value`]: the row is refused. [`SketchError::NotConverged`].
+    /// [`SketchError::Columns`], [`SketchError::Value`]: the row is not appended. [`SketchError::NotConverged`].
     pub fn append(&mut self, row: &[f64]) -> Result<(), SketchError> {
         if row.len() != self.columns {
             return Err(SketchError::Columns { found: row.len(), expected: self.columns });
@@ -132,8 +138,8 @@ impl FrequentDirections {
         if self.due() { self.shrink(0).map(drop) } else { Ok(()) }
     }
 
-    /// Appends what `other` stands for. The guarantee holds for the rows of both, with the sum of both Σδ and what
-    /// merging removes.
+    /// Merges `other` into this sketch. The guarantee holds for the rows of both, with the sum of both Σδ and of what
+    /// the merge removes.
     ///
     /// # Errors
     ///
@@ -157,18 +163,18 @@ impl FrequentDirections {
         self.rows[..self.used * self.width].chunks_exact(self.width).map(|row| &row[..self.columns])
     }
 
-    /// The same, padded.
+    /// The rows of the sketch, padded.
     pub(crate) fn padded_rows(&self) -> impl Iterator<Item = &[f64]> {
         self.rows[..self.used * self.width].chunks_exact(self.width)
     }
 
-    /// l.
+    /// l: rows of the sketch.
     #[must_use]
     pub fn sketch_rows(&self) -> usize {
         self.sketch_rows
     }
 
-    /// m.
+    /// m: columns of the sketch.
     #[must_use]
     pub fn columns(&self) -> usize {
         self.columns
@@ -180,7 +186,7 @@ impl FrequentDirections {
         self.form
     }
 
-    /// Appends a padded row of finite values, unless there is no room; `true` when a decomposition is due. Never
+    /// Appends a padded row of finite values, unless the sketch is full. Returns whether a decomposition is due. Never
     /// decomposes, never allocates.
     pub(crate) fn push(&mut self, row: &[f64]) -> bool {
         let start = self.used * self.width;
@@ -191,24 +197,24 @@ impl FrequentDirections {
         self.due()
     }
 
-    /// How many rows it has.
+    /// The number of rows in use.
     pub(crate) fn used(&self) -> usize {
         self.used
     }
 
-    /// How many more it takes.
+    /// The number of free rows.
     pub(crate) fn room(&self) -> usize {
         capacity(self.sketch_rows, self.form) - self.used
     }
 
-    /// The rows from the `first` on as they were `before` the [`shrink`](Self::shrink) that was the last thing that happened, padded: those that it
-    /// has overwritten, and those that it has given up and left where they were.
+    /// The rows from `first` on as they were `before` the last [`shrink`](Self::shrink), padded: those that it has
+    /// overwritten, and those that it has discarded but left in memory. Nothing must have changed the sketch since.
     pub(crate) fn rows_before<'a>(&'a self, before: &'a BeforeShrink, first: usize) -> [&'a [f64]; 2] {
         let (start, end, front) = (first * self.width, before.used * self.width, before.front.len());
         [&before.front[start.min(front)..], &self.rows[start.max(front)..end.max(front)]]
     }
 
-    /// Lets the rows from the `first` on, which are not orthogonal yet, count for `weight`.
+    /// Scales the squares of the rows from `first` on, which are not orthogonal yet, by `weight`.
     pub(crate) fn weigh_from(&mut self, first: usize, weight: f64) {
         let range = first * self.width..self.used * self.width;
         widest(Scale { values: &mut self.rows[range], factor: weight.sqrt() });
@@ -230,8 +236,8 @@ impl FrequentDirections {
         size_of::<f64>() * self.rows.len()
     }
 
-    /// Takes δ = σ_l² off every squared singular value, so that at most l − 1 rows remain, and returns the first `rank`
-    /// directions. O(n² m + n³) for n rows.
+    /// Subtracts δ = σ_l² from every squared singular value, so that at most l − 1 rows remain, and returns the first
+    /// `rank` directions. O(n² m + n³) for n rows.
     pub(crate) fn shrink(&mut self, rank: usize) -> Result<Basis, SketchError> {
         let keep = self.kept();
         let found = match self.decompose(self.sketch_rows, keep.max(rank)) {
@@ -243,7 +249,7 @@ impl FrequentDirections {
         };
         let delta = found.values.get(self.sketch_rows - 1).copied().unwrap_or(0.0);
         let lengths: Vec<f64> = found.values.iter().map(|value| (value - delta).max(0.0).sqrt()).collect();
-        // Directions are rows divided by their length, unless a row has next to none.
+        // Directions are rows divided by their lengths, unless a length is close to 0.
         let apart =
             (0..rank.min(found.values.len())).any(|at| lengths[at] * lengths[at] < NEAR_DELTA * found.values[at]);
         let basis = if apart || rank > keep { Some(self.clone().directions(&found, rank)) } else { None };
@@ -254,30 +260,30 @@ impl FrequentDirections {
         Ok(basis.unwrap_or_else(|| self.divided(&lengths, rank)))
     }
 
-    /// What a [`shrink`](Self::shrink) overwrites: the rows in front; those behind stay in memory.
+    /// Saves the rows that a [`shrink`](Self::shrink) overwrites; the others stay in memory.
     pub(crate) fn before_shrink(&self) -> BeforeShrink {
         let Self { used, orthogonal, removed, .. } = *self;
         BeforeShrink { front: self.rows[..self.kept() * self.width].to_vec(), used, orthogonal, removed }
     }
 
-    /// Undoes the one [`shrink`](Self::shrink) since `before` was taken.
+    /// Undoes the only [`shrink`](Self::shrink) since `before` was saved.
     pub(crate) fn undo_shrink(&mut self, before: &BeforeShrink) {
         self.rows[..before.front.len()].copy_from_slice(&before.front);
         (self.used, self.orthogonal, self.removed) = (before.used, before.orthogonal, before.removed);
     }
 
-    /// Rows that a [`shrink`](Self::shrink) leaves.
+    /// The number of rows after a [`shrink`](Self::shrink).
     fn kept(&self) -> usize {
         (self.sketch_rows - 1).min(self.used).min(self.columns)
     }
 
-    /// The first `rank` directions of the sketch, which stays as it is.
+    /// The first `rank` directions of the sketch. The sketch does not change.
     pub(crate) fn basis(&self, rank: usize) -> Result<Basis, SketchError> {
         let found = self.decompose(rank, rank)?;
         Ok(self.clone().directions(&found, rank))
     }
 
-    /// A sketch from rows of m values that were one before.
+    /// Restores a sketch from its rows of m values.
     pub(crate) fn restore(mut self, rows: &[f64], removed: f64) -> Self {
         for row in rows.chunks_exact(self.columns) {
             let start = self.used * self.width;
@@ -291,11 +297,11 @@ impl FrequentDirections {
         self
     }
 
-    /// Up to `values` squared singular values, descending and 0 where negligible, and up to `vectors` singular vectors: left
-    /// ones, or right ones if there are fewer columns than rows.
-    fn decompose(&self, values: usize, vectors: usize) -> Result<Leading, NotConverged> {
+    /// Up to `values` squared singular values, descending and 0 where negligible, and up to `vectors` singular vectors:
+    /// left ones, or right ones if there are fewer columns than rows.
+    fn decompose(&self, values: usize, vectors: usize) -> Result<LeadingPairs, NotConverged> {
         if self.used == 0 {
-            return Ok(Leading { values: Vec::new(), vectors: Aligned::zeros(0), lanes: 0 });
+            return Ok(LeadingPairs { values: Vec::new(), vectors: Aligned::zeros(0), lanes: 0 });
         }
         let gram = if self.by_columns() { self.column_gram() } else { self.row_gram() };
         let mut found = leading(gram, values, vectors)?;
@@ -309,7 +315,7 @@ impl FrequentDirections {
     }
 
     /// The first `count` rows become right singular vectors times `lengths`.
-    fn mix(&mut self, found: &Leading, lengths: &[f64], count: usize) {
+    fn mix(&mut self, found: &LeadingPairs, lengths: &[f64], count: usize) {
         let count = count.min(found.values.len());
         if self.by_columns() {
             for (at, row) in self.rows.chunks_exact_mut(self.width).enumerate().take(count) {
@@ -338,7 +344,7 @@ impl FrequentDirections {
     }
 
     /// The first `rank` directions, from a copy of the rows; zeros where there is none.
-    fn directions(mut self, found: &Leading, rank: usize) -> Basis {
+    fn directions(mut self, found: &LeadingPairs, rank: usize) -> Basis {
         let count = found.values.iter().take_while(|value| **value > 0.0).count().min(rank);
         self.mix(found, &vec![1.0; count], count);
         let mut out = Aligned::zeros(rank * self.width);
@@ -395,7 +401,8 @@ mod tests {
     use crate::lanes::padded_row;
     use crate::random::Random;
 
-    /// By columns and by rows, with fewer rows than it keeps and with more, and new ones among those that are overwritten.
+    /// By columns and by rows, with fewer rows than it keeps and with more, and new ones among those that are
+    /// overwritten.
     #[test]
     fn what_a_decomposition_overwrites_can_be_put_back_and_the_rows_before_it_are_still_there() {
         for (columns, used) in [(3, 8), (9, 3), (9, 10), (40, 4), (40, 7), (40, 10)] {

@@ -1,45 +1,47 @@
-//! How fast rows may change what is normal: rows that would raise any variance too fast count for less.
+//! Protection against poisoning: rows that would raise any variance too fast are learnt with a smaller weight.
 //!
-//! Rows below γ are learnt. So who keeps just below γ and always in the same direction teaches the detector that direction, and then a little
-//! more of it: with 100 metrics γ² is about 120, and 26 such rows among 2,000 more than double what is normal there. An attack that grows by
-//! half with every decomposition would be learnt from end to end and never seen.
+//! Rows below γ are learnt. An attacker who stays just below γ, always in the same direction, teaches the detector that
+//! direction, and then a little more of it. With 100 metrics γ² is about 120, and 26 such rows among 2,000 more than
+//! double the variance there. Without a limit, an attack that grows by half with every decomposition would be learnt
+//! completely and never detected.
 //!
 //! # Guarantee
-//! Under the basis that a block of new rows leads to, no Tᵢ and no Vⱼ becomes more than growth times what the rows before make of it, for l + 1
-//! new rows, or as much less for fewer; variances below the floor of residuals count as the floor. If it would, the whole block is learnt with a
-//! smaller weight, so that the rows that are ever further out in one direction, and stay below γ, can be so by at most √growth per
-//! decomposition. Other rows are learnt in full: among n rows one direction varies by about √(2 / n) from block to block.
+//! Under the basis that a block of l + 1 new rows leads to, no Tᵢ and no Vⱼ becomes more than `growth` times the value
+//! without the block; for fewer rows the factor is smaller accordingly. Variances below the floor of residuals count as
+//! the floor. If a variance would grow more, the whole block is learnt with a smaller weight. So rows below γ can move
+//! out in one direction by at most √growth per decomposition. Ordinary rows are learnt in full: among n rows the
+//! variance along one direction differs by about √(2 / n) from block to block.
 //!
 //! # Cost
-//! One score per new row and decomposition. A block that is weighed is decomposed twice.
+//! One score per new row and decomposition. A block with a smaller weight is decomposed twice.
 
 use crate::aligned::{Aligned, Narrow};
 use crate::basis::{Basis, Directions};
+use crate::history::Variances;
 use crate::kernels::score::Score;
 use crate::kernels::squares::AddSquares;
 use crate::kernels::widest;
 use crate::lanes::padded_narrow;
-use crate::past::Variances;
 
-/// What a block of new rows may do.
+/// Bounds on how much a block of new rows may raise variances.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Limit {
-    /// Times that a variance may become, per l + 1 rows; above 1.
+    /// Maximum factor on a variance per l + 1 rows; above 1.
     pub(crate) growth: f64,
-    /// Variances count as this at the least.
+    /// Minimum that a variance counts as.
     pub(crate) floor: f64,
 }
 
-/// A block of new rows, after it was learnt as a whole.
+/// A block of new rows, after it was learnt with full weight.
 #[derive(Debug)]
 pub(crate) struct Block<'a> {
-    /// Padded, in two parts.
+    /// The rows, padded, in two slices.
     pub(crate) fresh: [&'a [f64]; 2],
-    /// Rows learnt, these included.
+    /// Rows learnt, including the block.
     pub(crate) rows: f64,
-    /// l.
+    /// l: rows of the sketch.
     pub(crate) sketch_rows: usize,
-    /// The basis that it led to, and the variances under it.
+    /// The resulting basis, and the variances under it.
     pub(crate) basis: &'a Basis,
     pub(crate) found: &'a Variances,
 }
@@ -95,7 +97,8 @@ mod tests {
     use super::*;
     use crate::lanes::padded_row;
 
-    /// 2,000 rows, the last ones of which are `fresh`, along the first of three columns or beside it. The basis is that column.
+    /// 2,000 rows, the last ones of which are `fresh`, along the first of three columns or beside it. The basis is that
+    /// column.
     fn weight(fresh: &[[f64; 3]], inside: f64, residual: [f64; 3], growth: f64) -> f64 {
         let basis = Basis::new(Aligned::from(padded_row(&[1.0, 0.0, 0.0]).as_slice()), 1, 3);
         let residual = Aligned::from(padded_row(&residual).as_slice());

@@ -1,10 +1,10 @@
-//! Cumulative values → increments per interval.
+//! Converts cumulative counters to increments per interval.
 
 use crate::intake::RowError;
 
 /// A cumulative value: it grows until its source restarts.
 pub trait Cumulative: Copy {
-    /// What was added since `before`, or `None` if that cannot be known: a reset, or not a number.
+    /// The increment since `before`; `None` if it is unknown, because of a reset or a value that is not a number.
     fn increment(self, before: Self) -> Option<f64>;
     /// Whether there is a value at all.
     fn present(self) -> bool;
@@ -31,11 +31,11 @@ impl Cumulative for f64 {
     }
 }
 
-/// Turns the cumulative columns of one source (one replica) into increments. One per source: the sum over replicas
-/// of cumulative values falls when a replica goes, the sum of their increments does not.
+/// Converts the cumulative columns of one source (one replica) to increments. Use one per replica: the sum of
+/// cumulative values over replicas falls when a replica stops; the sum of increments does not.
 ///
-/// A reset, a gap, a missing value and the first row yield NaN, which a detector takes as missing: the interval is
-/// skipped, and no restart looks like a fault.
+/// A reset, a gap, a missing value and the first row yield NaN, which a detector treats as missing: the interval is
+/// skipped, so a restart does not look like a fault.
 #[derive(Clone, Debug)]
 pub struct Increments<T = u64> {
     before: Vec<Option<T>>,
@@ -69,12 +69,12 @@ impl<T: Cumulative> Increments<T> {
         Ok(())
     }
 
-    /// The source was not read for a while: the next row yields no increments.
+    /// Announces a gap: the next row yields no increments.
     pub fn gap(&mut self) {
         self.before.fill(None);
     }
 
-    /// How many values were found below the one before.
+    /// The number of counter resets: values below the one before.
     #[must_use]
     pub fn resets(&self) -> u64 {
         self.resets

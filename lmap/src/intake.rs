@@ -2,18 +2,18 @@
 
 use crate::aligned::Aligned;
 use crate::counts::Counts;
-use crate::kernels::prepare::Take;
+use crate::kernels::prepare::CopyBounded;
 use crate::kernels::widest;
 use thiserror::Error;
 
-/// Values are cut to ± this, so that no square of a difference overflows.
+/// Values are clamped to ± this, so that no square of a difference overflows.
 const LARGEST: f64 = 1e150;
 
-/// Why a row was refused.
+/// Why a row was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RowError {
-    /// The row belongs to another configuration.
+    /// The row has another number of values than the detector has columns.
     #[error("the row has {found} values, {expected} are expected")]
     Length {
         /// Values in the row.
@@ -23,17 +23,17 @@ pub enum RowError {
     },
 }
 
-/// What came in: a missing value repeats the one before, and is NaN as long as there was none.
+/// The current row and the one before. A missing value repeats the one before; it is NaN if there was none.
 #[derive(Clone, Debug)]
 pub(crate) struct Intake {
     current: Aligned,
     previous: Aligned,
-    /// There is no row before the current one, so nothing has moved.
+    /// The current row is the first, or follows a gap: nothing has moved.
     restarted: bool,
     /// The next row is the first after a gap.
     after_gap: bool,
     empty: bool,
-    /// Columns that have not been there yet.
+    /// Number of columns without any value so far.
     unknown: usize,
 }
 
@@ -51,7 +51,7 @@ impl Intake {
         }
     }
 
-    /// Takes `row` in. Never allocates.
+    /// Takes the next row. Never allocates.
     pub(crate) fn take(&mut self, row: &[f64], counts: &mut Counts) -> Result<(), RowError> {
         if row.len() != self.current.len() {
             return Err(RowError::Length { found: row.len(), expected: self.current.len() });
@@ -61,13 +61,13 @@ impl Intake {
         counts.rows += 1;
         self.empty = false;
         self.unknown = 0;
-        if !widest(Take { values: row, out: &mut self.current, limit: LARGEST }) {
+        if !widest(CopyBounded { values: row, out: &mut self.current, limit: LARGEST }) {
             self.take_with_gaps(row, counts);
         }
         Ok(())
     }
 
-    /// The usual row has a finite value in every column; this is for the others.
+    /// The slow path, for rows with a value that is missing or not finite.
     fn take_with_gaps(&mut self, row: &[f64], counts: &mut Counts) {
         let (mut missing, mut infinite) = (0, 0);
         for ((current, &previous), &value) in self.current.iter_mut().zip(self.previous.iter()).zip(row) {
@@ -83,7 +83,7 @@ impl Intake {
         counts.empty_rows += u64::from(self.empty);
     }
 
-    /// The next row does not follow the current one.
+    /// Announces that the next row does not follow the current one.
     pub(crate) fn gap(&mut self) {
         self.after_gap = true;
     }
@@ -96,19 +96,19 @@ impl Intake {
         self.current[column]
     }
 
-    /// The value of the row before; the current one right after a gap, or if there was none.
+    /// The value in the row before; the current value right after a gap, or if there was none.
     pub(crate) fn before(&self, column: usize) -> f64 {
         let before = self.previous[column];
         if self.restarted || before.is_nan() { self.current[column] } else { before }
     }
 
-    /// The columns that have not been there yet, if there are any.
+    /// The columns without any value so far.
     pub(crate) fn unknown(&self) -> impl Iterator<Item = usize> {
         let columns = if self.unknown > 0 { &*self.current } else { &[] };
         columns.iter().enumerate().filter(|(_, value)| value.is_nan()).map(|(column, _)| column)
     }
 
-    /// Whether nothing of the current row was there.
+    /// Whether every value of the current row was missing.
     pub(crate) fn is_empty(&self) -> bool {
         self.empty
     }

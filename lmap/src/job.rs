@@ -1,33 +1,32 @@
-//! Work that is too long for a tick: handed out, run anywhere, taken back.
+//! Work that takes too long for a tick: the detector returns it as a job, which any thread may run.
 
 use crate::basis::Basis;
 use crate::column::Column;
 use crate::fit::{NotFitted, Training};
 use crate::frequent_directions::SketchError;
 use crate::guard::Limit;
-use crate::past::{Past, Variances};
+use crate::history::{History, Variances};
 use crate::pipeline::Pipeline;
 use crate::rows::KeptRows;
 use crate::settings::Settings;
 use std::sync::Arc;
 
-/// Work to run outside of the tick, on any thread. At most one per detector is out at a time.
+/// Work to run outside of the tick, on any thread. A detector has at most one job in flight.
 ///
-/// Give what [`run`](Self::run) returns to [`Detector::install`](crate::Detector::install) of the detector that handed the
-/// job out. A job that is dropped takes the sketch, or the kept rows, with it: [`Detector::reset`](crate::Detector::reset)
-/// then.
+/// Pass the result of [`run`](Self::run) to [`Detector::install`](crate::Detector::install) of the same detector. A job
+/// owns the sketch, or the kept rows: if it is dropped, call [`Detector::reset`](crate::Detector::reset).
 #[derive(Debug)]
 #[must_use = "the detector learns nothing more until the job's result is installed"]
 pub enum Job {
-    /// Decompose the sketch: some tens of µs for 141 columns.
+    /// Decompose the sketch: tens of µs for 141 columns.
     Shrink(ShrinkJob),
-    /// Fit a pipeline to the kept rows: ms to s.
+    /// Fit a pipeline to the kept rows: milliseconds to seconds.
     Fit(FitJob),
 }
 
 impl Job {
-    /// Does the work. Allocates.
-    pub fn run(self) -> Done {
+    /// Runs the job. Allocates.
+    pub fn run(self) -> JobResult {
         match self {
             Self::Shrink(job) => job.run(),
             Self::Fit(job) => job.run(),
@@ -39,20 +38,20 @@ impl Job {
 #[derive(Debug)]
 pub struct ShrinkJob {
     pub(crate) ticket: u64,
-    pub(crate) past: Past,
+    pub(crate) history: History,
     pub(crate) rank: usize,
-    /// How fast rows may change what is normal.
+    /// How fast learnt rows may change variances; `None`: without limit.
     pub(crate) limit: Option<Limit>,
 }
 
 impl ShrinkJob {
     /// Decomposes. O(n² m + n³) for n rows in the sketch.
-    pub fn run(mut self) -> Done {
+    pub fn run(mut self) -> JobResult {
         let found = match self.limit {
-            Some(limit) => self.past.shrink_within(self.rank, limit),
-            None => self.past.shrink(self.rank),
+            Some(limit) => self.history.shrink_within(self.rank, limit),
+            None => self.history.shrink(self.rank),
         };
-        Done { ticket: self.ticket, result: Result::Shrunk { past: self.past, found } }
+        JobResult { ticket: self.ticket, result: JobOutcome::Shrunk { history: self.history, found } }
     }
 }
 
@@ -63,34 +62,34 @@ pub struct FitJob {
     pub(crate) rows: KeptRows,
     pub(crate) columns: Arc<[Column]>,
     pub(crate) settings: Arc<Settings>,
-    /// A fit on fewer rows is refused.
+    /// Minimum number of rows.
     pub(crate) least: usize,
-    /// The room for rows to come back with.
+    /// Capacity of the row ring when it is returned.
     pub(crate) capacity: usize,
     pub(crate) provisional: bool,
 }
 
 impl FitJob {
-    /// Fits. See [`Settings`] for what is chosen from the rows; O(n m k + min(n, m)³).
-    pub fn run(self) -> Done {
+    /// Fits a pipeline. See [`Settings`] for what is chosen from the rows; O(n m k + min(n, m)³).
+    pub fn run(self) -> JobResult {
         let (values, marks) = self.rows.ordered();
         let fitted = Training::new(&self.columns, &self.settings, values, marks).fit(self.least).map(Box::new);
         let rows = if self.rows.capacity() == self.capacity { self.rows } else { self.rows.resized(self.capacity) };
-        Done { ticket: self.ticket, result: Result::Fitted { rows, fitted, provisional: self.provisional } }
+        JobResult { ticket: self.ticket, result: JobOutcome::Fitted { rows, fitted, provisional: self.provisional } }
     }
 }
 
-/// What a job found, for [`Detector::install`](crate::Detector::install).
+/// The result of a job, for [`Detector::install`](crate::Detector::install).
 #[derive(Debug)]
 #[must_use = "the detector learns nothing more until the job's result is installed"]
-pub struct Done {
+pub struct JobResult {
     pub(crate) ticket: u64,
-    pub(crate) result: Result,
+    pub(crate) result: JobOutcome,
 }
 
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "moved once per decomposition: a box would be one more allocation")]
-pub(crate) enum Result {
-    Shrunk { past: Past, found: std::result::Result<(Basis, Variances), SketchError> },
-    Fitted { rows: KeptRows, fitted: std::result::Result<Box<Pipeline>, NotFitted>, provisional: bool },
+pub(crate) enum JobOutcome {
+    Shrunk { history: History, found: std::result::Result<(Basis, Variances), SketchError> },
+    Fitted { rows: KeptRows, fitted: Result<Box<Pipeline>, NotFitted>, provisional: bool },
 }

@@ -1,4 +1,4 @@
-//! The loops that decide what a row costs, written once over vectors of any width.
+//! Vectorised inner loops, which determine the cost of a row: each is written once, for vectors of any width.
 //!
 //! Each is compiled for AVX-512, AVX2 with FMA, Neon and plain scalars, and chosen at run time by what the machine has
 //! (crate `pulp`): once per score and once per phase of a decomposition, because a choice per sum would cost more than
@@ -8,7 +8,7 @@
 
 pub(crate) mod bisection;
 pub(crate) mod gram;
-pub(crate) mod notice;
+pub(crate) mod onsets;
 pub(crate) mod orthogonalise;
 pub(crate) mod prepare;
 pub(crate) mod ql;
@@ -20,7 +20,7 @@ pub(crate) mod twisted;
 
 use pulp::{Arch, Simd, WithSimd};
 
-/// Runs `work` with the widest vectors that the machine has.
+/// Runs `work` with the widest vectors of the machine.
 pub(crate) fn widest<W: WithSimd>(work: W) -> W::Output {
     Arch::new().dispatch(work)
 }
@@ -43,7 +43,7 @@ fn vectors_mut<S: Simd>(values: &mut [f64]) -> &mut [S::f64s] {
     S::as_mut_simd_f64s(values).0
 }
 
-/// Every kind of vectors that this machine has, for tests.
+/// Every vector width of this machine, for tests.
 #[cfg(test)]
 pub(crate) fn every_width() -> Vec<Arch> {
     let narrow = [Arch::Scalar].into_iter();

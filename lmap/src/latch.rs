@@ -1,31 +1,32 @@
 //! Gauges that latch at run time: a pool that grew under a burst and never shrinks, descriptors that stay open.
 //!
-//! Such a gauge is a level that training could not see. Judged by its value, it would be in alarm for ever after one step, and hide what comes
-//! next. So a gauge that has stood still (within a few deviations of training) at another place for a number of rows has a second
-//! centre there, and is judged by the nearer of the two: its step was an alarm, its return is none, and the trained place stays good.
-//! Rates and durations are no states that latch: columns of increments, and those that the user says are no levels, take no part.
+//! Such a gauge is a level that training could not detect. Judged by its value, it would be in alarm for ever after one
+//! step, and hide later faults. So a gauge that has rested at another value (within a few deviations of training) for a
+//! number of rows gets a second centre there, and is judged by the nearer of the two. Its step was an alarm, its return
+//! is none, and the trained value stays normal. Rates and durations do not latch: columns of increments, and columns
+//! set to be no levels, are excluded.
 
 use crate::column::{Column, ColumnKind};
 use crate::intake::Intake;
 use crate::standard::{Role, Standard};
 
-/// Standing still is to stay within so many deviations of training around the place.
+/// A gauge rests while it stays within this many deviations of training around its place.
 const STILL: f64 = 4.0;
-/// How quickly the place follows values that stand still.
+/// Weight of a new value in the place of a resting gauge.
 const FOLLOW: f64 = 0.1;
 
-/// One gauge.
+/// The state of one gauge.
 #[derive(Clone, Copy, Debug)]
 struct Gauge {
     column: u32,
-    /// Where it stands, and for how many rows; NaN before the first row.
+    /// The value at which it rests, NaN before the first row; and for how many rows.
     place: f64,
     rows: usize,
     /// The second centre, once there is one.
     centre: f64,
 }
 
-/// The gauges of a pipeline that may latch.
+/// The gauges of a pipeline that can latch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Latches {
     gauges: Vec<Gauge>,
@@ -33,7 +34,7 @@ pub(crate) struct Latches {
 }
 
 impl Latches {
-    /// Every watched gauge that is no level; `rows` is how long one has to stand still, `None` for no latches at all.
+    /// Every watched gauge that is not a level. `rows`: how long a gauge has to rest; `None`: no gauge latches.
     pub(crate) fn new(columns: &[Column], roles: &[Role], levels: &[u32], rows: Option<usize>) -> Self {
         let Some(rows) = rows else { return Self::default() };
         let may = |at: usize, column: &Column| {
@@ -45,7 +46,7 @@ impl Latches {
         Self { gauges: gauges.map(gauge).collect(), rows }
     }
 
-    /// Looks at the newest row, and judges gauges that have latched by the nearer centre. Never allocates.
+    /// Updates the gauges with the newest row, and sets z of latched gauges by the nearer centre. Never allocates.
     pub(crate) fn step(&mut self, intake: &Intake, standard: &Standard, z: &mut [f64]) {
         for gauge in &mut self.gauges {
             let column = gauge.column as usize;
@@ -70,7 +71,7 @@ impl Latches {
         }
     }
 
-    /// The centre that the value of `column` is nearer to, unless that is the trained one.
+    /// The second centre of `column`, if `value` is nearer to it than to the trained mean.
     pub(crate) fn centre(&self, column: usize, value: f64, mean: f64) -> Option<f64> {
         let at = self.gauges.binary_search_by_key(&(column as u32), |gauge| gauge.column).ok()?;
         let centre = self.gauges[at].centre;
@@ -90,13 +91,13 @@ mod tests {
 
     const ROWS: usize = 20;
 
-    struct Watched {
+    struct GaugeFixture {
         latches: Latches,
         standard: Standard,
         intake: Intake,
     }
 
-    impl Watched {
+    impl GaugeFixture {
         /// A column that was 9, 10 or 11 in training.
         fn new(column: Column) -> Self {
             let rows: Vec<f64> = (0..90).map(|row| 9.0 + f64::from(row % 3)).collect();
@@ -121,29 +122,29 @@ mod tests {
 
     #[test]
     fn a_gauge_that_stands_still_elsewhere_is_judged_by_where_it_stands() {
-        let mut watched = Watched::new(gauge());
+        let mut fixture = GaugeFixture::new(gauge());
 
-        let z: Vec<f64> = (0..40).map(|row| watched.z(50.0 + f64::from(row % 3))).collect();
+        let z: Vec<f64> = (0..40).map(|row| fixture.z(50.0 + f64::from(row % 3))).collect();
 
         assert!(z[..ROWS].iter().all(|z| *z > 40.0), "the step is seen: {z:?}");
         assert!(z[ROWS + 1..].iter().all(|z| z.abs() < 4.0), "then it is where it stands: {z:?}");
-        assert!(watched.z(10.0).abs() < 4.0, "its return is no step");
-        assert!(watched.z(80.0) > 20.0, "and what comes next is seen");
+        assert!(fixture.z(10.0).abs() < 4.0, "its return is no step");
+        assert!(fixture.z(80.0) > 20.0, "and what comes next is seen");
     }
 
     #[test]
     fn a_gauge_that_keeps_moving_does_not_latch() {
-        let mut watched = Watched::new(gauge());
+        let mut fixture = GaugeFixture::new(gauge());
 
         for row in 0..200 {
-            assert!(watched.z(50.0 + f64::from(row) * 5.0) > 40.0);
+            assert!(fixture.z(50.0 + f64::from(row) * 5.0) > 40.0);
         }
     }
 
     #[test]
     fn a_duration_does_not_latch() {
-        let mut watched = Watched::new(Column { level: Some(false), ..gauge() });
+        let mut fixture = GaugeFixture::new(Column { level: Some(false), ..gauge() });
 
-        assert!((0..100).all(|_| watched.z(50.0) > 40.0));
+        assert!((0..100).all(|_| fixture.z(50.0) > 40.0));
     }
 }

@@ -1,46 +1,46 @@
-//! When to fit: the schedule of a detector that arms itself, and the rows it keeps for that.
+//! The fit schedule: when to fit, and the rows kept for it.
 
 use crate::rows::{KeptRows, Mark};
 use crate::settings::Settings;
 
-/// The rows of one learning phase, and which fits have been made of them.
+/// The rows of one learning phase, and the progress through its fits.
 #[derive(Clone, Debug)]
 pub(crate) struct Learning {
-    /// Away while a fit is out; none when learning is over and no ring is kept.
+    /// `None` while a fit is in flight, and when learning is over and no rows are kept.
     rows: Option<KeptRows>,
     /// Rows seen in this phase.
     seen: usize,
-    /// How many had been seen at the fit before.
+    /// Rows seen at the last fit.
     fitted_at: usize,
-    /// Somebody said "this is normal now".
+    /// An operator asked for a fit ("this is normal now").
     wanted: bool,
 }
 
 /// A fit that is due.
 #[derive(Debug)]
-pub(crate) struct Due {
+pub(crate) struct FitRequest {
     pub(crate) rows: KeptRows,
     pub(crate) least: usize,
     pub(crate) capacity: usize,
-    /// What comes of it does not arm the detector yet.
+    /// The result does not arm the detector yet.
     pub(crate) provisional: bool,
 }
 
 impl Learning {
-    /// From the beginning.
+    /// Starts with no rows.
     pub(crate) fn new(columns: usize, settings: &Settings) -> Self {
         let rows = KeptRows::new(columns, settings.last_fit_rows());
         Self { rows: Some(rows), seen: 0, fitted_at: 0, wanted: false }
     }
 
-    /// Nothing to learn: a model was given.
+    /// Nothing to learn: the detector starts from a model.
     pub(crate) fn over(columns: usize, settings: &Settings) -> Self {
         let rows = (settings.rows_kept > 0).then(|| KeptRows::new(columns, settings.rows_kept));
         let seen = settings.last_fit_rows();
         Self { rows, seen, fitted_at: seen, wanted: false }
     }
 
-    /// Armed by what others have learnt: only the fits after the warm-up are to come.
+    /// Armed by a merged model: only the fits after the warm-up follow.
     pub(crate) fn resumed(columns: usize, settings: &Settings) -> Self {
         let armed = settings.warm_up_rows;
         if settings.last_fit_rows() == armed {
@@ -49,7 +49,7 @@ impl Learning {
         Self { seen: armed, fitted_at: armed, ..Self::new(columns, settings) }
     }
 
-    /// Keeps a row, if rows are kept and are here.
+    /// Keeps a row; `false` if no rows are kept, or they are in a job.
     pub(crate) fn keep(&mut self, row: &[f64], mark: Mark) -> bool {
         self.seen = self.seen.saturating_add(1);
         match &mut self.rows {
@@ -59,19 +59,19 @@ impl Learning {
         true
     }
 
-    /// Keeps a row that was seen while a fit was out.
+    /// Keeps a row that came while a fit was in flight.
     pub(crate) fn keep_again(&mut self, row: &[f64], mark: Mark) {
         if let Some(rows) = &mut self.rows {
             rows.push(row, mark);
         }
     }
 
-    /// Whether rows are wanted at all.
+    /// Whether rows have to be kept.
     pub(crate) fn active(&self, settings: &Settings) -> bool {
         self.wanted || settings.rows_kept > 0 || self.next_fit(settings).is_some()
     }
 
-    /// Rows seen, and the number that the next fit waits for.
+    /// Rows seen, and the number at which the next fit is due.
     pub(crate) fn progress(&self, settings: &Settings) -> Option<(usize, usize)> {
         if self.wanted {
             return Some((self.rows.as_ref().map_or(0, KeptRows::len), settings.warm_up_rows));
@@ -79,7 +79,7 @@ impl Learning {
         self.next_fit(settings).map(|needed| (self.seen, needed))
     }
 
-    /// The next fit on all rows from now on, whatever their score. Allocates if no rows are kept.
+    /// Requests a fit on all rows kept or to come, whatever their score. Allocates if no rows are kept.
     pub(crate) fn want(&mut self, columns: usize, settings: &Settings, fit_is_out: bool) {
         if self.rows.is_none() && !fit_is_out {
             *self = Self::new(columns, settings);
@@ -87,13 +87,13 @@ impl Learning {
         self.wanted = true;
     }
 
-    /// Marks that every row kept is normal, at the next fit. Never allocates; without rows nothing comes of it.
+    /// Requests a fit on the rows kept, all taken as normal. Never allocates; without kept rows it does nothing.
     pub(crate) fn want_from_ring(&mut self) {
         self.wanted = self.wanted || self.rows.is_some();
     }
 
     /// The rows to fit on, if a fit is due. Never allocates.
-    pub(crate) fn due(&mut self, settings: &Settings) -> Option<Due> {
+    pub(crate) fn due(&mut self, settings: &Settings) -> Option<FitRequest> {
         let kept = self.rows.as_ref()?.len();
         let by_schedule = self.next_fit(settings).is_some_and(|rows| self.seen >= rows);
         let by_wish = self.wanted && kept >= settings.warm_up_rows;
@@ -104,7 +104,7 @@ impl Learning {
         if by_wish {
             rows.accept_all();
             if self.next_fit(settings).is_none() {
-                self.seen = kept; // a ring of an earlier phase: the schedule starts again from here
+                self.seen = kept; // the schedule starts again with the rows kept from an earlier phase
             }
         }
         self.wanted = false;
@@ -113,14 +113,14 @@ impl Learning {
         let provisional = self.seen < settings.warm_up_rows;
         let over = self.next_fit(settings).is_none();
         let capacity = if over { settings.rows_kept } else { settings.last_fit_rows() };
-        Some(Due { rows, least, capacity, provisional })
+        Some(FitRequest { rows, least, capacity, provisional })
     }
 
-    /// Takes the rows of a fit back.
+    /// Takes back the rows of a fit.
     pub(crate) fn give_back(&mut self, rows: KeptRows, columns: usize, settings: &Settings) {
         self.rows = (rows.capacity() > 0).then_some(rows);
         if self.wanted {
-            self.want(columns, settings, false); // asked for while the fit was out
+            self.want(columns, settings, false); // requested while the fit was in flight
         }
     }
 

@@ -1,4 +1,4 @@
-//! Gauges that drift or latch: found in training, then judged by their increments.
+//! Detects levels in training: gauges that drift or latch, and are then judged by their increments.
 
 use crate::settings::LevelRule;
 use crate::standard::moments;
@@ -14,8 +14,8 @@ pub(crate) fn is_level(values: &[f64], moves: &[f64], rule: LevelRule) -> bool {
     smooth && (one_way(moves, rule.one_way) || halves_differ(values) || at_rest(moves) / count > rule.latched)
 }
 
-/// Whether these moves from one row to the next are those of a sum of what happens, not of the state of something: with most rows, and mostly
-/// one way. Such a column is small or large by its age.
+/// Whether these moves are those of an accumulating value, not of a state: it moves at most rows, and mostly in one
+/// direction. The size of such a column depends on its age.
 pub(crate) fn adds_up(moves: &[f64]) -> bool {
     one_way(moves, 0.8) && at_rest(moves) < 0.5 * moves.len() as f64
 }

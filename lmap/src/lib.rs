@@ -1,8 +1,45 @@
-//! One service's metrics analysis pipeline: prepare → score → explain → learn, and the training that it needs.
+//! The detector of uview: one **LMAP** (*local metrics analysis pipeline*) per service finds unusual rows of metrics.
 //!
-//! The crate is pure: no clock, no thread, no file, no logging; randomness comes in as a seed. It knows columns,
-//! not metric names. What is costly (the decomposition of a sketch, a fit) is handed out as a [`Job`] that the
-//! caller runs where it likes, so that scoring a row never waits and never allocates.
+//! A row is one sample of all metrics (*columns*) of a service, taken every interval. An LMAP learns from the first
+//! rows which directions in the space of metrics are normal, scores each row by its distance from them, and raises an
+//! alarm when scores exceed a threshold. Nothing has to be trained or configured by hand.
+//!
+//! # Pipeline
+//!
+//! For a row x of m values:
+//!
+//! | step | formula | module |
+//! | --- | --- | --- |
+//! | increments | counters become increments per interval | `increments` |
+//! | standardise | zⱼ = (xⱼ − mean) / σ of training, clipped softly at ± 50; without constant columns | `standard` |
+//! | project | coordinates p = Uᵀz in the learnt basis U (m × k, orthonormal), residual r = z − U p | `scorer` |
+//! | score | s = √(Σ rⱼ² / Vⱼ + Σ pᵢ² / Tᵢ + constants that moved), V and T being the variances of r and p | `scorer` |
+//! | smooth | s̄ = exponential moving average of s over 3 rows | [`detector`](Detector) |
+//! | threshold | the row is over if s̄ ≥ γ; γ is about the 99th percentile of training scores | `fit` |
+//! | episode | 2 of 3 rows over begin an alarm, 5 quiet rows end it | `episode` |
+//! | explain | each column's share of s² | `explain` |
+//! | learn | every 5th row below γ is added to the sketch; after l + 1 of them, new U, V and T | `history` |
+//!
+//! The sketch is *Frequent Directions* (Liberty 2013; Ghashami, Liberty, Phillips, Woodruff 2016): l rows that stand
+//! for all rows learnt, from which the k leading directions U are decomposed. μView (Sec. 4.4) calls the classifier
+//! built on it *FD-Sketch*; [`Settings::paper`] is that pipeline as published, the default adds what public data sets
+//! showed to be needed.
+//!
+//! | symbol | meaning | default |
+//! | --- | --- | --- |
+//! | m | columns of a row | |
+//! | k | rank: directions of the basis | 95 % of the training variance |
+//! | l | rows of the sketch | max(25, 2k) |
+//! | γ | threshold of the score; an alarm is judged by it | from training |
+//! | q | percentile of training scores from which γ comes | 99 |
+//! | η | probability that a row above γ is learnt all the same | 0.01 |
+//! | δ | what a decomposition takes off every squared singular value of the sketch | |
+//!
+//! # Use
+//!
+//! The crate is pure: no clock, no thread, no file, no logging; randomness comes from a seed. It knows columns, not
+//! metric names. Expensive work (the decomposition of a sketch, a fit) is returned as a [`Job`] that the caller may run
+//! on another thread, so scoring a row never waits and never allocates.
 //!
 //! ```
 //! use lmap::{Column, ColumnKind, Detector, Settings};
@@ -21,17 +58,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Modules
+//!
 //! | module | what |
 //! | --- | --- |
-//! | [`detector`](Detector) | one LMAP: scores rows, learns them, arms itself |
+//! | [`detector`](Detector) | one LMAP: scores rows, learns them, fits itself |
 //! | [`settings`](Settings) | every constant of the pipeline, with its default |
 //! | [`increments`](Increments) | cumulative counters → increments |
 //! | [`frequent_directions`](FrequentDirections) | the sketch |
-//! | [`model`](Model) | a fitted pipeline as bytes; several as one |
-//! | [`canary`](Canary) | what two versions of a service do differently |
-//! | `levels`, `standard`, `basis`, `scorer`, `fit` | the steps of the pipeline |
-//! | `episode`, `budget`, `explain`, `since` | from scores to alarms and reasons |
-//! | `guard` | how fast rows may change what is normal |
+//! | [`model`](Model) | a fitted pipeline as bytes; several models merged |
+//! | [`canary`](Canary) | compares two versions of a service by their models |
+//! | `levels`, `latch`, `standard`, `basis`, `scorer`, `history`, `fit` | the steps of the pipeline |
+//! | `episode`, `budget`, `explain`, `onsets` | from scores to alarms and reasons |
+//! | `guard` | limits how fast learnt rows may change what is normal |
+//! | `kernels`, `eigen`, `aligned`, `lanes` | vectorised arithmetic |
 
 mod aligned;
 mod basis;
@@ -46,6 +86,7 @@ mod explain;
 mod fit;
 mod frequent_directions;
 mod guard;
+mod history;
 mod increments;
 mod intake;
 mod job;
@@ -55,19 +96,18 @@ mod latch;
 mod learning;
 mod levels;
 mod model;
-mod past;
+mod onsets;
 mod pipeline;
 mod quantile;
 mod random;
 mod rows;
 mod scorer;
 mod settings;
-mod since;
-mod spare;
+mod spare_rows;
 mod standard;
 mod verdict;
 
-pub use canary::{Canary, CanaryError, Difference, Tolerance, Unlike};
+pub use canary::{Canary, CanaryError, Difference, DifferenceKind, Tolerance};
 pub use column::{Column, ColumnKind};
 pub use counts::Counts;
 pub use detector::Detector;
@@ -76,8 +116,8 @@ pub use explain::{Direction, Reason};
 pub use frequent_directions::{FrequentDirections, SketchError};
 pub use increments::{Cumulative, Increments};
 pub use intake::RowError;
-pub use job::{Done, FitJob, Job, ShrinkJob};
+pub use job::{FitJob, Job, JobResult, ShrinkJob};
 pub use model::{ColumnRole, ColumnSummary, MergeError, Model, ModelError, ModelSummary};
 pub use quantile::QUANTILES;
 pub use settings::{AlarmBudget, EpisodeRule, LevelRule, ScoreForm, Settings, SettingsError, SketchForm, Threshold};
-pub use verdict::{DetectorError, Installed, State, Verdict};
+pub use verdict::{DetectorError, InstallOutcome, State, Verdict};

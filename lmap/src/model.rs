@@ -1,8 +1,9 @@
-//! A fitted pipeline as a file.
+//! The model file: a fitted pipeline as bytes.
 //!
-//! Layout, little-endian: magic (8 bytes), version (u32), length of the payload (u32), CRC-32 of the payload (u32), payload.
-//! A file of another version, length or checksum is refused; sizes are checked before anything is allocated; every number
-//! has to be finite and in the range that a fit can produce, so that no file can make a score infinite.
+//! Layout, little-endian: magic (8 bytes), version (u32), length of the payload (u32), CRC-32 of the payload (u32),
+//! payload. A file with another version, length or checksum is rejected. Sizes are checked before anything is
+//! allocated. Every number must be finite and in the range that a fit can produce, so no file can make a score
+//! infinite.
 
 mod codec;
 mod merge;
@@ -16,66 +17,66 @@ use crate::aligned::Aligned;
 use crate::basis::Basis;
 use crate::column::{Column, ColumnKind};
 use crate::frequent_directions::FrequentDirections;
+use crate::history::History;
 use crate::lanes::padded_row;
 use crate::latch::Latches;
-use crate::past::Past;
+use crate::onsets::Onsets;
 use crate::pipeline::{Constant, ConstantRule, Pipeline};
 use crate::quantile::QUANTILES;
-use crate::scorer::{Scorer, Split};
+use crate::scorer::{Projection, Scorer};
 use crate::settings::{ScoreForm, Settings, SketchForm};
-use crate::since::Since;
 use crate::standard::{Role, Standard};
 use crate::verdict::DetectorError;
 use thiserror::Error;
 
-/// Why bytes are not a model, or a model does not fit.
+/// Why bytes are not a valid model, or a model does not fit the columns.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// Something else than a model.
+    /// The bytes do not begin as a model.
     #[error("not a model file")]
     Magic,
     /// Written by another release. Train again, or use that release.
     #[error("the model is of version {found}, this release reads version {expected}")]
     Version {
-        /// In the file.
+        /// The version in the file.
         found: u32,
-        /// Of this release.
+        /// The version that this release reads.
         expected: u32,
     },
-    /// Bytes are missing or left over.
+    /// The file is too short or too long.
     #[error("the model has {found} bytes, {expected} are expected")]
     Length {
-        /// Bytes there.
+        /// Length found, in bytes.
         found: usize,
-        /// Bytes that should be there.
+        /// Length expected, in bytes.
         expected: usize,
     },
-    /// A bit is wrong.
+    /// The file is damaged.
     #[error("the model's checksum is {found:08x}, {expected:08x} is expected")]
     Checksum {
-        /// Of the bytes there.
+        /// Computed from the bytes.
         found: u32,
-        /// In the file.
+        /// Stored in the file.
         expected: u32,
     },
-    /// A number is not what a fit can produce.
+    /// A number is outside the range that a fit can produce.
     #[error("the model's field {field} is {found}, which no fit produces")]
     Value {
-        /// Which.
+        /// The name of the field.
         field: &'static str,
-        /// What.
+        /// The value found.
         found: f64,
     },
-    /// None of the columns is in the model. It is another service's.
+    /// None of the columns is in the model: it is probably of another service.
     #[error("none of {columns} columns is among the {known} of the model")]
     Columns {
-        /// The caller's.
+        /// Columns of the caller.
         columns: usize,
-        /// The model's.
+        /// Columns of the model.
         known: usize,
     },
-    /// The caller's columns or settings are not usable.
+    /// The caller's columns or settings are invalid.
     #[error("the model cannot be used")]
     Detector(#[from] DetectorError),
 }
@@ -87,13 +88,13 @@ pub(crate) struct ModelColumn {
     pub(crate) role: Role,
     pub(crate) level: bool,
     pub(crate) mean: f64,
-    /// 1 / σ, 0 for a column that does not take part.
+    /// 1 / σ; 0 for a column that is not watched.
     pub(crate) inverse: f64,
-    /// V.
+    /// V: variance of the residual.
     pub(crate) variance: f64,
 }
 
-/// What defines the scores, and wins over the settings of whoever loads the model.
+/// The settings that define scores. They override those of a detector that loads the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct ModelRule {
     score: ScoreForm,
@@ -107,7 +108,7 @@ struct ModelRule {
     learning_rate: f64,
 }
 
-/// A fitted pipeline, apart from any detector: write it to a file, read it, start detectors from it.
+/// A fitted pipeline, independent of a detector: write it to a file, read it, start detectors from it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     rule: ModelRule,
@@ -120,20 +121,20 @@ pub struct Model {
     removed: f64,
     /// T, per direction.
     inside_variance: Vec<f64>,
-    /// k rows of m.
+    /// The basis: k rows of m values.
     basis: Vec<f64>,
-    /// As many rows of m as the sketch had.
+    /// The rows of the sketch, m values each.
     sketch: Vec<f64>,
 }
 
 impl Model {
-    /// The model as bytes. About 8 (2l + k + 3) m of them.
+    /// Encodes the model: about 8 (2l + k + 3) m bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         codec::encode(self)
     }
 
-    /// The model that [`encode`](Self::encode) wrote.
+    /// Decodes a model written by [`encode`](Self::encode).
     ///
     /// # Errors
     ///
@@ -142,7 +143,7 @@ impl Model {
         codec::decode(bytes)
     }
 
-    /// γ.
+    /// γ: the threshold of scores.
     #[must_use]
     pub fn gamma(&self) -> f64 {
         self.gamma
@@ -165,19 +166,19 @@ impl Model {
         self.quantiles
     }
 
-    /// How many columns of the model are not among `columns`: taken as always missing.
+    /// The number of columns of the model that are not among `columns`. They count as always missing.
     #[must_use]
     pub fn absent(&self, columns: &[Column]) -> usize {
         self.columns.len() - matches(&self.columns, columns).iter().flatten().count()
     }
 
-    /// How the score is formed.
+    /// How scores are computed.
     #[must_use]
     pub fn form(&self) -> ScoreForm {
         self.rule.score
     }
 
-    /// For each of the columns of `other` its place here.
+    /// For each column of `other` its index in this model.
     pub(crate) fn places_of(&self, other: &Self) -> Vec<Option<usize>> {
         let columns: Vec<Column> = other.fingerprints().map(|name| Column::new(ColumnKind::Gauge, name)).collect();
         matches(&self.columns, &columns)
@@ -187,9 +188,9 @@ impl Model {
         &self.columns[index]
     }
 
-    /// `None` while the sketch is away.
+    /// The model of a pipeline; `None` while a job decomposes the sketch.
     pub(crate) fn of(pipeline: &Pipeline, columns: &[Column], settings: &Settings) -> Option<Self> {
-        let sketch = pipeline.past.as_ref()?.sketch();
+        let sketch = pipeline.history.as_ref()?.sketch();
         let (standard, scorer, m) = (&pipeline.standard, &pipeline.scorer, columns.len());
         let column = |(index, column): (usize, &Column)| ModelColumn {
             fingerprint: column.fingerprint,
@@ -225,7 +226,7 @@ impl Model {
         })
     }
 
-    /// `settings` with what the model holds.
+    /// `settings`, overridden by those in the model.
     pub(crate) fn applied_to(&self, settings: Settings) -> Settings {
         Settings {
             score: self.rule.score,
@@ -233,7 +234,7 @@ impl Model {
             clip: self.rule.clip,
             residual_floor: self.rule.residual_floor,
             constant_weight: self.rule.constants.weight,
-            // A fit multiplies it by the margin of episodes, which has been done for the model's.
+            // A fit multiplies it by the margin of episodes; the model's is multiplied already.
             constant_share: self.rule.constants.share / settings.episode_margin.powi(2),
             constants_counted: self.rule.constants.counted,
             constants_return: self.rule.constants.returns,
@@ -247,7 +248,7 @@ impl Model {
 
     /// The pipeline for `columns`, matched by fingerprint.
     ///
-    /// A column that is missing for good would have z = 0, and a residual made up of the others; it is left out instead.
+    /// A column that the caller does not have is left out: with z = 0, it would have a residual made of the others.
     pub(crate) fn pipeline(&self, columns: &[Column], latch_rows: Option<usize>) -> Result<Pipeline, ModelError> {
         let mut found = matches(&self.columns, columns);
         found.iter_mut().zip(columns).filter(|(_, column)| !column.watched).for_each(|(found, _)| *found = None);
@@ -282,22 +283,22 @@ impl Model {
             levels,
             standard,
             constant_rule: self.rule.constants,
-            past: Some(Past::restored(sketch, rows, &rearranged(&self.squares(rows)))),
+            history: Some(History::restored(sketch, rows, &rearranged(&self.squares(rows)))),
             sketch_rows: self.sketch_rows,
             gamma: self.gamma,
             factor: 1.0,
             averaged: self.averaged,
             quantiles: self.quantiles,
-            split: Split::of(&scorer),
+            projection: Projection::of(&scorer),
             scorer,
-            since: Since::new(m),
+            onsets: Onsets::new(m),
             moved: 0,
         })
     }
 }
 
 impl Model {
-    /// How many rows the sketch stands for: as many as give T. At least 1.
+    /// The number of rows that the sketch stands for, computed from T. At least 1.
     pub(crate) fn rows_learnt(&self) -> f64 {
         let m = self.columns.len();
         let along = |row: &[f64], direction: &[f64]| row.iter().zip(direction).map(|(x, u)| x * u).sum::<f64>().powi(2);
@@ -320,7 +321,7 @@ impl Model {
     }
 }
 
-/// For each of the caller's columns its place in the model; equal fingerprints are matched in their order.
+/// For each column of the caller its index in the model. Equal fingerprints are matched in their order.
 fn matches(known: &[ModelColumn], columns: &[Column]) -> Vec<Option<usize>> {
     let mut places: Vec<(u64, usize)> = known.iter().map(|column| column.fingerprint).zip(0..).collect();
     let mut wanted: Vec<(u64, usize)> = columns.iter().map(|column| column.fingerprint).zip(0..).collect();

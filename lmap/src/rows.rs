@@ -1,10 +1,10 @@
-//! Raw rows that are kept for fits: the latest ones, in a ring.
+//! Raw rows kept for fits: the latest ones, in a ring.
 
-/// What is known of a kept row.
+/// The verdict on a kept row, which decides whether a later fit uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Judged {
-    /// Nobody was armed when it came.
-    Not,
+pub(crate) enum RowVerdict {
+    /// The detector was not armed yet.
+    Unjudged,
     /// Not far above γ: a later fit takes it.
     Normal,
     /// So far above γ that a later fit leaves it out.
@@ -14,8 +14,8 @@ pub(crate) enum Judged {
 /// A kept row's tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
-    pub(crate) judged: Judged,
-    /// The row before is not the one kept before: nothing is known of its increments.
+    pub(crate) verdict: RowVerdict,
+    /// The row does not follow the one kept before it, so it has no increments.
     pub(crate) restarted: bool,
 }
 
@@ -25,19 +25,19 @@ pub(crate) struct KeptRows {
     values: Vec<f64>,
     marks: Vec<Mark>,
     columns: usize,
-    /// Where the next row goes.
+    /// Index of the next row.
     next: usize,
     used: usize,
 }
 
 impl KeptRows {
-    /// Room for `capacity` rows. The memory is not touched before rows come.
+    /// A ring of `capacity` rows. The memory is not touched before rows arrive.
     pub(crate) fn new(columns: usize, capacity: usize) -> Self {
-        let mark = Mark { judged: Judged::Not, restarted: true };
+        let mark = Mark { verdict: RowVerdict::Unjudged, restarted: true };
         Self { values: vec![0.0; columns * capacity], marks: vec![mark; capacity], columns, next: 0, used: 0 }
     }
 
-    /// Keeps `row`, in the place of the oldest if there is no room. Never allocates.
+    /// Keeps `row`; replaces the oldest if the ring is full. Never allocates.
     pub(crate) fn push(&mut self, row: &[f64], mark: Mark) {
         let Some(slot) = self.marks.get_mut(self.next) else { return };
         *slot = mark;
@@ -51,12 +51,12 @@ impl KeptRows {
         self.used
     }
 
-    /// All rows kept are normal now.
+    /// Marks all rows kept as normal.
     pub(crate) fn accept_all(&mut self) {
-        self.marks.iter_mut().for_each(|mark| mark.judged = Judged::Normal);
+        self.marks.iter_mut().for_each(|mark| mark.verdict = RowVerdict::Normal);
     }
 
-    /// The rows, one after the other, oldest first. O(n m).
+    /// The rows and their marks, oldest first. O(n m).
     pub(crate) fn ordered(&self) -> (Vec<f64>, Vec<Mark>) {
         let first = (self.next + self.marks.len() - self.used).checked_rem(self.marks.len()).unwrap_or(0);
         let order = (0..self.used).map(|row| (first + row) % self.marks.len());
@@ -92,7 +92,7 @@ impl KeptRows {
 mod tests {
     use super::*;
 
-    const NORMAL: Mark = Mark { judged: Judged::Normal, restarted: false };
+    const NORMAL: Mark = Mark { verdict: RowVerdict::Normal, restarted: false };
 
     #[test]
     fn the_latest_rows_are_kept_in_order() {

@@ -1,22 +1,22 @@
 //! Every constant of the pipeline as a field, with its default.
 //!
-//! The defaults are those that did best on three public data sets when nobody tunes anything; [`Settings::paper`] is
-//! the pipeline as uView (Sec. 4.4) describes it.
+//! The defaults are those that did best on three public data sets without any tuning. [`Settings::paper`] is the
+//! pipeline as μView (Sec. 4.4) describes it.
 
 use thiserror::Error;
 
-/// How a row's score is formed from its coordinates p = Uᵀz and its residual r = z − U p.
+/// How a row's score is computed from its coordinates p = Uᵀz and its residual r = z − U p.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScoreForm {
-    /// sqrt(Σ rⱼ²/Vⱼ + Σ pᵢ²/Tᵢ + constants): residuals and coordinates in units of their own variance.
+    /// √(Σ rⱼ²/Vⱼ + Σ pᵢ²/Tᵢ + constants): residuals and coordinates in units of their own variance.
     Scaled,
-    /// ‖r‖ (uView, Eq. 4.1). A column that was constant in training counts in its own unit.
+    /// ‖r‖ (μView, Eq. 4.1). A column that was constant in training counts in its own unit.
     PaperAbsolute,
     /// ‖r‖ of the row scaled to unit length, in \[0, 1\]; 0 for a zero row.
     PaperRelative,
 }
 
-/// How often Frequent Directions decomposes.
+/// How often Frequent Directions decomposes its sketch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SketchForm {
     /// 2l rows, decomposed when full: O(m l) amortised per row.
@@ -25,32 +25,33 @@ pub enum SketchForm {
     RowWise,
 }
 
-/// Which scores of training rows γ is the percentile of.
+/// The training scores from whose percentile P the threshold γ is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Threshold {
-    /// sqrt(P(in sample) · P(crosswise)): the first is too low, the second, each half judged by the other, too high. At least P(in sample)
-    /// times what a row scores more that the fit has not seen (see [`Settings::held_out_every`]).
+    /// √(P(in sample) · P(crosswise)). The former is too low; the latter, each half scored by a fit to the other, is
+    /// too high. At least P(in sample) times the factor by which unseen rows score higher (see
+    /// [`Settings::held_out_every`]).
     Crosswise,
-    /// Of the rows that the basis was trained on: optimistic.
+    /// Scores of the rows that the basis was trained on: optimistic.
     InSample,
-    /// Of the last fifth, judged by a basis from the first four fifths.
+    /// Scores of the last fifth of the rows, by a fit to the first four fifths.
     HeldOutTail,
 }
 
-/// When a gauge is a *level*: it drifts or latches (resident memory, peaks), and is judged by its increments.
+/// When a gauge is a *level*: it drifts or latches (resident memory, peaks) and is therefore judged by its increments.
 ///
 /// With d the differences of the column x over training: `mean(d²) < roughness · var(x)` **and** one of: more than
 /// `one_way` of the moves (d ≠ 0) have one sign; the means of the two halves are further apart than the root of the
 /// mean of their variances; more than `latched` of the d are 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LevelRule {
-    /// Training rows below which no level is looked for. 120.
+    /// Minimum number of training rows. Default: 120.
     pub rows: usize,
-    /// Bound on mean(d²) / var(x). 0.6.
+    /// Bound on mean(d²) / var(x). Default: 0.6.
     pub roughness: f64,
-    /// Share of moves of one sign, in \[0, 1\]. 0.8.
+    /// Share of moves of one sign, in \[0, 1\]. Default: 0.8.
     pub one_way: f64,
-    /// Share of rows without a move, in \[0, 1\]. 0.9.
+    /// Share of rows without a move, in \[0, 1\]. Default: 0.9.
     pub latched: f64,
 }
 
@@ -60,14 +61,14 @@ impl Default for LevelRule {
     }
 }
 
-/// When rows in alarm become an episode, the thing that an operator hears of.
+/// When rows over γ become an episode: an alarm that is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EpisodeRule {
-    /// Rows in alarm, of the last `of`, that begin one. 2.
+    /// Rows over γ, of the last `of`, that begin an episode. Default: 2.
     pub need: u32,
-    /// Rows looked back at, at most 64. 3.
+    /// Length of the window in rows, at most 64. Default: 3.
     pub of: u32,
-    /// Quiet rows in sequence that end it. 5.
+    /// Consecutive quiet rows that end an episode. Default: 5.
     pub quiet: u32,
 }
 
@@ -77,16 +78,17 @@ impl Default for EpisodeRule {
     }
 }
 
-/// Steers γ slowly towards a number of alarms. It keeps the long-run rate, and cannot tell true alarms from false.
+/// Adjusts γ slowly towards a rate of alarms. It controls the long-run rate and cannot tell true alarms from false
+/// ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AlarmBudget {
-    /// Rows per alarm that are wanted, for instance 2,000.
+    /// Target: rows per alarm, for instance 2,000.
     pub rows_per_alarm: f64,
-    /// What ln γ rises by when an episode begins; it falls by step / rows_per_alarm per row outside. 0.1.
+    /// ln γ rises by this when an episode begins, and falls by step / rows_per_alarm per row outside. Default: 0.1.
     pub step: f64,
-    /// γ never falls below this times its first value. 0.5.
+    /// Lower bound of the factor on γ. Default: 0.5.
     pub lowest: f64,
-    /// γ never rises above this times its first value. 2.
+    /// Upper bound of the factor on γ. Default: 2.
     pub highest: f64,
 }
 
@@ -97,111 +99,119 @@ impl AlarmBudget {
         Self { rows_per_alarm: rows, step: 0.1, lowest: 0.5, highest: 2.0 }
     }
 
-    /// So many alarms a day where a row comes every `interval` seconds; at most one with every row.
+    /// `alarms` alarms per day with one row every `interval` seconds; at most one per row.
     #[must_use]
     pub fn per_day(alarms: f64, interval: f64) -> Self {
         Self::one_in((DAY / (alarms * interval)).clamp(1.0, 1e12))
     }
 }
 
-/// Seconds.
+/// Seconds per day.
 const DAY: f64 = 86_400.0;
 
-/// The settings of one detector. Checked once, by [`Detector::new`](crate::Detector::new).
+/// The settings of one detector. [`Detector::new`](crate::Detector::new) validates them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// How the score is formed. [`ScoreForm::Scaled`].
+    /// How the score is computed. Default: [`ScoreForm::Scaled`].
     pub score: ScoreForm,
-    /// How often the sketch decomposes. [`SketchForm::Buffered`].
+    /// How often the sketch is decomposed. Default: [`SketchForm::Buffered`].
     pub sketch: SketchForm,
-    /// Rank k of the basis. `None`: the least that explains [`variance_share`](Self::variance_share), at most a quarter
-    /// of the training rows. Always cut to m − 1 and l − 1, at least 1.
+    /// Rank k of the basis. `None`, the default: the least that explains [`variance_share`](Self::variance_share), at
+    /// most a quarter of the training rows. Always limited to m − 1 and l − 1, at least 1.
     pub rank: Option<usize>,
-    /// Rows l of the sketch. `None`: max(25, 2k).
+    /// Rows l of the sketch. `None`, the default: max(25, 2k).
     pub sketch_rows: Option<usize>,
-    /// Share of the training variance that the basis explains, in (0, 1\]. 0.95.
+    /// Share of the training variance that the basis explains, in (0, 1\]. Default: 0.95.
     pub variance_share: f64,
-    /// Standardised values grow like a logarithm beyond this, in \[1, 1e12\]. 50.
+    /// Soft clip: standardised values grow like a logarithm beyond this, in \[1, 1e12\]. Default: 50.
     pub clip: f64,
-    /// A deviation is at least this share of the range seen in training, in \[0, 1\]. 0.05.
+    /// Minimum of a column's deviation, as a share of its range in training, in \[0, 1\]. Default: 0.05.
     pub deviation_floor: f64,
-    /// A column whose deviation is no more than this share of its mean, in \[0, 1\], is taken for a constant; of one that adds up what happens, its increments.
-    /// 0.0005: the memory of a process that rests moves by less than that, and would else alarm at the next hundred kilobytes.
+    /// A column is a constant if its deviation is at most this share of its mean, in \[0, 1\]; for a column that
+    /// accumulates, the same of its increments. Default: 0.0005. The memory of an idle process moves by less than that,
+    /// and would otherwise raise an alarm at the next 100 KB.
     pub constant_below: f64,
-    /// A residual's deviation is at least this, in \[1e-6, 1e6\] standardised units. 0.05.
+    /// Minimum of a residual's deviation, in \[1e-6, 1e6\] standardised units. Default: 0.05.
     pub residual_floor: f64,
-    /// What one column counts for, in deviations, when it was constant in training and moves; at least 0. 5.
+    /// What a column that was constant in training counts for when it moves, in deviations; at least 0. Default: 5.
     pub constant_weight: f64,
-    /// What one such column counts for at least, as a share of γ² (with the margin of episodes): with 1, a constant that goes on moving
-    /// is an alarm by itself, and one that moves once is none, since smoothing halves it. 1.
+    /// What such a column counts for at least, as a share of γ² (including the episode margin). Default: 1, so that a
+    /// constant that keeps moving is an alarm by itself. One that moves once is not, since smoothing halves it.
     pub constant_share: f64,
-    /// At most so many moving constants count in one row. 3.
+    /// Maximum number of moving constants that count in one row. Default: 3.
     pub constants_counted: u32,
-    /// Whether a constant that returns to where it was in training counts as one that moves. false: one burst of page faults would be two moves, and
-    /// an alarm. The reference of `tests/oracle` counts it.
+    /// Whether a constant's return to its value of training counts as a move. Default: false, since one burst of page
+    /// faults would be two moves, and an alarm. The reference of `tests/oracle` counts it.
     pub constants_return: bool,
-    /// Span n of the exponential smoothing, new weight 2 / (n + 1), in \[1, 1000\]; 1 is none. 3.
+    /// Span n of the exponential smoothing, with weight 2 / (n + 1) for a new row, in \[1, 1000\]; 1: none. Default: 3.
     pub smoothing_span: f64,
-    /// Which scores γ comes from. [`Threshold::Crosswise`].
+    /// The scores that γ is computed from. Default: [`Threshold::Crosswise`].
     pub threshold: Threshold,
-    /// Every so manieth training row is left out once, at least 2 or 0 for never, to see how much more a row scores that the fit has not seen;
-    /// 5. With few rows per metric that is half as much again, and crosswise γ, whose halves have even fewer, does not show it. The
-    /// reference of `tests/oracle` has it not.
+    /// Every n-th training row is held out once, to measure how much higher unseen rows score; at least 2, or 0 for
+    /// never. Default: 5. With few rows per metric unseen rows score up to half as much again. Crosswise γ does not
+    /// show it, since its halves have even fewer rows. The reference of `tests/oracle` does not do this.
     pub held_out_every: usize,
-    /// Percentile q of γ, in (0, 100\]. 99.
+    /// Percentile q of the training scores for γ, in (0, 100\]. Default: 99.
     pub percentile: f64,
-    /// Every so manieth row is learnt, at least 1. 5.
+    /// Every n-th row is learnt, at least 1. Default: 5.
     pub stride: u32,
-    /// Learning rate η: probability that a row above γ is learnt in spite of it, in \[0, 1\]. 0.01.
+    /// Learning rate η: probability that a row above γ is learnt all the same, in \[0, 1\]. Default: 0.01.
     pub learning_rate: f64,
-    /// V and T come from the rows learnt whenever the basis does, so that a basis is never judged by the variances of the one before. true;
-    /// the reference of `tests/oracle` leaves them as they are, as do the paper's forms, which do not use them.
+    /// Whether V and T are computed anew with every basis, so that a basis is never used with the variances of the one
+    /// before. Default: true. The reference of `tests/oracle` keeps them, as do the paper's forms, which do not use
+    /// them.
     pub renew_variances: bool,
-    /// Rows learnt since the last decomposition that would make any variance more than so many times what it was, at least 1, count for less;
-    /// from the last scheduled fit on, once averages have grown to [`growth_rows`](Self::growth_rows). 1.05: so nothing wrong is taught to the detector faster than by a twentieth (of its square) per l + 1 rows
-    /// learnt, see `guard.rs`. No limit with `f64::MAX`; without effect where V and T are not renewed, as in the paper's forms.
+    /// Maximum growth of any variance between two decompositions (l + 1 rows learnt), as a factor of at least 1. Rows
+    /// that would exceed it are learnt with a smaller weight. Applies after the last scheduled fit, once averages have
+    /// grown to [`growth_rows`](Self::growth_rows). Default: 1.05, so that an attacker can teach the detector by at
+    /// most 5 % of a variance per l + 1 rows, see `guard.rs`. `f64::MAX`: no limit. No effect unless V and T are
+    /// renewed.
     pub variance_growth: f64,
-    /// Means and variances go on averaging over learnt rows until so many are in them; 0 is never. 2,000.
+    /// Means and variances keep averaging over learnt rows until this many are in them; 0: never. Default: 2,000.
     pub growth_rows: usize,
-    /// The very first rows, which are not learnt: memory is taken, caches fill, and a few rows of it would make the deviation of their
-    /// columns. 0; the NIC agent, which sees services start, sets 20.
+    /// The first rows of a service are not learnt: it allocates memory and fills caches, and a few such rows would
+    /// determine the deviation of those columns. Default: 0; the NIC agent, which sees services start, sets 20.
     pub settle_rows: u64,
-    /// A first fit, without levels, whose verdicts are provisional. `None`: none. Some(60).
+    /// Rows before a first fit, without levels, whose verdicts are provisional. `None`: no such fit. Default: 60.
     pub provisional_rows: Option<usize>,
-    /// The detector arms when it has seen so many rows; no fit takes fewer. At least 8. 120.
+    /// Rows before the detector is armed, and minimum of every other fit. At least 8. Default: 120.
     pub warm_up_rows: usize,
-    /// It fits again when it has seen so many rows, in ascending order. 600 and 2,000.
+    /// Numbers of rows at which the detector fits again, ascending. Default: 600 and 2,000.
     pub fit_again_rows: Vec<usize>,
-    /// A later fit leaves out rows whose score was so many times γ when they came, at least 1. 2: leaving out all above γ
-    /// makes γ tighter at every fit, and raised false alarms on all sets.
+    /// A later fit leaves out rows whose score was at least this many times γ, at least 1. Default: 2. Leaving out all
+    /// rows above γ would lower γ at every fit, and raised false alarms on all data sets.
     pub left_out_above: f64,
-    /// A later fit leaves out rows that came before the detector was armed, and may hold a fault, once they would be no
-    /// more than this share, in \[0, 1\]. 0.1: they often hold a start that will come again, so not earlier.
+    /// A later fit leaves out the rows from before the detector was armed, which may contain a fault, once they are at
+    /// most this share of the others, in \[0, 1\]. Default: 0.1. Not earlier, since they often contain a start-up that
+    /// will happen again.
     pub unjudged_share: f64,
-    /// Raw rows kept once learning is over, at least [`warm_up_rows`](Self::warm_up_rows) or none: with them,
-    /// [`Detector::fit_again`](crate::Detector::fit_again) fits at once; without, it collects first. 0.
+    /// Raw rows kept once learning is over: 0, the default, or at least [`warm_up_rows`](Self::warm_up_rows). With kept
+    /// rows, [`Detector::fit_again`](crate::Detector::fit_again) fits at once; without, it collects rows first.
     pub rows_kept: usize,
-    /// Rows that find room while a job is out. 6: at the default stride 30 rows, while a decomposition takes less than a millisecond.
+    /// Rows buffered while a job is in flight. Default: 6, which at the default stride is 30 rows; a decomposition
+    /// takes less than a millisecond.
     pub spare_rows: usize,
-    /// When a gauge is a level. `None`: never, unless the user says so.
+    /// When a gauge is a level. `None`: never, unless the user sets it. Default: [`LevelRule::default`].
     pub levels: Option<LevelRule>,
-    /// A gauge that stands still elsewhere for so many rows is at home there too, at least 1. `None`: never. Only for columns that are
-    /// known to be states: where rates come as gauges (as in the Server Machine Dataset), long faults are swallowed (AUC-PR there .66 to
-    /// .48; no loss where kinds are known). `None`; the NIC agent, which knows kinds, sets 60.
+    /// A gauge that rests at another value for this many rows, at least 1, gets that value as a second centre (see
+    /// `latch.rs`). `None`, the default: never. Set it only where gauges are known to be states: where rates are given
+    /// as gauges (as in the Server Machine Dataset), long faults become normal (AUC-PR there .66 to .48; no loss where
+    /// kinds are known). The NIC agent, which knows kinds, sets 60.
     pub latch_rows: Option<usize>,
-    /// For episodes one row counts at most for so many γ, at least 1: a single row, however wild, is no episode; two are. 2.
+    /// Cap on a single row's score for episodes, as a multiple of γ, at least 1. Default: 2, so that a single row,
+    /// however extreme, is no episode, and two are.
     pub episode_cap: f64,
-    /// What γ is multiplied by where episodes are concerned, at least 1. Rows that come often need more: a person bears so many false
-    /// alarms an hour, not a row. 1; the NIC agent sets it by the interval.
+    /// Factor on γ for episodes, at least 1. Short intervals need more, since operators tolerate false alarms per hour,
+    /// not per row. Default: 1; the NIC agent sets it by the interval, see [`every`](Self::every).
     pub episode_margin: f64,
-    /// When rows in alarm become an episode.
+    /// When rows over γ become an episode.
     pub episode: EpisodeRule,
-    /// Steers γ towards a number of alarms. `None`.
+    /// Adjusts γ towards a rate of alarms. Default: `None`.
     pub budget: Option<AlarmBudget>,
-    /// An episode of so many rows is drift, not a fault, at least 1. 600.
+    /// An episode of this many rows, at least 1, counts as drift, not as a fault. Default: 600.
     pub drift_rows: usize,
-    /// An episode of so many rows makes the detector fit again on its own; needs [`rows_kept`](Self::rows_kept). `None`,
-    /// because a long fault would become the new normal.
+    /// An episode of this many rows makes the detector fit again by itself; needs [`rows_kept`](Self::rows_kept).
+    /// Default: `None`, since a long fault would become the new normal.
     pub automatic_fit_rows: Option<usize>,
 }
 
@@ -251,7 +261,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The pipeline of uView, Sec. 4.4, with an absolute or relative score: no clip to speak of, no floor, no levels,
+    /// The pipeline of μView, Sec. 4.4, with an absolute or relative score: practically no clip, no floor, no levels,
     /// no smoothing, 90 % of the variance, γ in sample, every row below γ is learnt and none above.
     #[must_use]
     pub fn paper(score: ScoreForm) -> Self {
@@ -274,22 +284,23 @@ impl Settings {
         }
     }
 
-    /// For a service that is watched from its start, with a row every `interval` seconds, by somebody who knows which metrics are states:
-    /// gauges latch after 60 rows, the first 20 rows are not learnt, and episodes have the margin of [`every`](Self::every).
+    /// For a live service that is watched from its start, with known metric kinds and a row every `interval` seconds:
+    /// gauges latch after 60 rows, the first 20 rows are not learnt, and episodes have the margin of
+    /// [`every`](Self::every).
     #[must_use]
     pub fn live(interval: f64) -> Self {
         Self { latch_rows: Some(60), settle_rows: 20, ..Self::default() }.every(interval)
     }
 
-    /// With the margin of episodes for a row every `interval` seconds, if that is more: 0.15 γ for every halving of the interval below a
-    /// second. Ten times the rows would else be ten times the false alarms an hour; faults score several times γ.
+    /// Raises the episode margin for a row every `interval` seconds: by 0.15 γ for every halving of the interval below
+    /// 1 s. Otherwise ten times the rows would be ten times the false alarms per hour. Faults score several times γ.
     #[must_use]
     pub fn every(self, interval: f64) -> Self {
         let margin = 1.0 + 0.15 * (-interval.log2()).max(0.0);
         Self { episode_margin: self.episode_margin.max(margin), ..self }
     }
 
-    /// The settings, if every field is in its range.
+    /// Validates the settings: every field must be in its range.
     ///
     /// # Errors
     ///
@@ -301,7 +312,7 @@ impl Settings {
         Ok(self)
     }
 
-    /// The number of rows after which nothing more is kept for fits.
+    /// The number of rows at the last scheduled fit.
     pub(crate) fn last_fit_rows(&self) -> usize {
         self.fit_again_rows.last().copied().unwrap_or(self.warm_up_rows)
     }
@@ -380,7 +391,7 @@ impl Settings {
     }
 }
 
-/// A setting that is outside its range.
+/// A setting outside its range.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum SettingsError {
@@ -389,24 +400,24 @@ pub enum SettingsError {
     Range {
         /// The field of [`Settings`].
         field: &'static str,
-        /// What it was.
+        /// The value found.
         found: f64,
-        /// The least value that works; the least positive number if it must be above 0.
+        /// The minimum; the least positive number if the value must be above 0.
         least: f64,
-        /// The greatest value that works; the greatest number if any does.
+        /// The maximum; the greatest number if there is none.
         most: f64,
     },
     /// A sketch of l rows holds a basis of at most l − 1 directions.
     #[error("rank {rank} does not fit into a sketch of {rows} rows, it must be below")]
     Rank {
-        /// k.
+        /// The rank k requested.
         rank: usize,
-        /// l.
+        /// The rows l of the sketch.
         rows: usize,
     },
 }
 
-/// The range as a person says it: the least and the greatest number would fill lines with digits.
+/// The range in words: the least and the greatest `f64` have hundreds of digits.
 fn bounds(least: f64, most: f64) -> String {
     match (least == f64::MIN_POSITIVE, most == f64::MAX) {
         (true, true) => "above 0".to_owned(),

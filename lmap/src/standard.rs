@@ -1,47 +1,48 @@
-//! Values → standardised values: mean and deviation of training, constants left out, soft clip.
+//! Standardisation: z = (x − mean) / σ of training, with constants left out and a soft clip.
 
 use crate::aligned::Aligned;
 use crate::kernels::prepare::Standardise;
 use crate::kernels::widest;
 use crate::lanes::{padded, padded_row};
 
-/// A column is constant if its deviation is at most this, times max(1, |mean|), or the share of its mean that the settings say.
+/// A column is constant if its deviation is at most this times max(1, |mean|), or at most
+/// [`Settings::constant_below`](crate::Settings::constant_below) of its mean.
 const CONSTANT: f64 = 1e-9;
 
-/// What became of a column in training.
+/// The role of a column after training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Standardised, scored, learnt.
     Watched,
-    /// Did not move in training: neither scored nor learnt, but a move is counted.
+    /// Did not move in training: neither scored nor learnt, but moves count.
     Constant,
-    /// Not seen in training: neither scored nor learnt.
+    /// No values in training: neither scored nor learnt.
     Unwatched,
 }
 
-/// Means and deviations, one per column, padded.
+/// Role, mean and deviation per column, padded.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Standard {
     pub(crate) roles: Vec<Role>,
     pub(crate) mean: Aligned,
-    /// 1 / σ, 0 for a column that does not take part.
+    /// 1 / σ; 0 for a column that is not watched.
     pub(crate) inverse: Aligned,
     clip: f64,
 }
 
-/// What [`Standard`] is made with.
+/// Parameters of [`Standard::fit`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StandardRule {
     pub(crate) clip: f64,
     pub(crate) deviation_floor: f64,
-    /// The share of the mean.
+    /// A deviation of at most this share of the mean makes a column a constant.
     pub(crate) constant_below: f64,
-    /// A constant column is watched in its own unit, as in the paper, instead of being left out.
+    /// Constant columns are watched in their own unit, as in the paper, instead of being left out.
     pub(crate) watch_constants: bool,
 }
 
 impl Standard {
-    /// From training rows of `columns` values each; a column with a value that is NaN was not seen.
+    /// Fits to training rows of `columns` values each. A column with a NaN counts as one without values.
     pub(crate) fn fit(rows: &[f64], columns: usize, rule: StandardRule) -> Self {
         let mut out = Self::of(columns, rule.clip);
         let least = |mean: f64| (CONSTANT * mean.abs().max(1.0)).max(rule.constant_below * mean.abs());
@@ -66,7 +67,7 @@ impl Standard {
         out
     }
 
-    /// From what a model holds; all three have one entry per column.
+    /// Restores from a model; `roles`, `mean` and `inverse` have one entry per column.
     pub(crate) fn restore(roles: Vec<Role>, mean: &[f64], inverse: &[f64], clip: f64) -> Self {
         let padded = |values: &[f64]| Aligned::from(padded_row(values).as_slice());
         Self { roles, mean: padded(mean), inverse: padded(inverse), clip }
@@ -81,12 +82,12 @@ impl Standard {
         self.clip
     }
 
-    /// A number of deviations, cut softly.
+    /// Applies the soft clip to a number of deviations.
     pub(crate) fn soft(&self, deviations: f64) -> f64 {
         soft_clip(deviations, self.clip)
     }
 
-    /// z of one value. A value that is not there lies on the mean.
+    /// z of one value. A missing value has z = 0.
     pub(crate) fn one(&self, column: usize, value: f64) -> f64 {
         soft_clip((value - self.mean[column]) * self.inverse[column], self.clip)
     }
@@ -96,14 +97,14 @@ impl Standard {
         let Self { mean, inverse, clip, .. } = self;
         let inside = widest(Standardise { values, mean, inverse, z, clip: *clip });
         if !inside {
-            // Rare, and apart: logarithms are no vectors.
+            // Rare, so the logarithm is not vectorised.
             for z in &mut z[..values.len()] {
                 *z = soft_clip(*z, self.clip);
             }
         }
     }
 
-    /// The value of a column whose z is `z`: the inverse of [`one`](Self::one). Finite.
+    /// The value that has this `z`: the inverse of [`one`](Self::one). Finite.
     pub(crate) fn value(&self, column: usize, z: f64) -> f64 {
         let raw = if z.abs() <= self.clip { z } else { z.signum() * self.clip * (z.abs() / self.clip - 1.0).exp() };
         if self.inverse[column] == 0.0 {
@@ -117,7 +118,7 @@ impl Standard {
     }
 }
 
-/// Linear up to ± `clip`, beyond it clip · (1 + ln(|x| / clip)): a large value stays larger than a smaller one, but no
+/// The soft clip: linear up to ± `clip`, beyond it clip · (1 + ln(|x| / clip)). It keeps the order of values, but no
 /// single row can turn the basis. NaN becomes 0.
 pub(crate) fn soft_clip(x: f64, clip: f64) -> f64 {
     let size = x.abs();

@@ -1,75 +1,75 @@
-//! What a detector says, and what can go wrong before it says anything.
+//! The verdict on a row, and the states and errors of a detector.
 
 use crate::episode::Episode;
 use crate::settings::SettingsError;
 use thiserror::Error;
 
-/// More columns than this are a mistake, not a service.
+/// Maximum number of columns.
 pub(crate) const MOST_COLUMNS: usize = 65_536;
 
-/// Why a detector was not made.
+/// Why a detector cannot be created.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum DetectorError {
-    /// There is nothing to watch, or far too much.
-    #[error("{0} columns, from 1 to {MOST_COLUMNS} are possible")]
+    /// No columns, or too many.
+    #[error("a detector of {0} columns, 1 to {MOST_COLUMNS} are possible")]
     Columns(usize),
     /// A setting is out of range.
-    #[error("the settings are not usable")]
+    #[error("invalid detector settings")]
     Settings(#[from] SettingsError),
 }
 
-/// What a detector is doing. *Silent* (no data) is for the caller to say.
+/// The state of a detector. Only the caller knows whether it is *silent* (no data).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Nothing is judged yet.
+    /// Collecting rows: no scores yet.
     Learning {
-        /// Rows seen.
+        /// Rows seen so far.
         rows: usize,
-        /// Rows that arm it.
+        /// Rows needed to arm.
         needed: usize,
     },
-    /// Judged, by too few rows: no episode begins.
+    /// Scoring with a model of few rows: no episode begins.
     Provisional {
-        /// Rows seen.
+        /// Rows seen so far.
         rows: usize,
-        /// Rows that arm it.
+        /// Rows needed to arm.
         needed: usize,
     },
-    /// Judged.
+    /// Scoring; episodes begin and end.
     Armed,
-    /// Armed, and in alarm for so long that the normal has probably changed.
+    /// Armed, but in alarm for so long that the normal behaviour has probably changed.
     Drifted {
         /// Rows since the episode began.
         rows: u64,
     },
 }
 
-/// What an LMAP says about one row.
+/// The verdict of an LMAP on one row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use = "an unhandled verdict is a missed anomaly"]
 pub struct Verdict {
-    /// The smoothed score s̄, finite and at least 0; 0 while learning.
+    /// The smoothed score s̄: finite, at least 0; 0 while learning.
     pub score: f64,
-    /// The row's own score s, likewise.
+    /// The row's own score s, not smoothed: finite, at least 0; 0 while learning.
     pub raw: f64,
-    /// The threshold γ in force; `None` while learning.
+    /// The threshold γ in force, as moved by the alarm budget; `None` while learning.
     pub gamma: Option<f64>,
-    /// Whether s̄ ≥ γ.
+    /// Whether s̄ ≥ γ. One such row is not an alarm yet, see `episode`.
     pub over: bool,
-    /// Where the row lies among episodes.
+    /// Whether an episode (alarm) begins, goes on or ends with this row.
     pub episode: Episode,
-    /// What the detector was doing.
+    /// The state of the detector.
     pub state: State,
 }
 
-/// What became of a job's result.
+/// The outcome of [`Detector::install`](crate::Detector::install).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Installed {
-    /// It is in force.
+pub enum InstallOutcome {
+    /// The result is in force.
     Taken,
-    /// It came back empty: the detector goes on with what it had. See [`Counts`](crate::Counts).
+    /// The job failed: the detector goes on with what it had. See [`Counts`](crate::Counts).
     Failed,
-    /// It was for a detector that has been reset since, or is not from this detector. Dropped and counted.
+    /// The detector was reset since, or the job is of another detector. The result is dropped and counted.
     Stale,
 }

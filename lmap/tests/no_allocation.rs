@@ -6,7 +6,7 @@ use lmap::{Column, ColumnKind, Detector, Job, Settings};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-struct Counting;
+struct CountingAllocator;
 
 thread_local! {
     /// Per thread, because the test harness has threads of its own.
@@ -19,7 +19,7 @@ fn count() {
 }
 
 // SAFETY: every method hands on to the system's allocator, which keeps the contract; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
         // SAFETY: the caller's promises are the same.
@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// A wave, noise, a value now and then missing, a fault now and then.
 fn fill(row: &mut [f64], t: u32, state: &mut u64) {

@@ -1,6 +1,8 @@
-//! What a tick costs beyond the READ: headers, columns, detectors, per region. 64 LMAPs of one replica with one region of 64 counters each.
+//! The cost of a tick beyond the READ (headers, columns, detectors), for each region. 64 LMAPs of one replica with one
+//! region of 64 counters each.
 //!
-//! `whole` is a tick as it runs, `fetch_alone` the part of the reader: the difference, divided by 64, is the cost per region and tick.
+//! `whole` is a complete tick, `fetch_alone` the part of the reader. Their difference, divided by 64, is the cost for
+//! each region and tick.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -39,14 +41,16 @@ fn lmap(id: u64, kind: proto::Kind) -> proto::Lmap {
             replica: id as u32,
             instance: format!("replica-{id}"),
             regions: vec![proto::Region { region: id, bytes: 4096, heartbeat: true, ..proto::Region::default() }],
-            places: (1..=SLOTS).map(|metric| proto::Place { metric, region: id, first_slot: metric - 1 }).collect(),
+            places: (1..=SLOTS)
+                .map(|metric| proto::MetricPlace { metric, region: id, first_slot: metric - 1 })
+                .collect(),
         }],
         model: Vec::new(),
         detector: None,
     }
 }
 
-/// A worker with all its LMAPs, its reader and what it reads.
+/// A worker with all its LMAPs, its reader and its regions.
 struct Node {
     worker: Worker,
     reader: LocalReader,
@@ -56,7 +60,7 @@ struct Node {
 }
 
 impl Node {
-    /// After `ticks` ticks of load.
+    /// A node after `ticks` ticks of load.
     fn after(ticks: u64) -> Self {
         let detector = lmap::Settings { fit_again_rows: Vec::new(), ..lmap::Settings::default() };
         let mut worker = Worker::new(WorkerSettings { detector, ..WorkerSettings::default() }, 1);
@@ -82,7 +86,7 @@ impl Node {
         node
     }
 
-    /// Load on every slot; not part of what is measured.
+    /// Writes load to every slot. Not part of the measurement.
     fn write(&mut self) {
         for region in &self.regions {
             region.beat();
@@ -119,7 +123,7 @@ impl Node {
     }
 }
 
-/// Fetching, headers, columns, judging and learning of 64 armed LMAPs.
+/// Fetching, headers, columns, scoring and learning of 64 armed LMAPs.
 #[divan::bench(sample_count = 500)]
 fn whole_armed(bencher: Bencher) {
     let node = std::cell::RefCell::new(Node::after(150));
@@ -131,14 +135,14 @@ fn whole_armed(bencher: Bencher) {
         .bench_local_values(|()| node.borrow_mut().read());
 }
 
-/// The same while they learn: no scores yet.
+/// The same while the LMAPs learn: no scores yet.
 #[divan::bench(sample_count = 50)]
 fn whole_learning(bencher: Bencher) {
     let node = std::cell::RefCell::new(Node::after(2));
     bencher.with_inputs(|| node.borrow_mut().write()).bench_local_values(|()| node.borrow_mut().read());
 }
 
-/// The reader's part alone.
+/// The part of the reader alone.
 #[divan::bench(sample_count = 500)]
 fn fetch_alone(bencher: Bencher) {
     let node = std::cell::RefCell::new(Node::after(1));

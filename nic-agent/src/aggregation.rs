@@ -1,4 +1,4 @@
-//! How the values of a service's replicas become one (μView, 4.2).
+//! Aggregation of the values of a service's replicas into one (μView, 4.2).
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use wire::metric::Aggregation;
 use wire::name::MetricName;
 
-/// An aggregation over replicas of one's own. Any `Fn(&[f64]) -> f64` is one.
+/// A user-defined aggregation over replicas. Any `Fn(&[f64]) -> f64` is one.
 ///
 /// ```
 /// # use nic_agent::{Aggregations, wire::name::MetricName};
@@ -20,11 +20,11 @@ use wire::name::MetricName;
 /// # Ok::<(), nic_agent::wire::name::NameError>(())
 /// ```
 ///
-/// [`run_with`](crate::run_with) runs a NIC agent that knows it. It runs in the tick, once per column and tick: it has to be quick, must not
-/// allocate or block, and must not panic.
+/// [`run_with`](crate::run_with) runs a NIC agent with it. It is called in every tick for each column: it has to be
+/// fast, and must not allocate, block or panic.
 pub trait Aggregate: Send + Sync {
-    /// One value for the service. `values` has one finite value for each replica that has one, in the order of the replicas' ids, and is
-    /// never empty. A result that is not finite is a missing value.
+    /// Returns one value for the service. `values` has one finite value for each replica that has one, in the order of
+    /// replica ids, and is never empty. A result that is not finite is a missing value.
     fn aggregate(&self, values: &[f64]) -> f64;
 }
 
@@ -34,17 +34,17 @@ impl<F: Fn(&[f64]) -> f64 + Send + Sync> Aggregate for F {
     }
 }
 
-/// Aggregations that were added under a name of their own.
+/// User-defined aggregations, by name.
 #[derive(Clone, Default)]
 pub struct Aggregations(BTreeMap<MetricName, Arc<dyn Aggregate>>);
 
 impl Aggregations {
-    /// Adds `aggregate` under `name`, or replaces the one that had it.
+    /// Adds `aggregate` under `name`, or replaces the one with that name.
     pub fn add(&mut self, name: MetricName, aggregate: impl Aggregate + 'static) {
         self.0.insert(name, Arc::new(aggregate));
     }
 
-    /// How to do `aggregation`, or `None` if nothing was added under that name.
+    /// The method of `aggregation`, or `None` if no aggregation has that name.
     pub(crate) fn find(&self, aggregation: &Aggregation) -> Option<Method> {
         Some(match aggregation {
             Aggregation::Max => Method::Max,
@@ -62,7 +62,7 @@ impl fmt::Debug for Aggregations {
     }
 }
 
-/// An aggregation, looked up.
+/// The method of an aggregation.
 #[derive(Clone)]
 pub(crate) enum Method {
     Max,
@@ -89,12 +89,12 @@ impl Method {
         matches!(self, Self::Sum)
     }
 
-    /// Whether one value alone stays as it is.
+    /// Whether a single value is its own aggregate.
     pub(crate) fn keeps_one(&self) -> bool {
         !matches!(self, Self::Own(_))
     }
 
-    /// All `values` as one; NaN if there are none, or if the result is not finite.
+    /// The aggregate of `values`; NaN if there are none, or if the result is not finite.
     pub(crate) fn apply(&self, values: &[f64]) -> f64 {
         if values.is_empty() {
             return f64::NAN;

@@ -1,8 +1,9 @@
-//! One sequence of alarms per LMAP, whatever they come from.
+//! The alarm of an LMAP, whatever its cause.
 
 use wire::control::Episode;
 
-/// Whether the LMAP is in alarm: its detector is, or one of its replicas is silent. Hooks see one sequence of `Began`, `On` …, `Ended`.
+/// Whether the LMAP is in alarm: its detector is, or one of its replicas is silent. Hooks get one sequence of `Began`,
+/// `On` …, `Ended`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Alarm(bool);
 

@@ -1,4 +1,4 @@
-//! Which regions the reader has to know, which of them it does, and when to try again.
+//! The regions that the reader has to attach: which are attached, and when to try again.
 
 use std::collections::BTreeMap;
 
@@ -8,47 +8,48 @@ use wire::layout::RegionSize;
 use wire::time::Nanos;
 
 use crate::backoff::{Backoff, Seeds};
-use crate::claims::{Claims, RegionLimits, RegionsError};
 use crate::queue_pair::QueuePairEffect;
+use crate::region_limits::{RegionLimits, RegionUsage, RegionsError};
 use crate::settings::Fetching;
 
-/// A region that the reader shall attach. What came of it is told to [`Worker::attached`](crate::Worker::attached).
+/// A request to attach a region. Report its outcome to [`Worker::attached`](crate::Worker::attached).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttachRequest {
     /// The run of the host agent that named the region.
     pub host: Incarnation,
-    /// The region.
+    /// The region to attach.
     pub region: RegionId,
-    /// Its size.
+    /// Size of the region.
     pub size: RegionSize,
-    /// The address for RDMA; 0 without.
+    /// Address for RDMA; 0 without.
     pub address: u64,
-    /// The remote key for RDMA; 0 without.
+    /// Remote key for RDMA; 0 without.
     pub rkey: u32,
 }
 
-/// What the runner shall do for a worker, in order.
+/// What the runner has to do for a worker, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "the worker counts on it"]
 pub enum Effect {
-    /// Fetch like this from now on. No region is attached.
+    /// Use this transport from now on. No region is attached yet.
     Use(Fetching),
     /// Let the reader attach a region.
     Attach(AttachRequest),
-    /// Let the reader forget a region.
+    /// Let the reader detach a region.
     Detach(RegionId),
     /// Reset or connect the queue pair.
     QueuePair(QueuePairEffect),
-    /// Close the control connection, tell [`Worker::disconnected`](crate::Worker::disconnected), and come back after a pause.
+    /// Close the control connection, call [`Worker::disconnected`](crate::Worker::disconnected), and reconnect after a
+    /// pause.
     Disconnect {
-        /// Why, for the log.
+        /// The reason, for the log.
         reason: String,
     },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Asked,
+    Requested,
     Attached,
     Failed { again: Nanos },
 }
@@ -65,7 +66,7 @@ struct Attachment {
 #[derive(Debug)]
 pub(crate) struct Attachments {
     regions: BTreeMap<RegionId, Attachment>,
-    claims: Claims,
+    usage: RegionUsage,
     effects: Vec<Effect>,
     pause: (Nanos, Nanos),
     next_try: Nanos,
@@ -73,110 +74,116 @@ pub(crate) struct Attachments {
 
 impl Attachments {
     pub(crate) fn new(pause: (Nanos, Nanos), limits: RegionLimits) -> Self {
-        let claims = Claims::new(limits);
-        Self { regions: BTreeMap::new(), claims, effects: Vec::new(), pause, next_try: Nanos::NEVER }
+        let usage = RegionUsage::new(limits);
+        Self { regions: BTreeMap::new(), usage, effects: Vec::new(), pause, next_try: Nanos::NEVER }
     }
 
-    /// Whether the regions of one LMAP can be taken, beside those in use but not `replaced`.
+    /// Checks whether the regions of one LMAP fit into the limits, next to those in use and without those `replaced`.
     ///
     /// # Errors
     ///
-    /// [`RegionsError`].
+    /// [`RegionsError`] if they do not.
     pub(crate) fn check<'a>(
         &self,
         specs: impl Iterator<Item = &'a RegionSpec>,
         replaced: impl Iterator<Item = &'a RegionSpec>,
     ) -> Result<(), RegionsError> {
-        self.claims.check(specs, replaced)
+        self.usage.check(specs, replaced)
     }
 
-    /// One more user of a region of `host`. Returns whether it is attached.
+    /// Adds a user of a region of `host`. Returns whether it is attached.
     pub(crate) fn acquire(&mut self, host: Incarnation, spec: &RegionSpec) -> bool {
         let request = AttachRequest { host, region: spec.id, size: spec.size, address: spec.address, rkey: spec.rkey };
-        if let Some(known) = self.regions.get_mut(&spec.id) {
-            known.users += 1;
-            self.claims.free(spec.id, known.request.address);
-            self.claims.add(spec);
-            if known.request != request {
-                (known.request, known.state) = (request, State::Asked);
+        if let Some(attachment) = self.regions.get_mut(&spec.id) {
+            attachment.users += 1;
+            self.usage.free(spec.id, attachment.request.address);
+            self.usage.add(spec);
+            if attachment.request != request {
+                (attachment.request, attachment.state) = (request, State::Requested);
                 self.effects.extend([Effect::Detach(spec.id), Effect::Attach(request)]);
             }
-            return known.state == State::Attached;
+            return attachment.state == State::Attached;
         }
-        self.claims.add(spec);
+        self.usage.add(spec);
         let backoff = Backoff::new(self.pause.0, self.pause.1);
-        self.regions.insert(spec.id, Attachment { users: 1, request, state: State::Asked, backoff });
+        self.regions.insert(spec.id, Attachment { users: 1, request, state: State::Requested, backoff });
         self.effects.push(Effect::Attach(request));
         false
     }
 
-    /// One user less of a region that was acquired as `spec`. The last one lets it go.
+    /// Removes a user of a region that was acquired as `spec`. The last one detaches it.
     pub(crate) fn release(&mut self, spec: &RegionSpec) {
-        let Some(known) = self.regions.get_mut(&spec.id) else { return };
-        self.claims.remove(spec);
-        known.users -= 1;
-        if known.users == 0 {
-            self.claims.free(spec.id, known.request.address);
+        let Some(attachment) = self.regions.get_mut(&spec.id) else { return };
+        self.usage.remove(spec);
+        attachment.users -= 1;
+        if attachment.users == 0 {
+            self.usage.free(spec.id, attachment.request.address);
             self.regions.remove(&spec.id);
             self.effects.push(Effect::Detach(spec.id));
         }
     }
 
-    /// The right to read a region is gone. It is left alone until its configuration changes, or the longest pause is over: each try with a
-    /// right that is none costs all other regions a tick.
+    /// The key of a region was revoked. The region is not read again until its configuration changes or the longest
+    /// pause is over: each READ with a revoked key costs all other regions a tick.
     pub(crate) fn revoked(&mut self, now: Nanos, region: RegionId, seeds: &mut Seeds) {
-        let Some(known) = self.regions.get_mut(&region).filter(|known| known.state == State::Attached) else { return };
+        let Some(attachment) = self.regions.get_mut(&region).filter(|attachment| attachment.state == State::Attached)
+        else {
+            return;
+        };
         let again = now.plus(Backoff::new(self.pause.1, self.pause.1).pause(seeds.draw()));
-        known.state = State::Failed { again };
+        attachment.state = State::Failed { again };
         self.next_try = self.next_try.min(again);
         self.effects.push(Effect::Detach(region));
     }
 
-    /// Whether the outcome of `request` is still waited for.
+    /// Whether the outcome of `request` is still expected.
     pub(crate) fn expects(&self, request: &AttachRequest) -> bool {
-        self.regions.get(&request.region).is_some_and(|known| known.request == *request && known.state == State::Asked)
+        self.regions
+            .get(&request.region)
+            .is_some_and(|attachment| attachment.request == *request && attachment.state == State::Requested)
     }
 
-    /// What came of a request. False if nobody waits for it.
-    pub(crate) fn reported(&mut self, now: Nanos, region: RegionId, attached: bool, seeds: &mut Seeds) -> bool {
-        let Some(known) = self.regions.get_mut(&region).filter(|known| known.state == State::Asked) else {
+    /// Takes the outcome of a request. Returns false if it is not expected.
+    pub(crate) fn completed(&mut self, now: Nanos, region: RegionId, attached: bool, seeds: &mut Seeds) -> bool {
+        let Some(attachment) = self.regions.get_mut(&region).filter(|attachment| attachment.state == State::Requested)
+        else {
             return false;
         };
         if attached {
-            known.state = State::Attached;
-            known.backoff.reset();
+            attachment.state = State::Attached;
+            attachment.backoff.reset();
         } else {
-            let again = now.plus(known.backoff.pause(seeds.draw()));
-            known.state = State::Failed { again };
+            let again = now.plus(attachment.backoff.pause(seeds.draw()));
+            attachment.state = State::Failed { again };
             self.next_try = self.next_try.min(again);
         }
         true
     }
 
-    /// Asks again for what failed long enough ago.
+    /// Tries again to attach regions whose pause is over.
     pub(crate) fn poll(&mut self, now: Nanos) {
         if now < self.next_try {
             return;
         }
         self.next_try = Nanos::NEVER;
-        for known in self.regions.values_mut() {
-            match known.state {
+        for attachment in self.regions.values_mut() {
+            match attachment.state {
                 State::Failed { again } if again <= now => {
-                    known.state = State::Asked;
-                    self.effects.push(Effect::Attach(known.request));
+                    attachment.state = State::Requested;
+                    self.effects.push(Effect::Attach(attachment.request));
                 }
                 State::Failed { again } => self.next_try = self.next_try.min(again),
-                State::Asked | State::Attached => {}
+                State::Requested | State::Attached => {}
             }
         }
     }
 
-    /// When [`Attachments::poll`] has something to do.
+    /// The time of the next [`Attachments::poll`] that does something.
     pub(crate) fn next(&self) -> Nanos {
         self.next_try
     }
 
-    /// Something that the runner shall do after what it was told before.
+    /// Appends an effect.
     pub(crate) fn push(&mut self, effect: Effect) {
         self.effects.push(effect);
     }
@@ -185,9 +192,9 @@ impl Attachments {
         core::mem::take(&mut self.effects)
     }
 
-    /// How many regions are attached, and how many are in use.
+    /// The numbers of attached regions and of regions in use.
     pub(crate) fn count(&self) -> (usize, usize) {
-        (self.regions.values().filter(|known| known.state == State::Attached).count(), self.regions.len())
+        (self.regions.values().filter(|attachment| attachment.state == State::Attached).count(), self.regions.len())
     }
 }
 
@@ -212,7 +219,7 @@ mod tests {
 
         assert!(!attachments.acquire(HOST, &region(1)));
         assert!(matches!(attachments.take_effects()[..], [Effect::Attach(_)]));
-        assert!(attachments.reported(Nanos::ZERO, RegionId(1), true, &mut seeds));
+        assert!(attachments.completed(Nanos::ZERO, RegionId(1), true, &mut seeds));
         assert!(attachments.acquire(HOST, &region(1)));
         attachments.release(&region(1));
         assert!(attachments.take_effects().is_empty());
@@ -229,7 +236,7 @@ mod tests {
         attachments.acquire(HOST, &region(1));
         let asked = attachments.take_effects();
 
-        assert!(attachments.reported(Nanos::ZERO, RegionId(1), false, &mut seeds));
+        assert!(attachments.completed(Nanos::ZERO, RegionId(1), false, &mut seeds));
         attachments.poll(Nanos::from_millis(49));
         assert!(attachments.take_effects().is_empty());
         assert!(attachments.next() <= Nanos::from_millis(100));
@@ -243,7 +250,7 @@ mod tests {
     fn a_revoked_region_is_left_alone_for_long_or_until_it_is_configured_anew() {
         let (mut attachments, mut seeds) = attachments();
         attachments.acquire(HOST, &region(1));
-        attachments.reported(Nanos::ZERO, RegionId(1), true, &mut seeds);
+        attachments.completed(Nanos::ZERO, RegionId(1), true, &mut seeds);
         attachments.take_effects();
 
         attachments.revoked(Nanos::ZERO, RegionId(1), &mut seeds);
@@ -254,7 +261,7 @@ mod tests {
         assert!(Nanos::from_secs(5) <= again && again <= Nanos::from_secs(10), "{again}");
         attachments.poll(again);
         assert!(matches!(attachments.take_effects()[..], [Effect::Attach(_)]));
-        attachments.reported(again, RegionId(1), true, &mut seeds);
+        attachments.completed(again, RegionId(1), true, &mut seeds);
         attachments.revoked(again, RegionId(1), &mut seeds);
         attachments.take_effects();
         let anew = RegionSpec { rkey: 5, ..region(1) };
@@ -267,7 +274,7 @@ mod tests {
         let (mut attachments, mut seeds) = attachments();
         attachments.acquire(HOST, &region(1));
         let Some(Effect::Attach(old)) = attachments.take_effects().pop() else { panic!("nothing was asked for") };
-        attachments.reported(Nanos::ZERO, RegionId(1), true, &mut seeds);
+        attachments.completed(Nanos::ZERO, RegionId(1), true, &mut seeds);
 
         assert!(!attachments.acquire(Incarnation(2), &region(1)));
 

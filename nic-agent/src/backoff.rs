@@ -1,8 +1,8 @@
-//! When to try again, and where seeds come from.
+//! Exponential back-off, and a generator of seeds.
 
 use wire::time::Nanos;
 
-/// SplitMix64 (Steele, Lea, Flood 2014): small, quick, and good enough to draw seeds and jitter from. Not for secrets.
+/// SplitMix64 (Steele, Lea, Flood 2014): small, fast, and good enough for seeds and jitter. Not for secrets.
 #[derive(Clone, Debug)]
 pub(crate) struct Seeds(u64);
 
@@ -19,7 +19,8 @@ impl Seeds {
     }
 }
 
-/// Pauses before trying again: each twice as long as the one before up to a bound, of which between a half and all is waited.
+/// Exponential back-off with jitter: each pause is twice the one before, up to a limit, and between half of that and
+/// all of it is waited.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     first: Nanos,
@@ -28,13 +29,13 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Pauses from `first` to `longest`.
+    /// A back-off with pauses from `first` to `longest`.
     #[must_use]
     pub const fn new(first: Nanos, longest: Nanos) -> Self {
         Self { first, longest, tries: 0 }
     }
 
-    /// How long to wait before the next try; `random` is any number, drawn anew for each call.
+    /// The pause before the next attempt; `random` is a number drawn anew for each call.
     #[must_use]
     pub fn pause(&mut self, random: u64) -> Nanos {
         let doubled = self.first.0.saturating_mul(1_u64.checked_shl(self.tries).unwrap_or(u64::MAX));
@@ -43,7 +44,7 @@ impl Backoff {
         Nanos(whole / 2 + random % (whole / 2 + 1))
     }
 
-    /// It worked: the next pause is the first again.
+    /// Starts over with the first pause, after a success.
     pub fn reset(&mut self) {
         self.tries = 0;
     }

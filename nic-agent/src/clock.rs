@@ -1,4 +1,4 @@
-//! The only place of this crate that reads the clock.
+//! The only module of this crate that reads the clock.
 #![expect(clippy::disallowed_methods, reason = "this is where the edges ask for the time")]
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -6,12 +6,12 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use rustix::time::{ClockId, clock_gettime};
 use wire::time::Nanos;
 
-/// The time since the agent's start; never goes back.
+/// The monotonic time since the agent's start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock(Instant);
 
 impl Clock {
-    /// A clock that starts now.
+    /// Starts a clock.
     pub(crate) fn start() -> Self {
         Self(Instant::now())
     }
@@ -22,12 +22,12 @@ impl Clock {
     }
 }
 
-/// Nanoseconds since 1970, as the system's clock says; it may jump.
+/// The wall clock, in nanoseconds since 1970. It may jump.
 pub(crate) fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| Nanos::from(time).0)
 }
 
-/// Processor time that all threads of this process have used.
+/// CPU time of all threads of this process.
 pub(crate) fn process_cpu() -> Nanos {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Nanos::from_secs(time.tv_sec as u64).plus(Nanos(time.tv_nsec as u64))

@@ -1,20 +1,22 @@
-//! From the slots of all replicas to one row of an LMAP: values per replica, then one value per column.
+//! From the slots of all replicas to one row of an LMAP: values of each replica, then one value for each column.
 //!
 //! # Replicas that come, go, fall silent, or cannot be read
-//! Counters become increments in each replica before they are put together, so that no cumulative value ever enters or leaves a sum:
-//! a replica that comes adds what it did since its first look, not what it did in its life, and one that goes takes nothing along.
-//! A replica that cannot be read for a moment (fetch failed, layout changed, counter reset, NaN) stands in the aggregate with its own
-//! last value, for a few looks: a sum does not dip. A replica that is gone, or silent, does not count, and what the others do is the truth
-//! about the service: where load is balanced, sums of counters go on as they were. The LMAP's differences and smoothing restart at such a
-//! change. A column is missing (NaN) when no replica has a new value for it.
 //!
-//! A histogram that is summed is put together bucket by bucket: its mean and 99th percentile are those of all replicas' values.
+//! - Counters become increments in each replica before they are aggregated, so no cumulative value enters or leaves a
+//!   sum. A new replica adds its increase since its first observation, and a removed one takes nothing away.
+//! - A replica that cannot be read for a moment (failed fetch, changed layout, counter reset, NaN) counts with its last
+//!   value for a few observations, so a sum does not dip.
+//! - A replica that is removed or silent does not count. The others are the service: with load balancing, sums of
+//!   counters stay as they were. The LMAP's differences and smoothing restart at such a change.
+//! - A column is missing (NaN) if no replica has a new value for it.
+//!
+//! A summed histogram is merged bucket by bucket: its mean and 99th percentile are those of the values of all replicas.
 
-mod flat;
 mod histograms;
 mod kernels;
 #[cfg(test)]
 mod reference;
+mod scalars;
 #[cfg(test)]
 mod tests;
 
@@ -25,19 +27,19 @@ use lmap::ColumnKind;
 use transport::RegionBuffer;
 use wire::control::{LmapSpec, MetricSpec};
 use wire::id::{MetricId, RegionId};
-use wire::metric::{Every, Kind, Statistic};
+use wire::metric::{Kind, Statistic, TickDivider};
 
 use crate::aggregation::{Aggregations, Method};
-use crate::reading::{Look, Moment, Place, is_due};
-use flat::{Flat, Memory, Series, Slots};
+use crate::observation::{Observation, ObservationTime, SeriesLocation, is_due};
 use histograms::{Histograms, Shape};
+use scalars::{Scalars, Series, SeriesState, SlotKind};
 
-/// What makes two columns the same across configurations and host agents: what it is called, and how it is made.
+/// Identity of a column across configurations and host agents: its title, and how it is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ColumnKey {
-    /// Of metric, statistic and labels.
+    /// Fingerprint of metric, statistic and labels.
     title: u64,
-    /// Of kind, aggregation, frequency and parts.
+    /// Fingerprint of kind, aggregation, tick divider and parts per unit.
     making: u64,
 }
 
@@ -67,7 +69,8 @@ impl ColumnInfo {
         let making = format!("{:?} {:?} {} {}", series.kind, metric.aggregation, metric.every, series.parts_per_unit);
         series.kind.statistics().iter().map(move |&statistic| {
             let title = fingerprint(&series.column_title(statistic));
-            // Statistics of an interval are no state that could drift or latch, so that only values may be found to be levels.
+            // Statistics of an interval are no state that could drift or latch. Only values may be classified as
+            // levels.
             let (kind, level) = match statistic {
                 Statistic::Increment | Statistic::Count => (ColumnKind::Increment, None),
                 Statistic::Value => (ColumnKind::Gauge, None),
@@ -82,170 +85,182 @@ impl ColumnInfo {
     }
 }
 
-/// A column that several series are put together for, or one in a way of one's own.
+/// A column that is aggregated from several series, or by a user-defined aggregation.
 #[derive(Debug)]
-struct Pooled {
+struct AggregatedColumn {
     metric: MetricId,
     column: usize,
-    every: Every,
-    /// `None`: nobody knows how, so that the column is missing.
+    every: TickDivider,
+    /// `None`: the aggregation is unknown, so the column is missing.
     method: Option<Method>,
-    /// Its series, in the order of replicas, among [`Columns::members`].
+    /// The range of its series in [`Columns::members`], in the order of replicas.
     members: Range<usize>,
 }
 
-/// One series of such a column.
+/// One series of an aggregated column.
 #[derive(Clone, Copy, Debug)]
 struct Member {
     series: u32,
     cell: u32,
 }
 
-/// What turns the regions of one LMAP into rows.
+/// Computes rows from the regions of one LMAP.
 #[derive(Debug)]
 pub(crate) struct Columns {
     infos: Vec<ColumnInfo>,
-    /// What each metric is, and the first of its columns.
+    /// The kind of each metric, and its first column.
     metrics: Vec<(MetricId, Kind, usize)>,
-    /// All series of one slot, and the row.
-    flat: Flat,
-    pooled: Vec<Pooled>,
+    /// All counters and gauges, and the row.
+    scalars: Scalars,
+    aggregated: Vec<AggregatedColumn>,
     members: Vec<Member>,
     histograms: Histograms,
     ticks: u64,
-    looks_held: u32,
+    observations_held: u32,
     values: Vec<f64>,
 }
 
-/// What a configuration asks for, metric by metric.
+/// The columns of a configuration, while they are collected metric by metric.
 #[derive(Default)]
 struct Draft {
     series: Vec<Series>,
-    pooled: Vec<Pooled>,
+    aggregated: Vec<AggregatedColumn>,
     histograms: Histograms,
 }
 
 impl Draft {
-    /// `places` has the metric's replicas in order.
-    fn add(&mut self, metric: &MetricSpec, first: usize, method: Option<Method>, places: &[(Place, usize)]) {
+    /// Adds a metric; `places` has its replicas in order.
+    fn add(&mut self, metric: &MetricSpec, first: usize, method: Option<Method>, places: &[(SeriesLocation, usize)]) {
         let (id, every) = (metric.id, metric.every);
-        let slots = match metric.series.kind {
-            Kind::Counter => Slots::Counter,
-            Kind::UpDownCounter => Slots::UpDownCounter,
-            Kind::Gauge => Slots::Gauge,
+        let kind = match metric.series.kind {
+            Kind::Counter => SlotKind::Counter,
+            Kind::UpDownCounter => SlotKind::UpDownCounter,
+            Kind::Gauge => SlotKind::Gauge,
             Kind::Histogram(scale) => {
                 let shape = Shape { metric: id, scale, parts: metric.series.parts_per_unit, every };
                 return self.histograms.add(shape, method, first, places);
             }
         };
         let alone = places.len() == 1 && method.as_ref().is_some_and(Method::keeps_one);
-        let (column, memory) = (alone.then_some(first), Memory::NOTHING);
-        let series = |&(place, region)| Series { metric: id, place, region, slots, every, column, memory };
+        let (column, state) = (alone.then_some(first), SeriesState::EMPTY);
+        let series = |&(location, region)| Series { metric: id, location, region, kind, every, column, state };
         self.series.extend(places.iter().map(series));
         if !alone {
-            self.pooled.push(Pooled { metric: id, column: first, every, method, members: 0..0 });
+            self.aggregated.push(AggregatedColumn { metric: id, column: first, every, method, members: 0..0 });
         }
     }
 }
 
 impl Columns {
-    /// What `spec` asks for; `regions` tells which of the LMAP's regions a region is. Allocates all that reading needs.
+    /// The columns of `spec`; `regions` has the index of each region of the LMAP. Allocates everything that reading
+    /// needs.
     pub(crate) fn new(
         spec: &LmapSpec,
         regions: &BTreeMap<RegionId, usize>,
         aggregations: &Aggregations,
-        looks_held: u32,
+        observations_held: u32,
     ) -> Self {
-        let mut places: BTreeMap<MetricId, Vec<(Place, usize)>> = BTreeMap::new();
+        let mut places: BTreeMap<MetricId, Vec<(SeriesLocation, usize)>> = BTreeMap::new();
         for replica in &spec.replicas {
-            for place in &replica.places {
-                if let Some(&region) = regions.get(&place.region) {
-                    let found = Place { replica: replica.id, region: place.region, first: place.first };
-                    places.entry(place.metric).or_default().push((found, region));
+            for location in &replica.places {
+                if let Some(&region) = regions.get(&location.region) {
+                    let found = SeriesLocation { replica: replica.id, region: location.region, first: location.first };
+                    places.entry(location.metric).or_default().push((found, region));
                 }
             }
         }
         let (mut infos, mut metrics, mut draft) = (Vec::new(), Vec::new(), Draft::default());
         for metric in &spec.metrics {
             let places = places.entry(metric.id).or_default();
-            places.sort_by_key(|(place, _)| *place);
+            places.sort_by_key(|(location, _)| *location);
             draft.add(metric, infos.len(), aggregations.find(&metric.aggregation), places);
             metrics.push((metric.id, metric.series.kind, infos.len()));
             infos.extend(ColumnInfo::all(metric));
         }
-        let Draft { series, pooled, histograms } = draft;
-        let (flat, members) = (Flat::new(series, infos.len(), looks_held), Vec::new());
+        let Draft { series, aggregated, histograms } = draft;
+        let (scalars, members) = (Scalars::new(series, infos.len(), observations_held), Vec::new());
         let values = Vec::with_capacity(spec.replicas.len());
-        let columns = Self { infos, metrics, flat, pooled, members, histograms, ticks: 0, looks_held, values };
+        let columns =
+            Self { infos, metrics, scalars, aggregated, members, histograms, ticks: 0, observations_held, values };
         columns.with_members()
     }
 
-    /// Says where the series lie that are put together.
+    /// Sets the members of the aggregated columns.
     fn with_members(mut self) -> Self {
-        let mut of: BTreeMap<MetricId, Vec<(Place, Member)>> = BTreeMap::new();
-        for ((metric, place, _), series, cell) in self.flat.all() {
-            of.entry(metric).or_default().push((place, Member { series, cell }));
+        let mut of: BTreeMap<MetricId, Vec<(SeriesLocation, Member)>> = BTreeMap::new();
+        for ((metric, location, _), series, cell) in self.scalars.all() {
+            of.entry(metric).or_default().push((location, Member { series, cell }));
         }
         self.members.clear();
-        for pooled in &mut self.pooled {
+        for aggregated in &mut self.aggregated {
             let first = self.members.len();
-            let of = of.entry(pooled.metric).or_default();
-            of.sort_by_key(|(place, _)| *place);
+            let of = of.entry(aggregated.metric).or_default();
+            of.sort_by_key(|(location, _)| *location);
             self.members.extend(of.iter().map(|(_, member)| *member));
-            pooled.members = first..self.members.len();
+            aggregated.members = first..self.members.len();
         }
         self
     }
 
-    /// Goes on where `old` has been, with every series of a replica that lies where it lay.
+    /// Continues where `old` was, with every series of a replica whose location has not changed.
     #[must_use]
     pub(crate) fn take_over(mut self, old: Self) -> Self {
         self.ticks = old.ticks;
-        self.flat = self.flat.taking_over(&old.flat, self.looks_held);
+        self.scalars = self.scalars.taking_over(&old.scalars, self.observations_held);
         let known: BTreeMap<_, _> = old.metrics.iter().map(|(id, kind, first)| (*id, (*kind, *first))).collect();
         for (id, kind, first) in &self.metrics {
             let Some((_, before)) = known.get(id).filter(|(known, _)| known == kind) else { continue };
             let columns = kind.statistics().len();
-            let (row, old) = (&mut self.flat.row_mut()[*first..], &old.flat.row()[*before..]);
+            let (row, old) = (&mut self.scalars.row_mut()[*first..], &old.scalars.row()[*before..]);
             row[..columns].copy_from_slice(&old[..columns]);
         }
         self.histograms.take_over(old.histograms);
         self.with_members()
     }
 
-    /// The row of this tick: one value per column, NaN where it is missing. `looks` says how each region, in the order of `buffers`,
-    /// came out of the fetch. O(slots). Never allocates.
-    pub(crate) fn read(&mut self, buffers: &[RegionBuffer], looks: &[Look], moment: Moment) -> &[f64] {
-        let all_new = self.flat.look(buffers, looks, moment, self.ticks);
-        for pooled in self.pooled.iter().filter(|pooled| is_due(pooled.every, self.ticks)) {
-            let members = &self.members[pooled.members.clone()];
-            let value = pooled.value(&self.flat, members, all_new, &mut self.values);
-            self.flat.row_mut()[pooled.column] = value;
+    /// The row of this tick: one value per column, NaN if it is missing. `observations` has the state of each region,
+    /// in the order of `buffers`. O(slots). Never allocates.
+    pub(crate) fn read(
+        &mut self,
+        buffers: &[RegionBuffer],
+        observations: &[Observation],
+        time: ObservationTime,
+    ) -> &[f64] {
+        let all_new = self.scalars.observe(buffers, observations, time, self.ticks);
+        for aggregated in self.aggregated.iter().filter(|aggregated| is_due(aggregated.every, self.ticks)) {
+            let members = &self.members[aggregated.members.clone()];
+            let value = aggregated.value(&self.scalars, members, all_new, &mut self.values);
+            self.scalars.row_mut()[aggregated.column] = value;
         }
-        self.histograms.look(buffers, looks, (moment, self.ticks, self.looks_held), self.flat.row_mut());
+        self.histograms.observe(
+            buffers,
+            observations,
+            (time, self.ticks, self.observations_held),
+            self.scalars.row_mut(),
+        );
         self.ticks += 1;
-        self.flat.row()
+        self.scalars.row()
     }
 
     /// The row of the last tick.
     pub(crate) fn row(&self) -> &[f64] {
-        self.flat.row()
+        self.scalars.row()
     }
 
-    /// What the columns are, in the order of the row.
+    /// The columns, in the order of the row.
     pub(crate) fn infos(&self) -> &[ColumnInfo] {
         &self.infos
     }
 }
 
-impl Pooled {
-    fn value(&self, flat: &Flat, members: &[Member], all_new: bool, values: &mut Vec<f64>) -> f64 {
+impl AggregatedColumn {
+    fn value(&self, scalars: &Scalars, members: &[Member], all_new: bool, values: &mut Vec<f64>) -> f64 {
         let Some(method) = &self.method else { return f64::NAN };
-        if !(all_new || members.iter().any(|member| flat.is_new(member.series))) {
+        if !(all_new || members.iter().any(|member| scalars.is_new(member.series))) {
             return f64::NAN;
         }
         values.clear();
-        values.extend(members.iter().map(|member| flat.cell(member.cell)).filter(|value| !value.is_nan()));
+        values.extend(members.iter().map(|member| scalars.cell(member.cell)).filter(|value| !value.is_nan()));
         method.apply(values)
     }
 }

@@ -1,4 +1,4 @@
-//! The one file that a NIC agent is configured with. Unknown keys are refused with line and column; every key has a default.
+//! The configuration file of the NIC agent. Unknown keys are errors with line and column; every key has a default.
 
 mod detector;
 mod network;
@@ -7,46 +7,46 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
-use daemon::config::{load, parse, range};
+use agent_runtime::config::{load, parse, range};
 use serde::Deserialize;
 use wire::id::WorkerId;
 use wire::time::Nanos;
 
-use crate::claims::RegionLimits;
+use crate::region_limits::RegionLimits;
 use crate::settings::WorkerSettings;
 
-pub use daemon::{ClientTls, ConfigError, LogConfig, LogFormat, Rdma};
+pub use agent_runtime::{ClientTls, ConfigError, LogConfig, LogFormat, Rdma};
 pub use detector::{DetectorConfig, Score};
 pub use network::{
-    ComparedConfig, InterfaceConfig, NetworkConfig, PairName, PeersConfig, StreamConfig, SynopsisName, Timestamps,
+    InterfaceConfig, NetworkConfig, OneWayConfig, PairName, PeersConfig, StreamConfig, SynopsisName, Timestamps,
 };
 
-/// The file that `--print-default-config` prints: every key with its default and what it is for.
+/// The default configuration, which `--print-default-config` prints: every key with its default and a comment.
 pub const DEFAULT: &str = include_str!("config/default.yaml");
 
 /// Settings of the NIC agent.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Which worker of the node this is.
+    /// Number of this worker on its node, from 0.
     pub worker: u32,
-    /// The core that the worker's thread runs on; any if left out.
+    /// CPU core of the worker's thread; any core if `None`.
     pub core: Option<usize>,
-    /// The host agent.
+    /// The connection to the host agent.
     pub control: ControlConfig,
-    /// How regions are fetched.
+    /// The transport for regions.
     pub transport: Transport,
-    /// Which device and port are used for RDMA.
+    /// The RDMA device and port.
     pub rdma: Rdma,
-    /// Where the host agent gives out regions of this host; without one, shared memory is no way to fetch.
+    /// Socket on which the host agent passes regions of this host; `None` excludes the transport shm.
     pub regions_socket: Option<PathBuf>,
-    /// The agent's own metrics and health.
+    /// The HTTP endpoint of the agent's own metrics and health.
     pub metrics: MetricsConfig,
-    /// How LMAPs judge.
+    /// Settings of the detectors of all LMAPs.
     pub detector: DetectorConfig,
-    /// What is measured of packets.
+    /// Packet measurement: interfaces, streams and peers.
     pub network: NetworkConfig,
-    /// Bounds.
+    /// Limits of queues, memory and retention.
     pub limits: LimitsConfig,
     /// Logs to standard error.
     pub log: LogConfig,
@@ -70,13 +70,13 @@ impl Default for Config {
     }
 }
 
-/// The host agent.
+/// The connection to the host agent.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ControlConfig {
-    /// Where it listens for workers: host and port.
+    /// Where the host agent listens for workers: host and port.
     pub address: String,
-    /// Certificates.
+    /// TLS of the connection; `None` for plain text.
     pub tls: Option<ClientTls>,
 }
 
@@ -86,24 +86,24 @@ impl Default for ControlConfig {
     }
 }
 
-/// How regions are fetched.
+/// The transport for regions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
-    /// What this machine offers: shared memory if the host agent is on it, else RDMA if there is a device, else shared memory.
+    /// Shared memory if the host agent is on this machine, else RDMA if there is a device, else shared memory.
     #[default]
     Auto,
-    /// RDMA READs.
+    /// RDMA READs over libibverbs.
     Verbs,
     /// Shared memory of this host.
     Shm,
 }
 
-/// The agent's own metrics and health.
+/// The HTTP endpoint of the agent's own metrics and health.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetricsConfig {
-    /// Where `/metrics` and `/healthz` are; port 0 is any free one.
+    /// Address of `/metrics`, `/healthz` and `/models`; port 0 is any free port.
     pub listen: SocketAddr,
 }
 
@@ -113,41 +113,41 @@ impl Default for MetricsConfig {
     }
 }
 
-/// Bounds of what the worker keeps.
+/// Limits of queues, memory and retention.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsConfig {
-    /// How long regions are fetched on without a host agent.
-    pub alone_s: u32,
-    /// How long what was learnt of a service is kept for a host agent that comes back.
-    pub remembered_s: u32,
-    /// Messages other than rows that wait for the host agent.
+    /// Seconds for which regions are still fetched without a host agent.
+    pub without_host_agent_s: u32,
+    /// Seconds for which the detectors of a service are retained for a host agent that comes back.
+    pub detector_retention_s: u32,
+    /// Most messages, other than rows, queued for the host agent.
     pub outbox_messages: NonZeroUsize,
-    /// Messages of rows that wait for the host agent.
+    /// Most messages with rows queued for the host agent.
     pub outbox_rows: NonZeroUsize,
-    /// Rows of each LMAP kept for whoever subscribes later; at most 10,000.
-    pub rows_kept: u32,
-    /// Regions of all LMAPs.
+    /// Rows of each LMAP that a new subscriber gets first; at most 10,000.
+    pub row_history: u32,
+    /// Most regions of all LMAPs.
     pub regions: NonZeroUsize,
-    /// Bytes of all regions; as much memory is used for them.
+    /// Total size of all regions, in bytes. Their buffers take as much memory.
     pub region_bytes: NonZeroU64,
 }
 
-/// The most rows of an LMAP that can be kept.
-const MOST_ROWS_KEPT: u32 = 10_000;
-/// The most messages that can wait.
-const MOST_MESSAGES: usize = 1 << 20;
+/// Largest value of `limits.row_history`.
+const MAX_ROW_HISTORY: u32 = 10_000;
+/// Largest length of an outbox queue.
+const MAX_OUTBOX: usize = 1 << 20;
 
 impl Default for LimitsConfig {
     fn default() -> Self {
         let settings = WorkerSettings::default();
         let messages = |messages| NonZeroUsize::new(messages).unwrap_or(NonZeroUsize::MIN);
         Self {
-            alone_s: seconds(settings.alone),
-            remembered_s: seconds(settings.remembered),
+            without_host_agent_s: seconds(settings.without_host_agent),
+            detector_retention_s: seconds(settings.detector_retention),
             outbox_messages: messages(settings.outbox_messages),
             outbox_rows: messages(settings.outbox_rows),
-            rows_kept: settings.rows_kept as u32,
+            row_history: settings.row_history as u32,
             regions: messages(settings.regions.regions),
             region_bytes: NonZeroU64::new(settings.regions.bytes).unwrap_or(NonZeroU64::MIN),
         }
@@ -163,32 +163,39 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if it cannot be read, is no configuration, or something in it is out of range.
+    /// [`ConfigError`] if the file cannot be read or parsed, or a value is out of range.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         load(path)
     }
 
-    /// Reads a configuration. Empty text is the default.
+    /// Parses a configuration. Empty text is the default.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if it is none, or something in it is out of range.
+    /// [`ConfigError`] if the text cannot be parsed, or a value is out of range.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         parse(text)
     }
 
-    /// What the worker is told.
+    /// The settings of the worker.
     #[must_use]
     pub fn settings(&self) -> WorkerSettings {
-        let LimitsConfig { alone_s, remembered_s, outbox_messages, outbox_rows, rows_kept, regions, region_bytes } =
-            self.limits;
+        let LimitsConfig {
+            without_host_agent_s,
+            detector_retention_s,
+            outbox_messages,
+            outbox_rows,
+            row_history,
+            regions,
+            region_bytes,
+        } = self.limits;
         WorkerSettings {
             worker: WorkerId(self.worker),
-            alone: Nanos::from_secs(u64::from(alone_s)),
-            remembered: Nanos::from_secs(u64::from(remembered_s)),
+            without_host_agent: Nanos::from_secs(u64::from(without_host_agent_s)),
+            detector_retention: Nanos::from_secs(u64::from(detector_retention_s)),
             outbox_messages: outbox_messages.get(),
             outbox_rows: outbox_rows.get(),
-            rows_kept: rows_kept as usize,
+            row_history: row_history as usize,
             regions: RegionLimits { regions: regions.get(), bytes: region_bytes.get() },
             detector: self.detector.settings(),
             alarms_per_day: self.detector.alarms_per_day,
@@ -197,7 +204,7 @@ impl Config {
     }
 }
 
-impl daemon::Settings for Config {
+impl agent_runtime::Settings for Config {
     fn check(&self) -> Result<(), ConfigError> {
         let address = &self.control.address;
         let is_address = address
@@ -208,12 +215,12 @@ impl daemon::Settings for Config {
         let has_socket = self.transport != Transport::Shm || self.regions_socket.is_some();
         range(has_socket, "regions_socket", &"null", "transport shm needs the host agent's regions socket")?;
         let limits = &self.limits;
-        let kept = limits.rows_kept;
-        range(kept <= MOST_ROWS_KEPT, "limits.rows_kept", &kept, "at most 10000 are possible")?;
+        let rows = limits.row_history;
+        range(rows <= MAX_ROW_HISTORY, "limits.row_history", &rows, "at most 10000 are possible")?;
         for (key, found) in
             [("limits.outbox_messages", limits.outbox_messages), ("limits.outbox_rows", limits.outbox_rows)]
         {
-            range(found.get() <= MOST_MESSAGES, key, &found, "at most 1048576 are possible")?;
+            range(found.get() <= MAX_OUTBOX, key, &found, "at most 1048576 are possible")?;
         }
         self.network.check()?;
         self.detector.check()
@@ -232,9 +239,18 @@ mod tests {
 
     #[test]
     fn an_unknown_key_is_refused_with_line_and_column() {
-        let error = Config::parse("limits:\n  alone_s: 5\n  alone_ms: 5\n").unwrap_err().to_string();
+        let error = Config::parse(
+            "limits:\n  without_host_agent_s: 5
+  without_host_agent_ms: 5
+",
+        )
+        .unwrap_err()
+        .to_string();
 
-        assert!(error.contains("line 3") && error.contains("column 3") && error.contains("`alone_ms: 5`"), "{error}");
+        assert!(
+            error.contains("line 3") && error.contains("column 3") && error.contains("`without_host_agent_ms: 5`"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -257,7 +273,7 @@ mod tests {
             ("control:\n  address: localhost\n", "control.address is \"localhost\""),
             ("control:\n  address: 'host:0'\n", "control.address"),
             ("transport: shm\nregions_socket: null\n", "regions_socket is null"),
-            ("limits:\n  rows_kept: 10001\n", "limits.rows_kept is 10001"),
+            ("limits:\n  row_history: 10001\n", "limits.row_history is 10001"),
             ("limits:\n  outbox_messages: 1048577\n", "limits.outbox_messages is 1048577"),
         ] {
             let error = Config::parse(text).unwrap_err().to_string();
@@ -266,9 +282,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_configured_reaches_the_worker() {
-        let settings = Config::parse("worker: 3\nlimits:\n  alone_s: 7\n  rows_kept: 9\n").unwrap().settings();
+    fn configured_values_reach_the_worker() {
+        let settings =
+            Config::parse("worker: 3\nlimits:\n  without_host_agent_s: 7\n  row_history: 9\n").unwrap().settings();
 
-        assert_eq!((settings.worker, settings.alone, settings.rows_kept), (WorkerId(3), Nanos::from_secs(7), 9));
+        assert_eq!(
+            (settings.worker, settings.without_host_agent, settings.row_history),
+            (WorkerId(3), Nanos::from_secs(7), 9)
+        );
     }
 }

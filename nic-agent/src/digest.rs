@@ -1,14 +1,14 @@
-//! What a second of one LMAP comes down to.
+//! The digest of a summary period of one LMAP.
 
 use wire::control::GroupShare;
 use wire::time::Nanos;
 
-use crate::judge::Reason;
+use crate::detector_slot::Reason;
 
-/// Parts of a second.
+/// Number of parts of a period.
 const PARTS: usize = 16;
 
-/// The largest score of each part of a period, and why the largest of all was over γ.
+/// The largest score of each part of a period, and the reasons of the largest score over γ.
 #[derive(Debug, Default)]
 pub(crate) struct Digest {
     began: Nanos,
@@ -21,7 +21,7 @@ pub(crate) struct Digest {
 }
 
 impl Digest {
-    /// Begins anew at `now`, for `period`.
+    /// Starts a new period at `now`, of length `period`.
     pub(crate) fn restart(&mut self, now: Nanos, period: Nanos) {
         (self.began, self.period) = (now, period);
         self.scores = [None; PARTS];
@@ -30,7 +30,7 @@ impl Digest {
         self.groups.clear();
     }
 
-    /// Takes a score in. Never allocates.
+    /// Adds a score. Never allocates.
     pub(crate) fn score(&mut self, now: Nanos, score: f64) {
         let since = now.since(self.began).unwrap_or(Nanos::ZERO).0;
         let part = (since.saturating_mul(PARTS as u64) / self.period.0.max(1)).min(PARTS as u64 - 1);
@@ -40,7 +40,7 @@ impl Digest {
         }
     }
 
-    /// Keeps the reasons of the worst row over γ, and what its score is made of.
+    /// Stores the reasons and group shares of a row over γ if its score is the largest so far.
     pub(crate) fn over(&mut self, now: Nanos, score: f64, reasons: &[Reason], groups: &[GroupShare]) {
         if score >= self.worst {
             (self.worst, self.worst_at) = (score, now);
@@ -51,22 +51,22 @@ impl Digest {
         }
     }
 
-    /// The largest score of each part that had one, oldest first.
+    /// The largest score of each part with a score, oldest first.
     pub(crate) fn scores(&self) -> Vec<f32> {
         self.scores.iter().flatten().copied().collect()
     }
 
-    /// Why the worst row was over γ; empty if none was.
+    /// The reasons of the row with the largest score over γ; empty if there was none.
     pub(crate) fn reasons(&self) -> &[Reason] {
         &self.reasons
     }
 
-    /// What the worst row's score was made of; empty if none was over γ.
+    /// The group shares of the row with the largest score over γ; empty if there was none.
     pub(crate) fn groups(&self) -> &[GroupShare] {
         &self.groups
     }
 
-    /// How long ago the worst row was.
+    /// The age of the row with the largest score over γ.
     pub(crate) fn age(&self, now: Nanos) -> Nanos {
         now.since(self.worst_at).unwrap_or(Nanos::ZERO)
     }

@@ -1,85 +1,81 @@
-//! Why something that the host agent said was not taken.
+//! Errors in messages of the host agent.
 
-use wire::control::LmapError;
+pub(crate) use agent_runtime::chain;
+use wire::control::{LmapError, MAX_LMAPS};
 use wire::id::{Epoch, LmapId};
 use wire::name::MetricName;
 
-use crate::claims::RegionsError;
-use crate::queue_pair::AnswerError;
+use crate::queue_pair::QueuePairReplyError;
+use crate::region_limits::RegionsError;
 
-/// Why a message was not, or not wholly, taken. Every one is counted; none stops the worker, or another LMAP.
+/// Why a message of the host agent was rejected, in whole or in part. Each is counted. None stops the worker or another
+/// LMAP.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ForeignMessage {
-    /// It has no content that this release knows.
-    #[error("a message without content that this release knows")]
+pub enum UnexpectedMessage {
+    /// The message has no content that this release knows.
+    #[error("the message has no content that this release knows")]
     Unknown,
-    /// It came without a connection, or before the welcome.
-    #[error("a message before the welcome")]
+    /// The message came without a session: before the welcome, or after a disconnect.
+    #[error("the message arrived without a session")]
     TooEarly,
-    /// Its epoch is not the one after the last: something was lost, or came twice. The worker asks to be connected anew.
-    #[error("{found} after {last}")]
+    /// The epoch does not follow the last one: a message was lost or duplicated. The worker reconnects.
+    #[error("{found} does not follow {last}")]
     Epoch {
-        /// That of the message.
+        /// The epoch of the message.
         found: Epoch,
-        /// The last one that was taken.
+        /// The last accepted epoch.
         last: Epoch,
     },
-    /// The configuration does not hold. What was known of the LMAP is dropped, since it is not in effect any more.
-    #[error("the configuration of {lmap} does not hold, so that it is not watched")]
+    /// The configuration is invalid. The earlier configuration of the LMAP ends, since it is not in effect any more.
+    #[error("the configuration of {lmap} is invalid, so it is not monitored")]
     Lmap {
-        /// Whose.
+        /// The LMAP of the configuration.
         lmap: LmapId,
-        /// What is wrong.
+        /// The invalid part.
         source: LmapError,
     },
-    /// The regions of the LMAP cannot be what they are said to be. What was known of the LMAP is dropped.
-    #[error("the regions of {lmap} are not taken, so that it is not watched")]
+    /// The regions of the LMAP are invalid or exceed a limit. The earlier configuration of the LMAP ends.
+    #[error("the regions of {lmap} are refused, so it is not monitored")]
     Regions {
-        /// Whose.
+        /// The LMAP of the configuration.
         lmap: LmapId,
-        /// What is wrong.
+        /// The invalid region, or the limit.
         source: RegionsError,
     },
-    /// The host agent wants regions fetched in a way that this worker does not have.
+    /// The host agent chose a transport that this worker did not offer.
     #[error("the host agent chose the transport {0:?}, which this worker did not offer")]
     Transport(String),
-    /// The queue pair was not connected. It is tried again after a pause.
+    /// The queue pair was not connected. The worker tries again after a pause.
     #[error(transparent)]
-    QueuePair(#[from] AnswerError),
-    /// There are too many LMAPs.
-    #[error("{0} is one LMAP more than a worker takes")]
+    QueuePair(#[from] QueuePairReplyError),
+    /// The worker has the largest number of LMAPs.
+    #[error("{0} exceeds the limit of {limit} LMAPs", limit = MAX_LMAPS)]
     TooMany(LmapId),
-    /// The LMAP is not known.
-    #[error("{0} is not known here")]
+    /// The worker has no LMAP with this id.
+    #[error("{0} is not configured on this worker")]
     UnknownLmap(LmapId),
-    /// Nobody has added this aggregation: the metric is missing.
-    #[error("no aggregation is called {name}, so that metrics of {lmap} are missing")]
+    /// No aggregation has this name: the metric is missing.
+    #[error("no aggregation is named {name}, so metrics of {lmap} are missing")]
     Aggregation {
-        /// Whose.
+        /// The LMAP of the configuration.
         lmap: LmapId,
-        /// What was asked for.
+        /// The configured name.
         name: MetricName,
     },
     /// The trained model cannot be used: the LMAP learns by itself.
-    #[error("the model cannot be used, so that the LMAP learns by itself")]
+    #[error("the model cannot be used, so the LMAP learns by itself")]
     Model(#[from] lmap::ModelError),
-    /// The settings that an operator asked for do not go together with those that this worker is configured with: those count.
-    #[error("the settings asked for do not go together with this worker's own, which are taken instead")]
+    /// The settings that an operator requested conflict with those of this worker. The worker's own are used.
+    #[error("the requested settings conflict with those of this worker, which are used instead")]
     Settings(#[source] lmap::SettingsError),
-    /// There can be no detector: the LMAP is fetched, but not judged.
-    #[error("the LMAP cannot be judged")]
+    /// No detector can be created: the LMAP is fetched, but has no verdicts.
+    #[error("no detector can be created")]
     Detector(#[from] lmap::DetectorError),
-    /// The host agent does not want this worker.
+    /// The host agent refused this worker.
     #[error("the host agent refused this worker: {0}")]
     Refused(String),
-    /// More messages came while a batch was out than can wait.
-    #[error("{0} messages came while a batch was out")]
+    /// More messages arrived while a batch was in flight than the worker queues.
+    #[error("more than {0} messages arrived while a batch was in flight")]
     Flood(usize),
-}
-
-/// An error and its causes, in one line.
-pub(crate) fn told(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

@@ -1,10 +1,10 @@
-//! Reading histograms: bucket counters of two scrapes → count, mean and 99th percentile of what came between.
+//! Statistics of histograms: the bucket counters of two fetches → count, mean and 99th percentile between them.
 
 use core::num::NonZeroU64;
 
 use wire::histogram::Scale;
 
-/// What the buckets and the sum were when they were read last.
+/// The buckets and the sum at the last fetch.
 #[derive(Clone, Debug)]
 pub(crate) struct Buckets {
     before: Box<[u64]>,
@@ -16,8 +16,9 @@ impl Buckets {
         Self { before: vec![0; scale.slots() as usize].into(), known: false }
     }
 
-    /// Writes what was added to each slot since the last time into `added` (as long as `slots`), and remembers `slots`. False if that
-    /// cannot be known: the first time, or a bucket shrank. The sum, which is the last slot, may wrap around; a bucket never does.
+    /// Writes the increase of each slot since the last call into `added` (as long as `slots`), and stores `slots`.
+    /// Returns false if the increase is unknown: the first time, or if a bucket shrank. The sum, which is the last
+    /// slot, may wrap around; a bucket never does.
     pub(crate) fn step(&mut self, slots: &[u64], added: &mut [u64]) -> bool {
         let buckets = slots.len().saturating_sub(1);
         let grew = self.before.iter().zip(slots).take(buckets).all(|(before, now)| now >= before);
@@ -28,16 +29,17 @@ impl Buckets {
         core::mem::replace(&mut self.known, true) && grew
     }
 
-    /// The next step yields nothing.
+    /// Discards the stored slots: the next step returns false.
     pub(crate) fn forget(&mut self) {
         self.known = false;
     }
 }
 
-/// What a histogram says of an interval: count, mean and 99th percentile, the latter two in the metric's unit and NaN if nothing came.
+/// Count, mean and 99th percentile of an interval. The latter two are in the metric's unit, and NaN if the count is 0.
 ///
-/// `added` has the buckets, the one for what lies beyond, and the sum. Buckets and sum are read one after the other while others write,
-/// so that the sum may tell of more or fewer values than the buckets: the mean is held between the bounds that the buckets allow.
+/// `added` has the buckets, the overflow bucket, and the sum. Buckets and sum are read one after the other while the
+/// service writes, so the sum may include more or fewer values than the buckets. The mean is clamped to the bounds that
+/// the buckets allow.
 pub(crate) fn statistics(scale: Scale, parts_per_unit: NonZeroU64, added: &[u64]) -> [f64; 3] {
     let Some((&sum, buckets)) = added.split_last() else { return [f64::NAN; 3] };
     let count = buckets.iter().fold(0_u64, |sum, &count| sum.saturating_add(count));

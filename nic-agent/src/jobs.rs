@@ -1,18 +1,18 @@
-//! Jobs of the detectors that wait to be run elsewhere, and whose they are.
+//! Jobs of the detectors, to be run on another thread, and their owners.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use lmap::Job;
 
-/// Names one job that was handed out. Given out by the worker, never reused.
+/// Id of a job. Assigned by the worker, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(u64);
 
-/// Names one detector. Given out by the worker, never reused.
+/// Id of a detector. Assigned by the worker, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DetectorId(pub(crate) u64);
 
-/// At most one job per detector is waiting or out.
+/// Pending jobs and jobs in flight: at most one for each detector.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
     waiting: VecDeque<(JobId, Job)>,
@@ -32,12 +32,12 @@ impl Jobs {
         self.waiting.pop_front()
     }
 
-    /// Whose job `id` was.
+    /// The owner of job `id`.
     pub(crate) fn done(&mut self, id: JobId) -> Option<DetectorId> {
         self.owners.remove(&id)
     }
 
-    /// Drops the jobs of detectors that are no more.
+    /// Drops the jobs of detectors that do not exist any more.
     pub(crate) fn retain(&mut self, lives: impl Fn(DetectorId) -> bool) {
         self.owners.retain(|_, owner| lives(*owner));
         let owners = &self.owners;

@@ -1,44 +1,44 @@
-//! Whether a replica lives.
+//! The liveness of a replica.
 
 use wire::time::Nanos;
 
-/// Looks without a sign of life below which nobody is called silent, however short the heartbeat's period.
-const LEAST_LOOKS: u32 = 2;
+/// Fewest observations without a heartbeat before a replica is silent, however short the heartbeat's period.
+const MIN_OBSERVATIONS: u32 = 2;
 
-/// What is known of one replica's life.
+/// The liveness of one replica.
 ///
-/// A replica gives a sign of life when one of its heartbeat words has changed; one without any such word, when one of its regions could
-/// be read. It is silent when it gave none for `limit`, and in at least two looks. Time counts from the first look on, so that a replica
-/// whose regions are still being attached is not judged.
+/// A replica is alive in an observation if one of its heartbeat words has changed; without any such word, if one of its
+/// regions could be read. It is silent if it was not alive for `limit`, in at least two observations. Time counts from
+/// the first observation, so a replica whose regions are still being attached is not judged.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Liveness {
-    last_sign: Option<Nanos>,
-    looks: u32,
+    last_alive: Option<Nanos>,
+    observations: u32,
     silent: bool,
 }
 
-/// What a look has changed.
+/// How an observation has changed the liveness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Nothing.
+    /// The liveness has not changed.
     None,
-    /// It fell silent.
+    /// The replica fell silent.
     FellSilent,
-    /// It speaks again.
-    Spoke,
+    /// The replica recovered.
+    Recovered,
 }
 
 impl Liveness {
-    /// One look at `now`.
-    pub(crate) fn look(&mut self, now: Nanos, sign: bool, limit: Nanos) -> Change {
-        let since = *self.last_sign.get_or_insert(now);
-        if sign {
-            self.last_sign = Some(now);
-            self.looks = 0;
-            return if core::mem::take(&mut self.silent) { Change::Spoke } else { Change::None };
+    /// Takes an observation at `now`; `alive` says whether the replica was alive in it.
+    pub(crate) fn observe(&mut self, now: Nanos, alive: bool, limit: Nanos) -> Change {
+        let since = *self.last_alive.get_or_insert(now);
+        if alive {
+            self.last_alive = Some(now);
+            self.observations = 0;
+            return if core::mem::take(&mut self.silent) { Change::Recovered } else { Change::None };
         }
-        self.looks = self.looks.saturating_add(1);
-        let overdue = now.since(since).is_some_and(|length| length >= limit) && self.looks >= LEAST_LOOKS;
+        self.observations = self.observations.saturating_add(1);
+        let overdue = now.since(since).is_some_and(|length| length >= limit) && self.observations >= MIN_OBSERVATIONS;
         if overdue && !self.silent {
             self.silent = true;
             return Change::FellSilent;
@@ -58,37 +58,37 @@ mod tests {
     const LIMIT: Nanos = Nanos::from_millis(300);
 
     #[test]
-    fn a_replica_is_silent_after_three_periods_and_speaks_with_the_next_heartbeat() {
+    fn a_replica_is_silent_after_three_periods_and_recovers_with_the_next_heartbeat() {
         let mut replica = Liveness::default();
-        let mut look = |millis, sign| replica.look(Nanos::from_millis(millis), sign, LIMIT);
+        let mut observation = |millis, alive| replica.observe(Nanos::from_millis(millis), alive, LIMIT);
 
-        assert_eq!(look(0, true), Change::None);
-        assert_eq!(look(100, false), Change::None);
-        assert_eq!(look(200, false), Change::None);
-        assert_eq!(look(300, false), Change::FellSilent);
-        assert_eq!(look(400, false), Change::None);
-        assert_eq!(look(500, true), Change::Spoke);
-        assert_eq!(look(600, true), Change::None);
+        assert_eq!(observation(0, true), Change::None);
+        assert_eq!(observation(100, false), Change::None);
+        assert_eq!(observation(200, false), Change::None);
+        assert_eq!(observation(300, false), Change::FellSilent);
+        assert_eq!(observation(400, false), Change::None);
+        assert_eq!(observation(500, true), Change::Recovered);
+        assert_eq!(observation(600, true), Change::None);
     }
 
     #[test]
     fn one_late_look_calls_nobody_silent() {
         let mut replica = Liveness::default();
-        let mut look = |millis, sign| replica.look(Nanos::from_millis(millis), sign, LIMIT);
+        let mut observation = |millis, alive| replica.observe(Nanos::from_millis(millis), alive, LIMIT);
 
-        assert_eq!(look(0, true), Change::None);
-        assert_eq!(look(60_000, false), Change::None);
-        assert_eq!(look(120_000, false), Change::FellSilent);
+        assert_eq!(observation(0, true), Change::None);
+        assert_eq!(observation(60_000, false), Change::None);
+        assert_eq!(observation(120_000, false), Change::FellSilent);
     }
 
     #[test]
     fn time_counts_from_the_first_look() {
         let mut replica = Liveness::default();
 
-        assert_eq!(replica.look(Nanos::from_secs(500), false, LIMIT), Change::None);
-        assert_eq!(replica.look(Nanos::from_secs(500), false, LIMIT), Change::None);
+        assert_eq!(replica.observe(Nanos::from_secs(500), false, LIMIT), Change::None);
+        assert_eq!(replica.observe(Nanos::from_secs(500), false, LIMIT), Change::None);
         assert!(!replica.is_silent());
-        assert_eq!(replica.look(Nanos::from_secs(501), false, LIMIT), Change::FellSilent);
+        assert_eq!(replica.observe(Nanos::from_secs(501), false, LIMIT), Change::FellSilent);
         assert!(replica.is_silent());
     }
 }

@@ -1,14 +1,14 @@
-//! The NIC agent as a program of its own, for a DPU or a host; `uview nic-agent` is the same.
+//! The NIC agent as a program, for a DPU or a host. `uview nic-agent` is the same.
 
 use std::error::Error;
 use std::process::ExitCode;
 
+use agent_runtime::program::{self, ConfigArgs};
+use agent_runtime::{logs, stop};
 use clap::Parser;
-use daemon::program::{self, ConfigArgs};
-use daemon::{logs, stop};
 use nic_agent::config::{Config, DEFAULT};
 
-/// Fetches metric regions, judges them, and tells the host agent what it found.
+/// Fetch metric regions, detect anomalies, and report them to the host agent.
 #[derive(Debug, Parser)]
 #[command(name = "uview-nic-agent", version)]
 struct Arguments {

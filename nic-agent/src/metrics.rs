@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use agent_runtime::page;
 use axum::Router;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use daemon::page;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -16,13 +16,13 @@ use transport::Loss;
 use wire::time::Nanos;
 
 use crate::clock::Clock;
-use crate::network::{Interfaces, Stands};
+use crate::network::{InterfaceSnapshot, Interfaces};
 use crate::worker::WorkerStatus;
 
-/// A worker's thread that has said nothing for so long hangs: it says something once a second.
-const HANGS: Nanos = Nanos::from_secs(5);
+/// A worker's thread that has not updated its status for so long hangs. It does so at least once a second.
+const HANG_TIMEOUT: Nanos = Nanos::from_secs(5);
 
-/// What the worker's thread says of itself, for whoever asks.
+/// The status of the worker's thread, for the metrics endpoint.
 #[derive(Clone, Debug)]
 pub(crate) struct Board {
     clock: Clock,
@@ -43,12 +43,12 @@ impl Board {
         Self { clock, state: Arc::new(Mutex::new(State { at, ..State::default() })), interfaces }
     }
 
-    /// A connection to the host agent was there and broke.
+    /// Counts an open connection to the host agent that failed.
     pub(crate) fn connection_broke(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).broken_connections += 1;
     }
 
-    /// The worker's thread lives, and this is how it stands.
+    /// Updates the status of the worker's thread, which shows that the thread is alive.
     pub(crate) fn publish(&self, status: WorkerStatus) {
         let at = self.clock.now();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,26 +65,26 @@ impl Board {
         let (status, broken) = (state.status.clone(), state.broken_connections);
         drop(state);
         let mut registry = registry(&status);
-        let help = "Connections to the host agent that broke, or brought what is no message";
+        let help = "Connections to the host agent that failed, or delivered an invalid message";
         registry.register("broken_connections", help, ConstCounter::new(broken));
-        add_interfaces(&mut registry, self.interfaces.iter().map(|interface| (interface.name(), interface.stands())));
+        add_interfaces(&mut registry, self.interfaces.iter().map(|interface| (interface.name(), interface.snapshot())));
         registry
     }
 
-    /// The two pages.
+    /// The routes of both pages.
     pub(crate) fn router(self) -> Router {
         let health = self.clone();
         Router::new()
-            .route("/metrics", get(move || async move { page::answer(&self.registry()) }))
+            .route("/metrics", get(move || async move { page::response(&self.registry()) }))
             .route("/healthz", get(move || async move { healthz(health.age()) }))
     }
 }
 
 fn healthz(age: Nanos) -> Response {
-    if age < HANGS {
-        (StatusCode::OK, "the worker's thread lives\n").into_response()
+    if age < HANG_TIMEOUT {
+        (StatusCode::OK, "the worker's thread is running\n").into_response()
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, format!("the worker's thread has said nothing for {age}\n")).into_response()
+        (StatusCode::SERVICE_UNAVAILABLE, format!("the worker's thread has not responded for {age}\n")).into_response()
     }
 }
 
@@ -94,48 +94,48 @@ fn registry(status: &WorkerStatus) -> Registry {
     let of = &status.counters;
     for (name, help, value) in [
         ("ticks", "Ticks of all intervals", of.ticks),
-        ("late_ticks", "Whole intervals that were missed and not made up for", of.late_ticks),
-        ("fetched_regions", "Regions fetched", of.fetched_regions),
-        ("failed_regions", "Regions that could not be fetched", of.failed_regions),
+        ("late_ticks", "Intervals that were skipped because a tick was late", of.late_ticks),
+        ("fetched_regions", "Region fetches that succeeded", of.fetched_regions),
+        ("failed_regions", "Region fetches that failed", of.failed_regions),
         ("failed_batches", "Batches that failed as a whole", of.failed_batches),
-        ("connected_queue_pairs", "Times that the queue pair was connected, with RDMA", of.connections),
-        ("revoked_regions", "Regions whose right to be read was found revoked, with RDMA", of.revoked_regions),
-        ("lost_rows", "Rows that were lost because the host agent was slow or gone", of.lost_rows),
-        ("lost_verdicts", "Verdicts that were lost because the host agent was slow or gone", of.lost_verdicts),
-        ("foreign_messages", "Messages of the host agent that were not taken", of.foreign_messages),
+        ("connected_queue_pairs", "Connections of the queue pair (RDMA)", of.connections),
+        ("revoked_regions", "Regions whose key was found revoked (RDMA)", of.revoked_regions),
+        ("lost_rows", "Rows lost because the host agent was slow or gone", of.lost_rows),
+        ("lost_verdicts", "Verdicts lost because the host agent was slow or gone", of.lost_verdicts),
         (
-            "host_sessions",
-            "Times that a host agent has welcomed this worker; all but the first are reconnections",
-            status.welcomes,
+            "unexpected_messages",
+            "Messages of the host agent that were rejected, in whole or in part",
+            of.unexpected_messages,
         ),
+        ("host_sessions", "Sessions with the host agent. All but the first are reconnections", status.welcomes),
     ] {
         registry.register(name, help, ConstCounter::new(value));
     }
     let cpu = Nanos(of.cpu_ns).as_secs_f64();
-    registry.register("cpu_seconds", "Processor time used by this process", ConstCounter::new(cpu));
+    registry.register("cpu_seconds", "CPU time of this process", ConstCounter::new(cpu));
     for (name, help, value) in [
-        ("queue_pair_connected", "1 while the queue pair is connected, with RDMA", i64::from(status.connected)),
-        ("host_connected", "1 while the host agent has welcomed this worker", i64::from(status.welcomed)),
-        ("epoch", "The last configuration epoch that is in effect", status.epoch.cast_signed()),
+        ("queue_pair_connected", "1 while the queue pair is connected (RDMA)", i64::from(status.connected)),
+        ("host_connected", "1 while a session with the host agent is open", i64::from(status.welcomed)),
+        ("epoch", "Configuration epoch in effect", status.epoch.cast_signed()),
         (
-            "remembered_services",
-            "Services whose detectors are kept for a host agent that comes back",
-            count(status.remembered),
+            "retained_detectors",
+            "Services without a configuration whose detectors are retained",
+            count(status.retained_detectors),
         ),
-        ("silent_replicas", "Replicas whose heartbeat stands still", count(status.silent_replicas)),
+        ("silent_replicas", "Replicas whose heartbeat has stopped", count(status.silent_replicas)),
         ("attached_regions", "Regions that are attached", count(status.attached)),
         ("regions", "Regions that are configured", count(status.regions)),
     ] {
         registry.register(name, help, ConstGauge::new(value));
     }
     if !status.transport.is_empty() {
-        registry.register("transport", "How regions are fetched", Info::new([("name", status.transport.clone())]));
+        registry.register("transport", "Transport for regions", Info::new([("name", status.transport.clone())]));
     }
     let discarded = Family::<[(&str, &str); 1], Counter>::default();
     for (reason, count) in ["generation", "header", "unread"].into_iter().zip(status.discarded) {
         discarded.get_or_create(&[("reason", reason)]).inc_by(count);
     }
-    registry.register("discarded_samples", "Samples of regions that were not used, by reason", discarded);
+    registry.register("discarded_samples", "Region samples that were not used, by reason", discarded);
     let lost = Family::<[(&str, &str); 1], Counter>::default();
     for (loss, count) in Loss::ALL.into_iter().zip(status.lost_batches) {
         lost.get_or_create(&[("reason", loss.name())]).inc_by(count);
@@ -145,39 +145,39 @@ fn registry(status: &WorkerStatus) -> Registry {
     for (state, lmap) in ["learning", "armed", "drifted", "silent"].into_iter().zip(status.lmaps) {
         lmaps.get_or_create(&[("state", state)]).set(count(lmap));
     }
-    registry.register("lmaps", "LMAPs by state", lmaps);
+    registry.register("lmaps", "LMAPs, by state", lmaps);
     registry
 }
 
-/// How interfaces are read that packets are watched on; nothing where there are none.
-fn add_interfaces<'a>(registry: &mut Registry, interfaces: impl Iterator<Item = (&'a str, Stands)>) {
-    type Number = fn(&Stands) -> u64;
+/// Adds the counters of interfaces with streams; adds nothing if there are none.
+fn add_interfaces<'a>(registry: &mut Registry, interfaces: impl Iterator<Item = (&'a str, InterfaceSnapshot)>) {
+    type Number = fn(&InterfaceSnapshot) -> u64;
 
     let interfaces: Vec<_> = interfaces.collect();
     if interfaces.is_empty() {
         return;
     }
     let counters: [(_, _, Number); 4] = [
-        ("frames", "Frames taken of an interface", |of| of.frames),
-        ("dropped_frames", "Frames that the kernel dropped since its ring was full", |of| of.dropped),
-        ("oversized_frames", "Frames taken that a card or the kernel put together (TSO, GSO, GRO)", |of| of.oversized),
-        ("unstamped_frames", "Frames left out since the card had not stamped them", |of| of.unstamped),
+        ("frames", "Frames read from an interface", |of| of.frames),
+        ("dropped_frames", "Frames that the kernel dropped because the ring was full", |of| of.dropped),
+        ("oversized_frames", "Frames read that a card or the kernel had merged (TSO, GSO, GRO)", |of| of.oversized),
+        ("unstamped_frames", "Frames ignored because the card had not timestamped them", |of| of.unstamped),
     ];
     for (name, help, value) in counters {
         let family = Family::<[(&str, String); 1], Counter>::default();
-        for (interface, stands) in &interfaces {
-            family.get_or_create(&[("interface", (*interface).to_owned())]).inc_by(value(stands));
+        for (interface, snapshot) in &interfaces {
+            family.get_or_create(&[("interface", (*interface).to_owned())]).inc_by(value(snapshot));
         }
         registry.register(name, help, family);
     }
     let gauges: [(_, _, Number); 2] = [
-        ("rings", "Rings that an interface is read by; 0 while it cannot be", |of| of.rings),
-        ("hardware_stamped", "1 if frames have the card's times, 0 if the kernel's", |of| of.hardware.into()),
+        ("rings", "Rings that read an interface; 0 while it cannot be read", |of| of.rings),
+        ("hardware_timestamps", "1 if frames have timestamps of the card, 0 if of the kernel", |of| of.hardware.into()),
     ];
     for (name, help, value) in gauges {
         let family = Family::<[(&str, String); 1], Gauge>::default();
-        for (interface, stands) in &interfaces {
-            family.get_or_create(&[("interface", (*interface).to_owned())]).set(value(stands).cast_signed());
+        for (interface, snapshot) in &interfaces {
+            family.get_or_create(&[("interface", (*interface).to_owned())]).set(value(snapshot).cast_signed());
         }
         registry.register(name, help, family);
     }
@@ -232,15 +232,15 @@ mod tests {
 
     #[test]
     fn every_interface_is_on_the_page_and_nothing_of_them_where_there_are_none() {
-        let page = |interfaces: &[(&str, Stands)]| {
+        let page = |interfaces: &[(&str, InterfaceSnapshot)]| {
             let (mut page, mut registry) = (String::new(), page::registry("uview_nic"));
             add_interfaces(&mut registry, interfaces.iter().copied());
             text::encode(&mut page, &registry).unwrap();
             page
         };
-        let eth0 = Stands { rings: 2, hardware: true, frames: 7, dropped: 5, unstamped: 3, oversized: 1 };
+        let eth0 = InterfaceSnapshot { rings: 2, hardware: true, frames: 7, dropped: 5, unstamped: 3, oversized: 1 };
 
-        let found = page(&[("eth0", eth0), ("lo", Stands::default())]);
+        let found = page(&[("eth0", eth0), ("lo", InterfaceSnapshot::default())]);
 
         for line in [
             "uview_nic_frames_total{interface=\"eth0\"} 7",
@@ -248,7 +248,7 @@ mod tests {
             "uview_nic_oversized_frames_total{interface=\"eth0\"} 1",
             "uview_nic_unstamped_frames_total{interface=\"eth0\"} 3",
             "uview_nic_rings{interface=\"eth0\"} 2",
-            "uview_nic_hardware_stamped{interface=\"eth0\"} 1",
+            "uview_nic_hardware_timestamps{interface=\"eth0\"} 1",
             "uview_nic_rings{interface=\"lo\"} 0",
         ] {
             assert!(found.lines().any(|found| found == line), "no {line} in\n{found}");

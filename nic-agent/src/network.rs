@@ -1,19 +1,22 @@
-//! Packets that pass: one thread for each ring of an interface reads it, and has the synopses of the streams on it. Threads share nothing on the way of a
-//! packet; where an interface has several rings, each sees a share of its flows, and what they know of a stream is put together once an interval.
+//! Packet measurement. One thread for each ring of an interface reads packets and owns the synopses of the streams on
+//! it. Threads share nothing while they process packets. If an interface has several rings, each ring sees a share of
+//! the flows, and the shards of a stream are merged once an interval.
 //!
-//! Every interval, what is known of a stream becomes metrics of a service of its own (`network.NAME`), written into shared memory by the same
-//! library that services use, so that it is scraped and judged as any other. The host agent has to be on this machine.
+//! Each stream is a service of its own (`network.NAME`). Once an interval its metrics are written into shared memory
+//! with the client library, so the service is fetched and monitored like any other. The host agent has to be on this
+//! machine.
 //!
-//! What cannot be trusted is written as missing, never as a number: an LMAP takes a metric that is missing for nothing.
+//! A figure that cannot be trusted is written as missing, never as a number. An LMAP ignores missing metrics.
 //!
-//! A stream may be compared with what another agent sees of it. Then its packets are gathered here, and one more thread speaks with other agents.
+//! One-way streams are measured together with another agent: packets are collected here, and one more thread (`peers`)
+//! talks to other agents.
 
-mod agents;
-mod compared;
-mod figures;
 mod interface;
+mod interface_stats;
+mod one_way_metrics;
+mod one_way_stream;
+mod peers;
 mod shards;
-mod standing;
 mod stream;
 
 use std::collections::BTreeMap;
@@ -27,40 +30,40 @@ use std::thread;
 use std::time::Duration;
 
 use crate::config::NetworkConfig;
-use agents::{Follow, Spoken};
-use compared::{Compared, Queues};
-use daemon::listen::BindError;
-use figures::Figures;
-use interface::{Place, Watched};
-use standing::Standing;
-pub(crate) use standing::{Interfaces, Stands};
+use agent_runtime::listen::BindError;
+use interface::{InterfaceReader, MonitoredStream};
+use interface_stats::InterfaceStats;
+pub(crate) use interface_stats::{InterfaceSnapshot, Interfaces};
+use one_way_metrics::OneWayMetrics;
+use one_way_stream::{OneWayStream, Queues};
+use peers::{EffectHandler, OneWayTask};
 use tokio::sync::{mpsc, oneshot};
 
-/// Intervals that wait for the thread that speaks.
-const WAITING: usize = 8;
+/// Most collected intervals of a stream that are queued for the thread that talks to other agents.
+const QUEUED_INTERVALS: usize = 8;
 
-/// The threads. They end when this is dropped.
+/// The threads of packet measurement. They end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Network {
     stop: Arc<AtomicBool>,
     interfaces: Interfaces,
-    /// Dropped, it ends the thread that speaks.
-    _spoken: oneshot::Sender<()>,
+    /// Ends the thread that talks to other agents when dropped.
+    _peers: oneshot::Sender<()>,
 }
 
-/// Why packets cannot be watched.
+/// Why packet measurement cannot start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
-    /// The system gives no thread.
+    /// The system cannot start a thread.
     #[error("cannot start a thread")]
     Thread(#[from] io::Error),
-    /// The port at which others ask.
+    /// The listener for other agents cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
 }
 
 impl Network {
-    /// How each interface is read.
+    /// The counters of each interface with a stream.
     pub(crate) fn interfaces(&self) -> Interfaces {
         Arc::clone(&self.interfaces)
     }
@@ -72,11 +75,12 @@ impl Drop for Network {
     }
 }
 
-/// Starts a thread for each interface that a stream is on, which starts those of its other rings, and one that speaks with other agents; none if there is no stream.
+/// Starts a thread for each interface with a stream, which starts those of its other rings, and one that talks to other
+/// agents if there are one-way streams.
 ///
 /// # Errors
 ///
-/// [`StartError`].
+/// [`StartError`] if a thread or the listener cannot be started.
 pub(crate) fn start(config: &NetworkConfig) -> Result<Network, StartError> {
     let listener = config.peers.listen.map(|address| {
         let listener = TcpListener::bind(address).and_then(|listener| {
@@ -87,43 +91,43 @@ pub(crate) fn start(config: &NetworkConfig) -> Result<Network, StartError> {
     });
     let listener = listener.transpose()?;
     let stop = Arc::new(AtomicBool::new(false));
-    let mut interfaces: BTreeMap<&str, Vec<Watched>> = BTreeMap::new();
-    let mut spoken = Vec::new();
+    let mut interfaces: BTreeMap<&str, Vec<MonitoredStream>> = BTreeMap::new();
+    let mut tasks = Vec::new();
     for stream in &config.streams {
-        let watched = interfaces.entry(&stream.interface).or_default();
-        let Some(compared) = &stream.compared else {
-            watched.push(Watched::Alone(stream.clone()));
+        let monitored = interfaces.entry(&stream.interface).or_default();
+        let Some(one_way) = &stream.one_way else {
+            monitored.push(MonitoredStream::RequestResponse(stream.clone()));
             continue;
         };
-        let figures = Arc::new(Figures::new(&stream.service(), &config.services_socket, stream.interval_ms));
-        let (commands, for_packets) = std::sync::mpsc::channel();
-        let (packets, gathered) = mpsc::channel(WAITING);
-        let queues = Queues { gathered: packets, commands: for_packets };
-        watched.push(Watched::Compared(Box::new(Compared::new(stream, queues, Arc::clone(&figures)))));
-        let follow = Follow::new(stream.name.clone(), commands, figures);
-        spoken.push(Spoken { config: stream.clone(), compared: compared.clone(), gathered, follow });
+        let metrics = Arc::new(OneWayMetrics::new(&stream.service(), &config.services_socket, stream.interval_ms));
+        let (commands, command_receiver) = std::sync::mpsc::channel();
+        let (interval_sender, intervals) = mpsc::channel(QUEUED_INTERVALS);
+        let queues = Queues { intervals: interval_sender, commands: command_receiver };
+        monitored.push(MonitoredStream::OneWay(Box::new(OneWayStream::new(stream, queues, Arc::clone(&metrics)))));
+        let handler = EffectHandler::new(stream.name.clone(), commands, metrics);
+        tasks.push(OneWayTask { config: stream.clone(), one_way: one_way.clone(), intervals, handler });
     }
-    let mut standings = Vec::new();
+    let mut all_stats = Vec::new();
     for (name, streams) in interfaces {
-        let standing = Arc::new(Standing::new(name));
-        standings.push(Arc::clone(&standing));
-        let place = Place { config: config.interface(name), socket: config.services_socket.clone(), standing };
+        let stats = Arc::new(InterfaceStats::new(name));
+        all_stats.push(Arc::clone(&stats));
+        let reader = InterfaceReader { config: config.interface(name), socket: config.services_socket.clone(), stats };
         let stop = Arc::clone(&stop);
-        thread::Builder::new().name("packets".to_owned()).spawn(move || place.watch(streams, &stop))?;
+        thread::Builder::new().name("packets".to_owned()).spawn(move || reader.run(streams, &stop))?;
     }
-    let (end, ended) = oneshot::channel();
-    agents::start(config.peers.clone(), listener, spoken, ended)?;
-    Ok(Network { stop, interfaces: standings.into(), _spoken: end })
+    let (peers_stop, stopped) = oneshot::channel();
+    peers::start(config.peers.clone(), listener, tasks, stopped)?;
+    Ok(Network { stop, interfaces: all_stats.into(), _peers: peers_stop })
 }
 
-/// The service that a stream is: what it tells is not of this process, and changes once in an interval.
+/// The service of a stream. Its metrics are not about this process and change once an interval.
 fn service(name: &str, socket: &Path, interval_ms: NonZeroU32) -> client::Service {
     let every = Duration::from_millis(interval_ms.get().into());
     client::Service::new(name).socket(socket).without_process_metrics().changes_every(every)
 }
 
-/// For how long something has not happened: 0 s while it does, and more with each interval in which it does not. A share that has gone to 1 and stays there looks to an
-/// LMAP like a state that has changed once; this goes on.
+/// A gauge of the time for which something has not happened: 0 s while it happens, and more with each interval without
+/// it. To an LMAP, a share that stays at 1 looks like a state that has changed once; this gauge keeps growing.
 #[derive(Debug)]
 struct Silence {
     gauge: client::Gauge,
@@ -136,7 +140,7 @@ impl Silence {
         Self { gauge, interval_s: f64::from(interval_ms.get()) / 1e3, intervals: AtomicU32::new(0) }
     }
 
-    /// One more interval.
+    /// Writes one interval.
     fn write(&self, is_silent: bool) {
         let before = self.intervals.load(Ordering::Relaxed);
         let intervals = if is_silent { before.saturating_add(1) } else { 0 };

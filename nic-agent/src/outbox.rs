@@ -1,4 +1,4 @@
-//! What waits to be told to the host agent: bounded, losses counted.
+//! Messages queued for the host agent. The queues are bounded, and losses are counted.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,8 @@ use wire::id::{Epoch, LmapId, RegionId};
 use wire::proto::control::worker_message::Message;
 use wire::proto::control::{self as proto, WorkerMessage};
 
-/// Messages for the host agent. An acknowledgement goes first, then verdicts, summaries and problems in order, then rows.
+/// Messages for the host agent. An acknowledgement is sent first, then verdicts, summaries and problems in order, then
+/// rows.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     acknowledge: Option<Epoch>,
@@ -31,7 +32,7 @@ impl Outbox {
         }
     }
 
-    /// A later acknowledgement stands for all before it.
+    /// Queues an acknowledgement. It replaces an earlier one, which it includes.
     pub(crate) fn acknowledge(&mut self, epoch: Epoch) {
         self.acknowledge = Some(epoch);
     }
@@ -73,14 +74,14 @@ impl Outbox {
         }
     }
 
-    /// The connection is gone: verdicts wait for the next one, everything else was for this one.
+    /// The connection is lost: verdicts stay queued for the next one, everything else is dropped.
     pub(crate) fn disconnected(&mut self) {
         self.acknowledge = None;
         self.messages.retain(|message| matches!(message, Message::Verdicts(_)));
         self.lost_rows += self.rows.drain(..).map(|rows| rows.rows.len() as u64).sum::<u64>();
     }
 
-    /// Another run of the host agent: what was for the one before means nothing to it.
+    /// The host agent has restarted: drops everything, since it was for the earlier run.
     pub(crate) fn forget(&mut self) {
         self.disconnected();
         for message in self.messages.drain(..) {
@@ -92,7 +93,7 @@ impl Outbox {
 
     pub(crate) fn pop(&mut self) -> Option<WorkerMessage> {
         let acknowledge =
-            self.acknowledge.take().map(|epoch| Message::Acknowledge(proto::Acknowledge { epoch: epoch.0 }));
+            self.acknowledge.take().map(|epoch| Message::Acknowledgement(proto::Acknowledgement { epoch: epoch.0 }));
         let message = acknowledge.or_else(|| self.messages.pop_front());
         let message = message.or_else(|| self.rows.pop_front().map(Message::Rows))?;
         Some(WorkerMessage { message: Some(message) })
@@ -145,7 +146,7 @@ mod tests {
         outbox.acknowledge(Epoch(3));
         outbox.acknowledge(Epoch(4));
 
-        let acknowledge = Message::Acknowledge(proto::Acknowledge { epoch: 4 });
+        let acknowledge = Message::Acknowledgement(proto::Acknowledgement { epoch: 4 });
         assert_eq!(all(&mut outbox), [acknowledge, Message::Verdicts(verdicts(1, 1)), Message::Rows(rows(1))]);
         assert_eq!(outbox.lost_rows(), 5);
     }

@@ -1,13 +1,13 @@
-//! The worker's queue pair, as far as it is decided and not done: reset it, tell the host agent, wait for the answer, connect, and begin
-//! again whenever it is lost.
+//! The state machine of the worker's queue pair: reset it, send its endpoint to the host agent, wait for the reply,
+//! connect, and start over when the connection is lost. The runner carries out the effects.
 //!
 //! ```text
-//! Unused → Down → Resetting → Asked → Connecting → Up
-//!            ↑________|_________|_________|________|     after a pause that grows while nothing works
+//! Unused → Down → Resetting → Requested → Connecting → Up
+//!            ↑________|_________|_________|________|     after a pause, with back-off
 //! ```
 //!
-//! Every try has a number of its own, and every connection packet numbers that begin at a random place, so that nothing of an earlier one
-//! is taken for a part of this one.
+//! Each attempt has its own number, and each connection starts at a random packet sequence number. So messages and
+//! packets of an earlier attempt are not mistaken for those of this one.
 
 use wire::proto::control as proto;
 use wire::rdma::{Endpoint, EndpointError, PacketSequence};
@@ -15,44 +15,46 @@ use wire::time::Nanos;
 
 use crate::backoff::{Backoff, Seeds};
 
-/// The first and the longest pause before the next try.
-const PAUSE: (Nanos, Nanos) = (Nanos::from_millis(10), Nanos::from_secs(1));
-/// How long an answer of the host agent may take. It is given at once; one that has not come by then was lost with its connection.
-const PATIENCE: Nanos = Nanos::from_secs(2);
-/// A connection that lasts so long was a good one: the next pause is the first again.
-const GOOD: Nanos = Nanos::from_secs(2);
+/// The first and the longest pause before the next attempt.
+const BACKOFF: (Nanos, Nanos) = (Nanos::from_millis(10), Nanos::from_secs(1));
+/// Timeout of a reply of the host agent, which replies at once. A reply that is not there by then was lost with its
+/// connection.
+const REPLY_TIMEOUT: Nanos = Nanos::from_secs(2);
+/// After a connection of this length, the back-off starts over.
+const STABLE_AFTER: Nanos = Nanos::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Regions are fetched some other way, or nobody is there to connect to.
+    /// Regions are fetched over another transport, or no host agent is connected.
     Unused,
-    /// Not connected until the next try.
+    /// Not connected until the next attempt.
     Down { again: Nanos },
-    /// The device is to reset it.
+    /// The device is resetting it.
     Resetting,
-    /// The host agent knows our end; its own is waited for.
-    Asked { until: Nanos },
-    /// The device is to connect it.
+    /// The host agent has this end's endpoint; its reply is pending.
+    Requested { until: Nanos },
+    /// The device is connecting it.
     Connecting,
-    /// Connected.
+    /// Connected since then.
     Up { since: Nanos },
 }
 
-/// What is to be done with the queue pair.
+/// What the runner has to do with the queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueuePairEffect {
-    /// Reset it, with this start of its packet numbers, and tell [`Worker::queue_pair_reset`](crate::Worker::queue_pair_reset).
+    /// Reset it, with this first packet sequence number, and call
+    /// [`Worker::queue_pair_reset`](crate::Worker::queue_pair_reset).
     Reset(PacketSequence),
-    /// Connect it to the host agent's, and tell [`Worker::queue_pair_connected`](crate::Worker::queue_pair_connected).
+    /// Connect it to the host agent's, and call [`Worker::queue_pair_connected`](crate::Worker::queue_pair_connected).
     Connect(Endpoint),
 }
 
-/// Why an answer of the host agent was not taken.
+/// Why a reply of the host agent cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum AnswerError {
-    /// No queue pair can be what it names.
-    #[error("the host agent names a queue pair that cannot be")]
+pub enum QueuePairReplyError {
+    /// The endpoint in the reply is invalid.
+    #[error("the host agent named an invalid queue pair")]
     Endpoint(#[from] EndpointError),
     /// The host agent could not connect its end.
     #[error("the host agent cannot connect its queue pair: {0}")]
@@ -70,25 +72,26 @@ pub(crate) struct QueuePair {
 
 impl QueuePair {
     pub(crate) const fn new() -> Self {
-        Self { state: State::Unused, attempt: 0, backoff: Backoff::new(PAUSE.0, PAUSE.1), connections: 0 }
+        Self { state: State::Unused, attempt: 0, backoff: Backoff::new(BACKOFF.0, BACKOFF.1), connections: 0 }
     }
 
-    /// The host agent has welcomed the worker: whatever was before, the first try is due now, if regions are fetched over it.
+    /// The host agent has welcomed the worker: the first attempt is due now if regions are fetched over RDMA (`used`).
     pub(crate) fn welcomed(&mut self, now: Nanos, used: bool) {
         self.backoff.reset();
         self.state = if used { State::Down { again: now } } else { State::Unused };
     }
 
-    /// The host agent cannot be asked any more. What is connected stays so until it is lost: reading goes on while an agent hangs.
+    /// The control connection is lost. A connected queue pair stays connected until it is lost itself: reads continue
+    /// while the host agent hangs.
     pub(crate) fn disconnected(&mut self) {
         if !matches!(self.state, State::Up { .. }) {
             self.state = State::Unused;
         }
     }
 
-    /// What is to be done at `now`.
+    /// The effect that is due at `now`.
     pub(crate) fn poll(&mut self, now: Nanos, seeds: &mut Seeds) -> Option<QueuePairEffect> {
-        if matches!(self.state, State::Asked { until } if until <= now) {
+        if matches!(self.state, State::Requested { until } if until <= now) {
             self.down(now, seeds);
         }
         if !matches!(self.state, State::Down { again } if again <= now) {
@@ -99,15 +102,15 @@ impl QueuePair {
         Some(QueuePairEffect::Reset(PacketSequence::from_random(seeds.draw())))
     }
 
-    /// When [`QueuePair::poll`] has something to do.
+    /// The time of the next [`QueuePair::poll`] that does something.
     pub(crate) const fn next(&self) -> Nanos {
         match self.state {
-            State::Down { again: at } | State::Asked { until: at } => at,
+            State::Down { again: at } | State::Requested { until: at } => at,
             State::Unused | State::Resetting | State::Connecting | State::Up { .. } => Nanos::NEVER,
         }
     }
 
-    /// The device has reset it, or could not. Returns what to tell the host agent.
+    /// The device has reset the queue pair, or has failed to. Returns the message for the host agent.
     pub(crate) fn reset(
         &mut self,
         now: Nanos,
@@ -120,7 +123,7 @@ impl QueuePair {
         let attempt = self.attempt;
         Some(match outcome {
             Ok(worker) => {
-                self.state = State::Asked { until: now.plus(PATIENCE) };
+                self.state = State::Requested { until: now.plus(REPLY_TIMEOUT) };
                 proto::ConnectQueuePair { attempt, worker: Some((&worker).into()), problem: String::new() }
             }
             Err(problem) => {
@@ -130,24 +133,24 @@ impl QueuePair {
         })
     }
 
-    /// The host agent has answered. An answer that nobody waits for is none: it is from before the last loss.
+    /// Takes the reply of the host agent. A reply to an earlier attempt is ignored.
     ///
     /// # Errors
     ///
-    /// [`AnswerError`]; the next try comes after a pause.
-    pub(crate) fn answer(
+    /// [`QueuePairReplyError`]; the next attempt comes after a pause.
+    pub(crate) fn reply(
         &mut self,
         now: Nanos,
-        answer: proto::QueuePairAnswer,
+        reply: proto::QueuePairReply,
         seeds: &mut Seeds,
-    ) -> Result<Option<QueuePairEffect>, AnswerError> {
-        if !matches!(self.state, State::Asked { .. }) || answer.attempt != self.attempt {
+    ) -> Result<Option<QueuePairEffect>, QueuePairReplyError> {
+        if !matches!(self.state, State::Requested { .. }) || reply.attempt != self.attempt {
             return Ok(None);
         }
-        let host = if answer.problem.is_empty() {
-            Endpoint::decode(answer.host.as_ref()).map_err(AnswerError::from)
+        let host = if reply.problem.is_empty() {
+            Endpoint::decode(reply.host.as_ref()).map_err(QueuePairReplyError::from)
         } else {
-            Err(AnswerError::Problem(answer.problem))
+            Err(QueuePairReplyError::Problem(reply.problem))
         };
         match host {
             Ok(host) => {
@@ -161,7 +164,8 @@ impl QueuePair {
         }
     }
 
-    /// The device has connected it, or could not. Returns what to tell the host agent.
+    /// The device has connected the queue pair, or has failed to. Returns the message for the host agent, if there is
+    /// one.
     pub(crate) fn connected(
         &mut self,
         now: Nanos,
@@ -184,10 +188,10 @@ impl QueuePair {
         }
     }
 
-    /// A batch has failed as a whole, or an error has taken the queue pair down. Without a connection it was not there to be lost.
+    /// A batch has failed as a whole, or an error has taken the queue pair down. Does nothing if it was not connected.
     pub(crate) fn lost(&mut self, now: Nanos, is_host_there: bool, seeds: &mut Seeds) {
         let State::Up { since } = self.state else { return };
-        if now.since(since).is_some_and(|length| length >= GOOD) {
+        if now.since(since).is_some_and(|length| length >= STABLE_AFTER) {
             self.backoff.reset();
         }
         if is_host_there {
@@ -197,12 +201,12 @@ impl QueuePair {
         }
     }
 
-    /// Whether it is connected, as far as is known.
+    /// Whether the queue pair is connected, as far as the worker knows.
     pub(crate) const fn is_up(&self) -> bool {
         matches!(self.state, State::Up { .. })
     }
 
-    /// How often it was connected.
+    /// Connections so far.
     pub(crate) const fn connections(&self) -> u64 {
         self.connections
     }
@@ -230,28 +234,28 @@ mod tests {
         }
     }
 
-    fn answer(attempt: u32) -> proto::QueuePairAnswer {
-        proto::QueuePairAnswer { attempt, host: Some((&end(9)).into()), problem: String::new() }
+    fn reply(attempt: u32) -> proto::QueuePairReply {
+        proto::QueuePairReply { attempt, host: Some((&end(9)).into()), problem: String::new() }
     }
 
-    /// A queue pair whose host agent was asked at `now`, and the attempt.
-    fn asked(now: Nanos) -> (QueuePair, Seeds, u32) {
+    /// A queue pair whose request was sent at `now`, and the number of the attempt.
+    fn requested(now: Nanos) -> (QueuePair, Seeds, u32) {
         let (mut pair, mut seeds) = (QueuePair::new(), Seeds::new(3));
         pair.welcomed(now, true);
-        let attempt = ask(&mut pair, &mut seeds, now);
+        let attempt = request(&mut pair, &mut seeds, now);
         (pair, seeds, attempt)
     }
 
-    fn ask(pair: &mut QueuePair, seeds: &mut Seeds, now: Nanos) -> u32 {
+    fn request(pair: &mut QueuePair, seeds: &mut Seeds, now: Nanos) -> u32 {
         assert!(matches!(pair.poll(now, seeds), Some(QueuePairEffect::Reset(_))));
-        let asks = pair.reset(now, Ok(end(5)), seeds).unwrap();
-        assert_eq!(asks.worker, Some((&end(5)).into()));
-        asks.attempt
+        let request = pair.reset(now, Ok(end(5)), seeds).unwrap();
+        assert_eq!(request.worker, Some((&end(5)).into()));
+        request.attempt
     }
 
     fn up(now: Nanos) -> (QueuePair, Seeds, u32) {
-        let (mut pair, mut seeds, attempt) = asked(now);
-        let connect = pair.answer(now, answer(attempt), &mut seeds).unwrap();
+        let (mut pair, mut seeds, attempt) = requested(now);
+        let connect = pair.reply(now, reply(attempt), &mut seeds).unwrap();
         assert_eq!(connect, Some(QueuePairEffect::Connect(end(9))));
         assert_eq!(pair.connected(now, Ok(()), &mut seeds), None);
         assert_eq!(pair.next(), Nanos::NEVER);
@@ -264,10 +268,10 @@ mod tests {
 
         pair.lost(Nanos::ZERO, true, &mut seeds);
 
-        assert!(pair.next() <= PAUSE.0, "the first pause is short");
-        let second = ask(&mut pair, &mut seeds, LATER);
+        assert!(pair.next() <= BACKOFF.0, "the first pause is short");
+        let second = request(&mut pair, &mut seeds, LATER);
         assert_ne!(first, second);
-        assert!(pair.answer(LATER, answer(second), &mut seeds).unwrap().is_some());
+        assert!(pair.reply(LATER, reply(second), &mut seeds).unwrap().is_some());
         pair.connected(LATER, Ok(()), &mut seeds);
         assert_eq!(pair.connections(), 2);
     }
@@ -287,72 +291,72 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_another_attempt_is_none() {
-        let (mut pair, mut seeds, attempt) = asked(Nanos::ZERO);
+    fn a_reply_to_another_attempt_is_ignored() {
+        let (mut pair, mut seeds, attempt) = requested(Nanos::ZERO);
 
         for stale in [attempt.wrapping_sub(1), attempt + 1] {
-            assert_eq!(pair.answer(Nanos::ZERO, answer(stale), &mut seeds), Ok(None));
+            assert_eq!(pair.reply(Nanos::ZERO, reply(stale), &mut seeds), Ok(None));
         }
-        assert!(pair.answer(Nanos::ZERO, answer(attempt), &mut seeds).unwrap().is_some());
-        assert_eq!(pair.answer(Nanos::ZERO, answer(attempt), &mut seeds), Ok(None), "once is enough");
+        assert!(pair.reply(Nanos::ZERO, reply(attempt), &mut seeds).unwrap().is_some());
+        assert_eq!(pair.reply(Nanos::ZERO, reply(attempt), &mut seeds), Ok(None), "once is enough");
     }
 
     #[test]
-    fn an_answer_that_does_not_come_is_asked_for_again() {
-        let (mut pair, mut seeds, lost) = asked(Nanos::ZERO);
+    fn a_request_without_a_reply_is_sent_again() {
+        let (mut pair, mut seeds, lost) = requested(Nanos::ZERO);
 
-        assert_eq!(pair.next(), PATIENCE);
-        assert_eq!(pair.poll(PATIENCE, &mut seeds), None, "a pause comes first");
+        assert_eq!(pair.next(), REPLY_TIMEOUT);
+        assert_eq!(pair.poll(REPLY_TIMEOUT, &mut seeds), None, "a pause comes first");
         let again = pair.next();
-        assert!(PATIENCE < again && again <= PATIENCE.plus(PAUSE.1));
-        let attempt = ask(&mut pair, &mut seeds, again);
+        assert!(REPLY_TIMEOUT < again && again <= REPLY_TIMEOUT.plus(BACKOFF.1));
+        let attempt = request(&mut pair, &mut seeds, again);
 
-        assert_eq!(pair.answer(again, answer(lost), &mut seeds), Ok(None), "the lost answer comes after all");
-        assert!(pair.answer(again, answer(attempt), &mut seeds).unwrap().is_some());
+        assert_eq!(pair.reply(again, reply(lost), &mut seeds), Ok(None), "the lost reply comes after all");
+        assert!(pair.reply(again, reply(attempt), &mut seeds).unwrap().is_some());
     }
 
     #[test]
-    fn a_problem_of_the_host_agent_is_told_and_tried_again_after_longer_and_longer_pauses() {
-        let (mut pair, mut seeds, mut attempt) = asked(Nanos::ZERO);
+    fn a_problem_of_the_host_agent_is_returned_and_tried_again_after_longer_and_longer_pauses() {
+        let (mut pair, mut seeds, mut attempt) = requested(Nanos::ZERO);
         let mut now = Nanos::ZERO;
 
         for longest in [10, 20, 40, 80, 160, 320, 640, 1000, 1000] {
-            let problem = proto::QueuePairAnswer { attempt, host: None, problem: "no memory".into() };
-            assert_eq!(pair.answer(now, problem, &mut seeds), Err(AnswerError::Problem("no memory".into())));
+            let problem = proto::QueuePairReply { attempt, host: None, problem: "no memory".into() };
+            assert_eq!(pair.reply(now, problem, &mut seeds), Err(QueuePairReplyError::Problem("no memory".into())));
             let pause = pair.next().since(now).unwrap();
             assert!(Nanos::from_millis(longest / 2) <= pause && pause <= Nanos::from_millis(longest), "{pause}");
             now = pair.next();
-            attempt = ask(&mut pair, &mut seeds, now);
+            attempt = request(&mut pair, &mut seeds, now);
         }
     }
 
     #[test]
     fn an_absurd_queue_pair_never_reaches_the_device() {
-        let (mut pair, mut seeds, attempt) = asked(Nanos::ZERO);
+        let (mut pair, mut seeds, attempt) = requested(Nanos::ZERO);
         let absurd = proto::QueuePair { qpn: u32::MAX, ..(&end(9)).into() };
 
         let refused =
-            pair.answer(Nanos::ZERO, proto::QueuePairAnswer { host: Some(absurd), ..answer(attempt) }, &mut seeds);
+            pair.reply(Nanos::ZERO, proto::QueuePairReply { host: Some(absurd), ..reply(attempt) }, &mut seeds);
 
-        assert_eq!(refused, Err(AnswerError::Endpoint(EndpointError::QueuePair(u32::MAX))));
+        assert_eq!(refused, Err(QueuePairReplyError::Endpoint(EndpointError::QueuePair(u32::MAX))));
         assert!(pair.next() < Nanos::NEVER, "it is tried again");
     }
 
     #[test]
-    fn a_device_that_does_not_work_is_told_of_and_tried_again() {
+    fn a_device_that_does_not_work_is_reported_and_tried_again() {
         let (mut pair, mut seeds) = (QueuePair::new(), Seeds::new(3));
         pair.welcomed(Nanos::ZERO, true);
         assert!(pair.poll(Nanos::ZERO, &mut seeds).is_some());
 
-        let told = pair.reset(Nanos::ZERO, Err("the device is gone".into()), &mut seeds).unwrap();
-        assert_eq!((told.worker, told.problem.as_str()), (None, "the device is gone"));
+        let sent = pair.reset(Nanos::ZERO, Err("the device is gone".into()), &mut seeds).unwrap();
+        assert_eq!((sent.worker, sent.problem.as_str()), (None, "the device is gone"));
 
-        let attempt = ask(&mut pair, &mut seeds, LATER);
-        assert!(pair.answer(LATER, answer(attempt), &mut seeds).unwrap().is_some());
-        let told = pair.connected(LATER, Err("no route".into()), &mut seeds).unwrap();
-        assert_eq!(told.problem, "no route");
+        let attempt = request(&mut pair, &mut seeds, LATER);
+        assert!(pair.reply(LATER, reply(attempt), &mut seeds).unwrap().is_some());
+        let sent = pair.connected(LATER, Err("no route".into()), &mut seeds).unwrap();
+        assert_eq!(sent.problem, "no route");
         assert_eq!(pair.connections(), 0);
-        ask(&mut pair, &mut seeds, LATER.plus(LATER));
+        request(&mut pair, &mut seeds, LATER.plus(LATER));
     }
 
     #[test]
@@ -365,29 +369,29 @@ mod tests {
         assert_eq!(pair.next(), Nanos::NEVER);
         assert_eq!(pair.poll(LATER, &mut seeds), None);
         pair.welcomed(LATER, true);
-        ask(&mut pair, &mut seeds, LATER);
+        request(&mut pair, &mut seeds, LATER);
     }
 
     #[test]
-    fn an_attempt_that_is_under_way_ends_with_the_connection_to_the_host_agent() {
-        let (mut pair, mut seeds, attempt) = asked(Nanos::ZERO);
+    fn an_attempt_in_flight_ends_with_the_connection_to_the_host_agent() {
+        let (mut pair, mut seeds, attempt) = requested(Nanos::ZERO);
 
         pair.disconnected();
 
-        assert_eq!(pair.answer(Nanos::ZERO, answer(attempt), &mut seeds), Ok(None));
+        assert_eq!(pair.reply(Nanos::ZERO, reply(attempt), &mut seeds), Ok(None));
         assert_eq!(pair.next(), Nanos::NEVER);
     }
 
     #[test]
-    fn a_restarted_host_agent_is_asked_at_once() {
+    fn a_restarted_host_agent_gets_a_request_at_once() {
         let (mut pair, mut seeds, first) = up(Nanos::ZERO);
 
         pair.welcomed(LATER, true);
 
         assert_eq!(pair.next(), LATER);
-        let attempt = ask(&mut pair, &mut seeds, LATER);
-        assert_eq!(pair.answer(LATER, answer(first), &mut seeds), Ok(None));
-        assert!(pair.answer(LATER, answer(attempt), &mut seeds).unwrap().is_some());
+        let attempt = request(&mut pair, &mut seeds, LATER);
+        assert_eq!(pair.reply(LATER, reply(first), &mut seeds), Ok(None));
+        assert!(pair.reply(LATER, reply(attempt), &mut seeds).unwrap().is_some());
     }
 
     #[test]
@@ -399,15 +403,15 @@ mod tests {
             pair.lost(now, true, &mut seeds);
             pauses.push(pair.next().since(now).unwrap());
             now = pair.next();
-            let attempt = ask(&mut pair, &mut seeds, now);
-            assert!(pair.answer(now, answer(attempt), &mut seeds).unwrap().is_some());
+            let attempt = request(&mut pair, &mut seeds, now);
+            assert!(pair.reply(now, reply(attempt), &mut seeds).unwrap().is_some());
             pair.connected(now, Ok(()), &mut seeds);
         }
         assert!(pauses.is_sorted(), "{pauses:?}");
 
-        pair.lost(now.plus(GOOD), true, &mut seeds);
+        pair.lost(now.plus(STABLE_AFTER), true, &mut seeds);
 
-        assert!(pair.next() <= now.plus(GOOD).plus(PAUSE.0));
+        assert!(pair.next() <= now.plus(STABLE_AFTER).plus(BACKOFF.0));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Raw rows for whoever subscribes: the last ones are kept, new ones are sent in bounded messages.
+//! Raw rows for subscribers: a history of the last rows, and new rows in bounded messages.
 
 use core::num::NonZeroU32;
 
@@ -6,14 +6,14 @@ use wire::id::{Epoch, LmapId};
 use wire::proto::control as proto;
 use wire::time::{Interval, Nanos};
 
-/// Values in one message: 256 KiB, far below what a gRPC message may have.
+/// Most values in one message: 256 KiB, far below the limit of a gRPC message.
 const MESSAGE_VALUES: usize = 32_768;
-/// Rows in one message.
+/// Most rows in one message.
 const MESSAGE_ROWS: usize = 64;
-/// A row waits less than this for others to travel with.
-const LONGEST_WAIT: Nanos = Nanos::from_millis(100);
+/// A row is buffered for less than this, so that rows share a message.
+const MAX_DELAY: Nanos = Nanos::from_millis(100);
 
-/// The last rows of one LMAP, in a ring: what happened before somebody asked.
+/// The last rows of one LMAP, in a ring buffer.
 #[derive(Debug)]
 pub(crate) struct History {
     columns: usize,
@@ -24,12 +24,12 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Room for `capacity` rows of `columns`: 8 · `capacity` · (`columns` + 2) bytes.
+    /// A buffer for `capacity` rows of `columns`: 8 · `capacity` · (`columns` + 2) bytes.
     pub(crate) fn new(capacity: usize, columns: usize) -> Self {
         Self { columns, capacity, values: vec![0.0; capacity * columns], heads: Vec::with_capacity(capacity), next: 0 }
     }
 
-    /// Keeps a row, in the place of the oldest. Never allocates.
+    /// Stores a row in place of the oldest. Never allocates.
     pub(crate) fn push(&mut self, at_unix_ns: u64, score: f64, row: &[f64]) {
         if self.capacity == 0 || row.len() != self.columns {
             return;
@@ -45,7 +45,7 @@ impl History {
         self.next = (self.next + 1) % self.capacity;
     }
 
-    /// The rows kept, oldest first.
+    /// The stored rows, oldest first.
     pub(crate) fn rows(&self) -> impl Iterator<Item = proto::Row> + '_ {
         let oldest = if self.heads.len() < self.capacity { 0 } else { self.next };
         (oldest..self.heads.len()).chain(0..oldest).map(|at| {
@@ -56,49 +56,49 @@ impl History {
     }
 }
 
-/// Somebody wants the rows of one LMAP.
+/// The subscription to the rows of one LMAP.
 #[derive(Debug)]
 pub(crate) struct Subscription {
     every: NonZeroU32,
-    seen: u32,
-    waiting: Vec<proto::Row>,
+    rows_seen: u32,
+    buffered: Vec<proto::Row>,
     since: Nanos,
 }
 
 impl Subscription {
     pub(crate) fn new(every: NonZeroU32) -> Self {
-        Self { every, seen: 0, waiting: Vec::new(), since: Nanos::ZERO }
+        Self { every, rows_seen: 0, buffered: Vec::new(), since: Nanos::ZERO }
     }
 
-    /// From now on every so manieth.
+    /// Selects every `every`-th row from now on.
     pub(crate) fn set_every(&mut self, every: NonZeroU32) {
         self.every = every;
     }
 
-    /// The rows that wait for others to travel with.
+    /// Takes the buffered rows.
     pub(crate) fn take(&mut self) -> Vec<proto::Row> {
-        core::mem::take(&mut self.waiting)
+        core::mem::take(&mut self.buffered)
     }
 
-    /// Takes a row if it is one of those wanted, and returns the rows to send if it is time to.
+    /// Adds a row if the subscription selects it, and returns the buffered rows if they have to be sent now.
     pub(crate) fn push(
         &mut self,
         now: Nanos,
         interval: Interval,
         row: impl FnOnce() -> proto::Row,
     ) -> Option<Vec<proto::Row>> {
-        if self.seen.is_multiple_of(self.every.get()) {
-            if self.waiting.is_empty() {
+        if self.rows_seen.is_multiple_of(self.every.get()) {
+            if self.buffered.is_empty() {
                 self.since = now;
             }
-            self.waiting.push(row());
+            self.buffered.push(row());
         }
-        self.seen = self.seen.wrapping_add(1);
-        let columns = self.waiting.first()?.values.len();
-        let full = self.waiting.len() >= rows_per_message(columns);
+        self.rows_seen = self.rows_seen.wrapping_add(1);
+        let columns = self.buffered.first()?.values.len();
+        let full = self.buffered.len() >= rows_per_message(columns);
         let next = now.plus(interval.length());
-        let waits = next.since(self.since).is_some_and(|length| length >= LONGEST_WAIT);
-        (full || waits).then(|| core::mem::take(&mut self.waiting))
+        let waits = next.since(self.since).is_some_and(|length| length >= MAX_DELAY);
+        (full || waits).then(|| core::mem::take(&mut self.buffered))
     }
 }
 
@@ -106,7 +106,7 @@ fn rows_per_message(columns: usize) -> usize {
     (MESSAGE_VALUES / columns.max(1)).clamp(1, MESSAGE_ROWS)
 }
 
-/// `rows` in messages of bounded size.
+/// Splits `rows` into messages of bounded size.
 pub(crate) fn messages(
     lmap: LmapId,
     epoch: Epoch,
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn every_so_manieth_row_is_sent_and_short_intervals_share_a_message() {
+    fn every_nth_row_is_sent_and_short_intervals_share_a_message() {
         let interval = Interval::new(Nanos::from_millis(10)).unwrap();
         let mut subscription = Subscription::new(NonZeroU32::new(2).unwrap());
         let mut messages = Vec::new();

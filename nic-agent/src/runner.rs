@@ -2,12 +2,12 @@
 //!
 //! | thread | does |
 //! | --- | --- |
-//! | `worker` | owns the [`Worker`] and the reader: waits, fetches, judges. Nothing else runs on it, and nothing makes it wait |
-//! | `jobs` | decompositions and fits, at lower urgency |
-//! | `attach` | asks the host agent for regions' descriptors; may block for seconds |
+//! | `worker` | owns the [`Worker`] and the reader: waits, fetches, scores. Runs nothing else, and never blocks |
+//! | `jobs` | decompositions and fits, at lower priority |
+//! | `attach` | requests region descriptors from the host agent; may block for seconds |
 //! | tokio | the control connection, `/metrics`, `/models` |
 //!
-//! They speak to the worker's thread by one queue of [`Event`]s.
+//! They send [`Event`]s to the worker's thread, through one queue.
 
 mod attach;
 mod control;
@@ -22,8 +22,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-use daemon::TlsError;
-use daemon::listen::{BindError, tcp};
+use agent_runtime::TlsError;
+use agent_runtime::listen::{BindError, tcp};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -34,7 +34,7 @@ use crate::aggregation::Aggregations;
 use crate::attachments::AttachRequest;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::error::told;
+use crate::error::chain;
 use crate::jobs::JobId;
 use crate::metrics::Board;
 use crate::network;
@@ -43,25 +43,25 @@ use crate::worker::Worker;
 use reader::Reader;
 use thread::{Helpers, Runner};
 
-/// Events that wait for the worker's thread. Whoever has more to say waits; the worker never does.
+/// Most events queued for the worker's thread. Other threads wait when the queue is full; the worker never does.
 const EVENTS: usize = 1024;
 
-/// What comes in for the worker's thread.
+/// An event for the worker's thread.
 #[derive(Debug)]
 enum Event {
-    /// A connection to the host agent is there.
+    /// A connection to the host agent is open.
     Connected(Connection),
-    /// The host agent said something, over the connection of this number.
-    Said(u64, HostMessage),
-    /// The connection of this number is gone.
-    Gone(u64),
-    /// What came of a request for a region's descriptor.
+    /// A message of the host agent, over the connection with this number.
+    Received(u64, HostMessage),
+    /// The connection with this number is closed.
+    Disconnected(u64),
+    /// The outcome of a request for a region's descriptor.
     Descriptor(AttachRequest, Result<OwnedFd, String>),
-    /// What a job computed.
-    Done(JobId, lmap::Done),
-    /// Somebody wants to know what has been learnt of a service.
+    /// The result of a job.
+    Done(JobId, lmap::JobResult),
+    /// A request for the learned model of a service.
     Model(ServiceName, oneshot::Sender<Option<Arc<lmap::Model>>>),
-    /// Say what there is to say, and end.
+    /// Send what is queued, and end.
     Stop,
 }
 
@@ -70,7 +70,7 @@ enum Event {
 struct Connection {
     number: u64,
     out: tokio::sync::mpsc::Sender<WorkerMessage>,
-    /// Told why, if the worker wants it closed; dropped at the end.
+    /// Takes the reason if the worker closes the connection; dropped at the end.
     close: oneshot::Sender<String>,
 }
 
@@ -78,49 +78,48 @@ struct Connection {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The address of the host agent.
-    #[error("control.address {address:?} is no address")]
+    /// The address of the host agent is invalid.
+    #[error("control.address {address:?} is not a valid address")]
     Address {
-        /// As configured.
+        /// The configured address.
         address: String,
-        /// Why.
+        /// The invalid part.
         #[source]
         cause: tonic::transport::Error,
     },
-    /// Certificates.
+    /// The certificates of `control.tls` cannot be used.
     #[error("control.tls")]
     Tls(#[from] TlsError),
-    /// RDMA.
-    #[error(
-        "no RDMA: {0}; `uview check` says more, and transport: shm does without if the host agent is on this machine"
-    )]
+    /// There is no usable RDMA device.
+    #[error("no RDMA: {0}; run `uview check`, or set transport: shm if the host agent is on this machine")]
     Rdma(String),
-    /// The port of `/metrics`.
+    /// The address of `/metrics` cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The system gives no threads.
+    /// The system cannot start a thread.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
-    /// The worker's thread ended by itself.
-    #[error("the worker's thread has broken down: this is a fault of the program")]
+    /// The worker's thread ended unexpectedly.
+    #[error("the worker's thread ended unexpectedly; this is a bug")]
     Broken,
 }
 
-/// How long the worker's thread and the connection may take to end.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Timeout for the end of the worker's thread, and for that of the connection.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Runs the NIC agent until `shutdown` is ready, then tells the host agent what there is to tell and ends. Helper threads end by themselves
-/// as soon as what they are at is done.
+/// Runs the NIC agent until `shutdown` is ready, then sends the host agent what is queued, and ends. Helper threads end
+/// when their current work is done.
 ///
 /// # Errors
 ///
-/// [`RunError`] if it cannot start. Once it runs, only a fault of the program ends it: without a host agent it tries again for ever.
+/// [`RunError`] if the agent cannot start. Once it runs, only a fault of the program ends it: without a host agent it
+/// tries again for ever.
 pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
     run_with(config, Aggregations::default(), shutdown).await
 }
 
-/// Like [`run`], with aggregations over replicas of one's own, which metrics can be registered with by their name: a NIC agent of one's
-/// own is a program of a few lines.
+/// Like [`run`], with user-defined aggregations over replicas, which metrics select by name. A NIC agent with your own
+/// aggregations is a program of a few lines.
 ///
 /// ```
 /// use nic_agent::wire::name::MetricName;
@@ -139,7 +138,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
 ///
 /// # Errors
 ///
-/// As [`run`].
+/// [`RunError`], as for [`run`].
 pub async fn run_with(
     config: Config,
     aggregations: Aggregations,
@@ -149,7 +148,7 @@ pub async fn run_with(
     let (listener, metrics) = tcp("metrics.listen", config.metrics.listen).await?;
     let (reader, transports) = Reader::open(&config)?;
     let clock = Clock::start();
-    // Its threads end with it.
+    // The threads of packet measurement end when this is dropped.
     let network = network::start(&config.network).map_err(|error| match error {
         network::StartError::Thread(cause) => RunError::Thread(cause),
         network::StartError::Bind(cause) => RunError::Bind(cause),
@@ -163,7 +162,7 @@ pub async fn run_with(
         %metrics,
         transports = transports.join(", "),
         regions_socket = config.regions_socket.as_ref().map(|socket| tracing::field::display(socket.display())),
-        "the NIC agent runs"
+        "NIC agent started"
     );
     let worker = Worker::new(WorkerSettings { transports, aggregations, ..config.settings() }, seed);
     let helpers = Helpers {
@@ -172,32 +171,32 @@ pub async fn run_with(
     };
     let runner = Runner::new(worker, reader, helpers, clock, board.clone());
     let mut ended = runner.start(inbox, config.core).map_err(RunError::Thread)?;
-    let stop = Stop(events);
+    let stop = StopGuard(events);
     let (stopping, is_stopping) = watch::channel(false);
-    // Sets, since these end their tasks when they are dropped.
+    // Join sets abort their tasks when they are dropped.
     let (mut control, mut pages) = (JoinSet::new(), JoinSet::new());
-    control.spawn(control::keep(endpoint, stop.0.clone(), board.clone(), seed, is_stopping));
+    control.spawn(control::maintain(endpoint, stop.0.clone(), board.clone(), seed, is_stopping));
     let router = board.router().merge(models::router(stop.0.clone()));
     pages.spawn(axum::serve(listener, router).into_future());
     tokio::select! {
         () = shutdown => {}
         _ = &mut ended => return Err(RunError::Broken),
     }
-    tracing::info!("the NIC agent ends");
-    // Whoever waits for the connection waits no longer; one that is there is closed by the worker, when it has said everything.
+    tracing::info!("NIC agent stopped");
+    // A pending connection attempt ends. An open connection is closed by the worker, after it has sent everything.
     let _ = stopping.send(true);
     drop(stop);
-    let orderly = timeout(PATIENCE, &mut ended).await.is_ok_and(|ended| ended.is_ok());
-    let _ = timeout(PATIENCE, control.join_next()).await;
+    let orderly = timeout(STOP_TIMEOUT, &mut ended).await.is_ok_and(|ended| ended.is_ok());
+    let _ = timeout(STOP_TIMEOUT, control.join_next()).await;
     if orderly { Ok(()) } else { Err(RunError::Broken) }
 }
 
-/// Stops the worker's thread when it is dropped, whatever becomes of [`run`].
-struct Stop(SyncSender<Event>);
+/// Stops the worker's thread when it is dropped, however [`run`] ends.
+struct StopGuard(SyncSender<Event>);
 
-impl Drop for Stop {
+impl Drop for StopGuard {
     fn drop(&mut self) {
-        // A full queue is emptied within a tick; if it is not, the thread hangs, and cannot be stopped by anyone.
+        // A full queue is emptied within a tick. If it is not, the thread hangs and cannot be stopped.
         for _ in 0..100 {
             match self.0.try_send(Event::Stop) {
                 Err(TrySendError::Full(_)) => std::thread::sleep(Duration::from_millis(1)),
@@ -207,8 +206,8 @@ impl Drop for Stop {
     }
 }
 
-/// Puts an event into the queue, and waits as long as it is full. False if the worker's thread is gone.
-async fn tell(events: &SyncSender<Event>, mut event: Event) -> bool {
+/// Queues an event, and waits while the queue is full. Returns false if the worker's thread is gone.
+async fn send_event(events: &SyncSender<Event>, mut event: Event) -> bool {
     loop {
         match events.try_send(event) {
             Ok(()) => return true,

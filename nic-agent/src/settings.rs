@@ -1,63 +1,69 @@
-//! What a worker can be told before it starts.
+//! Settings of a worker.
 
 use wire::id::WorkerId;
 use wire::time::Nanos;
 
 use crate::aggregation::Aggregations;
-use crate::claims::RegionLimits;
+use crate::region_limits::RegionLimits;
 
-/// How regions are fetched, as far as it makes a difference to the worker.
+/// The kind of transport for regions, as far as the worker behaves differently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fetching {
-    /// From memory that this process has: there is nothing to be connected.
+    /// Memory of this process: no connection is needed.
     #[default]
     Memory,
-    /// By RDMA READs over a queue pair.
+    /// RDMA READs over a queue pair.
     Verbs,
 }
 
-/// Settings of one worker. The defaults are those of the product; nothing here is checked but by its type, and every value works.
+/// Settings of one worker. The defaults are those of the product. Values are checked by their types only; every value
+/// works.
 #[derive(Clone, Debug)]
 pub struct WorkerSettings {
-    /// Which worker this is, as configured by whoever deploys it. 0.
+    /// Number of this worker on its node. Default: 0.
     pub worker: WorkerId,
-    /// The release, as said in the hello. That of this crate.
+    /// The release that the hello names. Default: the version of this crate.
     pub version: String,
-    /// How the runner can fetch, what it likes best first, as said in the hello. "shm".
+    /// Transports that the hello offers, the preferred one first. Default: "shm".
     pub transports: Vec<String>,
-    /// How long regions are fetched on without a host agent. 60 s.
-    pub alone: Nanos,
-    /// How long the detector of a service is kept when its configuration is gone, for a host agent that comes back. 10 min.
-    pub remembered: Nanos,
-    /// How long what was learnt of a service that is gone is kept, as a model, for its next start. 1 day.
-    pub known: Nanos,
-    /// Of how many such services at the most, the oldest ones being forgotten. 256.
-    pub most_known: usize,
-    /// Alarms a day and service that γ is steered to; `None`: γ stays where training has put it. None.
+    /// How long regions are still fetched without a host agent. Default: 60 s.
+    pub without_host_agent: Nanos,
+    /// How long the detectors of a service without a configuration are retained, for a host agent that comes back.
+    /// Default: 10 min.
+    pub detector_retention: Nanos,
+    /// How long the model of a service that is gone is retained, for its next start. Default: 1 day.
+    pub model_retention: Nanos,
+    /// Most such models. The oldest are dropped first. Default: 256.
+    pub max_retained_models: usize,
+    /// Target number of alarms per day and service, by which γ is adjusted; `None`: γ does not move after training.
+    /// Default: `None`.
     pub alarms_per_day: Option<f64>,
-    /// Between two summaries; a third of the lease if that is less. 1 s.
+    /// Period of summaries; a third of the lease if that is less. Default: 1 s.
     pub summary: Nanos,
-    /// Verdicts with a score below this share of γ are only summarised, until the host agent says otherwise. 0.5.
+    /// Verdicts with a score below this share of γ are summarised only, unless the host agent sets another share.
+    /// Default: 0.5.
     pub lowest_share: f64,
-    /// Columns that a verdict names as reasons. 3.
+    /// Columns that a verdict names as reasons. Default: 3.
     pub reasons: usize,
-    /// Rows of each LMAP kept for whoever subscribes later. 100.
-    pub rows_kept: usize,
-    /// Messages other than rows that wait for the host agent; the oldest are lost, counted. 1,024.
+    /// Rows of each LMAP that a new subscriber gets first. Default: 100.
+    pub row_history: usize,
+    /// Most messages, other than rows, queued for the host agent. When the queue is full, the oldest are lost and
+    /// counted. Default: 1,024.
     pub outbox_messages: usize,
-    /// Messages of rows that wait for the host agent; the newest are lost, counted. 256.
+    /// Most messages with rows queued for the host agent. When the queue is full, the newest are lost and counted.
+    /// Default: 256.
     pub outbox_rows: usize,
-    /// A replica that could not be read stands in an aggregate with its last value for so many looks. 5.
-    pub looks_held: u32,
-    /// A replica is silent when its heartbeat has not changed for so many of its periods (and two ticks). 3.
+    /// Observations for which a replica that cannot be read counts in an aggregate with its last value. Default: 5.
+    pub observations_held: u32,
+    /// A replica is silent after so many heartbeat periods without a heartbeat, and at least two ticks. Default: 3.
     pub silent_heartbeats: u32,
-    /// The first and the longest pause before a region is tried again. 100 ms, 10 s.
+    /// The first and the longest pause before attaching a region is tried again. Default: 100 ms, 10 s.
     pub attach_pause: (Nanos, Nanos),
-    /// How many regions are taken from the host agent, and of which size together. 65,536, 1 GiB.
+    /// Most regions that the host agent may announce, and their total size. Default: 65,536, 1 GiB.
     pub regions: RegionLimits,
-    /// Aggregations over replicas beside the four that every worker knows. None.
+    /// Aggregations over replicas besides the four that every worker has. Default: none.
     pub aggregations: Aggregations,
-    /// Settings of every detector; each has the margin for its own interval beside them. [`lmap::Settings::live`].
+    /// Settings of every detector. Each adds the alarm margin for its own interval. Default: [`lmap::Settings::live`].
     pub detector: lmap::Settings,
 }
 
@@ -67,23 +73,23 @@ impl Default for WorkerSettings {
             worker: WorkerId(0),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             transports: vec!["shm".to_owned()],
-            alone: Nanos::from_secs(60),
-            remembered: Nanos::from_secs(600),
-            known: Nanos::from_secs(86_400),
-            most_known: 256,
+            without_host_agent: Nanos::from_secs(60),
+            detector_retention: Nanos::from_secs(600),
+            model_retention: Nanos::from_secs(86_400),
+            max_retained_models: 256,
             alarms_per_day: None,
             summary: Nanos::from_secs(1),
             lowest_share: 0.5,
             reasons: 3,
-            rows_kept: 100,
+            row_history: 100,
             outbox_messages: 1024,
             outbox_rows: 256,
-            looks_held: 5,
+            observations_held: 5,
             silent_heartbeats: 3,
             attach_pause: (Nanos::from_millis(100), Nanos::from_secs(10)),
             regions: RegionLimits { regions: 1 << 16, bytes: 1 << 30 },
             aggregations: Aggregations::default(),
-            // Kinds are known here, so that a gauge is a state, and services are seen from their start.
+            // The kinds of columns are known here: a gauge is a state. And services are monitored from their start.
             detector: lmap::Settings::live(1.0),
         }
     }

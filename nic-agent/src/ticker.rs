@@ -1,10 +1,11 @@
-//! When to scrape: absolute deadlines, one ticker per interval.
+//! The times of ticks: absolute deadlines, one ticker for each interval.
 
 use std::collections::BTreeMap;
 
 use wire::time::{Interval, Nanos};
 
-/// The deadlines of one interval: whole multiples of it on the clock's scale, so that intervals that divide each other meet.
+/// The deadlines of one interval: multiples of it on the monotonic clock. So intervals that divide each other tick
+/// together.
 #[derive(Clone, Debug)]
 pub struct Ticker {
     interval: Interval,
@@ -14,20 +15,20 @@ pub struct Ticker {
 }
 
 impl Ticker {
-    /// Ticks first at the next whole multiple of `interval`, `now` included.
+    /// A ticker whose first tick is the next multiple of `interval`, `now` included.
     #[must_use]
     pub fn new(interval: Interval, now: Nanos) -> Self {
         let length = interval.nanos().get();
         Self { interval, next: Nanos(now.0.div_ceil(length).saturating_mul(length)), ticks: 0, late: 0 }
     }
 
-    /// `Some(missed)` if a tick is due at `now`, with how many whole intervals were missed before it. Missed ticks are counted, never
-    /// made up for.
+    /// `Some(missed)` if a tick is due at `now`, with the number of intervals that were skipped before it. Skipped
+    /// intervals are counted, and never ticked later.
     pub fn poll(&mut self, now: Nanos) -> Option<u64> {
         let length = self.interval.nanos();
         let Some(behind) = now.since(self.next) else {
             if now.plus(Nanos(length.get())) < self.next {
-                // A clock that was set back: wait for one interval, not for as long as it was set back.
+                // The clock was set back: wait for one interval, not for the whole difference.
                 self.next = Self::new(self.interval, now).next;
             }
             return None;
@@ -46,7 +47,7 @@ impl Ticker {
     }
 }
 
-/// The tickers of all intervals in use. LMAPs of the same interval tick together.
+/// The tickers of all intervals in use. LMAPs with the same interval tick together.
 #[derive(Debug, Default)]
 pub struct Schedule {
     tickers: BTreeMap<Interval, (Ticker, usize)>,
@@ -55,12 +56,12 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// One more LMAP of `interval`.
+    /// Adds an LMAP with `interval`.
     pub fn join(&mut self, interval: Interval, now: Nanos) {
         self.tickers.entry(interval).or_insert_with(|| (Ticker::new(interval, now), 0)).1 += 1;
     }
 
-    /// One LMAP of `interval` less.
+    /// Removes an LMAP with `interval`.
     pub fn leave(&mut self, interval: Interval) {
         if let Some((_, lmaps)) = self.tickers.get_mut(&interval) {
             *lmaps -= 1;
@@ -70,7 +71,8 @@ impl Schedule {
         }
     }
 
-    /// Fills `due` with the intervals that tick at `now`, and the intervals that each of them missed before. O(intervals in use).
+    /// Fills `due` with the intervals that tick at `now`, each with the number of intervals skipped before. O(intervals
+    /// in use).
     pub fn poll(&mut self, now: Nanos, due: &mut Vec<(Interval, u64)>) {
         due.clear();
         for (interval, (ticker, _)) in &mut self.tickers {
@@ -88,13 +90,13 @@ impl Schedule {
         self.tickers.values().map(|(ticker, _)| ticker.next()).min().unwrap_or(Nanos::NEVER)
     }
 
-    /// Ticks so far, of all intervals.
+    /// Ticks of all intervals so far.
     #[must_use]
     pub fn ticks(&self) -> u64 {
         self.ticks
     }
 
-    /// Whole intervals that were missed so far.
+    /// Intervals that were skipped so far.
     #[must_use]
     pub fn late(&self) -> u64 {
         self.late

@@ -1,5 +1,5 @@
-//! The worker: one state machine over all its LMAPs. It is given the time and what came in, and says what to do; it owns no thread, no
-//! clock, no socket and no reader, so that the same code runs on a DPU, on a host, and in a simulation.
+//! The worker: one state machine over all its LMAPs. Time and messages are parameters, and actions are return values.
+//! It owns no thread, clock, socket or reader, so the same code runs on a DPU, on a host, and in a simulation.
 
 mod host;
 mod report;
@@ -18,86 +18,86 @@ use wire::time::{Interval, Nanos};
 
 use crate::attachments::{AttachRequest, Attachments, Effect};
 use crate::backoff::Seeds;
+use crate::detector_slot::{DetectorFactory, Detectors};
 use crate::jobs::{JobId, Jobs};
-use crate::judge::{Judges, Maker};
+use crate::lmap_runtime::{LmapRuntime, RetainedLmap, SharedState};
 use crate::outbox::Outbox;
 use crate::queue_pair::QueuePair;
 use crate::settings::{Fetching, WorkerSettings};
 use crate::ticker::Schedule;
-use crate::watch::{Parked, Shared, Watch};
-use report::Counted;
+use report::Counters;
 pub use report::WorkerStatus;
 
-/// Messages of the host agent that may wait while a batch is out.
-const MOST_DEFERRED: usize = 4096;
+/// Most messages of the host agent that are deferred while a batch is in flight.
+const MAX_DEFERRED: usize = 4096;
 
-/// What to do next.
+/// The next action of the runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a step that is not taken is a missed tick"]
 pub enum Step {
-    /// Nothing until then, unless something comes in.
+    /// Nothing until then, unless an event arrives.
     SleepUntil(Nanos),
-    /// Let the reader fetch [`Worker::batch`] and tell [`Worker::fetched`].
+    /// Let the reader fetch [`Worker::batch`], then call [`Worker::fetched`].
     Fetch,
 }
 
-/// How it stands with the host agent.
+/// The state of the session with the host agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
     /// No connection since then.
     Gone { since: Nanos },
-    /// Connected, not welcomed yet.
+    /// Connected; the welcome is pending.
     Greeting,
-    /// Welcomed.
+    /// The host agent has welcomed the worker.
     Up,
-    /// To be closed: nothing more is taken.
+    /// The connection is being closed; messages are ignored.
     Closing,
 }
 
-/// One worker. See the module's documentation; the calls come from one thread, in the order in which things happen.
+/// One worker. Call its methods from one thread, in the order of events.
 #[derive(Debug)]
 pub struct Worker {
     settings: WorkerSettings,
     seeds: Seeds,
     incarnation: Incarnation,
     link: Link,
-    /// The run of the host agent that the configuration is from.
+    /// The run of the host agent from which the configuration is.
     host: Incarnation,
-    /// The last epoch of this connection.
+    /// The last epoch of this session.
     epoch: Option<Epoch>,
     period: Nanos,
     next_summary: Nanos,
     schedule: Schedule,
-    watches: BTreeMap<LmapId, Watch>,
-    parked: BTreeMap<ServiceName, Parked>,
+    runtimes: BTreeMap<LmapId, LmapRuntime>,
+    retained: BTreeMap<ServiceName, RetainedLmap>,
     attachments: Attachments,
-    /// How regions are fetched, by its name in the hello; empty before the first welcome.
+    /// Name of the transport; empty before the first welcome.
     transport: String,
     fetching: Fetching,
     queue_pair: QueuePair,
-    /// Regions of the last batch that must not be read any more.
+    /// Regions of the last batch whose key was revoked.
     revoked: Vec<RegionId>,
-    shared: Shared,
+    shared: SharedState,
     due: Vec<(Interval, u64)>,
     batch: Vec<RegionBuffer>,
     owners: Vec<(LmapId, usize)>,
-    /// The last fetch on both clocks: tells the time of day of a summary.
-    time_of_day: Option<(Nanos, u64)>,
-    /// When the batch that is out was begun.
-    out: Option<Nanos>,
+    /// Monotonic and wall-clock time of the last fetch, from which the wall-clock time of a summary is computed.
+    wall_clock: Option<(Nanos, u64)>,
+    /// When the batch in flight was started.
+    in_flight: Option<Nanos>,
     deferred: VecDeque<proto::HostMessage>,
-    counted: Counted,
+    counters: Counters,
 }
 
 impl Worker {
-    /// A worker without any LMAP. `seed` decides its incarnation, its detectors' choices and its pauses.
+    /// A worker without LMAPs. `seed` determines its incarnation, its pauses, and the random choices of its detectors.
     #[must_use]
     pub fn new(settings: WorkerSettings, seed: u64) -> Self {
         let mut seeds = Seeds::new(seed);
-        let shared = Shared {
+        let shared = SharedState {
             outbox: Outbox::new(settings.outbox_messages, settings.outbox_rows),
             jobs: Jobs::default(),
-            maker: Maker::new(settings.detector.clone(), seeds.draw()).with_budget(settings.alarms_per_day),
+            factory: DetectorFactory::new(settings.detector.clone(), seeds.draw()).with_budget(settings.alarms_per_day),
             lowest_share: settings.lowest_share,
             reasons: settings.reasons,
             explained: Vec::new(),
@@ -115,8 +115,8 @@ impl Worker {
             period: settings.summary,
             next_summary: Nanos::ZERO,
             schedule: Schedule::default(),
-            watches: BTreeMap::new(),
-            parked: BTreeMap::new(),
+            runtimes: BTreeMap::new(),
+            retained: BTreeMap::new(),
             attachments: Attachments::new(settings.attach_pause, settings.regions),
             transport: String::new(),
             fetching: Fetching::Memory,
@@ -126,16 +126,16 @@ impl Worker {
             due: Vec::new(),
             batch: Vec::new(),
             owners: Vec::new(),
-            time_of_day: None,
-            out: None,
+            wall_clock: None,
+            in_flight: None,
             deferred: VecDeque::new(),
-            counted: Counted::default(),
+            counters: Counters::default(),
             settings,
         }
     }
 
-    /// The first message of every connection. Its incarnation changes when the host agent refuses the worker: who was fenced comes back
-    /// as another.
+    /// The first message of every connection. The incarnation changes when the host agent refuses the worker: a worker
+    /// that was fenced comes back as another run.
     #[must_use]
     pub fn hello(&self) -> proto::WorkerHello {
         proto::WorkerHello {
@@ -148,56 +148,58 @@ impl Worker {
         }
     }
 
-    /// A connection to the host agent is there, and [`Worker::hello`] was sent.
+    /// A connection to the host agent is open, and [`Worker::hello`] was sent.
     pub fn connected(&mut self, _now: Nanos) {
         self.link = Link::Greeting;
     }
 
-    /// The connection is gone. The worker goes on with what it has for [`WorkerSettings::alone`].
+    /// The connection is closed. The worker keeps its configuration for [`WorkerSettings::without_host_agent`].
     pub fn disconnected(&mut self, now: Nanos) {
         if !matches!(self.link, Link::Gone { .. }) {
             self.link = Link::Gone { since: now };
         }
         self.deferred.clear();
         self.queue_pair.disconnected();
-        for watch in self.watches.values_mut() {
-            watch.subscribe(None, &mut self.shared.outbox);
+        for runtime in self.runtimes.values_mut() {
+            runtime.subscribe(None, &mut self.shared.outbox);
         }
         self.shared.outbox.disconnected();
     }
 
-    /// The next message for the host agent; `None` if there is none, or it has not welcomed this worker.
+    /// The next message for the host agent; `None` if there is none, or without a session.
     pub fn next_message(&mut self) -> Option<proto::WorkerMessage> {
         if self.link == Link::Up { self.shared.outbox.pop() } else { None }
     }
 
-    /// All messages that wait for the host agent. What is not taken goes on waiting.
+    /// Takes all queued messages for the host agent. Messages that the iterator does not reach stay queued.
     pub fn outbox(&mut self) -> impl Iterator<Item = proto::WorkerMessage> + '_ {
         core::iter::from_fn(|| self.next_message())
     }
 
-    /// What the runner has to do, in order. To be asked for after every other call, and done before the next fetch.
+    /// Takes the effects that the runner has to carry out, in order. Call it after every other call, and carry them out
+    /// before the next fetch.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         self.attachments.take_effects()
     }
 
-    /// Whether [`Worker::attached`] is still waited for, for this very request: what came of one that is not is to be thrown away.
+    /// Whether the worker still expects [`Worker::attached`] for this very request. If not, discard its outcome.
     #[must_use]
     pub fn expects(&self, request: &AttachRequest) -> bool {
         self.attachments.expects(request)
     }
 
-    /// The reader has attached a region, or could not for the reason given; then it is asked to again after a pause.
+    /// The reader has attached a region, or has failed to, for the given reason. Then the worker requests it again
+    /// after a pause.
     pub fn attached(&mut self, now: Nanos, region: RegionId, outcome: Result<(), String>) {
         let attached = outcome.is_ok();
-        if !self.attachments.reported(now, region, attached, &mut self.seeds) {
+        if !self.attachments.completed(now, region, attached, &mut self.seeds) {
             return;
         }
-        for watch in self.watches.values_mut() {
+        for runtime in self.runtimes.values_mut() {
             match self.fetching {
-                Fetching::Memory => watch.regions.attached(region, attached),
-                // What the device cannot read says nothing of the replica's life.
-                Fetching::Verbs => watch.regions.set_attached(region, attached),
+                Fetching::Memory => runtime.regions.attached(region, attached),
+                // If the device cannot attach a region, that says nothing about the replica's liveness.
+                Fetching::Verbs => runtime.regions.set_attached(region, attached),
             }
         }
         if let Err(problem) = outcome {
@@ -205,65 +207,68 @@ impl Worker {
         }
     }
 
-    /// The device has reset the queue pair, whose end this is now, or could not for the reason given; then it is tried again after a pause.
+    /// The device has reset the queue pair, which now has this endpoint, or has failed to. Then the worker tries again
+    /// after a pause.
     pub fn queue_pair_reset(&mut self, now: Nanos, outcome: Result<Endpoint, String>) {
         if let Some(connect) = self.queue_pair.reset(now, outcome, &mut self.seeds) {
             self.shared.outbox.connect(connect);
         }
     }
 
-    /// The device has connected the queue pair, or could not for the reason given; then all is tried again after a pause.
+    /// The device has connected the queue pair, or has failed to. Then the worker starts over after a pause.
     pub fn queue_pair_connected(&mut self, now: Nanos, outcome: Result<(), String>) {
         if let Some(problem) = self.queue_pair.connected(now, outcome, &mut self.seeds) {
             self.shared.outbox.connect(problem);
         }
     }
 
-    /// A job to run on another thread, at lower urgency.
+    /// The next job to run on another thread, at lower priority.
     pub fn take_job(&mut self) -> Option<(JobId, lmap::Job)> {
         self.shared.jobs.take()
     }
 
-    /// What a job computed. If its detector is gone, it is dropped.
-    pub fn job_done(&mut self, id: JobId, done: lmap::Done) {
+    /// Takes the result of a job. It is dropped if the detector does not exist any more.
+    pub fn job_done(&mut self, id: JobId, done: lmap::JobResult) {
         let Some(owner) = self.shared.jobs.done(id) else { return };
-        let watched = self.watches.values_mut().filter_map(Watch::judges_mut);
-        let parked = self.parked.values_mut().filter_map(Parked::judges_mut);
-        if let Some(judges) = watched.chain(parked).find(|judges| judges.has(owner)) {
-            judges.install(owner, done);
+        let watched = self.runtimes.values_mut().filter_map(LmapRuntime::detectors_mut);
+        let retained = self.retained.values_mut().filter_map(RetainedLmap::detectors_mut);
+        if let Some(detectors) = watched.chain(retained).find(|detectors| detectors.has(owner)) {
+            detectors.install(owner, done);
         }
     }
 
-    /// What has been learnt of `service`, for another node or another day; `None` as long as that is nothing, while its sketch is being
-    /// decomposed, and if it is judged by a trained model. Copies the model: 0.1 MB for 141 columns.
+    /// The learned model of `service`, for another node or a later start; `None` before there is one, while the sketch
+    /// is being decomposed, and with a trained model. Copies the model: 0.1 MB for 141 columns.
     #[must_use]
     pub fn model(&self, service: &ServiceName) -> Option<Arc<lmap::Model>> {
-        let watched = self.watches.values().find(|watch| watch.is_of(service)).and_then(Watch::judges);
-        watched.and_then(Judges::knowledge).or_else(|| self.parked.get(service).and_then(Parked::knowledge))
+        let watched = self.runtimes.values().find(|runtime| runtime.is_of(service)).and_then(LmapRuntime::detectors);
+        watched
+            .and_then(Detectors::learned_model)
+            .or_else(|| self.retained.get(service).and_then(RetainedLmap::learned_model))
     }
 
-    /// Lets all configurations go, and keeps what was learnt.
-    fn park_all(&mut self, now: Nanos) {
-        for (_, watch) in core::mem::take(&mut self.watches) {
-            self.let_go(&watch);
-            let (service, parked) = watch.park(now);
-            self.parked.insert(service, parked);
+    /// Ends all configurations, and retains what was learned.
+    fn retain_all(&mut self, now: Nanos) {
+        for (_, runtime) in core::mem::take(&mut self.runtimes) {
+            self.release(&runtime);
+            let (service, retained) = runtime.into_retained(now);
+            self.retained.insert(service, retained);
         }
-        self.forget_jobs();
+        self.drop_orphaned_jobs();
     }
 
-    fn let_go(&mut self, watch: &Watch) {
-        self.schedule.leave(watch.interval);
-        for region in watch.regions.specs() {
+    fn release(&mut self, runtime: &LmapRuntime) {
+        self.schedule.leave(runtime.interval);
+        for region in runtime.regions.specs() {
             self.attachments.release(region);
         }
     }
 
-    /// Drops the jobs of detectors that are no more.
-    fn forget_jobs(&mut self) {
-        let watched = self.watches.values().filter_map(Watch::judges);
-        let parked = self.parked.values().filter_map(Parked::judges);
-        let ids: std::collections::BTreeSet<_> = watched.chain(parked).flat_map(Judges::ids).collect();
+    /// Drops the jobs of detectors that do not exist any more.
+    fn drop_orphaned_jobs(&mut self) {
+        let watched = self.runtimes.values().filter_map(LmapRuntime::detectors);
+        let retained = self.retained.values().filter_map(RetainedLmap::detectors);
+        let ids: std::collections::BTreeSet<_> = watched.chain(retained).flat_map(Detectors::ids).collect();
         self.shared.jobs.retain(|owner| ids.contains(&owner));
     }
 }

@@ -1,5 +1,5 @@
-//! No tick allocates while there is nothing to say: measured by counting allocations. A test binary of its own, with one test, since the
-//! allocator counts for the whole process.
+//! A tick without output does not allocate, measured by a counting allocator. A test binary of its own, with one test,
+//! since the allocator counts for the whole process.
 #![expect(unsafe_code, reason = "an allocator has no safe interface")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -13,32 +13,32 @@ use wire::proto::control::host_message::Message;
 use wire::proto::control::{self as proto, HostMessage};
 use wire::time::Nanos;
 
-struct Counting;
+struct CountingAllocator;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: everything is left to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
+// SAFETY: all calls are forwarded to the system's allocator.
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Relaxed);
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller keeps the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller keeps the contract.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Relaxed);
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller keeps the contract.
         unsafe { System.realloc(memory, layout, size) }
     }
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const METRICS: u32 = 40;
 const REPLICAS: u64 = 3;
@@ -60,7 +60,7 @@ fn lmap() -> proto::Lmap {
         replica: region as u32,
         instance: format!("cart-{region}"),
         regions: vec![proto::Region { region, bytes: 4096, heartbeat: true, ..proto::Region::default() }],
-        places: (1..=METRICS).map(|metric| proto::Place { metric, region, first_slot: metric - 1 }).collect(),
+        places: (1..=METRICS).map(|metric| proto::MetricPlace { metric, region, first_slot: metric - 1 }).collect(),
     };
     proto::Lmap {
         lmap: 1,
@@ -74,7 +74,7 @@ fn lmap() -> proto::Lmap {
     }
 }
 
-/// Healthy load: a xorshift generator's noise on every slot.
+/// Healthy load: noise of a xorshift generator on every slot.
 fn write(regions: &[Region], noise: &mut u64) {
     for region in regions {
         region.beat();
@@ -93,7 +93,7 @@ fn write(regions: &[Region], noise: &mut u64) {
 }
 
 fn settings() -> WorkerSettings {
-    // The fits that come after arming would be jobs, which may allocate; summaries, once a second, may too.
+    // Fits after arming are jobs, which may allocate. Summaries, once a second, may allocate, too.
     let detector = lmap::Settings { fit_again_rows: Vec::new(), ..lmap::Settings::default() };
     WorkerSettings { detector, summary: Nanos::from_secs(1), ..WorkerSettings::default() }
 }
@@ -126,18 +126,21 @@ fn a_tick_with_nothing_to_say_does_not_allocate() {
         let allocations = ALLOCATIONS.load(Relaxed) - before;
 
         assert!(refused.is_empty());
-        let mut said = 0;
+        let mut outputs = 0;
         while let Some((id, job)) = worker.take_job() {
             worker.job_done(id, job.run());
-            said += 1;
+            outputs += 1;
         }
-        said += worker.outbox().count();
-        if said > 0 {
+        outputs += worker.outbox().count();
+        if outputs > 0 {
             busy += 1;
             continue;
         }
         quiet += u64::from(tick > 200);
-        assert!(tick <= 200 || allocations == 0, "{allocations} allocations in tick {tick}, in which nothing was said");
+        assert!(
+            tick <= 200 || allocations == 0,
+            "{allocations} allocations in tick {tick}, in which nothing was reported"
+        );
     }
 
     assert_eq!(worker.status().lmaps, [0, 1, 0, 0], "it has armed itself on the way");

@@ -1,5 +1,5 @@
-//! Whatever one service does to its own region, or its operator to its model, another service on the same worker is read and judged as if
-//! nothing had happened: two services in shared memory, one worker, and the same run without the offence beside it.
+//! A service that corrupts its own region, or an operator that supplies a broken model, does not affect another service
+//! on the same worker. Two services in shared memory and one worker, compared with the same run without the offence.
 
 use std::os::fd::OwnedFd;
 
@@ -19,11 +19,11 @@ const BYSTANDER: u32 = 2;
 const METRICS: u32 = 6;
 const INTERVAL: Nanos = Nanos::from_millis(100);
 const TICKS: u64 = 90;
-/// The first tick with the offence; everything is armed by then.
+/// The first tick with the offence. Everything is armed by then.
 const OFFENCE: u64 = 40;
 const BYTES: usize = 2 * PAGE_BYTES;
 
-/// A service's memory, written as its process could: anywhere.
+/// A service's memory, which the test writes anywhere, as its process could.
 struct Memory(OwnedFd);
 
 impl Memory {
@@ -55,7 +55,7 @@ impl Memory {
     }
 }
 
-/// A number that looks random and is the same in every run.
+/// A pseudo-random number that is the same in every run.
 fn noise(seed: u64) -> u64 {
     let mut x = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -79,7 +79,7 @@ fn spec(service: u32, model: Vec<u8>) -> proto::Lmap {
         ..proto::Metric::default()
     };
     let region = u64::from(service);
-    let place = |metric: u32| proto::Place { metric, region, first_slot: metric - 1 };
+    let place = |metric: u32| proto::MetricPlace { metric, region, first_slot: metric - 1 };
     proto::Lmap {
         lmap: service,
         service: format!("service-{service}"),
@@ -97,7 +97,7 @@ fn spec(service: u32, model: Vec<u8>) -> proto::Lmap {
     }
 }
 
-/// What a service's hooks, operators and watchers got to know.
+/// Everything that hooks, operators and watchers of a service get.
 #[derive(Debug, Default, PartialEq)]
 struct Account {
     rows: Vec<proto::Row>,
@@ -108,11 +108,12 @@ struct Account {
 struct Run {
     bystander: Account,
     offender: Account,
-    /// Refusals of the host agent's messages, in words.
+    /// Errors for messages of the host agent.
     refused: Vec<String>,
 }
 
-/// One worker, two services; `offend` is called in every tick from [`OFFENCE`] on, after the offender's healthy values were written.
+/// Runs one worker with two services. `offend` is called in every tick from [`OFFENCE`] on, after the offender's
+/// healthy values were written.
 fn run(model: Vec<u8>, offend: impl Fn(&Memory, u64)) -> Run {
     let detector = lmap::Settings {
         provisional_rows: None,
@@ -190,7 +191,7 @@ fn note(accounts: &mut [Account; 2], message: ToHost) {
     }
 }
 
-/// What is done, in words and in deed, and the sign by which it is known.
+/// An offence: its description, its action, and a check of the offender's account by which it is recognised.
 type Offence = (&'static str, fn(&Memory, u64), fn(&Account) -> bool);
 
 fn offences() -> Vec<Offence> {
@@ -256,7 +257,7 @@ fn what_a_service_does_to_its_region_is_known_by_its_sign_and_touches_no_other_s
     }
 }
 
-/// A model of columns that no service here has.
+/// A model for columns that no service here has.
 fn foreign_model() -> Vec<u8> {
     let columns = (0..METRICS).map(|column| Column::new(ColumnKind::Gauge, u64::from(column))).collect();
     let settings = lmap::Settings { provisional_rows: None, warm_up_rows: 20, ..lmap::Settings::default() };

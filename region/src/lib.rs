@@ -1,27 +1,34 @@
-//! A metric region: pages of shared memory that one service owns and others read.
+//! Metric regions: shared memory that one service owns and writes, and others read.
 //!
-//! The service makes it ([`OwnedRegion`]) and writes slots through handles that keep it mapped ([`SlotRef`], [`SlotRun`]). The host agent
-//! takes its descriptor over a Unix socket ([`passing`]) and checks it ([`AcceptedRegion`]); a reader maps it read-only ([`ReadMapping`]), a
-//! device that copies it out gets a mapping of its own ([`SharedMapping`]).
-//! Which slot means what is none of this crate's business: it knows no metric names.
+//! | who | does | type |
+//! | --- | --- | --- |
+//! | service | creates the region, writes slots through handles | [`OwnedRegion`], [`SlotRef`], [`SlotRun`] |
+//! | service → host agent | passes the file descriptor over a Unix socket | [`fd_passing`] |
+//! | host agent | validates the descriptor: memfd, seals, size, access | [`AcceptedRegion`] |
+//! | NIC agent on the same host | maps the region read-only | [`ReadMapping`] |
+//! | RDMA device | registers a shared, writable mapping | [`SharedMapping`] |
 //!
-//! All slots are single atomic words and every access to a metric's is one relaxed operation: what a reader may conclude from two of them is
-//! told by control messages, never by memory. A region may hold a [`ring`] of records instead, where words belong together: that protocol is
-//! checked by loom and Miri (`tests/ring.rs`).
+//! This crate knows no metric names: control messages say which slot belongs to which metric.
+//!
+//! # Memory model
+//!
+//! A slot is one 64-bit atomic word, and every access to a metric's slot is one relaxed operation. A reader must not
+//! conclude anything from the order of two slots. A region may hold a [`ring`] of records instead, whose words belong
+//! together; loom and Miri check that protocol (`tests/ring.rs`).
 
-mod accepted;
+mod accepted_region;
+pub mod fd_passing;
 mod mapping;
-mod owned;
-pub mod passing;
-mod read;
+mod owned_region;
+mod read_mapping;
 pub mod ring;
 mod seals;
-mod shared;
+mod shared_mapping;
 mod slots;
 mod sync;
 
-pub use accepted::{AcceptError, AcceptedRegion};
-pub use owned::{CreateError, OwnedRegion};
-pub use read::{MapError, ReadMapping, WrongLength};
-pub use shared::SharedMapping;
+pub use accepted_region::{AcceptError, AcceptedRegion};
+pub use owned_region::{CreateError, OwnedRegion};
+pub use read_mapping::{BufferLengthError, MapError, ReadMapping};
+pub use shared_mapping::SharedMapping;
 pub use slots::{SlotRef, SlotRun, SlotsRef};

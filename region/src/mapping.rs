@@ -1,4 +1,4 @@
-//! Memory shared with processes that we do not trust: mapped here, unmapped when dropped, and only ever seen as atomic words.
+//! Maps memory shared with untrusted processes. It is unmapped on drop, and accessed as atomic words only.
 #![expect(unsafe_code, reason = "mapped memory has no safe interface")]
 
 use core::ffi::c_void;
@@ -11,10 +11,10 @@ use wire::layout::RegionSize;
 
 use crate::sync::AtomicU64;
 
-/// What may be done with the words of a mapping.
+/// Access rights of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rights {
-    /// Loads only: a store would end the process.
+    /// Loads only: a store raises SIGSEGV.
     Read,
     /// Loads and stores.
     ReadWrite,
@@ -35,7 +35,8 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps `size` bytes of `memory` from its start.
     ///
-    /// The caller has made sure that the file has that size and is sealed against shrinking: words of a shorter file cannot be loaded.
+    /// The caller has checked that the file has that size and is sealed against shrinking: a load beyond its end raises
+    /// SIGBUS.
     pub(crate) fn new(memory: BorrowedFd<'_>, size: RegionSize, rights: Rights) -> io::Result<Self> {
         let protection = match rights {
             Rights::Read => ProtFlags::READ,
@@ -58,8 +59,8 @@ impl Mapping {
     /// Every word, header first. Storing to one is allowed only where the mapping was made with [`Rights::ReadWrite`].
     pub(crate) fn words(&self) -> &[AtomicU64] {
         let first = self.base.cast::<AtomicU64>();
-        // SAFETY: the mapping has size.words() words, page-aligned, zeroed at first; it stays as long as `self`, since the file is
-        // sealed against shrinking. Others may write at any time, hence only ever atomics.
+        // SAFETY: the mapping has size.words() words, page-aligned, zeroed at first; it stays as long as `self`, since
+        // the file is sealed against shrinking. Others may write at any time, hence only ever atomics.
         unsafe { core::slice::from_raw_parts(first.as_ptr(), self.size.words()) }
     }
 }

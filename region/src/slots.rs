@@ -1,4 +1,5 @@
-//! Handles to slots: what a metric writes through. They own what they point into, so that no order of dropping leaves one dangling.
+//! Handles to slots, through which metrics are written. A handle owns the memory that it points into, so it cannot
+//! dangle, whatever is dropped first.
 #![expect(unsafe_code, reason = "a checked pointer in place of a check at every write")]
 
 use core::ptr::NonNull;
@@ -7,19 +8,19 @@ use std::sync::Arc;
 
 use wire::layout::Slot;
 
-use crate::owned::OwnedRegion;
+use crate::owned_region::OwnedRegion;
 use crate::sync::AtomicU64;
 
-/// What the words of a run lie in. Shared by all handles to the run, and by them only.
+/// The memory of a run, shared by all handles to the run, and by nothing else.
 #[derive(Debug)]
-enum Home {
+enum Backing {
     /// Slots of a region.
     Region { region: Arc<OwnedRegion>, first: Slot, count: u32 },
-    /// Memory of this process that nobody else reads.
+    /// Private memory of this process.
     Detached(Box<[AtomicU64]>),
 }
 
-impl Home {
+impl Backing {
     /// The words; at least one.
     fn words(&self) -> &[AtomicU64] {
         match self {
@@ -31,46 +32,48 @@ impl Home {
 
 /// An owning handle to consecutive slots, at least one. Clones are handles to the same run.
 #[derive(Clone, Debug)]
-pub struct SlotRun(Arc<Home>);
+pub struct SlotRun(Arc<Backing>);
 
 impl SlotRun {
     pub(crate) fn in_region(region: &Arc<OwnedRegion>, first: Slot, count: u32) -> Option<Self> {
         let inside = count > 0 && region.size().holds(first, count);
-        inside.then(|| Self(Arc::new(Home::Region { region: Arc::clone(region), first, count })))
+        inside.then(|| Self(Arc::new(Backing::Region { region: Arc::clone(region), first, count })))
     }
 
-    /// A run of `count` slots (at least one) in memory of this process: it takes values like any other, and nobody reads them.
+    /// A run of `count` slots (at least one) in private memory: it can be written like any other, but no agent reads
+    /// it.
     #[must_use]
     pub fn detached(count: u32) -> Self {
-        Self(Arc::new(Home::Detached((0..count.max(1)).map(|_| AtomicU64::new(0)).collect())))
+        Self(Arc::new(Backing::Detached((0..count.max(1)).map(|_| AtomicU64::new(0)).collect())))
     }
 
-    /// Whether it lies in no region.
+    /// Whether the run is in private memory, not in a region.
     #[must_use]
     pub fn is_detached(&self) -> bool {
-        matches!(*self.0, Home::Detached(_))
+        matches!(*self.0, Backing::Detached(_))
     }
 
-    /// All of its words.
+    /// The words of all slots.
     #[must_use]
     pub fn words(&self) -> &[AtomicU64] {
         self.0.words()
     }
 
-    /// A handle to the slot at `index`, for a run's writers that touch one slot at a time; `None` beyond the end.
+    /// A handle to the slot at `index`; `None` beyond the end.
     #[must_use]
     pub fn slot(&self, index: u32) -> Option<SlotRef> {
         let word = NonNull::from(self.words().get(index as usize)?);
-        Some(SlotRef { word, home: Arc::clone(&self.0) })
+        Some(SlotRef { word, backing: Arc::clone(&self.0) })
     }
 
-    /// A handle to all of its slots that finds them without looking up where they lie.
+    /// A handle to all slots, with a checked pointer: cheaper to use than the run itself.
     #[must_use]
     pub fn all(&self) -> SlotsRef {
-        SlotsRef { words: NonNull::from(self.words()), home: Arc::clone(&self.0) }
+        SlotsRef { words: NonNull::from(self.words()), backing: Arc::clone(&self.0) }
     }
 
-    /// Whether this is the only handle to the run, so that nobody can write to it any more. What the others wrote is visible then.
+    /// Whether this is the only handle to the run, so that nothing else can write to it. All earlier writes are visible
+    /// then.
     #[must_use]
     pub fn is_sole(&mut self) -> bool {
         Arc::get_mut(&mut self.0).is_some()
@@ -83,27 +86,27 @@ impl SlotRun {
     }
 }
 
-/// An owning handle to one slot: a pointer that was checked once, and what keeps it valid.
+/// An owning handle to one slot: a pointer that was checked once, and the memory that keeps it valid.
 #[derive(Clone)]
 pub struct SlotRef {
     word: NonNull<AtomicU64>,
     /// Keeps `word` valid.
-    home: Arc<Home>,
+    backing: Arc<Backing>,
 }
 
-/// An owning handle to all slots of a run: as [`SlotRef`].
+/// An owning handle to all slots of a run, like [`SlotRef`].
 #[derive(Clone)]
 pub struct SlotsRef {
     words: NonNull<[AtomicU64]>,
     /// Keeps `words` valid.
-    home: Arc<Home>,
+    backing: Arc<Backing>,
 }
 
-// SAFETY: the pointer leads to an atomic, which any thread may use, inside `home`, which is Send and Sync itself.
+// SAFETY: the pointer leads to an atomic, which any thread may use, inside `backing`, which is Send and Sync itself.
 unsafe impl Send for SlotRef {}
 // SAFETY: as for Send.
 unsafe impl Sync for SlotRef {}
-// SAFETY: the pointer leads to atomics, which any thread may use, inside `home`, which is Send and Sync itself.
+// SAFETY: the pointer leads to atomics, which any thread may use, inside `backing`, which is Send and Sync itself.
 unsafe impl Send for SlotsRef {}
 // SAFETY: as for Send.
 unsafe impl Sync for SlotsRef {}
@@ -113,14 +116,14 @@ impl SlotRef {
     #[must_use]
     #[inline]
     pub fn word(&self) -> &AtomicU64 {
-        // SAFETY: `word` is one of `home`'s words, which neither move nor go as long as `home` is referred to.
+        // SAFETY: `word` is one of `backing`'s words, which neither move nor go as long as `backing` is referred to.
         unsafe { self.word.as_ref() }
     }
 
     /// The run that the slot belongs to.
     #[must_use]
     pub fn run(&self) -> SlotRun {
-        SlotRun(Arc::clone(&self.home))
+        SlotRun(Arc::clone(&self.backing))
     }
 }
 
@@ -129,14 +132,14 @@ impl SlotsRef {
     #[must_use]
     #[inline]
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: `words` are `home`'s words, which neither move nor go as long as `home` is referred to.
+        // SAFETY: `words` are `backing`'s words, which neither move nor go as long as `backing` is referred to.
         unsafe { self.words.as_ref() }
     }
 
-    /// The run itself.
+    /// The run that the slots belong to.
     #[must_use]
     pub fn run(&self) -> SlotRun {
-        SlotRun(Arc::clone(&self.home))
+        SlotRun(Arc::clone(&self.backing))
     }
 }
 

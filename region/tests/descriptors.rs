@@ -1,4 +1,4 @@
-//! What a service may hand over instead of a region, and what a reader sees of a service that spoils its own.
+//! Descriptors that a service may pass instead of a region, and what a reader sees if a service damages its region.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use proptest::prelude::*;
-use region::{AcceptError, AcceptedRegion, MapError, OwnedRegion, ReadMapping, WrongLength};
+use region::{AcceptError, AcceptedRegion, BufferLengthError, MapError, OwnedRegion, ReadMapping};
 use rustix::fs::{
     FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create, open,
 };
@@ -171,7 +171,7 @@ fn a_buffer_that_is_empty_or_longer_than_the_region_is_refused_and_left_alone() 
 
     for buffer in [0, 513] {
         let mut words = vec![7; buffer];
-        assert_eq!(mapping.copy_into(&mut words), Err(WrongLength { buffer, region: 512 }));
+        assert_eq!(mapping.copy_into(&mut words), Err(BufferLengthError { buffer, region: 512 }));
         assert!(words.iter().all(|word| *word == 7));
     }
 }

@@ -1,9 +1,9 @@
-//! The ring of records: what threads write and a reader reads, in every order of events (loom), with real threads (Miri), and against a
-//! model; what a hostile writer can do.
+//! The ring of records: in every order of events (loom), with real threads (Miri), against a model, and with a hostile
+//! writer.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p region --test ring --release` tries the orders.
+//! With loom: `RUSTFLAGS="--cfg loom" cargo test -p region --test ring --release`.
 
-/// Records of two words that must belong together: in any other case one was torn.
+/// Records of two words, the second the complement of the first: anything else is a torn record.
 const WORDS: usize = 2;
 
 fn record(n: u64) -> [u64; WORDS] {
@@ -23,9 +23,9 @@ mod every_order {
 
     use super::{WORDS, record, whole};
 
-    struct Tried(AtomicU64);
+    struct LoomWord(AtomicU64);
 
-    impl Word for Tried {
+    impl Word for LoomWord {
         fn load(&self, order: Ordering) -> u64 {
             self.0.load(order)
         }
@@ -38,7 +38,7 @@ mod every_order {
             self.0.fetch_add(value, order)
         }
 
-        fn change(&self, from: u64, to: u64, order: Ordering) -> bool {
+        fn compare_exchange(&self, from: u64, to: u64, order: Ordering) -> bool {
             self.0.compare_exchange(from, to, order, Ordering::Relaxed).is_ok()
         }
 
@@ -53,11 +53,11 @@ mod every_order {
         builder.check(test);
     }
 
-    fn ring(cells: usize) -> Arc<Vec<Tried>> {
-        Arc::new((0..8 + cells * (1 + WORDS)).map(|_| Tried(AtomicU64::new(0))).collect())
+    fn ring(cells: usize) -> Arc<Vec<LoomWord>> {
+        Arc::new((0..8 + cells * (1 + WORDS)).map(|_| LoomWord(AtomicU64::new(0))).collect())
     }
 
-    fn cells(words: &[Tried]) -> Cells<'_, Tried, WORDS> {
+    fn cells(words: &[LoomWord]) -> Cells<'_, LoomWord, WORDS> {
         Cells::new(words).expect("it has room for a cell")
     }
 
@@ -119,7 +119,7 @@ mod threads {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     use proptest::prelude::*;
-    use region::ring::{Cells, Polled, Tickets};
+    use region::ring::{Cells, PollSummary, Tickets};
 
     use super::{WORDS, record, whole};
 
@@ -131,7 +131,7 @@ mod threads {
         Cells::new(words).expect("it has room for a cell")
     }
 
-    fn counted(polled: Polled) -> u64 {
+    fn counted(polled: PollSummary) -> u64 {
         polled.read + polled.lost.overwritten + polled.lost.unfinished
     }
 
@@ -271,12 +271,12 @@ mod mapped {
 
         assert!(writer.push(&[1, 2, 3]));
         assert!(writer.push(&[7; 80]));
-        writer.unmade();
+        writer.count_dropped();
         let mut read = Vec::new();
         let polled = reader.poll(|record| read.push((record[0], record[2], record[62])));
 
         assert_eq!(read, [(1, 3, 0), (7, 7, 7)]);
-        assert_eq!((polled.read, writer.written(), reader.unmade()), (2, 2, 1));
-        assert_eq!((writer.numbers(2), writer.numbers(1)), (0, 2));
+        assert_eq!((polled.read, writer.written(), reader.dropped()), (2, 2, 1));
+        assert_eq!((writer.reserve_ids(2), writer.reserve_ids(1)), (0, 2));
     }
 }

@@ -1,9 +1,10 @@
-//! What a packet costs at either end, beside a bare array of sums and counts, and what an interval costs. `cargo bench -p synopses`.
+//! Cost of a packet at either end, compared with a bare array of sums and counts, and cost of an interval.
+//! `cargo bench -p synopses`.
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use synopses::digest::{Digest, DigestKey};
-use synopses::finecomb::{Comb, Deviation, Interval, Receiver, Rule, Settings, Solver, Spread};
+use synopses::finecomb::{Deviation, FineComb, Interval, Receiver, Rule, Settings, Solver, Spread};
 
 const PACKETS: u64 = 1 << 20;
 
@@ -28,7 +29,7 @@ fn settings(kind: &str) -> Settings {
 #[divan::bench(args = ["all", "sampled", "four banks"], sample_count = 20, sample_size = 1)]
 fn sender(bencher: Bencher<'_, '_>, kind: &str) {
     let digests = digests();
-    let empty = || Comb::new(&settings(kind)).expect("possible");
+    let empty = || FineComb::new(&settings(kind)).expect("possible");
     bencher.counter(ItemsCount::new(PACKETS)).with_inputs(empty).bench_local_refs(|comb| {
         for (now, digest) in (0..).zip(black_box(&digests)) {
             comb.insert(*digest, now);
@@ -69,7 +70,7 @@ fn estimate(bencher: Bencher<'_, '_>, elimination: bool) {
     let digests = digests();
     let settings = Settings::one_bank(1_000, 1.0, 200, 1);
     let (mut sender, mut receiver) =
-        (Comb::new(&settings).expect("possible"), Receiver::new(&settings).expect("possible"));
+        (FineComb::new(&settings).expect("possible"), Receiver::new(&settings).expect("possible"));
     let mut interval: Option<Interval> = None;
     for (now, digest) in (0..).zip(&digests) {
         sender.insert(*digest, now);

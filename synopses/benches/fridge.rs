@@ -1,10 +1,11 @@
-//! What a packet costs: a fridge beside the same table without an estimator, and beside a hash table that forgets nobody. `cargo bench -p synopses`.
+//! Cost of a packet: a fridge, the same table without an estimator, and a hash table without eviction.
+//! `cargo bench -p synopses`.
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use hashbrown::HashMap;
 use synopses::digest::{Digest, DigestKey};
-use synopses::fridge::{Fridge, Fridges, FridgesSettings, NaiveOverwrite, Part, Settings, Stamp};
+use synopses::fridge::{Fridge, FridgeSpec, Fridges, FridgesSettings, NaiveOverwrite, Settings, Stamp};
 
 /// Requests; after each one the response to one that came some time before.
 const REQUESTS: u64 = 1 << 20;
@@ -15,7 +16,8 @@ fn main() {
     divan::main();
 }
 
-/// Digests of requests and of responses, which come `behind` requests later; two of five are answered, the other responses are to nobody.
+/// Digests of requests and of responses, which come `behind` requests later; two of five are answered, the other
+/// responses match no request.
 fn packets(behind: u64) -> Vec<(Digest, Digest)> {
     let key = DigestKey::new(1);
     let digest = |number: u64| key.digest(&number.to_le_bytes());
@@ -38,7 +40,7 @@ fn fridge(bencher: Bencher<'_, '_>, probability: f64) {
             let mut weights = 0.0;
             for (now, (request, response)) in (0_u64..).zip(black_box(&packets)) {
                 fridge.insert(*request, now << 10);
-                weights += fridge.answer(*response, now << 10).map_or(0.0, |report| report.weight());
+                weights += fridge.match_response(*response, now << 10).map_or(0.0, |report| report.weight());
             }
             weights
         });
@@ -55,7 +57,7 @@ fn bare_table(bencher: Bencher<'_, '_>) {
             let mut delays = 0;
             for (now, (request, response)) in (0_u64..).zip(black_box(&packets)) {
                 table.insert(*request, now << 10);
-                delays += table.answer(*response, now << 10).unwrap_or_default();
+                delays += table.match_response(*response, now << 10).unwrap_or_default();
             }
             delays
         });
@@ -65,8 +67,8 @@ fn bare_table(bencher: Bencher<'_, '_>) {
 fn two_fridges(bencher: Bencher<'_, '_>, stamp: u8) {
     let packets = packets(30_000);
     let stamp = if stamp == 1 { Stamp::Arrivals } else { Stamp::Accepted };
-    let part = |probability| Part { slots: SLOTS / 2, probability };
-    let settings = FridgesSettings { parts: vec![part(0.45), part(0.05)], stamp, ..FridgesSettings::default() };
+    let part = |probability| FridgeSpec { slots: SLOTS / 2, probability };
+    let settings = FridgesSettings { fridges: vec![part(0.45), part(0.05)], stamp, ..FridgesSettings::default() };
     bencher
         .counter(ItemsCount::new(2 * REQUESTS))
         .with_inputs(|| Fridges::new(settings.clone()).expect("possible"))
@@ -74,13 +76,14 @@ fn two_fridges(bencher: Bencher<'_, '_>, stamp: u8) {
             let mut weights = 0.0;
             for (now, (request, response)) in (0_u64..).zip(black_box(&packets)) {
                 fridges.insert(*request, now << 10);
-                weights += fridges.answer(*response, now << 10).map_or(0.0, |report| report.total_weight());
+                weights += fridges.match_response(*response, now << 10).map_or(0.0, |report| report.total_weight());
             }
             weights
         });
 }
 
-/// With a million requests waiting all the time: hashbrown with the hash it comes with, and a fridge of less than a tenth of its memory.
+/// With a million requests waiting all the time: hashbrown with the hash it comes with, and a fridge of less than a
+/// tenth of its memory.
 mod a_million_outstanding {
     use super::{Bencher, Digest, DigestKey, Fridge, HashMap, ItemsCount, REQUESTS, Settings, black_box};
 
@@ -121,7 +124,7 @@ mod a_million_outstanding {
             let pairs = digests.iter().zip(&digests[WAITING as usize..]);
             for (now, (response, request)) in (WAITING..).zip(black_box(pairs)) {
                 fridge.insert(Digest(*request), now << 10);
-                weights += fridge.answer(Digest(*response), now << 10).map_or(0.0, |report| report.weight());
+                weights += fridge.match_response(Digest(*response), now << 10).map_or(0.0, |report| report.weight());
             }
             weights
         });

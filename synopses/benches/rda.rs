@@ -1,4 +1,5 @@
-//! What a packet costs at either end, beside a bare hash table that remembers it, and what an interval costs. `cargo bench -p synopses --bench rda`.
+//! What a packet costs at either end, beside a bare hash table that remembers it, and what an interval costs.
+//! `cargo bench -p synopses --bench rda`.
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
@@ -107,6 +108,6 @@ fn estimate(bencher: Bencher<'_, '_>, cells: usize) {
     let theirs = receiver.aggregate(&settings(cells)).expect("possible");
     let mut exchange = Reconciliation::new(sender, theirs).expect("same ids");
     let answers: Vec<_> = exchange.missing().into_iter().map(|id| (id, receiver.time_of(id))).collect();
-    exchange.answer(&answers).expect("what was asked");
+    exchange.add_times(&answers).expect("what was asked");
     bencher.bench_local(|| exchange.estimate(Deviation::PerBucket));
 }

@@ -1,30 +1,31 @@
-//! The name of a packet: 64 bits, computed once and used by every synopsis.
+//! Digest of a packet: 64 bits, computed once and used by every synopsis.
 //!
-//! The hash is XXH3 with a secret of its own for each key: specified, the same on every machine, and not linear over XOR, so that the XOR of
-//! many digests says which packets they were (CRC, H3, Toeplitz and Rabin would let the XORs of different sets coincide). It is no
-//! message authentication code: a key keeps those out who do not know it, and should change with each generation of a synopsis.
+//! The hash is XXH3 with a secret derived from the key. It is specified, the same on every machine, and not linear over
+//! XOR, so that the XOR of many digests identifies the set of packets (with CRC, H3, Toeplitz or Rabin, XORs of
+//! different sets would coincide). It is not a message authentication code: a secret key prevents crafted collisions,
+//! and should change with each generation of a synopsis.
 
 use twox_hash::XxHash3_64;
 
-/// Bytes of a secret, as XXH3 has it by default.
+/// Length of a secret in bytes, XXH3's default.
 const SECRET: usize = 192;
-/// 2⁶⁴ divided by the golden ratio: what successive seeds are apart.
+/// Distance of successive seeds: 2⁶⁴ divided by the golden ratio.
 const APART: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// 64 bits that name a packet, or a request and its response. Two packets have the same one by chance 2⁻⁶⁴.
+/// 64 bits that identify a packet, or a request and its response. Two packets share a digest with probability 2⁻⁶⁴.
 ///
-/// Synopses expect these bits to be as good as random: what is not hashed yet goes through a [`DigestKey`].
+/// Synopses need pseudo-random bits: use a [`DigestKey`] for anything that is not hashed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub u64);
 
-/// A secret with which packets are named. Whoever compares digests has the same one.
+/// Secret key of digests. Both points need the same key to compare digests.
 #[derive(Clone)]
 pub struct DigestKey {
     secret: [u8; SECRET],
 }
 
 impl DigestKey {
-    /// The key that belongs to 128 secret bits.
+    /// Derives the key from 128 secret bits.
     #[must_use]
     pub fn new(secret_bits: u128) -> Self {
         let (low, high) = (secret_bits as u64, (secret_bits >> 64) as u64);
@@ -36,7 +37,7 @@ impl DigestKey {
         Self { secret }
     }
 
-    /// The name of what `bytes` say: those parts of a packet that its way does not change.
+    /// The digest of `bytes`: those parts of a packet that do not change on its path.
     #[must_use]
     pub fn digest(&self, bytes: &[u8]) -> Digest {
         Digest(XxHash3_64::oneshot_with_secret(&self.secret, bytes).expect("192 bytes are a secret, 136 are enough"))
@@ -49,7 +50,7 @@ impl core::fmt::Debug for DigestKey {
     }
 }
 
-/// Derives values from a digest, independent ones for each seed and purpose. A bijection of 64 bits.
+/// Derives values from a digest, independent for each seed and purpose. A bijection of 64 bits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mixer(u64);
 
@@ -62,20 +63,22 @@ impl Mixer {
         finalise(digest.0 ^ self.0)
     }
 
-    /// 32 bits of another kind, for the price of a multiplication: the upper half depends on every bit of the digest.
+    /// A 32-bit fingerprint that costs one multiplication: the product's upper half, which depends on every bit of the
+    /// digest.
     pub(crate) const fn fingerprint(self, digest: Digest) -> u32 {
         ((digest.0 ^ self.0.rotate_left(32)).wrapping_mul(APART) >> 32) as u32
     }
 }
 
-/// The finaliser of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014): bijective, not linear.
+/// The finaliser of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014): bijective,
+/// not linear.
 pub(crate) const fn finalise(mut word: u64) -> u64 {
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)
 }
 
-/// A place below `size`, all equally likely to 2⁻³²: the upper half of a product instead of a remainder.
+/// An index below `size`, uniform to 2⁻³²: the upper half of a product instead of a remainder.
 pub(crate) const fn place(random: u32, size: u32) -> u32 {
     ((random as u64 * size as u64) >> 32) as u32
 }

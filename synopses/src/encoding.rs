@@ -1,15 +1,15 @@
-//! What all encodings have in common: a head that says what follows, and a checksum.
+//! The common header of all encodings, with type and checksum.
 //!
 //! | bytes | what |
 //! | --- | --- |
-//! | 4 | `uvS\n`; the line end shows a file that was changed as if it were text |
+//! | 4 | `uvS\n`; the line end detects a conversion as text |
 //! | 1 | version of the encoding, 1 |
-//! | 1 | which synopsis |
+//! | 1 | kind of synopsis |
 //! | 4 | length of the payload |
-//! | 4 | CRC-32 of version, synopsis and payload |
+//! | 4 | CRC-32 of version, kind and payload |
 //! | … | payload: little-endian words, counts and places as LEB128 |
 //!
-//! A checksum finds accidents. Whoever may be lied to authenticates the channel.
+//! The checksum detects accidental changes only. Against forgery, authenticate the channel.
 
 use alloc::vec::Vec;
 
@@ -17,84 +17,85 @@ use thiserror::Error;
 
 const MAGIC: [u8; 4] = *b"uvS\n";
 const VERSION: u8 = 1;
-/// Bytes before the payload.
+/// Length of the header in bytes.
 const HEAD: usize = 14;
 
-/// What some bytes encode.
+/// The kind of synopsis in an encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum Kind {
-    /// [`crate::fridge::Fridge`].
+    /// A [`crate::fridge::Fridge`].
     Fridge = 1,
-    /// [`crate::fridge::Fridges`].
+    /// Several fridges, [`crate::fridge::Fridges`].
     Fridges = 2,
-    /// [`crate::fridge::Histogram`].
+    /// A [`crate::fridge::Histogram`].
     Histogram = 3,
-    /// [`crate::finecomb::Comb`].
-    Comb = 4,
-    /// [`crate::rda::Rda`].
+    /// A [`crate::finecomb::FineComb`].
+    FineComb = 4,
+    /// An [`crate::rda::Rda`].
     Rda = 5,
-    /// [`crate::rda::XorCounters`].
+    /// Counters of differences, [`crate::rda::XorCounters`].
     XorCounters = 6,
 }
 
-/// All of them.
-pub const KINDS: [Kind; 6] = [Kind::Fridge, Kind::Fridges, Kind::Histogram, Kind::Comb, Kind::Rda, Kind::XorCounters];
+/// All kinds of synopses.
+pub const KINDS: [Kind; 6] =
+    [Kind::Fridge, Kind::Fridges, Kind::Histogram, Kind::FineComb, Kind::Rda, Kind::XorCounters];
 
 /// Why bytes were not decoded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// No encoding of a synopsis.
+    /// The bytes do not begin with the magic number.
     #[error("not a synopsis: the first bytes are {0:02x?}")]
     Magic([u8; 4]),
-    /// Written by a later version. Update the reader.
+    /// The encoding is of a later version. Update the reader.
     #[error("encoded in version {0}, this reader knows {VERSION}")]
     Version(u8),
-    /// Another synopsis than was asked for.
+    /// The encoding holds another kind of synopsis.
     #[error("an encoding of kind {found}, expected {expected:?}")]
     Kind {
-        /// What the bytes say.
+        /// Kind in the header.
         found: u8,
-        /// What was asked for.
+        /// The kind that was requested.
         expected: Kind,
     },
-    /// Cut, or more than one.
+    /// The bytes are truncated, or followed by others.
     #[error("{found} bytes, expected {expected}")]
     Length {
-        /// How many there are.
+        /// Number of bytes.
         found: usize,
-        /// How many there should be, as far as is known.
+        /// Expected number of bytes, at least.
         expected: usize,
     },
-    /// Changed on the way.
+    /// The bytes were changed.
     #[error("the checksum is {found:08x}, the bytes give {expected:08x}")]
     Checksum {
-        /// What the head says.
+        /// Checksum in the header.
         found: u32,
-        /// What the payload gives.
+        /// Checksum of the bytes.
         expected: u32,
     },
-    /// Too large for this reader. Decode with a higher limit, if that much memory may be taken.
+    /// Larger than the caller's limit. Decode with a higher limit if that much memory is available.
     #[error("{what}: {found}, the limit is {most}")]
     TooLarge {
-        /// Of what there is too much.
+        /// Name of the quantity.
         what: &'static str,
-        /// What the bytes ask for.
+        /// Value in the encoding.
         found: u64,
-        /// What the caller allows.
+        /// The caller's limit.
         most: u64,
     },
-    /// The other end has other settings: what it says cannot be compared.
+    /// The other end has other settings, so the two cannot be compared.
     #[error("encoded with other settings than this end has: size, probabilities, sampling or seed")]
     Parameters,
-    /// A value that no synopsis has.
-    #[error("{0} is not one that a synopsis can have")]
+    /// A value outside its valid range.
+    #[error("{0} is out of range")]
     Field(&'static str),
 }
 
-/// Puts a head before a payload. Public for tests of decoders: no fuzzer guesses a checksum.
+/// Prepends the header to a payload. Public for tests of decoders: a fuzzer cannot guess a checksum.
 #[must_use]
 pub fn seal(kind: Kind, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEAD + payload.len());
@@ -145,7 +146,7 @@ pub(crate) fn put_number(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// What is left to be read.
+/// Reads the rest of a payload.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a>(&'a [u8]);
 
@@ -157,7 +158,7 @@ impl Reader<'_> {
         Ok(*taken)
     }
 
-    /// Whether these bytes are next; they are taken, if so.
+    /// Skips these bytes if they are next. False if they are not.
     pub(crate) fn skip(&mut self, bytes: &[u8]) -> bool {
         let rest = self.0.strip_prefix(bytes);
         self.0 = rest.unwrap_or(self.0);
@@ -176,7 +177,7 @@ impl Reader<'_> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A finite number that is not negative.
+    /// Reads a finite, non-negative number.
     pub(crate) fn amount(&mut self, what: &'static str) -> Result<f64, DecodeError> {
         let found = self.array().map(f64::from_le_bytes)?;
         if found.is_finite() && found >= 0.0 { Ok(found) } else { Err(DecodeError::Field(what)) }
@@ -197,13 +198,13 @@ impl Reader<'_> {
         Err(DecodeError::Field("a number of more than 64 bits"))
     }
 
-    /// A number of things, at most `most`.
+    /// Reads a size, at most `most`.
     pub(crate) fn size(&mut self, most: usize, what: &'static str) -> Result<usize, DecodeError> {
         let (found, most) = (self.number()?, most as u64);
         if found <= most { Ok(found as usize) } else { Err(DecodeError::TooLarge { what, found, most }) }
     }
 
-    /// The place after `previous` that the next gap leads to, below `size`.
+    /// Reads the gap after index `previous` and returns the next index, below `size`.
     pub(crate) fn place(&mut self, previous: Option<usize>, size: usize) -> Result<usize, DecodeError> {
         let first = previous.map_or(0, |place| place + 1);
         let gap = usize::try_from(self.number()?).ok();
@@ -211,7 +212,7 @@ impl Reader<'_> {
         place.ok_or(DecodeError::Field("a place beyond the end"))
     }
 
-    /// Nothing may be left over.
+    /// Fails if there are bytes left.
     pub(crate) fn end(&self) -> Result<(), DecodeError> {
         if self.0.is_empty() { Ok(()) } else { Err(DecodeError::Length { found: self.0.len(), expected: 0 }) }
     }

@@ -1,48 +1,57 @@
-//! FineComb and LDA: mean and deviation of the one-way delay, and loss, between two points, over all packets of a stream.
+//! FineComb and LDA: mean and deviation of the one-way delay, and loss, between two points, over all packets of a
+//! stream.
 //!
 //! # Source
 //!
-//! M. Lee, S. Goldberg, R. R. Kompella, G. Varghese, *Fine-Grained Latency and Loss Measurements in the Presence of Reordering*, SIGMETRICS 2011,
-//! with LDA (R. R. Kompella, K. Levchenko, A. C. Snoeren, G. Varghese, *Every Microsecond Counts*, SIGCOMM 2009) as what it is compared with. What is said of LDA here is what the former says of it.
+//! M. Lee, S. Goldberg, R. R. Kompella, G. Varghese, *Fine-Grained Latency and Loss Measurements in the Presence of
+//! Reordering*, SIGMETRICS 2011, with LDA (R. R. Kompella, K. Levchenko, A. C. Snoeren, G. Varghese, *Every Microsecond
+//! Counts*, SIGCOMM 2009) for comparison. Statements about LDA are those of the former paper.
 //!
 //! # Guarantee
 //!
-//! Both points add up, in buckets, the times of the same packets. Where a bucket saw the same packets at both, the difference of its
-//! sums is their delay in all, to the nanosecond: without loss and reordering over the ends of intervals the mean is exact. That
-//! they are the same is seen by their number and by the XOR of their digests (LDA: by their number only, which misleads it where one packet
-//! was lost and another came too much). Packets that changed the interval are looked for among those near its ends and put right; a
-//! bucket with a lost packet never is. A constant difference of the clocks goes into the mean as it is, and not into the deviation. There are no
-//! percentiles: sums mix packets.
+//! Both points add up the timestamps of packets in buckets. If a bucket has the same packets at both points, the
+//! difference of its sums is the sum of their delays, to the nanosecond. Without loss and without reordering across
+//! interval ends, the mean is exact. Equal counts and equal XORs of digests show that the packets are the same. LDA
+//! compares counts only, which is wrong if one packet is lost and another is added. Displaced packets, which changed
+//! the interval, are searched among those near its ends, and their buckets are recovered. A bucket with a lost packet
+//! is never recovered. A constant clock offset adds to the mean, but not to the deviation. There are no percentiles,
+//! because sums mix packets.
 //!
 //! # Parameters
 //!
-//! [`Settings`]: buckets, banks and the probability with which a packet is sampled. For a known share of lost and displaced packets
-//! [`sizing`] has the best ones; [`Settings::four_banks`] covers a range. Both points need the same ones, and the same digests.
+//! [`Settings`]: buckets, banks, and the probability with which a packet is sampled. [`sizing`] computes the best ones
+//! for known shares of lost and displaced packets; [`Settings::four_banks`] covers a range. Both points need the same
+//! settings and the same digests.
 //!
 //! # Memory
 //!
-//! 24 bytes per bucket and bank, and at the receiver 32 per packet near an end of an interval. A receiver has two intervals at a time.
+//! 24 bytes per bucket and bank, and at the receiver 32 bytes per packet near an interval's end. A receiver has two
+//! intervals in memory.
 //!
 //! # Differences from the paper
 //!
-//! - Row, sampling and what is XORed come from a packet's digest by independent functions. With one for all (row = digest mod M) the bits that
-//!   say the row say nothing in the XOR.
-//! - A recovered bucket has to have the right number of packets too, or a packet added that should have been taken away would pass.
-//! - Subsets of packets are found by elimination over GF(2), in time linear in their number, beside enumeration as published.
-//! - [`Deviation::Centred`] and [`Deviation::PerBucket`] use the counts, do not depend on a difference of the clocks and are more precise than
-//!   pairs of buckets. The published formula σ² = F − µ² is [`Deviation::Fixed`] and [`Deviation::Selective`].
-//! - [`Estimate::loss_in_all`] is of all packets and not of sampled ones: over many intervals, displaced ones cancel out.
-//! - Times are absolute and sums wrap: only differences are ever looked at, and those are right modulo 2⁶⁴.
+//! - Row, sampling and XOR value are derived from a packet's digest by independent functions. With one function for all
+//!   (row = digest mod M), the bits of the row would carry no information in the XOR.
+//! - A recovered bucket must also have the right number of packets. Otherwise adding a packet instead of removing it
+//!   would go unnoticed.
+//! - Subsets of packets are found by elimination over GF(2), in time linear in their number. Enumeration as published
+//!   is available, too.
+//! - [`Deviation::Centred`] and [`Deviation::PerBucket`] use the counts, do not depend on a difference of the clocks
+//!   and are more precise than pairs of buckets. The published formula σ² = F − µ² is [`Deviation::Fixed`] and
+//!   [`Deviation::Selective`].
+//! - [`Estimate::loss_in_all`] is computed from all packets, not from sampled ones. Over many intervals, displaced
+//!   packets cancel out.
+//! - Timestamps are absolute and sums wrap: only differences are used, which are correct modulo 2⁶⁴.
 
 pub use crate::moments::Deviation;
-pub use comb::{Comb, MergeError};
+pub use aggregator::{FineComb, MergeError};
 pub use estimate::{Estimate, Health};
 pub use receiver::{Interval, Receiver};
 pub use recovery::Solver;
 pub use settings::{Bank, MOST_BANKS, MOST_BUCKETS, Rule, Sampling, Settings, SettingsError, Spread};
 
+mod aggregator;
 mod codec;
-mod comb;
 mod estimate;
 mod receiver;
 mod recovery;

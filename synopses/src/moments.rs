@@ -1,24 +1,24 @@
-//! The deviation of single delays from sums of many: shared by what adds delays up in buckets.
+//! The standard deviation of delays, estimated from sums of delays in buckets. Used by FineComb, LDA and RDA.
 
-/// No synopsis has more banks of buckets.
+/// Maximum number of banks of a synopsis.
 pub(crate) const MOST_BANKS: usize = 8;
 
 /// How the deviation is estimated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deviation {
-    /// Pairs of neighbouring rows of which both are useful; σ² = F − µ², as published.
+    /// Pairs of neighbouring rows that are both useful; σ² = F − µ², as published.
     Fixed,
-    /// Pairs of useful rows, one after the other.
+    /// Pairs of successive useful rows.
     Selective,
-    /// The same, with µ times the difference of their counts taken from the difference of a pair. Never below 0.
+    /// As `Selective`, with µ times the difference of counts subtracted from a pair's difference. Never below 0.
     Centred,
-    /// Every useful row for itself: the most precise, and the default.
+    /// Each useful row by itself: the most precise one, and the default.
     PerBucket,
 }
 
-/// A useful row: the delay of its packets in all, their number, and whose it is.
+/// A useful row: the sum of its packets' delays, their number, and its position.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Useful {
+pub(crate) struct UsefulRow {
     pub(crate) delay: f64,
     pub(crate) count: f64,
     /// Below [`MOST_BANKS`].
@@ -26,12 +26,12 @@ pub(crate) struct Useful {
     pub(crate) row: usize,
 }
 
-/// σ², which may come out below 0; `None` if it takes more buckets than there are.
-pub(crate) fn variance(rows: impl Iterator<Item = Useful>, mean: f64, deviation: Deviation) -> Option<f64> {
+/// σ², which may be below 0; `None` if there are too few useful rows.
+pub(crate) fn variance(rows: impl Iterator<Item = UsefulRow>, mean: f64, deviation: Deviation) -> Option<f64> {
     match deviation {
         Deviation::PerBucket => of_single_rows(rows, mean),
         Deviation::Fixed => {
-            let mut before: Option<Useful> = None;
+            let mut before: Option<UsefulRow> = None;
             let neighbours = rows.filter_map(move |row| {
                 before
                     .replace(row)
@@ -45,7 +45,7 @@ pub(crate) fn variance(rows: impl Iterator<Item = Useful>, mean: f64, deviation:
     }
 }
 
-fn of_single_rows(rows: impl Iterator<Item = Useful>, mean: f64) -> Option<f64> {
+fn of_single_rows(rows: impl Iterator<Item = UsefulRow>, mean: f64) -> Option<f64> {
     let (mut squares, mut count, mut buckets) = (0.0, 0.0, 0.0);
     for row in rows {
         let off = row.delay - mean * row.count;
@@ -56,8 +56,8 @@ fn of_single_rows(rows: impl Iterator<Item = Useful>, mean: f64) -> Option<f64> 
     (buckets > 1.0).then(|| squares / count * buckets / (buckets - 1.0))
 }
 
-/// Mean square of the differences of pairs, less `mean` for each packet that one of a pair has more.
-fn of_pairs(pairs: impl Iterator<Item = (Useful, Useful)>, mean: f64) -> Option<f64> {
+/// Mean square of the differences of pairs, less `mean` for each packet that one row of a pair has more.
+fn of_pairs(pairs: impl Iterator<Item = (UsefulRow, UsefulRow)>, mean: f64) -> Option<f64> {
     let (mut squares, mut count) = (0.0, 0.0);
     for (one, other) in pairs {
         let difference = one.delay - other.delay - mean * (one.count - other.count);
@@ -67,13 +67,13 @@ fn of_pairs(pairs: impl Iterator<Item = (Useful, Useful)>, mean: f64) -> Option<
     (count > 0.0).then(|| squares / count)
 }
 
-/// Pairs of rows of one bank: with other probabilities the difference of the counts would not be around 0.
-fn pairs(rows: impl Iterator<Item = Useful>) -> impl Iterator<Item = (Useful, Useful)> {
-    let mut waiting: [Option<Useful>; MOST_BANKS] = [None; MOST_BANKS];
+/// Pairs of rows within one bank, since banks with other probabilities have other counts.
+fn pairs(rows: impl Iterator<Item = UsefulRow>) -> impl Iterator<Item = (UsefulRow, UsefulRow)> {
+    let mut unpaired: [Option<UsefulRow>; MOST_BANKS] = [None; MOST_BANKS];
     rows.filter_map(move |row| {
-        let before = waiting[row.bank].take();
+        let before = unpaired[row.bank].take();
         if before.is_none() {
-            waiting[row.bank] = Some(row);
+            unpaired[row.bank] = Some(row);
         }
         before.map(|one| (one, row))
     })

@@ -1,22 +1,23 @@
-//! What is promised of FineComb and LDA, on seeded streams: how many buckets and packets stay useful, how exact deviations are, what misleads LDA.
+//! Guarantees of FineComb and LDA, on seeded streams: numbers of useful buckets and packets, errors of deviations, and
+//! failures of LDA.
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use synopses::digest::Digest;
-use synopses::finecomb::{Comb, Deviation, Estimate, Interval, Receiver, Rule, Settings, Solver, sizing};
+use synopses::finecomb::{Deviation, Estimate, FineComb, Interval, Receiver, Rule, Settings, Solver, sizing};
 
-fn comb(settings: &Settings) -> Comb {
-    Comb::new(settings).expect("possible")
+fn comb(settings: &Settings) -> FineComb {
+    FineComb::new(settings).expect("possible")
 }
 
-fn estimate(receiver: Comb, sender: &Comb, rule: Rule) -> Estimate {
+fn estimate(receiver: FineComb, sender: &FineComb, rule: Rule) -> Estimate {
     Interval::without_stash(receiver)
         .estimate(sender, rule, Solver::Elimination, Deviation::PerBucket)
         .expect("one kind")
 }
 
 /// Packets of which some are lost.
-fn lossy(settings: &Settings, packets: u64, lost: u64, seed: u64) -> (Comb, Comb) {
+fn lossy(settings: &Settings, packets: u64, lost: u64, seed: u64) -> (FineComb, FineComb) {
     let (mut sender, mut receiver) = (comb(settings), comb(settings));
     for number in 0..packets {
         let digest = Digest(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (seed << 40));
@@ -30,7 +31,8 @@ fn lossy(settings: &Settings, packets: u64, lost: u64, seed: u64) -> (Comb, Comb
 
 #[test]
 fn lost_packets_spoil_as_many_buckets_as_balls_thrown_into_them() {
-    // The distribution of the number of distinct buckets that 4 packets hit, of 8: chi-square, 3 degrees of freedom, 99.9 %.
+    // The distribution of the number of distinct buckets that 4 packets hit, of 8: chi-square, 3 degrees of freedom,
+    // 99.9 %.
     let (runs, expected) = (4_000, [1.0 / 512.0, 49.0 / 512.0, 252.0 / 512.0, 210.0 / 512.0]);
     let mut found = [0.0_f64; 4];
     for seed in 0..runs {
@@ -93,7 +95,7 @@ fn lda_takes_buckets_for_useful_as_often_as_counts_coincide() {
 }
 
 /// One interval of packets with delays of a Weibull distribution of shape 0.6 and mean 10 µs.
-fn weibull(settings: &Settings, packets: u64, seed: u64) -> (Comb, Comb, f64, f64) {
+fn weibull(settings: &Settings, packets: u64, seed: u64) -> (FineComb, FineComb, f64, f64) {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let (mut sender, mut receiver) = (comb(settings), comb(settings));
     let (mut sum, mut squares) = (0.0, 0.0);
@@ -111,7 +113,8 @@ fn weibull(settings: &Settings, packets: u64, seed: u64) -> (Comb, Comb, f64, f6
 
 #[test]
 fn the_mean_is_exact_and_deviations_are_as_good_as_stated() {
-    // Mean absolute errors of about 9 %, 6 %, 5 % and 3 % are expected with the buckets of the paper; there are 400 here.
+    // Mean absolute errors of about 9 %, 6 %, 5 % and 3 % are expected with the buckets of the paper; there are 400
+    // here.
     let ways = [Deviation::Fixed, Deviation::Selective, Deviation::Centred, Deviation::PerBucket];
     let (runs, mut errors, mut variances) = (40, [0.0; 4], [0.0; 4]);
     for seed in 0..runs {
@@ -135,8 +138,9 @@ fn the_mean_is_exact_and_deviations_are_as_good_as_stated() {
     }
 }
 
-/// Three intervals of so many packets; those of the last `late` of an interval are late: they arrive after the next one has begun.
-fn late(settings: &Settings, packets: u64, late: u64, seed: u64) -> (Comb, Interval) {
+/// Three intervals of so many packets; those of the last `late` of an interval are late: they arrive after the next one
+/// has begun.
+fn late(settings: &Settings, packets: u64, late: u64, seed: u64) -> (FineComb, Interval) {
     let mut senders = [comb(settings), comb(settings), comb(settings)];
     let mut receiver = Receiver::new(settings).expect("possible");
     let digest = |number: u64| Digest(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (seed << 40));
@@ -154,7 +158,7 @@ fn late(settings: &Settings, packets: u64, late: u64, seed: u64) -> (Comb, Inter
 }
 
 #[test]
-fn late_packets_are_put_right_and_lost_buckets_won_back() {
+fn displaced_packets_are_recovered() {
     let settings = Settings::one_bank(200, 1.0, 20, 1);
     let (sender, receiver) = late(&settings, 2_000, 20, 1);
     let of = |rule, solver| receiver.estimate(&sender, rule, solver, Deviation::PerBucket).expect("one kind");
@@ -174,7 +178,8 @@ fn late_packets_are_put_right_and_lost_buckets_won_back() {
 
 #[test]
 fn as_many_subsets_are_tried_as_expected_of_random_loads() {
-    // Nothing fits, since a lost packet is in every bucket: all 2^load − 1 subsets are tried. Expected of a Poisson load: M (e^(W/M) − 1).
+    // Nothing fits, since a lost packet is in every bucket: all 2^load − 1 subsets are tried. Expected of a Poisson
+    // load: M (e^(W/M) − 1).
     let (buckets, runs) = (500, 20);
     let (mut tried, mut entries) = (0, 0.0);
     for seed in 0..runs {

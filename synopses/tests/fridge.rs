@@ -1,4 +1,5 @@
-//! What the paper on fridges promises, on seeded traces: estimates are unbiased, and their variance is no more than stated.
+//! Guarantees of the paper on fridges, on seeded traces: estimates are unbiased, and their variance is within the
+//! bound.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,8 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use synopses::digest::Digest;
 use synopses::fridge::{
-    Combination, Counter, Duplicates, Fridge, Fridges, FridgesSettings, Part, Report, Sample, Settings, Stamp, combine,
+    Combination, Counter, Duplicates, Fridge, FridgeSpec, Fridges, FridgesSettings, Report, Sample, Settings, Stamp,
+    combine,
 };
 
 /// Bins of the delay, as parts of the longest one.
@@ -26,14 +28,14 @@ struct Trace {
     truth: [f64; BINS.len()],
 }
 
-/// What a trace is like.
+/// Parameters of a trace.
 #[derive(Clone, Copy)]
 struct Shape {
     requests: u64,
-    /// In requests.
+    /// The longest delay, counted in requests.
     longest: u64,
     answered: f64,
-    /// Requests that nobody answers come again after so long.
+    /// Time after which unanswered requests are retransmitted.
     again: Option<u64>,
 }
 
@@ -143,7 +145,7 @@ fn single(trace: &Trace, settings: Settings, seeds: u64, weigh: impl Fn(&Report)
     let mut moments = Moments::default();
     for seed in 0..seeds {
         let mut fridge = Fridge::new(Settings { seed, tick_shift: 0, ..settings }).expect("possible");
-        let reports = trace.play(&mut fridge, Fridge::insert, Fridge::answer);
+        let reports = trace.play(&mut fridge, Fridge::insert, Fridge::match_response);
         moments.add(trace.estimate(reports.iter().map(&weigh)));
     }
     moments
@@ -237,13 +239,13 @@ fn the_variance_is_at_most_the_sum_of_the_inverse_chances_less_one() {
     }
 }
 
-/// Requests that nobody answers come again while others wait: 18 % of all are copies.
+/// A trace with retransmissions of unanswered requests: 18 % of all requests are copies.
 fn retransmitting() -> Trace {
     Trace::new(Shape { requests: 16_000, longest: 2_400, answered: 0.78, again: Some(150) }, 4)
 }
 
 #[test]
-fn retransmitted_requests_do_not_spoil_what_others_wait() {
+fn retransmissions_do_not_bias_the_delays_of_other_requests() {
     let trace = retransmitting();
     let settings = Settings { slots: 1_000, ..Settings::default() };
     let moments = single(&trace, settings, 400, own);
@@ -272,7 +274,7 @@ fn a_counter_that_counted_copies_would_overstate_long_delays() {
                     stamped.insert(*number, copies);
                 }
                 Event::Response(number) => {
-                    let report = fridge.answer(Digest(number.wrapping_mul(0xd129_90b7_c3a8_f5e5)), *at);
+                    let report = fridge.match_response(Digest(number.wrapping_mul(0xd129_90b7_c3a8_f5e5)), *at);
                     samples.extend(report.map(|report| {
                         let x = f64::from(report.insertions) + (copies - stamped[number]) as f64;
                         Sample { delay_ns: report.delay_ns, weight: (-x * (-1.0 / 1_000.0_f64).ln_1p()).exp() }
@@ -287,8 +289,9 @@ fn a_counter_that_counted_copies_would_overstate_long_delays() {
     assert!(moments.mean(last) / trace.truth[last] > 1.3, "{}", moments.mean(last) / trace.truth[last]);
 }
 
-/// Weighted answers per pair of which the last copy was answered. Every `each`th request comes again after 300 others, and is answered 20 later. And how
-/// much of it is to be expected: the chance not to meet those copies that were not counted because their request was still there.
+/// Weighted answers per pair of which the last copy was answered. Every `each`th request comes again after 300 others,
+/// and is answered 20 later. And how much of it is to be expected: the chance not to meet those copies that were not
+/// counted because their request was still there.
 fn copies(each: u64, runs: u64) -> (f64, f64) {
     let (requests, slots) = (2_000_u64, 512);
     let (mut sum, mut pairs, mut resident) = (0.0, 0.0, 0);
@@ -306,7 +309,7 @@ fn copies(each: u64, runs: u64) -> (f64, f64) {
                 fridge.insert(digest(number), now << 10);
             }
             if let Some(number) = before(now, 320) {
-                sum += fridge.answer(digest(number), now << 10).map_or(0.0, |report| report.weight());
+                sum += fridge.match_response(digest(number), now << 10).map_or(0.0, |report| report.weight());
                 pairs += 1.0;
             }
         }
@@ -325,7 +328,8 @@ fn with_one_fate_for_all_copies_the_last_one_is_kept_with_probability_p() {
 
 #[test]
 fn where_every_request_comes_twice_copies_that_are_not_counted_are_missing_in_the_weights() {
-    // A copy whose request is still there evicts nobody. But to somebody who came in between it might have been the one in his slot.
+    // A copy of a pending request evicts nothing. But it might have evicted a request that arrived in between, had they
+    // shared a slot.
     let (ratio, expected) = copies(1, 600);
 
     assert!((0.98..0.995).contains(&expected), "{expected}");
@@ -333,13 +337,13 @@ fn where_every_request_comes_twice_copies_that_are_not_counted_are_missing_in_th
 }
 
 fn several(trace: &Trace, parts: &[(usize, f64)], stamp: Stamp, how: Combination, seeds: u64) -> Moments {
-    let parts: Vec<_> = parts.iter().map(|&(slots, probability)| Part { slots, probability }).collect();
+    let parts: Vec<_> = parts.iter().map(|&(slots, probability)| FridgeSpec { slots, probability }).collect();
     let mut moments = Moments::default();
     for seed in 0..seeds {
         let settings =
-            FridgesSettings { parts: parts.clone(), stamp, tick_shift: 0, seed, ..FridgesSettings::default() };
+            FridgesSettings { fridges: parts.clone(), stamp, tick_shift: 0, seed, ..FridgesSettings::default() };
         let mut fridges = Fridges::new(settings).expect("possible");
-        let reports = trace.play(&mut fridges, Fridges::insert, Fridges::answer);
+        let reports = trace.play(&mut fridges, Fridges::insert, Fridges::match_response);
         moments.add(trace.estimate(combine(&reports, parts.len(), how)));
     }
     moments

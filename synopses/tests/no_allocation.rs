@@ -1,4 +1,4 @@
-//! A packet touches no allocator.
+//! No allocation per packet.
 
 #![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
 
@@ -6,53 +6,53 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use synopses::digest::{Digest, DigestKey};
-use synopses::finecomb::{Bank, Comb, Receiver, Sampling, Settings as CombSettings};
+use synopses::finecomb::{Bank, FineComb, Receiver, Sampling, Settings as CombSettings};
 use synopses::fridge::{Coin, Fridge, Fridges, FridgesSettings, Histogram, HistogramShape, Sample, Settings, Stamp};
 use synopses::rda::{Capture, Ids, Rda, Settings as RdaSettings, XorCounters};
 
-struct Counting;
+struct CountingAllocator;
 
 thread_local! {
-    /// Per thread, because the test harness has threads of its own.
+    /// Per thread, because the test harness has its own threads.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
 fn count() {
-    // During the thread's destruction there is nothing left to count with.
+    // Fails during the thread's destruction, when the counter is gone.
     let _ = ALLOCATIONS.try_with(|allocations| allocations.set(allocations.get() + 1));
 }
 
-// SAFETY: every method hands on to the system's allocator, which keeps the contract; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
+// SAFETY: every method calls the system's allocator, which keeps the contract. Counting allocates nothing.
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promises are the same.
+        // SAFETY: the caller has the same obligations.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promises are the same.
+        // SAFETY: the caller has the same obligations.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: the caller's promises are the same.
+        // SAFETY: the caller has the same obligations.
         unsafe { System.realloc(pointer, layout, size) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count();
-        // SAFETY: the caller's promises are the same.
+        // SAFETY: the caller has the same obligations.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Allocations while `work` ran.
+/// Number of allocations during `work`.
 fn allocations(work: impl FnOnce()) -> u64 {
     let before = ALLOCATIONS.with(Cell::get);
     work();
@@ -65,7 +65,7 @@ fn the_allocator_is_counted() {
 }
 
 #[test]
-fn a_packet_that_is_named_touches_no_allocator() {
+fn a_digest_touches_no_allocator() {
     let key = DigestKey::new(1);
     let mut sum = 0;
 
@@ -83,7 +83,7 @@ fn requests_and_responses_touch_no_allocator() {
             for number in 0..10_000_u64 {
                 fridge.insert(Digest(number), number << 10);
                 fridge.insert(Digest(number), number << 10);
-                if let Some(report) = fridge.answer(Digest(number.saturating_sub(100)), number << 10) {
+                if let Some(report) = fridge.match_response(Digest(number.saturating_sub(100)), number << 10) {
                     histogram.insert(Sample { delay_ns: report.delay_ns, weight: report.weight() });
                 }
             }
@@ -95,7 +95,7 @@ fn requests_and_responses_touch_no_allocator() {
         let work = || {
             for number in 0..10_000_u64 {
                 fridges.insert(Digest(number), number << 10);
-                if let Some(report) = fridges.answer(Digest(number.saturating_sub(100)), number << 10) {
+                if let Some(report) = fridges.match_response(Digest(number.saturating_sub(100)), number << 10) {
                     histogram.insert(Sample { delay_ns: report.delay_ns, weight: report.total_weight() });
                 }
             }
@@ -111,7 +111,7 @@ fn packets_between_two_points_touch_no_allocator() {
     let banks = vec![bank(0.9), bank(0.1)];
     let settings = CombSettings { buckets: 128, banks, sampling: Sampling::Nested, seed: 1 };
     let (mut sender, mut receiver) =
-        (Comb::new(&settings).expect("possible"), Receiver::new(&settings).expect("possible"));
+        (FineComb::new(&settings).expect("possible"), Receiver::new(&settings).expect("possible"));
     let work = || {
         for number in 0..10_000_u64 {
             sender.insert(Digest(number), number);
@@ -124,7 +124,7 @@ fn packets_between_two_points_touch_no_allocator() {
 }
 
 #[test]
-fn packets_that_are_remembered_touch_no_allocator() {
+fn packets_in_a_cache_touch_no_allocator() {
     let mut capture = Capture::new(0, 4_000, 3, 5_000, Ids::Checked8).expect("possible");
     let mut fixed = Rda::new(&RdaSettings::default()).expect("possible");
     let mut counters = XorCounters::new(1);
@@ -138,7 +138,7 @@ fn packets_that_are_remembered_touch_no_allocator() {
         }
     };
 
-    // Intervals begin, and the oldest give way, without it, too.
+    // Starting intervals and evicting the oldest ones does not allocate either.
     assert_eq!(allocations(work), 0);
     assert_eq!((capture.dropped(), fixed.packets()), (2, 20_000));
     assert!(capture.close(4).is_some_and(|cache| (cache.packets(), cache.duplicates()) == (4_000, 4_000)));

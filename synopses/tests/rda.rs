@@ -1,19 +1,20 @@
-//! What is promised of RDA, on seeded streams: what is decoded and how often, what is exact, what is said where something is missing.
+//! Guarantees of RDA, on seeded streams: decoding and its probability, exactness, and reports of missing data.
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use synopses::digest::Digest;
 use synopses::rda::{
-    AnswerError, Cache, Capture, Deviation, Difference, Estimate, Ids, Layout, Peeling, Rda, Reconciliation, Settings,
-    Unsettled, sizing,
+    Cache, Capture, Deviation, Difference, Estimate, Ids, Layout, Peeling, Rda, Reconciliation, Settings,
+    UnexpectedTime, UnsettledLoss, sizing,
 };
 
-/// Name of a packet.
+/// Digest of a packet.
 fn packet(number: u64, seed: u64) -> Digest {
     Digest(ChaCha8Rng::seed_from_u64(number ^ seed << 32).random())
 }
 
-/// Cells of both ends: `lost` packets only at the sender, `extra` only at the receiver, none in common, since those cancel out.
+/// Cells of both ends: `lost` packets only at the sender, `extra` only at the receiver, none in common, since those
+/// cancel out.
 fn ends(settings: &Settings, lost: u64, extra: u64, seed: u64) -> [Rda; 2] {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     [lost, extra].map(|packets| {
@@ -39,8 +40,8 @@ impl Stream {
         Self { sender: cache(), receiver: cache() }
     }
 
-    /// `packets` of them, of which the first `lost` do not arrive, and `extra` that were not sent. Delays of Weibull's distribution of shape 0.7 and 8.4 µs
-    /// in the mean.
+    /// `packets` of them, of which the first `lost` do not arrive, and `extra` that were not sent. Delays of Weibull's
+    /// distribution of shape 0.7 and 8.4 µs in the mean.
     fn lossy(ids: Ids, packets: u64, lost: u64, extra: u64, seed: u64) -> (Self, Vec<u64>) {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut stream = Self::new((packets + extra) as usize, ids);
@@ -68,7 +69,7 @@ impl Stream {
         for _ in 0..4 {
             let asked = exchange.missing();
             let answers: Vec<_> = asked.iter().map(|id| (*id, self.receiver.time_of(*id))).collect();
-            exchange.answer(&answers).expect("what was asked");
+            exchange.add_times(&answers).expect("what was asked");
         }
         exchange
     }
@@ -100,7 +101,7 @@ fn kinds(cells: usize, seed: u64) -> impl Iterator<Item = Settings> {
 }
 
 #[test]
-fn what_is_lost_and_what_came_too_much_is_named_with_its_side() {
+fn lost_and_added_packets_are_identified_with_their_side() {
     for settings in kinds(64, 1) {
         let mut stream = Stream::new(8, settings.ids);
         for number in 0..5 {
@@ -200,7 +201,7 @@ fn everything_is_decoded_as_often_as_a_random_graph_has_no_cycle() {
         let most = 3.0 * (chance * (1.0 - chance) / runs as f64).sqrt() + 2.0 / cells as f64;
         assert!((share - chance).abs() < most, "d {lost}, m {cells}: {share}, expected {chance} ± {most}");
         if lost as usize * 2 == cells {
-            let expected = sizing::expected_unnamed(lost as f64, cells as f64);
+            let expected = sizing::expected_unidentified(lost as f64, cells as f64);
             let found = unnamed as f64 / runs as f64;
             assert!((found / expected - 1.0).abs() < 0.3, "d {lost}, m {cells}: {found}, expected {expected}");
         }
@@ -245,7 +246,8 @@ fn the_printed_decoder_runs_for_ever_in_one_of_a_hundred_intervals() {
 
 #[test]
 fn undo_and_ban_and_a_cache_and_checked_ids_each_unmask_more() {
-    // Three banks, 1,000 cells, 600 differences: published as the bound, where many cells look like those of one packet.
+    // Three banks, 1,000 cells, 600 differences: published as the bound, where many cells look like those of one
+    // packet.
     let runs = 150;
     let complete = |ids: Ids, peeling: Peeling| {
         let whole = |seed: &u64| {
@@ -293,7 +295,7 @@ fn a_packet_is_of_no_use_only_where_all_its_cells_are() {
 }
 
 #[test]
-fn a_receiver_that_does_not_know_an_id_takes_it_back() {
+fn an_id_that_the_receiver_does_not_know_is_put_back() {
     let settings = Settings::paper(64, 6);
     let (stream, _) = Stream::lossy(Ids::Plain, 100, 0, 10, 6);
     let cells = stream.receiver.aggregate(&settings).expect("possible");
@@ -301,10 +303,10 @@ fn a_receiver_that_does_not_know_an_id_takes_it_back() {
     let asked = exchange.missing();
     assert_eq!(asked.len(), 10);
 
-    assert_eq!(exchange.answer(&[(asked[0], Some(5)), (99, None)]), Err(AnswerError::Unasked(99)));
+    assert_eq!(exchange.add_times(&[(asked[0], Some(5)), (99, None)]), Err(UnexpectedTime(99)));
     assert_eq!(exchange.missing().len(), 10, "nothing of such an answer is taken");
-    exchange.answer(&[(asked[3], None)]).expect("asked");
-    assert_eq!(exchange.answer(&[(asked[3], None)]), Err(AnswerError::Unasked(asked[3])));
+    exchange.add_times(&[(asked[3], None)]).expect("asked");
+    assert_eq!(exchange.add_times(&[(asked[3], None)]), Err(UnexpectedTime(asked[3])));
 
     let found = exchange.estimate(Deviation::PerBucket);
     assert!(!exchange.missing().contains(&asked[3]) && exchange.missing().len() == 9);
@@ -313,7 +315,7 @@ fn a_receiver_that_does_not_know_an_id_takes_it_back() {
 }
 
 #[test]
-fn more_than_can_be_named_is_said_and_what_is_left_is_right() {
+fn too_many_differences_are_reported_and_usable_cells_stay_exact() {
     // Ten times as many differences as cells.
     let (stream, delays) = Stream::lossy(Ids::Checked8, 20_000, 400, 300, 7);
     let small = Settings { cells: 100, ..Settings::default() };
@@ -464,7 +466,7 @@ fn packets_that_were_on_their_way_at_the_end_are_late_and_not_lost() {
 
     for pair in exchanges.windows(2) {
         let found = pair[0].estimate(Deviation::PerBucket);
-        let settled = Unsettled::of(&pair[0]).settle(&pair[1]);
+        let settled = UnsettledLoss::of(&pair[0]).settle(&pair[1]);
 
         assert!(found.lost > 55 && found.complete, "{found:?}");
         assert!((10..=11).contains(&settled.lost) && settled.complete, "{settled:?}");
@@ -474,6 +476,6 @@ fn packets_that_were_on_their_way_at_the_end_are_late_and_not_lost() {
         assert!(settled.mean_ns(&found).is_some_and(|mean| (mean - 50_000.0).abs() < 1e-6));
     }
     // Packets of the interval before the first that is looked at came in it, unsent.
-    let odd = Unsettled::of(&exchanges[0]).settle(&exchanges[0]);
+    let odd = UnsettledLoss::of(&exchanges[0]).settle(&exchanges[0]);
     assert!(odd.late == 0 && odd.odd == odd.lost.min(odd.odd) && odd.sent == 1_000);
 }

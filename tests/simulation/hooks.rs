@@ -1,4 +1,4 @@
-//! Two hooks on one host agent: a quick one that takes everything at once, and a slow one that loses its oldest.
+//! Two hooks on one host agent: a quick one that takes every verdict at once, and a slow one that loses its oldest.
 
 use std::collections::BTreeSet;
 
@@ -11,20 +11,20 @@ const SLOW_QUEUE: usize = 4;
 const SLOW_PAUSE: Nanos = Nanos::from_millis(400);
 
 #[derive(Debug, Default)]
-struct Account {
+struct HookLedger {
     taken: u64,
     lost: u64,
     last: u64,
 }
 
-/// Both hooks and what came of everything that was dispatched.
+/// Both hooks, with counts of all dispatched verdicts.
 #[derive(Debug)]
 pub struct Hooks {
     dispatch: Dispatch,
     quick: HookId,
     slow: HookId,
     offered: u64,
-    accounts: [Account; 2],
+    ledgers: [HookLedger; 2],
     next: Nanos,
 }
 
@@ -34,7 +34,7 @@ impl Hooks {
         let all = || Filter { lmaps: BTreeSet::new(), min_share: 0.0 };
         let quick = dispatch.register(all(), 1024).expect("there is room");
         let slow = dispatch.register(all(), SLOW_QUEUE).expect("there is room");
-        Self { dispatch, quick, slow, offered: 0, accounts: Default::default(), next: Nanos::ZERO }
+        Self { dispatch, quick, slow, offered: 0, ledgers: Default::default(), next: Nanos::ZERO }
     }
 
     pub fn dispatch(&mut self, event: Event) {
@@ -42,10 +42,10 @@ impl Hooks {
         self.dispatch.dispatch(event);
     }
 
-    /// The quick hook takes all that waits, the slow one takes one now and then.
+    /// The quick hook takes all queued verdicts, the slow one takes one from time to time.
     pub fn step(&mut self, now: Nanos) {
         while self.take(0) {}
-        assert_eq!(self.accounts[0].taken, self.offered, "a slow hook delays nobody");
+        assert_eq!(self.ledgers[0].taken, self.offered, "a slow hook does not delay the quick one");
         if self.next <= now {
             self.next = now.plus(SLOW_PAUSE);
             self.take(1);
@@ -54,20 +54,20 @@ impl Hooks {
 
     fn take(&mut self, which: usize) -> bool {
         let Some(taken) = self.dispatch.take([self.quick, self.slow][which]) else { return false };
-        let account = &mut self.accounts[which];
-        assert_eq!(taken.sequence, account.last + taken.lost + 1, "what is missing is said");
-        account.taken += 1;
-        account.lost += taken.lost;
-        account.last = taken.sequence;
+        let ledger = &mut self.ledgers[which];
+        assert_eq!(taken.sequence, ledger.last + taken.lost + 1, "gaps in the sequence are reported as lost");
+        ledger.taken += 1;
+        ledger.lost += taken.lost;
+        ledger.last = taken.sequence;
         true
     }
 
-    /// Takes what still waits: all that was offered was taken or lost. Returns what the slow hook lost.
+    /// Drains both queues, and checks that every verdict was taken or lost. Returns the slow hook's losses.
     pub fn close(mut self) -> u64 {
         while self.take(1) {}
-        for account in &self.accounts {
-            assert_eq!(account.taken + account.lost, self.offered, "every verdict is taken or counted as lost");
+        for ledger in &self.ledgers {
+            assert_eq!(ledger.taken + ledger.lost, self.offered, "every verdict is taken or counted as lost");
         }
-        self.accounts[1].lost
+        self.ledgers[1].lost
     }
 }

@@ -7,19 +7,19 @@ use transport::local::Region;
 use wire::id::{Incarnation, LmapId, RegionId, WorkerId};
 use wire::layout::{RegionSize, Slot};
 use wire::proto::control::host_message::Message;
-use wire::proto::control::{Acknowledge, HostMessage, QueuePairAnswer, WorkerMessage, worker_message};
+use wire::proto::control::{Acknowledgement, HostMessage, QueuePairReply, WorkerMessage, worker_message};
 use wire::proto::registration::AgentMessage;
 use wire::rdma::{Endpoint, PacketSequence};
 use wire::time::{Interval, Nanos};
 
-use crate::service::{Sent, number_of};
+use crate::service::{OutgoingMessage, number_of};
 use crate::values::{self, OF_PROCESS, placed, uid_of_process};
 use crate::verbs::Fabric;
 
-/// How often processes are measured.
+/// Interval of process metrics.
 const SAMPLED: Nanos = Nanos::from_millis(100);
 
-/// A region that the host agent itself keeps about a process.
+/// A region with process metrics, written by the host agent itself.
 #[derive(Debug)]
 struct Process {
     service: u64,
@@ -40,7 +40,7 @@ impl Process {
         (0..OF_PROCESS).map(move |index| (uid_of_process(service, index), Slot(index as u32)))
     }
 
-    /// Measures, if it is time to. What was missed is not made up for.
+    /// Measures if it is due. Missed measurements are not repeated.
     fn step(&mut self, now: Nanos) {
         if now < self.next {
             return;
@@ -52,30 +52,31 @@ impl Process {
     }
 }
 
-/// After how long what failed is tried again.
-const AGAIN: Nanos = Nanos::from_millis(300);
+/// Time until a retry.
+const RETRY_AFTER: Nanos = Nanos::from_millis(300);
 
 /// One run of the host agent.
 #[derive(Debug)]
 pub struct Host {
-    /// It takes what it has told a worker for acknowledged, and gives slots back too early: so that it is seen whether that would be seen.
+    /// An injected bug: it treats every message to a worker as acknowledged at once, and so releases slots too early.
+    /// The checks must detect that.
     pub careless: bool,
     pub control: ControlPlane,
     pub incarnation: Incarnation,
     regions: BTreeMap<RegionId, Region>,
     processes: BTreeMap<ConnectionId, Process>,
     fabric: Fabric,
-    /// Queue pairs that were asked for.
-    asked: u64,
-    /// Regions that could not be registered are tried again, and a device that was unplugged is back: then.
-    again: Vec<(Nanos, WorkerId, Option<BTreeSet<LmapId>>)>,
+    /// Number of queue pair requests.
+    requests: u64,
+    /// Due retries, for regions that could not be registered and for an unplugged device.
+    retries: Vec<(Nanos, WorkerId, Option<BTreeSet<LmapId>>)>,
     last_region: u64,
     last_connection: u64,
 }
 
-/// What leaves the host agent.
+/// Output of the host agent.
 #[derive(Debug)]
-pub enum Out {
+pub enum HostOutput {
     ToService(ConnectionId, AgentMessage),
     CloseService(ConnectionId),
     ToWorker(WorkerId, ConnectionId, HostMessage),
@@ -90,7 +91,7 @@ impl Host {
         let transports = vec!["verbs".to_owned(), "shm".to_owned()];
         let settings = Settings { lease: Nanos::from_secs(2), transports, ..Settings::new(incarnation, interval) };
         fabric.restart_host();
-        // Regions of different runs get the same numbers: the run must tell them apart.
+        // Regions of different runs have the same numbers; only the incarnation distinguishes them.
         Self {
             careless: false,
             control: ControlPlane::new(settings),
@@ -98,8 +99,8 @@ impl Host {
             regions: BTreeMap::new(),
             processes: BTreeMap::new(),
             fabric,
-            asked: 0,
-            again: Vec::new(),
+            requests: 0,
+            retries: Vec::new(),
             last_region: 0,
             last_connection: 0,
         }
@@ -116,7 +117,7 @@ impl Host {
         connection
     }
 
-    pub fn service_message(&mut self, now: Nanos, connection: ConnectionId, (message, region): Sent) {
+    pub fn service_message(&mut self, now: Nanos, connection: ConnectionId, (message, region): OutgoingMessage) {
         let descriptor = match region {
             None => Descriptor::None,
             Some(region) => Descriptor::Accepted(self.keep(region)),
@@ -130,7 +131,7 @@ impl Host {
         RegionId(self.last_region)
     }
 
-    /// The process of a replica that came is measured from now on.
+    /// Starts measuring the process of a new replica.
     fn measure(&mut self, now: Nanos, connection: ConnectionId, service: u64) {
         let process = Process::new(service, now);
         let (region, series) = (self.keep(process.memory.clone()), process.series());
@@ -155,94 +156,95 @@ impl Host {
         Some(connection)
     }
 
-    /// What the regions socket answers.
+    /// The response of the regions socket.
     pub fn region(&self, host: Incarnation, region: RegionId) -> Option<Region> {
         self.regions.get(&region).filter(|_| host == self.incarnation).cloned()
     }
 
-    /// How many regions it holds.
+    /// Number of regions.
     pub fn regions(&self) -> usize {
         self.regions.len()
     }
 
-    /// Gives a worker that reads by RDMA the keys of what it is told.
+    /// Adds addresses and keys of the regions to a message for a worker that reads by RDMA.
     fn register(&mut self, now: Nanos, worker: WorkerId, message: &mut HostMessage) {
         let Some(Message::SetLmap(lmap)) = &mut message.message else { return };
         if !self.control.uses_verbs(worker) {
             return;
         }
-        let mut but = Vec::new();
-        for told in lmap.replicas.iter_mut().flat_map(|replica| &mut replica.regions) {
-            let id = RegionId(told.region);
+        let mut failed = Vec::new();
+        for region in lmap.replicas.iter_mut().flat_map(|replica| &mut replica.regions) {
+            let id = RegionId(region.region);
             let Some(memory) = self.regions.get(&id) else { continue };
-            match self.fabric.expose(worker, id, memory) {
-                Some(place) => (told.address, told.rkey) = place,
-                None => but.push((id, "no memory can be locked".to_owned())),
+            match self.fabric.register(worker, id, memory) {
+                Some(place) => (region.address, region.rkey) = place,
+                None => failed.push((id, "no memory can be locked".to_owned())),
             }
         }
         let lmap = LmapId(lmap.lmap);
-        if !but.is_empty() {
-            self.again.push((now.plus(AGAIN), worker, Some([lmap].into())));
+        if !failed.is_empty() {
+            self.retries.push((now.plus(RETRY_AFTER), worker, Some([lmap].into())));
         }
-        self.control.regions_registered(worker, lmap, but);
+        self.control.regions_registered(worker, lmap, failed);
     }
 
-    /// The answer to a worker's queue pair: now and then a problem, now and then none at all, now and then the device was unplugged.
+    /// The reply to a worker's queue pair. Some replies report a problem, some are lost, and sometimes the device is
+    /// unplugged.
     fn connect(&mut self, now: Nanos, worker: WorkerId, attempt: u32, peer: Endpoint) -> Option<HostMessage> {
-        self.asked += 1;
-        let psn = PacketSequence::from_random(self.asked.wrapping_mul(0x9e37_79b9));
-        let answer = match self.asked % 16 {
+        self.requests += 1;
+        let psn = PacketSequence::from_random(self.requests.wrapping_mul(0x9e37_79b9));
+        let answer = match self.requests % 16 {
             5 => return None,
             13 => {
                 self.fabric.stop(worker, true);
-                self.again.push((now.plus(AGAIN), worker, None));
-                QueuePairAnswer { attempt, host: None, problem: "the device is gone".to_owned() }
+                self.retries.push((now.plus(RETRY_AFTER), worker, None));
+                QueuePairReply { attempt, host: None, problem: "the device is gone".to_owned() }
             }
-            11 => QueuePairAnswer { attempt, host: None, problem: "the device is busy".to_owned() },
+            11 => QueuePairReply { attempt, host: None, problem: "the device is busy".to_owned() },
             _ => {
-                let host = self.fabric.answer(worker, psn, peer);
-                QueuePairAnswer { attempt, host: Some((&host).into()), problem: String::new() }
+                let host = self.fabric.connect(worker, psn, peer);
+                QueuePairReply { attempt, host: Some((&host).into()), problem: String::new() }
             }
         };
         Some(HostMessage { epoch: 0, message: Some(Message::QueuePair(answer)) })
     }
 
-    /// Lets the control plane act.
-    pub fn step(&mut self, now: Nanos) -> Vec<Out> {
+    /// Runs the control plane and carries out its actions.
+    pub fn step(&mut self, now: Nanos) -> Vec<HostOutput> {
         self.processes.values_mut().for_each(|process| process.step(now));
-        for (_, worker, lmaps) in self.again.extract_if(.., |(at, ..)| *at <= now) {
-            self.control.tell_again(now, worker, lmaps.as_ref());
+        for (_, worker, lmaps) in self.retries.extract_if(.., |(at, ..)| *at <= now) {
+            self.control.resend(now, worker, lmaps.as_ref());
         }
         self.control.poll(now);
-        let (mut out, mut joined, mut told) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut out, mut joined, mut sent) = (Vec::new(), Vec::new(), Vec::new());
         for action in self.control.take_actions() {
             match action {
-                Action::ToService { connection, message } => out.push(Out::ToService(connection, message)),
-                Action::CloseService { connection } => out.push(Out::CloseService(connection)),
+                Action::ToService { connection, message } => out.push(HostOutput::ToService(connection, message)),
+                Action::CloseService { connection } => out.push(HostOutput::CloseService(connection)),
                 Action::ToWorker { connection, worker, mut message } => {
                     self.register(now, worker, &mut message);
                     if let Some(Message::SetLmap(_) | Message::RemoveLmap(_)) = &message.message {
-                        told.push((connection, message.epoch));
+                        sent.push((connection, message.epoch));
                     }
-                    out.push(Out::ToWorker(worker, connection, message));
+                    out.push(HostOutput::ToWorker(worker, connection, message));
                 }
                 Action::ConnectQueuePair { connection, worker, attempt, peer } => {
                     let answer = self.connect(now, worker, attempt, peer);
-                    out.extend(answer.map(|message| Out::ToWorker(worker, connection, message)));
+                    out.extend(answer.map(|message| HostOutput::ToWorker(worker, connection, message)));
                 }
                 Action::StopReading { worker, for_good } => self.fabric.stop(worker, for_good),
-                Action::CloseWorker { connection } => out.push(Out::CloseWorker(connection)),
-                Action::Dispatch(event) => out.push(Out::Dispatch(event)),
-                Action::Rows(rows) => out.push(Out::Rows(rows)),
+                Action::CloseWorker { connection } => out.push(HostOutput::CloseWorker(connection)),
+                Action::Dispatch(event) => out.push(HostOutput::Dispatch(event)),
+                Action::Rows(rows) => out.push(HostOutput::Rows(rows)),
                 Action::ReplicaJoined { connection, service, .. } => joined.push((connection, number_of(&service))),
                 Action::ReplicaLeft { connection } => {
                     joined.retain(|(joined, _)| *joined != connection);
                     self.processes.remove(&connection);
                 }
                 Action::DropRegion(region) => {
-                    self.fabric.withdraw(region);
+                    self.fabric.deregister(region);
                     let dropped = self.regions.remove(&region);
-                    assert!(dropped.is_some(), "{region} is dropped twice, or was never there");
+                    assert!(dropped.is_some(), "{region} is dropped twice, or never existed");
                 }
                 _ => {}
             }
@@ -251,8 +253,8 @@ impl Host {
             self.measure(now, connection, service);
         }
         if self.careless {
-            for (connection, epoch) in told {
-                let acknowledge = worker_message::Message::Acknowledge(Acknowledge { epoch });
+            for (connection, epoch) in sent {
+                let acknowledge = worker_message::Message::Acknowledgement(Acknowledgement { epoch });
                 self.control.worker_message(now, connection, WorkerMessage { message: Some(acknowledge) });
             }
         }

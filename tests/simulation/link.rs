@@ -1,4 +1,4 @@
-//! One direction of a connection: in order, late by a random time, and gone at once with all that was under way.
+//! One direction of a connection: in order, with random delays; when it breaks, all messages in flight are lost.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use wire::time::Nanos;
 
-/// What is under way, oldest first.
+/// Messages in flight, the oldest first.
 #[derive(Debug)]
 pub struct Link<M>(VecDeque<(Nanos, M)>);
 
@@ -17,7 +17,7 @@ impl<M> Default for Link<M> {
 }
 
 impl<M> Link<M> {
-    /// Sends `message`: it arrives within 60 ms, rarely within a second, never before what was sent earlier.
+    /// Sends `message`. It arrives within 60 ms, rarely within a second, and never before an earlier one.
     pub fn send(&mut self, now: Nanos, random: &mut ChaCha8Rng, message: M) {
         let longest = if random.random_bool(0.02) { 1_000_000 } else { 60_000 };
         let late = Nanos::from_micros(random.random_range(10..longest));
@@ -25,8 +25,8 @@ impl<M> Link<M> {
         self.0.push_back((now.plus(late).max(after), message));
     }
 
-    /// What is under way.
-    pub fn under_way(&self) -> impl Iterator<Item = &M> {
+    /// All messages in flight.
+    pub fn in_flight(&self) -> impl Iterator<Item = &M> {
         self.0.iter().map(|(_, message)| message)
     }
 

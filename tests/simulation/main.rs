@@ -1,34 +1,38 @@
-//! Both agents and many services in virtual time, with faults drawn from a seed: messages late, connections broken with what was under way,
-//! every part restarted or stalled, operators' calls at any time, memory that cannot be read, a machine that sleeps. A worker reads shared
-//! memory, or by RDMA with queue pairs that break, answers that are lost, keys that are none any more. Whatever happens:
+//! A simulation of both agents and many services in virtual time, with faults drawn from a seed: late messages, broken
+//! connections that lose messages in flight, restarts and stalls of every component, operator calls at any time,
+//! unreadable memory, and machine sleep. Workers read shared memory, or use RDMA with queue pairs that break, lost
+//! replies and revoked keys. The invariants:
 //!
-//! - no value ever stands under another metric's name, however often slots are reused: gauges, counters, up-down counters, histograms, those of
-//!   a service and those that the host agent measures of its process (`values.rs`); not where it arrives, and not where it is read (`looks.rs`),
-//!   so that a host agent that gives slots back too early is caught although what comes of it would be dropped,
-//! - no increment is below 0, counted twice, or lost unless its look was discarded; what is discarded is counted by its reason: cell by cell
-//!   as a second reader of the same words has it (`looks.rs`),
-//! - no verdict is about another LMAP or another configuration, with or without reasons; each was sent, once, in this order,
-//! - the host agent never says what a worker does not take,
-//! - every region that was not read and every verdict that a slow hook lost is counted,
-//! - ticks, verdicts and rows come out even with books that are kept outside the agents (`books.rs`),
-//! - when the last service is gone, everything is freed.
+//! - No value is attributed to another metric, however often slots are reused. This holds for gauges, counters, up-down
+//!   counters and histograms, of services and of process metrics (`values.rs`). It is checked where values arrive and
+//!   where they are read (`fetches.rs`), so that a host agent that releases slots too early is detected even if the
+//!   wrong values would be dropped later.
+//! - No increment is negative, counted twice, or lost, unless its fetch was discarded. Discarded fetches are counted by
+//!   reason. A second, independent evaluation of the same words checks this for each cell (`fetches.rs`).
+//! - Every dispatched verdict belongs to its LMAP and that LMAP's current configuration, with or without reasons. It
+//!   was sent once, and the order is kept.
+//! - The host agent never sends a message that the worker does not accept.
+//! - Every region that was not read and every verdict that a slow hook lost is counted.
+//! - Counts of ticks, verdicts and rows agree with ledgers outside the agents (`ledger.rs`).
+//! - After the last service has left, everything is freed.
 //!
-//! Nothing is reordered within a connection: that is what TCP and Unix streams promise, and epochs are counted on it. What is reordered is
-//! what goes different ways: the regions socket's answers come before or after the stream's messages, jobs end in any order. Services lie in
-//! their headers, and never in their values, which would hurt nobody else and look like any other value.
+//! Messages are not reordered within a connection, as with TCP and Unix streams; epochs depend on it. Messages on
+//! different paths are reordered: replies of the regions socket come before or after messages of the stream, and jobs
+//! end in any order. Services have faulty headers but never faulty values, which would affect only themselves and
+//! cannot be told from other values.
 //!
-//! Clocks: what agents decide by is the time since their start, which the kernel never sets back (`clock.rs` of each); it jumps forward when a
-//! machine sleeps. A worker's time of day jumps in both directions. That a clock which goes back all the same costs no more than an interval
-//! is a test of the ticker's.
+//! Clocks: agents decide by a monotonic clock (`clock.rs` of each), which jumps forward when the machine sleeps. A
+//! worker's wall clock jumps in both directions. A test of the ticker shows that a monotonic clock that goes back costs
+//! at most an interval.
 //!
-//! Seeds are played on all processors; 10,000 take a little more than a minute of one in a release build. `UVIEW_SEEDS` says how many are played,
-//! `UVIEW_SEED` plays one.
+//! Seeds run on all processors; 10,000 take a little more than a minute of processor time in a release build.
+//! `UVIEW_SEEDS` sets their number, `UVIEW_SEED` runs a single one.
 
-mod books;
+mod fetches;
 mod hooks;
 mod host;
+mod ledger;
 mod link;
-mod looks;
 mod node;
 mod operators;
 mod service;
@@ -41,14 +45,14 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use wire::time::Nanos;
-use world::{Seen, World};
+use world::{RunStats, World};
 
 const LENGTH: Nanos = Nanos::from_secs(12);
 
-/// Says which seed failed, when it does.
-struct Named(u64);
+/// Prints the seed if its run panics.
+struct SeedReporter(u64);
 
-impl Drop for Named {
+impl Drop for SeedReporter {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("seed {0} failed: run again with UVIEW_SEED={0}", self.0);
@@ -62,32 +66,32 @@ fn from_environment(name: &str) -> Option<u64> {
     Some(text.parse().expect("a number of seeds, or a seed"))
 }
 
-fn play(seed: u64) -> Seen {
-    let named = Named(seed);
+fn play(seed: u64) -> RunStats {
+    let named = SeedReporter(seed);
     let mut world = World::new(seed);
     world.run(LENGTH);
     drop(named);
-    world.seen
+    world.stats
 }
 
-/// Plays all of `seeds` on as many threads as the machine has processors: each is a world of its own.
-fn play_all(seeds: Range<u64>) -> Seen {
+/// Runs all `seeds` on as many threads as the machine has processors, each in a world of its own.
+fn play_all(seeds: Range<u64>) -> RunStats {
     let next = AtomicU64::new(seeds.start);
     let some = || {
-        let mut seen = Seen::default();
+        let mut stats = RunStats::default();
         loop {
-            // Relaxed: a number that each thread draws once; what was seen is joined with the thread.
+            // Relaxed: only the number matters; the statistics are synchronised by joining the thread.
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= seeds.end {
-                return seen;
+                return stats;
             }
-            seen.add(&play(seed));
+            stats.add(&play(seed));
         }
     };
     std::thread::scope(|scope| {
         let threads = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(some)).collect();
-        let mut all = Seen::default();
+        let mut all = RunStats::default();
         for thread in threads {
             all.add(&thread.join().expect("a seed failed, and is named above"));
         }
@@ -117,7 +121,7 @@ fn nothing_is_misattributed_or_leaked_whatever_goes_wrong() {
     }
 }
 
-/// Whether a run with such a host agent fails because a value stands under another metric's name.
+/// Whether a run with the injected bug fails because a value is attributed to another metric.
 fn is_caught(seed: u64) -> bool {
     let outcome = std::panic::catch_unwind(|| World::careless(seed).run(LENGTH));
     let why = outcome.err().and_then(|why| why.downcast::<String>().ok());
@@ -125,8 +129,8 @@ fn is_caught(seed: u64) -> bool {
 }
 
 #[test]
-fn a_host_agent_that_gives_slots_back_too_early_is_caught() {
+fn a_host_agent_that_releases_slots_too_early_is_caught() {
     let caught = (0..300).position(is_caught);
     println!("caught by seed {caught:?}");
-    assert!(caught.is_some(), "it is not seen in 300 runs");
+    assert!(caught.is_some(), "the bug is not detected in 300 runs");
 }

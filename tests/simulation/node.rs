@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use nic_agent::{
-    AttachRequest, Effect, Fetching, ForeignMessage, QueuePairEffect, Step, Worker, WorkerSettings, WorkerStatus,
+    AttachRequest, Effect, Fetching, QueuePairEffect, Step, UnexpectedMessage, Worker, WorkerSettings, WorkerStatus,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -13,8 +13,8 @@ use wire::id::{RegionId, WorkerId};
 use wire::proto::control::{HostMessage, WorkerMessage};
 use wire::time::Nanos;
 
-use crate::books::Ticks;
-use crate::looks::Looks;
+use crate::fetches::FetchLedger;
+use crate::ledger::TickLedger;
 use crate::verbs::{self, Fabric};
 
 /// One run of a worker.
@@ -25,29 +25,30 @@ pub struct Node {
     reader: LocalReader,
     verbs: verbs::Reader,
     link: local::Link,
-    /// Regions asked for, and when the answer comes.
-    asked: Vec<(Nanos, AttachRequest)>,
+    /// Requested regions, and when the reply arrives.
+    pending_attaches: Vec<(Nanos, AttachRequest)>,
     jobs: Vec<(Nanos, nic_agent::JobId, lmap::Job)>,
-    /// The control connection is to be closed.
+    /// Whether the control connection has to be closed.
     pub disconnect: bool,
-    /// Its thread does not run until then.
+    /// The worker's thread does not run before this time.
     pub stalled_until: Nanos,
     attached: BTreeSet<RegionId>,
-    ticks: Ticks,
-    looks: Looks,
-    /// Answers of the regions socket take their own time: they race the stream.
+    ticks: TickLedger,
+    fetches: FetchLedger,
+    /// Random delays of the regions socket's replies, which race the stream.
     delays: ChaCha8Rng,
-    /// By how much its time of day is set forward: a person sets it, in both directions.
-    pub time_of_day: Nanos,
-    /// Buffers that were to be filled, and batches that failed as a whole.
+    /// Offset of its wall clock; jumps in both directions.
+    pub wall_offset: Nanos,
+    /// Number of buffers to fill.
     presented: u64,
+    /// Number of batches that failed as a whole.
     failed_batches: u64,
-    /// The host agent has let this run go, which may not know it yet.
-    pub is_let_go: bool,
+    /// Whether the host agent has fenced this worker, which may not know it yet.
+    pub is_fenced: bool,
 }
 
 impl Node {
-    /// Worker `number`, which likes `transports` and has a device on `fabric`.
+    /// Worker `number`, which supports `transports` in this order and has a device on `fabric`.
     pub fn new(number: u32, seed: u64, transports: &[&str], fabric: Fabric) -> Self {
         let detector = lmap::Settings {
             warm_up_rows: 20,
@@ -59,7 +60,7 @@ impl Node {
             worker: WorkerId(number),
             detector,
             transports: transports.iter().map(ToString::to_string).collect(),
-            alone: Nanos::from_secs(4),
+            without_host_agent: Nanos::from_secs(4),
             attach_pause: (Nanos::from_millis(20), Nanos::from_millis(500)),
             ..WorkerSettings::default()
         };
@@ -70,78 +71,81 @@ impl Node {
             reader,
             fetching: Fetching::Memory,
             verbs: verbs::Reader::new(WorkerId(number), fabric),
-            asked: Vec::new(),
+            pending_attaches: Vec::new(),
             jobs: Vec::new(),
             disconnect: false,
             stalled_until: Nanos::ZERO,
             attached: BTreeSet::new(),
-            ticks: Ticks::default(),
-            looks: Looks::default(),
+            ticks: TickLedger::default(),
+            fetches: FetchLedger::default(),
             delays: ChaCha8Rng::seed_from_u64(seed),
-            time_of_day: Nanos::from_secs(7200),
+            wall_offset: Nanos::from_secs(7200),
             presented: 0,
             failed_batches: 0,
-            is_let_go: false,
+            is_fenced: false,
         }
     }
 
-    /// Regions that its reader knows.
+    /// Number of attached regions.
     pub fn attached(&self) -> usize {
         self.attached.len()
     }
 
-    /// Every region that was to be fetched was, or is counted as failed.
+    /// Checks that every region was fetched, or is counted as failed.
     pub fn check_counters(&self) {
         let counters = self.worker.status().counters;
         assert_eq!(
             counters.fetched_regions + counters.failed_regions,
             self.presented,
-            "every sample is taken or counted: {counters:?}"
+            "every sample is fetched or counted: {counters:?}"
         );
         assert_eq!(counters.failed_batches, self.failed_batches, "every failed batch is counted: {counters:?}");
     }
 
-    /// Cells of rows that were compared with what was fetched, and places with whose words were in them.
+    /// Numbers of compared cells and checked places.
     pub fn compared(&self) -> (u64, u64) {
-        (self.looks.compared, self.looks.places)
+        (self.fetches.compared, self.fetches.places)
     }
 
     fn check_books(&mut self, now: Nanos) {
         let status = self.worker.status();
         self.follow(&status);
-        self.ticks.looked(now);
+        self.ticks.polled(now);
         self.ticks.check(&status);
-        self.looks.check(status.discarded);
+        self.fetches.check(status.discarded);
     }
 
-    /// Follows a worker that has let everything go.
+    /// Clears the ledgers if the worker has dropped all LMAPs.
     fn follow(&mut self, status: &WorkerStatus) {
         if status.lmaps.iter().sum::<usize>() == 0 {
-            self.ticks.forget();
-            self.looks.forget();
-            self.is_let_go = false;
+            self.ticks.clear();
+            self.fetches.clear();
+            self.is_fenced = false;
         }
     }
 
-    /// The host agent said something. It may refuse the worker, and nothing else that the worker does not take.
-    pub fn told(&mut self, now: Nanos, message: &HostMessage) {
+    /// A message of the host agent arrived. The worker must accept it, unless the host agent refuses the worker.
+    pub fn on_host_message(&mut self, now: Nanos, message: &HostMessage) {
         let taken = self.worker.on_host(now, message.clone());
         self.follow(&self.worker.status());
         if taken.is_ok() {
-            self.ticks.told(now, message);
-            self.looks.told(message);
+            self.ticks.on_host_message(now, message);
+            self.fetches.on_host_message(message);
         }
         assert!(
             matches!(
                 taken,
-                Ok(()) | Err(ForeignMessage::Refused(_) | ForeignMessage::TooEarly | ForeignMessage::QueuePair(_))
+                Ok(())
+                    | Err(UnexpectedMessage::Refused(_)
+                        | UnexpectedMessage::TooEarly
+                        | UnexpectedMessage::QueuePair(_))
             ),
-            "the host agent said what the worker does not take: {taken:?}: {message:?}"
+            "the host agent sent an unexpected message: {taken:?}: {message:?}"
         );
         self.act(now);
     }
 
-    /// One turn of its thread. `regions` answers what the regions socket would.
+    /// One iteration of its thread. `regions` stands for the regions socket.
     pub fn step(&mut self, now: Nanos, random: &mut ChaCha8Rng, regions: &dyn Fn(&AttachRequest) -> Option<Region>) {
         if now < self.stalled_until {
             return;
@@ -160,13 +164,13 @@ impl Node {
             };
             self.presented += self.worker.batch().len() as u64;
             self.failed_batches += u64::from(outcome.is_err());
-            let (unix_ns, alone) = (now.plus(self.time_of_day).0, !self.worker.status().welcomed);
-            // Whom the host agent has let go it has shut out of RDMA.
-            self.looks.is_let_go = self.is_let_go && self.fetching == Fetching::Memory;
-            self.looks.fetched(now, unix_ns, self.worker.batch(), alone, &self.ticks.due(now));
-            let foreign = self.worker.fetched(now, unix_ns, &outcome);
-            let is_expected = |foreign: &ForeignMessage| matches!(foreign, ForeignMessage::QueuePair(_));
-            assert!(foreign.iter().all(is_expected), "the host agent said what the worker does not take: {foreign:?}");
+            let (unix_ns, alone) = (now.plus(self.wall_offset).0, !self.worker.status().welcomed);
+            // With RDMA, the host agent has already disconnected a fenced worker's queue pair.
+            self.fetches.is_fenced = self.is_fenced && self.fetching == Fetching::Memory;
+            self.fetches.fetched(now, unix_ns, self.worker.batch(), alone, &self.ticks.due(now));
+            let unexpected = self.worker.fetched(now, unix_ns, &outcome);
+            let is_expected = |unexpected: &UnexpectedMessage| matches!(unexpected, UnexpectedMessage::QueuePair(_));
+            assert!(unexpected.iter().all(is_expected), "the host agent sent an unexpected message: {unexpected:?}");
         }
         self.check_books(now);
         self.act(now);
@@ -175,7 +179,7 @@ impl Node {
     /// The next message for the host agent.
     pub fn next_message(&mut self) -> Option<WorkerMessage> {
         let message = self.worker.next_message()?;
-        self.looks.sends(&message);
+        self.fetches.sent(&message);
         Some(message)
     }
 
@@ -195,7 +199,7 @@ impl Node {
                 Effect::Attach(request) => {
                     let longest = if self.delays.random_bool(0.1) { 900 } else { 20 };
                     let late = Nanos::from_millis(self.delays.random_range(0..longest));
-                    self.asked.push((now.plus(late), request));
+                    self.pending_attaches.push((now.plus(late), request));
                 }
                 Effect::Detach(region) => {
                     self.reader.detach(region);
@@ -220,7 +224,7 @@ impl Node {
     }
 
     fn answer(&mut self, now: Nanos, regions: &dyn Fn(&AttachRequest) -> Option<Region>) {
-        for (_, request) in self.asked.extract_if(.., |(at, _)| *at <= now) {
+        for (_, request) in self.pending_attaches.extract_if(.., |(at, _)| *at <= now) {
             if !self.worker.expects(&request) {
                 continue;
             }

@@ -1,22 +1,22 @@
-//! Operators who call whatever comes to their mind, whenever.
+//! Operators who make random calls at random times.
 
-use host_agent::control_plane::{Asked, Choice, ControlPlane};
+use host_agent::control_plane::{Choice, ControlPlane, LmapOptions};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use wire::id::{LmapId, MetricId};
-use wire::metric::Every;
+use wire::metric::TickDivider;
 use wire::time::{Interval, Nanos};
 
 use crate::service::{SERIES, name};
 use crate::values::{kind_of, metric, uid_of_service};
 
-/// One call. Returns whether it was done: the others are answered with an error, and change nothing.
+/// Makes one call. Returns whether it succeeded; a failed call changes nothing.
 pub fn call(control: &mut ControlPlane, now: Nanos, random: &mut ChaCha8Rng) -> bool {
     let service = random.random_range(0..4);
     if random.random_bool(0.4) {
         let interval = [None, Some(20), Some(30)][random.random_range(0..3)];
         let interval = interval.and_then(|millis| Interval::new(Nanos::from_millis(millis)).ok());
-        return control.new_lmap(now, &name(service), Asked { interval, ..Asked::default() }).is_ok();
+        return control.new_lmap(now, &name(service), LmapOptions { interval, ..LmapOptions::default() }).is_ok();
     }
     let lmaps = control.list().lmaps;
     let Some(info) = (!lmaps.is_empty()).then(|| &lmaps[random.random_range(0..lmaps.len())]) else { return false };
@@ -30,7 +30,7 @@ pub fn call(control: &mut ControlPlane, now: Nanos, random: &mut ChaCha8Rng) -> 
             control.delete_metric(now, id, MetricId(known.metric)).is_ok()
         }
         _ => {
-            let every = Every::new(random.random_range(1..4)).expect("between one and the most");
+            let every = TickDivider::new(random.random_range(1..4)).expect("between one and the most");
             let uid = uid_of_service(service, random.random_range(0..SERIES));
             let choice = Choice { metric: metric(uid), aggregation: None, every };
             let kind = kind_of(uid).to_string().replace(['-', ' '], "_");
@@ -39,7 +39,7 @@ pub fn call(control: &mut ControlPlane, now: Nanos, random: &mut ChaCha8Rng) -> 
     }
 }
 
-/// No LMAP is left, and none is made by itself.
+/// Deletes all LMAPs.
 pub fn delete_all(control: &mut ControlPlane, now: Nanos) {
     for info in control.list().lmaps {
         control.delete_lmap(now, LmapId(info.lmap)).expect("the LMAP is listed");

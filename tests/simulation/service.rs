@@ -1,5 +1,6 @@
-//! A service as the client crate makes one, without its thread: regions of its own, series placed by itself, slots reused only when the
-//! agent has released them. Every value that it writes says whose it is (`values.rs`); its header may lie for a while.
+//! A service like one with the client crate, but without its thread: it owns its regions, places its series itself, and
+//! reuses slots only after the agent has released them. Every value identifies its series (`values.rs`). Its header may
+//! be invalid for a while.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,13 +18,13 @@ use wire::time::Nanos;
 use crate::values::{self, kind_of, placed, uid_of_service};
 
 const HEARTBEAT: Nanos = Nanos::from_millis(100);
-/// A region's slots are few here, so that they are reused often.
+/// Number of slots in use: few, so that they are reused often.
 const SLOTS_USED: u32 = 32;
-/// Series that a service may have.
+/// Maximal number of series of a service.
 pub const SERIES: u64 = 12;
 
-/// What a message of a service takes along.
-pub type Sent = (ServiceMessage, Option<Region>);
+/// A message of a service, with the region whose descriptor it carries.
+pub type OutgoingMessage = (ServiceMessage, Option<Region>);
 
 /// One replica of a service.
 #[derive(Debug)]
@@ -34,17 +35,17 @@ pub struct Service {
     region: Region,
     series: Vec<(u64, Slot)>,
     free: BTreeSet<u32>,
-    /// First slot and number of slots of what was retired and not released.
+    /// Retired but not released slots: first slot and number of slots.
     retired: BTreeMap<Slot, u32>,
     written: u64,
     generation: u64,
     next_beat: Nanos,
-    /// Stopped until then: no value, no heartbeat.
+    /// Until this time it is stopped: it writes no values and no heartbeat.
     pub stopped_until: Nanos,
-    /// Its header is none until then, if it lies.
-    lies_until: Option<Nanos>,
-    /// What waits to be said.
-    pub outbox: Vec<Sent>,
+    /// Until this time its header is invalid.
+    invalid_until: Option<Nanos>,
+    /// Messages to send.
+    pub outbox: Vec<OutgoingMessage>,
 }
 
 /// Service `number` of the node.
@@ -75,7 +76,7 @@ impl Service {
             generation: 1,
             next_beat: Nanos::ZERO,
             stopped_until: Nanos::ZERO,
-            lies_until: None,
+            invalid_until: None,
             outbox: Vec::new(),
         };
         for index in 0..series {
@@ -85,7 +86,7 @@ impl Service {
         service
     }
 
-    /// Registers series `index` of the service, if it is not there and slots are free.
+    /// Registers series `index` of the service, if it is not registered and slots are free.
     fn add(&mut self, index: u64) {
         let uid = uid_of_service(self.number, index);
         if self.series.iter().any(|(known, _)| *known == uid) {
@@ -114,7 +115,7 @@ impl Service {
         self.outbox.push((ServiceMessage::Retire(vec![SlotRun { region: 0, first, slots }]), None));
     }
 
-    /// Says everything again, on a new connection.
+    /// Queues all messages of a new connection.
     pub fn connected(&mut self) {
         let hello = Hello::new(self.name.clone(), self.instance.clone(), Labels::default());
         let region = ServiceMessage::AddRegion { region: 0, size: RegionSize::ONE_PAGE, layout_version: VERSION };
@@ -128,9 +129,9 @@ impl Service {
         ];
     }
 
-    /// The agent said something.
-    pub fn told(&mut self, message: AgentMessage) {
-        let Some(agent_message::Message::Released(released)) = message.message else { return };
+    /// Handles a message of the agent.
+    pub fn on_agent_message(&mut self, message: AgentMessage) {
+        let Some(agent_message::Message::Release(released)) = message.message else { return };
         for run in released.runs {
             let retired = self.retired.remove(&Slot(run.first_slot));
             assert_eq!(retired, Some(run.slots), "{} got back {run:?}, which it had not retired", self.instance);
@@ -138,20 +139,20 @@ impl Service {
         }
     }
 
-    /// Until then its header is that of no region.
-    pub fn lie(&mut self, until: Nanos, version: bool) {
-        self.lies_until = Some(until);
-        let (word, lie) = if version { (HeaderWord::Version, VERSION + 1) } else { (HeaderWord::Magic, 0) };
-        self.region.header(word).store(lie, Relaxed);
+    /// Makes its header invalid until `until`: by a wrong version, or a wrong magic number.
+    pub fn invalidate_header(&mut self, until: Nanos, version: bool) {
+        self.invalid_until = Some(until);
+        let (word, value) = if version { (HeaderWord::Version, VERSION + 1) } else { (HeaderWord::Magic, 0) };
+        self.region.header(word).store(value, Relaxed);
     }
 
-    fn be_honest(&mut self) {
-        self.lies_until = None;
+    fn restore_header(&mut self) {
+        self.invalid_until = None;
         self.region.header(HeaderWord::Magic).store(MAGIC, Relaxed);
         self.region.header(HeaderWord::Version).store(VERSION, Relaxed);
     }
 
-    /// Writes values, beats, and now and then changes what it registers.
+    /// Writes values and heartbeats, and sometimes adds or retires a series.
     pub fn step(&mut self, now: Nanos, random: &mut ChaCha8Rng) {
         if now < self.stopped_until {
             return;
@@ -164,8 +165,8 @@ impl Service {
             self.next_beat = now.plus(HEARTBEAT);
             self.region.beat();
         }
-        if self.lies_until.is_some_and(|until| until <= now) {
-            self.be_honest();
+        if self.invalid_until.is_some_and(|until| until <= now) {
+            self.restore_header();
         }
         if random.random_bool(0.004) {
             self.add(random.random_range(0..SERIES));

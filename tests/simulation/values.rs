@@ -1,11 +1,11 @@
-//! Values that say whose they are, of every kind, so that one that stands under another metric's name is seen wherever it turns up.
+//! Values of every kind that identify their series, so that a value attributed to another metric is detected anywhere.
 //!
-//! | kind | what it says |
+//! | kind | values |
 //! | --- | --- |
-//! | gauge | its number times [`SHARE`] and up, below the next one's: so is a mean over replicas |
-//! | up-down counter | likewise, above that a one for each replica, so that a sum says of how many; every second one below 0 |
-//! | counter | goes on by a prime of its own: whatever an increment is put together from and divided by, no other's is a multiple of it |
-//! | histogram | takes values of a narrow range of its own: so is their mean |
+//! | gauge | in \[uid · [`SHARE`], (uid + 1) · `SHARE`): a mean over replicas is, too |
+//! | up-down counter | the same plus [`REPLICA`], so that a sum gives the number of replicas; negative if uid is even |
+//! | counter | grows by a prime of its own: no sum or quotient of others' increments is a multiple of it |
+//! | histogram | observes values in a narrow range of its own, which contains their mean |
 
 use std::num::NonZeroU64;
 use std::sync::LazyLock;
@@ -18,22 +18,22 @@ use wire::metric::{Group, Kind, Series, Statistic};
 use wire::name::{Labels, MetricName};
 use wire::registration::PlacedSeries;
 
-/// Series of a service are numbered from here on; those that the host agent has about it, from [`PROCESS`] above.
+/// Series of service s are numbered from s · `SERVICE` on; its process metrics from [`PROCESS`] above that.
 const SERVICE: u64 = 1000;
 const PROCESS: u64 = 900;
-/// Series that the host agent has about each process.
+/// Number of process metrics of each service.
 pub const OF_PROCESS: u64 = 2;
 /// Values of the gauge `uid` are `uid · SHARE` and up, below the next one's.
 const SHARE: u64 = 1 << 20;
-/// What each replica adds to an up-down counter.
+/// Amount that each replica adds to an up-down counter.
 const REPLICA: u64 = 1 << 36;
-/// Replicas of one service at one time.
+/// Maximal number of replicas of one service at the same time.
 const REPLICAS: u64 = 2;
-/// Values of one histogram lie so close together.
+/// Width of the range of one histogram's values.
 const RANGE: u64 = 16;
-/// Steps of a service in the longest interval that an LMAP has, and half as much again: such an interval counts as one.
+/// Maximal steps of a service that count as one interval: one and a half times the longest interval of an LMAP.
 const STEPS: u64 = 30;
-/// What an increment of one replica may have been divided by: the intervals between two looks, of the shortest length in the longest run.
+/// Maximal divisor of a replica's increment: the number of shortest intervals between two fetches in the longest run.
 const INTERVALS: u32 = 1500;
 
 /// Prime numbers, one for each counter.
@@ -47,22 +47,22 @@ pub fn uid_of_service(service: u64, index: u64) -> u64 {
     service * SERVICE + index + 1
 }
 
-/// The number of series `index` that the host agent has about a process of `service`.
+/// The number of process metric `index` of `service`.
 pub fn uid_of_process(service: u64, index: u64) -> u64 {
     service * SERVICE + PROCESS + index
 }
 
-/// Whose series `uid` is.
+/// The service of series `uid`.
 pub fn service_of(uid: u64) -> u64 {
     uid / SERVICE
 }
 
-/// Whether the host agent has `uid` about a process.
+/// Whether `uid` is a process metric.
 pub fn is_of_process(uid: u64) -> bool {
     uid % SERVICE >= PROCESS
 }
 
-/// What kind of series `uid` is.
+/// The kind of series `uid`.
 pub fn kind_of(uid: u64) -> Kind {
     let index = uid % SERVICE;
     match if is_of_process(uid) { 1 + index % OF_PROCESS } else { (index - 1) % 4 } {
@@ -74,18 +74,18 @@ pub fn kind_of(uid: u64) -> Kind {
     }
 }
 
-/// The metric `uid`: its name carries the number.
+/// The metric `uid`, with the number in its name.
 pub fn metric(uid: u64) -> MetricName {
     MetricName::new(&format!("m{uid}")).expect("a letter and digits are a name")
 }
 
-/// The number that [`metric`] put into a name.
+/// The number in a name of [`metric`].
 pub fn number(name: &MetricName) -> u64 {
     let number = name.as_str().strip_prefix('m').and_then(|number| number.parse().ok());
     number.expect("metrics are called by number")
 }
 
-/// The number that [`metric`] put into a column's title, and what the column is.
+/// The number in a column's title, and the column's statistic.
 pub fn column(title: &str) -> (u64, Statistic) {
     let name = title.strip_prefix('m').expect("metrics are called by number");
     let (number, suffix) = name.find('.').map_or((name, ""), |dot| name.split_at(dot));
@@ -94,7 +94,7 @@ pub fn column(title: &str) -> (u64, Statistic) {
     (uid, *statistic.expect("a column is one of its kind's"))
 }
 
-/// Series `uid`, which lies at `first`.
+/// Series `uid`, placed at `first`.
 pub fn placed(uid: u64, first: Slot) -> PlacedSeries {
     let series = Series {
         name: metric(uid),
@@ -107,12 +107,12 @@ pub fn placed(uid: u64, first: Slot) -> PlacedSeries {
     PlacedSeries { series, region: 0, first }
 }
 
-/// The least value of histogram `uid`. There are three of them in each service.
+/// The least value of histogram `uid`. Each service has three histograms.
 fn range(uid: u64) -> u64 {
     (1 + 3 * service_of(uid) + (uid % SERVICE - 1) / 4) * RANGE
 }
 
-/// Makes the slots of a new series what they are before its first value.
+/// Initialises the slots of a new series.
 pub fn begin(region: &Region, uid: u64, first: Slot) {
     for slot in first.0..first.0 + kind_of(uid).slots() {
         region.slot(Slot(slot)).expect("the slots in use lie inside").store(0, Relaxed);
@@ -143,7 +143,7 @@ pub fn write(region: &Region, uid: u64, first: Slot, round: u64) {
     }
 }
 
-/// Whether `words` can be the slots of series `uid`: as much as was never written can be those of several, what was written of one.
+/// Whether `words` can be the slots of series `uid`. Initial values fit several series, written values fit only one.
 pub fn can_be(uid: u64, words: &[u64]) -> bool {
     match kind_of(uid) {
         Kind::Gauge => whose(f64::from_bits(words[0])) == uid,
@@ -166,7 +166,7 @@ fn below_zero(uid: u64) -> bool {
     uid.is_multiple_of(2)
 }
 
-/// Whether `value` can be one of the column that is called `title`: of its metric, and of no other.
+/// Whether `value` can be a value of the column `title`: of its metric, and of no other.
 pub fn is_of(title: &str, value: f64) -> bool {
     let (uid, statistic) = column(title);
     match (kind_of(uid), statistic) {
@@ -175,7 +175,7 @@ pub fn is_of(title: &str, value: f64) -> bool {
     }
 }
 
-/// Likewise, but for what somebody remembers of the column: an increment may be anything that one can be as large as.
+/// The same for an approximate value, as in reasons: an increment may be any value up to the largest possible one.
 pub fn is_near(title: &str, value: f64) -> bool {
     let (uid, statistic) = column(title);
     let most = (REPLICAS * STEPS) as f64;
@@ -200,11 +200,12 @@ fn whose(value: f64) -> u64 {
     (value / SHARE as f64) as u64
 }
 
-/// Whether `value` is a whole number of steps of counter `uid` in each of two replicas, divided by the intervals that each took.
+/// Whether `value` is a sum over up to two replicas of a whole number of steps of counter `uid`, each divided by a
+/// number of intervals.
 fn is_increment(uid: u64, value: f64) -> bool {
     let steps = value / PRIMES[uid as usize] as f64;
-    // As near to a whole number as rounding leaves it. Steps of another counter miss one by a millionth at least where the divisor is
-    // theirs, and elsewhere meet one by chance: all divisors together take in one value in fifty.
+    // A whole number up to rounding. Steps of another counter differ from one by at least a millionth for their own
+    // divisor. For other divisors they match by chance: all divisors together accept one value in fifty.
     let is_whole = |by: u32| {
         let steps = steps * f64::from(by);
         (steps - steps.round()).abs() <= 4e-15 * steps.max(1.0)

@@ -1,8 +1,10 @@
-//! RDMA without a device: queue pairs, keys and READs between the agents of this process, failing as real ones do.
+//! RDMA without a device: queue pairs, keys and READs between the agents of this process, with the failures of real
+//! devices.
 //!
-//! - A READ succeeds only while both queue pairs are connected to each other, by the packet numbers of this very attempt.
-//! - The first READ with a key that is none takes down both queue pairs: its region is named, the rest of the batch is flushed.
-//! - A batch that is lost, and the buffers of whatever was not read, hold garbage.
+//! - A READ succeeds only while both queue pairs are connected to each other with the packet numbers of this attempt.
+//! - The first READ with an invalid key moves both queue pairs to the error state. Its region is reported, and the rest
+//!   of the batch is flushed.
+//! - Buffers of a lost batch, and of regions that were not read, contain garbage.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,25 +17,25 @@ use wire::id::{RegionId, WorkerId};
 use wire::layout::RegionSize;
 use wire::rdma::{Endpoint, PacketSequence, PathMtu, QueuePairNumber};
 
-/// What a buffer holds that was not read.
+/// Content of a buffer that was not read.
 const GARBAGE: u64 = 0x7ff0_dead_beef_0001;
-/// Every so many registrations fail, as without enough locked memory.
+/// One in so many registrations fails, as without enough locked memory.
 const FAILING_REGISTRATION: u64 = 41;
 
 #[derive(Debug)]
-struct Exposed {
+struct Registration {
     address: u64,
     rkey: u32,
     memory: Region,
 }
 
-/// The host's queue pair for one worker, and what is registered beside it.
+/// The host's queue pair for one worker, and the registrations for that worker.
 #[derive(Debug)]
 struct HostEnd {
     number: QueuePairNumber,
-    /// The worker's end, and our own packet number for it.
+    /// The worker's end, and the host's packet number for it.
     peer: Option<(Endpoint, PacketSequence)>,
-    regions: BTreeMap<RegionId, Exposed>,
+    regions: BTreeMap<RegionId, Registration>,
 }
 
 #[derive(Debug, Default)]
@@ -55,7 +57,7 @@ impl State {
     }
 }
 
-/// Devices and the wire between them. Clones are the same.
+/// All devices and the network between them. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct Fabric(Arc<Mutex<State>>);
 
@@ -64,13 +66,14 @@ impl Fabric {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The host agent's process is another one: all that it had is gone.
+    /// The host agent restarts: its queue pairs and registrations disappear.
     pub fn restart_host(&self) {
         self.state().ends.clear();
     }
 
-    /// Registers a region for `worker`; the same again if it is registered. `None` if there is no room.
-    pub fn expose(&self, worker: WorkerId, region: RegionId, memory: &Region) -> Option<(u64, u32)> {
+    /// Registers a region for `worker`. Returns its address and key, also if it is registered already; `None` if the
+    /// registration fails.
+    pub fn register(&self, worker: WorkerId, region: RegionId, memory: &Region) -> Option<(u64, u32)> {
         let mut state = self.state();
         if let Some(known) = state.end(worker).regions.get(&region) {
             return Some((known.address, known.rkey));
@@ -81,26 +84,26 @@ impl Fabric {
             return None;
         }
         let (address, rkey) = (count << 24, count as u32);
-        state.end(worker).regions.insert(region, Exposed { address, rkey, memory: memory.clone() });
+        state.end(worker).regions.insert(region, Registration { address, rkey, memory: memory.clone() });
         Some((address, rkey))
     }
 
-    /// From now on no READ sees `region`.
-    pub fn withdraw(&self, region: RegionId) {
+    /// Removes all registrations of `region`: no READ succeeds any more.
+    pub fn deregister(&self, region: RegionId) {
         for end in self.state().ends.values_mut() {
             end.regions.remove(&region);
         }
     }
 
     /// Connects the host's end for `worker`.
-    pub fn answer(&self, worker: WorkerId, psn: PacketSequence, peer: Endpoint) -> Endpoint {
+    pub fn connect(&self, worker: WorkerId, psn: PacketSequence, peer: Endpoint) -> Endpoint {
         let mut state = self.state();
         let end = state.end(worker);
         end.peer = Some((peer, psn));
         Endpoint { qpn: end.number, psn, ..peer }
     }
 
-    /// Shuts `worker` out.
+    /// Disconnects the host's end for `worker`; `for_good` also removes its registrations.
     pub fn stop(&self, worker: WorkerId, for_good: bool) {
         let mut state = self.state();
         if for_good {
@@ -117,7 +120,7 @@ impl Fabric {
         }
     }
 
-    /// A registration of `worker` is gone, and nobody said so. The one that is `at` far, if there are so many.
+    /// Removes registration number `at` of `worker` without notice, if there is one.
     pub fn revoke(&self, worker: WorkerId, at: usize) {
         if let Some(end) = self.state().ends.get_mut(&worker)
             && let Some(&region) = end.regions.keys().nth(at)
@@ -126,8 +129,8 @@ impl Fabric {
         }
     }
 
-    /// Registrations that there are.
-    pub fn exposed(&self) -> usize {
+    /// Number of registrations.
+    pub fn registrations(&self) -> usize {
         self.state().ends.values().map(|end| end.regions.len()).sum()
     }
 }
@@ -150,7 +153,7 @@ struct Remote {
     revoked: bool,
 }
 
-/// A worker's device.
+/// The RDMA device of a worker.
 #[derive(Debug)]
 pub struct Reader {
     worker: WorkerId,
@@ -158,7 +161,7 @@ pub struct Reader {
     fabric: Fabric,
     link: Link,
     regions: BTreeMap<RegionId, (RegionSize, Remote)>,
-    /// Batches that will be flushed.
+    /// Number of batches that will be flushed.
     pub flushed: u64,
 }
 
@@ -224,20 +227,20 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads one region. The link is down afterwards if its key was none.
+    /// Reads one region. An invalid key takes the link down.
     fn read(&mut self, end: &HostEnd, buffer: &mut RegionBuffer) -> Result<(), RegionError> {
         let (size, remote) = self.regions.get_mut(&buffer.region).ok_or(RegionError::NotAttached)?;
         if remote.revoked {
             return Err(RegionError::Revoked);
         }
-        let holds = |exposed: &&Exposed| (exposed.address, exposed.rkey) == (remote.address, remote.rkey);
-        let Some(exposed) = end.regions.values().find(holds) else {
+        let holds = |registered: &&Registration| (registered.address, registered.rkey) == (remote.address, remote.rkey);
+        let Some(registered) = end.regions.values().find(holds) else {
             remote.revoked = true;
             self.link = Link::Down;
             return Err(RegionError::Revoked);
         };
         let mut memory = LocalReader::new();
-        let attached = memory.attach(buffer.region, *size, Access::Memory(exposed.memory.clone()));
+        let attached = memory.attach(buffer.region, *size, Access::Memory(registered.memory.clone()));
         attached.expect("a region has the size that was announced");
         memory.fetch(core::slice::from_mut(buffer)).expect("nothing is cut here");
         match &buffer.status {

@@ -1,4 +1,4 @@
-//! A node with its agents and services in virtual time, and everything that goes wrong on it.
+//! A node with its agents and services in virtual time, and the faults injected into it.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,13 @@ use wire::proto::control::{HostMessage, WorkerMessage, host_message, worker_mess
 use wire::proto::registration::AgentMessage;
 use wire::time::{Interval, Nanos};
 
-use crate::books::Said;
 use crate::hooks::Hooks;
-use crate::host::{Host, Out};
+use crate::host::{Host, HostOutput};
+use crate::ledger::MessageLedger;
 use crate::link::Link;
 use crate::node::Node;
 use crate::operators;
-use crate::service::{Sent, Service, name};
+use crate::service::{OutgoingMessage, Service, name};
 use crate::values;
 use crate::verbs::Fabric;
 
@@ -25,9 +25,9 @@ const STEP: Nanos = Nanos::from_millis(5);
 const SERVICES: u64 = 4;
 const WORKERS: u32 = 2;
 
-/// What came out of a run, to see that it did something.
+/// Statistics of a run, to check that it exercised everything.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
+pub struct RunStats {
     pub values: u64,
     pub verdicts: u64,
     pub released: u64,
@@ -38,22 +38,24 @@ pub struct Seen {
     pub by_verbs: u64,
     pub connections: u64,
     pub revoked: u64,
-    /// Verdicts and rows that were lost with a connection.
+    /// Verdicts and rows lost with a connection.
     pub lost_with_connections: u64,
-    /// Operators' calls that were done.
+    /// Successful operator calls.
     pub calls: u64,
-    /// Values of counters and histograms, and of what the host agent measures of processes.
+    /// Values of counters and histograms.
     pub increments: u64,
+    /// Values of process metrics.
     pub of_processes: u64,
-    /// Cells of rows that were compared with what was fetched, and places with whose words were in them.
+    /// Cells compared with the fetched words.
     pub compared: u64,
+    /// Places compared with the metric that wrote them.
     pub places: u64,
-    /// Samples of regions that were discarded, by reason.
+    /// Discarded samples by reason.
     pub discarded: [u64; 3],
 }
 
-impl Seen {
-    /// What another run has seen, too.
+impl RunStats {
+    /// Adds the statistics of another run.
     pub fn add(&mut self, more: &Self) {
         self.values += more.values;
         self.verdicts += more.verdicts;
@@ -73,7 +75,7 @@ impl Seen {
         self.discarded.iter_mut().zip(more.discarded).for_each(|(all, more)| *all += more);
     }
 
-    /// What a run of a worker has counted.
+    /// Adds the counters of a worker.
     fn count(&mut self, node: &Node) {
         let status = node.worker.status();
         self.late_ticks += status.counters.late_ticks;
@@ -89,7 +91,7 @@ impl Seen {
     }
 }
 
-/// How a worker fetches: each in every way, over some seeds.
+/// Transports of a worker; over several seeds each worker has each combination.
 fn transports(seed: u64, worker: u32) -> &'static [&'static str] {
     if (seed >> worker) & 1 == 0 { &["verbs", "shm"] } else { &["shm"] }
 }
@@ -98,7 +100,7 @@ fn transports(seed: u64, worker: u32) -> &'static [&'static str] {
 struct ServiceEnd {
     service: Option<Service>,
     connection: Option<ConnectionId>,
-    up: Link<Sent>,
+    up: Link<OutgoingMessage>,
     down: Link<Option<AgentMessage>>,
     next_try: Nanos,
 }
@@ -113,14 +115,14 @@ struct WorkerEnd {
     next_try: Nanos,
 }
 
-/// The node.
+/// The simulated node with its services.
 #[derive(Debug)]
 pub struct World {
     now: Nanos,
     random: ChaCha8Rng,
     seed: u64,
-    /// How often somebody has set a clock.
-    days: u64,
+    /// Number of changes of a wall clock.
+    clock_changes: u64,
     interval: Interval,
     host: Host,
     fabric: Fabric,
@@ -128,11 +130,11 @@ pub struct World {
     replicas: u64,
     services: Vec<ServiceEnd>,
     workers: Vec<WorkerEnd>,
-    watched: BTreeSet<LmapId>,
+    subscribed: BTreeSet<LmapId>,
     hooks: Option<Hooks>,
-    said: Said,
+    ledger: MessageLedger,
     careless: bool,
-    pub seen: Seen,
+    pub stats: RunStats,
 }
 
 impl World {
@@ -158,30 +160,30 @@ impl World {
             // Two replicas of each service at most.
             services: (0..2 * SERVICES).map(|_| ServiceEnd::default()).collect(),
             workers: (0..WORKERS).map(worker).collect(),
-            watched: BTreeSet::new(),
+            subscribed: BTreeSet::new(),
             hooks: Some(Hooks::new()),
-            said: Said::default(),
+            ledger: MessageLedger::default(),
             careless: false,
-            seen: Seen::default(),
+            stats: RunStats::default(),
             random,
             fabric,
             seed,
-            days: 0,
+            clock_changes: 0,
         }
     }
 
-    /// The same with a host agent that gives slots back too early.
+    /// The same with a host agent that releases slots too early.
     pub fn careless(seed: u64) -> Self {
         let mut world = Self::new(seed);
         (world.careless, world.host.careless) = (true, true);
         world
     }
 
-    /// Trouble for `length`, then quiet until everything is freed.
+    /// Injects faults for `length`, then runs without faults until everything is freed.
     pub fn run(&mut self, length: Nanos) {
         let end = self.now.plus(length);
         while self.now < end {
-            self.trouble();
+            self.inject_faults();
             self.step();
         }
         for end in &mut self.services {
@@ -194,30 +196,32 @@ impl World {
             self.step();
         }
         self.close_hooks();
-        self.said.host_ends(self.host.control.counters());
-        let under_way = self.workers.iter().flat_map(|end| end.up.under_way());
-        self.seen.lost_with_connections = self.said.close(under_way);
+        self.ledger.host_ends(self.host.control.counters());
+        let in_flight = self.workers.iter().flat_map(|end| end.up.in_flight());
+        self.stats.lost_with_connections = self.ledger.close(in_flight);
         for end in &self.workers {
             end.node.check_counters();
-            self.seen.count(&end.node);
+            self.stats.count(&end.node);
         }
     }
 
     fn close_hooks(&mut self) {
-        self.seen.lost_by_slow_hooks += self.hooks.take().map_or(0, Hooks::close);
+        self.stats.lost_by_slow_hooks += self.hooks.take().map_or(0, Hooks::close);
     }
 
     fn is_empty(&self) -> bool {
         let agent = self.host.control.sizes().iter().all(|(_, size)| *size == 0);
-        let waits = self.host.control.waiting_releases() + self.host.regions() + self.fabric.exposed();
+        let waits = self.host.control.pending_releases() + self.host.regions() + self.fabric.registrations();
         agent && waits == 0 && self.workers.iter().all(|end| end.node.attached() == 0)
     }
 
     fn left(&self) -> String {
         let attached: Vec<_> = self.workers.iter().map(|end| end.node.attached()).collect();
-        let (waiting, regions) = (self.host.control.waiting_releases(), self.host.regions());
-        let (sizes, exposed) = (self.host.control.sizes(), self.fabric.exposed());
-        format!("{sizes:?}, {waiting} releases, {regions} regions, {exposed} of them exposed, {attached:?} attached")
+        let (waiting, regions) = (self.host.control.pending_releases(), self.host.regions());
+        let (sizes, registered) = (self.host.control.sizes(), self.fabric.registrations());
+        format!(
+            "{sizes:?}, {waiting} releases, {regions} regions, {registered} of them registered, {attached:?} attached"
+        )
     }
 
     fn step(&mut self) {
@@ -231,7 +235,7 @@ impl World {
         self.step_host();
     }
 
-    fn trouble(&mut self) {
+    fn inject_faults(&mut self) {
         let at = self.random.random_range(0..self.services.len());
         if self.services[at].service.is_none() && self.random.random_bool(0.02) {
             self.replicas += 1;
@@ -239,7 +243,7 @@ impl World {
             self.services[at].service = Some(Service::new(at as u64 % SERVICES, self.replicas, series));
         }
         if self.random.random_bool(0.0008) {
-            self.services[at].service = None; // it exits, without a word
+            self.services[at].service = None; // it exits without a message
         }
         if self.random.random_bool(0.0008) {
             self.break_service(at);
@@ -248,7 +252,7 @@ impl World {
             && self.random.random_bool(0.001)
         {
             let until = self.now.plus(Nanos::from_millis(self.random.random_range(20..500)));
-            service.lie(until, self.random.random_bool(0.5));
+            service.invalidate_header(until, self.random.random_bool(0.5));
         }
         if let Some(service) = &mut self.services[at].service
             && self.random.random_bool(0.001)
@@ -277,13 +281,13 @@ impl World {
         }
         if self.random.random_bool(0.004) {
             let called = operators::call(&mut self.host.control, self.now, &mut self.random);
-            self.seen.calls += u64::from(called);
+            self.stats.calls += u64::from(called);
         }
         if self.random.random_bool(0.001) {
-            self.days += 1;
-            // No time of day comes twice: that is how rows are told apart here.
-            let time = Nanos::from_secs(self.random.random_range(0..14_400)).plus(Nanos(self.days));
-            self.workers[at].node.time_of_day = time;
+            self.clock_changes += 1;
+            // No wall-clock time comes twice, since it identifies rows here.
+            let time = Nanos::from_secs(self.random.random_range(0..14_400)).plus(Nanos(self.clock_changes));
+            self.workers[at].node.wall_offset = time;
         }
         if self.random.random_bool(0.0005) {
             self.now = self.now.plus(Nanos::from_millis(self.random.random_range(100..5000))); // the machine slept
@@ -307,14 +311,14 @@ impl World {
         if core::mem::take(&mut end.open) {
             end.node.worker.disconnected(self.now);
         }
-        end.up.under_way().for_each(|message| self.said.loses(message));
+        end.up.in_flight().for_each(|message| self.ledger.lost(message));
         (end.up, end.down) = (Link::default(), Link::default());
         end.next_try = self.now.plus(Nanos::from_millis(self.random.random_range(5..3000)));
     }
 
     fn restart_worker(&mut self, at: usize) {
-        self.seen.restarts += 1;
-        self.seen.count(&self.workers[at].node);
+        self.stats.restarts += 1;
+        self.stats.count(&self.workers[at].node);
         self.workers[at].node.check_counters();
         self.break_worker(at);
         let seed = self.random.random();
@@ -323,14 +327,14 @@ impl World {
     }
 
     fn restart_host(&mut self) {
-        self.seen.restarts += 1;
+        self.stats.restarts += 1;
         self.incarnations += 1;
-        self.said.host_ends(self.host.control.counters());
+        self.ledger.host_ends(self.host.control.counters());
         (0..self.services.len()).for_each(|at| self.break_service(at));
         (0..self.workers.len()).for_each(|at| self.break_worker(at));
         self.host = Host::new(self.incarnations, self.interval, self.fabric.clone());
         self.host.careless = self.careless;
-        self.watched.clear();
+        self.subscribed.clear();
         self.close_hooks();
     }
 
@@ -349,7 +353,7 @@ impl World {
             service.connected();
         }
         let Some(connection) = end.connection else {
-            service.outbox.clear(); // everything is said again
+            service.outbox.clear(); // a new connection sends everything again
             return;
         };
         for message in service.outbox.drain(..) {
@@ -360,7 +364,7 @@ impl World {
         }
         while let Some(message) = end.down.receive(now) {
             match message {
-                Some(message) => service.told(message),
+                Some(message) => service.on_agent_message(message),
                 None => return self.break_service(at),
             }
         }
@@ -378,19 +382,19 @@ impl World {
         }
         while let Some(message) = end.up.receive(now) {
             if end.connection.is_none() && !matches!(message.message, Some(worker_message::Message::Hello(_))) {
-                self.said.loses(&message);
+                self.ledger.lost(&message);
                 continue;
             }
             let before = self.host.control.counters().clone();
             end.connection = self.host.worker_message(now, end.connection, message.clone());
-            self.said.arrives(&message, &before, self.host.control.counters());
+            self.ledger.arrived(&message, &before, self.host.control.counters());
         }
         if stalled {
             return;
         }
         while let Some(message) = end.down.receive(now) {
             match message {
-                Some(message) => end.node.told(now, &message),
+                Some(message) => end.node.on_host_message(now, &message),
                 None => return self.break_worker(at),
             }
         }
@@ -400,7 +404,7 @@ impl World {
             return self.break_worker(at);
         }
         while let Some(message) = end.node.next_message() {
-            self.said.sends(WorkerId(at as u32), &message);
+            self.ledger.sent(WorkerId(at as u32), &message);
             end.up.send(now, &mut self.random, message);
         }
     }
@@ -410,35 +414,36 @@ impl World {
         let mut is_new = false;
         for out in self.host.step(now) {
             match out {
-                Out::ToService(connection, message) => self.send_to_service(connection, Some(message)),
-                Out::CloseService(connection) => self.send_to_service(connection, None),
-                Out::ToWorker(worker, connection, message) => {
+                HostOutput::ToService(connection, message) => self.send_to_service(connection, Some(message)),
+                HostOutput::CloseService(connection) => self.send_to_service(connection, None),
+                HostOutput::ToWorker(worker, connection, message) => {
                     if let Some(host_message::Message::SetLmap(lmap)) = &message.message {
-                        is_new |= !self.watched.contains(&LmapId(lmap.lmap));
+                        is_new |= !self.subscribed.contains(&LmapId(lmap.lmap));
                     }
-                    self.said.told(worker, &message);
+                    self.ledger.on_host_message(worker, &message);
                     self.send_to_worker(connection, Some(message));
                 }
-                Out::CloseWorker(connection) => {
+                HostOutput::CloseWorker(connection) => {
                     if let Some(end) = self.workers.iter_mut().find(|end| end.connection == Some(connection)) {
-                        end.node.is_let_go = true;
+                        end.node.is_fenced = true;
                     }
                     self.send_to_worker(connection, None);
                 }
-                Out::Dispatch(event) => {
+                HostOutput::Dispatch(event) => {
                     self.check_verdict(&event);
                     self.hooks.get_or_insert_with(Hooks::new).dispatch(*event);
                 }
-                Out::Rows(rows) => self.check_rows(&rows),
+                HostOutput::Rows(rows) => self.check_rows(&rows),
             }
         }
         self.hooks.get_or_insert_with(Hooks::new).step(now);
-        self.seen.released = self.seen.released.max(self.host.control.counters().released_runs);
-        // Every row of every LMAP is looked at, from when a worker is told of it. A list is much work, and few steps have a new one.
+        self.stats.released = self.stats.released.max(self.host.control.counters().released_slot_runs);
+        // Subscribes to all rows of every LMAP as soon as a worker gets it. Listing is expensive and few steps have a
+        // new LMAP.
         let lmaps = if is_new { self.host.control.list().lmaps } else { Vec::new() };
         for id in lmaps.into_iter().map(|info| LmapId(info.lmap)) {
-            if self.watched.insert(id) {
-                self.host.control.subscribe_rows(id, 1).expect("the LMAP is there");
+            if self.subscribed.insert(id) {
+                self.host.control.subscribe_rows(id, 1).expect("the LMAP exists");
             }
         }
     }
@@ -455,23 +460,23 @@ impl World {
         }
     }
 
-    /// Every value stands under the name of the metric that wrote it.
+    /// Checks that every value belongs to the metric of its column.
     fn check_rows(&mut self, batch: &RowBatch) {
         for row in &batch.rows {
             assert_eq!(row.values.len(), batch.columns.len(), "a row has a value for each column");
             for (title, value) in batch.columns.iter().zip(&row.values).filter(|(_, value)| !value.is_nan()) {
-                self.seen.values += 1;
+                self.stats.values += 1;
                 let (uid, statistic) = values::column(title);
-                self.seen.increments += u64::from(statistic != Statistic::Value);
-                self.seen.of_processes += u64::from(values::is_of_process(uid));
+                self.stats.increments += u64::from(statistic != Statistic::Value);
+                self.stats.of_processes += u64::from(values::is_of_process(uid));
                 assert!(values::is_of(title, *value), "{value} stands under {title} at {}", self.now);
             }
         }
     }
 
     fn check_verdict(&mut self, event: &Event) {
-        self.seen.verdicts += 1;
-        self.said.dispatched(event);
+        self.stats.verdicts += 1;
+        self.ledger.dispatched(event);
         assert!(event.verdict.score.is_finite() && event.verdict.score >= 0.0, "a score is a score: {event:?}");
         for reason in &event.reasons {
             assert!(values::is_near(&reason.column, reason.seen), "a reason is another metric's: {event:?}");

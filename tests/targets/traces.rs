@@ -1,17 +1,17 @@
-//! What services, and other nodes, send about traces.
+//! Decoders of messages about traces, from services and other nodes.
 
-use hooks::coherence::Words;
-use hooks::otlp::{count, mask, rename, scan};
+use hooks::coherence::GossipMessage;
 use otlp::Signal;
+use otlp::codec::{count, mask, rename, scan};
 use prost::Message as _;
 use wire::proto;
 
-/// The keys that are masked, one of which is also what a resource is renamed by.
+/// Masked keys; the second is also the key by which resources are renamed.
 const MASKED: [&str; 2] = ["user.email", "service.name"];
-/// What JSON may become.
+/// Maximal length of a transcoded request.
 const LIMIT: usize = 1 << 16;
 
-/// A request of OTLP with spans: found, counted, masked, renamed, waited with.
+/// An OTLP request with spans: scanned, counted, masked and renamed.
 pub fn otlp_request(bytes: &[u8]) {
     let mut seen = 0;
     let scanned = scan(bytes, |group, span| {
@@ -21,44 +21,44 @@ pub fn otlp_request(bytes: &[u8]) {
             assert!(span.name.len() <= span.encoded.len() && span.encoded.len() <= bytes.len());
         }
     });
-    assert_eq!(scanned.map(|()| seen), count(bytes), "every item is shown, or all are refused");
+    assert_eq!(scanned.map(|()| seen), count(bytes), "either every item is passed on, or the request is refused");
     if let Err(error) = &scanned {
-        super::is_said(error);
-        assert_eq!(seen, 0, "a request that is refused has shown nothing");
+        super::check_message(error);
+        assert_eq!(seen, 0, "a refused request passes no items on");
     }
     let keys = MASKED.map(str::to_owned);
     if let Ok(Some(masked)) = mask(bytes, &keys) {
-        assert_eq!(count(&masked), count(bytes), "masking takes nothing away");
-        let again = mask(&masked, &keys).expect("what was written can be read");
-        assert!(again.is_none_or(|again| again == masked), "what is masked stays as it is");
+        assert_eq!(count(&masked), count(bytes), "masking removes no items");
+        let again = mask(&masked, &keys).expect("a masked request can be read");
+        assert!(again.is_none_or(|again| again == masked), "masking is idempotent");
     }
     if let Ok(Some(renamed)) = rename(bytes, &|_| Some("ours".to_owned())) {
-        assert_eq!(count(&renamed), count(bytes), "renaming takes nothing away");
+        assert_eq!(count(&renamed), count(bytes), "renaming removes no items");
     }
 }
 
-/// OTLP's JSON, of each signal.
+/// OTLP/JSON, of each signal.
 pub fn otlp_json(bytes: &[u8]) {
     for signal in [Signal::Traces, Signal::Metrics, Signal::Logs] {
         match otlp::json::transcode(signal, bytes, LIMIT) {
             Ok(request) => {
-                assert!(request.len() <= LIMIT, "no longer than it may be");
-                assert!(count(&request).is_ok(), "what was written can be read");
+                assert!(request.len() <= LIMIT, "the length limit holds");
+                assert!(count(&request).is_ok(), "a transcoded request can be read");
             }
-            Err(error) => super::is_said(&error),
+            Err(error) => super::check_message(&error),
         }
     }
 }
 
-/// What another node says about kept traces.
-pub fn words(bytes: &[u8]) {
-    let Ok(message) = proto::coherence::Words::decode(bytes) else { return };
-    match Words::decode(&message) {
-        Ok(words) => {
-            let said = words.encode();
-            let again = Words::decode(&said).expect("what was accepted survives the way");
-            assert_eq!(again.encode().encode_to_vec(), said.encode_to_vec(), "as it was said");
+/// A gossip message of another node about kept traces.
+pub fn gossip(bytes: &[u8]) {
+    let Ok(message) = proto::gossip::GossipMessage::decode(bytes) else { return };
+    match GossipMessage::decode(&message) {
+        Ok(decoded) => {
+            let encoded = decoded.encode();
+            let again = GossipMessage::decode(&encoded).expect("accepted input survives a round trip");
+            assert_eq!(again.encode().encode_to_vec(), encoded.encode_to_vec(), "encoding again gives the same");
         }
-        Err(error) => super::is_said(&error),
+        Err(error) => super::check_message(&error),
     }
 }

@@ -4,7 +4,7 @@
 pub const MAX_FRAME_BYTES: usize = 1 << 20;
 const LENGTH_BYTES: usize = 4;
 
-/// Why a stream is no sequence of frames. There is no way to find the next one: close the connection.
+/// An announced frame is too long. The next frame cannot be found: close the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a frame of {0} bytes is announced, at most {MAX_FRAME_BYTES} are allowed")]
 pub struct FrameError(pub usize);
@@ -24,7 +24,7 @@ pub fn encode(message: &impl prost::Message, out: &mut Vec<u8>) -> Result<(), Fr
     Ok(())
 }
 
-/// Cuts a stream into frames. Holds at most one frame and what was pushed last.
+/// Splits a stream into frames. Holds at most one frame and the bytes pushed last.
 #[derive(Debug, Default)]
 pub struct Frames {
     bytes: Vec<u8>,
@@ -32,7 +32,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Takes what came from the socket.
+    /// Appends bytes from the socket.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.taken > 0 {
             self.bytes.drain(..self.taken);
@@ -41,7 +41,7 @@ impl Frames {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole frame without its length, or `None` until more bytes come.
+    /// The next complete frame without its length; `None` until more bytes arrive.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl Frames {
         Ok(Some(&self.bytes[start..self.taken]))
     }
 
-    /// Bytes that wait for the rest of their frame.
+    /// Bytes of an incomplete frame.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.bytes.len() - self.taken

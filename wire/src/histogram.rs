@@ -1,30 +1,32 @@
 //! The fixed scale of histograms: which bucket a value falls into, and what the counts of an interval say.
 //!
-//! Buckets are log-linear: 2^`sub_bits` of them per power of two, so that a bucket is at most 2^−`sub_bits` of its lower bound wide. A
-//! histogram is a run of [`Scale::slots`] slots: the buckets, one for what lies beyond, and the sum. Its count is derived. It is not a
-//! snapshot: buckets and sum are read one after the other while others write, so they agree only up to the writes in between.
+//! Buckets are log-linear: 2^`sub_bits` of them per power of two, so that a bucket is at most 2^−`sub_bits` of its
+//! lower bound wide. A histogram is a run of [`Scale::slots`] slots: the buckets, one for what lies beyond, and the
+//! sum. Its count is derived. It is not a snapshot: buckets and sum are read one after the other while others write, so
+//! they agree only up to the writes in between.
 
-/// Which buckets a histogram has. Always `sub_bits` ≤ 5 and `sub_bits` < `max_bits` ≤ 48.
+/// The buckets of a histogram. Always `sub_bits` ≤ 5 and `sub_bits` < `max_bits` ≤ 48.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Scale {
     sub_bits: u8,
     max_bits: u8,
 }
 
-/// A scale that no histogram has.
+/// A scale out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a histogram of {sub_bits} sub-bucket bits and {max_bits} value bits: at most 5 are allowed, and more than the former up to 48"
+    "a histogram with {sub_bits} sub-bucket bits and {max_bits} value bits: sub-bucket bits must be at most 5, value bits above them and at most 48"
 )]
 pub struct ScaleError {
-    /// Asked for: buckets per power of two, as a power of two.
+    /// Requested buckets per power of two, as a power of two.
     pub sub_bits: u32,
-    /// Asked for: values below two to this power have buckets.
+    /// Requested limit: values below two to this power have buckets.
     pub max_bits: u32,
 }
 
 impl Scale {
-    /// Four buckets per power of two (a value is known to 25 %), values below 2^32 (71 minutes in µs): 124 buckets, 1,008 bytes.
+    /// Four buckets per power of two (a value is known to 25 %), values below 2^32 (71 minutes in µs): 124 buckets,
+    /// 1,008 bytes.
     pub const DEFAULT: Self = Self { sub_bits: 2, max_bits: 32 };
 
     /// 2^`sub_bits` buckets per power of two, for values below 2^`max_bits`.
@@ -51,26 +53,26 @@ impl Scale {
         self.max_bits as u32
     }
 
-    /// How many buckets there are below the last one, which counts what lies beyond.
+    /// Number of buckets, without the last one for larger values.
     #[must_use]
     pub const fn buckets(self) -> u32 {
         (self.max_bits() - self.sub_bits() + 1) << self.sub_bits
     }
 
-    /// How many slots the histogram takes: buckets, one for what lies beyond, and the sum.
+    /// Number of slots of the histogram: buckets, one for larger values, and the sum.
     #[must_use]
     pub const fn slots(self) -> u32 {
         self.buckets() + 2
     }
 
-    /// Where in the run the sum is.
+    /// Index of the sum in the run of slots.
     #[must_use]
     pub const fn sum_slot(self) -> u32 {
         self.buckets() + 1
     }
 
-    /// The bucket of `value`: 0 to [`Scale::buckets`], the last one for what lies beyond. A handful of instructions, no branch on data
-    /// but one.
+    /// The bucket of `value`: 0 to [`Scale::buckets`], the last one for larger values. A handful of instructions with
+    /// one branch on data.
     #[must_use]
     #[inline]
     pub const fn bucket(self, value: u64) -> u32 {
@@ -87,7 +89,7 @@ impl Scale {
         ((shift + 1) << self.sub_bits) + sub
     }
 
-    /// The least value of `bucket`; 2^`max_bits` for the one of what lies beyond and all above.
+    /// The least value of `bucket`; 2^`max_bits` for the last one.
     #[must_use]
     pub const fn lower_bound(self, bucket: u32) -> u64 {
         let linear = 1_u64 << self.sub_bits;
@@ -102,8 +104,9 @@ impl Scale {
         (linear + sub) << shift
     }
 
-    /// The value below which the share `quantile` (0 to 1) of `counts` lies, or `None` if nothing was counted. `counts` holds the
-    /// buckets and the one beyond; missing ones count as empty. Linear within a bucket; for what lies beyond, the last bound.
+    /// The value below which the share `quantile` (0 to 1) of `counts` lies, or `None` if nothing was counted. `counts`
+    /// holds the buckets and the one for larger values; missing ones count as empty. Linear within a bucket; the last
+    /// bound for larger values.
     #[must_use]
     pub fn quantile(self, counts: &[u64], quantile: f64) -> Option<f64> {
         let total: u64 = counts.iter().fold(0, |sum, &count| sum.saturating_add(count));

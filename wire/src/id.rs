@@ -1,4 +1,4 @@
-//! Names of things. An id has equality, order (for maps) and hashing, and its doc says who gives it out.
+//! Ids. An id has equality, order (for maps) and hashing. Its doc says who gives it out.
 
 use core::fmt;
 
@@ -17,29 +17,30 @@ macro_rules! ids {
 }
 
 ids! {
-    /// Names one LMAP on one node. Given out by the host agent, never reused during its life.
+    /// Id of one LMAP on one node. Given out by the host agent, never reused during its run.
     LmapId(u32), "lmap-";
-    /// Names one series (metric name and label set) of one LMAP. Given out by the host agent, never reused during its life.
+    /// Id of one series (metric name and label set) of one LMAP. Given out by the host agent, never reused during its
+    /// run.
     MetricId(u32), "metric-";
-    /// Names one replica of a service, as long as it is connected. Given out by the host agent, never reused during its life.
+    /// Id of one replica of a service while it is connected. Given out by the host agent, never reused during its run.
     ReplicaId(u32), "replica-";
-    /// Names one registered metric region. Given out by the host agent, never reused during its life.
+    /// Id of one registered metric region. Given out by the host agent, never reused during its run.
     RegionId(u64), "region-";
-    /// Names one NIC worker as configured by whoever deploys it: 0 up to the number of workers of the node.
+    /// Number of a NIC worker, as configured by the operator: 0 up to the number of workers of the node.
     WorkerId(u32), "worker-";
-    /// Names one registered hook. Given out by the host agent, never reused during its life.
+    /// Id of one registered hook. Given out by the host agent, never reused during its run.
     HookId(u32), "hook-";
-    /// Tells one run of a program from the next. Drawn at random at its start.
+    /// Distinguishes runs of a program. Drawn at random at its start.
     Incarnation(u64), "run-";
-    /// Numbers a worker's configurations: every change that the host agent sends raises it by one. Meaningful only together with
-    /// the [`Incarnation`] of the host agent that gave it out.
+    /// Number of a worker's configuration: every change by the host agent raises it by one. Only meaningful with the
+    /// [`Incarnation`] of that host agent.
     Epoch(u64), "epoch-";
-    /// Numbers the changes of one region's layout, counted by the service that owns the region.
+    /// Number of changes of one region's layout, counted by the service that owns the region.
     Generation(u64), "generation-";
 }
 
 impl Epoch {
-    /// Before any configuration.
+    /// The epoch before any configuration.
     pub const NONE: Self = Self(0);
 
     /// The epoch after this one.

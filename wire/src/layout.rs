@@ -1,7 +1,8 @@
 //! How a metric region looks in memory.
 //!
-//! A region is a file of whole pages that the service owns. Its first cache line is the header, the rest are 8-byte slots, one atomic
-//! word each: a u64, an i64, or the bits of an f64. No value is wider than a word, so none can be read torn.
+//! A region is a file of whole pages that the service owns. Its first cache line is the header, the rest are 8-byte
+//! slots, one atomic word each: a u64, an i64, or the bits of an f64. No value is wider than a word, so none can be
+//! read torn.
 //!
 //! ```text
 //! byte   0   magic "uVIEWmr1"        8   layout version (u64)
@@ -9,8 +10,9 @@
 //!       32   reserved, zero         64   slot 0, slot 1, …
 //! ```
 //!
-//! All words are in the byte order of the machine; the magic tells a foreign one. The header is diagnostic only: it is written by a
-//! service that nobody trusts, so that which slot means what is told by control messages, never by the region itself.
+//! All words are in the byte order of the machine; the magic reveals a foreign one. The header is diagnostic only,
+//! since an untrusted service writes it. The meaning of slots is defined by control messages, never by the region
+//! itself.
 
 use crate::id::Generation;
 
@@ -20,39 +22,39 @@ pub const PAGE_BYTES: usize = 4096;
 pub const HEADER_BYTES: usize = 64;
 /// Bytes of a slot.
 pub const SLOT_BYTES: usize = 8;
-/// The largest region that an agent accepts. A service that needs more registers a second one.
+/// The largest region that an agent accepts. A service with more metrics registers a second one.
 pub const MAX_REGION_BYTES: usize = 16 << 20;
-/// What the first word holds.
+/// Value of the first word.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"uVIEWmr1");
-/// The layout that this code writes. Earlier ones stay readable for a year.
+/// Version of the layout that this code writes. Earlier ones stay readable for a year.
 pub const VERSION: u64 = 1;
 
-/// The words of the header, by their place in the region.
+/// Words of the header, by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum HeaderWord {
-    /// [`MAGIC`].
+    /// Always [`MAGIC`], which also shows the byte order.
     Magic = 0,
-    /// [`VERSION`].
+    /// Version of the layout: [`VERSION`].
     Version = 1,
-    /// Raised by the service before and after it changes what slots mean.
+    /// Raised by the service before and after it changes the meaning of slots.
     Generation = 2,
     /// Counts up while the service lives.
     Heartbeat = 3,
 }
 
-/// A place for one value: slot 0 is the first word behind the header.
+/// Index of a slot: slot 0 is the first word after the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u32);
 
 impl Slot {
-    /// Bytes from the region's start.
+    /// Byte offset from the region's start.
     #[must_use]
     pub const fn offset(self) -> usize {
         HEADER_BYTES + self.0 as usize * SLOT_BYTES
     }
 
-    /// Words from the region's start.
+    /// Word offset from the region's start.
     #[must_use]
     pub const fn word(self) -> usize {
         self.offset() / SLOT_BYTES
@@ -63,10 +65,10 @@ impl Slot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegionSize(u32);
 
-/// A size that no region has.
+/// An invalid size of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a region of {0} bytes: whole pages of {PAGE_BYTES} bytes are needed, at least one and at most {MAX_REGION_BYTES} bytes"
+    "a region of {0} bytes: it must be whole pages of {PAGE_BYTES} bytes, from one page to {MAX_REGION_BYTES} bytes"
 )]
 pub struct RegionSizeError(pub u64);
 
@@ -97,25 +99,25 @@ impl RegionSize {
         Self::new(bytes.next_multiple_of(PAGE_BYTES as u64))
     }
 
-    /// Bytes, header included.
+    /// Size in bytes, header included.
     #[must_use]
     pub const fn bytes(self) -> usize {
         self.0 as usize
     }
 
-    /// Words of 8 bytes, header included.
+    /// Size in words of 8 bytes, header included.
     #[must_use]
     pub const fn words(self) -> usize {
         self.bytes() / SLOT_BYTES
     }
 
-    /// How many slots there are.
+    /// Number of slots.
     #[must_use]
     pub const fn slots(self) -> u32 {
         ((self.bytes() - HEADER_BYTES) / SLOT_BYTES) as u32
     }
 
-    /// Whether the run of `count` slots from `first` on lies inside.
+    /// Whether the run of `count` slots from `first` on is inside.
     #[must_use]
     pub const fn holds(self, first: Slot, count: u32) -> bool {
         match first.0.checked_add(count) {
@@ -125,32 +127,32 @@ impl RegionSize {
     }
 }
 
-/// What a region's header says. Never to be trusted, only to be shown and compared.
+/// Header of a region. Untrusted: only for display and comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Counted by the service, raised with every change of its layout.
+    /// Number of layout changes, counted by the service.
     pub generation: Generation,
     /// Counts up while the service lives.
     pub heartbeat: u64,
 }
 
-/// Why bytes are no region's header.
+/// Why words are no header of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// Too short to be a region.
+    /// Fewer words than a header has.
     #[error("{0} words are fewer than a header has")]
     Short(usize),
-    /// Something else, or of a machine with another byte order.
+    /// Something else, or a machine with another byte order.
     #[error("the first word is {0:#018x}, not {MAGIC:#018x}")]
     Magic(u64),
-    /// Written by another release.
-    #[error("layout version {0}, this reader knows {VERSION}")]
+    /// A layout of another release.
+    #[error("layout version {0}, this release reads version {VERSION}")]
     Version(u64),
 }
 
 impl Header {
-    /// Reads the header from the first words of a fetched region.
+    /// Decodes the header from the first words of a fetched region.
     ///
     /// # Errors
     ///

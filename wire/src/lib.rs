@@ -1,6 +1,6 @@
-//! The vocabulary of uview: what everything is called, how a metric region looks in memory, and what its parts say to each other.
+//! The vocabulary of uview: ids, units, names, the layout of a metric region, and the messages between its parts.
 //!
-//! Pure: no clock, thread, socket, file or environment. A service that links the client gets no more than this crate's default
+//! Pure: no clock, thread, socket, file or environment. A service that links the client gets only this crate's default
 //! features; the agents add `grpc`.
 
 pub mod control;

@@ -1,4 +1,4 @@
-//! What a series is: name, labels, kind, unit, and how replicas are put together. Names and types never travel with the data.
+//! Series: name, labels, kind, unit, and aggregation over replicas. Names and types are sent once, never with the data.
 
 use core::fmt;
 use core::num::{NonZeroU32, NonZeroU64};
@@ -6,21 +6,22 @@ use core::num::{NonZeroU32, NonZeroU64};
 use crate::histogram::Scale;
 use crate::name::{Labels, MetricName, Unit};
 
-/// How a series' slots are read.
+/// Kind of a series: how its slots are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Grows only: one u64 slot. An LMAP sees its increments.
+    /// Only grows: one u64 slot. An LMAP sees its increments.
     Counter,
-    /// Goes up and down by steps: one i64 slot.
+    /// Rises and falls by steps: one i64 slot.
     UpDownCounter,
     /// Is set: one slot with the bits of an f64.
     Gauge,
-    /// A run of bucket counters and the sum: [`Scale::slots`] u64 slots. An LMAP sees rate, mean and tail of the interval.
+    /// A run of bucket counters and the sum: [`Scale::slots`] u64 slots. An LMAP sees rate, mean and tail of the
+    /// interval.
     Histogram(Scale),
 }
 
 impl Kind {
-    /// How many slots a series of this kind takes.
+    /// Number of slots of a series of this kind.
     #[must_use]
     pub const fn slots(self) -> u32 {
         match self {
@@ -29,7 +30,7 @@ impl Kind {
         }
     }
 
-    /// The columns that an LMAP gets from a series of this kind, in order.
+    /// The columns of an LMAP for a series of this kind, in order.
     #[must_use]
     pub const fn statistics(self) -> &'static [Statistic] {
         match self {
@@ -56,18 +57,19 @@ impl fmt::Display for Kind {
 pub enum Statistic {
     /// A gauge's or up-down counter's value.
     Value,
-    /// What a counter grew by in the interval.
+    /// Growth of a counter in the interval.
     Increment,
-    /// How many values a histogram took in the interval.
+    /// Number of values in a histogram in the interval.
     Count,
     /// The mean of the values that a histogram took in the interval; missing if it took none.
     Mean,
-    /// The 99th percentile of the values that a histogram took in the interval, to the bucket's width; missing if it took none.
+    /// The 99th percentile of the values that a histogram took in the interval, to the bucket's width; missing if it
+    /// took none.
     P99,
 }
 
 impl Statistic {
-    /// What is appended to a metric's name to name the column; nothing where the series has one column only.
+    /// Suffix of the metric's name in the name of the column; empty if the series has one column only.
     #[must_use]
     pub const fn suffix(self) -> &'static str {
         match self {
@@ -79,23 +81,23 @@ impl Statistic {
     }
 }
 
-/// How the values of a service's replicas on a node become one (μView, 4.2).
+/// How the values of a service's replicas on a node are aggregated (μView, 4.2).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Aggregation {
-    /// The largest.
+    /// The largest value.
     Max,
-    /// The smallest.
+    /// The smallest value.
     Min,
-    /// All together; the default of counters and of histograms' counts.
+    /// The sum of all values; the default of counters and of histograms' counts.
     Sum,
-    /// Their mean; the default of gauges.
+    /// The mean of all values; the default of gauges.
     Mean,
-    /// One that was added to the NIC agent under this name.
+    /// An aggregation that was added to the NIC agent under this name.
     Named(MetricName),
 }
 
 impl Aggregation {
-    /// What is taken when nobody chooses.
+    /// The default aggregation of this kind.
     #[must_use]
     pub const fn default_for(kind: Kind) -> Self {
         match kind {
@@ -105,11 +107,11 @@ impl Aggregation {
     }
 }
 
-/// The kind of thing a metric tells about: lets an explanation be a coarse classifier (μView, 4.4).
+/// Subject of a metric: lets an explanation be a coarse classifier (μView, 4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Group {
-    /// Requests, errors and durations, and whatever else the service says of itself.
+    /// Requests, errors and durations, and everything else that the service counts itself.
     Service = 0,
     /// Processor time, scheduling, threads.
     Cpu = 1,
@@ -117,17 +119,18 @@ pub enum Group {
     Memory = 2,
     /// Files and block devices.
     Io = 3,
-    /// Sockets and packets.
+    /// Sockets and network packets.
     Network = 4,
-    /// How something else is measured: what a figure rests on, what was not seen. Stands in rows beside the others, and no detector judges it.
+    /// How another metric is measured: its basis, and what was not seen. In rows with the others, and ignored by
+    /// detectors.
     Measurement = 5,
 }
 
 impl Group {
-    /// All of them.
+    /// All groups, by number.
     pub const ALL: [Self; 6] = [Self::Service, Self::Cpu, Self::Memory, Self::Io, Self::Network, Self::Measurement];
 
-    /// Whether its metrics speak for or against a service.
+    /// Whether detectors use its metrics.
     #[must_use]
     pub const fn is_judged(self) -> bool {
         !matches!(self, Self::Measurement)
@@ -147,25 +150,25 @@ impl Group {
     }
 }
 
-/// A series as a service registers it.
+/// A series as registered by a service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Series {
-    /// The metric's name.
+    /// Name of the metric.
     pub name: MetricName,
-    /// Its label set.
+    /// Labels, unique together with the name within a service.
     pub labels: Labels,
     /// How its slots are read.
     pub kind: Kind,
     /// Its unit, if stated.
     pub unit: Option<Unit>,
-    /// What it tells about.
+    /// What the metric is about.
     pub group: Group,
-    /// A histogram's sum is kept in this many parts of the unit (1,000,000 for seconds kept in µs). 1 otherwise.
+    /// Parts of the unit in which a histogram's sum is kept (1,000,000 for seconds kept in µs). 1 otherwise.
     pub parts_per_unit: NonZeroU64,
 }
 
 impl Series {
-    /// Name and labels: what identifies a series within a service.
+    /// Name and labels: identifies a series within a service.
     #[must_use]
     pub fn title(&self) -> String {
         format!("{}{}", self.name, self.labels)
@@ -180,15 +183,15 @@ impl Series {
         }
     }
 
-    /// How the column of `statistic` is called.
+    /// Title of the column of `statistic`.
     #[must_use]
     pub fn column_title(&self, statistic: Statistic) -> String {
         format!("{}{}{}", self.name, statistic.suffix(), self.labels)
     }
 }
 
-/// Every how many ticks of its LMAP a metric is looked at; its last value holds between (D5 of ARCHITECTURE.md).
-pub type Every = NonZeroU32;
+/// A metric is read every n-th tick of its LMAP; its last value holds between (decision D5).
+pub type TickDivider = NonZeroU32;
 
 #[cfg(test)]
 mod tests {

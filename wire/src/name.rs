@@ -1,50 +1,50 @@
-//! Names and label sets: checked once, where they are made, and bounded, since they come from services that we do not trust.
+//! Names and label sets: checked once, where they are created, and bounded, since they come from untrusted services.
 
 use core::fmt;
 
-/// Why a name or label set was refused.
+/// Why a name or label set is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// Nothing there.
+    /// The name is empty.
     #[error("a {what} must not be empty")]
     Empty {
-        /// What kind of name.
+        /// Kind of name.
         what: &'static str,
     },
-    /// Too long to keep.
+    /// The name is too long.
     #[error("a {what} of {bytes} bytes is longer than {limit}")]
     TooLong {
-        /// What kind of name.
+        /// Kind of name.
         what: &'static str,
-        /// How long it is.
+        /// Its length in bytes.
         bytes: usize,
-        /// How long it may be.
+        /// Largest allowed length.
         limit: usize,
     },
-    /// A character that would break a metric system further on.
+    /// A character that would break a metric system.
     #[error("{what} {name:?} has {character:?} at byte {at}: {rule}")]
     Character {
-        /// What kind of name.
+        /// Kind of name.
         what: &'static str,
-        /// The name, as given.
+        /// The name as given.
         name: String,
-        /// The character.
+        /// The character that is not allowed.
         character: char,
-        /// Its place.
+        /// Its byte offset in the name.
         at: usize,
-        /// What is allowed.
+        /// The allowed characters.
         rule: &'static str,
     },
     /// More labels than a series may have.
     #[error("{found} labels are more than {limit}")]
     TooManyLabels {
-        /// How many.
+        /// Number of labels.
         found: usize,
-        /// How many there may be.
+        /// Largest allowed number.
         limit: usize,
     },
-    /// One key twice.
+    /// A label name occurs twice.
     #[error("label {0:?} is given twice")]
     DuplicateLabel(String),
 }
@@ -140,7 +140,7 @@ macro_rules! names {
                 Ok(Self(name.into()))
             }
 
-            /// As given.
+            /// The name as given.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -158,7 +158,7 @@ macro_rules! names {
 names! {
     /// A service's name, as in `service.name`: what one LMAP watches on a node. 1 to 128 bytes.
     ServiceName, SERVICE;
-    /// Which replica of a service, as in `service.instance.id`. 1 to 128 bytes.
+    /// Name of a replica of a service, as in `service.instance.id`. 1 to 128 bytes.
     InstanceName, SERVICE;
     /// A metric's name without labels. 1 to 255 bytes.
     MetricName, METRIC;

@@ -1,7 +1,7 @@
-//! A value and its unit as people read them: in `uview top`, in a replay's report and in the demo's table alike.
+//! Formats a value with its unit for people: in `uview top`, in a replay's report and in the demo's table.
 
-/// A value of a metric in at most about 8 characters, four significant digits: whole where it is large, with a prefix where it is very
-/// large; a dash for what is no number.
+/// Formats a metric's value in at most about 8 characters, with four significant digits: large values are whole, very
+/// large ones have a prefix, and a value that is not finite is a dash.
 #[must_use]
 pub fn number(value: f64) -> String {
     // From this size on, in this unit: 1,234 stays as it is, 12,345 becomes 12.35 k.
@@ -19,8 +19,8 @@ pub fn number(value: f64) -> String {
     significant(value)
 }
 
-/// A value with its UCUM unit as people read it: times in the unit that fits, bytes with decimal prefixes, and nothing for what
-/// is only counted (`{request}`) or a share (`1`).
+/// Formats a value with its UCUM unit: durations in the unit that fits, bytes with decimal prefixes, and no unit for
+/// counts (`{request}`) and shares (`1`).
 #[must_use]
 pub fn quantity(value: f64, unit: &str) -> String {
     match unit {
@@ -41,7 +41,7 @@ pub fn quantity(value: f64, unit: &str) -> String {
     }
 }
 
-/// A value in seconds, if its UCUM unit is one of time: s, ms, us, ns.
+/// The value in seconds, if its UCUM unit is one of time: s, ms, us, ns.
 #[must_use]
 pub fn in_seconds(value: f64, unit: &str) -> Option<f64> {
     Some(match unit {

@@ -1,17 +1,17 @@
-//! How two queue pairs find each other: what one end of a reliable connection has to know of the other.
+//! Endpoints of a reliable RDMA connection: what one end has to know of the other.
 
 use core::fmt;
 use core::num::NonZeroU8;
 
 use crate::proto::control as proto;
 
-/// What fetching by RDMA READ is called in a worker's hello and the welcome to it.
+/// Name of the transport by RDMA READ, in a worker's hello and in the welcome.
 pub const TRANSPORT: &str = "verbs";
 
 /// Numbers are 24 bits wide in every packet.
 const BITS_24: u32 = (1 << 24) - 1;
 
-/// Names a queue pair of one device: 24 bits. 0 and 1 belong to the subnet's management, so that no queue pair of ours has them.
+/// Number of a queue pair of one device: 24 bits. 0 and 1 are reserved for subnet management.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QueuePairNumber(u32);
 
@@ -25,15 +25,14 @@ impl QueuePairNumber {
         if 1 < number && number <= BITS_24 { Ok(Self(number)) } else { Err(EndpointError::QueuePair(number)) }
     }
 
-    /// As the device has it.
+    /// The number as the device has it.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
     }
 }
 
-/// Counts the packets of one direction of a connection: 24 bits, from a start that is drawn anew for every connection, so that a late
-/// packet of the one before is not taken for one of this.
+/// Not a packet sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PacketSequence(u32);
 
@@ -60,18 +59,18 @@ impl PacketSequence {
     }
 }
 
-/// The largest packet of a path, in bytes of payload. A connection has the smaller one of its ends.
+/// The largest payload of a packet, in bytes. A connection uses the smaller one of its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PathMtu {
-    /// 256 bytes.
+    /// 256 bytes of payload.
     B256,
-    /// 512 bytes.
+    /// 512 bytes of payload.
     B512,
-    /// 1024 bytes: what RoCE has on Ethernet of 1500 bytes.
+    /// 1024 bytes: for RoCE on Ethernet with an MTU of 1500 bytes.
     B1024,
-    /// 2048 bytes.
+    /// 2048 bytes of payload.
     B2048,
-    /// 4096 bytes.
+    /// 4096 bytes of payload.
     B4096,
 }
 
@@ -79,7 +78,7 @@ impl PathMtu {
     /// All of them, smallest first.
     pub const ALL: [Self; 5] = [Self::B256, Self::B512, Self::B1024, Self::B2048, Self::B4096];
 
-    /// In bytes.
+    /// The payload in bytes.
     #[must_use]
     pub const fn bytes(self) -> u32 {
         match self {
@@ -91,7 +90,7 @@ impl PathMtu {
         }
     }
 
-    /// The one of `bytes`.
+    /// The MTU of `bytes`.
     ///
     /// # Errors
     ///
@@ -101,58 +100,58 @@ impl PathMtu {
     }
 }
 
-/// One end of a reliable connection: what the other end is told, once per attempt.
+/// One end of a reliable connection, sent to the other end once per attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Which queue pair.
+    /// Number of the queue pair.
     pub qpn: QueuePairNumber,
-    /// Where the packets that it sends begin to count.
+    /// Sequence number of the first packet that it sends.
     pub psn: PacketSequence,
-    /// How it is reached over RoCE v2, or across subnets. Without it: by [`Endpoint::lid`], over InfiniBand.
+    /// Address for RoCE v2, or across subnets. Without it the end is reached by [`Endpoint::lid`], over InfiniBand.
     pub gid: Option<[u8; 16]>,
-    /// How it is reached within an InfiniBand subnet; 0 with RoCE.
+    /// Address within an InfiniBand subnet; 0 with RoCE.
     pub lid: u16,
     /// The largest packet of its port.
     pub mtu: PathMtu,
-    /// READs that it has under way, and answers, at a time: a connection has the smaller number of its ends. `None` of an older release, which
-    /// does not say.
+    /// READs that it has in flight, and serves, at a time: a connection uses the smaller number of its ends. `None`: an
+    /// older release, which does not state it.
     pub reads: Option<NonZeroU8>,
 }
 
-/// Why a queue pair that the other side named cannot be connected to.
+/// Why the other side's queue pair cannot be connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
-    /// No queue pair was named.
-    #[error("no queue pair is named")]
+    /// The message has no queue pair.
+    #[error("the message has no queue pair")]
     Missing,
     /// Not a queue pair's number.
-    #[error("{0} is no queue pair's number: 2 to {BITS_24} are")]
+    #[error("queue pair number {0} is not in 2 to {BITS_24}")]
     QueuePair(u32),
     /// Not a packet's number.
-    #[error("{0} is no packet's number: 0 to {BITS_24} are")]
+    #[error("packet sequence number {0} is not in 0 to {BITS_24}")]
     PacketSequence(u32),
-    /// Not an address.
+    /// A GID of a wrong length.
     #[error("a GID has 16 bytes, not {0}")]
     GidLength(usize),
-    /// An address that is nobody's, or that of many.
-    #[error("the GID {} is no single port's", Gid(*.0))]
+    /// An unspecified or multicast GID.
+    #[error("the GID {} is not the address of a single port", Gid(*.0))]
     GidNobody([u8; 16]),
-    /// Not an address of one port.
-    #[error("{0} is no port's LID: 1 to {MAX_LID} are")]
+    /// Not a unicast LID.
+    #[error("LID {0} is not in 1 to {MAX_LID}")]
     Lid(u32),
-    /// Not a size of a packet.
-    #[error("{0} is no path MTU: 256, 512, 1024, 2048 and 4096 are")]
+    /// Not a path MTU.
+    #[error("path MTU {0} is not one of 256, 512, 1024, 2048 and 4096")]
     Mtu(u32),
-    /// More than any device can.
-    #[error("{0} READs at a time are more than any device has: 0 (unsaid) to 255 can be")]
+    /// More READs at a time than any device supports.
+    #[error("{0} READs at a time, at most 255 are possible (0: not stated)")]
     Reads(u32),
 }
 
-/// Higher ones are for multicast.
+/// The largest unicast LID.
 const MAX_LID: u32 = 0xbfff;
 
-/// A GID as people write it: an IPv6 address.
+/// Formats a GID as an IPv6 address.
 struct Gid([u8; 16]);
 
 impl fmt::Display for Gid {
@@ -172,7 +171,7 @@ impl fmt::Display for Endpoint {
 }
 
 impl Endpoint {
-    /// Reads and checks what the other side says of its end.
+    /// Decodes and checks the other side's end.
     ///
     /// # Errors
     ///
@@ -196,7 +195,7 @@ impl Endpoint {
     }
 }
 
-/// The unspecified address and multicast are nobody's to connect to.
+/// Decodes a GID. The unspecified address and multicast are refused.
 fn gid(bytes: &[u8]) -> Result<[u8; 16], EndpointError> {
     let gid: [u8; 16] = bytes.try_into().map_err(|_| EndpointError::GidLength(bytes.len()))?;
     let address = core::net::Ipv6Addr::from(gid);
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_of_address_survive_the_way() {
+    fn both_forms_of_address_survive_encoding() {
         for message in [roce(), infiniband(), proto::QueuePair { reads: 0, ..roce() }] {
             let end = Endpoint::decode(Some(&message)).unwrap();
 
@@ -274,7 +273,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_accepted_survives_the_way(
+        fn what_is_accepted_survives_encoding(
             qpn in any::<u32>(),
             psn in 0_u32..1 << 25,
             gid in proptest::collection::vec(any::<u8>(), 0..18),

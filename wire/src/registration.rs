@@ -1,4 +1,4 @@
-//! What a service and the host agent say to each other, checked. See `proto/registration.proto`.
+//! Checked messages between a service and the host agent. See `proto/registration.proto`.
 
 use core::num::NonZeroU64;
 
@@ -11,129 +11,129 @@ use crate::name::{InstanceName, Labels, MetricName, NameError, ServiceName, Unit
 use crate::proto::registration as proto;
 use crate::time::{Interval, Nanos};
 
-/// The protocol that this code speaks. An agent takes this and every earlier one.
+/// Version of the protocol. An agent accepts this and every earlier one.
 pub const PROTOCOL: u32 = 1;
 
-/// The number of the region that is a service's span ring: the one below the agent's own.
+/// Number of the region that is a service's span ring: just below that of the agent's own region.
 pub const SPAN_RING_REGION: u32 = u32::MAX - 1;
 
-/// Who a service says it is. Which process it is, the kernel tells.
+/// Identity of a service, sent first. The kernel identifies the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// What the LMAP watches.
+    /// The service that the LMAP watches.
     pub service: ServiceName,
-    /// Which replica.
+    /// Name of this replica.
     pub instance: InstanceName,
     /// Labels of the replica.
     pub labels: Labels,
-    /// Whether what it tells is of its process, so that the agent measures that, too.
+    /// Whether the metrics are of this process: then the agent adds process metrics.
     pub process_metrics: bool,
-    /// Its values change only so often, all at a time, and its heartbeat words with them; whenever they like if `None`.
+    /// All values, and the heartbeat words, change together at this interval; `None`: at any time.
     pub changes_every: Option<Interval>,
 }
 
 impl Hello {
-    /// Of a service that tells of its own process, whenever it likes.
+    /// A service with metrics of its own process that change at any time.
     #[must_use]
     pub const fn new(service: ServiceName, instance: InstanceName, labels: Labels) -> Self {
         Self { service, instance, labels, process_metrics: true, changes_every: None }
     }
 }
 
-/// A series and where it lies.
+/// A series and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedSeries {
-    /// What it is.
+    /// Name, labels, kind and unit.
     pub series: Series,
-    /// In which of the service's regions.
+    /// Number of the service's region.
     pub region: u32,
-    /// Its first slot there.
+    /// Its first slot in the region.
     pub first: Slot,
 }
 
-/// Slots of one of a service's regions.
+/// A run of slots in one of a service's regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotRun {
-    /// Which of the service's regions.
+    /// Number of the service's region.
     pub region: u32,
-    /// The first of them.
+    /// The first slot of the run.
     pub first: Slot,
-    /// How many.
+    /// Number of slots.
     pub slots: u32,
 }
 
-/// A message of a service.
+/// A message from a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServiceMessage {
-    /// The first one.
+    /// The first message of a connection.
     Hello(Hello),
-    /// A memfd comes along.
+    /// A region; its memfd is attached.
     AddRegion {
-        /// Chosen by the service, counting up from 0.
+        /// Number chosen by the service, counting up from 0.
         region: u32,
-        /// As announced; the descriptor must agree.
+        /// Announced size; the descriptor must agree.
         size: RegionSize,
-        /// See [`crate::layout::VERSION`].
+        /// Version of the layout: [`crate::layout::VERSION`].
         layout_version: u64,
     },
-    /// A memfd with a ring of finished spans comes along (see [`crate::span_record`]). At most one on a connection.
+    /// A ring of finished spans (see [`crate::span_record`]); its memfd is attached. At most one per connection.
     AddSpanRing {
-        /// As announced; the descriptor must agree.
+        /// Announced size; the descriptor must agree.
         size: RegionSize,
-        /// See [`crate::layout::VERSION`].
+        /// Version of the layout: [`crate::layout::VERSION`].
         layout_version: u64,
-        /// The first record that was not for an earlier agent.
+        /// Ticket of the first record for this agent.
         first_ticket: u64,
     },
-    /// Series, each by itself good or refused, so that a bad one harms no other.
+    /// Series. Each is valid or refused by itself, so that an invalid one harms no other.
     AddSeries(Vec<Result<PlacedSeries, RefusedSeries>>),
-    /// The service no longer writes these.
+    /// The service no longer writes these slots.
     Retire(Vec<SlotRun>),
 }
 
-/// A series that cannot be taken.
+/// A series that is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{title}: {cause}")]
 pub struct RefusedSeries {
-    /// Its name as given, shortened.
+    /// Its name as received, cut to 64 characters.
     pub title: String,
-    /// Why.
+    /// Why it is refused.
     #[source]
     pub cause: SeriesError,
 }
 
-/// Why a series cannot be taken.
+/// Why a series is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SeriesError {
-    /// Its name, a label or the unit.
+    /// An invalid name, label or unit.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// A histogram's buckets.
+    /// Invalid buckets of a histogram.
     #[error(transparent)]
     Scale(#[from] ScaleError),
-    /// A kind of a later release.
+    /// A kind of metric of a later release.
     #[error("kind {0} is not known to this release")]
     Kind(i32),
 }
 
-/// Why a message cannot be taken. The connection is of no use any more.
+/// Why a message is refused. The connection has to be closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// No protocol buffer.
+    /// The bytes are no protocol buffer.
     #[error("not a message: {0}")]
     Garbage(#[from] prost::DecodeError),
-    /// Of a later release, or empty.
+    /// A message of a later release, or an empty one.
     #[error("a message of a kind that this release does not know")]
     Unknown,
-    /// Of a later release.
+    /// The service speaks a later version of the protocol.
     #[error("the service speaks protocol {0}, this agent {PROTOCOL}: upgrade the agent first")]
     Protocol(u32),
-    /// A name in the hello.
+    /// An invalid name in the hello.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// A region's size.
+    /// An invalid size of a region.
     #[error(transparent)]
     Size(#[from] RegionSizeError),
 }
@@ -146,12 +146,12 @@ fn label_messages(labels: &Labels) -> Vec<proto::Label> {
     labels.iter().map(|(key, value)| proto::Label { key: key.to_owned(), value: value.to_owned() }).collect()
 }
 
-/// The group of a number on the wire; a later release's becomes [`Group::Service`].
+/// The group with this number; [`Group::Service`] for one of a later release.
 pub(crate) fn group(number: u32) -> Group {
     Group::ALL.into_iter().find(|group| *group as u32 == number).unwrap_or(Group::Service)
 }
 
-/// The unit of text on the wire: none if empty.
+/// The unit of this text; none if it is empty.
 pub(crate) fn unit(text: &str) -> Result<Option<Unit>, NameError> {
     if text.is_empty() { Ok(None) } else { Unit::new(text).map(Some) }
 }
@@ -217,7 +217,7 @@ impl From<proto::SlotRun> for SlotRun {
 }
 
 impl ServiceMessage {
-    /// Reads one frame.
+    /// Decodes one frame.
     ///
     /// # Errors
     ///
@@ -268,7 +268,7 @@ impl ServiceMessage {
 }
 
 impl From<&ServiceMessage> for proto::ServiceMessage {
-    /// Refused series are left out: they cannot be said again.
+    /// Refused series are left out.
     fn from(message: &ServiceMessage) -> Self {
         let message = match message {
             ServiceMessage::Hello(hello) => proto::service_message::Message::Hello(proto::Hello {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn every_message_survives_the_way() {
+    fn every_message_survives_encoding() {
         let hello = Hello {
             service: ServiceName::new("payment").unwrap(),
             instance: InstanceName::new("payment-1").unwrap(),

@@ -1,4 +1,5 @@
-//! How a finished span lies in a span ring: a record of fixed size, made without allocating and read with suspicion.
+//! Format of a finished span in a span ring: a record of fixed size, written without allocation. The writer is
+//! untrusted: any words decode to a record or to an error.
 //!
 //! ```text
 //! word 0   kind of record, kind of span, status (a byte each), 0, bytes of notes (u16), notes left out (u16)
@@ -8,8 +9,8 @@
 //!      7   notes: tag (u8), bytes of key (u8), bytes of value (u16), key, value; one after the other
 //! ```
 //!
-//! Ids are as in W3C Trace Context, the first byte on top. Numbers in notes are little endian. A record that asks for a trace to be kept has
-//! its trace id and one note, why. Whoever writes is not trusted: any words decode to a record or to an error.
+//! Ids are as in W3C Trace Context, the first byte on top. Numbers in notes are little endian. A record that requests a
+//! trace to be kept has its trace id and one note with the reason.
 
 use core::fmt;
 use core::num::{NonZeroU64, NonZeroU128};
@@ -20,30 +21,30 @@ pub const RECORD_WORDS: usize = 63;
 const HEAD_WORDS: usize = 7;
 /// Bytes for name and attributes together, with 4 for each.
 pub const NOTES_BYTES: usize = (RECORD_WORDS - HEAD_WORDS) * 8;
-/// A longer text is cut, at a character: one attribute must not take all the room.
+/// A longer text is cut, at a character, so that one attribute does not take all the space.
 pub const TEXT_BYTES: usize = 160;
 /// An attribute with a longer key is left out.
 pub const KEY_BYTES: usize = 64;
-/// What a note takes beside key and value.
+/// Bytes of a note besides key and value.
 const NOTE_HEAD: usize = 4;
 
-/// What a note is.
+/// Kind of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Tag {
-    /// How what was done is called; in a request to keep a trace: why.
+    /// Name of the span; in a request to keep a trace, the reason.
     Name = 0,
-    /// An attribute that is text.
+    /// An attribute with a text.
     Text = 1,
-    /// An attribute, i64.
+    /// An attribute with an i64.
     Integer = 2,
-    /// An attribute, f64.
+    /// An attribute with an f64.
     Float = 3,
-    /// An attribute, 0 or 1.
+    /// An attribute with 0 or 1.
     Bool = 4,
-    /// What the status says.
+    /// The status message.
     Message = 5,
-    /// W3C tracestate.
+    /// The tracestate (W3C Trace Context).
     State = 6,
 }
 
@@ -60,44 +61,44 @@ pub enum Note<'a> {
     State(&'a str),
 }
 
-/// How what was done ended, numbered as in OTLP.
+/// Status of a span, numbered as in OTLP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Status {
-    /// Nobody said.
+    /// The service has not set it.
     #[default]
     Unset = 0,
-    /// Well, as the service says.
+    /// Success, as the service stated.
     Ok = 1,
-    /// In an error.
+    /// The span ended in an error.
     Error = 2,
 }
 
-/// Everything of a span that has a fixed size.
+/// The fixed-size fields of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Its trace.
+    /// Id of its trace.
     pub trace: NonZeroU128,
-    /// Its name within the trace.
+    /// Id within the trace.
     pub span: NonZeroU64,
-    /// The span that it belongs under.
+    /// Id of the parent.
     pub parent: Option<NonZeroU64>,
     /// SERVER, CLIENT and so on, numbered as in OTLP: 0 to 5.
     pub kind: u8,
-    /// How it ended.
+    /// Status of the span.
     pub status: Status,
-    /// When it began, in ns since 1970.
+    /// Start in ns since 1970.
     pub start: u64,
-    /// When it ended.
+    /// End in ns since 1970.
     pub end: u64,
 }
 
 /// What a record is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum About {
-    /// A finished span.
+pub enum Subject {
+    /// A finished span, with its fixed-size fields.
     Span(Head),
-    /// A service wants this trace kept; the name says why.
+    /// A request to keep this trace; the name is the reason.
     Keep(NonZeroU128),
 }
 
@@ -105,17 +106,17 @@ pub enum About {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// Of a later release, or none at all.
-    #[error("kind of record {0}, kind of span {1}, status {2}: not known to this release")]
+    /// Of a later release, or no record.
+    #[error("kind of record {0}, kind of span {1}, status {2}: unknown to this release")]
     Kind(u8, u8, u8),
     /// An id of zeroes.
     #[error("a trace id or a span id is zero")]
     Id,
-    /// More notes than there is room.
+    /// More notes than fit.
     #[error("{0} bytes of notes, at most {NOTES_BYTES} fit")]
     Length(usize),
-    /// A note that ends behind the others, is no text, or of another length than its kind has.
-    #[error("the note at byte {0} is none")]
+    /// A note that reaches beyond the others, is no text, or has a length that its kind does not have.
+    #[error("the note at byte {0} is invalid")]
     Note(usize),
 }
 
@@ -123,7 +124,7 @@ const SPAN: u8 = 1;
 const KEEP: u8 = 2;
 const KINDS: u8 = 6;
 
-/// Name and attributes of a record in the making. 456 bytes; adding to it allocates nothing.
+/// Name and attributes of a record that is being written. 456 bytes; adding a note does not allocate.
 #[derive(Clone)]
 pub struct Notes {
     bytes: [u8; NOTES_BYTES],
@@ -144,38 +145,39 @@ impl fmt::Debug for Notes {
 }
 
 impl Notes {
-    /// Forgets all of them.
+    /// Removes all notes.
     pub const fn clear(&mut self) {
         (self.length, self.left_out) = (0, 0);
     }
 
-    /// Adds a text, cut to [`TEXT_BYTES`] where it is longer. Without room it is left out and counted. `key` is empty but for attributes.
+    /// Adds a text, cut to [`TEXT_BYTES`]. If it does not fit, it is left out and counted. `key` is empty but for
+    /// attributes.
     pub fn text(&mut self, tag: Tag, key: &str, text: &str) {
         let cut = &text[..text.floor_char_boundary(TEXT_BYTES)];
         self.add(tag, key, cut.as_bytes());
     }
 
-    /// Adds a whole number.
+    /// Adds an attribute with an integer.
     pub fn integer(&mut self, key: &str, value: i64) {
         self.add(Tag::Integer, key, &value.to_le_bytes());
     }
 
-    /// Adds a number.
+    /// Adds an attribute with a floating-point number.
     pub fn float(&mut self, key: &str, value: f64) {
         self.add(Tag::Float, key, &value.to_le_bytes());
     }
 
-    /// Adds a truth value.
+    /// Adds an attribute with a truth value.
     pub fn bool(&mut self, key: &str, value: bool) {
         self.add(Tag::Bool, key, &[u8::from(value)]);
     }
 
-    /// Adds what `value` prints, cut as [`Notes::text`] does.
+    /// Adds the formatted `value`, cut as by [`Notes::text`].
     pub fn display(&mut self, tag: Tag, key: &str, value: fmt::Arguments<'_>) {
-        self.text(tag, key, Line::of(value).as_str());
+        self.text(tag, key, ShortText::of(value).as_str());
     }
 
-    /// Attributes that were left out for want of room.
+    /// Attributes that were left out for lack of space.
     #[must_use]
     pub const fn left_out(&self) -> u16 {
         self.left_out
@@ -202,7 +204,7 @@ impl Notes {
         self.record(kinds, head.trace, ids, words)
     }
 
-    /// Writes a wish that `trace` be kept, of which the name is the reason.
+    /// Writes a request to keep `trace`; the name is the reason.
     pub fn keep(&self, trace: NonZeroU128, words: &mut [u64; RECORD_WORDS]) -> usize {
         self.record([KEEP, 0, 0, 0], trace, [0; 4], words)
     }
@@ -227,21 +229,21 @@ impl Notes {
     }
 }
 
-/// A text of at most [`TEXT_BYTES`], in place. What does not fit is cut at a character.
+/// A text of at most [`TEXT_BYTES`], without an allocation. The excess is cut at a character.
 #[derive(Clone, Copy)]
-pub struct Line {
+pub struct ShortText {
     bytes: [u8; TEXT_BYTES],
     length: usize,
 }
 
-impl Default for Line {
+impl Default for ShortText {
     fn default() -> Self {
         Self { bytes: [0; TEXT_BYTES], length: 0 }
     }
 }
 
-impl Line {
-    /// What `value` prints, as far as it fits.
+impl ShortText {
+    /// The formatted `value`, as far as it fits.
     #[must_use]
     pub fn of(value: fmt::Arguments<'_>) -> Self {
         let mut line = Self::default();
@@ -250,26 +252,26 @@ impl Line {
         line
     }
 
-    /// The text.
+    /// The text as a string slice.
     #[must_use]
     pub fn as_str(&self) -> &str {
         str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
     }
 
-    /// Whether there is none.
+    /// Whether the text is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.length == 0
     }
 }
 
-impl fmt::Debug for Line {
+impl fmt::Debug for ShortText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.as_str(), f)
     }
 }
 
-impl fmt::Write for Line {
+impl fmt::Write for ShortText {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let fits = &text[..text.floor_char_boundary(TEXT_BYTES - self.length)];
         self.bytes[self.length..self.length + fits.len()].copy_from_slice(fits.as_bytes());
@@ -278,16 +280,16 @@ impl fmt::Write for Line {
     }
 }
 
-/// A record that was read: every note of it is one.
+/// A decoded record; every note is valid.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// What it is about.
-    pub about: About,
+    /// What the record is about.
+    pub subject: Subject,
     notes: Notes,
 }
 
 impl Record {
-    /// Reads a record. O(its notes), at most a few hundred nanoseconds.
+    /// Decodes a record. O(notes), at most a few hundred nanoseconds.
     ///
     /// # Errors
     ///
@@ -303,8 +305,8 @@ impl Record {
         };
         let trace = (u128::from(words[1]) << 64) | u128::from(words[2]);
         let trace = NonZeroU128::new(trace).ok_or(RecordError::Id)?;
-        let about = match kind {
-            SPAN if span_kind < KINDS => About::Span(Head {
+        let subject = match kind {
+            SPAN if span_kind < KINDS => Subject::Span(Head {
                 trace,
                 span: NonZeroU64::new(words[3]).ok_or(RecordError::Id)?,
                 parent: NonZeroU64::new(words[4]),
@@ -313,7 +315,7 @@ impl Record {
                 start: words[5],
                 end: words[6],
             }),
-            KEEP => About::Keep(trace),
+            KEEP => Subject::Keep(trace),
             _ => return Err(unknown),
         };
         let (length, left_out) = (u16::from_le_bytes([low, high]), u16::from_le_bytes([few, many]));
@@ -329,10 +331,10 @@ impl Record {
             let at = usize::from(length) - rest.len();
             (_, rest) = split(rest).ok_or(RecordError::Note(at))?;
         }
-        Ok(Self { about, notes })
+        Ok(Self { subject, notes })
     }
 
-    /// Its notes, in the order in which they were added.
+    /// Its notes, in order.
     pub fn notes(&self) -> impl Iterator<Item = Note<'_>> {
         let mut rest = &self.notes.bytes[..usize::from(self.notes.length)];
         core::iter::from_fn(move || {
@@ -342,7 +344,7 @@ impl Record {
         })
     }
 
-    /// Its name: the last note that is one, or empty.
+    /// Its name: the last note of that kind, or empty.
     #[must_use]
     pub fn name(&self) -> &str {
         let names = self.notes().filter_map(|note| if let Note::Name(name) = note { Some(name) } else { None });
@@ -356,7 +358,7 @@ impl Record {
     }
 }
 
-/// The first note of `bytes`, and what follows it.
+/// Splits off the first note of `bytes`.
 fn split(bytes: &[u8]) -> Option<(Note<'_>, &[u8])> {
     let (&[tag, key, low, high], rest) = bytes.split_first_chunk::<NOTE_HEAD>()?;
     let (key, rest) = rest.split_at_checked(key.into())?;
@@ -408,7 +410,7 @@ mod tests {
 
         let record = read(&notes);
 
-        assert_eq!(record.about, About::Span(head()));
+        assert_eq!(record.subject, Subject::Span(head()));
         assert_eq!(record.name(), "GET /pay");
         let expected = [
             Note::Name("GET /pay"),
@@ -422,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut_at_a_character_and_what_finds_no_room_is_counted() {
+    fn long_texts_are_cut_at_a_character_and_notes_that_do_not_fit_are_counted() {
         let mut notes = Notes::default();
         let long = "ä".repeat(200);
         notes.text(Tag::Name, "", &long);
@@ -439,14 +441,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_to_keep_a_trace_names_it_and_says_why() {
+    fn a_request_to_keep_a_trace_has_its_id_and_the_reason() {
         let (mut notes, mut words) = (Notes::default(), [0; RECORD_WORDS]);
         notes.text(Tag::Name, "", "a refund");
         notes.keep(TRACE, &mut words);
 
         let record = Record::decode(&words).unwrap();
 
-        assert_eq!((record.about, record.name()), (About::Keep(TRACE), "a refund"));
+        assert_eq!((record.subject, record.name()), (Subject::Keep(TRACE), "a refund"));
     }
 
     #[test]

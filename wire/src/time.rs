@@ -1,9 +1,9 @@
-//! Time as a number. Nothing here reads a clock: pure code is given `now`.
+//! Time as a number. This crate never reads a clock: `now` is an argument.
 
 use core::fmt;
 use core::num::NonZeroU64;
 
-/// A length of time, or a time since a clock's start, in nanoseconds.
+/// A duration, or a time since a clock's start, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
 
@@ -49,7 +49,7 @@ impl Nanos {
         self.0.checked_sub(earlier.0).map(Self)
     }
 
-    /// `self` and `length` more; saturates at [`Nanos::NEVER`].
+    /// `self` plus `length`; saturates at [`Nanos::NEVER`].
     #[must_use]
     pub const fn plus(self, length: Self) -> Self {
         Self(self.0.saturating_add(length.0))
@@ -79,7 +79,7 @@ impl fmt::Display for Nanos {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Interval(NonZeroU64);
 
-/// An interval that no LMAP can run at.
+/// An interval out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a local scraping interval of {} is outside 1 ms to 1 h", .0)]
 pub struct IntervalError(pub Nanos);
@@ -100,7 +100,7 @@ impl Interval {
         NonZeroU64::new(length.0).filter(|_| allowed).map(Self).ok_or(IntervalError(length))
     }
 
-    /// Its length.
+    /// The interval as a duration.
     #[must_use]
     pub const fn length(self) -> Nanos {
         Nanos(self.0.get())

@@ -1,4 +1,5 @@
-//! `cargo xtask arm64`: the NIC agent for the processors of a DPU, built here, and its tests run by an emulator where there is one.
+//! `cargo xtask arm64`: cross-compiles the NIC agent for the processors of a DPU, and runs its tests in an emulator if
+//! there is one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,47 +8,47 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use cargo_metadata::MetadataCommand;
 
-use crate::proto::workspace;
+use support::workspace;
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 const LINKER: &str = "aarch64-linux-gnu-gcc";
 const EMULATORS: [&str; 2] = ["qemu-aarch64-static", "qemu-aarch64"];
-/// Where Debian puts the C library that cross-compiled programs run with.
+/// Debian's folder of the C library for cross-compiled programs.
 const LIBRARIES: &str = "/usr/aarch64-linux-gnu";
-/// What the packages of Debian and Ubuntu are called.
+/// The required packages of Debian and Ubuntu.
 const PACKAGES: &str = "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static";
-/// The C library of Ubuntu 22.04, which DPUs run: a program that asks for a later one does not start there.
+/// Version of the C library of Ubuntu 22.04, which DPUs run. Programs that need a later one do not start there.
 const NEWEST_C_LIBRARY: Version = (2, 35);
-/// What runs on a DPU, and what of it can be tested without a device.
+/// The members that run on a DPU, and can be tested without a device.
 const MEMBERS: [&str; 5] = ["wire", "region", "transport", "lmap", "nic-agent"];
 /// The number of the architecture in an ELF header.
 const AARCH64: u16 = 183;
 
 type Version = (u32, u32);
 
-/// What this machine can do.
+/// The available tools of this machine.
 struct Tools {
-    /// Nothing on a machine that is arm64 itself.
+    /// The cross linker; `None` on arm64.
     linker: Option<&'static str>,
-    /// Nothing there either, or where there is none.
+    /// The emulator; `None` on arm64, or if there is none.
     emulator: Option<&'static str>,
     native: bool,
 }
 
-/// What can be done here.
+/// The extent of a run.
 pub enum Plan {
-    /// The release is built, and started once by the emulator if there is one.
+    /// Build the release, and start it once in the emulator if there is one.
     Build,
-    /// The tests run too.
+    /// Also run the tests.
     Test,
 }
 
-/// Why nothing can be built here, with what to do about it.
+/// Why the NIC agent cannot be built here, and what to install.
 pub fn missing() -> Option<String> {
     tools().err().map(|error| error.to_string())
 }
 
-/// Builds the release; with [`Plan::Test`] runs the tests of everything that it is made of.
+/// Builds the release; with [`Plan::Test`], also runs the tests of its members.
 ///
 /// # Errors
 ///
@@ -69,7 +70,7 @@ pub fn run(plan: &Plan) -> Result<()> {
         let mut arguments = vec!["test", "--no-fail-fast", "--target", TARGET];
         arguments.extend(MEMBERS.iter().flat_map(|member| ["-p", member]));
         if tools.emulator.is_some() {
-            // Statistics over tens of thousands of rows: many minutes each when every instruction is emulated.
+            // Statistics over tens of thousands of rows take many minutes each in an emulator.
             println!("!! tests called noise::… are left out: they take too long in an emulator");
             arguments.extend(["--", "--skip", "noise::"]);
         }
@@ -83,7 +84,7 @@ fn not_run(what: &str) {
 }
 
 impl Tools {
-    /// The command that a program of the target is started with; empty on arm64 itself.
+    /// The command prefix for starting a program of the target; empty on arm64.
     fn start(&self) -> Option<Vec<&'static str>> {
         match self.emulator {
             Some(emulator) => Some(vec![emulator, "-L", LIBRARIES]),
@@ -105,7 +106,7 @@ fn tools() -> Result<Tools> {
     Ok(Tools { linker: Some(LINKER), emulator, native: false })
 }
 
-/// Rust's own library for the target, fetched once if it is not there.
+/// Fetches Rust's standard library for the target if it is missing.
 fn ensure_target() -> Result<()> {
     let output = Command::new("rustc").args(["--print", "target-libdir", "--target", TARGET]).output()?;
     let folder = PathBuf::from(String::from_utf8(output.stdout)?.trim());
@@ -135,7 +136,7 @@ fn cargo(tools: &Tools, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Starts the program as far as it gets without a device and without a host agent.
+/// Starts the program with `--print-default-config`, which needs neither a device nor a host agent.
 fn starts(start: &[&str], program: &Path) -> Result<()> {
     let mut line: Vec<_> = start.iter().map(Path::new).collect();
     line.push(program);
@@ -148,7 +149,7 @@ fn starts(start: &[&str], program: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether the program is one for arm64 that a DPU's system can start; which C library it needs.
+/// Checks that the program is for arm64 and that a DPU's system can start it. Returns the C library that it needs.
 fn check(program: &[u8]) -> Result<Version> {
     let machine = program.get(18..20).map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
     ensure!(program.starts_with(b"\x7fELF") && machine == Some(AARCH64), "this is no program for arm64");
@@ -160,18 +161,18 @@ fn check(program: &[u8]) -> Result<Version> {
     Ok(newest)
 }
 
-/// The newest of the versions that symbols are asked for in. Their names lie in the file as text.
+/// The newest version of the C library in the program's symbols, which are text in the file.
 fn newest_c_library(program: &[u8]) -> Option<Version> {
     const PREFIX: &[u8] = b"GLIBC_";
     let versions = program.windows(PREFIX.len()).enumerate().filter(|(_, window)| *window == PREFIX);
     versions.filter_map(|(at, _)| version(&program[at + PREFIX.len()..])).max()
 }
 
-/// `2.34` and a zero byte.
+/// Parses a version such as `2.34`, followed by a zero byte.
 fn version(text: &[u8]) -> Option<Version> {
     let end = text.iter().take(8).position(|byte| *byte == 0)?;
     let (major, minor) = std::str::from_utf8(&text[..end]).ok()?.split_once('.')?;
-    // `2.2.5` is a version of its own, older than all that matter.
+    // A third number, as in `2.2.5`, only occurs in old versions, and is ignored.
     let minor = minor.split('.').next()?;
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
@@ -180,7 +181,7 @@ fn version(text: &[u8]) -> Option<Version> {
 mod tests {
     use super::*;
 
-    /// The part of a program that is looked at.
+    /// A program with the parts that are checked.
     fn program(machine: u16, names: &[u8]) -> Vec<u8> {
         let mut bytes = b"\x7fELF".to_vec();
         bytes.resize(18, 0);

@@ -1,23 +1,25 @@
-//! The main job as a check: `uview demo --quick` on real processes. Bars that depend on how busy the machine is are printed, not judged; of traces
-//! half of what the strict bars ask for (`cargo xtask reproduce hooks`, in virtual time). The fault on the network needs root: without, it is said that it was skipped.
+//! An end-to-end check: `uview demo --quick` on real processes. Bars that depend on the load of the machine are printed
+//! but not checked; for traces, half of the strict bar is required (`cargo lab reproduce hooks` has that, in virtual
+//! time). The fault on the network needs root; without, the check prints that it was skipped.
 
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-use crate::proto::workspace;
-use crate::release::Programs;
+use support::programs::Programs;
+use support::workspace;
 
-/// The demo's exit code if it worked and a bar was missed.
+/// Exit code of a demo that ran but missed a bar.
 const BAR_MISSED: i32 = 3;
-/// Faults of a run; the last one only where a network namespace can be made, which takes root.
+/// Faults of a run, including the one on the link, which needs root.
 const FAULTS: usize = 6;
-/// So many may pass unnoticed on any machine.
+/// Faults that may pass unnoticed on any machine.
 const MOST_MISSED: usize = 1;
-/// The one on the network.
-const SLOW_WAY: &str = "slow-way";
-/// Of the requests that faults hit, such a share has to be kept whole on any machine; and more than head sampling would in as many bytes.
+/// Name of the fault on the network.
+const SLOW_LINK: &str = "slow-link";
+/// Share of the requests hit by faults, 0 to 1, whose traces have to be kept whole on any machine; also more than head
+/// sampling keeps in as many bytes.
 const LEAST_KEPT: f64 = 0.5;
 
 #[derive(Debug, Deserialize)]
@@ -40,7 +42,7 @@ struct Traces {
 }
 
 impl Traces {
-    /// Whether enough was kept of what faults hit.
+    /// Whether enough traces of hit requests were kept.
     fn enough(&self) -> bool {
         let share = self.hit_kept_whole as f64 / self.hit.max(1) as f64;
         share >= LEAST_KEPT && share > self.head_share
@@ -61,26 +63,26 @@ struct Skipped {
     why: String,
 }
 
-/// Runs the demo and looks at what it says of itself. A machine that stands still for seconds hides faults: a run that has not noticed, or kept,
-/// enough is made once more, with another seed.
+/// Runs the demo and checks its report. A machine that stalls for seconds hides faults, so a run that noticed or kept
+/// too little is repeated once with another seed.
 ///
 /// # Errors
 ///
-/// The demo fails, leaves out a fault, does not notice enough of them twice, or does not keep enough of their traces twice.
+/// The demo fails, leaves out a fault, or twice notices too few faults or keeps too few of their traces.
 pub fn check(programs: &Programs) -> Result<()> {
     let Err(few) = enough(&run(programs, "1")?) else { return Ok(()) };
     println!("!! {few:#} with seed 1: once more with seed 2");
     enough(&run(programs, "2")?).context("twice")
 }
 
-/// What any machine has to reach.
+/// Checks the requirements that hold on any machine.
 fn enough(facts: &Facts) -> Result<()> {
     let noticed = facts.faults.iter().filter(|fault| fault.noticed_ms.is_some()).count();
     let all = facts.faults.len();
     ensure!(noticed + MOST_MISSED >= all, "only {noticed} of {all} faults were noticed");
-    if let Some(way) = facts.faults.iter().find(|fault| fault.kind == SLOW_WAY) {
-        let found = way.noticed_ms.is_some() && way.explained;
-        ensure!(found, "the network's metrics did not find the fault that is on the network");
+    if let Some(link) = facts.faults.iter().find(|fault| fault.kind == SLOW_LINK) {
+        let detected = link.noticed_ms.is_some() && link.explained;
+        ensure!(detected, "the fault on the network was not noticed and explained by network metrics");
     }
     let Traces { hit, hit_kept_whole, head_share, .. } = &facts.traces;
     let head = head_share * 100.0;
@@ -91,7 +93,7 @@ fn enough(facts: &Facts) -> Result<()> {
     Ok(())
 }
 
-/// One run, and what it says of itself.
+/// Runs the demo once and reads its report.
 fn run(programs: &Programs, seed: &str) -> Result<Facts> {
     let folder = workspace().join("target/demo");
     fs::create_dir_all(&folder)?;
@@ -119,9 +121,9 @@ fn run(programs: &Programs, seed: &str) -> Result<Facts> {
         "{hit_kept_whole} of {hit} requests that faults hit are kept whole, head sampling in as many bytes: {:.1} %; {lost_spans} spans lost",
         head_share * 100.0
     );
-    let skipped = facts.skipped.iter().filter(|skipped| skipped.kind == SLOW_WAY).count();
-    let (found, all) = (facts.faults.len(), FAULTS - skipped);
-    ensure!(found == all, "{found} faults instead of {all}");
+    let skipped = facts.skipped.iter().filter(|skipped| skipped.kind == SLOW_LINK).count();
+    let (count, all) = (facts.faults.len(), FAULTS - skipped);
+    ensure!(count == all, "{count} faults instead of {all}");
     ensure!(folder.join("index.html").exists(), "there is no report");
     Ok(facts)
 }
@@ -146,7 +148,7 @@ mod tests {
                 let noticed = if missed.contains(&kind) { "null" } else { "300" };
                 format!("{{\"service\": \"a\", \"kind\": \"{kind}\", \"noticed_ms\": {noticed}, \"explained\": true}}")
             };
-            let faults = ["cpu-hog", "latency", "errors", "leak", "hang", SLOW_WAY].map(fault).join(",");
+            let faults = ["cpu-hog", "latency", "errors", "leak", "hang", SLOW_LINK].map(fault).join(",");
             let traces = "{\"hit\": 9, \"hit_kept_whole\": 9, \"head_share\": 0.1, \"lost_spans\": 0}";
             let text = format!(
                 "{{\"faults\": [{faults}], \"skipped\": [], \"false_alarms_per_service_minute\": 0, \"agent_cpu_share\": 0, \
@@ -157,6 +159,6 @@ mod tests {
 
         assert!(enough(&facts(&[])).is_ok() && enough(&facts(&["leak"])).is_ok());
         assert!(enough(&facts(&["leak", "hang"])).is_err());
-        assert!(enough(&facts(&[SLOW_WAY])).unwrap_err().to_string().contains("on the network"));
+        assert!(enough(&facts(&[SLOW_LINK])).unwrap_err().to_string().contains("on the network"));
     }
 }

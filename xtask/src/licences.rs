@@ -1,12 +1,12 @@
-//! Every dependency's licence must be permissive. Works without a network, from Cargo's own metadata.
+//! Checks that the licence of every dependency is permissive, from Cargo's metadata, without network access.
 
 use anyhow::{Result, bail};
 use cargo_metadata::MetadataCommand;
 use spdx::{Expression, LicenseReq};
 
-use crate::proto::workspace;
+use support::workspace;
 
-/// Licences that Apache-2.0 code may be built with and shipped.
+/// Licences that are compatible with Apache-2.0 code and its distribution.
 const PERMISSIVE: [&str; 12] = [
     "0BSD",
     "Apache-2.0",
@@ -26,7 +26,7 @@ fn permissive(requirement: &LicenseReq) -> bool {
     requirement.license.id().is_some_and(|licence| PERMISSIVE.contains(&licence.name))
 }
 
-/// Compares the licences of all packages that the lock file names.
+/// Checks the licences of all packages in the lock file.
 ///
 /// # Errors
 ///

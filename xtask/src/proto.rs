@@ -1,13 +1,13 @@
-//! Rust from the proto files. What is generated is committed, so that building uview needs neither protoc nor this tool, and a
-//! service that links the client compiles no code generator. CI compares.
+//! Generates Rust from the proto files. The generated code is committed, so that building uview needs neither protoc
+//! nor this tool, and services with the client compile no code generator. CI compares the files.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
+use support::workspace;
 
-const FILES: [&str; 6] = ["registration", "attach", "control", "operators", "coherence", "exchange"];
+const FILES: [&str; 6] = ["registration", "attach", "control", "operators", "gossip", "one_way"];
 
 /// Generates wire/src/proto; with `check` only compares.
 ///
@@ -24,7 +24,7 @@ pub fn generate(check: bool) -> Result<()> {
     let files = FILES.map(|name| format!("{name}.proto"));
     let descriptors = protox::compile(files, [&sources]).context("the proto files do not compile")?;
     let mut builder = tonic_prost_build::configure().build_transport(true).out_dir(&scratch);
-    for package in ["uview.control.v1", "uview.operators.v1", "uview.coherence.v1", "uview.exchange.v1"] {
+    for package in ["uview.control.v1", "uview.operators.v1", "uview.gossip.v1", "uview.one_way.v1"] {
         builder = builder
             .client_mod_attribute(package, "#[cfg(feature = \"grpc\")]")
             .server_mod_attribute(package, "#[cfg(feature = \"grpc\")]");
@@ -44,9 +44,4 @@ pub fn generate(check: bool) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The workspace's root.
-pub fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_path_buf()
 }

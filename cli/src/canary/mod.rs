@@ -1,4 +1,4 @@
-//! `uview canary`: does a new version of a service behave unlike the old one, and in which metrics.
+//! `uview canary`: whether a new version of a service behaves differently from the old one, and in which metrics.
 
 pub mod report;
 
@@ -15,52 +15,52 @@ use crate::output::{self, json};
 use crate::{input, model};
 use report::Report;
 
-/// How a model file begins.
-const MODEL: &[u8] = b"uvLMAP";
+/// The first bytes of a model file.
+const MODEL_MAGIC: &[u8] = b"uvLMAP";
 
-const LONG_ABOUT: &str = "\
-Holds a new version of a service against the old one: each a recording, a CSV of metrics, or a model file.
+/// The long help of the subcommand.
+pub(crate) const LONG_ABOUT: &str = "\
+Compares a new version of a service with the old one. Each is a recording, a CSV of metrics, or a model file.
 
-The new version's rows are judged by what the old one's taught. More load is no difference, since a metric is held against
-what the others let expect; a metric that lies elsewhere is named with what was expected and seen. One that is only less
-steady is named, too, and does not decide: a rare event looks the same. Rows labelled as a fault are left out. Best are
-replicas of both versions side by side: what a day brings is a difference, too.
+A model of the old version scores the rows of the new one. More load is no difference, since the model predicts each
+metric from the others. A metric whose mean has moved is listed with the expected and the seen value. A metric that only
+varies more is listed, but does not decide, since a rare event looks the same. Rows labelled as a fault are left out.
+Record both versions side by side if you can: the time of day makes a difference, too.
 
-Ends with 2 if they differ.";
+The exit code is 2 if the versions differ.";
 
 /// Arguments of `uview canary`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(long_about = LONG_ABOUT)]
 pub struct CanaryArgs {
     /// The old version
     old: PathBuf,
     /// The new version
     new: PathBuf,
-    /// What the metrics of a CSV are: CSV with `metric,kind,group` [default: all gauges]
+    /// Kinds of the metrics in CSV input: a CSV file with `metric,kind,group` [default: all gauges]
     #[arg(long, value_name = "FILE")]
     columns: Option<PathBuf>,
-    /// A recording or CSV with the metrics' names, if both are models, which know them by a number only
+    /// A recording or CSV with the names of the metrics; needed if both inputs are models
     #[arg(long, value_name = "FILE")]
     names: Option<PathBuf>,
-    /// A mean may be off by so many of the deviations that the other metrics leave unexplained
+    /// Tolerated change of a mean, in standard deviations not explained by the other metrics
     #[arg(long, value_name = "DEVIATIONS", default_value_t = Tolerance::default().shift)]
     shift: f64,
-    /// What the other metrics leave unexplained may spread by so much more
+    /// Tolerated growth of that standard deviation, as a factor
     #[arg(long, value_name = "TIMES", default_value_t = Tolerance::default().spread)]
     spread: f64,
-    /// Metrics named
+    /// Number of metrics to list
     #[arg(long, value_name = "NUMBER", default_value_t = 10)]
     top: usize,
-    /// Print JSON
+    /// Print JSON, for programs
     #[arg(long)]
     json: bool,
 }
 
-/// Compares and reports.
+/// Compares both versions and prints the report. Returns [`Exit::Attention`] if they differ.
 ///
 /// # Errors
 ///
-/// [`Failure`] with file and place where one of them cannot be used.
+/// [`Failure`] if one of the files cannot be used, or both are not of the same service.
 pub fn run(args: &CanaryArgs) -> Result<Exit, Failure> {
     let what = format!("compare {} with {}", args.new.display(), args.old.display());
     let tolerance = tolerance(args, &what)?;
@@ -72,15 +72,15 @@ pub fn run(args: &CanaryArgs) -> Result<Exit, Failure> {
     }
     let canary = Canary::compare(&old, &new, tolerance).map_err(|error| {
         let advice = match error {
-            CanaryError::Form(_) => "train the old version again without --form, or give its rows",
-            _ => "are both files of one service? Metrics are found by their names",
+            CanaryError::Form(_) => "train the old version again without --form, or pass its rows",
+            _ => "are both files of the same service? Metrics are matched by name",
         };
         Failure::to(what.as_str()).caused_by(&error).advice(advice)
     })?;
     let report = Report { old: &args.old, new: &args.new, canary: &canary, names: &names, top: args.top };
     let text = if args.json { json(&report.view())? } else { report.to_string() };
     output::print(&text)?;
-    Ok(if canary.is_unlike() { Exit::Attention } else { Exit::Fine })
+    Ok(if canary.differs() { Exit::Attention } else { Exit::Fine })
 }
 
 fn tolerance(args: &CanaryArgs, what: &str) -> Result<Tolerance, Failure> {
@@ -88,13 +88,13 @@ fn tolerance(args: &CanaryArgs, what: &str) -> Result<Tolerance, Failure> {
     for (flag, found, least) in [("--shift", shift, 0.0), ("--spread", spread, 1.0)] {
         if !(found.is_finite() && found >= least) {
             let failure = Failure::to(what).because(format!("{flag} is {found}"));
-            return Err(failure.advice(format!("a number from {least} on")));
+            return Err(failure.advice(format!("a number of at least {least}")));
         }
     }
     Ok(Tolerance { shift, spread, ..Tolerance::default() })
 }
 
-/// The model in `path`, or one of the rows in it, whose names are added.
+/// Reads the model in `path`, or trains one on its rows and adds the names of its metrics to `names`.
 fn version(
     path: &Path,
     columns: Option<&Path>,
@@ -105,20 +105,20 @@ fn version(
         return model::read(path, what);
     }
     let input = input::open(path, columns, what)?;
-    let made = canary::model(&input.table, &input.columns, input.interval);
+    let trained = canary::model(&input.table, &input.columns, input.interval);
     remember(input.table.metrics, names);
-    made.map_err(|error| {
-        let failure = Failure::to(what).because(format!("no model can be made of {}", path.display()));
-        failure.caused_by(&error).advice("a longer recording, without faults or with labels for them")
+    trained.map_err(|error| {
+        let failure = Failure::to(what).because(format!("no model can be trained on {}", path.display()));
+        failure.caused_by(&error).advice("a longer recording, without faults or with its faults labelled")
     })
 }
 
-/// By the first bytes; a file that cannot be read is for whoever reads it to complain about.
+/// Whether the file begins like a model. False if it cannot be read; reading it later reports the error.
 fn is_model(path: &Path) -> bool {
     use std::io::Read as _;
     let mut bytes = Vec::new();
-    let read = std::fs::File::open(path).and_then(|file| file.take(MODEL.len() as u64).read_to_end(&mut bytes));
-    read.is_ok() && bytes == MODEL
+    let read = std::fs::File::open(path).and_then(|file| file.take(MODEL_MAGIC.len() as u64).read_to_end(&mut bytes));
+    read.is_ok() && bytes == MODEL_MAGIC
 }
 
 fn remember(metrics: Vec<String>, names: &mut HashMap<u64, String>) {

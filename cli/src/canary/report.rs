@@ -1,30 +1,30 @@
-//! What a comparison says, for people and for programs. Pure.
+//! The result of a comparison as text and as JSON. Pure.
 
 use core::fmt;
 use std::collections::HashMap;
 use std::path::Path;
 
-use lmap::{Canary, Difference, Unlike};
+use lmap::{Canary, Difference, DifferenceKind};
 use serde::Serialize;
 
 use crate::figures::score;
 
-/// A comparison, and what is needed to tell of it.
+/// A comparison of two versions, and what is needed to print it.
 #[derive(Clone, Copy, Debug)]
 pub struct Report<'a> {
     /// The old version's file.
     pub old: &'a Path,
-    /// The new version's.
+    /// The new version's file.
     pub new: &'a Path,
-    /// What was found.
+    /// The result of the comparison.
     pub canary: &'a Canary,
     /// Names of metrics by their fingerprints.
     pub names: &'a HashMap<u64, String>,
-    /// Metrics named.
+    /// Number of metrics to list.
     pub top: usize,
 }
 
-/// As JSON. Field names are part of the command's interface.
+/// The comparison as JSON. Field names are part of the command's interface.
 #[derive(Debug, Serialize)]
 pub struct View {
     unlike: bool,
@@ -53,16 +53,16 @@ struct DifferenceView {
 }
 
 impl Report<'_> {
-    /// As JSON.
+    /// The comparison as JSON.
     #[must_use]
     pub fn view(&self) -> View {
         let canary = self.canary;
         let one = |difference: &Difference| DifferenceView {
             metric: self.name(difference),
-            unlike: match difference.unlike {
-                Unlike::Moved => "moved",
-                Unlike::Restless => "restless",
-                Unlike::NoLongerConstant => "no longer constant",
+            unlike: match difference.kind {
+                DifferenceKind::Moved => "moved",
+                DifferenceKind::Restless => "restless",
+                DifferenceKind::NoLongerConstant => "no longer constant",
             },
             share: difference.share,
             expected: difference.expected,
@@ -72,7 +72,7 @@ impl Report<'_> {
             per_row: difference.level,
         };
         View {
-            unlike: canary.is_unlike(),
+            unlike: canary.differs(),
             score: canary.score,
             own_score: canary.own_score,
             gamma: canary.gamma,
@@ -92,15 +92,15 @@ impl Report<'_> {
     }
 
     fn line(&self, difference: &Difference) -> String {
-        let Difference { unlike, share, expected, seen, shift, spread, level, .. } = *difference;
+        let Difference { kind, share, expected, seen, shift, spread, level, .. } = *difference;
         let per_row = if level { " per row" } else { "" };
         let (seen, expected) = (number(seen), number(expected));
-        let how = match unlike {
-            Unlike::Moved => format!("{seen}{per_row}, expected {expected} ({shift:+.1} deviations)"),
-            Unlike::Restless => {
-                format!("{seen}{per_row}, as expected, but spreads {spread:.1} times as far (or had a rare event)")
+        let how = match kind {
+            DifferenceKind::Moved => format!("{seen}{per_row}, expected {expected} ({shift:+.1} deviations)"),
+            DifferenceKind::Restless => {
+                format!("{seen}{per_row}, as expected, but varies {spread:.1} times as much (or had a rare event)")
             }
-            Unlike::NoLongerConstant => format!("{seen}{per_row}, was always {expected}"),
+            DifferenceKind::NoLongerConstant => format!("{seen}{per_row}, was always {expected}"),
         };
         format!("  {} {how}, {:.0} % of the difference", self.name(difference), 100.0 * share)
     }
@@ -109,11 +109,11 @@ impl Report<'_> {
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Canary { compared, rows, left_out: (only_old, only_new, other), differences, .. } = self.canary;
-        let verdict = if self.canary.is_unlike() { "BEHAVES UNLIKE" } else { "behaves like" };
+        let verdict = if self.canary.differs() { "DIFFERS FROM" } else { "behaves like" };
         writeln!(f, "{} {verdict} {}", self.new.display(), self.old.display())?;
         writeln!(
             f,
-            "  {:.0} rows against {:.0}; {compared} metrics compared; typical score {}, of the old version itself {} (γ {})",
+            "  {:.0} rows against {:.0}; {compared} metrics compared; typical score {}, of the old version {} (γ {})",
             rows.1,
             rows.0,
             score(self.canary.score),
@@ -136,7 +136,7 @@ impl fmt::Display for Report<'_> {
     }
 }
 
-/// Four digits are enough to compare by.
+/// `value` with four significant digits.
 fn number(value: f64) -> String {
     if value == 0.0 || (0.001..1e6).contains(&value.abs()) {
         let digits = (3 - value.abs().max(1e-3).log10().floor() as i32).clamp(0, 6) as usize;
@@ -150,9 +150,9 @@ fn number(value: f64) -> String {
 mod tests {
     use super::*;
 
-    fn difference(fingerprint: u64, unlike: Unlike) -> Difference {
+    fn difference(fingerprint: u64, kind: DifferenceKind) -> Difference {
         let (share, expected, seen) = (0.8, 20.0, 31.25);
-        Difference { fingerprint, unlike, share, expected, seen, shift: 6.5, spread: 3.0, level: false }
+        Difference { fingerprint, kind, share, expected, seen, shift: 6.5, spread: 3.0, level: false }
     }
 
     fn canary(differences: Vec<Difference>) -> Canary {
@@ -167,33 +167,30 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_named_with_what_was_expected() {
+    fn metrics_that_differ_are_listed_with_the_expected_value() {
         let found = canary(vec![
-            difference(7, Unlike::Moved),
-            difference(8, Unlike::Restless),
-            difference(9, Unlike::NoLongerConstant),
+            difference(7, DifferenceKind::Moved),
+            difference(8, DifferenceKind::Restless),
+            difference(9, DifferenceKind::NoLongerConstant),
         ]);
 
         let text = text(&found, 2);
 
-        assert!(
-            text.starts_with("v2.csv BEHAVES UNLIKE v1.csv\n  300 rows against 600; 12 metrics compared"),
-            "{text}"
-        );
+        assert!(text.starts_with("v2.csv DIFFERS FROM v1.csv\n  300 rows against 600; 12 metrics compared"), "{text}");
         assert!(text.contains("not compared: 1 only in the old"), "{text}");
         assert!(
             text.contains("  queue.wait.p99 31.25, expected 20 (+6.5 deviations), 80 % of the difference\n"),
             "{text}"
         );
         assert!(
-            text.contains("metric 0000000000000008 31.25, as expected, but spreads 3.0 times as far (or had"),
+            text.contains("metric 0000000000000008 31.25, as expected, but varies 3.0 times as much (or had"),
             "{text}"
         );
         assert!(text.ends_with("  and 1 more\n"), "{text}");
     }
 
     #[test]
-    fn versions_that_are_alike_are_said_to_be() {
+    fn versions_that_behave_alike_are_reported_so() {
         assert!(text(&canary(Vec::new()), 5).starts_with("v2.csv behaves like v1.csv\n"));
     }
 

@@ -1,14 +1,14 @@
-//! What the kernel offers: its version, cores, memory that can be sealed.
+//! Checks of the kernel: version, cores, sealed memory files.
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 
 use super::Finding;
 
-/// memfd_create and seals.
-const NEEDED: (u32, u32) = (3, 17);
-/// pidfd_open: a process is followed without mistaking its successor for it.
-const WANTED: (u32, u32) = (5, 3);
+/// The first version with memfd_create and seals.
+const REQUIRED_VERSION: (u32, u32) = (3, 17);
+/// The first version with pidfd_open, which is safe against reused process ids.
+const RECOMMENDED_VERSION: (u32, u32) = (5, 3);
 
 pub(super) fn version() -> Finding {
     let uname = rustix::system::uname();
@@ -18,17 +18,17 @@ pub(super) fn version() -> Finding {
 fn judge_version(release: &str) -> Finding {
     const NAME: &str = "kernel";
     let Some(version) = parse_version(release) else {
-        let found = format!("the kernel calls itself `{release}`, which is no version of Linux");
-        return Finding::missing(NAME, found, "nothing, if the other lines are fine");
+        let found = format!("the kernel release `{release}` is no version of Linux");
+        return Finding::missing(NAME, found, "nothing to do if the other checks pass");
     };
     let linux = |(major, minor): (u32, u32)| format!("Linux {major}.{minor}");
-    if version < NEEDED {
+    if version < REQUIRED_VERSION {
         let found = format!("Linux {release} has no sealed memory files");
-        return Finding::broken(NAME, found, format!("{} or later", linux(WANTED)));
+        return Finding::broken(NAME, found, format!("{} or later", linux(RECOMMENDED_VERSION)));
     }
-    if version < WANTED {
-        let found = format!("Linux {release} cannot name a process safely (pidfd_open)");
-        return Finding::missing(NAME, found, format!("{} or later", linux(WANTED)));
+    if version < RECOMMENDED_VERSION {
+        let found = format!("Linux {release} has no pidfd_open: a reused process id can be mistaken for a service");
+        return Finding::missing(NAME, found, format!("{} or later", linux(RECOMMENDED_VERSION)));
     }
     Finding::fine(NAME, format!("Linux {release}"))
 }
@@ -45,25 +45,25 @@ pub(super) fn cores() -> Finding {
 fn judge_cores(cores: usize) -> Finding {
     const NAME: &str = "cores";
     if cores < 2 {
-        let found = "1 core: the agents and the services that they watch wait for each other";
-        return Finding::missing(NAME, found, "2 cores, or an interval of a second and more");
+        let found = "1 core: the agents compete with the services that they watch";
+        return Finding::missing(NAME, found, "2 cores, or an interval of at least a second");
     }
-    Finding::fine(NAME, format!("{cores} cores for this process"))
+    Finding::fine(NAME, format!("{cores} cores available to this process"))
 }
 
 pub(super) fn sealed_memory() -> Finding {
     const NAME: &str = "sealed memory";
     match seal() {
-        Ok(()) => Finding::fine(NAME, "a memory file can be sealed against shrinking and growing"),
+        Ok(()) => Finding::fine(NAME, "memory files can be sealed"),
         Err(error) => {
-            let found = format!("a memory file cannot be made and sealed: {error}");
-            let fix = "a sandbox (seccomp, gVisor) refuses memfd_create or F_ADD_SEALS: allow both";
+            let found = format!("a memory file cannot be created and sealed: {error}");
+            let fix = "allow memfd_create and F_ADD_SEALS in the sandbox (seccomp, gVisor)";
             Finding::broken(NAME, found, fix)
         }
     }
 }
 
-/// What every service does when it registers (D1 of ARCHITECTURE.md).
+/// Creates and seals a memory file, as every service does when it registers (D1).
 fn seal() -> Result<(), Errno> {
     let file = memfd_create("uview-check", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&file, 4096)?;
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn one_core_is_few() {
+    fn one_core_is_reported() {
         assert_eq!(judge_cores(1).level, Level::Missing);
         assert_eq!(judge_cores(2).level, Level::Fine);
     }

@@ -1,4 +1,4 @@
-//! `uview check`: what this machine offers, what is missing, and what to do about it. It only looks; it changes nothing.
+//! `uview check`: whether uview can run on this machine, and what to fix. It is read-only.
 
 mod kernel;
 mod node;
@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::agent::{AgentArgs, Place};
+use crate::agent::{AgentArgs, Target};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{self, json};
@@ -25,20 +25,20 @@ pub struct CheckArgs {
     agent: AgentArgs,
 }
 
-/// How well a thing is. The order is from good to bad.
+/// The result of one check, ordered from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// As it should be.
+    /// The check passed.
     Fine,
-    /// Missing; the rest works without.
+    /// Something is missing; uview works without it.
     Missing,
-    /// uview cannot work like this.
+    /// uview cannot run.
     Broken,
 }
 
 impl Level {
-    /// A word and a sign, so that no colour is needed.
+    /// A sign and a word, so that no colour is needed.
     fn sign(self) -> &'static str {
         match self {
             Self::Fine => "+ fine",
@@ -48,16 +48,16 @@ impl Level {
     }
 }
 
-/// One thing that was looked at.
+/// The outcome of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at; stable, for programs.
+    /// The name of the check; stable, for programs.
     pub name: &'static str,
-    /// How it is.
+    /// The result of the check.
     pub level: Level,
-    /// What was found, a sentence without a full stop.
+    /// Details in one sentence without a full stop.
     pub found: String,
-    /// What to do, if it is not fine.
+    /// What to do unless the level is fine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
 }
@@ -76,24 +76,24 @@ impl Finding {
     }
 }
 
-/// Everything that was looked at.
+/// The outcome of all checks.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The worst of the findings.
+    /// The worst level of the findings.
     pub verdict: Level,
-    /// One by one.
+    /// The outcome of each check.
     pub findings: Vec<Finding>,
 }
 
 impl Report {
-    /// Sums up `findings`.
+    /// A report whose verdict is the worst level of `findings`.
     #[must_use]
     pub fn new(findings: Vec<Finding>) -> Self {
         let verdict = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Fine);
         Self { verdict, findings }
     }
 
-    /// The code that the command ends with: 0 if uview works here, be it without RDMA.
+    /// The exit code: success if uview can run here, even without RDMA.
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self.verdict {
@@ -102,7 +102,7 @@ impl Report {
         }
     }
 
-    /// As text, the worst last, where the eye is when the command ends.
+    /// The report as text. The worst findings come last, next to the prompt.
     #[must_use]
     pub fn text(&self) -> String {
         let mut findings: Vec<&Finding> = self.findings.iter().collect();
@@ -115,23 +115,23 @@ impl Report {
             }
         }
         let summary = match self.verdict {
-            Level::Fine => "Everything is there.",
-            Level::Missing => "uview works here; what is missing costs what the lines above say.",
-            Level::Broken => "uview cannot work here as it is.",
+            Level::Fine => "All checks passed.",
+            Level::Missing => "uview can run here. Each missing part limits it as described above.",
+            Level::Broken => "uview cannot run here until the broken parts are fixed.",
         };
         let _ = writeln!(text, "\n{summary}");
         text
     }
 }
 
-/// Looks at everything and prints it.
+/// Runs all checks and prints the report.
 ///
 /// # Errors
 ///
-/// [`Failure`] if it cannot be printed.
+/// [`Failure`] if the arguments contradict each other, or stdout cannot be written.
 pub fn run(args: CheckArgs, from_environment: Option<std::path::PathBuf>) -> Result<Exit, Failure> {
-    let place = args.agent.place(from_environment)?;
-    let report = look(&place);
+    let target = args.agent.named_target(from_environment)?;
+    let report = run_checks(&target);
     if args.json {
         output::print(&json(&report)?)?;
     } else {
@@ -140,16 +140,16 @@ pub fn run(args: CheckArgs, from_environment: Option<std::path::PathBuf>) -> Res
     Ok(report.exit())
 }
 
-fn look(place: &Place) -> Report {
-    let agent = node::agent(place);
+fn run_checks(target: &Target) -> Report {
+    let agent = node::agent(target);
     let running = agent.level == Level::Fine;
-    let mut findings = vec![node::runtime_dir(&place.runtime_dir, running), agent];
+    let mut findings = vec![node::runtime_dir(&target.runtime_dir, running), agent];
     findings.extend(node::ports(running));
     findings.extend([kernel::version(), kernel::cores(), kernel::sealed_memory()]);
-    findings.extend(processes::look());
-    findings.extend(rdma::look());
+    findings.extend(processes::check());
+    findings.extend(rdma::check());
     if running {
-        findings.extend(sampling::look(place));
+        findings.extend(sampling::check(target));
     }
     Report::new(findings)
 }
@@ -175,17 +175,17 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_missing_uview_works_and_that_is_0() {
+    fn missing_parts_are_no_failure() {
         assert_eq!(Report::new(vec![Finding::missing("m", "", "")]).exit(), Exit::Fine);
         assert_eq!(Report::new(vec![Finding::fine("a", "")]).exit(), Exit::Fine);
     }
 
     #[test]
-    fn whatever_is_not_fine_on_this_machine_has_a_fix() {
+    fn every_finding_that_is_not_fine_has_a_fix() {
         let directory = tempfile::tempdir().unwrap();
-        let place = Place { runtime_dir: directory.path().to_owned(), operators: None, tls: None };
+        let target = Target { runtime_dir: directory.path().to_owned(), operators: None, tls: None };
 
-        let report = look(&place);
+        let report = run_checks(&target);
 
         assert!(report.findings.iter().all(|finding| (finding.level == Level::Fine) == finding.fix.is_none()));
         let names: std::collections::BTreeSet<_> = report.findings.iter().map(|finding| finding.name).collect();

@@ -1,4 +1,4 @@
-//! The node: the runtime directory, the agent in it, and its ports.
+//! Checks of the node: the runtime directory, the host agent, and the ports.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -8,9 +8,9 @@ use std::path::Path;
 use rustix::fs::{Access, access};
 
 use super::Finding;
-use crate::agent::{self, AgentError, Place};
+use crate::agent::{self, AgentError, Target};
 
-/// Name of the finding, default port, what listens there.
+/// Name of the check, default port, what listens there.
 const PORTS: [(&str, u16, &str); 4] = [
     ("port 9700", 9700, "control"),
     ("port 9701", 9701, "operators"),
@@ -21,23 +21,23 @@ const PORTS: [(&str, u16, &str); 4] = [
 pub(super) fn runtime_dir(directory: &Path, running: bool) -> Finding {
     const NAME: &str = "runtime directory";
     let shown = directory.display();
-    let fix = format!("`sudo install -d -o $USER {shown}`, or --runtime-dir with a directory of yours");
+    let fix = format!("`sudo install -d -o $USER {shown}`, or --runtime-dir with a directory that you can write");
     if running {
         return Finding::fine(NAME, format!("{shown} is in use by the agent"));
     }
     match fs::metadata(directory) {
-        Ok(metadata) if !metadata.is_dir() => Finding::broken(NAME, format!("{shown} is no directory"), fix),
+        Ok(metadata) if !metadata.is_dir() => Finding::broken(NAME, format!("{shown} is not a directory"), fix),
         Ok(_) if access(directory, Access::WRITE_OK | Access::EXEC_OK).is_err() => {
-            Finding::broken(NAME, format!("{shown} is not writable: an agent of yours cannot make its sockets"), fix)
+            Finding::broken(NAME, format!("{shown} is not writable: your agent cannot create its sockets"), fix)
         }
         Ok(_) => Finding::fine(NAME, format!("{shown} is writable")),
         Err(error) if error.kind() == ErrorKind::NotFound && parent_is_writable(directory) => {
-            Finding::fine(NAME, format!("{shown} can be made"))
+            Finding::fine(NAME, format!("{shown} can be created"))
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            Finding::broken(NAME, format!("{shown} does not exist and cannot be made"), fix)
+            Finding::broken(NAME, format!("{shown} does not exist and cannot be created"), fix)
         }
-        Err(error) => Finding::broken(NAME, format!("{shown} cannot be looked at: {error}"), fix),
+        Err(error) => Finding::broken(NAME, format!("{shown} cannot be accessed: {error}"), fix),
     }
 }
 
@@ -46,20 +46,20 @@ fn parent_is_writable(directory: &Path) -> bool {
     existing.is_some_and(|ancestor| access(ancestor, Access::WRITE_OK | Access::EXEC_OK).is_ok())
 }
 
-pub(super) fn agent(place: &Place) -> Finding {
+pub(super) fn agent(target: &Target) -> Finding {
     const NAME: &str = "host agent";
-    match agent::runtime("ask").map(|runtime| runtime.block_on(ask(place))) {
+    match agent::runtime("ask").map(|runtime| runtime.block_on(ask(target))) {
         Ok(Ok(found)) => Finding::fine(NAME, found),
         Ok(Err(error @ AgentError::NotReady(_))) => {
-            Finding::missing(NAME, error.to_string(), "`uview host-agent`; `uview demo` needs none")
+            Finding::missing(NAME, error.to_string(), "start `uview host-agent`; `uview demo` starts its own")
         }
         Ok(Err(error @ AgentError::Unreachable { .. })) => {
-            let fix = "it was killed or hangs: start it again, it takes over what was left behind";
+            let fix = "it was killed or hangs: start it again";
             Finding::missing(NAME, error.to_string(), fix)
         }
         Ok(Err(error)) => {
-            let fix = if let AgentError::Tls { trouble, .. } = &error {
-                trouble.advice()
+            let fix = if let AgentError::Tls { problem, .. } = &error {
+                problem.advice()
             } else {
                 "--runtime-dir or --operators"
             };
@@ -69,8 +69,8 @@ pub(super) fn agent(place: &Place) -> Finding {
     }
 }
 
-async fn ask(place: &Place) -> Result<String, AgentError> {
-    let mut connection = agent::Connection::open(place).await?;
+async fn ask(target: &Target) -> Result<String, AgentError> {
+    let mut connection = agent::Connection::open(target).await?;
     let status = connection.status().await?;
     let (lmaps, workers) = (status.lmaps.len(), status.workers.iter().filter(|worker| worker.connected).count());
     Ok(format!("release {} answers at {}: {lmaps} LMAPs, {workers} workers", status.version, connection.address()))
@@ -86,11 +86,10 @@ pub(super) fn ports(running: bool) -> impl Iterator<Item = Finding> {
 fn judge_port(name: &'static str, what: &str, taken: Option<ErrorKind>, running: bool) -> Finding {
     match taken {
         None => Finding::fine(name, format!("free ({what})")),
-        Some(_) if running => Finding::fine(name, format!("taken, presumably by the agent ({what})")),
+        Some(_) if running => Finding::fine(name, format!("in use, presumably by the agent ({what})")),
         Some(kind) => {
             let found = format!("{kind}, but no agent answers ({what})");
-            let fix =
-                "`ss -ltnp` shows who has it; or another address in the agent's configuration, 0 for any free port";
+            let fix = "`ss -ltnp` shows the process; or set another address in the agent's configuration, port 0 for any free one";
             Finding::missing(name, found, fix)
         }
     }
@@ -102,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_can_be_made_is_fine_and_a_file_in_its_place_is_not() {
+    fn a_directory_that_can_be_created_is_fine_and_a_file_in_its_place_is_not() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("file"), "").unwrap();
 
@@ -119,9 +118,9 @@ mod tests {
         let address = listener.local_addr().unwrap().to_string();
         drop(listener);
         let text = serde_json::json!({ "pid": 1, "operators": address }).to_string();
-        fs::write(directory.path().join(agent::READY_FILE), text).unwrap();
+        fs::write(directory.path().join(crate::discovery::READY_FILE), text).unwrap();
 
-        let finding = agent(&Place { runtime_dir: directory.path().to_owned(), operators: None, tls: None });
+        let finding = agent(&Target { runtime_dir: directory.path().to_owned(), operators: None, tls: None });
 
         assert_eq!(finding.level, Level::Missing);
         assert!(finding.found.contains(&address) && finding.found.contains("refused"), "{}", finding.found);

@@ -1,14 +1,14 @@
-//! What can be learnt about other processes: /proc, delay accounting, and the right to look.
+//! Checks of process metrics: /proc, delay accounting, and the right to inspect other processes.
 
 use std::fs;
 use std::path::Path;
 
 use super::Finding;
 
-/// CAP_SYS_PTRACE, the right to look into processes of other users.
+/// Number of the capability to inspect processes of other users.
 const CAP_SYS_PTRACE: u32 = 19;
 
-pub(super) fn look() -> [Finding; 4] {
+pub(super) fn check() -> [Finding; 4] {
     [
         judge_proc(Path::new("/proc/self/stat").exists()),
         judge_hidepid(&read("/proc/self/mounts")),
@@ -17,7 +17,7 @@ pub(super) fn look() -> [Finding; 4] {
     ]
 }
 
-/// Empty if it cannot be read: each judge says what that means.
+/// The content of a file, empty if it cannot be read.
 fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
@@ -27,7 +27,7 @@ fn judge_proc(readable: bool) -> Finding {
     if readable {
         return Finding::fine(NAME, "mounted");
     }
-    let found = "not mounted: no process metrics, and the agent cannot tell who registers";
+    let found = "not mounted: no process metrics, and the agent cannot identify the processes that register";
     Finding::broken(NAME, found, "`mount -t proc proc /proc`; in a container, do not mask it")
 }
 
@@ -40,9 +40,9 @@ fn judge_hidepid(mounts: &str) -> Finding {
         (target == "/proc" && kind == "proc").then_some(hidden)
     });
     match options.next_back() {
-        None | Some("hidepid=0" | "hidepid=off") => Finding::fine(NAME, "off: all processes can be seen"),
+        None | Some("hidepid=0" | "hidepid=off") => Finding::fine(NAME, "off, all processes are visible"),
         Some(option) => {
-            let found = format!("/proc is mounted with {option}: metrics of other users' processes are missing");
+            let found = format!("/proc is mounted with {option}: no metrics of other users' processes");
             Finding::missing(NAME, found, "run the host agent as root or in the group of the mount's gid= option")
         }
     }
@@ -54,13 +54,13 @@ fn judge_delay_accounting(setting: &str) -> Finding {
         "1" => Finding::fine(NAME, "on"),
         "0" => Finding::missing(
             NAME,
-            "off: the metric of time spent waiting for block I/O is missing",
+            "off: no metric of the time spent waiting for block I/O",
             "`sysctl kernel.task_delayacct=1`, or `delayacct` on the kernel's command line",
         ),
         _ => Finding::missing(
             NAME,
-            "this kernel does not say (before 5.14, or built without): waiting for block I/O may be missing",
-            "a kernel with CONFIG_TASK_DELAY_ACCT",
+            "unknown (kernel before 5.14, or built without it): the time spent waiting for block I/O may be missing",
+            "use a kernel with CONFIG_TASK_DELAY_ACCT",
         ),
     }
 }
@@ -70,13 +70,13 @@ fn judge_rights(root: bool, status: &str) -> Finding {
     let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let capabilities = capabilities.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
     if capabilities.unwrap_or_default() >> CAP_SYS_PTRACE & 1 == 1 {
-        return Finding::fine(NAME, "processes of all users can be looked into (CAP_SYS_PTRACE)");
+        return Finding::fine(NAME, "processes of all users can be inspected (CAP_SYS_PTRACE)");
     }
-    let user = if root { "root without CAP_SYS_PTRACE" } else { "an ordinary user" };
+    let user = if root { "root without CAP_SYS_PTRACE" } else { "no CAP_SYS_PTRACE" };
     Finding::missing(
         NAME,
-        format!("as {user}, file descriptors and I/O are read of processes of the same user only"),
-        "for services of other users, run the host agent with CAP_SYS_PTRACE (AmbientCapabilities= of systemd)",
+        format!("{user}: no file descriptor and I/O metrics of other users' processes"),
+        "run the host agent with CAP_SYS_PTRACE (AmbientCapabilities= of systemd)",
     )
 }
 
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_right_to_look_into_processes_is_a_bit_of_the_effective_capabilities() {
+    fn the_right_to_inspect_processes_is_a_bit_of_the_effective_capabilities() {
         assert_eq!(judge_rights(true, "CapEff:\t000001ffffffffff\n").level, Level::Fine);
         assert_eq!(judge_rights(false, "CapEff:\t0000000000080000\n").level, Level::Fine);
         assert_eq!(judge_rights(true, "CapEff:\t0000000000000000\n").level, Level::Missing);

@@ -1,4 +1,4 @@
-//! What RDMA would need. Nothing is loaded or opened: files are looked at.
+//! Checks of RDMA. They read files only; no module is loaded and no device is opened.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,15 @@ use super::Finding;
 
 const LIBRARY: &[u8] = b"libibverbs.so.1";
 
-/// Where the loader looks; the cache has the rest.
+/// Directories of the dynamic loader, besides those in its cache.
 const LIBRARY_DIRS: [&str; 5] =
     ["/lib64", "/usr/lib64", "/usr/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"];
 
-/// Room for the regions of some thousand services; with less, registering memory for RDMA fails halfway.
+/// Enough to register the regions of some thousand services. With less, registering memory for RDMA fails at some
+/// point.
 const LOCKED_BYTES: u64 = 64 << 20;
 
-pub(super) fn look() -> [Finding; 6] {
+pub(super) fn check() -> [Finding; 6] {
     let ports = ports(Path::new("/sys/class/infiniband"));
     let limit = getrlimit(Resource::Memlock).current;
     let (library, has_devices) = (library_is_installed(), !ports.is_empty());
@@ -42,11 +43,11 @@ fn judge_library(installed: bool) -> Finding {
     if installed {
         return Finding::fine(NAME, "installed");
     }
-    let found = "not installed: no RDMA; agents on the same host use shared memory, which needs none";
+    let found = "not installed: no RDMA; agents on the same host use shared memory, which does not need it";
     Finding::missing(NAME, found, "`apt-get install libibverbs1` or `dnf install libibverbs`")
 }
 
-/// The names in a directory, sorted; none if it is not there.
+/// The names in a directory, sorted; empty if it does not exist.
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -54,7 +55,7 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// The drivers that the library knows, one file each.
+/// The number of drivers of the library, one file each.
 fn drivers(directory: &Path) -> usize {
     names(directory).iter().filter(|name| name.ends_with(".driver")).count()
 }
@@ -62,12 +63,12 @@ fn drivers(directory: &Path) -> usize {
 fn judge_drivers(drivers: usize, library: bool) -> Finding {
     const NAME: &str = "RDMA drivers";
     if drivers > 0 {
-        return Finding::fine(NAME, format!("the library has drivers for {drivers} kinds of cards"));
+        return Finding::fine(NAME, format!("{drivers} drivers installed"));
     }
     if !library {
-        return Finding::fine(NAME, "none; matters with libibverbs only");
+        return Finding::fine(NAME, "none; needed with libibverbs only");
     }
-    let found = "none: the library finds no device, whatever card there is";
+    let found = "none: libibverbs finds no device";
     Finding::missing(NAME, found, "`apt-get install ibverbs-providers` or `dnf install libibverbs`")
 }
 
@@ -76,21 +77,17 @@ fn judge_modules(loaded: bool) -> Finding {
     if loaded {
         return Finding::fine(NAME, "loaded");
     }
-    let found = "the kernel's ib_uverbs is not loaded: no program can use RDMA";
-    Finding::missing(
-        NAME,
-        found,
-        "`modprobe ib_uverbs` and the card's module (mlx5_ib, rdma_rxe); or a kernel that has them",
-    )
+    let found = "ib_uverbs is not loaded: no program can use RDMA";
+    Finding::missing(NAME, found, "`modprobe ib_uverbs` and the card's module (mlx5_ib, rdma_rxe)")
 }
 
-/// One port of a device.
+/// One port of an RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Port {
-    /// Such as `mlx5_0/1`.
+    /// Device and port, such as `mlx5_0/1`.
     name: String,
     active: bool,
-    /// RoCE v2 GIDs, or a LID.
+    /// Whether it has a RoCE v2 GID or a LID.
     reachable: bool,
 }
 
@@ -99,7 +96,7 @@ fn ports(class: &Path) -> Vec<Port> {
         let at = class.join(device).join("ports").join(port);
         let read = |file: &str| fs::read_to_string(at.join(file)).unwrap_or_default();
         let lid = read("lid").trim().strip_prefix("0x").and_then(|hex| u16::from_str_radix(hex, 16).ok());
-        // A place of the table that is not in use cannot be read.
+        // Unused entries of the GID table cannot be read.
         let types = names(&at.join("gid_attrs/types"));
         let is_roce_v2 = |index: &String| read(&format!("gid_attrs/types/{index}")).trim() == "RoCE v2";
         Port {
@@ -124,9 +121,8 @@ fn judge_devices(ports: &[Port]) -> Finding {
         return Finding::fine(NAME, format!("{usable} (device/port)"));
     }
     if ports.is_empty() {
-        let found = "none: a NIC agent has to run on this host, with shared memory";
-        let fix =
-            "to read from a DPU: a card with RDMA and its driver; to try it: `modprobe rdma_rxe`, `rdma link add`";
+        let found = "none: the NIC agent has to run on this host, with shared memory";
+        let fix = "install an RDMA card and its driver; for tests `modprobe rdma_rxe` and `rdma link add`";
         return Finding::missing(NAME, found, fix);
     }
     let active = list(&mut ports.iter().filter(|port| port.active));
@@ -135,10 +131,10 @@ fn judge_devices(ports: &[Port]) -> Finding {
         return Finding::missing(
             NAME,
             found,
-            "plug in the cable, `ip link set … up`, or start a subnet manager (InfiniBand)",
+            "connect the cable, `ip link set … up`, or start a subnet manager (InfiniBand)",
         );
     }
-    let found = format!("{active} is active and has no address: neither a RoCE v2 GID nor a LID");
+    let found = format!("{active} is active but has no address: neither a RoCE v2 GID nor a LID");
     Finding::missing(NAME, found, "give its network interface an IP address; for InfiniBand, start a subnet manager")
 }
 
@@ -150,26 +146,22 @@ fn device_files(directory: &Path) -> Vec<(PathBuf, bool)> {
 fn judge_rights(files: &[(PathBuf, bool)], has_devices: bool) -> Finding {
     const NAME: &str = "RDMA access";
     if !has_devices {
-        return Finding::fine(NAME, "no device; matters with RDMA only");
+        return Finding::fine(NAME, "no device; needed for RDMA only");
     }
-    let shut: Vec<_> = files.iter().filter(|(_, open)| !open).map(|(file, _)| file.display().to_string()).collect();
+    let denied: Vec<_> = files.iter().filter(|(_, open)| !open).map(|(file, _)| file.display().to_string()).collect();
     if files.is_empty() {
-        let found = "there are devices, and no /dev/infiniband/uverbs*: in a container they have to be passed in";
+        let found = "no /dev/infiniband/uverbs* although there are devices: a container needs them passed in";
         return Finding::missing(
             NAME,
             found,
             "pass /dev/infiniband (docker --device, a device plugin); else `modprobe ib_uverbs`",
         );
     }
-    if shut.is_empty() {
-        return Finding::fine(NAME, "device files can be read and written");
+    if denied.is_empty() {
+        return Finding::fine(NAME, "device files are readable and writable");
     }
-    let found = format!("{} cannot be read and written by this user", shut.join(", "));
-    Finding::missing(
-        NAME,
-        found,
-        "run the agents as a member of the files' group, or change their mode by an udev rule",
-    )
+    let found = format!("this user cannot read and write {}", denied.join(", "));
+    Finding::missing(NAME, found, "run the agents in the group of these files, or change their mode with a udev rule")
 }
 
 fn judge_locked_memory(limit: Option<u64>, devices: bool) -> Finding {
@@ -179,10 +171,10 @@ fn judge_locked_memory(limit: Option<u64>, devices: bool) -> Finding {
         return Finding::fine(NAME, shown);
     }
     if !devices {
-        return Finding::fine(NAME, format!("{shown}; matters with RDMA only"));
+        return Finding::fine(NAME, format!("{shown}; needed for RDMA only"));
     }
     let found = format!("{shown}: not enough to register the regions of many services for RDMA");
-    Finding::missing(NAME, found, "LimitMEMLOCK=infinity of systemd, or `ulimit -l unlimited`")
+    Finding::missing(NAME, found, "LimitMEMLOCK=infinity in the systemd unit, or `ulimit -l unlimited`")
 }
 
 #[cfg(test)]
@@ -190,7 +182,7 @@ mod tests {
     use super::super::Level;
     use super::*;
 
-    /// A device's port in a folder that looks like the kernel's.
+    /// Creates the files of a device's port, laid out as in sysfs.
     fn port(class: &Path, device: &str, state: &str, lid: &str, gid: Option<&str>) {
         let port = class.join(device).join("ports/1");
         fs::create_dir_all(port.join("gid_attrs/types")).unwrap();
@@ -221,9 +213,9 @@ mod tests {
         assert!(down.level == Level::Missing && down.found.contains("no port is active: mlx5_0/1"), "{down:?}");
 
         port(class.path(), "mlx5_0", "4: ACTIVE\n", "0x0\n", Some("IB/RoCE v1\n"));
-        let nowhere = judge_devices(&ports(class.path()));
-        assert!(nowhere.found.contains("has no address"), "{nowhere:?}");
-        assert!(nowhere.fix.is_some_and(|fix| fix.contains("IP address")));
+        let unaddressed = judge_devices(&ports(class.path()));
+        assert!(unaddressed.found.contains("has no address"), "{unaddressed:?}");
+        assert!(unaddressed.fix.is_some_and(|fix| fix.contains("IP address")));
     }
 
     #[test]
@@ -249,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_modules_and_rights_are_told_apart() {
+    fn missing_modules_and_missing_rights_are_different_findings() {
         assert!(judge_modules(false).fix.is_some_and(|fix| fix.contains("modprobe ib_uverbs")));
         assert_eq!(judge_rights(&[], false).level, Level::Fine);
         assert!(judge_rights(&[], true).found.contains("container"));

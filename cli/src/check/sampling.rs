@@ -1,5 +1,7 @@
-//! Whether services record all of their requests: what they count themselves against the entry spans that came. Which traces are kept is decided
-//! from what is recorded; where an SDK drops most requests at their beginning, most of what should have been kept is gone before.
+//! Check for head sampling in services: the requests that a service counts against its entry spans that arrive.
+//!
+//! uview decides which traces to keep from the spans that it receives. If an SDK samples at the head, most traces that
+//! should be kept never arrive.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,160 +10,166 @@ use tokio::task::JoinSet;
 use wire::proto::operators::{LmapInfo, RowEvent};
 
 use super::Finding;
-use crate::agent::{self, AgentError, Connection, Place};
+use crate::agent::{self, AgentError, Connection, Target};
 use crate::output;
 
 const NAME: &str = "head sampling";
-/// For so long rows are looked at: spans are counted some seconds after their requests, so that it is about a steady rate.
-pub(super) const WATCH: Duration = Duration::from_secs(10);
-/// So few requests say nothing.
-const LEAST: f64 = 50.0;
-/// With less than this share of entry spans requests are not recorded on purpose: what is on its way at the ends of the time makes less.
-const ALL: f64 = 0.8;
-/// Services that are watched.
-const SERVICES: usize = 64;
-/// Services that are named.
-const NAMED: usize = 3;
+/// How long requests and spans are counted. Spans are counted some seconds after their requests, so that the result
+/// holds for a steady rate.
+pub(super) const WATCH_TIME: Duration = Duration::from_secs(10);
+/// Services with fewer requests are not judged.
+const MIN_REQUESTS: f64 = 50.0;
+/// Below this share of requests with an entry span, the service samples. Requests at the ends of [`WATCH_TIME`] explain
+/// a smaller difference.
+const MIN_SHARE: f64 = 0.8;
+/// The most services that are watched.
+const MAX_SERVICES: usize = 64;
+/// The most services that the finding names.
+const MAX_NAMED: usize = 3;
 
-/// Entry spans of a service, one column for each operation.
+/// The metric of entry spans of a service, one column for each operation.
 const SPANS: &str = "traces.span.metrics.duration";
-/// Where services count requests that they serve, by OpenTelemetry's conventions, old and new, and by what is common. Of those of one line the
-/// largest counts: they are the same requests.
-const OWN: [&[&str]; 3] = [
+/// Metrics that count the requests of a service: OpenTelemetry's conventions, old and new, and common names. Metrics of
+/// one line count the same requests, so that only the largest of them is taken.
+const REQUEST_METRICS: [&[&str]; 3] = [
     &["http.server.request.duration", "http.server.duration", "http.server.requests", "http.server.request.count"],
     &["rpc.server.duration", "rpc.server.call.duration", "rpc.server.requests"],
     &["messaging.process.duration", "messaging.process.messages"],
 ];
 
-/// Requests of one service within some time.
+/// Requests of one service within [`WATCH_TIME`].
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Requests {
-    /// By what counts them.
-    own: BTreeMap<&'static str, f64>,
-    /// With an entry span.
+    /// Requests by the metric that counts them.
+    counted: BTreeMap<&'static str, f64>,
+    /// Entry spans that arrived.
     spans: f64,
 }
 
-/// What a column counts.
+/// The meaning of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counts {
-    Spans,
-    Own(&'static str),
+enum ColumnRole {
+    EntrySpans,
+    Requests(&'static str),
     Other,
 }
 
-impl Counts {
+impl ColumnRole {
     fn of(title: &str) -> Self {
         let (name, labels) = title.split_once('{').map_or((title, ""), |(name, labels)| (name, labels));
         let name = name.strip_suffix(".count").unwrap_or(name);
-        // A statistic of a histogram that is no count has a suffix of its own.
-        match OWN.iter().copied().flatten().find(|own| **own == name) {
-            Some(own) => Self::Own(own),
-            None if name == SPANS && title.contains(".count") && !labels.is_empty() => Self::Spans,
+        // Other statistics of a histogram have another suffix, which stays in the name.
+        match REQUEST_METRICS.iter().copied().flatten().find(|metric| **metric == name) {
+            Some(metric) => Self::Requests(metric),
+            None if name == SPANS && title.contains(".count") && !labels.is_empty() => Self::EntrySpans,
             None => Self::Other,
         }
     }
 }
 
 impl Requests {
-    /// Adds a row of columns that count this. What is missing in it counts nothing.
-    fn add(&mut self, columns: &[Counts], values: &[f64]) {
-        for (counts, value) in columns.iter().zip(values).filter(|(_, value)| value.is_finite()) {
-            match counts {
-                Counts::Spans => self.spans += value,
-                Counts::Own(name) => *self.own.entry(name).or_default() += value,
-                Counts::Other => {}
+    /// Adds a row. Missing values add nothing.
+    fn add(&mut self, columns: &[ColumnRole], values: &[f64]) {
+        for (role, value) in columns.iter().zip(values).filter(|(_, value)| value.is_finite()) {
+            match role {
+                ColumnRole::EntrySpans => self.spans += value,
+                ColumnRole::Requests(name) => *self.counted.entry(name).or_default() += value,
+                ColumnRole::Other => {}
             }
         }
     }
 
-    /// How many it counted itself.
-    fn own(&self) -> f64 {
+    /// Requests that the service counted.
+    fn total(&self) -> f64 {
         let largest =
-            |same: &&[&str]| same.iter().filter_map(|name| self.own.get(name)).fold(0.0, |a: f64, b| a.max(*b));
-        OWN.iter().map(largest).sum()
+            |same: &&[&str]| same.iter().filter_map(|name| self.counted.get(name)).fold(0.0, |a: f64, b| a.max(*b));
+        REQUEST_METRICS.iter().map(largest).sum()
     }
 
-    /// The share with an entry span; `None` if there were too few to say.
+    /// The share of requests with an entry span; `None` below [`MIN_REQUESTS`].
     fn share(&self) -> Option<f64> {
-        let own = self.own();
-        (own >= LEAST).then(|| self.spans / own)
+        let total = self.total();
+        (total >= MIN_REQUESTS).then(|| self.spans / total)
     }
 }
 
-/// Watches the services of the agent at `place` that both count requests and send spans; `None` if there is none.
-pub(super) fn look(place: &Place) -> Option<Finding> {
+/// Watches the services of the agent that both count requests and send spans; `None` if there is none.
+pub(super) fn check(target: &Target) -> Option<Finding> {
     let runtime = agent::runtime("watch requests").ok()?;
-    let watched = runtime.block_on(watch(place));
-    match watched {
-        Ok(watched) if watched.is_empty() => None,
-        Ok(watched) => Some(judge(&watched)),
+    let services = runtime.block_on(watch(target));
+    match services {
+        Ok(services) if services.is_empty() => None,
+        Ok(services) => Some(judge(&services)),
         Err(error) => Some(Finding::missing(NAME, format!("requests cannot be watched: {error}"), "`uview status`")),
     }
 }
 
-async fn watch(place: &Place) -> Result<BTreeMap<String, Requests>, AgentError> {
-    let lmaps = Connection::open(place).await?.list().await?.lmaps;
-    let counting: Vec<_> = lmaps.into_iter().filter(counts_both).take(SERVICES).collect();
+async fn watch(target: &Target) -> Result<BTreeMap<String, Requests>, AgentError> {
+    let lmaps = Connection::open(target).await?.list().await?.lmaps;
+    let counting: Vec<_> = lmaps.into_iter().filter(counts_both).take(MAX_SERVICES).collect();
     if counting.is_empty() {
         return Ok(BTreeMap::new());
     }
-    output::tell(&format!("watching requests of {} services for {} s", counting.len(), WATCH.as_secs()));
+    output::print_stderr(&format!(
+        "watching the requests of {} services for {} s",
+        counting.len(),
+        WATCH_TIME.as_secs()
+    ));
     let mut following = JoinSet::new();
     for lmap in counting {
-        let mut connection = Connection::open(place).await?;
+        let mut connection = Connection::open(target).await?;
         following.spawn(async move {
             let mut requests = Requests::default();
-            // What came until then is what there is.
-            _ = tokio::time::timeout(WATCH, follow(&mut connection, lmap.lmap, &mut requests)).await;
+            // The timeout is the normal end.
+            _ = tokio::time::timeout(WATCH_TIME, follow(&mut connection, lmap.lmap, &mut requests)).await;
             (lmap.service, requests)
         });
     }
     Ok(following.join_all().await.into_iter().collect())
 }
 
-/// Whether a service has metrics of both kinds.
+/// Whether a service has request metrics and entry spans.
 fn counts_both(lmap: &LmapInfo) -> bool {
     let has = |name: &str| lmap.metrics.iter().any(|metric| metric.name == name);
-    has(SPANS) && OWN.iter().copied().flatten().any(|own| has(own))
+    has(SPANS) && REQUEST_METRICS.iter().copied().flatten().any(|metric| has(metric))
 }
 
 async fn follow(connection: &mut Connection, lmap: u32, requests: &mut Requests) -> Result<(), AgentError> {
     let (mut rows, mut columns) = (connection.watch_rows(lmap, 1).await?, Vec::new());
     while let Ok(Some(RowEvent { columns: titles, values, .. })) = rows.message().await {
         if !titles.is_empty() {
-            columns = titles.iter().map(|title| Counts::of(title)).collect();
+            columns = titles.iter().map(|title| ColumnRole::of(title)).collect();
         }
         requests.add(&columns, &values);
     }
     Ok(())
 }
 
-/// What the counts of each service mean.
-fn judge(watched: &BTreeMap<String, Requests>) -> Finding {
+/// The finding for the counts of each service.
+fn judge(services: &BTreeMap<String, Requests>) -> Finding {
     let mut shares: Vec<_> =
-        watched.iter().filter_map(|(name, requests)| Some((requests.share()?, name, requests))).collect();
+        services.iter().filter_map(|(name, requests)| Some((requests.share()?, name, requests))).collect();
     shares.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let seconds = WATCH.as_secs();
+    let seconds = WATCH_TIME.as_secs();
     if shares.is_empty() {
-        return Finding::fine(NAME, format!("not judged: no service served {LEAST} requests within {seconds} s"));
+        return Finding::fine(NAME, format!("not judged: no service had {MIN_REQUESTS} requests within {seconds} s"));
     }
-    let poor: Vec<_> = shares.iter().filter(|(share, ..)| *share < ALL).collect();
+    let poor: Vec<_> = shares.iter().filter(|(share, ..)| *share < MIN_SHARE).collect();
     if poor.is_empty() {
         return Finding::fine(NAME, format!("the requests of {} services have entry spans", shares.len()));
     }
-    let tell = |(share, name, requests): &&(f64, &String, &Requests)| {
-        let (own, spans) = (requests.own(), requests.spans);
-        format!("{name}: {spans:.0} entry spans of {own:.0} requests, upstream head-samples at {}", about(*share, own))
+    let describe = |(share, name, requests): &&(f64, &String, &Requests)| {
+        let (total, spans) = (requests.total(), requests.spans);
+        format!("{name}: {spans:.0} entry spans for {total:.0} requests, the SDK samples {}", about(*share, total))
     };
-    let more = (poor.len() > NAMED).then(|| format!("and {} more", poor.len().saturating_sub(NAMED)));
-    let text = poor.iter().take(NAMED).map(tell).chain(more).collect::<Vec<_>>().join("; ");
-    let fix = "OTEL_TRACES_SAMPLER=parentbased_always_on for these services and whoever calls them: traces are chosen here, from those that are \
-               recorded. Or otlp.traces.keep: all, and `head_sampling` for SDKs that ask";
+    let more = (poor.len() > MAX_NAMED).then(|| format!("and {} more", poor.len().saturating_sub(MAX_NAMED)));
+    let text = poor.iter().take(MAX_NAMED).map(describe).chain(more).collect::<Vec<_>>().join("; ");
+    let fix = "set OTEL_TRACES_SAMPLER=parentbased_always_on in these services and their callers: uview selects traces from those \
+               that it receives. Or set otlp.traces.keep: all, and head_sampling for SDKs with a remote sampler";
     Finding::missing(NAME, text, fix)
 }
 
-/// `share` of `requests` in words: with one digit, which is what some seconds of requests tell.
+/// `share` of `requests` as text with one significant digit.
 fn about(share: f64, requests: f64) -> String {
     if share <= 0.0 {
         return format!("less than {:.1} %", 100.0 / requests);
@@ -178,23 +186,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_told_apart() {
-        let own = |name| Counts::Own(name);
+    fn columns_are_recognized_by_their_titles() {
+        let requests = |name| ColumnRole::Requests(name);
 
-        assert_eq!(Counts::of("http.server.requests{route=\"/pay\"}"), own("http.server.requests"));
-        assert_eq!(Counts::of("http.server.request.duration.count"), own("http.server.request.duration"));
-        assert_eq!(Counts::of("http.server.request.duration.p99"), Counts::Other);
-        assert_eq!(Counts::of("traces.span.metrics.duration.count{span.name=\"GET\"}"), Counts::Spans);
-        assert_eq!(Counts::of("traces.span.metrics.duration.mean{span.name=\"GET\"}"), Counts::Other);
-        assert_eq!(Counts::of("http.client.requests"), Counts::Other);
+        assert_eq!(ColumnRole::of("http.server.requests{route=\"/pay\"}"), requests("http.server.requests"));
+        assert_eq!(ColumnRole::of("http.server.request.duration.count"), requests("http.server.request.duration"));
+        assert_eq!(ColumnRole::of("http.server.request.duration.p99"), ColumnRole::Other);
+        assert_eq!(ColumnRole::of("traces.span.metrics.duration.count{span.name=\"GET\"}"), ColumnRole::EntrySpans);
+        assert_eq!(ColumnRole::of("traces.span.metrics.duration.mean{span.name=\"GET\"}"), ColumnRole::Other);
+        assert_eq!(ColumnRole::of("http.client.requests"), ColumnRole::Other);
     }
 
-    /// A service that counted so many requests, twice, of which so many have spans.
-    fn service(own: f64, spans: f64) -> Requests {
-        let columns = [Counts::Own("http.server.requests"), Counts::Own("http.server.request.duration"), Counts::Spans];
+    /// A service that counted `total` requests, in two metrics, and sent `spans` entry spans.
+    fn service(total: f64, spans: f64) -> Requests {
+        let columns = [
+            ColumnRole::Requests("http.server.requests"),
+            ColumnRole::Requests("http.server.request.duration"),
+            ColumnRole::EntrySpans,
+        ];
         let mut requests = Requests::default();
-        requests.add(&columns, &[own / 2.0, own / 2.0, f64::NAN]);
-        requests.add(&columns, &[own / 2.0, own / 2.0, spans]);
+        requests.add(&columns, &[total / 2.0, total / 2.0, f64::NAN]);
+        requests.add(&columns, &[total / 2.0, total / 2.0, spans]);
         requests
     }
 
@@ -203,18 +215,18 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_drops_most_requests_at_their_beginning_is_named_with_its_share() {
+    fn a_service_that_samples_at_the_head_is_named_with_its_share() {
         let found = judged(&[("cart", service(1_000.0, 985.0)), ("payment", service(3_000.0, 29.0))]);
 
         assert_eq!(found.level, Level::Missing);
-        assert_eq!(found.found, "payment: 29 entry spans of 3000 requests, upstream head-samples at about 1 %");
-        assert!(judged(&[("a", service(100.0, 0.0))]).found.ends_with("at less than 1.0 %"));
-        assert!(judged(&[("a", service(10_000.0, 12.0))]).found.ends_with("at about 0.10 %"));
-        assert!(judged(&[("a", service(1_000.0, 512.0))]).found.ends_with("at about 50 %"));
+        assert_eq!(found.found, "payment: 29 entry spans for 3000 requests, the SDK samples about 1 %");
+        assert!(judged(&[("a", service(100.0, 0.0))]).found.ends_with("samples less than 1.0 %"));
+        assert!(judged(&[("a", service(10_000.0, 12.0))]).found.ends_with("samples about 0.10 %"));
+        assert!(judged(&[("a", service(1_000.0, 512.0))]).found.ends_with("samples about 50 %"));
     }
 
     #[test]
-    fn who_records_everything_is_fine_and_few_requests_say_nothing() {
+    fn a_service_that_records_everything_is_fine_and_few_requests_are_not_judged() {
         assert_eq!(judged(&[("cart", service(1_000.0, 900.0))]).level, Level::Fine);
         let few = judged(&[("cart", service(40.0, 0.0))]);
         assert_eq!(few.level, Level::Fine);

@@ -1,4 +1,4 @@
-//! What was reached, as a table for people and as JSON for programs.
+//! The figures of all detectors as a table and as JSON.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use evaluation::protocol::{Outcome, Summary};
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 
-/// What all detectors reached on all sets that have an event.
+/// The figures of all detectors on all sets that have an event.
 #[derive(Clone, Debug)]
 pub struct Report {
     sets: Vec<SetReport>,
@@ -23,7 +23,7 @@ struct SetReport {
     detectors: Vec<(&'static str, Summary)>,
 }
 
-/// The figures of one detector on one set, under the names of the JSON.
+/// The figures of one detector on one set, with the field names of the JSON.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct View {
     best_f1: f64,
@@ -33,7 +33,7 @@ struct View {
     auc_roc: f64,
     events_found: f64,
     vus_pr: f64,
-    /// `null` where nobody says which metrics are responsible.
+    /// `null` without an interpretation.csv.
     hit1: Option<f64>,
     hit3: Option<f64>,
 }
@@ -56,7 +56,7 @@ impl View {
 }
 
 impl Report {
-    /// Puts together what every detector (in the order of [`Kind::ALL`]) reached on every unit of every set.
+    /// Summarizes the outcomes of every detector (in the order of [`Kind::ALL`]) on every unit of every set.
     #[must_use]
     pub fn new(sets: &[DataSet], outcomes: &[Vec<Vec<Outcome>>]) -> Self {
         let set = |(set, units): (&DataSet, &Vec<Vec<Outcome>>)| {
@@ -82,14 +82,14 @@ impl Report {
         self.sets.is_empty()
     }
 
-    /// Whether the set of this name is there.
+    /// Whether the report has a set of this name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.sets.iter().any(|set| set.name == name)
     }
 }
 
-/// Set → detector → figures.
+/// As JSON: set, then detector, then figures.
 impl Serialize for Report {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.sets.len()))?;
@@ -131,9 +131,9 @@ impl fmt::Display for Report {
             }
             writeln!(f)?;
         }
-        writeln!(f, "events: share of them with a row above 99 % of the normal test rows")?;
+        writeln!(f, "events: share of events with a row above 99 % of the normal test rows")?;
         if self.sets.iter().any(|set| set.segments > 0) {
-            writeln!(f, "named: the first metric named is responsible; of 3: any of the first three is")?;
+            writeln!(f, "named: share in which the first metric named is responsible; of 3: any of the first three")?;
         }
         Ok(())
     }

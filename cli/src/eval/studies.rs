@@ -1,4 +1,4 @@
-//! Ours against itself: variants of the default on every unit, as a table in Markdown for `docs/detection.md`.
+//! Compares variants of uview's detector on every unit, as a Markdown table for `docs/detection.md`.
 
 use std::fmt::Write as _;
 
@@ -6,11 +6,11 @@ use clap::ValueEnum;
 use evaluation::data_set::DataSet;
 use evaluation::episodes::Episodes;
 use evaluation::protocol::{Outcome, Summary};
-use evaluation::study::{self, Reached, Variant};
+use evaluation::study::{self, Variant, VariantOutcome};
 
 use super::work::{self, WorkError};
 
-/// What is varied.
+/// What a study varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Study {
     /// One part of the pipeline at a time
@@ -30,7 +30,7 @@ impl Study {
         }
     }
 
-    /// What a cell of each set says.
+    /// The legend of a cell.
     const fn legend(self) -> &'static str {
         match self {
             Self::Ablation => {
@@ -81,7 +81,7 @@ pub fn run(study: Study, sets: &[DataSet]) -> Result<String, WorkError> {
     for (place, variant) in variants.iter().enumerate() {
         let _ = write!(table, "\n| {} |", variant.name);
         for units in &reached {
-            let reached: Vec<&Reached> = units.iter().filter_map(|unit| unit[place].as_ref()).collect();
+            let reached: Vec<&VariantOutcome> = units.iter().filter_map(|unit| unit[place].as_ref()).collect();
             let _ = write!(table, " {} |", cell(study, &reached));
         }
     }
@@ -89,8 +89,8 @@ pub fn run(study: Study, sets: &[DataSet]) -> Result<String, WorkError> {
     Ok(table)
 }
 
-/// The cell of one set; a dash if no unit counts.
-fn cell(study: Study, reached: &[&Reached]) -> String {
+/// The cell of one set; a dash if no unit has figures.
+fn cell(study: Study, reached: &[&VariantOutcome]) -> String {
     let outcomes: Vec<Outcome> = reached.iter().map(|reached| reached.outcome).collect();
     let mut episodes = Episodes::default();
     for reached in reached {

@@ -1,8 +1,9 @@
-//! Every unit of every set through some work, on all cores, with a progress bar.
+//! Runs work on every unit of every set, on all cores, with a progress bar.
 
 use std::sync::Mutex;
 use std::thread;
 
+use agent_runtime::chain;
 use evaluation::candidate::TrainError;
 use evaluation::data_set::{DataError, DataSet, UnitFiles};
 use evaluation::unit::Unit;
@@ -13,43 +14,37 @@ use crate::failure::Failure;
 /// Why a unit was not evaluated.
 #[derive(Debug)]
 pub enum WorkError {
-    /// Its files.
+    /// The files of the unit cannot be read.
     Data(DataError),
-    /// What one of the detectors said, in words.
+    /// A detector cannot be trained on the unit; the error as text.
     Untrained(String),
 }
 
 impl WorkError {
-    /// As a failure to do `what`.
+    /// The error message of a command that wanted to do `what`.
     #[must_use]
-    pub fn told(&self, what: &str) -> Failure {
+    pub fn to_failure(&self, what: &str) -> Failure {
         match self {
             Self::Data(error) => Failure::to(what).caused_by(error).advice(error.advice()),
             Self::Untrained(cause) => {
-                Failure::to(what).because(cause.as_str()).advice("longer training files, with metrics that move")
+                Failure::to(what).because(cause.as_str()).advice("use longer training files, with metrics that change")
             }
         }
     }
 }
 
-/// `detector` cannot be trained on `unit`.
+/// The error that `detector` cannot be trained on `unit`.
 #[must_use]
 pub fn untrained(detector: &str, unit: &Unit, error: &TrainError) -> WorkError {
-    let mut cause = format!("{detector} cannot be trained on {}: {error}", unit.name);
-    let mut next = std::error::Error::source(error);
-    while let Some(error) = next {
-        cause = format!("{cause}: {error}");
-        next = error.source();
-    }
-    WorkError::Untrained(cause)
+    WorkError::Untrained(format!("{detector} cannot be trained on {}: {}", unit.name, chain(error)))
 }
 
-/// Does `work` for every unit, on as many threads as there are cores. It is given the unit and something to call with a word at the
-/// beginning of each of its `steps`. Returns what it returned, per set and unit.
+/// Runs `work` for every unit, on as many threads as there are cores. `work` gets the unit, and a function that it
+/// calls with a name at the beginning of each of its `steps`. Returns the results per set and unit.
 ///
 /// # Errors
 ///
-/// The first error of any unit; the others are not finished then.
+/// The first error of any unit. The other units are not finished then.
 pub fn on_all_units<T: Send>(
     sets: &[DataSet],
     steps: u64,
@@ -89,7 +84,7 @@ pub fn on_all_units<T: Send>(
     Ok(sets.iter().map(|set| results.by_ref().take(set.units.len()).collect()).collect())
 }
 
-/// On stderr, and only if that is a terminal.
+/// A progress bar on stderr, shown only if that is a terminal.
 fn progress_bar(steps: u64) -> ProgressBar {
     let bar = ProgressBar::new(steps);
     let style = ProgressStyle::with_template("{bar:40} {pos} of {len}, {elapsed} so far: {msg}");

@@ -1,4 +1,4 @@
-//! `uview model`: what is in a model file, in words; and one model of several.
+//! `uview model`: shows the content of a model file, or merges several models.
 
 pub mod merge;
 pub mod show;
@@ -15,9 +15,9 @@ use crate::failure::Failure;
 use crate::input;
 use crate::output::{self, json};
 pub use merge::MergeArgs;
-use show::Show;
+use show::ModelReport;
 
-/// Larger files are no models.
+/// Larger files are refused.
 const MOST_BYTES: u64 = 1 << 30;
 
 /// Arguments of `uview model`.
@@ -29,30 +29,30 @@ pub struct ModelArgs {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Command {
-    /// Say what a model has learnt: γ, k, l, scores of training, and what it makes of each metric
+    /// Show a model: threshold γ, size, training scores, and the role of each metric
     Show(ShowArgs),
-    /// Make one model of several, as of the nodes of a service (a NIC agent gives its own at /models/SERVICE)
+    /// Merge the models of several nodes (a NIC agent serves its own at /models/SERVICE)
     Merge(MergeArgs),
 }
 
 /// Arguments of `uview model show`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ShowArgs {
-    /// The model, as `uview train` or `uview replay --save-model` wrote it
+    /// Model file of `uview train` or `uview replay --save-model`
     file: PathBuf,
-    /// A recording or CSV with the metrics' names: the model itself knows them by a number only
+    /// A recording or CSV with the names of the metrics; a model has only their fingerprints
     #[arg(long, value_name = "FILE")]
     names: Option<PathBuf>,
-    /// Print JSON
+    /// Print JSON, for programs
     #[arg(long)]
     json: bool,
 }
 
-/// Does what the arguments say.
+/// Runs the subcommand.
 ///
 /// # Errors
 ///
-/// [`Failure`] in a sentence for every file that is no model.
+/// [`Failure`] if a file is no model, or the output cannot be written.
 pub fn run(args: &ModelArgs) -> Result<Exit, Failure> {
     match &args.command {
         Command::Show(args) => show(args),
@@ -70,36 +70,36 @@ fn show(args: &ShowArgs) -> Result<Exit, Failure> {
             input.table.metrics.into_iter().map(|name| (fingerprint(&name), name)).collect()
         }
     };
-    let show = Show { file: &args.file, summary: &model.summary(), names: &names };
+    let report = ModelReport { file: &args.file, summary: &model.summary(), names: &names };
     if args.json {
-        output::print(&json(&show.view())?)?;
+        output::print(&json(&report.view())?)?;
     } else {
-        output::print(&show.to_string())?;
+        output::print(&report.to_string())?;
     }
     Ok(Exit::Fine)
 }
 
-/// Reads a model.
+/// Reads a model file.
 ///
 /// # Errors
 ///
-/// [`Failure`] to do `what`, with what can be done about it.
+/// [`Failure`] to do `what`, if the file cannot be read or decoded.
 pub fn read(path: &Path, what: &str) -> Result<Model, Failure> {
     let bytes = read_bytes(path).map_err(|error| {
         let failure = Failure::to(what).because(format!("{} cannot be read", path.display())).caused_by(&error);
-        failure.advice("is the path right, and may you read it?")
+        failure.advice("is the path right, and can you read it?")
     })?;
     Model::decode(&bytes).map_err(|error| {
         let advice = match error {
             ModelError::Magic if recording::is_recording(&bytes) => {
-                "this is a recording: `uview train` makes a model of it"
+                "this is a recording: `uview train` trains a model on it"
             }
-            ModelError::Magic => "a file that `uview train` or `uview replay --save-model` wrote",
-            ModelError::Version { .. } => "train again with this release, or use the one that wrote it",
+            ModelError::Magic => "a file of `uview train` or `uview replay --save-model`",
+            ModelError::Version { .. } => "train again with this release, or use the release that wrote it",
             ModelError::Length { .. } | ModelError::Checksum { .. } => {
-                "was it copied whole? Copy it again, or train again"
+                "was it copied completely? Copy it again, or train again"
             }
-            _ => "train again: no release writes such a file",
+            _ => "the file is damaged: train again",
         };
         Failure::to(what).because(format!("{} cannot be used", path.display())).caused_by(&error).advice(advice)
     })

@@ -1,4 +1,4 @@
-//! A model as text for people and as JSON for programs. Pure.
+//! A model as text and as JSON. Pure.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,24 +10,24 @@ use wire::quantity::number;
 
 use crate::figures::score;
 
-/// Metrics listed as text; JSON has all of them.
+/// The most metrics listed as text; JSON has all of them.
 const LISTED: usize = 40;
 
-/// A residual below this share of a metric's deviation: the directions hold all of it.
-const HELD: f64 = 0.05;
+/// A metric whose residual is below this share of its deviation counts as explained by the k directions.
+const EXPLAINED_RESIDUAL: f64 = 0.05;
 
-/// A model with whatever is known of its metrics' names.
+/// A model, and the known names of its metrics.
 #[derive(Clone, Copy, Debug)]
-pub struct Show<'a> {
-    /// Where it was.
+pub struct ModelReport<'a> {
+    /// The path of the model file.
     pub file: &'a Path,
-    /// What is in it.
+    /// The content of the model.
     pub summary: &'a ModelSummary,
-    /// Names by fingerprint.
+    /// Names of metrics by their fingerprints.
     pub names: &'a HashMap<u64, String>,
 }
 
-impl Show<'_> {
+impl ModelReport<'_> {
     fn name(&self, column: &ColumnSummary) -> String {
         self.names.get(&column.fingerprint).cloned().unwrap_or_else(|| format!("#{:016x}", column.fingerprint))
     }
@@ -43,14 +43,14 @@ impl Show<'_> {
         let levels = summary.columns.iter().filter(|column| column.level).count();
         writeln!(
             f,
-            "{}: a model of {} metrics, learnt from {} rows",
+            "{}: a model of {} metrics, trained on {} rows",
             self.file.display(),
             summary.columns.len(),
             summary.rows
         )?;
         writeln!(
             f,
-            "  judged by {}; γ {} is the {} % percentile of training",
+            "  scores by {}; γ {} is the {} % percentile of the training scores",
             form(summary.score),
             score(summary.gamma),
             number(summary.percentile)
@@ -64,7 +64,7 @@ impl Show<'_> {
         )?;
         writeln!(
             f,
-            "  learns every {} row below γ, and one above it with probability {}; smoothed over {} rows; values beyond {} deviations are damped",
+            "  learns every {} row below γ, and each row above it with probability {}; smoothed over {} rows; values beyond {} deviations are damped",
             ordinal(summary.stride),
             number(summary.learning_rate),
             number(summary.smoothing_span),
@@ -72,9 +72,9 @@ impl Show<'_> {
         )?;
         writeln!(
             f,
-            "  {watched} metrics vary, {constant} stood still, {unwatched} were never there; {levels} are judged by their increments"
+            "  {watched} metrics vary, {constant} are constant, {unwatched} have no values; {levels} are scored by their increments"
         )?;
-        write!(f, "  scores of training:")?;
+        write!(f, "  training scores:")?;
         for (percent, value) in QUANTILES.iter().zip(summary.quantiles) {
             if [50.0, 90.0, 99.0, 99.9, 100.0].contains(percent) {
                 write!(f, "  {percent} % {}", score(value))?;
@@ -86,20 +86,22 @@ impl Show<'_> {
     fn columns(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = &self.summary.columns;
         let width = columns.iter().take(LISTED).map(|column| self.name(column).chars().count()).max().unwrap_or(0);
-        writeln!(f, "\n  {:width$}  {:>11} {:>11}  what is made of it", "metric", "mean", "deviation")?;
+        writeln!(f, "\n  {:width$}  {:>11} {:>11}  role", "metric", "mean", "deviation")?;
         for column in columns.iter().take(LISTED) {
-            let made = match column.role {
-                ColumnRole::Constant => "stood still: that it moves counts".to_owned(),
-                ColumnRole::Unwatched => "was never there".to_owned(),
-                ColumnRole::Watched if column.residual < HELD => "lies in the k directions".to_owned(),
+            let role = match column.role {
+                ColumnRole::Constant => "constant: any move counts".to_owned(),
+                ColumnRole::Unwatched => "no values".to_owned(),
+                ColumnRole::Watched if column.residual < EXPLAINED_RESIDUAL => {
+                    "explained by the k directions".to_owned()
+                }
                 ColumnRole::Watched => {
-                    format!("{:.0} % of its deviation lies outside of the k directions", 100.0 * column.residual)
+                    format!("{:.0} % of its deviation is outside of the k directions", 100.0 * column.residual)
                 }
             };
-            let level = if column.level { "; by its increment" } else { "" };
+            let level = if column.level { "; scored by its increment" } else { "" };
             writeln!(
                 f,
-                "  {:width$}  {:>11} {:>11}  {made}{level}",
+                "  {:width$}  {:>11} {:>11}  {role}{level}",
                 self.name(column),
                 number(column.mean),
                 number(column.deviation)
@@ -109,10 +111,7 @@ impl Show<'_> {
             writeln!(f, "  … and {} more; --json has all of them", columns.len() - LISTED)?;
         }
         if self.names.is_empty() {
-            writeln!(
-                f,
-                "\n  a model knows metrics by numbers: --names FILE with a recording or CSV of them tells their names"
-            )?;
+            writeln!(f, "\n  a model has no names of metrics: pass --names FILE with a recording or CSV of them")?;
         }
         Ok(())
     }
@@ -153,7 +152,7 @@ impl Show<'_> {
     }
 }
 
-impl fmt::Display for Show<'_> {
+impl fmt::Display for ModelReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.head(f)?;
         self.columns(f)
@@ -175,7 +174,7 @@ pub struct View {
     learning_rate: f64,
     clip: f64,
     smoothing_span: f64,
-    /// Percentile, score.
+    /// Pairs of percentile and score.
     training_scores: Vec<(f64, f64)>,
     columns: Vec<ColumnView>,
 }
@@ -201,7 +200,7 @@ fn form(form: ScoreForm) -> &'static str {
 
 fn sketch(form: SketchForm) -> &'static str {
     match form {
-        SketchForm::Buffered => "decomposed when 2l rows are in it",
+        SketchForm::Buffered => "decomposed when it has 2l rows",
         SketchForm::RowWise => "decomposed at every row",
     }
 }

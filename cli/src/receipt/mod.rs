@@ -1,4 +1,5 @@
-//! `uview receipt`: what was seen, kept, dropped and lost, per day and service, and what head sampling would have kept for as many bytes.
+//! `uview receipt`: spans and requests that were seen, kept, dropped and lost, per day and service, compared with head
+//! sampling at the same number of bytes.
 
 mod page;
 mod view;
@@ -20,29 +21,29 @@ pub struct ReceiptArgs {
     /// Print JSON, for programs
     #[arg(long, conflicts_with = "html")]
     json: bool,
-    /// Write a web page to this file, that needs nothing else
+    /// Write a self-contained web page to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     #[command(flatten)]
     agent: AgentArgs,
 }
 
-/// Asks and prints, or writes.
+/// Asks the agent for its receipt, and prints it or writes the page.
 ///
 /// # Errors
 ///
-/// [`Failure`] if the agent is not there, or nothing can be printed or written.
+/// [`Failure`] if the agent cannot be asked, or the output cannot be written.
 pub fn run(args: &ReceiptArgs, from_environment: Option<PathBuf>) -> Result<Exit, Failure> {
     let what = "ask the host agent for its receipt";
-    let place = args.agent.clone().place(from_environment)?;
-    let ask = async { Connection::open(&place).await?.receipt().await };
-    let reply: ReceiptReply = agent::runtime(what)?.block_on(ask).map_err(|error| error.into_failure(what))?;
+    let target = args.agent.clone().target(from_environment)?;
+    let request = async { Connection::open(&target).await?.receipt().await };
+    let reply: ReceiptReply = agent::runtime(what)?.block_on(request).map_err(|error| error.into_failure(what))?;
     let view = View::of(&reply);
     match &args.html {
         Some(path) => {
             let written = std::fs::write(path, page::page(&view));
             written.map_err(|error| Failure::to(format!("write {}", path.display())).caused_by(&error))?;
-            output::tell(&format!("the receipt is in {}", path.display()));
+            output::print_stderr(&format!("the receipt is in {}", path.display()));
         }
         None if args.json => output::print(&json(&view)?)?,
         None => output::print(&view.to_string())?,

@@ -1,4 +1,4 @@
-//! A receipt as one web page that needs nothing else: no network, no script, light or dark as the reader has it. Pure.
+//! A receipt as a self-contained web page: no network, no script, light and dark. Pure.
 
 use std::fmt::Write as _;
 
@@ -17,20 +17,20 @@ tr:last-child td { font-weight: 600; }
 meter { width: 8rem; }
 ";
 
-/// The page.
+/// The receipt as HTML.
 #[must_use]
 pub(super) fn page(view: &View) -> String {
     let title = format!("uview receipt, {}", escape(&view.node));
     let days: String = view.days.iter().rev().map(day).collect();
-    let days = if days.is_empty() { "<p>Nothing is booked yet.</p>\n".to_owned() } else { days };
+    let days = if days.is_empty() { "<p>Nothing is recorded yet.</p>\n".to_owned() } else { days };
     let mut history = String::new();
-    for said in view.history() {
-        let _ = writeln!(history, "<p>{}.</p>", escape(&said));
+    for note in view.history() {
+        let _ = writeln!(history, "<p>{}.</p>", escape(&note));
     }
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n\
-         <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n<p>Booked since {}. {EXPLAINED}</p>\n{history}{days}</main>\n</body>\n</html>\n",
+         <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n<p>Recorded since {}. {EXPLAINED}</p>\n{history}{days}</main>\n</body>\n</html>\n",
         escape(&view.since)
     )
 }
@@ -43,7 +43,7 @@ fn day(day: &Day) -> String {
         let (ours, head) = (bar(kept as f64), bar(day.total.head_failed_requests));
         let _ = writeln!(
             html,
-            "<p>Failed requests kept: {ours} {kept} of {all}. Head sampling with as many bytes: {head} {:.1}.</p>",
+            "<p>Failed requests kept: {ours} {kept} of {all}. Head sampling at the same number of bytes: {head} {:.1}.</p>",
             day.total.head_failed_requests
         );
     }
@@ -66,7 +66,7 @@ fn row(tag: &str, cells: &[String]) -> String {
     html + "</tr>\n"
 }
 
-/// `text` with whatever HTML would read otherwise replaced.
+/// `text` with the special characters of HTML escaped.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

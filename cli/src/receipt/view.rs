@@ -1,4 +1,4 @@
-//! A receipt as programs and people read it. Pure.
+//! A receipt as JSON and as text. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,26 +9,26 @@ use wire::quantity::quantity;
 
 use crate::figures::duration_ms;
 
-/// Everything that an agent has booked.
+/// The receipt of an agent, as JSON.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct View {
     pub(super) node: String,
-    /// Nothing of before is known.
+    /// The beginning of the records.
     pub(super) since: String,
-    /// They end with the agent.
+    /// Whether the records are lost when the agent ends.
     pub(super) in_memory: bool,
-    /// Runs of the agent, the oldest first, this one last.
+    /// Runs of the agent, the oldest first, the current one last.
     pub(super) runs: Vec<Run>,
-    /// Spans that are undecided, by service.
+    /// Buffered spans without a decision, by service.
     pub(super) waiting_spans: BTreeMap<String, u64>,
     pub(super) days: Vec<Day>,
 }
 
-/// A run of the agent.
+/// One run of the agent.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Run {
     pub(super) began: String,
-    /// What it did after this is booked nowhere, if it was killed; `None` if nothing was ever written.
+    /// The last write of the ledger; what a killed run did after it is not recorded. `None` if nothing was written.
     pub(super) written: Option<String>,
     pub(super) ended_in_order: bool,
 }
@@ -38,9 +38,9 @@ pub(super) struct Run {
 pub(super) struct Day {
     pub(super) date: String,
     pub(super) services: Vec<Service>,
-    /// All services together.
+    /// The sum of all services.
     pub(super) total: Service,
-    /// What the whole agent counted: processor time, bytes sent, losses by reason.
+    /// Counts of the whole agent: CPU time, bytes sent, losses by reason.
     pub(super) node: BTreeMap<String, u64>,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Service {
     pub(super) kept_spans: u64,
     pub(super) kept_bytes: u64,
     pub(super) kept_bytes_by_policy: BTreeMap<String, u64>,
-    /// By reason.
+    /// Dropped spans by reason.
     pub(super) dropped_spans: BTreeMap<String, u64>,
     pub(super) lost_spans: BTreeMap<String, u64>,
     pub(super) requests: u64,
@@ -63,9 +63,9 @@ pub(super) struct Service {
     pub(super) kept_failed_requests: u64,
     pub(super) alarms: u64,
     pub(super) alarm_ms: u64,
-    /// What head sampling keeps of everything with as many bytes.
+    /// The share of all traces that head sampling would keep at the same number of bytes.
     pub(super) head_share: f64,
-    /// Failed requests that it would have kept, to be expected.
+    /// The expected number of failed requests that head sampling would keep.
     pub(super) head_failed_requests: f64,
 }
 
@@ -82,27 +82,32 @@ impl View {
         }
     }
 
-    /// What is to be known of how these books came about, a sentence each.
+    /// Notes on restarts and buffered spans, one line of text each.
     pub(super) fn history(&self) -> Vec<String> {
-        let mut said = Vec::new();
+        let mut notes = Vec::new();
         if self.in_memory {
-            said.push("in memory only: receipt.dir in the host agent's file keeps books over a restart".to_owned());
+            notes.push(
+                "in memory only; set receipt.dir in the host agent's configuration to keep it across restarts"
+                    .to_owned(),
+            );
         }
         for pair in self.runs.windows(2) {
             let [before, after] = pair else { continue };
             let written = before.written.as_deref().unwrap_or(&before.began);
-            said.push(if before.ended_in_order {
-                format!("started again at {}; the run before ended in order at {written}", after.began)
+            notes.push(if before.ended_in_order {
+                format!("restarted at {}; the previous run ended normally at {written}", after.began)
             } else {
-                let (began, sums) = (&after.began, "what waited then is booked as lost (killed)");
-                format!("started again at {began}; the run before was killed: nothing is booked from {written} until then, and {sums}")
+                let (began, lost) = (&after.began, "spans buffered then are recorded as lost (killed)");
+                format!(
+                    "restarted at {began}; the previous run was killed: nothing is recorded after {written}, {lost}"
+                )
             });
         }
         let waiting: u64 = self.waiting_spans.values().sum();
         if waiting > 0 {
-            said.push(format!("{waiting} spans wait for a decision"));
+            notes.push(format!("{waiting} spans are buffered without a decision"));
         }
-        said
+        notes
     }
 }
 
@@ -190,7 +195,7 @@ impl Service {
         }
     }
 
-    /// Head sampling keeps the same share of everything, whatever happened to it.
+    /// Computes what head sampling would keep: the same share of all traces, failed or not.
     fn compare(&mut self) {
         if self.seen_bytes > 0 {
             self.head_share = (self.kept_bytes as f64 / self.seen_bytes as f64).min(1.0);
@@ -198,7 +203,7 @@ impl Service {
         self.head_failed_requests = self.head_share * self.failed_requests as f64;
     }
 
-    /// The cells of its row, as [`COLUMNS`].
+    /// The cells of its row, in the order of [`COLUMNS`].
     pub(super) fn cells(&self) -> [String; COLUMNS.len()] {
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
         let policies = self.kept_bytes_by_policy.iter().map(|(name, bytes)| format!("{name} {}", bytes_of(*bytes)));
@@ -230,28 +235,28 @@ impl Service {
     }
 }
 
-/// What the columns of a day's table say.
+/// Column titles of a day's table.
 pub(super) const COLUMNS: [&str; 12] = [
     "service",
     "spans",
     "seen",
     "kept spans",
     "kept",
-    "for",
+    "kept by policy",
     "dropped spans",
     "lost spans",
     "requests kept",
     "failed kept",
-    "by head sampling",
+    "head sampling",
     "alarms",
 ];
 
-/// What the table needs said.
-pub(super) const EXPLAINED: &str = "A request is a span without a parent; it failed if that span is in error. \"By head sampling\" is what would be kept \
-    of the failed ones, on average, if the same bytes were spent on a share of all traces picked at their beginning. Dropped: \
-    nothing wanted them in time. Lost: there was no room or no sense in them. A span is booked as kept, dropped or lost on the day on which that was decided.";
+/// The legend of the table.
+pub(super) const EXPLAINED: &str = "A request is a span without a parent; it failed if that span has status error. \"Head sampling\" is the expected number \
+    of failed requests that head sampling would keep at the same number of bytes. Dropped: no policy selected the span in time. \
+    Lost: evicted over a limit, or malformed. A span counts as kept, dropped or lost on the day of the decision.";
 
-/// All of them, and by reason where there are several or it is not the usual one.
+/// The sum, and the count of each reason unless the only reason is `aged`.
 fn reasons(spans: &BTreeMap<String, u64>) -> String {
     let all: u64 = spans.values().sum();
     let each: Vec<_> = spans.iter().map(|(why, spans)| format!("{why} {spans}")).collect();
@@ -268,7 +273,7 @@ fn bytes_of(bytes: u64) -> String {
 }
 
 impl Day {
-    /// What the whole agent counted, a line each.
+    /// Counts of the whole agent as names and values.
     pub(super) fn counts(&self) -> impl Iterator<Item = (String, String)> {
         self.node.iter().map(|(name, by)| {
             let value = match name.as_str() {
@@ -283,9 +288,9 @@ impl Day {
 
 impl fmt::Display for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}, booked since {}", self.node, self.since)?;
-        for said in self.history() {
-            writeln!(f, "  {said}")?;
+        writeln!(f, "{}, recorded since {}", self.node, self.since)?;
+        for note in self.history() {
+            writeln!(f, "  {note}")?;
         }
         for day in &self.days {
             writeln!(f, "\n{}", day.date)?;
@@ -307,13 +312,13 @@ impl fmt::Display for View {
                 writeln!(f, "  the agent: {}", counts.join(", "))?;
             }
         }
-        if self.days.is_empty() { writeln!(f, "nothing is booked yet") } else { writeln!(f, "\n{EXPLAINED}") }
+        if self.days.is_empty() { writeln!(f, "nothing is recorded yet") } else { writeln!(f, "\n{EXPLAINED}") }
     }
 }
 
-/// A day as ISO 8601 has it.
+/// A day since 1970 as an ISO 8601 date.
 fn date(days: u64) -> String {
-    // Howard Hinnant's days to civil: years begin in March, eras of 400 years have 146,097 days.
+    // Howard Hinnant's days_from_civil, inverted: years begin in March, eras of 400 years have 146,097 days.
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -329,12 +334,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_as_calendars_have_them() {
+    fn dates_are_those_of_the_calendar() {
         assert_eq!([0, 11_016, 19_675, 47_541].map(date), ["1970-01-01", "2000-02-29", "2023-11-14", "2100-03-01"]);
     }
 
     #[test]
-    fn head_sampling_is_held_against_what_was_kept_for_the_same_bytes() {
+    fn head_sampling_is_compared_at_the_same_number_of_bytes() {
         let line = |service: &str, kept_bytes| ReceiptLine {
             service: service.to_owned(),
             seen_bytes: 1_000,

@@ -1,4 +1,4 @@
-//! What was wrong when: a CSV of spans of time, or the demo's account, and their way into recordings.
+//! Fault labels: read from a CSV of time ranges or from the demo's report, and appended to recordings.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -11,39 +11,39 @@ use crate::failure::Failure;
 use crate::input;
 
 const HEADER: [&str; 4] = ["service", "fault", "from_unix_ms", "to_unix_ms"];
-/// Every service.
-const ALL: &str = "*";
-/// Larger files are no lists of faults.
+/// Stands for every service.
+const ALL_SERVICES: &str = "*";
+/// Larger files are refused.
 const MOST_BYTES: u64 = 64 << 20;
-/// After a fault of the demo nothing counts for so long, as in its own account.
+/// Rows do not count for this long after a fault of the demo, as in the demo's own report.
 const GRACE_MS: u64 = 10_000;
 
-/// What `uview demo --json` writes, as far as it matters here.
+/// The fields of the JSON of `uview demo` that are used here.
 #[derive(Debug, Deserialize)]
-struct Account {
+struct DemoReport {
     started_unix_ms: u64,
-    faults: Vec<AccountFault>,
+    faults: Vec<DemoFault>,
 }
 
 #[derive(Debug, Deserialize)]
-struct AccountFault {
+struct DemoFault {
     service: String,
     kind: String,
     started_ms: u64,
     lasted_ms: u64,
 }
 
-/// Spans of time, each of a service or of all.
+/// Labelled time ranges, each of one service or of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faults(Vec<(String, Span)>);
 
 impl Faults {
-    /// Reads the account that `uview demo --json` wrote, or lines `service,fault,from_unix_ms,to_unix_ms`, both times included. Service `*` is every service; without a fault the rows do
-    /// not count.
+    /// Reads the JSON of `uview demo`, or CSV with `service,fault,from_unix_ms,to_unix_ms`, both times inclusive.
+    /// Service `*` stands for every service; rows in a range without a fault do not count.
     ///
     /// # Errors
     ///
-    /// [`Failure`] with the line.
+    /// [`Failure`] with the line of the mistake.
     pub fn open(path: &Path) -> Result<Self, Failure> {
         let refused = |cause: String| {
             let failure = Failure::to(format!("use the faults {}", path.display())).because(cause);
@@ -51,21 +51,22 @@ impl Faults {
         };
         let text = std::fs::metadata(path).and_then(|found| match found.len() {
             ..=MOST_BYTES => std::fs::read(path),
-            bytes => Err(std::io::Error::other(format!("it has {bytes} bytes, {MOST_BYTES} are possible"))),
+            bytes => Err(std::io::Error::other(format!("it has {bytes} bytes, at most {MOST_BYTES} are read"))),
         });
         let text = text.map_err(|error| refused(error.to_string()))?;
         if text.trim_ascii_start().starts_with(b"{") {
-            let account: Account = serde_json::from_slice(&text).map_err(|error| {
+            let report: DemoReport = serde_json::from_slice(&text).map_err(|error| {
                 let failure = Failure::to(format!("use the faults {}", path.display())).because(error.to_string());
-                failure
-                    .advice("what `uview demo --json FILE` writes, or CSV with `service,fault,from_unix_ms,to_unix_ms`")
+                failure.advice(
+                    "the output of `uview demo --json FILE`, or CSV with `service,fault,from_unix_ms,to_unix_ms`",
+                )
             })?;
-            return Ok(Self::of_demo(&account));
+            return Ok(Self::of_demo(&report));
         }
         let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_slice());
         let header = reader.headers().map_err(|error| refused(error.to_string()))?;
         if header.iter().ne(HEADER) {
-            return Err(refused("its first line is another".to_owned()));
+            return Err(refused("its first line is different".to_owned()));
         }
         let mut spans = Vec::new();
         for record in reader.records() {
@@ -89,11 +90,12 @@ impl Faults {
         Ok(Self(spans))
     }
 
-    /// During a fault of one service the rows of the others do not count: a fault may be felt elsewhere, or not.
-    fn of_demo(account: &Account) -> Self {
+    /// Labels of a run of the demo. During a fault of one service the rows of the others do not count, since the fault
+    /// may or may not affect them.
+    fn of_demo(report: &DemoReport) -> Self {
         let ns = |milliseconds: u64| milliseconds.saturating_mul(1_000_000);
-        let spans = account.faults.iter().flat_map(|fault| {
-            let from = account.started_unix_ms.saturating_add(fault.started_ms);
+        let spans = report.faults.iter().flat_map(|fault| {
+            let from = report.started_unix_ms.saturating_add(fault.started_ms);
             let to = from.saturating_add(fault.lasted_ms);
             let span = |to: u64, mark, fault: &str| Span {
                 from_unix_ns: ns(from),
@@ -102,35 +104,35 @@ impl Faults {
                 fault: fault.to_owned(),
             };
             let own = (fault.service.clone(), span(to, Mark::Anomalous, &fault.kind));
-            [own, (ALL.to_owned(), span(to.saturating_add(GRACE_MS), Mark::Ignored, ""))]
+            [own, (ALL_SERVICES.to_owned(), span(to.saturating_add(GRACE_MS), Mark::Ignored, ""))]
         });
         Self(spans.collect())
     }
 
-    /// Appends the spans of its service to the recording at `path`, and says how many there were.
+    /// Appends the labels of its service to the recording at `path`, and returns how many there were.
     ///
     /// # Errors
     ///
-    /// [`Failure`] if it is no recording, or cannot be written.
+    /// [`Failure`] if the file is no complete recording, or cannot be written.
     pub fn append_to(&self, path: &Path) -> Result<usize, Failure> {
         let what = format!("label {}", path.display());
         let Some(recording) = input::open_recording(path, &what)? else {
             let failure = Failure::to(what).because("it is no recording");
-            return Err(failure.advice("a file of `uview record`; a CSV has its labels in a column `label`"));
+            return Err(failure.advice("a file of `uview record`; CSV has its labels in a column `label`"));
         };
         if !recording.damage.is_empty() {
             let failure =
-                Failure::to(what).because("the recording is cut or damaged, and labels are appended to its end");
-            return Err(failure.advice("a whole copy of it"));
+                Failure::to(what).because("the recording is cut or damaged, and labels are appended at its end");
+            return Err(failure.advice("use a complete copy of it"));
         }
-        let own = self.0.iter().filter(|(service, _)| *service == recording.service || service == ALL);
+        let own = self.0.iter().filter(|(service, _)| *service == recording.service || service == ALL_SERVICES);
         let spans: Vec<Span> = own.map(|(_, span)| span.clone()).collect();
         if spans.is_empty() {
             return Ok(0);
         }
         let block = recording::label_block(&spans).map_err(|error| Failure::to(what.as_str()).caused_by(&error))?;
         let append = || File::options().append(true).open(path)?.write_all(&block);
-        append().map_err(|error| Failure::to(what.as_str()).caused_by(&error).advice("may you write it?"))?;
+        append().map_err(|error| Failure::to(what.as_str()).caused_by(&error).advice("can you write to it?"))?;
         Ok(spans.len())
     }
 }
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_demos_account_says_what_was_wrong_when() {
+    fn the_report_of_the_demo_is_read_as_labels() {
         let text = r#"{"seed": 7, "started_unix_ms": 1000, "faults": [
             {"service": "payment", "kind": "leak", "started_ms": 50, "lasted_ms": 20, "noticed_ms": null}]}"#;
 
@@ -206,7 +208,7 @@ mod tests {
     fn a_mistake_is_named_with_its_line() {
         let refusal = |text: &str| faults(text).unwrap_err().to_string();
 
-        assert!(refusal("service,kind\n").contains("its first line is another"));
+        assert!(refusal("service,kind\n").contains("its first line is different"));
         let text = refusal("service,fault,from_unix_ms,to_unix_ms\na,b,1,2\na,b,x,2\n");
         assert!(text.contains("line 3: from_unix_ms is no time"), "{text}");
         assert!(

@@ -1,4 +1,4 @@
-//! One service's recording on its way to a file.
+//! Writes the recording of one service to a file.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -8,51 +8,51 @@ use recording::{Column, Encoder, Head, HeadError, RowError};
 use thiserror::Error;
 use wire::proto::operators::RowEvent;
 
-/// Where files go, and how large they get.
+/// The folder of the recordings, and the size limit of a file.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// The folder; it is there.
+    /// The folder, which has to exist.
     pub folder: PathBuf,
-    /// Bytes of one file, by a block.
+    /// Bytes of one file; the last block may exceed it.
     pub most_bytes: u64,
 }
 
-/// What became of one service.
+/// The result of recording one service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recorded {
-    /// Who.
+pub struct RecordingSummary {
+    /// The name of the service.
     pub service: String,
-    /// Its file.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Rows in it.
+    /// Rows in the file.
     pub rows: u64,
-    /// Values in it, missing ones included.
+    /// Values in the file, missing ones included.
     pub values: u64,
     /// Columns of the last row.
     pub columns: usize,
-    /// Its size.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// Why it ended, if nobody wanted it to.
+    /// Why the recording ended early; `None` if it ended as requested.
     pub note: Option<String>,
 }
 
-/// Why a service cannot be recorded any more.
+/// Why the recording of a service failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SinkError {
-    /// There is one of that name already.
-    #[error("{} is there already", .0.display())]
+    /// The file exists already.
+    #[error("{} exists already", .0.display())]
     Exists(PathBuf),
-    /// The disk is full, or the folder is not ours.
+    /// The file cannot be written, for example because the disk is full.
     #[error("{} cannot be written", .path.display())]
     Write {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// What the operating system reported.
         #[source]
         cause: io::Error,
     },
-    /// Columns that cannot be recorded.
+    /// There are too many columns, or their titles are too long.
     #[error("its columns cannot be recorded")]
     Head(#[from] HeadError),
     /// The agent sent a row that does not fit its columns.
@@ -61,19 +61,19 @@ pub enum SinkError {
 }
 
 impl SinkError {
-    /// What can be done.
+    /// What the user can do.
     #[must_use]
     pub fn advice(&self) -> &'static str {
         match self {
-            Self::Exists(_) => "--out DIR, with another folder: a recording is never written over",
-            Self::Write { .. } => "is there room, and may you write there? What was written so far can be read",
-            Self::Head(_) => "record a part of the services' metrics, or shorter names",
-            Self::Row(_) => "is agent and command the same release? `uview --version`",
+            Self::Exists(_) => "--out DIR with another folder: recordings are never overwritten",
+            Self::Write { .. } => "is the disk full, and can you write there? The rows written so far can be read",
+            Self::Head(_) => "record fewer metrics, or shorten their names",
+            Self::Row(_) => "are agent and command of the same release? `uview --version`",
         }
     }
 }
 
-/// Takes rows, writes blocks. The file begins with the first row.
+/// Takes rows and writes blocks. The file is created with the first row.
 #[derive(Debug)]
 pub struct Sink {
     head: Head,
@@ -85,7 +85,7 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Nothing is written yet.
+    /// A sink for a service. It creates no file yet.
     #[must_use]
     pub fn new(service: &str, interval_ns: u64, limits: Limits) -> Self {
         let path = limits.folder.join(format!("{}.uvrec", file_name(service)));
@@ -93,11 +93,11 @@ impl Sink {
         Self { head, limits, path, open: None, bytes: 0, values: 0 }
     }
 
-    /// Rows from now on have these columns.
+    /// Sets the columns of the rows that follow.
     ///
     /// # Errors
     ///
-    /// [`SinkError`] if they cannot be recorded, or written.
+    /// [`SinkError`] if the columns cannot be recorded, or the file cannot be written.
     pub fn columns(&mut self, columns: Vec<Column>) -> Result<(), SinkError> {
         self.head.columns = columns;
         let bytes = match &mut self.open {
@@ -116,11 +116,11 @@ impl Sink {
         self.write(&bytes)
     }
 
-    /// Takes a row; false if the file is full.
+    /// Takes a row. Returns false if the file has reached its size limit.
     ///
     /// # Errors
     ///
-    /// [`SinkError`] if it does not fit its columns, or cannot be written.
+    /// [`SinkError`] if the row does not fit its columns, or the file cannot be written.
     pub fn row(&mut self, row: &RowEvent) -> Result<bool, SinkError> {
         let Some((_, encoder)) = &mut self.open else {
             return Err(RowError { found: row.values.len(), expected: 0 }.into());
@@ -134,22 +134,22 @@ impl Sink {
         Ok(self.bytes < self.limits.most_bytes)
     }
 
-    /// Writes the rows that wait.
+    /// Writes the buffered rows.
     ///
     /// # Errors
     ///
-    /// [`SinkError::Write`].
+    /// [`SinkError::Write`] if the file cannot be written.
     pub fn flush(&mut self) -> Result<(), SinkError> {
         let block = self.open.as_mut().map(|(_, encoder)| encoder.flush());
         self.write(&block.unwrap_or_default())
     }
 
-    /// Writes the rows that wait, and the end. `note` says why, if nobody wanted it.
+    /// Writes the buffered rows and the end of the recording. `note` is the reason if it ends early.
     ///
     /// # Errors
     ///
-    /// [`SinkError::Write`].
-    pub fn end(mut self, note: Option<&str>) -> Result<Recorded, SinkError> {
+    /// [`SinkError::Write`] if the file cannot be written.
+    pub fn end(mut self, note: Option<&str>) -> Result<RecordingSummary, SinkError> {
         let mut rows = 0;
         if let Some((mut file, encoder)) = self.open.take() {
             rows = encoder.rows();
@@ -158,7 +158,7 @@ impl Sink {
             let written = file.write_all(&block).and_then(|()| file.sync_all());
             written.map_err(|cause| SinkError::Write { path: self.path.clone(), cause })?;
         }
-        Ok(Recorded {
+        Ok(RecordingSummary {
             columns: self.head.columns.len(),
             service: self.head.service,
             path: self.path,
@@ -176,7 +176,7 @@ impl Sink {
     }
 }
 
-/// A service's name as that of a file: nothing that leads elsewhere or is hidden.
+/// The file name for a service: without path separators, and not hidden.
 fn file_name(service: &str) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
     let name: String = service.chars().map(safe).take(200).collect();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_flushed_is_there_before_the_end_and_everything_after_it() {
+    fn flushed_rows_can_be_read_before_the_end_and_all_rows_after_it() {
         let folder = tempfile::tempdir().unwrap();
         let mut sink = sink(&folder, 1 << 20);
         sink.columns(columns(&["a", "b"])).unwrap();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_never_written_over_and_a_full_one_ends() {
+    fn a_file_is_never_overwritten_and_a_full_one_ends() {
         let folder = tempfile::tempdir().unwrap();
         let mut first = sink(&folder, 100);
         first.columns(columns(&["a"])).unwrap();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_no_way_out_of_the_folder() {
+    fn a_service_name_cannot_leave_the_folder() {
         assert_eq!(file_name("../etc/passwd"), "_.._etc_passwd");
         assert_eq!(file_name("payment"), "payment");
     }

@@ -1,4 +1,4 @@
-//! `uview record`: the rows of running LMAPs, one file per service; `uview label`: what was wrong when.
+//! `uview record`: records the rows of running LMAPs, one file per service. `uview label`: labels faults in recordings.
 
 pub mod faults;
 pub mod file;
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use daemon::stop;
+use agent_runtime::stop;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -20,33 +20,33 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
 use faults::Faults;
-use file::{Limits, Recorded, Sink, SinkError};
+use file::{Limits, RecordingSummary, Sink, SinkError};
 use titles::Titles;
 
 const WHAT: &str = "record";
-/// Services that come later are looked for so often.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Rows wait for their block at most about so long.
+/// How often the agent is asked for new services.
+const LIST_EVERY: Duration = Duration::from_secs(1);
+/// The longest time that rows are buffered before they are written.
 const FLUSH_EVERY: Duration = Duration::from_secs(30);
 
 /// Arguments of `uview record`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RecordArgs {
-    /// The services [default: all, also those that come later]
+    /// Services to record [default: all, including those that register later]
     services: Vec<String>,
-    /// The folder for SERVICE.uvrec of each service; made if it is not there
+    /// Folder for the files SERVICE.uvrec; created if it does not exist
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
-    /// End after so many seconds [default: at Ctrl-C or SIGTERM]
+    /// Stop after this many seconds [default: at Ctrl-C or SIGTERM]
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     for_s: Option<u64>,
-    /// Record every so manieth row
+    /// Record every Nth row
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     every: u32,
-    /// End a service's file when it has so many MiB
+    /// Stop recording a service when its file has this many MiB
     #[arg(long, value_name = "MIB", default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=1023))]
     most_mib: u64,
-    /// Label what was recorded when all is over, if this file is there by then: CSV with `service,fault,from_unix_ms,to_unix_ms`
+    /// Label the recordings at the end with this file, as `uview label` does, if it exists by then
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
     #[command(flatten)]
@@ -56,41 +56,42 @@ pub struct RecordArgs {
 /// Arguments of `uview label`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LabelArgs {
-    /// The recordings
+    /// Recordings to label
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// CSV with `service,fault,from_unix_ms,to_unix_ms`, service * is all, without a fault the rows do not count; or what `uview demo --json` wrote
+    /// CSV with `service,fault,from_unix_ms,to_unix_ms`, or the JSON of `uview demo`. Service * stands for all; rows in
+    /// a range without a fault are ignored
     #[arg(long, value_name = "FILE")]
     faults: PathBuf,
 }
 
-/// Appends to each recording what the file of faults knows about its service.
+/// Appends the labels of its service to each recording.
 ///
 /// # Errors
 ///
-/// [`Failure`] with the line where the file has a mistake, or with the recording that is none.
+/// [`Failure`] with the line of a mistake in the file of faults, or if a file is no recording.
 pub fn label(args: &LabelArgs) -> Result<Exit, Failure> {
     let faults = Faults::open(&args.faults)?;
     for path in &args.files {
         let count = faults.append_to(path)?;
-        output::print(&format!("{}: {count} spans of time labelled\n", path.display()))?;
+        output::print(&format!("{}: {count} time ranges labelled\n", path.display()))?;
     }
     Ok(Exit::Fine)
 }
 
-/// Records until told to end.
+/// Records until the time is over, or until Ctrl-C or SIGTERM. Returns [`Exit::Attention`] if a recording ended early.
 ///
 /// # Errors
 ///
-/// [`Failure`] if the agent is not there, a file cannot be written, or no row came.
+/// [`Failure`] if the agent cannot be asked, a file cannot be written, or no row arrived.
 pub fn run(args: &RecordArgs, from_environment: Option<PathBuf>) -> Result<Exit, Failure> {
-    let place = args.agent.clone().place(from_environment)?;
+    let target = args.agent.clone().target(from_environment)?;
     std::fs::create_dir_all(&args.out).map_err(|error| {
-        let failure = Failure::to(WHAT).because(format!("{} cannot be made", args.out.display())).caused_by(&error);
-        failure.advice("--out DIR, with a folder of yours")
+        let failure = Failure::to(WHAT).because(format!("{} cannot be created", args.out.display())).caused_by(&error);
+        failure.advice("--out DIR with a folder that you can write")
     })?;
     let (recorded, failed) = agent::runtime(WHAT)?.block_on(async {
-        let connection = Connection::open(&place).await.map_err(|error| error.into_failure(WHAT))?;
+        let connection = Connection::open(&target).await.map_err(|error| error.into_failure(WHAT))?;
         Recorder::new(args, connection).run().await
     })?;
     let mut exit = Exit::Fine;
@@ -103,7 +104,7 @@ pub fn run(args: &RecordArgs, from_environment: Option<PathBuf>) -> Result<Exit,
     for file in &recorded {
         output::print(&line(file))?;
         if let Some(note) = &file.note {
-            output::tell(&format!("uview: {}: {note}", file.service));
+            output::print_stderr(&format!("uview: {}: {note}", file.service));
             exit = Exit::Attention;
         }
     }
@@ -111,15 +112,15 @@ pub fn run(args: &RecordArgs, from_environment: Option<PathBuf>) -> Result<Exit,
         return Err(failure);
     }
     if recorded.iter().all(|file| file.rows == 0) {
-        let failure = Failure::to(WHAT).because("no row came").exit_with(Exit::Failed);
-        return Err(failure.advice("`uview status` shows which services there are, and whether a worker watches them"));
+        let failure = Failure::to(WHAT).because("no row arrived").exit_with(Exit::Failed);
+        return Err(failure.advice("`uview status` shows the services, and whether a worker is connected"));
     }
     Ok(exit)
 }
 
-fn line(file: &Recorded) -> String {
+fn line(file: &RecordingSummary) -> String {
     if file.rows == 0 {
-        return format!("{}: no row came\n", file.service);
+        return format!("{}: no row arrived\n", file.service);
     }
     let per_value = file.bytes as f64 / file.values.max(1) as f64;
     let size = quantity(file.bytes as f64, "By");
@@ -133,16 +134,16 @@ fn line(file: &Recorded) -> String {
     )
 }
 
-/// What is going on.
+/// The recordings in progress.
 struct Recorder<'a> {
     args: &'a RecordArgs,
     connection: Connection,
-    tasks: JoinSet<Result<Recorded, Failure>>,
-    /// Services that are or were recorded.
+    tasks: JoinSet<Result<RecordingSummary, Failure>>,
+    /// Services whose recording has begun.
     begun: BTreeSet<String>,
-    /// The first that could not be recorded any more; all others end properly then.
+    /// The first failure. It stops all other recordings in order.
     failed: Option<Failure>,
-    done: Vec<Recorded>,
+    done: Vec<RecordingSummary>,
 }
 
 impl<'a> Recorder<'a> {
@@ -150,34 +151,35 @@ impl<'a> Recorder<'a> {
         Self { args, connection, tasks: JoinSet::new(), begun: BTreeSet::new(), failed: None, done: Vec::new() }
     }
 
-    /// What was recorded, and the first failure, which ended it.
-    async fn run(mut self) -> Result<(Vec<Recorded>, Option<Failure>), Failure> {
-        let no_signals =
-            |error: std::io::Error| Failure::to(WHAT).because("the system gives no signals").caused_by(&error);
-        let mut told = std::pin::pin!(stop::requested().map_err(no_signals)?);
+    /// Records until the end. Returns the results, and the first failure.
+    async fn run(mut self) -> Result<(Vec<RecordingSummary>, Option<Failure>), Failure> {
+        let no_signals = |error: std::io::Error| {
+            Failure::to(WHAT).because("the system has no signal handler left").caused_by(&error)
+        };
+        let mut signal = std::pin::pin!(stop::requested().map_err(no_signals)?);
         let length = self.args.for_s.map_or(Duration::MAX, Duration::from_secs);
         let mut over = std::pin::pin!(sleep(length));
         let (stop, stopped) = watch::channel(false);
-        let mut looks = interval(LOOK_EVERY);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let mut said = false;
+        let mut lists = interval(LIST_EVERY);
+        lists.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut warned = false;
         loop {
             tokio::select! {
-                () = &mut told => break,
+                () = &mut signal => break,
                 () = &mut over => break,
                 Some(ended) = self.tasks.join_next() => self.ended(ended),
-                _ = looks.tick() => {
-                    // An agent that went away ends the streams, which say so.
+                _ = lists.tick() => {
+                    // If the agent has ended, the streams end, too, and report it.
                     let Ok(reply) = self.connection.list().await else { break };
                     self.begin_new(&reply.lmaps, &stopped);
-                    said = said || self.say_who_is_missing(&reply.lmaps);
+                    warned = warned || self.warn_of_missing(&reply.lmaps);
                 }
             }
             if self.failed.is_some() || self.all_over() {
                 break;
             }
         }
-        let _ = stop.send(true); // whoever does not hear it has ended
+        let _ = stop.send(true); // an error means that all tasks have ended
         while let Some(ended) = self.tasks.join_next().await {
             self.ended(ended);
         }
@@ -185,13 +187,13 @@ impl<'a> Recorder<'a> {
         Ok((self.done, self.failed))
     }
 
-    /// Whether every service that was asked for by name has begun and ended; without names more may always come.
+    /// Whether every service of the command line has begun and ended. Without names, more services may always follow.
     fn all_over(&self) -> bool {
         let named = &self.args.services;
         self.tasks.is_empty() && !named.is_empty() && named.iter().all(|service| self.begun.contains(service))
     }
 
-    fn ended(&mut self, ended: Result<Result<Recorded, Failure>, JoinError>) {
+    fn ended(&mut self, ended: Result<Result<RecordingSummary, Failure>, JoinError>) {
         match ended.unwrap_or_else(|error| Err(Failure::to(WHAT).caused_by(&error))) {
             Ok(recorded) => self.done.push(recorded),
             Err(failure) => {
@@ -204,15 +206,15 @@ impl<'a> Recorder<'a> {
         for lmap in lmaps {
             let wanted = self.args.services.is_empty() || self.args.services.contains(&lmap.service);
             if !wanted || !self.begun.insert(lmap.service.clone()) {
-                continue; // an LMAP that was made anew goes on in no file: it may be about other metrics
+                continue; // a new LMAP of the same service may have other metrics, so that its rows do not fit the file
             }
             let limits = Limits { folder: self.args.out.clone(), most_bytes: self.args.most_mib << 20 };
             self.tasks.spawn(follow(self.connection.clone(), lmap.clone(), self.args.every, limits, stopped.clone()));
         }
     }
 
-    /// Says once which of the services that were asked for are not there; true if it did.
-    fn say_who_is_missing(&self, lmaps: &[LmapInfo]) -> bool {
+    /// Warns on stderr if services of the command line do not exist yet. Returns whether it did.
+    fn warn_of_missing(&self, lmaps: &[LmapInfo]) -> bool {
         let missing: Vec<&str> = self
             .args
             .services
@@ -221,22 +223,22 @@ impl<'a> Recorder<'a> {
             .filter(|service| lmaps.iter().all(|lmap| lmap.service != *service))
             .collect();
         if !missing.is_empty() {
-            let there: Vec<&str> = lmaps.iter().map(|lmap| lmap.service.as_str()).collect();
-            let there = if there.is_empty() { "no service".to_owned() } else { there.join(", ") };
-            output::tell(&format!("uview: waiting for {}; the agent watches {there}", missing.join(", ")));
+            let existing: Vec<&str> = lmaps.iter().map(|lmap| lmap.service.as_str()).collect();
+            let existing = if existing.is_empty() { "no service".to_owned() } else { existing.join(", ") };
+            output::print_stderr(&format!("uview: waiting for {}; the agent watches {existing}", missing.join(", ")));
         }
         !missing.is_empty()
     }
 }
 
-/// Records one LMAP until its stream ends or it is told to stop.
+/// Records one LMAP until its stream ends or `stopped` changes.
 async fn follow(
     mut connection: Connection,
     lmap: LmapInfo,
     every: u32,
     limits: Limits,
     mut stopped: watch::Receiver<bool>,
-) -> Result<Recorded, Failure> {
+) -> Result<RecordingSummary, Failure> {
     let failed = |error: SinkError| {
         let failure = Failure::to(format!("record {}", lmap.service)).caused_by(&error);
         failure.advice(error.advice())
@@ -264,12 +266,12 @@ async fn follow(
                         sink.columns(titles.columns(&row.columns)).map_err(failed)?;
                     }
                     if !sink.row(&row).map_err(failed)? {
-                        return sink.end(Some("its file is full: --most-mib")).map_err(failed);
+                        return sink.end(Some("its file has reached --most-mib")).map_err(failed);
                     }
                 }
                 Ok(None) => return sink.end(Some("the agent ended the stream of rows")).map_err(failed),
                 Err(status) => {
-                    let note = format!("the stream of rows broke: {}", status.message());
+                    let note = format!("the stream of rows failed: {}", status.message());
                     return sink.end(Some(&note)).map_err(failed);
                 }
             },

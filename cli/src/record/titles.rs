@@ -1,4 +1,4 @@
-//! What is known about the columns of an LMAP's rows, which come with nothing but titles. Pure.
+//! Unit, group and kind of the columns of an LMAP's rows. The rows themselves have only titles. Pure.
 
 use std::collections::HashMap;
 
@@ -6,12 +6,12 @@ use recording::{Column, ColumnKind};
 use wire::metric::Statistic;
 use wire::proto::operators::{LmapInfo, MetricInfo};
 
-/// Unit, group and kind by title.
+/// Unit, group and kind of columns, by title.
 #[derive(Clone, Debug, Default)]
 pub struct Titles(HashMap<String, Column>);
 
 impl Titles {
-    /// What the agent's list says about an LMAP.
+    /// The columns of an LMAP, from the agent's list of its metrics.
     #[must_use]
     pub fn of(lmap: &LmapInfo) -> Self {
         Self(lmap.metrics.iter().flat_map(columns).map(|column| (column.title.clone(), column)).collect())
@@ -23,7 +23,7 @@ impl Titles {
         titles.iter().all(|title| self.0.contains_key(title))
     }
 
-    /// The columns of these titles; one that nobody knows is a gauge without unit and group.
+    /// The columns with these titles. An unknown one is a gauge without unit and group.
     #[must_use]
     pub fn columns(&self, titles: &[String]) -> Vec<Column> {
         let unknown = |title: &String| Column {
@@ -36,7 +36,7 @@ impl Titles {
     }
 }
 
-/// The columns that a metric gives, titled as [`wire::metric::Series::column_title`] has it.
+/// The columns of a metric, with the titles of [`wire::metric::Series::column_title`].
 fn columns(metric: &MetricInfo) -> Vec<Column> {
     let statistics: &[Statistic] = match metric.kind.as_str() {
         "counter" => &[Statistic::Increment],
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_histogram_gives_three_columns_and_strangers_are_gauges() {
+    fn a_histogram_has_three_columns_and_unknown_titles_are_gauges() {
         let metric = MetricInfo {
             name: "http.server.request.duration".to_owned(),
             labels: "{route=\"/pay\"}".to_owned(),
@@ -71,17 +71,17 @@ mod tests {
             ..MetricInfo::default()
         };
         let titles = Titles::of(&LmapInfo { metrics: vec![metric], ..LmapInfo::default() });
-        let asked = [
+        let requested = [
             "http.server.request.duration.count{route=\"/pay\"}",
             "http.server.request.duration.p99{route=\"/pay\"}",
             "x",
         ];
-        let asked = asked.map(str::to_owned);
+        let requested = requested.map(str::to_owned);
 
-        let columns = titles.columns(&asked);
+        let columns = titles.columns(&requested);
 
         let facts: Vec<(&str, ColumnKind)> = columns.iter().map(|column| (column.unit.as_str(), column.kind)).collect();
         assert_eq!(facts, [("", ColumnKind::Increment), ("s", ColumnKind::Statistic), ("", ColumnKind::Gauge)]);
-        assert!(titles.know(&asked[..2]) && !titles.know(&asked));
+        assert!(titles.know(&requested[..2]) && !titles.know(&requested));
     }
 }

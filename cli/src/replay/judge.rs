@@ -1,63 +1,63 @@
-//! Episodes against labels: which labelled events were found, and which episodes belong to none. Pure.
+//! Compares episodes with labels: which labelled events were found, and which episodes are outside of all events. Pure.
 
-use super::course::{Alarm, Course};
+use super::timeline::{Alarm, Timeline};
 use evaluation::table::{Label, Table};
 
-/// Rows in sequence that are labelled anomalous and of one fault. Rows are counted from 0.
+/// Consecutive rows that are labelled with the same fault. Rows are counted from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The kind of fault, empty if the file does not say.
+    /// The kind of fault; empty if the file has no column `fault`.
     pub fault: String,
-    /// Its first row.
+    /// The first row of the event.
     pub first: usize,
-    /// Its last row.
+    /// The last row of the event.
     pub last: usize,
-    /// How it fared.
+    /// Whether the event was found.
     pub outcome: Outcome,
 }
 
-/// What became of an event.
+/// Whether an event was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// An episode was on during it, first so many rows after its first row.
+    /// An episode overlaps the event.
     Found {
-        /// 0: with its first row.
+        /// Rows from the first row of the event to the episode.
         rows: usize,
     },
-    /// No episode was on during it.
+    /// No episode overlaps the event.
     Missed,
-    /// The detector still learnt when it was over.
+    /// The event ended before the detector was armed.
     NotJudged,
 }
 
-/// What the labels say about a course.
+/// The comparison of a timeline with the labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
-    /// All events in order.
+    /// The labelled events in order.
     pub events: Vec<Event>,
-    /// Indices of episodes that touch no row but normal ones.
+    /// Indices of episodes that have normal rows only.
     pub outside: Vec<usize>,
-    /// Rows labelled normal that an armed detector judged.
+    /// Normal rows that were judged by an armed detector.
     pub quiet_rows: usize,
 }
 
 impl Judgement {
-    /// Compares; `None` if the table has no labels.
+    /// Compares the timeline with the labels; `None` if the table has none.
     #[must_use]
-    pub fn of(table: &Table, course: &Course) -> Option<Self> {
+    pub fn of(table: &Table, timeline: &Timeline) -> Option<Self> {
         let labels = table.labels.as_deref()?;
-        let armed = course.armed.unwrap_or(labels.len());
+        let armed = timeline.armed.unwrap_or(labels.len());
         let mut events = events(labels, table.faults.as_deref());
         for event in &mut events {
-            event.outcome = outcome(event, &course.alarms, armed);
+            event.outcome = outcome(event, &timeline.alarms, armed);
         }
         let normal = |alarm: &Alarm| labels[alarm.first..=alarm.last].iter().all(|label| *label == Label::Normal);
-        let outside = course.alarms.iter().enumerate().filter(|(_, alarm)| normal(alarm)).map(|(number, _)| number);
+        let outside = timeline.alarms.iter().enumerate().filter(|(_, alarm)| normal(alarm)).map(|(number, _)| number);
         let quiet_rows = labels[armed.min(labels.len())..].iter().filter(|label| **label == Label::Normal).count();
         Some(Self { outside: outside.collect(), quiet_rows, events })
     }
 
-    /// How many events were found, of those that were judged.
+    /// The number of events that were found, and the number that were judged.
     #[must_use]
     pub fn found(&self) -> (usize, usize) {
         let judged = self.events.iter().filter(|event| event.outcome != Outcome::NotJudged);
@@ -98,11 +98,11 @@ mod tests {
         let lines: Vec<String> = labels.chars().map(|label| format!("1,{label}")).collect();
         let text = format!("m,label\n{}", lines.join("\n"));
         let table = evaluation::table::read(text.as_bytes()).unwrap();
-        Judgement::of(&table, &Course { armed: Some(armed), alarms, ..Course::default() }).unwrap()
+        Judgement::of(&table, &Timeline { armed: Some(armed), alarms, ..Timeline::default() }).unwrap()
     }
 
     #[test]
-    fn an_event_is_found_by_an_episode_that_touches_it() {
+    fn an_event_is_found_by_an_episode_that_overlaps_it() {
         let judgement = judge("0011100111000", 0, vec![alarm(4, 6)]);
 
         let outcomes: Vec<Outcome> = judgement.events.iter().map(|event| event.outcome).collect();
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn an_episode_in_rows_that_do_not_count_is_not_held_against_it() {
+    fn an_episode_in_ignored_rows_is_not_outside() {
         let judgement = judge("0022000000", 0, vec![alarm(3, 3), alarm(6, 7)]);
 
         assert_eq!(judgement.outside, [1]);
@@ -132,7 +132,7 @@ mod tests {
     fn two_faults_in_a_row_are_two_events() {
         let table = evaluation::table::read("m,label,fault\n1,1,cpu\n1,1,cpu\n1,1,leak\n".as_bytes()).unwrap();
 
-        let judgement = Judgement::of(&table, &Course::default()).unwrap();
+        let judgement = Judgement::of(&table, &Timeline::default()).unwrap();
 
         let faults: Vec<&str> = judgement.events.iter().map(|event| event.fault.as_str()).collect();
         assert_eq!(faults, ["cpu", "leak"]);

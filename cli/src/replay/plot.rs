@@ -1,4 +1,4 @@
-//! Scores against γ as an SVG picture: episodes and labelled events are shaded, the scale is logarithmic.
+//! The plot of a replay as SVG: scores and γ on a logarithmic scale, with episodes and labelled events shaded.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use plotters::prelude::*;
 use super::report::Replay;
 use crate::figures::largest_of_parts;
 
-/// Points drawn; of more rows, the largest score of each part is.
+/// The most points drawn. With more rows, a point is the largest score of several rows.
 const POINTS: usize = 2000;
 
 const SIZE: (u32, u32) = (1200, 480);
@@ -26,7 +26,7 @@ const LABELLED: RGBColor = RGBColor(110, 110, 110);
 ///
 /// # Errors
 ///
-/// What cannot be drawn or written, as text.
+/// The error of the plotting library or of writing the file, as text.
 pub fn save(replay: &Replay<'_>, path: &Path) -> Result<(), String> {
     let svg = draw(replay)?;
     std::fs::write(path, svg).map_err(|error| error.to_string())
@@ -48,7 +48,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 type DrawResult<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
 
-/// The title, and what is what, above the plot, where it hides nothing.
+/// Title and legend, above the plot.
 fn head<'a>(replay: &Replay<'_>, area: &Area<'a>) -> DrawResult<'a> {
     area.draw(&Text::new(replay.name.to_owned(), (56, 10), ("sans-serif", 20)))?;
     let names = [
@@ -67,9 +67,9 @@ fn head<'a>(replay: &Replay<'_>, area: &Area<'a>) -> DrawResult<'a> {
 }
 
 fn chart<'a>(replay: &Replay<'_>, area: &Area<'a>) -> DrawResult<'a> {
-    let course = replay.course;
-    let rows = course.scores.len();
-    let (low, high) = range(&course.scores, &course.gammas);
+    let timeline = replay.timeline;
+    let rows = timeline.scores.len();
+    let (low, high) = range(&timeline.scores, &timeline.gammas);
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(36)
@@ -89,15 +89,15 @@ fn chart<'a>(replay: &Replay<'_>, area: &Area<'a>) -> DrawResult<'a> {
     };
     let events = replay.judgement.iter().flat_map(|judgement| &judgement.events);
     chart.draw_series(events.map(|event| band(event.first, event.last, low, LABELLED.mix(0.25).filled())))?;
-    // A strip at the top, so that what is labelled and what is alarmed can be told apart where they overlap.
+    // A strip at the top, so that events and episodes can be distinguished where they overlap.
     let strip = high / (high / low).powf(0.06);
-    chart.draw_series(course.alarms.iter().map(|alarm| band(alarm.first, alarm.last, strip, EPISODE.filled())))?;
-    chart.draw_series(LineSeries::new(points(&course.scores, low), SCORE.stroke_width(1)))?;
-    chart.draw_series(LineSeries::new(points(&course.gammas, low), GAMMA.stroke_width(2)))?;
+    chart.draw_series(timeline.alarms.iter().map(|alarm| band(alarm.first, alarm.last, strip, EPISODE.filled())))?;
+    chart.draw_series(LineSeries::new(points(&timeline.scores, low), SCORE.stroke_width(1)))?;
+    chart.draw_series(LineSeries::new(points(&timeline.gammas, low), GAMMA.stroke_width(2)))?;
     Ok(())
 }
 
-/// Middles of parts and their largest values, those that are there.
+/// The points of a series: middle and maximum of each part, without parts that have no finite value.
 fn points(series: &[f64], low: f64) -> impl Iterator<Item = (f64, f64)> {
     let parts = largest_of_parts(series, POINTS);
     let width = series.len() as f64 / parts.len().max(1) as f64;
@@ -105,7 +105,7 @@ fn points(series: &[f64], low: f64) -> impl Iterator<Item = (f64, f64)> {
     there.map(move |(part, value)| ((part as f64 + 0.5) * width, value.max(low)))
 }
 
-/// The scale: from a twentieth of γ, or the least score if that is more, to a little above the largest.
+/// The range of the y axis: from γ / 20, or the least score if that is more, to twice the largest value.
 fn range(scores: &[f64], gammas: &[f64]) -> (f64, f64) {
     let finite = |values: &[f64]| values.iter().copied().filter(|value| value.is_finite() && *value > 0.0).collect();
     let (scores, gammas): (Vec<f64>, Vec<f64>) = (finite(scores), finite(gammas));

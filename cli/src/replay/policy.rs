@@ -1,4 +1,5 @@
-//! Counterfactuals: the same rows judged by other parameters. What would have been caught, and what would it have cost?
+//! `--policy`: runs the same rows with several sets of settings, and compares what each would have caught and at what
+//! cost.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,48 +9,48 @@ use evaluation::table::Table;
 use lmap::{AlarmBudget, Detector, EpisodeRule, ScoreForm, Settings};
 use serde::{Deserialize, Serialize};
 
-use super::course::{self, Course};
 use super::judge::{Judgement, Outcome};
+use super::timeline::{self, Timeline};
 use super::{ReplayArgs, SEED};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::figures::duration_ms;
 use crate::output::{self, json};
 
-/// Larger files are no lists of policies.
+/// Larger files are refused.
 const MOST_BYTES: u64 = 1 << 20;
-/// More of them are a mistake.
+/// Longer lists are refused.
 const MOST_POLICIES: usize = 1000;
 
-/// The rows that every policy judges.
+/// The rows that every policy is applied to.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
-    /// What the file is called.
+    /// The name of the file.
     pub name: &'a str,
-    /// What was in it.
+    /// The rows of the file.
     pub table: &'a Table,
-    /// What its metrics are.
+    /// Kind and group of each metric.
     pub columns: &'a Columns,
     /// Seconds between rows.
     pub interval: f64,
 }
 
-/// Whose settings a policy begins with.
+/// The settings that a policy is based on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Base {
-    /// The NIC agent's.
+    /// Those of the NIC agent.
     #[default]
     Agent,
-    /// The library's.
+    /// Those of the library.
     Library,
-    /// The paper's, by the length of the residual.
+    /// The paper's absolute form: the length of the residual.
     Absolute,
-    /// The paper's, of rows of unit length.
+    /// The paper's relative form: of rows scaled to unit length.
     Relative,
 }
 
-/// When rows become an episode; what is left out stays.
+/// When rows become an episode. Missing fields are those of the base.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct EpisodePolicy {
@@ -58,15 +59,16 @@ struct EpisodePolicy {
     quiet: Option<u32>,
 }
 
-/// What a remote monitor is sent (μView, 4.7.2): rows whose score is at least a share of γ, and a few others.
+/// The rows that are sent to a remote monitor (μView, 4.7.2): those whose score is at least a share of γ, and a few
+/// others.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct DensePolicy {
-    /// Of γ.
+    /// The share of γ from which rows are sent.
     from: f64,
-    /// Rows that are still sent after such a row.
+    /// Rows that are sent after such a row.
     hold_rows: usize,
-    /// Besides, every so manieth row; 0: none.
+    /// In addition, every `pull_every`th row is sent; 0 sends none.
     pull_every: usize,
 }
 
@@ -76,7 +78,7 @@ impl Default for DensePolicy {
     }
 }
 
-/// One named set of settings; what is left out is as in `base`.
+/// One named set of settings. Missing fields are those of `base`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Policy {
@@ -92,7 +94,7 @@ struct Policy {
     warm_up_rows: Option<usize>,
     episode_margin: Option<f64>,
     episode: EpisodePolicy,
-    /// γ is steered towards one alarm in so many rows.
+    /// The alarm budget: γ is adjusted towards one alarm in this many rows.
     rows_per_alarm: Option<f64>,
     dense: DensePolicy,
 }
@@ -114,7 +116,7 @@ impl Policy {
             stride: self.stride.unwrap_or(base.stride),
             smoothing_span: self.smoothing_span.unwrap_or(base.smoothing_span),
             clip: self.clip.unwrap_or(base.clip),
-            // Fits that would come before arming are none.
+            // Further fits cannot come before arming.
             provisional_rows: base.provisional_rows.filter(|rows| *rows < warm_up_rows),
             fit_again_rows: base.fit_again_rows.iter().copied().filter(|rows| *rows > warm_up_rows).collect(),
             warm_up_rows,
@@ -130,46 +132,46 @@ impl Policy {
     }
 }
 
-/// What a policy would have caught and cost. Field names are part of the command's interface.
+/// What a policy would have caught, and its cost. Field names are part of the command's interface.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Account {
+pub struct PolicyResult {
     policy: String,
-    /// `null` if it never armed.
+    /// The first judged row, from 1; `null` if the detector never armed.
     armed_row: Option<usize>,
     rank: Option<usize>,
     gamma: Option<f64>,
     judged_rows: usize,
     rows_over_gamma: usize,
-    /// Episodes, each of which somebody hears of.
+    /// Number of episodes; each is one notification.
     alarms: usize,
     alarms_per_hour: f64,
     rows_in_alarm: usize,
-    /// Rows that a remote monitor is sent.
+    /// Rows that are sent to a remote monitor.
     rows_sent: usize,
     share_sent: f64,
-    /// The following are `null` without labels.
+    /// This and the following fields are `null` without labels.
     events_found: Option<usize>,
     events_judged: Option<usize>,
-    /// Median, to the first alarm of an event.
+    /// The median delay from the beginning of an event to its first alarm.
     delay_rows: Option<usize>,
     alarms_outside: Option<usize>,
 }
 
-/// Judges the rows by every policy of the file at `path`, and compares.
+/// Runs the rows with every policy of the file at `path`, and prints the comparison.
 ///
 /// # Errors
 ///
-/// [`Failure`] with the policy and its field, where one does not work.
+/// [`Failure`] with the policy and the field that is not valid.
 pub fn run(path: &Path, args: &ReplayArgs, rows: &Rows<'_>) -> Result<Exit, Failure> {
     let policies = read(path)?;
     let progress = super::progress_bar(policies.len() * rows.table.rows().len());
-    let mut accounts = Vec::new();
+    let mut results = Vec::new();
     for policy in &policies {
-        accounts.push(judge(policy, rows, path)?);
+        results.push(judge(policy, rows, path)?);
         progress.inc(rows.table.rows().len() as u64);
     }
     progress.finish_and_clear();
-    let text = json(&View { file: rows.name, rows: rows.table.rows().len(), policies: &accounts })?;
+    let text = json(&View { file: rows.name, rows: rows.table.rows().len(), policies: &results })?;
     match args.json.as_deref() {
         Some(path) if path == Path::new("-") => return output::print(&text).map(|()| Exit::Fine),
         Some(path) => {
@@ -178,30 +180,30 @@ pub fn run(path: &Path, args: &ReplayArgs, rows: &Rows<'_>) -> Result<Exit, Fail
         }
         None => {}
     }
-    output::print(&table(rows, &accounts)).map(|()| Exit::Fine)
+    output::print(&table(rows, &results)).map(|()| Exit::Fine)
 }
 
 #[derive(Debug, Serialize)]
 struct View<'a> {
     file: &'a str,
     rows: usize,
-    policies: &'a [Account],
+    policies: &'a [PolicyResult],
 }
 
 fn read(path: &Path) -> Result<Vec<Policy>, Failure> {
     let refused = || Failure::to(format!("use the policies {}", path.display()));
-    let advice = "a YAML list like `- {name: stricter, percentile: 99.9}`; docs/training.md tells the fields";
+    let advice = "a YAML list like `- {name: stricter, percentile: 99.9}`; docs/training.md describes the fields";
     let text = std::fs::metadata(path).and_then(|found| {
         if found.len() > MOST_BYTES {
             return Err(std::io::Error::other(format!("it has more than {MOST_BYTES} bytes")));
         }
         std::fs::read_to_string(path)
     });
-    let text = text.map_err(|error| refused().caused_by(&error).advice("is the path right, and may you read it?"))?;
+    let text = text.map_err(|error| refused().caused_by(&error).advice("is the path right, and can you read it?"))?;
     let policies: Vec<Policy> = serde_saphyr::from_str(&text)
         .map_err(|error| refused().because(error.without_snippet().to_string()).advice(advice))?;
     if !(1..=MOST_POLICIES).contains(&policies.len()) {
-        let cause = format!("it lists {} policies, from 1 to {MOST_POLICIES} are possible", policies.len());
+        let cause = format!("it lists {} policies; 1 to {MOST_POLICIES} are possible", policies.len());
         return Err(refused().because(cause).advice(advice));
     }
     for (place, policy) in policies.iter().enumerate() {
@@ -212,49 +214,50 @@ fn read(path: &Path) -> Result<Vec<Policy>, Failure> {
             return Err(refused().because(format!("two policies are called `{}`", policy.name)).advice(advice));
         }
         if !(policy.dense.from >= 0.0 && policy.dense.from.is_finite()) {
-            let cause =
-                format!("`{}`: dense.from is {}, it must be a number from 0 on", policy.name, policy.dense.from);
+            let cause = format!("`{}`: dense.from is {}, but must be at least 0", policy.name, policy.dense.from);
             return Err(refused().because(cause).advice(advice));
         }
     }
     Ok(policies)
 }
 
-fn judge(policy: &Policy, rows: &Rows<'_>, path: &Path) -> Result<Account, Failure> {
-    let refused = || Failure::to(format!("judge by `{}` of {}", policy.name, path.display()));
-    let mut detector = Detector::new(rows.columns.columns.clone(), policy.settings(rows.interval), SEED)
-        .map_err(|error| refused().caused_by(&error).advice("docs/training.md tells the fields and their ranges"))?;
-    let course = course::run(rows.table, rows.columns, rows.interval, &mut detector, |_| {})
+fn judge(policy: &Policy, rows: &Rows<'_>, path: &Path) -> Result<PolicyResult, Failure> {
+    let refused = || Failure::to(format!("run policy `{}` of {}", policy.name, path.display()));
+    let mut detector =
+        Detector::new(rows.columns.columns.clone(), policy.settings(rows.interval), SEED).map_err(|error| {
+            refused().caused_by(&error).advice("docs/training.md describes the fields and their ranges")
+        })?;
+    let timeline = timeline::run(rows.table, rows.columns, rows.interval, &mut detector, |_| {})
         .map_err(|error| refused().caused_by(&error))?;
-    let judgement = Judgement::of(rows.table, &course);
-    Ok(account(policy, rows, &detector, &course, judgement.as_ref()))
+    let judgement = Judgement::of(rows.table, &timeline);
+    Ok(result(policy, rows, &detector, &timeline, judgement.as_ref()))
 }
 
-fn account(
+fn result(
     policy: &Policy,
     rows: &Rows<'_>,
     detector: &Detector,
-    course: &Course,
+    timeline: &Timeline,
     judgement: Option<&Judgement>,
-) -> Account {
-    let all = course.scores.len();
-    let judged_rows = all - course.armed.unwrap_or(all);
-    let sent = sent(&course.scores, &course.gammas, &policy.dense);
+) -> PolicyResult {
+    let all = timeline.scores.len();
+    let judged_rows = all - timeline.armed.unwrap_or(all);
+    let sent = sent(&timeline.scores, &timeline.gammas, &policy.dense);
     let mut delays: Vec<usize> = judgement.map_or_else(Vec::new, |judgement| {
         let delay = |outcome| if let Outcome::Found { rows } = outcome { Some(rows) } else { None };
         judgement.events.iter().filter_map(|event| delay(event.outcome)).collect()
     });
     delays.sort_unstable();
-    Account {
+    PolicyResult {
         policy: policy.name.clone(),
-        armed_row: course.armed.map(|row| row + 1),
+        armed_row: timeline.armed.map(|row| row + 1),
         rank: detector.shape().map(|shape| shape.0),
         gamma: detector.gamma(),
         judged_rows,
-        rows_over_gamma: course.over,
-        alarms: course.alarms.len(),
-        alarms_per_hour: course.alarms.len() as f64 * 3600.0 / (judged_rows.max(1) as f64 * rows.interval),
-        rows_in_alarm: course.alarms.iter().map(|alarm| alarm.last + 1 - alarm.first).sum(),
+        rows_over_gamma: timeline.over,
+        alarms: timeline.alarms.len(),
+        alarms_per_hour: timeline.alarms.len() as f64 * 3600.0 / (judged_rows.max(1) as f64 * rows.interval),
+        rows_in_alarm: timeline.alarms.iter().map(|alarm| alarm.last + 1 - alarm.first).sum(),
         rows_sent: sent,
         share_sent: sent as f64 / all.max(1) as f64,
         events_found: judgement.map(|judgement| judgement.found().0),
@@ -264,7 +267,7 @@ fn account(
     }
 }
 
-/// Rows that a remote monitor is sent.
+/// The number of rows that are sent to a remote monitor.
 fn sent(scores: &[f64], gammas: &[f64], policy: &DensePolicy) -> usize {
     let mut held = 0;
     let mut count = 0;
@@ -277,15 +280,15 @@ fn sent(scores: &[f64], gammas: &[f64], policy: &DensePolicy) -> usize {
     count
 }
 
-fn table(rows: &Rows<'_>, accounts: &[Account]) -> String {
+fn table(rows: &Rows<'_>, results: &[PolicyResult]) -> String {
     let interval = duration_ms((rows.interval * 1000.0).round() as u64);
     let mut text = format!(
         "{}: {} rows every {interval}, judged by {} policies\n\n",
         rows.name,
         rows.table.rows().len(),
-        accounts.len()
+        results.len()
     );
-    let width = accounts.iter().map(|account| account.policy.chars().count()).max().unwrap_or(0).max(6);
+    let width = results.iter().map(|result| result.policy.chars().count()).max().unwrap_or(0).max(6);
     let head =
         ["caught", "delay", "alarms", "outside", "per hour", "rows over γ", "rows in alarm", "rows sent", "k", "γ"];
     let widths = [9, 6, 7, 8, 9, 12, 14, 16, 4, 8];
@@ -293,33 +296,33 @@ fn table(rows: &Rows<'_>, accounts: &[Account]) -> String {
     for (title, width) in head.iter().zip(widths) {
         let _ = write!(text, "{title:>width$}");
     }
-    for account in accounts {
-        let _ = write!(text, "\n{:width$}", account.policy);
-        for (cell, width) in cells(account).iter().zip(widths) {
+    for result in results {
+        let _ = write!(text, "\n{:width$}", result.policy);
+        for (cell, width) in cells(result).iter().zip(widths) {
             let _ = write!(text, "{cell:>width$}");
         }
     }
-    text += "\n\ncaught: labelled events with an alarm, of those judged; delay: median rows to it; outside: alarms that touch only normal rows\n";
+    text += "\n\ncaught: labelled events with an alarm, of those judged; delay: median number of rows to the alarm;\noutside: alarms in normal rows only\n";
     text
 }
 
-fn cells(account: &Account) -> [String; 10] {
+fn cells(result: &PolicyResult) -> [String; 10] {
     let or_dash = |value: Option<usize>| value.map_or_else(|| "–".to_owned(), |value| value.to_string());
-    let caught = match (account.events_found, account.events_judged) {
+    let caught = match (result.events_found, result.events_judged) {
         (Some(found), Some(judged)) => format!("{found} of {judged}"),
         _ => "–".to_owned(),
     };
     [
         caught,
-        or_dash(account.delay_rows),
-        account.alarms.to_string(),
-        or_dash(account.alarms_outside),
-        format!("{:.1}", account.alarms_per_hour),
-        account.rows_over_gamma.to_string(),
-        account.rows_in_alarm.to_string(),
-        format!("{} ({:.1} %)", account.rows_sent, 100.0 * account.share_sent),
-        or_dash(account.rank),
-        account.gamma.map_or_else(|| "–".to_owned(), |gamma| format!("{gamma:.2}")),
+        or_dash(result.delay_rows),
+        result.alarms.to_string(),
+        or_dash(result.alarms_outside),
+        format!("{:.1}", result.alarms_per_hour),
+        result.rows_over_gamma.to_string(),
+        result.rows_in_alarm.to_string(),
+        format!("{} ({:.1} %)", result.rows_sent, 100.0 * result.share_sent),
+        or_dash(result.rank),
+        result.gamma.map_or_else(|| "–".to_owned(), |gamma| format!("{gamma:.2}")),
     ]
 }
 
@@ -328,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_policy_leaves_out_is_as_the_agent_has_it() {
+    fn missing_fields_of_a_policy_are_those_of_the_agent() {
         let policies: Vec<Policy> =
             serde_saphyr::from_str("- name: a\n- {name: b, base: relative, rank: 5, episode: {need: 3, of: 5}}\n")
                 .unwrap();
@@ -362,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_is_none_is_refused() {
+    fn an_unknown_field_is_refused() {
         let error = serde_saphyr::from_str::<Vec<Policy>>("- {name: a, percentil: 3}\n").unwrap_err().to_string();
 
         assert!(error.contains("percentil"), "{error}");

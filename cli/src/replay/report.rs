@@ -1,5 +1,4 @@
-//! The outcome of a replay as text for people and as JSON for programs. Rows are counted from 1, as in an editor that does not
-//! count the first line.
+//! The result of a replay as text and as JSON. Rows are counted from 1, without the header line.
 
 use std::fmt::Write as _;
 
@@ -7,36 +6,36 @@ use lmap::{Detector, Reason};
 use serde::Serialize;
 use wire::quantity::number;
 
-use super::course::{Alarm, Course};
 use super::judge::{Judgement, Outcome};
 use super::rules;
 use super::sampling::{CurveView, Curves};
+use super::timeline::{Alarm, Timeline};
 use crate::figures::{bar, duration_ms, height, largest_of_parts, score};
 use evaluation::columns::Columns;
 use evaluation::table::Table;
 
-/// Episodes that are listed as text, those with the highest peaks, and labelled events; JSON has all of them.
+/// The most episodes (those with the highest peaks) and labelled events listed as text; JSON has all of them.
 const LISTED: usize = 30;
 
-/// Metrics named per episode as text.
+/// The most metrics listed per episode as text.
 const NAMED: usize = 3;
 
-/// Everything that a replay knows at its end.
+/// The result of a replay.
 #[derive(Debug)]
 pub struct Replay<'a> {
-    /// What the file is called.
+    /// The name of the file.
     pub name: &'a str,
-    /// What was in it.
+    /// The rows of the file.
     pub table: &'a Table,
-    /// What its metrics are.
+    /// Kind and group of each metric.
     pub columns: &'a Columns,
     /// Seconds between rows.
     pub interval: f64,
-    /// As it is after the last row.
+    /// The detector after the last row.
     pub detector: &'a Detector,
-    /// What it said.
-    pub course: &'a Course,
-    /// What the labels say to that, if there are labels.
+    /// Scores and episodes of all rows.
+    pub timeline: &'a Timeline,
+    /// The comparison with the labels, if there are any.
     pub judgement: Option<&'a Judgement>,
 }
 
@@ -46,7 +45,7 @@ impl Replay<'_> {
     pub fn text(&self, width: usize) -> String {
         let mut text = String::new();
         let _ = writeln!(text, "{}", self.input_line());
-        let _ = writeln!(text, "{}", rules::words(self.detector.settings()));
+        let _ = writeln!(text, "{}", rules::describe(self.detector.settings()));
         let _ = writeln!(text, "{}", self.learning_line());
         if let Some(line) = self.threshold_line() {
             let _ = writeln!(text, "{line}");
@@ -65,9 +64,9 @@ impl Replay<'_> {
             format!("{}: {rows} rows of {metrics} metrics ({counters} counters), every {interval}", self.name);
         let others = [
             (table.missing, "empty cells"),
-            (table.not_finite, "cells that are no finite number (taken as missing)"),
-            (self.course.gaps, "gaps in time"),
-            (self.course.resets as usize, "resets of counters"),
+            (table.not_finite, "cells that are not finite (taken as missing)"),
+            (self.timeline.gaps, "gaps in time"),
+            (self.timeline.resets as usize, "resets of counters"),
         ];
         for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {
             let _ = write!(line, "; {what}: {count}");
@@ -78,19 +77,19 @@ impl Replay<'_> {
     fn learning_line(&self) -> String {
         let Some((rank, rows)) = self.detector.shape() else {
             let refused = self.detector.counts().fits_refused;
-            return format!("never armed: {refused} fits found nothing to learn in these rows");
+            return format!("never armed: {refused} fits were refused, since these rows vary too little");
         };
         let (levels, constants) = (self.detector.levels().count(), self.detector.constants().count());
-        let from = match (self.course.armed, self.course.fits.first()) {
+        let from = match (self.timeline.armed, self.timeline.fits.first()) {
             (Some(0), _) => "armed from the first row by the model".to_owned(),
             (Some(armed), _) => format!("learnt from rows 1 to {armed}"),
             (None, _) => "not armed yet".to_owned(),
         };
         let later: Vec<String> = self
-            .course
+            .timeline
             .fits
             .iter()
-            .filter(|fit| self.course.armed.is_some_and(|armed| **fit >= armed))
+            .filter(|fit| self.timeline.armed.is_some_and(|armed| **fit >= armed))
             .map(|fit| (fit + 1).to_string())
             .collect();
         let again =
@@ -98,11 +97,11 @@ impl Replay<'_> {
         format!("{from}{again}; rank {rank} of {rows} rows, {levels} levels, {constants} constants")
     }
 
-    /// γ as it was while rows were judged: a fit with the last row judges none.
+    /// The range of γ over the judged rows.
     fn threshold_line(&self) -> Option<String> {
-        let armed = self.course.armed?;
-        let (over, judged) = (self.course.over, self.course.gammas.len() - armed);
-        let gammas = || self.course.gammas[armed..].iter().copied();
+        let armed = self.timeline.armed?;
+        let (over, judged) = (self.timeline.over, self.timeline.gammas.len() - armed);
+        let gammas = || self.timeline.gammas[armed..].iter().copied();
         let (least, most) = (gammas().fold(f64::INFINITY, f64::min), gammas().fold(0.0, f64::max));
         let range =
             if score(least) == score(most) { score(least) } else { format!("{} to {}", score(least), score(most)) };
@@ -112,18 +111,18 @@ impl Replay<'_> {
 
     fn sparklines(&self, text: &mut String, width: usize) {
         let shares: Vec<f64> =
-            self.course.scores.iter().zip(&self.course.gammas).map(|(score, gamma)| score / gamma).collect();
+            self.timeline.scores.iter().zip(&self.timeline.gammas).map(|(score, gamma)| score / gamma).collect();
         let parts = largest_of_parts(&shares, width);
         let bars: String =
             parts.iter().map(|share| if share.is_nan() { '·' } else { bar(height(*share, 1.0)) }).collect();
-        let _ = writeln!(text, "\nscore against γ (· learning; upper half of the line: over γ)\n          {bars}");
+        let _ = writeln!(text, "\nscore against γ (· learning; upper half of the bars: over γ)\n          {bars}");
         let rows = shares.len();
         let marks = |inside: &dyn Fn(usize) -> bool| {
             let part = |i: usize| i * rows / parts.len()..(i + 1) * rows / parts.len();
             let mark = |i: usize| if part(i).any(inside) { '━' } else { ' ' };
             (0..parts.len()).map(mark).collect::<String>().trim_end().to_owned()
         };
-        let alarms = &self.course.alarms;
+        let alarms = &self.timeline.alarms;
         let _ = writeln!(text, "episodes  {}", marks(&|row| alarms.iter().any(|a| a.first <= row && row <= a.last)));
         if let Some(judgement) = self.judgement {
             let events = &judgement.events;
@@ -133,7 +132,7 @@ impl Replay<'_> {
     }
 
     fn episodes(&self, text: &mut String) {
-        let alarms = &self.course.alarms;
+        let alarms = &self.timeline.alarms;
         let _ = match alarms.len() {
             0 => writeln!(text, "\nno episode"),
             1 => writeln!(text, "\n1 episode"),
@@ -180,12 +179,12 @@ impl Replay<'_> {
         )
     }
 
-    /// The fault in whose rows the episode lies, or "outside" if the labels know of none.
+    /// The fault that the episode overlaps, or "outside of every label" if it has normal rows only.
     fn fault_of(&self, alarm: &Alarm) -> Option<String> {
         let judgement = self.judgement?;
-        let touched = judgement.events.iter().find(|event| event.first <= alarm.last && alarm.first <= event.last);
-        let outside = || self.course.alarms.iter().position(|other| other == alarm);
-        match touched {
+        let overlapping = judgement.events.iter().find(|event| event.first <= alarm.last && alarm.first <= event.last);
+        let outside = || self.timeline.alarms.iter().position(|other| other == alarm);
+        match overlapping {
             Some(event) if event.fault.is_empty() => Some("labelled".to_owned()),
             Some(event) => Some(event.fault.clone()),
             None if outside().is_some_and(|number| judgement.outside.contains(&number)) => {
@@ -207,7 +206,7 @@ impl Replay<'_> {
                 Outcome::Found { rows: 1 } => "found after 1 row".to_owned(),
                 Outcome::Found { rows } => format!("found after {rows} rows"),
                 Outcome::Missed => "missed".to_owned(),
-                Outcome::NotJudged => "not judged: the detector still learnt".to_owned(),
+                Outcome::NotJudged => "not judged: the detector was still learning".to_owned(),
             };
             let _ = writeln!(text, "  rows {} to {} {}: {outcome}", event.first + 1, event.last + 1, event.fault);
         }
@@ -224,7 +223,7 @@ impl Replay<'_> {
         (seconds * 1000.0).max(0.0) as u64
     }
 
-    /// The outcome as JSON.
+    /// The result as JSON.
     #[must_use]
     pub fn view(&self, sampling: Option<&Curves>) -> View<'_> {
         let name = |column: usize| self.table.metrics[column].as_str();
@@ -235,22 +234,22 @@ impl Replay<'_> {
             interval_ms: self.interval * 1000.0,
             missing_cells: self.table.missing,
             not_finite_cells: self.table.not_finite,
-            gaps: self.course.gaps,
-            counter_resets: self.course.resets,
-            armed_row: self.course.armed.map(|row| row + 1),
-            judged_by: rules::words(self.detector.settings()),
+            gaps: self.timeline.gaps,
+            counter_resets: self.timeline.resets,
+            armed_row: self.timeline.armed.map(|row| row + 1),
+            judged_by: rules::describe(self.detector.settings()),
             episode_margin: self.detector.settings().episode_margin,
             gamma: self.detector.gamma(),
             rank: self.detector.shape().map(|shape| shape.0),
             sketch_rows: self.detector.shape().map(|shape| shape.1),
             levels: self.detector.levels().map(name).collect(),
             constants: self.detector.constants().map(name).collect(),
-            rows_over: self.course.over,
-            episodes: self.course.alarms.iter().map(|alarm| self.episode(alarm)).collect(),
+            rows_over: self.timeline.over,
+            episodes: self.timeline.alarms.iter().map(|alarm| self.episode(alarm)).collect(),
             labels: self.judgement.map(labels),
             sampling: sampling.map(Curves::view),
-            scores: &self.course.scores,
-            gammas: &self.course.gammas,
+            scores: &self.timeline.scores,
+            gammas: &self.timeline.gammas,
         }
     }
 
@@ -295,7 +294,7 @@ fn labels(judgement: &Judgement) -> LabelsView<'_> {
     }
 }
 
-/// What `--json` writes. Field names are part of the command's interface; rows count from 1, null is "not known".
+/// What `--json` writes. Field names are part of the command's interface; rows count from 1, null means unknown.
 #[derive(Debug, Serialize)]
 pub struct View<'a> {
     file: &'a str,
@@ -317,7 +316,7 @@ pub struct View<'a> {
     rows_over: usize,
     episodes: Vec<EpisodeView<'a>>,
     labels: Option<LabelsView<'a>>,
-    /// By policy, threshold by threshold; only if it was asked for.
+    /// The curves of dynamic sampling, only if they are requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     sampling: Option<Vec<CurveView>>,
     scores: &'a [f64],
@@ -343,7 +342,7 @@ struct ReasonView<'a> {
     seen: f64,
     expected: f64,
     deviations: f64,
-    /// Counted from 1.
+    /// The row since which the metric deviates, counted from 1.
     since_row: usize,
 }
 

@@ -1,9 +1,10 @@
-//! What dynamic sampling would send of the rows, and what would be lost of them, by threshold: as text, as JSON and as a picture.
+//! `--sampling`: the share of rows that dynamic sampling would send, and the accuracy that it would lose, by threshold.
+//! As text, JSON and SVG.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
-use evaluation::sampled::{By, Sampled, SampledError, Sampling, curve, losing, within};
+use evaluation::sampling::{Sampling, SamplingError, SamplingMethod, SamplingPoint, curve, losing, within};
 use evaluation::table::Label;
 use evaluation::unit::Rows;
 use lmap::RowError;
@@ -13,55 +14,56 @@ use thiserror::Error;
 
 use super::report::Replay;
 
-/// Shares of all samples that are shown as text.
+/// Shares of all samples listed as text.
 const BUDGETS: [f64; 6] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
-/// Losses for which the least share is said.
+/// Losses for which the least share is listed.
 const LOSSES: [f64; 2] = [0.01, 0.05];
-/// The loss at which the picture ends.
+/// The largest loss in the picture.
 const MOST_LOSS: f64 = 0.3;
 const SIZE: (u32, u32) = (900, 520);
 // Of the palette of Okabe and Ito, which colour-blind people tell apart.
 const COLOURS: [RGBColor; 3] = [RGBColor(213, 94, 0), RGBColor(0, 114, 178), RGBColor(0, 158, 115)];
 
-/// Why nothing can be said.
+/// Why there are no curves.
 #[derive(Debug, Error)]
 pub enum CurvesError {
-    /// Nothing was judged.
+    /// The detector never armed, so that no row has a score.
     #[error("the detector never armed, so no row has a score")]
     NeverArmed,
-    /// A mistake of the caller.
+    /// A row does not fit the columns.
     #[error(transparent)]
     Rows(#[from] RowError),
-    /// A mistake of the caller.
+    /// The rows and their scores do not fit together.
     #[error(transparent)]
-    Sampled(#[from] SampledError),
+    Sampled(#[from] SamplingError),
 }
 
-/// The curves of all policies.
+/// The curves of all sampling methods.
 #[derive(Debug)]
 pub struct Curves {
     name: String,
     rows: usize,
     labelled: bool,
-    by_policy: [(By, Vec<Sampled>); By::ALL.len()],
+    by_policy: [(SamplingMethod, Vec<SamplingPoint>); SamplingMethod::ALL.len()],
 }
 
 impl Curves {
-    /// Of the rows that were judged.
+    /// The curves of the judged rows.
     ///
     /// # Errors
     ///
-    /// [`CurvesError`].
+    /// [`CurvesError`] if no row has a score.
     pub fn of(replay: &Replay<'_>) -> Result<Self, CurvesError> {
-        let Replay { table, columns, interval, course, .. } = *replay;
-        let armed = course.armed.ok_or(CurvesError::NeverArmed)?;
+        let Replay { table, columns, interval, timeline, .. } = *replay;
+        let armed = timeline.armed.ok_or(CurvesError::NeverArmed)?;
         let rows = Rows::of(table, columns, Some(interval))?;
         let values: Vec<&[f64]> = rows.iter().map(|(row, _)| row).collect();
-        let shares: Vec<f64> = course.scores.iter().zip(&course.gammas).map(|(score, gamma)| score / gamma).collect();
+        let shares: Vec<f64> =
+            timeline.scores.iter().zip(&timeline.gammas).map(|(score, gamma)| score / gamma).collect();
         let labels = table.labels.as_ref();
         let anomalous: Option<Vec<bool>> = labels.map(|l| l.iter().map(|label| *label == Label::Anomalous).collect());
         let sampling = Sampling { rows: &values, shares: &shares, interval, anomalous: anomalous.as_deref() };
-        let [score, band, either] = By::ALL;
+        let [score, band, either] = SamplingMethod::ALL;
         let of = |by| curve(&sampling, by).map(|curve| (by, curve));
         Ok(Self {
             name: replay.name.to_owned(),
@@ -71,11 +73,11 @@ impl Curves {
         })
     }
 
-    /// A table by budget, and the least that has to be sent for a given loss.
+    /// A table by budget, and the least share that has to be sent for a given loss.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text =
-            format!("\ndynamic sampling of the {} rows that were judged, beside a baseline every 30 s\n", self.rows);
+            format!("\ndynamic sampling of the {} judged rows, in addition to a baseline every 30 s\n", self.rows);
         let _ = write!(text, "  sent at most");
         for (by, _) in &self.by_policy {
             let _ = write!(text, "   {:<42}", by.name());
@@ -90,7 +92,7 @@ impl Curves {
             text.push('\n');
         }
         for loss in LOSSES {
-            let least = |by, curve: &[Sampled]| {
+            let least = |by, curve: &[SamplingPoint]| {
                 losing(curve, loss).map_or_else(
                     || "no threshold".to_owned(),
                     |at| format!("{:.1} % (at {})", 100.0 * at.share, of(by, at.threshold)),
@@ -102,8 +104,10 @@ impl Curves {
         text
     }
 
-    fn words(&self, by: By, point: Option<Sampled>) -> String {
-        let Some(Sampled { threshold, loss, anomalous, .. }) = point else { return "more is sent always".to_owned() };
+    fn words(&self, by: SamplingMethod, point: Option<SamplingPoint>) -> String {
+        let Some(SamplingPoint { threshold, loss, anomalous, .. }) = point else {
+            return "always sends more".to_owned();
+        };
         let threshold = of(by, threshold);
         let faulty = if self.labelled && !anomalous.is_nan() {
             format!(", faults {:.0} %", 100.0 * anomalous)
@@ -113,10 +117,10 @@ impl Curves {
         format!("loss {:.1} %{faulty} at {threshold}", 100.0 * loss)
     }
 
-    /// As JSON has it.
+    /// The curves as JSON.
     #[must_use]
     pub fn view(&self) -> Vec<CurveView> {
-        let point = |point: &Sampled| PointView {
+        let point = |point: &SamplingPoint| PointView {
             threshold: point.threshold,
             sent: point.share,
             loss: point.loss,
@@ -126,11 +130,11 @@ impl Curves {
         curves.map(|(by, curve)| CurveView { by: by.name(), points: curve.iter().map(point).collect() }).collect()
     }
 
-    /// Draws loss over what is sent.
+    /// Draws the loss over the share that is sent, into a file.
     ///
     /// # Errors
     ///
-    /// What cannot be drawn or written, as text.
+    /// The error of the plotting library or of writing the file, as text.
     pub fn save(&self, path: &Path) -> Result<(), String> {
         std::fs::write(path, self.draw().map_err(|error| error.to_string())?).map_err(|error| error.to_string())
     }
@@ -142,7 +146,7 @@ impl Curves {
         {
             let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
             root.fill(&WHITE)?;
-            let title = format!("{}: what is lost where only a part of the samples is sent", self.name);
+            let title = format!("{}: loss of accuracy over the share of samples sent", self.name);
             let mut chart = ChartBuilder::on(&root)
                 .caption(title, ("sans-serif", 18))
                 .margin(12)
@@ -151,14 +155,14 @@ impl Curves {
                 .build_cartesian_2d(0.0..1.0, 0.0..top)?;
             chart
                 .configure_mesh()
-                .x_desc("share of samples that is sent densely")
+                .x_desc("share of samples sent densely")
                 .y_desc("loss of accuracy (1 − NCC, last value held)")
                 .x_label_formatter(&|share| format!("{:.0} %", 100.0 * share))
                 .y_label_formatter(&|loss| format!("{:.1} %", 100.0 * loss))
                 .light_line_style(WHITE)
                 .bold_line_style(RGBColor(225, 225, 225))
                 .draw()?;
-            // The publication's bar: half of the data for 5 % of accuracy.
+            // The claim of the publication: half of the data at a loss of 5 %.
             let bar = [(0.0, 0.05), (0.5, 0.05), (0.5, 0.0)].into_iter().filter(|(_, loss)| *loss <= top);
             chart.draw_series(LineSeries::new(bar, RGBColor(150, 150, 150).stroke_width(1)))?;
             for ((by, curve), colour) in self.by_policy.iter().zip(COLOURS) {
@@ -178,16 +182,16 @@ impl Curves {
     }
 }
 
-/// A threshold, or a budget, as people read it.
-fn of(by: By, threshold: f64) -> String {
+/// A threshold or a budget as text.
+fn of(by: SamplingMethod, threshold: f64) -> String {
     match by {
-        By::Score => format!("θ {threshold:.2}"),
-        By::DeadBand => format!("δ {threshold:.2}"),
-        By::Either => format!("a budget of {:.1} %", 100.0 * threshold),
+        SamplingMethod::Score => format!("θ {threshold:.2}"),
+        SamplingMethod::DeadBand => format!("δ {threshold:.2}"),
+        SamplingMethod::Either => format!("a budget of {:.1} %", 100.0 * threshold),
     }
 }
 
-/// One policy's curve.
+/// The curve of one sampling method.
 #[derive(Debug, Serialize)]
 pub struct CurveView {
     by: &'static str,
@@ -208,9 +212,14 @@ mod tests {
 
     fn curves(labelled: bool) -> Curves {
         let anomalous = if labelled { 0.75 } else { f64::NAN };
-        let at = |threshold: f64, share, loss| Sampled { threshold, share, loss, anomalous };
+        let at = |threshold: f64, share, loss| SamplingPoint { threshold, share, loss, anomalous };
         let curve = vec![at(0.5, 0.6, 0.0), at(1.0, 0.04, 0.02), at(2.0, 0.004, 0.2)];
-        Curves { name: "shop".to_owned(), rows: 600, labelled, by_policy: By::ALL.map(|by| (by, curve.clone())) }
+        Curves {
+            name: "shop".to_owned(),
+            rows: 600,
+            labelled,
+            by_policy: SamplingMethod::ALL.map(|by| (by, curve.clone())),
+        }
     }
 
     #[test]
@@ -228,7 +237,7 @@ mod tests {
     fn the_picture_has_a_line_for_each_policy() {
         let svg = curves(true).draw().unwrap();
 
-        assert!(By::ALL.iter().all(|by| svg.contains(by.name())), "{svg}");
-        assert!(svg.contains("shop: what is lost"));
+        assert!(SamplingMethod::ALL.iter().all(|by| svg.contains(by.name())), "{svg}");
+        assert!(svg.contains("shop: loss of accuracy"));
     }
 }

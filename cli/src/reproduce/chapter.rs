@@ -1,19 +1,21 @@
-//! The claims of chapter 4 that need no experiment of their own: k, l and q, dynamic sampling, memory; and what cannot be measured here. Pure.
+//! The claims of chapter 4 that need no experiment of their own: k, l and q, dynamic sampling, memory; and the claims
+//! that cannot be measured here. Pure.
 
-use evaluation::reproduction::sampling::{Sampled, saving, straightness};
+use evaluation::reproduction::sampling::{SamplingPoint, saving, straightness};
 use evaluation::reproduction::sweep::{Point, at, between_sketches};
 use evaluation::reproduction::{self, Claim};
 use lmap::DetectorError;
 
 /// Differences below this are noise.
 const NOISE: f64 = 0.03;
-/// The rows of the sketch that the sweep over k is read at.
+/// Number of rows of the sketch at which the sweep over k is read.
 const L: usize = 50;
 const SMALL: usize = 1;
 const LARGE: usize = 20;
 const NO_DATA: &str = "UVIEW_DATA does not name a folder with the set";
 
-/// A sweep's claims on Redis (one server, 141 metrics at 1 s, as in the chapter) and on Online Boutique (mean over its units).
+/// The claims about k, l and q, on Redis (one server, 141 metrics at 1 s, as in the chapter) and on Online Boutique
+/// (mean over its units).
 #[must_use]
 pub fn sweeps(redis: Option<&[Point]>, boutique: Option<&[Point]>) -> Vec<Claim> {
     let mut claims = sweep(
@@ -99,9 +101,9 @@ fn sweep(points: Option<&[Point]>, ids: [&'static str; 6]) -> Vec<Claim> {
     unknown.into_iter().zip(found).map(|(claim, (ours, holds))| claim.found(ours, holds)).collect()
 }
 
-/// Dynamic sampling on Redis.
+/// The claims about dynamic sampling, on Redis.
 #[must_use]
-pub fn sampling(curve: Option<&[Sampled]>) -> Vec<Claim> {
+pub fn sampling(curve: Option<&[SamplingPoint]>) -> Vec<Claim> {
     let unknown = [
         (
             "sampling-at-half",
@@ -131,11 +133,11 @@ pub fn sampling(curve: Option<&[Sampled]>) -> Vec<Claim> {
     let unknown =
         unknown.map(|(id, claim, published, tolerance)| Claim::without(id, claim, published, tolerance, NO_DATA));
     let Some(curve) = curve else { return unknown.to_vec() };
-    let words = |sampled: Sampled| {
-        let Sampled { threshold, saved, loss } = sampled;
+    let words = |sampled: SamplingPoint| {
+        let SamplingPoint { threshold, saved, loss } = sampled;
         format!("{:.0} % saved at a loss of {:.1} % (threshold {threshold:.2})", 100.0 * saved, 100.0 * loss)
     };
-    let nowhere = Sampled { threshold: 0.0, saved: 0.0, loss: 1.0 };
+    let nowhere = SamplingPoint { threshold: 0.0, saved: 0.0, loss: 1.0 };
     let middle = curve.iter().find(|sampled| (sampled.threshold - 0.5).abs() < 1e-9).copied().unwrap_or(nowhere);
     let half = saving(curve, 0.5).unwrap_or(nowhere);
     let quarter = saving(curve, 0.25).unwrap_or(nowhere);
@@ -150,11 +152,11 @@ pub fn sampling(curve: Option<&[Sampled]>) -> Vec<Claim> {
     unknown.into_iter().zip(found).map(|(claim, (ours, holds))| claim.found(ours, holds)).collect()
 }
 
-/// Memory of the chapter's example.
+/// The claims about memory, for the chapter's example.
 ///
 /// # Errors
 ///
-/// [`DetectorError`] if there is no such detector.
+/// [`DetectorError`] if the detector cannot be built.
 pub fn memory() -> Result<Vec<Claim>, DetectorError> {
     let found = reproduction::memory(100, 1_000, 10, 60)?;
     let [bases, whole] = [found.bases, found.detectors].map(|bytes| bytes as f64 / 1e6);
@@ -180,7 +182,7 @@ pub fn memory() -> Result<Vec<Claim>, DetectorError> {
     ])
 }
 
-/// Claims that need what is not here.
+/// Claims that need other hardware, software or data.
 #[must_use]
 pub fn elsewhere() -> Vec<Claim> {
     vec![
@@ -239,7 +241,7 @@ mod tests {
 
     #[test]
     fn sampling_is_judged_at_the_published_threshold_and_at_the_best_one() {
-        let at = |step: u32, saved: f64, loss: f64| Sampled { threshold: f64::from(step) / 20.0, saved, loss };
+        let at = |step: u32, saved: f64, loss: f64| SamplingPoint { threshold: f64::from(step) / 20.0, saved, loss };
         let curve = [at(4, 0.25, 0.001), at(10, 0.3, 0.01), at(12, 0.55, 0.03), at(19, 0.9, 0.4)];
 
         let verdicts: Vec<_> = sampling(Some(&curve)).iter().map(|claim| claim.verdict).collect();

@@ -1,4 +1,4 @@
-//! `uview reproduce`: chapter 4 of uView, claim by claim, and what becomes of each here. `cargo xtask reproduce uview` calls it.
+//! `uview reproduce`: checks the claims of chapter 4 of uView, one by one. `cargo lab reproduce uview` calls it.
 
 pub mod chapter;
 pub mod overload;
@@ -6,7 +6,7 @@ pub mod report;
 
 use std::path::{Path, PathBuf};
 
-use demo::autoscale::{self, Autoscaled, Plan};
+use demo::autoscale::{self, AutoscaleRecord, Plan};
 use evaluation::data_set;
 use evaluation::reproduction::{Claim, sampling, sweep};
 use evaluation::unit::Unit;
@@ -20,34 +20,34 @@ const WHAT: &str = "reproduce chapter 4";
 /// Arguments of `uview reproduce`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ReproduceArgs {
-    /// The folder of labelled data with the sets `online-boutique` and `redis`; without it their claims are not computable
+    /// Folder of labelled data with the sets `online-boutique` and `redis`; without it, their claims are not computable
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Where uview.md and uview.json are written
+    /// Folder for uview.md and uview.json
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Leave out the experiment with replicas, which takes about five minutes
+    /// Skip the experiment with replicas, which takes about five minutes
     #[arg(long)]
     without_replicas: bool,
-    /// Makes arrivals and work of that experiment
+    /// Random seed of that experiment
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// Measures and writes both files.
+/// Measures all claims, writes both files, and prints the table.
 ///
 /// # Errors
 ///
-/// [`Failure`] if data is there and cannot be read, the experiment does not run, or nothing can be written.
+/// [`Failure`] if the data cannot be read, the experiment fails, or a file cannot be written.
 pub fn run(args: &ReproduceArgs, program: Option<PathBuf>) -> Result<Exit, Failure> {
     let mut claims = Vec::new();
     let (redis, boutique) = match &args.data {
         None => (None, None),
         Some(folder) => (Some(units(&folder.join("redis"))?), Some(units(&folder.join("online-boutique"))?)),
     };
-    output::tell("uview: k, l and q on every unit");
+    output::print_stderr("uview: k, l and q on every unit");
     claims.extend(chapter::sweeps(swept(redis.as_deref())?.as_deref(), swept(boutique.as_deref())?.as_deref()));
-    output::tell("uview: dynamic sampling");
+    output::print_stderr("uview: dynamic sampling");
     let curve = match redis.as_deref().and_then(<[Unit]>::first) {
         None => None,
         Some(unit) => Some(sampling::curve(unit).map_err(|error| Failure::to(WHAT).caused_by(&error))?),
@@ -77,8 +77,8 @@ fn swept(units: Option<&[Unit]>) -> Result<Option<Vec<sweep::Point>>, Failure> {
     Ok(Some(sweep::mean(&each)))
 }
 
-fn autoscale(seed: u64, program: Option<PathBuf>) -> Result<Autoscaled, Failure> {
-    let nowhere = || Failure::to(WHAT).because("the path of this program is not known").advice("mount /proc");
+fn autoscale(seed: u64, program: Option<PathBuf>) -> Result<AutoscaleRecord, Failure> {
+    let nowhere = || Failure::to(WHAT).because("the path of this program is unknown").advice("mount /proc");
     let plan = Plan { seed, ..Plan::default() };
     autoscale::run(&plan, &program.ok_or_else(nowhere)?).map_err(|error| Failure::to(WHAT).caused_by(&error))
 }
@@ -86,8 +86,8 @@ fn autoscale(seed: u64, program: Option<PathBuf>) -> Result<Autoscaled, Failure>
 fn write(
     folder: &Path,
     claims: &[Claim],
-    curve: Option<&[sampling::Sampled]>,
-    autoscaled: Option<&Autoscaled>,
+    curve: Option<&[sampling::SamplingPoint]>,
+    autoscaled: Option<&AutoscaleRecord>,
 ) -> Result<(), Failure> {
     let page = report::page(claims, curve, autoscaled);
     std::fs::create_dir_all(folder)

@@ -1,9 +1,9 @@
-//! Transient and persistent overload (Sec. 4.8.3): the scores of a run with replicas that were added. Pure.
+//! Transient and persistent overload (Sec. 4.8.3): the scores of a run in which replicas are added. Pure.
 //!
-//! They are judged twice: as the NIC agent did while it happened, and by the paper's form with its k, l and q, trained on the stationary rows and
-//! run over the rest afterwards.
+//! There are two series of scores: that of the NIC agent during the run, and that of the paper's form with its k, l and
+//! q, trained on the stationary rows and applied to the rest afterwards.
 
-use demo::autoscale::Autoscaled;
+use demo::autoscale::AutoscaleRecord;
 use evaluation::reproduction::{Claim, sweep};
 use lmap::{Column, ColumnKind, Detector, DetectorError, Episode, Settings};
 
@@ -11,24 +11,24 @@ use lmap::{Column, ColumnKind, Detector, DetectorError, Episode, Settings};
 const RANK: usize = 12;
 const SKETCH_ROWS: usize = 50;
 const PERCENTILE: f64 = 99.9;
-/// Whoever looks at how busy hands are notices an overload some looks after it began.
+/// An overload is noticed this many seconds after its beginning, because busy workers are polled.
 const BEFORE_S: f64 = 15.0;
-/// Before and after a replica is added, scores are averaged over so long; just after it, queues still empty.
+/// Scores are averaged over this many seconds before and after a replica is added, without [`SETTLES_S`] after it.
 const AROUND_S: f64 = 10.0;
 const SETTLES_S: f64 = 5.0;
-/// Columns whose name has one of these speak of waiting and of open work, as the chapter's sockets do.
+/// Parts of the names of columns about waiting and work in progress, like the sockets of the chapter.
 const WAITING: [&str; 5] = ["queue.", "active_requests", "duration", "tasks", "descriptors"];
 
 /// Scores over time, as multiples of γ, and when alarms were on.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Course {
-    /// (seconds, score / γ).
+pub struct Timeline {
+    /// Pairs of time in seconds and score / γ.
     pub ratios: Vec<(f64, f64)>,
-    /// From when until when.
+    /// Begin and end of each alarm, in seconds.
     pub alarms: Vec<(f64, f64)>,
 }
 
-impl Course {
+impl Timeline {
     fn within(&self, from: f64, to: f64) -> impl Iterator<Item = f64> {
         self.ratios.iter().filter(move |(at, _)| *at >= from && *at < to).map(|(_, ratio)| *ratio)
     }
@@ -47,23 +47,23 @@ impl Course {
     }
 }
 
-/// What the NIC agent said while it happened.
+/// The scores and alarms of the NIC agent during the run.
 #[must_use]
-pub fn live(run: &Autoscaled) -> Course {
+pub fn live(run: &AutoscaleRecord) -> Timeline {
     let end = run.rows.last().map_or(0.0, |row| row.at_s);
     let judged = run.rows.iter().filter(|row| row.gamma > 0.0);
-    Course {
+    Timeline {
         ratios: judged.map(|row| (row.at_s, row.score / row.gamma)).collect(),
         alarms: run.alarms.iter().map(|alarm| (alarm.began_s, alarm.ended_s.unwrap_or(end))).collect(),
     }
 }
 
-/// What the paper's form says of the same rows.
+/// The scores and alarms of the paper's form on the same rows.
 ///
 /// # Errors
 ///
-/// [`DetectorError`] if there are no rows to learn from.
-pub fn papers(run: &Autoscaled) -> Result<Course, DetectorError> {
+/// [`DetectorError`] if there are no rows to train on.
+pub fn papers(run: &AutoscaleRecord) -> Result<Timeline, DetectorError> {
     let still = run.rows.iter().take_while(|row| row.at_s < run.grows_from_s).count();
     let moves = |column: &usize| {
         let mut values = run.rows.iter().take(still).filter_map(|row| row.values.get(*column));
@@ -79,18 +79,18 @@ pub fn papers(run: &Autoscaled) -> Result<Course, DetectorError> {
         ..sweep::settings(RANK, SKETCH_ROWS, PERCENTILE)
     };
     let mut detector = Detector::new(specs, settings, 1)?;
-    let mut course = Course::default();
+    let mut timeline = Timeline::default();
     for row in &run.rows {
         let values: Vec<f64> =
             columns.iter().map(|column| row.values.get(*column).copied().unwrap_or(f64::NAN)).collect();
         let Ok(verdict) = detector.score(&values) else { continue };
         if let Some(gamma) = verdict.gamma {
-            course.ratios.push((row.at_s, verdict.score / gamma));
+            timeline.ratios.push((row.at_s, verdict.score / gamma));
         }
         match verdict.episode {
-            Episode::Began => course.alarms.push((row.at_s, row.at_s)),
+            Episode::Began => timeline.alarms.push((row.at_s, row.at_s)),
             Episode::On | Episode::Ended => {
-                if let Some(alarm) = course.alarms.last_mut() {
+                if let Some(alarm) = timeline.alarms.last_mut() {
                     alarm.1 = row.at_s;
                 }
             }
@@ -100,16 +100,16 @@ pub fn papers(run: &Autoscaled) -> Result<Course, DetectorError> {
             let _ = detector.install(job.run()); // run in place: never stale
         }
     }
-    Ok(course)
+    Ok(timeline)
 }
 
-/// The claims of the section; not computable without a run.
+/// The claims of the section. Without a run they are not computable.
 ///
 /// # Errors
 ///
-/// [`DetectorError`] if the run has no rows to learn from.
-pub fn claims(run: Option<&Autoscaled>) -> Result<Vec<Claim>, DetectorError> {
-    let courses = match run {
+/// [`DetectorError`] if the run has no rows to train on.
+pub fn claims(run: Option<&AutoscaleRecord>) -> Result<Vec<Claim>, DetectorError> {
+    let timelines = match run {
         None => [None, None],
         Some(run) => [Some(live(run)), Some(papers(run)?)],
     };
@@ -118,14 +118,14 @@ pub fn claims(run: Option<&Autoscaled>) -> Result<Vec<Claim>, DetectorError> {
         ["overload-transient-paper", "overload-falls-paper", "overload-persistent-paper"],
     ];
     let mut claims = Vec::new();
-    for (course, ids) in courses.iter().zip(ids) {
-        claims.extend(of_course(run.zip(course.as_ref()), ids));
+    for (timeline, ids) in timelines.iter().zip(ids) {
+        claims.extend(of_timeline(run.zip(timeline.as_ref()), ids));
     }
     claims.push(named(run));
     Ok(claims)
 }
 
-fn of_course(found: Option<(&Autoscaled, &Course)>, ids: [&'static str; 3]) -> Vec<Claim> {
+fn of_timeline(found: Option<(&AutoscaleRecord, &Timeline)>, ids: [&'static str; 3]) -> Vec<Claim> {
     let paper = ids[0].ends_with("paper");
     let text = |default: &'static str, papers: &'static str| if paper { papers } else { default };
     let missing = "run without --without-replicas";
@@ -155,18 +155,19 @@ fn of_course(found: Option<(&Autoscaled, &Course)>, ids: [&'static str; 3]) -> V
             missing,
         ),
     ];
-    let Some((run, course)) = found else { return vec![transient, falls, persistent] };
+    let Some((run, timeline)) = found else { return vec![transient, falls, persistent] };
     let end = run.rows.last().map_or(0.0, |row| row.at_s) + 1.0;
     let overloaded = run.overloaded_from_s.map_or(end, |from| from - BEFORE_S);
     let starts = std::iter::once(run.grows_from_s).chain(run.added_s.iter().map(|at| at + SETTLES_S));
-    let bumps: Vec<f64> = starts.zip(&run.added_s).map(|(from, to)| course.highest(from, *to)).collect();
-    let early = course.alarm_within(run.grows_from_s, overloaded);
-    let around = |at: &f64| (course.mean(at - AROUND_S, *at), course.mean(at + SETTLES_S, at + SETTLES_S + AROUND_S));
+    let bumps: Vec<f64> = starts.zip(&run.added_s).map(|(from, to)| timeline.highest(from, *to)).collect();
+    let early = timeline.alarm_within(run.grows_from_s, overloaded);
+    let around =
+        |at: &f64| (timeline.mean(at - AROUND_S, *at), timeline.mean(at + SETTLES_S, at + SETTLES_S + AROUND_S));
     let steps: Vec<(f64, f64)> = run.added_s.iter().map(around).collect();
     let list = |values: &[f64]| values.iter().map(|value| format!("{value:.2}")).collect::<Vec<_>>().join(", ");
     let fell = steps.iter().map(|(before, after)| format!("{before:.2} → {after:.2}")).collect::<Vec<_>>().join(", ");
-    let alarmed = run.overloaded_from_s.is_some() && course.alarm_within(overloaded, end);
-    let highest = course.highest(overloaded, end);
+    let alarmed = run.overloaded_from_s.is_some() && timeline.alarm_within(overloaded, end);
+    let highest = timeline.highest(overloaded, end);
     let before = if early { "an alarm" } else { "no alarm" };
     vec![
         transient.found(format!("bumps of {} γ, {before}", list(&bumps)), !early && !bumps.is_empty()),
@@ -175,8 +176,8 @@ fn of_course(found: Option<(&Autoscaled, &Course)>, ids: [&'static str; 3]) -> V
     ]
 }
 
-/// Which metrics were named, in the bumps and in the alarm of the persistent overload.
-fn named(run: Option<&Autoscaled>) -> Claim {
+/// The claim about the metrics named in the bumps and in the alarm of the persistent overload.
+fn named(run: Option<&AutoscaleRecord>) -> Claim {
     let claim = Claim::without(
         "overload-named",
         "the metrics named say what is the matter: open connections in the transient overload, pods that cannot start in the persistent one",
@@ -213,21 +214,22 @@ mod tests {
     use demo::autoscale::{Alarm, Row};
     use evaluation::reproduction::Verdict;
 
-    /// Ten rows a second for 100 s; the load grows from 40, a replica comes at 60, the overload is noticed at 80.
-    fn run(score: impl Fn(f64) -> f64, alarms: Vec<Alarm>) -> Autoscaled {
+    /// Ten rows a second for 100 s. The load grows from 40 s on, a replica is added at 60 s, the overload is noticed at
+    /// 80 s.
+    fn run(score: impl Fn(f64) -> f64, alarms: Vec<Alarm>) -> AutoscaleRecord {
         let row = |number: u32| {
             let at_s = f64::from(number) / 10.0;
             let noise = f64::from(number.wrapping_mul(2_654_435_761) >> 16) / 65_536.0;
             Row { at_s, score: score(at_s), gamma: 2.0, values: vec![noise + score(at_s), 2.0 * noise, 5.0] }
         };
-        Autoscaled {
+        AutoscaleRecord {
             columns: ["queue.depth", "b", "c"].map(str::to_owned).to_vec(),
             rows: (0..1_000).map(row).collect(),
             grows_from_s: 40.0,
             added_s: vec![60.0],
             overloaded_from_s: Some(80.0),
             alarms,
-            ..Autoscaled::default()
+            ..AutoscaleRecord::default()
         }
     }
 
@@ -267,9 +269,13 @@ mod tests {
 
     #[test]
     fn the_papers_form_learns_the_stationary_rows_and_judges_the_rest() {
-        let course = papers(&run(as_published, Vec::new())).unwrap();
+        let timeline = papers(&run(as_published, Vec::new())).unwrap();
 
-        assert!(course.ratios.first().is_some_and(|(at, _)| (39.0..41.0).contains(at)), "{:?}", course.ratios.first());
-        assert!(course.ratios.iter().all(|(_, ratio)| ratio.is_finite()));
+        assert!(
+            timeline.ratios.first().is_some_and(|(at, _)| (39.0..41.0).contains(at)),
+            "{:?}",
+            timeline.ratios.first()
+        );
+        assert!(timeline.ratios.iter().all(|(_, ratio)| ratio.is_finite()));
     }
 }

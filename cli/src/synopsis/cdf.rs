@@ -1,23 +1,23 @@
-//! A distribution on a terminal: delays on a scale of ratios, shares as bars.
+//! A cumulative distribution for the terminal: delays on a logarithmic scale, shares as bars.
 
 use core::fmt;
 
 use synopses::fridge::Histogram;
 
-/// Columns and rows of the picture.
+/// Columns and rows of the plot.
 const WIDTH: usize = 64;
 const HEIGHT: usize = 10;
-/// Eighths of a row.
+/// Characters for eighths of a row.
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Delays in nanoseconds and the shares that they are not exceeded with, rising.
+/// The distribution as points: a delay in nanoseconds and the share of delays at or below it, rising.
 #[must_use]
 pub fn points(histogram: &Histogram) -> Vec<(f64, f64)> {
     let shares = (0..=100).map(|percent| f64::from(percent) / 100.0);
     shares.filter_map(|share| Some((histogram.estimate(share)?.delay_ns, share))).collect()
 }
 
-/// A length of time with its unit, to three digits.
+/// A duration in nanoseconds as text with a unit and three digits.
 #[must_use]
 pub fn time(ns: f64) -> String {
     let (value, unit) = match ns {
@@ -30,11 +30,11 @@ pub fn time(ns: f64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// Draws the distribution: under each delay, the share of requests that were answered by then.
+/// Draws the distribution: above each delay, the share of requests that were answered by then.
 ///
 /// # Errors
 ///
-/// That of the formatter.
+/// The error of the formatter.
 pub fn draw(histogram: &Histogram, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let ends = [0.001, 0.999].map(|share| histogram.estimate(share).map(|quantile| quantile.delay_ns.max(1.0)));
     let [Some(least), Some(most)] = ends else { return Ok(()) };

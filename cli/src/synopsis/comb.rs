@@ -1,7 +1,7 @@
 //! One-way delay and loss between two captures, by FineComb or LDA.
 //!
-//! The sender's packets are cut into intervals by time. The receiver learns that one ended as it would on the wire, by packets: the first of an interval
-//! that arrives is its mark.
+//! The sender's packets are cut into intervals by time. As on the wire, the receiver learns of the end of an interval
+//! from packets: the first packet of the next interval that arrives marks it.
 
 use core::fmt;
 use std::collections::{HashMap, HashSet};
@@ -9,26 +9,26 @@ use std::collections::{HashMap, HashSet};
 use packets::identity;
 use serde::Serialize;
 use synopses::digest::{Digest, DigestKey};
-use synopses::finecomb::{Comb, Deviation, Estimate, Interval, Receiver, Rule, Settings, Solver};
+use synopses::finecomb::{Deviation, Estimate, FineComb, Interval, Receiver, Rule, Settings, Solver};
 
 use super::cdf::time;
 use super::source::{file, open};
 use super::{Kind, SynopsisArgs};
 use crate::failure::Failure;
 
-/// Bytes of a bucket.
+/// Size of a bucket in bytes.
 const BUCKET: usize = 24;
-/// Packets kept at either side of an interval's end, to put right those that changed it.
+/// Packets kept at either side of an interval's end, to assign reordered packets to their interval.
 const STASH: usize = 64;
-/// The first packets of an interval, any of which marks its beginning: all may get lost but one.
+/// Number of first packets of an interval that mark its beginning. All but one of them may be lost.
 const MARKS: usize = 32;
-/// More intervals than this are a mistake.
+/// More intervals are refused.
 const MOST_INTERVALS: usize = 10_000;
 const MS: f64 = 1e6;
 
-/// What was measured.
+/// The result of FineComb or LDA.
 #[derive(Debug, Serialize)]
-pub struct Measured {
+pub struct CombReport {
     synopsis: &'static str,
     buckets: usize,
     memory_bytes: usize,
@@ -41,7 +41,7 @@ pub struct Measured {
     intervals: Vec<Row>,
 }
 
-/// One interval. What is not known is `None`.
+/// One interval. Unknown values are `None`.
 #[derive(Debug, Serialize)]
 struct Row {
     sent: u64,
@@ -56,18 +56,18 @@ struct Row {
     useless: u64,
 }
 
-/// Reads both captures.
+/// Reads both captures and measures delay and loss.
 ///
 /// # Errors
 ///
-/// [`Failure`] if one cannot be read, or what is asked for cannot be.
-pub fn measure(args: &SynopsisArgs) -> Result<Measured, Failure> {
+/// [`Failure`] if a capture cannot be read, or an argument is out of range.
+pub fn measure(args: &SynopsisArgs) -> Result<CombReport, Failure> {
     let what = || Failure::to("measure between two points");
     let Some(receiver_file) = &args.receiver else {
         let advice = "--pcap SENDER.pcap --receiver RECEIVER.pcap: two captures of the same packets";
-        return Err(what().because("there is one point only").advice(advice));
+        return Err(what().because("there is only one capture").advice(advice));
     };
-    // False for a NaN, too.
+    // Also false for NaN.
     if !(args.interval >= 1.0 && args.interval <= 1e9) {
         return Err(what().because(format!("--interval is {}", args.interval)).advice("1 to 1000000000 ms"));
     }
@@ -75,13 +75,13 @@ pub fn measure(args: &SynopsisArgs) -> Result<Measured, Failure> {
     let settings = Settings::one_bank(args.memory.saturating_mul(1024) / BUCKET, args.sampled, stash, 1);
     let key = DigestKey::new(1);
     let mut receiver = Receiver::new(&settings).map_err(|error| what().caused_by(&error))?;
-    let sent = Sent::read(args, &settings, &key)?;
+    let sent = SenderIntervals::read(args, &settings, &key)?;
 
-    // The interval before the first.
+    // Ends the empty interval before the first one.
     let _ = receiver.sync();
     let (mut ended, mut at): (Vec<Interval>, usize) = (Vec::new(), 0);
     let _ = file(receiver_file)?.read(args.view(), |packet| {
-        if !args.filter.meets(packet) {
+        if !args.filter.matches(packet) {
             return;
         }
         let digest = identity::digest(packet, &key);
@@ -102,27 +102,28 @@ pub fn measure(args: &SynopsisArgs) -> Result<Measured, Failure> {
         let found = found.map_err(|error| what().caused_by(&error))?;
         intervals.push(Row::new(sender, receiver, &found));
     }
-    Ok(Measured::new(args, &settings, receiver.memory_bytes(), intervals))
+    Ok(CombReport::new(args, &settings, receiver.memory_bytes(), intervals))
 }
 
-/// What the sender saw, interval by interval.
-struct Sent {
-    combs: Vec<Comb>,
-    /// The first packets of each interval, and which one that is.
+/// The intervals of the sender's capture.
+struct SenderIntervals {
+    combs: Vec<FineComb>,
+    /// The first packets of each interval, with the index of the interval.
     marks: HashMap<Digest, usize>,
 }
 
-impl Sent {
+impl SenderIntervals {
     fn read(args: &SynopsisArgs, settings: &Settings, key: &DigestKey) -> Result<Self, Failure> {
         let what = || Failure::to("cut the sender's packets into intervals");
-        let empty = Comb::new(settings).map_err(|error| what().caused_by(&error))?;
+        let empty = FineComb::new(settings).map_err(|error| what().caused_by(&error))?;
         let mut sent = Self { combs: Vec::new(), marks: HashMap::new() };
         let (mut begins_ns, mut marked, mut too_many) = (0, 0, false);
-        // Those of this interval and of the one before: what is sent again marks nothing, since its first copy is in between.
-        let mut seen: [HashSet<Digest>; 2] = Default::default();
+        // Packets of the previous and of this interval: a packet that is sent again is no mark, since its first copy is
+        // already in an interval.
+        let mut recent: [HashSet<Digest>; 2] = Default::default();
         let length_ns = (args.interval * MS) as u64;
         let _ = open(args)?.read(args.view(), |packet| {
-            if !args.filter.meets(packet) || too_many {
+            if !args.filter.matches(packet) || too_many {
                 return;
             }
             if sent.combs.is_empty() {
@@ -132,11 +133,11 @@ impl Sent {
                 too_many = sent.combs.len() == MOST_INTERVALS;
                 sent.combs.push(empty.clone());
                 (begins_ns, marked) = (begins_ns + length_ns, 0);
-                seen.swap(0, 1);
-                seen[1].clear();
+                recent.swap(0, 1);
+                recent[1].clear();
             }
             let digest = identity::digest(packet, key);
-            let is_new = seen[1].insert(digest) && !seen[0].contains(&digest);
+            let is_new = recent[1].insert(digest) && !recent[0].contains(&digest);
             if marked < MARKS && is_new {
                 sent.marks.entry(digest).or_insert(sent.combs.len() - 1);
                 marked += 1;
@@ -156,10 +157,10 @@ impl Sent {
 }
 
 impl Row {
-    fn new(sender: &Comb, receiver: &Interval, found: &Estimate) -> Self {
+    fn new(sender: &FineComb, receiver: &Interval, found: &Estimate) -> Self {
         Self {
             sent: sender.packets(),
-            received: receiver.comb().packets(),
+            received: receiver.finecomb().packets(),
             mean_ns: found.mean_ns,
             deviation_ns: found.deviation_ns,
             deviation_clamped: found.deviation_clamped,
@@ -172,7 +173,7 @@ impl Row {
     }
 }
 
-impl Measured {
+impl CombReport {
     fn new(args: &SynopsisArgs, settings: &Settings, memory_bytes: usize, intervals: Vec<Row>) -> Self {
         let sum = |of: fn(&Row) -> u64| -> u64 { intervals.iter().map(of).sum() };
         let (sent, received) = (sum(|row| row.sent), sum(|row| row.received));
@@ -192,14 +193,14 @@ impl Measured {
         }
     }
 
-    /// Whether the mean rests on anything in every interval in which something was sent.
+    /// Whether every interval with sent packets has a mean.
     #[must_use]
     pub fn is_trusted(&self) -> bool {
         self.intervals.iter().all(|row| row.sent == 0 || row.mean_ns.is_some())
     }
 }
 
-impl fmt::Display for Measured {
+impl fmt::Display for CombReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kib, sampled) = (self.memory_bytes.div_ceil(1024), 100.0 * self.sampled);
         let buckets = self.buckets;
@@ -211,11 +212,11 @@ impl fmt::Display for Measured {
         write!(f, "{} packets sent, {} received", self.sent, self.received)?;
         match (self.mean_ns, self.loss) {
             (Some(mean), Some(loss)) => writeln!(f, ": mean delay {}, {:.3} % lost", signed(mean), 100.0 * loss)?,
-            _ => writeln!(f, ": of their delay nothing is known, each bucket has a lost packet or one too much")?,
+            _ => writeln!(f, ": the delay is unknown, every bucket has a lost or an unexpected packet")?,
         }
         writeln!(
             f,
-            "\n  interval   sent       mean        deviation   lost       rests on   buckets useful, recovered, useless"
+            "\n  interval   sent       mean        deviation   lost       packets    buckets useful, recovered, useless"
         )?;
         let or_dash = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
         for (place, row) in self.intervals.iter().enumerate() {
@@ -230,7 +231,7 @@ impl fmt::Display for Measured {
     }
 }
 
-/// A delay, which clocks may make negative.
+/// A delay as text; it is negative if the clocks differ.
 fn signed(ns: f64) -> String {
     if ns < 0.0 { format!("−{}", time(-ns)) } else { time(ns) }
 }

@@ -1,34 +1,34 @@
-//! Delays at one point: what is measured, and what is said of it.
+//! Delays between requests and responses at one point, measured with a fridge.
 
 use packets::delays::Interval;
 use packets::{Delays, DelaysSettings};
 use synopses::fridge::{HistogramShape, Settings};
 
 use super::SynopsisArgs;
-use super::report::Measured;
-use super::source::{Opened, open};
+use super::report::FridgeReport;
+use super::source::{PacketSource, open};
 use crate::failure::Failure;
 
-/// How long an interval is after which the fridge's probability may follow the traffic.
+/// The length of an interval, after which the fridge's probability may adapt to the traffic.
 const SECOND_NS: u64 = 1_000_000_000;
-/// Delays are exact to 2⁶ ns, and may be up to two minutes.
+/// Resolution of delays: 2⁶ ns, for delays up to two minutes.
 const TICK_SHIFT: u32 = 6;
-/// Flows last longer: exact to a microsecond, up to 37 minutes.
+/// Resolution for flows, which last longer: 2¹⁰ ns, up to 37 minutes.
 const FLOW_TICK_SHIFT: u32 = 10;
 
-/// Reads all packets.
+/// Reads all packets and measures their delays.
 ///
 /// # Errors
 ///
-/// [`Failure`] if there are none to read, or the fridge cannot be.
-pub fn measure(args: &SynopsisArgs) -> Result<Measured, Failure> {
+/// [`Failure`] if the packets cannot be read, or an argument is out of range.
+pub fn measure(args: &SynopsisArgs) -> Result<FridgeReport, Failure> {
     measure_of(args, open)
 }
 
 fn measure_of(
     args: &SynopsisArgs,
-    open: impl FnOnce(&SynopsisArgs) -> Result<Opened, Failure>,
-) -> Result<Measured, Failure> {
+    open: impl FnOnce(&SynopsisArgs) -> Result<PacketSource, Failure>,
+) -> Result<FridgeReport, Failure> {
     let what = "measure delays with a fridge";
     let tick_shift = if args.pair == packets::Pair::Flow { FLOW_TICK_SHIFT } else { TICK_SHIFT };
     let tuned = args.probability == 0.0;
@@ -43,7 +43,7 @@ fn measure_of(
     let secret = (u128::from(rand_seed()) << 64) | u128::from(rand_seed());
     let settings = DelaysSettings { pair: args.pair, filter: args.filter.clone(), fridge, histogram, tuned, secret };
     let mut delays = Delays::new(settings).map_err(|error| Failure::to(what).caused_by(&error))?;
-    let mut all = Sum::new(&delays);
+    let mut all = FridgeTotals::new(&delays);
     let mut ends_ns = None;
     let seen = open(args)?.read(args.view(), |packet| {
         let end = ends_ns.get_or_insert(packet.time_ns.saturating_add(SECOND_NS));
@@ -55,25 +55,25 @@ fn measure_of(
     })?;
     let last = delays.last_ns();
     all.add(&mut delays, last);
-    Ok(Measured { pair: args.pair, slots: delays.settings().fridge.slots, bytes: delays.memory_bytes(), seen, all })
+    Ok(FridgeReport { pair: args.pair, slots: delays.settings().fridge.slots, bytes: delays.memory_bytes(), seen, all })
 }
 
-/// Where crafted packets could aim at slots, a seed that was always the same would help them.
+/// A random seed. With a constant one, crafted packets could aim at slots.
 fn rand_seed() -> u64 {
     use core::hash::{BuildHasher as _, Hasher as _};
     std::hash::RandomState::new().build_hasher().finish()
 }
 
-/// All intervals together.
+/// The delays of all intervals.
 #[derive(Clone, Debug)]
-pub struct Sum {
-    /// The delays of all.
+pub struct FridgeTotals {
+    /// The histogram of all delays.
     pub histogram: synopses::fridge::Histogram,
-    /// Each for itself.
+    /// The counts of each interval.
     pub intervals: Vec<Interval>,
 }
 
-impl Sum {
+impl FridgeTotals {
     fn new(delays: &Delays) -> Self {
         let mut histogram = delays.histogram().clone();
         histogram.clear();
@@ -81,7 +81,7 @@ impl Sum {
     }
 
     fn add(&mut self, delays: &mut Delays, end_ns: u64) {
-        // Of one shape: the first is a copy.
+        // Cannot fail: both histograms have the same shape.
         let _ = self.histogram.merge(delays.histogram());
         self.intervals.push(delays.end_interval(end_ns));
     }
@@ -102,18 +102,18 @@ mod tests {
     }
 
     #[test]
-    fn segments_that_were_put_together_are_told_where_they_harm() {
+    fn merged_segments_are_reported_where_they_bias_the_delay() {
         let measured = |pair: &str, mtu: u32| {
             let args = Line::parse_from(["synopsis", "fridge", "--interface", "eth0", "--pair", pair]).args;
             let traffic = Traffic::new(&TrafficSettings::default());
-            measure_of(&args, |_| Ok(Opened::of(traffic, mtu))).unwrap()
+            measure_of(&args, |_| Ok(PacketSource::of(traffic, mtu))).unwrap()
         };
         let (harmed, whole) = (measured("data", 1_000), measured("data", 1_500));
         assert!(harmed.seen.oversized > 100 && whole.seen.oversized == 0);
         assert!(harmed.to_string().contains("CAUTION") && harmed.to_string().contains("ethtool -K"), "{harmed}");
         assert!(!whole.to_string().contains("CAUTION") && whole.is_trusted() && !harmed.is_trusted());
         assert!(json(&harmed.view()).unwrap().contains("\"oversized\""));
-        // A SYN is put together with nothing.
+        // Offloads do not merge SYN segments.
         let handshakes = measured("handshake", 1_000);
         assert!(handshakes.seen.oversized > 100 && !handshakes.to_string().contains("CAUTION"), "{handshakes}");
     }

@@ -1,9 +1,9 @@
-//! `uview synopsis`: delay and loss of all packets of a capture or an interface, from kilobytes of memory.
+//! `uview synopsis`: delay and loss of all packets of a capture or an interface, with kilobytes of memory.
 
 pub mod cdf;
 pub mod comb;
-pub mod course;
 pub mod fridge;
+pub mod mean_plot;
 pub mod plot;
 pub mod rda;
 pub mod report;
@@ -18,76 +18,77 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{self, json};
 
-const LONG_ABOUT: &str = "\
+/// The long help of the subcommand.
+pub(crate) const LONG_ABOUT: &str = "\
 Measures delay and loss of all packets with kilobytes of memory.
 
-fridge    delays between requests and responses, as they pass one point: TCP handshakes, TCP data and its
-          acknowledgements, TCP connections, DNS, NTP. A distribution without a bias against long delays
-finecomb  mean and deviation of the one-way delay, and loss, between two points of one clock: --pcap is the sender's
-          capture, --receiver the receiver's. Both of the same packets, captured with the same snap length
-lda       the same without digests, as its predecessor did it: wrong where packets change places over the end of an
-          interval, here to be compared with
-rda       the same, exact: what only one of the two captures has is named and taken out, and what was late is told from
-          what was lost. Two agents do it while packets pass (`compared` in a NIC agent's streams)
+fridge    delays between requests and responses that pass one point: TCP handshakes, TCP data and its
+          acknowledgements, TCP connections, DNS, NTP. The distribution is not biased against long delays
+finecomb  mean and standard deviation of the one-way delay, and loss, between two points with synchronized clocks:
+          --pcap is the sender's capture, --receiver the receiver's, of the same packets with the same snap length
+lda       the predecessor of finecomb, for comparison: wrong if packets are reordered across the end of an interval
+rda       the same, exact: packets that are in one capture only are identified, and late packets are distinguished from
+          lost ones. Two NIC agents do it while packets pass (`one_way` in a NIC agent's streams)
 
-What is estimated comes with how much it rests on; what cannot be trusted is marked.";
+Estimates have a confidence interval or the number of packets behind them. Untrustworthy results are marked with CAUTION,
+and the exit code is 2.";
 
-/// Which synopsis.
+/// The kinds of synopses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
     /// Delays between requests and responses at one point
     Fridge,
     /// One-way delay and loss between two points
     Finecomb,
-    /// The same, as FineComb's predecessor did it
+    /// One-way delay and loss by FineComb's predecessor
     Lda,
-    /// The same, exact, by packets that both points remember
+    /// Exact one-way delay and loss, by comparing the packets of both points
     Rda,
 }
 
 /// Arguments of `uview synopsis`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(long_about = LONG_ABOUT)]
 pub struct SynopsisArgs {
-    /// Which one
+    /// The synopsis to compute
     kind: Kind,
-    /// A capture: pcap or pcapng
+    /// Capture file, pcap or pcapng
     #[arg(long, value_name = "FILE", required_unless_present = "interface", conflicts_with = "interface")]
     pcap: Option<PathBuf>,
-    /// A network interface; takes root or CAP_NET_RAW
+    /// Network interface to watch; needs root or CAP_NET_RAW
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
-    /// finecomb, lda, rda: the receiver's capture
+    /// finecomb, lda, rda: capture file of the receiver
     #[arg(long, value_name = "FILE", requires = "pcap")]
     receiver: Option<PathBuf>,
-    /// Seconds to watch an interface
+    /// Seconds to watch the interface
     #[arg(long = "for", value_name = "SECONDS", default_value_t = 10.0)]
     seconds: f64,
-    /// fridge: what is a request, and what its response: handshake, data, flow, dns, ntp
+    /// fridge: requests and responses to match: handshake, data, flow, dns, ntp
     #[arg(long, value_name = "PAIR", default_value = "handshake", value_parser = pair)]
     pair: Pair,
-    /// Which packets count: tcp, udp, port N, host A, net A/N, vlan N, vni N, joined by `and`, each with `src`, `dst`, `not`
+    /// Packets to measure: tcp, udp, port N, host A, net A/N, vlan N, vni N, joined by `and`, each with optional `src`,
+    /// `dst`, `not`
     #[arg(long, value_name = "FILTER", default_value = "")]
     filter: Filter,
-    /// Look at the packets within VXLAN tunnels
+    /// Measure the packets inside VXLAN tunnels
     #[arg(long)]
     inner: bool,
-    /// Memory of the synopsis, in KiB; of either point (rda: of its cells, at the most)
+    /// Memory of the synopsis in KiB, at each point (rda: upper limit of its cells)
     #[arg(long, value_name = "KIB", default_value_t = 48)]
     memory: usize,
-    /// fridge: with which probability a request enters; 0 lets it follow the traffic from 1 on, once a second
+    /// fridge: probability that a request is admitted; 0 adapts it to the traffic once a second
     #[arg(long, value_name = "P", default_value_t = 0.0)]
     probability: f64,
-    /// finecomb: the share of packets that is sampled; less where more are lost
+    /// finecomb: share of packets to sample; use less if more packets are lost
     #[arg(long, value_name = "P", default_value_t = 1.0)]
     sampled: f64,
-    /// finecomb, lda, rda: milliseconds of an interval
+    /// finecomb, lda, rda: length of an interval in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 1000.0)]
     interval: f64,
-    /// Print JSON
+    /// Print JSON, for programs
     #[arg(long)]
     json: bool,
-    /// fridge, rda: draw the distribution, or the course of the mean, into a file
+    /// fridge: draw the distribution into this file; rda: draw the means
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -100,14 +101,14 @@ impl SynopsisArgs {
 
 fn pair(name: &str) -> Result<Pair, String> {
     let names = Pair::ALL.map(Pair::name);
-    Pair::of_name(name).ok_or_else(|| format!("possible are {}", names.join(", ")))
+    Pair::of_name(name).ok_or_else(|| format!("possible values: {}", names.join(", ")))
 }
 
-/// Measures and reports.
+/// Measures and prints the report. Returns [`Exit::Attention`] if the result cannot be trusted.
 ///
 /// # Errors
 ///
-/// [`Failure`] if there is nothing to read, or what is asked for cannot be.
+/// [`Failure`] if the packets cannot be read, or an argument is out of range.
 pub fn run(args: &SynopsisArgs) -> Result<Exit, Failure> {
     match args.kind {
         Kind::Fridge => {
@@ -122,7 +123,7 @@ pub fn run(args: &SynopsisArgs) -> Result<Exit, Failure> {
         Kind::Rda => {
             let measured = rda::measure(args)?;
             if let Some(path) = &args.svg {
-                course::save(&measured, path)
+                mean_plot::save(&measured, path)
                     .map_err(|error| Failure::to(format!("draw {}", path.display())).because(error))?;
             }
             output::print(&if args.json { json(&measured)? } else { measured.to_string() })?;

@@ -1,30 +1,30 @@
-//! The distribution as an SVG picture, with what 95 % confidence leaves open shaded.
+//! The plot of the delay distribution as SVG, with the 95 % confidence interval shaded.
 
 use std::path::Path;
 
 use plotters::prelude::*;
 
 use super::cdf::time;
-use super::report::Measured;
+use super::report::FridgeReport;
 
 const SIZE: (u32, u32) = (900, 480);
 /// Blue of the palette of Okabe and Ito, which colour-blind people tell apart.
 const LINE: RGBColor = RGBColor(0, 114, 178);
 
-/// Draws it into a file.
+/// Draws the distribution into a file.
 ///
 /// # Errors
 ///
-/// What cannot be drawn or written, as text.
-pub fn save(measured: &Measured, path: &Path) -> Result<(), String> {
+/// The error of the plotting library or of writing the file, as text.
+pub fn save(measured: &FridgeReport, path: &Path) -> Result<(), String> {
     let svg = draw(measured)?;
     std::fs::write(path, svg).map_err(|error| error.to_string())
 }
 
-/// A share, and the least, the estimated and the largest delay that it may belong to, in nanoseconds.
+/// A share, and its delay in nanoseconds: lower confidence bound, estimate, upper bound.
 type Band = (f64, [f64; 3]);
 
-fn draw(measured: &Measured) -> Result<String, String> {
+fn draw(measured: &FridgeReport) -> Result<String, String> {
     let histogram = &measured.all.histogram;
     let shares = (1..1000).map(|part| f64::from(part) / 1000.0);
     let band = |share| {
@@ -33,14 +33,14 @@ fn draw(measured: &Measured) -> Result<String, String> {
     };
     let bands: Vec<Band> = shares.filter_map(band).collect();
     if bands.is_empty() {
-        return Err("no request was answered: there is nothing to draw".to_owned());
+        return Err("no request was answered".to_owned());
     }
     let mut svg = String::new();
     chart(measured, &bands, &mut svg).map_err(|error| error.to_string())?;
     Ok(svg)
 }
 
-fn chart(measured: &Measured, bands: &[Band], svg: &mut String) -> Result<(), Box<dyn core::error::Error>> {
+fn chart(measured: &FridgeReport, bands: &[Band], svg: &mut String) -> Result<(), Box<dyn core::error::Error>> {
     let least = bands.iter().map(|band| band.1[0]).fold(f64::INFINITY, f64::min);
     let most = bands.iter().map(|band| band.1[2]).fold(least * 1.01, f64::max);
     let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();

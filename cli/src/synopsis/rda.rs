@@ -1,7 +1,9 @@
-//! One-way delay and loss between two captures, by RDA: what only one of them has is named and taken out.
+//! One-way delay and loss between two captures, by RDA: packets that are in one capture only are identified and
+//! excluded.
 //!
-//! Both captures are cut into intervals of one clock, each packet by its own time. As on the wire the number of cells follows an estimate of the differences, a second
-//! attempt has twice as many, and which of the lost packets were only late is known one interval later.
+//! Both captures are cut into the same intervals, each packet by its own time. As on the wire, the number of cells
+//! follows an estimate of the differences, and a further attempt has twice as many. Whether a missing packet is lost or
+//! only late is known one interval later.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -10,26 +12,26 @@ use packets::identity;
 use serde::Serialize;
 use synopses::digest::{Digest, DigestKey};
 use synopses::rda::{
-    Cache, Deviation, Estimate, Ids, Rda, Reconciliation, Settings, SettingsError, Sizing, Unsettled, XorCounters,
+    Cache, Deviation, Estimate, Ids, Rda, Reconciliation, Settings, SettingsError, Sizing, UnsettledLoss, XorCounters,
     sizing,
 };
 
 use super::SynopsisArgs;
 use super::cdf::time;
-use super::source::{Opened, file, open};
+use super::source::{PacketSource, file, open};
 use crate::failure::Failure;
 
-/// Banks of cells.
+/// Number of banks of cells.
 const BANKS: usize = 3;
-/// More intervals than this are a mistake.
+/// More intervals are refused.
 const MOST_INTERVALS: u64 = 10_000;
 const MS: f64 = 1e6;
-/// What is drawn in a terminal, from the least mean to the largest.
+/// Longest bar in the table, in characters.
 const BAR: usize = 40;
 
-/// What was measured.
+/// The result of RDA.
 #[derive(Debug, Serialize)]
-pub struct Measured {
+pub struct RdaReport {
     synopsis: &'static str,
     interval_ms: f64,
     sent: u64,
@@ -37,57 +39,57 @@ pub struct Measured {
     mean_ns: Option<f64>,
     lost: u64,
     loss: Option<f64>,
-    /// Every difference of every interval was found.
+    /// Whether all differences of all intervals were found.
     complete: bool,
-    /// Half of all packets at both ends are unknown to the other.
+    /// Whether half of the packets of each capture are missing in the other one.
     unrelated: bool,
-    /// The first interval, in nanoseconds since 1970.
+    /// Begin of the first interval, in nanoseconds since 1970.
     begins_ns: u64,
-    /// What is drawn and told of each interval.
+    /// The intervals in order.
     pub intervals: Vec<Row>,
 }
 
-/// One interval. What is not known is `None`.
+/// One interval. Unknown values are `None`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
     sent: u64,
     received: u64,
-    /// Of all packets that both have, those that were late among them.
+    /// Mean delay of the packets in both captures, late ones included.
     pub mean_ns: Option<f64>,
-    /// Of those that were not late.
+    /// Standard deviation of the delay of those that were not late.
     pub deviation_ns: Option<f64>,
     lost: u64,
-    /// At least, unless `complete`.
+    /// Share of lost packets; a lower bound unless `complete`.
     pub loss: Option<f64>,
     late: u64,
     odd: u64,
     packets: u64,
     complete: bool,
-    /// The variance came out below 0.
+    /// Whether the variance was below 0 and is set to 0.
     deviation_clamped: bool,
-    /// In all banks.
+    /// Number of cells in all banks.
     cells: usize,
-    /// That travelled: cells, or ids and times where that is less.
+    /// Bytes exchanged: cells, or ids and times if these are smaller.
     bytes: usize,
-    /// Ids and times of all packets travelled.
+    /// Whether ids and times of all packets were exchanged.
     all_sent: bool,
 }
 
-/// Packets of each interval, as they passed.
-type Passed = BTreeMap<u64, Vec<(Digest, u64)>>;
+/// Digests and times of the packets of each interval, in their order.
+type PacketsByInterval = BTreeMap<u64, Vec<(Digest, u64)>>;
 
-/// Reads both captures.
+/// Reads both captures and measures delay and loss.
 ///
 /// # Errors
 ///
-/// [`Failure`] if one cannot be read, or what is asked for cannot be.
-pub fn measure(args: &SynopsisArgs) -> Result<Measured, Failure> {
+/// [`Failure`] if a capture cannot be read, or an argument is out of range.
+pub fn measure(args: &SynopsisArgs) -> Result<RdaReport, Failure> {
     let what = || Failure::to("measure between two points");
     let Some(receiver) = &args.receiver else {
         let advice = "--pcap SENDER.pcap --receiver RECEIVER.pcap: two captures of the same packets";
-        return Err(what().because("there is one point only").advice(advice));
+        return Err(what().because("there is only one capture").advice(advice));
     };
-    // False for a NaN, too.
+    // Also false for NaN.
     if !(args.interval >= 1.0 && args.interval <= 1e9) {
         return Err(what().because(format!("--interval is {}", args.interval)).advice("1 to 1000000000 ms"));
     }
@@ -97,10 +99,10 @@ pub fn measure(args: &SynopsisArgs) -> Result<Measured, Failure> {
     let Some(begins_ns) = first(&sent) else {
         return Err(what().because("no packet of the sender's capture meets the filter"));
     };
-    // Where the receiver's clock is behind, its packets are before all of the sender's.
+    // If the receiver's clock is behind, its packets come before all of the sender's.
     let begins_ns = begins_ns.min(first(&received).unwrap_or(begins_ns));
     let cut = |packets: Vec<(Digest, u64)>| {
-        let mut cut = Passed::new();
+        let mut cut = PacketsByInterval::new();
         for (digest, now) in packets {
             cut.entry((now - begins_ns) / length_ns).or_default().push((digest, now));
         }
@@ -110,23 +112,23 @@ pub fn measure(args: &SynopsisArgs) -> Result<Measured, Failure> {
     let last = sent.keys().chain(received.keys()).copied().max().unwrap_or(0);
     if last >= MOST_INTERVALS {
         let why = format!("there are more than {MOST_INTERVALS} intervals");
-        return Err(what().because(why).advice("a longer --interval, or clocks that agree"));
+        return Err(what().because(why).advice("use a longer --interval, or synchronize the clocks"));
     }
     let mut ends = Vec::new();
     for interval in 0..=last {
-        let of = |passed: &Passed| cache(passed.get(&interval).map_or(&[], Vec::as_slice));
+        let of = |passed: &PacketsByInterval| cache(passed.get(&interval).map_or(&[], Vec::as_slice));
         let both = of(&sent).and_then(|sent| Ok((sent, of(&received)?)));
         let (ours, theirs) = both.map_err(|error| what().caused_by(&error))?;
         ends.push(compare(ours, &theirs, args.memory, interval).map_err(|error| what().caused_by(&error))?);
     }
-    Ok(Measured::new(args, begins_ns, rows(&ends)))
+    Ok(RdaReport::new(args, begins_ns, rows(&ends)))
 }
 
-fn passed(args: &SynopsisArgs, source: Opened) -> Result<Vec<(Digest, u64)>, Failure> {
+fn passed(args: &SynopsisArgs, source: PacketSource) -> Result<Vec<(Digest, u64)>, Failure> {
     let key = DigestKey::new(1);
     let mut found = Vec::new();
     let _ = source.read(args.view(), |packet| {
-        if args.filter.meets(packet) {
+        if args.filter.matches(packet) {
             found.push((identity::digest(packet, &key), packet.time_ns));
         }
     })?;
@@ -141,18 +143,18 @@ fn cache(packets: &[(Digest, u64)]) -> Result<Cache, SettingsError> {
     Ok(cache)
 }
 
-/// Both ends of an interval, compared.
-struct Compared {
+/// The comparison of both captures in one interval.
+struct Comparison {
     exchange: Reconciliation,
     cells: usize,
     bytes: usize,
     all_sent: bool,
 }
 
-/// As two agents do it; `memory` KiB are the most that cells take at either.
-fn compare(mut ours: Cache, theirs: &Cache, memory: usize, seed: u64) -> Result<Compared, SettingsError> {
+/// Compares an interval as two agents do. `memory` is the upper limit of the cells at each end, in KiB.
+fn compare(mut ours: Cache, theirs: &Cache, memory: usize, seed: u64) -> Result<Comparison, SettingsError> {
     let counters = (XorCounters::of(&ours, seed), XorCounters::of(theirs, seed));
-    // Of one seed.
+    // Both have the same seed.
     let differences = counters.0.estimate(&counters.1).unwrap_or(f64::INFINITY);
     let most = (memory.saturating_mul(1024) / 24 / BANKS).clamp(1, synopses::rda::MOST_CELLS);
     let sizing = Sizing { most, least: Sizing::default().least.min(most), ..Sizing::default() };
@@ -169,27 +171,27 @@ fn compare(mut ours: Cache, theirs: &Cache, memory: usize, seed: u64) -> Result<
             settings = Settings { cells: (2 * settings.cells).min(most), ..settings.again() };
             continue;
         }
-        // What the receiver does not know never was, and then others may be missing.
+        // An id that the receiver does not know was decoded wrongly; without it, other ids may be missing.
         while !exchange.missing().is_empty() {
             let times: Vec<_> = exchange.missing().into_iter().map(|id| (id, theirs.time_of(id))).collect();
             bytes += 16 * times.len();
             let asked = times.iter().any(|(_, time)| time.is_none());
-            if exchange.answer(&times).is_err() || !asked {
+            if exchange.add_times(&times).is_err() || !asked {
                 break;
             }
         }
-        return Ok(Compared { exchange, cells: settings.all_cells(), bytes, all_sent });
+        return Ok(Comparison { exchange, cells: settings.all_cells(), bytes, all_sent });
     }
 }
 
-/// What is final of each interval: the next one says what was late.
-fn rows(ends: &[Compared]) -> Vec<Row> {
+/// The final figures of each interval. Which packets were late follows from the next interval.
+fn rows(ends: &[Comparison]) -> Vec<Row> {
     let mut rows = Vec::with_capacity(ends.len());
     let mut late_before = 0;
     for (place, end) in ends.iter().enumerate() {
         let estimate: Estimate = end.exchange.estimate(Deviation::PerBucket);
-        let open = Unsettled::of(&end.exchange);
-        // After the last interval nothing comes.
+        let open = UnsettledLoss::of(&end.exchange);
+        // No interval follows the last one.
         let settled = ends
             .get(place + 1)
             .map_or_else(|| open.settle_with(core::iter::empty(), true), |next| open.settle(&next.exchange));
@@ -216,7 +218,7 @@ fn rows(ends: &[Compared]) -> Vec<Row> {
     rows
 }
 
-impl Measured {
+impl RdaReport {
     fn new(args: &SynopsisArgs, begins_ns: u64, intervals: Vec<Row>) -> Self {
         let sum = |of: fn(&Row) -> u64| -> u64 { intervals.iter().map(of).sum() };
         let (sent, received, lost) = (sum(|row| row.sent), sum(|row| row.received), sum(|row| row.lost));
@@ -240,13 +242,13 @@ impl Measured {
         }
     }
 
-    /// Whether everything that differs was found, and the captures are of the same packets on clocks that agree.
+    /// Whether all differences were found, and the captures have the same packets and synchronized clocks.
     #[must_use]
     pub fn is_trusted(&self) -> bool {
         self.complete && !self.unrelated && !self.is_early()
     }
 
-    /// Packets arrive before they are sent.
+    /// Whether packets arrive before they are sent.
     fn is_early(&self) -> bool {
         self.mean_ns.is_some_and(|mean| mean < 0.0)
     }
@@ -255,25 +257,28 @@ impl Measured {
         if self.unrelated {
             writeln!(
                 f,
-                "CAUTION: half of all packets are unknown to the other end: addresses are translated in between, or segments were put together (TSO, \
-                 GSO, GRO: ethtool -K INTERFACE tso off gso off gro off). What follows is of the others"
+                "CAUTION: half of the packets are missing in the other capture: addresses are translated in between, or offloads merge \
+                 segments (ethtool -K INTERFACE tso off gso off gro off). The figures below are of the other packets"
             )?;
         }
         if self.is_early() {
-            writeln!(f, "CAUTION: packets arrive before they are sent: the clocks differ, and delays with them")?;
+            writeln!(
+                f,
+                "CAUTION: packets arrive before they are sent: the clocks differ, and the delays are wrong by as much"
+            )?;
         }
         if !self.complete {
             let left = self.intervals.iter().filter(|row| !row.complete).count();
             writeln!(
                 f,
-                "CAUTION: in {left} intervals not every difference was found (more --memory helps): at least as many are lost"
+                "CAUTION: in {left} intervals not all differences were found (use more --memory): losses are lower bounds"
             )?;
         }
         Ok(())
     }
 }
 
-impl fmt::Display for Measured {
+impl fmt::Display for RdaReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes: usize = self.intervals.iter().map(|row| row.bytes).sum();
         writeln!(
@@ -287,12 +292,12 @@ impl fmt::Display for Measured {
             (Some(mean), Some(loss)) => {
                 writeln!(f, "mean delay {}, {} lost ({:.3} %)", signed(mean), self.lost, 100.0 * loss)?;
             }
-            _ => writeln!(f, "of their delay nothing is known: no packet is at both ends")?,
+            _ => writeln!(f, "the delay is unknown: no packet is in both captures")?,
         }
         self.cautions(f)?;
         writeln!(
             f,
-            "\n  interval   sent       mean        deviation   lost       late       odd        cells    mean, from the least to the largest"
+            "\n  interval   sent       mean        deviation   lost       late       unexpected cells    mean, from the least to the largest"
         )?;
         let means = self.intervals.iter().filter_map(|row| row.mean_ns);
         let (least, most) =
@@ -316,7 +321,7 @@ impl fmt::Display for Measured {
     }
 }
 
-/// A delay, which clocks may make negative.
+/// A delay as text; it is negative if the clocks differ.
 fn signed(ns: f64) -> String {
     if ns < 0.0 { format!("−{}", time(-ns)) } else { time(ns) }
 }

@@ -1,34 +1,34 @@
-//! What a fridge said, as text and as JSON.
+//! The result of a fridge as text and as JSON.
 
 use core::fmt;
 
-use packets::{Pair, Unusable};
+use packets::{Pair, ParseError};
 use serde::Serialize;
 use synopses::fridge::Quantile;
 
 use super::cdf;
-use super::fridge::Sum;
-use super::source::Seen;
+use super::fridge::FridgeTotals;
+use super::source::FrameTotals;
 
-/// What was measured.
+/// The result of a fridge.
 #[derive(Debug)]
-pub struct Measured {
-    /// What is a request, and what its response.
+pub struct FridgeReport {
+    /// The kind of requests and responses.
     pub pair: Pair,
-    /// Of the fridge.
+    /// Number of slots of the fridge.
     pub slots: usize,
-    /// Of fridge and histogram.
+    /// Memory of fridge and histogram in bytes.
     pub bytes: usize,
-    /// What became of the frames.
-    pub seen: Seen,
-    /// Delays and intervals.
-    pub all: Sum,
+    /// Counts of frames that were read, dropped and refused.
+    pub seen: FrameTotals,
+    /// The delays of all intervals.
+    pub all: FridgeTotals,
 }
 
 /// The shares that are reported.
 const SHARES: [f64; 5] = [0.1, 0.5, 0.9, 0.95, 0.99];
 
-/// A quantile, in JSON.
+/// A quantile of the delay as JSON.
 #[derive(Debug, Serialize)]
 pub struct QuantileView {
     share: f64,
@@ -39,7 +39,7 @@ pub struct QuantileView {
     low_confidence: bool,
 }
 
-/// All of it, in JSON.
+/// The result as JSON.
 #[derive(Debug, Serialize)]
 pub struct View {
     synopsis: &'static str,
@@ -57,13 +57,13 @@ pub struct View {
     quantiles: Vec<QuantileView>,
     cdf: Vec<(f64, f64)>,
     dropped_by_kernel: u64,
-    /// Frames that were put together before they were seen, where that harms.
+    /// Merged frames (TSO, GSO, GRO), for pairs whose delays are biased by them.
     oversized: u64,
     refused: std::collections::BTreeMap<&'static str, u64>,
 }
 
-impl Measured {
-    /// As JSON has it.
+impl FridgeReport {
+    /// The result as JSON.
     #[must_use]
     pub fn view(&self) -> View {
         let quantile = |share: f64| {
@@ -92,12 +92,12 @@ impl Measured {
         }
     }
 
-    /// Frames that a card or the kernel put together from several, where that makes delays others.
+    /// Frames that a card or the kernel merged, for pairs whose delays are biased by them.
     const fn oversized(&self) -> u64 {
-        if self.pair.is_harmed_by_offloads() { self.seen.oversized } else { 0 }
+        if self.pair.is_affected_by_offloads() { self.seen.oversized } else { 0 }
     }
 
-    /// Whether the median can be acted upon, no packet was missed, and none was put together from several where that harms.
+    /// Whether the median has enough samples, no frame was dropped, and no merged frame biases the delays.
     #[must_use]
     pub fn is_trusted(&self) -> bool {
         let median = self.all.histogram.estimate(0.5);
@@ -108,7 +108,7 @@ impl Measured {
         self.all.intervals.iter().map(|interval| interval.tally.requests).sum()
     }
 
-    /// The last interval's.
+    /// The admission probability of the last interval.
     fn probability(&self) -> f64 {
         self.all.intervals.last().map_or(1.0, |interval| interval.probability)
     }
@@ -122,7 +122,7 @@ impl Measured {
     }
 }
 
-/// What a pair is called in a sentence.
+/// The name of a pair in text.
 const fn what(pair: Pair) -> &'static str {
     match pair {
         Pair::Handshake => "TCP handshakes",
@@ -133,7 +133,7 @@ const fn what(pair: Pair) -> &'static str {
     }
 }
 
-impl fmt::Display for Measured {
+impl fmt::Display for FridgeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (frames, packets) =
             (self.seen.frames, self.all.intervals.iter().map(|interval| interval.packets).sum::<u64>());
@@ -149,27 +149,27 @@ impl fmt::Display for Measured {
         if frames.dropped > 0 {
             writeln!(
                 f,
-                "CAUTION: the kernel dropped {} frames, nobody took them in time: what follows lacks them",
+                "CAUTION: the kernel dropped {} frames because they were not read in time; they are missing below",
                 frames.dropped
             )?;
         }
         if self.oversized() > 0 {
             writeln!(
                 f,
-                "CAUTION: {} frames were put together before they were seen here (TSO, GSO, GRO): of the segments in one the last one only is\n         found \
-                 answered, and as late as the first one was seen. Without: ethtool -K INTERFACE tso off gso off gro off",
+                "CAUTION: {} frames had been merged by offloads (TSO, GSO, GRO): of the merged segments only the last one is answered,\n         \
+                 with the delay of the first. To switch offloads off: ethtool -K INTERFACE tso off gso off gro off",
                 self.oversized()
             )?;
         }
         self.refusals(f)?;
         let Some(answered) = self.all.histogram.answered() else {
-            return writeln!(f, "\nno request was answered: of delays nothing is known");
+            return writeln!(f, "\nno request was answered, delays are unknown");
         };
         let (samples, effective) = (self.all.histogram.samples(), self.all.histogram.effective());
-        write!(f, "answered: {answered:.0}, estimated from {samples} samples that are worth {effective:.0}")?;
+        write!(f, "answered: {answered:.0}, estimated from {samples} samples (effective sample size {effective:.0})")?;
         match self.repeated() {
             Some(repeated) if repeated > 0.0 => {
-                writeln!(f, "; {:.2} % of requests came again while they waited", 100.0 * repeated)?;
+                writeln!(f, "; {:.2} % of requests were repeated before their response", 100.0 * repeated)?;
             }
             _ => writeln!(f)?,
         }
@@ -177,7 +177,7 @@ impl fmt::Display for Measured {
         for share in SHARES {
             let Some(quantile) = self.all.histogram.estimate(share) else { continue };
             let [delay, low, high] = [quantile.delay_ns, quantile.low_ns, quantile.high_ns].map(cdf::time);
-            let mark = if quantile.low_confidence { "   few samples above it: do not act on it" } else { "" };
+            let mark = if quantile.low_confidence { "   too few samples above it" } else { "" };
             writeln!(f, "  {:>4.0} %  {delay:<12} {low} to {high}{mark}", 100.0 * share)?;
         }
         writeln!(f)?;
@@ -185,8 +185,8 @@ impl fmt::Display for Measured {
     }
 }
 
-impl Measured {
-    /// Frames of which nothing can be said; those that are merely of other protocols are put together.
+impl FridgeReport {
+    /// Frames that were not measured. Other protocols are one sum, malformed frames are listed by reason.
     fn refusals(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let of = |harmless: bool| self.seen.refusals.iter().filter(move |(reason, _)| reason.is_harmless() == harmless);
         let other: u64 = of(true).map(|(_, count)| count).sum();
@@ -194,10 +194,10 @@ impl Measured {
             writeln!(f, "other protocols and later fragments: {other} frames")?;
         }
         let broken: Vec<String> = of(false).map(|(reason, count)| format!("{} {count}", words(reason))).collect();
-        if broken.is_empty() { Ok(()) } else { writeln!(f, "not understood: {}", broken.join(", ")) }
+        if broken.is_empty() { Ok(()) } else { writeln!(f, "malformed: {}", broken.join(", ")) }
     }
 }
 
-fn words(reason: Unusable) -> String {
+fn words(reason: ParseError) -> String {
     reason.name().replace('_', " ")
 }

@@ -1,4 +1,4 @@
-//! Where packets come from, and what became of those that are none.
+//! The source of packets: a capture or an interface, with counts of the frames that were read.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,40 +12,41 @@ use super::SynopsisArgs;
 use crate::clock::Clock;
 use crate::failure::Failure;
 
-/// A source and how long it is read.
-pub struct Opened {
+/// An open capture or interface.
+pub struct PacketSource {
     source: Box<dyn Source>,
     until: Option<Duration>,
     clock: Clock,
-    /// The most bytes that a packet of the interface has; of a capture nobody knows.
+    /// The MTU of the interface; the largest number for a capture, where it is unknown.
     mtu: u32,
-    /// Which packets count.
+    /// The packets to measure.
     filter: Filter,
 }
 
-impl core::fmt::Debug for Opened {
+impl core::fmt::Debug for PacketSource {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Opened").field("until", &self.until).finish_non_exhaustive()
+        f.debug_struct("PacketSource").field("until", &self.until).finish_non_exhaustive()
     }
 }
 
-/// What came of all frames.
+/// Counts of the frames that were read.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
-    /// Of the source.
+pub struct FrameTotals {
+    /// Frames and drops of the source.
     pub frames: SourceCounts,
-    /// Of the frames that are no packets.
+    /// Frames that could not be parsed, by reason.
     pub refusals: Refusals,
-    /// Frames of TCP that count and that a card or the kernel put together from several (TSO, GSO, GRO). Of captures nobody knows.
+    /// TCP frames that match the filter and that a card or the kernel merged (TSO, GSO, GRO); 0 for captures, where it
+    /// is unknown.
     pub oversized: u64,
 }
 
-/// Opens what `args` name.
+/// Opens the interface or the capture of `args`.
 ///
 /// # Errors
 ///
 /// [`Failure`] if it cannot be opened.
-pub fn open(args: &SynopsisArgs) -> Result<Opened, Failure> {
+pub fn open(args: &SynopsisArgs) -> Result<PacketSource, Failure> {
     let clock = Clock::start();
     if let Some(name) = &args.interface {
         let what = format!("watch the interface {name}");
@@ -57,48 +58,56 @@ pub fn open(args: &SynopsisArgs) -> Result<Opened, Failure> {
                 .caused_by(&error)
                 .advice("`ip link` lists interfaces, --pcap FILE reads a capture")
         })?;
-        // One that is not known, or rises meanwhile, is no reason not to read.
+        // An unknown MTU is no reason not to read.
         let mtu = ring.mtu().unwrap_or(u32::MAX);
-        return Ok(Opened { source: Box::new(ring), until: Some(seconds), clock, mtu, filter: args.filter.clone() });
+        return Ok(PacketSource {
+            source: Box::new(ring),
+            until: Some(seconds),
+            clock,
+            mtu,
+            filter: args.filter.clone(),
+        });
     }
     file(args.pcap.as_deref().unwrap_or(Path::new("")))
 }
 
-/// Opens a capture.
+/// Opens a capture file.
 ///
 /// # Errors
 ///
-/// [`Failure`] if it cannot be opened, or is none.
-pub fn file(path: &Path) -> Result<Opened, Failure> {
+/// [`Failure`] if it cannot be opened, or is neither pcap nor pcapng.
+pub fn file(path: &Path) -> Result<PacketSource, Failure> {
     let what = || Failure::to(format!("read {}", path.display()));
     let file = File::open(path).map_err(|error| what().caused_by(&error))?;
     let capture = Capture::new(file).map_err(|error| what().caused_by(&error))?;
     let filter = Filter::default();
-    Ok(Opened { source: Box::new(capture), until: None, clock: Clock::start(), mtu: u32::MAX, filter })
+    Ok(PacketSource { source: Box::new(capture), until: None, clock: Clock::start(), mtu: u32::MAX, filter })
 }
 
 #[cfg(test)]
-impl Opened {
-    /// All of `source`, as if it were of an interface with packets of at most `mtu` bytes.
+impl PacketSource {
+    /// A source that behaves like an interface with this MTU.
     pub fn of(source: impl Source + 'static, mtu: u32) -> Self {
         Self { source: Box::new(source), until: None, clock: Clock::start(), mtu, filter: Filter::default() }
     }
 }
 
-impl Opened {
-    /// Gives every packet to `take`, and a capture's own time goes on with them. What is no packet is counted.
+impl PacketSource {
+    /// Passes every packet to `take`, until the end of the capture or of the time. Frames that cannot be parsed are
+    /// counted.
     ///
     /// # Errors
     ///
-    /// [`Failure`] if the source fails before it gave out any frame; a capture that was cut is read as far as it goes, and that is told.
-    pub fn read(mut self, view: View, mut take: impl FnMut(&Packet<'_>)) -> Result<Seen, Failure> {
+    /// [`Failure`] if the source fails before the first frame. A later failure, such as a truncated capture, is only
+    /// reported on stderr.
+    pub fn read(mut self, view: View, mut take: impl FnMut(&Packet<'_>)) -> Result<FrameTotals, Failure> {
         let (mut refusals, mut oversized) = (Refusals::default(), 0);
         let (mtu, filter) = (self.mtu, &self.filter);
         loop {
             let progress = self.source.read(&mut |frame| match parse(frame, view) {
                 Ok(packet) => {
                     let is_tcp = matches!(packet.transport, Transport::Tcp(_));
-                    oversized += u64::from(frame.is_put_together(mtu) && is_tcp && filter.meets(&packet));
+                    oversized += u64::from(frame.is_merged(mtu) && is_tcp && filter.matches(&packet));
                     take(&packet);
                 }
                 Err(reason) => refusals.count(reason),
@@ -112,11 +121,11 @@ impl Opened {
                     if self.source.counts().frames == 0 {
                         return Err(failure);
                     }
-                    crate::output::tell(&failure.to_string());
+                    crate::output::print_stderr(&failure.to_string());
                     break;
                 }
             }
         }
-        Ok(Seen { frames: self.source.counts(), refusals, oversized })
+        Ok(FrameTotals { frames: self.source.counts(), refusals, oversized })
     }
 }

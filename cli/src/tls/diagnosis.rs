@@ -1,5 +1,8 @@
-//! What is wrong when TLS does not work. A client's error says that the connection broke: a server refuses a client's certificate after the
-//! client has taken the connection for good. So the connection is made once more, and listened to until the server's first word.
+//! Diagnosis of TLS failures.
+//!
+//! The error of a tonic client is only "connection broken": in TLS 1.3 a server refuses the client's certificate after
+//! the client has finished its handshake. So the diagnosis connects once more with rustls and reads until the server's
+//! first byte or alert.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,128 +15,130 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{AlertDescription, CertificateError, ClientConfig, Error, RootCertStore};
 
-use daemon::tls_builder;
+use agent_runtime::tls_builder;
 
 use super::{PROTOCOL, Tls};
 
 /// How long a handshake may take.
-pub(super) const WITHIN: Duration = Duration::from_secs(2);
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why operator and agent do not come together, though somebody listens.
+/// Why the TLS handshake with an agent fails.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Trouble {
-    /// The agent has TLS, the operator has not.
-    #[error("it speaks TLS, and this command was not told to")]
+pub enum TlsProblem {
+    /// The agent speaks TLS, the operator does not.
+    #[error("it speaks TLS, but this command was started without --tls-ca")]
     OnlyTls,
-    /// The operator has TLS, the agent has not.
+    /// The operator speaks TLS, the agent does not.
     #[error("it does not speak TLS")]
     NoTls,
-    /// Somebody else's certificate, or the wrong authority.
+    /// The authority in the file did not sign the agent's certificate.
     #[error("its certificate was not signed by the authority in {}", .0.display())]
     Authority(PathBuf),
-    /// A certificate for another name.
-    #[error("its certificate is not for `{asked}`, but for {names}")]
+    /// The agent's certificate is for another name.
+    #[error("its certificate is not for `{expected}`, but for {names}")]
     Name {
-        /// Who was wanted.
-        asked: String,
-        /// Whose it is.
+        /// The expected name.
+        expected: String,
+        /// The names in the certificate.
         names: String,
     },
-    /// A certificate that ran out.
+    /// The agent's certificate has expired.
     #[error("its certificate has expired")]
     Expired,
-    /// A certificate from the future: one of the two clocks is wrong.
+    /// The agent's certificate is valid from a later time on: one of the two clocks is wrong.
     #[error("its certificate is not valid yet")]
     NotYet,
-    /// The agent asks who the operator is.
-    #[error("it asks for your certificate, and got none")]
+    /// The agent requires a client certificate.
+    #[error("it requires a client certificate, and got none")]
     Anonymous,
-    /// The agent does not like the operator's certificate.
+    /// The agent refuses the operator's certificate.
     #[error("it refuses the certificate in {}: {refusal}", .certificate.display())]
     Refused {
-        /// The operator's certificate.
+        /// The file of the operator's certificate.
         certificate: PathBuf,
-        /// What the agent says about it.
+        /// The reason that the agent reported.
         refusal: Refusal,
     },
-    /// Something else, in the library's words.
+    /// Another error of rustls.
     #[error("TLS fails: {0}")]
     Other(Error),
 }
 
-/// What an agent says about a certificate that it refuses.
+/// The reason for which an agent refuses a client certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Signed by somebody whom the agent does not know.
+    /// The agent does not trust the authority that signed it.
     #[error("it was not signed by the authority that the agent trusts")]
     Authority,
-    /// It ran out.
+    /// The certificate has expired.
     #[error("it has expired")]
     Expired,
-    /// Something else.
-    #[error("the agent says {0:?}")]
+    /// Another TLS alert.
+    #[error("the agent reports {0:?}")]
     Other(AlertDescription),
 }
 
-impl Trouble {
-    /// What can be done.
+impl TlsProblem {
+    /// What the operator can do.
     #[must_use]
     pub fn advice(&self) -> &'static str {
         match self {
-            Self::OnlyTls => "--tls-ca FILE, with the authority that signed the agent's certificate",
-            Self::NoTls => {
-                "without --tls-ca, if the network is to be trusted; else operators.tls in the agent's configuration"
+            Self::OnlyTls => "--tls-ca FILE with the authority that signed the agent's certificate",
+            Self::NoTls => "connect without --tls-ca, or set operators.tls in the agent's configuration",
+            Self::Authority(_) => "--tls-ca with the authority that signed operators.tls.certificate of the agent",
+            Self::Name { .. } => "if it is the right agent, --tls-name with a name in its certificate",
+            Self::Expired => "renew the agent's certificate, or set the right time on this machine",
+            Self::NotYet => "set the right time on this machine, or on the one that signed the certificate",
+            Self::Anonymous => {
+                "--tls-cert FILE --tls-key FILE with a certificate signed by the agent's operators.tls.client_ca"
             }
-            Self::Authority(_) => {
-                "--tls-ca with the authority of operators.tls.certificate in the agent's configuration"
-            }
-            Self::Name { .. } => "--tls-name with a name of the certificate, if it is the right agent",
-            Self::Expired => "a new certificate for the agent, or the right time on this machine",
-            Self::NotYet => "the right time on this machine or on the one that signed the certificate",
-            Self::Anonymous => "--tls-cert FILE --tls-key FILE, signed by the agent's operators.tls.client_ca",
-            Self::Refused { .. } => {
-                "--tls-cert with one that the agent's operators.tls.client_ca signed and that is valid"
-            }
-            Self::Other(_) => "the agent's log says what it makes of this",
+            Self::Refused { .. } => "--tls-cert with a valid certificate signed by the agent's operators.tls.client_ca",
+            Self::Other(_) => "see the agent's log",
         }
     }
 }
 
-/// Why nobody answers at `host` and `port`, if TLS has to do with it: spoken as in `tls`, or not spoken.
-pub(crate) async fn diagnose(host: &str, port: u16, tls: Option<&Tls>) -> Option<Trouble> {
+/// Why the connection to `host` and `port` fails, if TLS is the reason. `tls` is the configuration of the failed
+/// connection, `None` if it was plain text.
+pub(crate) async fn diagnose(host: &str, port: u16, tls: Option<&Tls>) -> Option<TlsProblem> {
     let (config, name) = match tls {
         Some(tls) => (Arc::clone(&tls.config), tls.args.tls_name.as_deref().unwrap_or(host)),
-        None => (Arc::new(stranger()?), host),
+        None => (Arc::new(untrusting()?), host),
     };
     let name = ServerName::try_from(name.to_owned()).ok()?;
-    let error = timeout(WITHIN, first_word(host, port, config, name.clone())).await.ok()??;
+    let error = timeout(HANDSHAKE_TIMEOUT, handshake_failure(host, port, config, name.clone())).await.ok()??;
     match tls {
-        Some(tls) => Some(trouble(error, tls, &name.to_str())),
-        // Whoever shows a certificate, or complains in the words of TLS, speaks it.
+        Some(tls) => Some(problem(error, tls, &name.to_str())),
+        // A server that sends a certificate or a TLS alert speaks TLS.
         None => matches!(error, Failure::Tls(Error::InvalidCertificate(_) | Error::AlertReceived(_)))
-            .then_some(Trouble::OnlyTls),
+            .then_some(TlsProblem::OnlyTls),
     }
 }
 
-/// Somebody who trusts nobody.
-fn stranger() -> Option<ClientConfig> {
+/// A client that trusts no authority.
+fn untrusting() -> Option<ClientConfig> {
     let mut config = tls_builder().ok()?.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
     config.alpn_protocols.push(PROTOCOL.to_vec());
     Some(config)
 }
 
-/// How a handshake fails.
+/// Why a handshake failed.
 #[derive(Debug)]
 enum Failure {
     Tls(Error),
-    /// Closed without a word of TLS.
+    /// The server closed the connection without a TLS message.
     Closed,
 }
 
-/// Connects and waits for the server's first word; `None` if there is one, or nobody listens.
-async fn first_word(host: &str, port: u16, config: Arc<ClientConfig>, name: ServerName<'static>) -> Option<Failure> {
+/// Connects and waits for the server's first byte; `None` if there is one, or nothing listens.
+async fn handshake_failure(
+    host: &str,
+    port: u16,
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+) -> Option<Failure> {
     let stream = TcpStream::connect((host, port)).await.ok()?;
     let connected = TlsConnector::from(config).connect(name, stream).await;
     let mut stream = match connected {
@@ -147,46 +152,46 @@ fn failure(error: &std::io::Error) -> Option<Failure> {
     error.get_ref()?.downcast_ref::<Error>().cloned().map(Failure::Tls)
 }
 
-fn trouble(failure: Failure, tls: &Tls, asked: &str) -> Trouble {
+fn problem(failure: Failure, tls: &Tls, expected: &str) -> TlsProblem {
     match failure {
-        Failure::Closed | Failure::Tls(Error::InvalidMessage(_)) => Trouble::NoTls,
-        Failure::Tls(Error::InvalidCertificate(error)) => certificate(error, tls, asked),
+        Failure::Closed | Failure::Tls(Error::InvalidMessage(_)) => TlsProblem::NoTls,
+        Failure::Tls(Error::InvalidCertificate(error)) => certificate(error, tls, expected),
         Failure::Tls(Error::AlertReceived(alert)) => refusal(alert, tls),
-        Failure::Tls(error) => Trouble::Other(error),
+        Failure::Tls(error) => TlsProblem::Other(error),
     }
 }
 
-fn certificate(error: CertificateError, tls: &Tls, asked: &str) -> Trouble {
-    let asked = asked.to_owned();
+fn certificate(error: CertificateError, tls: &Tls, expected: &str) -> TlsProblem {
+    let expected = expected.to_owned();
     match error {
-        // One of the same name with another key signed it.
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => Trouble::Authority(tls.ca.clone()),
-        CertificateError::NotValidForName => Trouble::Name { asked, names: "another".to_owned() },
-        CertificateError::NotValidForNameContext { presented, .. } => Trouble::Name {
-            asked,
-            names: if presented.is_empty() { "nobody".to_owned() } else { presented.join(", ") },
+        // Bad signature: an authority of the same name with another key signed it.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => TlsProblem::Authority(tls.ca.clone()),
+        CertificateError::NotValidForName => TlsProblem::Name { expected, names: "another".to_owned() },
+        CertificateError::NotValidForNameContext { presented, .. } => TlsProblem::Name {
+            expected,
+            names: if presented.is_empty() { "no name".to_owned() } else { presented.join(", ") },
         },
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => Trouble::Expired,
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => Trouble::NotYet,
-        other => Trouble::Other(Error::InvalidCertificate(other)),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => TlsProblem::Expired,
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => TlsProblem::NotYet,
+        other => TlsProblem::Other(Error::InvalidCertificate(other)),
     }
 }
 
-fn refusal(alert: AlertDescription, tls: &Tls) -> Trouble {
+fn refusal(alert: AlertDescription, tls: &Tls) -> TlsProblem {
     use AlertDescription::{
         BadCertificate, CertificateExpired, CertificateRequired, CertificateRevoked, CertificateUnknown, DecryptError,
         UnknownCA, UnsupportedCertificate,
     };
     let refusal = match alert {
-        CertificateRequired => return Trouble::Anonymous,
-        // A signature by a key that only has the right name.
+        CertificateRequired => return TlsProblem::Anonymous,
+        // DecryptError: signed by an authority of the same name with another key.
         UnknownCA | DecryptError => Refusal::Authority,
         CertificateExpired => Refusal::Expired,
         BadCertificate | CertificateRevoked | CertificateUnknown | UnsupportedCertificate => Refusal::Other(alert),
-        _ => return Trouble::Other(Error::AlertReceived(alert)),
+        _ => return TlsProblem::Other(Error::AlertReceived(alert)),
     };
     match &tls.args.tls_cert {
-        Some(certificate) => Trouble::Refused { certificate: certificate.clone(), refusal },
-        None => Trouble::Other(Error::AlertReceived(alert)),
+        Some(certificate) => TlsProblem::Refused { certificate: certificate.clone(), refusal },
+        None => TlsProblem::Other(Error::AlertReceived(alert)),
     }
 }

@@ -1,4 +1,4 @@
-//! One service on the whole screen: scores against γ, and every top metric with what was seen and expected.
+//! One service on the whole screen: scores against γ, and all top metrics with the values seen and expected.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -12,10 +12,10 @@ use super::model::Service;
 use super::render::{Palette, state};
 use crate::figures::{bar, largest_of_parts, score, threshold};
 
-/// Height of the plot of scores, in lines.
+/// Height of the plot, in lines.
 const PLOT: u16 = 9;
 
-/// Room left of the plot for its scale.
+/// Width of the scale left of the plot, in characters.
 const SCALE: u16 = 9;
 
 pub(super) fn draw(service: &Service, palette: &Palette, area: Rect, buffer: &mut Buffer) {
@@ -31,7 +31,7 @@ fn head_lines<'a>(service: &Service, palette: &Palette) -> Paragraph<'a> {
     let status = &service.status;
     let (word, style) = state(service, palette);
     let (last, gamma, budget) = (score(service.score()), threshold(status.gamma), crate::status::budget(status));
-    let figures = format!("   score {last} of γ {gamma}{budget}, {} alarms", status.alarms);
+    let figures = format!("   score {last}, γ {gamma}{budget}, {} alarms", status.alarms);
     let first = Line::from(vec![
         Span::styled(status.service.clone(), palette.strong),
         Span::raw("   "),
@@ -47,38 +47,41 @@ fn head_lines<'a>(service: &Service, palette: &Palette) -> Paragraph<'a> {
         lines.push(Line::from(Span::styled(suspicion, palette.strong)));
     }
     if !status.groups.is_empty() {
-        lines.push(Line::from(made_of(status)));
+        lines.push(Line::from(group_shares(status)));
     }
     if !status.silent_replicas.is_empty() {
-        lines.push(Line::from(Span::styled(format!("silent: {}", status.silent_replicas.join(", ")), palette.urgent)));
+        lines.push(Line::from(Span::styled(
+            format!("silent replicas: {}", status.silent_replicas.join(", ")),
+            palette.urgent,
+        )));
     }
     Paragraph::new(lines)
 }
 
-/// What its place among the services in alarm says, if it has one.
+/// The rank of a service in alarm, and the service that its metrics point at, as text.
 fn suspicion(service: &Service) -> Option<String> {
     let LmapStatus { rank, points_at, .. } = &service.status;
     let place = match rank {
         0 => return None,
-        1 => "suspected cause: the first to look at of the services in alarm".to_owned(),
-        rank => format!("number {rank} to look at of the services in alarm"),
+        1 => "suspected cause: rank 1 of the services in alarm".to_owned(),
+        rank => format!("rank {rank} of the services in alarm"),
     };
     let about = if points_at.is_empty() { String::new() } else { format!("; its metrics point at {points_at}") };
     Some(place + &about)
 }
 
-/// Which kinds of metrics the score is made of: a first guess at where to look.
-fn made_of(status: &LmapStatus) -> String {
+/// The share of each metric group in the score, as text.
+fn group_shares(status: &LmapStatus) -> String {
     let shares = status.groups.iter().map(|group| format!("{} {:.0} %", group.group, 100.0 * group.share));
-    format!("score made of: {}", shares.collect::<Vec<_>>().join(", "))
+    format!("score by metric group: {}", shares.collect::<Vec<_>>().join(", "))
 }
 
-/// How long a metric has stood out; nothing while that is not known.
+/// How long a metric has deviated; empty if unknown.
 fn since(reason: &Reason) -> String {
     if reason.since_us == 0 { String::new() } else { quantity(reason.since_us as f64, "us") }
 }
 
-/// Bars on a linear scale that holds γ and the largest score shown; γ is a dashed line.
+/// Bars on a linear scale up to 1.25 γ or the largest score; γ is a dashed line.
 fn draw_plot(service: &Service, palette: &Palette, area: Rect, buffer: &mut Buffer) {
     if area.width <= SCALE || area.height == 0 {
         return;
@@ -112,7 +115,7 @@ fn draw_plot(service: &Service, palette: &Palette, area: Rect, buffer: &mut Buff
 
 fn draw_reasons(service: &Service, palette: &Palette, area: Rect, buffer: &mut Buffer) {
     if service.status.reasons.is_empty() {
-        let text = "No metric stands out: no score of the last second was over γ.";
+        let text = "No metric deviates: no score of the last second was at or over γ.";
         return Paragraph::new(Span::styled(text, palette.quiet)).render(area, buffer);
     }
     let header = ["share", "metric", "group", "seen", "expected", "since"];

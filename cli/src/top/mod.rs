@@ -1,5 +1,5 @@
-//! `uview top`: the services of a node, live. A thread asks the agent twice a second and connects again when it is gone; the
-//! terminal's thread draws what it heard.
+//! `uview top`: a live view of the services of a node. One thread asks the agent twice a second, and reconnects after
+//! errors; the main thread draws the replies and handles keys.
 
 mod detail;
 pub mod model;
@@ -19,7 +19,7 @@ use ratatui::layout::Rect;
 use wire::proto::operators::StatusReply;
 
 use crate::Environment;
-use crate::agent::{self, AgentArgs, AgentError, Connection, Place};
+use crate::agent::{self, AgentArgs, AgentError, Connection, Target};
 use crate::clock::Clock;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -29,19 +29,19 @@ use render::Palette;
 
 const WHAT: &str = "show the live view";
 
-/// Between two questions to the agent.
-const ASK_EVERY: Duration = Duration::from_millis(500);
+/// Time between two status requests.
+const REQUEST_EVERY: Duration = Duration::from_millis(500);
 
-/// Between two attempts to find an agent that is gone.
-const TRY_EVERY: Duration = Duration::from_secs(1);
+/// Time between two attempts to reconnect.
+const RECONNECT_EVERY: Duration = Duration::from_secs(1);
 
-/// Between two looks at the keyboard and at what the agent said.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long the view waits for a key before it draws again.
+const POLL_EVERY: Duration = Duration::from_millis(100);
 
 /// Arguments of `uview top`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TopArgs {
-    /// Print one picture as text and end
+    /// Print the view once as text, and exit
     #[arg(long)]
     once: bool,
     #[command(flatten)]
@@ -52,36 +52,37 @@ pub struct TopArgs {
 ///
 /// # Errors
 ///
-/// [`Failure`] if there is no terminal, the certificates cannot be used, or with `--once` there is no agent.
+/// [`Failure`] if stdout is no terminal, the certificates cannot be used, or with `--once` the agent cannot be asked.
 pub fn run(args: TopArgs, environment: Environment) -> Result<Exit, Failure> {
-    let place = args.agent.place(environment.runtime_dir)?;
+    let target = args.agent.target(environment.runtime_dir)?;
     if args.once {
-        return once(&place);
+        return once(&target);
     }
     if !io::stdout().is_terminal() {
-        let failure = Failure::to(WHAT).because("the standard output is no terminal");
-        return Err(failure.advice("`uview top --once` for one picture, `uview status --json` for programs"));
+        let failure = Failure::to(WHAT).because("standard output is no terminal");
+        return Err(failure.advice("`uview top --once` for text, `uview status --json` for programs"));
     }
-    let heard = follow(place)?;
-    let terminal_error = |error: io::Error| Failure::to(WHAT).because("the terminal refuses").caused_by(&error);
+    let updates = follow(target)?;
+    let terminal_error =
+        |error: io::Error| Failure::to(WHAT).because("the terminal cannot be set up").caused_by(&error);
     let mut terminal = ratatui::try_init().map_err(terminal_error)?;
-    let shown = show(&mut terminal, &heard, &Palette::new(environment.no_color));
+    let shown = show(&mut terminal, &updates, &Palette::new(environment.no_color));
     let restored = ratatui::try_restore();
     shown.and(restored).map_err(terminal_error)?;
     Ok(Exit::Fine)
 }
 
-fn once(place: &Place) -> Result<Exit, Failure> {
-    let reply = agent::status_once(place, WHAT)?;
+fn once(target: &Target) -> Result<Exit, Failure> {
+    let reply = agent::status_once(target, WHAT)?;
     let mut model = Model::default();
-    model.answered(Duration::ZERO, &reply);
-    let known = if io::stdout().is_terminal() { terminal::size().ok() } else { None };
-    let width = known.map_or(140, |(columns, _)| columns.clamp(60, 300));
+    model.on_reply(Duration::ZERO, &reply);
+    let size = if io::stdout().is_terminal() { terminal::size().ok() } else { None };
+    let width = size.map_or(140, |(columns, _)| columns.clamp(60, 300));
     output::print(&picture(&model, width))?;
     Ok(Exit::Fine)
 }
 
-/// One picture as text, without the line of keys, lines without spaces at the end.
+/// The view as text, without the line of keys and without trailing spaces.
 fn picture(model: &Model, width: u16) -> String {
     let area = Rect::new(0, 0, width, render::lines_needed(model));
     let mut buffer = Buffer::empty(area);
@@ -94,19 +95,19 @@ fn picture(model: &Model, width: u16) -> String {
     lines.join("\n").trim_end().to_owned() + "\n"
 }
 
-fn show(terminal: &mut DefaultTerminal, heard: &Receiver<Heard>, palette: &Palette) -> io::Result<()> {
+fn show(terminal: &mut DefaultTerminal, updates: &Receiver<Update>, palette: &Palette) -> io::Result<()> {
     let clock = Clock::start();
     let mut model = Model::default();
     loop {
-        for heard in heard.try_iter() {
-            match heard {
-                Heard::Status(reply) => model.answered(clock.now(), &reply),
-                Heard::Gone(why) => model.gone(clock.now(), why),
+        for update in updates.try_iter() {
+            match update {
+                Update::Status(reply) => model.on_reply(clock.now(), &reply),
+                Update::Gone(why) => model.on_disconnect(clock.now(), why),
             }
         }
         model.tick(clock.now());
         terminal.draw(|frame| render::draw(&model, palette, frame.area(), frame.buffer_mut()))?;
-        if event::poll(LOOK_EVERY)?
+        if event::poll(POLL_EVERY)?
             && let Event::Key(key) = event::read()?
             && key.kind != KeyEventKind::Release
             && model.key(key) == Flow::Quit
@@ -116,48 +117,49 @@ fn show(terminal: &mut DefaultTerminal, heard: &Receiver<Heard>, palette: &Palet
     }
 }
 
-/// What the thread that asks has to say.
-enum Heard {
+/// A message of the thread that asks the agent.
+enum Update {
     Status(Box<StatusReply>),
     Gone(String),
 }
 
-/// Starts the thread that asks. It ends when nobody listens any more.
-fn follow(place: Place) -> Result<Receiver<Heard>, Failure> {
-    let (say, heard) = sync_channel(4);
+/// Starts the thread that asks the agent. It ends when the receiver is dropped.
+fn follow(target: Target) -> Result<Receiver<Update>, Failure> {
+    let (sender, updates) = sync_channel(4);
     let runtime = agent::runtime(WHAT)?;
     let thread = std::thread::Builder::new().name("operators".to_owned());
-    let spawned = thread.spawn(move || runtime.block_on(ask(&place, &say)));
-    spawned.map_err(|error| Failure::to(WHAT).because("the system gives no thread").caused_by(&error))?;
-    Ok(heard)
+    let spawned = thread.spawn(move || runtime.block_on(ask(&target, &sender)));
+    spawned.map_err(|error| Failure::to(WHAT).because("the system has no thread left").caused_by(&error))?;
+    Ok(updates)
 }
 
-async fn ask(place: &Place, say: &SyncSender<Heard>) {
+async fn ask(target: &Target, sender: &SyncSender<Update>) {
     loop {
-        let Err(error) = ask_until_gone(place, say).await else { return };
-        if say.send(Heard::Gone(reason(&error))).is_err() {
+        let Err(error) = ask_until_error(target, sender).await else { return };
+        if sender.send(Update::Gone(reason(&error))).is_err() {
             return;
         }
-        tokio::time::sleep(TRY_EVERY).await;
+        tokio::time::sleep(RECONNECT_EVERY).await;
     }
 }
 
-/// Ends well only when nobody listens any more.
-async fn ask_until_gone(place: &Place, say: &SyncSender<Heard>) -> Result<(), AgentError> {
-    let mut connection = Connection::open(place).await?;
+/// Returns `Ok` only when the receiver is dropped.
+async fn ask_until_error(target: &Target, sender: &SyncSender<Update>) -> Result<(), AgentError> {
+    let mut connection = Connection::open(target).await?;
     loop {
         let reply = connection.status().await?;
-        if say.send(Heard::Status(Box::new(reply))).is_err() {
+        if sender.send(Update::Status(Box::new(reply))).is_err() {
             return Ok(());
         }
-        tokio::time::sleep(ASK_EVERY).await;
+        tokio::time::sleep(REQUEST_EVERY).await;
     }
 }
 
+/// The error as a sentence, with what the user can do about TLS.
 fn reason(error: &AgentError) -> String {
     let mut text = error.to_string();
-    if let AgentError::Tls { trouble, .. } = error {
-        text = format!("{text}; try {}", trouble.advice());
+    if let AgentError::Tls { problem, .. } = error {
+        text = format!("{text}; try {}", problem.advice());
     }
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).chain(['.']).collect())
@@ -166,12 +168,12 @@ fn reason(error: &AgentError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tls::Trouble;
+    use crate::tls::TlsProblem;
 
     #[test]
-    fn one_picture_has_all_services_and_no_line_of_keys() {
+    fn the_text_has_all_services_and_no_line_of_keys() {
         let mut model = Model::default();
-        model.answered(Duration::ZERO, &sample::reply());
+        model.on_reply(Duration::ZERO, &sample::reply());
 
         let picture = picture(&model, 140);
 
@@ -189,8 +191,8 @@ mod tests {
     }
 
     #[test]
-    fn whoever_watches_is_told_what_to_do_about_tls() {
-        let error = AgentError::Tls { address: "[::1]:9".to_owned(), trouble: Trouble::OnlyTls };
+    fn a_reason_has_the_advice_about_tls() {
+        let error = AgentError::Tls { address: "[::1]:9".to_owned(), problem: TlsProblem::OnlyTls };
 
         let reason = reason(&error);
 

@@ -1,5 +1,5 @@
-//! What the live view knows: the last status, a history of scores, and where the person is looking. Pure: time, statuses and
-//! keys come in, and [`super::render`] draws what is here.
+//! The state of the live view: the last status, a history of scores, sort order, filter and cursor. Pure: time,
+//! statuses and keys are inputs, and [`super::render`] draws the state.
 
 use core::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -8,40 +8,40 @@ use std::time::Duration;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use wire::proto::operators::{LmapStatus, StatusReply, WorkerStatus};
 
-/// Scores kept per service: at 16 a second somewhat more than a minute.
+/// Scores kept per service: 64 s at 16 scores a second.
 const HISTORY: usize = 1024;
 
-/// How things stand with the agent.
+/// The state of the connection to the host agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Link {
-    /// Nothing heard yet.
+pub enum AgentState {
+    /// No reply and no error yet.
     Waiting,
-    /// It answered the last time.
+    /// The last request was answered.
     Live,
-    /// It did not answer the last time; what is shown is from before.
+    /// The last request failed. The view shows the last reply.
     Gone {
-        /// Since when.
+        /// The time of the first failed request.
         since: Duration,
-        /// Why.
+        /// The error of the last request.
         why: String,
     },
 }
 
-/// What the services are sorted by.
+/// The sort order of the services.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sort {
-    /// The services of the newest incident by suspicion, the suspected cause first, then those of older ones; then other alarms and silence;
-    /// then the highest share of γ.
+    /// The newest incident first, its services by rank, so that the suspected cause is on top; then older incidents,
+    /// other alarms and silent services; then by score as a share of γ.
     #[default]
     Urgency,
-    /// By name.
+    /// By the name of the service.
     Name,
-    /// Most alarms first.
+    /// By the number of alarms, most first.
     Alarms,
 }
 
 impl Sort {
-    /// Its name on the screen.
+    /// The name that the view shows.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -60,12 +60,12 @@ impl Sort {
     }
 }
 
-/// One LMAP: its last status and the scores before.
+/// One LMAP: its last status and its recent scores.
 #[derive(Clone, Debug, Default)]
 pub struct Service {
-    /// As the agent said last.
+    /// The status in the last reply.
     pub status: LmapStatus,
-    /// Scores, oldest first, at most 1,024.
+    /// Recent scores, oldest first, at most 1,024.
     pub scores: VecDeque<f64>,
 }
 
@@ -83,25 +83,25 @@ impl Service {
         if share.is_finite() { share } else { 0.0 }
     }
 
-    /// In alarm, or a replica is silent.
+    /// Whether it is in alarm, or a replica is silent.
     #[must_use]
     pub fn urgent(&self) -> bool {
         self.status.alarm || self.status.state == "silent" || !self.status.silent_replicas.is_empty()
     }
 
-    /// It is the one to look at first of those in alarm together.
+    /// Whether it is the suspected cause: rank 1 of an incident.
     #[must_use]
     pub fn is_suspected(&self) -> bool {
         self.status.rank == 1
     }
 
-    /// The order of urgency: what is smaller comes first.
+    /// The key of [`Sort::Urgency`]: smaller keys come first.
     fn urgency(&self) -> impl Ord + use<> {
         let LmapStatus { rank, incident_unix_ns, .. } = self.status;
         (rank == 0, Reverse(incident_unix_ns), rank, Reverse(self.urgent()))
     }
 
-    /// A summary that was seen already adds nothing.
+    /// Takes a new status. Its scores are appended unless it is the same summary as before.
     fn update(&mut self, status: &LmapStatus) {
         if status.at_unix_ns != self.status.at_unix_ns {
             self.scores.extend(status.scores.iter().map(|&score| f64::from(score)));
@@ -117,85 +117,85 @@ impl Service {
     }
 }
 
-/// One worker: its last status, and what it used between the last two.
+/// One worker: its last status, and its CPU usage between the last two.
 #[derive(Clone, Debug, Default)]
 pub struct Worker {
-    /// As the agent said last.
+    /// The status in the last reply.
     pub status: WorkerStatus,
-    /// Share of one core, once two different readings were seen.
+    /// CPU usage as a share of one core; `None` before two different readings.
     pub cpu: Option<f64>,
     read_at: Duration,
 }
 
-/// What the person looks at.
+/// What the user has chosen to see.
 #[derive(Clone, Debug, Default)]
-pub struct Look {
-    /// The order of the services.
+pub struct ViewState {
+    /// The sort order of the services.
     pub sort: Sort,
-    /// The other way round.
+    /// Whether the order is reversed.
     pub reverse: bool,
-    /// Shown are services, states and top metrics that contain this.
+    /// Only services whose name, state or a top metric contains this text are shown.
     pub filter: String,
-    /// The filter is being typed.
+    /// Whether keys go to the filter.
     pub typing: bool,
     /// The LMAP under the cursor.
     pub selected: Option<u32>,
-    /// One service fills the screen.
+    /// Whether the selected service fills the screen.
     pub opened: bool,
 }
 
-/// Whether to go on.
+/// What to do after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Flow {
-    /// Draw and go on.
+    /// Draw again and wait for the next key.
     Continue,
-    /// The person has seen enough.
+    /// Leave the live view.
     Quit,
 }
 
-/// Everything that the view shows.
+/// The state of the live view.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// How things stand with the agent.
-    pub link: Link,
-    /// The time of what is drawn.
+    /// The state of the connection to the host agent.
+    pub agent: AgentState,
+    /// The current time, on the clock of the view.
     pub now: Duration,
-    /// When the agent answered last.
-    pub heard: Option<Duration>,
-    /// The agent's release.
+    /// The time of the last reply; `None` before the first.
+    pub last_reply: Option<Duration>,
+    /// The release of the agent.
     pub version: String,
-    /// How long the agent runs.
+    /// Milliseconds since the agent started.
     pub uptime_ms: u64,
-    /// What it refused, newest last.
+    /// Problems that the agent reports, newest last.
     pub problems: Vec<String>,
-    /// Its workers, by number.
+    /// The agent's workers, by number.
     pub workers: BTreeMap<u32, Worker>,
-    /// What the person looks at.
-    pub look: Look,
+    /// Sort order, filter and cursor.
+    pub view: ViewState,
     services: BTreeMap<u32, Service>,
 }
 
 impl Default for Model {
     fn default() -> Self {
         Self {
-            link: Link::Waiting,
+            agent: AgentState::Waiting,
             now: Duration::ZERO,
-            heard: None,
+            last_reply: None,
             version: String::new(),
             uptime_ms: 0,
             problems: Vec::new(),
             workers: BTreeMap::new(),
-            look: Look::default(),
+            view: ViewState::default(),
             services: BTreeMap::new(),
         }
     }
 }
 
 impl Model {
-    /// The agent answered. LMAPs and workers that it no longer names are forgotten.
-    pub fn answered(&mut self, now: Duration, reply: &StatusReply) {
-        (self.link, self.now, self.heard) = (Link::Live, now, Some(now));
+    /// Takes a reply of the agent. LMAPs and workers that are not in it are removed.
+    pub fn on_reply(&mut self, now: Duration, reply: &StatusReply) {
+        (self.agent, self.now, self.last_reply) = (AgentState::Live, now, Some(now));
         self.version.clone_from(&reply.version);
         self.uptime_ms = reply.uptime_ms;
         self.problems.clone_from(&reply.problems);
@@ -208,83 +208,83 @@ impl Model {
             let worker = self.workers.entry(status.worker).or_default();
             let (busy, passed) = (status.cpu_ns.checked_sub(worker.status.cpu_ns), now.saturating_sub(worker.read_at));
             if busy != Some(0) {
-                let known = worker.status.ticks > 0 && !passed.is_zero();
-                worker.cpu = busy.filter(|_| known).map(|busy| busy as f64 / passed.as_nanos() as f64);
+                let has_earlier = worker.status.ticks > 0 && !passed.is_zero();
+                worker.cpu = busy.filter(|_| has_earlier).map(|busy| busy as f64 / passed.as_nanos() as f64);
                 worker.read_at = now;
             }
             worker.status = status.clone();
         }
     }
 
-    /// The agent did not answer. What is known stays on the screen.
-    pub fn gone(&mut self, now: Duration, why: String) {
+    /// A request failed with `why`. The last reply stays on the screen.
+    pub fn on_disconnect(&mut self, now: Duration, why: String) {
         self.now = now;
-        let since = if let Link::Gone { since, .. } = self.link { since } else { now };
-        self.link = Link::Gone { since, why };
+        let since = if let AgentState::Gone { since, .. } = self.agent { since } else { now };
+        self.agent = AgentState::Gone { since, why };
     }
 
-    /// Time passes.
+    /// Sets the current time.
     pub fn tick(&mut self, now: Duration) {
         self.now = now;
     }
 
-    /// All services, whatever is filtered.
+    /// All services, without the filter.
     pub fn all(&self) -> impl Iterator<Item = &Service> {
         self.services.values()
     }
 
-    /// The services that the filter lets through, in the chosen order.
+    /// The services that match the filter, in the chosen order.
     #[must_use]
     pub fn rows(&self) -> Vec<&Service> {
-        let filter = self.look.filter.to_lowercase();
+        let filter = self.view.filter.to_lowercase();
         let mut rows: Vec<&Service> = self.services.values().filter(|service| service.matches(&filter)).collect();
         rows.sort_by(|a, b| a.status.service.cmp(&b.status.service)); // ties keep this order
-        match self.look.sort {
+        match self.view.sort {
             Sort::Urgency => rows.sort_by(|a, b| (a.urgency().cmp(&b.urgency())).then(b.share().total_cmp(&a.share()))),
             Sort::Name => {}
             Sort::Alarms => rows.sort_by_key(|service| Reverse(service.status.alarms)),
         }
-        if self.look.reverse {
+        if self.view.reverse {
             rows.reverse();
         }
         rows
     }
 
-    /// Where the cursor is in [`rows`](Self::rows): on the first row if its service is gone.
+    /// The cursor as an index into [`rows`](Self::rows): 0 if its service no longer exists.
     #[must_use]
     pub fn cursor(&self, rows: &[&Service]) -> usize {
-        let selected = self.look.selected;
+        let selected = self.view.selected;
         rows.iter().position(|service| Some(service.status.lmap) == selected).unwrap_or(0)
     }
 
-    /// The service that fills the screen, if one was opened and is still there.
+    /// The service that fills the screen, if one was opened and still exists.
     #[must_use]
     pub fn opened(&self) -> Option<&Service> {
-        if !self.look.opened {
+        if !self.view.opened {
             return None;
         }
-        self.look.selected.and_then(|lmap| self.services.get(&lmap))
+        self.view.selected.and_then(|lmap| self.services.get(&lmap))
     }
 
-    /// A key was pressed.
+    /// Handles a key press.
     pub fn key(&mut self, key: KeyEvent) -> Flow {
         if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
             return Flow::Quit;
         }
-        if self.look.typing {
+        if self.view.typing {
             self.type_filter(key.code);
             return Flow::Continue;
         }
         match key.code {
             KeyCode::Char('q') => return Flow::Quit,
-            KeyCode::Char('s') => self.look.sort = self.look.sort.next(),
-            KeyCode::Char('r') => self.look.reverse = !self.look.reverse,
-            KeyCode::Char('/') => (self.look.typing, self.look.opened) = (true, false),
+            KeyCode::Char('s') => self.view.sort = self.view.sort.next(),
+            KeyCode::Char('r') => self.view.reverse = !self.view.reverse,
+            KeyCode::Char('/') => (self.view.typing, self.view.opened) = (true, false),
             KeyCode::Up | KeyCode::Char('k') => self.move_cursor(-1),
             KeyCode::Down | KeyCode::Char('j') => self.move_cursor(1),
             KeyCode::Enter => self.open(),
-            KeyCode::Esc if self.opened().is_some() => self.look.opened = false,
-            KeyCode::Esc => self.look.filter.clear(),
+            KeyCode::Esc if self.opened().is_some() => self.view.opened = false,
+            KeyCode::Esc => self.view.filter.clear(),
             _ => {}
         }
         Flow::Continue
@@ -292,12 +292,12 @@ impl Model {
 
     fn type_filter(&mut self, code: KeyCode) {
         match code {
-            KeyCode::Char(c) if self.look.filter.chars().count() < 64 => self.look.filter.push(c),
-            KeyCode::Backspace => _ = self.look.filter.pop(),
-            KeyCode::Enter => self.look.typing = false,
+            KeyCode::Char(c) if self.view.filter.chars().count() < 64 => self.view.filter.push(c),
+            KeyCode::Backspace => _ = self.view.filter.pop(),
+            KeyCode::Enter => self.view.typing = false,
             KeyCode::Esc => {
-                self.look.filter.clear();
-                self.look.typing = false;
+                self.view.filter.clear();
+                self.view.typing = false;
             }
             _ => {}
         }
@@ -306,13 +306,13 @@ impl Model {
     fn move_cursor(&mut self, by: isize) {
         let rows = self.rows();
         let to = self.cursor(&rows).saturating_add_signed(by).min(rows.len().saturating_sub(1));
-        self.look.selected = rows.get(to).map(|service| service.status.lmap);
+        self.view.selected = rows.get(to).map(|service| service.status.lmap);
     }
 
     fn open(&mut self) {
         let rows = self.rows();
-        self.look.selected = rows.get(self.cursor(&rows)).map(|service| service.status.lmap);
-        self.look.opened = self.look.selected.is_some();
+        self.view.selected = rows.get(self.cursor(&rows)).map(|service| service.status.lmap);
+        self.view.opened = self.view.selected.is_some();
     }
 }
 

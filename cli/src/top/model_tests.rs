@@ -21,7 +21,7 @@ fn names(model: &Model) -> Vec<&str> {
 
 fn answered() -> Model {
     let mut model = Model::default();
-    model.answered(Duration::from_secs(1), &reply());
+    model.on_reply(Duration::from_secs(1), &reply());
     model
 }
 
@@ -52,7 +52,7 @@ fn the_suspected_cause_comes_first_and_the_newest_incident_before_older_ones() {
         LmapStatus { alarm: false, ..suspected(5, "over", 5, 3) },
         silent,
     ];
-    model.answered(Duration::ZERO, &StatusReply { lmaps, ..StatusReply::default() });
+    model.on_reply(Duration::ZERO, &StatusReply { lmaps, ..StatusReply::default() });
 
     assert_eq!(names(&model), ["cause", "victim", "over", "older", "silent", "healthy"]);
     assert_eq!(model.rows().iter().map(|service| service.is_suspected()).collect::<Vec<_>>()[..2], [true, false]);
@@ -79,7 +79,7 @@ fn q_quits_but_is_a_letter_in_a_filter() {
     assert_eq!(press(&mut model, "/q"), Flow::Continue);
     assert_eq!(press(&mut model, "\nq"), Flow::Quit);
     let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-    model.look.typing = true;
+    model.view.typing = true;
     assert_eq!(model.key(interrupt), Flow::Quit);
 }
 
@@ -88,7 +88,7 @@ fn the_cursor_stays_on_its_service_when_the_order_changes() {
     let mut model = answered();
 
     let _ = press(&mut model, "jj");
-    assert_eq!(model.look.selected, Some(3));
+    assert_eq!(model.view.selected, Some(3));
     let _ = press(&mut model, "jsr");
     assert_eq!(model.cursor(&model.rows()), 0);
     let _ = press(&mut model, "\n");
@@ -103,7 +103,7 @@ fn an_opened_service_that_goes_away_closes() {
     let _ = press(&mut model, "\n");
     assert!(model.opened().is_some());
 
-    model.answered(Duration::from_secs(2), &StatusReply::default());
+    model.on_reply(Duration::from_secs(2), &StatusReply::default());
 
     assert!(model.opened().is_none());
     assert_eq!(press(&mut model, "j\nk"), Flow::Continue);
@@ -116,8 +116,8 @@ fn a_summary_seen_twice_counts_once_and_history_is_bounded() {
         let mut status = lmap(1, "cart");
         (status.at_unix_ns, status.scores) = (second + 1, vec![second as f32; 16]);
         let reply = StatusReply { lmaps: vec![status], ..StatusReply::default() };
-        model.answered(Duration::from_secs(second), &reply);
-        model.answered(Duration::from_secs(second), &reply);
+        model.on_reply(Duration::from_secs(second), &reply);
+        model.on_reply(Duration::from_secs(second), &reply);
         if second == 1 {
             assert_eq!(model.rows()[0].scores.len(), 32);
         }
@@ -131,13 +131,13 @@ fn a_summary_seen_twice_counts_once_and_history_is_bounded() {
 fn a_gap_in_answers_keeps_its_beginning() {
     let mut model = answered();
 
-    model.gone(Duration::from_secs(5), "refused".to_owned());
-    model.gone(Duration::from_secs(9), "refused".to_owned());
+    model.on_disconnect(Duration::from_secs(5), "refused".to_owned());
+    model.on_disconnect(Duration::from_secs(9), "refused".to_owned());
 
-    assert_eq!(model.link, Link::Gone { since: Duration::from_secs(5), why: "refused".to_owned() });
+    assert_eq!(model.agent, AgentState::Gone { since: Duration::from_secs(5), why: "refused".to_owned() });
     assert_eq!(names(&model).len(), 3);
-    model.answered(Duration::from_secs(10), &reply());
-    assert_eq!(model.link, Link::Live);
+    model.on_reply(Duration::from_secs(10), &reply());
+    assert_eq!(model.agent, AgentState::Live);
 }
 
 #[test]
@@ -146,11 +146,11 @@ fn a_workers_share_of_a_core_comes_from_two_readings() {
     let mut status = reply();
     status.workers[0].cpu_ns = 1_000_000_000;
 
-    model.answered(Duration::from_secs(1), &status);
+    model.on_reply(Duration::from_secs(1), &status);
     assert_eq!(model.workers[&0].cpu, None);
-    model.answered(Duration::from_millis(1500), &status); // the same summary again
+    model.on_reply(Duration::from_millis(1500), &status); // the same summary again
     status.workers[0].cpu_ns += 20_000_000;
-    model.answered(Duration::from_secs(2), &status);
+    model.on_reply(Duration::from_secs(2), &status);
 
     assert_eq!(model.workers[&0].cpu, Some(0.02));
 }

@@ -1,5 +1,5 @@
-//! Draws a [`Model`]. Pure: the same model gives the same picture. Every state has a word and a sign, so that nothing hangs on
-//! a colour; the colours are blue and orange, which colour-blind people tell apart.
+//! Draws a [`Model`]. Pure: the same model gives the same picture. Every state has a word and a sign, so that colour is
+//! never needed; the colours are blue and orange, which colour-blind people can tell apart.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -9,30 +9,30 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table, Widget as _, Wrap};
 use wire::quantity::quantity;
 
 use super::detail;
-use super::model::{Link, Model, Service};
+use super::model::{AgentState, Model, Service};
 use crate::figures::{bar, duration_ms, height, largest_of_parts, score, threshold};
 use crate::status;
 
-/// From so many characters on, there is room for everything.
+/// Terminals with at least this many columns show everything.
 const WIDE: u16 = 110;
 
 /// Styles, with or without colours.
 #[derive(Clone, Copy, Debug)]
 pub struct Palette {
-    /// Wants a look.
+    /// Needs attention: alarms, silence, errors.
     pub urgent: Style,
-    /// As it should be.
+    /// Normal states and scores below γ.
     pub good: Style,
-    /// Less important.
+    /// Less important text, such as keys.
     pub quiet: Style,
-    /// Headings.
+    /// Headings and highlighted text.
     pub strong: Style,
-    /// Under the cursor.
+    /// The row under the cursor.
     pub cursor: Style,
 }
 
 impl Palette {
-    /// Blue and orange of the 256 colours, or none at all.
+    /// Blue and orange of the 256 colours, or no colours at all.
     #[must_use]
     pub fn new(no_color: bool) -> Self {
         let plain = Style::new();
@@ -56,7 +56,7 @@ impl Palette {
 pub fn draw(model: &Model, palette: &Palette, area: Rect, buffer: &mut Buffer) {
     let opened = model.opened();
     let heads = 1 + model.workers.len().min(4) as u16;
-    let notes = u16::from(matches!(model.link, Link::Gone { .. })) * 2;
+    let notes = u16::from(matches!(model.agent, AgentState::Gone { .. })) * 2;
     let [head, note, body, foot] = Layout::vertical([
         Constraint::Length(heads),
         Constraint::Length(notes),
@@ -65,7 +65,7 @@ pub fn draw(model: &Model, palette: &Palette, area: Rect, buffer: &mut Buffer) {
     ])
     .areas(area);
     head_lines(model, palette).render(head, buffer);
-    link_note(model, palette).render(note, buffer);
+    agent_note(model, palette).render(note, buffer);
     match opened {
         Some(service) => detail::draw(service, palette, body, buffer),
         None => services(model, palette, body, buffer),
@@ -73,7 +73,7 @@ pub fn draw(model: &Model, palette: &Palette, area: Rect, buffer: &mut Buffer) {
     keys(model, palette).render(foot, buffer);
 }
 
-/// How many lines a picture of everything needs, for `--once`.
+/// Lines needed to draw everything, for `--once`.
 #[must_use]
 pub fn lines_needed(model: &Model) -> u16 {
     let lines = 6 + model.workers.len().min(4) + model.all().count().max(2);
@@ -82,12 +82,12 @@ pub fn lines_needed(model: &Model) -> u16 {
 
 fn head_lines<'a>(model: &Model, palette: &Palette) -> Paragraph<'a> {
     let mut first = vec![Span::styled("uview top", palette.strong)];
-    first.push(match &model.link {
-        Link::Waiting => Span::styled("  … waiting for the host agent", palette.quiet),
-        Link::Live => Span::styled("  ● live", palette.good),
-        Link::Gone { .. } => Span::styled("  ○ NO AGENT", palette.urgent),
+    first.push(match &model.agent {
+        AgentState::Waiting => Span::styled("  … waiting for the host agent", palette.quiet),
+        AgentState::Live => Span::styled("  ● live", palette.good),
+        AgentState::Gone { .. } => Span::styled("  ○ NO AGENT", palette.urgent),
     });
-    if model.heard.is_some() {
+    if model.last_reply.is_some() {
         let services = model.all().count();
         let urgent = model.all().filter(|service| service.urgent()).count();
         let up = duration_ms(model.uptime_ms);
@@ -112,15 +112,15 @@ fn late_style(late: u64, palette: &Palette) -> Style {
     if late > 0 { palette.strong } else { Style::new() }
 }
 
-fn link_note<'a>(model: &Model, palette: &Palette) -> Paragraph<'a> {
-    let Link::Gone { since, why } = &model.link else { return Paragraph::default() };
+fn agent_note<'a>(model: &Model, palette: &Palette) -> Paragraph<'a> {
+    let AgentState::Gone { since, why } = &model.agent else { return Paragraph::default() };
     let age = duration_ms(model.now.saturating_sub(*since).as_millis() as u64);
-    let old = if model.heard.is_some() { "; what is shown is from before" } else { "" };
-    let text = format!("The agent has been gone for {age}{old}. Trying again every second. {why}");
+    let old = if model.last_reply.is_some() { "; the view shows the last reply" } else { "" };
+    let text = format!("No connection to the agent for {age}{old}. Trying again every second. {why}");
     Paragraph::new(Span::styled(text, palette.urgent)).wrap(Wrap { trim: true })
 }
 
-/// The sign, the word and the style of a service's state.
+/// Sign, word and style of a service's state.
 pub(super) fn state(service: &Service, palette: &Palette) -> (String, Style) {
     let word = if service.is_suspected() { "suspected cause".to_owned() } else { status::state(&service.status) };
     let (sign, style) = match service.status.state.as_str() {
@@ -136,35 +136,35 @@ pub(super) fn state(service: &Service, palette: &Palette) -> (String, Style) {
 fn services(model: &Model, palette: &Palette, area: Rect, buffer: &mut Buffer) {
     let rows = model.rows();
     if rows.is_empty() {
-        let text = match (model.heard, model.all().count()) {
+        let text = match (model.last_reply, model.all().count()) {
             (None, _) => "",
-            (Some(_), 0) => "No service has registered yet.",
+            (Some(_), 0) => "No service is registered.",
             (Some(_), _) => "No service matches the filter; Esc clears it.",
         };
         return Paragraph::new(Span::styled(text, palette.quiet)).render(area, buffer);
     }
-    let room = Room::of(area.width, &rows);
+    let widths = ColumnWidths::of(area.width, &rows);
     let cursor = model.cursor(&rows);
     let visible = usize::from(area.height.saturating_sub(1)).max(1);
     let first = (cursor + 1).saturating_sub(visible);
     let shown = rows.iter().enumerate().skip(first).take(visible);
     let lines = shown.map(|(i, service)| {
-        let row = service_row(service, &room, palette);
+        let row = service_row(service, &widths, palette);
         if i == cursor { row.style(palette.cursor) } else { row }
     });
-    let header = room.columns().map(|(name, _)| Cell::new(Span::styled(name, palette.strong)));
-    let widths = room.columns().map(|(_, width)| width);
+    let header = widths.columns().map(|(name, _)| Cell::new(Span::styled(name, palette.strong)));
+    let widths = widths.columns().map(|(_, width)| width);
     Table::new(lines, widths).header(Row::new(header)).render(area, buffer);
 }
 
-/// How the width of the screen is shared. The top metric gets what is left.
-struct Room {
+/// Widths of the columns of the table. The top metric gets the rest.
+struct ColumnWidths {
     wide: bool,
     service: u16,
     scores: u16,
 }
 
-impl Room {
+impl ColumnWidths {
     fn of(width: u16, rows: &[&Service]) -> Self {
         let longest = rows.iter().map(|service| service.status.service.chars().count()).max().unwrap_or_default();
         let wide = width >= WIDE;
@@ -189,7 +189,7 @@ impl Room {
     }
 }
 
-fn service_row<'a>(service: &Service, room: &Room, palette: &Palette) -> Row<'a> {
+fn service_row<'a>(service: &Service, widths: &ColumnWidths, palette: &Palette) -> Row<'a> {
     let status = &service.status;
     let (word, style) = state(service, palette);
     let score_style = if service.share() >= 1.0 { palette.urgent } else { Style::new() };
@@ -204,16 +204,16 @@ fn service_row<'a>(service: &Service, room: &Room, palette: &Palette) -> Row<'a>
         Cell::new(status.service.clone()),
         Cell::new(Line::from(Span::styled(score(service.score()), score_style)).right_aligned()),
         Cell::new(Line::from(threshold(status.gamma)).right_aligned()),
-        Cell::new(sparkline(service, usize::from(room.scores), palette)),
+        Cell::new(sparkline(service, usize::from(widths.scores), palette)),
     ];
-    if room.wide {
+    if widths.wide {
         cells.push(Cell::new(Line::from(status.alarms.to_string()).right_aligned()));
     }
     cells.push(Cell::new(format!("{notes}{}", top.unwrap_or_default())));
     Row::new(cells)
 }
 
-/// The newest scores, the largest of eight in a bar: at 16 scores a second, half a second.
+/// The newest scores. A bar is the largest of eight scores, half a second at 16 scores a second.
 fn sparkline<'a>(service: &Service, bars: usize, palette: &Palette) -> Line<'a> {
     let scores: Vec<f64> = service.scores.iter().copied().collect();
     let newest = &scores[scores.len().saturating_sub(bars * 8)..];
@@ -225,21 +225,21 @@ fn sparkline<'a>(service: &Service, bars: usize, palette: &Palette) -> Line<'a> 
 }
 
 fn keys<'a>(model: &Model, palette: &Palette) -> Paragraph<'a> {
-    let look = &model.look;
+    let view = &model.view;
     let mut spans = Vec::new();
-    if look.typing {
-        spans.push(Span::styled(format!("filter: {}▏", look.filter), palette.strong));
+    if view.typing {
+        spans.push(Span::styled(format!("filter: {}▏", view.filter), palette.strong));
         spans.push(Span::styled("  Enter keeps it, Esc clears it", palette.quiet));
         return Paragraph::new(Line::from(spans));
     }
-    let order = if look.reverse { " reversed" } else { "" };
+    let order = if view.reverse { " reversed" } else { "" };
     let keys = match model.opened() {
         Some(_) => "Esc all services   ↑↓ other service   q quit".to_owned(),
-        None => format!("↑↓ Enter open   s sort ({}{order})   r reverse   / filter   q quit", look.sort.name()),
+        None => format!("↑↓ Enter open   s sort ({}{order})   r reverse   / filter   q quit", view.sort.name()),
     };
     spans.push(Span::styled(keys, palette.quiet));
-    if !look.filter.is_empty() {
-        spans.push(Span::styled(format!("   filter: {}", look.filter), palette.strong));
+    if !view.filter.is_empty() {
+        spans.push(Span::styled(format!("   filter: {}", view.filter), palette.strong));
     }
     if let Some(problem) = model.problems.last() {
         spans.push(Span::styled(format!("   ! {problem}"), palette.urgent));

@@ -15,7 +15,7 @@ fn picture(model: &Model, width: u16, height: u16) -> String {
 
 fn live() -> Model {
     let mut model = Model::default();
-    model.answered(Duration::from_secs(1), &reply());
+    model.on_reply(Duration::from_secs(1), &reply());
     model
 }
 
@@ -37,24 +37,27 @@ fn every_service_shows_state_score_gamma_and_top_metric_with_seen_and_expected()
 }
 
 #[test]
-fn an_agent_that_is_gone_is_said_in_words_and_the_old_picture_stays() {
+fn a_lost_agent_is_shown_in_words_and_the_last_reply_stays() {
     let mut model = live();
-    model.gone(Duration::from_secs(3), "connection refused".to_owned());
+    model.on_disconnect(Duration::from_secs(3), "connection refused".to_owned());
     model.tick(Duration::from_secs(10));
 
     let picture = picture(&model, 140, 12);
 
-    assert_shows(&picture, &["NO AGENT", "gone for 7.0 s", "from before", "connection refused", "payment"]);
+    assert_shows(
+        &picture,
+        &["NO AGENT", "No connection to the agent for 7.0 s", "the last reply", "connection refused", "payment"],
+    );
 }
 
 #[test]
 fn an_opened_service_shows_all_its_metrics_and_gamma_in_the_plot() {
     let mut model = live();
-    (model.look.selected, model.look.opened) = (Some(2), true);
+    (model.view.selected, model.view.opened) = (Some(2), true);
 
     let picture = picture(&model, 120, 30);
 
-    assert_shows(&picture, &["payment   ▲ ALARM   score 85.0 of γ 10.0, 2 alarms", "γ   10.0", "█"]);
+    assert_shows(&picture, &["payment   ▲ ALARM   score 85.0, γ 10.0, 2 alarms", "γ   10.0", "█"]);
     assert_shows(
         &picture,
         &[
@@ -65,36 +68,36 @@ fn an_opened_service_shows_all_its_metrics_and_gamma_in_the_plot() {
             "since",
             "4.2 s",
             "Esc all services",
-            "score made of: service 92 %, cpu 8 %",
+            "score by metric group: service 92 %, cpu 8 %",
         ],
     );
 }
 
 #[test]
-fn the_suspected_cause_is_called_so_and_a_victim_shows_at_whom_it_points() {
+fn the_suspected_cause_is_named_and_a_victim_shows_the_service_it_points_at() {
     let mut reply = reply();
     (reply.lmaps[0].alarm, reply.lmaps[0].rank, reply.lmaps[0].points_at) = (true, 2, "payment".to_owned());
     (reply.lmaps[1].rank, reply.lmaps[1].incident_unix_ns) = (1, 5);
     let mut model = Model::default();
-    model.answered(Duration::ZERO, &reply);
+    model.on_reply(Duration::ZERO, &reply);
 
     for width in [80, 140] {
         assert_shows(&picture(&model, width, 12), &["▲ suspected cause", "▲ ALARM", "→ payment"]);
     }
-    (model.look.selected, model.look.opened) = (Some(2), true);
-    assert_shows(&picture(&model, 120, 30), &["suspected cause: the first to look at"]);
-    model.look.selected = Some(1);
-    assert_shows(&picture(&model, 120, 30), &["number 2 to look at", "point at payment"]);
+    (model.view.selected, model.view.opened) = (Some(2), true);
+    assert_shows(&picture(&model, 120, 30), &["suspected cause: rank 1 of"]);
+    model.view.selected = Some(1);
+    assert_shows(&picture(&model, 120, 30), &["rank 2 of the services in alarm", "point at payment"]);
 }
 
 #[test]
-fn a_metric_of_which_nobody_knows_since_when_shows_nothing() {
+fn a_metric_without_a_known_begin_shows_no_duration() {
     let mut reply = reply();
     reply.lmaps[1].reasons[0].since_us = 0;
     reply.lmaps[1].reasons.truncate(1);
     let mut model = Model::default();
-    model.answered(Duration::ZERO, &reply);
-    (model.look.selected, model.look.opened) = (Some(2), true);
+    model.on_reply(Duration::ZERO, &reply);
+    (model.view.selected, model.view.opened) = (Some(2), true);
 
     let picture = picture(&model, 120, 30);
 
@@ -104,7 +107,7 @@ fn a_metric_of_which_nobody_knows_since_when_shows_nothing() {
 #[test]
 fn a_filter_without_a_match_says_how_to_get_rid_of_it() {
     let mut model = live();
-    model.look.filter = "nothing like that".to_owned();
+    model.view.filter = "nothing like that".to_owned();
 
     assert_shows(
         &picture(&model, 120, 10),
@@ -117,8 +120,8 @@ fn a_node_without_services_and_a_view_that_waits_say_so() {
     let mut model = Model::default();
     assert_shows(&picture(&model, 100, 6), &["waiting for the host agent"]);
 
-    model.answered(Duration::ZERO, &wire::proto::operators::StatusReply::default());
-    assert_shows(&picture(&model, 100, 6), &["No service has registered yet."]);
+    model.on_reply(Duration::ZERO, &wire::proto::operators::StatusReply::default());
+    assert_shows(&picture(&model, 100, 6), &["No service is registered."]);
 }
 
 #[test]
@@ -135,7 +138,7 @@ fn eighty_columns_have_room_for_state_scores_and_the_top_metric() {
 fn no_size_of_the_terminal_breaks_it() {
     let mut model = live();
     for opened in [false, true] {
-        (model.look.selected, model.look.opened) = (Some(2), opened);
+        (model.view.selected, model.view.opened) = (Some(2), opened);
         for (width, height) in [(1, 1), (5, 2), (9, 30), (10, 14), (300, 3), (80, 24)] {
             let _ = picture(&model, width, height);
         }
@@ -146,9 +149,9 @@ fn no_size_of_the_terminal_breaks_it() {
 fn the_cursor_is_always_on_the_screen() {
     let mut model = Model::default();
     let lmaps = (0..50).map(|i| crate::top::sample::lmap(i, &format!("service-{i:02}"))).collect();
-    model.answered(Duration::ZERO, &wire::proto::operators::StatusReply { lmaps, ..Default::default() });
-    model.look.sort = super::super::model::Sort::Name;
-    model.look.selected = Some(40);
+    model.on_reply(Duration::ZERO, &wire::proto::operators::StatusReply { lmaps, ..Default::default() });
+    model.view.sort = super::super::model::Sort::Name;
+    model.view.selected = Some(40);
 
     assert_shows(&picture(&model, 100, 10), &["service-40"]);
 }

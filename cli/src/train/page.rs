@@ -1,10 +1,10 @@
-//! A training as one web page that needs nothing else: no network, no script, light or dark as the reader has it. Pure.
+//! A training as a self-contained web page: no network, no script, light and dark. Pure.
 
 use core::fmt::Write as _;
 
-use evaluation::protocol::Course;
+use evaluation::protocol::DetectorRun;
 use evaluation::table::Label;
-use evaluation::training::{self, Tried};
+use evaluation::training::{self, TrialOutcome};
 use lmap::{ColumnRole, QUANTILES};
 use plotters::style::RGBColor;
 use wire::quantity::number;
@@ -12,9 +12,9 @@ use wire::quantity::number;
 use super::plots::{self, Axes, COLOURS, Line};
 use super::report::Training;
 
-/// Thresholds of a curve.
+/// Number of thresholds of a curve.
 const THRESHOLDS: usize = 500;
-/// Rows of the table of points.
+/// The most rows in the table of points.
 const LISTED: usize = 60;
 
 const STYLE: &str = "\
@@ -33,15 +33,15 @@ svg text { fill: var(--ink); }
 .key { display: inline-block; width: 1.6em; height: 3px; vertical-align: middle; margin: 0 .4em 0 1em; }
 ";
 
-/// The page. `course` is what the chosen point said of every row that was held out.
+/// The report as HTML. `run` has the scores of the held-out rows at the chosen point.
 #[must_use]
-pub fn page(training: &Training<'_>, course: &Course) -> String {
+pub fn page(training: &Training<'_>, run: &DetectorRun) -> String {
     let title = format!("{}: training", escape(&training.input.service));
     let body = [
         format!("<h1>{title}</h1>\n<pre>{}</pre>\n", escape(&training.to_string())),
         "<h2>Scores</h2>\n".to_owned(),
-        distributions(training, course),
-        curves(training, course),
+        distributions(training, run),
+        curves(training, run),
         "<h2>Directions k and rows l</h2>\n".to_owned(),
         sweep(training, "k: directions of the basis", |tried| tried.rank, |tried| tried.sketch_rows),
         sweep(training, "l: rows of the sketch", |tried| tried.sketch_rows, |tried| tried.rank),
@@ -69,44 +69,49 @@ fn figure(axes: Axes, lines: &[Line], words: &str) -> String {
     }
 }
 
-fn distributions(training: &Training<'_>, course: &Course) -> String {
+fn distributions(training: &Training<'_>, run: &DetectorRun) -> String {
     let chosen = training.chosen;
     let of = |label: Label| -> Vec<f64> {
-        let labelled = training.split.unit.labels.iter().zip(&course.judged);
+        let labelled = training.split.unit.labels.iter().zip(&run.judged);
         labelled.filter(|(other, _)| **other == label).map(|(_, judged)| judged.own).collect()
     };
     let learnt = QUANTILES.iter().zip(chosen.training);
     let learnt = learnt.map(|(percent, score)| (score / chosen.gamma, percent / 100.0)).collect();
     let mut lines = vec![
-        Line { name: "learnt", points: learnt },
+        Line { name: "training rows", points: learnt },
         plots::distribution("held out, quiet", of(Label::Normal), chosen.gamma),
     ];
     if training.split.has_faults {
         lines.push(plots::distribution("held out, fault", of(Label::Anomalous), chosen.gamma));
     }
-    let words = "Share of rows that score at most so much, in units of γ, not smoothed. Quiet rows that were held out should lie where the \
-                 learnt ones do; rows with a fault far to the right of 1.";
+    let words = "Cumulative distribution of unsmoothed scores, in units of γ. Held-out quiet rows should lie where the training rows \
+                 do, rows with a fault far to the right of 1.";
     figure(Axes { title: "score / γ", x: (0.02, 50.0), logarithmic: true }, &lines, words)
 }
 
-fn curves(training: &Training<'_>, course: &Course) -> String {
+fn curves(training: &Training<'_>, run: &DetectorRun) -> String {
     if !training.split.has_faults {
-        return "<p>No row is labelled as a fault: nothing can be said about what is found.</p>\n".to_owned();
+        return "<p>No row is labelled as a fault: precision and recall are unknown.</p>\n".to_owned();
     }
-    let curve = training::ranking(training.split, course).curve(THRESHOLDS);
+    let curve = training::ranking(training.split, run).curve(THRESHOLDS);
     let shares = |title| Axes { title, x: (0.0, 1.0), logarithmic: false };
     let roc =
         figure(shares("false positives, share of quiet rows"), &[plots::roc(&curve)], "Recall over all thresholds.");
-    let words = "Precision over all thresholds. A random score has the share of rows with a fault.";
+    let words = "Precision over all thresholds. A random score would reach the share of rows with a fault.";
     roc + &figure(shares("recall"), &[plots::precision(&curve)], words)
 }
 
-/// Points along one size; of several with the same, the one whose other size is nearest to the chosen one's.
-fn along(training: &Training<'_>, size: fn(&Tried) -> usize, other: fn(&Tried) -> usize) -> Vec<Tried> {
+/// Points along one size. Of several points with the same size, the one whose other size is nearest to the chosen
+/// one's.
+fn along(
+    training: &Training<'_>,
+    size: fn(&TrialOutcome) -> usize,
+    other: fn(&TrialOutcome) -> usize,
+) -> Vec<TrialOutcome> {
     let chosen = training.chosen;
-    let mut found: Vec<Tried> = Vec::new();
+    let mut found: Vec<TrialOutcome> = Vec::new();
     for tried in training.outcome.tried.iter().filter(|tried| tried.trial.percentile == chosen.trial.percentile) {
-        let distance = |tried: &Tried| other(tried).abs_diff(other(chosen));
+        let distance = |tried: &TrialOutcome| other(tried).abs_diff(other(chosen));
         match found.iter_mut().find(|known| size(known) == size(tried)) {
             Some(known) if distance(tried) < distance(known) => *known = *tried,
             Some(_) => {}
@@ -120,8 +125,8 @@ fn along(training: &Training<'_>, size: fn(&Tried) -> usize, other: fn(&Tried) -
 fn sweep(
     training: &Training<'_>,
     title: &'static str,
-    size: fn(&Tried) -> usize,
-    other: fn(&Tried) -> usize,
+    size: fn(&TrialOutcome) -> usize,
+    other: fn(&TrialOutcome) -> usize,
 ) -> String {
     let found = along(training, size, other);
     let (Some(first), Some(last)) = (found.first(), found.last()) else { return String::new() };
@@ -129,12 +134,12 @@ fn sweep(
         return format!("<p>{}: only one value was tried; --grid tries more.</p>\n", escape(title));
     }
     let middle = QUANTILES.iter().position(|percent| *percent == 50.0).unwrap_or(0);
-    let line = |name: &'static str, value: &dyn Fn(&Tried) -> f64| Line {
+    let line = |name: &'static str, value: &dyn Fn(&TrialOutcome) -> f64| Line {
         name,
         points: found.iter().map(|tried| (size(tried) as f64, value(tried))).collect(),
     };
     let mut lines = vec![
-        line("median of learnt rows / γ", &|tried| tried.training[middle] / tried.gamma),
+        line("median of training rows / γ", &|tried| tried.training[middle] / tried.gamma),
         line("median of held-out quiet rows / γ", &|tried| tried.quiet.scores[middle] / tried.gamma),
         line("quiet rows over γ", &|tried| tried.quiet.rate()),
     ];
@@ -143,8 +148,8 @@ fn sweep(
         lines.push(line("recall", &|tried| tried.faults.map_or(0.0, |faults| faults.recall)));
         lines.push(line("F1", &|tried| tried.faults.map_or(0.0, |faults| faults.f1)));
     }
-    let words = "Too small: what is normal is not explained, and faults hide in it. Too large: held-out rows score higher than learnt ones, and \
-                 quiet rows pass γ.";
+    let words = "Too small: normal behaviour is not explained, and faults hide in it. Too large: held-out rows score higher than \
+                 training rows, and quiet rows exceed γ.";
     figure(Axes { title, x: (size(first) as f64, size(last) as f64), logarithmic: false }, &lines, words)
 }
 
@@ -188,11 +193,11 @@ fn metrics(training: &Training<'_>) -> String {
     for (place, column) in training.model.columns.iter().enumerate() {
         let mut words = match column.role {
             ColumnRole::Watched => String::new(),
-            ColumnRole::Constant => "stood still: that it moves counts".to_owned(),
-            ColumnRole::Unwatched => "was never there".to_owned(),
+            ColumnRole::Constant => "constant: any move counts. ".to_owned(),
+            ColumnRole::Unwatched => "no values. ".to_owned(),
         };
         if column.level {
-            words.push_str("level: judged by its increment. ");
+            words.push_str("level: scored by its increment. ");
         }
         let like = training.metrics.redundant.iter().flatten().find(|found| found.column == place);
         if let Some(found) = like {
@@ -212,13 +217,11 @@ fn metrics(training: &Training<'_>) -> String {
             escape(&words)
         );
     }
-    text.push_str(
-        "</table>\n<p>outside: of a metric's deviation, the part that lies outside of the k directions.</p>\n",
-    );
+    text.push_str("</table>\n<p>outside: the part of a metric's deviation that the k directions do not explain.</p>\n");
     text
 }
 
-/// `text` with whatever HTML would read otherwise replaced.
+/// `text` with the special characters of HTML escaped.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

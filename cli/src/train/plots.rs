@@ -1,4 +1,4 @@
-//! The pictures of a training's page: distributions, lines along k and l, ROC and precision against recall.
+//! The plots of the report of a training: distributions, sweeps over k and l, ROC, precision against recall.
 
 use evaluation::ranking::CurvePoint;
 use plotters::coord::ranged1d::ValueFormatter;
@@ -6,7 +6,8 @@ use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (560, 340);
 
-/// Blue, orange, green, vermilion, purple and grey of the palette of Okabe and Ito, which colour-blind people tell apart.
+/// Blue, orange, green, vermilion, purple and grey of the palette of Okabe and Ito, which colour-blind people tell
+/// apart.
 pub const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
@@ -16,31 +17,31 @@ pub const COLOURS: [RGBColor; 6] = [
     RGBColor(110, 110, 110),
 ];
 
-/// A named line.
+/// A line of a plot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// What it is.
+    /// The name in the legend.
     pub name: &'static str,
-    /// Its points, from left to right.
+    /// The points (x, y), from left to right.
     pub points: Vec<(f64, f64)>,
 }
 
-/// What is on the axes.
+/// The axes of a plot; y goes from 0 to 1.
 #[derive(Clone, Copy, Debug)]
 pub struct Axes {
-    /// Below the picture.
+    /// The label of the x axis.
     pub title: &'static str,
-    /// From left to right.
+    /// The smallest and the largest x.
     pub x: (f64, f64),
-    /// A step of x multiplies.
+    /// Whether the x axis is logarithmic.
     pub logarithmic: bool,
 }
 
-/// Lines whose values lie in \[0, 1\], as SVG.
+/// Draws lines as SVG. Values are clamped to the axes.
 ///
 /// # Errors
 ///
-/// What cannot be drawn, as text.
+/// The error of the plotting library, as text.
 pub fn lines(axes: Axes, lines: &[Line]) -> Result<String, String> {
     let (low, high) = axes.x;
     if axes.logarithmic { draw((low..high).log_scale(), axes, lines) } else { draw(low..high, axes, lines) }
@@ -82,7 +83,7 @@ where
     Ok(svg)
 }
 
-/// Shares of sorted scores at or below each, in units of γ.
+/// The cumulative distribution of scores in units of γ, with at most about 400 points.
 #[must_use]
 pub fn distribution(name: &'static str, mut scores: Vec<f64>, gamma: f64) -> Line {
     const POINTS: usize = 400;
@@ -93,13 +94,13 @@ pub fn distribution(name: &'static str, mut scores: Vec<f64>, gamma: f64) -> Lin
     Line { name, points: kept.map(|place| (scores[place] / gamma, (place + 1) as f64 / count as f64)).collect() }
 }
 
-/// ROC: false positives against recall.
+/// The ROC curve: recall over the false positive rate.
 #[must_use]
 pub fn roc(curve: &[CurvePoint]) -> Line {
     Line { name: "ROC", points: curve.iter().map(|point| (point.false_positives, point.recall)).collect() }
 }
 
-/// Recall against precision.
+/// The precision-recall curve.
 #[must_use]
 pub fn precision(curve: &[CurvePoint]) -> Line {
     Line {
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_holds_every_line_even_outside_of_its_axes() {
+    fn values_outside_of_the_axes_are_clamped() {
         let axes = Axes { title: "x", x: (0.1, 10.0), logarithmic: true };
         let line = Line { name: "a", points: vec![(0.0, -1.0), (100.0, 2.0)] };
 

@@ -1,11 +1,11 @@
-//! A training as text for people and as JSON for programs. Pure.
+//! The report of a training as text and as JSON. Pure.
 
 use std::fmt;
 use std::path::Path;
 
-use evaluation::redundancy::{self, Redundant};
+use evaluation::redundancy::{self, RedundantColumn};
 use evaluation::table::Label;
-use evaluation::training::{Quiet, Split, Tried};
+use evaluation::training::{QuietStats, Split, TrialOutcome};
 use lmap::{ColumnRole, ModelSummary, QUANTILES, Settings};
 use serde::Serialize;
 use wire::quantity::{number, quantity};
@@ -14,57 +14,57 @@ use super::trials::Outcome;
 use crate::figures::duration_ms;
 use crate::input::Input;
 
-/// Names listed as text.
+/// The most metric names in a line of text.
 const LISTED: usize = 4;
-/// Fewer normal rows than this are little.
+/// With fewer normal rows there is a warning.
 const FEW_ROWS: usize = 120;
-/// A model whose γ is so many times that of what was held out against it is another one.
-const OTHER_GAMMA: f64 = 1.5;
-/// A held-out row that scores so many times as high as a learnt one says that k is too large for the rows.
+/// There is a warning if γ of the final model differs by more than this factor from γ of the evaluated one.
+const GAMMA_FACTOR: f64 = 1.5;
+/// There is a warning if held-out rows score more than this factor higher than training rows: k is too large.
 const OVERFIT: f64 = 1.5;
 
-/// Everything that a training knows at its end.
+/// The result of a training.
 #[derive(Clone, Copy, Debug)]
 pub struct Training<'a> {
-    /// What was learnt from.
+    /// The rows of the training.
     pub input: &'a Input,
     /// Seconds between rows.
     pub interval: f64,
-    /// How the rows were split.
+    /// The split into training and held-out rows.
     pub split: &'a Split,
-    /// The point that was kept.
-    pub chosen: &'a Tried,
-    /// All points.
+    /// The point of the grid that was chosen.
+    pub chosen: &'a TrialOutcome,
+    /// The outcomes of all points.
     pub outcome: &'a Outcome,
-    /// Whether the best of them was looked for.
+    /// Whether a grid was searched.
     pub searched: bool,
-    /// The settings apart from k, l and q.
+    /// The settings other than k, l and q.
     pub base: &'a Settings,
-    /// The model of all normal rows.
+    /// The final model, trained on all normal rows.
     pub model: &'a ModelSummary,
-    /// Where it is.
+    /// The path of the model file.
     pub out: &'a Path,
-    /// Its size.
+    /// Size of the model file in bytes.
     pub bytes: usize,
-    /// What is made of the metrics.
+    /// The roles of the metrics.
     pub metrics: &'a Metrics,
 }
 
-/// What training makes of the metrics: places in the table.
+/// The roles of the metrics, as indices into the metrics of the table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metrics {
-    /// Stood still.
+    /// Metrics that are constant.
     pub constant: Vec<usize>,
-    /// Never there.
+    /// Metrics without any value.
     pub absent: Vec<usize>,
-    /// Judged by their increments.
+    /// Metrics that are scored by their increments.
     pub levels: Vec<usize>,
-    /// Follow another; `None` if there are too many to look.
-    pub redundant: Option<Vec<Redundant>>,
+    /// Metrics that follow another one; `None` if there are too many metrics to compare.
+    pub redundant: Option<Vec<RedundantColumn>>,
 }
 
 impl Metrics {
-    /// What a model that learnt the normal rows of `split` makes of the metrics. O(m² n).
+    /// The roles of the metrics in a model of the normal rows of `split`. O(m² n).
     #[must_use]
     pub fn of(model: &ModelSummary, split: &Split) -> Self {
         let columns = &model.columns;
@@ -81,7 +81,7 @@ impl Metrics {
 }
 
 impl Training<'_> {
-    /// Rows by label, of all.
+    /// Normal, anomalous and ignored rows of the whole input.
     fn counts(&self) -> (usize, usize, usize) {
         let labels = self.input.table.labels.as_deref().unwrap_or_default();
         let of = |label: Label| labels.iter().filter(|other| **other == label).count();
@@ -90,47 +90,47 @@ impl Training<'_> {
         (rows - anomalous - ignored, anomalous, ignored)
     }
 
-    /// What should be looked at before anybody relies on the model.
+    /// Reasons not to rely on the model, one line of text each.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let mut out = Vec::new();
         let (normal, ..) = self.counts();
         let (metrics, chosen) = (self.metrics, self.chosen);
         if normal < FEW_ROWS {
-            out.push(format!("{normal} normal rows are little: an LMAP that arms itself takes {FEW_ROWS}"));
+            out.push(format!("{normal} normal rows are few: an LMAP arms itself after {FEW_ROWS}"));
         }
         if metrics.constant.len() + metrics.absent.len() == self.model.columns.len() {
-            out.push("no metric moves: the model can only tell that one does".to_owned());
+            out.push("no metric changes: the model can only detect that one does".to_owned());
         }
         if chosen.held_out_factor() > OVERFIT {
             let factor = chosen.held_out_factor();
             out.push(format!(
-                "rows that were not learnt score {factor:.1} times as high: fewer directions (--ranks), or more rows"
+                "held-out rows score {factor:.1} times as high as training rows: use fewer directions (--ranks), or more rows"
             ));
         }
         let times = self.model.gamma / chosen.gamma;
-        if !(1.0 / OTHER_GAMMA..=OTHER_GAMMA).contains(&times) {
+        if !(1.0 / GAMMA_FACTOR..=GAMMA_FACTOR).contains(&times) {
             out.push(format!(
-                "γ of the model is {times:.1} times that of the figures above: the rows held out are unlike those learnt; look at them with \
-                 `uview replay`, and label what is no normal work"
+                "γ of the final model is {times:.1} times that of the figures above: the held-out rows differ from the training rows; \
+                 inspect them with `uview replay`, and label what is not normal"
             ));
         }
         if chosen.quiet.rate() > 0.05 {
             out.push(format!(
-                "{:.0} % of the quiet rows that were held out are over γ: load has changed, or a fault is not labelled",
+                "{:.0} % of the held-out quiet rows are over γ: the load has changed, or a fault is not labelled",
                 100.0 * chosen.quiet.rate()
             ));
         }
-        if self.outcome.left > 0 {
-            out.push(format!("{} points of the grid were not tried: --time-limit-s", self.outcome.left));
+        if self.outcome.untried > 0 {
+            out.push(format!("{} points of the grid were not tried: --time-limit-s", self.outcome.untried));
         }
         if self.input.table.not_finite > 0 {
-            out.push(format!("{} values were no finite number and count as missing", self.input.table.not_finite));
+            out.push(format!("{} values are not finite and count as missing", self.input.table.not_finite));
         }
         out
     }
 
-    /// Names of metrics, a few of them.
+    /// The names of the first few of these metrics.
     #[must_use]
     pub fn names(&self, places: &[usize]) -> String {
         let metrics = &self.input.table.metrics;
@@ -141,7 +141,7 @@ impl Training<'_> {
         names.join(", ")
     }
 
-    /// Alarms an hour on quiet rows: seen, and with 95 % confidence at most.
+    /// Alarms per hour on quiet rows: observed, and the upper bound at 95 % confidence.
     #[must_use]
     pub fn alarms_per_hour(&self) -> (f64, f64) {
         let quiet = &self.chosen.quiet;
@@ -160,22 +160,22 @@ impl Training<'_> {
             self.input.table.rows().len()
         )?;
         let held_out = self.chosen.quiet.rows;
-        write!(f, "  {normal} normal rows: {} learnt, {held_out} held out", self.split.unit.train.len())?;
+        write!(f, "  {normal} normal rows: {} for training, {held_out} held out", self.split.unit.train.len())?;
         match (anomalous, self.input.table.labels.is_some()) {
-            (0, false) => writeln!(f, "; no labels: all rows are taken to be normal"),
-            (0, true) => writeln!(f, "; {ignored} do not count; none is labelled as a fault"),
-            _ => writeln!(f, "; {anomalous} labelled as faults, {ignored} do not count"),
+            (0, false) => writeln!(f, "; no labels: all rows count as normal"),
+            (0, true) => writeln!(f, "; {ignored} ignored; none is labelled as a fault"),
+            _ => writeln!(f, "; {anomalous} labelled as faults, {ignored} ignored"),
         }
     }
 
     fn chosen_line(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tried { rank, sketch_rows, trial, gamma, .. } = self.chosen;
+        let TrialOutcome { rank, sketch_rows, trial, gamma, .. } = self.chosen;
         let took = duration_ms(self.outcome.took.as_millis() as u64);
         let how = if self.searched {
             let by = if self.split.has_faults { "F1 on the labelled faults" } else { "the rate of quiet rows over γ" };
             format!("the best of {} points by {by}, in {took}", self.outcome.tried.len())
         } else {
-            "k by the variance that it explains".to_owned()
+            "k by explained variance".to_owned()
         };
         writeln!(f, "  k = {rank}, l = {sketch_rows}, q = {}, γ = {gamma:.2}: {how}", number(trial.percentile))
     }
@@ -187,7 +187,7 @@ impl Training<'_> {
             write!(f, "{:>9}", format!("{percent} %"))?;
         }
         for (name, scores) in
-            [("learnt rows", &self.chosen.training), ("held-out quiet rows", &self.chosen.quiet.scores)]
+            [("training rows", &self.chosen.training), ("held-out quiet rows", &self.chosen.quiet.scores)]
         {
             write!(f, "\n  {name:28}")?;
             for (_, score) in QUANTILES.iter().zip(scores).filter(|(percent, _)| shown.contains(percent)) {
@@ -197,14 +197,14 @@ impl Training<'_> {
         writeln!(f)
     }
 
-    fn sure(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Quiet { rows, over, alarms, .. } = self.chosen.quiet;
+    fn quality(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let QuietStats { rows, over, alarms, .. } = self.chosen.quiet;
         let length = duration_ms((rows as f64 * self.interval * 1000.0) as u64);
         let (_, most) = self.alarms_per_hour();
         writeln!(f, "\n  quiet:  {over} of {rows} rows at or over γ ({:.1} %)", 100.0 * self.chosen.quiet.rate())?;
         writeln!(
             f,
-            "          {} in {length}: with 95 % confidence at most {} an hour",
+            "          {} in {length}: at most {} an hour with 95 % confidence",
             counted(alarms, "alarm"),
             number(most)
         )?;
@@ -225,14 +225,14 @@ impl Training<'_> {
         let metrics = self.metrics;
         writeln!(f)?;
         for (what, places) in
-            [("stood still", &metrics.constant), ("never there", &metrics.absent), ("by increment", &metrics.levels)]
+            [("constant", &metrics.constant), ("no values", &metrics.absent), ("by increment", &metrics.levels)]
         {
             if !places.is_empty() {
                 writeln!(f, "  {what}: {} ({})", counted(places.len(), "metric"), self.names(places))?;
             }
         }
         match &metrics.redundant {
-            None => writeln!(f, "  redundant: not looked for, there are too many metrics"),
+            None => writeln!(f, "  redundant: unknown, too many metrics to compare"),
             Some(found) if found.is_empty() => Ok(()),
             Some(found) => {
                 let places: Vec<usize> = found.iter().map(|redundant| redundant.column).collect();
@@ -247,7 +247,7 @@ impl fmt::Display for Training<'_> {
         self.rows_line(f)?;
         self.chosen_line(f)?;
         self.scores(f)?;
-        self.sure(f)?;
+        self.quality(f)?;
         self.metrics_lines(f)?;
         for warning in self.warnings() {
             writeln!(f, "  ! {warning}")?;
@@ -255,7 +255,7 @@ impl fmt::Display for Training<'_> {
         let size = quantity(self.bytes as f64, "By");
         writeln!(
             f,
-            "\n  {}: {size}, of all {} normal rows, γ = {:.2}",
+            "\n  {}: {size}, trained on all {} normal rows, γ = {:.2}",
             self.out.display(),
             self.model.rows,
             self.model.gamma
@@ -263,7 +263,7 @@ impl fmt::Display for Training<'_> {
     }
 }
 
-/// So many of something.
+/// `count` and `what`, with an s for the plural.
 fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
@@ -284,12 +284,12 @@ pub struct View<'a> {
     points_not_tried: usize,
     alarms_per_hour: f64,
     most_alarms_per_hour: f64,
-    /// Percentile, score of learnt rows, score of held-out quiet rows.
+    /// Percentile, score of training rows, score of held-out quiet rows.
     scores: Vec<(f64, f64, f64)>,
     constant: Vec<&'a str>,
     never_there: Vec<&'a str>,
     levels: Vec<&'a str>,
-    /// A metric, the one it follows, their correlation; `null`: not looked for.
+    /// A metric, the one it follows, their correlation; `null` if there are too many metrics.
     redundant: Option<Vec<(&'a str, &'a str, f64)>>,
     warnings: Vec<String>,
     model_gamma: f64,
@@ -318,7 +318,7 @@ pub struct PointView {
 }
 
 impl PointView {
-    fn of(tried: &Tried) -> Self {
+    fn of(tried: &TrialOutcome) -> Self {
         let faults = tried.faults;
         Self {
             rank: tried.rank,
@@ -350,7 +350,7 @@ impl Training<'_> {
         let metrics = self.metrics;
         let (alarms_per_hour, most_alarms_per_hour) = self.alarms_per_hour();
         let scores = QUANTILES.iter().zip(self.chosen.training).zip(self.chosen.quiet.scores);
-        let redundant = |found: &Redundant| (name(&found.column), name(&found.like), found.correlation);
+        let redundant = |found: &RedundantColumn| (name(&found.column), name(&found.like), found.correlation);
         View {
             service: &self.input.service,
             rows: self.input.table.rows().len(),
@@ -362,7 +362,7 @@ impl Training<'_> {
             chosen: PointView::of(self.chosen),
             searched: self.searched,
             points: self.outcome.tried.iter().map(PointView::of).collect(),
-            points_not_tried: self.outcome.left,
+            points_not_tried: self.outcome.untried,
             alarms_per_hour,
             most_alarms_per_hour,
             scores: scores.map(|((percent, learnt), quiet)| (*percent, learnt, quiet)).collect(),

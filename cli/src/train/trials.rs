@@ -1,38 +1,38 @@
-//! Points of a grid on all cores, with a progress bar and a time after which none is begun.
+//! Runs the points of a grid on all cores, with a progress bar and a time limit.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use evaluation::candidate::TrainError;
-use evaluation::training::{Split, Trial, Tried};
+use evaluation::training::{Split, Trial, TrialOutcome};
 use indicatif::{ProgressBar, ProgressStyle};
 use lmap::Settings;
 
 use crate::clock::Clock;
 
-/// What became of a grid.
+/// The result of a grid search.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// The points that worked, in the order of the plan.
-    pub tried: Vec<Tried>,
-    /// Why the first that did not work did not.
+    /// The successful points, in the order of the plan.
+    pub tried: Vec<TrialOutcome>,
+    /// The error of the first point that failed.
     pub refused: Option<TrainError>,
-    /// Points that did not work.
+    /// Number of points that failed.
     pub failed: usize,
-    /// Points that the time was too short for.
-    pub left: usize,
-    /// What all took.
+    /// Number of points that were not tried before the time limit.
+    pub untried: usize,
+    /// The duration of the whole search.
     pub took: Duration,
 }
 
-/// Tries every point. The first is tried whatever the time.
+/// Runs every point until the time limit. The first point always runs.
 #[must_use]
 pub fn run_all(trials: &[Trial], base: &Settings, split: &Split, limit: Duration) -> Outcome {
     let clock = Clock::start();
     let bar = progress_bar(trials.len());
     let next = Mutex::new(trials.iter().enumerate());
-    let done = Mutex::new((0..trials.len()).map(|_| None).collect::<Vec<Option<Result<Tried, TrainError>>>>());
+    let done = Mutex::new((0..trials.len()).map(|_| None).collect::<Vec<Option<Result<TrialOutcome, TrainError>>>>());
     let take = || {
         let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
         let in_time = next.len() == trials.len() || clock.now() < limit;
@@ -54,7 +54,7 @@ pub fn run_all(trials: &[Trial], base: &Settings, split: &Split, limit: Duration
     let mut outcome = Outcome { took: clock.now(), ..Outcome::default() };
     for result in done.into_inner().unwrap_or_else(PoisonError::into_inner) {
         match result {
-            None => outcome.left += 1,
+            None => outcome.untried += 1,
             Some(Ok(tried)) => outcome.tried.push(tried),
             Some(Err(error)) => {
                 outcome.failed += 1;
@@ -65,7 +65,7 @@ pub fn run_all(trials: &[Trial], base: &Settings, split: &Split, limit: Duration
     outcome
 }
 
-/// On stderr, and only if that is a terminal.
+/// A progress bar on stderr, shown only if that is a terminal.
 fn progress_bar(trials: usize) -> ProgressBar {
     let bar = ProgressBar::new(trials as u64);
     let style = ProgressStyle::with_template("{bar:40} {pos} of {len} points tried, {eta} to go");

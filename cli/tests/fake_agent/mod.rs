@@ -1,4 +1,4 @@
-//! A host agent that knows its status, and at most the rows of one LMAP. Real enough for what only looks.
+//! A fake host agent with a fixed status, a fixed receipt, and the rows of at most one LMAP.
 
 use std::net::SocketAddr;
 use std::thread::JoinHandle;
@@ -16,7 +16,7 @@ use wire::proto::operators::{
     WorkerStatus,
 };
 
-/// Runs until it is stopped or dropped.
+/// A fake agent that runs until it is stopped or dropped.
 pub struct FakeAgent {
     pub address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
@@ -24,23 +24,23 @@ pub struct FakeAgent {
 }
 
 impl FakeAgent {
-    /// Listens at `address`, whose port may be 0, and tells its status.
+    /// Listens on `address`, whose port may be 0, and replies with this status.
     pub fn start(address: SocketAddr, reply: StatusReply) -> Self {
-        Self::serve(address, Answers { status: reply, ..Answers::default() })
+        Self::serve(address, Replies { status: reply, ..Replies::default() })
     }
 
-    /// Listens at `address`, whose port may be 0, tells of one LMAP, and sends its rows.
+    /// Listens on `address`, whose port may be 0, lists one LMAP, and sends its rows.
     pub fn with_rows(address: SocketAddr, lmap: LmapInfo, rows: Vec<RowEvent>) -> Self {
-        Self::serve(address, Answers { list: ListReply { lmaps: vec![lmap] }, rows, ..Answers::default() })
+        Self::serve(address, Replies { list: ListReply { lmaps: vec![lmap] }, rows, ..Replies::default() })
     }
 
-    fn serve(address: SocketAddr, answers: Answers) -> Self {
+    fn serve(address: SocketAddr, replies: Replies) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let listener = runtime.block_on(tokio::net::TcpListener::bind(address)).unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {
-            let server = tonic::transport::Server::builder().add_service(OperatorsServer::new(answers));
+            let server = tonic::transport::Server::builder().add_service(OperatorsServer::new(replies));
             runtime.block_on(async {
                 tokio::select! {
                     ended = server.serve_with_incoming(TcpListenerStream::new(listener)) => ended.unwrap(),
@@ -52,7 +52,7 @@ impl FakeAgent {
         Self { address, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// Stops answering, and gives its port back.
+    /// Stops listening and frees the port.
     pub fn stop(mut self) {
         drop(self.stop.take());
         self.thread.take().unwrap().join().unwrap();
@@ -128,71 +128,71 @@ pub fn receipt() -> ReceiptReply {
     }
 }
 
-/// What the agent knows.
+/// The fixed replies.
 #[derive(Clone, Default)]
-struct Answers {
+struct Replies {
     status: StatusReply,
     list: ListReply,
     rows: Vec<RowEvent>,
 }
 
-type Answer<T> = Result<Response<T>, Status>;
+type ReplyResult<T> = Result<Response<T>, Status>;
 
-fn refused<T>() -> Answer<T> {
-    Err(Status::unimplemented("this agent only knows its status"))
+fn refused<T>() -> ReplyResult<T> {
+    Err(Status::unimplemented("the fake agent does not implement this"))
 }
 
 #[tonic::async_trait]
-impl Operators for Answers {
+impl Operators for Replies {
     type RegisterHookStream = Empty<Result<HookEvent, Status>>;
     type ResumeHookStream = Empty<Result<HookEvent, Status>>;
     type WatchRowsStream = Iter<std::vec::IntoIter<Result<RowEvent, Status>>>;
 
-    async fn status(&self, _: Request<StatusRequest>) -> Answer<StatusReply> {
+    async fn status(&self, _: Request<StatusRequest>) -> ReplyResult<StatusReply> {
         Ok(Response::new(self.status.clone()))
     }
 
-    async fn receipt(&self, _: Request<ReceiptRequest>) -> Answer<ReceiptReply> {
+    async fn receipt(&self, _: Request<ReceiptRequest>) -> ReplyResult<ReceiptReply> {
         Ok(Response::new(receipt()))
     }
 
-    async fn new_lmap(&self, _: Request<NewLmapRequest>) -> Answer<NewLmapReply> {
+    async fn new_lmap(&self, _: Request<NewLmapRequest>) -> ReplyResult<NewLmapReply> {
         refused()
     }
 
-    async fn config_lmap(&self, _: Request<ConfigLmapRequest>) -> Answer<ConfigLmapReply> {
+    async fn config_lmap(&self, _: Request<ConfigLmapRequest>) -> ReplyResult<ConfigLmapReply> {
         refused()
     }
 
-    async fn delete_lmap(&self, _: Request<DeleteLmapRequest>) -> Answer<DeleteLmapReply> {
+    async fn delete_lmap(&self, _: Request<DeleteLmapRequest>) -> ReplyResult<DeleteLmapReply> {
         refused()
     }
 
-    async fn add_metric(&self, _: Request<AddMetricRequest>) -> Answer<AddMetricReply> {
+    async fn add_metric(&self, _: Request<AddMetricRequest>) -> ReplyResult<AddMetricReply> {
         refused()
     }
 
-    async fn delete_metric(&self, _: Request<DeleteMetricRequest>) -> Answer<DeleteMetricReply> {
+    async fn delete_metric(&self, _: Request<DeleteMetricRequest>) -> ReplyResult<DeleteMetricReply> {
         refused()
     }
 
-    async fn register_hook(&self, _: Request<RegisterHookRequest>) -> Answer<Self::RegisterHookStream> {
+    async fn register_hook(&self, _: Request<RegisterHookRequest>) -> ReplyResult<Self::RegisterHookStream> {
         refused()
     }
 
-    async fn resume_hook(&self, _: Request<ResumeHookRequest>) -> Answer<Self::ResumeHookStream> {
+    async fn resume_hook(&self, _: Request<ResumeHookRequest>) -> ReplyResult<Self::ResumeHookStream> {
         refused()
     }
 
-    async fn watch_rows(&self, _: Request<WatchRowsRequest>) -> Answer<Self::WatchRowsStream> {
+    async fn watch_rows(&self, _: Request<WatchRowsRequest>) -> ReplyResult<Self::WatchRowsStream> {
         Ok(Response::new(tokio_stream::iter(self.rows.clone().into_iter().map(Ok).collect::<Vec<_>>())))
     }
 
-    async fn fit_again(&self, _: Request<FitAgainRequest>) -> Answer<FitAgainReply> {
+    async fn fit_again(&self, _: Request<FitAgainRequest>) -> ReplyResult<FitAgainReply> {
         refused()
     }
 
-    async fn list(&self, _: Request<ListRequest>) -> Answer<ListReply> {
+    async fn list(&self, _: Request<ListRequest>) -> ReplyResult<ListReply> {
         Ok(Response::new(self.list.clone()))
     }
 }

@@ -1,16 +1,16 @@
-//! The programs: a host agent and a NIC agent here, a NIC agent there; and what they say.
+//! The agents of the test: a host agent and a NIC agent in one namespace, a NIC agent in the other; and their output.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
-use super::network::{HERE, Network, THERE};
 use super::traffic::{TCP, UDP};
+use support::network::{HERE, Network, THERE};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_uview");
 
-/// They end when this is dropped, the last one first.
+/// The running agents. They are killed when this is dropped.
 pub struct Agents<'a> {
     network: &'a Network,
     runtime_dir: PathBuf,
@@ -28,13 +28,13 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// `uview COMMAND` in a space, with this configuration. What it logs is in a file beside that.
+    /// Starts `uview COMMAND` in a namespace with this configuration. Its log goes to a file beside the configuration.
     fn start(network: &Network, space: &str, (folder, name): (&Path, &str), command: &str, config: &str) -> Self {
         let file = folder.join(format!("{name}.yaml"));
         std::fs::write(&file, config).unwrap();
         let log = std::fs::File::create(folder.join(format!("{name}.log"))).unwrap();
         let command = command.to_owned();
-        // A process is born where the thread is that starts it.
+        // A process starts in the namespace of the thread that starts it.
         let child = network.run(space, move || {
             let mut program = Command::new(PROGRAM);
             program.arg(command).arg("--config").arg(file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
@@ -45,7 +45,7 @@ impl Process {
 }
 
 impl<'a> Agents<'a> {
-    /// Starts them: the stream `way` is compared by both NIC agents, `tcp` is seen by the one here.
+    /// Starts the agents. Both NIC agents measure the stream `link`; the one in `HERE` also measures `tcp`.
     pub fn start(network: &'a Network) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path();
@@ -62,13 +62,13 @@ impl<'a> Agents<'a> {
         let filter = format!("udp and dst port {UDP}");
         let receiver = format!(
             "transport: shm\nmetrics: {any}\nnetwork:\n  services_socket: {run}/nowhere.sock\n  peers: {{listen: '0.0.0.0:9705'}}\n  streams:\n    \
-             - {{name: way, interface: there0, filter: {filter}, interval_ms: 100, compared: {{synopsis: rda}}}}\n"
+             - {{name: link, interface: there0, filter: {filter}, interval_ms: 100, one_way: {{synopsis: rda}}}}\n"
         );
         let peer = format!("{}:9705", Network::direct_address(THERE));
         let sender = format!(
             "control: {{address: '127.0.0.1:9700'}}\ntransport: shm\nregions_socket: {run}/regions.sock\nmetrics: {any}\nnetwork:\n  \
              services_socket: {run}/services.sock\n  streams:\n    \
-             - {{name: way, interface: here0, filter: {filter}, interval_ms: 100, compared: {{synopsis: rda, peer: '{peer}'}}}}\n    \
+             - {{name: link, interface: here0, filter: {filter}, interval_ms: 100, one_way: {{synopsis: rda, peer: '{peer}'}}}}\n    \
              - {{name: tcp, interface: here0, filter: port {TCP}, interval_ms: 200, pair: data}}\n"
         );
         let processes = vec![
@@ -87,27 +87,27 @@ impl<'a> Agents<'a> {
         })
     }
 
-    /// What `uview status --json` says; null while there is no host agent.
+    /// The output of `uview status --json`; null while there is no host agent.
     pub fn status(&self) -> Value {
         serde_json::from_slice(&self.uview(&["status", "--json"]).stdout).unwrap_or_default()
     }
 
-    /// What a person sees, and what the agents logged last.
-    pub fn told(&self) -> String {
+    /// The output of `uview status`, and the last warnings in the logs of the agents.
+    pub fn summary(&self) -> String {
         let status = self.uview(&["status"]);
-        let mut told = String::from_utf8_lossy(&status.stdout).into_owned();
-        told.push_str(&String::from_utf8_lossy(&status.stderr));
+        let mut summary = String::from_utf8_lossy(&status.stdout).into_owned();
+        summary.push_str(&String::from_utf8_lossy(&status.stderr));
         let folder = self.runtime_dir.parent().unwrap();
         for name in ["host", "here", "there"] {
             let log = std::fs::read_to_string(folder.join(format!("{name}.log"))).unwrap_or_default();
             let lines: Vec<_> = log.lines().filter(|line| line.contains("WARN") || line.contains("ERROR")).collect();
             let last = lines.len().saturating_sub(5);
-            told.extend(lines[last..].iter().map(|line| format!("{name}: {line}\n")));
+            summary.extend(lines[last..].iter().map(|line| format!("{name}: {line}\n")));
         }
-        told
+        summary
     }
 
-    /// Rows of all streams, recorded for a second.
+    /// Records the rows of all streams for a second.
     pub fn recordings(&self) -> Vec<recording::Recording> {
         let folder = self.runtime_dir.join("rows");
         let out = self.uview(&["record", "--out", folder.to_str().unwrap(), "--for-s", "1"]);

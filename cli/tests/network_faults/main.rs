@@ -1,13 +1,7 @@
-//! From the wire to a verdict, with the programs that users start: two NIC agents, each in a network namespace of its own, and a host agent beside one of them. A
-//! relay between the namespaces becomes slow, then it loses packets, and `uview status` says of which stream, in numbers. Runs where root is, and says so where it is
-//! not.
+//! From the wire to a verdict, with the real programs: two NIC agents in two network namespaces, and a host agent
+//! beside one of them. A relay between the namespaces first delays packets, then loses them, and `uview status` names
+//! the stream and the figures. Needs root; without it, the test is skipped with a message.
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
-
-#[path = "../../../packets/tests/namespaces/network.rs"]
-mod network;
-#[path = "../../../packets/tests/namespaces/relay.rs"]
-#[expect(dead_code, reason = "shared with the tests of captures")]
-mod relay;
 
 mod agents;
 mod traffic;
@@ -18,23 +12,23 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use agents::Agents;
-use network::Network;
-use relay::{Relay, Road};
+use support::network::Network;
+use support::relay::{LinkConditions, Relay};
 use traffic::Traffic;
 
-/// How long anything may take before the test fails: an LMAP of a row each 200 ms arms itself after 28 s, on an idle machine.
+/// Time limit for each step. With a row every 200 ms, an LMAP arms itself after 28 s on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(50);
-/// So long nothing is to be in alarm before there is a fault.
+/// How long no alarm may begin before the first fault.
 const QUIET: Duration = Duration::from_secs(12);
-/// Between two looks.
-const LOOK: Duration = Duration::from_millis(200);
+/// Time between two polls.
+const POLL_EVERY: Duration = Duration::from_millis(200);
 
-/// A road that holds packets for so much longer than it is told to is not as it always is.
+/// An alarm is excused if the relay has held packets for this much longer than configured.
 const LATE: Duration = Duration::from_millis(5);
-const STREAMS: [&str; 2] = ["network.way", "network.tcp"];
+const STREAMS: [&str; 2] = ["network.link", "network.tcp"];
 
-/// The road as it always is.
-const USUAL: Road = Road { delay_ms: (2, 7), loss: 0.0, twice: 0.0, seed: 9 };
+/// The conditions of the link without a fault.
+const USUAL: LinkConditions = LinkConditions { delay_ms: (2, 7), loss: 0.0, duplication: 0.0, seed: 9 };
 
 #[expect(clippy::disallowed_methods, reason = "tests wait for conditions with a limit")]
 fn wait_for<T>(what: &str, agents: &Agents, mut found: impl FnMut(&Value) -> Option<T>) -> T {
@@ -42,14 +36,14 @@ fn wait_for<T>(what: &str, agents: &Agents, mut found: impl FnMut(&Value) -> Opt
     loop {
         let status = agents.status();
         if let Some(found) = found(&status) {
-            println!("{what}: after {:.1} s\n{}", since.elapsed().as_secs_f64(), agents.told());
+            println!("{what}: after {:.1} s\n{}", since.elapsed().as_secs_f64(), agents.summary());
             return found;
         }
         if since.elapsed() >= PATIENCE {
             agents.recordings().iter().for_each(print_columns);
         }
-        assert!(since.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}\n{}", agents.told());
-        std::thread::sleep(LOOK);
+        assert!(since.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}\n{}", agents.summary());
+        std::thread::sleep(POLL_EVERY);
     }
 }
 
@@ -57,29 +51,32 @@ fn lmap<'a>(status: &'a Value, service: &str) -> Option<&'a Value> {
     status["lmaps"].as_array()?.iter().find(|lmap| lmap["service"] == service)
 }
 
-/// Whether `service` is in alarm for its network, one of these columns is among the reasons, and what was seen and expected of it is in these ranges.
+/// Whether `service` is in alarm because of its network metrics, and one of `columns` is a reason whose seen and
+/// expected values are in the ranges `within`.
 fn alarm(status: &Value, service: &str, columns: &[&str], within: &[Range<f64>; 2]) -> Option<()> {
     let lmap = lmap(status, service).filter(|lmap| lmap["alarm"] == true)?;
     let is_network = lmap["groups"]["network"].as_f64()? > 0.9;
-    let speaks = |reason: &Value| {
-        let says = columns.iter().any(|name| reason["column"] == *name) && reason["group"] == "network";
+    let matches = |reason: &Value| {
+        let is_wanted = columns.iter().any(|name| reason["column"] == *name) && reason["group"] == "network";
         let [seen, expected] = ["seen", "expected"].map(|of| reason[of].as_f64());
-        says && seen.is_some_and(|seen| within[0].contains(&seen)) && expected.is_some_and(|e| within[1].contains(&e))
+        is_wanted
+            && seen.is_some_and(|seen| within[0].contains(&seen))
+            && expected.is_some_and(|e| within[1].contains(&e))
     };
-    (is_network && lmap["reasons"].as_array()?.iter().any(speaks)).then_some(())
+    (is_network && lmap["reasons"].as_array()?.iter().any(matches)).then_some(())
 }
 
-/// Waits until no alarm has begun for [`QUIET`]. One that begins is a failure, unless the road was not what it should have been.
+/// Waits until no alarm has begun for [`QUIET`]. An alarm is a failure, unless the relay was too late.
 #[expect(clippy::disallowed_methods, reason = "tests wait for conditions with a limit")]
 fn wait_for_quiet(agents: &Agents, relay: &Relay) {
     let alarms = |status: &Value| STREAMS.map(|service| lmap(status, service).and_then(|lmap| lmap["alarms"].as_u64()));
     let (mut before, mut since, mut late) = (alarms(&agents.status()), Instant::now(), relay.late());
-    wait_for("nothing happened", agents, |status| {
+    wait_for("no alarm", agents, |status| {
         late = late.max(relay.late());
         let now = alarms(status);
         if now != before {
-            assert!(late > LATE, "in alarm although nothing had happened:\n{}", agents.told());
-            println!("a busy machine: the relay held packets for {late:?} more than it should have");
+            assert!(late > LATE, "an alarm without a fault:\n{}", agents.summary());
+            println!("busy machine: the relay held packets {late:?} longer than configured");
             (before, since, late) = (now, Instant::now(), Duration::ZERO);
         }
         (since.elapsed() > QUIET).then_some(())
@@ -91,7 +88,7 @@ fn are_quiet(status: &Value) -> Option<()> {
     STREAMS.into_iter().all(quiet).then_some(())
 }
 
-/// The last row, for whoever reads the test's output.
+/// Prints the last row, for the output of the test.
 fn print_columns(recording: &recording::Recording) {
     let row = recording.rows().last().unwrap_or_default();
     println!("{}: {} rows", recording.service, recording.rows().len());
@@ -101,10 +98,10 @@ fn print_columns(recording: &recording::Recording) {
 }
 
 #[test]
-fn a_road_that_becomes_slow_or_loses_packets_is_an_alarm_that_says_so() {
-    let Some(network) = Network::make() else { return };
-    network.join();
-    network.each_segment_alone();
+fn delay_and_loss_on_a_link_raise_an_alarm_that_names_them() {
+    let Some(network) = Network::create() else { return };
+    network.connect_directly();
+    network.disable_segmentation_offload();
     let relay = Relay::start(&network, USUAL);
     let traffic = Traffic::start(&network);
     let agents = Agents::start(&network);
@@ -112,8 +109,8 @@ fn a_road_that_becomes_slow_or_loses_packets_is_an_alarm_that_says_so() {
         let is = |service: &str| lmap(status, service).is_some_and(|lmap| lmap["state"] == "armed");
         STREAMS.into_iter().all(is).then(|| status.clone())
     };
-    let status = wait_for("both streams are learnt", &agents, armed);
-    // Whoever wants more than figures finds it in rows; nothing of the process that measures is among it.
+    let status = wait_for("both streams are armed", &agents, armed);
+    // Rows have all metrics of the stream, and none of the process that measures.
     let recordings = agents.recordings();
     assert_eq!(recordings.len(), 2);
     for recording in &recordings {
@@ -125,28 +122,26 @@ fn a_road_that_becomes_slow_or_loses_packets_is_an_alarm_that_says_so() {
 
     wait_for_quiet(&agents, &relay);
 
-    relay.turn(Road { delay_ms: (22, 27), ..USUAL });
-    wait_for("the road is slow", &agents, |status| {
-        alarm(status, "network.way", &["network.owd.mean"], &[0.021..0.033, 0.001..0.012])
+    relay.set_conditions(LinkConditions { delay_ms: (22, 27), ..USUAL });
+    wait_for("delay", &agents, |status| {
+        alarm(status, "network.link", &["network.owd.mean"], &[0.021..0.033, 0.001..0.012])
     });
     let quantiles = ["network.delay.p50", "network.delay.p95", "network.delay.p99"];
-    wait_for("its answers are slow", &agents, |status| {
+    wait_for("delay of the replies", &agents, |status| {
         alarm(status, "network.tcp", &quantiles, &[0.040..0.095, 0.004..0.045])
     });
-    relay.turn(USUAL);
-    wait_for("it is as it was", &agents, are_quiet);
+    relay.set_conditions(USUAL);
+    wait_for("no delay", &agents, are_quiet);
 
-    relay.turn(Road { loss: 0.05, ..USUAL });
-    wait_for("the road loses packets", &agents, |status| {
-        alarm(status, "network.way", &["network.loss"], &[0.01..0.15, -0.001..0.001])
-    });
-    relay.turn(USUAL);
-    wait_for("it is as it was again", &agents, are_quiet);
+    relay.set_conditions(LinkConditions { loss: 0.05, ..USUAL });
+    wait_for("loss", &agents, |status| alarm(status, "network.link", &["network.loss"], &[0.01..0.15, -0.001..0.001]));
+    relay.set_conditions(USUAL);
+    wait_for("no loss", &agents, are_quiet);
 
-    // Nothing comes through at all: loss is said once, and that it lasts as long as it does.
-    relay.turn(Road { loss: 1.0, ..USUAL });
-    wait_for("the road is cut", &agents, |status| {
-        alarm(status, "network.way", &["network.packets.silence"], &[1.0..200.0, -0.1..0.1])
+    // No packet arrives: the metric of silence rises for as long as that lasts.
+    relay.set_conditions(LinkConditions { loss: 1.0, ..USUAL });
+    wait_for("total loss", &agents, |status| {
+        alarm(status, "network.link", &["network.packets.silence"], &[1.0..200.0, -0.1..0.1])
     });
 
     drop(agents);

@@ -1,4 +1,4 @@
-//! What goes from here to there: datagrams, and small messages over TCP that are answered one by one.
+//! The traffic of the test: UDP datagrams, and small TCP messages that each get a reply.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::network::{HERE, Network, THERE};
+use support::network::{HERE, Network, THERE};
 
-/// Between two sends.
+/// Time between two sends.
 const BEAT: Duration = Duration::from_millis(4);
-/// Datagrams of each.
+/// Datagrams per beat.
 const DATAGRAMS: usize = 8;
-/// TCP connections, on each of which one message goes with each beat.
+/// TCP connections, each with one message per beat.
 const CONNECTIONS: usize = 4;
 /// The ports that streams filter by.
 pub const UDP: u16 = 6_000;
@@ -30,14 +30,14 @@ impl Traffic {
         Self { sending: vec![datagrams(network, &stop), messages(network, &stop)], stop }
     }
 
-    /// Ends when nobody is in its way any more.
+    /// Stops sending, and waits for the threads.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.sending.into_iter().for_each(|thread| thread.join().expect("it sends"));
     }
 }
 
-/// Calls `send` with each beat until told to stop, however long a call takes.
+/// Calls `send` with each beat until `stop` is set. A slow call delays no later beat.
 #[expect(clippy::disallowed_methods, reason = "traffic goes by the clock")]
 fn beats(stop: &AtomicBool, mut send: impl FnMut()) {
     let mut next = Instant::now();
@@ -48,7 +48,7 @@ fn beats(stop: &AtomicBool, mut send: impl FnMut()) {
     }
 }
 
-/// Each of bytes of its own, as a digest takes one like another for a copy.
+/// Sends datagrams with different bytes, since equal ones have the same digest.
 fn datagrams(network: &Network, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
     let (from, to) = ((Network::address(HERE), 5_000), (Network::address(THERE), UDP));
     let sink = network.run(THERE, move || UdpSocket::bind(to).expect("the port is free"));
@@ -60,14 +60,14 @@ fn datagrams(network: &Network, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
         beats(&stop, || {
             for _ in 0..DATAGRAMS {
                 number += 1;
-                // A queue that is full for a moment is one of the things that happen to packets.
+                // A full queue drops the packet, as on any link.
                 _ = socket.send_to(&[number.to_be_bytes().as_slice(), &[7; 60]].concat(), to);
             }
         });
     })
 }
 
-/// Small messages, each answered by one as soon as it has come.
+/// Sends small messages, each of which gets a reply at once.
 fn messages(network: &Network, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
     let to = (Network::address(THERE), TCP);
     let listener = network.run(THERE, move || TcpListener::bind(to).expect("the port is free"));
@@ -88,12 +88,12 @@ fn messages(network: &Network, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
     network.thread(HERE, move || {
         let mut streams: Vec<_> = (0..CONNECTIONS)
             .map(|_| {
-                let stream = TcpStream::connect(to).expect("there is a way");
+                let stream = TcpStream::connect(to).expect("the server listens");
                 stream.set_nodelay(true).expect("TCP can");
-                // Over a road that is cut nothing can be written after some time.
-                stream.set_write_timeout(Some(BEAT)).expect("it is no time of 0");
-                let mut answers = stream.try_clone().expect("it is open");
-                thread::spawn(move || while let Ok(1..) = answers.read(&mut [0; 4096]) {});
+                // Without replies the send buffer fills up after some time.
+                stream.set_write_timeout(Some(BEAT)).expect("the timeout is not 0");
+                let mut replies = stream.try_clone().expect("it is open");
+                thread::spawn(move || while let Ok(1..) = replies.read(&mut [0; 4096]) {});
                 stream
             })
             .collect();

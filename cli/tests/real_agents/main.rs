@@ -1,8 +1,8 @@
-//! Both agents as subcommands: they find each other, `status` finds them, and SIGTERM leaves nothing behind.
+//! Both agents as subcommands: they connect, `status` shows them, and SIGTERM leaves no file behind.
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
-mod asked;
 mod metrics;
+mod operator_calls;
 mod sampling;
 mod tls;
 
@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Looks, 50 ms apart, until something is so: two minutes, for a machine that is busy.
-const LOOKS: usize = 2400;
+/// Polls, 50 ms apart, until a test fails: two minutes, for busy machines.
+const MAX_POLLS: usize = 2400;
 
-/// A section that says: listen at any port that is free.
+/// A configuration section that listens on any free port.
 const ANY: &str = "{listen: 127.0.0.1:0}";
 
-/// An agent that does not outlive its test.
+/// An agent that is killed at the end of its test.
 struct Agent(Child);
 
 impl Agent {
@@ -27,7 +27,7 @@ impl Agent {
         Self(Command::new(env!("CARGO_BIN_EXE_uview")).arg(name).arg("--config").arg(config).spawn().unwrap())
     }
 
-    /// Asks it to end, and gives its exit code.
+    /// Sends SIGTERM and returns the exit code.
     fn end(mut self) -> Option<i32> {
         kill_process(Pid::from_child(&self.0), Signal::TERM).unwrap();
         self.0.wait().unwrap().code()
@@ -41,14 +41,14 @@ impl Drop for Agent {
     }
 }
 
-/// A port that was free a moment ago, at an address that nothing else here uses: no connection or listener of another test takes it meanwhile.
+/// A free port on an address that no other test uses, so that no other test takes it in the meantime.
 fn free_port() -> SocketAddr {
     TcpListener::bind("127.0.0.9:0").unwrap().local_addr().unwrap()
 }
 
-fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let found = (0..LOOKS).find_map(|_| {
-        let found = look();
+fn eventually<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+    let found = (0..MAX_POLLS).find_map(|_| {
+        let found = poll();
         if found.is_none() {
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -58,7 +58,7 @@ fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     found.unwrap()
 }
 
-/// What the host agent says about itself when it is ready.
+/// The content of host-agent.json, once the host agent is ready.
 fn addresses(runtime_dir: &Path) -> serde_json::Value {
     eventually("the host agent is ready", || {
         let bytes = std::fs::read(runtime_dir.join("host-agent.json")).ok()?;
@@ -69,6 +69,12 @@ fn addresses(runtime_dir: &Path) -> serde_json::Value {
 fn status(runtime_dir: &Path) -> Option<i32> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
     command.args(["status", "--json"]).env("UVIEW_RUNTIME_DIR", runtime_dir).output().unwrap().status.code()
+}
+
+/// What a tool prints on stderr if nothing names an agent.
+fn stderr_without_directory(tool: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
+    String::from_utf8(command.arg(tool).env_remove("UVIEW_RUNTIME_DIR").output().unwrap().stderr).unwrap()
 }
 
 #[test]
@@ -82,6 +88,11 @@ fn the_agents_find_each_other_status_finds_them_and_sigterm_leaves_nothing_behin
     let host = Agent::start("host-agent", &host_config);
     let ready = addresses(&runtime_dir);
     assert_eq!(status(&runtime_dir), Some(2), "no worker is connected: that is a problem");
+    for tool in ["status", "receipt", "paths"] {
+        // Other tests run agents meanwhile. Then the tool lists them all, this one among them, and guesses none.
+        let text = stderr_without_directory(tool);
+        assert!(text.contains(runtime_dir.to_str().unwrap()), "{tool}: {text}");
+    }
 
     let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
     let text = format!("control: {{address: {control}}}\nregions_socket: {regions}\nmetrics: {ANY}\n");

@@ -1,4 +1,4 @@
-//! The list of both agents' own metrics in `docs/metrics.md` is what they export: names, types, labels and words.
+//! `docs/metrics.md` lists exactly the metrics that both agents export: names, types, labels and help texts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::{ANY, Agent, addresses, eventually, free_port};
 
-/// What is behind an address, or nothing as long as nobody listens.
+/// The metrics page at an address; `None` until it is complete.
 fn page(address: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
@@ -17,19 +17,19 @@ fn page(address: &str) -> Option<String> {
     answer.ends_with("# EOF\n").then_some(answer)
 }
 
-/// Remote monitors that are not there.
+/// Remote monitors that do not exist.
 const REMOTE: &str =
     "remote_write: {url: 'http://127.0.0.1:1'}\notlp_metrics: {upstream: {endpoint: 'http://127.0.0.1:1'}}\n";
 
-/// An OTLP endpoint at which spans wait: it has the most to say.
+/// An OTLP endpoint that buffers spans, which has the most metrics.
 const OTLP: &str = concat!(
     "otlp: {upstream: {endpoint: 'http://127.0.0.1:1'}, listen_grpc: 127.0.0.1:0, listen_http: 127.0.0.1:0, ",
     "traces: {keep: tail, order_key: 00112233445566778899aabbccddeeff}}\n",
-    // A peer that is not there.
+    // A peer that does not exist.
     "coherence: {peers: ['127.0.0.1:1'], listen: 127.0.0.1:0}\n",
 );
 
-/// The rows of the list for what is on `page`: `| name{labels} | type | what it is |`.
+/// The rows of the list for the metrics of `page`: `| name{labels} | type | help |`.
 fn rows(page: &str) -> BTreeSet<String> {
     let mut labels: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (name, rest) in page.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('{')) {
@@ -63,7 +63,7 @@ fn the_documented_metrics_are_those_that_both_agents_export() {
     let _host = Agent::start("host-agent", &host_config);
     let ready = addresses(&run);
     let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
-    // How an interface is read is there with a stream on it, whether it may be read or not.
+    // Metrics of an interface need a stream on it; it need not be readable.
     let text = format!(
         "control: {{address: {control}}}\nregions_socket: {regions}\nmetrics: {{listen: '{metrics}'}}\n\
          network: {{streams: [{{name: metrics, interface: lo, pair: dns}}]}}\n"
@@ -71,7 +71,7 @@ fn the_documented_metrics_are_those_that_both_agents_export() {
     std::fs::write(&nic_config, text).unwrap();
     let _nic = Agent::start("nic-agent", &nic_config);
 
-    // How regions are fetched is known after the welcome.
+    // The transport is known after the welcome.
     let nic = eventually("the worker's page", || {
         page(&metrics.to_string()).filter(|page| page.contains("uview_nic_transport_info"))
     });
@@ -83,8 +83,8 @@ fn the_documented_metrics_are_those_that_both_agents_export() {
     let documented: BTreeSet<String> =
         text.lines().filter(|line| line.starts_with("| `uview_")).map(Into::into).collect();
     let missing: Vec<_> = exported.difference(&documented).cloned().collect();
-    let gone: Vec<_> = documented.difference(&exported).cloned().collect();
+    let obsolete: Vec<_> = documented.difference(&exported).cloned().collect();
     assert!(missing.is_empty(), "docs/metrics.md lacks these rows:\n{}", missing.join("\n"));
-    assert!(gone.is_empty(), "docs/metrics.md has rows that nobody exports:\n{}", gone.join("\n"));
+    assert!(obsolete.is_empty(), "docs/metrics.md has rows that no agent exports:\n{}", obsolete.join("\n"));
     assert!(exported.len() > 60, "{} rows", exported.len());
 }

@@ -1,4 +1,4 @@
-//! `uview check` says which services record few of their requests: they count what they serve, and send spans.
+//! `uview check` names services that sample at the head: they count more requests than they send entry spans.
 #![expect(clippy::disallowed_methods, reason = "spans say when they were")]
 
 use std::io::{Read as _, Write as _};
@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 
 use crate::{ANY, Agent, addresses, eventually, free_port};
 
-/// Requests of each service within a beat.
+/// Requests of each service per [`BEAT`].
 const REQUESTS: u64 = 20;
 const BEAT: Duration = Duration::from_millis(100);
 
-/// Sends `spans` entry spans of `service` to `address`; whether they were taken.
+/// Sends `spans` entry spans of `service` to `address`. Returns whether they were accepted.
 fn send(address: &str, service: &str, first: u64, spans: u64) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let span = |number: u64| {
@@ -79,14 +79,14 @@ fn check_names_a_service_that_records_one_request_in_a_hundred_and_its_share() {
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         let found =
             report["findings"].as_array().unwrap().iter().find(|finding| finding["name"] == "head sampling")?.clone();
-        // Until both services are watched and rows come.
+        // Not before both services are watched and send rows.
         found["found"].as_str().unwrap().contains("payment").then_some(found)
     };
-    let found = eventually("payment is found out", check);
+    let found = eventually("payment is named", check);
     ENDED.store(true, Ordering::Relaxed);
 
     let text = found["found"].as_str().unwrap();
-    assert!(text.contains("upstream head-samples at about 1 %"), "{text}");
+    assert!(text.contains("the SDK samples about 1 %"), "{text}");
     assert!(!text.contains("cart"), "{text}");
     assert!(found["level"] == "missing" && found["fix"].as_str().unwrap().contains("always_on"), "{found}");
 }

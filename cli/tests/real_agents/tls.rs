@@ -1,4 +1,4 @@
-//! Operators' ports with TLS, and what people are told when it does not work.
+//! The operators' API with TLS, and the error messages when TLS fails.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -16,10 +16,10 @@ const NAME: &str = "agent.example";
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
-/// Whether a certificate is still good.
+/// Whether a certificate is still valid.
 #[derive(Clone, Copy)]
-enum Age {
-    Good,
+enum Validity {
+    Valid,
     Expired,
 }
 
@@ -33,14 +33,14 @@ fn authority(folder: &Path, name: &str) -> Authority {
     authority
 }
 
-/// Writes `name.pem` and `name.key`, with names for a server; a client has none.
-fn sign(folder: &Path, name: &str, names: &[&str], authority: &Authority, age: Age) {
+/// Writes `name.pem` and `name.key`. A server certificate has names, a client certificate has none.
+fn sign(folder: &Path, name: &str, names: &[&str], authority: &Authority, validity: Validity) {
     let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
     let usage =
         if names.is_empty() { ExtendedKeyUsagePurpose::ClientAuth } else { ExtendedKeyUsagePurpose::ServerAuth };
     let mut params = CertificateParams::new(names).unwrap();
     params.extended_key_usages = vec![usage];
-    if matches!(age, Age::Expired) {
+    if matches!(validity, Validity::Expired) {
         params.not_after = date_time_ymd(2020, 1, 1);
     }
     let key = KeyPair::generate().unwrap();
@@ -48,7 +48,8 @@ fn sign(folder: &Path, name: &str, names: &[&str], authority: &Authority, age: A
     std::fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
 }
 
-/// A host agent, and certificates: `ours` and `theirs` are authorities, `operator`, `stranger` and `late` are clients.
+/// A host agent, and certificates: the authorities `ours` and `theirs`, and the clients `operator` (valid), `stranger`
+/// (signed by `theirs`) and `late` (expired).
 struct Node {
     operators: String,
     folder: TempDir,
@@ -56,17 +57,18 @@ struct Node {
 }
 
 impl Node {
-    /// `tls` is the operators' section about it.
+    /// Starts the agent. `tls` is the section operators.tls of its configuration; @ stands for the folder of
+    /// certificates.
     fn start(tls: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path();
         let (ours, theirs) = (authority(at, "ours"), authority(at, "theirs"));
-        sign(at, "agent", &[NAME, "127.0.0.1"], &ours, Age::Good);
-        sign(at, "elsewhere", &[NAME], &ours, Age::Good);
-        sign(at, "old", &["127.0.0.1"], &ours, Age::Expired);
-        sign(at, "operator", &[], &ours, Age::Good);
-        sign(at, "late", &[], &ours, Age::Expired);
-        sign(at, "stranger", &[], &theirs, Age::Good);
+        sign(at, "agent", &[NAME, "127.0.0.1"], &ours, Validity::Valid);
+        sign(at, "elsewhere", &[NAME], &ours, Validity::Valid);
+        sign(at, "old", &["127.0.0.1"], &ours, Validity::Expired);
+        sign(at, "operator", &[], &ours, Validity::Valid);
+        sign(at, "late", &[], &ours, Validity::Expired);
+        sign(at, "stranger", &[], &theirs, Validity::Valid);
         let any = "listen: 127.0.0.1:0";
         let run = at.join("run");
         let tls = tls.replace('@', &format!("{}/", at.display()));
@@ -85,7 +87,8 @@ impl Node {
         self.folder.path().join(name)
     }
 
-    /// Runs `uview` with the words of `command`, where @ stands for the folder of certificates; it finds the agent by its runtime directory.
+    /// Runs `uview` with the words of `command`, where @ stands for the folder of certificates. It finds the agent by
+    /// the runtime directory.
     fn uview(&self, command: &str) -> Output {
         let words = command.replace('@', &format!("{}/", self.folder.path().display()));
         let mut uview = Command::new(env!("CARGO_BIN_EXE_uview"));
@@ -93,9 +96,9 @@ impl Node {
         uview.output().unwrap()
     }
 
-    /// What `uview` says when it fails with `code`.
+    /// The error message of `uview`, which has to fail with `code`.
     #[track_caller]
-    fn complaint(&self, command: &str, code: i32) -> String {
+    fn error_message(&self, command: &str, code: i32) -> String {
         let output = self.uview(command);
         let text = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "{command}: {text}");
@@ -105,7 +108,7 @@ impl Node {
 }
 
 #[track_caller]
-fn assert_says(text: &str, words: &[&str]) {
+fn assert_contains(text: &str, words: &[&str]) {
     for word in words {
         assert!(text.contains(word), "`{word}` is not in\n{text}");
     }
@@ -132,64 +135,70 @@ fn operators_reach_a_port_with_tls_by_its_address_by_its_name_and_by_the_runtime
     }
     let top = node.uview("top --once --tls-ca @ours.pem");
     assert_eq!(top.status.code(), Some(0));
-    assert_says(&String::from_utf8(top.stdout).unwrap(), &["● live"]);
+    assert_contains(&String::from_utf8(top.stdout).unwrap(), &["● live"]);
     let check = node.uview("check --tls-ca @ours.pem");
-    assert_says(&String::from_utf8(check.stdout).unwrap(), &["+ fine     host agent", "answers at"]);
+    assert_contains(&String::from_utf8(check.stdout).unwrap(), &["+ fine     host agent", "answers at"]);
 }
 
 #[test]
-fn an_agent_that_asks_for_certificates_gets_them() {
+fn an_agent_that_requires_client_certificates_gets_them() {
     let node = Node::start(WITH_CLIENTS);
 
     let output = node.uview(&format!("top --once {OPERATOR}"));
 
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_says(&String::from_utf8(output.stdout).unwrap(), &["● live"]);
+    assert_contains(&String::from_utf8(output.stdout).unwrap(), &["● live"]);
 }
 
 #[test]
-fn whoever_shows_no_certificate_or_a_wrong_one_is_told_what_is_asked_for() {
+fn a_client_with_no_certificate_or_a_wrong_one_gets_the_reason() {
     let node = Node::start(WITH_CLIENTS);
     let with = |name| format!("status --tls-ca @ours.pem --tls-cert @{name}.pem --tls-key @{name}.key");
 
-    let nobody = node.complaint("status --tls-ca @ours.pem", 4);
-    let stranger = node.complaint(&with("stranger"), 4);
-    let late = node.complaint(&with("late"), 4);
+    let nobody = node.error_message("status --tls-ca @ours.pem", 4);
+    let stranger = node.error_message(&with("stranger"), 4);
+    let late = node.error_message(&with("late"), 4);
 
-    assert_says(&nobody, &["asks for your certificate", "--tls-cert FILE --tls-key FILE", "client_ca"]);
-    assert_says(&stranger, &["refuses the certificate", "stranger.pem", "not signed by the authority", "client_ca"]);
-    assert_says(&late, &["refuses the certificate", "late.pem", "has expired"]);
+    assert_contains(&nobody, &["requires a client certificate", "--tls-cert FILE --tls-key FILE", "client_ca"]);
+    assert_contains(
+        &stranger,
+        &["refuses the certificate", "stranger.pem", "not signed by the authority", "client_ca"],
+    );
+    assert_contains(&late, &["refuses the certificate", "late.pem", "has expired"]);
     let check = node.uview("check --tls-ca @ours.pem");
-    assert_says(&String::from_utf8(check.stdout).unwrap(), &["asks for your certificate", "fix: --tls-cert FILE"]);
+    assert_contains(
+        &String::from_utf8(check.stdout).unwrap(),
+        &["requires a client certificate", "fix: --tls-cert FILE"],
+    );
 }
 
 #[test]
-fn an_agent_that_is_not_to_be_trusted_is_refused_with_the_reason() {
+fn an_untrusted_agent_is_refused_with_the_reason() {
     let elsewhere = Node::start("{certificate: @elsewhere.pem, key: @elsewhere.key}");
     let old = Node::start("{certificate: @old.pem, key: @old.key}");
 
-    let authority = elsewhere.complaint("status --tls-ca @theirs.pem", 4);
-    let name = elsewhere.complaint("status --tls-ca @ours.pem", 4);
-    let expired = old.complaint("status --tls-ca @ours.pem", 4);
+    let authority = elsewhere.error_message("status --tls-ca @theirs.pem", 4);
+    let name = elsewhere.error_message("status --tls-ca @ours.pem", 4);
+    let expired = old.error_message("status --tls-ca @ours.pem", 4);
 
-    assert_says(&authority, &[&elsewhere.operators, "not signed by the authority in", "theirs.pem", "--tls-ca"]);
-    assert_says(&name, &["is not for `127.0.0.1`", NAME, "--tls-name"]);
-    assert_says(&expired, &["its certificate has expired", "the right time"]);
+    assert_contains(&authority, &[&elsewhere.operators, "not signed by the authority in", "theirs.pem", "--tls-ca"]);
+    assert_contains(&name, &["is not for `127.0.0.1`", NAME, "--tls-name"]);
+    assert_contains(&expired, &["its certificate has expired", "the right time"]);
     let trusted = elsewhere.uview(&format!("top --once --tls-ca @ours.pem --tls-name {NAME}"));
     assert_eq!(trusted.status.code(), Some(0));
 }
 
 #[test]
-fn tls_on_one_side_only_is_said() {
+fn tls_on_one_side_only_is_diagnosed() {
     let (with, without) = (Node::start(WITH_TLS), Node::start("null"));
 
-    let plain = with.complaint("status", 4);
-    let tls = without.complaint("top --once --tls-ca @ours.pem", 4);
+    let plain = with.error_message("status", 4);
+    let tls = without.error_message("top --once --tls-ca @ours.pem", 4);
 
-    assert_says(&plain, &["it speaks TLS", "--tls-ca FILE"]);
-    assert_says(&tls, &["it does not speak TLS", "without --tls-ca", "operators.tls"]);
+    assert_contains(&plain, &["it speaks TLS", "--tls-ca FILE"]);
+    assert_contains(&tls, &["it does not speak TLS", "without --tls-ca", "operators.tls"]);
     let check = with.uview("check");
-    assert_says(&String::from_utf8(check.stdout).unwrap(), &["it speaks TLS", "fix: --tls-ca FILE"]);
+    assert_contains(&String::from_utf8(check.stdout).unwrap(), &["it speaks TLS", "fix: --tls-ca FILE"]);
 }
 
 #[test]
@@ -198,8 +207,8 @@ fn an_agent_that_is_gone_is_not_taken_for_one_without_tls() {
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
 
     for tls in ["", "--tls-ca @ours.pem"] {
-        let text = node.complaint(&format!("status --operators {gone} {tls}"), 4);
-        assert_says(&text, &["does not answer at", "refused"]);
+        let text = node.error_message(&format!("status --operators {gone} {tls}"), 4);
+        assert_contains(&text, &["does not answer at", "refused"]);
     }
 }
 
@@ -216,12 +225,12 @@ fn files_that_are_no_certificates_are_named_before_anything_is_tried() {
         (pair("operator.pem", "operator.pem"), ["operator.pem", "no private key", "BEGIN PRIVATE KEY"]),
         (pair("operator.pem", "stranger.key"), ["operator.pem", "stranger.key", "cannot be used with"]),
     ] {
-        assert_says(&node.complaint(&command, 1), &words);
+        assert_contains(&node.error_message(&command, 1), &words);
     }
 }
 
 #[test]
-fn half_of_what_tls_needs_is_a_wrong_command_line() {
+fn incomplete_tls_arguments_are_a_wrong_command_line() {
     let node = Node::start("null");
     let operators = &node.operators;
 
@@ -231,6 +240,6 @@ fn half_of_what_tls_needs_is_a_wrong_command_line() {
         (format!("status --operators https://{operators}"), "--tls-ca FILE"),
         (format!("status --operators http://{operators} --tls-ca @ours.pem"), "https://"),
     ] {
-        assert_says(&node.complaint(&command, 64), &[word]);
+        assert_contains(&node.error_message(&command, 64), &[word]);
     }
 }

@@ -1,4 +1,4 @@
-//! What is told to whom, and when a slot may mean something else.
+//! Which messages are sent, and when a slot may be reused for another series.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,12 @@ use wire::metric::Group;
 
 use super::*;
 
-fn asked(name: &str, kind: Kind) -> Asked {
-    Asked { name: name.into(), labels: Vec::new(), kind, unit: None, group: Group::Service, parts_per_unit: 1 }
+fn spec(name: &str, kind: Kind) -> MetricSpec {
+    MetricSpec { name: name.into(), labels: Vec::new(), kind, unit: None, group: Group::Service, parts_per_unit: 1 }
 }
 
-fn labelled(name: &str, value: &str) -> Asked {
-    Asked { labels: vec![("path".into(), value.into())], ..asked(name, Kind::Counter) }
+fn labelled(name: &str, value: &str) -> MetricSpec {
+    MetricSpec { labels: vec![("path".into(), value.into())], ..spec(name, Kind::Counter) }
 }
 
 fn small() -> Limits {
@@ -24,8 +24,8 @@ fn registry(limits: Limits) -> Registry {
     Registry::new("test", limits)
 }
 
-/// Everything that is left to say.
-fn said(registry: &mut Registry) -> Vec<ServiceMessage> {
+/// All messages that are not yet sent.
+fn drain(registry: &mut Registry) -> Vec<ServiceMessage> {
     std::iter::from_fn(|| registry.next_message().map(|(message, _)| message)).collect()
 }
 
@@ -65,21 +65,21 @@ fn the_same_name_labels_and_kind_share_a_slot_and_others_do_not() {
 #[test]
 fn a_name_means_one_thing_only() {
     let mut registry = registry(small());
-    let seconds = Asked { unit: Some("s".into()), ..asked("a", Kind::Histogram(Scale::DEFAULT)) };
+    let seconds = MetricSpec { unit: Some("s".into()), ..spec("a", Kind::Histogram(Scale::DEFAULT)) };
     assert!(registry.register(&seconds, false).series.is_some());
 
     let finer = Kind::Histogram(Scale::new(3, 32).unwrap());
     let conflicts = [
-        asked("a", Kind::Counter),
+        spec("a", Kind::Counter),
         labelled("a", "other labels do not help"),
-        Asked { kind: finer, ..seconds.clone() },
-        Asked { unit: Some("By".into()), ..seconds.clone() },
-        Asked { parts_per_unit: 1000, ..seconds.clone() },
+        MetricSpec { kind: finer, ..seconds.clone() },
+        MetricSpec { unit: Some("By".into()), ..seconds.clone() },
+        MetricSpec { parts_per_unit: 1000, ..seconds.clone() },
     ];
     for conflict in &conflicts {
-        let parts = registry.register(conflict, false);
-        assert!(parts.run.is_detached() && parts.series.is_none(), "{conflict:?}");
-        assert_eq!(parts.run.words().len(), conflict.kind.slots() as usize);
+        let binding = registry.register(conflict, false);
+        assert!(binding.run.is_detached() && binding.series.is_none(), "{conflict:?}");
+        assert_eq!(binding.run.words().len(), conflict.kind.slots() as usize);
     }
 
     assert!(causes(&registry).iter().all(|cause| matches!(cause, Cause::Conflict { .. })));
@@ -87,7 +87,7 @@ fn a_name_means_one_thing_only() {
         causes(&registry)[0].to_string(),
         "metric a is not registered as a counter: it is a histogram of 2^2 buckets per power of two up to 2^32 in s already"
     );
-    let without_unit = Asked { unit: None, ..seconds };
+    let without_unit = MetricSpec { unit: None, ..seconds };
     assert!(registry.register(&without_unit, false).series.is_some(), "who states no unit contradicts none");
     assert_eq!(registry.detached(), conflicts.len() as u64);
 }
@@ -96,14 +96,14 @@ fn a_name_means_one_thing_only() {
 fn an_invalid_name_gives_a_handle_that_nobody_reads() {
     let mut registry = registry(small());
     let bad = [
-        asked("", Kind::Counter),
-        asked("9 lives", Kind::Gauge),
-        Asked { labels: vec![("a".into(), "\n".into())], ..asked("a", Kind::Counter) },
-        Asked { unit: Some("µs and more".into()), ..asked("a", Kind::Counter) },
+        spec("", Kind::Counter),
+        spec("9 lives", Kind::Gauge),
+        MetricSpec { labels: vec![("a".into(), "\n".into())], ..spec("a", Kind::Counter) },
+        MetricSpec { unit: Some("µs and more".into()), ..spec("a", Kind::Counter) },
     ];
 
-    for asked in &bad {
-        assert!(registry.register(asked, false).run.is_detached());
+    for spec in &bad {
+        assert!(registry.register(spec, false).run.is_detached());
     }
 
     assert_eq!(causes(&registry).len(), bad.len());
@@ -114,27 +114,27 @@ fn an_invalid_name_gives_a_handle_that_nobody_reads() {
 #[test]
 fn a_full_region_is_followed_by_a_second_one_and_full_regions_by_handles_that_nobody_reads() {
     let mut registry = registry(small());
-    let in_region = |registry: &Registry, parts: &Parts| {
-        let live = &registry.live[&parts.series.expect("it has a series")];
+    let in_region = |registry: &Registry, binding: &Binding| {
+        let live = &registry.live[&binding.series.expect("it has a series")];
         live.placed.region
     };
 
-    let parts: Vec<_> = (0..1000).map(|n| registry.register(&asked(&format!("m{n}"), Kind::Counter), false)).collect();
+    let binding: Vec<_> = (0..1000).map(|n| registry.register(&spec(&format!("m{n}"), Kind::Counter), false)).collect();
 
     // 504 slots in the first page, 1,016 in the two pages of the second region.
-    assert_eq!(in_region(&registry, &parts[503]), 0);
-    assert_eq!(in_region(&registry, &parts[504]), 1);
+    assert_eq!(in_region(&registry, &binding[503]), 0);
+    assert_eq!(in_region(&registry, &binding[504]), 1);
     assert_eq!(registry.regions(), (2, 4096 + 8192));
     let histogram = Kind::Histogram(Scale::new(5, 48).unwrap());
-    let too_large = registry.register(&asked("large", histogram), false);
+    let too_large = registry.register(&spec("large", histogram), false);
     assert!(too_large.run.is_detached(), "1,000 series are there already");
     assert!(matches!(causes(&registry)[..], [Cause::Series { limit: 1000 }]));
 
     let mut registry = self::registry(Limits { regions: 1, ..small() });
     for n in 0..504 {
-        assert!(!registry.register(&asked(&format!("m{n}"), Kind::Counter), false).run.is_detached());
+        assert!(!registry.register(&spec(&format!("m{n}"), Kind::Counter), false).run.is_detached());
     }
-    assert!(registry.register(&asked("more", Kind::Counter), false).run.is_detached());
+    assert!(registry.register(&spec("more", Kind::Counter), false).run.is_detached());
     assert!(matches!(causes(&registry)[..], [Cause::Regions { limit: 1 }]));
 }
 
@@ -143,10 +143,10 @@ fn a_run_that_is_longer_than_the_usual_region_gets_a_region_of_its_size() {
     let mut registry = registry(small());
     let histogram = Kind::Histogram(Scale::new(5, 48).unwrap());
 
-    let parts = registry.register(&asked("large", histogram), false);
+    let binding = registry.register(&spec("large", histogram), false);
 
-    assert!(!parts.run.is_detached());
-    assert_eq!(parts.run.words().len(), histogram.slots() as usize);
+    assert!(!binding.run.is_detached());
+    assert_eq!(binding.run.words().len(), histogram.slots() as usize);
     assert_eq!(registry.regions(), (1, 12288));
 }
 
@@ -154,18 +154,18 @@ fn a_run_that_is_longer_than_the_usual_region_gets_a_region_of_its_size() {
 fn label_sets_beyond_the_limit_count_together() {
     let mut registry = registry(small());
 
-    let parts: Vec<_> = (0..10).map(|n| registry.register(&labelled("requests", &n.to_string()), false)).collect();
+    let binding: Vec<_> = (0..10).map(|n| registry.register(&labelled("requests", &n.to_string()), false)).collect();
     let other = registry.register(&labelled("errors", "a"), false);
 
-    assert!(!parts[2].run.same(&parts[3].run));
-    assert!(parts[3..].iter().all(|beyond| beyond.run.same(&parts[3].run)));
+    assert!(!binding[2].run.same(&binding[3].run));
+    assert!(binding[3..].iter().all(|beyond| beyond.run.same(&binding[3].run)));
     assert!(!other.run.is_detached(), "another metric has its own limit");
-    let overflow = &registry.live[&parts[3].series.unwrap()].placed.series;
+    let overflow = &registry.live[&binding[3].series.unwrap()].placed.series;
     assert_eq!(overflow.title(), r#"requests{otel.metric.overflow="true"}"#);
     assert_eq!(registry.problems.kept()[0].times, 7);
 
-    registry.remove(&parts[9]);
-    assert!(registry.register(&labelled("requests", "9"), false).run.same(&parts[3].run), "others count there too");
+    registry.remove(&binding[9]);
+    assert!(registry.register(&labelled("requests", "9"), false).run.same(&binding[3].run), "others count there too");
 }
 
 #[test]
@@ -173,34 +173,34 @@ fn a_hundred_thousand_metrics_are_asked_for_and_as_many_as_allowed_are_made() {
     let mut registry = registry(Limits::default());
 
     let handles: Vec<_> =
-        (0..100_000).map(|n| registry.register(&asked(&format!("m{n}"), Kind::Counter), false)).collect();
+        (0..100_000).map(|n| registry.register(&spec(&format!("m{n}"), Kind::Counter), false)).collect();
 
     assert_eq!(registry.series(), 4096);
     assert_eq!(registry.detached(), 100_000 - 4096);
     assert_eq!(registry.problems.kept().len(), 1);
     assert_eq!(registry.problems.kept()[0].times, 100_000 - 4096);
-    for parts in &handles {
-        parts.run.words()[0].fetch_add(1, Relaxed);
+    for binding in &handles {
+        binding.run.words()[0].fetch_add(1, Relaxed);
     }
-    assert!(handles.iter().all(|parts| parts.run.words()[0].load(Relaxed) == 1), "every one of them works");
+    assert!(handles.iter().all(|binding| binding.run.words()[0].load(Relaxed) == 1), "every one of them works");
 }
 
 #[test]
 fn everything_is_said_once_per_connection_and_in_an_order_that_makes_sense() {
     let mut registry = registry(small());
     for n in 0..700 {
-        let _ = registry.register(&asked(&format!("m{n}"), Kind::Counter), false);
+        let _ = registry.register(&spec(&format!("m{n}"), Kind::Counter), false);
     }
-    assert!(said(&mut registry).is_empty(), "there is nobody to say it to");
+    assert!(drain(&mut registry).is_empty(), "there is no connection");
 
     registry.opened();
-    let first = said(&mut registry);
-    assert!(registry.all_said());
-    assert!(said(&mut registry).is_empty());
+    let first = drain(&mut registry);
+    assert!(registry.is_synced());
+    assert!(drain(&mut registry).is_empty());
     registry.closed();
-    assert!(!registry.all_said());
+    assert!(!registry.is_synced());
     registry.opened();
-    let second = said(&mut registry);
+    let second = drain(&mut registry);
 
     assert_eq!(first, second);
     assert!(matches!(first[0], ServiceMessage::AddRegion { region: 0, .. }));
@@ -213,52 +213,52 @@ fn everything_is_said_once_per_connection_and_in_an_order_that_makes_sense() {
 fn what_is_registered_later_is_said_later() {
     let mut registry = registry(small());
     registry.opened();
-    let _ = registry.register(&asked("a", Kind::Counter), false);
-    assert_eq!(said(&mut registry).len(), 2);
+    let _ = registry.register(&spec("a", Kind::Counter), false);
+    assert_eq!(drain(&mut registry).len(), 2);
 
-    let _ = registry.register(&asked("a", Kind::Counter), false);
-    assert!(registry.all_said(), "it was there already");
-    let _ = registry.register(&asked("b", Kind::Counter), false);
+    let _ = registry.register(&spec("a", Kind::Counter), false);
+    assert!(registry.is_synced(), "it was there already");
+    let _ = registry.register(&spec("b", Kind::Counter), false);
 
-    assert_eq!(series_of(&said(&mut registry)).len(), 1);
+    assert_eq!(series_of(&drain(&mut registry)).len(), 1);
 }
 
 #[test]
 fn slots_are_used_again_only_after_the_agents_release_and_the_last_handle() {
     let mut registry = registry(small());
     registry.opened();
-    let old = registry.register(&asked("old", Kind::Counter), false);
+    let old = registry.register(&spec("old", Kind::Counter), false);
     old.run.words()[0].store(9, Relaxed);
-    let place = series_of(&said(&mut registry))[0].run();
+    let place = series_of(&drain(&mut registry))[0].run();
 
     registry.remove(&old);
-    let second = registry.register(&asked("second", Kind::Counter), false);
+    let second = registry.register(&spec("second", Kind::Counter), false);
     assert_ne!(registry.live[&second.series.unwrap()].placed.run(), place, "not released");
-    assert_eq!(retired_in(&said(&mut registry)), [place]);
+    assert_eq!(retired_in(&drain(&mut registry)), [place]);
 
     registry.released([place]);
-    let third = registry.register(&asked("third", Kind::Counter), false);
+    let third = registry.register(&spec("third", Kind::Counter), false);
     assert_ne!(registry.live[&third.series.unwrap()].placed.run(), place, "a handle can still write there");
-    assert_eq!(registry.waiting(), 1);
+    assert_eq!(registry.pending_release(), 1);
 
     drop(old);
-    let fourth = registry.register(&asked("fourth", Kind::Counter), false);
+    let fourth = registry.register(&spec("fourth", Kind::Counter), false);
     assert_eq!(registry.live[&fourth.series.unwrap()].placed.run(), place);
     assert_eq!(fourth.run.words()[0].load(Relaxed), 0, "a new series starts at 0");
-    assert_eq!(registry.rooms[0].generation, Generation(3));
-    assert_eq!(registry.waiting(), 0);
+    assert_eq!(registry.regions[0].generation, Generation(3));
+    assert_eq!(registry.pending_release(), 0);
 }
 
 #[test]
 fn what_no_agent_heard_of_needs_no_release() {
     let mut registry = registry(small());
-    let parts = registry.register(&asked("a", Kind::Counter), false);
-    registry.remove(&parts);
-    drop(parts);
+    let binding = registry.register(&spec("a", Kind::Counter), false);
+    registry.remove(&binding);
+    drop(binding);
 
     registry.opened();
-    let _ = registry.register(&asked("b", Kind::Counter), false);
-    let messages = said(&mut registry);
+    let _ = registry.register(&spec("b", Kind::Counter), false);
+    let messages = drain(&mut registry);
 
     assert!(retired_in(&messages).is_empty());
     let [only] = &series_of(&messages)[..] else { panic!("one series is live") };
@@ -268,19 +268,19 @@ fn what_no_agent_heard_of_needs_no_release() {
 #[test]
 fn what_was_retired_without_a_connection_is_said_on_the_next_one_before_its_name_is_taken_again() {
     let mut registry = registry(small());
-    let parts = registry.register(&asked("a", Kind::Counter), false);
+    let binding = registry.register(&spec("a", Kind::Counter), false);
     registry.opened();
-    let place = series_of(&said(&mut registry))[0].run();
+    let place = series_of(&drain(&mut registry))[0].run();
     registry.closed();
 
-    registry.remove(&parts);
-    drop(parts);
-    let again = registry.register(&asked("a", Kind::Counter), false);
+    registry.remove(&binding);
+    drop(binding);
+    let again = registry.register(&spec("a", Kind::Counter), false);
     registry.released([place]);
-    assert_ne!(registry.live[&again.series.unwrap()].placed.run(), place, "nobody can have released it");
+    assert_ne!(registry.live[&again.series.unwrap()].placed.run(), place, "it cannot have been released");
     registry.opened();
     registry.released([place]);
-    let messages = said(&mut registry);
+    let messages = drain(&mut registry);
 
     assert_eq!(retired_in(&messages), [place], "a release before the retirement was said counts for nothing");
     let order: Vec<_> = messages.iter().map(std::mem::discriminant).collect();
@@ -291,31 +291,31 @@ fn what_was_retired_without_a_connection_is_said_on_the_next_one_before_its_name
     // Not answered on this connection either: said again on the next.
     registry.closed();
     registry.opened();
-    assert_eq!(retired_in(&said(&mut registry)), [place]);
+    assert_eq!(retired_in(&drain(&mut registry)), [place]);
     registry.released([place]);
-    assert_eq!(registry.waiting(), 0);
+    assert_eq!(registry.pending_release(), 0);
 }
 
 #[test]
 fn an_agent_cannot_release_what_is_in_use() {
     let mut registry = registry(small());
     registry.opened();
-    let parts = registry.register(&asked("a", Kind::Counter), false);
-    let place = series_of(&said(&mut registry))[0].run();
+    let binding = registry.register(&spec("a", Kind::Counter), false);
+    let place = series_of(&drain(&mut registry))[0].run();
 
     registry.released([place, registration::SlotRun { region: 77, first: Slot(u32::MAX), slots: u32::MAX }]);
-    let other = registry.register(&asked("b", Kind::Counter), false);
+    let other = registry.register(&spec("b", Kind::Counter), false);
 
     assert_ne!(registry.live[&other.series.unwrap()].placed.run(), place);
-    assert!(!parts.run.same(&other.run));
+    assert!(!binding.run.same(&other.run));
 }
 
 #[test]
 fn a_handle_of_another_client_or_one_that_nobody_reads_removes_nothing() {
     let (mut registry, mut other) = (registry(small()), registry(small()));
-    let _ = registry.register(&asked("a", Kind::Counter), false);
-    let foreign = other.register(&asked("b", Kind::Counter), false);
-    let detached = registry.register(&asked("", Kind::Counter), false);
+    let _ = registry.register(&spec("a", Kind::Counter), false);
+    let foreign = other.register(&spec("b", Kind::Counter), false);
+    let detached = registry.register(&spec("", Kind::Counter), false);
 
     registry.remove(&foreign);
     registry.remove(&detached);
@@ -326,10 +326,10 @@ fn a_handle_of_another_client_or_one_that_nobody_reads_removes_nothing() {
 #[test]
 fn a_child_shares_what_is_there_and_gets_nothing_new() {
     let mut registry = registry(small());
-    let parents = registry.register(&asked("a", Kind::Counter), false);
+    let parents = registry.register(&spec("a", Kind::Counter), false);
 
-    assert!(registry.register(&asked("a", Kind::Counter), true).run.same(&parents.run));
-    assert!(registry.register(&asked("b", Kind::Counter), true).run.is_detached());
+    assert!(registry.register(&spec("a", Kind::Counter), true).run.same(&parents.run));
+    assert!(registry.register(&spec("b", Kind::Counter), true).run.is_detached());
     assert!(matches!(causes(&registry)[..], [Cause::Forked]));
 }
 
@@ -338,8 +338,8 @@ proptest! {
     #[test]
     fn no_slot_means_two_things_to_anybody_who_may_read_it(steps in prop::collection::vec((0_u8..8, any::<prop::sample::Index>()), 1..300)) {
         let mut registry = registry(Limits { regions: 1, ..small() });
-        let mut handles: Vec<Parts> = Vec::new();
-        // What some worker may read as what: place → name. Told, and not released by the agent.
+        let mut handles: Vec<Binding> = Vec::new();
+        // What a worker may read: slots → series title. Announced to the agent, not released by it.
         let mut read: BTreeMap<registration::SlotRun, String> = BTreeMap::new();
         let mut retired: BTreeSet<registration::SlotRun> = BTreeSet::new();
         let mut name = 0;
@@ -349,11 +349,11 @@ proptest! {
                 0..=2 => {
                     name += 1;
                     let kind = if step == 0 { Kind::Histogram(Scale::DEFAULT) } else { Kind::Counter };
-                    handles.push(registry.register(&asked(&format!("m{name}"), kind), false));
+                    handles.push(registry.register(&spec(&format!("m{name}"), kind), false));
                 }
                 3 | 4 if !handles.is_empty() => {
-                    let parts = handles.swap_remove(which.index(handles.len()));
-                    registry.remove(&parts);
+                    let binding = handles.swap_remove(which.index(handles.len()));
+                    registry.remove(&binding);
                 }
                 5 => registry.opened(),
                 6 => { registry.closed(); retired.clear(); }
@@ -365,13 +365,13 @@ proptest! {
                 }
                 _ => {}
             }
-            for message in said(&mut registry) {
+            for message in drain(&mut registry) {
                 match message {
                     ServiceMessage::AddSeries(series) => for placed in series.into_iter().flatten() {
                         let (run, title) = (placed.run(), placed.series.title());
-                        for (other, meaning) in &read {
+                        for (other, metric_type) in &read {
                             let apart = other.first.0 + other.slots <= run.first.0 || run.first.0 + run.slots <= other.first.0;
-                            prop_assert!(apart || *meaning == title, "{run:?} is {title} and {meaning}");
+                            prop_assert!(apart || *metric_type == title, "{run:?} is {title} and {metric_type}");
                         }
                         read.insert(run, title);
                     },

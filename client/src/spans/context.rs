@@ -1,37 +1,37 @@
-//! Where a span stands in its trace, as W3C Trace Context tells it to other services.
+//! Trace context: the ids that W3C Trace Context headers carry between services.
 
 use core::fmt;
 use core::num::{NonZeroU64, NonZeroU128};
 use core::str::FromStr;
 
-use wire::span_record::{Line, TEXT_BYTES};
+use wire::span_record::{ShortText, TEXT_BYTES};
 
-/// The header with trace and span.
+/// The header with trace id, span id and flags.
 const PARENT: &str = "traceparent";
-/// The header with what tracing systems add.
+/// The header with vendor-specific entries.
 const STATE: &str = "tracestate";
 
-/// Names one trace: 16 bytes, not all zero.
+/// Identifies a trace: 16 bytes, not all zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TraceId(pub(crate) NonZeroU128);
 
-/// Names one span within its trace: 8 bytes, not all zero.
+/// Identifies a span within its trace: 8 bytes, not all zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpanId(pub(crate) NonZeroU64);
 
-/// A text that is no id.
+/// A text that is not a valid id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an id is {0} digits of lower-case hexadecimal, not all zero")]
+#[error("an id has {0} lower-case hexadecimal digits, not all zero")]
 pub struct IdError(usize);
 
-/// The number of exactly `digits` lower-case hexadecimal digits.
+/// Parses exactly `digits` lower-case hexadecimal digits.
 fn hexadecimal(text: &str, digits: usize) -> Option<u128> {
     let plain = text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     u128::from_str_radix(text, 16).ok().filter(|_| plain)
 }
 
 impl TraceId {
-    /// The id of these bytes, as other tracing libraries give them; `None` if all are zero.
+    /// The id with these big-endian bytes, as other tracing libraries have them; `None` if all are zero.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Option<Self> {
         match NonZeroU128::new(u128::from_be_bytes(bytes)) {
@@ -40,7 +40,7 @@ impl TraceId {
         }
     }
 
-    /// Its bytes.
+    /// The id as big-endian bytes.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0.get().to_be_bytes()
@@ -87,43 +87,48 @@ impl fmt::Debug for SpanId {
     }
 }
 
-/// A span and its trace, as headers carry them from service to service. Nothing here allocates.
+/// The trace and span that a request belongs to, as headers carry them from service to service. Allocates nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceContext {
-    /// The trace.
+    /// The trace that the span belongs to.
     pub trace: TraceId,
-    /// The span that what follows belongs under.
+    /// The span that becomes the parent of spans in the called service.
     pub span: SpanId,
-    /// `tracestate`: all of it if it is short, else what decides about sampling.
-    pub(crate) state: Line,
+    /// `tracestate`: the whole text if it fits, else only the entry `ot`, which decides about sampling.
+    pub(crate) state: ShortText,
 }
 
 impl TraceContext {
     /// A context without `tracestate`.
     #[must_use]
     pub fn new(trace: TraceId, span: SpanId) -> Self {
-        Self { trace, span, state: Line::default() }
+        Self { trace, span, state: ShortText::default() }
     }
 
-    /// What the caller says, where `header` gives the value of a header; `None` unless there is a valid `traceparent`.
+    /// Reads the context of a received request. `header` returns the value of a header by its lower-case name. `None`
+    /// without a valid `traceparent`.
     #[must_use]
     pub fn extract<'a>(header: impl Fn(&str) -> Option<&'a str>) -> Option<Self> {
-        let mut parts = header(PARENT)?.trim().splitn(5, '-');
-        let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let mut binding = header(PARENT)?.trim().splitn(5, '-');
+        let (version, trace, span, flags) = (binding.next()?, binding.next()?, binding.next()?, binding.next()?);
         let version = hexadecimal(version, 2).filter(|version| *version != 0xff)?;
         hexadecimal(flags, 2)?;
-        // Later versions may add something behind, this one may not.
-        if version == 0 && parts.next().is_some() {
+        // Later versions may append fields; version 0 may not.
+        if version == 0 && binding.next().is_some() {
             return None;
         }
         let state = header(STATE).map(short).unwrap_or_default();
-        Some(Self { trace: trace.parse().ok()?, span: span.parse().ok()?, state: Line::of(format_args!("{state}")) })
+        Some(Self {
+            trace: trace.parse().ok()?,
+            span: span.parse().ok()?,
+            state: ShortText::of(format_args!("{state}")),
+        })
     }
 
-    /// Gives the headers for a request that is made within the span: `traceparent`, and `tracestate` if there is one. Marked as sampled, since
-    /// what is kept is decided later.
+    /// Passes the headers for an outgoing request to `header`: `traceparent`, and `tracestate` if there is one. The
+    /// sampled flag is always set, since the agent decides later which traces to keep.
     pub fn inject(&self, mut header: impl FnMut(&'static str, &str)) {
-        header(PARENT, Line::of(format_args!("00-{}-{}-01", self.trace, self.span)).as_str());
+        header(PARENT, ShortText::of(format_args!("00-{}-{}-01", self.trace, self.span)).as_str());
         if !self.state.is_empty() {
             header(STATE, self.state.as_str());
         }
@@ -136,7 +141,7 @@ impl TraceContext {
     }
 }
 
-/// The whole of a `tracestate` that fits; of a longer one the member `ot`, on which nodes have to agree.
+/// A `tracestate` that fits as a whole; of a longer one only the entry `ot`, on which nodes have to agree.
 fn short(state: &str) -> &str {
     let state = state.trim();
     if state.len() <= TEXT_BYTES {

@@ -1,14 +1,14 @@
-//! Fields of a `tracing` span, as notes of its record.
+//! Converts fields of a `tracing` span to notes of its record.
 
 use core::fmt;
 
 use tracing::field::{Field, Visit};
-use wire::span_record::{Line, Status, Tag};
+use wire::span_record::{ShortText, Status, Tag};
 
-use crate::spans::open::Open;
+use crate::spans::open::OpenSpan;
 
-/// Adds what it is shown to a span.
-pub(crate) struct Fields<'a>(pub(crate) &'a mut Open);
+/// Adds each visited field to a span.
+pub(crate) struct Fields<'a>(pub(crate) &'a mut OpenSpan);
 
 impl Visit for Fields<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
@@ -18,7 +18,7 @@ impl Visit for Fields<'_> {
             "otel.kind" => open.kind = kind(value),
             "otel.status_code" => open.status = status(value),
             "otel.status_message" | "otel.status_description" => open.notes.text(Tag::Message, "", value),
-            // `uview.trigger` is an attribute like any other: whoever keeps traces looks for it.
+            // `uview.trigger` is recorded as an attribute: the agent looks for it.
             name => open.notes.text(Tag::Text, name, value),
         }
     }
@@ -30,7 +30,7 @@ impl Visit for Fields<'_> {
     fn record_u64(&mut self, field: &Field, value: u64) {
         match i64::try_from(value) {
             Ok(value) => self.0.notes.integer(field.name(), value),
-            // OTLP has no larger ones.
+            // OTLP integers are signed 64-bit.
             Err(_) => self.0.notes.display(Tag::Text, field.name(), format_args!("{value}")),
         }
     }
@@ -44,12 +44,12 @@ impl Visit for Fields<'_> {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.record_str(field, Line::of(format_args!("{value:?}")).as_str());
+        self.record_str(field, ShortText::of(format_args!("{value:?}")).as_str());
     }
 }
 
-/// What an event says that makes its span one in error.
-pub(crate) struct Failure<'a>(pub(crate) &'a mut Open);
+/// Takes the message of an ERROR event as the span's status message.
+pub(crate) struct Failure<'a>(pub(crate) &'a mut OpenSpan);
 
 impl Visit for Failure<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
@@ -59,13 +59,13 @@ impl Visit for Failure<'_> {
     }
 }
 
-/// OTLP's number of a kind; INTERNAL if it is none.
+/// The OTLP number of a span kind; INTERNAL for an unknown name.
 fn kind(name: &str) -> u8 {
     let names = ["server", "client", "producer", "consumer"];
     (2..).zip(names).find(|(_, known)| known.eq_ignore_ascii_case(name)).map_or(INTERNAL, |(number, _)| number)
 }
 
-/// A span of work within a service.
+/// The OTLP span kind of work within a service.
 pub(crate) const INTERNAL: u8 = 1;
 
 fn status(name: &str) -> Status {

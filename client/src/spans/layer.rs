@@ -1,4 +1,4 @@
-//! The layer for `tracing_subscriber` that makes records of spans.
+//! The `tracing_subscriber` layer that records spans.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use wire::span_record::{Notes, Status, Tag};
 use crate::clock;
 use crate::spans::context::TraceContext;
 use crate::spans::fields::{Failure, Fields, INTERNAL};
-use crate::spans::open::{Open, OpenSpans, placed};
+use crate::spans::open::{OpenSpan, OpenSpans, child_context};
 use crate::spans::ring::SpanRing;
 
-/// Which module recorded a span, as an attribute.
+/// The attribute with the module that created the span.
 const TARGET: &str = "target";
 
 /// Writes every finished span into the client's ring ([`Client::span_layer`](crate::Client::span_layer)).
 ///
-/// On the service's thread: the clock twice, four atomic operations, three locks that nobody else holds, and the copying of at most half a
-/// KiB, in a few hundred nanoseconds at most (`cargo bench -p uview --features tracing --bench spans`). No system call, and nothing is allocated beyond the most
-/// spans that were open at a time.
+/// Cost per span on the service's thread: two clock reads, four atomic operations, three uncontended locks, and a copy
+/// of at most 512 bytes: a few hundred nanoseconds at most (`cargo bench -p uview --features tracing --bench spans`).
+/// No system call. Memory is allocated only when more spans are open than ever before.
 #[derive(Debug)]
 pub struct SpanLayer(Option<Recorder>);
 
@@ -34,17 +34,17 @@ struct Recorder {
 }
 
 impl SpanLayer {
-    /// A layer that writes to `ring`; without one it does nothing.
+    /// A layer that writes to `ring`; without a ring it does nothing.
     pub(crate) fn new(ring: Option<Arc<SpanRing>>) -> Self {
         Self(ring.map(|ring| Recorder { ring, open: OpenSpans::new() }))
     }
 
-    /// Where the span `id` stands, if it is open and recorded.
+    /// The context of the span `id`, if it is open and recorded.
     fn context(&self, id: &Id) -> Option<TraceContext> {
         self.0.as_ref()?.open.with(id.into_non_zero_u64(), |open| open.context)
     }
 
-    /// The nearest span around a new one that this layer knows: a filter may have kept some from it.
+    /// The nearest enclosing span that this layer records: a filter may hide some spans from the layer.
     fn parent<S>(&self, attributes: &Attributes<'_>, context: &Context<'_, S>) -> Option<TraceContext>
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
@@ -62,8 +62,8 @@ impl Recorder {
     fn begin(&self, id: NonZeroU64, parent: Option<TraceContext>, attributes: &Attributes<'_>) {
         let metadata = attributes.metadata();
         let begun = self.open.begin(id, || {
-            let mut open = Open {
-                context: placed(parent, self.ring.ids()),
+            let mut open = OpenSpan {
+                context: child_context(parent, self.ring.ids()),
                 parent: parent.map(|parent| parent.span),
                 kind: INTERNAL,
                 status: Status::Unset,
@@ -77,7 +77,7 @@ impl Recorder {
             open
         });
         if !begun {
-            self.ring.unmade();
+            self.ring.count_dropped();
         }
     }
 
@@ -111,7 +111,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanLayer {
             return;
         }
         if let (Some(recorder), Some(span)) = (&self.0, context.event_span(event)) {
-            let failed = |open: &mut Open| {
+            let failed = |open: &mut OpenSpan| {
                 if open.status != Status::Error {
                     open.status = Status::Error;
                     event.record(&mut Failure(open));
@@ -128,23 +128,26 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanLayer {
     }
 }
 
-/// Puts `span` into the trace of its caller, which [`TraceContext::extract`] found. To be called before there is a span within it: those that
-/// are there already stay where they were. `false` if `span` is not open, or not recorded by a [`SpanLayer`].
+/// Continues the caller's trace: makes `parent`, from [`TraceContext::extract`], the parent of `span`.
+///
+/// Call it before spans are created within `span`: existing ones keep their trace. Returns `false` if `span` is not
+/// open, or not recorded by a [`SpanLayer`].
 pub fn set_parent(span: &Span, parent: &TraceContext) -> bool {
-    let set = |open: &mut Open| {
+    let set = |open: &mut OpenSpan| {
         open.context = TraceContext { span: open.context.span, ..*parent };
         open.parent = Some(parent.span);
     };
     with_open(span, set).is_some()
 }
 
-/// Where `span` stands, for the headers of a request that is made within it; `None` if it is not open, or not recorded by a [`SpanLayer`].
+/// The context of `span`, to be sent in the headers of requests made within it. `None` if `span` is not open, or not
+/// recorded by a [`SpanLayer`].
 #[must_use]
 pub fn context(span: &Span) -> Option<TraceContext> {
     with_open(span, |open| open.context)
 }
 
-fn with_open<R>(span: &Span, change: impl FnOnce(&mut Open) -> R) -> Option<R> {
+fn with_open<R>(span: &Span, change: impl FnOnce(&mut OpenSpan) -> R) -> Option<R> {
     let found = span.with_subscriber(|(id, dispatch)| {
         let recorder = dispatch.downcast_ref::<SpanLayer>()?.0.as_ref()?;
         recorder.open.with(id.into_non_zero_u64(), change)

@@ -1,7 +1,7 @@
-//! Spans that have begun and not ended, by the id that the subscriber gave them.
+//! Open spans (begun and not ended), by the id that the subscriber assigned.
 //!
-//! Not in the subscriber's own extensions, since each value there is a box of its own. Here a span's place is used again by the next one, so
-//! that nothing is allocated once there were as many at a time as there will be.
+//! The subscriber's own extensions are not used, since each value there is a box. Here slots are reused: nothing is
+//! allocated unless more spans are open than ever before.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -11,16 +11,16 @@ use wire::span_record::{Head, Notes, Status};
 
 use crate::spans::context::{SpanId, TraceContext, TraceId};
 
-/// Locks, so that threads seldom meet: a power of two.
-const SHELVES: usize = 256;
-/// Places on a shelf from the start. Memory that is not used is not taken from the system.
-const PLACES: usize = 4;
-/// Spans that are open at one time.
-const MOST: usize = 16_384;
+/// Shards, each with a lock, so that threads seldom contend: a power of two.
+const SHARDS: usize = 256;
+/// Slots per shard at the start.
+const SLOTS_PER_SHARD: usize = 4;
+/// Maximum number of open spans.
+const MAX_OPEN_SPANS: usize = 16_384;
 
 /// A span that has begun.
 #[derive(Clone, Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenSpan {
     pub(crate) context: TraceContext,
     pub(crate) parent: Option<SpanId>,
     pub(crate) kind: u8,
@@ -29,8 +29,8 @@ pub(crate) struct Open {
     pub(crate) notes: Notes,
 }
 
-impl Open {
-    /// Its fixed part, if it ends at `end`.
+impl OpenSpan {
+    /// The fixed part of its record, if it ends at `end` (wall clock, ns).
     pub(crate) fn head(&self, end: u64) -> Head {
         Head {
             trace: self.context.trace.0,
@@ -44,70 +44,70 @@ impl Open {
     }
 }
 
-/// A span's place; free without a name.
+/// Holds one open span; free if `id` is `None`.
 #[derive(Debug, Default)]
-struct Place {
-    name: Option<NonZeroU64>,
-    open: Option<Open>,
+struct SpanSlot {
+    id: Option<NonZeroU64>,
+    open: Option<OpenSpan>,
 }
 
-/// All open spans of a process. Each is behind the lock of its shelf, which another thread asks for one time in 256.
+/// All open spans of a process, in 256 shards with a lock each.
 #[derive(Debug)]
 pub(crate) struct OpenSpans {
-    shelves: Box<[Mutex<Vec<Place>>]>,
+    shards: Box<[Mutex<Vec<SpanSlot>>]>,
     open: AtomicUsize,
 }
 
 impl OpenSpans {
     pub(crate) fn new() -> Self {
-        let shelf = || Mutex::new((0..PLACES).map(|_| Place::default()).collect());
-        Self { shelves: (0..SHELVES).map(|_| shelf()).collect(), open: AtomicUsize::new(0) }
+        let shard = || Mutex::new((0..SLOTS_PER_SHARD).map(|_| SpanSlot::default()).collect());
+        Self { shards: (0..SHARDS).map(|_| shard()).collect(), open: AtomicUsize::new(0) }
     }
 
-    /// A span begins; `false` if too many are open.
-    pub(crate) fn begin(&self, name: NonZeroU64, open: impl FnOnce() -> Open) -> bool {
-        if self.open.fetch_add(1, Relaxed) >= MOST {
+    /// Adds a span; `false` if too many are open.
+    pub(crate) fn begin(&self, id: NonZeroU64, open: impl FnOnce() -> OpenSpan) -> bool {
+        if self.open.fetch_add(1, Relaxed) >= MAX_OPEN_SPANS {
             self.open.fetch_sub(1, Relaxed);
             return false;
         }
         let open = Some(open());
-        let mut shelf = self.shelf(name);
-        match shelf.iter_mut().find(|place| place.name.is_none()) {
-            Some(place) => *place = Place { name: Some(name), open },
-            None => shelf.push(Place { name: Some(name), open }),
+        let mut shard = self.shard(id);
+        match shard.iter_mut().find(|slot| slot.id.is_none()) {
+            Some(slot) => *slot = SpanSlot { id: Some(id), open },
+            None => shard.push(SpanSlot { id: Some(id), open }),
         }
         true
     }
 
-    /// Something is done with a span that is open; `None` if it is not.
-    pub(crate) fn with<R>(&self, name: NonZeroU64, change: impl FnOnce(&mut Open) -> R) -> Option<R> {
-        let mut shelf = self.shelf(name);
-        let place = shelf.iter_mut().find(|place| place.name == Some(name))?;
-        place.open.as_mut().map(change)
+    /// Applies `change` to an open span; `None` if it is not open.
+    pub(crate) fn with<R>(&self, id: NonZeroU64, change: impl FnOnce(&mut OpenSpan) -> R) -> Option<R> {
+        let mut shard = self.shard(id);
+        let slot = shard.iter_mut().find(|slot| slot.id == Some(id))?;
+        slot.open.as_mut().map(change)
     }
 
-    /// A span ends: a last look at it.
-    pub(crate) fn end(&self, name: NonZeroU64, look: impl FnOnce(&mut Open)) {
-        let mut shelf = self.shelf(name);
-        let Some(place) = shelf.iter_mut().find(|place| place.name == Some(name)) else { return };
-        if let Some(open) = &mut place.open {
-            look(open);
+    /// Removes a span, after `finish` has used it.
+    pub(crate) fn end(&self, id: NonZeroU64, finish: impl FnOnce(&mut OpenSpan)) {
+        let mut shard = self.shard(id);
+        let Some(slot) = shard.iter_mut().find(|slot| slot.id == Some(id)) else { return };
+        if let Some(open) = &mut slot.open {
+            finish(open);
         }
-        place.name = None;
-        drop(shelf);
+        slot.id = None;
+        drop(shard);
         self.open.fetch_sub(1, Relaxed);
     }
 
-    fn shelf(&self, name: NonZeroU64) -> MutexGuard<'_, Vec<Place>> {
-        // The upper bits of a product depend on all bits of the name.
-        let at = name.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SHELVES.trailing_zeros());
-        // Whoever panicked left a span in there, whole or with a note less.
-        self.shelves[at as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    fn shard(&self, id: NonZeroU64) -> MutexGuard<'_, Vec<SpanSlot>> {
+        // Fibonacci hashing: the upper bits of the product depend on all bits of the id.
+        let at = id.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SHARDS.trailing_zeros());
+        // A thread that panicked while holding the lock left valid data: at most a note is missing.
+        self.shards[at as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Ids for a span under `parent`, drawn from `ids`.
-pub(crate) fn placed(parent: Option<TraceContext>, (trace, span): (TraceId, SpanId)) -> TraceContext {
+/// The context of a new span: in the trace of `parent`, or in a new one with the ids given.
+pub(crate) fn child_context(parent: Option<TraceContext>, (trace, span): (TraceId, SpanId)) -> TraceContext {
     parent.map_or_else(|| TraceContext::new(trace, span), |parent| TraceContext { span, ..parent })
 }
 
@@ -115,10 +115,10 @@ pub(crate) fn placed(parent: Option<TraceContext>, (trace, span): (TraceId, Span
 mod tests {
     use super::*;
 
-    fn open(start: u64) -> Open {
+    fn open(start: u64) -> OpenSpan {
         let ids = (TraceId::from_bytes([1; 16]).unwrap(), SpanId(NonZeroU64::MIN));
-        Open {
-            context: placed(None, ids),
+        OpenSpan {
+            context: child_context(None, ids),
             parent: None,
             kind: 1,
             status: Status::Unset,
@@ -127,33 +127,33 @@ mod tests {
         }
     }
 
-    fn name(n: u64) -> NonZeroU64 {
+    fn id(n: u64) -> NonZeroU64 {
         NonZeroU64::new(n).unwrap()
     }
 
     #[test]
     fn a_span_is_found_until_it_ends() {
         let spans = OpenSpans::new();
-        (1..2_000).for_each(|n| assert!(spans.begin(name(n), || open(n))));
+        (1..2_000).for_each(|n| assert!(spans.begin(id(n), || open(n))));
 
-        assert_eq!(spans.with(name(7), |open| open.start), Some(7));
+        assert_eq!(spans.with(id(7), |open| open.start), Some(7));
         let mut ended = None;
-        spans.end(name(7), |open| ended = Some(open.start));
+        spans.end(id(7), |open| ended = Some(open.start));
         assert_eq!(ended, Some(7));
-        assert_eq!(spans.with(name(7), |open| open.start), None);
-        spans.end(name(7), |_| panic!("it has ended"));
-        assert_eq!(spans.with(name(8), |open| open.start), Some(8));
+        assert_eq!(spans.with(id(7), |open| open.start), None);
+        spans.end(id(7), |_| panic!("it has ended"));
+        assert_eq!(spans.with(id(8), |open| open.start), Some(8));
     }
 
     #[test]
     fn too_many_open_spans_are_refused_and_their_places_are_used_again() {
         let spans = OpenSpans::new();
-        let most = MOST as u64;
-        (1..=most).for_each(|n| assert!(spans.begin(name(n), || open(n))));
+        let most = MAX_OPEN_SPANS as u64;
+        (1..=most).for_each(|n| assert!(spans.begin(id(n), || open(n))));
 
-        assert!(!spans.begin(name(most + 1), || open(0)));
-        spans.end(name(1), |_| ());
-        assert!(spans.begin(name(most + 1), || open(5)));
-        assert_eq!(spans.with(name(most + 1), |open| open.start), Some(5));
+        assert!(!spans.begin(id(most + 1), || open(0)));
+        spans.end(id(1), |_| ());
+        assert!(spans.begin(id(most + 1), || open(5)));
+        assert_eq!(spans.with(id(most + 1), |open| open.start), Some(5));
     }
 }

@@ -1,4 +1,4 @@
-//! The ring of a client's finished spans: who writes to it, what is said of it to an agent.
+//! The ring buffer of finished spans, and its announcement to the agent.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::num::{NonZeroU64, NonZeroU128};
@@ -16,35 +16,35 @@ use crate::spans::context::{SpanId, TraceId};
 /// The odd number next to 2^64 divided by the golden ratio: steps of it visit every number.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Where finished spans go.
+/// The writer's end of the ring of finished spans.
 #[derive(Debug)]
 pub(crate) struct SpanRing {
     writer: RingWriter,
-    /// What ids are drawn from; the same in a child after fork, whose numbers are others.
+    /// Seeds of trace and span ids. A forked child has the same seeds but draws other numbers from the ring.
     seeds: [u64; 3],
 }
 
 impl SpanRing {
-    /// A ring for `spans` of `service`; or why there is none.
+    /// Creates a ring of `spans` records, at most 16,384; or says why that failed.
     pub(crate) fn create(service: &str, spans: u32) -> Result<Arc<Self>, String> {
         let size = size_for(spans.min(16_384)).map_err(|error| error.to_string())?;
         let name = format!("uview-spans:{}", shortened(service, 128).replace('\0', ""));
         let writer = RingWriter::create(&name, size).map_err(|error| format!("{error}: {}", error.cause))?;
-        // The standard library's only random numbers: keys of its hash tables, from the system.
+        // The keys of std's hash tables are the only random numbers that std offers.
         let seeds = [1, 2, 3].map(|n: u64| RandomState::new().hash_one(n));
         Ok(Arc::new(Self { writer, seeds }))
     }
 
-    /// A finished span.
+    /// Writes a finished span.
     #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "the layer's"))]
     pub(crate) fn push(&self, head: &Head, notes: &Notes) {
         let mut words = [0; RECORD_WORDS];
         let used = notes.span(head, &mut words);
-        // Given up, it counts as lost to the reader.
+        // If the writer had to give up, the reader counts the record as lost.
         let _written = self.writer.push(&words[..used]);
     }
 
-    /// A trace is to be kept.
+    /// Writes a request to keep `trace`.
     pub(crate) fn keep(&self, trace: TraceId, reason: &str) {
         let (mut notes, mut words) = (Notes::default(), [0; RECORD_WORDS]);
         notes.text(Tag::Name, "", reason);
@@ -52,16 +52,16 @@ impl SpanRing {
         let _written = self.writer.push(&words[..used]);
     }
 
-    /// A span that nobody will hear of: too many are open.
+    /// Counts a span that was not recorded because too many are open.
     #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "the layer's"))]
-    pub(crate) fn unmade(&self) {
-        self.writer.unmade();
+    pub(crate) fn count_dropped(&self) {
+        self.writer.count_dropped();
     }
 
-    /// Ids for a span that begins a trace: of the trace, and of the span. Unlike any other of this process and of its children.
+    /// New ids of a trace and a span, unique in this process and its forked children.
     #[cfg_attr(not(any(feature = "tracing", test)), expect(dead_code, reason = "the layer's"))]
     pub(crate) fn ids(&self) -> (TraceId, SpanId) {
-        let number = self.writer.numbers(1).wrapping_mul(STEP);
+        let number = self.writer.reserve_ids(1).wrapping_mul(STEP);
         let [span, high, low] = self.seeds.map(|seed| mixed(seed.wrapping_add(number)));
         let trace = (u128::from(high) << 64) | u128::from(low);
         (
@@ -78,17 +78,17 @@ const fn mixed(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// The ring, if there is one, and whether the agent knows it.
+/// The ring, if it exists, and whether it is announced to the agent.
 #[derive(Debug, Default)]
-pub(crate) struct Rings {
+pub(crate) struct RingState {
     ring: Option<Arc<SpanRing>>,
-    /// None while there is no connection.
-    said: Option<bool>,
-    /// What was written before was for an agent that is gone.
+    /// Whether the ring is announced on the open connection; `None` without one.
+    announced: Option<bool>,
+    /// The next agent reads from this ticket on; earlier records were for the previous agent.
     first_ticket: u64,
 }
 
-impl Rings {
+impl RingState {
     pub(crate) fn ring(&self) -> Option<Arc<SpanRing>> {
         self.ring.clone()
     }
@@ -97,17 +97,17 @@ impl Rings {
         self.ring = Some(Arc::clone(ring));
     }
 
-    /// A connection is there.
+    /// A connection was established.
     pub(crate) const fn opened(&mut self) {
-        self.said = Some(false);
+        self.announced = Some(false);
     }
 
-    /// The connection is gone. What is written from now on is for the next agent.
+    /// The connection was lost. Records from now on are for the next agent.
     pub(crate) fn closed(&mut self) {
-        if let (Some(true), Some(ring)) = (self.said, &self.ring) {
+        if let (Some(true), Some(ring)) = (self.announced, &self.ring) {
             self.first_ticket = ring.writer.written();
         }
-        self.said = None;
+        self.announced = None;
     }
 
     pub(crate) fn beat(&self) {
@@ -116,14 +116,14 @@ impl Rings {
         }
     }
 
-    pub(crate) const fn all_said(&self) -> bool {
-        self.ring.is_none() || matches!(self.said, Some(true))
+    pub(crate) const fn is_synced(&self) -> bool {
+        self.ring.is_none() || matches!(self.announced, Some(true))
     }
 
-    /// The ring, once for each connection.
+    /// The announcement of the ring, once per connection.
     pub(crate) fn next_message(&mut self) -> Option<(ServiceMessage, Option<Arc<OwnedRegion>>)> {
-        let (Some(ring), Some(said @ false)) = (&self.ring, &mut self.said) else { return None };
-        *said = true;
+        let (Some(ring), Some(announced @ false)) = (&self.ring, &mut self.announced) else { return None };
+        *announced = true;
         let (region, first_ticket) = (ring.writer.region(), self.first_ticket);
         let message = ServiceMessage::AddSpanRing { size: region.size(), layout_version: VERSION, first_ticket };
         Some((message, Some(Arc::clone(region))))
@@ -131,7 +131,7 @@ impl Rings {
 }
 
 #[cfg(test)]
-#[cfg(not(miri))] // Memory of the system, which Miri does not have.
+#[cfg(not(miri))] // Needs memfd, which Miri does not have.
 mod tests {
     use std::collections::HashSet;
 
@@ -140,10 +140,10 @@ mod tests {
     #[test]
     fn an_agent_is_told_once_and_the_next_one_from_where_the_last_one_was_lost() {
         let ring = SpanRing::create("payment", 8).unwrap();
-        let mut rings = Rings::default();
-        assert!(rings.all_said());
+        let mut rings = RingState::default();
+        assert!(rings.is_synced());
         rings.add(&ring);
-        let first = |rings: &mut Rings| match rings.next_message() {
+        let first = |rings: &mut RingState| match rings.next_message() {
             Some((ServiceMessage::AddSpanRing { first_ticket, .. }, Some(_))) => Some(first_ticket),
             _ => None,
         };
@@ -152,10 +152,10 @@ mod tests {
         let keep = || ring.keep(TraceId::from_bytes([1; 16]).unwrap(), "why");
         keep();
         rings.opened();
-        assert!(!rings.all_said());
+        assert!(!rings.is_synced());
         assert_eq!(first(&mut rings), Some(0));
         assert_eq!(first(&mut rings), None);
-        assert!(rings.all_said());
+        assert!(rings.is_synced());
         keep();
         rings.closed();
         keep();

@@ -1,4 +1,4 @@
-//! A small host agent: takes connections, checks and keeps what comes, answers as it is told to.
+//! A fake host agent: accepts connections, validates and records messages, and behaves as a test configures.
 
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -10,35 +10,35 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use prost::Message as _;
-use region::{AcceptedRegion, ReadMapping, passing};
+use region::{AcceptedRegion, ReadMapping, fd_passing};
 use wire::frame::{self, Frames};
 use wire::layout::{Header, Slot};
 use wire::proto::registration as proto;
 use wire::registration::{PlacedSeries, ServiceMessage, SlotRun};
 
-/// No condition takes longer, on however busy a machine.
+/// Timeout of every condition, also on a busy machine.
 const LIMIT: Duration = Duration::from_mins(1);
 
 /// How the agent behaves.
 #[derive(Clone, Debug)]
-pub enum Manner {
-    /// Welcomes, accepts everything.
+pub enum Behaviour {
+    /// Sends a welcome, accepts everything.
     Proper,
-    /// Ends the first so many connections at once, as a dying agent does; then proper.
+    /// Closes the first connections at once, as a dying agent does; then proper.
     Dying(usize),
-    /// Sends this on the first connections, one each, in place of an answer; then proper.
+    /// Sends these bytes on the first connections, one element each, instead of a reply; then proper.
     Garbage(Vec<Vec<u8>>),
-    /// Never reads and never answers.
-    Deaf,
-    /// Of a release before ours: understands the first so many hellos as little as a real one would, says so and hangs up; then it has been
-    /// upgraded.
+    /// Never reads and never replies.
+    Unresponsive,
+    /// An agent of an earlier protocol: refuses the first hellos and closes the connection; then proper, as after an
+    /// upgrade.
     Older(usize),
 }
 
-/// What an agent has seen.
+/// What the fake agent has received.
 #[derive(Debug, Default)]
-pub struct Seen {
-    /// Connections ever taken.
+pub struct AgentState {
+    /// Connections accepted so far.
     pub connections: usize,
     /// Connections that have ended.
     pub ended: usize,
@@ -51,8 +51,8 @@ pub struct Seen {
     socket: Option<UnixStream>,
 }
 
-impl Seen {
-    /// All series told on the last connection.
+impl AgentState {
+    /// All series announced on the last connection.
     pub fn series(&self) -> Vec<PlacedSeries> {
         let told = self.messages.iter().filter_map(|message| match message {
             ServiceMessage::AddSeries(series) => Some(series.iter().flatten().cloned()),
@@ -70,7 +70,7 @@ impl Seen {
         told.flatten().collect()
     }
 
-    /// The words of a region as a reader sees them.
+    /// The words of a region, as a reader copies them.
     pub fn words(&self, region: u32) -> Vec<u64> {
         let region = &self.regions[region as usize];
         let mut words = vec![0; region.size().words()];
@@ -90,27 +90,27 @@ impl Seen {
         Header::decode(&self.words(0)).expect("it is a region").heartbeat
     }
 
-    /// The files behind the regions.
+    /// Inodes of the regions' memfds.
     pub fn inodes(&self) -> Vec<u64> {
         self.regions.iter().map(|region| rustix::fs::fstat(region).expect("it is open").st_ino).collect()
     }
 }
 
 struct Shared {
-    seen: Mutex<Seen>,
+    state: Mutex<AgentState>,
     changed: Condvar,
     stop: AtomicBool,
     incarnation: u64,
-    manner: Manner,
+    behaviour: Behaviour,
 }
 
 impl Shared {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, AgentState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Seen)) {
-        change(&mut self.seen());
+    fn change(&self, change: impl FnOnce(&mut AgentState)) {
+        change(&mut self.state());
         self.changed.notify_all();
     }
 }
@@ -125,18 +125,18 @@ pub struct FakeAgent {
 impl FakeAgent {
     /// A proper agent at `path`.
     pub fn start(path: &Path, incarnation: u64) -> Self {
-        Self::with_manner(path, incarnation, Manner::Proper)
+        Self::with_behaviour(path, incarnation, Behaviour::Proper)
     }
 
-    pub fn with_manner(path: &Path, incarnation: u64, manner: Manner) -> Self {
+    pub fn with_behaviour(path: &Path, incarnation: u64, behaviour: Behaviour) -> Self {
         let _ = std::fs::remove_file(path);
         let listener = UnixListener::bind(path).expect("the folder is there");
         let shared = Arc::new(Shared {
-            seen: Mutex::default(),
+            state: Mutex::default(),
             changed: Condvar::new(),
             stop: AtomicBool::new(false),
             incarnation,
-            manner,
+            behaviour,
         });
         let thread = thread::spawn({
             let shared = Arc::clone(&shared);
@@ -145,50 +145,50 @@ impl FakeAgent {
         Self { path: path.to_owned(), shared, thread: Some(thread) }
     }
 
-    /// Waits for `condition` on what was seen, and gives what it says.
-    pub fn until<T>(&self, what: &str, mut condition: impl FnMut(&Seen) -> Option<T>) -> T {
+    /// Waits until `condition` on the state returns a value, and returns that.
+    pub fn until<T>(&self, what: &str, mut condition: impl FnMut(&AgentState) -> Option<T>) -> T {
         let mut found = None;
-        let (seen, _) = self
+        let (state, _) = self
             .shared
             .changed
-            .wait_timeout_while(self.shared.seen(), LIMIT, |seen| {
-                found = condition(seen);
+            .wait_timeout_while(self.shared.state(), LIMIT, |state| {
+                found = condition(state);
                 found.is_none()
             })
             .unwrap_or_else(PoisonError::into_inner);
-        found.unwrap_or_else(|| unreachable!("not within {LIMIT:?}: {what}; seen: {seen:?}"))
+        found.unwrap_or_else(|| unreachable!("not within {LIMIT:?}: {what}; seen: {state:?}"))
     }
 
-    /// Looks at what was seen.
-    pub fn look<T>(&self, look: impl FnOnce(&Seen) -> T) -> T {
-        look(&self.shared.seen())
+    /// Applies `look` to the state.
+    pub fn look<T>(&self, look: impl FnOnce(&AgentState) -> T) -> T {
+        look(&self.shared.state())
     }
 
-    /// Says something to the service.
-    pub fn say(&self, message: proto::agent_message::Message) {
-        let seen = self.shared.seen();
-        let mut socket = seen.socket.as_ref().expect("there is a connection");
+    /// Sends a message to the service.
+    pub fn send(&self, message: proto::agent_message::Message) {
+        let state = self.shared.state();
+        let mut socket = state.socket.as_ref().expect("there is a connection");
         socket.write_all(&framed(message)).expect("the service listens");
     }
 
-    /// Says bytes to the service.
-    pub fn say_bytes(&self, bytes: &[u8]) {
-        let seen = self.shared.seen();
-        let mut socket = seen.socket.as_ref().expect("there is a connection");
+    /// Sends raw bytes to the service.
+    pub fn send_bytes(&self, bytes: &[u8]) {
+        let state = self.shared.state();
+        let mut socket = state.socket.as_ref().expect("there is a connection");
         socket.write_all(bytes).expect("the service listens");
     }
 
-    /// Says that nobody reads `runs` any more.
+    /// Releases `runs`: no worker reads them any more.
     pub fn release(&self, runs: &[SlotRun]) {
         let runs = runs.iter().copied().map(proto::SlotRun::from).collect();
-        self.say(proto::agent_message::Message::Released(proto::Released { runs }));
+        self.send(proto::agent_message::Message::Release(proto::SlotRelease { runs }));
     }
 }
 
 impl Drop for FakeAgent {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        if let Some(socket) = self.shared.seen().socket.take() {
+        if let Some(socket) = self.shared.state().socket.take() {
             let _ = socket.shutdown(std::net::Shutdown::Both);
         }
         // Wakes `accept`.
@@ -206,51 +206,51 @@ fn framed(message: proto::agent_message::Message) -> Vec<u8> {
     bytes
 }
 
-/// One connection after the other.
+/// Serves one connection after the other.
 fn serve(listener: &UnixListener, shared: &Shared) {
     while let Ok((socket, _)) = listener.accept() {
         if shared.stop.load(Ordering::Relaxed) {
             return;
         }
-        let number = shared.seen().connections;
-        shared.change(|seen| {
-            seen.connections += 1;
-            seen.messages.clear();
-            seen.regions.clear();
-            seen.ring = None;
-            seen.socket = socket.try_clone().ok();
+        let number = shared.state().connections;
+        shared.change(|state| {
+            state.connections += 1;
+            state.messages.clear();
+            state.regions.clear();
+            state.ring = None;
+            state.socket = socket.try_clone().ok();
         });
         converse(&socket, number, shared);
-        shared.change(|seen| {
-            seen.socket = None;
-            seen.ended += 1;
+        shared.change(|state| {
+            state.socket = None;
+            state.ended += 1;
         });
     }
 }
 
 fn converse(mut socket: &UnixStream, number: usize, shared: &Shared) {
-    match &shared.manner {
-        Manner::Dying(times) if number < *times => return,
-        Manner::Garbage(bytes) if number < bytes.len() => {
+    match &shared.behaviour {
+        Behaviour::Dying(times) if number < *times => return,
+        Behaviour::Garbage(bytes) if number < bytes.len() => {
             let _ = socket.write_all(&bytes[number]);
             // Until the service has hung up.
-            while passing::receive(socket, &mut [0; 4096], &mut Vec::new()).is_ok_and(|got| got > 0) {}
+            while fd_passing::receive(socket, &mut [0; 4096], &mut Vec::new()).is_ok_and(|got| got > 0) {}
             return;
         }
-        Manner::Deaf => {
+        Behaviour::Unresponsive => {
             while !shared.stop.load(Ordering::Relaxed) {
                 thread::park_timeout(Duration::from_millis(1));
             }
             return;
         }
-        Manner::Older(times) if number < *times => return refuse(socket),
-        Manner::Proper | Manner::Dying(_) | Manner::Garbage(_) | Manner::Older(_) => {}
+        Behaviour::Older(times) if number < *times => return refuse(socket),
+        Behaviour::Proper | Behaviour::Dying(_) | Behaviour::Garbage(_) | Behaviour::Older(_) => {}
     }
     let mut frames = Frames::default();
     let mut descriptors: Vec<OwnedFd> = Vec::new();
     let mut buffer = [0; 4096];
     let mut messages = 0;
-    while let Ok(got @ 1..) = passing::receive(socket, &mut buffer, &mut descriptors) {
+    while let Ok(got @ 1..) = fd_passing::receive(socket, &mut buffer, &mut descriptors) {
         frames.push(&buffer[..got]);
         while let Some(frame) = frames.next_frame().expect("a client sends frames") {
             let message = ServiceMessage::decode(frame).expect("a client sends messages");
@@ -268,26 +268,26 @@ fn converse(mut socket: &UnixStream, number: usize, shared: &Shared) {
                 ServiceMessage::AddRegion { size, .. } => {
                     let memory = descriptors.remove(0);
                     let region = AcceptedRegion::accept(memory, *size).expect("a client makes good regions");
-                    shared.change(|seen| seen.regions.push(region));
+                    shared.change(|state| state.regions.push(region));
                 }
                 ServiceMessage::AddSpanRing { size, .. } => {
                     let memory = descriptors.remove(0);
                     let region = AcceptedRegion::accept(memory, *size).expect("a client makes good regions");
-                    shared.change(|seen| seen.ring = Some(region));
+                    shared.change(|state| state.ring = Some(region));
                 }
                 ServiceMessage::AddSeries(_) | ServiceMessage::Retire(_) => {}
             }
-            shared.change(|seen| seen.messages.push(message));
-            answers.extend(framed(proto::agent_message::Message::Accepted(proto::Accepted { messages })));
+            shared.change(|state| state.messages.push(message));
+            answers.extend(framed(proto::agent_message::Message::Acknowledgement(proto::Acknowledgement { messages })));
             let _ = socket.write_all(&answers);
         }
     }
 }
 
-/// What an agent does with a hello of a later protocol than its own, in the words of ours.
+/// Refuses the hello as an agent of an earlier protocol would.
 fn refuse(mut socket: &UnixStream) {
     let (mut frames, mut buffer) = (Frames::default(), [0; 4096]);
-    while let Ok(got @ 1..) = passing::receive(socket, &mut buffer, &mut Vec::new()) {
+    while let Ok(got @ 1..) = fd_passing::receive(socket, &mut buffer, &mut Vec::new()) {
         frames.push(&buffer[..got]);
         let Some(frame) = frames.next_frame().expect("a client sends frames") else { continue };
         let mut message = proto::ServiceMessage::decode(frame).expect("a client sends messages");
@@ -297,13 +297,13 @@ fn refuse(mut socket: &UnixStream) {
         // To an agent of before, our protocol is what the one after ours is to an agent of today.
         hello.protocol += 1;
         let error = ServiceMessage::decode(&message.encode_to_vec()).expect_err("it is of a later protocol");
-        let refused = proto::Refused { what: "frame".to_owned(), reason: error.to_string() };
-        let _ = socket.write_all(&framed(proto::agent_message::Message::Refused(refused)));
+        let refused = proto::Refusal { what: "frame".to_owned(), reason: error.to_string() };
+        let _ = socket.write_all(&framed(proto::agent_message::Message::Refusal(refused)));
         return;
     }
 }
 
-/// Waits for `condition`, looking each millisecond.
+/// Polls `condition` every millisecond until it returns a value.
 pub fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     for _ in 0..LIMIT.as_millis() {
         if let Some(found) = condition() {

@@ -1,26 +1,26 @@
-//! When to add a replica: the rule of a horizontal autoscaler, over how busy the hands are. Pure.
+//! When to add a replica: the rule of a horizontal autoscaler over the utilisation of the workers. Pure.
 
 use wire::time::Nanos;
 
-/// A replica more when the hands are busy for more than this share of the time.
+/// Utilisation, 0 to 1, above which a replica is added.
 const TARGET: f64 = 0.8;
-/// Beyond this share there are more visitors than can be served.
+/// Utilisation above which more requests arrive than can be served.
 const FULL: f64 = 0.95;
-/// So many looks in sequence, so that a burst is none.
+/// Consecutive samples above a limit before it counts, so that a burst does not.
 const LOOKS: u32 = 3;
 
-/// What is to be done.
+/// The result of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// Nothing.
+    /// Leave the replicas as they are.
     Wait,
     /// Start another replica.
     Add,
-    /// There should be another one, and none is allowed.
+    /// Another replica is needed, but the maximal number is reached.
     Overloaded,
 }
 
-/// Follows how busy the replicas are.
+/// Follows the utilisation of the replicas.
 #[derive(Debug)]
 pub(super) struct Scaler {
     most: usize,
@@ -30,17 +30,18 @@ pub(super) struct Scaler {
 }
 
 impl Scaler {
-    /// Up to `most` replicas.
+    /// A scaler for at most `most` replicas.
     pub(super) fn new(most: usize) -> Self {
         Self { most, last: None, high: 0, full: 0 }
     }
 
-    /// The number of replicas has changed: what was seen before says nothing any more.
+    /// The number of replicas has changed: earlier samples no longer count.
     pub(super) fn changed(&mut self) {
         (self.last, self.high, self.full) = (None, 0, 0);
     }
 
-    /// At `now` the replicas have been busy for so many nanoseconds in all. `starting`: one more is on its way.
+    /// Decides at `now`. `busy` has the total busy time of each replica in nanoseconds; `starting`: another replica is
+    /// starting already.
     pub(super) fn look(&mut self, now: Nanos, busy: &[u64], starting: bool) -> Decision {
         let before = self.last.replace((now, busy.to_vec()));
         let Some((then, before)) = before.filter(|(_, before)| before.len() == busy.len()) else {
@@ -66,7 +67,7 @@ impl Scaler {
 mod tests {
     use super::*;
 
-    /// What a scaler decides when its replicas are busy for these shares of each second.
+    /// The decisions for replicas with these utilisations in each second.
     fn decide(scaler: &mut Scaler, replicas: usize, shares: &[f64]) -> Vec<Decision> {
         let mut busy = vec![0_u64; replicas];
         let mut look = |(second, share): (usize, &f64)| {

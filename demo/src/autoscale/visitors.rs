@@ -1,4 +1,4 @@
-//! Visitors of several replicas in turn, more of them as time goes on, whatever became of those before.
+//! Requests to several replicas in turn, at a growing rate that does not depend on responses (open loop).
 
 use core::net::SocketAddr;
 use std::cell::RefCell;
@@ -9,45 +9,45 @@ use axum::http::Method;
 use tokio::time::{Instant, sleep_until};
 
 use crate::graph::{Errand, Service};
-use crate::http::Caller;
+use crate::http::HttpClient;
 use crate::noise::Noise;
 
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Requests under way at one time; beyond that visitors stay away.
+/// Maximal requests in flight; further ones are not sent.
 const AT_ONCE: u64 = 512;
 
-/// Who is visited, and how often.
+/// The replicas that get requests, and the request rate.
 #[derive(Debug)]
 pub(super) struct Visitors {
     noise: Noise,
     targets: Vec<SocketAddr>,
     turn: usize,
     per_second: f64,
-    /// Requests a second more with every second, and since when.
+    /// Growth of the rate in requests per second, each second, and since when.
     growth: Option<(f64, Instant)>,
     sent: u64,
     failed: u64,
-    under_way: u64,
+    in_flight: u64,
 }
 
 impl Visitors {
     pub(super) fn new(seed: u64, per_second: f64) -> Rc<RefCell<Self>> {
         let noise = Noise::new(seed, "visitors");
         let (targets, growth) = (Vec::new(), None);
-        Rc::new(RefCell::new(Self { noise, targets, turn: 0, per_second, growth, sent: 0, failed: 0, under_way: 0 }))
+        Rc::new(RefCell::new(Self { noise, targets, turn: 0, per_second, growth, sent: 0, failed: 0, in_flight: 0 }))
     }
 
-    /// Another replica takes visitors.
+    /// Adds a replica.
     pub(super) fn open(&mut self, target: SocketAddr) {
         self.targets.push(target);
     }
 
-    /// From now on there are `growth` requests a second more with every second.
+    /// From now on the rate grows by `growth` requests per second each second.
     pub(super) fn grow(&mut self, growth: f64) {
         self.growth = Some((growth, Instant::now()));
     }
 
-    /// Requests sent, and those without a good answer.
+    /// Requests sent, and how many of them failed.
     pub(super) fn sent(&self) -> (u64, u64) {
         (self.sent, self.failed)
     }
@@ -57,7 +57,7 @@ impl Visitors {
         self.per_second + more
     }
 
-    /// The next request: where to, what for, and how long until the one after it.
+    /// The next request: its address, its path and query, and the time until the one after it.
     fn next(&mut self, now: Instant) -> Option<(SocketAddr, String, Duration)> {
         let gap = Duration::from_secs_f64(self.noise.exponential() / self.rate(now));
         let errand = if self.noise.uniform() < 0.35 { Errand::Buy } else { Errand::Browse };
@@ -67,25 +67,25 @@ impl Visitors {
     }
 }
 
-/// Sends visitors for as long as it is polled.
+/// Sends requests for as long as it is polled.
 pub(super) async fn send(visitors: Rc<RefCell<Visitors>>) {
-    let caller = Caller::new(PATIENCE);
+    let http = HttpClient::new(PATIENCE);
     let mut due = Instant::now();
     loop {
         sleep_until(due).await;
         let next = visitors.borrow_mut().next(due);
         let Some((target, path, gap)) = next else { return };
         due += gap;
-        if visitors.borrow().under_way >= AT_ONCE {
+        if visitors.borrow().in_flight >= AT_ONCE {
             continue;
         }
         visitors.borrow_mut().sent += 1;
-        visitors.borrow_mut().under_way += 1;
-        let (caller, visitors) = (caller.clone(), visitors.clone());
+        visitors.borrow_mut().in_flight += 1;
+        let (http, visitors) = (http.clone(), visitors.clone());
         tokio::task::spawn_local(async move {
-            let fine = caller.ask(Method::GET, target, &path).await.is_fine();
+            let fine = http.request(Method::GET, target, &path).await.is_fine();
             let mut visitors = visitors.borrow_mut();
-            visitors.under_way -= 1;
+            visitors.in_flight -= 1;
             visitors.failed += u64::from(!fine);
         });
     }

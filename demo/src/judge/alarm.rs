@@ -1,42 +1,43 @@
-//! Alarms out of verdicts: when each began and ended, how strong it was, and which metrics explain it.
+//! Derives alarms from verdicts: their start, end, strength and top metrics.
 
-use ranking::{EXPLAINED_BY, Explanation};
+use hooks::suspects::{EXPLAINED_BY, Explanation};
 use wire::time::Nanos;
 
-use crate::graph::Watched;
+use crate::graph::Target;
 use crate::record::{Episode, Event, Reason};
 
-/// An episode of one service.
+/// An alarm: one episode of one service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Alarm {
-    /// Who.
-    pub service: Watched,
-    /// When its first verdict arrived.
+    /// The service, or the link.
+    pub service: Target,
+    /// Arrival of its first verdict.
     pub began: Nanos,
-    /// When its last verdict arrived; `None` if it lasts until the end of the run.
+    /// Arrival of its last verdict; `None` if it lasts until the end of the run.
     pub ended: Option<Nanos>,
-    /// The heartbeat stands still, whatever the score.
+    /// Whether it is an alarm because the heartbeat stopped, whatever the score.
     pub silent: bool,
     /// The highest score as a multiple of γ.
     pub peak: f64,
-    /// The metrics that made most of the squared score in the first second, at most [`ranking::TOP`], the largest first.
+    /// The metrics that made most of the squared score in the first second, at most [`hooks::suspects::TOP`], the
+    /// largest first.
     pub top: Vec<Reason>,
     /// The service whose calls these are about ([`Explanation::peer`]).
-    pub peer: Option<Watched>,
+    pub peer: Option<Target>,
 }
 
 impl Alarm {
-    /// Whether it was on at `at`.
+    /// Whether it was active at `at`.
     #[must_use]
     pub fn covers(&self, at: Nanos) -> bool {
         self.began <= at && self.ended.is_none_or(|ended| at < ended)
     }
 }
 
-/// All alarms of `events`, which are in the order of their arrival, ordered by their beginnings.
+/// All alarms of `events`, ordered by their starts. `events` are in the order of their arrival.
 ///
-/// Silence is an alarm of its own beside one of the score, and over with the first verdict that is not silent. A lost beginning does not
-/// hide an alarm: one that is on has begun.
+/// Silence is an alarm of its own, separate from one of the score; it ends with the first verdict that is not silent. A
+/// lost first verdict does not hide an alarm: a later one starts it.
 #[must_use]
 pub fn alarms(events: &[Event]) -> Vec<Alarm> {
     let mut alarms: Vec<Alarm> = Vec::new();
@@ -67,13 +68,14 @@ pub fn alarms(events: &[Event]) -> Vec<Alarm> {
     alarms
 }
 
-/// The alarm of that kind that is on.
-fn open(alarms: &mut [Alarm], service: Watched, silent: bool) -> Option<&mut Alarm> {
+/// The active alarm of `service` of that kind.
+fn open(alarms: &mut [Alarm], service: Target, silent: bool) -> Option<&mut Alarm> {
     alarms.iter_mut().rfind(|alarm| alarm.ended.is_none() && alarm.service == service && alarm.silent == silent)
 }
 
-/// What explains the first second of an alarm, each metric as it was when it stood out most, and whose calls that is about.
-fn explanation(events: &[Event], service: Watched, began: Nanos) -> (Vec<Reason>, Option<Watched>) {
+/// The top metrics of the first second of an alarm, each with its values at its largest share, and the peer of the
+/// calls that they are about.
+fn explanation(events: &[Event], service: Target, began: Nanos) -> (Vec<Reason>, Option<Target>) {
     let until = began.plus(EXPLAINED_BY);
     let first = events.iter().filter(|event| event.service == service && (began..until).contains(&event.at));
     let first: Vec<&Event> = first.collect();
@@ -90,7 +92,7 @@ fn explanation(events: &[Event], service: Watched, began: Nanos) -> (Vec<Reason>
     };
     let top = explanation.top().into_iter();
     let top = top.filter_map(|(column, share)| Some(Reason { share, ..shown(column)? })).collect();
-    (top, explanation.peer().and_then(Watched::named))
+    (top, explanation.peer().and_then(Target::named))
 }
 
 #[cfg(test)]

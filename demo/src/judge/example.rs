@@ -1,30 +1,30 @@
-//! Runs that never were, for the tests of the judge and of what is made of its finding.
+//! Synthetic runs, for the tests of the evaluation and the reports.
 
 use wire::time::Nanos;
 
 use crate::fault::Kind;
-use crate::graph::{Service, Watched};
-use crate::record::{Episode, Event, Injected, Point, Reason, Record};
+use crate::graph::{Service, Target};
+use crate::record::{Episode, Event, InjectedFault, Point, Reason, Record};
 
-/// A verdict that arrived after `ms`.
-pub(crate) fn event(service: impl Into<Watched>, ms: u64, ratio: f64, episode: Episode) -> Event {
+/// A verdict that arrived after `ms` milliseconds.
+pub(crate) fn event(service: impl Into<Target>, ms: u64, ratio: f64, episode: Episode) -> Event {
     let at = Nanos::from_millis(ms);
     Event { at, service: service.into(), score: 10.0 * ratio, gamma: 10.0, silent: false, episode, reasons: Vec::new() }
 }
 
-/// A metric without labels and unit.
+/// A top metric without labels and unit.
 pub(crate) fn reason(column: &str, share: f64, seen: f64) -> Reason {
     let group = if column.starts_with("process.cpu") { "cpu" } else { "service" };
     Reason { column: column.into(), group: group.into(), unit: String::new(), share, seen, expected: 1.0 }
 }
 
 /// A fault of 10 s.
-pub(crate) fn fault(service: impl Into<Watched>, kind: Kind, start_ms: u64) -> Injected {
+pub(crate) fn fault(service: impl Into<Target>, kind: Kind, start_ms: u64) -> InjectedFault {
     let started = Nanos::from_millis(start_ms);
-    Injected { service: service.into(), kind, started, ended: started.plus(Nanos::from_secs(10)), doubled: None }
+    InjectedFault { service: service.into(), kind, started, ended: started.plus(Nanos::from_secs(10)), doubled: None }
 }
 
-/// Two minutes, all armed after 20 s, latency in the store at 60 s and nothing said yet.
+/// A run of two minutes: all LMAPs armed after 20 s, latency in the store at 60 s, no verdicts.
 pub(crate) fn run() -> Record {
     let points = (0..1200).map(|tick| Point { at: Nanos::from_millis(100 * tick), score: 5.0, gamma: 10.0 });
     Record {

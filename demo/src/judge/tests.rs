@@ -45,7 +45,7 @@ fn an_alarm_elsewhere_during_fault_or_grace_is_not_false_and_after_it_is() {
 
     let falsely: Vec<_> = finding.false_alarms.iter().map(|alarm| alarm.service).collect();
     assert_eq!(falsely, [Service::Cart]);
-    assert_eq!(finding.faults[0].flagged.len(), 1, "what begins in the grace is an echo and flags nobody");
+    assert_eq!(finding.faults[0].flagged.len(), 1, "an alarm that begins in the grace period flags no service");
 }
 
 #[test]
@@ -63,13 +63,13 @@ fn a_service_off_the_path_is_reported_as_such() {
 }
 
 #[test]
-fn a_fault_on_the_way_is_noticed_and_explained_by_the_packets_and_who_waits_there_is_a_victim() {
+fn a_fault_on_the_link_is_noticed_and_explained_by_the_packets_and_the_waiting_caller_is_a_victim() {
     let mut record = run();
-    record.way = true;
-    record.faults = vec![fault(Watched::Way, Kind::SlowWay, 60_000)];
+    record.link = true;
+    record.faults = vec![fault(Target::Link, Kind::SlowLink, 60_000)];
     record.events = vec![
         event(Service::Payment, 60_300, 3.0, Episode::Began),
-        event(Watched::Way, 60_400, 12.0, Episode::Began),
+        event(Target::Link, 60_400, 12.0, Episode::Began),
         event(Service::Cart, 60_500, 2.0, Episode::Began),
     ];
     record.events[0].reasons = vec![reason("http.client.request.duration.p99{peer=\"store\"}", 0.9, 1.0)];
@@ -80,7 +80,7 @@ fn a_fault_on_the_way_is_noticed_and_explained_by_the_packets_and_who_waits_ther
     assert_eq!((found.noticed, found.rank), (Some(Nanos::from_millis(400)), Some(1)));
     assert!(found.in_time() && found.explained);
     let on_path: Vec<_> = found.flagged.iter().map(|one| (one.service, one.on_path)).collect();
-    assert_eq!(on_path, [(Watched::Way, true), (Service::Payment.into(), true), (Service::Cart.into(), false)]);
+    assert_eq!(on_path, [(Target::Link, true), (Service::Payment.into(), true), (Service::Cart.into(), false)]);
 }
 
 #[test]
@@ -123,13 +123,13 @@ fn a_service_that_points_at_another_flagged_one_comes_after_it() {
 
     record.events.pop();
     let alone = &judge(&record).faults[0].flagged;
-    assert_eq!(alone[0].points_at, None, "who is not flagged is not pointed at");
+    assert_eq!(alone[0].points_at, None, "a service that is not flagged is not pointed at");
 }
 
 /// The rule as it was when the demo's table of ten runs was made, before others used it as well.
-fn ranked_as_measured(finding: &Finding) -> Vec<(Watched, Option<Watched>)> {
+fn ranked_as_measured(finding: &Finding) -> Vec<(Target, Option<Target>)> {
     let mut flagged = finding.faults[0].flagged.clone();
-    let points_at = |service: Watched| {
+    let points_at = |service: Target| {
         let alarm = finding.alarms.iter().find(|alarm| alarm.service == service)?;
         let whole: f64 = alarm.top.iter().map(|reason| reason.share).sum();
         let about = |peer: &Service| {
@@ -140,7 +140,7 @@ fn ranked_as_measured(finding: &Finding) -> Vec<(Watched, Option<Watched>)> {
         let peer = Service::ALL.into_iter().find(|peer| about(peer) > 0.0 && 4.0 * about(peer) >= whole)?;
         flagged.iter().any(|other| other.service == peer).then_some(peer.into())
     };
-    let peers: BTreeMap<Watched, Option<Watched>> =
+    let peers: BTreeMap<Target, Option<Target>> =
         flagged.iter().map(|flagged| (flagged.service, points_at(flagged.service))).collect();
     flagged.sort_by(|one, other| {
         let silence = other.silent.cmp(&one.silent);
@@ -160,7 +160,7 @@ fn the_rule_that_all_share_ranks_as_the_demo_was_measured() {
             for second in 0..3 {
                 let at = 60_000 + 1000 * second + 10 * noise.below(100) as u64;
                 let silent = second == 1 && noise.below(8) == 0;
-                let mut said = event(service, at, 1.0 + noise.below(4) as f64, Episode::Began);
+                let mut verdict = event(service, at, 1.0 + noise.below(4) as f64, Episode::Began);
                 let mut left = 1.0;
                 for _ in 0..noise.below(5) {
                     let share = left / (1 + noise.below(4)) as f64;
@@ -169,9 +169,9 @@ fn the_rule_that_all_share_ranks_as_the_demo_was_measured() {
                     let peer = Service::ALL.get(about).filter(|peer| **peer != Service::Frontend);
                     let column =
                         peer.map_or_else(|| format!("own.{about}"), |peer| format!("calls.{about}{{peer=\"{peer}\"}}"));
-                    said.reasons.push(reason(&column, share, 1.0));
+                    verdict.reasons.push(reason(&column, share, 1.0));
                 }
-                record.events.push(Event { silent, ..said });
+                record.events.push(Event { silent, ..verdict });
             }
         }
         record.events.retain(|event| event.service != Service::ALL[noise.below(5)]);
@@ -206,7 +206,7 @@ fn a_fault_is_explained_if_a_top_metric_belongs_to_it() {
 fn a_leak_has_until_the_memory_has_doubled() {
     let mut record = run();
     let leak = fault(Service::Catalogue, Kind::Leak, 60_000);
-    record.faults = vec![Injected { doubled: Some(Nanos::from_millis(68_000)), ..leak }];
+    record.faults = vec![InjectedFault { doubled: Some(Nanos::from_millis(68_000)), ..leak }];
     record.events = vec![event(Service::Catalogue, 67_500, 1.5, Episode::Began)];
     assert!(judge(&record).faults[0].in_time());
 

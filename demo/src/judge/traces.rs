@@ -1,31 +1,32 @@
-//! Says what became of the traces of each fault. Pure. The rules:
+//! Evaluates the traces of each fault. Pure. The rules:
 //!
-//! 1. A fault **hit** a request if it was under way while the fault was, and failed or took longer than 99 of 100 healthy ones that wanted the
-//!    same ([`HIT_IF`]); visitors say so, whatever was kept. About one in a hundred would have taken that long without any fault.
-//! 2. A hit request's trace was **kept whole**, **in part**, or **missed**, and if missed then because no policy had wanted it when its time was
-//!    over, because its time was not over when the run was, or because nobody was answered who could say which trace it is.
-//! 3. What the budget had no room for is counted by the agent for the whole run, not by trace.
-//! 4. Traces are kept **beyond** if the fault did not hit them, but lasted while they did.
+//! 1. A fault **hit** a request that was in flight during the fault, and that failed or took longer than the 99th
+//!    percentile of healthy requests of its kind ([`HIT_IF`]). The load's log decides this, independently of kept
+//!    traces. About one in a hundred requests would have taken that long without any fault.
+//! 2. The trace of a hit request was **kept whole**, **kept in part**, or **missed**. It was missed because no policy
+//!    selected it before it expired, because the run ended before it expired, or because no response named its trace.
+//! 3. Traces over the byte budget are counted by the agent for the whole run, not by trace.
+//! 4. A trace is kept **beyond** if it was in flight during the fault but not hit by it.
 
 use std::collections::BTreeMap;
 
 use wire::time::Nanos;
 
-use crate::graph::{Errand, Service, Watched};
-use crate::record::{Injected, Record};
+use crate::graph::{Errand, Service, Target};
+use crate::record::{InjectedFault, Record};
 use crate::traces::{Trace, TraceId, Visit};
 
-/// Which requests count as hit, for whoever reads the report.
+/// The rule by which a request counts as hit, for the report.
 pub const HIT_IF: &str = "A fault hit a request that was under way while the fault was, and that failed or took longer than 99 of 100 healthy requests \
     of its kind, as visitors saw it. About one in a hundred would have taken that long anyway. A trace is kept whole if nothing is missing that its \
     spans speak of.";
 
-/// What a fault did to visitors, and what was kept of it.
+/// The requests of one fault, and which of their traces were kept.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FaultTraces {
-    /// Requests under way during the fault.
+    /// Requests in flight during the fault.
     pub requests: usize,
-    /// Of them, those that it hit.
+    /// Of them, those that the fault hit.
     pub hit: usize,
     /// Of the hit ones, those that failed.
     pub failed: usize,
@@ -33,59 +34,59 @@ pub struct FaultTraces {
     pub whole: usize,
     /// Of the hit ones, kept in part.
     pub part: usize,
-    /// Of the hit ones, why those are missed that are.
-    pub missed: Missed,
-    /// Of those kept, whole or in part: by policy.
+    /// Of the hit ones, those that are missed, by cause.
+    pub missed: MissedTraces,
+    /// Hit and kept, whole or in part, by policy.
     pub by_policy: BTreeMap<String, usize>,
-    /// Of those kept, whole or in part: those whose reason names the service that had the fault, or an operation of its.
+    /// Hit and kept, whole or in part: those whose reason names the faulty service or one of its operations.
     pub named: usize,
-    /// Encoded bytes of those kept.
+    /// Encoded bytes of those hit and kept.
     pub kept_bytes: u64,
-    /// Kept without having been hit.
+    /// Kept but not hit.
     pub beyond: usize,
-    /// The one to open first.
-    pub shown: Option<Shown>,
+    /// The trace to open first.
+    pub example: Option<ExampleTrace>,
 }
 
-/// Why traces are missed.
+/// Missed traces by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Missed {
-    /// No policy wanted them for as long as they waited.
+pub struct MissedTraces {
+    /// Expired before any policy selected them.
     pub unwanted: usize,
-    /// They still waited when the run was over: no policy had wanted them so far.
+    /// Still buffered at the end of the run; no policy had selected them so far.
     pub undecided: usize,
-    /// No answer said which trace they are.
+    /// No response named their trace.
     pub unanswered: usize,
 }
 
-impl Missed {
-    /// All of them.
+impl MissedTraces {
+    /// The sum over all causes.
     #[must_use]
     pub const fn all(&self) -> usize {
         self.unwanted + self.undecided + self.unanswered
     }
 }
 
-/// The trace of a fault that shows it best: of a request that it hit, with a reason that names the service, whole, failed, the longest; what there is
-/// of that, in this order.
+/// The trace that shows a fault best. Preferred, in this order: hit by the fault, with a reason that names the service,
+/// whole, failed, long.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Shown {
-    /// Which.
+pub struct ExampleTrace {
+    /// Id of the trace.
     pub trace: TraceId,
-    /// Its request, as its visitor saw it.
+    /// Its request, from the load's log.
     pub visit: Visit,
     /// Whether the fault hit it.
     pub hit: bool,
-    /// Why it was kept, in words; empty if the root span did not come.
+    /// The agent's reason for keeping it; empty if the root span is missing.
     pub reason: String,
 }
 
-/// What became of all traces.
+/// Evaluation of all traces of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TracesFinding {
-    /// Fault by fault.
+    /// The traces of each fault, in the order of the faults.
     pub faults: Vec<FaultTraces>,
-    /// What 99 of 100 healthy requests of a kind are quicker than; in the order of [`Errand::ALL`].
+    /// 99th percentile of the durations of healthy requests, in the order of [`Errand::ALL`].
     pub healthy_p99: [Option<Nanos>; 2],
     /// Requests of the whole run.
     pub requests: usize,
@@ -94,14 +95,14 @@ pub struct TracesFinding {
 }
 
 impl TracesFinding {
-    /// Requests that faults hit, and those of them that were kept whole.
+    /// Requests that faults hit, and how many of them were kept whole.
     #[must_use]
     pub fn hit_and_whole(&self) -> (usize, usize) {
         let sum = |of: fn(&FaultTraces) -> usize| self.faults.iter().map(of).sum();
         (sum(|fault| fault.hit), sum(|fault| fault.whole))
     }
 
-    /// Kept though no fault hit them, of all requests, 0 to 1.
+    /// Share of all requests, 0 to 1, that were kept though no fault hit them.
     #[must_use]
     pub fn beyond_share(&self) -> f64 {
         let hit: usize = self.faults.iter().map(|fault| fault.whole + fault.part).sum();
@@ -109,12 +110,12 @@ impl TracesFinding {
     }
 }
 
-/// `part` of `all`, 0 to 1; 0 of nothing.
+/// `part` / `all`, 0 to 1; 0 if `all` is 0.
 pub(crate) fn share(part: u64, all: u64) -> f64 {
     if all > 0 { part as f64 / all as f64 } else { 0.0 }
 }
 
-/// Judges the traces of one run.
+/// Evaluates the traces of one run.
 #[must_use]
 pub(super) fn judge(record: &Record) -> TracesFinding {
     let healthy_p99 = Errand::ALL.map(|errand| healthy_p99(record, errand));
@@ -123,9 +124,9 @@ pub(super) fn judge(record: &Record) -> TracesFinding {
         let usual = healthy_p99.get(visit.errand as usize).copied().flatten();
         visit.failed || usual.is_some_and(|usual| visit.took > usual)
     };
-    let fault = |fault: &Injected| {
-        let under_way = visits().filter(|visit| during(visit, fault));
-        of_fault(record, fault, under_way, &hit)
+    let fault = |fault: &InjectedFault| {
+        let in_flight = visits().filter(|visit| during(visit, fault));
+        of_fault(record, fault, in_flight, &hit)
     };
     TracesFinding {
         faults: record.faults.iter().map(fault).collect(),
@@ -135,7 +136,7 @@ pub(super) fn judge(record: &Record) -> TracesFinding {
     }
 }
 
-/// What 99 of 100 requests that were answered before the first fault are quicker than.
+/// 99th percentile of the durations of requests that ended before the first fault.
 fn healthy_p99(record: &Record, errand: Errand) -> Option<Nanos> {
     let first = record.faults.iter().map(|fault| fault.started).min().unwrap_or(record.ended);
     let healthy = record
@@ -147,7 +148,7 @@ fn healthy_p99(record: &Record, errand: Errand) -> Option<Nanos> {
     took.get(took.len() * 99 / 100).copied()
 }
 
-fn during(visit: &Visit, fault: &Injected) -> bool {
+fn during(visit: &Visit, fault: &InjectedFault) -> bool {
     visit.started < fault.ended && visit.started.plus(visit.took) > fault.started
 }
 
@@ -157,13 +158,13 @@ fn trace_of<'a>(record: &'a Record, visit: &Visit) -> Option<&'a Trace> {
 
 fn of_fault<'a>(
     record: &Record,
-    fault: &Injected,
-    under_way: impl Iterator<Item = &'a Visit>,
+    fault: &InjectedFault,
+    in_flight: impl Iterator<Item = &'a Visit>,
     hit: &dyn Fn(&Visit) -> bool,
 ) -> FaultTraces {
     let mut found = FaultTraces::default();
     let mut best = None;
-    for visit in under_way {
+    for visit in in_flight {
         let (trace, hit) = (trace_of(record, visit), hit(visit));
         found.requests += 1;
         found.hit += usize::from(hit);
@@ -189,32 +190,32 @@ fn of_fault<'a>(
         }
         let place = (hit, named, whole, visit.failed, visit.took);
         if best.as_ref().is_none_or(|(best, _)| place > *best) {
-            best = Some((place, Shown { trace: id, visit: *visit, hit, reason: reason.to_owned() }));
+            best = Some((place, ExampleTrace { trace: id, visit: *visit, hit, reason: reason.to_owned() }));
         }
     }
-    found.shown = best.map(|(_, shown)| shown);
+    found.example = best.map(|(_, shown)| shown);
     found
 }
 
-/// Whether a reason speaks of `service`: it begins with its name, or its first part has one of its operations, as that of a caller has whose call
-/// failed. What is named in metrics further on does not count. No span is of the way: whoever speaks of who waits there, or of what was asked
-/// over it, speaks of it.
-fn names(reason: &str, watched: Watched) -> bool {
+/// Whether a reason names `target`. It does if it begins with the service's name, or if its first part contains one of
+/// the service's operations, as for a caller whose call failed. Later parts, which name metrics, do not count. The link
+/// has no spans: its caller and the operations called over it count instead.
+fn names(reason: &str, target: Target) -> bool {
     let first = reason.split(';').next().unwrap_or_default();
     let begins = |name: &str| first.strip_prefix(name).is_some_and(|rest| rest.starts_with(": "));
     let has_operation_of =
         |service: Service| Errand::ALL.iter().any(|errand| first.split(' ').any(|word| word == service.path(*errand)));
-    match watched {
-        Watched::Service(service) => begins(service.name()) || has_operation_of(service),
-        Watched::Way => {
-            begins(Watched::Way.name()) || begins(Watched::CALLER.name()) || has_operation_of(Watched::CALLED)
+    match target {
+        Target::Service(service) => begins(service.name()) || has_operation_of(service),
+        Target::Link => {
+            begins(Target::Link.name()) || begins(Target::CALLER.name()) || has_operation_of(Target::CALLED)
         }
     }
 }
 
-impl Missed {
+impl MissedTraces {
     fn count(&mut self, record: &Record, visit: &Visit) {
-        let over = visit.started.plus(visit.took).plus(record.books.wait);
+        let over = visit.started.plus(visit.took).plus(record.ledger.wait);
         let why = match visit.trace {
             None => &mut self.unanswered,
             Some(_) if over > record.ended => &mut self.undecided,

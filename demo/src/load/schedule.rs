@@ -1,35 +1,37 @@
-//! When which request is due: an open-loop schedule that knows nothing of answers.
+//! The schedule of requests: open loop, independent of responses.
 
 use wire::time::Nanos;
 
 use crate::graph::Errand;
 use crate::noise::Noise;
 
-/// The wave: a day in small.
+/// Period of the sine wave in the rate: a day, shortened.
 const WAVE_SECONDS: f64 = 40.0;
+/// Amplitude of the wave as a share of the rate.
 const WAVE: f64 = 0.12;
-/// Drifting noise: the deviation of the rate's logarithm, and how long it takes to forget where it was.
+/// Standard deviation of the drift, in the logarithm of the rate.
 const DRIFT: f64 = 0.06;
+/// Time constant of the drift.
 const DRIFT_SECONDS: f64 = 6.0;
-/// Bursts: how much more, for how long, and how long until the next.
+/// Bursts: factor of the rate, range of durations, and range of pauses between them.
 const BURST: f64 = 1.5;
 const BURST_SECONDS: (f64, f64) = (0.3, 1.2);
 const CALM_SECONDS: (f64, f64) = (2.5, 8.0);
-/// Of three visitors, one buys.
+/// Share of requests that buy.
 const BUYERS: f64 = 0.35;
 
 /// One request of the schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Due {
-    /// When, after the start.
+pub(crate) struct ScheduledRequest {
+    /// Time after the start.
     pub(crate) at: Nanos,
-    /// What for.
+    /// Browse or buy.
     pub(crate) errand: Errand,
-    /// By whom, or of what.
+    /// Random number that selects the visitor and the product.
     pub(crate) key: u64,
 }
 
-/// Requests without end: random arrivals whose rate is a wave, with bursts and a drift.
+/// An endless schedule: random arrivals whose rate is a wave, with bursts and a drift.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     noise: Noise,
@@ -41,7 +43,7 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// On average `per_second` requests, bursts not counted.
+    /// A schedule of `per_second` requests per second on average, without bursts.
     pub(crate) fn new(seed: u64, per_second: f64) -> Self {
         let mut noise = Noise::new(seed, "load");
         let phase = noise.between(0.0, core::f64::consts::TAU);
@@ -49,14 +51,14 @@ impl Schedule {
         Self { noise, per_second, phase, seconds: 0.0, drift: 0.0, burst: (start, start + BURST_SECONDS.1) }
     }
 
-    /// Requests per second now.
+    /// The current rate in requests per second.
     fn rate(&self) -> f64 {
         let angle = core::f64::consts::TAU * self.seconds / WAVE_SECONDS + self.phase;
         let burst = if self.burst.0 <= self.seconds { BURST } else { 1.0 };
         self.per_second * (1.0 + WAVE * angle.sin()) * (DRIFT * self.drift).exp() * burst
     }
 
-    /// Lets `seconds` pass: the drift goes on (Ornstein and Uhlenbeck), a burst may end.
+    /// Advances time by `seconds`: updates the drift (an Ornstein–Uhlenbeck process) and the burst.
     fn pass(&mut self, seconds: f64) {
         self.seconds += seconds;
         let kept = (-seconds / DRIFT_SECONDS).exp();
@@ -69,13 +71,13 @@ impl Schedule {
 }
 
 impl Iterator for Schedule {
-    type Item = Due;
+    type Item = ScheduledRequest;
 
-    fn next(&mut self) -> Option<Due> {
+    fn next(&mut self) -> Option<ScheduledRequest> {
         let gap = self.noise.exponential() / self.rate();
         self.pass(gap);
         let errand = if self.noise.uniform() < BUYERS { Errand::Buy } else { Errand::Browse };
-        Some(Due { at: Nanos((self.seconds * 1e9) as u64), errand, key: self.noise.number() })
+        Some(ScheduledRequest { at: Nanos((self.seconds * 1e9) as u64), errand, key: self.noise.number() })
     }
 }
 

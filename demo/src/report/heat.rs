@@ -1,4 +1,4 @@
-//! Which metrics made the scores, over time.
+//! The heat map: the metrics with the largest shares of the scores over time.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use plotters::prelude::SVGBackend;
 use plotters::style::Color as _;
 
 use super::ink;
-use super::scores::Failed;
-use crate::graph::Watched;
+use super::scores::PlotError;
+use crate::graph::Target;
 use crate::record::Record;
 
 const WIDTH: i32 = 1100;
@@ -17,16 +17,16 @@ const LEFT: i32 = 430;
 const RIGHT: i32 = 12;
 const TOP: i32 = 22;
 const ROW: i32 = 19;
-/// Rows that are shown.
+/// Maximal number of rows.
 const ROWS: usize = 28;
-/// Parts of the squared score, in units of γ², from which and up to which a cell gets darker; on a logarithmic scale.
+/// Range of the colour scale, which is logarithmic: parts of the squared score in units of γ².
 const FAINTEST: f64 = 0.1;
 const DARKEST: f64 = 100.0;
 
 type Row = BTreeMap<usize, f64>;
 
 /// The heat map, as SVG.
-pub(super) fn plot(record: &Record) -> Result<String, Failed> {
+pub(super) fn plot(record: &Record) -> Result<String, PlotError> {
     let rows = rows(record);
     let seconds = record.ended.as_secs_f64().ceil().max(1.0);
     let height = TOP + ROW * rows.len().max(1) as i32 + 6;
@@ -53,9 +53,9 @@ pub(super) fn plot(record: &Record) -> Result<String, Failed> {
     Ok(svg)
 }
 
-/// The metrics that had the largest parts at any time, those of one service together.
-fn rows(record: &Record) -> Vec<((Watched, String), Row)> {
-    let mut all: BTreeMap<(Watched, String), Row> = BTreeMap::new();
+/// The metrics with the largest parts at any time, grouped by service.
+fn rows(record: &Record) -> Vec<((Target, String), Row)> {
+    let mut all: BTreeMap<(Target, String), Row> = BTreeMap::new();
     for event in &record.events {
         for reason in &event.reasons {
             let part = reason.share * event.ratio().powi(2);
@@ -74,14 +74,14 @@ fn rows(record: &Record) -> Vec<((Watched, String), Row)> {
     rows
 }
 
-/// How dark a cell is, from 0.08 to 1.
+/// Opacity of a cell, 0.08 to 1.
 fn depth(part: f64) -> f64 {
     let share = (part / FAINTEST).ln() / (DARKEST / FAINTEST).ln();
     0.08 + 0.92 * share.clamp(0.0, 1.0)
 }
 
-/// Service and metric, the middle left out if it is long.
-fn label(service: Watched, column: &str) -> String {
+/// Service and metric; the middle of a long label is left out.
+fn label(service: Target, column: &str) -> String {
     const LONGEST: usize = 62;
     let text: Vec<char> = format!("{service}  {column}").chars().collect();
     if text.len() <= LONGEST {

@@ -1,4 +1,5 @@
-//! The colours of plots. Each stands for a role; the page's style gives the role its colour, one for light and one for dark.
+//! The colours of plots. Each stands for a role; the page's style gives the role its colour, one for light and one for
+//! dark.
 
 use core::fmt::Write as _;
 
@@ -6,17 +7,17 @@ use plotters::style::{Color as _, IntoFont as _, RGBColor, TextStyle};
 
 /// Axes and text.
 pub(super) const INK: RGBColor = RGBColor(0x20, 0x20, 0x21);
-/// Grid lines.
+/// Colour of grid lines.
 pub(super) const FAINT: RGBColor = RGBColor(0xD0, 0xD0, 0xD1);
-/// A score.
+/// Colour of a score.
 pub(super) const SCORE: RGBColor = RGBColor(0x1F, 0x6F, 0xEB);
-/// γ.
+/// Colour of the threshold γ.
 pub(super) const GAMMA: RGBColor = RGBColor(0x70, 0x70, 0x71);
 /// A fault, in the service that has it.
 pub(super) const FAULT: RGBColor = RGBColor(0xE6, 0x9F, 0x01);
 /// A fault elsewhere.
 pub(super) const ELSEWHERE: RGBColor = RGBColor(0x90, 0x90, 0x92);
-/// An alarm.
+/// Colour of an alarm.
 pub(super) const ALARM: RGBColor = RGBColor(0xC0, 0x39, 0x2B);
 /// A cell of the heat map.
 pub(super) const HEAT: RGBColor = RGBColor(0xB0, 0x30, 0x60);

@@ -12,34 +12,34 @@ use plotters::style::Color as _;
 use wire::time::Nanos;
 
 use super::ink;
-use crate::graph::Watched;
+use crate::graph::Target;
 use crate::judge::Finding;
 use crate::record::{Point, Record};
 
 const WIDTH: u32 = 1100;
 const STRIP: u32 = 132;
 const AXIS: u32 = 34;
-/// Scores below this multiple of γ are drawn on the floor.
+/// Lower end of the scale: smaller multiples of γ are drawn here.
 const FLOOR: f64 = 0.1;
 
-/// Scores further apart than this, and than three intervals, are not joined.
+/// Scores further apart than this, and than three intervals, are not connected.
 const GAP: Nanos = Nanos::from_millis(2500);
 
-/// What a failed plot says.
-pub(super) type Failed = DrawingAreaErrorKind<std::io::Error>;
+/// Error of a plot.
+pub(super) type PlotError = DrawingAreaErrorKind<std::io::Error>;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// All strips, as SVG.
-pub(super) fn plot(record: &Record, finding: &Finding) -> Result<String, Failed> {
+pub(super) fn plot(record: &Record, finding: &Finding) -> Result<String, PlotError> {
     let mut svg = String::new();
     {
-        let watched: Vec<_> = record.watched().collect();
-        let height = STRIP * watched.len() as u32 + AXIS;
+        let targets: Vec<_> = record.targets().collect();
+        let height = STRIP * targets.len() as u32 + AXIS;
         let root = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
         let (strips, _) = root.split_vertically(height - AXIS);
-        let areas = strips.split_evenly((watched.len(), 1));
-        for (service, area) in watched.into_iter().zip(areas) {
+        let areas = strips.split_evenly((targets.len(), 1));
+        for (service, area) in targets.into_iter().zip(areas) {
             strip(&area, record, finding, service)?;
         }
         axis(&root, record, height)?;
@@ -62,7 +62,7 @@ fn ratio(point: &Point) -> f64 {
     if point.gamma > 0.0 { point.score / point.gamma } else { 0.0 }
 }
 
-fn strip(area: &Area<'_>, record: &Record, finding: &Finding, service: Watched) -> Result<(), Failed> {
+fn strip(area: &Area<'_>, record: &Record, finding: &Finding, service: Target) -> Result<(), PlotError> {
     let top = ceiling(record);
     let mut builder = ChartBuilder::on(area);
     builder
@@ -97,7 +97,7 @@ fn strip(area: &Area<'_>, record: &Record, finding: &Finding, service: Watched) 
     let ends = [(0.0, 1.0), (seconds(record).end, 1.0)];
     chart.draw_series([PathElement::new(ends, ink::GAMMA.stroke_width(1))])?;
     let points: Vec<_> = record.scores.get(&service).into_iter().flatten().filter(|point| point.gamma > 0.0).collect();
-    // A line across the time of which nothing is known would be a lie.
+    // No line across a gap without data.
     let gap = GAP.max(Nanos(3 * record.interval.0));
     for piece in points.chunk_by(|one, next| next.at.since(one.at).unwrap_or_default() < gap) {
         let piece = piece.iter().map(|point| (point.at.as_secs_f64(), ratio(point).max(FLOOR)));
@@ -112,7 +112,7 @@ fn strip(area: &Area<'_>, record: &Record, finding: &Finding, service: Watched) 
 }
 
 /// Seconds below the last strip.
-fn axis(root: &Area<'_>, record: &Record, height: u32) -> Result<(), Failed> {
+fn axis(root: &Area<'_>, record: &Record, height: u32) -> Result<(), PlotError> {
     let end = seconds(record).end;
     let (left, right) = (110.0, f64::from(WIDTH) - 12.0);
     let step = [5.0, 10.0, 20.0, 30.0, 60.0].into_iter().find(|step| end / step <= 14.0).unwrap_or(120.0);

@@ -1,4 +1,4 @@
-//! The words and tables of the page.
+//! Text and tables of the page.
 
 use core::fmt::Write as _;
 
@@ -11,12 +11,12 @@ use crate::judge::{EXPLAINED_IF, FaultFinding, Finding, Outcome};
 use crate::record::Record;
 use crate::table;
 
-/// How flagged services are ranked, in words: the rule of [`ranking`].
-const RANKED_BY: &str = "Flagged services are ranked by the rule of uview top and of hooks: silent ones first; a service comes last if a quarter or \
-    more of what its top metrics explain is about calls to another flagged one; else the highest score over γ decides, until 2 s after the \
+/// The ranking rule of [`hooks::suspects`] for the report.
+const RANKED_BY: &str = "Flagged services are ranked by the rule of uview top and of hooks: silent ones first; those last for which a quarter or \
+    more of the top metrics' shares is about calls to another flagged service; the others by their highest score over γ up to 2 s after the \
     first alarm.";
 
-/// Title, what the run was, and which bars it met.
+/// Title, parameters of the run, and which bars it met.
 pub(super) fn summary(record: &Record, finding: &Finding) -> String {
     let outcome = if finding.none_missed() { "no bar was missed" } else { "a bar was missed" };
     let mut html = format!(
@@ -41,7 +41,7 @@ pub(super) fn summary(record: &Record, finding: &Finding) -> String {
     html + "</ul>\n"
 }
 
-/// What was broken, and what uview made of it.
+/// The table of faults.
 pub(super) fn faults(finding: &Finding) -> String {
     let mut html = String::from(
         "<h2>Faults</h2>\n<div class=\"wide faults\"><table>\n<tr><th></th><th>fault</th><th>service</th><th>what happens</th><th>start</th>\
@@ -65,7 +65,7 @@ pub(super) fn faults(finding: &Finding) -> String {
     html + "</table></div>\n"
 }
 
-/// What the colours of the strips mean.
+/// The legend of the strips.
 pub(super) fn legend() -> String {
     let entry = |class: &str, text: &str| format!("<span class=\"key {class}\"></span>{text} ");
     let entries = [
@@ -114,18 +114,18 @@ fn metrics_of(found: &FaultFinding) -> String {
     html
 }
 
-/// What the verdicts of this page go by.
+/// The rules of the evaluation.
 pub(super) fn rules() -> String {
     let belonging = Kind::ALL.map(|kind| format!("<dt>{kind}</dt><dd>{}</dd>\n", escape(kind.belonging())));
     format!(
-        "<h2>What the page goes by</h2>\n<p>{}</p>\n<p>What belongs to a fault, of the metrics of the service that has it:</p>\n<dl>\n{}</dl>\n<p>{}</p>\n",
+        "<h2>Rules</h2>\n<p>{}</p>\n<p>Metrics of the faulty service that belong to each fault:</p>\n<dl>\n{}</dl>\n<p>{}</p>\n",
         escape(EXPLAINED_IF),
         belonging.concat(),
         escape(RANKED_BY)
     )
 }
 
-/// What is beside the faults.
+/// Counts, processor time and load.
 pub(super) fn numbers(record: &Record, finding: &Finding) -> String {
     let mut lines = table::numbers(record, finding);
     if let Some(load) = &record.load {

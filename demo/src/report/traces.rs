@@ -1,4 +1,5 @@
-//! The page's part on traces: what was kept of each fault, beside head sampling, and one trace of each, drawn.
+//! The page's part on traces: what was kept of each fault, compared with head sampling, and a waterfall of one trace
+//! for each fault.
 
 use core::fmt::Write as _;
 
@@ -11,17 +12,17 @@ use crate::judge::{FaultFinding, Finding};
 use crate::record::Record;
 use crate::table::traces::{cells, sentences, visited, why};
 
-/// The name of the place on the page where a trace of fault number `at`, from 0, is drawn.
+/// The HTML anchor of the waterfall of fault number `at`, from 0.
 pub(crate) fn anchor(at: usize) -> String {
     format!("trace-of-fault-{}", at + 1)
 }
 
-/// The whole part.
+/// The section on traces.
 pub(super) fn section(record: &Record, finding: &Finding) -> String {
     let (words, rows) = (compared(record, finding), rows(finding));
     let drawn: String =
         finding.faults.iter().enumerate().map(|(at, found)| drawn(record, finding, found, at)).collect();
-    // The first one is what the bars say.
+    // The bars show the first line already.
     let lines = sentences(record, &finding.traces);
     let lines = lines.iter().skip(1).map(|line| format!("<li>{}</li>\n", escape(line))).collect::<Vec<_>>().concat();
     format!(
@@ -32,17 +33,17 @@ pub(super) fn section(record: &Record, finding: &Finding) -> String {
     )
 }
 
-/// Two bars: what was kept of the requests that faults hit, and what as many bytes keep by chance.
+/// Two bars: the share of hit requests that was kept, and the share that head sampling keeps in as many bytes.
 fn compared(record: &Record, finding: &Finding) -> String {
     let (hit, whole) = finding.traces.hit_and_whole();
-    let head = share(record.books.kept_bytes, record.books.seen_bytes);
+    let head = share(record.ledger.kept_bytes, record.ledger.seen_bytes);
     let bar = |class: &str, share: f64, what: &str| {
         let (width, shown) = (share.clamp(0.0, 1.0) * 100.0, percent(share));
         format!(
             "<div class=\"bar {class}\"><span class=\"of\"><span style=\"width:{width:.2}%\"></span></span><strong>{shown}</strong> {what}</div>\n"
         )
     };
-    let bytes = quantity(record.books.kept_bytes as f64, "By");
+    let bytes = quantity(record.ledger.kept_bytes as f64, "By");
     let ours = bar(
         "ours",
         share(whole as u64, hit as u64),
@@ -61,15 +62,15 @@ fn rows(finding: &Finding) -> String {
         let row: Vec<_> = fault.into_iter().chain(cells(traces)).collect();
         let cells = row.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect::<Vec<_>>().concat();
         let open =
-            traces.shown.as_ref().map(|_| format!("<a href=\"#{}\">open one</a>", anchor(at))).unwrap_or_default();
+            traces.example.as_ref().map(|_| format!("<a href=\"#{}\">open one</a>", anchor(at))).unwrap_or_default();
         let _ = writeln!(html, "<tr>{cells}<td>{open}</td></tr>");
     }
     html
 }
 
-/// The trace of one fault that shows it best.
+/// The waterfall of the trace that shows a fault best.
 fn drawn(record: &Record, finding: &Finding, found: &FaultFinding, at: usize) -> String {
-    let shown = finding.traces.faults.get(at).and_then(|traces| traces.shown.as_ref());
+    let shown = finding.traces.faults.get(at).and_then(|traces| traces.example.as_ref());
     let Some((shown, trace)) = shown.and_then(|shown| Some((shown, record.traces.get(&shown.trace)?))) else {
         return String::new();
     };

@@ -1,4 +1,4 @@
-//! One trace: its spans as bars over time, each below its caller.
+//! The waterfall of one trace: its spans as bars over time, each below its caller.
 
 use core::fmt::Write as _;
 
@@ -6,18 +6,18 @@ use wire::quantity::quantity;
 use wire::time::Nanos;
 
 use super::escape;
-use crate::graph::Watched;
+use crate::graph::Target;
 use crate::traces::{KeptSpan, Side, Trace};
 
-/// Spans that are drawn; a trace of the shop has ten.
+/// Maximal number of spans; a trace of the shop has ten.
 const MOST: usize = 200;
-/// Callers above a span that make its row begin further to the right.
+/// Maximal indentation, in levels of callers.
 const DEEPEST: usize = 12;
-/// Parts of the axis.
+/// Intervals of the axis.
 const PARTS: u32 = 4;
 
-/// The trace, with the rows of `marked` standing out: the spans of a service, or the calls over the way.
-pub(super) fn draw(trace: &Trace, marked: Watched) -> String {
+/// Draws the trace with the rows of `marked` highlighted: the spans of a service, or the calls over the link.
+pub(super) fn draw(trace: &Trace, marked: Target) -> String {
     let began = trace.spans.iter().map(|span| span.started).min().unwrap_or_default();
     let ended = trace.spans.iter().map(|span| span.started.plus(span.took)).max().unwrap_or_default();
     let whole = ended.since(began).unwrap_or_default().max(Nanos(1));
@@ -37,11 +37,11 @@ pub(super) fn draw(trace: &Trace, marked: Watched) -> String {
     html + "</div>\n"
 }
 
-/// The class with which a row stands out, if it does.
-fn mark(span: &KeptSpan, watched: Watched) -> &'static str {
-    match watched {
-        Watched::Service(service) if span.service == service => " marked",
-        Watched::Way if span.service == Watched::CALLER && span.side == Side::Client(Watched::CALLED) => " marked way",
+/// The CSS class of a highlighted row; empty for others.
+fn mark(span: &KeptSpan, target: Target) -> &'static str {
+    match target {
+        Target::Service(service) if span.service == service => " marked",
+        Target::Link if span.service == Target::CALLER && span.side == Side::Client(Target::CALLED) => " marked link",
         _ => "",
     }
 }
@@ -56,13 +56,13 @@ fn row(span: &KeptSpan, depth: usize, after: Nanos, whole: Nanos, marked: &str) 
         Side::Client(peer) => format!("→ {peer} {}", escape(&span.name)),
     };
     let status = match (span.status, span.side) {
-        (Some(499), _) => " · nobody waited".to_owned(),
+        (Some(499), _) => " · client closed".to_owned(),
         (Some(status), _) if status >= 400 => format!(" · {status}"),
-        (None, Side::Client(_)) => " · no answer".to_owned(),
+        (None, Side::Client(_)) => " · no response".to_owned(),
         _ => String::new(),
     };
     let took = duration(span.took.as_secs_f64());
-    // What says how long it took stands behind the bar, or before it where there is no room behind.
+    // The duration is to the right of the bar, or to the left where there is no space.
     let place = if left + width > 78.0 && left > 22.0 {
         format!("class=\"took before\" style=\"right:{:.2}%\"", 100.0 - left)
     } else if left + width > 78.0 {
@@ -78,15 +78,15 @@ fn row(span: &KeptSpan, depth: usize, after: Nanos, whole: Nanos, marked: &str) 
     )
 }
 
-/// Three digits are enough for a bar.
+/// A duration with three digits.
 fn duration(seconds: f64) -> String {
     let digits = if seconds > 0.0 { 2 - seconds.log10().floor() as i32 } else { 0 };
     let scale = 10f64.powi(digits);
     quantity((seconds * scale).round() / scale, "s")
 }
 
-/// Each span below its caller, those of one caller in the order in which they began; and how many callers are above it. Spans whose caller did
-/// not come stand at the left, and what calls itself is not shown.
+/// Each span below its caller, spans of one caller by start, with the number of callers above it. Spans with a missing
+/// caller are at level 0; spans in a cycle are not shown.
 fn in_order(trace: &Trace) -> Vec<(&KeptSpan, usize)> {
     let known = |id: u64| trace.spans.iter().any(|span| span.id == id);
     let mut waiting: Vec<_> =
@@ -169,10 +169,10 @@ mod tests {
     }
 
     #[test]
-    fn of_the_way_the_calls_over_it_stand_out() {
-        let html = draw(&example::whole_trace(), Watched::Way);
+    fn of_the_link_the_calls_over_it_stand_out() {
+        let html = draw(&example::whole_trace(), Target::Link);
 
-        assert_eq!(html.matches(" marked way").count(), 1);
+        assert_eq!(html.matches(" marked link").count(), 1);
         let row = html.lines().find(|line| line.contains(" marked")).unwrap();
         assert!(row.contains("<b>payment</b> → store"), "{row}");
     }

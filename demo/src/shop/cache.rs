@@ -1,4 +1,4 @@
-//! A bounded cache that forgets the oldest entry first, and counts what it does.
+//! A bounded cache that evicts the oldest entry first, with metrics.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use client::Client;
 use super::meters::CacheMeters;
 use crate::noise::mix;
 
-/// Answers by key.
+/// Values by key.
 #[derive(Debug)]
 pub(crate) struct Cache {
     limit: usize,
@@ -23,8 +23,8 @@ struct Entries {
 }
 
 impl Cache {
-    /// Holds `limit` entries, and does so from the start, made by `make` for keys below `keys`: a service that is watched has run for a
-    /// while, and a cache that is still filling is another regime.
+    /// A cache of `limit` entries, full from the start: `make` computes values for keys below `keys`. A monitored
+    /// service has usually run for a while, and a cache that is still filling behaves differently.
     pub(crate) fn new(uview: &Client, limit: usize, keys: u64, make: impl Fn(u64) -> u64) -> Self {
         let mut entries = Entries::default();
         for key in (0..).map(|number| mix(number) % keys) {
@@ -40,7 +40,7 @@ impl Cache {
         Self { limit, entries: Mutex::new(entries), meters }
     }
 
-    /// What is kept for `key`, or what `make` makes of it, which is kept from then on.
+    /// The cached value for `key`; on a miss, computes it by `make` and caches it.
     pub(crate) fn get_or(&self, key: u64, make: impl FnOnce() -> u64) -> u64 {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(value) = entries.values.get(&key) {

@@ -1,4 +1,4 @@
-//! What can be broken in a service, from its admin port: real threads that burn, real waiting, real errors, real memory.
+//! Faults that the admin port injects into a service: threads that really burn CPU, real delays, errors and memory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,36 +11,37 @@ use crate::clock::Clock;
 use crate::fault::Kind;
 use crate::noise::work;
 
-/// How often a leak takes another piece.
+/// Interval between two allocations of a leak.
 const LEAK_STEP: Duration = Duration::from_millis(100);
 
-/// Memory that a leak may take. Larger than any block that the allocator keeps for itself when it is given back (32 MiB).
+/// Maximal memory of a leak. Larger than any block that the allocator keeps when it is freed (32 MiB).
 const RESERVE: usize = 96 << 20;
 
-/// What the admin port is asked for.
+/// A request to the admin port to inject a fault.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Injection {
-    /// Which fault. A hang is none of these: it comes from outside, as a signal; nor is a slow way, which only the way has.
+    /// The fault. A service refuses hangs, which are signals from outside, and slow links, which only the link has.
     pub(crate) kind: Kind,
-    /// For how long, in milliseconds.
+    /// Its duration in milliseconds.
     pub(crate) ms: u64,
-    /// Latency, slow way: milliseconds more per request, or packet. Errors: failing requests in a thousand. CPU hog: threads. Leak: nothing.
+    /// Latency and slow link: additional milliseconds per request or packet. Errors: failing requests in a thousand.
+    /// CPU hog: threads. Leak: ignored.
     pub(crate) amount: u64,
 }
 
 impl Injection {
-    /// Path and query that ask an admin port for it.
+    /// Path and query of the request.
     pub(crate) fn target(&self) -> String {
         format!("/fault?kind={}&ms={}&amount={}", self.kind, self.ms, self.amount)
     }
 }
 
-/// The faults of one service. Without one, a request costs two loads more.
+/// The faults of one service. Without an active fault they cost two atomic loads per request.
 #[derive(Debug)]
 pub(crate) struct Faults {
     delay_ms: AtomicU64,
     failing_permille: AtomicU64,
-    /// There from the start and again after a leak, so that taking the address space is not what gives a leak away.
+    /// Address space is reserved at the start and again after a leak, so that it does not reveal the leak.
     hoard: Mutex<Hoard>,
 }
 
@@ -51,20 +52,20 @@ impl Default for Faults {
 }
 
 impl Faults {
-    /// What each request has to wait in addition.
+    /// Additional delay of each request.
     pub(crate) fn delay(&self) -> Option<Duration> {
         // Relaxed: a switch that nothing else depends on.
         let delay = self.delay_ms.load(Ordering::Relaxed);
         (delay > 0).then(|| Duration::from_millis(delay))
     }
 
-    /// Whether a request that drew `lot`, uniform in \[0, 1), fails.
+    /// Whether a request fails; `lot` is its random number, uniform in \[0, 1).
     pub(crate) fn fails(&self, lot: f64) -> bool {
         // Relaxed: as above.
         lot < self.failing_permille.load(Ordering::Relaxed) as f64 / 1000.0
     }
 
-    /// Begins what is asked for, which ends by itself. Says no to a kind that a service cannot do to itself.
+    /// Starts a fault, which ends by itself. Refuses a kind that a service cannot inject into itself.
     pub(crate) fn inject(self: &Arc<Self>, injection: Injection) -> Result<(), Kind> {
         let lasts = Duration::from_millis(injection.ms);
         match injection.kind {
@@ -72,7 +73,7 @@ impl Faults {
             Kind::Latency => self.switch(|faults| &faults.delay_ms, injection.amount, lasts),
             Kind::Errors => self.switch(|faults| &faults.failing_permille, injection.amount, lasts),
             Kind::Leak => self.leak(lasts),
-            Kind::Hang | Kind::SlowWay => return Err(injection.kind),
+            Kind::Hang | Kind::SlowLink => return Err(injection.kind),
         }
         Ok(())
     }
@@ -86,7 +87,7 @@ impl Faults {
         });
     }
 
-    /// Takes as much memory as this process has now, piece by piece over `lasts`, then gives it back to the system.
+    /// Allocates as much memory as this process has now, step by step over `lasts`, then returns it to the system.
     fn leak(self: &Arc<Self>, lasts: Duration) {
         let faults = Arc::clone(self);
         let whole = resident_bytes();
@@ -102,7 +103,7 @@ impl Faults {
     }
 }
 
-/// A thread that computes for nobody.
+/// Starts a thread that computes for the time `lasts`.
 fn burn(lasts: Duration) {
     let hog = move || {
         let clock = Clock::start();
@@ -111,11 +112,12 @@ fn burn(lasts: Duration) {
             number = work(number, 20_000);
         }
     };
-    // Without a thread there is no fault, and the demo's account says so.
+    // Without a thread there is no fault, and the report shows that.
     let _ = std::thread::Builder::new().name("hog".to_owned()).spawn(hog);
 }
 
-/// Memory that is of no use. Address space is taken whole, so that growing copies nothing; pages are taken as it grows.
+/// Unused memory. Its address space is reserved at once, so that growing copies nothing; pages are allocated as it
+/// grows.
 #[derive(Debug)]
 struct Hoard(Vec<u8>);
 
@@ -124,20 +126,20 @@ impl Hoard {
         Self(Vec::with_capacity(RESERVE))
     }
 
-    /// Writes every byte up to `bytes`: touched, hence resident.
+    /// Writes every byte up to `bytes`, which makes the pages resident.
     fn grow_to(&mut self, bytes: usize) {
         self.0.resize(bytes.min(RESERVE), 0x5A);
         core::hint::black_box(&self.0);
     }
 
-    /// Returns all pages, then takes new address space.
+    /// Frees all pages, then reserves new address space.
     fn give_back(&mut self) {
         self.0 = Vec::new();
         *self = Self::new();
     }
 }
 
-/// The resident set of this process; 0 if the system does not say.
+/// The resident set of this process in bytes; 0 if it cannot be read.
 fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
@@ -179,8 +181,8 @@ mod tests {
         assert_eq!(faults.inject(Injection { kind: Kind::Hang, ms: 1, amount: 0 }), Err(Kind::Hang));
     }
 
-    /// Resident bytes of the hoard that begins or began at `address`. Page by page: the kernel's account of a mapping may be of several hoards
-    /// and stacks, which it makes one where they touch.
+    /// Resident bytes of the hoard that begins or began at `address`, counted page by page: the kernel merges adjacent
+    /// mappings, so that its sums may include other hoards and stacks.
     fn resident_at(address: usize) -> usize {
         let (page, present_or_swapped) = (rustix::param::page_size(), 0b11 << 62);
         let mut entries = vec![0; RESERVE / page * 8];

@@ -1,4 +1,5 @@
-//! What the writes of one request cost: measured on real handles, since a share of a percent does not show in a process's time.
+//! The cost of the metric writes of one request, measured on real handles: a share of a percent does not show in a
+//! process's CPU time.
 
 use std::time::Duration;
 
@@ -9,12 +10,12 @@ use crate::graph::{Errand, Service};
 const ROUNDS: u32 = 20_000;
 const BATCHES: usize = 7;
 
-/// Nanoseconds that payment's writes for one request take: all that the shop's other services write, and a call to a dependency.
+/// Time of payment's metric writes for one request, in nanoseconds: those of any service, and a call to a dependency.
 ///
-/// The fastest of several batches, since whatever else runs can only make one slower. Takes about 10 ms.
+/// The fastest of several batches, since other processes can only make a batch slower. Takes about 10 ms.
 pub(crate) fn writes_per_request_ns() -> f64 {
-    let nobody = client::Service::new("instruments").socket("/nonexistent/services.sock");
-    let uview = client::connect(nobody);
+    let service = client::Service::new("instruments").socket("/nonexistent/services.sock");
+    let uview = client::connect(service);
     let incoming = Incoming::new(&uview, Service::Payment);
     let outgoing = Outgoing::new(&uview, Service::Store);
     let queue = Queue::new(&uview);

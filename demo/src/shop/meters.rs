@@ -1,6 +1,6 @@
-//! What a service of the shop says of itself, whatever its trade: requests, dependencies, queue, cache, runtime.
+//! The metrics that all services of the shop have: requests, dependencies, queue, cache, runtime.
 //!
-//! Every label set is registered at the start, so that an LMAP knows the series of an error before the first one happens.
+//! Every label set is registered at the start, so that an LMAP has the series of an error before the first error.
 
 use core::fmt::Debug;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::graph::{Errand, Service};
 
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
-/// A histogram of lengths of time, in seconds, kept in microseconds.
+/// A histogram of durations in seconds, stored in microseconds.
 fn seconds(uview: &Client, name: &str, label: Option<(&str, &str)>) -> Histogram {
     let histogram = uview.histogram(name).unit("s").parts_per_unit(MICROS_PER_SECOND);
     match label {
@@ -21,14 +21,14 @@ fn seconds(uview: &Client, name: &str, label: Option<(&str, &str)>) -> Histogram
     }
 }
 
-/// How an answer is counted.
+/// Classes of response statuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// 2xx and 3xx.
+    /// Status 2xx or 3xx.
     Fine,
-    /// 4xx, and visitors that did not wait.
+    /// Status 4xx, or the client closed the connection.
     Refused,
-    /// 5xx.
+    /// Responses with status 5xx.
     Failed,
 }
 
@@ -45,14 +45,14 @@ impl Class {
     }
 }
 
-/// Requests that come in by one path.
+/// Metrics of the requests of one path.
 #[derive(Debug)]
 struct Path {
     by_class: [Counter; 3],
     duration: Histogram,
 }
 
-/// Requests that come in.
+/// Metrics of incoming requests.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     paths: [Path; 2],
@@ -82,12 +82,12 @@ impl Incoming {
         }
     }
 
-    /// A request came in.
+    /// Counts a new request.
     pub(crate) fn began(&self) {
         self.active.add(1);
     }
 
-    /// It was answered, or its visitor went away.
+    /// Counts the end of a request: a response, or a closed connection.
     pub(crate) fn ended(&self, errand: Errand, class: Class, took: Duration, bytes: usize) {
         let path = &self.paths[errand as usize];
         self.active.add(-1);
@@ -103,11 +103,11 @@ impl Incoming {
 /// How a call to a dependency ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// With an answer that can be used.
+    /// A response below 500.
     Fine,
-    /// With an error of the dependency, or a broken connection.
+    /// Status 5xx, or a broken connection.
     Failed,
-    /// With none within the limit, or the caller did not wait for it.
+    /// No response in time, or the caller was cancelled.
     TimedOut,
 }
 
@@ -115,7 +115,7 @@ impl Outcome {
     const ALL: [(Self, &str); 3] = [(Self::Fine, "ok"), (Self::Failed, "error"), (Self::TimedOut, "timeout")];
 }
 
-/// Requests that go out to one dependency.
+/// Metrics of the calls to one dependency.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     by_outcome: [Counter; 3],
@@ -140,12 +140,12 @@ impl Outgoing {
         }
     }
 
-    /// A call goes out.
+    /// Counts the start of a call.
     pub(crate) fn began(&self) {
         self.active.add(1);
     }
 
-    /// It ended.
+    /// Counts the end of a call.
     pub(crate) fn ended(&self, outcome: Outcome, took: Duration, bytes: usize) {
         self.active.add(-1);
         self.by_outcome[outcome as usize].add(1);
@@ -154,7 +154,7 @@ impl Outgoing {
     }
 }
 
-/// The desk at which requests wait for their turn.
+/// Metrics of the queue for the worker.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) depth: UpDownCounter,
@@ -174,7 +174,7 @@ impl Queue {
     }
 }
 
-/// A cache with a bounded number of entries.
+/// Metrics of a bounded cache.
 #[derive(Debug)]
 pub(crate) struct CacheMeters {
     pub(crate) hits: Counter,

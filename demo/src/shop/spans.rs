@@ -1,4 +1,4 @@
-//! The spans of a service: OpenTelemetry's own SDK as it is, with its defaults, as any service has it. Nothing here knows of uview.
+//! The spans of a service, by OpenTelemetry's SDK with its defaults, as in any service. Nothing here depends on uview.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
 use crate::graph::{Errand, Service};
 use crate::traces::{PEER, STATUS};
 
-/// In what an answer says which trace it is in (W3C Trace Context, level 2).
+/// Response header with the trace id (W3C Trace Context, level 2).
 pub(crate) const TRACE_RESPONSE: &str = "traceresponse";
 
-/// Makes the spans of one service.
+/// Records the spans of one service.
 #[derive(Clone, Debug)]
 pub(crate) struct Spans {
     tracer: SdkTracer,
@@ -26,12 +26,12 @@ pub(crate) struct Spans {
 }
 
 impl Spans {
-    /// Sends them to `endpoint` by OTLP/gRPC, in batches as the SDK makes them. Has to be called in a runtime, in which the exporter's
-    /// connection then lives.
+    /// Sends spans to `endpoint` by OTLP/gRPC in the SDK's batches. Has to be called in a runtime, to which the
+    /// exporter's connection then belongs.
     ///
     /// # Errors
     ///
-    /// The endpoint is no URL. That nobody is there is no error: batches are lost until somebody is.
+    /// The endpoint is no URL. An unreachable endpoint is no error: batches are lost until it is reachable.
     pub(crate) fn to(endpoint: &str, service: Service, instance: &str) -> Result<Self, ExporterBuildError> {
         let exporter = SpanExporter::builder().with_tonic().with_endpoint(endpoint).build()?;
         let named = Resource::builder().with_service_name(service.name());
@@ -39,7 +39,7 @@ impl Spans {
         Ok(Self::of(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build()))
     }
 
-    /// Records none.
+    /// Records no spans.
     pub(crate) fn none() -> Self {
         Self::of(SdkTracerProvider::builder().with_sampler(Sampler::AlwaysOff).build())
     }
@@ -48,75 +48,75 @@ impl Spans {
         Self { tracer: provider.tracer("shop"), provider, propagator: Arc::default() }
     }
 
-    /// A request came in with these headers.
-    pub(crate) fn entered(&self, service: Service, errand: Errand, headers: &HeaderMap) -> Spanned {
-        let caller = self.propagator.extract_with_context(&Context::new(), &Read(headers));
+    /// Starts the server span of a request with `headers`.
+    pub(crate) fn entered(&self, service: Service, errand: Errand, headers: &HeaderMap) -> ActiveSpan {
+        let caller = self.propagator.extract_with_context(&Context::new(), &HeaderExtractor(headers));
         let route = service.path(errand);
         self.begin(SpanKind::Server, route, KeyValue::new("http.route", route), &caller)
     }
 
-    /// A call to `dependency` goes out, while `request` is answered. Its headers say so.
-    pub(crate) fn called(&self, request: &Context, dependency: Service, errand: Errand) -> (Spanned, HeaderMap) {
+    /// Starts the client span of a call to `dependency` for `request`. Returns it with the headers of the call.
+    pub(crate) fn called(&self, request: &Context, dependency: Service, errand: Errand) -> (ActiveSpan, HeaderMap) {
         let peer = KeyValue::new(PEER, dependency.name());
         let call = self.begin(SpanKind::Client, dependency.path(errand), peer, request);
         let mut headers = HeaderMap::new();
-        self.propagator.inject_context(&call.0, &mut Write(&mut headers));
+        self.propagator.inject_context(&call.0, &mut HeaderInjector(&mut headers));
         (call, headers)
     }
 
-    fn begin(&self, kind: SpanKind, path: &str, said: KeyValue, parent: &Context) -> Spanned {
+    fn begin(&self, kind: SpanKind, path: &str, attribute: KeyValue, parent: &Context) -> ActiveSpan {
         let span = self.tracer.span_builder(format!("GET {path}")).with_kind(kind);
-        let span = span.with_attributes([KeyValue::new("http.request.method", "GET"), said]);
-        Spanned(parent.with_span(span.start_with_context(&self.tracer, parent)))
+        let span = span.with_attributes([KeyValue::new("http.request.method", "GET"), attribute]);
+        ActiveSpan(parent.with_span(span.start_with_context(&self.tracer, parent)))
     }
 
-    /// Sends what waits for its batch. Blocks until it is sent, for which the runtime has to go on.
+    /// Sends pending spans. Blocks until they are sent, while the runtime has to run.
     pub(crate) fn flush(&self) {
-        // What could not be sent is missing where it should have come to, and is counted there.
+        // Spans that cannot be sent are missing at the receiver, and counted there.
         let _ = self.provider.force_flush();
     }
 }
 
-/// A span that is going on. It ends when it is dropped, which also happens when nobody waits for the answer any more.
+/// A span that has not ended. It ends when dropped, which also happens when the client closes the connection.
 #[derive(Debug)]
-pub(crate) struct Spanned(Context);
+pub(crate) struct ActiveSpan(Context);
 
-impl Spanned {
-    /// What spans of its calls hang from.
+impl ActiveSpan {
+    /// The context for child spans.
     pub(crate) const fn context(&self) -> &Context {
         &self.0
     }
 
-    /// The header that tells the caller which trace this is in.
-    pub(crate) fn told(&self) -> Option<(HeaderName, HeaderValue)> {
+    /// The response header with the trace id.
+    pub(crate) fn response_header(&self) -> Option<(HeaderName, HeaderValue)> {
         let span = self.0.span();
         let of = span.span_context();
         let value = format!("00-{}-{}-{:02x}", of.trace_id(), of.span_id(), of.trace_flags().to_u8());
         Some((HeaderName::from_static(TRACE_RESPONSE), value.parse().ok()?))
     }
 
-    /// It was answered with `status`. Refusals are part of the business, not errors.
+    /// Sets the response status. Status 4xx is part of normal operation, no error.
     pub(crate) fn answered(&self, status: u16) {
         self.0.span().set_attribute(KeyValue::new(STATUS, i64::from(status)));
         if status >= 500 {
-            self.failed("answered with an error");
+            self.failed("responded with an error");
         }
     }
 
-    /// It came to no answer.
+    /// Marks the span as failed.
     pub(crate) fn failed(&self, how: &'static str) {
         self.0.span().set_status(Status::error(how));
     }
 
-    /// Ends it.
+    /// Ends the span.
     pub(crate) fn end(&self) {
         self.0.span().end();
     }
 }
 
-struct Read<'a>(&'a HeaderMap);
+struct HeaderExtractor<'a>(&'a HeaderMap);
 
-impl Extractor for Read<'_> {
+impl Extractor for HeaderExtractor<'_> {
     fn get(&self, key: &str) -> Option<&str> {
         self.0.get(key)?.to_str().ok()
     }
@@ -126,9 +126,9 @@ impl Extractor for Read<'_> {
     }
 }
 
-struct Write<'a>(&'a mut HeaderMap);
+struct HeaderInjector<'a>(&'a mut HeaderMap);
 
-impl Injector for Write<'_> {
+impl Injector for HeaderInjector<'_> {
     fn set(&mut self, key: &str, value: String) {
         if let (Ok(name), Ok(value)) = (key.parse::<HeaderName>(), value.parse()) {
             self.0.insert(name, value);
@@ -146,18 +146,18 @@ mod tests {
     use super::*;
     use crate::traces::TraceId;
 
-    /// Keeps what it is to send.
+    /// An exporter that stores spans in memory.
     #[derive(Clone, Debug, Default)]
-    struct Kept(Arc<Mutex<Vec<SpanData>>>);
+    struct MemoryExporter(Arc<Mutex<Vec<SpanData>>>);
 
-    impl SpanExporter for Kept {
+    impl SpanExporter for MemoryExporter {
         async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
             self.0.lock().unwrap().extend(batch);
             Ok(())
         }
     }
 
-    impl Kept {
+    impl MemoryExporter {
         fn spans(&self) -> Spans {
             Spans::of(SdkTracerProvider::builder().with_simple_exporter(self.clone()).build())
         }
@@ -168,8 +168,8 @@ mod tests {
     }
 
     #[test]
-    fn one_request_is_one_trace_through_services_and_its_answer_names_it() {
-        let kept = Kept::default();
+    fn one_request_is_one_trace_through_services_and_its_response_names_it() {
+        let kept = MemoryExporter::default();
         let (frontend, cart) = (kept.spans(), kept.spans());
 
         let request = frontend.entered(Service::Frontend, Errand::Buy, &HeaderMap::new());
@@ -179,7 +179,7 @@ mod tests {
         drop(served);
         call.answered(200);
         drop(call);
-        let told = request.told().unwrap();
+        let header = request.response_header().unwrap();
         request.end();
 
         let [served, call, request] = &kept.all()[..] else { panic!("{:?}", kept.all()) };
@@ -188,13 +188,13 @@ mod tests {
         assert_eq!(call.parent_span_id, request.span_context.span_id());
         let id = request.span_context.trace_id();
         assert!([served, call].iter().all(|span| span.span_context.trace_id() == id));
-        let told = TraceId::told(told.1.to_str().unwrap()).unwrap();
-        assert_eq!(told.to_string(), id.to_string());
+        let named = TraceId::from_header(header.1.to_str().unwrap()).unwrap();
+        assert_eq!(named.to_string(), id.to_string());
     }
 
     #[test]
     fn errors_of_a_server_are_errors_and_refusals_are_none() {
-        let kept = Kept::default();
+        let kept = MemoryExporter::default();
         for status in [200, 404, 502] {
             kept.spans().entered(Service::Store, Errand::Browse, &HeaderMap::new()).answered(status);
         }
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn who_records_none_sends_none() {
+    fn a_service_without_an_endpoint_records_no_spans() {
         let request = Spans::none().entered(Service::Store, Errand::Browse, &HeaderMap::new());
 
         assert!(!request.context().span().span_context().is_sampled());

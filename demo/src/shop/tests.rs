@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use super::*;
 use crate::fault::Kind;
-use crate::http::{Answer, Caller};
+use crate::http::{CallOutcome, HttpClient};
 use crate::load::{self, LoadArgs, LoadReport};
 
-/// How long anything may take; generous, for a machine that is busy.
+/// Time limit; generous for a busy machine.
 const LIMIT: Duration = Duration::from_mins(5);
 /// A fault outlasts its test.
 const LASTS_MS: u64 = 600_000;
-/// Visitors at one time: so few that they do not queue for longer than a service waits for another, however slow the machine is. At the end so
-/// many are without an answer.
+/// Requests in flight: so few that none queues for longer than a service's timeout, however slow the machine is. At the
+/// end so many are without a response.
 const UNDER_WAY: u64 = 1;
 
 #[test]
@@ -29,9 +29,9 @@ fn a_dependency_is_named_and_addressed() {
 
 #[tokio::test]
 async fn a_service_without_the_address_of_its_dependency_does_not_begin() {
-    let error = Open::new(&args(Service::Payment, &BTreeMap::new())).await.unwrap_err();
+    let error = ServiceServer::new(&args(Service::Payment, &BTreeMap::new())).await.unwrap_err();
 
-    assert_eq!(error.to_string(), "payment asks store, and --next does not say where that is");
+    assert_eq!(error.to_string(), "payment calls store: add --next store=HOST:PORT");
 }
 
 #[tokio::test]
@@ -43,10 +43,10 @@ async fn every_service_gets_the_load_of_the_frontend_and_has_twenty_series() {
     let answered = report.sent - UNDER_WAY;
     assert!(report.failed * 2 < answered, "{report:?}");
     for (service, ready) in &shop {
-        let facts = facts(ready).await;
+        let stats = stats(ready).await;
         // 1 in 64 products is unknown.
-        assert!(facts.served * 10 > (answered - report.failed) * 8, "{service}: {facts:?} of {report:?}");
-        assert!(facts.series >= 20, "{service}: {facts:?}");
+        assert!(stats.served * 10 > (answered - report.failed) * 8, "{service}: {stats:?} of {report:?}");
+        assert!(stats.series >= 20, "{service}: {stats:?}");
     }
 }
 
@@ -68,17 +68,17 @@ async fn latency_that_is_injected_into_the_store_is_waited_for_by_the_visitors()
 
     let slow = load_until_served(&shop, &[Service::Store], 10).await;
 
-    // However slow the machine is: nobody is answered sooner. Without the fault it is some milliseconds.
+    // A lower limit on any machine. Without the fault it is some milliseconds.
     assert!(slow.median_us >= 300_000, "{slow:?}");
 }
 
-fn args(service: Service, open: &BTreeMap<Service, Ready>) -> ShopArgs {
+fn args(service: Service, open: &BTreeMap<Service, ServiceInfo>) -> ShopArgs {
     let any = (Ipv4Addr::LOCALHOST, 0).into();
     let next = open.iter().map(|(service, ready)| Next { service: *service, address: ready.listen });
     ShopArgs {
         service,
         listen: any,
-        space: None,
+        netns: None,
         admin: any,
         next: next.collect(),
         socket: "/nonexistent/services.sock".into(),
@@ -90,25 +90,25 @@ fn args(service: Service, open: &BTreeMap<Service, Ready>) -> ShopArgs {
     }
 }
 
-/// All services in this process, each serving; nobody watches.
-async fn open() -> BTreeMap<Service, Ready> {
+/// All services in this process, without agents.
+async fn open() -> BTreeMap<Service, ServiceInfo> {
     let mut shop = BTreeMap::new();
     for service in Service::ALL.into_iter().rev() {
-        let open = Open::new(&args(service, &shop)).await.unwrap();
+        let open = ServiceServer::new(&args(service, &shop)).await.unwrap();
         shop.insert(service, open.ready.clone());
         tokio::spawn(open.serve());
     }
     shop
 }
 
-/// Visitors of the frontend until each of `services` has served so many of them.
-async fn load_until_served(shop: &BTreeMap<Service, Ready>, services: &[Service], served: u64) -> LoadReport {
+/// Sends requests to the frontend until each of `services` has served `served` of them.
+async fn load_until_served(shop: &BTreeMap<Service, ServiceInfo>, services: &[Service], served: u64) -> LoadReport {
     let target = shop[&Service::Frontend].listen;
     let at_once = UNDER_WAY as usize;
     let args = LoadArgs { target, per_second: 140.0, seed: 1, seconds: None, at_once, report: None };
     let enough = async {
         for service in services {
-            while facts(&shop[service]).await.served < served {
+            while stats(&shop[service]).await.served < served {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }
@@ -117,17 +117,17 @@ async fn load_until_served(shop: &BTreeMap<Service, Ready>, services: &[Service]
     tokio::time::timeout(LIMIT, visited).await.expect("they are visited").report
 }
 
-async fn ask(method: Method, ready: &Ready, target: &str) -> Vec<u8> {
-    match Caller::new(LIMIT).ask(method, ready.admin, target).await {
-        Answer::Answered(status, bytes) if status.is_success() => bytes,
+async fn ask(method: Method, ready: &ServiceInfo, target: &str) -> Vec<u8> {
+    match HttpClient::new(LIMIT).request(method, ready.admin, target).await {
+        CallOutcome::Response(status, bytes) if status.is_success() => bytes,
         other => panic!("{target}: {other:?}"),
     }
 }
 
-async fn facts(ready: &Ready) -> Facts {
-    serde_json::from_slice(&ask(Method::GET, ready, "/facts").await).unwrap()
+async fn stats(ready: &ServiceInfo) -> ServiceStats {
+    serde_json::from_slice(&ask(Method::GET, ready, "/stats").await).unwrap()
 }
 
-async fn inject(ready: &Ready, injection: Injection) {
+async fn inject(ready: &ServiceInfo, injection: Injection) {
     ask(Method::POST, ready, &injection.target()).await;
 }

@@ -1,4 +1,4 @@
-//! What became of traces, for people at a terminal; in words that the page has, too.
+//! The report on traces at the terminal; the web page uses parts of it.
 
 use core::fmt::Write as _;
 
@@ -7,14 +7,15 @@ use wire::quantity::quantity;
 use super::write_table;
 use crate::figures::percent;
 use crate::judge::Finding;
-use crate::judge::traces::{FaultTraces, Missed, Shown, TracesFinding, share};
+use crate::judge::traces::{ExampleTrace, FaultTraces, MissedTraces, TracesFinding, share};
 use crate::record::Record;
 use crate::report;
 
 const HEADINGS: [&str; 11] =
     ["", "fault", "service", "requests", "hit", "kept whole", "in part", "missed", "reason names it", "beyond", "kept"];
 
-/// Fault by fault, the trace of each to open first, and all of them beside head sampling. `page` is the address of the page, if there is one.
+/// A table of the faults, the trace of each to open first, and a comparison with head sampling. `page` is the URL of
+/// the web page, if there is one.
 pub(super) fn write(text: &mut String, record: &Record, finding: &Finding, page: Option<&str>) {
     text.push_str("\nTraces of each fault (hit: failed, or slower than 99 of 100 healthy requests of their kind)\n");
     let rows = finding.faults.iter().zip(&finding.traces.faults).enumerate().map(|(at, (found, traces))| {
@@ -25,7 +26,7 @@ pub(super) fn write(text: &mut String, record: &Record, finding: &Finding, page:
     write_table(text, HEADINGS, &rows.collect::<Vec<_>>());
     text.push_str("\nA trace of each fault\n");
     for (at, traces) in finding.traces.faults.iter().enumerate() {
-        let Some(shown) = &traces.shown else {
+        let Some(shown) = &traces.example else {
             let _ = writeln!(text, "{:<3}none was kept", at + 1);
             continue;
         };
@@ -41,7 +42,7 @@ pub(super) fn write(text: &mut String, record: &Record, finding: &Finding, page:
     }
 }
 
-/// What stands in a fault's row: requests, hit, whole, part, missed and why, named, beyond, bytes.
+/// The cells of a fault's row: requests, hit, whole, part, missed by cause, named, beyond, bytes.
 pub(crate) fn cells(traces: &FaultTraces) -> [String; 8] {
     [
         traces.requests.to_string(),
@@ -55,40 +56,40 @@ pub(crate) fn cells(traces: &FaultTraces) -> [String; 8] {
     ]
 }
 
-/// How many are missed, and why.
-fn missed(missed: &Missed) -> String {
+/// The number of missed traces by cause.
+fn missed(missed: &MissedTraces) -> String {
     let reasons = [
-        (missed.unwanted, "wanted by no policy"),
-        (missed.undecided, "not yet decided on"),
-        (missed.unanswered, "without an answer"),
+        (missed.unwanted, "selected by no policy"),
+        (missed.undecided, "not yet decided"),
+        (missed.unanswered, "without a response"),
     ];
-    let said: Vec<_> =
+    let causes: Vec<_> =
         reasons.iter().filter(|(count, _)| *count > 0).map(|(count, why)| format!("{count} {why}")).collect();
-    if said.is_empty() { "0".to_owned() } else { said.join(", ") }
+    if causes.is_empty() { "0".to_owned() } else { causes.join(", ") }
 }
 
-/// A request as its visitor saw it: `/checkout took 187 ms, failed`.
-pub(crate) fn visited(shown: &Shown) -> String {
+/// A request from the load's log: `/checkout took 187 ms, failed`.
+pub(crate) fn visited(shown: &ExampleTrace) -> String {
     let visit = &shown.visit;
     let path = crate::graph::Service::Frontend.path(visit.errand);
     let beside = match (visit.failed, shown.hit) {
         (true, _) => ", failed",
         (false, true) => "",
-        (false, false) => ", as healthy ones do",
+        (false, false) => ", as long as healthy ones",
     };
     format!("{path} took {}{beside}", quantity(visit.took.as_secs_f64(), "s"))
 }
 
-/// Why it was kept.
-pub(crate) fn why(shown: &Shown) -> &str {
-    if shown.reason.is_empty() { "its root span did not come" } else { &shown.reason }
+/// The reason for keeping it.
+pub(crate) fn why(shown: &ExampleTrace) -> &str {
+    if shown.reason.is_empty() { "its root span is missing" } else { &shown.reason }
 }
 
-/// All traffic, and head sampling with as many bytes.
+/// Lines on all traffic, compared with head sampling in as many bytes.
 pub(crate) fn sentences(record: &Record, traces: &TracesFinding) -> Vec<String> {
-    let books = &record.books;
+    let ledger = &record.ledger;
     let (hit, whole) = traces.hit_and_whole();
-    let head = share(books.kept_bytes, books.seen_bytes);
+    let head = share(ledger.kept_bytes, ledger.seen_bytes);
     let mut lines = vec![
         format!(
             "traces: of {hit} requests that faults hit {whole} were kept whole ({}); head sampling with as many bytes keeps {} of any, {:.0} of these",
@@ -101,19 +102,19 @@ pub(crate) fn sentences(record: &Record, traces: &TracesFinding) -> Vec<String> 
             traces.requests,
             traces.kept,
             percent(share(traces.kept as u64, traces.requests as u64)),
-            quantity(books.kept_bytes as f64, "By"),
-            quantity(books.seen_bytes as f64, "By"),
+            quantity(ledger.kept_bytes as f64, "By"),
+            quantity(ledger.seen_bytes as f64, "By"),
             percent(traces.beyond_share())
         ),
     ];
-    let by_policy = books.kept_bytes_by_policy.iter().filter(|(_, bytes)| **bytes > 0);
+    let by_policy = ledger.kept_bytes_by_policy.iter().filter(|(_, bytes)| **bytes > 0);
     let by_policy: Vec<_> =
         by_policy.map(|(policy, bytes)| format!("{policy} {}", quantity(*bytes as f64, "By"))).collect();
     lines.push(format!(
         "kept bytes by policy: {}; traces over the budget: {}; spans lost: {}",
         if by_policy.is_empty() { "none".to_owned() } else { by_policy.join(", ") },
-        books.over_budget,
-        books.lost_spans + books.no_room
+        ledger.over_budget,
+        ledger.lost_spans + ledger.rejected_spans
     ));
     lines
 }
@@ -132,7 +133,7 @@ mod tests {
 
         write(&mut text, &record, &finding, Some("file:///tmp/index.html"));
 
-        let row = "1  latency  store    4         3 (1 failed)  1           1        1 wanted by no policy  1 of 2           1       ";
+        let row = "1  latency  store    4         3 (1 failed)  1           1        1 selected by no policy  1 of 2           1       ";
         assert!(text.contains(row), "{text}");
         let why =
             "1  /checkout took 120 ms; store: score 31.0, threshold 7.7; work.duration.p99 85 ms, expected 4 ms\n";

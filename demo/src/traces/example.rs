@@ -1,13 +1,13 @@
-//! Traces that never were, for tests.
+//! Synthetic traces for tests.
 
 use wire::time::Nanos;
 
-use super::{Books, KeptSpan, Side, Trace, TraceId, Visit};
+use super::{KeptSpan, Side, SpanLedger, Trace, TraceId, Visit};
 use crate::graph::{Errand, Service};
 use crate::judge;
 use crate::record::Record;
 
-/// A span of 5 ms that was answered, `after` milliseconds after the trace's start.
+/// A span of 5 ms with status 200, `after` milliseconds after the trace's start.
 pub(crate) fn span(id: u64, parent: u64, service: Service, side: Side, after: u64) -> KeptSpan {
     KeptSpan {
         id,
@@ -26,7 +26,7 @@ pub(crate) fn span(id: u64, parent: u64, service: Service, side: Side, after: u6
     }
 }
 
-/// A visitor's request through all services.
+/// The trace of a request through all services.
 pub(crate) fn whole_trace() -> Trace {
     use Service::{Cart, Catalogue, Frontend, Payment, Store};
     let mut root = span(1, 0, Frontend, Side::Server, 0);
@@ -58,8 +58,8 @@ pub(crate) fn visit(trace: u128) -> Visit {
     }
 }
 
-/// A run with a hundred healthy requests of 10 ms, and four during its fault: slow and kept whole, slow and kept in part, failed and missed, and as
-/// quick as ever, which was kept too.
+/// A run with a hundred healthy requests of 10 ms, and four during its fault: slow and kept whole, slow and kept in
+/// part, failed and missed, and as quick as ever, which was kept too.
 pub(crate) fn run() -> Record {
     let mut record = judge::example::run();
     let healthy = |number: u64| Visit {
@@ -75,6 +75,7 @@ pub(crate) fn run() -> Record {
     part.spans.remove(0);
     let whole = whole_trace;
     record.traces = [(TraceId(1), whole()), (TraceId(2), part), (TraceId(4), whole())].into();
-    record.books = Books { seen_bytes: 30_000, kept_bytes: 3_000, wait: Nanos::from_secs(30), ..Books::default() };
+    record.ledger =
+        SpanLedger { seen_bytes: 30_000, kept_bytes: 3_000, wait: Nanos::from_secs(30), ..SpanLedger::default() };
     record
 }

@@ -1,4 +1,4 @@
-//! Where the host agent sends the traces that it keeps: OTLP/HTTP, into memory.
+//! The receiver for the host agent's kept traces: OTLP/HTTP, stored in memory.
 
 use core::net::{Ipv4Addr, SocketAddr};
 use std::io;
@@ -16,10 +16,10 @@ use tokio::task::JoinHandle;
 use super::Store;
 use crate::clock::Clock;
 
-/// More than the agent puts into a request.
+/// Maximal request length in bytes; the agent's are shorter.
 const LONGEST_REQUEST: usize = 64 << 20;
 
-/// A receiver at an address of its own. It ends with this value.
+/// A receiver at an address of its own. Dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
@@ -34,11 +34,11 @@ impl Drop for Receiver {
 }
 
 impl Receiver {
-    /// Listens; times of what comes become those of `clock`.
+    /// Starts listening. Times of spans are converted to those of `clock`.
     ///
     /// # Errors
     ///
-    /// The system gives no socket.
+    /// No socket can be created.
     pub(crate) async fn open(clock: Clock) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
@@ -46,20 +46,20 @@ impl Receiver {
         let routes = Router::new().route("/v1/traces", post(take)).layer(DefaultBodyLimit::max(LONGEST_REQUEST));
         let serve = axum::serve(listener, routes.with_state(Arc::clone(&store))).into_future();
         let serving = tokio::spawn(async move {
-            let _ = serve.await; // it has no end of its own
+            let _ = serve.await; // runs until aborted
         });
         Ok(Self { address, store, serving })
     }
 
-    /// Does something with what came so far.
+    /// Calls `look` with the store.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&mut Store) -> T) -> T {
         look(&mut self.store.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 async fn take(State(store): State<Arc<Mutex<Store>>>, request: Bytes) -> impl IntoResponse {
-    let taken = store.lock().unwrap_or_else(PoisonError::into_inner).take(&request);
-    let status = if taken.is_ok() { StatusCode::OK } else { StatusCode::BAD_REQUEST };
-    // An empty message: everything was taken.
+    let stored = store.lock().unwrap_or_else(PoisonError::into_inner).take(&request);
+    let status = if stored.is_ok() { StatusCode::OK } else { StatusCode::BAD_REQUEST };
+    // An empty message means full success.
     (status, [(header::CONTENT_TYPE, "application/x-protobuf")])
 }

@@ -1,4 +1,4 @@
-//! The way of spans in the demo: services → host agent → receiver. Its addresses are needed before anybody is there.
+//! The route of spans: services → host agent → receiver. Its addresses are needed before the agent starts.
 
 use core::net::{Ipv4Addr, SocketAddr};
 use std::io;
@@ -9,26 +9,26 @@ use wire::time::Nanos;
 use super::receiver::Receiver;
 use crate::clock::Clock;
 
-/// How long a trace waits at the agent for a reason to be kept; the agent's default.
+/// How long the agent buffers a trace for a decision; the agent's default.
 pub(crate) const WAIT: Nanos = Nanos::from_secs(60);
 
-/// Where services send spans, and where those go that the agent keeps.
+/// The addresses of the agent and the receiver.
 #[derive(Debug)]
 pub(crate) struct Route {
-    /// A port that is nobody else's until the agent takes it. Nobody listens there: services without an agent are refused, as anywhere.
+    /// Reserves the agent's port until the agent starts. It does not listen: connections are refused until then.
     reserved: Option<TcpSocket>,
-    /// Where the agent will take spans.
+    /// Address at which the agent will receive spans.
     pub(crate) agent: SocketAddr,
-    /// Where the kept ones come to.
+    /// The receiver of kept spans.
     pub(crate) receiver: Receiver,
 }
 
 impl Route {
-    /// Opens the receiver, and finds a port for the agent. Times of spans become those of `clock`.
+    /// Starts the receiver, and reserves a port for the agent. Times of spans are converted to those of `clock`.
     ///
     /// # Errors
     ///
-    /// The system gives no sockets.
+    /// No socket can be created.
     pub(crate) async fn open(clock: Clock) -> io::Result<Self> {
         let receiver = Receiver::open(clock).await?;
         let socket = TcpSocket::new_v4()?;
@@ -36,14 +36,14 @@ impl Route {
         Ok(Self { agent: socket.local_addr()?, reserved: Some(socket), receiver })
     }
 
-    /// The agent's part of its configuration file, and its port is free from now on. What is derived of spans is off: it comes six seconds late,
-    /// and the shop's own metrics say the same at once.
+    /// Releases the reserved port. Returns the part of the agent's configuration for spans. Metrics derived from spans
+    /// are off: they are six seconds late, and the shop's own metrics show the same at once.
     pub(crate) fn hand_over(&mut self) -> String {
         self.reserved = None;
         let (agent, receiver, wait_ms) = (self.agent, self.receiver.address, WAIT.as_millis());
         format!(
             "otlp:\n  upstream: {{endpoint: \"http://{receiver}\", protocol: http}}\n  listen_grpc: {agent}\n  listen_http: 127.0.0.1:0\n  \
-             traces: {{keep: tail, wait_ms: {wait_ms}}}\n  derived: {{enabled: false}}\n"
+             traces: {{keep: tail, decision_wait_ms: {wait_ms}}}\n  derived: {{enabled: false}}\n"
         )
     }
 }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn until_the_agent_takes_its_port_nobody_else_has_it_and_nobody_is_there() {
+    async fn until_the_agent_starts_its_port_is_reserved_and_connections_are_refused() {
         let mut route = Route::open(Clock::start()).await.unwrap();
 
         let refused = TcpStream::connect(route.agent).await.map(|_| ()).map_err(|error| error.kind());

@@ -14,42 +14,42 @@ use super::{KeptSpan, PEER, STATUS, Side, Trace, TraceId};
 use crate::clock::Clock;
 use crate::graph::Service;
 
-/// Spans that there is room for: a run keeps some tens of thousands, each about half a kilobyte.
-const ROOM: usize = 300_000;
+/// Maximal number of spans; a run keeps some tens of thousands, each about half a kilobyte.
+const MAX_SPANS: usize = 300_000;
 
 /// Traces by their ids.
 #[derive(Debug)]
 pub(crate) struct Store {
     clock: Clock,
-    room: usize,
+    limit: usize,
     traces: HashMap<TraceId, Trace>,
     spans: usize,
-    no_room: u64,
+    rejected_spans: u64,
 }
 
 impl Store {
-    /// Empty; times of spans become those of `clock`.
+    /// An empty store. Times of spans are converted to those of `clock`.
     pub(crate) fn new(clock: Clock) -> Self {
-        Self { clock, room: ROOM, traces: HashMap::new(), spans: 0, no_room: 0 }
+        Self { clock, limit: MAX_SPANS, traces: HashMap::new(), spans: 0, rejected_spans: 0 }
     }
 
-    /// With room for `spans`.
+    /// The same store for at most `spans` spans.
     #[cfg(test)]
-    pub(crate) fn with_room(self, spans: usize) -> Self {
-        Self { room: spans, ..self }
+    pub(crate) fn with_limit(self, spans: usize) -> Self {
+        Self { limit: spans, ..self }
     }
 
-    /// Takes a request of spans.
+    /// Stores the spans of an OTLP request.
     ///
     /// # Errors
     ///
-    /// It is none.
+    /// `request` cannot be decoded.
     pub(crate) fn take(&mut self, request: &[u8]) -> Result<(), prost::DecodeError> {
         for resource in ExportTraceServiceRequest::decode(request)?.resource_spans {
             let service = service_of(&resource);
             for span in resource.scope_spans.into_iter().flat_map(|scope| scope.spans) {
                 let ids = (TraceId(id_of(&span.trace_id)), service);
-                // The shop's services make no others.
+                // Ignores spans of other services.
                 let (trace, Some(service)) = ids else { continue };
                 self.add(trace, service, &span);
             }
@@ -58,30 +58,30 @@ impl Store {
     }
 
     fn add(&mut self, trace: TraceId, service: Service, span: &Span) {
-        if self.spans >= self.room {
-            self.no_room += 1;
+        if self.spans >= self.limit {
+            self.rejected_spans += 1;
             return;
         }
         let span = kept(service, span, &self.clock);
         let trace = self.traces.entry(trace).or_default();
-        // A batch that was sent again is the same batch.
+        // A batch may be sent twice.
         if trace.spans.iter().all(|known| known.id != span.id) {
             trace.spans.push(span);
             self.spans += 1;
         }
     }
 
-    /// Spans that are here.
+    /// Number of stored spans.
     pub(crate) const fn spans(&self) -> usize {
         self.spans
     }
 
-    /// Spans that found no room.
-    pub(crate) const fn no_room(&self) -> u64 {
-        self.no_room
+    /// Number of spans rejected because the store was full.
+    pub(crate) const fn rejected_spans(&self) -> u64 {
+        self.rejected_spans
     }
 
-    /// All traces, out of it.
+    /// Removes and returns all traces.
     pub(crate) fn take_traces(&mut self) -> HashMap<TraceId, Trace> {
         self.spans = 0;
         core::mem::take(&mut self.traces)

@@ -23,16 +23,16 @@ fn a_trace_is_whole_unless_something_is_missing_that_its_spans_speak_of() {
 }
 
 #[test]
-fn who_did_not_answer_or_asked_nobody_lacks_nothing() {
+fn a_service_that_did_not_respond_or_made_no_calls_lacks_nothing() {
     let mut hung = whole_trace();
     hung.spans[5].status = None;
     hung.spans.truncate(6);
-    assert!(hung.is_whole(), "payment did not answer");
+    assert!(hung.is_whole(), "payment did not respond");
 
     let mut refused = whole_trace();
     refused.spans[6].status = Some(402);
     refused.spans.truncate(7);
-    assert!(refused.is_whole(), "payment refused before it asked the store");
+    assert!(refused.is_whole(), "payment refused before it called the store");
 }
 
 #[test]
@@ -56,23 +56,23 @@ fn what_the_agent_calls_incomplete_is_not_whole() {
 }
 
 #[test]
-fn a_trace_is_named_by_the_header_of_an_answer() {
+fn a_trace_is_named_by_the_header_of_a_response() {
     let header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-    let told = TraceId::told(header).unwrap();
+    let id = TraceId::from_header(header).unwrap();
 
-    assert_eq!(told.to_string(), "0af7651916cd43dd8448eb211c80319c");
+    assert_eq!(id.to_string(), "0af7651916cd43dd8448eb211c80319c");
     for wrong in ["", "00", "00-0af7-b7-01", "00-+af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"] {
-        assert_eq!(TraceId::told(wrong), None, "{wrong}");
+        assert_eq!(TraceId::from_header(wrong), None, "{wrong}");
     }
 }
 
-fn said(key: &str, value: Value) -> KeyValue {
+fn attribute(key: &str, value: Value) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }) }
 }
 
 fn text(key: &str, value: &str) -> KeyValue {
-    said(key, Value::StringValue(value.to_owned()))
+    attribute(key, Value::StringValue(value.to_owned()))
 }
 
 /// A request of these spans of `service`.
@@ -100,7 +100,7 @@ fn a_span_is_kept_as_it_came_and_only_once() {
         end_time_unix_nano: began + 5_000_000,
         attributes: vec![
             text(PEER, "payment"),
-            said(STATUS, Value::IntValue(500)),
+            attribute(STATUS, Value::IntValue(500)),
             text("uview.incomplete", "node: 1"),
         ],
         status: Some(Status { code: 2, ..Status::default() }),
@@ -138,12 +138,12 @@ fn a_span_is_kept_as_it_came_and_only_once() {
 }
 
 #[test]
-fn a_full_store_counts_what_it_does_not_take_and_strangers_are_none_of_it() {
-    let mut store = Store::new(Clock::start()).with_room(1);
+fn a_full_store_counts_rejected_spans_and_ignores_those_of_other_services() {
+    let mut store = Store::new(Clock::start()).with_limit(1);
 
     store.take(&request("bank", vec![numbered(9)])).unwrap();
     store.take(&request("cart", vec![numbered(1), numbered(2)])).unwrap();
 
-    assert_eq!((store.spans(), store.no_room()), (1, 1));
+    assert_eq!((store.spans(), store.rejected_spans()), (1, 1));
     assert!(store.take(b"no request").is_err());
 }

@@ -1,21 +1,22 @@
-//! Words as they travel (`wire/proto/coherence.proto`), and back, bounded. What another node says is data: what does not hold is refused as a whole.
+//! Encodes and decodes messages (`wire/proto/gossip.proto`). A message from another node is untrusted input: it is
+//! bounded, and refused as a whole if any part is invalid.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wire::proto::coherence as proto;
-use wire::proto::coherence::entry::Item as ProtoItem;
-use wire::proto::coherence::reason::Reason as ProtoReason;
+use wire::proto::gossip as proto;
+use wire::proto::gossip::entry::Item as ProtoItem;
+use wire::proto::gossip::reason::Reason as ProtoReason;
 use wire::time::Nanos;
 
-use crate::coherence::item::{Asked, Decision, Entry, Item, KnownPath, Output, PathPiece, Run};
-use crate::coherence::words::{Digest, Said, Words};
+use crate::coherence::item::{Decision, Entry, Item, KnownPath, OperationRef, PathPiece, Run, ServiceVerdict};
+use crate::coherence::message::{Entries, GossipMessage, VersionVector};
 use crate::time::UnixNanos;
-use crate::tracing::{Metric, Parts, Rank, Reason, TraceId};
+use crate::tracing::{Metric, Rank, Reason, ScoreBreakdown, TraceId};
 
-/// The largest message that a node takes.
-pub const MAX_WORDS_BYTES: usize = 4 << 20;
-/// Runs of which a message may speak.
+/// Largest encoded message that a node accepts: 4 MiB.
+pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
+/// Runs in one message.
 const MOST_RUNS: usize = 1_024;
 /// Entries in one message.
 const MOST_ENTRIES: usize = 1 << 16;
@@ -23,77 +24,77 @@ const MOST_ENTRIES: usize = 1 << 16;
 const MOST_PARTS: usize = 256;
 /// Bytes of a name or a text.
 const NAME_BYTES: usize = 512;
-/// Numbers stay below: a run that says a million things a second takes 285 years.
+/// Largest entry number. A run that appends a million entries a second reaches it after 285 years.
 const MOST_NUMBER: u64 = 1 << 53;
 
-/// Why words cannot be taken.
+/// A message that cannot be accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum WordsError {
-    /// A field without which the message says nothing.
+pub enum DecodeError {
+    /// A required field is missing.
     #[error("{0} is missing")]
     Missing(&'static str),
-    /// More than is taken.
-    #[error("{found} {what} in one message: at most {most} are taken")]
+    /// More elements than a message may have.
+    #[error("{found} {what} in one message, at most {most} are allowed")]
     TooMany {
-        /// Of what.
+        /// The elements: runs, entries, services …
         what: &'static str,
-        /// How many.
+        /// Number of them in the message.
         found: usize,
-        /// How many are possible.
+        /// Largest allowed number.
         most: usize,
     },
     /// A name that is empty where it must not be, too long, or has control characters.
-    #[error("a name of {0} bytes: 1 to 512 printable ones are needed")]
+    #[error("a name of {0} bytes, expected 1 to 512 bytes without control characters")]
     Name(usize),
     /// A trace id is not 16 bytes, or they are all zero.
-    #[error("{0} bytes are no trace id: 16, not all zero, are needed")]
+    #[error("a trace id of {0} bytes, expected 16 bytes, not all zero")]
     Trace(usize),
-    /// A number beyond all that can have been said.
-    #[error("number {0} is above 2^53")]
+    /// An entry number above 2^53.
+    #[error("entry number {0} is above 2^53")]
     Number(u64),
-    /// A reason that the message does not have.
-    #[error("reason {0} is not in the message")]
+    /// An index that no reason of the message has.
+    #[error("the message has no reason {0}")]
     Reason(u32),
-    /// A number that is none.
+    /// A number is NaN or infinite.
     #[error("a weight, score or value is not finite")]
     NotFinite,
 }
 
-fn bounded<T>(what: &'static str, all: &[T], most: usize) -> Result<(), WordsError> {
+fn bounded<T>(what: &'static str, all: &[T], most: usize) -> Result<(), DecodeError> {
     let found = all.len();
-    if found <= most { Ok(()) } else { Err(WordsError::TooMany { what, found, most }) }
+    if found <= most { Ok(()) } else { Err(DecodeError::TooMany { what, found, most }) }
 }
 
-fn name(text: &str) -> Result<Arc<str>, WordsError> {
+fn name(text: &str) -> Result<Arc<str>, DecodeError> {
     let fits = (1..=NAME_BYTES).contains(&text.len()) && !text.contains(char::is_control);
-    if fits { Ok(text.into()) } else { Err(WordsError::Name(text.len())) }
+    if fits { Ok(text.into()) } else { Err(DecodeError::Name(text.len())) }
 }
 
-/// A name that may be empty, or a text that someone else wrote.
-fn text(text: &str) -> Result<Box<str>, WordsError> {
-    if text.len() <= NAME_BYTES { Ok(text.into()) } else { Err(WordsError::Name(text.len())) }
+/// A name that may be empty, or a text of another origin.
+fn text(text: &str) -> Result<Box<str>, DecodeError> {
+    if text.len() <= NAME_BYTES { Ok(text.into()) } else { Err(DecodeError::Name(text.len())) }
 }
 
-fn names(all: &[String]) -> Result<Vec<Arc<str>>, WordsError> {
+fn names(all: &[String]) -> Result<Vec<Arc<str>>, DecodeError> {
     bounded("services", all, MOST_PARTS)?;
     all.iter().map(|one| name(one)).collect()
 }
 
-fn finite(number: f64) -> Result<f64, WordsError> {
-    if number.is_finite() { Ok(number) } else { Err(WordsError::NotFinite) }
+fn finite(number: f64) -> Result<f64, DecodeError> {
+    if number.is_finite() { Ok(number) } else { Err(DecodeError::NotFinite) }
 }
 
-fn number(number: u64) -> Result<u64, WordsError> {
-    if number <= MOST_NUMBER { Ok(number) } else { Err(WordsError::Number(number)) }
+fn number(number: u64) -> Result<u64, DecodeError> {
+    if number <= MOST_NUMBER { Ok(number) } else { Err(DecodeError::Number(number)) }
 }
 
-fn trace(bytes: &[u8]) -> Result<TraceId, WordsError> {
-    TraceId::from_slice(bytes).ok_or(WordsError::Trace(bytes.len()))
+fn trace(bytes: &[u8]) -> Result<TraceId, DecodeError> {
+    TraceId::from_slice(bytes).ok_or(DecodeError::Trace(bytes.len()))
 }
 
-fn run(run: Option<&proto::Run>) -> Result<Run, WordsError> {
-    let run = run.ok_or(WordsError::Missing("run"))?;
+fn run(run: Option<&proto::Run>) -> Result<Run, DecodeError> {
+    let run = run.ok_or(DecodeError::Missing("run"))?;
     Ok(Run { node: name(&run.node)?, began: UnixNanos(run.began_unix_ns) })
 }
 
@@ -101,40 +102,40 @@ fn of_run(run: &Run) -> proto::Run {
     proto::Run { node: run.node.as_ref().into(), began_unix_ns: run.began.0 }
 }
 
-impl Words {
-    /// As a message. A reason of the floor does not travel: every node finds the floor's traces by itself.
+impl GossipMessage {
+    /// Encodes the message. A reason of the floor is not sent: every node finds the floor's traces by itself.
     #[must_use]
-    pub fn encode(&self) -> proto::Words {
-        let have = self.digest.iter().map(|(run, next)| proto::Have { run: Some(of_run(run)), next: *next });
-        proto::Words {
+    pub fn encode(&self) -> proto::GossipMessage {
+        let versions = self.versions.iter().map(|(run, next)| proto::Version { run: Some(of_run(run)), next: *next });
+        proto::GossipMessage {
             run: Some(of_run(&self.run)),
             level: self.level.map(Rank::position),
-            have: have.collect(),
-            said: self.said.iter().map(said).collect(),
+            versions: versions.collect(),
+            entries: self.entries.iter().map(encode_entries).collect(),
             leaving: self.leaving,
             to: self.to.as_ref().map(of_run),
         }
     }
 
-    /// A message, read.
+    /// Decodes and checks a message.
     ///
     /// # Errors
     ///
-    /// [`WordsError`] with the first thing that does not hold.
-    pub fn decode(words: &proto::Words) -> Result<Self, WordsError> {
-        bounded("runs", &words.have, MOST_RUNS)?;
-        bounded("runs", &words.said, MOST_RUNS)?;
-        let mut digest = Digest::new();
-        for have in &words.have {
-            digest.insert(run(have.run.as_ref())?, number(have.next)?);
+    /// [`DecodeError`] with the first thing that does not hold.
+    pub fn decode(message: &proto::GossipMessage) -> Result<Self, DecodeError> {
+        bounded("runs", &message.versions, MOST_RUNS)?;
+        bounded("runs", &message.entries, MOST_RUNS)?;
+        let mut versions = VersionVector::new();
+        for version in &message.versions {
+            versions.insert(run(version.run.as_ref())?, number(version.next)?);
         }
         Ok(Self {
-            run: run(words.run.as_ref())?,
-            level: words.level.map(Rank::at),
-            digest,
-            said: words.said.iter().map(heard).collect::<Result<_, _>>()?,
-            leaving: words.leaving,
-            to: words.to.as_ref().map(|to| run(Some(to))).transpose()?,
+            run: run(message.run.as_ref())?,
+            level: message.level.map(Rank::at),
+            versions,
+            entries: message.entries.iter().map(decode_entries).collect::<Result<_, _>>()?,
+            leaving: message.leaving,
+            to: message.to.as_ref().map(|to| run(Some(to))).transpose()?,
         })
     }
 }
@@ -142,124 +143,127 @@ impl Words {
 /// Reasons of one message, each once.
 #[derive(Default)]
 struct Reasons {
-    places: BTreeMap<*const Reason, u32>,
+    indexes: BTreeMap<*const Reason, u32>,
     all: Vec<proto::Reason>,
 }
 
 impl Reasons {
-    fn place(&mut self, reason: &Arc<Reason>) -> u32 {
+    fn index(&mut self, reason: &Arc<Reason>) -> u32 {
         let next = self.all.len() as u32;
-        let place = *self.places.entry(Arc::as_ptr(reason)).or_insert(next);
-        if place == next {
+        let index = *self.indexes.entry(Arc::as_ptr(reason)).or_insert(next);
+        if index == next {
             self.all.push(proto::Reason { reason: of_reason(reason) });
         }
-        place
+        index
     }
 }
 
-fn said(said: &Said) -> proto::Said {
+fn encode_entries(block: &Entries) -> proto::Entries {
     let mut reasons = Reasons::default();
-    let entries = said.entries.iter().map(|entry| {
+    let entries = block.entries.iter().map(|entry| {
         let item = match &entry.item {
             Item::Keep(Decision { tenant, trace, reason, began }) => ProtoItem::Keep(proto::Decision {
                 trace: trace.bytes().to_vec(),
-                reason: reasons.place(reason),
+                reason: reasons.index(reason),
                 began_unix_ns: began.map_or(0, |began| began.0),
                 tenant: tenant.as_ref().into(),
             }),
-            Item::Output(Output { service, from, at, weight, parts, reason }) => ProtoItem::Output(proto::Output {
-                service: service.as_ref().into(),
-                at_unix_ns: at.0,
-                weight: *weight,
-                reason: reasons.place(reason),
-                parts: parts.as_deref().map(of_parts),
-                from_unix_ns: from.0,
-            }),
-            Item::Piece(PathPiece { tenant, trace, services, asked }) => ProtoItem::Piece(proto::PathPiece {
+            Item::Verdict(ServiceVerdict { service, from, at, weight, breakdown, reason }) => {
+                ProtoItem::Verdict(proto::Verdict {
+                    service: service.as_ref().into(),
+                    at_unix_ns: at.0,
+                    weight: *weight,
+                    reason: reasons.index(reason),
+                    breakdown: breakdown.as_deref().map(encode_breakdown),
+                    from_unix_ns: from.0,
+                })
+            }
+            Item::Piece(PathPiece { tenant, trace, services, requested }) => ProtoItem::Piece(proto::PathPiece {
                 trace: trace.bytes().to_vec(),
                 services: services.iter().map(|service| service.as_ref().into()).collect(),
                 tenant: tenant.as_ref().into(),
-                asked: of_asked(asked),
+                requested: encode_requested(requested),
             }),
-            Item::Path(KnownPath { tenant, service, operation, services, asked }) => {
+            Item::Path(KnownPath { tenant, service, operation, services, requested }) => {
                 ProtoItem::Path(proto::KnownPath {
                     service: service.as_ref().into(),
                     operation: operation.as_ref().into(),
                     services: services.iter().map(|service| service.as_ref().into()).collect(),
                     tenant: tenant.as_ref().into(),
-                    asked: of_asked(asked),
+                    requested: encode_requested(requested),
                 })
             }
         };
-        proto::Entry { said_unix_ns: entry.said.0, dealt_with: entry.dealt_with, item: Some(item) }
+        proto::Entry { at_unix_ns: entry.at.0, carried_out: entry.carried_out, item: Some(item) }
     });
     let entries = entries.collect();
-    proto::Said { run: Some(of_run(&said.run)), first: said.first, entries, reasons: reasons.all }
+    proto::Entries { run: Some(of_run(&block.run)), first: block.first, entries, reasons: reasons.all }
 }
 
-fn heard(said: &proto::Said) -> Result<Said, WordsError> {
-    bounded("entries", &said.entries, MOST_ENTRIES)?;
-    bounded("reasons", &said.reasons, MOST_ENTRIES)?;
-    let reasons: Vec<_> = said.reasons.iter().map(reason).collect::<Result<_, _>>()?;
-    let entries = said.entries.iter().map(|entry| self::entry(entry, &reasons)).collect::<Result<_, _>>()?;
-    Ok(Said { run: run(said.run.as_ref())?, first: number(said.first)?, entries })
+fn decode_entries(block: &proto::Entries) -> Result<Entries, DecodeError> {
+    bounded("entries", &block.entries, MOST_ENTRIES)?;
+    bounded("reasons", &block.reasons, MOST_ENTRIES)?;
+    let reasons: Vec<_> = block.reasons.iter().map(reason).collect::<Result<_, _>>()?;
+    let entries = block.entries.iter().map(|entry| self::entry(entry, &reasons)).collect::<Result<_, _>>()?;
+    Ok(Entries { run: run(block.run.as_ref())?, first: number(block.first)?, entries })
 }
 
-fn entry(entry: &proto::Entry, reasons: &[Arc<Reason>]) -> Result<Entry, WordsError> {
-    let reason = |place: u32| reasons.get(place as usize).map(Arc::clone).ok_or(WordsError::Reason(place));
-    let item = match entry.item.as_ref().ok_or(WordsError::Missing("an entry's item"))? {
+fn entry(entry: &proto::Entry, reasons: &[Arc<Reason>]) -> Result<Entry, DecodeError> {
+    let reason = |place: u32| reasons.get(place as usize).map(Arc::clone).ok_or(DecodeError::Reason(place));
+    let item = match entry.item.as_ref().ok_or(DecodeError::Missing("an entry's item"))? {
         ProtoItem::Keep(keep) => Item::Keep(Decision {
             tenant: text(&keep.tenant)?.into(),
             trace: trace(&keep.trace)?,
             reason: reason(keep.reason)?,
             began: (keep.began_unix_ns != 0).then_some(UnixNanos(keep.began_unix_ns)),
         }),
-        ProtoItem::Output(output) => Item::Output(Output {
-            service: name(&output.service)?,
-            from: UnixNanos(if output.from_unix_ns == 0 { output.at_unix_ns } else { output.from_unix_ns }),
-            at: UnixNanos(output.at_unix_ns),
-            weight: finite(output.weight)?,
-            parts: output.parts.as_ref().map(parts).transpose()?.map(Arc::new),
-            reason: reason(output.reason)?,
+        ProtoItem::Verdict(verdict) => Item::Verdict(ServiceVerdict {
+            service: name(&verdict.service)?,
+            from: UnixNanos(if verdict.from_unix_ns == 0 { verdict.at_unix_ns } else { verdict.from_unix_ns }),
+            at: UnixNanos(verdict.at_unix_ns),
+            weight: finite(verdict.weight)?,
+            breakdown: verdict.breakdown.as_ref().map(breakdown).transpose()?.map(Arc::new),
+            reason: reason(verdict.reason)?,
         }),
         ProtoItem::Piece(piece) => Item::Piece(PathPiece {
             tenant: text(&piece.tenant)?.into(),
             trace: trace(&piece.trace)?,
             services: names(&piece.services)?,
-            asked: asked(&piece.asked)?,
+            requested: requested(&piece.requested)?,
         }),
         ProtoItem::Path(path) => Item::Path(KnownPath {
             tenant: text(&path.tenant)?.into(),
             service: name(&path.service)?,
             operation: name(&path.operation)?,
             services: names(&path.services)?,
-            asked: asked(&path.asked)?,
+            requested: requested(&path.requested)?,
         }),
     };
-    Ok(Entry { said: UnixNanos(entry.said_unix_ns), dealt_with: entry.dealt_with, item })
+    Ok(Entry { at: UnixNanos(entry.at_unix_ns), carried_out: entry.carried_out, item })
 }
 
-fn of_asked(asked: &[Asked]) -> Vec<proto::Asked> {
-    let of = |(service, operation): &Asked| proto::Asked { service: cut(service), operation: cut(operation) };
-    asked.iter().take(MOST_PARTS).map(of).collect()
+fn encode_requested(requested: &[OperationRef]) -> Vec<proto::OperationRef> {
+    let of =
+        |(service, operation): &OperationRef| proto::OperationRef { service: cut(service), operation: cut(operation) };
+    requested.iter().take(MOST_PARTS).map(of).collect()
 }
 
-fn asked(all: &[proto::Asked]) -> Result<Vec<Asked>, WordsError> {
+fn requested(all: &[proto::OperationRef]) -> Result<Vec<OperationRef>, DecodeError> {
     bounded("operations", all, MOST_PARTS)?;
     all.iter().map(|one| Ok((name(&one.service)?, name(&one.operation)?))).collect()
 }
 
-fn of_parts(parts: &Parts) -> proto::Parts {
-    let operations = parts.operations.iter().take(MOST_PARTS);
-    let operations = operations.map(|(name, part)| proto::OperationPart { operation: cut(name), part: *part });
-    proto::Parts { whole: parts.whole, operations: operations.collect() }
+fn encode_breakdown(breakdown: &ScoreBreakdown) -> proto::ScoreBreakdown {
+    let operations = breakdown.operations.iter().take(MOST_PARTS);
+    let operations = operations.map(|(name, score)| proto::OperationScore { operation: cut(name), score: *score });
+    proto::ScoreBreakdown { service_wide: breakdown.service_wide, operations: operations.collect() }
 }
 
-fn parts(parts: &proto::Parts) -> Result<Parts, WordsError> {
-    bounded("operations", &parts.operations, MOST_PARTS)?;
-    let operation = |of: &proto::OperationPart| Ok((text(&of.operation)?, finite(of.part)?));
-    let operations = parts.operations.iter().map(operation).collect::<Result<_, WordsError>>()?;
-    Ok(Parts { whole: finite(parts.whole)?, operations })
+fn breakdown(breakdown: &proto::ScoreBreakdown) -> Result<ScoreBreakdown, DecodeError> {
+    bounded("operations", &breakdown.operations, MOST_PARTS)?;
+    let operation = |of: &proto::OperationScore| Ok((text(&of.operation)?, finite(of.score)?));
+    let operations = breakdown.operations.iter().map(operation).collect::<Result<_, DecodeError>>()?;
+    Ok(ScoreBreakdown { service_wide: finite(breakdown.service_wide)?, operations })
 }
 
 fn of_reason(reason: &Reason) -> Option<ProtoReason> {
@@ -284,17 +288,17 @@ fn of_reason(reason: &Reason) -> Option<ProtoReason> {
             quantile: *quantile,
             usual_ns: usual.0,
         }),
-        Reason::Code { text } => ProtoReason::Code(proto::CodeReason { text: cut(text) }),
+        Reason::Trigger { text } => ProtoReason::Trigger(proto::TriggerReason { text: cut(text) }),
     })
 }
 
-/// So much of `text` as may travel.
+/// `text`, cut to the length that a message may carry.
 fn cut(text: &str) -> String {
     text[..text.floor_char_boundary(NAME_BYTES)].to_owned()
 }
 
-fn reason(reason: &proto::Reason) -> Result<Arc<Reason>, WordsError> {
-    Ok(Arc::new(match reason.reason.as_ref().ok_or(WordsError::Missing("a reason"))? {
+fn reason(reason: &proto::Reason) -> Result<Arc<Reason>, DecodeError> {
+    Ok(Arc::new(match reason.reason.as_ref().ok_or(DecodeError::Missing("a reason"))? {
         ProtoReason::Error(error) => {
             Reason::Error { service: text(&error.service)?, operation: text(&error.operation)? }
         }
@@ -304,7 +308,7 @@ fn reason(reason: &proto::Reason) -> Result<Arc<Reason>, WordsError> {
                 let (seen, expected) = (metric.seen, metric.expected);
                 Ok(Metric { title: text(&metric.title)?, unit: text(&metric.unit)?, seen, expected })
             };
-            let metrics = lmap.metrics.iter().map(metric).collect::<Result<_, WordsError>>()?;
+            let metrics = lmap.metrics.iter().map(metric).collect::<Result<_, DecodeError>>()?;
             let (score, gamma) = (finite(lmap.score)?, finite(lmap.gamma)?);
             Reason::Lmap { service: text(&lmap.service)?, score, gamma, metrics }
         }
@@ -314,7 +318,7 @@ fn reason(reason: &proto::Reason) -> Result<Arc<Reason>, WordsError> {
             quantile: finite(latency.quantile)?,
             usual: Nanos(latency.usual_ns),
         },
-        ProtoReason::Code(code) => Reason::Code { text: text(&code.text)? },
+        ProtoReason::Trigger(trigger) => Reason::Trigger { text: text(&trigger.text)? },
     }))
 }
 
@@ -324,7 +328,7 @@ mod tests {
 
     use super::*;
 
-    fn words() -> Words {
+    fn message() -> GossipMessage {
         let run = |node: &str, began| Run { node: node.into(), began: UnixNanos(began) };
         let trace = |number: u8| TraceId::new([number; 16]).unwrap();
         let metric = Metric { title: "p99".into(), unit: "s".into(), seen: 0.18, expected: 0.02 };
@@ -342,85 +346,86 @@ mod tests {
         };
         let (service, at) = (Arc::from("payment"), UnixNanos(7));
         let services = vec![Arc::from("payment"), Arc::from("ledger")];
-        let asked = vec![(Arc::from("payment"), Arc::from("Charge"))];
-        let parts = Parts { whole: 0.5, operations: [("Charge".into(), 2.5)].into() };
+        let requested = vec![(Arc::from("payment"), Arc::from("Charge"))];
+        let breakdown = ScoreBreakdown { service_wide: 0.5, operations: [("Charge".into(), 2.5)].into() };
         let items = [
             keep(1, &lmap, Some(5)),
             keep(2, &lmap, None),
             keep(3, &Arc::new(latency), None),
             keep(4, &Arc::new(Reason::Error { service: "a".into(), operation: "b".into() }), None),
-            keep(5, &Arc::new(Reason::Code { text: "refund".into() }), None),
-            Item::Output(Output {
+            keep(5, &Arc::new(Reason::Trigger { text: "refund".into() }), None),
+            Item::Verdict(ServiceVerdict {
                 service,
                 from: UnixNanos(4),
                 at,
                 weight: 3.0,
-                parts: Some(Arc::new(parts)),
+                breakdown: Some(Arc::new(breakdown)),
                 reason: lmap,
             }),
             Item::Piece(PathPiece {
                 tenant: Arc::clone(&tenant),
                 trace: trace(6),
                 services: services.clone(),
-                asked: asked.clone(),
+                requested: requested.clone(),
             }),
             Item::Path(KnownPath {
                 tenant,
                 service: "frontend".into(),
                 operation: "POST /pay".into(),
                 services,
-                asked,
+                requested,
             }),
         ];
-        let entry = |item| Entry { said: UnixNanos(9), dealt_with: true, item };
+        let entry = |item| Entry { at: UnixNanos(9), carried_out: true, item };
         let entries = items.into_iter().map(entry).collect();
-        Words {
+        GossipMessage {
             run: run("a", 1),
             level: Some(Rank::at(8)),
-            digest: [(run("a", 1), 4), (run("b", 2), 9)].into(),
-            said: vec![Said { run: run("b", 2), first: 3, entries }],
+            versions: [(run("a", 1), 4), (run("b", 2), 9)].into(),
+            entries: vec![Entries { run: run("b", 2), first: 3, entries }],
             leaving: true,
             to: Some(run("b", 2)),
         }
     }
 
     #[test]
-    fn words_are_read_as_they_were_said_and_a_reason_travels_once() {
-        let said = words().encode();
+    fn a_message_survives_encoding_and_a_reason_is_sent_once() {
+        let encoded = message().encode();
 
-        let read = Words::decode(&proto::Words::decode(&said.encode_to_vec()[..]).unwrap()).unwrap();
+        let decoded =
+            GossipMessage::decode(&proto::GossipMessage::decode(&encoded.encode_to_vec()[..]).unwrap()).unwrap();
 
-        assert_eq!(read, words());
+        assert_eq!(decoded, message());
         // Five decisions and an output have four reasons.
-        assert_eq!(said.said[0].reasons.len(), 4);
+        assert_eq!(encoded.entries[0].reasons.len(), 4);
     }
 
     #[test]
-    fn what_does_not_hold_is_refused_with_what_it_is() {
-        type Spoil = fn(&mut proto::Words);
-        let entry = |words: &mut proto::Words, item| words.said[0].entries[0].item = Some(item);
+    fn an_invalid_message_is_refused_with_its_cause() {
+        type Spoil = fn(&mut proto::GossipMessage);
+        let entry = |message: &mut proto::GossipMessage, item| message.entries[0].entries[0].item = Some(item);
         let decision =
             |trace: Vec<u8>, reason| ProtoItem::Keep(proto::Decision { trace, reason, ..proto::Decision::default() });
-        let mut spoilt = words().encode();
+        let mut spoilt = message().encode();
         entry(&mut spoilt, decision(vec![1; 15], 0));
-        assert_eq!(Words::decode(&spoilt).unwrap_err(), WordsError::Trace(15));
+        assert_eq!(GossipMessage::decode(&spoilt).unwrap_err(), DecodeError::Trace(15));
         entry(&mut spoilt, decision(vec![1; 16], 4));
-        assert_eq!(Words::decode(&spoilt).unwrap_err(), WordsError::Reason(4));
-        let cases: [(Spoil, WordsError); 6] = [
-            (|words| words.run = None, WordsError::Missing("run")),
-            (|words| words.have[0].next = u64::MAX, WordsError::Number(u64::MAX)),
-            (|words| words.said[0].first = (1 << 53) + 1, WordsError::Number((1 << 53) + 1)),
-            (|words| words.said[0].entries[0].item = None, WordsError::Missing("an entry's item")),
-            (|words| words.said[0].reasons[0].reason = None, WordsError::Missing("a reason")),
+        assert_eq!(GossipMessage::decode(&spoilt).unwrap_err(), DecodeError::Reason(4));
+        let cases: [(Spoil, DecodeError); 6] = [
+            (|message| message.run = None, DecodeError::Missing("run")),
+            (|message| message.versions[0].next = u64::MAX, DecodeError::Number(u64::MAX)),
+            (|message| message.entries[0].first = (1 << 53) + 1, DecodeError::Number((1 << 53) + 1)),
+            (|message| message.entries[0].entries[0].item = None, DecodeError::Missing("an entry's item")),
+            (|message| message.entries[0].reasons[0].reason = None, DecodeError::Missing("a reason")),
             (
-                |words| words.have = vec![proto::Have::default(); 1_025],
-                WordsError::TooMany { what: "runs", found: 1_025, most: 1_024 },
+                |message| message.versions = vec![proto::Version::default(); 1_025],
+                DecodeError::TooMany { what: "runs", found: 1_025, most: 1_024 },
             ),
         ];
         for (spoil, expected) in cases {
-            let mut words = words().encode();
-            spoil(&mut words);
-            assert_eq!(Words::decode(&words).unwrap_err(), expected);
+            let mut message = message().encode();
+            spoil(&mut message);
+            assert_eq!(GossipMessage::decode(&message).unwrap_err(), expected);
         }
     }
 }

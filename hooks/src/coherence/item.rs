@@ -1,100 +1,101 @@
-//! What nodes say.
+//! Entries of the gossip log.
 
 use std::sync::Arc;
 
 use crate::time::UnixNanos;
-use crate::tracing::{Parts, Reason, TraceId};
+use crate::tracing::{Reason, ScoreBreakdown, TraceId};
 
-/// One run of a node: its name in the cluster, and when it began. Of two runs of a name the one that began later is the successor.
+/// One run of a node: its name in the cluster, and its start. Of two runs with one name, the later one is the
+/// successor.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Run {
-    /// How the node is called; no two have the same name.
+    /// Name of the node, unique in the cluster.
     pub node: Arc<str>,
-    /// By its own clock.
+    /// Start of the run, by its own clock.
     pub began: UnixNanos,
 }
 
-/// A trace is kept.
+/// The decision to keep a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// Whose trace it is.
+    /// The tenant that owns the trace.
     pub tenant: Arc<str>,
-    /// Which one.
+    /// The trace to keep.
     pub trace: TraceId,
-    /// Why.
+    /// Why it is kept; exported with its root span.
     pub reason: Arc<Reason>,
-    /// When it began, if its decider has the span without a parent.
+    /// Start of the trace, if the deciding node has the span without a parent.
     pub began: Option<UnixNanos>,
 }
 
-/// An LMAP found its service out of the ordinary.
+/// An LMAP found its service anomalous. Like [`Verdict`](crate::tracing::Verdict), with the service by name.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Output {
-    /// The service.
+pub struct ServiceVerdict {
+    /// Name of the service.
     pub service: Arc<str>,
-    /// When what was seen began.
+    /// Start of the anomaly.
     pub from: UnixNanos,
-    /// When.
+    /// Time of the verdict.
     pub at: UnixNanos,
-    /// Score over γ.
+    /// The score divided by γ.
     pub weight: f64,
-    /// What its row says by itself; `None` if nobody knows.
-    pub parts: Option<Arc<Parts>>,
-    /// In words.
+    /// The newest row's score by operation; `None` if unknown.
+    pub breakdown: Option<Arc<ScoreBreakdown>>,
+    /// The verdict in words.
     pub reason: Arc<Reason>,
 }
 
-/// An operation of a service: both by name.
-pub type Asked = (Arc<str>, Arc<str>);
+/// An operation of a service, both by name.
+pub type OperationRef = (Arc<str>, Arc<str>);
 
 /// Services that a node saw in a trace whose entry span another node has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathPiece {
-    /// Whose trace it is.
+    /// The tenant that owns the trace.
     pub tenant: Arc<str>,
-    /// Which one.
+    /// Id of the trace.
     pub trace: TraceId,
-    /// The services.
+    /// Names of the services.
     pub services: Vec<Arc<str>>,
-    /// What they were asked for.
-    pub asked: Vec<Asked>,
+    /// Operations that were requested of them.
+    pub requested: Vec<OperationRef>,
 }
 
-/// Services on the path of an operation, as a node saw them lately: for nodes that have just begun.
+/// Services on the path of an operation, as a node saw them lately. Sent for nodes that have just started.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KnownPath {
-    /// Whose traces.
+    /// The tenant that owns the traces.
     pub tenant: Arc<str>,
     /// The service of the operation.
     pub service: Arc<str>,
-    /// The operation.
+    /// Name of the operation.
     pub operation: Arc<str>,
-    /// The services.
+    /// Names of the services on its path.
     pub services: Vec<Arc<str>>,
-    /// What they are asked for.
-    pub asked: Vec<Asked>,
+    /// Operations that are requested of them.
+    pub requested: Vec<OperationRef>,
 }
 
-/// One thing that a node says to all.
+/// What an entry announces to all nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item {
     /// A trace is kept.
     Keep(Decision),
-    /// A service is out of the ordinary.
-    Output(Output),
-    /// A part of a path.
+    /// A service is anomalous.
+    Verdict(ServiceVerdict),
+    /// Services in one trace.
     Piece(PathPiece),
-    /// A path.
+    /// Services on the path of an operation.
     Path(KnownPath),
 }
 
-/// What was said, and when.
+/// An entry of a run's log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// By the clock of whoever said it.
-    pub said: UnixNanos,
-    /// The predecessor of whoever is told had dealt with it.
-    pub dealt_with: bool,
-    /// What.
+    /// When it was appended, by the clock of the run that appended it.
+    pub at: UnixNanos,
+    /// The receiver's predecessor had carried it out.
+    pub carried_out: bool,
+    /// What it announces.
     pub item: Item,
 }

@@ -1,39 +1,39 @@
-//! One node among others.
+//! One node of the cluster: builds messages to its peers, takes theirs, and says what to do.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wire::time::Nanos;
 
-use crate::coherence::follower::Follower;
-use crate::coherence::item::{Decision, Entry, Item, KnownPath, Output, PathPiece, Run};
-use crate::coherence::leader::Leader;
-use crate::coherence::words::{Digest, Words};
+use crate::coherence::entry_log::EntryLog;
+use crate::coherence::item::{Decision, Entry, Item, KnownPath, PathPiece, Run, ServiceVerdict};
+use crate::coherence::message::{GossipMessage, VersionVector};
+use crate::coherence::pending::PendingDecisions;
 use crate::time::UnixNanos;
-use crate::tracing::{Began, Rank};
+use crate::tracing::{Rank, TraceStart};
 
 /// Bytes of entries in one message.
 const MESSAGE: usize = 256 << 10;
-/// Pieces of paths, and paths, that are said in a second; what is more is not: others of the same path come.
+/// Pieces of paths, and paths, that are appended in one second. More are dropped: others of the same path follow.
 const PIECES_PER_S: u32 = 64;
 
-/// Other nodes that are known at one time.
+/// Largest number of peers.
 const MOST_PEERS: usize = 1_024;
 
-/// How a node deals with others.
+/// Timing and limits of the gossip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberSettings {
-    /// For how long what was said is remembered and told on: as long as decisions are. 120 s by default.
+    /// How long entries are remembered and relayed: as long as decisions are. 120 s by default.
     pub remember: Nanos,
-    /// Entries that are remembered. 2^18 by default: 26 MB.
+    /// Largest number of entries that are remembered. 2^18 by default: 26 MB.
     pub entries: usize,
-    /// A decision waits no longer for others. 2 s by default.
+    /// Longest time that a decision waits until another node has it. 2 s by default.
     pub patience: Nanos,
-    /// A node that was not heard for so long is not waited for. 3 s by default.
+    /// A peer that has been silent for so long counts as dead: no decision waits for it. 3 s by default.
     pub lease: Nanos,
-    /// What another node said is told on after so long: that one says it itself first. 1 s by default.
+    /// An entry of another run is relayed after so long: that run sends it first. 1 s by default.
     pub relay_after: Nanos,
-    /// With nothing to say, a node says that it is there so often. 1 s by default.
+    /// Interval of messages while there is nothing to send. 1 s by default.
     pub idle: Nanos,
 }
 
@@ -50,80 +50,80 @@ impl Default for MemberSettings {
     }
 }
 
-/// What a node dealt with it has sent to its upstream within this. What it dealt with just before it was killed may have been in its queue still, and is not
-/// taken for dealt with by its successor: that marks such traces.
+/// Time within which a node has exported what it carried out. What it carried out just before it was killed may still
+/// have been in its queue: for its successor it does not count as carried out, and such traces are marked.
 const SENT_WITHIN: Nanos = Nanos::from_secs(2);
 
-/// What is to be done here.
+/// What the caller has to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Another node decided: [`Keeper::keep_from`](crate::tracing::Keeper::keep_from).
-    Keep(Decision, Option<Began>),
-    /// This node decided, and others know now: [`Keeper::release`](crate::tracing::Keeper::release).
+    Keep(Decision, Option<TraceStart>),
+    /// This node decided, and another node has the decision: [`Keeper::release`](crate::tracing::Keeper::release).
     Release(Decision),
-    /// An LMAP elsewhere spoke: [`Keeper::verdict`](crate::tracing::Keeper::verdict).
-    Output(Output),
+    /// An LMAP of another node found its service anomalous: [`Keeper::verdict`](crate::tracing::Keeper::verdict).
+    Verdict(ServiceVerdict),
     /// Services that another node saw in a trace.
     Piece(PathPiece),
     /// A path that another node knows.
     Path(KnownPath),
-    /// A node was not told in time that this trace is kept: it is to be marked, with the name of that node.
-    Untold(Decision, Arc<str>),
+    /// The named node did not acknowledge this decision in time: the trace has to be marked with the name.
+    Unacknowledged(Decision, Arc<str>),
 }
 
-/// Words that cannot be heard.
+/// A message that is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum HearError {
-    /// Two nodes with one name would take each other's words for their own.
-    #[error("another node is called {0:?}, too: otlp.traces.node must differ")]
+pub enum ReceiveError {
+    /// Two nodes have one name: each would take the other's entries for its own.
+    #[error("another node has the name {0:?}: set otlp.traces.node to a different one")]
     SameName(Arc<str>),
-    /// More nodes than a cluster has.
-    #[error("{0:?} is one node too many: 1024 others are possible")]
+    /// More peers than a cluster may have.
+    #[error("{0:?} is one node too many, at most 1024 peers are allowed")]
     TooMany(Arc<str>),
-    /// Of a run that has a successor.
-    #[error("{0:?} has begun again since this was said")]
+    /// The message is of a run that has a successor.
+    #[error("{0:?} has restarted since this message")]
     Outdated(Arc<str>),
 }
 
-/// What became of decisions and messages.
+/// Counters of decisions and messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemberCounts {
     /// Decisions of this node.
     pub decided: u64,
-    /// Decisions of others that were applied here.
+    /// Decisions of other nodes that were applied here.
     pub followed: u64,
-    /// Outputs of LMAPs elsewhere.
-    pub outputs: u64,
-    /// Pieces of paths that were not said, since there are enough.
-    pub unsaid_pieces: u64,
-    /// Runs of other nodes that began while a predecessor was known.
+    /// Verdicts of LMAPs on other nodes.
+    pub verdicts: u64,
+    /// Pieces of paths that were dropped by the rate limit.
+    pub dropped_pieces: u64,
+    /// Restarts of peers.
     pub restarts: u64,
-    /// Decisions that a node was not told in time.
-    pub untold: u64,
+    /// Decisions that a peer did not acknowledge in time.
+    pub unacknowledged: u64,
 }
 
 #[derive(Debug)]
 struct Peer {
     run: Run,
-    digest: Digest,
-    /// What its predecessor had, as far as is known, and had sent on.
-    before: Digest,
-    /// What it had at least [`SENT_WITHIN`] before it was heard last.
-    settled: Digest,
-    /// What it had then: to be settled.
-    sample: (Nanos, Digest),
-    heard: Nanos,
+    versions: VersionVector,
+    /// What its predecessor had carried out and exported, as far as known.
+    before: VersionVector,
+    /// What it had at least [`SENT_WITHIN`] before its last message.
+    settled: VersionVector,
+    /// Its version vector then, not yet settled.
+    sample: (Nanos, VersionVector),
+    last_seen: Nanos,
     level: Option<Rank>,
 }
 
-/// A node, what it says, what it heard, and what others have of both.
+/// A node of the cluster: its own entries, those it received, and what its peers have of both.
 #[derive(Debug)]
 pub struct Member {
     run: Run,
     settings: MemberSettings,
-    leader: Leader,
-    follower: Follower,
+    pending: PendingDecisions,
+    log: EntryLog,
     peers: BTreeMap<Arc<str>, Peer>,
     effects: Vec<Effect>,
     level: Option<Rank>,
@@ -133,77 +133,85 @@ pub struct Member {
 }
 
 impl Member {
-    /// The node `run`, which knows nobody yet.
+    /// The node `run`, without peers.
     #[must_use]
     pub const fn new(run: Run, settings: MemberSettings) -> Self {
         Self {
             run,
-            leader: Leader::new(settings.patience),
-            follower: Follower::new(settings.remember, settings.entries),
+            pending: PendingDecisions::new(settings.patience),
+            log: EntryLog::new(settings.remember, settings.entries),
             settings,
             peers: BTreeMap::new(),
             effects: Vec::new(),
             level: None,
             leaving: false,
             pieces: (Nanos::ZERO, 0),
-            counts: MemberCounts { decided: 0, followed: 0, outputs: 0, unsaid_pieces: 0, restarts: 0, untold: 0 },
+            counts: MemberCounts {
+                decided: 0,
+                followed: 0,
+                verdicts: 0,
+                dropped_pieces: 0,
+                restarts: 0,
+                unacknowledged: 0,
+            },
         }
     }
 
-    /// This node decided. It is carried out by an [`Effect::Release`].
-    pub fn decide(&mut self, decision: Decision, now: Nanos, day: UnixNanos) {
+    /// This node decided to keep a trace. An [`Effect::Release`] follows.
+    pub fn decide(&mut self, decision: Decision, now: Nanos, wall: UnixNanos) {
         self.counts.decided += 1;
-        let number = self.say(Item::Keep(decision.clone()), now, day);
-        self.leader.hold(number, decision, now);
+        let number = self.append(Item::Keep(decision.clone()), now, wall);
+        self.pending.hold(number, decision, now);
     }
 
-    /// An LMAP of this node spoke.
-    pub fn output(&mut self, output: Output, now: Nanos, day: UnixNanos) {
-        let number = self.say(Item::Output(output), now, day);
-        self.leader.pass(number);
+    /// An LMAP of this node found its service anomalous.
+    pub fn verdict(&mut self, output: ServiceVerdict, now: Nanos, wall: UnixNanos) {
+        let number = self.append(Item::Verdict(output), now, wall);
+        self.pending.pass(number);
     }
 
     /// Services of this node were seen in a trace whose entry span is elsewhere.
-    pub fn piece(&mut self, piece: PathPiece, now: Nanos, day: UnixNanos) {
-        self.say_seldom(Item::Piece(piece), now, day);
+    pub fn piece(&mut self, piece: PathPiece, now: Nanos, wall: UnixNanos) {
+        self.append_limited(Item::Piece(piece), now, wall);
     }
 
-    /// Services were seen on the path of an operation. Returns whether that was said.
-    pub fn path(&mut self, path: KnownPath, now: Nanos, day: UnixNanos) -> bool {
-        self.say_seldom(Item::Path(path), now, day)
+    /// Services were seen on the path of an operation. Returns whether the entry was appended.
+    pub fn path(&mut self, path: KnownPath, now: Nanos, wall: UnixNanos) -> bool {
+        self.append_limited(Item::Path(path), now, wall)
     }
 
-    fn say_seldom(&mut self, item: Item, now: Nanos, day: UnixNanos) -> bool {
+    fn append_limited(&mut self, item: Item, now: Nanos, wall: UnixNanos) -> bool {
         if now.since(self.pieces.0).is_some_and(|age| age >= Nanos::from_secs(1)) {
             self.pieces = (now, 0);
         }
         if self.pieces.1 >= PIECES_PER_S {
-            self.counts.unsaid_pieces += 1;
+            self.counts.dropped_pieces += 1;
             return false;
         }
         self.pieces.1 += 1;
-        let number = self.say(item, now, day);
-        self.leader.pass(number);
+        let number = self.append(item, now, wall);
+        self.pending.pass(number);
         true
     }
 
-    /// Up to which rank traces gave way here.
-    pub const fn yields_below(&mut self, level: Option<Rank>) {
+    /// This node has evicted traces up to this rank.
+    pub const fn set_eviction_level(&mut self, level: Option<Rank>) {
         self.level = level;
     }
 
-    /// Up to which rank traces gave way at any other node that is there.
+    /// The highest rank up to which any live peer has evicted traces.
     #[must_use]
-    pub fn others_level(&self, now: Nanos) -> Option<Rank> {
+    pub fn peer_eviction_level(&self, now: Nanos) -> Option<Rank> {
         self.live(now).filter_map(|peer| peer.level).max()
     }
 
-    /// This node is about to end.
+    /// This node is about to shut down.
     pub const fn leave(&mut self) {
         self.leaving = true;
     }
 
-    /// Whether there is something to say to `peer`; `None` for one whose name is not known yet. `last` is when it was last spoken to.
+    /// Whether a message to `peer` is due; `None` for a peer whose name is not known yet. `last` is the time of the
+    /// last message to it.
     #[must_use]
     pub fn is_due(&self, peer: Option<&str>, last: Option<Nanos>, now: Nanos) -> bool {
         let Some(last) = last else { return true };
@@ -211,86 +219,93 @@ impl Member {
             return true;
         }
         let Some(peer) = peer.and_then(|name| self.peers.get(name)) else { return false };
-        self.follower.has_for(&peer.digest, &self.run, Some(&peer.run), self.relayed(now))
+        self.log.has_for(&peer.versions, &self.run, Some(&peer.run), self.relayed(now))
     }
 
-    /// What to say to `peer` now. The effects of what was heard have to be carried out before: the words say that they were.
+    /// The message to `peer` at `now`. Carry out all effects of received messages before: the message says that they
+    /// are carried out.
     #[must_use]
-    pub fn words(&self, peer: Option<&str>, now: Nanos) -> Words {
-        let mut digest = self.follower.digest();
-        digest.insert(self.run.clone(), self.leader.dealt_with());
+    pub fn message(&self, peer: Option<&str>, now: Nanos) -> GossipMessage {
+        let mut versions = self.log.versions();
+        versions.insert(self.run.clone(), self.pending.carried_out());
         let peer = peer.and_then(|name| self.peers.get(name));
-        let said = peer.map_or_else(Vec::new, |peer| {
+        let entries = peer.map_or_else(Vec::new, |peer| {
             let relayed = self.relayed(now);
-            let mut said = self.follower.for_peer(&peer.digest, &self.run, Some(&peer.run), relayed, MESSAGE);
-            for said in &mut said {
-                let had = peer.before.get(&said.run).copied().unwrap_or(0);
-                for (number, entry) in (said.first..).zip(&mut said.entries) {
-                    entry.dealt_with = number < had;
+            let mut blocks = self.log.for_peer(&peer.versions, &self.run, Some(&peer.run), relayed, MESSAGE);
+            for block in &mut blocks {
+                let had = peer.before.get(&block.run).copied().unwrap_or(0);
+                for (number, entry) in (block.first..).zip(&mut block.entries) {
+                    entry.carried_out = number < had;
                 }
             }
-            said
+            blocks
         });
         let to = peer.map(|peer| peer.run.clone());
-        Words { run: self.run.clone(), level: self.level, digest, said, leaving: self.leaving, to }
+        GossipMessage { run: self.run.clone(), level: self.level, versions, entries, leaving: self.leaving, to }
     }
 
-    /// Another node spoke. What is to be done is in [`effects`](Self::effects), and is to be done before it is answered.
+    /// Takes a message of another node. Carry out the [`effects`](Self::effects) before the reply.
     ///
     /// # Errors
     ///
-    /// [`HearError`], if the words are of a node of the same name, or of a run that has ended.
-    pub fn hear(&mut self, words: Words, now: Nanos, day: UnixNanos) -> Result<(), HearError> {
-        let Words { run, level, digest, said, leaving, to } = words;
+    /// [`ReceiveError`], if another node has the same name, there are too many peers, or the run has a successor.
+    pub fn receive(&mut self, message: GossipMessage, now: Nanos, wall: UnixNanos) -> Result<(), ReceiveError> {
+        let GossipMessage { run, level, versions, entries, leaving, to } = message;
         if run.node == self.run.node {
-            return if run == self.run { Ok(()) } else { Err(HearError::SameName(run.node)) };
+            return if run == self.run { Ok(()) } else { Err(ReceiveError::SameName(run.node)) };
         }
         if leaving {
             self.peers.remove(&run.node);
         } else {
-            self.meet(run, level, digest, now)?;
+            self.update_peer(run, level, versions, now)?;
         }
-        // What was meant for a predecessor begins where that one was: it comes again, from where this run is.
+        // A message for a predecessor begins where that one was. Its entries come again, from where this run is.
         let meant = to.is_none_or(|to| to == self.run);
-        for said in said.into_iter().filter(|_| meant) {
-            if said.run == self.run {
+        for block in entries.into_iter().filter(|_| meant) {
+            if block.run == self.run {
                 continue;
             }
-            for heard in self.follower.take(said, now, day) {
-                self.apply(heard.entry);
+            for new in self.log.receive(block, now, wall) {
+                self.apply(new.entry);
             }
         }
         Ok(())
     }
 
-    fn meet(&mut self, run: Run, level: Option<Rank>, digest: Digest, now: Nanos) -> Result<(), HearError> {
+    fn update_peer(
+        &mut self,
+        run: Run,
+        level: Option<Rank>,
+        versions: VersionVector,
+        now: Nanos,
+    ) -> Result<(), ReceiveError> {
         let Some(peer) = self.peers.get_mut(&run.node) else {
             let name = Arc::clone(&run.node);
             if self.peers.len() >= MOST_PEERS {
-                return Err(HearError::TooMany(name));
+                return Err(ReceiveError::TooMany(name));
             }
-            let (before, settled, sample) = (Digest::new(), Digest::new(), (now, digest.clone()));
-            self.peers.insert(name, Peer { run, digest, before, settled, sample, heard: now, level });
+            let (before, settled, sample) = (VersionVector::new(), VersionVector::new(), (now, versions.clone()));
+            self.peers.insert(name, Peer { run, versions, before, settled, sample, last_seen: now, level });
             return Ok(());
         };
         if run < peer.run {
-            return Err(HearError::Outdated(run.node));
+            return Err(ReceiveError::Outdated(run.node));
         }
         if run != peer.run {
             self.counts.restarts += 1;
             peer.before = core::mem::take(&mut peer.settled);
-            peer.sample = (now, digest.clone());
-            peer.digest.clear();
+            peer.sample = (now, versions.clone());
+            peer.versions.clear();
             peer.run = run;
         } else if now.since(peer.sample.0).is_some_and(|age| age >= SENT_WITHIN) {
-            peer.settled = core::mem::replace(&mut peer.sample, (now, digest.clone())).1;
+            peer.settled = core::mem::replace(&mut peer.sample, (now, versions.clone())).1;
         }
-        // Messages may overtake each other; what a run has, it has for good.
-        for (run, next) in digest {
-            let known = peer.digest.entry(run).or_default();
+        // Messages may overtake each other; a version vector never falls.
+        for (run, next) in versions {
+            let known = peer.versions.entry(run).or_default();
             *known = next.max(*known);
         }
-        (peer.heard, peer.level) = (now, level);
+        (peer.last_seen, peer.level) = (now, level);
         Ok(())
     }
 
@@ -298,12 +313,13 @@ impl Member {
         let effect = match entry.item {
             Item::Keep(decision) => {
                 self.counts.followed += 1;
-                let began = if entry.dealt_with { Some(Began::Before) } else { decision.began.map(Began::At) };
+                let began =
+                    if entry.carried_out { Some(TraceStart::CarriedOut) } else { decision.began.map(TraceStart::At) };
                 Effect::Keep(decision, began)
             }
-            Item::Output(output) => {
-                self.counts.outputs += 1;
-                Effect::Output(output)
+            Item::Verdict(output) => {
+                self.counts.verdicts += 1;
+                Effect::Verdict(output)
             }
             Item::Piece(piece) => Effect::Piece(piece),
             Item::Path(path) => Effect::Path(path),
@@ -311,73 +327,73 @@ impl Member {
         self.effects.push(effect);
     }
 
-    /// Ten times a second or so: what may be carried out by now, and what nobody needs to remember.
-    pub fn tick(&mut self, now: Nanos, day: UnixNanos) {
-        let known = self.live(now).filter_map(|peer| peer.digest.get(&self.run)).max().copied().unwrap_or(0);
-        let listens = self.live(now).next().is_some();
-        self.effects.extend(self.leader.ready(known, listens, now).into_iter().map(Effect::Release));
+    /// To be called about ten times a second: releases decisions, and forgets old entries.
+    pub fn tick(&mut self, now: Nanos, wall: UnixNanos) {
+        let known = self.live(now).filter_map(|peer| peer.versions.get(&self.run)).max().copied().unwrap_or(0);
+        let has_live_peer = self.live(now).next().is_some();
+        self.effects.extend(self.pending.ready(known, has_live_peer, now).into_iter().map(Effect::Release));
         let (peers, own, lease) = (&self.peers, &self.run, self.settings.lease);
         let (effects, counts) = (&mut self.effects, &mut self.counts);
-        self.follower.forget(now, day, |run, number, item| {
+        self.log.forget(now, wall, |run, number, item| {
             let Item::Keep(decision) = item else { return };
-            // Whoever decided says so; if it is gone, everyone who knows.
-            let speaks =
-                run == own || !peers.get(&run.node).is_some_and(|peer| peer.run == *run && peer.hears(lease, now));
-            let lacks = |peer: &Peer| peer.run != *run && peer.digest.get(run).is_none_or(|next| *next <= number);
-            for (name, _) in peers.iter().filter(|(name, peer)| speaks && **name != run.node && lacks(peer)) {
-                counts.untold += 1;
-                effects.push(Effect::Untold(decision.clone(), Arc::clone(name)));
+            // The deciding node reports it; if that is dead, every node that has the decision does.
+            let reports =
+                run == own || !peers.get(&run.node).is_some_and(|peer| peer.run == *run && peer.is_live(lease, now));
+            let lacks = |peer: &Peer| peer.run != *run && peer.versions.get(run).is_none_or(|next| *next <= number);
+            for (name, _) in peers.iter().filter(|(name, peer)| reports && **name != run.node && lacks(peer)) {
+                counts.unacknowledged += 1;
+                effects.push(Effect::Unacknowledged(decision.clone(), Arc::clone(name)));
             }
         });
     }
 
-    /// Takes what is to be done, in order.
+    /// Takes what has to be done, in order.
     #[must_use]
     pub fn effects(&mut self) -> Vec<Effect> {
         core::mem::take(&mut self.effects)
     }
 
-    /// A node is no longer one of the cluster: nobody waits for it, and nothing is marked because of it.
+    /// A node left the cluster: no decision waits for it, and no trace is marked because of it.
     pub fn forget(&mut self, node: &str) {
         self.peers.remove(node);
     }
 
-    /// This node.
+    /// The run of this node.
     #[must_use]
     pub const fn run(&self) -> &Run {
         &self.run
     }
 
-    /// Other nodes that are there, and those that are known.
+    /// Number of live peers, and of all known peers.
     #[must_use]
     pub fn sizes(&self, now: Nanos) -> (usize, usize) {
         (self.live(now).count(), self.peers.len())
     }
 
-    /// What this node decided.
+    /// Decisions of this node that no other node has yet.
     #[must_use]
-    pub const fn leader(&self) -> &Leader {
-        &self.leader
+    pub const fn pending(&self) -> &PendingDecisions {
+        &self.pending
     }
 
-    /// What was said.
+    /// Recent entries of all nodes.
     #[must_use]
-    pub const fn follower(&self) -> &Follower {
-        &self.follower
+    pub const fn log(&self) -> &EntryLog {
+        &self.log
     }
 
-    /// What became of it.
+    /// Counters of decisions and messages.
     #[must_use]
     pub const fn counts(&self) -> &MemberCounts {
         &self.counts
     }
 
-    fn say(&mut self, item: Item, now: Nanos, day: UnixNanos) -> u64 {
-        self.follower.say(&self.run, Entry { said: day, dealt_with: false, item }, now)
+    fn append(&mut self, item: Item, now: Nanos, wall: UnixNanos) -> u64 {
+        self.log.append(&self.run, Entry { at: wall, carried_out: false, item }, now)
     }
 
     fn live(&self, now: Nanos) -> impl Iterator<Item = &Peer> {
-        self.peers.values().filter(move |peer| peer.hears(self.settings.lease, now))
+        self.peers.values().filter(move |peer| peer.is_live(self.settings.lease, now))
     }
 
     const fn relayed(&self, now: Nanos) -> Nanos {
@@ -386,7 +402,7 @@ impl Member {
 }
 
 impl Peer {
-    fn hears(&self, lease: Nanos, now: Nanos) -> bool {
-        now.since(self.heard).is_none_or(|silent| silent < lease)
+    fn is_live(&self, lease: Nanos, now: Nanos) -> bool {
+        now.since(self.last_seen).is_none_or(|silent| silent < lease)
     }
 }

@@ -1,14 +1,15 @@
-//! Durations in the classes of a classic histogram, and of each class the last trace that was kept.
+//! Classic histogram of durations, with the last kept trace of each bucket as an exemplar.
 
 use wire::time::Nanos;
 
 use crate::time::UnixNanos;
 use crate::tracing::TraceId;
 
-/// How many classes there are: one for each bound, and one for what is longer than all.
+/// Number of buckets: one for each bound, and one for what is longer than all.
 pub const CLASSES: usize = BOUNDS.len() + 1;
 
-/// Upper bounds, each of which belongs to its class: from 100 µs to 10 s in steps of 2 to 2.5, as Prometheus' own clients have them from 5 ms on.
+/// Inclusive upper bounds: from 100 µs to 10 s in steps of 2 to 2.5, as the clients of Prometheus have them from 5 ms
+/// on.
 pub const BOUNDS: [Nanos; 16] = [
     Nanos::from_micros(100),
     Nanos::from_micros(250),
@@ -28,18 +29,18 @@ pub const BOUNDS: [Nanos; 16] = [
     Nanos::from_secs(10),
 ];
 
-/// A request of a trace that was kept.
+/// A request whose trace was kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exemplar {
-    /// The trace.
+    /// Id of the kept trace.
     pub trace: TraceId,
-    /// How long the request took.
+    /// Duration of the request.
     pub took: Nanos,
-    /// When it ended.
+    /// When the request ended.
     pub at: UnixNanos,
 }
 
-/// How many requests of one operation took how long. Cumulative; 160 bytes, and 680 more once a trace was kept.
+/// Durations of one operation's requests. Cumulative; 160 bytes, and 680 more once a trace was kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Durations {
     counts: [u64; CLASSES],
@@ -47,20 +48,20 @@ pub struct Durations {
     kept: Option<Box<[Option<Exemplar>; CLASSES]>>,
 }
 
-/// The class of a request that took so long: the first whose bound is not less, 0 to [`BOUNDS`]`.len()`.
+/// The bucket of a duration: the first one whose bound is not less, 0 to [`BOUNDS`]`.len()`.
 #[must_use]
 pub fn class(took: Nanos) -> usize {
     BOUNDS.partition_point(|bound| *bound < took)
 }
 
 impl Durations {
-    /// Counts a request that took so long.
+    /// Counts a request of this duration.
     pub fn count(&mut self, took: Nanos) {
         self.counts[class(took)] += 1;
         self.sum = self.sum.plus(took);
     }
 
-    /// A trace was kept. Of each class the one that ended last is remembered.
+    /// Records a kept trace. Of each bucket the one that ended last is remembered.
     pub fn keep(&mut self, exemplar: Exemplar) {
         let place = &mut self.kept.get_or_insert_default()[class(exemplar.took)];
         if place.is_none_or(|known| known.at < exemplar.at) {
@@ -68,19 +69,19 @@ impl Durations {
         }
     }
 
-    /// Requests of each class, not added up.
+    /// Requests in each bucket, not accumulated.
     #[must_use]
     pub const fn counts(&self) -> &[u64; CLASSES] {
         &self.counts
     }
 
-    /// How long all of them took.
+    /// Sum of all durations.
     #[must_use]
     pub const fn sum(&self) -> Nanos {
         self.sum
     }
 
-    /// The last kept trace of each class; none of a class in which nothing is counted: a trace may be kept before it is counted.
+    /// The last kept trace of each bucket; none of an empty bucket, since a trace may be kept before it is counted.
     pub fn exemplars(&self) -> impl Iterator<Item = Option<Exemplar>> {
         let kept = |class: usize| self.kept.as_ref().and_then(|kept| kept[class]);
         (0..CLASSES).map(move |class| kept(class).filter(|_| self.counts[class] > 0))

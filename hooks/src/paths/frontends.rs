@@ -1,5 +1,5 @@
-//! Where requests enter the system. Configured, or recognised: a service whose SERVER or CONSUMER spans have no parent is one that nobody
-//! of ours called.
+//! Services where requests enter the system: configured, or detected. A service whose SERVER or CONSUMER spans have no
+//! parent is called by no service of the system.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,12 +8,12 @@ use wire::time::Nanos;
 use crate::id::ServiceId;
 use crate::tracing::SpanIndex;
 
-/// When a service is taken for a frontend.
+/// When a service is detected as a frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrontendRule {
-    /// After so many requests without a parent. 10 by default: one odd trace makes no frontend.
+    /// Requests without a parent that make a frontend. 10 by default: a single odd trace does not.
     pub requests: u32,
-    /// Until it had none for so long. 1 h by default.
+    /// A service without such a request for so long is no frontend any more. 1 h by default.
     pub age: Nanos,
 }
 
@@ -29,7 +29,7 @@ struct Roots {
     seen: Nanos,
 }
 
-/// Which services are frontends. Bounded by the number of services.
+/// The set of frontends. Bounded by the number of services.
 #[derive(Debug)]
 pub struct Frontends {
     rule: FrontendRule,
@@ -38,18 +38,18 @@ pub struct Frontends {
 }
 
 impl Frontends {
-    /// None yet. Once one is [configured](Self::configure), none is recognised any more.
+    /// Empty. Once one is [configured](Self::configure), none is detected any more.
     #[must_use]
     pub const fn new(rule: FrontendRule) -> Self {
         Self { rule, configured: BTreeSet::new(), roots: BTreeMap::new() }
     }
 
-    /// `service` is one because an operator says so.
+    /// Adds `service`, as an operator configured.
     pub fn configure(&mut self, service: ServiceId) {
         self.configured.insert(service);
     }
 
-    /// Whether with this span a request enters the system; learns from it.
+    /// Whether a request enters the system with this span; learns from it.
     pub fn enters(&mut self, span: &SpanIndex, now: Nanos) -> bool {
         if !span.kind.enters() {
             return false;
@@ -65,14 +65,14 @@ impl Frontends {
         self.roots.get(&span.service).is_some_and(|roots| roots.count >= self.rule.requests)
     }
 
-    /// All of them.
+    /// All frontends, configured or detected.
     pub fn iter(&self) -> impl Iterator<Item = ServiceId> {
         let recognised = self.roots.iter().filter(|(_, roots)| roots.count >= self.rule.requests).map(|(id, _)| *id);
         let recognised = recognised.filter(|_| self.configured.is_empty());
         self.configured.iter().copied().chain(recognised)
     }
 
-    /// Forgets what had no request without a parent for [`FrontendRule::age`] before `now`.
+    /// Forgets services without a request without a parent for [`FrontendRule::age`] before `now`.
     pub fn forget(&mut self, now: Nanos) {
         let age = self.rule.age;
         self.roots.retain(|_, roots| now.since(roots.seen).is_none_or(|unseen| unseen < age));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_nobody_calls_is_recognised_and_forgotten() {
+    fn a_service_without_callers_is_detected_and_forgotten() {
         let mut frontends = Frontends::new(FrontendRule::default());
 
         let mut entered = |span: SpanIndex| frontends.enters(&span, Nanos(0));

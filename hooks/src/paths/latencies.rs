@@ -1,4 +1,4 @@
-//! What is usual: the learnt quantile of an operation's durations.
+//! The learnt quantile of an operation's request durations.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,20 @@ use wire::time::Nanos;
 use crate::id::OperationId;
 use crate::paths::rates::micros;
 
-/// How what is usual is learnt.
+/// How the quantile is learnt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LatencyRule {
-    /// The share of requests that is quicker than what stands out. 0.99 by default, as in the paper.
+    /// The quantile, 0 to 1: requests above it are slow. 0.99 by default, as in the paper.
     pub quantile: f64,
-    /// Nothing stands out before so many requests. 1,000 by default: ten lie above the 99th percentile.
+    /// No request is slow before so many were seen. 1,000 by default: ten are above the 99th percentile.
     pub requests: u64,
-    /// For how long requests count, at the least; at most for twice that, and longer where there are few. 10 min by default.
+    /// Requests count for at least so long, at most for twice that, and longer if there are few. 10 min by default.
     pub window: Nanos,
-    /// Requests made during alarms are not learnt, but for those of an operation of which nothing else is seen for so long: what lasts is no fault, and is
-    /// usual within two windows from then on. 10 min by default.
+    /// Requests made during alarms are not learnt, unless an operation has had no others for so long: then the change
+    /// is permanent, and is learnt within two windows. 10 min by default.
     pub patience: Nanos,
-    /// Buckets of durations in µs. 16 per power of two by default: a quantile is known to 6 %, for 4 KiB per operation and generation.
+    /// Buckets of durations in µs. 16 per power of two by default: a quantile is exact to 6 %, for 4 KiB per operation
+    /// and generation.
     pub scale: Scale,
 }
 
@@ -31,49 +32,49 @@ impl Default for LatencyRule {
     }
 }
 
-/// Every so many requests the quantile is taken anew.
+/// The quantile is updated every so many requests.
 const RENEWED_EVERY: u64 = 64;
 
 #[derive(Debug)]
-struct Learnt {
+struct Fixture {
     now: Box<[u64]>,
     before: Box<[u64]>,
     /// Requests in `now` and in `before`.
     counts: [u64; 2],
     since: Nanos,
     usual: Option<Nanos>,
-    /// Since when nothing was seen but requests made during alarms.
+    /// Since when all requests were made during alarms.
     alarmed: Option<Nanos>,
 }
 
-/// The learnt quantile of each operation. The caller bounds their number: it gave out the ids.
+/// The learnt quantile of each operation. Bounded by the number of operation ids.
 #[derive(Debug)]
 pub struct Latencies {
     rule: LatencyRule,
-    operations: BTreeMap<OperationId, Learnt>,
+    operations: BTreeMap<OperationId, Fixture>,
     skipped: u64,
 }
 
 impl Latencies {
-    /// Nothing learnt.
+    /// Without any learnt quantile.
     #[must_use]
     pub const fn new(rule: LatencyRule) -> Self {
         Self { rule, operations: BTreeMap::new(), skipped: 0 }
     }
 
-    /// The share of requests that is quicker than [`Latencies::usual`].
+    /// The quantile that is learnt, 0 to 1.
     #[must_use]
     pub const fn quantile(&self) -> f64 {
         self.rule.quantile
     }
 
-    /// A request of `operation` took `duration`. One made during an `alarm` is not learnt, or a fault would become usual; unless that lasts longer than
-    /// [`LatencyRule::patience`].
+    /// Learns the duration of a request of `operation`. A request made during an `alarm` is not learnt, so that a fault
+    /// does not become usual, unless the alarm lasts longer than [`LatencyRule::patience`].
     pub fn learn(&mut self, operation: OperationId, duration: Nanos, alarm: bool, now: Nanos) {
         let rule = &self.rule;
         let learnt = self.operations.entry(operation).or_insert_with(|| {
             let empty = || vec![0; rule.scale.buckets() as usize + 1].into();
-            Learnt { now: empty(), before: empty(), counts: [0; 2], since: now, usual: None, alarmed: None }
+            Fixture { now: empty(), before: empty(), counts: [0; 2], since: now, usual: None, alarmed: None }
         });
         if alarm {
             let since = *learnt.alarmed.get_or_insert(now);
@@ -100,19 +101,19 @@ impl Latencies {
         }
     }
 
-    /// What the share [`Latencies::quantile`] of the requests of `operation` stays below; `None` while too few were seen.
+    /// The learnt quantile of `operation`; `None` while too few requests were seen.
     #[must_use]
     pub fn usual(&self, operation: OperationId) -> Option<Nanos> {
         self.operations.get(&operation)?.usual
     }
 
-    /// Requests that were not learnt, because they were made during an alarm.
+    /// Requests that were not learnt because they were made during an alarm.
     #[must_use]
     pub const fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// Drops what is kept of `operation`, whose name was forgotten.
+    /// Drops the state of `operation`, whose name was forgotten.
     pub fn forget(&mut self, operation: OperationId) {
         self.operations.remove(&operation);
     }

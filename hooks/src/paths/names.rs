@@ -1,5 +1,5 @@
-//! Names of services and operations as ids, bounded: a service that puts an order number into its span names has one operation more, not a
-//! million.
+//! Ids for names of services and operations, bounded: a service that puts an order number into its span names gets one
+//! operation more, not a million.
 
 use std::collections::HashMap;
 
@@ -7,17 +7,17 @@ use wire::time::Nanos;
 
 use crate::id::{OperationId, ServiceId};
 
-/// What stands for all names that are too many, too long, empty or not printable.
+/// Replaces all names that are too many, too long, empty or not printable.
 pub const OTHER: &str = "_other";
 
-/// How many names are kept.
+/// Limits of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameLimits {
-    /// Services. 1,000 by default.
+    /// Number of services. 1,000 by default.
     pub services: usize,
-    /// Operations of one service. 200 by default.
+    /// Number of operations of one service. 200 by default.
     pub operations_per_service: usize,
-    /// Bytes of a name: longer ones are [`OTHER`]. 128 by default, as for services in `wire`.
+    /// Length of a name in bytes: longer ones are [`OTHER`]. 128 by default, as for services in `wire`.
     pub name_bytes: usize,
     /// A name that was not seen for so long is forgotten. 1 h by default.
     pub age: Nanos,
@@ -43,7 +43,7 @@ struct Operation {
     seen: Nanos,
 }
 
-/// Names ↔ ids. Ids are never reused: what is said about an operation that was forgotten is said about nothing.
+/// Names ↔ ids. Ids are never reused: state about a forgotten operation can harm no other.
 #[derive(Debug)]
 pub struct Names {
     limits: NameLimits,
@@ -54,17 +54,17 @@ pub struct Names {
     others: u64,
 }
 
-/// What was forgotten: whoever keeps something about it may drop that, too.
+/// Forgotten ids, so that callers can drop their state, too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Forgotten {
+pub struct ForgottenNames {
     /// Services, with all of their operations.
     pub services: Vec<ServiceId>,
-    /// Operations.
+    /// Operations of any service.
     pub operations: Vec<OperationId>,
 }
 
 impl Names {
-    /// No names.
+    /// An empty set of names.
     #[must_use]
     pub fn new(limits: NameLimits) -> Self {
         Self { limits, services: HashMap::new(), by_id: HashMap::new(), operations: HashMap::new(), last: 0, others: 0 }
@@ -89,7 +89,7 @@ impl Names {
         id
     }
 
-    /// The id of what `service` calls `name`, seen at `now`. A service that is not known (any more) is [`OTHER`].
+    /// The id of the operation `name` of `service`, seen at `now`. An unknown or forgotten service is [`OTHER`].
     pub fn operation(&mut self, service: ServiceId, name: &str, now: Nanos) -> OperationId {
         let name = self.usable(name);
         let Some(known) = self.by_id.get(&service) else {
@@ -114,7 +114,8 @@ impl Names {
         id
     }
 
-    /// The id under which `service` is known to call something `name`, or what stands for what is too much. Nothing is learnt from the question.
+    /// The id of the operation `name` of `service`, or of its [`OTHER`]; `None` if there is neither. Does not add a
+    /// name.
     #[must_use]
     pub fn known_operation(&self, service: &str, name: &str) -> Option<OperationId> {
         let known = self.by_id.get(self.services.get(service)?)?;
@@ -133,23 +134,24 @@ impl Names {
         self.operations.get(&operation).map_or(OTHER, |operation| &operation.name)
     }
 
-    /// Whose `operation` is.
+    /// The service of `operation`; `None` if it is forgotten.
     #[must_use]
     pub fn service_of(&self, operation: OperationId) -> Option<ServiceId> {
         self.operations.get(&operation).map(|operation| operation.service)
     }
 
-    /// How many times a name fell to [`OTHER`].
+    /// How many times a name was replaced by [`OTHER`].
     #[must_use]
     pub const fn others(&self) -> u64 {
         self.others
     }
 
-    /// Forgets what was not seen for [`NameLimits::age`] before `now`. O(all names): once a minute or so.
-    pub fn forget(&mut self, now: Nanos) -> Forgotten {
+    /// Forgets names that were not seen for [`NameLimits::age`] before `now`. O(all names): to be called about once a
+    /// minute.
+    pub fn forget(&mut self, now: Nanos) -> ForgottenNames {
         let age = self.limits.age;
         let old = |seen: Nanos| now.since(seen).is_some_and(|unseen| unseen >= age);
-        let mut forgotten = Forgotten::default();
+        let mut forgotten = ForgottenNames::default();
         forgotten.services.extend(self.by_id.iter().filter(|(_, service)| old(service.seen)).map(|(id, _)| *id));
         for id in &forgotten.services {
             if let Some(service) = self.by_id.remove(id) {
@@ -202,7 +204,7 @@ mod tests {
         assert_eq!(names.service_of(add), Some(cart));
 
         let forgotten = names.forget(Nanos::from_secs(3_600).plus(Nanos(5)));
-        assert_eq!(forgotten, Forgotten { services: vec![cart], operations: vec![add] });
+        assert_eq!(forgotten, ForgottenNames { services: vec![cart], operations: vec![add] });
         assert_eq!(names.operation_name(add), OTHER);
         assert_ne!(names.service("cart", Nanos::from_secs(4_000)), cart);
     }

@@ -1,5 +1,5 @@
-//! Rate, errors and duration of every operation of every service, from its SERVER and CONSUMER spans, before anything is sampled: what an
-//! LMAP can watch of a service that exposes nothing else.
+//! Rate, errors and duration of every operation of every service, from its SERVER and CONSUMER spans, before sampling.
+//! An LMAP can watch them if a service exposes nothing else.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use crate::id::OperationId;
 use crate::paths::durations::{Durations, Exemplar};
 use crate::tracing::SpanIndex;
 
-/// What was counted of one operation. Cumulative, laid out as the slots of a region are.
+/// Metrics of one operation. Cumulative, laid out as the slots of a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// Requests that ended.
+    /// Number of requests that ended.
     pub requests: u64,
-    /// Those of them that ended in an error.
+    /// Number of requests that ended in an error.
     pub errors: u64,
-    /// A histogram's slots ([`Scale::slots`]): buckets, one for what lies beyond, and the sum; of durations in µs.
+    /// Slots of a histogram ([`Scale::slots`]) of durations in µs: buckets, one for larger values, and the sum.
     pub duration: Box<[u64]>,
-    /// The same durations in fewer classes, for whoever has no use for that many buckets, and kept traces of each.
+    /// The same durations in fewer buckets, with exemplars.
     pub classes: Durations,
 }
 
-/// All operations. The caller bounds their number: it gave out the ids.
+/// Metrics of all operations. Bounded by the number of operation ids.
 #[derive(Debug)]
 pub struct Rates {
     scale: Scale,
@@ -37,18 +37,18 @@ impl Rates {
         Self { scale, operations: BTreeMap::new() }
     }
 
-    /// Counts `span`, if a request entered a service with it. A request is counted when it ended; others' retries and copies of spans count
-    /// twice, as they came.
+    /// Counts `span`, if a request entered a service with it. A request is counted when it has ended; retries and
+    /// copies of spans count twice.
     pub fn observe(&mut self, span: &SpanIndex) {
         if span.kind.enters() {
             self.count(span.operation, span.duration(), span.error);
         }
     }
 
-    /// Counts a request of `operation` that took so long.
+    /// Counts a request of `operation` that took `took`.
     pub fn count(&mut self, operation: OperationId, took: Nanos, error: bool) {
         let scale = self.scale;
-        let rate = self.know(operation);
+        let rate = self.entry(operation);
         let micros = micros(took);
         rate.requests += 1;
         rate.errors += u64::from(error);
@@ -58,33 +58,33 @@ impl Rates {
         rate.classes.count(took);
     }
 
-    /// A trace with a request of `operation` was kept. Nothing, if the operation is not known.
+    /// Records a kept trace with a request of `operation`, if the operation is known.
     pub fn keep(&mut self, operation: OperationId, exemplar: Exemplar) {
         if let Some(rate) = self.operations.get_mut(&operation) {
             rate.classes.keep(exemplar);
         }
     }
 
-    /// What was counted of `operation`: nothing, if it is new, but it is known from now on.
-    pub fn know(&mut self, operation: OperationId) -> &mut Rate {
+    /// The metrics of `operation`; zero if it is new.
+    pub fn entry(&mut self, operation: OperationId) -> &mut Rate {
         let slots = self.scale.slots() as usize;
         let nothing =
             || Rate { requests: 0, errors: 0, duration: vec![0; slots].into(), classes: Durations::default() };
         self.operations.entry(operation).or_insert_with(nothing)
     }
 
-    /// What was counted of `operation`.
+    /// The metrics of `operation`, if it is known.
     #[must_use]
     pub fn get(&self, operation: OperationId) -> Option<&Rate> {
         self.operations.get(&operation)
     }
 
-    /// All of them.
+    /// All operations with their metrics.
     pub fn iter(&self) -> impl Iterator<Item = (OperationId, &Rate)> {
         self.operations.iter().map(|(&operation, rate)| (operation, rate))
     }
 
-    /// Drops what is kept of `operation`, whose name was forgotten.
+    /// Drops the state of `operation`, whose name was forgotten.
     pub fn forget(&mut self, operation: OperationId) {
         self.operations.remove(&operation);
     }

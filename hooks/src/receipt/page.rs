@@ -1,61 +1,61 @@
-//! A day's page, and a service's line on it.
+//! One day's page of a ledger, and a service's line on it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wire::time::Nanos;
 
-use crate::tracing::{Gone, Policy, Tally};
+use crate::tracing::{DiscardReason, Policy, Tally};
 
-/// So many of something, and how many of them failed.
+/// A number of requests, and how many of them failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
-    /// All: spans without a parent, each a trace's first.
+    /// All requests: spans without a parent, the first of their traces.
     pub all: u64,
-    /// Of them in error.
+    /// Those with status error.
     pub failed: u64,
 }
 
-/// A service's line.
+/// A service's line on one page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Line {
-    /// Spans that came.
+    /// Spans that arrived.
     pub seen: Tally,
-    /// Spans that were kept, by which policy, as [`Policy::ALL`].
+    /// Spans that were kept, by policy in the order of [`Policy::ALL`].
     pub kept: [Tally; Policy::ALL.len()],
-    /// Spans that were dropped or lost, by reason: each at its [`Gone::place`].
-    pub gone: [Tally; Gone::COUNT],
+    /// Spans that were dropped or lost, by reason: each at its [`DiscardReason::place`].
+    pub gone: [Tally; DiscardReason::COUNT],
     /// Requests that began at the service.
     pub requests: Requests,
-    /// Those of which the first span was kept.
+    /// Requests whose first span was kept.
     pub kept_requests: Requests,
-    /// Alarms that began.
+    /// Number of alarms that began.
     pub alarms: u64,
-    /// How long alarms were on.
+    /// Total duration of alarms.
     pub alarm_time: Nanos,
 }
 
 impl Line {
-    /// All that was kept.
+    /// All kept spans.
     #[must_use]
     pub fn kept(&self) -> Tally {
         self.kept.iter().fold(Tally::default(), |sum, tally| sum.plus(*tally))
     }
 
-    /// All that nobody wanted.
+    /// All spans that no policy wanted.
     #[must_use]
     pub fn dropped(&self) -> Tally {
-        self.gone_if(|why| matches!(why, Gone::Dropped(_)))
+        self.gone_if(|why| matches!(why, DiscardReason::Dropped(_)))
     }
 
-    /// All that would have waited, had there been room or sense in it.
+    /// All spans for which there was no memory, or that were invalid.
     #[must_use]
     pub fn lost(&self) -> Tally {
-        self.gone_if(|why| matches!(why, Gone::Lost(_)))
+        self.gone_if(|why| matches!(why, DiscardReason::Lost(_)))
     }
 
-    fn gone_if(&self, counts: impl Fn(Gone) -> bool) -> Tally {
-        let those = Gone::all().filter(|why| counts(*why)).map(|why| self.gone[why.place()]);
+    fn gone_if(&self, counts: impl Fn(DiscardReason) -> bool) -> Tally {
+        let those = DiscardReason::all().filter(|why| counts(*why)).map(|why| self.gone[why.place()]);
         those.fold(Tally::default(), Tally::plus)
     }
 
@@ -76,19 +76,19 @@ impl Line {
     }
 }
 
-/// A day's page.
+/// The page of one day.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// Days since 1970.
+    /// Days since 1970-01-01 UTC.
     pub day: u64,
-    /// Services by name.
+    /// Lines of services, by name.
     pub services: BTreeMap<Arc<str>, Line>,
-    /// What grew on this day of what only grows: losses by reason, bytes sent, processor time.
+    /// Growth of cumulative counters on this day: losses by reason, bytes sent, processor time.
     pub grown: BTreeMap<Arc<str>, u64>,
 }
 
 impl Page {
-    /// Puts all but the `most` services of which most bytes came together as `other`.
+    /// Merges all but the `most` services with most bytes into `other`.
     pub(super) fn bound(&mut self, most: usize, other: &Arc<str>) {
         let named = self.services.iter().filter(|(name, _)| *name != other);
         let mut by_bytes: Vec<_> = named.map(|(name, line)| (line.seen.bytes, Arc::clone(name))).collect();
@@ -101,7 +101,7 @@ impl Page {
     }
 }
 
-/// What head sampling would have kept at the same bytes: of everything the share that was kept of bytes, whatever happened to it.
+/// The share of all traces that head sampling would keep with as many bytes, 0 to 1: the share of bytes that was kept.
 #[must_use]
 pub fn head_share(line: &Line) -> f64 {
     if line.seen.bytes == 0 { 0.0 } else { (line.kept().bytes as f64 / line.seen.bytes as f64).min(1.0) }

@@ -1,17 +1,17 @@
-//! What was sent of each column last, and how far from it is far.
+//! What was last sent of each column, and how much it usually moves.
 
-/// The weight of a row in a column's mean and deviation, once there were a hundred.
+/// Weight of a row in a column's mean and deviation, after the first hundred rows.
 const WEIGHT: f64 = 0.01;
 
-/// One column.
+/// State of one column.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Column {
-    /// Sent densely last; NaN if never.
+    /// The value that was sent densely last; NaN if none was.
     sent: f64,
     mean: f64,
     variance: f64,
     rows: u32,
-    /// Whether the receiver has a series of it that ends some day.
+    /// Whether the receiver has a baseline series of it, which has to be ended some day.
     pub(super) in_baseline: bool,
 }
 
@@ -22,7 +22,8 @@ impl Column {
         !self.sent.is_nan()
     }
 
-    /// Whether `value` is more than `delta` deviations from what was sent last. A column that never moved has no deviation: any move is one.
+    /// Whether `value` is more than `delta` standard deviations from the value that was sent last. A column that never
+    /// moved has no deviation: then every change counts.
     pub(super) fn moved(&self, value: f64, delta: f64) -> bool {
         if self.sent.is_nan() {
             return true;
@@ -36,7 +37,7 @@ impl Column {
         self.sent = value;
     }
 
-    /// Learns a value, exponentially forgetting (West 1979). What is not finite teaches nothing.
+    /// Learns a value with exponential forgetting (West 1979). Values that are not finite are ignored.
     pub(super) fn learn(&mut self, value: f64) {
         if !value.is_finite() {
             return;

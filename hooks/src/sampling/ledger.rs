@@ -1,34 +1,34 @@
-//! What became of every sample, for one of the two series: seen = waiting + handed + sent + suppressed + lost, at all times.
+//! Accounting of samples of one of the two series. At all times: seen = waiting + in flight + sent + suppressed + lost.
 
-/// Why a sample is not sent although everything works.
+/// Why a sample is not sent on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Suppressed {
-    /// The policy did not want it; of the baseline: it lay between two instants.
+pub enum SuppressionReason {
+    /// The policy did not select it; for the baseline, it was between two instants.
     Policy,
-    /// The policy wanted it, and there was no budget.
+    /// The policy selected it, and the budget was spent.
     Budget,
 }
 
 /// Why a sample is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum LostSample {
+pub enum SampleLossReason {
     /// Its time is not after that of the sample before: a clock was set back, or two rows share a millisecond.
     OutOfOrder,
-    /// Its time is so far ahead of the clock of whoever sends that a receiver would take nothing older after it.
+    /// Its time is so far ahead of the sender's clock that a receiver would accept no earlier sample after it.
     Ahead,
-    /// It did not fit into the queue to the remote monitor.
+    /// The queue to the remote monitor was full.
     QueueFull,
-    /// It waited too long for the remote monitor.
+    /// It was in the queue for too long.
     TooOld,
     /// The remote monitor refused it.
     Refused,
 }
 
-impl Suppressed {
-    /// All of them.
+impl SuppressionReason {
+    /// All reasons, by index.
     pub const ALL: [Self; 2] = [Self::Policy, Self::Budget];
 
-    /// As a label of a metric.
+    /// Its name as a label value.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -38,11 +38,11 @@ impl Suppressed {
     }
 }
 
-impl LostSample {
-    /// All of them.
+impl SampleLossReason {
+    /// All reasons, by index.
     pub const ALL: [Self; 5] = [Self::OutOfOrder, Self::Ahead, Self::QueueFull, Self::TooOld, Self::Refused];
 
-    /// As a label of a metric.
+    /// Its name as a label value.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -55,61 +55,61 @@ impl LostSample {
     }
 }
 
-/// The books of one service's baseline, or of its dense series.
+/// Accounting of one service's baseline, or of its dense series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Every value that a row had.
+    /// All values of rows.
     pub seen: u64,
-    /// Kept for the case that something happens next.
+    /// Values that are stored in case an anomaly follows.
     pub waiting: u64,
-    /// Given out to be sent, and not heard of since.
-    pub handed: u64,
-    /// Acknowledged by the remote monitor.
+    /// Samples that were handed out for sending, without a result yet.
+    pub in_flight: u64,
+    /// Samples that the remote monitor acknowledged.
     pub sent: u64,
-    suppressed: [u64; Suppressed::ALL.len()],
-    lost: [u64; LostSample::ALL.len()],
+    suppressed: [u64; SuppressionReason::ALL.len()],
+    lost: [u64; SampleLossReason::ALL.len()],
 }
 
 impl Ledger {
-    /// What was suppressed for this reason.
+    /// Samples suppressed for the reason `why`.
     #[must_use]
-    pub const fn suppressed(&self, why: Suppressed) -> u64 {
+    pub const fn suppressed(&self, why: SuppressionReason) -> u64 {
         self.suppressed[why as usize]
     }
 
-    /// What was lost for this reason.
+    /// Samples lost for the reason `why`.
     #[must_use]
-    pub const fn lost(&self, why: LostSample) -> u64 {
+    pub const fn lost(&self, why: SampleLossReason) -> u64 {
         self.lost[why as usize]
     }
 
-    /// Whether every sample seen stands in exactly one place. Always true; for tests and for a monitor that trusts nobody.
+    /// Whether every sample seen is accounted for exactly once. Always true; for tests and for independent monitoring.
     #[must_use]
     pub fn balances(&self) -> bool {
         let suppressed: u64 = self.suppressed.iter().sum();
         let lost: u64 = self.lost.iter().sum();
-        self.seen == self.waiting + self.handed + self.sent + suppressed + lost
+        self.seen == self.waiting + self.in_flight + self.sent + suppressed + lost
     }
 
-    /// The remote monitor took `samples`. No more than were handed out are believed.
+    /// The remote monitor acknowledged `samples`. At most those in flight count.
     pub fn acknowledge(&mut self, samples: u64) {
-        let samples = samples.min(self.handed);
-        self.handed -= samples;
+        let samples = samples.min(self.in_flight);
+        self.in_flight -= samples;
         self.sent += samples;
     }
 
-    /// `samples` that were handed out did not arrive.
-    pub fn lose(&mut self, why: LostSample, samples: u64) {
-        let samples = samples.min(self.handed);
-        self.handed -= samples;
+    /// `samples` in flight did not arrive.
+    pub fn lose(&mut self, why: SampleLossReason, samples: u64) {
+        let samples = samples.min(self.in_flight);
+        self.in_flight -= samples;
         self.lost[why as usize] += samples;
     }
 
-    pub(super) fn add_suppressed(&mut self, why: Suppressed, samples: u64) {
+    pub(super) fn add_suppressed(&mut self, why: SuppressionReason, samples: u64) {
         self.suppressed[why as usize] += samples;
     }
 
-    pub(super) fn add_lost(&mut self, why: LostSample, samples: u64) {
+    pub(super) fn add_lost(&mut self, why: SampleLossReason, samples: u64) {
         self.lost[why as usize] += samples;
     }
 }
@@ -119,14 +119,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_than_was_handed_out_is_not_believed() {
-        let mut ledger = Ledger { seen: 10, handed: 10, ..Ledger::default() };
+    fn at_most_the_samples_in_flight_are_acknowledged() {
+        let mut ledger = Ledger { seen: 10, in_flight: 10, ..Ledger::default() };
 
         ledger.acknowledge(6);
-        ledger.lose(LostSample::Refused, 1_000);
+        ledger.lose(SampleLossReason::Refused, 1_000);
         ledger.acknowledge(1_000);
 
-        assert_eq!((ledger.sent, ledger.handed, ledger.lost(LostSample::Refused)), (6, 0, 4));
+        assert_eq!((ledger.sent, ledger.in_flight, ledger.lost(SampleLossReason::Refused)), (6, 0, 4));
         assert!(ledger.balances());
     }
 }

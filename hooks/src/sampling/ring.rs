@@ -1,8 +1,8 @@
-//! The rows before something happens. A value that is decided meanwhile is taken out: what is left waits.
+//! Rows before an anomaly. A value that is sent meanwhile is taken out; the others wait.
 
 use std::collections::VecDeque;
 
-/// At most so many rows. Memory: 8 bytes per value, once the ring was full.
+/// At most `limit` rows. Memory: 8 bytes per value, once the ring was full.
 #[derive(Debug)]
 pub(super) struct Ring {
     rows: VecDeque<(u64, Box<[f64]>)>,
@@ -19,7 +19,7 @@ impl Ring {
         Self { rows: VecDeque::new(), spare: Vec::new(), limit }
     }
 
-    /// Puts a row at the end. Returns how many values cannot wait for it: those of the oldest row, or its own if nothing can.
+    /// Appends a row. Returns how many values were displaced: those of the oldest row, or its own if the limit is 0.
     pub(super) fn push(&mut self, at_ms: u64, values: &[f64]) -> u64 {
         if self.limit == 0 {
             return waiting(values);
@@ -38,14 +38,14 @@ impl Ring {
         gone
     }
 
-    /// Takes all values of `column` out. Returns how many had waited.
+    /// Takes out all values of `column`. Returns how many there were.
     pub(super) fn settle(&mut self, column: usize) -> u64 {
         let values = self.rows.iter_mut().filter_map(|(_, values)| values.get_mut(column));
         values.map(|value| u64::from(!core::mem::replace(value, f64::NAN).is_nan())).sum()
     }
 
-    /// Takes all rows out: the newest ones that have no more than `affordable` values together go to `sink`, the oldest of them first. Returns
-    /// how many values went, and how many did not.
+    /// Takes out all rows. The newest ones with no more than `affordable` values together go to `sink`, oldest first.
+    /// Returns how many values went, and how many did not.
     pub(super) fn drain(&mut self, affordable: u64, mut sink: impl FnMut(u64, &[f64])) -> (u64, u64) {
         let all: u64 = self.rows.iter().map(|(_, values)| waiting(values)).sum();
         let (mut sum, mut first) = (0, self.rows.len());
@@ -65,7 +65,7 @@ impl Ring {
         (sum, all - sum)
     }
 
-    /// Forgets all rows. Returns how many values had waited.
+    /// Drops all rows. Returns how many values they had.
     pub(super) fn clear(&mut self) -> u64 {
         let all = self.rows.iter().map(|(_, values)| waiting(values)).sum();
         self.rows.clear();

@@ -2,35 +2,35 @@
 
 use wire::time::Nanos;
 
-/// When a row, or a column of it, is sent densely.
+/// Which rows, or columns of them, are sent densely.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SamplingPolicy {
-    /// Always. For comparison.
+    /// Every row. For comparison.
     Every,
-    /// A column that is not what was sent of it last. For comparison.
+    /// Columns that changed since they were sent last. For comparison.
     OnChange,
-    /// A column that moved by more than this many of its deviations since it was sent last.
+    /// Columns that moved by more than `delta` standard deviations since they were sent last.
     DeadBand {
-        /// δ.
+        /// δ in standard deviations, at least 0.
         delta: f64,
     },
-    /// The whole row, while the service's score is above this share of γ (μView's sampler).
+    /// The whole row, while the service's score is above the share `theta` of γ (μView's sampler).
     Score {
-        /// θ.
+        /// θ as a share of γ, at least 0.
         theta: f64,
     },
-    /// The whole row by its score, else the columns that moved: sends anomalies as the score does, and loses as little as the dead band
-    /// (`tests/recordings.rs`).
+    /// The whole row by its score, else the columns that moved. Sends as many anomalous rows as the score, and loses as
+    /// little as the dead band (`tests/recordings.rs`).
     Either {
-        /// θ.
+        /// θ as a share of γ, at least 0.
         theta: f64,
-        /// δ.
+        /// δ in standard deviations, at least 0.
         delta: f64,
     },
 }
 
 impl SamplingPolicy {
-    /// θ, where the score counts.
+    /// θ, if the policy uses the score.
     #[must_use]
     pub const fn theta(self) -> Option<f64> {
         match self {
@@ -39,7 +39,7 @@ impl SamplingPolicy {
         }
     }
 
-    /// δ, where a column's own movement counts; 0 for any change.
+    /// δ, if the policy uses the movement of columns; 0 for any change.
     #[must_use]
     pub const fn delta(self) -> Option<f64> {
         match self {
@@ -49,7 +49,7 @@ impl SamplingPolicy {
         }
     }
 
-    /// As a label of a metric.
+    /// Its name as a label value.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -65,21 +65,21 @@ impl SamplingPolicy {
 /// How one service is sampled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SamplingRule {
-    /// Between two samples of the baseline. 30 s by default, 60 s at most: a range query over five minutes needs some.
+    /// Interval of the baseline. 30 s by default, 1 ms to 60 s: a range query over five minutes needs a few samples.
     pub baseline: Nanos,
-    /// What is dense.
+    /// What is sent densely.
     pub policy: SamplingPolicy,
-    /// The share of all samples that may be dense, at any time since the beginning. θ and δ are steered towards it, from what the policy says;
-    /// where both count, towards half of it each.
+    /// Largest share of dense samples among all samples since the beginning, above 0 and at most 1. θ and δ are steered
+    /// towards it from their configured values; if both are used, towards half of it each.
     pub budget: Option<f64>,
     /// Rows that are still sent after the score fell below θ. 5 by default.
     pub hold_rows: u32,
-    /// Rows from before the score rose above θ that are sent as well. 30 by default.
+    /// Rows from before the score rose above θ that are sent as well. 30 by default, at most 10,000.
     pub pre_trigger_rows: usize,
 }
 
 impl Default for SamplingRule {
-    /// Either, at γ and at one deviation, steered to 5 %.
+    /// Score above γ or one standard deviation, steered to 5 %.
     fn default() -> Self {
         Self {
             baseline: Nanos::from_secs(30),
@@ -91,20 +91,20 @@ impl Default for SamplingRule {
     }
 }
 
-/// A rule that nothing can be sampled by.
+/// An invalid rule.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuleError {
-    /// Range queries would find nothing.
-    #[error("a baseline of {0} is not between 1 ms and 60 s")]
+    /// The baseline's interval is out of range.
+    #[error("a baseline interval of {0} is not between 1 ms and 60 s")]
     Baseline(Nanos),
-    /// Not a share.
-    #[error("a budget of {0} of all samples is not above 0 and at most 1")]
+    /// The budget is no share above 0.
+    #[error("a budget of {0} of all samples: it must be above 0 and at most 1")]
     Budget(f64),
-    /// Not a threshold.
-    #[error("a threshold of {0} is not finite, or below 0")]
+    /// θ or δ is negative, or not a number.
+    #[error("a threshold of {0}: it must be finite and at least 0")]
     Threshold(f64),
-    /// More rows than a service has memory for.
+    /// Too many rows before a trigger.
     #[error("{0} rows before a trigger are more than 10,000")]
     PreTrigger(usize),
 }
@@ -115,6 +115,8 @@ impl SamplingRule {
     /// The most rows before a trigger.
     pub const MOST_PRE_TRIGGER: usize = 10_000;
 
+    /// Checks all ranges.
+    ///
     /// # Errors
     ///
     /// [`RuleError`] for what is out of range.

@@ -1,35 +1,35 @@
-//! One service's rows, and what of them is sent.
+//! One service's rows, and the samples to send of them.
 
 use crate::sampling::columns::Column;
-use crate::sampling::ledger::{Ledger, LostSample, Suppressed};
+use crate::sampling::ledger::{Ledger, SampleLossReason, SuppressionReason};
 use crate::sampling::ring::Ring;
 use crate::sampling::rule::{RuleError, SamplingPolicy, SamplingRule};
-use crate::sampling::steering::{Allowance, Knob};
+use crate::sampling::steering::{Allowance, ThresholdSteering};
 use crate::time::UnixNanos;
 
-/// Names one column of a service. Given out by whoever names its series (a fingerprint of its title, say).
+/// Id of one column of a service. Given out by the caller (a fingerprint of the column's title, for example).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ColumnId(pub u64);
 
-/// Which of a column's two series a sample belongs to.
+/// The two series of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Series {
-    /// At a steady interval.
+    /// Samples at a steady interval.
     Baseline,
-    /// While there is something to say.
+    /// Samples during anomalies.
     Dense,
 }
 
-/// What is to be sent. Within one series of one column, times rise strictly.
+/// A sample to send. Within one series of one column, times rise strictly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// Which of the two.
+    /// The series of the column.
     pub series: Series,
-    /// Which column.
+    /// Id of the column.
     pub column: ColumnId,
     /// Milliseconds since 1970.
     pub at_ms: u64,
-    /// The value; `None` marks the end of the series, because its column or its service is gone.
+    /// The value; `None` marks the end of the series, because its column or its service was removed.
     pub value: Option<f64>,
 }
 
@@ -44,13 +44,13 @@ pub struct Row<'a> {
     pub score: Option<f64>,
 }
 
-/// A row of another width than was said.
+/// A row that has not one value per column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a row of {found} values, {expected} columns were announced")]
+#[error("a row has {found} values, expected one for each of {expected} columns")]
 pub struct WidthError {
-    /// Columns, as announced.
+    /// Number of announced columns.
     pub expected: usize,
-    /// Values.
+    /// Number of values in the row.
     pub found: usize,
 }
 
@@ -62,21 +62,21 @@ pub struct Sampler {
     columns: Vec<Column>,
     ring: Ring,
     allowance: Allowance,
-    theta: Knob,
-    delta: Knob,
+    theta: ThresholdSteering,
+    delta: ThresholdSteering,
     baseline: Ledger,
     dense: Ledger,
     last_ms: Option<u64>,
     next_baseline: UnixNanos,
-    /// Rows that the score still keeps it on.
+    /// Rows for which dense sampling stays on because of the score.
     on: u32,
-    /// The row at hand, without what of it was sent; kept for its memory.
+    /// The current row, without the values that were sent; kept for its memory.
     rest: Vec<f64>,
     rows: usize,
 }
 
 impl Sampler {
-    /// No columns yet.
+    /// A sampler without columns.
     ///
     /// # Errors
     ///
@@ -92,8 +92,8 @@ impl Sampler {
             columns: Vec::new(),
             ring: Ring::new(before),
             allowance: Allowance::new(rule.budget),
-            theta: Knob::new(share),
-            delta: Knob::new(share),
+            theta: ThresholdSteering::new(share),
+            delta: ThresholdSteering::new(share),
             baseline: Ledger::default(),
             dense: Ledger::default(),
             last_ms: None,
@@ -104,13 +104,14 @@ impl Sampler {
         })
     }
 
-    /// The columns of rows from `at` on. What is known of a column that stays is kept; the series of one that goes are ended. Rows that wait
-    /// are suppressed. O(columns²), at a change only.
+    /// Sets the columns of rows from `at` on. Columns that stay keep their state; series of removed columns are ended.
+    /// Rows that wait are suppressed. O(columns²).
     pub fn set_columns(&mut self, ids: &[ColumnId], at: UnixNanos, mut sink: impl FnMut(Sample)) {
         let waited = self.ring.clear();
         self.dense.waiting -= waited;
-        self.dense.add_suppressed(Suppressed::Policy, waited);
-        // A mark is a sample of its series, too: later than the last one, and rows after it are later than the mark.
+        self.dense.add_suppressed(SuppressionReason::Policy, waited);
+        // An end mark is a sample of its series, too: it has to be later than the last sample, and later rows have to
+        // be later than the mark.
         let at_ms = at.millis().max(self.last_ms.map_or(0, |last| last + 1));
         let mut ended = false;
         for (id, column) in self.ids.iter().zip(&self.columns).filter(|(id, _)| !ids.contains(id)) {
@@ -128,13 +129,13 @@ impl Sampler {
         self.ids = ids.to_vec();
     }
 
-    /// The service is gone: all of its series are ended.
+    /// The service was removed: all of its series are ended.
     pub fn gone(&mut self, at: UnixNanos, sink: impl FnMut(Sample)) {
         self.set_columns(&[], at, sink);
     }
 
-    /// A row came. What is to be sent of it, and of rows before it, goes to `sink`. Cost: O(columns); times rows before a trigger for a column
-    /// that moved.
+    /// Takes a row. `sink` takes the samples to send of it, and of earlier rows. Cost: O(columns), times the rows
+    /// before a trigger for a column that moved.
     ///
     /// # Errors
     ///
@@ -148,8 +149,8 @@ impl Sampler {
         self.dense.seen += present;
         let at_ms = row.at.millis();
         if self.last_ms.is_some_and(|last| at_ms <= last) {
-            self.baseline.add_lost(LostSample::OutOfOrder, present);
-            self.dense.add_lost(LostSample::OutOfOrder, present);
+            self.baseline.add_lost(SampleLossReason::OutOfOrder, present);
+            self.dense.add_lost(SampleLossReason::OutOfOrder, present);
             return Ok(());
         }
         self.last_ms = Some(at_ms);
@@ -163,19 +164,19 @@ impl Sampler {
         Ok(())
     }
 
-    /// The baseline's books.
+    /// Accounting of the baseline.
     #[must_use]
     pub const fn baseline(&self) -> &Ledger {
         &self.baseline
     }
 
-    /// The dense series' books.
+    /// Accounting of the dense series.
     #[must_use]
     pub const fn dense(&self) -> &Ledger {
         &self.dense
     }
 
-    /// The books of `series`, for whoever knows what arrived.
+    /// The accounting of `series`, for results of sending.
     pub const fn ledger_mut(&mut self, series: Series) -> &mut Ledger {
         match series {
             Series::Baseline => &mut self.baseline,
@@ -183,7 +184,7 @@ impl Sampler {
         }
     }
 
-    /// θ and δ as they are now, where the policy has them.
+    /// θ and δ at present, if the policy uses them.
     #[must_use]
     pub fn thresholds(&self) -> (Option<f64>, Option<f64>) {
         let theta = self.rule.policy.theta().map(|theta| theta * self.theta.factor());
@@ -198,12 +199,12 @@ impl Sampler {
 
     fn take_baseline(&mut self, row: &Row<'_>, at_ms: u64, present: u64, sink: &mut impl FnMut(Sample)) {
         if row.at < self.next_baseline {
-            self.baseline.add_suppressed(Suppressed::Policy, present);
+            self.baseline.add_suppressed(SuppressionReason::Policy, present);
             return;
         }
         let interval = self.rule.baseline.0;
         self.next_baseline = UnixNanos((row.at.0 / interval + 1).saturating_mul(interval));
-        self.baseline.handed += present;
+        self.baseline.in_flight += present;
         for ((column, id), &value) in self.columns.iter_mut().zip(&self.ids).zip(row.values) {
             if !value.is_nan() {
                 column.in_baseline = true;
@@ -235,10 +236,11 @@ impl Sampler {
         let rest = self.rest.iter().filter(|value| !value.is_nan()).count() as u64;
         let gone = self.ring.push(at_ms, &self.rest);
         self.dense.waiting = self.dense.waiting + rest - gone;
-        self.dense.add_suppressed(Suppressed::Policy, gone);
+        self.dense.add_suppressed(SuppressionReason::Policy, gone);
     }
 
-    /// Sends what came before, as far as it is affordable beside the row at hand, which has `present` samples. Returns how many samples it was.
+    /// Sends earlier rows, as far as the budget allows beside the current row with `present` samples. Returns how many
+    /// samples were selected.
     fn flush(&mut self, present: u64, sink: &mut impl FnMut(Sample)) -> u64 {
         let affordable = self.allowance.affordable().saturating_sub(present);
         let (ids, columns) = (&self.ids, &mut self.columns);
@@ -252,12 +254,12 @@ impl Sampler {
         });
         self.allowance.spend(sent);
         self.dense.waiting -= sent + suppressed;
-        self.dense.handed += sent;
-        self.dense.add_suppressed(Suppressed::Budget, suppressed);
+        self.dense.in_flight += sent;
+        self.dense.add_suppressed(SuppressionReason::Budget, suppressed);
         sent + suppressed
     }
 
-    /// The whole row, or nothing of it.
+    /// Sends the whole row, or nothing of it.
     fn send_whole(&mut self, at_ms: u64, present: u64, sink: &mut impl FnMut(Sample)) {
         let affordable = self.allowance.affordable() >= present;
         for place in 0..self.rest.len() {
@@ -267,7 +269,8 @@ impl Sampler {
         }
     }
 
-    /// The columns that moved; where not all are affordable, another one comes first in each row. Returns how many moved.
+    /// Sends columns that moved. If the budget does not cover all of them, each row begins with another column. Returns
+    /// how many moved.
     fn send_moved(&mut self, at_ms: u64, delta: f64, sink: &mut impl FnMut(Sample)) -> u64 {
         let width = self.rest.len();
         let mut wanted = 0;
@@ -283,20 +286,20 @@ impl Sampler {
         wanted
     }
 
-    /// A wanted sample of the row at hand is sent or suppressed, and does not wait. What came before it in its series cannot follow it any
-    /// more.
+    /// Sends or suppresses a selected sample of the current row. Earlier samples of its series cannot follow it any
+    /// more, and are suppressed.
     fn decide(&mut self, place: usize, at_ms: u64, affordable: bool, sink: &mut impl FnMut(Sample)) {
         let value = core::mem::replace(&mut self.rest[place], f64::NAN);
         if !affordable {
-            self.dense.add_suppressed(Suppressed::Budget, 1);
+            self.dense.add_suppressed(SuppressionReason::Budget, 1);
             return;
         }
         let settled = self.ring.settle(place);
         self.dense.waiting -= settled;
-        self.dense.add_suppressed(Suppressed::Policy, settled);
+        self.dense.add_suppressed(SuppressionReason::Policy, settled);
         self.columns[place].send(value);
         self.allowance.spend(1);
-        self.dense.handed += 1;
+        self.dense.in_flight += 1;
         sink(Sample { series: Series::Dense, column: self.ids[place], at_ms, value: Some(value) });
     }
 }

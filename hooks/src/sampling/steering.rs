@@ -1,26 +1,29 @@
-//! Keeps dense samples within their share: an allowance that is never overdrawn, and thresholds that are moved until it need not be asked.
+//! Keeps dense samples within their share: an allowance that is never overdrawn, and thresholds that are steered so
+//! that it rarely limits.
 
-/// By how much a row that is sent whole raises a threshold, as a logarithm, in the long run. Larger ones follow an anomaly so closely that it
-/// is hardly sent: on five recorded servers at a fifth of the samples, .2 sends 27 % of the anomalous rows, .01 51 %.
+/// Logarithmic step by which a selected row raises a threshold, in the long run. Larger steps follow an anomaly so
+/// closely that it is hardly sent: on five recorded servers at a fifth of the samples, .2 sends 27 % of the anomalous
+/// rows, .01 51 %.
 const STEP: f64 = 0.01;
-/// The same for row n is this over n, as long as that is more: it begins where the policy says, and has to find its place.
+/// The step for row n is this over n, as long as that is more than [`STEP`]: the threshold begins at its configured
+/// value and has to converge.
 const FIRST: f64 = 5.0;
-/// The largest one.
+/// The largest step.
 const LARGEST: f64 = 0.2;
-/// The most that one row raises a threshold, as a logarithm, however many rows it sends with it.
+/// The most by which one row raises a threshold, as a logarithm, however many rows it sends with it.
 const HIGHEST: f64 = 1.0;
-/// Thresholds are never more than this times what the policy says, nor less than its inverse.
+/// A threshold is at most this times its configured value, and at least its inverse.
 const FURTHEST: f64 = 1e3;
 
-/// What one threshold is multiplied with, so that in the long run the policy wants a share of the samples through it.
+/// Factor of one threshold, steered so that the policy selects a share of the samples in the long run.
 #[derive(Debug)]
-pub(super) struct Knob {
+pub(super) struct ThresholdSteering {
     share: Option<f64>,
     rows: u32,
     log_factor: f64,
 }
 
-impl Knob {
+impl ThresholdSteering {
     /// `share` of the samples; without one it stays at 1.
     pub(super) const fn new(share: Option<f64>) -> Self {
         Self { share, rows: 0, log_factor: 0.0 }
@@ -30,7 +33,7 @@ impl Knob {
         self.log_factor.exp()
     }
 
-    /// A row of `of` samples is over, of which `wanted` were wanted (Robbins, Monro 1951).
+    /// Takes a row of `of` samples, of which `wanted` were selected (Robbins, Monro 1951).
     pub(super) fn step(&mut self, wanted: u64, of: u64) {
         let Some(share) = self.share.filter(|_| of > 0) else { return };
         self.rows = self.rows.saturating_add(1);
@@ -41,7 +44,7 @@ impl Knob {
     }
 }
 
-/// How many samples may be sent: a share of those seen, to the last one.
+/// How many samples may be sent: a share of those seen, exact to the last one.
 #[derive(Debug)]
 pub(super) struct Allowance {
     share: Option<f64>,
@@ -73,16 +76,16 @@ mod tests {
 
     #[test]
     fn a_threshold_rests_where_its_share_is_wanted() {
-        let mut knob = Knob::new(Some(0.1));
+        let mut steering = ThresholdSteering::new(Some(0.1));
 
         // Of a uniform score the share above θ is 1 − θ.
         let (mut state, mut wanted) = (1_u64, 0);
         for row in 0..20_000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let score = (state >> 40) as f64 / f64::from(1 << 24);
-            let above = u64::from(score > 0.2 * knob.factor());
+            let above = u64::from(score > 0.2 * steering.factor());
             wanted += if row >= 1_000 { above } else { 0 };
-            knob.step(above * 10, 10);
+            steering.step(above * 10, 10);
         }
 
         let share = wanted as f64 / 19_000.0;
@@ -91,11 +94,11 @@ mod tests {
 
     #[test]
     fn without_a_budget_everything_is_affordable_and_nothing_is_steered() {
-        let mut knob = Knob::new(None);
-        knob.step(10, 10);
+        let mut steering = ThresholdSteering::new(None);
+        steering.step(10, 10);
 
         assert_eq!(Allowance::new(None).affordable(), u64::MAX);
-        assert_eq!(knob.factor(), 1.0);
+        assert_eq!(steering.factor(), 1.0);
     }
 
     #[test]

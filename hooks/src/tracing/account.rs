@@ -1,15 +1,15 @@
-//! What became of every span: seen = waiting + kept + dropped + lost, in spans and in bytes, at all times.
+//! Accounting of spans. At all times, in spans and in bytes: seen = waiting + kept + dropped + lost.
 
 use std::collections::BTreeMap;
 
 use crate::id::ServiceId;
 
-/// So many spans, and the bytes that they came in.
+/// A number of spans and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// How many spans.
+    /// Number of spans.
     pub spans: u64,
-    /// Their encoded bytes.
+    /// Encoded bytes of these spans, as received.
     pub bytes: u64,
 }
 
@@ -20,7 +20,7 @@ impl Tally {
         Self { spans: 1, bytes: bytes as u64 }
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self { spans: self.spans + other.spans, bytes: self.bytes + other.bytes }
@@ -41,38 +41,38 @@ impl core::ops::SubAssign for Tally {
     }
 }
 
-/// Why a span is dropped: the buffer worked, and nobody wanted the trace.
+/// Why a span is dropped: no policy wanted its trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Dropped {
-    /// Its trace waited as long as traces wait.
+pub enum DropReason {
+    /// Its trace was buffered for the full age.
     Aged,
-    /// Its trace had been dropped when it came.
+    /// It arrived after its trace had been dropped.
     Late,
 }
 
-/// Why a span is lost: it would have waited, had there been room or sense in it.
+/// Why a span is lost: it would have been buffered, but there was no memory, or it was invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Loss {
-    /// Its trace gave way to others of higher rank.
+pub enum LossReason {
+    /// Its trace was evicted in favour of traces of higher rank.
     Evicted,
-    /// Its trace ranks below those that gave way already.
+    /// Its trace ranks below those that are being evicted.
     Refused,
-    /// Its trace had given way when it came.
+    /// It arrived after its trace had been evicted.
     Late,
-    /// Its trace has as many bytes as one may have.
+    /// Its trace has reached the limit of bytes per trace.
     TraceFull,
-    /// It could not be read, or names no trace.
+    /// It could not be decoded, or has no trace id.
     Malformed,
-    /// It waited when its process was killed.
+    /// It was buffered when its process was killed.
     Killed,
-    /// It waited when its process ended in order.
+    /// It was buffered when its process shut down.
     Ended,
-    /// It is of a resource that is new while there are too many.
-    Crowded,
+    /// It has a new resource while there are too many resources.
+    OverLimit,
 }
 
-impl Dropped {
-    /// All of them.
+impl DropReason {
+    /// All reasons, by index.
     pub const ALL: [Self; 2] = [Self::Aged, Self::Late];
 
     /// As a label of a metric.
@@ -85,8 +85,8 @@ impl Dropped {
     }
 }
 
-impl Loss {
-    /// All of them.
+impl LossReason {
+    /// All reasons, by index.
     pub const ALL: [Self; 8] = [
         Self::Evicted,
         Self::Refused,
@@ -95,7 +95,7 @@ impl Loss {
         Self::Malformed,
         Self::Killed,
         Self::Ended,
-        Self::Crowded,
+        Self::OverLimit,
     ];
 
     /// As a label of a metric.
@@ -109,109 +109,109 @@ impl Loss {
             Self::Malformed => "malformed",
             Self::Killed => "killed",
             Self::Ended => "ended",
-            Self::Crowded => "crowded",
+            Self::OverLimit => "over_limit",
         }
     }
 }
 
 /// Why a span is not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Gone {
-    /// Nobody wanted it.
-    Dropped(Dropped),
-    /// It would have waited.
-    Lost(Loss),
+pub enum DiscardReason {
+    /// No policy wanted it.
+    Dropped(DropReason),
+    /// There was no memory for it, or it was invalid.
+    Lost(LossReason),
 }
 
-impl Gone {
-    /// How many reasons there are.
-    pub const COUNT: usize = Dropped::ALL.len() + Loss::ALL.len();
+impl DiscardReason {
+    /// Number of reasons.
+    pub const COUNT: usize = DropReason::ALL.len() + LossReason::ALL.len();
 
-    /// All of them, each at its [`place`](Self::place).
+    /// All reasons, each at its [`place`](Self::place).
     pub fn all() -> impl Iterator<Item = Self> {
-        Dropped::ALL.into_iter().map(Self::Dropped).chain(Loss::ALL.into_iter().map(Self::Lost))
+        DropReason::ALL.into_iter().map(Self::Dropped).chain(LossReason::ALL.into_iter().map(Self::Lost))
     }
 
-    /// Its place in a table of [`COUNT`](Self::COUNT) places: dropped first.
+    /// Its index in a table of [`COUNT`](Self::COUNT) elements: reasons for dropping come first.
     #[must_use]
     pub const fn place(self) -> usize {
         match self {
             Self::Dropped(why) => why as usize,
-            Self::Lost(why) => Dropped::ALL.len() + why as usize,
+            Self::Lost(why) => DropReason::ALL.len() + why as usize,
         }
     }
 }
 
-/// What went without being kept, of each service. Memory: 180 bytes for each service of which something went since the last
-/// [`Departed::take`].
+/// Spans that were dropped or lost, by service. Memory: 180 bytes for each service with such spans since the last
+/// [`DiscardedSpans::take`].
 #[derive(Debug, Default)]
-pub struct Departed(BTreeMap<ServiceId, [Tally; Gone::COUNT]>);
+pub struct DiscardedSpans(BTreeMap<ServiceId, [Tally; DiscardReason::COUNT]>);
 
-impl Departed {
-    /// Nothing went.
+impl DiscardedSpans {
     pub(super) const fn new() -> Self {
         Self(BTreeMap::new())
     }
 
-    pub(super) fn add(&mut self, service: ServiceId, why: Gone, tally: Tally) {
+    pub(super) fn add(&mut self, service: ServiceId, why: DiscardReason, tally: Tally) {
         self.0.entry(service).or_default()[why.place()] += tally;
     }
 
-    /// Takes all that went since the last time, in the order of services; what did not happen is left out.
-    pub fn take(&mut self) -> impl Iterator<Item = (ServiceId, Gone, Tally)> + use<> {
-        let each = |(service, of): (ServiceId, [Tally; Gone::COUNT])| {
-            Gone::all().map(move |why| (service, why, of[why.place()])).filter(|(.., tally)| tally.spans > 0)
+    /// Takes everything since the last call, ordered by service, without zeros.
+    pub fn take(&mut self) -> impl Iterator<Item = (ServiceId, DiscardReason, Tally)> + use<> {
+        let each = |(service, of): (ServiceId, [Tally; DiscardReason::COUNT])| {
+            DiscardReason::all().map(move |why| (service, why, of[why.place()])).filter(|(.., tally)| tally.spans > 0)
         };
         core::mem::take(&mut self.0).into_iter().flat_map(each)
     }
 }
 
-/// The books of one buffer, from its beginning.
+/// Accounting of one buffer, since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Everything that came.
+    /// All spans that arrived.
     pub seen: Tally,
-    /// What is undecided.
+    /// Buffered spans, which are undecided.
     pub waiting: Tally,
-    /// What was handed out to be sent on.
+    /// Spans that were handed out for export.
     pub kept: Tally,
-    dropped: [Tally; Dropped::ALL.len()],
-    lost: [Tally; Loss::ALL.len()],
+    dropped: [Tally; DropReason::ALL.len()],
+    lost: [Tally; LossReason::ALL.len()],
 }
 
 impl Account {
-    /// What was dropped for this reason.
+    /// Spans dropped for the reason `why`.
     #[must_use]
-    pub const fn dropped(&self, why: Dropped) -> Tally {
+    pub const fn dropped(&self, why: DropReason) -> Tally {
         self.dropped[why as usize]
     }
 
-    /// What was lost for this reason.
+    /// Spans lost for the reason `why`.
     #[must_use]
-    pub const fn lost(&self, why: Loss) -> Tally {
+    pub const fn lost(&self, why: LossReason) -> Tally {
         self.lost[why as usize]
     }
 
-    /// Whether everything seen stands in exactly one place. Always true; for tests and for a monitor that trusts nobody.
+    /// Whether every span seen is accounted for exactly once. Always true; for tests and for independent monitoring.
     #[must_use]
     pub fn balances(&self) -> bool {
         let placed = [self.waiting, self.kept].into_iter().chain(self.dropped).chain(self.lost);
         placed.fold(Tally::default(), Tally::plus) == self.seen
     }
 
-    /// The books that a successor begins with, after a process with these was killed: what waited is lost, the rest stands.
+    /// The account with which a successor begins after a process with this one was killed: buffered spans are lost, the
+    /// rest stays.
     #[must_use]
     pub fn after_kill(mut self) -> Self {
         let waited = core::mem::take(&mut self.waiting);
-        self.add_lost(Loss::Killed, waited);
+        self.add_lost(LossReason::Killed, waited);
         self
     }
 
-    pub(super) fn add_dropped(&mut self, why: Dropped, tally: Tally) {
+    pub(super) fn add_dropped(&mut self, why: DropReason, tally: Tally) {
         self.dropped[why as usize] += tally;
     }
 
-    pub(super) fn add_lost(&mut self, why: Loss, tally: Tally) {
+    pub(super) fn add_lost(&mut self, why: LossReason, tally: Tally) {
         self.lost[why as usize] += tally;
     }
 }

@@ -1,24 +1,24 @@
-//! Where the bytes of waiting spans lie: blocks of one size, chained per trace. A trace leaves in the middle of others, and its blocks are
-//! at once good for any other: nothing is moved, nothing is fragmented, and the bound is exact.
+//! Memory for the bytes of buffered spans: blocks of one size, chained per trace. When a trace leaves, its blocks are
+//! free for any other: nothing is moved, nothing is fragmented, and the memory bound is exact.
 
-/// Bytes of a block. A trace wastes half of one on average.
+/// Payload bytes of a block. A trace wastes half of one on average.
 pub(super) const BLOCK: usize = 60;
-/// What a block takes: its bytes and the number of the next one.
+/// Bytes of a block: its payload and the number of the next one.
 pub(super) const BLOCK_COST: usize = size_of::<Block>();
-const _: () = assert!(BLOCK_COST == 64, "the documentation of the buffer says so");
-/// No block.
+const _: () = assert!(BLOCK_COST == 64, "as documented at TailBuffer");
+/// Number of no block.
 const NONE: u32 = u32::MAX;
 
-/// One line of a processor's cache.
+/// One cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Block {
     bytes: [u8; BLOCK],
-    /// After the last block of a chain comes its first one, after the last free one none.
+    /// Chains are circular: the last block is followed by the first. The last free block has none.
     next: u32,
 }
 
-/// The bytes of one trace, in the order in which they came.
+/// The bytes of one trace, in order of arrival.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chain {
     last: u32,
@@ -32,13 +32,13 @@ impl Chain {
         self.bytes as usize
     }
 
-    /// How many blocks it would take more with `bytes` at its end.
+    /// How many more blocks the chain takes with `bytes` appended.
     pub(super) const fn growth(self, bytes: usize) -> usize {
         (self.bytes() + bytes).div_ceil(BLOCK) - self.bytes().div_ceil(BLOCK)
     }
 }
 
-/// All blocks that there are, and which are free.
+/// All blocks, and which of them are free.
 #[derive(Debug)]
 pub(super) struct Blocks {
     all: Vec<Block>,
@@ -47,15 +47,15 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Room for up to `limit` blocks; memory is taken from the system when it is first written.
+    /// Reserves up to `limit` blocks. The system commits memory when it is first written.
     pub(super) fn new(limit: usize) -> Result<Self, std::collections::TryReserveError> {
         let mut all = Vec::new();
         all.try_reserve_exact(limit)?;
         Ok(Self { all, free: NONE, free_count: 0 })
     }
 
-    /// Blocks that were ever used; they stay.
-    pub(super) const fn made(&self) -> usize {
+    /// Blocks that were ever used; they are never given back.
+    pub(super) const fn allocated(&self) -> usize {
         self.all.len()
     }
 
@@ -67,7 +67,7 @@ impl Blocks {
         self.all[block as usize].next
     }
 
-    /// A block that is in no chain; what it says is its next one means nothing.
+    /// Takes a block that is in no chain; its `next` means nothing.
     fn take(&mut self) -> u32 {
         if self.free != NONE {
             let block = self.free;
@@ -80,7 +80,7 @@ impl Blocks {
         (self.all.len() - 1) as u32
     }
 
-    /// Puts `bytes` at the end of `chain`. The caller has made sure that there are [`Chain::growth`] blocks free or to be made.
+    /// Appends `bytes` to `chain`. The caller has made sure that [`Chain::growth`] blocks are free or can be allocated.
     pub(super) fn append(&mut self, chain: &mut Chain, bytes: &[u8]) {
         let used = chain.bytes() % BLOCK;
         let begun = if used == 0 { 0 } else { bytes.len().min(BLOCK - used) };
@@ -98,7 +98,7 @@ impl Blocks {
         chain.bytes += bytes.len() as u32;
     }
 
-    /// Another block at the end of `chain`.
+    /// Appends a block to `chain`.
     fn extend(&mut self, chain: &mut Chain) -> &mut Block {
         let last = self.take();
         let first = match chain.last {
@@ -111,7 +111,7 @@ impl Blocks {
         block
     }
 
-    /// Gives the blocks of `chain` back. O(1).
+    /// Frees the blocks of `chain`. O(1).
     pub(super) fn release(&mut self, chain: Chain) {
         if chain.last == NONE {
             return;
@@ -136,7 +136,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Calls `piece` with the next `bytes` bytes, in pieces. Fewer, where the chain ends.
+    /// Calls `piece` with the next `bytes` bytes, in pieces; with fewer where the chain ends.
     fn walk(&mut self, bytes: usize, mut piece: impl FnMut(&[u8])) {
         let mut wanted = bytes.min(self.left);
         while wanted > 0 {
@@ -152,7 +152,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The next `N` bytes, or as many as are left, and how many these are. The reader stays where it is.
+    /// The next `N` bytes, or as many as are left, and their number. The reader does not move.
     pub(super) fn peek<const N: usize>(&self) -> ([u8; N], usize) {
         let (mut bytes, mut filled) = ([0; N], 0);
         self.clone().walk(N, |piece| {
@@ -162,7 +162,7 @@ impl Reader<'_> {
         (bytes, filled)
     }
 
-    /// Puts the next `bytes` bytes at the end of `into`.
+    /// Appends the next `bytes` bytes to `into`.
     pub(super) fn copy(&mut self, bytes: usize, into: &mut Vec<u8>) {
         self.walk(bytes, |piece| into.extend_from_slice(piece));
     }
@@ -191,10 +191,10 @@ mod tests {
                     (*chain, *expected) = (Chain::EMPTY, Vec::new());
                 }
                 let bytes: Vec<u8> = (0..length).map(|i| (i * 31 + at) as u8).collect();
-                let (growth, used) = (chain.growth(length), blocks.made() - blocks.free());
+                let (growth, used) = (chain.growth(length), blocks.allocated() - blocks.free());
                 blocks.append(chain, &bytes);
                 expected.extend(&bytes);
-                prop_assert_eq!(blocks.made() - blocks.free(), used + growth);
+                prop_assert_eq!(blocks.allocated() - blocks.free(), used + growth);
             }
             for (chain, expected) in &chains {
                 let mut read = Vec::new();
@@ -202,7 +202,7 @@ mod tests {
                 prop_assert_eq!(&read, expected);
             }
             let used: usize = chains.iter().map(|(chain, _)| chain.bytes().div_ceil(BLOCK)).sum();
-            prop_assert_eq!(blocks.made() - blocks.free(), used);
+            prop_assert_eq!(blocks.allocated() - blocks.free(), used);
         }
     }
 

@@ -1,19 +1,19 @@
-//! How many bytes per second a tenant may keep, and who yields when they are not enough.
+//! Bytes per second that a tenant may keep, as token buckets, and which policy yields when they are short.
 
 use wire::time::Nanos;
 
 use crate::tracing::reason::Policy;
 
-/// A tenant's budget.
+/// Limits of one tenant's budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BudgetRule {
-    /// Encoded bytes kept per second, in the long run. 1 MB by default.
+    /// Encoded bytes that may be kept per second, in the long run. 1 MB by default.
     pub bytes_per_s: u64,
-    /// For so long it saves what was not used. 10 s by default.
+    /// Unused budget is saved for so long: the depth of the buckets. 10 s by default.
     pub burst: Nanos,
-    /// The share that is the floor's alone. 0.2 by default.
+    /// Share of the budget that is reserved for the floor, 0 to 1. 0.2 by default.
     pub floor_share: f64,
-    /// The share that is the error policy's alone. 0.2 by default.
+    /// Share of the budget that is reserved for errors, 0 to 1. 0.2 by default.
     pub error_share: f64,
 }
 
@@ -23,54 +23,55 @@ impl Default for BudgetRule {
     }
 }
 
-/// A budget that cannot be spent.
+/// Invalid settings of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BudgetError {
-    /// More than all of it is given to the shares, or less than nothing.
+    /// The shares are negative, or exceed the whole budget together.
     #[error("shares of {floor} for the floor and {error} for errors: both must be at least 0, and together at most 1")]
     Shares {
-        /// As asked for.
+        /// Share of the floor.
         floor: f64,
-        /// As asked for.
+        /// Share of errors.
         error: f64,
     },
-    /// Nothing can be kept.
-    #[error("{bytes_per_s} bytes per second, saved for {burst}: neither can be nothing")]
+    /// The budget is zero.
+    #[error("a budget of {bytes_per_s} bytes per second with a burst of {burst}: both must be above 0")]
     Nothing {
-        /// As asked for.
+        /// Configured bytes per second.
         bytes_per_s: u64,
-        /// As asked for.
+        /// Configured length of the burst.
         burst: Nanos,
     },
 }
 
-/// What was saved of a part of the budget, in bytes; below zero for what was kept on credit.
+/// A token bucket: tokens are bytes. Below zero for bytes that were kept on credit.
 #[derive(Clone, Copy, Debug)]
-struct Pot {
-    saved: f64,
+struct TokenBucket {
+    tokens: f64,
     most: f64,
     per_s: f64,
 }
 
-impl Pot {
+impl TokenBucket {
     fn full(per_s: f64, burst: Nanos) -> Self {
         let most = per_s * burst.as_secs_f64();
-        Self { saved: most, most, per_s }
+        Self { tokens: most, most, per_s }
     }
 
-    /// Puts in `seconds`' worth and `more`. Returns what did not fit.
+    /// Adds the tokens of `seconds` and `more`. Returns what did not fit.
     fn fill(&mut self, seconds: f64, more: f64) -> f64 {
-        let filled = self.saved + self.per_s * seconds + more;
-        self.saved = filled.min(self.most);
-        filled - self.saved
+        let filled = self.tokens + self.per_s * seconds + more;
+        self.tokens = filled.min(self.most);
+        filled - self.tokens
     }
 
-    /// A trace is granted as long as more than `reserve` is saved, and may take more than that: in the long run the rate holds.
+    /// A trace is granted as long as there are more than `reserve` tokens, and may take more than that: in the long run
+    /// the rate holds.
     fn spend(&mut self, bytes: f64, reserve: f64) -> bool {
-        let granted = self.saved > reserve;
+        let granted = self.tokens > reserve;
         if granted {
-            self.saved -= bytes;
+            self.tokens -= bytes;
         }
         granted
     }
@@ -78,20 +79,21 @@ impl Pot {
 
 /// What a tenant may keep.
 ///
-/// Floor and errors have a pot of their own; what these do not use, and the rest of the budget, is everyone's. From the common pot
-/// [`Policy::Code`] may take only while more than 60 % of the burst are saved, [`Policy::Latency`] 40 %, [`Policy::Lmap`] 20 %: under lasting
-/// demand they yield in this order, the later ones not at all as long as the earlier ones leave enough.
+/// The floor and errors have a bucket each. The rest of the budget, and what overflows from these two, is in a common
+/// bucket. From that, [`Policy::Trigger`] may take only while more than 60 % of the burst are saved,
+/// [`Policy::Latency`] 40 %, [`Policy::Lmap`] 20 %, [`Policy::Error`] 10 %. So they yield in this order under lasting
+/// demand: the later ones get nothing unless the earlier ones leave enough.
 #[derive(Clone, Debug)]
 pub struct Budget {
-    floor: Pot,
-    error: Pot,
-    common: Pot,
+    floor: TokenBucket,
+    error: TokenBucket,
+    common: TokenBucket,
     at: Nanos,
     forgiven: f64,
 }
 
 impl Budget {
-    /// A full one, at `now`.
+    /// A full budget, at `now`.
     ///
     /// # Errors
     ///
@@ -104,12 +106,19 @@ impl Budget {
         if bytes_per_s == 0 || burst == Nanos::ZERO {
             return Err(BudgetError::Nothing { bytes_per_s, burst });
         }
-        let pot = |share: f64| Pot::full(bytes_per_s as f64 * share, burst);
-        Ok(Self { floor: pot(floor), error: pot(error), common: pot(1.0 - floor - error), at: now, forgiven: 0.0 })
+        let bucket = |share: f64| TokenBucket::full(bytes_per_s as f64 * share, burst);
+        Ok(Self {
+            floor: bucket(floor),
+            error: bucket(error),
+            common: bucket(1.0 - floor - error),
+            at: now,
+            forgiven: 0.0,
+        })
     }
 
-    /// Whether `policy` may keep a trace of `bytes` at `now`; they are taken from the budget if so. The floor always may: its share is what an
-    /// operator promised to whoever reads `ot=th`, so what it needs beyond its pots is [charged](Self::charge) to the others.
+    /// Whether `policy` may keep a trace of `bytes` at `now`; if so, the bytes are taken from the budget. The floor
+    /// always may, because its share is a promise to every reader of `ot=th`: what it needs beyond its buckets is
+    /// [charged](Self::charge) to the others.
     pub fn spend(&mut self, policy: Policy, bytes: u64, now: Nanos) -> bool {
         self.fill(now);
         let bytes = bytes as f64;
@@ -118,7 +127,7 @@ impl Budget {
             Policy::Error => 0.1,
             Policy::Lmap => 0.2,
             Policy::Latency => 0.4,
-            Policy::Code => 0.6,
+            Policy::Trigger => 0.6,
         };
         let own = match policy {
             Policy::Floor => self.floor.spend(bytes, 0.0),
@@ -134,26 +143,26 @@ impl Budget {
         policy == Policy::Floor
     }
 
-    /// Takes `bytes` that are kept whatever is left: late spans of kept traces, and traces that another node decided to keep. What is owed
-    /// beyond one burst is forgiven, and counted.
+    /// Takes `bytes` that are kept whatever is left: late spans of kept traces, and traces that another node decided to
+    /// keep. Debts beyond one burst are forgiven, and counted.
     pub fn charge(&mut self, bytes: u64, now: Nanos) {
         self.fill(now);
         self.owe(bytes as f64);
     }
 
     fn owe(&mut self, bytes: f64) {
-        self.common.saved -= bytes;
-        let beyond = -self.common.most - self.common.saved;
+        self.common.tokens -= bytes;
+        let beyond = -self.common.most - self.common.tokens;
         if beyond > 0.0 {
-            self.common.saved += beyond;
+            self.common.tokens += beyond;
             self.forgiven += beyond;
         }
     }
 
-    /// The share of the common pot that is left: 1 if nothing was used for a burst's time, below 0 while it owes.
+    /// The level of the common bucket: 1 if nothing was used for the time of a burst, below 0 while it is in debt.
     #[must_use]
     pub fn left(&self) -> f64 {
-        if self.common.most > 0.0 { self.common.saved / self.common.most } else { 0.0 }
+        if self.common.most > 0.0 { self.common.tokens / self.common.most } else { 0.0 }
     }
 
     /// Bytes that were kept beyond the budget and never paid for.
@@ -177,7 +186,7 @@ mod tests {
 
     use super::*;
 
-    /// Every policy wants `bytes` of traces of 1 kB in each of `seconds` seconds; what each got.
+    /// Every policy wants `kilobytes` of traces of 1 kB in each of `seconds` seconds; what each got.
     fn demand(budget: &mut Budget, policies: &[Policy], kilobytes: u64, seconds: u64) -> Vec<u64> {
         let mut got = vec![0; policies.len()];
         for step in 0..seconds * 10 {
@@ -197,7 +206,8 @@ mod tests {
 
         let got = demand(&mut budget, &Policy::ALL, 500, 1_000);
 
-        // Each wants 500 MB, the budget is 1,000 MB and the burst of 10: the floor and errors have all they want, the others nothing.
+        // Each wants 500 MB, the budget is 1,000 MB and the burst of 10: the floor and errors have all they want, the
+        // others nothing.
         let [floor, error, lmap, latency, code] = got[..] else { panic!("{got:?}") };
         assert!(floor > 495_000_000 && error > 490_000_000, "{got:?}");
         assert!(lmap < 20_000_000 && latency <= lmap && code <= latency, "{got:?}");

@@ -1,5 +1,6 @@
-//! What became of traces that no longer wait, so that late spans follow. Bounded: 8 bytes per decision in two generations, of which the
-//! older one is forgotten as a whole; what is certainly still known is said by `Decisions::since`.
+//! Sticky decisions: what was decided about traces that are no longer buffered, so that late spans follow. Bounded: 8
+//! bytes per decision, in two generations. The older generation is forgotten as a whole; `Decisions::since` says from
+//! when on all decisions are remembered.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,19 +11,19 @@ use crate::tracing::order::Rank;
 use crate::tracing::reason::Reason;
 use crate::tracing::span::TraceId;
 
-/// What was decided about a trace on this node.
+/// The decision about a trace on this node, which late spans follow.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Fate {
-    /// It is kept, and why. Late spans are sent on at once.
+pub enum StickyDecision {
+    /// The trace is kept for this reason. Late spans are exported at once.
     Kept(Arc<Reason>),
-    /// Nothing wanted it. Late spans are dropped.
+    /// No policy wanted the trace. Late spans are dropped.
     Dropped {
-        /// Spans dropped so far; saturates at 65,535.
+        /// Number of dropped spans so far; saturates at 65,535.
         spans: u32,
     },
-    /// It gave way to others. Late spans are lost as well, so that no node has a part of it.
+    /// The trace was evicted. Late spans are lost, so that no node has a part of it.
     Evicted {
-        /// Spans lost so far; saturates at 65,535.
+        /// Number of lost spans so far; saturates at 65,535.
         spans: u32,
     },
 }
@@ -34,7 +35,8 @@ enum Tag {
     Evicted = 3,
 }
 
-// A slot: 46 bits of the rank, 2 bits of tag, 16 bits of count; 0 is empty. Another trace is taken for a known one once in 10^13 lookups.
+// A slot: 46 bits of the rank, 2 bits of tag, 16 bits of count; 0 is empty. Two traces are confused once in 10^13
+// lookups.
 const COUNT_BITS: u32 = 16;
 const MOST: u64 = (1 << COUNT_BITS) - 1;
 const TAG_BITS: u32 = 2;
@@ -53,7 +55,7 @@ impl Generation {
         Self { slots: vec![0; slots], used: 0, since, kept: BTreeMap::new() }
     }
 
-    /// Where `rank` is, or where it would be.
+    /// Index of the slot of `rank`, or of the one where it would be.
     fn place(&self, rank: Rank) -> usize {
         let mask = self.slots.len() - 1;
         let mut at = (rank.0 as usize) & mask;
@@ -84,7 +86,7 @@ impl Generation {
     }
 }
 
-/// All decisions of the last while.
+/// All recent decisions.
 #[derive(Debug)]
 pub(super) struct Decisions {
     now: Generation,
@@ -95,16 +97,16 @@ pub(super) struct Decisions {
 }
 
 impl Decisions {
-    /// Bytes that a slot takes, in both generations; a trace that is kept takes about 48 more.
+    /// Bytes of a slot, in both generations. A kept trace takes about 48 more.
     pub(super) const SLOT_COST: usize = 16;
 
-    /// Remembers decisions for `hold` at the least, as long as no more than three quarters of `slots`, a power of two, come in that
-    /// time.
+    /// Remembers decisions for `hold` at least, as long as no more than three quarters of `slots`, a power of two,
+    /// arrive in that time.
     pub(super) fn new(slots: usize, hold: Nanos, now: Nanos) -> Self {
         Self { now: Generation::new(slots, now), before: Generation::new(slots, now), hold, rushed: 0, forgot: false }
     }
 
-    /// After when everything decided is remembered; `None` if nothing was ever forgotten.
+    /// From when on every decision is remembered; `None` if none was ever forgotten.
     pub(super) fn since(&self) -> Option<Nanos> {
         self.forgot.then_some(self.before.since)
     }
@@ -114,35 +116,35 @@ impl Decisions {
         self.rushed
     }
 
-    /// Whether there is room for what could be left out.
-    pub(super) const fn roomy(&self) -> bool {
+    /// Whether optional decisions may be recorded.
+    pub(super) const fn has_spare_slots(&self) -> bool {
         !self.now.half_full()
     }
 
-    /// What was decided about `trace`.
-    pub(super) fn get(&self, trace: TraceId, rank: Rank) -> Option<Fate> {
+    /// The decision about `trace`.
+    pub(super) fn get(&self, trace: TraceId, rank: Rank) -> Option<StickyDecision> {
         [&self.now, &self.before].into_iter().find_map(|generation| {
             let slot = generation.slots[generation.place(rank)];
             let spans = (slot & MOST) as u32;
             match (slot >> COUNT_BITS) & 3 {
-                1 => generation.kept.get(&trace).cloned().map(Fate::Kept),
-                2 => Some(Fate::Dropped { spans }),
-                3 => Some(Fate::Evicted { spans }),
+                1 => generation.kept.get(&trace).cloned().map(StickyDecision::Kept),
+                2 => Some(StickyDecision::Dropped { spans }),
+                3 => Some(StickyDecision::Evicted { spans }),
                 _ => None,
             }
         })
     }
 
-    /// Remembers `fate` about `trace`, in place of what is remembered.
-    pub(super) fn put(&mut self, trace: TraceId, rank: Rank, fate: &Fate, now: Nanos) {
+    /// Records `decision` about `trace`, and replaces an earlier one.
+    pub(super) fn put(&mut self, trace: TraceId, rank: Rank, decision: &StickyDecision, now: Nanos) {
         self.turn(now);
-        let (tag, spans) = match fate {
-            Fate::Kept(reason) => {
+        let (tag, spans) = match decision {
+            StickyDecision::Kept(reason) => {
                 self.now.kept.insert(trace, Arc::clone(reason));
                 (Tag::Kept, 0)
             }
-            Fate::Dropped { spans } => (Tag::Dropped, *spans),
-            Fate::Evicted { spans } => (Tag::Evicted, *spans),
+            StickyDecision::Dropped { spans } => (Tag::Dropped, *spans),
+            StickyDecision::Evicted { spans } => (Tag::Evicted, *spans),
         };
         let slot = self.now.slot(rank);
         let new = *slot == 0;
@@ -150,18 +152,18 @@ impl Decisions {
         self.now.used += usize::from(new);
     }
 
-    /// One more span came that follows `fate`, as it is remembered about `trace`. It is remembered from now on: what a late span was told must
-    /// not be forgotten before the span is.
-    pub(super) fn follow(&mut self, trace: TraceId, rank: Rank, fate: &Fate, now: Nanos) {
-        let fate = match fate {
-            Fate::Kept(reason) => Fate::Kept(Arc::clone(reason)),
-            Fate::Dropped { spans } => Fate::Dropped { spans: spans.saturating_add(1) },
-            Fate::Evicted { spans } => Fate::Evicted { spans: spans.saturating_add(1) },
+    /// Counts one more late span that follows `decision`, and records the decision anew: it must not be forgotten
+    /// before the span is.
+    pub(super) fn follow(&mut self, trace: TraceId, rank: Rank, decision: &StickyDecision, now: Nanos) {
+        let decision = match decision {
+            StickyDecision::Kept(reason) => StickyDecision::Kept(Arc::clone(reason)),
+            StickyDecision::Dropped { spans } => StickyDecision::Dropped { spans: spans.saturating_add(1) },
+            StickyDecision::Evicted { spans } => StickyDecision::Evicted { spans: spans.saturating_add(1) },
         };
-        self.put(trace, rank, &fate, now);
+        self.put(trace, rank, &decision, now);
     }
 
-    /// The older generation is forgotten when the newer one is full, or has taken decisions for the whole hold.
+    /// Forgets the older generation when the newer one is full, or has taken decisions for the whole hold.
     fn turn(&mut self, now: Nanos) {
         let due = now.since(self.now.since).is_some_and(|age| age >= self.hold);
         if !(due || self.now.full()) {
@@ -188,18 +190,18 @@ mod tests {
     fn a_decision_is_remembered_for_its_hold_and_forgotten_after_twice_that() {
         let mut decisions = Decisions::new(64, Nanos(100), Nanos(0));
         let (id, rank) = trace(1);
-        decisions.put(id, rank, &Fate::Dropped { spans: 3 }, Nanos(50));
-        decisions.follow(id, rank, &Fate::Dropped { spans: 3 }, Nanos(60));
+        decisions.put(id, rank, &StickyDecision::Dropped { spans: 3 }, Nanos(50));
+        decisions.follow(id, rank, &StickyDecision::Dropped { spans: 3 }, Nanos(60));
 
         let (other, other_rank) = trace(2);
-        decisions.put(other, other_rank, &Fate::Evicted { spans: 1 }, Nanos(150));
-        assert_eq!(decisions.get(id, rank), Some(Fate::Dropped { spans: 4 }));
+        decisions.put(other, other_rank, &StickyDecision::Evicted { spans: 1 }, Nanos(150));
+        assert_eq!(decisions.get(id, rank), Some(StickyDecision::Dropped { spans: 4 }));
         assert_eq!(decisions.since(), None);
 
         let (third, third_rank) = trace(3);
-        decisions.put(third, third_rank, &Fate::Evicted { spans: 1 }, Nanos(250));
+        decisions.put(third, third_rank, &StickyDecision::Evicted { spans: 1 }, Nanos(250));
         assert_eq!(decisions.get(id, rank), None);
-        assert_eq!(decisions.get(other, other_rank), Some(Fate::Evicted { spans: 1 }));
+        assert_eq!(decisions.get(other, other_rank), Some(StickyDecision::Evicted { spans: 1 }));
         assert_eq!((decisions.since(), decisions.rushed()), (Some(Nanos(150)), 0));
     }
 
@@ -209,7 +211,7 @@ mod tests {
 
         for number in 0..200 {
             let (id, rank) = trace(number);
-            decisions.put(id, rank, &Fate::Dropped { spans: 1 }, Nanos(u64::from(number)));
+            decisions.put(id, rank, &StickyDecision::Dropped { spans: 1 }, Nanos(u64::from(number)));
         }
 
         assert!(decisions.rushed() >= 3);
@@ -224,24 +226,24 @@ mod tests {
     fn a_decision_that_late_spans_follow_stays() {
         let mut decisions = Decisions::new(64, Nanos(100), Nanos(0));
         let (id, rank) = trace(1);
-        decisions.put(id, rank, &Fate::Dropped { spans: 1 }, Nanos(0));
+        decisions.put(id, rank, &StickyDecision::Dropped { spans: 1 }, Nanos(0));
 
         for now in (50..1_000).step_by(50) {
-            let fate = decisions.get(id, rank).unwrap();
-            decisions.follow(id, rank, &fate, Nanos(now));
+            let decision = decisions.get(id, rank).unwrap();
+            decisions.follow(id, rank, &decision, Nanos(now));
         }
 
-        assert_eq!(decisions.get(id, rank), Some(Fate::Dropped { spans: 20 }));
+        assert_eq!(decisions.get(id, rank), Some(StickyDecision::Dropped { spans: 20 }));
     }
 
     #[test]
     fn a_count_saturates() {
         let mut decisions = Decisions::new(64, Nanos(1_000), Nanos(0));
         let (id, rank) = trace(1);
-        decisions.put(id, rank, &Fate::Evicted { spans: 1_000_000 }, Nanos(0));
+        decisions.put(id, rank, &StickyDecision::Evicted { spans: 1_000_000 }, Nanos(0));
 
-        decisions.follow(id, rank, &Fate::Evicted { spans: 65_535 }, Nanos(0));
+        decisions.follow(id, rank, &StickyDecision::Evicted { spans: 65_535 }, Nanos(0));
 
-        assert_eq!(decisions.get(id, rank), Some(Fate::Evicted { spans: 65_535 }));
+        assert_eq!(decisions.get(id, rank), Some(StickyDecision::Evicted { spans: 65_535 }));
     }
 }

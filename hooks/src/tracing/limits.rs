@@ -1,4 +1,4 @@
-//! How much may wait, and for how long.
+//! Limits of a tail buffer: memory, and how long traces are buffered.
 
 use std::collections::TryReserveError;
 
@@ -6,20 +6,20 @@ use wire::time::Nanos;
 
 use crate::tracing::record;
 
-/// How much a buffer may take, and for how long.
+/// Memory and ages of a tail buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of memory, for everything but the reasons of kept traces. 256 MiB by default.
+    /// Memory budget in bytes, for everything but the reasons of kept traces. 256 MiB by default.
     pub bytes: usize,
-    /// How long a trace waits, from its first span on: longest duration, the SDK's batch delay, detection, and the way of a trigger to
-    /// other nodes. 60 s by default.
+    /// How long a trace is buffered, from its first span on. It has to cover the longest request, the batch delay of
+    /// the SDK, detection, and gossip. 60 s by default.
     pub age: Nanos,
-    /// Bytes that one trace may have, indexes included. 4 MiB by default.
+    /// Largest trace in bytes, indexes included. 4 MiB by default.
     pub trace_bytes: usize,
-    /// For how many decisions there is room, in each of two generations. What waited is always recorded, what was refused at once as long as
-    /// half is free. 2^19 by default: 8 MiB.
+    /// Decisions that fit into each of two generations. Decisions about buffered traces are always recorded, refusals
+    /// only while half of the table is free. 2^19 by default: 8 MiB.
     pub decisions: usize,
-    /// How long a decision is remembered at the least, unless there are too many. 120 s by default.
+    /// How long a decision is remembered at least, unless there are too many. 120 s by default.
     pub hold: Nanos,
 }
 
@@ -35,42 +35,42 @@ impl Default for Limits {
     }
 }
 
-/// Why a buffer was not made.
+/// Limits with which no buffer can be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitsError {
-    /// There is no room for what must have room.
+    /// The memory budget is too small.
     #[error(
-        "{bytes} bytes are too few: decisions take {decisions} of them, and four traces of {trace_bytes} must fit beside them"
+        "{bytes} bytes are too few: decisions take {decisions} of them, and four traces of {trace_bytes} bytes must fit into the rest"
     )]
     TooSmall {
-        /// As asked for.
+        /// Configured memory budget.
         bytes: usize,
-        /// Taken by decisions and by the table of traces.
+        /// Bytes taken by decisions and by the table of traces.
         decisions: usize,
-        /// As asked for.
+        /// Configured largest trace.
         trace_bytes: usize,
     },
-    /// More than the numbers of blocks and decisions can say.
-    #[error("{bytes} bytes and {decisions} decisions: at most 64 GiB and a billion are possible")]
+    /// More than the numbers of blocks and decisions can address.
+    #[error("{bytes} bytes and {decisions} decisions: at most 64 GiB and 2^30 decisions are possible")]
     TooLarge {
-        /// As asked for.
+        /// Configured memory budget.
         bytes: usize,
-        /// As asked for.
+        /// Configured number of decisions.
         decisions: usize,
     },
-    /// A length that an index cannot say.
+    /// The largest trace does not fit into an index.
     #[error("a trace of {0} bytes is more than 256 MiB")]
     TraceTooLong(usize),
-    /// A late span would come back as a trace of its own.
+    /// A late span would begin a new trace.
     #[error("decisions are remembered for {hold}, which is shorter than traces wait: {age}")]
     HoldTooShort {
-        /// As asked for.
+        /// Configured hold of decisions.
         hold: Nanos,
-        /// As asked for.
+        /// Configured age of traces.
         age: Nanos,
     },
-    /// More than the machine has addresses for.
+    /// The address space is too small.
     #[error("the memory cannot be reserved")]
     Memory(#[from] TryReserveError),
 }
@@ -79,7 +79,7 @@ impl Limits {
     const MOST_BYTES: usize = 64 << 30;
     const MOST_DECISIONS: usize = 1 << 30;
 
-    /// What can be said before any memory is asked for.
+    /// Checks everything that needs no memory.
     pub(super) fn check(&self) -> Result<(), LimitsError> {
         let Self { bytes, decisions, trace_bytes, hold, age } = *self;
         if bytes > Self::MOST_BYTES || decisions > Self::MOST_DECISIONS {

@@ -1,9 +1,10 @@
-//! The order in which traces give way when memory is short: the same on every node, so that what is left is left everywhere.
+//! The order in which traces are evicted when memory is short: the same on every node, so that the surviving traces are
+//! whole.
 
 use crate::tracing::span::TraceId;
 
-/// What the order is drawn from. All nodes of a cluster have the same one, and services do not know it: who knows it could draw ids that
-/// are never evicted, or that all fall into one bucket.
+/// Secret from which the order is derived. All nodes of a cluster share it, services do not know it: with it, a client
+/// could choose trace ids that are never evicted, or that all fall into one bucket.
 #[derive(Clone, Copy)]
 pub struct OrderKey(u64, u64);
 
@@ -13,12 +14,12 @@ impl core::fmt::Debug for OrderKey {
     }
 }
 
-/// A trace's place in the order of eviction: the lowest goes first. Uniform over the 64 bits, whatever the ids.
+/// A trace's position in the order of eviction: the lowest is evicted first. Uniform over 64 bits, whatever the ids.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank(pub(crate) u64);
 
 impl Rank {
-    /// The rank of [`position`](Self::position).
+    /// The rank with this [`position`](Self::position).
     #[must_use]
     pub const fn at(position: u64) -> Self {
         Self(position)
@@ -38,8 +39,8 @@ impl OrderKey {
         Self((secret >> 64) as u64, secret as u64)
     }
 
-    /// The place of `trace`. A keyed mix, not a cryptographic one: ranks are not told to services. Nodes tell each other
-    /// up to which one they gave way.
+    /// The rank of `trace`. A keyed mix, not a cryptographic one: services never see ranks. Nodes tell each other up to
+    /// which rank they evicted.
     #[must_use]
     pub const fn rank(self, trace: TraceId) -> Rank {
         let (upper, lower) = trace.halves();

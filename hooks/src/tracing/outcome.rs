@@ -1,44 +1,45 @@
-//! What the tail buffer says: about a waiting trace, about a span that came, about a wish to keep a trace.
+//! What the tail buffer reports: about a buffered trace, about a span that arrived, about a request to keep a trace.
 
 use wire::time::Nanos;
 
 use crate::id::OperationId;
 use crate::time::UnixNanos;
-use crate::tracing::account::{Loss, Tally};
-use crate::tracing::decisions::Fate;
+use crate::tracing::account::{LossReason, Tally};
+use crate::tracing::decisions::StickyDecision;
 use crate::tracing::order::Rank;
 use crate::tracing::span::TraceId;
 use crate::tracing::traces::{Flag, Trace};
 
-/// A waiting trace, as far as this node has seen it.
+/// A buffered trace, as far as this node has seen it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waiting {
-    /// Its name.
+pub struct BufferedTrace {
+    /// Id of the trace.
     pub trace: TraceId,
-    /// What was asked for at the frontend; `None` while no entry span has come, or where another node has it.
+    /// Operation that was requested at the frontend; `None` while no entry span has arrived, or where another node has
+    /// it.
     pub operation: Option<OperationId>,
-    /// The earliest start of its spans.
+    /// Earliest start of its spans.
     pub start: UnixNanos,
-    /// The latest end of its spans.
+    /// Latest end of its spans.
     pub end: UnixNanos,
-    /// When its first span came, by one's own clock.
+    /// When its first span arrived, by the monotonic clock.
     pub arrived: Nanos,
-    /// Spans that wait.
+    /// Number of buffered spans.
     pub spans: u32,
-    /// Their encoded bytes.
+    /// Encoded bytes of these spans, as received.
     pub bytes: u64,
-    /// Spans that did not fit.
+    /// Number of spans that did not fit.
     pub lost: u32,
-    /// Whether a span of it is in error.
+    /// Whether a span of it has status error.
     pub error: bool,
-    /// Whether the span without a parent is here: nothing of the trace began before `start`, wherever it is.
+    /// Whether the span without a parent is here: then nothing of the trace began before `start`, on any node.
     pub rooted: bool,
-    /// Its place in the order in which traces give way.
+    /// Its position in the order of eviction.
     pub rank: Rank,
 }
 
-impl Waiting {
-    /// Whether something of it happened from `from` to `to`, both included. When its spans came does not matter.
+impl BufferedTrace {
+    /// Whether some of it happened from `from` to `to`, both included. Times of arrival do not matter.
     #[must_use]
     pub fn overlaps(&self, from: UnixNanos, to: UnixNanos) -> bool {
         self.start <= to && from <= self.end
@@ -65,56 +66,57 @@ impl Waiting {
     }
 }
 
-/// What became of a span that was offered.
+/// What became of a span that was offered to the buffer.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "a span that follows a kept trace is to be sent on"]
-pub enum Offered {
-    /// It waits, and this is what its trace looks like with it.
-    Waits(Waiting),
-    /// Its trace is decided: to be sent on if it is kept, counted if not.
-    Follows(Fate),
-    /// There is no room for it.
-    Lost(Loss),
+pub enum OfferOutcome {
+    /// It is buffered; its trace with this span.
+    Buffered(BufferedTrace),
+    /// Its trace is decided: export the span if the trace is kept; it is counted if not.
+    Follows(StickyDecision),
+    /// It is lost.
+    Lost(LossReason),
 }
 
-/// How much of a trace a node has given out.
+/// How much of a trace a node has exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
-    /// All that came here.
-    Whole,
-    /// So many spans are missing: the trace is to be marked as incomplete.
-    Lacks {
-        /// How many; 65,535 stands for any number above.
+pub enum Completeness {
+    /// All spans that arrived here.
+    Complete,
+    /// Some spans are missing: the trace is to be marked as incomplete.
+    Missing {
+        /// Number of missing spans; 65,535 stands for any number above.
         spans: u32,
     },
-    /// More may have come than is remembered: the trace is to be marked as incomplete.
+    /// More spans may have arrived than are remembered: the trace is to be marked as incomplete.
     Unknown,
 }
 
-/// What came of a wish to keep a trace.
+/// What became of a request to keep a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a trace that is not whole has to be marked"]
-pub enum Kept {
-    /// Its spans were given out; those to come follow.
+pub enum KeepOutcome {
+    /// Its spans were exported; later ones follow.
     Released {
-        /// How much was given out.
+        /// Spans and bytes that were exported.
         tally: Tally,
-        /// Whether it is all that came here.
-        part: Part,
+        /// Whether that is all that arrived here.
+        completeness: Completeness,
     },
-    /// It was kept before, for the reason of then.
+    /// It was kept before, for another reason.
     Already,
-    /// It was dropped or evicted before; spans to come follow that decision, so that no half of it appears.
-    Gone(Part),
-    /// Nothing of it has come; spans to come are kept.
-    Unseen(Part),
+    /// It was dropped or evicted before. Later spans follow that decision, so that no half of the trace appears.
+    Gone(Completeness),
+    /// No span of it has arrived; later ones are kept.
+    Unseen(Completeness),
 }
 
 /// How far back a trigger reaches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LookBack {
-    /// Traces that came earlier are gone.
+    /// Traces that arrived earlier are gone.
     pub reach: Nanos,
-    /// The share of traces that are there; the others gave way, the same ones on every node that is as short of memory.
+    /// Share of traces that are buffered, 0 to 1. The others were evicted, the same ones on every node that is as short
+    /// of memory.
     pub share: f64,
 }

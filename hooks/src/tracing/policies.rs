@@ -1,4 +1,4 @@
-//! What wants a trace: policies that an operator turns on or off, and a budget that they share.
+//! Policies that select traces. An operator turns them on or off; they share a budget.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use crate::paths::{Latencies, Names, Paths};
 use crate::tracing::account::Tally;
 use crate::tracing::budget::Budget;
 use crate::tracing::order::Rank;
-use crate::tracing::outcome::Waiting;
+use crate::tracing::outcome::BufferedTrace;
 use crate::tracing::reason::{Policy, Reason};
 use crate::tracing::span::{Span, TraceId};
 use crate::tracing::threshold::{Randomness, Threshold};
 use crate::tracing::triggers::Triggers;
 
-/// What a service says about its trace is cut after so many bytes.
+/// A service's reason for keeping its trace is cut after so many bytes.
 const TEXT_BYTES: usize = 256;
-/// What a trace that is asked for before it comes is taken to have, in bytes.
+/// Bytes charged for a trace that is requested before its first span arrives.
 const SMALL: u64 = 1_024;
 
 /// Which policies are on.
@@ -26,42 +26,42 @@ const SMALL: u64 = 1_024;
 pub struct Switches {
     /// [`Policy::Floor`], and the share that it keeps. The same on all nodes.
     pub floor: Option<Threshold>,
-    /// [`Policy::Error`].
+    /// Whether [`Policy::Error`] is on.
     pub error: bool,
-    /// [`Policy::Lmap`].
+    /// Whether [`Policy::Lmap`] is on.
     pub lmap: bool,
-    /// [`Policy::Latency`].
+    /// Whether [`Policy::Latency`] is on.
     pub latency: bool,
-    /// [`Policy::Code`].
-    pub code: bool,
+    /// Whether [`Policy::Trigger`] is on.
+    pub trigger: bool,
 }
 
 impl Default for Switches {
-    /// All, the floor at 1 %.
+    /// All on, the floor at 1 %.
     fn default() -> Self {
-        Self { floor: Threshold::keeping(0.01).ok(), error: true, lmap: true, latency: true, code: true }
+        Self { floor: Threshold::keeping(0.01).ok(), error: true, lmap: true, latency: true, trigger: true }
     }
 }
 
-/// What was learnt about everyone's services, beside a tenant's own spans.
+/// What was learnt about services from spans of all tenants.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
-    /// How they are called.
+pub struct ServiceCatalog<'a> {
+    /// Names of services and operations.
     pub names: &'a Names,
-    /// Which services an operation passes through.
+    /// Services on the path of each operation.
     pub paths: &'a Paths,
-    /// What is usual for an operation.
+    /// The learnt quantile of each operation's durations.
     pub latencies: &'a Latencies,
 }
 
-/// One tenant's policies and its budget.
+/// One tenant's policies and their budget.
 #[derive(Debug)]
 pub struct Policies {
     switches: Switches,
     budget: Budget,
     granted: [Tally; Policy::ALL.len()],
     yielded: [u64; Policy::ALL.len()],
-    /// Up to which rank some node gave way.
+    /// Some node has evicted traces up to this rank.
     level: Option<Rank>,
     passed_over: u64,
 }
@@ -74,105 +74,108 @@ impl Policies {
         Self { switches, budget, granted, yielded, level: None, passed_over: 0 }
     }
 
-    /// Why the trace of `span` is kept whatever happens. Every node comes to the same answer, from any span of the trace.
+    /// The reason if the floor keeps the trace of `span`. Every node comes to the same result, from any span of the
+    /// trace.
     #[must_use]
     pub fn floor(&self, span: &Span<'_>) -> Option<Reason> {
         let floor = self.switches.floor.filter(|floor| floor.keeps(span.randomness()))?;
         Some(Reason::Floor { threshold: floor.after(span.threshold) })
     }
 
-    /// Why the trace of `span`, which has just come and waits as `waiting`, is kept: the first policy of [`Policy::ALL`] behind the floor that
-    /// wants it and has budget. Its bytes so far are spent then.
+    /// The reason for keeping the trace of `span`, which has just arrived and is buffered as `waiting`: that of the
+    /// first policy of [`Policy::ALL`] behind the floor that selects it and has budget. Its bytes so far are spent
+    /// then.
     pub fn judge(
         &mut self,
         span: &Span<'_>,
-        waiting: &Waiting,
+        waiting: &BufferedTrace,
         triggers: &mut Triggers,
-        known: &Known<'_>,
+        catalog: &ServiceCatalog<'_>,
         now: Nanos,
     ) -> Option<Arc<Reason>> {
         let index = &span.index;
         if self.switches.error && index.error && self.spend(Policy::Error, waiting, now) {
-            let service = known.names.service_name(index.service).into();
-            let operation = known.names.operation_name(index.operation).into();
+            let service = catalog.names.service_name(index.service).into();
+            let operation = catalog.names.operation_name(index.operation).into();
             return Some(Arc::new(Reason::Error { service, operation }));
         }
-        if let Some(reason) = self.lmap(waiting, triggers, known, now) {
+        if let Some(reason) = self.lmap(waiting, triggers, catalog, now) {
             return Some(reason);
         }
         let latency = self.switches.latency && span.entry && waiting.operation == Some(index.operation);
-        if let Some(reason) = latency.then(|| slow(span, index.operation, known)).flatten()
+        if let Some(reason) = latency.then(|| slow(span, index.operation, catalog)).flatten()
             && self.can_be_whole(waiting)
             && self.spend(Policy::Latency, waiting, now)
         {
             return Some(Arc::new(reason));
         }
-        let text = span.trigger.filter(|_| self.switches.code)?;
+        let text = span.trigger.filter(|_| self.switches.trigger)?;
         let text = text[..text.floor_char_boundary(TEXT_BYTES)].into();
-        self.spend(Policy::Code, waiting, now).then(|| Arc::new(Reason::Code { text }))
+        self.spend(Policy::Trigger, waiting, now).then(|| Arc::new(Reason::Trigger { text }))
     }
 
-    /// Why `trace`, of which so much waits, is kept if a service asks for it by its id. What has not come yet costs as if it were small, so that wishes are
-    /// bounded, too; what comes is charged.
-    pub fn asked(&mut self, trace: TraceId, waiting: Tally, why: &str, now: Nanos) -> Option<Arc<Reason>> {
+    /// The reason for keeping `trace`, of which `waiting` is buffered, because a service requested it by its id. A
+    /// trace without spans costs as if it were small, so that requests are bounded; spans that follow are charged.
+    pub fn requested(&mut self, trace: TraceId, waiting: Tally, why: &str, now: Nanos) -> Option<Arc<Reason>> {
         let floor = self.switches.floor.is_some_and(|floor| floor.keeps(Randomness::of(trace)));
-        if floor || !self.switches.code {
+        if floor || !self.switches.trigger {
             return None;
         }
-        if !self.budget.spend(Policy::Code, waiting.bytes.max(SMALL), now) {
-            self.yielded[Policy::Code as usize] += 1;
+        if !self.budget.spend(Policy::Trigger, waiting.bytes.max(SMALL), now) {
+            self.yielded[Policy::Trigger as usize] += 1;
             return None;
         }
-        self.granted[Policy::Code as usize] += waiting;
-        Some(Arc::new(Reason::Code { text: why[..why.floor_char_boundary(TEXT_BYTES)].into() }))
+        self.granted[Policy::Trigger as usize] += waiting;
+        Some(Arc::new(Reason::Trigger { text: why[..why.floor_char_boundary(TEXT_BYTES)].into() }))
     }
 
     /// Whether [`Policy::Lmap`] is on.
     #[must_use]
-    pub const fn listens(&self) -> bool {
+    pub const fn uses_lmaps(&self) -> bool {
         self.switches.lmap
     }
 
-    /// Why a trace that waits is kept by what LMAPs said since it came.
+    /// The reason for keeping a buffered trace because of verdicts since it arrived.
     pub fn lmap(
         &mut self,
-        waiting: &Waiting,
+        waiting: &BufferedTrace,
         triggers: &mut Triggers,
-        known: &Known<'_>,
+        catalog: &ServiceCatalog<'_>,
         now: Nanos,
     ) -> Option<Arc<Reason>> {
         let operation = waiting.operation.filter(|_| self.switches.lmap)?;
-        let reason = triggers.wanted(known, operation, (waiting.start, waiting.end))?;
+        let reason = triggers.wanted(catalog, operation, (waiting.start, waiting.end))?;
         if !self.can_be_whole(waiting) {
             return None;
         }
         self.spend(Policy::Lmap, waiting, now).then_some(reason)
     }
 
-    /// Some node gave up what ranks up to `level`; `None` if none did. What could only be kept in part is not chosen by LMAPs and by latency, which
-    /// have others to choose from; an error, or what code asks for, is kept with a mark.
-    pub const fn yield_below(&mut self, level: Option<Rank>) {
+    /// Some node has evicted traces up to `level`; `None` if none has. LMAPs and latency select no trace that could
+    /// only be kept in part, since they have others to select. An error, or a request of a service, is kept with a
+    /// mark.
+    pub const fn set_eviction_level(&mut self, level: Option<Rank>) {
         self.level = level;
     }
 
-    /// How many times a trace was wanted that another node has given up.
+    /// How many times a trace was selected that another node has evicted.
     #[must_use]
     pub const fn passed_over(&self) -> u64 {
         self.passed_over
     }
 
-    fn can_be_whole(&mut self, waiting: &Waiting) -> bool {
+    fn can_be_whole(&mut self, waiting: &BufferedTrace) -> bool {
         let whole = self.level < Some(waiting.rank);
         self.passed_over += u64::from(!whole);
         whole
     }
 
-    /// `bytes` are kept, whatever the budget: late spans, and what another node decided.
+    /// Charges `bytes` that are kept whatever the budget: late spans, and decisions of other nodes.
     pub fn charge(&mut self, bytes: u64, now: Nanos) {
         self.budget.charge(bytes, now);
     }
 
-    /// A span of `bytes` is sent on because of what `policy` decided before. The floor's spans all come like this.
+    /// Charges a span of `bytes` that follows an earlier decision of `policy`. All spans of the floor do.
     pub fn follow(&mut self, policy: Policy, bytes: usize, now: Nanos) {
         if policy == Policy::Floor {
             let _always = self.budget.spend(policy, bytes as u64, now);
@@ -182,25 +185,25 @@ impl Policies {
         }
     }
 
-    /// Spans and bytes of traces that `policy` kept, as of the moment of its decision; of the floor, all.
+    /// Spans and bytes of traces that `policy` selected, at the moment of its decision; for the floor, all.
     #[must_use]
     pub const fn granted(&self, policy: Policy) -> Tally {
         self.granted[policy as usize]
     }
 
-    /// How many times `policy` wanted a trace and yielded.
+    /// How many times `policy` wanted a trace and had no budget.
     #[must_use]
     pub const fn yielded(&self, policy: Policy) -> u64 {
         self.yielded[policy as usize]
     }
 
-    /// What is left to spend.
+    /// The budget that the policies share.
     #[must_use]
     pub const fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    fn spend(&mut self, policy: Policy, waiting: &Waiting, now: Nanos) -> bool {
+    fn spend(&mut self, policy: Policy, waiting: &BufferedTrace, now: Nanos) -> bool {
         let granted = self.budget.spend(policy, waiting.bytes, now);
         if granted {
             self.granted[policy as usize] += waiting.tally();
@@ -211,12 +214,12 @@ impl Policies {
     }
 }
 
-fn slow(span: &Span<'_>, operation: OperationId, known: &Known<'_>) -> Option<Reason> {
-    let (took, usual) = (span.index.duration(), known.latencies.usual(operation)?);
+fn slow(span: &Span<'_>, operation: OperationId, catalog: &ServiceCatalog<'_>) -> Option<Reason> {
+    let (took, usual) = (span.index.duration(), catalog.latencies.usual(operation)?);
     (took > usual).then(|| Reason::Latency {
-        operation: known.names.operation_name(operation).into(),
+        operation: catalog.names.operation_name(operation).into(),
         took,
-        quantile: known.latencies.quantile(),
+        quantile: catalog.latencies.quantile(),
         usual,
     })
 }

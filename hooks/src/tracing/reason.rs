@@ -1,4 +1,4 @@
-//! Why a trace is kept, in words with units: what its root span says to whoever opens it.
+//! Why a trace is kept, as a sentence with units: the text on its root span.
 
 use core::fmt;
 
@@ -8,26 +8,26 @@ use wire::time::Nanos;
 
 use crate::tracing::threshold::Threshold;
 
-/// What can want a trace. The order is that of yielding where the budget is short: the last one yields first.
+/// What can select a trace. The order is that of yielding when the budget is short: the last policy yields first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Policy {
-    /// A share of all, whatever happens.
+    /// A fixed share of all traces.
     Floor,
-    /// A span in error.
+    /// A span with status error.
     Error,
-    /// An LMAP on the operation's path found its service out of the ordinary.
+    /// An LMAP of a service on the operation's path raised an alarm.
     Lmap,
     /// The entry span took longer than the operation's learnt quantile.
     Latency,
-    /// The service asked for it.
-    Code,
+    /// The service requested it.
+    Trigger,
 }
 
 impl Policy {
-    /// All, the last one to yield first.
-    pub const ALL: [Self; 5] = [Self::Floor, Self::Error, Self::Lmap, Self::Latency, Self::Code];
+    /// All policies; the first one yields last.
+    pub const ALL: [Self; 5] = [Self::Floor, Self::Error, Self::Lmap, Self::Latency, Self::Trigger];
 
-    /// As in configuration and in kept spans.
+    /// The name in configuration, in metrics and on kept spans.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -35,26 +35,26 @@ impl Policy {
             Self::Error => "error",
             Self::Lmap => "lmap",
             Self::Latency => "latency",
-            Self::Code => "code",
+            Self::Trigger => "trigger",
         }
     }
 }
 
-/// One metric of a verdict: what was expected and what was seen.
+/// A metric that explains a verdict: the expected and the observed value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
-    /// How the column is called.
+    /// Title of the column: metric, statistic and labels.
     pub title: Box<str>,
-    /// Its unit in UCUM; empty if not stated.
+    /// UCUM unit; empty if not stated.
     pub unit: Box<str>,
-    /// What was seen.
+    /// Observed value, in this unit.
     pub seen: f64,
-    /// What was expected.
+    /// Expected value, in this unit.
     pub expected: f64,
 }
 
 impl Metric {
-    /// Whether the column is a mean or quantile of what was observed.
+    /// Whether the column is a mean or a quantile.
     fn is_of_a_distribution(&self) -> bool {
         let name = self.title.split_once('{').map_or(&*self.title, |(name, _)| name);
         [Statistic::Mean, Statistic::P99].into_iter().any(|statistic| name.ends_with(statistic.suffix()))
@@ -71,50 +71,50 @@ impl fmt::Display for Metric {
 /// Why a trace is kept.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reason {
-    /// [`Policy::Floor`].
+    /// The floor kept it ([`Policy::Floor`]).
     Floor {
-        /// What is to stand in `ot=th`: the floor's, or what the trace brought if that is stricter.
+        /// Threshold for `ot=th`: that of the floor, or the one that the trace brought if that is stricter.
         threshold: Threshold,
     },
-    /// [`Policy::Error`].
+    /// A span ended in an error ([`Policy::Error`]).
     Error {
-        /// Whose span.
+        /// Service of the span.
         service: Box<str>,
-        /// Which one.
+        /// Operation of the span.
         operation: Box<str>,
     },
-    /// [`Policy::Lmap`].
+    /// An LMAP was in alarm ([`Policy::Lmap`]).
     Lmap {
-        /// Whose LMAP.
+        /// Service of the LMAP.
         service: Box<str>,
-        /// Its score.
+        /// The LMAP's score.
         score: f64,
-        /// Its threshold γ.
+        /// The LMAP's threshold γ.
         gamma: f64,
-        /// What speaks for it, the heaviest first.
+        /// Metrics that explain the score, the heaviest first.
         metrics: Box<[Metric]>,
     },
-    /// [`Policy::Latency`].
+    /// The request was slow ([`Policy::Latency`]).
     Latency {
-        /// The entry span's operation.
+        /// Operation of the entry span.
         operation: Box<str>,
-        /// How long it took.
+        /// Duration of the entry span.
         took: Nanos,
-        /// What is usual: this share of requests is quicker than `usual`.
+        /// Share of requests that take less than `usual`, 0 to 1.
         quantile: f64,
-        /// See `quantile`.
+        /// The learnt quantile of durations.
         usual: Nanos,
     },
-    /// [`Policy::Code`].
-    Code {
-        /// What the service said.
+    /// A service requested it ([`Policy::Trigger`]).
+    Trigger {
+        /// Reason given by the service.
         text: Box<str>,
     },
 }
 
 impl Reason {
-    /// By how many seconds something took longer than expected, as far as means and quantiles of durations say so: the largest of them. Seconds of a
-    /// processor are no delay: of them a row has no more than it is long.
+    /// By how many seconds something took longer than expected: the largest difference among means and quantiles of
+    /// durations. Processor seconds are no delay: a row has no more of them than it is long.
     #[must_use]
     pub fn slower(&self) -> Option<f64> {
         let Self::Lmap { metrics, .. } = self else { return None };
@@ -123,7 +123,7 @@ impl Reason {
         longer.filter(|seconds| *seconds > 0.0).max_by(f64::total_cmp)
     }
 
-    /// What wanted it.
+    /// The policy that selected the trace.
     #[must_use]
     pub const fn policy(&self) -> Policy {
         match self {
@@ -131,17 +131,19 @@ impl Reason {
             Self::Error { .. } => Policy::Error,
             Self::Lmap { .. } => Policy::Lmap,
             Self::Latency { .. } => Policy::Latency,
-            Self::Code { .. } => Policy::Code,
+            Self::Trigger { .. } => Policy::Trigger,
         }
     }
 
-    /// Whether what speaks for it most is less than usual: a service that gets less to do is not why there is less.
+    /// Whether the heaviest metric is below its expected value. A service that gets less work is not the cause of less
+    /// work.
     #[must_use]
     pub fn says_less(&self) -> bool {
         matches!(self, Self::Lmap { metrics, .. } if metrics.first().is_some_and(|metric| metric.seen < metric.expected))
     }
 
-    /// The sampling threshold that its spans may carry. None but the floor's: what was picked for what happened stands for nothing else.
+    /// The sampling threshold that its spans may carry. Only the floor has one: traces selected because of an event
+    /// represent no others.
     #[must_use]
     pub const fn threshold(&self) -> Option<Threshold> {
         match self {
@@ -164,7 +166,7 @@ impl fmt::Display for Reason {
                 let (took, usual) = (quantity(took.as_secs_f64(), "s"), quantity(usual.as_secs_f64(), "s"));
                 write!(f, "{operation} took {took}, {} % take less than {usual}", quantity(quantile * 100.0, ""))
             }
-            Self::Code { text } => write!(f, "asked for: {text}"),
+            Self::Trigger { text } => write!(f, "asked for: {text}"),
         }
     }
 }
@@ -187,7 +189,7 @@ mod tests {
             },
             Reason::Error { service: "cart".into(), operation: "AddItem".into() },
             Reason::Floor { threshold: Threshold::keeping(0.01).unwrap() },
-            Reason::Code { text: "refund".into() },
+            Reason::Trigger { text: "refund".into() },
         ];
 
         let shown: Vec<_> = reasons.iter().map(Reason::to_string).collect();

@@ -1,6 +1,6 @@
-//! How a waiting span lies in its trace's chain: an index, then the span as it came, without what the index says already. Encoders write the
-//! fields of a span in the order of their numbers, and so ids, kind and times stand where they can be cut out and put back, byte for
-//! byte; a span that is written in another way stays whole.
+//! Format of a buffered span in its trace's chain: an index, then the encoded span without the fields that repeat the
+//! index. Encoders write the fields of a span in the order of their numbers, so ids, kind and times can be cut out and
+//! put back, byte for byte. A span that is written in another order stays whole.
 
 use crate::id::{OperationId, OriginId, ServiceId};
 use crate::time::UnixNanos;
@@ -9,7 +9,7 @@ use crate::tracing::span::{Span, SpanId, SpanIndex, SpanKind, TraceId};
 
 /// Bytes of the longest index: flags, length, two ids, start, duration, and three numbers.
 const MOST: usize = 1 + 5 + 8 + 8 + 8 + 10 + 3 * 5;
-/// No span is longer: a trace counts its spans and their bytes in 28 bits.
+/// Largest span: a trace counts its spans and their bytes in 28 bits.
 pub(super) const LONGEST: usize = (1 << 28) - 1;
 
 // The first byte: three bits of kind, then one bit each.
@@ -24,17 +24,17 @@ const PARENT: u8 = 1 << 6;
 /// Kind and times were cut out, right after those and the name.
 const TIMES: u8 = 1 << 7;
 
-/// A few bytes in place.
+/// A few bytes without an allocation.
 #[derive(Clone, Copy, Debug)]
-struct Short<const N: usize> {
+struct InlineBytes<const N: usize> {
     bytes: [u8; N],
     used: usize,
 }
 
-impl<const N: usize> Short<N> {
+impl<const N: usize> InlineBytes<N> {
     const EMPTY: Self = Self { bytes: [0; N], used: 0 };
 
-    /// Puts `bytes` at the end. `N` is as many as there can be.
+    /// Appends `bytes`. There are never more than `N`.
     fn put(&mut self, bytes: &[u8]) {
         self.bytes[self.used..self.used + bytes.len()].copy_from_slice(bytes);
         self.used += bytes.len();
@@ -56,9 +56,9 @@ impl<const N: usize> Short<N> {
 /// Bytes of both ids' fields.
 const IDS_BYTES: usize = 28;
 
-/// Fields 1 and 2 of a span.
-fn ids(trace: TraceId, span: SpanId) -> Short<IDS_BYTES> {
-    let mut field = Short::EMPTY;
+/// Fields 1 and 2 of a span: both ids.
+fn ids(trace: TraceId, span: SpanId) -> InlineBytes<IDS_BYTES> {
+    let mut field = InlineBytes::EMPTY;
     field.put(&[0x0a, 16]);
     field.put(&trace.bytes());
     field.put(&[0x12, 8]);
@@ -66,17 +66,17 @@ fn ids(trace: TraceId, span: SpanId) -> Short<IDS_BYTES> {
     field
 }
 
-/// Field 4.
-fn parent(id: SpanId) -> Short<10> {
-    let mut field = Short::EMPTY;
+/// Field 4 of a span: the parent's id.
+fn parent(id: SpanId) -> InlineBytes<10> {
+    let mut field = InlineBytes::EMPTY;
     field.put(&[0x22, 8]);
     field.put(&id.bytes());
     field
 }
 
-/// Fields 6, 7 and 8.
-fn times(index: &SpanIndex) -> Short<20> {
-    let mut fields = Short::EMPTY;
+/// Fields 6, 7 and 8 of a span: kind, start and end.
+fn times(index: &SpanIndex) -> InlineBytes<20> {
+    let mut fields = InlineBytes::EMPTY;
     if index.kind != SpanKind::Unspecified {
         fields.put(&[0x30, index.kind as u8]);
     }
@@ -87,7 +87,7 @@ fn times(index: &SpanIndex) -> Short<20> {
     fields
 }
 
-/// How many of `bytes` are field 5, if they begin with it.
+/// Length of field 5 (the name), if `bytes` begin with it; else 0.
 fn name(bytes: &[u8]) -> usize {
     let [0x2a, after @ ..] = bytes else { return 0 };
     let mut after = after;
@@ -96,7 +96,7 @@ fn name(bytes: &[u8]) -> usize {
     if field <= bytes.len() { field } else { 0 }
 }
 
-/// The number that `bytes` begin with, which are behind it then.
+/// Takes the varint with which `bytes` begin.
 fn number(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..u64::BITS).step_by(7) {
@@ -118,11 +118,11 @@ const fn unzigzag(number: u64) -> i64 {
     (number >> 1) as i64 ^ -((number & 1) as i64)
 }
 
-/// A span on its way into a chain.
+/// A span to be written into a chain.
 #[derive(Debug)]
 pub(super) struct Record<'a> {
-    index: Short<MOST>,
-    /// What stays of the span.
+    index: InlineBytes<MOST>,
+    /// What stays of the encoded span.
     rest: [&'a [u8]; 2],
 }
 
@@ -132,7 +132,7 @@ impl<'a> Record<'a> {
         let error = if index.error { ERROR } else { 0 };
         let child = if index.parent.is_some() { CHILD } else { 0 };
         let (cut, rest) = cut(span);
-        let mut head = Short::EMPTY;
+        let mut head = InlineBytes::EMPTY;
         head.put(&[error | child | cut | index.kind as u8]);
         head.put_number((rest[0].len() + rest[1].len()) as u64);
         head.put(&index.id.bytes());
@@ -152,13 +152,13 @@ impl<'a> Record<'a> {
         self.index.used + self.rest[0].len() + self.rest[1].len()
     }
 
-    /// These bytes.
+    /// The bytes to write, in order.
     pub(super) fn pieces(&self) -> [&[u8]; 3] {
         [self.index.get(), self.rest[0], self.rest[1]]
     }
 }
 
-/// What is left of a span, in two pieces, and which of its fields were cut out.
+/// What stays of a span, in two pieces, and which of its fields were cut out.
 fn cut<'a>(span: &Span<'a>) -> (u8, [&'a [u8]; 2]) {
     let Some(mut rest) = span.encoded.strip_prefix(ids(span.trace, span.index.id).get()) else {
         return (0, [span.encoded, &[]]);
@@ -176,17 +176,17 @@ fn cut<'a>(span: &Span<'a>) -> (u8, [&'a [u8]; 2]) {
     }
 }
 
-/// A span in a chain.
+/// A span read from a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stored {
+pub(super) struct StoredSpan {
     pub(super) index: SpanIndex,
-    /// How many bytes follow the index.
+    /// Bytes after the index.
     pub(super) length: usize,
     flags: u8,
 }
 
-impl Stored {
-    /// How many bytes the span had when it came.
+impl StoredSpan {
+    /// Length of the span as received.
     pub(super) fn encoded(&self) -> usize {
         let if_cut = |flag: u8, bytes: usize| if self.flags & flag == 0 { 0 } else { bytes };
         let cut_parent = self.index.parent.map_or(0, |id| parent(id).get().len());
@@ -196,7 +196,8 @@ impl Stored {
             + if_cut(TIMES, times(&self.index).get().len())
     }
 
-    /// Puts the span as it came into `into`, in place of what that held. `reader` stands behind the index, and behind the span then.
+    /// Restores the span as received, and replaces what `into` held. `reader` is at the end of the index, and moves to
+    /// the end of the span.
     pub(super) fn restore(&self, trace: TraceId, reader: &mut Reader<'_>, into: &mut Vec<u8>) {
         into.clear();
         if self.flags & IDS != 0 {
@@ -215,8 +216,8 @@ impl Stored {
     }
 }
 
-/// The next index; the reader stands behind it then. `None` at the end.
-pub(super) fn next(reader: &mut Reader<'_>) -> Option<Stored> {
+/// Reads the next index and moves behind it; `None` at the end.
+pub(super) fn next(reader: &mut Reader<'_>) -> Option<StoredSpan> {
     let (bytes, filled) = reader.peek::<MOST>();
     let mut left = &bytes[..filled];
     let stored = parse(&mut left)?;
@@ -225,7 +226,7 @@ pub(super) fn next(reader: &mut Reader<'_>) -> Option<Stored> {
     Some(stored)
 }
 
-fn parse(bytes: &mut &[u8]) -> Option<Stored> {
+fn parse(bytes: &mut &[u8]) -> Option<StoredSpan> {
     let [flags] = array(bytes)?;
     let length = number(bytes)? as usize;
     let id = SpanId::new(array(bytes)?)?;
@@ -236,7 +237,7 @@ fn parse(bytes: &mut &[u8]) -> Option<Stored> {
     let (service, operation, origin) = (ServiceId(word()?), OperationId(word()?), OriginId(word()?));
     let (kind, error) = (SpanKind::from_number(u64::from(flags & KIND)), flags & ERROR != 0);
     let index = SpanIndex { id, parent, kind, service, operation, origin, start: UnixNanos(start), end, error };
-    Some(Stored { index, length, flags })
+    Some(StoredSpan { index, length, flags })
 }
 
 fn array<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
@@ -258,19 +259,19 @@ mod tests {
         Span { trace: TRACE, index, entry: false, trigger: None, randomness: None, threshold: None, encoded }
     }
 
-    /// What an encoder makes of `index`, up to `fields` of the five that can be cut, and `behind` after them.
+    /// The encoding of `index`: up to `fields` of the five that can be cut, and `behind` after them.
     fn encoded(index: &SpanIndex, fields: usize, name: &[u8], behind: &[u8]) -> Vec<u8> {
-        let mut name_field = Short::<12>::EMPTY;
+        let mut name_field = InlineBytes::<12>::EMPTY;
         name_field.put(&[0x2a]);
         name_field.put_number(name.len() as u64);
         let own = ids(TRACE, index.id);
-        let parent = index.parent.map_or(Short::EMPTY, parent);
+        let parent = index.parent.map_or(InlineBytes::EMPTY, parent);
         let times = times(index);
         let all = [own.get(), parent.get(), name_field.get(), name, times.get()];
         [&all[..fields].concat(), behind].concat()
     }
 
-    /// Writes it behind `before` bytes, reads it back, and tells how many bytes it took.
+    /// Writes a span after `before` bytes and reads it back. Also returns how many bytes it took.
     fn back(index: SpanIndex, encoded: &[u8], before: usize) -> (SpanIndex, Vec<u8>, usize) {
         let (mut blocks, mut chain) = (Blocks::new(100).unwrap(), Chain::EMPTY);
         blocks.append(&mut chain, &vec![9; before]);
@@ -314,8 +315,8 @@ mod tests {
             name in proptest::collection::vec(any::<u8>(), 0..200), behind in proptest::collection::vec(any::<u8>(), 0..300),
             before in 0..200_usize,
         ) {
-            let said = if same { index } else { SpanIndex { id: index.id, parent: index.parent, ..other } };
-            let encoded = encoded(&said, fields, &name, &behind);
+            let encoded_index = if same { index } else { SpanIndex { id: index.id, parent: index.parent, ..other } };
+            let encoded = encoded(&encoded_index, fields, &name, &behind);
 
             let (found, restored, _) = back(index, &encoded, before);
 

@@ -1,4 +1,4 @@
-//! A span as this crate sees it: a few fields, and the bytes that it came in.
+//! A span as this crate sees it: a few fields, and its encoded bytes.
 
 use core::fmt;
 use core::num::NonZeroU64;
@@ -9,7 +9,8 @@ use crate::id::{OperationId, OriginId, ServiceId};
 use crate::time::UnixNanos;
 use crate::tracing::threshold::{Randomness, Threshold};
 
-/// Names one trace: 16 bytes, not all zero (W3C Trace Context). Drawn by whoever began the trace; others may lie.
+/// Id of a trace: 16 bytes, not all zero (W3C Trace Context). Drawn by the service that began the trace; clients may
+/// forge it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TraceId([u8; 16]);
 
@@ -26,7 +27,7 @@ impl TraceId {
         Self::new(bytes.try_into().ok()?)
     }
 
-    /// As on the wire.
+    /// The bytes as on the wire.
     #[must_use]
     pub const fn bytes(self) -> [u8; 16] {
         self.0
@@ -52,7 +53,7 @@ impl fmt::Debug for TraceId {
     }
 }
 
-/// Names one span within its trace: 8 bytes, not all zero. Drawn by the service that records it.
+/// Id of a span within its trace: 8 bytes, not all zero. Drawn by the service that records the span.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpanId(NonZeroU64);
 
@@ -91,27 +92,27 @@ impl fmt::Debug for SpanId {
     }
 }
 
-/// What a span is about, numbered as in OTLP.
+/// Kind of a span, numbered as in OTLP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum SpanKind {
-    /// Not said, or not known to this version.
+    /// Not stated, or unknown to this version.
     #[default]
     Unspecified = 0,
     /// Work within a service.
     Internal = 1,
-    /// A request that a service answers.
+    /// A request that a service handles.
     Server = 2,
     /// A request that a service makes.
     Client = 3,
     /// A message that a service sends.
     Producer = 4,
-    /// A message that a service takes.
+    /// A message that a service receives.
     Consumer = 5,
 }
 
 impl SpanKind {
-    /// The kind of OTLP's `number`; what is not known is [`SpanKind::Unspecified`].
+    /// The kind with OTLP's `number`; an unknown one is [`SpanKind::Unspecified`].
     #[must_use]
     pub const fn from_number(number: u64) -> Self {
         match number {
@@ -124,45 +125,45 @@ impl SpanKind {
         }
     }
 
-    /// Whether with such a span a request enters a service.
+    /// Whether a request enters a service with such a span.
     #[must_use]
     pub const fn enters(self) -> bool {
         matches!(self, Self::Server | Self::Consumer)
     }
 }
 
-/// What is kept of a waiting span beside its bytes.
+/// Fields of a buffered span that are kept decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanIndex {
-    /// Its name within the trace.
+    /// Id within the trace.
     pub id: SpanId,
-    /// The span that it belongs under; `None` for a trace's first one.
+    /// Id of the parent; `None` for the first span of a trace.
     pub parent: Option<SpanId>,
-    /// What it is about.
+    /// Its kind, as in OTLP.
     pub kind: SpanKind,
-    /// Who recorded it.
+    /// The service that recorded it.
     pub service: ServiceId,
-    /// What was done.
+    /// Its operation: the name of the span.
     pub operation: OperationId,
-    /// Resource and scope that it is sent on with.
+    /// Resource and scope with which it is exported.
     pub origin: OriginId,
-    /// When it began.
+    /// Start, by the service's clock.
     pub start: UnixNanos,
-    /// When it ended. May lie before `start`, where a clock was set.
+    /// End, by the service's clock. May be before `start`, if a clock was set.
     pub end: UnixNanos,
-    /// Whether its status is an error.
+    /// Whether its status is error.
     pub error: bool,
 }
 
 impl SpanIndex {
-    /// How long it took; zero if it ended before it began.
+    /// Its duration; zero if it ended before it began.
     #[must_use]
     pub const fn duration(&self) -> Nanos {
         self.end.since(self.start)
     }
 
-    /// Moves both times to between `longest` before and 10 s after `now`, for what is remembered of it: a span from 1970 must not make
-    /// its trace overlap every window. The encoded bytes keep what they say.
+    /// Clamps both times to between `longest` before and 10 s after `now`: a span from 1970 must not make its trace
+    /// overlap every window. The encoded bytes are not changed.
     #[must_use]
     pub fn plausible(self, now: UnixNanos, longest: Nanos) -> Self {
         let (first, last) = (now.minus(longest), now.plus(Nanos::from_secs(10)));
@@ -170,23 +171,23 @@ impl SpanIndex {
     }
 }
 
-/// A span on its way in, borrowed from the message that it came in.
+/// A received span, borrowed from its request.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
-    /// The trace that it belongs to.
+    /// Id of its trace.
     pub trace: TraceId,
-    /// What is kept of it.
+    /// Its decoded fields.
     pub index: SpanIndex,
-    /// With it a request enters the system: it is of a frontend, and of kind SERVER or CONSUMER
+    /// Whether a request enters the system with it: it is of a frontend, and of kind SERVER or CONSUMER
     /// ([`Frontends::enters`](crate::paths::Frontends::enters)).
     pub entry: bool,
-    /// Why the service wants its trace kept, where it says so.
+    /// Reason for which the service requests its trace; `None` if it does not.
     pub trigger: Option<&'a str>,
-    /// `rv` of its tracestate; without it, the trace id's lower 56 bits count.
+    /// `rv` of its tracestate; without it, the lower 56 bits of the trace id count.
     pub randomness: Option<Randomness>,
-    /// `th` of its tracestate: by how much the trace was sampled before it came here.
+    /// `th` of its tracestate: the sampling before it arrived here.
     pub threshold: Option<Threshold>,
-    /// The span as it came, without the resource and scope around it.
+    /// The encoded span, without resource and scope.
     pub encoded: &'a [u8],
 }
 

@@ -1,5 +1,5 @@
-//! Consistent probability sampling (OpenTelemetry, "TraceState: probability sampling"): everyone who knows a trace's id decides alike, and
-//! no message is needed.
+//! Consistent probability sampling (OpenTelemetry, "TraceState: probability sampling"): every node decides alike from
+//! the trace id, without a message.
 
 use core::fmt;
 
@@ -9,38 +9,38 @@ const BITS: u32 = 56;
 const DIGITS: usize = 14;
 const END: u64 = 1 << BITS;
 
-/// A trace's number below 2^56, uniform where ids are drawn at random.
+/// A trace's random number, below 2^56; uniform where ids are drawn at random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Randomness(u64);
 
 impl Randomness {
-    /// What a trace has that carries no `rv`: the lower 56 bits of its id.
+    /// The randomness of a trace without `rv`: the lower 56 bits of its id.
     #[must_use]
     pub const fn of(trace: TraceId) -> Self {
         Self(trace.halves().1 & (END - 1))
     }
 
-    /// The value of `rv`: 14 hexadecimal digits.
+    /// Parses `rv`: 14 hexadecimal digits.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         (text.len() == DIGITS).then(|| hexadecimal(text)).flatten().map(Self)
     }
 }
 
-/// Which traces are kept: those whose [`Randomness`] is at least this, of 2^56.
+/// Keeps the traces whose [`Randomness`] is at least this, of 2^56.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Threshold(u64);
 
-/// A share that cannot be sampled.
+/// A probability that cannot be sampled.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error("a sampling probability of {0} is not between 2^-56 and 1")]
 pub struct ProbabilityError(pub f64);
 
 impl Threshold {
-    /// Keeps all.
+    /// Keeps all traces.
     pub const ALL: Self = Self(0);
 
-    /// Keeps the share `probability`.
+    /// Keeps the share `probability` of traces.
     ///
     /// # Errors
     ///
@@ -54,7 +54,7 @@ impl Threshold {
         Ok(Self(END - ((probability * END as f64).round() as u64).clamp(1, END)))
     }
 
-    /// The value of `th`: 1 to 14 hexadecimal digits, zeroes at the end left out.
+    /// Parses `th`: 1 to 14 hexadecimal digits, trailing zeros left out.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if !(1..=DIGITS).contains(&text.len()) {
@@ -69,13 +69,13 @@ impl Threshold {
         (END - self.0) as f64 / END as f64
     }
 
-    /// Whether it keeps a trace of this `randomness`.
+    /// Whether it keeps a trace with this `randomness`.
     #[must_use]
     pub const fn keeps(self, randomness: Randomness) -> bool {
         randomness.0 >= self.0
     }
 
-    /// What holds for a trace that passed both: the stricter one.
+    /// The threshold of a trace that passed both: the stricter one.
     #[must_use]
     pub fn after(self, earlier: Option<Self>) -> Self {
         earlier.map_or(self, |earlier| self.max(earlier))
@@ -83,7 +83,7 @@ impl Threshold {
 }
 
 impl fmt::Display for Threshold {
-    /// As in `ot=th:`.
+    /// As the value of `ot=th`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = format!("{:014x}", self.0);
         let short = digits.trim_end_matches('0');
@@ -91,7 +91,7 @@ impl fmt::Display for Threshold {
     }
 }
 
-/// What a tracestate says about sampling, in its member `ot`: `th` and `rv`. What cannot be read is as if it were not there.
+/// `th` and `rv` of the member `ot` of a tracestate. Invalid values count as absent.
 #[must_use]
 pub fn sampling_of(tracestate: &str) -> (Option<Threshold>, Option<Randomness>) {
     let member = tracestate.split(',').find_map(|member| member.trim().strip_prefix("ot="));
@@ -102,7 +102,7 @@ pub fn sampling_of(tracestate: &str) -> (Option<Threshold>, Option<Randomness>) 
     (field("th").and_then(Threshold::parse), field("rv").and_then(Randomness::parse))
 }
 
-/// `tracestate` with another `th` in its member `ot`, or without one: what a sampler decided stands first, and everything else as it was.
+/// `tracestate` with `th` in its member `ot` replaced, or removed. `th` comes first, everything else stays.
 #[must_use]
 pub fn with_threshold(tracestate: &str, threshold: Option<Threshold>) -> String {
     let (mut fields, mut others) = (Vec::new(), Vec::new());

@@ -1,5 +1,6 @@
-//! Which traces wait. One table is both the map from ids and the order of eviction: its buckets lie in the order of ranks, each a chain in
-//! that order, so that the lowest rank is found without a second structure. A list through the same entries is the order of arrival.
+//! Table of buffered traces: both the map from ids and the order of eviction. Its buckets are in the order of ranks,
+//! and each is a chain in that order, so that the lowest rank is found without a second structure. A list through the
+//! same entries is the order of arrival.
 
 use wire::time::Nanos;
 
@@ -12,7 +13,7 @@ use crate::tracing::span::TraceId;
 
 const NONE: u32 = u32::MAX;
 
-/// What is known of a waiting trace. `lost` counts spans of it that did not fit.
+/// A buffered trace. `lost` counts its spans that did not fit.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, packed(4))]
 pub(super) struct Trace {
@@ -21,29 +22,29 @@ pub(super) struct Trace {
     pub(super) end: UnixNanos,
     pub(super) arrived: Nanos,
     pub(super) chain: Chain,
-    /// Bytes of its spans as they came.
+    /// Encoded bytes of its spans, as received.
     pub(super) encoded: u32,
     pub(super) lost: u32,
-    /// How many spans wait, and above them one bit for each [`Flag`].
+    /// Number of buffered spans, and above them one bit for each [`Flag`].
     spans: u32,
-    /// [`NONE`] while no entry span has come.
+    /// [`NONE`] while no entry span has arrived.
     operation: u32,
     below: u32,
     older: u32,
     newer: u32,
 }
 
-/// What an entry takes in the table.
+/// Bytes of an entry in the table.
 pub(super) const TRACE_COST: usize = size_of::<Trace>();
-const _: () = assert!(TRACE_COST == 76, "the documentation of the buffer says so");
+const _: () = assert!(TRACE_COST == 76, "as documented at TailBuffer");
 
-/// Something that is so or not of a trace.
+/// A property of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Flag {
     /// A span of it is in error.
     Error = 1 << 28,
-    /// Its operation is that of a span without a parent: no other can take its place.
+    /// Its operation is that of a span without a parent, and is final.
     Rooted = 1 << 29,
     /// Its span without a parent is here, entry or not: nothing of it began earlier.
     Root = 1 << 30,
@@ -64,12 +65,12 @@ impl Trace {
         self.set(Flag::Rooted, rooted);
     }
 
-    /// Spans that wait.
+    /// Number of buffered spans.
     pub(super) const fn spans(&self) -> u32 {
         self.spans & SPANS
     }
 
-    /// One more span, of so many bytes, was put into its chain.
+    /// Counts one more span of `encoded` bytes.
     pub(super) const fn count(&mut self, encoded: usize) {
         self.spans += 1;
         self.encoded += encoded as u32;
@@ -79,7 +80,7 @@ impl Trace {
         self.spans & flag as u32 != 0
     }
 
-    /// What was so once stays so.
+    /// Sets `flag` if `so`; a flag is never cleared.
     pub(super) const fn set(&mut self, flag: Flag, so: bool) {
         if so {
             self.spans |= flag as u32;
@@ -91,27 +92,27 @@ impl Trace {
 pub(super) struct Traces {
     key: OrderKey,
     entries: Vec<Trace>,
-    /// 0 for an empty bucket, else the first entry's place + 1: zeroed memory that nobody wrote costs nothing.
+    /// 0 for an empty bucket, else the index of the first entry + 1: zeroed memory that is never written costs nothing.
     heads: Vec<u32>,
     bits: u32,
-    /// No bucket below has an entry.
+    /// All buckets below are empty.
     lowest: usize,
     oldest: u32,
     newest: u32,
-    /// The oldest that was not [passed over](Self::pass_over).
+    /// The oldest trace that was not [passed over](Self::pass_over).
     unseen: u32,
     free: u32,
     count: usize,
 }
 
 impl Traces {
-    /// Buckets for up to `limit` traces, as a power of two: one for one to two traces when full.
+    /// Number of buckets for up to `limit` traces, as a power of two: one for one to two traces when full.
     pub(super) const fn bits(limit: usize) -> u32 {
         let limit = if limit < 2 { 2 } else { limit };
         limit.ilog2()
     }
 
-    /// Room for up to `limit` traces; memory is taken from the system when it is first written.
+    /// Reserves up to `limit` traces. The system commits memory when it is first written.
     pub(super) fn new(key: OrderKey, limit: usize) -> Result<Self, std::collections::TryReserveError> {
         let bits = Self::bits(limit);
         let mut entries = Vec::new();
@@ -125,8 +126,8 @@ impl Traces {
         self.count
     }
 
-    /// Entries that were ever used; they stay.
-    pub(super) const fn made(&self) -> usize {
+    /// Entries that were ever used; they are never given back.
+    pub(super) const fn allocated(&self) -> usize {
         self.entries.len()
     }
 
@@ -166,7 +167,7 @@ impl Traces {
         None
     }
 
-    /// The entry before which `rank` stands in its bucket, and the one after which.
+    /// The entries before and after `rank` in its bucket.
     fn neighbours(&self, bucket: usize, rank: Rank) -> (u32, u32) {
         let (mut before, mut after) = (NONE, self.head(bucket));
         while after != NONE && self.key.rank(self.get(after).id) < rank {
@@ -175,7 +176,7 @@ impl Traces {
         (before, after)
     }
 
-    /// Puts in a trace that is not there. The caller has made sure that there is a free entry or one to be made.
+    /// Inserts a trace that is not there. The caller has made sure that an entry is free or can be allocated.
     pub(super) fn insert(&mut self, id: TraceId, rank: Rank, arrived: Nanos) -> u32 {
         let bucket = self.bucket(rank);
         let (before, after) = self.neighbours(bucket, rank);
@@ -223,7 +224,7 @@ impl Traces {
         place
     }
 
-    /// Takes a trace out. Its chain is the caller's to release.
+    /// Removes a trace. The caller releases its chain.
     pub(super) fn remove(&mut self, place: u32) -> Trace {
         let trace = *self.get(place);
         if self.unseen == place {
@@ -265,7 +266,7 @@ impl Traces {
         (self.unseen != NONE).then_some(self.unseen)
     }
 
-    /// Passes over [`unseen`](Self::unseen): the next is the one that came after it.
+    /// Passes over [`unseen`](Self::unseen): the next is the one that arrived after it.
     pub(super) fn pass_over(&mut self) {
         if let Some(place) = self.unseen() {
             self.unseen = self.get(place).newer;
@@ -335,7 +336,7 @@ mod tests {
                 prop_assert_eq!(unseen, queue.iter().find(|waiting| !seen.contains(*waiting)).copied());
                 prop_assert_eq!(traces.len(), queue.len());
                 prop_assert_eq!(traces.iter().count(), queue.len());
-                prop_assert!(traces.made() <= 16);
+                prop_assert!(traces.allocated() <= 16);
             }
         }
     }

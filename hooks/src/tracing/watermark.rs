@@ -1,11 +1,12 @@
-//! Below which rank something happened lately. What ranks below what gave way is refused at once: a trace that came a moment later must not be
-//! there where its like are gone, and a node that is short keeps the same part of the ranks as its neighbours.
+//! Highest rank that was evicted lately. Traces below it are refused at once: a trace that arrives a moment later must
+//! not survive where its like were evicted, and a node that is short of memory keeps the same part of the ranks as its
+//! neighbours.
 
 use wire::time::Nanos;
 
 use crate::tracing::order::Rank;
 
-/// The highest rank of the last while: it falls when nothing has raised it for between one and two `age`s.
+/// The highest recent rank. It falls when nothing has raised it for between one and two `age`s.
 #[derive(Debug)]
 pub(super) struct Watermark {
     age: Nanos,
@@ -24,17 +25,17 @@ impl Watermark {
         self.now = self.now.max(Some(rank));
     }
 
-    /// Whether this rank is not above it.
+    /// Whether `rank` is at or below it.
     pub(super) fn covers(&self, rank: Rank, now: Nanos) -> bool {
         self.level(now) >= Some(rank)
     }
 
-    /// The share of traces above.
+    /// The share of traces above it.
     pub(super) fn share(&self, now: Nanos) -> f64 {
         self.level(now).map_or(1.0, |level| 1.0 - level.0 as f64 / u64::MAX as f64)
     }
 
-    /// The highest rank that gave way.
+    /// The highest rank that was evicted lately.
     pub(super) fn level(&self, now: Nanos) -> Option<Rank> {
         match now.since(self.since) {
             Some(age) if age.0 >= self.age.0.saturating_mul(2) => None,

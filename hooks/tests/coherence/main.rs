@@ -1,21 +1,22 @@
-//! Kept whole everywhere or nowhere: three nodes with real keepers and members in virtual time, messages as bytes, some of them lost.
+//! A trace is kept whole on all nodes or on none: three nodes with real keepers and members in virtual time. Messages
+//! are bytes, and some of them are lost.
 
 mod node;
 mod traffic;
 mod world;
 
-use hooks::tracing::{Fate, Loss, Policy};
+use hooks::tracing::{LossReason, Policy, StickyDecision};
 
 use crate::node::Plan;
 use crate::world::{Kill, NODES, World};
 
-/// Two nodes with room for everything, and one with a tenth of it.
+/// Two nodes with enough memory, and one with a tenth of it.
 fn plans(bytes: usize, decisions: usize, span_bytes: usize) -> [Plan; NODES] {
     let plan = |bytes, skew| Plan { bytes, decisions, skew, span_bytes };
     [plan(bytes, 50), plan(bytes, -50), plan(bytes / 10, 0)]
 }
 
-/// A minute of requests, payment in alarm for ten seconds of it, two leaders killed, and what came of it.
+/// A minute of requests, payment in alarm for ten seconds of it, two nodes killed; asserts the guarantees.
 fn minute(per_s: u64, plans: [Plan; NODES], seed: u64) {
     let mut world = World::new(plans, seed);
     world.kills = vec![Kill { node: 0, at: 94_300, back: 96_800 }, Kill { node: 1, at: 116_050, back: 117_000 }];
@@ -41,18 +42,18 @@ fn minute(per_s: u64, plans: [Plan; NODES], seed: u64) {
         world.shop.truth.len(),
         world.messages,
         world.message_bytes,
-        short.lost(Loss::Evicted).spans,
-        short.lost(Loss::Refused).spans,
+        short.lost(LossReason::Evicted).spans,
+        short.lost(LossReason::Refused).spans,
     );
-    assert_eq!(unmarked, 0, "seed {seed}: kept in part, and nobody says so");
+    assert_eq!(unmarked, 0, "seed {seed}: kept in part without a mark");
     assert!(complete * 10 >= triggered * 9, "seed {seed}: {complete} of {triggered} complete");
     assert!(lmap * 50 > world.shop.truth.len(), "seed {seed}: {lmap} by LMAPs");
-    assert!(short.lost(Loss::Evicted).spans > 100, "seed {seed}: the short node is not short");
+    assert!(short.lost(LossReason::Evicted).spans > 100, "seed {seed}: the short node is not short");
     world.audit();
 }
 
 #[test]
-fn every_kept_trace_is_whole_or_marked_whatever_is_lost_and_whoever_is_killed() {
+fn every_kept_trace_is_whole_or_marked_despite_lost_messages_and_killed_nodes() {
     for seed in 1..=4 {
         minute(200, plans(10 << 20, 1 << 14, 200), seed);
     }
@@ -64,7 +65,8 @@ fn at_ten_thousand_traces_a_second_too() {
     minute(10_000, plans(320 << 20, 1 << 20, 60), 1);
 }
 
-/// Payment hangs for ten seconds, whoever asks it waits, and spans come up to five seconds after that: what the alarm keeps reaches back.
+/// Payment hangs for ten seconds, its callers wait, and spans arrive up to five seconds after that: the alarm keeps
+/// traces that began before it.
 #[test]
 fn what_hung_for_ten_seconds_is_kept_whole() {
     let [plan, other, _] = plans(10 << 20, 1 << 14, 200);
@@ -82,12 +84,12 @@ fn what_hung_for_ten_seconds_is_kept_whole() {
     let orphans = hung.iter().filter(|(_, truth)| truth.spans & 2 == 0).count();
     assert!(hung.len() > 400, "{} hung", hung.len());
     assert!(whole * 100 >= hung.len() * 95, "{whole} of {} whole, {orphans} without a root", hung.len());
-    assert_eq!(world.kept().2, 0, "kept in part, and nobody says so");
+    assert_eq!(world.kept().2, 0, "kept in part without a mark");
     world.audit();
 }
 
 #[test]
-fn the_look_back_that_is_said_is_the_one_that_there_is() {
+fn the_reported_look_back_is_the_true_one() {
     const END: u64 = 150_000;
     let mut world = World::new(plans(10 << 20, 1 << 14, 200), 6);
 
@@ -95,8 +97,9 @@ fn the_look_back_that_is_said_is_the_one_that_there_is() {
 
     for (node, arrived) in world.nodes.iter().zip(&world.arrived) {
         let buffer = node.keeper.buffer();
-        let said = buffer.look_back(node.now(END));
-        let there = |trace| buffer.get(trace).is_some() || matches!(buffer.fate(trace), Some(Fate::Kept(_)));
+        let reported = buffer.look_back(node.now(END));
+        let there =
+            |trace| buffer.get(trace).is_some() || matches!(buffer.decision(trace), Some(StickyDecision::Kept(_)));
         let oldest = arrived.iter().filter(|(trace, _)| buffer.get(**trace).is_some()).map(|(_, at)| *at).min();
         let reach = (END - oldest.expect("something waits")) as f64 / 1e3;
         let recent = arrived.iter().filter(|(_, at)| (END - **at) as f64 / 1e3 < reach);
@@ -105,9 +108,9 @@ fn the_look_back_that_is_said_is_the_one_that_there_is() {
             all += 1.0;
             found += f64::from(u8::from(there(*trace)));
         }
-        let (said_reach, share) = (said.reach.as_secs_f64(), found / all);
-        assert!((said_reach - reach).abs() <= 0.05 * reach, "reach: {said_reach} said, {reach} true");
-        assert!((said.share - share).abs() <= 0.05 * share, "share: {} said, {share} true", said.share);
+        let (reported_reach, share) = (reported.reach.as_secs_f64(), found / all);
+        assert!((reported_reach - reach).abs() <= 0.05 * reach, "reach: {reported_reach} reported, {reach} true");
+        assert!((reported.share - share).abs() <= 0.05 * share, "share: {} reported, {share} true", reported.share);
     }
     assert!(
         world.nodes[2].keeper.buffer().look_back(world.nodes[2].now(END)).share < 0.9,

@@ -1,24 +1,24 @@
-//! One node of the simulation: a keeper and a member, as an agent has them, and what its exporter sent.
+//! One node of the simulation: a keeper and a member, as in an agent, and what it exported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hooks::coherence::{Here, Member, MemberSettings, Output, Pieces, Run, Sent, Words};
+use hooks::coherence::{Export, GossipMessage, Member, MemberSettings, PathJoin, Run, ServiceVerdict, TenantTraces};
 use hooks::id::OriginId;
 use hooks::paths::{FrontendRule, Frontends, Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
 use hooks::time::UnixNanos;
 use hooks::tracing::{
-    Account, Budget, BudgetRule, Keeper, Known, Limits, OrderKey, Part, Policies, Policy, Reason, Span, SpanId,
-    SpanIndex, SpanKind, Switches, TailBuffer, Threshold, TraceId, TriggerRule, Triggers, Verdict,
+    Account, Budget, BudgetRule, Completeness, Keeper, Limits, OrderKey, Policies, Policy, Reason, ServiceCatalog,
+    Span, SpanId, SpanIndex, SpanKind, Switches, TailBuffer, Threshold, TraceId, TriggerRule, Triggers, Verdict,
 };
 use wire::time::Nanos;
 
-use crate::traffic::Recorded;
+use crate::traffic::RecordedSpan;
 
 /// Midday of some day, in seconds.
 pub const NOON: u64 = 1_700_000_000;
 
-/// What came to the tracing backend, from all nodes.
+/// What arrived at the tracing backend, from all nodes.
 #[derive(Default)]
 pub struct Backend {
     /// A bit for each span.
@@ -29,29 +29,29 @@ pub struct Backend {
 }
 
 impl Backend {
-    fn take(&mut self, sent: &Sent<'_>) {
+    fn take(&mut self, sent: &Export<'_>) {
         match sent {
-            Sent::Span(given) => {
+            Export::Span(given) => {
                 let number = given.index.id.bytes()[7];
                 let bits = self.spans.entry(given.trace).or_default();
                 self.twice += u64::from(*bits & (1 << number) != 0);
                 *bits |= 1 << number;
-                if given.part != Part::Whole {
+                if given.completeness != Completeness::Complete {
                     self.marked.insert(given.trace);
                 }
                 self.policies.entry(given.trace).or_insert(given.reason.policy());
             }
-            Sent::Mark { trace, .. } => _ = self.marked.insert(*trace),
+            Export::Mark { trace, .. } => _ = self.marked.insert(*trace),
         }
     }
 }
 
-/// How a node is made, whatever becomes of it.
+/// Properties of a node that survive its restart.
 #[derive(Clone, Copy)]
 pub struct Plan {
     pub bytes: usize,
     pub decisions: usize,
-    /// What its clock shows more than others', in milliseconds.
+    /// Difference of its clock from true time, in milliseconds.
     pub skew: i64,
     /// Bytes of a span.
     pub span_bytes: usize,
@@ -69,11 +69,11 @@ pub struct Node {
     paths: Paths,
     latencies: Latencies,
     frontends: Frontends,
-    pieces: Pieces,
+    pieces: PathJoin,
 }
 
 impl Node {
-    /// A run that begins at `began`, after one with these books, if there was one.
+    /// A run that begins at `began`, with the account of its predecessor, if there was one.
     pub fn start(name: &str, plan: Plan, began: u64, predecessor: Option<Account>) -> Self {
         let limits = Limits { bytes: plan.bytes, trace_bytes: 40_000, decisions: plan.decisions, ..Limits::default() };
         let buffer = TailBuffer::new(limits, OrderKey::new(77), Nanos::ZERO).expect("valid limits");
@@ -82,10 +82,10 @@ impl Node {
         let switches = Switches { floor: Some(floor), latency: false, ..Switches::default() };
         let policies = Policies::new(switches, Budget::new(budget, Nanos::ZERO).expect("a valid rule"));
         let mut keeper = Keeper::new(buffer, Triggers::new(TriggerRule::default()), policies);
-        let run = Run { node: name.into(), began: day(began, plan.skew) };
+        let run = Run { node: name.into(), began: wall(began, plan.skew) };
         keeper.join(predecessor.map(|_| run.began), Nanos::from_secs(120));
-        if let Some(books) = predecessor {
-            keeper.resume(books);
+        if let Some(account) = predecessor {
+            keeper.resume(account);
         }
         let mut names = Names::new(NameLimits::default());
         let mut frontends = Frontends::new(FrontendRule::default());
@@ -101,26 +101,26 @@ impl Node {
             paths: Paths::new(PathLimits::default()),
             latencies: Latencies::new(LatencyRule::default()),
             frontends,
-            pieces: Pieces::new(4_096),
+            pieces: PathJoin::new(4_096),
         }
     }
 
-    /// Its successor, after it was killed. What its account was at that moment is all that is left of it.
+    /// Its successor after a kill. The account at that moment is all that is left of it.
     pub fn again(&self, began: u64) -> Self {
-        let books = *self.keeper.buffer().account();
-        Self::start(&self.name, self.plan, began, Some(books))
+        let account = *self.keeper.buffer().account();
+        Self::start(&self.name, self.plan, began, Some(account))
     }
 
-    /// By its own clock, which began with it.
+    /// By its monotonic clock, which began with the run.
     pub fn now(&self, millis: u64) -> Nanos {
         Nanos::from_millis(millis - self.began)
     }
 
-    pub fn day(&self, millis: u64) -> UnixNanos {
-        day(millis, self.plan.skew)
+    pub fn wall(&self, millis: u64) -> UnixNanos {
+        wall(millis, self.plan.skew)
     }
 
-    pub fn span(&mut self, span: &Recorded, millis: u64, backend: &mut Backend) {
+    pub fn span(&mut self, span: &RecordedSpan, millis: u64, backend: &mut Backend) {
         let now = self.now(millis);
         let service = self.names.service(span.service, now);
         let id = |number: u64| SpanId::new(number.to_be_bytes());
@@ -131,8 +131,8 @@ impl Node {
             service,
             operation: self.names.operation(service, span.operation, now),
             origin: OriginId(0),
-            start: self.day(span.start),
-            end: self.day(span.end),
+            start: self.wall(span.start),
+            end: self.wall(span.end),
             error: span.error,
         };
         let entry = self.frontends.enters(&index, now);
@@ -140,58 +140,59 @@ impl Node {
         let encoded = &[0; 512][..self.plan.span_bytes];
         let span = Span { trace: span.trace, index, entry, trigger, randomness, threshold, encoded };
         let Self { keeper, names, paths, latencies, .. } = self;
-        keeper.span(&span, &Known { names, paths, latencies }, now, |given| backend.take(&Sent::Span(given)));
+        keeper
+            .span(&span, &ServiceCatalog { names, paths, latencies }, now, |given| backend.take(&Export::Span(given)));
     }
 
-    /// An LMAP of this node finds `service` out of the ordinary.
+    /// An LMAP of this node finds `service` anomalous.
     pub fn verdict(&mut self, service: &str, millis: u64) {
-        let (now, day) = (self.now(millis), self.day(millis));
+        let (now, wall) = (self.now(millis), self.wall(millis));
         let reason = Arc::new(Reason::Lmap { service: service.into(), score: 9.0, gamma: 3.0, metrics: [].into() });
-        let output = Output {
+        let output = ServiceVerdict {
             service: service.into(),
-            from: day,
-            at: day,
+            from: wall,
+            at: wall,
             weight: 3.0,
-            parts: None,
+            breakdown: None,
             reason: Arc::clone(&reason),
         };
         let service = self.names.service(service, now);
-        self.keeper.verdict(&Verdict { service, from: day, at: day, parts: None, weight: 3.0, reason }, day);
-        self.member.output(output, now, day);
+        self.keeper.verdict(&Verdict { service, from: wall, at: wall, breakdown: None, weight: 3.0, reason }, wall);
+        self.member.verdict(output, now, wall);
     }
 
     pub fn tick(&mut self, millis: u64, backend: &mut Backend) {
-        let (now, day) = (self.now(millis), self.day(millis));
+        let (now, wall) = (self.now(millis), self.wall(millis));
         let Self { keeper, names, paths, latencies, .. } = self;
-        keeper.tick(&Known { names, paths, latencies }, now, |given| backend.take(&Sent::Span(given)));
-        self.member.yields_below(self.keeper.buffer().level(now));
+        keeper.tick(&ServiceCatalog { names, paths, latencies }, now, |given| backend.take(&Export::Span(given)));
+        self.member.set_eviction_level(self.keeper.buffer().level(now));
         let (mut here, member) = self.here();
-        here.tell(member, now, day);
-        self.member.tick(now, day);
+        here.announce(member, now, wall);
+        self.member.tick(now, wall);
         self.carry_out(millis, backend);
     }
 
-    /// Another node spoke. Returns what it is answered.
-    pub fn hear(&mut self, words: Words, millis: u64, backend: &mut Backend) -> Words {
-        let speaker = Arc::clone(&words.run.node);
-        let _outdated = self.member.hear(words, self.now(millis), self.day(millis));
+    /// Takes a message of another node. Returns the reply.
+    pub fn receive(&mut self, message: GossipMessage, millis: u64, backend: &mut Backend) -> GossipMessage {
+        let sender = Arc::clone(&message.run.node);
+        let _outdated = self.member.receive(message, self.now(millis), self.wall(millis));
         self.carry_out(millis, backend);
-        self.member.words(Some(&speaker), self.now(millis))
+        self.member.message(Some(&sender), self.now(millis))
     }
 
     fn carry_out(&mut self, millis: u64, backend: &mut Backend) {
-        let (now, day) = (self.now(millis), self.day(millis));
+        let (now, wall) = (self.now(millis), self.wall(millis));
         for effect in self.member.effects() {
-            self.here().0.carry_out(&effect, now, day, |sent| backend.take(&sent));
+            self.here().0.carry_out(&effect, now, wall, |sent| backend.take(&sent));
         }
     }
 
-    fn here(&mut self) -> (Here<'_>, &mut Member) {
+    fn here(&mut self) -> (TenantTraces<'_>, &mut Member) {
         let Self { tenant, keeper, names, paths, pieces, member, .. } = self;
-        (Here { tenant, keeper, names, paths, pieces }, member)
+        (TenantTraces { tenant, keeper, names, paths, pieces }, member)
     }
 }
 
-fn day(millis: u64, skew: i64) -> UnixNanos {
+fn wall(millis: u64, skew: i64) -> UnixNanos {
     UnixNanos::from_secs(NOON).plus(Nanos::from_millis(millis.saturating_add_signed(skew)))
 }

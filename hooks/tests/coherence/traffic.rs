@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hooks::tracing::TraceId;
 
-/// SplitMix64, so that a run is told by its seed.
+/// SplitMix64: a run is determined by its seed.
 pub struct Random(pub u64);
 
 impl Random {
@@ -26,7 +26,7 @@ impl Random {
 
 /// A span as its service records it. Times are milliseconds of true time.
 #[derive(Clone, Copy, Debug)]
-pub struct Recorded {
+pub struct RecordedSpan {
     pub trace: TraceId,
     /// From 1 on; the root has 1.
     pub number: u8,
@@ -36,23 +36,23 @@ pub struct Recorded {
     pub start: u64,
     pub end: u64,
     pub error: bool,
-    /// On which node its service runs.
+    /// The node of its service.
     pub node: usize,
 }
 
-/// What really happened to a trace.
+/// Ground truth of a trace.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Truth {
     /// A bit for each span.
     pub spans: u64,
-    /// It went through payment.
+    /// It passes payment.
     pub pays: bool,
     pub start: u64,
 }
 
 pub struct Shop {
     pub nodes: usize,
-    /// Payment answers nothing from the first to the second of these: whoever asks waits until the second.
+    /// Payment does not reply between these times: its callers wait until the second.
     pub hang: Option<(u64, u64)>,
     /// The longest request in milliseconds, of which one in twenty is.
     pub longest: u64,
@@ -76,7 +76,7 @@ impl Shop {
     }
 
     /// A request that begins at `start`: its spans, the root last, if there is one.
-    pub fn request(&mut self, start: u64, mut into: impl FnMut(Recorded)) {
+    pub fn request(&mut self, start: u64, mut into: impl FnMut(RecordedSpan)) {
         let trace = self.trace();
         let random = &mut self.random;
         let length = if random.one_in(20) { 500 + random.below(self.longest - 500) } else { 5 + random.below(500) };
@@ -92,7 +92,17 @@ impl Shop {
             let start = from + random.below(end - from);
             let end = start + 1 + random.below(end - start);
             let node = random.below(self.nodes as u64) as usize;
-            spans.push(Recorded { trace, number, service, operation: "handle", root: false, start, end, error, node });
+            spans.push(RecordedSpan {
+                trace,
+                number,
+                service,
+                operation: "handle",
+                root: false,
+                start,
+                end,
+                error,
+                node,
+            });
         };
         // The service that was asked first hangs for as long as the request.
         child(random, inner, start, false);
@@ -110,7 +120,7 @@ impl Shop {
             // The frontend has replicas on all nodes but the last one.
             let node = random.below(self.nodes as u64 - 1) as usize;
             let (service, error) = ("frontend", false);
-            spans.push(Recorded { trace, number: 1, service, operation, root: true, start, end, error, node });
+            spans.push(RecordedSpan { trace, number: 1, service, operation, root: true, start, end, error, node });
         }
         let bits = spans.iter().fold(0, |bits, span| bits | 1 << span.number);
         self.truth.insert(trace, Truth { spans: bits, pays, start });

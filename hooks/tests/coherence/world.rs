@@ -2,23 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use hooks::coherence::Words;
-use hooks::tracing::{Loss, TraceId};
+use hooks::coherence::GossipMessage;
+use hooks::tracing::{LossReason, TraceId};
 use prost::Message as _;
-use wire::proto::coherence as proto;
+use wire::proto::gossip as proto;
 
 use crate::node::{Backend, Node, Plan};
-use crate::traffic::{Random, Recorded, Shop};
+use crate::traffic::{Random, RecordedSpan, Shop};
 
 pub const NODES: usize = 3;
 
-/// What comes to a node.
+/// What arrives at a node.
 enum Event {
-    Span(Recorded),
-    /// From which node, which run of this node was meant by an answer, and whether one is wanted.
-    Words {
+    Span(RecordedSpan),
+    /// From `from`; `wanted` says whether a reply is wanted.
+    Message {
         from: usize,
-        words: proto::Words,
+        message: proto::GossipMessage,
         wanted: bool,
     },
 }
@@ -36,20 +36,20 @@ pub struct World {
     pub nodes: Vec<Node>,
     pub backend: Backend,
     pub kills: Vec<Kill>,
-    /// Of a hundred messages so many are lost.
+    /// Percentage of messages that are lost.
     pub loss: u64,
-    /// Spans come up to so many milliseconds after their end.
+    /// Spans arrive up to so many milliseconds after their end.
     pub batch: u64,
-    /// When the first span of each trace came to each node.
+    /// When the first span of each trace arrived at each node.
     pub arrived: [BTreeMap<TraceId, u64>; NODES],
-    /// Spans that were acknowledged by each node, whichever run.
+    /// Spans that each node acknowledged, over all of its runs.
     pub acknowledged: [u64; NODES],
     pub messages: u64,
     pub message_bytes: u64,
     down: [bool; NODES],
     /// Events by time; none is looked for twice.
     wheel: BTreeMap<u64, Vec<(usize, Event)>>,
-    /// When each node last spoke to each, and whether an answer is awaited since then.
+    /// When each node last sent to each, and whether a reply is pending since then.
     spoken: [[Option<(u64, bool)>; NODES]; NODES],
     random: Random,
 }
@@ -79,7 +79,7 @@ impl World {
         self.wheel.entry(millis).or_default().push((node, event));
     }
 
-    /// So many requests a second from each time on, verdicts about payment in these seconds, until `end`.
+    /// Runs until `end`: so many requests a second from each time on, and verdicts about payment in these seconds.
     pub fn run(&mut self, rates: &[(u64, u64)], verdicts: &[u64], end: u64) {
         let mut due = 0;
         for millis in 0..end {
@@ -92,7 +92,7 @@ impl World {
             for (node, event) in self.wheel.remove(&millis).unwrap_or_default() {
                 self.play(node, event, millis);
             }
-            // Noticed on the last node, where no frontend is.
+            // An LMAP of the last node notices it, where no frontend is.
             if millis % 1_000 == 500 && verdicts.contains(&(millis / 1_000)) {
                 self.nodes[NODES - 1].verdict("payment", millis);
             }
@@ -103,13 +103,13 @@ impl World {
         }
     }
 
-    /// Asserts that nothing is on its way any more; nodes that have nothing to say do so for ever.
+    /// Asserts that no span and no entry is under way. Idle messages go on for ever.
     pub fn is_over(&self) {
         let is_idle = |event: &Event| match event {
-            Event::Words { words, .. } => words.said.is_empty(),
+            Event::Message { message, .. } => message.entries.is_empty(),
             Event::Span(_) => false,
         };
-        assert!(self.wheel.values().flatten().all(|(_, event)| is_idle(event)), "something is still on its way");
+        assert!(self.wheel.values().flatten().all(|(_, event)| is_idle(event)), "something is still under way");
     }
 
     fn request(&mut self, millis: u64) {
@@ -134,7 +134,7 @@ impl World {
 
     fn play(&mut self, node: usize, event: Event, millis: u64) {
         match event {
-            // Clients send again what was not acknowledged.
+            // Clients resend what was not acknowledged.
             Event::Span(span) if self.down[node] => {
                 let again = millis + 200 + self.random.below(800);
                 self.at(again, node, Event::Span(span));
@@ -144,12 +144,12 @@ impl World {
                 self.arrived[node].entry(span.trace).or_insert(millis);
                 self.nodes[node].span(&span, millis, &mut self.backend);
             }
-            Event::Words { .. } if self.down[node] => {}
-            Event::Words { from, words, wanted } => {
-                let words = Words::decode(&words).expect("nodes say what can be heard");
-                let answer = self.nodes[node].hear(words, millis, &mut self.backend);
+            Event::Message { .. } if self.down[node] => {}
+            Event::Message { from, message, wanted } => {
+                let message = GossipMessage::decode(&message).expect("messages of nodes are valid");
+                let reply = self.nodes[node].receive(message, millis, &mut self.backend);
                 if wanted {
-                    self.send(node, from, &answer, false, millis);
+                    self.send(node, from, &reply, false, millis);
                 } else if let Some((_, awaited)) = &mut self.spoken[node][from] {
                     *awaited = false;
                 }
@@ -158,14 +158,14 @@ impl World {
     }
 
     /// Most messages take up to 20 ms, some ten times as long.
-    fn send(&mut self, from: usize, to: usize, words: &Words, wanted: bool, millis: u64) {
-        let words = words.encode();
+    fn send(&mut self, from: usize, to: usize, message: &GossipMessage, wanted: bool, millis: u64) {
+        let message = message.encode();
         self.messages += 1;
-        self.message_bytes += words.encoded_len() as u64;
+        self.message_bytes += message.encoded_len() as u64;
         let slow = if self.random.one_in(20) { 200 } else { 0 };
         let at = millis + 1 + self.random.below(20) + slow;
         if self.random.below(100) >= self.loss {
-            self.at(at, to, Event::Words { from, words, wanted });
+            self.at(at, to, Event::Message { from, message, wanted });
         }
     }
 
@@ -178,20 +178,20 @@ impl World {
         for peer in (0..NODES).filter(|peer| *peer != node) {
             let (name, now) = (format!("node-{peer}"), self.nodes[node].now(millis));
             let spoken = self.spoken[node][peer];
-            // One request at a time; what is not answered within half a second is given up.
+            // One request at a time; a reply that is later than half a second is given up.
             if spoken.is_some_and(|(at, awaited)| awaited && millis - at < 500) {
                 continue;
             }
             let last = spoken.map(|(at, _)| self.nodes[node].now(at));
             if self.nodes[node].member.is_due(Some(&name), last, now) || spoken.is_some_and(|(_, awaited)| awaited) {
-                let words = self.nodes[node].member.words(Some(&name), now);
+                let message = self.nodes[node].member.message(Some(&name), now);
                 self.spoken[node][peer] = Some((millis, true));
-                self.send(node, peer, &words, true, millis);
+                self.send(node, peer, &message, true, millis);
             }
         }
     }
 
-    /// Kept traces, those that are whole, those that are not and nobody says so, and those that are marked.
+    /// Numbers of kept traces, of whole ones, of incomplete ones without a mark, and of marked ones.
     pub fn kept(&self) -> (usize, usize, usize, usize) {
         let whole = |(trace, spans): &(&_, &u64)| self.shop.truth[*trace].spans == **spans;
         let (kept, marked) = (&self.backend.spans, &self.backend.marked);
@@ -200,20 +200,20 @@ impl World {
         (kept.len(), kept.iter().filter(whole).count(), unmarked, all_marked)
     }
 
-    /// Asserts that what each node says of its spans is what its services know, over all of its runs.
+    /// Asserts that the account of each node agrees with what its services know, over all of its runs.
     pub fn audit(&self) {
         self.is_over();
         for (node, acknowledged) in self.nodes.iter().zip(self.acknowledged) {
             let account = node.keeper.buffer().account();
             assert!(account.balances());
-            assert_eq!(account.seen.spans, acknowledged, "what was acknowledged is what was seen");
+            assert_eq!(account.seen.spans, acknowledged, "acknowledged spans are the seen ones");
         }
-        let killed = |node: usize| self.nodes[node].keeper.buffer().account().lost(Loss::Killed).spans;
+        let killed = |node: usize| self.nodes[node].keeper.buffer().account().lost(LossReason::Killed).spans;
         for node in 0..NODES {
             assert_eq!(killed(node) > 0, self.kills.iter().any(|kill| kill.node == node), "node {node}");
         }
         let given: u64 = self.backend.spans.values().map(|spans| u64::from(spans.count_ones())).sum();
         let kept: u64 = self.nodes.iter().map(|node| node.keeper.buffer().account().kept.spans).sum();
-        assert_eq!(given + self.backend.twice, kept, "what was given out is what the books say");
+        assert_eq!(given + self.backend.twice, kept, "exported spans are those of the accounts");
     }
 }

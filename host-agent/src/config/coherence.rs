@@ -1,25 +1,25 @@
-//! The part of the configuration that is about other nodes.
+//! Configuration of gossip between nodes.
 
 use std::net::SocketAddr;
 
-use daemon::config::range;
-use daemon::{ClientTls, ServerTls};
-use leaders::PeerSettings;
+use agent_runtime::config::range;
+use agent_runtime::{ClientTls, ServerTls};
+use gossip::PeerSettings;
 use serde::Deserialize;
 
-use super::{ConfigError, Keep, OtlpConfig, local};
+use super::{ConfigError, KeepMode, OtlpConfig, local};
 
-/// Host agents of other nodes, with which traces are kept together.
+/// Gossip with the host agents of other nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CoherenceConfig {
-    /// Where they connect to.
+    /// Address for other nodes.
     pub listen: SocketAddr,
-    /// Where they are: `host:port` each, a name for all of its addresses. Without any, this node decides alone.
+    /// The other nodes: `host:port` each; a name stands for all its addresses. Empty: this node decides alone.
     pub peers: Vec<String>,
-    /// This node's certificate, and who may connect.
+    /// Server TLS: this node's certificate, and the authority that peers need a certificate of.
     pub tls: Option<ServerTls>,
-    /// What is shown to the others, and whom to trust.
+    /// Client TLS: the certificate shown to peers, and the authority to trust.
     pub peers_tls: Option<ClientTls>,
 }
 
@@ -30,22 +30,23 @@ impl Default for CoherenceConfig {
 }
 
 impl CoherenceConfig {
-    /// Whom to call; `None` if this node decides alone, or spans pass through.
+    /// Which peers to call. `None` if this node decides alone, or traces are not buffered.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if the nodes would let different traces give way, or a certificate cannot be read.
+    /// [`ConfigError`] if `order_key` is missing (nodes would evict different traces), or a certificate cannot be read.
     pub fn settings(&self, otlp: &OtlpConfig) -> Result<Option<PeerSettings>, ConfigError> {
-        if self.peers.is_empty() || otlp.upstream.is_none() || otlp.traces.keep != Keep::Tail {
+        if self.peers.is_empty() || otlp.upstream.is_none() || otlp.traces.keep != KeepMode::Tail {
             return Ok(None);
         }
         let key = otlp.traces.order_key.is_some();
-        let wanted = "with coherence.peers it is needed, the same on all nodes: else each lets other traces give way";
+        let wanted =
+            "with coherence.peers it must be set, the same on all nodes: otherwise each node evicts other traces";
         range(key, "otlp.traces.order_key", &"null", wanted)?;
         let tls = self.peers_tls.as_ref().map(ClientTls::client).transpose();
         let tls = tls.map_err(|cause| ConfigError::value("coherence.peers_tls", cause))?;
-        let named = self.peers_tls.as_ref().is_some_and(|tls| tls.domain.is_some());
-        Ok(Some(PeerSettings { addresses: self.peers.clone(), tls, named }))
+        let overrides_name = self.peers_tls.as_ref().is_some_and(|tls| tls.domain.is_some());
+        Ok(Some(PeerSettings { addresses: self.peers.clone(), tls, overrides_name }))
     }
 }
 

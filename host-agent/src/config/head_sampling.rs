@@ -1,4 +1,4 @@
-//! The part of the configuration that is about head sampling.
+//! Configuration of head sampling advice.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -7,45 +7,51 @@ use head_sampling::{Advice, AdviceError, AdviceRule, Mode};
 use serde::Deserialize;
 use wire::time::Nanos;
 
-use super::{ConfigError, Keep, OtlpConfig, at_least_one};
+use super::{ConfigError, KeepMode, OtlpConfig, at_least_one};
 
-/// Operations that are raised at one time.
+/// Limit of operations with a raised probability.
 const MOST: usize = 10_000;
 
-/// What services are advised that cannot record everything (Jaeger's remote sampling).
+/// Advice for services that sample at the head, by Jaeger's remote sampling protocol.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HeadSamplingConfig {
-    /// Where they ask, by HTTP and by gRPC; without, they cannot.
+    /// Address for requests over HTTP and gRPC. `None`: off.
     pub listen: Option<SocketAddr>,
-    /// The share of an operation's requests that is recorded.
-    pub usual: f64,
-    /// The share while it is out of the ordinary.
-    pub raised: f64,
-    /// Requests of each operation that are recorded in a second in any case.
-    pub floor_per_s: f64,
-    /// An operation stays raised for so long after its last bad second.
+    /// Sampling probability of an operation.
+    pub default_probability: f64,
+    /// Sampling probability while an LMAP on the operation's path is in alarm.
+    pub raised_probability: f64,
+    /// Traces per second and operation that are sampled in any case.
+    pub lower_bound_traces_per_s: f64,
+    /// How long an operation stays raised after its last second in alarm.
     pub hold_ms: NonZeroU32,
 }
 
 impl Default for HeadSamplingConfig {
     fn default() -> Self {
-        Self { listen: None, usual: 0.01, raised: 1.0, floor_per_s: 0.1, hold_ms: at_least_one(120_000) }
+        Self {
+            listen: None,
+            default_probability: 0.01,
+            raised_probability: 1.0,
+            lower_bound_traces_per_s: 0.1,
+            hold_ms: at_least_one(120_000),
+        }
     }
 }
 
 impl HeadSamplingConfig {
-    /// What is advised. Where spans wait for a decision, everything is to be recorded.
+    /// The advice to give. Where traces are buffered (`keep: tail`), it is to sample everything.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if a share is none.
+    /// [`ConfigError`] if a probability is outside 0 to 1.
     pub fn advice(&self, otlp: &OtlpConfig) -> Result<Advice, ConfigError> {
-        let tail = otlp.upstream.is_some() && otlp.traces.keep == Keep::Tail;
+        let tail = otlp.upstream.is_some() && otlp.traces.keep == KeepMode::Tail;
         let rule = AdviceRule {
-            usual: self.usual,
-            raised: self.raised,
-            floor_per_s: self.floor_per_s,
+            default_probability: self.default_probability,
+            raised_probability: self.raised_probability,
+            lower_bound_traces_per_s: self.lower_bound_traces_per_s,
             hold: Nanos::from_millis(u64::from(self.hold_ms.get())),
         };
         let mode = if tail { Mode::Tail } else { Mode::Head };

@@ -1,47 +1,49 @@
-//! The OTLP endpoint's part of the configuration.
+//! Configuration of the OTLP endpoint.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use daemon::config::range;
-use daemon::{ClientConfigs, OutwardTls, ServerTls, TlsError};
+use agent_runtime::config::range;
+use agent_runtime::{ClientConfigs, OutwardTls, ServerTls, TlsError};
 use hooks::tracing::{BudgetRule, Limits, OrderKey, Switches, Threshold};
 use otlp::tenants::{NetworkError, Tenants};
-use otlp::{DerivedSettings, Protocol, Settings, TailSettings, Tenant, TenantSettings, UpstreamSettings, UpstreamTls};
+use otlp::{
+    Protocol, Settings, SpanMetricsSettings, TailSettings, Tenant, TenantSettings, UpstreamSettings, UpstreamTls,
+};
 use serde::Deserialize;
 use wire::time::Nanos;
 
 use super::{ConfigError, at_least_one, local};
 
-/// Spans, metrics and logs that services send here.
+/// The OTLP endpoint: spans, metrics and logs of services.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OtlpConfig {
-    /// Where everything goes on to; without it, no OTLP is taken.
+    /// Where everything is forwarded to. `None`: OTLP is off.
     pub upstream: Option<UpstreamConfig>,
-    /// Where OTLP is taken, usually by gRPC.
+    /// Address for OTLP, usually by gRPC.
     pub listen_grpc: SocketAddr,
-    /// Where OTLP is taken, usually by HTTP.
+    /// Address for OTLP, usually by HTTP.
     pub listen_http: SocketAddr,
-    /// Certificates that clients see, and have to show; without, they speak openly.
+    /// Server TLS. Without it, clients connect without TLS.
     pub tls: Option<ServerTls>,
-    /// Headers of clients that go on to the upstream with what they sent.
+    /// Client headers that are forwarded to the upstream.
     pub pass_headers: Vec<String>,
-    /// Bytes of one request, unpacked.
+    /// Limit of one request, in bytes after decompression.
     pub request_bytes: usize,
-    /// Bytes of all requests that are being read.
-    pub reading_bytes: usize,
-    /// Bytes of each signal that wait for the upstream.
+    /// Memory budget of all requests while they are received, in bytes.
+    pub receive_memory_bytes: usize,
+    /// Queue to the upstream, in bytes for each signal.
     pub queue_bytes: usize,
-    /// Which spans go on.
+    /// Which spans are forwarded.
     pub traces: TracesConfig,
-    /// What LMAPs see of spans.
+    /// Metrics derived from spans, for LMAPs.
     pub derived: DerivedConfig,
-    /// Keys of attributes whose values nobody is to have.
+    /// Attribute keys whose values are masked.
     pub redact: Vec<String>,
-    /// Who sends, beside everyone else.
+    /// Tenants; everyone else is the tenant `default`.
     pub tenants: Vec<TenantConfig>,
 }
 
@@ -52,9 +54,9 @@ impl Default for OtlpConfig {
             listen_grpc: local(4317),
             listen_http: local(4318),
             tls: None,
-            pass_headers: otlp::USUAL_HEADERS.map(str::to_owned).to_vec(),
+            pass_headers: otlp::DEFAULT_FORWARDED_HEADERS.map(str::to_owned).to_vec(),
             request_bytes: 16 << 20,
-            reading_bytes: 64 << 20,
+            receive_memory_bytes: 64 << 20,
             queue_bytes: 64 << 20,
             traces: TracesConfig::default(),
             derived: DerivedConfig::default(),
@@ -64,21 +66,21 @@ impl Default for OtlpConfig {
     }
 }
 
-/// A tenant, known by the addresses that it sends from.
+/// A tenant, identified by the addresses that it sends from.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantConfig {
-    /// As in labels, and before the names of its services that are not its own.
+    /// Name in labels, and prefix of services that it may not call its own.
     pub name: String,
-    /// Networks, such as 10.1.0.0/16, and addresses.
+    /// Networks (10.1.0.0/16) and addresses.
     pub peers: Vec<String>,
-    /// Services that are its own; what ends with `*` is the beginning of names.
+    /// Services of this tenant; a trailing `*` matches any name with that beginning.
     #[serde(default)]
     pub services: Vec<String>,
-    /// Memory for its waiting spans; as `traces.memory_bytes` if left out.
+    /// Memory for buffered spans; `traces.memory_bytes` if left out.
     #[serde(default)]
     pub memory_bytes: Option<usize>,
-    /// Bytes kept of it per second; as `traces.budget_bytes_per_s` if left out.
+    /// Bytes kept per second; `traces.budget_bytes_per_s` if left out.
     #[serde(default)]
     pub budget_bytes_per_s: Option<u64>,
 }
@@ -93,62 +95,62 @@ impl TenantConfig {
     }
 }
 
-/// Errors and durations of every service's operations, counted from its spans, for its LMAP.
+/// Errors and durations per operation, counted from spans, for the services' LMAPs.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DerivedConfig {
-    /// Whether anything is.
+    /// Whether spans are counted.
     pub enabled: bool,
-    /// Operations of one service that are told apart.
+    /// Operations of one service that are counted separately, 1 to 200.
     pub operations: usize,
-    /// Services.
+    /// Services that are counted, 1 to 1000.
     pub services: usize,
-    /// A request is counted so long after it ended.
+    /// Delay between the end of a request and its count, in milliseconds; at most 300000.
     pub delay_ms: u32,
-    /// What no span came from for so long is watched no more.
-    pub forget_ms: NonZeroU32,
+    /// A service or operation without a span for this long is dropped.
+    pub expire_ms: NonZeroU32,
 }
 
 impl Default for DerivedConfig {
     fn default() -> Self {
-        let DerivedSettings { operations, services, delay, forget } = DerivedSettings::default();
-        let (delay_ms, forget_ms) = (delay.as_millis() as u32, at_least_one(forget.as_millis() as u32));
-        Self { enabled: true, operations, services, delay_ms, forget_ms }
+        let SpanMetricsSettings { operations, services, delay, forget } = SpanMetricsSettings::default();
+        let (delay_ms, expire_ms) = (delay.as_millis() as u32, at_least_one(forget.as_millis() as u32));
+        Self { enabled: true, operations, services, delay_ms, expire_ms }
     }
 }
 
 impl DerivedConfig {
-    fn settings(&self) -> Result<Option<DerivedSettings>, ConfigError> {
+    fn settings(&self) -> Result<Option<SpanMetricsSettings>, ConfigError> {
         let (operations, services) = (self.operations, self.services);
-        range((1..=200).contains(&operations), "otlp.derived.operations", &operations, "1 to 200 are possible")?;
-        range((1..=1_000).contains(&services), "otlp.derived.services", &services, "1 to 1000 are possible")?;
+        range((1..=200).contains(&operations), "otlp.derived.operations", &operations, "must be 1 to 200")?;
+        range((1..=1_000).contains(&services), "otlp.derived.services", &services, "must be 1 to 1000")?;
         let delay = Nanos::from_millis(u64::from(self.delay_ms));
-        let longest = delay <= DerivedSettings::LONGEST_DELAY;
-        range(longest, "otlp.derived.delay_ms", &self.delay_ms, "at most 300000 are possible")?;
-        let forget = Nanos::from_millis(u64::from(self.forget_ms.get()));
-        Ok(self.enabled.then_some(DerivedSettings { operations, services, delay, forget }))
+        let longest = delay <= SpanMetricsSettings::LONGEST_DELAY;
+        range(longest, "otlp.derived.delay_ms", &self.delay_ms, "must be at most 300000")?;
+        let forget = Nanos::from_millis(u64::from(self.expire_ms.get()));
+        Ok(self.enabled.then_some(SpanMetricsSettings { operations, services, delay, forget }))
     }
 }
 
-/// Where everything goes on to.
+/// Where everything is forwarded to.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpstreamConfig {
-    /// Such as `http://collector:4317`.
+    /// URL, such as `http://collector:4317`.
     pub endpoint: String,
-    /// How it is spoken to.
+    /// Protocol towards the upstream.
     #[serde(default)]
     pub protocol: UpstreamProtocol,
-    /// Sent with every request.
+    /// Headers sent with every request.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// Certificates, for an endpoint of https; if left out, whom the system trusts is trusted.
+    /// Client TLS for an https endpoint. If left out, the system's roots are trusted.
     #[serde(default)]
     pub tls: Option<OutwardTls>,
-    /// How bodies are packed.
+    /// Compression of request bodies.
     #[serde(default)]
     pub compression: Compression,
-    /// An answer has to come within this.
+    /// Deadline of a request.
     #[serde(default = "ten_seconds")]
     pub timeout_ms: NonZeroU32,
 }
@@ -157,81 +159,81 @@ fn ten_seconds() -> NonZeroU32 {
     at_least_one(10_000)
 }
 
-/// How an upstream is spoken to.
+/// Protocol towards an upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UpstreamProtocol {
-    /// OTLP/gRPC.
+    /// OTLP over gRPC.
     #[default]
     Grpc,
     /// OTLP/HTTP with Protocol Buffers.
     Http,
 }
 
-/// How bodies are packed.
+/// Compression of request bodies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
-    /// Not at all.
+    /// Bodies are not compressed.
     #[default]
     None,
-    /// With gzip.
+    /// Bodies are compressed with gzip.
     Gzip,
 }
 
-/// Whether spans pass through, or wait for a decision.
+/// Whether spans are forwarded at once, or buffered until their trace is decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Keep {
-    /// Byte by byte, all of them.
+pub enum KeepMode {
+    /// All spans, byte for byte.
     #[default]
     All,
-    /// Whole traces that some policy wants.
+    /// Whole traces that a policy selects.
     Tail,
 }
 
-/// Which spans go on.
+/// Which spans are forwarded, and the policies that select traces.
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own, as in the file")]
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TracesConfig {
-    /// All, or traces that a policy wants.
-    pub keep: Keep,
-    /// Memory for waiting spans.
+    /// All spans, or selected traces only.
+    pub keep: KeepMode,
+    /// Memory for buffered spans and decisions, in bytes.
     pub memory_bytes: usize,
-    /// How long traces wait.
-    pub wait_ms: NonZeroU32,
-    /// The share of traces that is kept whatever happens; 0 for none.
+    /// How long a trace waits for a decision.
+    pub decision_wait_ms: NonZeroU32,
+    /// Share of traces that is always kept, 0 to 1; 0 keeps none.
     pub floor: f64,
-    /// Whether traces with an error are kept.
+    /// Keep traces with an error.
     pub error: bool,
-    /// Whether traces are kept that go through a service in alarm.
+    /// Keep traces through a service in alarm.
     pub lmap: bool,
-    /// Whether traces are kept that take longer than is usual.
+    /// Keep traces that take longer than usual.
     pub latency: bool,
-    /// Whether traces are kept for which a service asks.
-    pub code: bool,
-    /// Bytes kept per second.
+    /// Keep traces that a service asks for (`uview.trigger`).
+    pub trigger: bool,
+    /// Budget of kept bytes per second, without the floor.
     pub budget_bytes_per_s: u64,
-    /// Services with which requests enter the system; if empty they are recognised.
+    /// Services at which requests enter the system. Empty: those that are called without a parent span.
     pub frontends: Vec<String>,
-    /// 32 hexadecimal digits, the same on all nodes; drawn at random if left out.
+    /// Order of eviction: 32 hexadecimal digits, the same on all nodes. Random if left out.
     pub order_key: Option<String>,
-    /// How this node is called in incomplete traces; the host's name if left out.
+    /// This node's name in incomplete traces; the host's name if left out.
     pub node: Option<String>,
 }
 
 impl Default for TracesConfig {
     fn default() -> Self {
         Self {
-            keep: Keep::All,
+            keep: KeepMode::All,
             memory_bytes: 256 << 20,
-            wait_ms: at_least_one(60_000),
+            decision_wait_ms: at_least_one(60_000),
             floor: 0.01,
             error: true,
             lmap: true,
             latency: true,
-            code: true,
+            trigger: true,
             budget_bytes_per_s: 1_000_000,
             frontends: Vec::new(),
             order_key: None,
@@ -241,33 +243,34 @@ impl Default for TracesConfig {
 }
 
 impl OtlpConfig {
-    /// What the endpoint is told; `None` without an upstream. `drawn` is the order of eviction if none is configured, `host` the host's name.
+    /// Settings of the endpoint; `None` without an upstream. `drawn` is the eviction order if none is configured,
+    /// `host` the host's name.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if something is out of range, or a certificate cannot be read.
+    /// [`ConfigError`] if a value is out of range, or a certificate cannot be read.
     pub fn settings(&self, drawn: u128, host: &str) -> Result<Option<Settings>, ConfigError> {
         let Some(upstream) = &self.upstream else { return Ok(None) };
-        let least = "at least 4096 is needed";
+        let least = "must be at least 4096";
         range(self.request_bytes >= 4_096, "otlp.request_bytes", &self.request_bytes, least)?;
-        let (reading, queue) = (self.reading_bytes, self.queue_bytes);
-        let wanted = "at least twice otlp.request_bytes is needed: a request is packed before it is unpacked";
-        range(reading / 2 >= self.request_bytes, "otlp.reading_bytes", &reading, wanted)?;
-        let wanted = "at least otlp.request_bytes and 4096 more are needed";
+        let (reading, queue) = (self.receive_memory_bytes, self.queue_bytes);
+        let wanted = "must be at least twice otlp.request_bytes: a request is in memory compressed and decompressed";
+        range(reading / 2 >= self.request_bytes, "otlp.receive_memory_bytes", &reading, wanted)?;
+        let wanted = "must be at least otlp.request_bytes + 4096";
         range(queue.saturating_sub(4_096) >= self.request_bytes, "otlp.queue_bytes", &queue, wanted)?;
         let mut settings = Settings::new(upstream.settings()?);
         let tls = self.tls.as_ref().map(ServerTls::library).transpose();
         settings.tls = tls.map_err(|cause| ConfigError::value("otlp.tls", cause))?;
-        settings.passed_headers.clone_from(&self.pass_headers);
+        settings.forwarded_headers.clone_from(&self.pass_headers);
         settings.request_bytes = self.request_bytes;
-        settings.reading_bytes = reading;
+        settings.receive_memory_bytes = reading;
         settings.queue_bytes = queue;
-        settings.derived = self.derived.settings()?;
+        settings.span_metrics = self.derived.settings()?;
         settings.redacted.clone_from(&self.redact);
         settings.tenants = self.tenants.iter().map(TenantConfig::settings).collect::<Result<_, _>>()?;
         let table: Vec<_> = settings.tenants.iter().map(|tenant| tenant.who.clone()).collect();
         Tenants::new(&table).map_err(|cause| ConfigError::value("otlp.tenants", cause))?;
-        if self.traces.keep == Keep::Tail {
+        if self.traces.keep == KeepMode::Tail {
             settings.tail = Some(self.traces.settings(drawn, host)?);
         }
         Ok(Some(settings))
@@ -301,7 +304,7 @@ impl TracesConfig {
         let floor = if self.floor == 0.0 { None } else { Some(self.floor) };
         let floor = floor.map(Threshold::keeping).transpose();
         let secret = self.order_key.as_deref().map(secret).transpose()?;
-        let age = Nanos::from_millis(u64::from(self.wait_ms.get()));
+        let age = Nanos::from_millis(u64::from(self.decision_wait_ms.get()));
         let defaults = Limits::default();
         Ok(TailSettings {
             limits: Limits { bytes: self.memory_bytes, age, hold: age.plus(age).max(defaults.hold), ..defaults },
@@ -311,7 +314,7 @@ impl TracesConfig {
                 error: self.error,
                 lmap: self.lmap,
                 latency: self.latency,
-                code: self.code,
+                trigger: self.trigger,
             },
             budget: BudgetRule { bytes_per_s: self.budget_bytes_per_s, ..BudgetRule::default() },
             frontends: self.frontends.clone(),
@@ -322,9 +325,9 @@ impl TracesConfig {
 
 fn secret(digits: &str) -> Result<u128, ConfigError> {
     let read = u128::from_str_radix(digits, 16).ok().filter(|_| digits.len() == 32 && !digits.starts_with('+'));
-    let wanted = "32 hexadecimal digits are needed";
-    // Not shown: who knows it can choose which traces are never evicted.
-    range(read.is_some(), "otlp.traces.order_key", &"something else", wanted)?;
+    let wanted = "must be 32 hexadecimal digits";
+    // The key is not printed: it tells which traces are never evicted.
+    range(read.is_some(), "otlp.traces.order_key", &"invalid", wanted)?;
     Ok(read.unwrap_or_default())
 }
 
@@ -349,7 +352,8 @@ mod tests {
         assert_eq!(passing.upstream.headers, [("a".to_owned(), "b".to_owned())]);
         assert!(!passing.upstream.gzip);
         assert!(settings(&upstream.replace("timeout_ms", "compression: gzip, timeout_ms")).unwrap().upstream.gzip);
-        let waiting = settings(&format!("{upstream}  traces: {{keep: tail, wait_ms: 90000, floor: 0}}\n")).unwrap();
+        let waiting =
+            settings(&format!("{upstream}  traces: {{keep: tail, decision_wait_ms: 90000, floor: 0}}\n")).unwrap();
         let tail = waiting.tail.unwrap();
         assert_eq!((tail.node.as_str(), tail.switches.floor), ("host-3", None));
         assert_eq!((tail.limits.age, tail.limits.hold), (Nanos::from_secs(90), Nanos::from_secs(180)));
@@ -360,15 +364,15 @@ mod tests {
         let upstream = "otlp:\n  upstream: {endpoint: 'http://c:4318'}\n";
         for (text, key) in [
             ("  request_bytes: 100\n", "otlp.request_bytes is 100"),
-            ("  reading_bytes: 20000000\n", "otlp.reading_bytes is 20000000"),
+            ("  receive_memory_bytes: 20000000\n", "otlp.receive_memory_bytes is 20000000"),
             ("  queue_bytes: 16777216\n", "otlp.queue_bytes is 16777216"),
             ("  derived: {operations: 201}\n", "otlp.derived.operations is 201"),
             ("  derived: {services: 0}\n", "otlp.derived.services is 0"),
-            ("  tenants: [{name: a, peers: [b]}]\n", "\"b\" is no network"),
+            ("  tenants: [{name: a, peers: [b]}]\n", "\"b\" is not a network"),
             ("  tenants: [{name: a, peers: [::1]}, {name: a, peers: []}]\n", "two tenants are called \"a\""),
             ("  derived: {delay_ms: 300001}\n", "otlp.derived.delay_ms is 300001"),
             ("  traces: {keep: tail, floor: 2}\n", "otlp.traces.floor"),
-            ("  traces: {keep: tail, order_key: abc}\n", "otlp.traces.order_key is something else"),
+            ("  traces: {keep: tail, order_key: abc}\n", "otlp.traces.order_key is invalid"),
         ] {
             let error = Config::parse(&format!("{upstream}{text}")).unwrap_err();
             let causes: Vec<String> = std::iter::successors(Some(&error as &dyn std::error::Error), |e| e.source())
@@ -378,7 +382,7 @@ mod tests {
         }
     }
 
-    /// On a system that trusts nobody that is said, with what can be done.
+    /// On a system without root certificates, the error says so and what to do.
     #[test]
     fn an_upstream_of_https_is_trusted_if_the_system_trusts_it() {
         let text = |endpoint: &str| format!("otlp: {{upstream: {{endpoint: \"{endpoint}\"}}}}");

@@ -1,39 +1,45 @@
-//! The part of the configuration that is about the receipt.
+//! Configuration of the receipt.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use daemon::config::range;
+use agent_runtime::config::range;
 use serde::Deserialize;
 
 use super::{ConfigError, at_least_one};
 
-/// Where the receipt's books are kept.
+/// Storage of the receipt's ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReceiptConfig {
-    /// The directory; without, books are in memory and end with the agent.
+    /// Directory of the ledger. `None`: it is kept in memory and lost when the agent ends.
     pub dir: Option<PathBuf>,
-    /// How often they are written, at least every 100 ms: so much is not booked of an agent that is killed.
-    pub write_ms: NonZeroU32,
+    /// Interval between writes in milliseconds, at least 100. An agent that is killed loses what it recorded since the
+    /// last write.
+    pub write_interval_ms: NonZeroU32,
 }
 
 impl Default for ReceiptConfig {
     fn default() -> Self {
-        Self { dir: None, write_ms: at_least_one(10_000) }
+        Self { dir: None, write_interval_ms: at_least_one(10_000) }
     }
 }
 
 impl ReceiptConfig {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        range(self.write_ms.get() >= 100, "receipt.write_ms", &self.write_ms, "at least 100 is needed")
+        range(
+            self.write_interval_ms.get() >= 100,
+            "receipt.write_interval_ms",
+            &self.write_interval_ms,
+            "must be at least 100",
+        )
     }
 
-    /// How often books are written.
+    /// Interval between writes.
     #[must_use]
     pub fn write_every(&self) -> Duration {
-        Duration::from_millis(u64::from(self.write_ms.get()))
+        Duration::from_millis(u64::from(self.write_interval_ms.get()))
     }
 }
 
@@ -42,10 +48,10 @@ mod tests {
     use super::super::Config;
 
     #[test]
-    fn books_are_not_written_all_the_time() {
-        let error = Config::parse("receipt: {dir: /var/lib/uview, write_ms: 99}\n").unwrap_err().to_string();
-        assert_eq!(error, "receipt.write_ms is 99: at least 100 is needed");
-        let config = Config::parse("receipt: {dir: /var/lib/uview, write_ms: 100}\n").unwrap();
+    fn a_write_interval_below_the_minimum_is_refused() {
+        let error = Config::parse("receipt: {dir: /var/lib/uview, write_interval_ms: 99}\n").unwrap_err().to_string();
+        assert_eq!(error, "receipt.write_interval_ms is 99: must be at least 100");
+        let config = Config::parse("receipt: {dir: /var/lib/uview, write_interval_ms: 100}\n").unwrap();
         assert_eq!(config.receipt.write_every().as_millis(), 100);
     }
 }

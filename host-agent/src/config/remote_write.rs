@@ -1,99 +1,99 @@
-//! Samples to a remote monitor: what of them, where to, and how much may wait.
+//! Configuration of samples sent by Prometheus remote write.
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use daemon::ConfigError;
+use agent_runtime::ConfigError;
 use hooks::sampling::{SamplingPolicy, SamplingRule};
 use hooks::time::UnixNanos;
-use remote_write::answer::Backoff;
 use remote_write::client::{Client, Receiver};
 use remote_write::encoding::Version;
 use remote_write::naming::label_name;
 use remote_write::queue::QueueLimits;
-use remote_write::shipper::{Shipper, ShipperSettings, Wanted};
+use remote_write::reply::Backoff;
+use remote_write::shipper::{Shipper, ShipperSettings, VersionPolicy};
 use serde::Deserialize;
 use wire::time::Nanos;
 
-/// Samples to a remote monitor: Prometheus remote write.
+/// Samples to a remote monitor by Prometheus remote write.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RemoteWriteConfig {
-    /// Such as `http://prometheus:9090/api/v1/write`; nothing is sent if left out.
+    /// Such as `http://prometheus:9090/api/v1/write`; `None`: off.
     pub url: Option<String>,
-    /// Headers of each request: a tenant, an authorization.
+    /// Headers of each request, such as a tenant or an authorization.
     pub headers: BTreeMap<String, String>,
-    /// Whom to trust (PEM), for HTTPS; what the system trusts if left out.
+    /// Root certificates (PEM) for HTTPS; the system's if left out.
     pub ca: Option<PathBuf>,
-    /// How long a request may take.
+    /// Deadline of a request.
     pub timeout_ms: NonZeroU32,
-    /// Which version.
+    /// Version of the protocol.
     pub version: VersionConfig,
-    /// The receiver takes samples that are older than what it has.
+    /// Whether the receiver accepts samples older than its newest one.
     pub out_of_order: bool,
-    /// `instance` of all series; the machine's name if left out.
+    /// `instance` of all series; the host's name if left out.
     pub instance: Option<String>,
-    /// Labels of all series.
+    /// Additional labels of all series.
     pub labels: BTreeMap<String, String>,
-    /// Between two samples of a baseline series, 60 s at most.
+    /// Milliseconds between two samples of a baseline series; at most 60000.
     pub baseline_ms: NonZeroU32,
-    /// What is sent densely.
+    /// Which samples the dense series get.
     pub dense: DenseConfig,
-    /// Memory of samples that wait.
+    /// Memory of queued samples, in bytes.
     pub queue_bytes: NonZeroUsize,
-    /// How long a sample may wait.
-    pub longest_wait_ms: NonZeroU32,
+    /// Maximum age of a queued sample, in milliseconds; at most 3300000.
+    pub max_age_ms: NonZeroU32,
 }
 
-/// Which version of remote write.
+/// Version of remote write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum VersionConfig {
-    /// 2.0, and 1.0 if the receiver does not know it.
+    /// 2.0, or 1.0 if the receiver does not support it.
     #[default]
     #[serde(rename = "auto")]
     Auto,
-    /// 1.0.
+    /// Version 1.0 only.
     #[serde(rename = "1.0")]
     One,
-    /// 2.0.
+    /// Version 2.0 only.
     #[serde(rename = "2.0")]
     Two,
 }
 
-/// Which rule says what is dense.
+/// Policy that selects samples for the dense series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PolicyConfig {
-    /// The whole row by its score, else what moved.
+    /// The whole row by its score, otherwise the columns that moved.
     #[default]
     Either,
     /// The whole row by its score.
     Score,
-    /// What moved.
+    /// The columns that moved.
     DeadBand,
-    /// What is not what it was.
+    /// The columns that changed.
     OnChange,
-    /// Everything.
+    /// Every sample, without selection.
     Every,
 }
 
-/// What is sent densely.
+/// Which samples the dense series get.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DenseConfig {
-    /// By which rule.
+    /// The policy that selects samples.
     pub policy: PolicyConfig,
-    /// θ: a score above this share of γ.
+    /// θ: send rows whose score exceeds this share of γ.
     pub theta: f64,
-    /// δ: moved by more than so many deviations.
+    /// δ: send columns that moved by more than this many standard deviations.
     pub delta: f64,
-    /// Never more than this share of all samples; without a bound if left out.
+    /// Upper bound, as a share of all samples; `None`: no bound.
     pub budget: Option<f64>,
-    /// Rows that are still sent after the score fell.
-    pub hold_rows: u32,
-    /// Rows from before.
+    /// Rows sent after the score fell below the threshold.
+    pub post_trigger_rows: u32,
+    /// Rows sent from before the score exceeded the threshold.
     pub pre_trigger_rows: usize,
 }
 
@@ -113,7 +113,7 @@ impl Default for RemoteWriteConfig {
             baseline_ms: millis(rule.baseline),
             dense: DenseConfig::default(),
             queue_bytes: NonZeroUsize::new(queue.bytes).unwrap_or(NonZeroUsize::MIN),
-            longest_wait_ms: millis(queue.age),
+            max_age_ms: millis(queue.age),
         }
     }
 }
@@ -126,7 +126,7 @@ impl Default for DenseConfig {
             theta: rule.policy.theta().unwrap_or(1.0),
             delta: rule.policy.delta().unwrap_or(1.0),
             budget: rule.budget,
-            hold_rows: rule.hold_rows,
+            post_trigger_rows: rule.hold_rows,
             pre_trigger_rows: rule.pre_trigger_rows,
         }
     }
@@ -150,11 +150,11 @@ impl DenseConfig {
 }
 
 impl RemoteWriteConfig {
-    /// What decides and what sends, on a machine of this name, for an agent that began at `began`; `None` if nothing is to be sent.
+    /// The shipper and its client, for an agent on `machine` that started at `began`. `None` if nothing is configured.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if something is out of range, or a file cannot be read.
+    /// [`ConfigError`] if a value is out of range, or a file cannot be read.
     pub fn start(&self, machine: &str, began: UnixNanos) -> Result<Option<(Shipper, Client)>, ConfigError> {
         let settings = self.settings(machine, began)?;
         let Some(url) = self.url.clone() else { return Ok(None) };
@@ -169,11 +169,11 @@ impl RemoteWriteConfig {
         Ok(Some((shipper, client)))
     }
 
-    /// Whether everything is in its range. Reads no file.
+    /// Checks all ranges. Reads no file.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if something is not.
+    /// [`ConfigError`] if a value is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
         let settings = self.settings("", UnixNanos(0))?;
         Shipper::new(settings).map(drop).map_err(|cause| ConfigError::value("remote_write", cause))
@@ -182,9 +182,9 @@ impl RemoteWriteConfig {
     pub(super) fn settings(&self, machine: &str, began: UnixNanos) -> Result<ShipperSettings, ConfigError> {
         let wrong = self.labels.keys().find(|name| label_name(name) != **name || OWN.contains(&name.as_str()));
         let wanted =
-            "letters, digits and _ are possible, a letter first, and neither job, instance nor uview_resolution";
+            "must be letters, digits and _, beginning with a letter, and not job, instance or uview_resolution";
         let found: &dyn ToString = wrong.map_or(&"" as &dyn ToString, |name| name as &dyn ToString);
-        daemon::config::range(wrong.is_none(), "remote_write.labels", found, wanted)?;
+        agent_runtime::config::range(wrong.is_none(), "remote_write.labels", found, wanted)?;
         Ok(ShipperSettings {
             instance: self.instance.clone().unwrap_or_else(|| machine.to_owned()),
             labels: self.labels.clone().into_iter().collect(),
@@ -192,19 +192,19 @@ impl RemoteWriteConfig {
                 baseline: millis(self.baseline_ms),
                 policy: self.dense.policy(),
                 budget: self.dense.budget,
-                hold_rows: self.dense.hold_rows,
+                hold_rows: self.dense.post_trigger_rows,
                 pre_trigger_rows: self.dense.pre_trigger_rows,
             },
             queue: QueueLimits {
                 bytes: self.queue_bytes.get(),
-                age: millis(self.longest_wait_ms),
+                age: millis(self.max_age_ms),
                 out_of_order: self.out_of_order,
                 ..QueueLimits::default()
             },
             version: match self.version {
-                VersionConfig::Auto => Wanted::Negotiated,
-                VersionConfig::One => Wanted::Only(Version::V1),
-                VersionConfig::Two => Wanted::Only(Version::V2),
+                VersionConfig::Auto => VersionPolicy::Negotiated,
+                VersionConfig::One => VersionPolicy::Only(Version::V1),
+                VersionConfig::Two => VersionPolicy::Only(Version::V2),
             },
             backoff: Backoff::default(),
             began,
@@ -212,7 +212,7 @@ impl RemoteWriteConfig {
     }
 }
 
-/// Labels that are not an operator's to give.
+/// Labels that operators cannot set.
 const OWN: [&str; 4] = ["__name__", "job", "instance", "uview_resolution"];
 
 fn millis(number: NonZeroU32) -> Nanos {
@@ -246,13 +246,13 @@ mod tests {
         let labels = |name: &str| RemoteWriteConfig { labels: [(name.into(), "x".into())].into(), ..default() };
 
         let baseline = RemoteWriteConfig { baseline_ms: at_least_one(61_000), ..default() };
-        assert!(refused(&baseline).contains("a baseline of 61s"), "{}", refused(&baseline));
+        assert!(refused(&baseline).contains("a baseline interval of 61s"), "{}", refused(&baseline));
         let budget = dense(DenseConfig { budget: Some(2.0), ..DenseConfig::default() });
         assert!(refused(&budget).contains("a budget of 2"), "{}", refused(&budget));
         let theta = dense(DenseConfig { theta: f64::NAN, ..DenseConfig::default() });
         assert!(refused(&theta).contains("a threshold of NaN"), "{}", refused(&theta));
-        let wait = RemoteWriteConfig { longest_wait_ms: at_least_one(3_600_000), ..default() };
-        assert!(refused(&wait).contains("55 minutes"), "{}", refused(&wait));
+        let wait = RemoteWriteConfig { max_age_ms: at_least_one(3_600_000), ..default() };
+        assert!(refused(&wait).contains("55 min"), "{}", refused(&wait));
         for name in ["a.b", "job", "__x", "1"] {
             assert!(refused(&labels(name)).contains(&format!("remote_write.labels is {name}")), "{name}");
         }

@@ -1,45 +1,45 @@
-//! Receivers of alarms: who is told, and how often.
+//! Configuration of webhooks: receivers of alarms.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use daemon::ConfigError;
-use daemon::config::range;
+use agent_runtime::ConfigError;
+use agent_runtime::config::range;
 use remote_write::client::{Client, Receiver};
 use serde::Deserialize;
-use webhooks::Rule;
-use webhooks::message::From;
+use webhooks::GroupingRule;
+use webhooks::message::Sender;
 use wire::time::Nanos;
 
 use super::at_least_one;
 use crate::webhooks::Webhook;
 
-/// A receiver of alarms in the format of Alertmanager's webhooks.
+/// A receiver of alarms, in the format of Alertmanager's webhooks.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WebhookConfig {
-    /// How it is called in messages, logs and metrics.
+    /// Name in messages and logs.
     pub name: String,
     /// Such as `http://alerts:9094/uview`.
     pub url: String,
-    /// Sent with each message.
+    /// Headers of each message.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// Whom to trust (PEM), for HTTPS; what the system trusts if left out.
+    /// Root certificates (PEM) for HTTPS; the system's if left out.
     #[serde(default)]
     pub ca: Option<PathBuf>,
-    /// How long a message may take.
+    /// Deadline of a message.
     #[serde(default = "ten_seconds")]
     pub timeout_ms: NonZeroU32,
-    /// From a service's first alert until it is told.
+    /// Milliseconds from a service's first alert to its first message.
     #[serde(default = "one_second")]
     pub group_wait_ms: u32,
-    /// Between two messages about one service.
+    /// Minimum time between two messages about one service, in milliseconds.
     #[serde(default = "ten_seconds")]
     pub group_interval_ms: NonZeroU32,
-    /// While a service goes on in alarm it is told again.
+    /// Interval at which a message is repeated while the alarm lasts, in milliseconds.
     #[serde(default = "four_hours")]
     pub repeat_interval_ms: NonZeroU32,
 }
@@ -66,29 +66,29 @@ impl WebhookConfig {
         };
         let client = Client::with_path(&receiver, "/").map_err(|cause| ConfigError::value("webhooks.url", cause))?;
         let millis = |millis: u32| Nanos::from_millis(u64::from(millis));
-        let rule = Rule {
+        let rule = GroupingRule {
             wait: millis(self.group_wait_ms),
             interval: millis(self.group_interval_ms.get()),
             repeat: millis(self.repeat_interval_ms.get()),
-            ..Rule::default()
+            ..GroupingRule::default()
         };
         let (receiver, node, external_url) = (self.name.clone(), node.to_owned(), external_url.to_owned());
-        Ok(Webhook { client, rule, from: From { receiver, external_url, node } })
+        Ok(Webhook { client, rule, from: Sender { receiver, external_url, node } })
     }
 }
 
-/// What tells all of `webhooks`, on the node that is called so.
+/// The senders for all of `webhooks`, on the node `node`.
 ///
 /// # Errors
 ///
-/// [`ConfigError`] if two have one name, or one cannot be sent to.
+/// [`ConfigError`] if a name is empty or used twice, or a receiver is invalid.
 pub(crate) fn start(webhooks: &[WebhookConfig], node: &str, external_url: &str) -> Result<Vec<Webhook>, ConfigError> {
     let mut names = BTreeSet::new();
     webhooks
         .iter()
         .map(|webhook| {
             let new = !webhook.name.is_empty() && names.insert(&webhook.name);
-            range(new, "webhooks.name", &webhook.name, "each has a name of its own")?;
+            range(new, "webhooks.name", &webhook.name, "must be unique and not empty")?;
             webhook.start(node, external_url)
         })
         .collect()

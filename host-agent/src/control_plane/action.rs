@@ -1,8 +1,8 @@
-//! What the control plane wants done.
+//! Actions that the control plane asks the edges for.
 
 use std::sync::Arc;
 
-use hooks::tracing::Parts;
+use hooks::tracing::ScoreBreakdown;
 use wire::control::Verdict;
 use wire::id::{Epoch, LmapId, RegionId, ReplicaId, WorkerId};
 use wire::layout::RegionSize;
@@ -14,150 +14,150 @@ use wire::time::Nanos;
 
 use super::incidents::Suspicion;
 
-/// Names one connection, of a service or of a worker. Given out by the edge, never reused.
+/// Names a connection of a service or a worker. Given out by the edge, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// A column that speaks for a score, by name.
+/// A column that contributes to a score, by name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedReason {
     /// Metric, statistic and labels.
     pub column: String,
-    /// What it tells about.
+    /// What the metric is about.
     pub group: Group,
     /// Its unit; empty if not stated.
     pub unit: String,
-    /// Of the squared score, 0 to 1.
+    /// Share of the squared score, 0 to 1.
     pub share: f64,
-    /// What was seen, in the unit.
+    /// The value, in the unit.
     pub seen: f64,
-    /// What was expected, in the unit.
+    /// The expected value, in the unit.
     pub expected: f64,
-    /// How long it has stood out; zero: just now, or not at all by itself.
+    /// How long it has stood out by itself; zero if it just began, or does not.
     pub since: Nanos,
 }
 
 /// A verdict with the names that hooks need.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// Who judged.
+    /// The worker that judged.
     pub worker: WorkerId,
-    /// About which service.
+    /// The service it is about.
     pub service: ServiceName,
     /// The tick, in nanoseconds since 1970.
     pub at_unix_ns: u64,
     /// The verdict itself.
     pub verdict: Verdict,
-    /// Its reasons by name; those whose metric is not known are left out.
+    /// Its reasons by name, without metrics that are unknown.
     pub reasons: Vec<NamedReason>,
-    /// What its row says by itself, by operation; `None` if that is not said, or a replica is silent: that concerns all.
-    pub parts: Option<Parts>,
+    /// The score's parts by operation. `None` if unknown, or if a replica is silent, which concerns all operations.
+    pub breakdown: Option<ScoreBreakdown>,
     /// The silent replicas by name.
     pub silent: Vec<InstanceName>,
-    /// What is suspected of the service, if it is in an alarm.
+    /// Its rank among the services in alarm; `None` without an alarm.
     pub suspicion: Option<Suspicion>,
 }
 
 /// Raw rows of one LMAP.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowBatch {
-    /// Whose.
+    /// The LMAP that the rows are of.
     pub lmap: LmapId,
-    /// Of which configuration.
+    /// The epoch of its configuration.
     pub epoch: Epoch,
-    /// Titles of the columns.
+    /// The columns' titles.
     pub columns: Arc<[String]>,
     /// The rows; each has as many values as there are columns.
     pub rows: Vec<control::Row>,
 }
 
-/// What the control plane wants done, in this order.
+/// An action, to be carried out in this order.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Action {
-    /// Send this to a service.
+    /// Send `message` to a service.
     ToService {
-        /// Over which connection.
+        /// The service's connection.
         connection: ConnectionId,
-        /// What.
+        /// The message to send.
         message: registration::AgentMessage,
     },
-    /// Send what waits, then close the connection. The control plane has forgotten it.
+    /// Send what is queued, then close the connection. The control plane has already forgotten it.
     CloseService {
-        /// Which.
+        /// The connection to close.
         connection: ConnectionId,
     },
-    /// A replica was taken: its process can be measured, if it tells of its process.
+    /// A replica registered. If `process_metrics` is set, measure its process.
     ReplicaJoined {
-        /// Its connection.
+        /// The connection of the replica.
         connection: ConnectionId,
         /// Its name on this node.
         replica: ReplicaId,
-        /// Of which service.
+        /// The service it belongs to.
         service: ServiceName,
-        /// Its name towards people.
+        /// Its instance name.
         instance: InstanceName,
-        /// Its process; 0 if not visible.
+        /// Its process id; 0 if not visible.
         pid: u32,
-        /// Whether what it tells is of its process.
+        /// Whether its values are about its own process.
         process_metrics: bool,
     },
     /// Read the finished spans of a replica; [`Action::ReplicaLeft`] ends it.
     ReadSpans {
-        /// Its connection.
+        /// The connection of the replica.
         connection: ConnectionId,
-        /// Of which service.
+        /// The service it belongs to.
         service: ServiceName,
-        /// Its name towards people.
+        /// Its instance name.
         instance: InstanceName,
-        /// The ring. Nobody else reads it: it may be dropped once it is mapped.
+        /// The ring's region. Drop it once it is mapped: workers do not read it.
         region: RegionId,
-        /// Its size.
+        /// The size of the ring's region.
         size: RegionSize,
-        /// The first record that was not for an earlier agent.
+        /// The first record that no earlier agent has read.
         first_ticket: u64,
     },
     /// A replica is gone.
     ReplicaLeft {
-        /// Its connection.
+        /// The connection of the replica.
         connection: ConnectionId,
     },
-    /// Connect the queue pair of this worker's regions to the worker's own, and send it the answer.
+    /// Connect the queue pair of a worker's regions to the worker's end, and send the reply.
     ConnectQueuePair {
-        /// Over which connection the answer goes.
+        /// The worker's connection, for the reply.
         connection: ConnectionId,
-        /// Which worker it is.
+        /// The worker to connect.
         worker: WorkerId,
-        /// The number that the answer has.
+        /// The attempt, which the reply repeats.
         attempt: u32,
-        /// The worker's end.
+        /// The worker's end of the queue pair.
         peer: Endpoint,
     },
-    /// This worker must not read any more by RDMA, whatever it tries: done when the device says so, and before anything that follows.
+    /// Stop a worker's RDMA reads. Done when the device confirms it, and before all later actions.
     StopReading {
-        /// Which worker.
+        /// The worker to fence.
         worker: WorkerId,
-        /// False: its stream has ended, and it may come back for what it had. True: it is fenced.
+        /// True: the worker is fenced. False: its stream ended, and it may come back to the same regions.
         for_good: bool,
     },
-    /// Send this to a worker. With RDMA, regions get their addresses and keys on the way.
+    /// Send `message` to a worker. With RDMA, addresses and keys of regions are filled in first.
     ToWorker {
-        /// Over which connection.
+        /// The worker's connection.
         connection: ConnectionId,
-        /// Which worker it is.
+        /// The worker's number.
         worker: WorkerId,
-        /// What.
+        /// The message to send.
         message: control::HostMessage,
     },
-    /// Send what waits, then end the worker's stream.
+    /// Send what is queued, then close the worker's stream.
     CloseWorker {
-        /// Which.
+        /// The connection to close.
         connection: ConnectionId,
     },
-    /// Nobody knows this region any more: take it from every device, then close its descriptor.
+    /// No worker knows this region any more: deregister it from every device, then close its descriptor.
     DropRegion(RegionId),
-    /// Give this to the hooks.
+    /// Dispatch a verdict to the hooks.
     Dispatch(Box<Event>),
-    /// Give this to whoever watches rows.
+    /// Dispatch rows to the watchers.
     Rows(Box<RowBatch>),
 }

@@ -1,4 +1,4 @@
-//! The series of one service over all its replicas: one kind per name, and no more than the service's share.
+//! The series of one service over all its replicas: one kind per name, within the service's limits.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -11,11 +11,11 @@ use super::refusal::SeriesRefusal;
 use super::replica::SeriesKey;
 use super::settings::Limits;
 
-/// Who registers a series.
+/// Owner of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     Service,
-    /// The agent, for process metrics: has a reserve of its own.
+    /// The agent, for process metrics and span metrics. Has a reserve of its own.
     Agent,
 }
 
@@ -33,7 +33,7 @@ pub struct Catalogue {
     places: usize,
 }
 
-/// What all series of one name share.
+/// What all series of one name have in common.
 fn shape(series: &Series) -> (Kind, Option<&Unit>, NonZeroU64) {
     (series.kind, series.unit.as_ref(), series.parts_per_unit)
 }
@@ -53,7 +53,7 @@ fn describe(series: &Series) -> String {
 impl Catalogue {
     /// The series of `name`, all of one kind.
     pub fn named<'a>(&'a self, name: &'a MetricName) -> impl Iterator<Item = (&'a Arc<SeriesKey>, &'a Series)> {
-        // No labels sort first.
+        // A key without labels sorts first.
         let first = SeriesKey { name: name.clone(), labels: Labels::default() };
         self.series
             .range::<SeriesKey, _>(first..)
@@ -95,7 +95,7 @@ impl Catalogue {
         Ok(())
     }
 
-    /// One more replica has `series`. Gives its shared key, and whether it is the first.
+    /// Adds `series` for one replica. Returns the shared key, and whether it is the first replica with it.
     pub fn add(&mut self, key: SeriesKey, series: Series) -> (Arc<SeriesKey>, bool) {
         self.places += 1;
         if let Some((known, _)) = self.series.get_key_value(&key) {
@@ -111,7 +111,7 @@ impl Catalogue {
         (key, true)
     }
 
-    /// One replica less has the series; true if it was the last.
+    /// Removes the series of one replica. True if it was the last.
     pub fn remove(&mut self, key: &SeriesKey) -> bool {
         let Some(entry) = self.series.get_mut(key) else {
             return false;

@@ -1,4 +1,4 @@
-//! What the control plane counts. Everything refused, lost or late has a counter here.
+//! Counters of the control plane. Everything refused, lost or late has one.
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
@@ -20,75 +20,75 @@ macro_rules! counters {
 counters! {
     /// Connections that services opened.
     service_connections;
-    /// Connections refused because there were too many.
+    /// Service connections refused: too many.
     refused_connections;
-    /// Services refused: their name is not theirs, too many replicas, a hello twice or missing.
+    /// Hellos refused: identity, limit of replicas, or order of messages.
     refused_hellos;
     /// Connections closed because no hello came in time.
     late_hellos;
-    /// Frames that were no message; their connections were closed.
+    /// Malformed frames from services; their connections were closed.
     refused_frames;
-    /// Regions taken from services.
+    /// Regions accepted from services.
     accepted_regions;
-    /// Regions refused: no descriptor, not sealed, another size, over a bound.
+    /// Regions refused: no descriptor, not sealed, wrong size, or over a limit.
     refused_regions;
-    /// Descriptors that came with a message that has none.
+    /// Descriptors that came with a message that takes none.
     surplus_descriptors;
-    /// Series taken from services.
+    /// Series accepted from services.
     accepted_series;
-    /// Series refused: another kind than before, outside a region, over a bound.
+    /// Series refused: kind, outside its region, or over a limit.
     refused_series;
-    /// Series of the agent itself (process metrics) that found no room.
+    /// Series of the agent itself refused: over a limit.
     refused_process_series;
-    /// Retirements of slots that were not whole series.
+    /// Retirements refused: the slots are not whole series.
     refused_retirements;
-    /// Runs of slots that every worker has forgotten.
-    released_runs;
-    /// Regions that every worker has forgotten.
+    /// Runs of slots released after every worker has forgotten them.
+    released_slot_runs;
+    /// Regions released after every worker has forgotten them.
     released_regions;
-    /// LMAPs made.
-    made_lmaps;
-    /// LMAPs freed.
-    freed_lmaps;
-    /// Changes of configuration sent to workers: one epoch each.
+    /// LMAPs that were created.
+    created_lmaps;
+    /// LMAPs that were deleted.
+    deleted_lmaps;
+    /// Configuration changes sent to workers: one epoch each.
     sent_changes;
-    /// Workers that said hello and were taken.
+    /// Worker sessions: hellos accepted.
     worker_sessions;
-    /// Workers refused: another protocol, an unknown number, fenced.
+    /// Workers refused: protocol, number, fenced, or transport.
     refused_workers;
-    /// Workers fenced: another run took their number, their lease ran out, or they acknowledged what was never sent.
+    /// Workers fenced: replaced, lease expired, or unknown epoch.
     fenced_workers;
-    /// Leases that ran out.
+    /// Worker leases that expired.
     expired_leases;
-    /// Acknowledgements of an epoch that was never sent.
+    /// Acknowledgements of epochs that were never sent.
     unknown_epochs;
-    /// Messages of workers that are not known or not expected.
-    foreign_messages;
-    /// Verdicts taken.
+    /// Worker messages dropped: unknown worker, or not expected.
+    unexpected_messages;
+    /// Verdicts accepted from workers.
     verdicts;
-    /// Verdicts about another configuration than the present one: dropped.
+    /// Verdicts dropped: about an outdated configuration.
     stale_verdicts;
-    /// Verdicts of an LMAP that the worker does not have: dropped.
-    foreign_verdicts;
-    /// Verdicts that are none: dropped.
+    /// Verdicts dropped: about an LMAP that the worker does not run.
+    unexpected_verdicts;
+    /// Verdicts dropped: malformed.
     malformed_verdicts;
-    /// Raw rows taken.
+    /// Raw rows accepted from workers.
     rows;
-    /// Raw rows about another configuration than the present one: dropped.
+    /// Raw rows dropped: about an outdated configuration.
     stale_rows;
-    /// Summaries of an LMAP about another configuration than the present one: dropped.
+    /// LMAP summaries dropped: about an outdated configuration.
     stale_summaries;
-    /// Queue pairs that workers asked to be connected.
+    /// Queue pair connections that workers requested.
     requested_queue_pairs;
-    /// Queue pairs that could not be connected: what the worker named cannot be, or a device did not do it.
+    /// Queue pair connections refused: invalid, or device failure.
     refused_queue_pairs;
     /// Queue pairs that a worker did not get from its own device.
     missing_queue_pairs;
-    /// Regions that could not be registered for RDMA, each time that a worker was to be told of them.
+    /// Failed RDMA registrations, at each configuration sent.
     unregistered_regions;
-    /// Regions that a worker could not fetch, as it said.
+    /// Regions that a worker reported as unreadable.
     region_problems;
-    /// LMAPs that a worker does not run as they were asked for, as it said: their model, an aggregation or their regions.
+    /// LMAPs that a worker reported as not running as configured.
     lmap_problems;
 }
 
@@ -101,7 +101,9 @@ mod tests {
         let counters = Counters { verdicts: 3, ..Counters::default() };
 
         assert!(
-            counters.iter().any(|(name, help, value)| name == "verdicts" && help == "Verdicts taken." && value == 3)
+            counters.iter().any(|(name, help, value)| name == "verdicts"
+                && help == "Verdicts accepted from workers."
+                && value == 3)
         );
         assert!(counters.iter().all(|(_, help, _)| help.ends_with('.')));
     }

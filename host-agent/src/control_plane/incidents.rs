@@ -1,48 +1,49 @@
-//! Alarms that belong together, and which of their services is the suspected cause: the rule of [`ranking`], on what verdicts say.
+//! Groups alarms into incidents and ranks the services of each by suspicion ([`hooks::suspects`]).
 //!
-//! An **incident** begins with an alarm. Alarms that begin within [`JOINED_WITHIN`] of its latest one join it, and it is over when the last of
-//! its services is quiet: until then even one that is quiet again keeps its place, since a cause may be over before what it did. A service
-//! is in one incident at a time.
+//! An **incident** begins with an alarm. Alarms within [`JOINED_WITHIN`] of its latest alarm join it. It ends when all
+//! its services are quiet; until then a quiet service keeps its rank, since the cause may recover before its effects
+//! do. A service is in one incident at a time.
 //!
-//! Each is ranked by what it showed until [`RANKED_AFTER`] the incident's first alarm, or its own if that came later; silence counts
-//! whenever it comes, since no victim falls silent. Where rows are slow, both windows have room for three of them.
+//! A service is ranked by its verdicts until [`RANKED_AFTER`] after the incident's first alarm, or after its own first
+//! alarm if that came later. Silence counts at any time, since victims do not fall silent. With slow rows, both windows
+//! are extended to three rows.
 
 use std::collections::BTreeMap;
 
-use ranking::{Answers, Calls, EXPLAINED_BY, Explanation, Flagged, RANKED_AFTER};
+use hooks::suspects::{Calls, EXPLAINED_BY, Explanation, RANKED_AFTER, ResponseChange, ServiceInAlarm};
 use wire::id::LmapId;
 use wire::name::ServiceName;
 use wire::time::{Interval, Nanos};
 
 use super::NamedReason;
-use crate::span_metrics::is_of_spans;
+use crate::span_columns::is_of_spans;
 
-/// An alarm that begins so long after the latest one of an incident belongs to it: what a fault stirs up may take so long to come.
+/// An alarm this long after the latest one of an incident still belongs to it: effects of a fault may take that long.
 pub const JOINED_WITHIN: Nanos = Nanos::from_secs(10);
 
-/// Rows that a window has room for.
+/// Minimum rows in a window.
 const ROWS: u64 = 3;
 
-/// What is suspected of a service in an incident.
+/// Rank of a service within an incident.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suspicion {
-    /// Its place, from 1; 1 is the suspected cause.
+    /// 1 is the suspected cause.
     pub rank: u32,
-    /// The service of the same incident that it points at.
+    /// The service of the same incident that this one's reasons name.
     pub points_at: Option<ServiceName>,
-    /// When the first alarm of the incident began, since 1970.
+    /// When the incident's first alarm began, since 1970.
     pub incident: Nanos,
 }
 
-/// A verdict inside an alarm.
+/// A verdict during an alarm.
 #[derive(Clone, Copy, Debug)]
-pub struct Said<'a> {
+pub struct AlarmVerdict<'a> {
     pub lmap: LmapId,
     pub service: &'a ServiceName,
     pub interval: Interval,
-    /// Since 1970.
+    /// Time of the tick, since 1970.
     pub at: Nanos,
-    /// It is the alarm's first.
+    /// Whether it is the alarm's first verdict.
     pub begins: bool,
     /// The score as a multiple of γ.
     pub ratio: f64,
@@ -50,9 +51,9 @@ pub struct Said<'a> {
     pub reasons: &'a [NamedReason],
 }
 
-impl Said<'_> {
-    /// `length`, or room for a few rows if that is longer.
-    fn room(&self, length: Nanos) -> Nanos {
+impl AlarmVerdict<'_> {
+    /// `length`, extended to [`ROWS`] rows.
+    fn window(&self, length: Nanos) -> Nanos {
         length.max(Nanos(self.interval.length().0.saturating_mul(ROWS)))
     }
 }
@@ -65,52 +66,54 @@ struct Flag {
     strength: f64,
     explanation: Explanation,
     peer: Option<String>,
-    answers: Answers,
+    answers: ResponseChange,
 }
 
 impl Flag {
-    fn new(said: &Said<'_>) -> Self {
+    fn new(verdict: &AlarmVerdict<'_>) -> Self {
         Self {
-            service: said.service.clone(),
-            began: said.at,
+            service: verdict.service.clone(),
+            began: verdict.at,
             silent: false,
             strength: 0.0,
             explanation: Explanation::default(),
             peer: None,
-            answers: Answers::Unknown,
+            answers: ResponseChange::Unknown,
         }
     }
 
-    /// Whether anything has changed that the ranking goes by.
-    fn add(&mut self, said: &Said<'_>, incident: Nanos) -> bool {
+    /// Adds a verdict. Returns whether the input of the ranking changed.
+    fn add(&mut self, verdict: &AlarmVerdict<'_>, incident: Nanos) -> bool {
         let before = (self.silent, self.strength, self.peer.clone(), self.answers);
-        self.silent |= said.silent;
-        let window = said.room(RANKED_AFTER);
+        self.silent |= verdict.silent;
+        let window = verdict.window(RANKED_AFTER);
         let first = incident.plus(window);
         let until = if self.began > first { self.began.plus(window) } else { first };
-        if said.at <= until {
-            self.strength = self.strength.max(said.ratio);
+        if verdict.at <= until {
+            self.strength = self.strength.max(verdict.ratio);
         }
-        if said.at < self.began.plus(said.room(EXPLAINED_BY)) {
-            self.explanation.add(said.ratio, said.reasons.iter().map(|reason| (reason.column.as_str(), reason.share)));
+        if verdict.at < self.began.plus(verdict.window(EXPLAINED_BY)) {
+            self.explanation
+                .add(verdict.ratio, verdict.reasons.iter().map(|reason| (reason.column.as_str(), reason.share)));
             self.peer = self.explanation.peer().map(str::to_owned);
-            // What counts is the row that says most in that time.
-            if said.ratio >= self.strength || self.answers == Answers::Unknown {
-                self.answers = answers(said.reasons);
+            // The row with the highest score in the window counts.
+            if verdict.ratio >= self.strength || self.answers == ResponseChange::Unknown {
+                self.answers = answers(verdict.reasons);
             }
         }
         before != (self.silent, self.strength, self.peer.clone(), self.answers)
     }
 }
 
-/// What `reasons` say of a service's answers: that there is less, if the first one does, or that they are worse, if a quarter is of its spans.
-fn answers(reasons: &[NamedReason]) -> Answers {
+/// What `reasons` say of a service's responses: fewer, if the first reason fell below its expectation; worse, if a
+/// quarter of the score is of spans.
+fn answers(reasons: &[NamedReason]) -> ResponseChange {
     if reasons.first().is_some_and(|reason| reason.seen < reason.expected) {
-        return Answers::Less;
+        return ResponseChange::Less;
     }
     let whole: f64 = reasons.iter().map(|reason| reason.share).sum();
     let of_spans = reasons.iter().filter(|reason| is_of_spans(&reason.column)).map(|reason| reason.share).sum::<f64>();
-    if of_spans > 0.0 && 4.0 * of_spans >= whole { Answers::Worse } else { Answers::Unknown }
+    if of_spans > 0.0 && 4.0 * of_spans >= whole { ResponseChange::Worse } else { ResponseChange::Unknown }
 }
 
 #[derive(Debug)]
@@ -118,14 +121,14 @@ struct Incident {
     began: Nanos,
     latest: Nanos,
     flagged: BTreeMap<LmapId, Flag>,
-    /// In the order of suspicion, with whom each points at.
+    /// By descending suspicion, each with the LMAP that it points at.
     ranked: Vec<(LmapId, Option<LmapId>)>,
 }
 
 impl Incident {
-    fn add(&mut self, said: &Said<'_>, calls: &Calls) {
+    fn add(&mut self, verdict: &AlarmVerdict<'_>, calls: &Calls) {
         let known = self.ranked.len() == self.flagged.len();
-        let changed = self.flagged.get_mut(&said.lmap).is_some_and(|flag| flag.add(said, self.began));
+        let changed = self.flagged.get_mut(&verdict.lmap).is_some_and(|flag| flag.add(verdict, self.began));
         if changed || !known {
             self.rank(calls);
         }
@@ -133,15 +136,15 @@ impl Incident {
 
     fn rank(&mut self, calls: &Calls) {
         let ids: Vec<LmapId> = self.flagged.keys().copied().collect();
-        let flagged = self.flagged.values().map(|flag| Flagged {
+        let flagged = self.flagged.values().map(|flag| ServiceInAlarm {
             service: flag.service.as_str(),
             silent: flag.silent,
             peer: flag.peer.as_deref(),
-            answers: flag.answers,
+            responses: flag.answers,
             strength: flag.strength,
             began: flag.began,
         });
-        let ranked = ranking::rank(&flagged.collect::<Vec<_>>(), calls).into_iter();
+        let ranked = hooks::suspects::rank(&flagged.collect::<Vec<_>>(), calls).into_iter();
         self.ranked = ranked.map(|place| (ids[place.flagged], place.points_at.map(|at| ids[at]))).collect();
     }
 
@@ -157,57 +160,58 @@ impl Incident {
     }
 }
 
-/// All incidents of the node, the oldest first, at most one for each LMAP in alarm; and who calls whom.
+/// All incidents of the node, oldest first, at most one for each LMAP in alarm; and the call graph.
 #[derive(Debug, Default)]
 pub struct Incidents(Vec<Incident>, Calls);
 
 impl Incidents {
-    /// From now on services are ranked by who calls whom in `calls`.
-    pub fn know(&mut self, calls: Calls) {
+    /// Ranks by the call graph `calls` from now on.
+    pub fn set_calls(&mut self, calls: Calls) {
         if self.1 != calls {
             self.1 = calls;
             self.0.iter_mut().for_each(|incident| incident.rank(&self.1));
         }
     }
 
-    /// Takes a verdict inside an alarm in; `is_on` tells who is in alarm, `said.lmap` included. What is over is forgotten.
-    pub fn heard(&mut self, said: &Said<'_>, is_on: impl Fn(LmapId) -> bool) {
-        let was_on = |lmap| (lmap != said.lmap || !said.begins) && is_on(lmap);
+    /// Adds a verdict during an alarm. `is_on` tells which LMAPs are in alarm, including `verdict.lmap`. Incidents that
+    /// are over are removed.
+    pub fn add(&mut self, verdict: &AlarmVerdict<'_>, is_on: impl Fn(LmapId) -> bool) {
+        let was_on = |lmap| (lmap != verdict.lmap || !verdict.begins) && is_on(lmap);
         self.0.retain(|incident| incident.is_on(was_on));
-        if said.begins {
-            self.join(said);
+        if verdict.begins {
+            self.join(verdict);
         }
-        if let Some(incident) = self.0.iter_mut().rfind(|incident| incident.flagged.contains_key(&said.lmap)) {
-            incident.add(said, &self.1);
+        if let Some(incident) = self.0.iter_mut().rfind(|incident| incident.flagged.contains_key(&verdict.lmap)) {
+            incident.add(verdict, &self.1);
         }
     }
 
-    fn join(&mut self, said: &Said<'_>) {
-        let window = said.room(JOINED_WITHIN);
-        let joins = |incident: &&mut Incident| said.at <= incident.latest.plus(window);
+    fn join(&mut self, verdict: &AlarmVerdict<'_>) {
+        let window = verdict.window(JOINED_WITHIN);
+        let joins = |incident: &&mut Incident| verdict.at <= incident.latest.plus(window);
         if let Some(incident) = self.0.last_mut().filter(joins) {
-            incident.latest = said.at;
-            incident.flagged.entry(said.lmap).or_insert_with(|| Flag::new(said));
+            incident.latest = verdict.at;
+            incident.flagged.entry(verdict.lmap).or_insert_with(|| Flag::new(verdict));
         } else {
-            let flagged = BTreeMap::from([(said.lmap, Flag::new(said))]);
-            self.0.push(Incident { began: said.at, latest: said.at, flagged, ranked: Vec::new() });
+            let flagged = BTreeMap::from([(verdict.lmap, Flag::new(verdict))]);
+            self.0.push(Incident { began: verdict.at, latest: verdict.at, flagged, ranked: Vec::new() });
         }
         if let Some((_, before)) = self.0.split_last_mut() {
             for incident in before {
-                if incident.flagged.remove(&said.lmap).is_some() {
+                if incident.flagged.remove(&verdict.lmap).is_some() {
                     incident.rank(&self.1);
                 }
             }
         }
     }
 
-    /// What is suspected of `lmap`, as of the verdict heard last.
+    /// The suspicion of `lmap`, as of its latest verdict.
     pub fn suspicion(&self, lmap: LmapId) -> Option<Suspicion> {
         let incident = self.0.iter().rfind(|incident| incident.flagged.contains_key(&lmap))?;
         incident.suspicions().find(|(of, _)| *of == lmap).map(|(_, suspicion)| suspicion)
     }
 
-    /// What is suspected of everyone; `is_on` tells who is in alarm. Incidents that are over are left out.
+    /// The suspicions of all services; `is_on` tells which LMAPs are in alarm. Incidents that are over are left out.
     pub fn suspicions(&self, is_on: impl Fn(LmapId) -> bool) -> BTreeMap<LmapId, Suspicion> {
         let on = self.0.iter().filter(|incident| incident.is_on(&is_on));
         on.flat_map(Incident::suspicions).collect()
@@ -222,7 +226,7 @@ mod tests {
 
     use super::*;
 
-    /// Services by number, and who is in alarm.
+    /// Services by number, and those in alarm.
     #[derive(Default)]
     struct Node {
         incidents: Incidents,
@@ -249,7 +253,7 @@ mod tests {
                 since: Nanos::ZERO,
             };
             let begins = self.on.insert(LmapId(who));
-            let said = Said {
+            let verdict = AlarmVerdict {
                 lmap: LmapId(who),
                 service: &service,
                 interval: Interval::new(Nanos::from_millis(100)).unwrap(),
@@ -259,7 +263,7 @@ mod tests {
                 silent,
                 reasons: &[reason],
             };
-            self.incidents.heard(&said, |lmap| self.on.contains(&lmap));
+            self.incidents.add(&verdict, |lmap| self.on.contains(&lmap));
         }
 
         fn alarm(&mut self, at_ms: u64, who: u32, ratio: f64) {
@@ -270,7 +274,7 @@ mod tests {
             self.on.remove(&LmapId(who));
         }
 
-        /// Names and places, in the order of LMAPs.
+        /// Names and ranks, in the order of LMAPs.
         fn ranks(&self) -> Vec<(&'static str, u32)> {
             let suspicions = self.incidents.suspicions(|lmap| self.on.contains(&lmap));
             suspicions.into_iter().map(|(lmap, suspicion)| (NAMES[lmap.0 as usize], suspicion.rank)).collect()
@@ -278,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_traces_tell_of_calls_ranks_services_that_only_send_spans() {
+    fn the_call_graph_of_traces_ranks_services_that_only_send_spans() {
         let duration = |seen| (r#"traces.span.metrics.duration.mean{span.name="handle"}"#.to_owned(), seen);
         let mut node = Node::default();
         node.says_of(1000, 3, 17.0, duration(0.9), false);
@@ -290,7 +294,7 @@ mod tests {
             "by scores, as long as nothing is known"
         );
 
-        node.incidents.know(Calls::new([("frontend", "payment"), ("frontend", "store")]));
+        node.incidents.set_calls(Calls::new([("frontend", "payment"), ("frontend", "store")]));
 
         assert_eq!(node.ranks(), [("payment", 1), ("store", 3), ("frontend", 2)]);
         let suspicion = node.incidents.suspicion(LmapId(3)).unwrap();
@@ -298,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn services_in_alarm_are_ranked_and_whoever_points_at_another_comes_last() {
+    fn services_in_alarm_are_ranked_and_one_that_points_at_another_comes_last() {
         let mut node = Node::default();
 
         node.says(1000, 1, 50.0, Some("store"), false);
@@ -326,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_later_is_ranked_by_its_own_first_two_seconds() {
+    fn a_later_alarm_is_ranked_by_its_own_first_two_seconds() {
         let mut node = Node::default();
         node.alarm(1000, 0, 1.2);
         node.alarm(6000, 1, 8.0);

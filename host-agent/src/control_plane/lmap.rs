@@ -1,11 +1,11 @@
-//! One LMAP as the control plane knows it: what it watches, who runs it, and what it last said.
+//! One LMAP in the control plane: what it watches, which worker runs it, and its latest summary.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use wire::control::{DetectorSpec, LmapSpec, MetricSpec, Place, RegionSpec, ReplicaSpec};
+use wire::control::{DetectorSpec, LmapSpec, MetricPlace, MetricSpec, RegionSpec, ReplicaSpec};
 use wire::id::{Epoch, LmapId, MetricId, ReplicaId, WorkerId};
-use wire::metric::{Aggregation, Every, Series};
+use wire::metric::{Aggregation, Series, TickDivider};
 use wire::name::{InstanceName, ServiceName};
 use wire::proto::control as proto;
 use wire::time::Interval;
@@ -15,18 +15,18 @@ use super::replica::{Replica, SeriesKey};
 use super::selection::Selection;
 use super::settings::Settings;
 
-/// The configuration that a worker was last told.
+/// The configuration last sent to a worker.
 #[derive(Debug)]
-pub struct Told {
+pub struct SentConfig {
     pub epoch: Epoch,
-    /// In the order of their ids.
+    /// Sorted by id.
     pub metrics: Vec<MetricSpec>,
     pub replicas: BTreeMap<ReplicaId, InstanceName>,
-    /// Titles of the columns, in the order of a row.
+    /// The columns' titles, in the order of a row.
     pub columns: Arc<[String]>,
 }
 
-/// What an LMAP last said.
+/// The latest state that a worker reported.
 #[derive(Debug, Default)]
 pub struct Health {
     pub summary: Option<proto::LmapSummary>,
@@ -35,7 +35,7 @@ pub struct Health {
     pub alarms: u64,
 }
 
-/// One LMAP.
+/// One LMAP, placed on a worker or not.
 #[derive(Debug)]
 pub struct Lmap {
     pub id: LmapId,
@@ -43,14 +43,14 @@ pub struct Lmap {
     pub interval: Interval,
     pub model: Vec<u8>,
     pub detector: DetectorSpec,
-    /// An operator made or configured it: it outlives the last replica.
-    pub kept: bool,
+    /// An operator created or configured it: it outlives the last replica.
+    pub pinned: bool,
     pub selection: Selection,
     numbers: BTreeMap<Arc<SeriesKey>, MetricId>,
     last_number: u32,
     pub worker: Option<WorkerId>,
-    pub told: Option<Told>,
-    /// Every so many rows are subscribed to; 0 is none.
+    pub sent: Option<SentConfig>,
+    /// Row stride of the subscription; 0 is none.
     pub rows_every: u32,
     pub health: Health,
 }
@@ -63,18 +63,18 @@ impl Lmap {
             interval,
             model: Vec::new(),
             detector: DetectorSpec::default(),
-            kept: false,
+            pinned: false,
             selection: Selection::default(),
             numbers: BTreeMap::new(),
             last_number: 0,
             worker: None,
-            told: None,
+            sent: None,
             rows_every: 0,
             health: Health::default(),
         }
     }
 
-    /// The series that it watches and their numbers.
+    /// The watched series, with their metric ids.
     pub fn numbers(&self) -> &BTreeMap<Arc<SeriesKey>, MetricId> {
         &self.numbers
     }
@@ -84,48 +84,48 @@ impl Lmap {
         self.numbers.iter().find(|(_, number)| **number == metric).map(|(key, _)| key)
     }
 
-    /// What its worker has to do: values per second.
+    /// Load on its worker: values per second.
     pub fn load(&self) -> f64 {
         self.numbers.len().max(1) as f64 / self.interval.length().as_secs_f64()
     }
 
-    /// A series was registered: it gets a number if it is watched.
-    pub fn appeared(&mut self, key: &Arc<SeriesKey>) {
+    /// A series was registered. If it is watched, it gets a metric id.
+    pub fn series_added(&mut self, key: &Arc<SeriesKey>) {
         if self.selection.watches(key) && !self.numbers.contains_key(key) {
             self.last_number += 1;
             self.numbers.insert(Arc::clone(key), MetricId(self.last_number));
         }
     }
 
-    /// A series is gone from every replica.
-    pub fn vanished(&mut self, key: &SeriesKey) {
+    /// A series was removed from all replicas.
+    pub fn series_removed(&mut self, key: &SeriesKey) {
         self.numbers.remove(key);
     }
 
-    /// The selection changed.
-    pub fn select_again(&mut self, catalogue: &Catalogue) {
+    /// Applies a changed selection.
+    pub fn reselect(&mut self, catalogue: &Catalogue) {
         let Self { numbers, selection, .. } = self;
         numbers.retain(|key, _| selection.watches(key));
         for (key, _) in catalogue.iter() {
-            self.appeared(key);
+            self.series_added(key);
         }
     }
 
     /// How `series` is watched.
-    pub fn how(&self, series: &Series, settings: &Settings) -> (Aggregation, Every) {
-        let (aggregation, every) = self.selection.how(&series.name, series.kind);
+    pub fn watch_settings(&self, series: &Series, settings: &Settings) -> (Aggregation, TickDivider) {
+        let (aggregation, every) = self.selection.watch_settings(&series.name, series.kind);
         (aggregation, every.max(settings.every(&series.name, self.interval)))
     }
 
-    /// It runs nowhere any more.
+    /// Takes the LMAP off its worker.
     pub fn unplace(&mut self) {
         self.worker = None;
-        self.told = None;
+        self.sent = None;
         self.health.alarm = false;
         self.health.summary = None;
     }
 
-    /// Its configuration; `None` if there is nothing to watch.
+    /// The configuration for a worker; `None` if there is nothing to watch.
     pub fn spec<'a>(
         &self,
         catalogue: &Catalogue,
@@ -137,7 +137,7 @@ impl Lmap {
             .iter()
             .filter_map(|(key, &id)| {
                 let series = catalogue.get(key)?.clone();
-                let (aggregation, every) = self.how(&series, settings);
+                let (aggregation, every) = self.watch_settings(&series, settings);
                 Some(MetricSpec { id, series, aggregation, every })
             })
             .collect();
@@ -156,15 +156,15 @@ impl Lmap {
         })
     }
 
-    /// The regions with something watched in them, and the first one for its heartbeat: not where that word says that values have changed, and a worker
-    /// reads them as it reads what the agent itself samples.
+    /// The regions with watched series, and the first region for its heartbeat. A replica with `changes_every` has no
+    /// heartbeat: its word announces changed values, and workers read it like the agent's own regions.
     fn replica_spec(&self, replica: &Replica) -> ReplicaSpec {
         let mut places: Vec<_> = replica
             .series()
             .iter()
             .filter_map(|(key, &(number, first))| {
                 let metric = *self.numbers.get(key)?;
-                Some(Place { metric, region: replica.region(number)?.id, first })
+                Some(MetricPlace { metric, region: replica.region(number)?.id, first })
             })
             .collect();
         places.sort_by_key(|place| place.metric);
@@ -181,7 +181,7 @@ impl Lmap {
     }
 }
 
-impl Told {
+impl SentConfig {
     pub fn new(epoch: Epoch, spec: LmapSpec) -> Self {
         let columns = spec
             .metrics
@@ -192,22 +192,22 @@ impl Told {
         Self { epoch, metrics: spec.metrics, replicas, columns }
     }
 
-    /// What it was told of `metric`.
+    /// The configuration of `metric`, as sent.
     pub fn metric(&self, metric: MetricId) -> Option<&MetricSpec> {
         let at = self.metrics.binary_search_by_key(&metric, |spec| spec.id).ok()?;
         self.metrics.get(at)
     }
 }
 
-/// The last lines of something, bounded.
+/// The latest problems, a bounded number.
 #[derive(Debug, Default)]
-pub struct Latest(VecDeque<String>);
+pub struct ProblemLog(VecDeque<String>);
 
-impl Latest {
+impl ProblemLog {
     const LIMIT: usize = 64;
 
     pub fn push(&mut self, line: String) {
-        // What is tried again and again fails with the same words: once is enough, where the newest is.
+        // Repeated failures have the same text: keep one line, at the newest position.
         self.0.retain(|known| *known != line);
         if self.0.len() == Self::LIMIT {
             self.0.pop_front();

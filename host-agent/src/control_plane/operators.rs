@@ -1,4 +1,4 @@
-//! What operators ask for (μView, Table 4.2).
+//! Calls of operators (μView, Table 4.2).
 
 use std::sync::Arc;
 
@@ -13,75 +13,75 @@ use wire::time::{Interval, Nanos};
 use super::selection::{Choice, Selection};
 use super::{ControlPlane, Service};
 
-/// The largest model that an LMAP is given.
+/// Size limit of an LMAP's model.
 const MAX_MODEL_BYTES: usize = 8 << 20;
-/// The most choices and exclusions that operators make for one LMAP.
+/// Limit of choices and exclusions for one LMAP.
 const MAX_CHOICES: usize = 2 * wire::control::MAX_METRICS;
 
-/// Why an operator's call was not done. Nothing has changed.
+/// Why an operator's call failed. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperatorError {
     /// No such LMAP.
-    #[error("there is no {0}; the list call names those that there are")]
+    #[error("there is no {0}: use the list call to find LMAPs")]
     NoLmap(LmapId),
-    /// The service has one.
-    #[error("{service} has {lmap} already: configure that one, or delete it first")]
+    /// The service already has an LMAP.
+    #[error("{service} already has {lmap}: configure it, or delete it first")]
     Exists {
-        /// Which service.
+        /// The service in the call.
         service: ServiceName,
-        /// What it has.
+        /// The LMAP that it has.
         lmap: LmapId,
     },
     /// The LMAP has no such metric.
     #[error("{lmap} does not watch {metric}")]
     NoMetric {
-        /// Which LMAP.
+        /// The LMAP in the call.
         lmap: LmapId,
-        /// Which metric.
+        /// The unknown metric.
         metric: MetricId,
     },
-    /// No replica registered a metric of this name.
+    /// No replica of the service registered a metric of this name.
     #[error("no replica of {service} has registered {metric}")]
     NotRegistered {
-        /// Which service.
+        /// The service of the LMAP.
         service: ServiceName,
-        /// Which name.
+        /// The metric's name.
         metric: String,
     },
-    /// The metric is of another type.
-    #[error("{metric} is registered as a {known}, not as a {asked}")]
+    /// The metric has another type.
+    #[error("{metric} is a {known}, not a {asked}")]
     Type {
-        /// Which metric.
+        /// The metric's name.
         metric: String,
-        /// What it is.
+        /// Type of the registered metric.
         known: String,
-        /// What was asked.
+        /// The type in the call.
         asked: String,
     },
-    /// No worker runs the LMAP now.
-    #[error("{0} runs on no worker now: start a NIC agent, or wait until it is back")]
+    /// No connected worker runs the LMAP.
+    #[error("{0} runs on no worker: start a NIC agent, or wait until it reconnects")]
     NotRunning(LmapId),
-    /// Too much of something.
-    #[error("{found} {what} are more than {limit}")]
+    /// A limit is exceeded.
+    #[error("{found} {what} exceed the limit of {limit}")]
     TooMany {
-        /// Of what.
+        /// What the limit is about.
         what: &'static str,
-        /// How many.
+        /// The number in the call.
         found: usize,
-        /// How many there may be.
+        /// The limit that is exceeded.
         limit: usize,
     },
 }
 
-/// What an operator wants of a new LMAP; the default is what one has that nobody asked for.
+/// Options of a new LMAP. The defaults are those of LMAPs that no operator asked for.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Asked {
+pub struct LmapOptions {
     /// The local scraping interval; the agent's default if `None`.
     pub interval: Option<Interval>,
-    /// A trained model; empty: it arms itself.
+    /// A trained model; empty: the LMAP learns by itself.
     pub model: Vec<u8>,
-    /// How it judges.
+    /// Settings of the detector.
     pub detector: DetectorSpec,
 }
 
@@ -89,7 +89,7 @@ fn bounded(what: &'static str, found: usize, limit: usize) -> Result<(), Operato
     if found > limit { Err(OperatorError::TooMany { what, found, limit }) } else { Ok(()) }
 }
 
-/// A kind's name in an operator's call.
+/// A kind's name in the operators' API.
 fn type_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Counter => "counter",
@@ -100,27 +100,32 @@ fn type_name(kind: Kind) -> &'static str {
 }
 
 impl ControlPlane {
-    /// `newLMAP`: watches `service` as it was `asked` for. The LMAP is kept until it is deleted, also without replicas.
+    /// `newLMAP`: watches `service` with `options`. The LMAP stays until it is deleted, even without replicas.
     ///
     /// # Errors
     ///
-    /// [`OperatorError::Exists`] if it has one, [`OperatorError::TooMany`] for a model over 8 MiB.
-    pub fn new_lmap(&mut self, now: Nanos, service: &ServiceName, asked: Asked) -> Result<LmapId, OperatorError> {
-        bounded("bytes of a model", asked.model.len(), MAX_MODEL_BYTES)?;
+    /// [`OperatorError::Exists`], [`OperatorError::TooMany`] for a model over 8 MiB.
+    pub fn new_lmap(
+        &mut self,
+        now: Nanos,
+        service: &ServiceName,
+        options: LmapOptions,
+    ) -> Result<LmapId, OperatorError> {
+        bounded("bytes of a model", options.model.len(), MAX_MODEL_BYTES)?;
         bounded("LMAPs", self.lmaps.len() + 1, wire::control::MAX_LMAPS * self.settings.limits.workers as usize)?;
         if let Some(lmap) = self.services.get(service).and_then(|service| service.lmap) {
             return Err(OperatorError::Exists { service: service.clone(), lmap });
         }
-        let id = self.make_lmap(service, now);
+        let id = self.create_lmap(service, now);
         if let Some(lmap) = self.lmaps.get_mut(&id) {
-            lmap.interval = asked.interval.unwrap_or(lmap.interval);
-            (lmap.model, lmap.detector) = (asked.model, asked.detector);
-            lmap.kept = true;
+            lmap.interval = options.interval.unwrap_or(lmap.interval);
+            (lmap.model, lmap.detector) = (options.model, options.detector);
+            lmap.pinned = true;
         }
         Ok(id)
     }
 
-    /// `configLMAP`: watches these metrics only; all if there are none.
+    /// `configLMAP`: watches only these metrics; all if `choices` is empty.
     ///
     /// # Errors
     ///
@@ -133,23 +138,25 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// `deleteLMAP`: stops watching its service until [`Self::new_lmap`].
+    /// `deleteLMAP`: the service is not watched until [`Self::new_lmap`].
     ///
     /// # Errors
     ///
     /// [`OperatorError::NoLmap`].
     pub fn delete_lmap(&mut self, now: Nanos, id: LmapId) -> Result<(), OperatorError> {
         let service = self.lmaps.get(&id).ok_or(OperatorError::NoLmap(id))?.service.clone();
-        self.free_lmap(id, now);
+        self.remove_lmap(id, now);
         self.services.entry(service).or_default().unwatched = true;
         Ok(())
     }
 
-    /// `addMetric`: watches all series of one more name. `kind` is the type that the operator thinks it has. Returns the series' ids.
+    /// `addMetric`: also watches all series of one name. `kind` is the type that the operator expects. Returns the
+    /// series' ids.
     ///
     /// # Errors
     ///
-    /// [`OperatorError::NoLmap`], [`OperatorError::NotRegistered`], [`OperatorError::Type`], [`OperatorError::TooMany`].
+    /// [`OperatorError::NoLmap`], [`OperatorError::NotRegistered`], [`OperatorError::Type`],
+    /// [`OperatorError::TooMany`].
     pub fn add_metric(
         &mut self,
         now: Nanos,
@@ -175,7 +182,7 @@ impl ControlPlane {
         Ok(numbers.filter(|(key, _)| key.name == name).map(|(_, &number)| number).collect())
     }
 
-    /// `deleteMetric`: watches one series less.
+    /// `deleteMetric`: stops watching one series.
     ///
     /// # Errors
     ///
@@ -189,14 +196,14 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// What the LMAP calls an anomaly is normal now: its worker fits it again.
+    /// Declares the current behaviour normal: the worker refits the LMAP.
     ///
     /// # Errors
     ///
-    /// [`OperatorError::NoLmap`], [`OperatorError::NotRunning`] if no connected worker runs it.
+    /// [`OperatorError::NoLmap`], [`OperatorError::NotRunning`].
     pub fn fit_again(&mut self, id: LmapId) -> Result<(), OperatorError> {
         let lmap = self.lmaps.get(&id).ok_or(OperatorError::NoLmap(id))?;
-        let running = lmap.worker.filter(|_| lmap.told.is_some() && !self.due.contains_key(&id));
+        let running = lmap.worker.filter(|_| lmap.sent.is_some() && !self.due.contains_key(&id));
         let worker_id = running.ok_or(OperatorError::NotRunning(id))?;
         let worker = self.workers.get_mut(&worker_id).filter(|worker| worker.is_connected());
         let worker = worker.ok_or(OperatorError::NotRunning(id))?;
@@ -207,7 +214,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Every `every`-th raw row of the LMAP is wanted from now on; 0 ends it. Holds over reconnects and moves.
+    /// Subscribes to every `every`-th raw row of the LMAP; 0 ends the subscription. Survives reconnects and moves.
     ///
     /// # Errors
     ///
@@ -217,8 +224,8 @@ impl ControlPlane {
         if core::mem::replace(&mut lmap.rows_every, every) == every {
             return Ok(());
         }
-        // If it is due to be told, to a worker that has come back perhaps, the subscription goes along.
-        if let Some(worker) = lmap.worker.filter(|_| lmap.told.is_some() && !self.due.contains_key(&id)) {
+        // An LMAP that is due to be sent gets the subscription with it.
+        if let Some(worker) = lmap.worker.filter(|_| lmap.sent.is_some() && !self.due.contains_key(&id)) {
             let epoch = self.workers.get(&worker).map_or(0, |worker| worker.epoch.0);
             self.send(worker, epoch, Message::SubscribeRows(proto::SubscribeRows { lmap: id.0, every }));
         }
@@ -230,9 +237,9 @@ impl ControlPlane {
         let Some(lmap) = self.lmaps.get_mut(&id) else {
             return;
         };
-        lmap.kept = true;
+        lmap.pinned = true;
         if let Some(Service { catalogue, .. }) = self.services.get(&lmap.service) {
-            lmap.select_again(catalogue);
+            lmap.reselect(catalogue);
         }
         self.changed(id, now);
     }

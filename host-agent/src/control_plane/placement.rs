@@ -1,4 +1,4 @@
-//! Which worker runs which LMAP, and telling it so.
+//! Places LMAPs on workers and sends them their configuration.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use wire::proto::control as proto;
 use wire::proto::control::host_message::Message;
 use wire::time::Nanos;
 
-use super::lmap::Told;
-use super::release::Held;
-use super::{Action, ControlPlane, Untold};
+use super::lmap::SentConfig;
+use super::release::Release;
+use super::{Action, ControlPlane, UnsentRelease};
 
-/// The worker with the least load of those that have room; of equal ones the first.
+/// The worker with the least load among those with room for an LMAP; the first of equals.
 fn least_loaded(loads: &BTreeMap<WorkerId, (f64, usize)>) -> Option<WorkerId> {
     loads
         .iter()
@@ -22,8 +22,8 @@ fn least_loaded(loads: &BTreeMap<WorkerId, (f64, usize)>) -> Option<WorkerId> {
 }
 
 impl ControlPlane {
-    /// Tells workers of the LMAPs whose changes have settled.
-    pub(super) fn tell_due(&mut self, now: Nanos) {
+    /// Sends the changes that have settled.
+    pub(super) fn send_due(&mut self, now: Nanos) {
         let due: Vec<LmapId> = self.due.iter().filter(|(_, at)| **at <= now).map(|(&id, _)| id).collect();
         if due.is_empty() {
             return;
@@ -31,38 +31,39 @@ impl ControlPlane {
         let mut loads = self.loads();
         for id in due {
             self.due.remove(&id);
-            self.tell(id, &mut loads);
+            self.send_config(id, &mut loads);
         }
     }
 
-    /// Finds out who has to acknowledge what is told by now, and releases what nobody knows.
-    pub(super) fn hold_untold(&mut self) {
+    /// Collects the epochs to be acknowledged for releases whose changes are sent by now. Releases at once what no
+    /// worker knows.
+    pub(super) fn track_unsent_releases(&mut self) {
         let due = &self.due;
-        let told: Vec<Untold> =
-            self.untold.extract_if(.., |untold| !untold.lmaps.iter().any(|id| due.contains_key(id))).collect();
-        for Untold { lmaps, held } in told {
+        let sent: Vec<UnsentRelease> =
+            self.unsent.extract_if(.., |unsent| !unsent.lmaps.iter().any(|id| due.contains_key(id))).collect();
+        for UnsentRelease { lmaps, release } in sent {
             let waiting = self.workers.iter().filter_map(|(&id, worker)| {
                 let epoch = lmaps.iter().filter_map(|&lmap| worker.outstanding(lmap)).max()?;
                 Some((id, epoch))
             });
             let waiting = waiting.collect();
-            if let Some(held) = self.releases.hold(held, waiting) {
-                self.release(held);
+            if let Some(release) = self.releases.add(release, waiting) {
+                self.release(release);
             }
         }
     }
 
-    pub(super) fn release(&mut self, held: Held) {
-        match held {
-            Held::Runs(connection, runs) => self.release_runs(connection, runs),
-            Held::Region(region) => {
+    pub(super) fn release(&mut self, release: Release) {
+        match release {
+            Release::Runs(connection, runs) => self.release_runs(connection, runs),
+            Release::Region(region) => {
                 self.counters.released_regions += 1;
                 self.actions.push(Action::DropRegion(region));
             }
         }
     }
 
-    /// LMAPs without a worker are placed at `at`.
+    /// Schedules LMAPs without a worker to be placed at `at`.
     pub(super) fn place_unplaced(&mut self, at: Nanos) {
         let unplaced: Vec<LmapId> =
             self.lmaps.values().filter(|lmap| lmap.worker.is_none()).map(|lmap| lmap.id).collect();
@@ -71,7 +72,7 @@ impl ControlPlane {
         }
     }
 
-    /// Sends a message that makes no epoch, or whose epoch was given out before.
+    /// Sends a message without a new epoch.
     pub(super) fn send(&mut self, worker: WorkerId, epoch: u64, message: Message) {
         if let Some(connection) = self.workers.get(&worker).and_then(super::worker::Worker::connection) {
             let message = proto::HostMessage { epoch, message: Some(message) };
@@ -92,10 +93,11 @@ impl ControlPlane {
         loads
     }
 
-    /// Tells whoever runs, or is to run, or ran this LMAP what it is now.
-    fn tell(&mut self, id: LmapId, loads: &mut BTreeMap<WorkerId, (f64, usize)>) {
+    /// Sends the LMAP's configuration to its worker, after placing it if it has none; or its removal, if there is
+    /// nothing to watch.
+    fn send_config(&mut self, id: LmapId, loads: &mut BTreeMap<WorkerId, (f64, usize)>) {
         let Some(lmap) = self.lmaps.get_mut(&id) else {
-            return self.tell_removed(id);
+            return self.send_removal(id);
         };
         let spec = self.services.get(&lmap.service).and_then(|service| {
             let replicas = service.replicas.iter().filter_map(|c| self.connections.get(c)?.replica.as_ref());
@@ -103,7 +105,7 @@ impl ControlPlane {
         });
         let Some(spec) = spec else {
             lmap.unplace();
-            return self.tell_removed(id);
+            return self.send_removal(id);
         };
         let Some(worker) = lmap.worker.or_else(|| least_loaded(loads)) else {
             return;
@@ -119,7 +121,7 @@ impl ControlPlane {
         };
         self.counters.sent_changes += 1;
         let message = proto::Lmap::from(&spec);
-        lmap.told = Some(Told::new(epoch, spec));
+        lmap.sent = Some(SentConfig::new(epoch, spec));
         let every = lmap.rows_every;
         self.send(worker, epoch.0, Message::SetLmap(message));
         if every > 0 {
@@ -127,12 +129,14 @@ impl ControlPlane {
         }
     }
 
-    fn tell_removed(&mut self, id: LmapId) {
+    fn send_removal(&mut self, id: LmapId) {
         self.unregistered.forget_lmap(id);
         let knowing: Vec<WorkerId> = self
             .workers
             .iter()
-            .filter(|(_, worker)| worker.session.as_ref().and_then(|s| s.knows.get(&id)).is_some_and(|known| known.set))
+            .filter(|(_, worker)| {
+                worker.session.as_ref().and_then(|s| s.lmaps_sent.get(&id)).is_some_and(|known| known.set)
+            })
             .map(|(&worker, _)| worker)
             .collect();
         for worker in knowing {

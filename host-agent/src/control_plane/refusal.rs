@@ -1,150 +1,152 @@
-//! Why something that a service asked for is not taken. Each text ends with what can be done about it where that is not plain.
+//! Why a request of a service is refused. The texts say what to do about it.
 
 use wire::layout::{RegionSizeError, VERSION};
 use wire::name::ServiceName;
 use wire::registration::RefusedSeries;
 
-/// Why a hello is not taken. The connection is closed.
+/// Why a hello is refused. The connection is closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HelloRefusal {
-    /// Too many connections.
-    #[error("{limit} connections of services are open, more are not taken: raise limits.connections or close some")]
+    /// The limit of connections is reached.
+    #[error("the limit of {limit} service connections is reached: raise services.limits.connections, or close some")]
     Connections {
-        /// How many there may be.
+        /// The limit of connections.
         limit: usize,
     },
-    /// Something came before the hello.
-    #[error("the first message of a connection is a hello")]
+    /// Another message came before the hello.
+    #[error("the first message of a connection must be a hello")]
     Missing,
-    /// Nothing came in time.
-    #[error("no hello came in time")]
+    /// No hello came in time.
+    #[error("no hello in time")]
     Late,
-    /// A second one.
-    #[error("a connection says hello once")]
+    /// A second hello on one connection.
+    #[error("a second hello on one connection")]
     Twice,
-    /// The name is someone else's.
+    /// No rule lets this process register as the service.
     #[error(
-        "process {pid} of user {uid} may not register as {service}: add a rule to `identities` in the host agent's configuration"
+        "process {pid} of user {uid} may not register as {service}: add a rule to services.identities in the host agent's configuration"
     )]
     Identity {
-        /// The name that it gave.
+        /// The service in the hello.
         service: ServiceName,
-        /// Its process.
+        /// The process id.
         pid: u32,
-        /// Its user.
+        /// The user id.
         uid: u32,
     },
-    /// Too many replicas.
-    #[error("{service} has {limit} replicas on this node, more are not taken")]
+    /// The limit of replicas is reached.
+    #[error(
+        "{service} has reached the limit of {limit} replicas on this node: raise services.limits.replicas_per_service"
+    )]
     Replicas {
-        /// Of which service.
+        /// The service in the hello.
         service: ServiceName,
-        /// How many there may be.
+        /// The limit of replicas per service.
         limit: usize,
     },
 }
 
-/// Why a region is not taken. Everything else of the connection stands.
+/// Why a region is refused. The connection stays open.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionRefusal {
-    /// No descriptor.
-    #[error("no descriptor came with it")]
+    /// No descriptor came with the message.
+    #[error("no descriptor came with the message")]
     NoDescriptor,
-    /// A descriptor of something else.
+    /// The descriptor is not a sealed memfd of the announced size.
     #[error("{0}")]
     Descriptor(String),
-    /// Written by a later client.
-    #[error("layout version {0}, this agent knows {VERSION}: upgrade the agent first")]
+    /// The layout version is newer than this agent's.
+    #[error("layout version {0} is newer than this agent's version {VERSION}: upgrade the agent first")]
     Layout(u64),
-    /// The number is the agent's own.
-    #[error("regions are numbered upwards from 0")]
+    /// The number is reserved for the agent's own region.
+    #[error("this region number is reserved: number regions upwards from 0")]
     Number,
-    /// The number is in use.
-    #[error("this region was added before")]
+    /// The number is already in use.
+    #[error("this region is already registered")]
     Twice,
-    /// Too many of them.
-    #[error("a replica may have {limit} regions: use larger ones")]
+    /// The limit of regions is reached.
+    #[error("the replica has reached the limit of {limit} regions: use larger ones")]
     TooMany {
-        /// How many there may be.
+        /// The limit of regions per replica.
         limit: usize,
     },
-    /// Too much memory.
-    #[error("with it the service's regions are {bytes} bytes, {limit} are allowed")]
+    /// The limit of memory is exceeded.
+    #[error("the service's regions would take {bytes} bytes, over the limit of {limit}")]
     Bytes {
-        /// How many there would be.
+        /// Bytes of the service's regions, with this one.
         bytes: u64,
-        /// How many there may be.
+        /// The limit of bytes per service.
         limit: u64,
     },
-    /// The agent could not make its own region.
+    /// The agent's own region has an invalid size.
     #[error(transparent)]
     Size(#[from] RegionSizeError),
 }
 
-/// Why a series is not taken. Everything else of the connection stands.
+/// Why a series is refused. The connection stays open.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SeriesRefusal {
-    /// Its name, label, unit or kind.
+    /// Its name, a label, its unit or its kind is malformed.
     #[error(transparent)]
     Malformed(#[from] RefusedSeries),
-    /// Its region was not added or not taken.
+    /// Its region was not registered.
     #[error("region {region} is not registered")]
     NoRegion {
-        /// Which.
+        /// The region's number.
         region: u32,
     },
-    /// Its slots are not in its region.
-    #[error("slots {first} and {slots} on are outside region {region}, which has {held}")]
+    /// Its slots are outside its region.
+    #[error("{slots} slots from {first} on are outside region {region}, which has {held} slots")]
     Outside {
-        /// Which region.
+        /// The region's number.
         region: u32,
         /// The first slot.
         first: u32,
-        /// How many it takes.
+        /// Number of slots.
         slots: u32,
-        /// How many the region has.
+        /// Number of slots of the region.
         held: u32,
     },
-    /// Its slots are another's.
-    #[error("slot {first} of region {region} is {}", if *.retired { "retired and not yet released" } else { "another series'" })]
+    /// Its slots are occupied.
+    #[error("slot {first} of region {region} is {}", if *.retired { "retired and not yet released" } else { "in use by another series" })]
     Occupied {
-        /// Which region.
+        /// The region's number.
         region: u32,
-        /// Where what is in the way begins.
+        /// First slot of the series in the way.
         first: u32,
-        /// Whether it is waiting to be released.
+        /// Whether that series is retired and not yet released.
         retired: bool,
     },
-    /// It was registered at another place.
-    #[error("this series is registered at another place: retire that one first")]
+    /// The series is already registered at another place.
+    #[error("this series is already registered at another place: retire that one first")]
     Elsewhere,
-    /// The metric is of another kind.
-    #[error("this metric is a {known}, not a {asked}: choose another name, or stop the replicas that use the old one")]
+    /// Another replica registered the metric with another kind.
+    #[error("this metric is a {known}, not a {asked}: choose another name, or stop the replicas that registered it so")]
     Kind {
-        /// What it is.
+        /// The registered kind.
         known: String,
-        /// What was asked.
+        /// The kind in this message.
         asked: String,
     },
-    /// Too many series.
-    #[error("the service has {limit} series, more are not taken: use fewer label values")]
+    /// The limit of series is reached.
+    #[error("the service has reached the limit of {limit} series: use fewer label values")]
     TooMany {
-        /// How many there may be.
+        /// The limit of series per service.
         limit: usize,
     },
-    /// Too much text.
-    #[error("names and labels of the service's series take {limit} bytes, more are not kept: shorten them")]
+    /// The limit of text is reached.
+    #[error("names and labels of the service's series have reached the limit of {limit} bytes: shorten them")]
     Text {
-        /// How many there may be.
+        /// Bytes of names and labels per service.
         limit: usize,
     },
-    /// Too many places.
-    #[error("the replicas of the service have {limit} series together, more are not taken")]
+    /// The limit of places is reached.
+    #[error("the replicas of the service have reached the limit of {limit} series in total")]
     Places {
-        /// How many there may be.
+        /// The limit of series summed over all replicas.
         limit: usize,
     },
 }

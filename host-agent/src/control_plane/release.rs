@@ -1,4 +1,4 @@
-//! Slots and regions that wait until every worker has forgotten them: each has acknowledged an epoch without them, or was fenced.
+//! Releases of slots and regions. Each waits until every worker has acknowledged an epoch without it, or was fenced.
 
 use std::collections::BTreeMap;
 
@@ -7,62 +7,62 @@ use wire::registration::SlotRun;
 
 use super::action::ConnectionId;
 
-/// What is released.
+/// Something to be released.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Held {
-    /// A service gets these slots back.
+pub enum Release {
+    /// Slot runs to give back to a service.
     Runs(ConnectionId, Vec<SlotRun>),
-    /// The agent lets go of a region.
+    /// A region to be dropped by the agent.
     Region(RegionId),
 }
 
 #[derive(Debug)]
-struct Waiting {
-    held: Held,
-    /// The epoch that each worker has yet to acknowledge.
+struct PendingRelease {
+    release: Release,
+    /// The epoch that each worker has to acknowledge.
     workers: BTreeMap<WorkerId, Epoch>,
 }
 
-/// Everything that waits.
+/// All releases that workers have yet to acknowledge.
 #[derive(Debug, Default)]
-pub struct Releases(Vec<Waiting>);
+pub struct Releases(Vec<PendingRelease>);
 
 impl Releases {
-    /// Holds `held` until each of `workers` has acknowledged its epoch. Nothing may be waited for: then it comes out at once.
-    pub fn hold(&mut self, held: Held, workers: BTreeMap<WorkerId, Epoch>) -> Option<Held> {
+    /// Keeps `release` until each of `workers` has acknowledged its epoch. With no workers, returns it at once.
+    pub fn add(&mut self, release: Release, workers: BTreeMap<WorkerId, Epoch>) -> Option<Release> {
         if workers.is_empty() {
-            return Some(held);
+            return Some(release);
         }
-        self.0.push(Waiting { held, workers });
+        self.0.push(PendingRelease { release, workers });
         None
     }
 
-    /// `worker` has acknowledged `epoch`.
+    /// `worker` acknowledged `epoch`. Returns what is released by that.
     #[must_use]
-    pub fn acknowledged(&mut self, worker: WorkerId, epoch: Epoch) -> Vec<Held> {
+    pub fn acknowledged(&mut self, worker: WorkerId, epoch: Epoch) -> Vec<Release> {
         self.settle(|workers| workers.retain(|&waited, &mut until| waited != worker || until > epoch))
     }
 
-    /// `worker` was fenced: whatever it was told, it can say nothing any more.
+    /// `worker` was fenced and is not waited for. Returns what is released by that.
     #[must_use]
-    pub fn fenced(&mut self, worker: WorkerId) -> Vec<Held> {
+    pub fn fenced(&mut self, worker: WorkerId) -> Vec<Release> {
         self.settle(|workers| {
             workers.remove(&worker);
         })
     }
 
-    /// How many wait.
+    /// Number of pending releases.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    fn settle(&mut self, forget: impl Fn(&mut BTreeMap<WorkerId, Epoch>)) -> Vec<Held> {
+    fn settle(&mut self, forget: impl Fn(&mut BTreeMap<WorkerId, Epoch>)) -> Vec<Release> {
         self.0
             .extract_if(.., |waiting| {
                 forget(&mut waiting.workers);
                 waiting.workers.is_empty()
             })
-            .map(|waiting| waiting.held)
+            .map(|waiting| waiting.release)
             .collect()
     }
 }
@@ -71,7 +71,7 @@ impl Releases {
 mod tests {
     use super::*;
 
-    const REGION: Held = Held::Region(RegionId(7));
+    const REGION: Release = Release::Region(RegionId(7));
 
     fn both(epoch: u64) -> BTreeMap<WorkerId, Epoch> {
         BTreeMap::from([(WorkerId(0), Epoch(epoch)), (WorkerId(1), Epoch(epoch))])
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn nothing_is_released_before_every_worker_has_acknowledged() {
         let mut releases = Releases::default();
-        assert_eq!(releases.hold(REGION, both(5)), None);
+        assert_eq!(releases.add(REGION, both(5)), None);
 
         assert_eq!(releases.acknowledged(WorkerId(0), Epoch(5)), []);
         assert_eq!(releases.acknowledged(WorkerId(1), Epoch(4)), []);
@@ -92,14 +92,14 @@ mod tests {
     #[test]
     fn a_fenced_worker_is_not_waited_for() {
         let mut releases = Releases::default();
-        assert_eq!(releases.hold(REGION, both(5)), None);
+        assert_eq!(releases.add(REGION, both(5)), None);
 
         assert_eq!(releases.fenced(WorkerId(1)), []);
         assert_eq!(releases.acknowledged(WorkerId(0), Epoch(5)), [REGION]);
     }
 
     #[test]
-    fn what_nobody_knows_is_released_at_once() {
-        assert_eq!(Releases::default().hold(REGION, BTreeMap::new()), Some(REGION));
+    fn what_no_worker_knows_is_released_at_once() {
+        assert_eq!(Releases::default().add(REGION, BTreeMap::new()), Some(REGION));
     }
 }

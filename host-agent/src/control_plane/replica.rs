@@ -1,4 +1,4 @@
-//! What one replica of a service has registered: regions, and in them runs of slots, each a series or retired.
+//! One replica's registration: regions, and slot runs in them, each of a series or retired.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use wire::time::Interval;
 
 use super::refusal::{RegionRefusal, SeriesRefusal};
 
-/// What identifies a series within a service: its name and labels.
+/// Key of a series within a service: its name and labels.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SeriesKey {
     pub name: MetricName,
@@ -24,7 +24,7 @@ impl SeriesKey {
         Self { name: series.name.clone(), labels: series.labels.clone() }
     }
 
-    /// Bytes of its text.
+    /// Bytes of the name and the labels.
     pub fn text_bytes(&self) -> usize {
         self.name.as_str().len() + self.labels.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>()
     }
@@ -32,45 +32,45 @@ impl SeriesKey {
 
 /// A region of a replica.
 #[derive(Clone, Copy, Debug)]
-pub struct OwnRegion {
+pub struct ReplicaRegion {
     pub id: RegionId,
     pub size: RegionSize,
 }
 
-/// Slots that may not be given to another series: in use by one, or retired and not yet forgotten by every worker.
+/// Slots that cannot be given to another series: used by one, or retired and not yet released.
 #[derive(Clone, Debug)]
-struct Taken {
+struct OccupiedSlots {
     slots: u32,
-    by: Option<Arc<SeriesKey>>,
+    series: Option<Arc<SeriesKey>>,
 }
 
-/// A registered replica. It places its series itself, in regions that it owns; here is kept what it said, and that it does not
-/// contradict itself.
+/// A registered replica. It places series in its own regions; this records them and checks for contradictions.
 #[derive(Debug)]
 pub struct Replica {
     pub id: ReplicaId,
     pub service: ServiceName,
     pub instance: InstanceName,
-    /// Its values change only so often, and its heartbeat words with them.
+    /// Interval at which its values change, and its heartbeat words with them. `None`: its heartbeat word beats by
+    /// itself.
     pub changes_every: Option<Interval>,
-    regions: BTreeMap<u32, OwnRegion>,
-    /// Read by this agent, and by no worker.
+    regions: BTreeMap<u32, ReplicaRegion>,
+    /// Read by this agent; workers do not read it.
     span_ring: Option<RegionSize>,
-    taken: BTreeMap<(u32, Slot), Taken>,
+    occupied: BTreeMap<(u32, Slot), OccupiedSlots>,
     series: BTreeMap<Arc<SeriesKey>, (u32, Slot)>,
 }
 
-/// What placing a series would do.
+/// Result of placing a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placing {
-    /// It is there already, at this place.
-    Known,
-    /// It is new and its slots are free.
+pub enum SeriesPlacement {
+    /// The series is already registered at this place.
+    Existing,
+    /// The series is new and its slots are free.
     Free,
 }
 
 impl Replica {
-    /// The number of the region in which the agent keeps its own values about this replica.
+    /// Number of the region with the agent's own values about this replica.
     pub const AGENT_REGION: u32 = u32::MAX;
 
     pub fn new(id: ReplicaId, service: ServiceName, instance: InstanceName) -> Self {
@@ -81,12 +81,12 @@ impl Replica {
             changes_every: None,
             regions: BTreeMap::new(),
             span_ring: None,
-            taken: BTreeMap::new(),
+            occupied: BTreeMap::new(),
             series: BTreeMap::new(),
         }
     }
 
-    pub fn regions(&self) -> impl Iterator<Item = (u32, OwnRegion)> {
+    pub fn regions(&self) -> impl Iterator<Item = (u32, ReplicaRegion)> {
         self.regions.iter().map(|(&number, &region)| (number, region))
     }
 
@@ -94,17 +94,17 @@ impl Replica {
         &self.series
     }
 
-    pub fn region(&self, number: u32) -> Option<OwnRegion> {
+    pub fn region(&self, number: u32) -> Option<ReplicaRegion> {
         self.regions.get(&number).copied()
     }
 
-    /// Bytes of all regions that the service itself brought.
+    /// Bytes of all regions that the service brought.
     pub fn bytes(&self) -> u64 {
         let regions = self.regions().filter(|&(number, _)| number != Self::AGENT_REGION).map(|(_, region)| region.size);
         regions.chain(self.span_ring).map(|size| size.bytes() as u64).sum()
     }
 
-    /// It has a span ring from now on; once.
+    /// Adds a span ring, at most one.
     pub fn add_span_ring(&mut self, size: RegionSize) -> Result<(), RegionRefusal> {
         if self.span_ring.is_some() {
             return Err(RegionRefusal::Twice);
@@ -113,7 +113,7 @@ impl Replica {
         Ok(())
     }
 
-    pub fn add_region(&mut self, number: u32, region: OwnRegion, limit: usize) -> Result<(), RegionRefusal> {
+    pub fn add_region(&mut self, number: u32, region: ReplicaRegion, limit: usize) -> Result<(), RegionRefusal> {
         if self.regions.contains_key(&number) {
             return Err(RegionRefusal::Twice);
         }
@@ -124,71 +124,79 @@ impl Replica {
         Ok(())
     }
 
-    /// Whether `placed` could be placed as it says.
-    pub fn check(&self, key: &SeriesKey, placed: &PlacedSeries) -> Result<Placing, SeriesRefusal> {
+    /// Whether `placed` can be placed.
+    pub fn check(&self, key: &SeriesKey, placed: &PlacedSeries) -> Result<SeriesPlacement, SeriesRefusal> {
         let SlotRun { region, first, slots } = placed.run();
         let size = self.regions.get(&region).ok_or(SeriesRefusal::NoRegion { region })?.size;
         if !size.holds(first, slots) {
             return Err(SeriesRefusal::Outside { region, first: first.0, slots, held: size.slots() });
         }
         if let Some(&place) = self.series.get(key) {
-            return if place == (region, first) { Ok(Placing::Known) } else { Err(SeriesRefusal::Elsewhere) };
+            return if place == (region, first) {
+                Ok(SeriesPlacement::Existing)
+            } else {
+                Err(SeriesRefusal::Elsewhere)
+            };
         }
         let end = first.0 + slots; // holds() checked that it does not overflow
-        let before = self.taken.range((region, Slot(0))..(region, Slot(end))).next_back();
+        let before = self.occupied.range((region, Slot(0))..(region, Slot(end))).next_back();
         match before {
-            Some((&(_, at), taken)) if at.0 + taken.slots > first.0 => {
-                Err(SeriesRefusal::Occupied { region, first: at.0, retired: taken.by.is_none() })
+            Some((&(_, at), occupied)) if at.0 + occupied.slots > first.0 => {
+                Err(SeriesRefusal::Occupied { region, first: at.0, retired: occupied.series.is_none() })
             }
-            _ => Ok(Placing::Free),
+            _ => Ok(SeriesPlacement::Free),
         }
     }
 
-    /// Places a series that [`Self::check`] found free.
+    /// Places a series after [`Self::check`] returned [`SeriesPlacement::Free`].
     pub fn place(&mut self, key: Arc<SeriesKey>, run: SlotRun) {
-        self.taken.insert((run.region, run.first), Taken { slots: run.slots, by: Some(Arc::clone(&key)) });
+        self.occupied
+            .insert((run.region, run.first), OccupiedSlots { slots: run.slots, series: Some(Arc::clone(&key)) });
         self.series.insert(key, (run.region, run.first));
     }
 
-    /// Retires all series within `run`, or, if it cuts one or takes in something retired already, none.
+    /// Retires all series within `run`. Retires none if `run` cuts a series or contains retired slots.
     ///
     /// # Errors
     ///
-    /// The first slot of what is in the way.
+    /// The first slot in the way.
     pub fn retire(&mut self, run: SlotRun) -> Result<Vec<Arc<SeriesKey>>, Slot> {
         let end = run.first.0.saturating_add(run.slots);
-        let touched: Vec<(Slot, Taken)> = self
-            .taken
+        let touched: Vec<(Slot, OccupiedSlots)> = self
+            .occupied
             .range((run.region, Slot(0))..(run.region, Slot(end)))
             .rev()
-            .take_while(|((_, at), taken)| at.0 + taken.slots > run.first.0)
-            .map(|(&(_, at), taken)| (at, taken.clone()))
+            .take_while(|((_, at), occupied)| at.0 + occupied.slots > run.first.0)
+            .map(|(&(_, at), occupied)| (at, occupied.clone()))
             .collect();
-        let whole = |at: Slot, taken: &Taken| {
-            run.first <= at && at.0 + taken.slots <= end && taken.by.is_some() && run.region != Self::AGENT_REGION
+        let whole = |at: Slot, occupied: &OccupiedSlots| {
+            run.first <= at
+                && at.0 + occupied.slots <= end
+                && occupied.series.is_some()
+                && run.region != Self::AGENT_REGION
         };
-        if let Some((at, _)) = touched.iter().find(|(at, taken)| !whole(*at, taken)) {
+        if let Some((at, _)) = touched.iter().find(|(at, occupied)| !whole(*at, occupied)) {
             return Err(*at);
         }
         let mut retired = Vec::new();
-        for (at, taken) in touched {
-            if let Some(key) = taken.by {
+        for (at, occupied) in touched {
+            if let Some(key) = occupied.series {
                 self.series.remove(&key);
-                self.taken.insert((run.region, at), Taken { slots: taken.slots, by: None });
+                self.occupied.insert((run.region, at), OccupiedSlots { slots: occupied.slots, series: None });
                 retired.push(key);
             }
         }
         Ok(retired)
     }
 
-    /// Makes the retired slots within `run` free again.
+    /// Frees the retired slots within `run`.
     pub fn free(&mut self, run: SlotRun) {
         let end = run.first.0.saturating_add(run.slots);
         let within = (run.region, run.first)..(run.region, Slot(end));
         let freed: Vec<_> =
-            self.taken.range(within).filter(|(_, taken)| taken.by.is_none()).map(|(&at, _)| at).collect();
+            self.occupied.range(within).filter(|(_, occupied)| occupied.series.is_none()).map(|(&at, _)| at).collect();
         for at in freed {
-            self.taken.remove(&at);
+            self.occupied.remove(&at);
         }
     }
 }
@@ -201,14 +209,14 @@ mod tests {
     fn replica() -> Replica {
         let mut replica =
             Replica::new(ReplicaId(1), ServiceName::new("cart").unwrap(), InstanceName::new("cart-1").unwrap());
-        replica.add_region(0, OwnRegion { id: RegionId(1), size: RegionSize::ONE_PAGE }, 2).unwrap();
+        replica.add_region(0, ReplicaRegion { id: RegionId(1), size: RegionSize::ONE_PAGE }, 2).unwrap();
         replica
     }
 
-    fn add(replica: &mut Replica, placed: &PlacedSeries) -> Result<Placing, SeriesRefusal> {
+    fn add(replica: &mut Replica, placed: &PlacedSeries) -> Result<SeriesPlacement, SeriesRefusal> {
         let key = SeriesKey::of(&placed.series);
         let placing = replica.check(&key, placed)?;
-        if placing == Placing::Free {
+        if placing == SeriesPlacement::Free {
             replica.place(Arc::new(key), placed.run());
         }
         Ok(placing)
@@ -217,7 +225,7 @@ mod tests {
     #[test]
     fn regions_are_bounded_and_named_once() {
         let mut replica = replica();
-        let region = OwnRegion { id: RegionId(2), size: RegionSize::ONE_PAGE };
+        let region = ReplicaRegion { id: RegionId(2), size: RegionSize::ONE_PAGE };
 
         assert!(matches!(replica.add_region(0, region, 2), Err(RegionRefusal::Twice)));
         assert!(replica.add_region(1, region, 2).is_ok());
@@ -229,8 +237,8 @@ mod tests {
     fn a_series_lies_inside_a_region_on_slots_of_its_own() {
         let mut replica = replica();
 
-        assert_eq!(add(&mut replica, &placed(counter("a"), 0, 3)).unwrap(), Placing::Free);
-        assert_eq!(add(&mut replica, &placed(counter("a"), 0, 3)).unwrap(), Placing::Known);
+        assert_eq!(add(&mut replica, &placed(counter("a"), 0, 3)).unwrap(), SeriesPlacement::Free);
+        assert_eq!(add(&mut replica, &placed(counter("a"), 0, 3)).unwrap(), SeriesPlacement::Existing);
         assert!(matches!(add(&mut replica, &placed(counter("a"), 0, 4)), Err(SeriesRefusal::Elsewhere)));
         assert!(matches!(
             add(&mut replica, &placed(counter("b"), 0, 3)),

@@ -1,10 +1,10 @@
-//! What operators see: the list of LMAPs and the status.
+//! Replies to operators: the list of LMAPs and the status.
 
 use wire::control::{GroupShare, Reason};
 use wire::id::{LmapId, ReplicaId};
 use wire::proto::{control, operators as proto};
 
-use super::lmap::{Lmap, Told};
+use super::lmap::{Lmap, SentConfig};
 use super::verdicts::named;
 use super::worker::Worker;
 use super::{ControlPlane, NamedReason, Suspicion};
@@ -30,7 +30,7 @@ impl ControlPlane {
         proto::ListReply { lmaps: self.lmaps.values().map(|lmap| self.lmap_info(lmap)).collect() }
     }
 
-    /// Workers, the last word of each LMAP, counters and problems. Version and time of running are the edge's to fill in.
+    /// Workers, the latest state of each LMAP, counters and problems. The edge fills in version and uptime.
     #[must_use]
     pub fn status(&self) -> proto::StatusReply {
         let suspicions = self.incidents.suspicions(|id| self.lmaps.get(&id).is_some_and(|lmap| lmap.health.alarm));
@@ -46,15 +46,15 @@ impl ControlPlane {
         }
     }
 
-    /// The LMAP's columns and its service; `None` if there is no such LMAP. Columns are empty while it runs nowhere.
+    /// The LMAP's column titles; `None` if there is no such LMAP. Empty while no worker runs it.
     #[must_use]
     pub fn columns(&self, id: LmapId) -> Option<std::sync::Arc<[String]>> {
         let lmap = self.lmaps.get(&id)?;
-        Some(lmap.told.as_ref().map_or_else(Default::default, |told| std::sync::Arc::clone(&told.columns)))
+        Some(lmap.sent.as_ref().map_or_else(Default::default, |sent| std::sync::Arc::clone(&sent.columns)))
     }
 
-    /// How many services, replicas and LMAPs there are, and how many LMAPs run nowhere, regions cannot be read by RDMA, and workers cannot
-    /// be shut out from it.
+    /// Sizes by metric name: services, replicas, LMAPs, LMAPs without a worker, regions that are unreadable by RDMA,
+    /// and workers that are not fenced.
     #[must_use]
     pub fn sizes(&self) -> [(&'static str, usize); 6] {
         let replicas = self.services.values().map(|service| service.replicas.len()).sum();
@@ -87,7 +87,7 @@ impl ControlPlane {
         });
         let metrics = lmap.numbers().iter().filter_map(|(key, number)| {
             let series = service?.catalogue.get(key)?;
-            let (aggregation, every) = lmap.how(series, &self.settings);
+            let (aggregation, every) = lmap.watch_settings(series, &self.settings);
             Some(proto::MetricInfo {
                 metric: number.0,
                 name: series.name.to_string(),
@@ -125,14 +125,14 @@ impl ControlPlane {
             detector: (!lmap.detector.is_default()).then(|| (&lmap.detector).into()),
             ..proto::LmapStatus::default()
         };
-        match (&lmap.health.summary, &lmap.told) {
-            (Some(summary), Some(told)) => with_summary(status, lmap.health.at_unix_ns, summary, told),
+        match (&lmap.health.summary, &lmap.sent) {
+            (Some(summary), Some(sent)) => with_summary(status, lmap.health.at_unix_ns, summary, sent),
             _ => status,
         }
     }
 }
 
-/// What a score is made of, by name.
+/// Shares of a score by metric group.
 pub(crate) fn group_shares(shares: &[GroupShare]) -> Vec<proto::GroupShare> {
     shares.iter().map(|share| proto::GroupShare { group: share.group.name().to_owned(), share: share.share }).collect()
 }
@@ -141,10 +141,10 @@ fn with_summary(
     status: proto::LmapStatus,
     at_unix_ns: u64,
     summary: &control::LmapSummary,
-    told: &Told,
+    sent: &SentConfig,
 ) -> proto::LmapStatus {
     let reasons: Vec<Reason> = summary.reasons.iter().filter_map(Reason::decode).collect();
-    let silent = summary.silent_replicas.iter().filter_map(|&replica| told.replicas.get(&ReplicaId(replica)));
+    let silent = summary.silent_replicas.iter().filter_map(|&replica| sent.replicas.get(&ReplicaId(replica)));
     proto::LmapStatus {
         state: wire::control::State::from(summary.state()).name().to_owned(),
         rows: summary.rows,
@@ -157,8 +157,9 @@ fn with_summary(
         unwatched: summary.unwatched,
         alarms_per_day: summary.alarms_per_day,
         gamma_factor: summary.gamma_factor,
+        threshold_noise: summary.threshold_noise,
         silent_replicas: silent.map(ToString::to_string).collect(),
-        reasons: named(told, reasons.iter()).iter().map(proto::Reason::from).collect(),
+        reasons: named(sent, reasons.iter()).iter().map(proto::Reason::from).collect(),
         groups: group_shares(&GroupShare::decode_all(&summary.groups)),
         at_unix_ns,
         ..status

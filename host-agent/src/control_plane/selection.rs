@@ -1,34 +1,34 @@
-//! Which of a service's series an LMAP watches, and how.
+//! Which series of a service an LMAP watches, and how.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use wire::metric::{Aggregation, Every, Kind};
+use wire::metric::{Aggregation, Kind, TickDivider};
 use wire::name::MetricName;
 
 use super::replica::SeriesKey;
 
-/// How a metric is watched, as an operator asked for it (`MetricConfig` of μView, Table 4.2).
+/// How a metric is watched (`MetricConfig` of μView, Table 4.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// All series of this name.
     pub metric: MetricName,
-    /// How replicas are put together; by kind if `None`.
+    /// Aggregation over replicas; `None`: the default of its kind.
     pub aggregation: Option<Aggregation>,
-    /// Looked at every so many intervals.
-    pub every: Every,
+    /// Read every so many intervals.
+    pub every: TickDivider,
 }
 
-/// Everything that is registered, or what operators chose, without what they took out.
+/// All series, or the chosen ones; without the excluded ones.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     only_chosen: bool,
-    chosen: BTreeMap<MetricName, (Option<Aggregation>, Every)>,
+    chosen: BTreeMap<MetricName, (Option<Aggregation>, TickDivider)>,
     without: BTreeSet<Arc<SeriesKey>>,
 }
 
 impl Selection {
-    /// These only; all if there are none.
+    /// Only `choices`; everything if there are none.
     pub fn of(choices: Vec<Choice>) -> Self {
         let chosen: BTreeMap<_, _> = choices.into_iter().map(|c| (c.metric, (c.aggregation, c.every))).collect();
         Self { only_chosen: !chosen.is_empty(), chosen, without: BTreeSet::new() }
@@ -39,23 +39,23 @@ impl Selection {
     }
 
     /// How a series of `name` and `kind` is watched.
-    pub fn how(&self, name: &MetricName, kind: Kind) -> (Aggregation, Every) {
-        let (aggregation, every) = self.chosen.get(name).cloned().unwrap_or((None, Every::MIN));
+    pub fn watch_settings(&self, name: &MetricName, kind: Kind) -> (Aggregation, TickDivider) {
+        let (aggregation, every) = self.chosen.get(name).cloned().unwrap_or((None, TickDivider::MIN));
         (aggregation.unwrap_or_else(|| Aggregation::default_for(kind)), every)
     }
 
-    /// Watches all series of one more name.
+    /// Also watches all series of one name.
     pub fn add(&mut self, choice: Choice) {
         self.without.retain(|key| key.name != choice.metric);
         self.chosen.insert(choice.metric, (choice.aggregation, choice.every));
     }
 
-    /// Watches one series less.
+    /// Excludes one series.
     pub fn remove(&mut self, key: Arc<SeriesKey>) {
         self.without.insert(key);
     }
 
-    /// How many entries operators made.
+    /// Number of choices and exclusions.
     pub fn len(&self) -> usize {
         self.chosen.len() + self.without.len()
     }
@@ -74,7 +74,7 @@ mod tests {
         Choice {
             metric: MetricName::new(name).unwrap(),
             aggregation: Some(Aggregation::Max),
-            every: Every::new(5).unwrap(),
+            every: TickDivider::new(5).unwrap(),
         }
     }
 
@@ -83,7 +83,10 @@ mod tests {
         let selection = Selection::of(vec![]);
 
         assert!(selection.watches(&key(&counter("a"))));
-        assert_eq!(selection.how(&MetricName::new("a").unwrap(), Kind::Gauge), (Aggregation::Mean, Every::MIN));
+        assert_eq!(
+            selection.watch_settings(&MetricName::new("a").unwrap(), Kind::Gauge),
+            (Aggregation::Mean, TickDivider::MIN)
+        );
     }
 
     #[test]
@@ -92,7 +95,7 @@ mod tests {
 
         assert!(selection.watches(&key(&labelled(gauge("a"), "route", "/"))));
         assert!(!selection.watches(&key(&counter("b"))));
-        assert_eq!(selection.how(&MetricName::new("a").unwrap(), Kind::Gauge).0, Aggregation::Max);
+        assert_eq!(selection.watch_settings(&MetricName::new("a").unwrap(), Kind::Gauge).0, Aggregation::Max);
 
         selection.add(choice("b"));
         assert!(selection.watches(&key(&counter("b"))));

@@ -1,4 +1,4 @@
-//! What services say, and what becomes of it.
+//! Messages of services, and their effects.
 
 use wire::id::{RegionId, ReplicaId};
 use wire::layout::{RegionSize, VERSION};
@@ -9,26 +9,26 @@ use wire::time::Nanos;
 
 use super::catalogue::Owner;
 use super::refusal::{HelloRefusal, RegionRefusal, SeriesRefusal};
-use super::release::Held;
-use super::replica::{OwnRegion, Placing, Replica, SeriesKey};
+use super::release::Release;
+use super::replica::{Replica, ReplicaRegion, SeriesKey, SeriesPlacement};
 use super::{Action, Connection, ConnectionId, ControlPlane, Peer};
 
 /// The descriptor that came with a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Descriptor {
-    /// None.
+    /// The message had no descriptor.
     None,
-    /// A good one, kept by the edge under this name until [`Action::DropRegion`].
+    /// A valid region, kept by the edge under this id until [`Action::DropRegion`].
     Accepted(RegionId),
-    /// One that is no region, and why. The edge has closed it.
+    /// Not a valid region, with the reason. The edge has closed it.
     Refused(String),
 }
 
-/// Refused series of one message that are told one by one; the others are told by their number.
-const REFUSALS_TOLD: usize = 16;
+/// Refused series of one message that are reported one by one; the rest is reported as a number.
+const MAX_REFUSALS_SENT: usize = 16;
 
 fn refused(what: String, reason: String) -> proto::AgentMessage {
-    proto::AgentMessage { message: Some(proto::agent_message::Message::Refused(proto::Refused { what, reason })) }
+    proto::AgentMessage { message: Some(proto::agent_message::Message::Refusal(proto::Refusal { what, reason })) }
 }
 
 impl ControlPlane {
@@ -46,7 +46,7 @@ impl ControlPlane {
         self.awaiting_hello.insert((now.plus(self.settings.hello_within), connection));
     }
 
-    /// A service said something. Does nothing for a connection that was closed.
+    /// A service sent `message`. Ignored if the connection is closed.
     pub fn service_message(
         &mut self,
         now: Nanos,
@@ -58,19 +58,19 @@ impl ControlPlane {
             return self.drop_surplus(descriptor);
         };
         entry.messages += 1;
-        let greeted = entry.replica.is_some();
+        let registered = entry.replica.is_some();
         let region = matches!(message, ServiceMessage::AddRegion { .. } | ServiceMessage::AddSpanRing { .. });
-        if !(region && greeted) {
+        if !(region && registered) {
             self.drop_surplus(descriptor);
         }
         match message {
-            ServiceMessage::Hello(hello) if !greeted => {
-                if let Err(refusal) = self.greet(connection, hello) {
-                    self.turn_away(now, connection, &refusal);
+            ServiceMessage::Hello(hello) if !registered => {
+                if let Err(refusal) = self.accept_hello(connection, hello) {
+                    self.reject(now, connection, &refusal);
                 }
             }
-            ServiceMessage::Hello(_) => self.turn_away(now, connection, &HelloRefusal::Twice),
-            ServiceMessage::AddRegion { region, size, layout_version } if greeted => {
+            ServiceMessage::Hello(_) => self.reject(now, connection, &HelloRefusal::Twice),
+            ServiceMessage::AddRegion { region, size, layout_version } if registered => {
                 let added = self.add_region(connection, region, size, layout_version, descriptor);
                 if let Err(refusal) = added {
                     self.counters.refused_regions += 1;
@@ -78,7 +78,7 @@ impl ControlPlane {
                     self.refuse(connection, &format!("region {region}"), &refusal);
                 }
             }
-            ServiceMessage::AddSpanRing { size, layout_version, first_ticket } if greeted => {
+            ServiceMessage::AddSpanRing { size, layout_version, first_ticket } if registered => {
                 let added = self.add_span_ring(connection, size, layout_version, first_ticket, descriptor);
                 if let Err(refusal) = added {
                     self.counters.refused_regions += 1;
@@ -86,22 +86,22 @@ impl ControlPlane {
                     self.refuse(connection, "span ring", &refusal);
                 }
             }
-            ServiceMessage::AddSeries(series) if greeted => self.add_series(now, connection, series),
-            ServiceMessage::Retire(runs) if greeted => self.retire(now, connection, runs),
-            _ => self.turn_away(now, connection, &HelloRefusal::Missing),
+            ServiceMessage::AddSeries(series) if registered => self.add_series(now, connection, series),
+            ServiceMessage::Retire(runs) if registered => self.retire(now, connection, runs),
+            _ => self.reject(now, connection, &HelloRefusal::Missing),
         }
         if self.connections.contains_key(&connection) {
             self.accepted.insert(connection);
         }
     }
 
-    /// A frame came that is no message, or is too long. The connection is closed.
+    /// A malformed or oversized frame. The connection is closed.
     pub fn service_garbage(&mut self, now: Nanos, connection: ConnectionId, reason: &str) {
         if !self.connections.contains_key(&connection) {
             return;
         }
         self.counters.refused_frames += 1;
-        self.note(connection, "frame", reason);
+        self.record_problem(connection, "frame", reason);
         self.actions.push(Action::ToService { connection, message: refused("frame".into(), reason.into()) });
         self.close(now, connection);
     }
@@ -118,8 +118,9 @@ impl ControlPlane {
         self.replica_left(now, connection, &replica);
     }
 
-    /// The agent itself stands for what services have said in another way (spans): a replica of `service` that lives in this process, without
-    /// a heartbeat, ended by [`Self::service_gone`]. Its series come by [`Self::agent_region`]. Not among those that may connect as others.
+    /// Adds a replica of `service` on the agent's own account (span metrics), without a heartbeat, until
+    /// [`Self::service_gone`]. Its series come by [`Self::agent_region`]. It does not count towards the limit of
+    /// connections.
     pub fn agent_replica(&mut self, connection: ConnectionId, service: ServiceName, instance: InstanceName) {
         self.last_replica += 1;
         let replica = Replica::new(ReplicaId(self.last_replica), service.clone(), instance);
@@ -129,8 +130,8 @@ impl ControlPlane {
         self.agent_replicas.insert(connection);
     }
 
-    /// The agent keeps values of its own about the replica of `connection` (process metrics): `series` in a region of `size`. Their
-    /// [`PlacedSeries::region`] says nothing. What finds no room is left out and counted.
+    /// Adds a region with the agent's own `series` about the replica of `connection` (process metrics). Their
+    /// [`PlacedSeries::region`] is ignored. Series over a limit are left out and counted.
     pub fn agent_region(
         &mut self,
         now: Nanos,
@@ -141,7 +142,7 @@ impl ControlPlane {
     ) {
         let limit = self.settings.limits.regions_per_replica;
         let replica = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut());
-        let added = replica.map(|r| r.add_region(Replica::AGENT_REGION, OwnRegion { id: region, size }, limit));
+        let added = replica.map(|r| r.add_region(Replica::AGENT_REGION, ReplicaRegion { id: region, size }, limit));
         if !matches!(added, Some(Ok(()))) {
             self.actions.push(Action::DropRegion(region));
             return;
@@ -149,7 +150,7 @@ impl ControlPlane {
         self.agent_series(now, connection, series);
     }
 
-    /// The agent has further `series` in the region that it gave by [`Self::agent_region`].
+    /// Adds further `series` in the region of [`Self::agent_region`].
     pub fn agent_series(&mut self, now: Nanos, connection: ConnectionId, series: Vec<PlacedSeries>) {
         for mut placed in series {
             placed.region = Replica::AGENT_REGION;
@@ -159,7 +160,7 @@ impl ControlPlane {
         }
     }
 
-    /// Closes connections that did not say hello in time.
+    /// Closes connections without a hello in time.
     pub(super) fn close_late(&mut self, now: Nanos) {
         while let Some(&(at, connection)) = self.awaiting_hello.first()
             && at <= now
@@ -171,18 +172,19 @@ impl ControlPlane {
         }
     }
 
-    /// Tells services how much of what they said is in effect.
-    pub(super) fn say_accepted(&mut self) {
+    /// Tells services how many of their messages are in effect.
+    pub(super) fn send_accepted(&mut self) {
         for connection in core::mem::take(&mut self.accepted) {
             if let Some(entry) = self.connections.get(&connection) {
-                let accepted = proto::Accepted { messages: entry.messages };
-                let message = proto::AgentMessage { message: Some(proto::agent_message::Message::Accepted(accepted)) };
+                let accepted = proto::Acknowledgement { messages: entry.messages };
+                let message =
+                    proto::AgentMessage { message: Some(proto::agent_message::Message::Acknowledgement(accepted)) };
                 self.actions.push(Action::ToService { connection, message });
             }
         }
     }
 
-    /// A service gets slots back.
+    /// Gives slots back to a service.
     pub(super) fn release_runs(&mut self, connection: ConnectionId, runs: Vec<SlotRun>) {
         let Some(replica) = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut()) else {
             return;
@@ -190,13 +192,13 @@ impl ControlPlane {
         for &run in &runs {
             replica.free(run);
         }
-        self.counters.released_runs += runs.len() as u64;
-        let released = proto::Released { runs: runs.into_iter().map(proto::SlotRun::from).collect() };
-        let message = proto::AgentMessage { message: Some(proto::agent_message::Message::Released(released)) };
+        self.counters.released_slot_runs += runs.len() as u64;
+        let released = proto::SlotRelease { runs: runs.into_iter().map(proto::SlotRun::from).collect() };
+        let message = proto::AgentMessage { message: Some(proto::agent_message::Message::Release(released)) };
         self.actions.push(Action::ToService { connection, message });
     }
 
-    fn greet(&mut self, connection: ConnectionId, hello: Hello) -> Result<(), HelloRefusal> {
+    fn accept_hello(&mut self, connection: ConnectionId, hello: Hello) -> Result<(), HelloRefusal> {
         let Some(entry) = self.connections.get_mut(&connection) else {
             return Ok(());
         };
@@ -251,13 +253,14 @@ impl ControlPlane {
             return Ok(());
         };
         let replicas = self.services.get(&service).into_iter().flat_map(|service| &service.replicas);
-        let held = replicas.filter_map(|c| self.connections.get(c)?.replica.as_ref()).map(Replica::bytes).sum::<u64>();
-        let bytes = held + size.bytes() as u64;
+        let registered =
+            replicas.filter_map(|c| self.connections.get(c)?.replica.as_ref()).map(Replica::bytes).sum::<u64>();
+        let bytes = registered + size.bytes() as u64;
         if bytes > limits.bytes_per_service {
             return Err(RegionRefusal::Bytes { bytes, limit: limits.bytes_per_service });
         }
         if let Some(replica) = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut()) {
-            replica.add_region(number, OwnRegion { id, size }, limits.regions_per_replica)?;
+            replica.add_region(number, ReplicaRegion { id, size }, limits.regions_per_replica)?;
             self.counters.accepted_regions += 1;
         }
         Ok(())
@@ -279,16 +282,16 @@ impl ControlPlane {
             }
         }
         self.counters.refused_series += refusals.len() as u64;
-        for (title, refusal) in refusals.iter().take(REFUSALS_TOLD) {
+        for (title, refusal) in refusals.iter().take(MAX_REFUSALS_SENT) {
             self.refuse(connection, title, refusal);
         }
-        if let Some((title, refusal)) = refusals.get(REFUSALS_TOLD) {
-            let more = refusals.len() - REFUSALS_TOLD;
+        if let Some((title, refusal)) = refusals.get(MAX_REFUSALS_SENT) {
+            let more = refusals.len() - MAX_REFUSALS_SENT;
             self.refuse(connection, &format!("{title} and {} more", more - 1), refusal);
         }
     }
 
-    /// Takes one series of the replica of `connection`, and makes the service's LMAP if it is the first.
+    /// Registers one series of the replica of `connection`. Creates the service's LMAP with the first one.
     fn register(
         &mut self,
         now: Nanos,
@@ -303,7 +306,7 @@ impl ControlPlane {
             return Err(SeriesRefusal::NoRegion { region: placed.region });
         }
         let key = SeriesKey::of(&placed.series);
-        if replica.check(&key, &placed)? == Placing::Known {
+        if replica.check(&key, &placed)? == SeriesPlacement::Existing {
             return Ok(());
         }
         let service = self.services.entry(replica.service.clone()).or_default();
@@ -317,11 +320,11 @@ impl ControlPlane {
         match lmap {
             Some(id) => {
                 if let Some(lmap) = self.lmaps.get_mut(&id) {
-                    lmap.appeared(&key);
+                    lmap.series_added(&key);
                 }
                 self.changed(id, now);
             }
-            None if watched => drop(self.make_lmap(&name, now)),
+            None if watched => drop(self.create_lmap(&name, now)),
             None => {}
         }
         Ok(())
@@ -341,20 +344,23 @@ impl ControlPlane {
                 }
                 Err(at) => {
                     self.counters.refused_retirements += 1;
-                    let reason =
-                        format!("slot {} is part of a series that is not wholly in it, or retired before", at.0);
-                    let what = format!("slots {} and {} on of region {}", run.first.0, run.slots, run.region);
-                    self.note(connection, &what, &reason);
+                    let reason = format!(
+                        "slot {} belongs to a series that is not wholly in the run, or is already retired",
+                        at.0
+                    );
+                    let what =
+                        format!("run of slots from {}, {} long, in region {}", run.first.0, run.slots, run.region);
+                    self.record_problem(connection, &what, &reason);
                     self.actions.push(Action::ToService { connection, message: refused(what, reason) });
                 }
             }
         }
         if let (false, Some(service)) = (retired.is_empty(), self.service_of(connection)) {
-            self.hold(&service, Held::Runs(connection, retired));
+            self.defer_release(&service, Release::Runs(connection, retired));
         }
     }
 
-    /// One replica of `service` has these series no more.
+    /// One replica of `service` no longer has these series.
     fn series_gone<'a>(&mut self, now: Nanos, name: &ServiceName, keys: impl Iterator<Item = &'a SeriesKey>) {
         let Some(service) = self.services.get_mut(name) else {
             return;
@@ -363,7 +369,7 @@ impl ControlPlane {
         for key in keys {
             let last = service.catalogue.remove(key);
             if let (true, Some(lmap)) = (last, &mut lmap) {
-                lmap.vanished(key);
+                lmap.series_removed(key);
             }
         }
         if let Some(id) = service.lmap {
@@ -375,7 +381,7 @@ impl ControlPlane {
         let name = &replica.service;
         self.series_gone(now, name, replica.series().keys().map(|key| &**key));
         for (_, region) in replica.regions() {
-            self.hold(name, Held::Region(region.id));
+            self.defer_release(name, Release::Region(region.id));
         }
         let Some(service) = self.services.get_mut(name) else {
             return;
@@ -384,10 +390,10 @@ impl ControlPlane {
         if !service.replicas.is_empty() {
             return;
         }
-        let kept = service.lmap.filter(|id| self.lmaps.get(id).is_some_and(|lmap| lmap.kept));
+        let kept = service.lmap.filter(|id| self.lmaps.get(id).is_some_and(|lmap| lmap.pinned));
         let forget = kept.is_none() && !service.unwatched;
         if let (None, Some(id)) = (kept, service.lmap) {
-            self.free_lmap(id, now);
+            self.remove_lmap(id, now);
         }
         if forget {
             self.services.remove(name);
@@ -411,7 +417,7 @@ impl ControlPlane {
         }
     }
 
-    fn turn_away(&mut self, now: Nanos, connection: ConnectionId, refusal: &HelloRefusal) {
+    fn reject(&mut self, now: Nanos, connection: ConnectionId, refusal: &HelloRefusal) {
         self.counters.refused_hellos += 1;
         self.refuse(connection, "hello", refusal);
         self.close(now, connection);
@@ -424,12 +430,12 @@ impl ControlPlane {
 
     fn refuse(&mut self, connection: ConnectionId, what: &str, refusal: &dyn core::error::Error) {
         let reason = refusal.to_string();
-        self.note(connection, what, &reason);
+        self.record_problem(connection, what, &reason);
         self.actions.push(Action::ToService { connection, message: refused(what.to_owned(), reason) });
     }
 
-    /// Keeps a problem for the status call.
-    fn note(&mut self, connection: ConnectionId, what: &str, reason: &str) {
+    /// Records a problem for the status call.
+    fn record_problem(&mut self, connection: ConnectionId, what: &str, reason: &str) {
         let who = self.connections.get(&connection).map_or_else(
             || format!("connection {}", connection.0),
             |entry| match &entry.replica {

@@ -1,36 +1,36 @@
-//! What the control plane is told at its start.
+//! Settings of the control plane.
 
 use std::collections::BTreeMap;
 
 use wire::id::Incarnation;
-use wire::metric::Every;
+use wire::metric::TickDivider;
 use wire::name::{MetricName, ServiceName};
 use wire::time::{Interval, Nanos};
 
-/// Who is at the other end of a service's connection, as the kernel says.
+/// The process at the other end of a service's connection, as reported by the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its process, in the agent's pid namespace; 0 if it is not visible there.
+    /// Process id in the agent's pid namespace; 0 if not visible there.
     pub pid: u32,
-    /// Its user.
+    /// User id of the process.
     pub uid: u32,
-    /// Its cgroup (v2 path); empty if not known.
+    /// cgroup (v2 path); empty if unknown.
     pub cgroup: String,
 }
 
-/// Allows some processes to register as some services.
+/// Lets matching processes register as some services.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityRule {
-    /// Which user; every one if `None`.
+    /// The user; any user if `None`.
     pub uid: Option<u32>,
-    /// Which cgroup the process has to be in or below; every one if `None`.
+    /// The cgroup that the process is in or below; any if `None`.
     pub cgroup: Option<String>,
-    /// As which services; `None` means any.
+    /// The services; any if `None`.
     pub services: Option<Vec<ServiceName>>,
 }
 
 impl IdentityRule {
-    /// Whether this rule lets `peer` be `service`.
+    /// Whether this rule lets `peer` register as `service`.
     #[must_use]
     pub fn allows(&self, peer: &Peer, service: &ServiceName) -> bool {
         self.uid.is_none_or(|uid| uid == peer.uid)
@@ -43,10 +43,10 @@ fn is_below(path: &str, above: &str) -> bool {
     path.strip_prefix(above.trim_end_matches('/')).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// How much may come from outside before it is refused.
+/// Limits on what services may register.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections of services at one time.
+    /// Concurrent connections of services.
     pub connections: usize,
     /// Replicas of one service.
     pub replicas_per_service: usize,
@@ -54,23 +54,23 @@ pub struct Limits {
     pub regions_per_replica: usize,
     /// Bytes of all regions of one service.
     pub bytes_per_service: u64,
-    /// Different series of one service over all its replicas, process metrics included.
+    /// Distinct series of one service over all its replicas, including process metrics.
     pub series_per_service: usize,
-    /// Bytes of the names and labels of one service's series.
+    /// Bytes of names and labels of one service's series.
     pub text_bytes_per_service: usize,
-    /// Places of one service: each series counts once for each replica that has it.
+    /// Places of one service: each series counts once per replica.
     pub places_per_service: usize,
-    /// Workers of the node: their numbers are below this.
+    /// Workers of the node; their numbers are below this limit.
     pub workers: u32,
 }
 
 impl Limits {
-    /// Of a service's series, so many are kept free for the agent's own (process metrics).
+    /// Series of each service that are reserved for the agent's own metrics.
     pub const OWN_SERIES: usize = 32;
 }
 
 impl Default for Limits {
-    /// Bounds under which the configuration of an LMAP stays below 4 MiB.
+    /// Limits that keep an LMAP's configuration below 4 MiB.
     fn default() -> Self {
         Self {
             connections: 1024,
@@ -85,44 +85,45 @@ impl Default for Limits {
     }
 }
 
-/// What the control plane is told at its start.
+/// Settings of the control plane.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// This run of the host agent.
+    /// Incarnation of this run of the host agent.
     pub incarnation: Incarnation,
     /// How often a service's heartbeat word has to change.
     pub heartbeat: Nanos,
-    /// The local scraping interval of an LMAP for which none was asked.
+    /// Default interval of LMAPs.
     pub interval: Interval,
-    /// Ways to fetch that the edge can serve, by their names in a worker's hello.
+    /// Transports that the edge serves, by their names in a worker's hello.
     pub transports: Vec<String>,
-    /// A worker that was not heard of for so long is fenced.
+    /// A worker that is silent for this long is fenced.
     pub lease: Nanos,
-    /// Workers summarise verdicts with a score below this share of γ.
+    /// Lowest share of γ at which workers send verdicts one by one.
     pub lowest_share: f64,
-    /// Changes of an LMAP are gathered for so long before its worker is told.
+    /// Delay before a changed LMAP is sent to its worker, to batch changes.
     pub settle: Nanos,
-    /// LMAPs without a worker wait for so long after a worker came, so that the first of several does not get all.
+    /// Delay before unplaced LMAPs are placed after a worker came, so that the first of several workers does not get
+    /// all.
     pub gather: Nanos,
-    /// A connection without a hello is closed after so long.
+    /// Deadline for a connection's hello.
     pub hello_within: Nanos,
-    /// Metrics that change only so often, whoever registers them: an LMAP does not look at them more often.
+    /// Period at which metrics of these names change: LMAPs do not read them more often.
     pub periods: BTreeMap<MetricName, Nanos>,
-    /// Who may be which service. Empty: everyone may be any.
+    /// Who may register as which service. Empty: every process as any service.
     pub identities: Vec<IdentityRule>,
-    /// The bounds.
+    /// Limits on services.
     pub limits: Limits,
 }
 
 impl Settings {
-    /// The product's defaults for the run `incarnation`.
+    /// Default settings for the run `incarnation`.
     #[must_use]
     pub fn new(incarnation: Incarnation, interval: Interval) -> Self {
         Self {
             incarnation,
             heartbeat: Nanos::from_millis(100),
             interval,
-            // A descriptor over the regions socket; memory of one process, for tests.
+            // "shm": a descriptor over the regions socket. "local": memory of the same process, for tests.
             transports: vec!["shm".to_owned(), "local".to_owned()],
             lease: Nanos::from_secs(5),
             lowest_share: 0.5,
@@ -135,11 +136,11 @@ impl Settings {
         }
     }
 
-    /// Every how many intervals of an LMAP the metric `name` is looked at, at the most.
+    /// Stride, in intervals of an LMAP, at which the metric `name` is read.
     #[must_use]
-    pub fn every(&self, name: &MetricName, interval: Interval) -> Every {
+    pub fn every(&self, name: &MetricName, interval: Interval) -> TickDivider {
         let period = self.periods.get(name).copied().unwrap_or(Nanos::ZERO);
-        Every::new(period.0.div_ceil(interval.nanos().get()) as u32).unwrap_or(Every::MIN)
+        TickDivider::new(period.0.div_ceil(interval.nanos().get()) as u32).unwrap_or(TickDivider::MIN)
     }
 
     /// Whether `peer` may register as `service`.

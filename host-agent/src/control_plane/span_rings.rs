@@ -1,4 +1,4 @@
-//! Span rings of services: taken within the same bounds as their regions, and read by this agent.
+//! Span rings of services: accepted within the same limits as regions, and read by this agent.
 
 use wire::layout::{RegionSize, VERSION};
 
@@ -25,8 +25,9 @@ impl ControlPlane {
         }
         let Some(service) = self.service_of(connection) else { return Ok(()) };
         let replicas = self.services.get(&service).into_iter().flat_map(|service| &service.replicas);
-        let held = replicas.filter_map(|c| self.connections.get(c)?.replica.as_ref()).map(Replica::bytes).sum::<u64>();
-        let (bytes, limit) = (held + size.bytes() as u64, self.settings.limits.bytes_per_service);
+        let registered =
+            replicas.filter_map(|c| self.connections.get(c)?.replica.as_ref()).map(Replica::bytes).sum::<u64>();
+        let (bytes, limit) = (registered + size.bytes() as u64, self.settings.limits.bytes_per_service);
         if bytes > limit {
             return Err(RegionRefusal::Bytes { bytes, limit });
         }

@@ -1,4 +1,4 @@
-//! Series for the tests of this module.
+//! Series for the tests of the control plane.
 
 use std::num::NonZeroU64;
 

@@ -1,10 +1,10 @@
 //! The rules of the control plane, one by one.
 
 mod lifecycle;
-mod operating;
+mod operators;
 mod registration;
 mod verbs;
-mod working;
+mod workers;
 
 use wire::id::{Incarnation, LmapId, RegionId};
 use wire::layout::{RegionSize, VERSION};
@@ -20,7 +20,7 @@ use wire::time::{Interval, Nanos};
 use super::testing::placed;
 use super::*;
 
-/// A control plane, and what it said so far.
+/// A control plane and its pending actions.
 struct Node {
     plane: ControlPlane,
     now: Nanos,
@@ -41,14 +41,14 @@ impl Node {
         Self { plane: ControlPlane::new(settings), now: Nanos::ZERO, actions: Vec::new(), last_region: 0 }
     }
 
-    /// Takes what there is to do now.
+    /// Polls, and collects the actions.
     fn step(&mut self) -> &mut Self {
         self.plane.poll(self.now);
         self.actions.extend(self.plane.take_actions());
         self
     }
 
-    /// Lets changes settle.
+    /// Waits until changes are sent.
     fn settle(&mut self) -> &mut Self {
         self.pass(Nanos::from_millis(500))
     }
@@ -64,22 +64,22 @@ impl Node {
         self.step();
     }
 
-    fn say(&mut self, connection: u64, message: ServiceMessage) {
+    fn service_sends(&mut self, connection: u64, message: ServiceMessage) {
         self.plane.service_message(self.now, ConnectionId(connection), message, &Descriptor::None);
         self.step();
     }
 
     fn hello(&mut self, connection: u64, name: &str) {
         let instance = InstanceName::new(&format!("{name}-{connection}")).unwrap();
-        self.say(connection, ServiceMessage::Hello(Hello::new(service(name), instance, Labels::default())));
+        self.service_sends(connection, ServiceMessage::Hello(Hello::new(service(name), instance, Labels::default())));
     }
 
-    /// Of a service whose values tell of something else than its process, and change so often.
+    /// Hello of a service whose values are not about its process and change every `every`.
     fn hello_of_measured(&mut self, connection: u64, name: &str, every: Nanos) {
         let instance = InstanceName::new(&format!("{name}-{connection}")).unwrap();
         let hello = Hello::new(service(name), instance, Labels::default());
         let hello = Hello { process_metrics: false, changes_every: Some(Interval::new(every).unwrap()), ..hello };
-        self.say(connection, ServiceMessage::Hello(hello));
+        self.service_sends(connection, ServiceMessage::Hello(hello));
     }
 
     fn region(&mut self, connection: u64, number: u32) -> RegionId {
@@ -92,12 +92,12 @@ impl Node {
     }
 
     fn series(&mut self, connection: u64, series: Series, first: u32) {
-        self.say(connection, ServiceMessage::AddSeries(vec![Ok(placed(series, 0, first))]));
+        self.service_sends(connection, ServiceMessage::AddSeries(vec![Ok(placed(series, 0, first))]));
     }
 
     fn retire(&mut self, connection: u64, first: u32, slots: u32) {
         let run = SlotRun { region: 0, first: wire::layout::Slot(first), slots };
-        self.say(connection, ServiceMessage::Retire(vec![run]));
+        self.service_sends(connection, ServiceMessage::Retire(vec![run]));
     }
 
     fn gone(&mut self, connection: u64) {
@@ -133,33 +133,33 @@ impl Node {
         self.step();
     }
 
-    fn hears(&mut self, connection: u64, message: FromWorker) {
+    fn receive(&mut self, connection: u64, message: FromWorker) {
         let message = proto::WorkerMessage { message: Some(message) };
         self.plane.worker_message(self.now, ConnectionId(connection), message);
         self.step();
     }
 
     fn acknowledge(&mut self, connection: u64, epoch: u64) {
-        self.hears(connection, FromWorker::Acknowledge(proto::Acknowledge { epoch }));
+        self.receive(connection, FromWorker::Acknowledgement(proto::Acknowledgement { epoch }));
     }
 
-    /// Everything that the worker was told over this connection, with epochs; forgets it.
-    fn told(&mut self, connection: u64) -> Vec<(u64, Message)> {
-        let mut told = Vec::new();
+    /// Takes all messages sent to the worker over this connection, with their epochs.
+    fn sent(&mut self, connection: u64) -> Vec<(u64, Message)> {
+        let mut sent = Vec::new();
         self.actions.retain(|action| match action {
             Action::ToWorker { connection: to, message, .. } if *to == ConnectionId(connection) => {
-                told.extend(message.message.clone().map(|inner| (message.epoch, inner)));
+                sent.extend(message.message.clone().map(|inner| (message.epoch, inner)));
                 false
             }
             _ => true,
         });
-        told
+        sent
     }
 
-    /// The LMAPs set over this connection; forgets them and everything else it was told.
+    /// Takes the configurations sent over this connection; drops all other messages.
     fn set(&mut self, connection: u64) -> Vec<(u64, proto::Lmap)> {
-        let told = self.told(connection);
-        told.into_iter()
+        let sent = self.sent(connection);
+        sent.into_iter()
             .filter_map(|(epoch, message)| match message {
                 Message::SetLmap(lmap) => Some((epoch, lmap)),
                 _ => None,
@@ -167,13 +167,13 @@ impl Node {
             .collect()
     }
 
-    /// Why things were refused to a service; forgets it.
+    /// Takes the refusals sent to a service.
     fn refusals(&mut self, connection: u64) -> Vec<String> {
-        let messages = self.service_hears(connection);
+        let messages = self.sent_to_service(connection);
         messages
             .into_iter()
             .filter_map(|message| match message {
-                to_service::agent_message::Message::Refused(refused) => {
+                to_service::agent_message::Message::Refusal(refused) => {
                     Some(format!("{}: {}", refused.what, refused.reason))
                 }
                 _ => None,
@@ -181,20 +181,20 @@ impl Node {
             .collect()
     }
 
-    /// What the service was told; forgets it.
-    fn service_hears(&mut self, connection: u64) -> Vec<to_service::agent_message::Message> {
-        let mut told = Vec::new();
+    /// Takes the messages sent to a service.
+    fn sent_to_service(&mut self, connection: u64) -> Vec<to_service::agent_message::Message> {
+        let mut sent = Vec::new();
         self.actions.retain(|action| match action {
             Action::ToService { connection: to, message } if *to == ConnectionId(connection) => {
-                told.extend(message.message.clone());
+                sent.extend(message.message.clone());
                 false
             }
             _ => true,
         });
-        told
+        sent
     }
 
-    /// What a service was welcomed with.
+    /// The welcome that a service got.
     fn welcomed(&self, connection: u64) -> to_service::Welcome {
         let welcome = self.actions.iter().find_map(|action| match action {
             Action::ToService { connection: to, message } if *to == ConnectionId(connection) => {
@@ -208,18 +208,18 @@ impl Node {
         welcome.expect("it was welcomed")
     }
 
-    /// Whether this was to be done; forgets it.
+    /// Takes an action; false if it is not there.
     fn did(&mut self, wanted: &Action) -> bool {
         let before = self.actions.len();
         self.actions.retain(|action| action != wanted);
         self.actions.len() < before
     }
 
-    /// The slots that the service got back; forgets them.
+    /// Takes the number of slot runs given back to a service.
     fn released(&mut self, connection: u64) -> usize {
-        let messages = self.service_hears(connection);
+        let messages = self.sent_to_service(connection);
         let runs = messages.into_iter().map(|message| match message {
-            to_service::agent_message::Message::Released(released) => released.runs.len(),
+            to_service::agent_message::Message::Release(released) => released.runs.len(),
             _ => 0,
         });
         runs.sum()
@@ -244,7 +244,7 @@ impl Node {
             row: None,
             silent_replicas: Vec::new(),
         };
-        self.hears(connection, FromWorker::Verdicts(proto::Verdicts { at_unix_ns: 1, verdicts: vec![verdict] }));
+        self.receive(connection, FromWorker::Verdicts(proto::Verdicts { at_unix_ns: 1, verdicts: vec![verdict] }));
     }
 
     fn dispatched(&mut self) -> Vec<Event> {

@@ -1,34 +1,37 @@
-//! What workers say about LMAPs: taken only if it is about the present configuration.
+//! Messages of workers about LMAPs. Those about an outdated configuration are dropped.
 
-use hooks::tracing::Parts;
+use hooks::tracing::ScoreBreakdown;
 use wire::control::{Episode, Verdict};
 use wire::id::{Epoch, LmapId, WorkerId};
 use wire::proto::control as proto;
 use wire::time::Nanos;
 
-use super::incidents::Said;
-use super::lmap::{Lmap, Told};
+use super::incidents::AlarmVerdict;
+use super::lmap::{Lmap, SentConfig};
 use super::{Action, ControlPlane, Event, NamedReason, RowBatch};
 
-/// The most reasons of one verdict that are kept.
+/// Reasons kept of one verdict.
 const REASONS: usize = 16;
-/// The most scores of one summary that are kept.
+/// Scores kept of one summary.
 const SCORES: usize = 16;
 
-/// Why something about an LMAP is dropped.
+/// Why a message about an LMAP is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Dropped {
-    /// The worker does not have it.
-    Foreign,
-    /// It is about another configuration.
+enum DropReason {
+    /// The worker does not run the LMAP.
+    Unexpected,
+    /// The message is about another configuration.
     Stale,
 }
 
-/// The reasons of `verdict` by name.
-pub(super) fn named<'a>(told: &Told, reasons: impl Iterator<Item = &'a wire::control::Reason>) -> Vec<NamedReason> {
+/// The reasons by name, without metrics that are unknown.
+pub(super) fn named<'a>(
+    sent: &SentConfig,
+    reasons: impl Iterator<Item = &'a wire::control::Reason>,
+) -> Vec<NamedReason> {
     reasons
         .filter_map(|reason| {
-            let series = &told.metric(reason.metric)?.series;
+            let series = &sent.metric(reason.metric)?.series;
             Some(NamedReason {
                 column: series.column_title(reason.statistic),
                 group: series.group,
@@ -52,8 +55,8 @@ impl ControlPlane {
             };
             verdict.reasons.truncate(REASONS);
             match self.present(worker, verdict.lmap, verdict.epoch) {
-                Err(Dropped::Foreign) => self.counters.foreign_verdicts += 1,
-                Err(Dropped::Stale) => self.counters.stale_verdicts += 1,
+                Err(DropReason::Unexpected) => self.counters.unexpected_verdicts += 1,
+                Err(DropReason::Stale) => self.counters.stale_verdicts += 1,
                 Ok(()) => {
                     self.counters.verdicts += 1;
                     self.take_verdict(worker, message.at_unix_ns, verdict);
@@ -85,12 +88,12 @@ impl ControlPlane {
     pub(super) fn rows(&mut self, worker: WorkerId, message: proto::Rows) {
         let (lmap, epoch) = (LmapId(message.lmap), Epoch(message.epoch));
         let count = message.rows.len() as u64;
-        let told = self.lmaps.get(&lmap).and_then(|lmap| lmap.told.as_ref());
-        let (Ok(()), Some(told)) = (self.present(worker, lmap, epoch), told) else {
+        let sent = self.lmaps.get(&lmap).and_then(|lmap| lmap.sent.as_ref());
+        let (Ok(()), Some(sent)) = (self.present(worker, lmap, epoch), sent) else {
             self.counters.stale_rows += count;
             return;
         };
-        let columns = std::sync::Arc::clone(&told.columns);
+        let columns = std::sync::Arc::clone(&sent.columns);
         let mut rows = message.rows;
         rows.retain(|row| row.values.len() == columns.len());
         self.counters.stale_rows += count - rows.len() as u64;
@@ -100,17 +103,17 @@ impl ControlPlane {
         }
     }
 
-    /// Whether something that `worker` says about `lmap` in `epoch` is about its present configuration.
-    fn present(&self, worker: WorkerId, lmap: LmapId, epoch: Epoch) -> Result<(), Dropped> {
-        let lmap: &Lmap = self.lmaps.get(&lmap).ok_or(Dropped::Foreign)?;
-        let told = lmap.told.as_ref().filter(|_| lmap.worker == Some(worker)).ok_or(Dropped::Foreign)?;
+    /// Whether a message of `worker` about `lmap` in `epoch` is about the current configuration.
+    fn present(&self, worker: WorkerId, lmap: LmapId, epoch: Epoch) -> Result<(), DropReason> {
+        let lmap: &Lmap = self.lmaps.get(&lmap).ok_or(DropReason::Unexpected)?;
+        let sent = lmap.sent.as_ref().filter(|_| lmap.worker == Some(worker)).ok_or(DropReason::Unexpected)?;
         let last = self.workers.get(&worker).map_or(Epoch::NONE, |worker| worker.epoch);
-        if told.epoch <= epoch && epoch <= last { Ok(()) } else { Err(Dropped::Stale) }
+        if sent.epoch <= epoch && epoch <= last { Ok(()) } else { Err(DropReason::Stale) }
     }
 
-    /// From now on services in alarm are ranked by who calls whom in `calls`.
-    pub fn know_calls(&mut self, calls: ranking::Calls) {
-        self.incidents.know(calls);
+    /// Ranks services in alarm by the call graph `calls` from now on.
+    pub fn set_calls(&mut self, calls: hooks::suspects::Calls) {
+        self.incidents.set_calls(calls);
     }
 
     fn take_verdict(&mut self, worker: WorkerId, at_unix_ns: u64, verdict: Verdict) {
@@ -121,17 +124,17 @@ impl ControlPlane {
         let begins = alarm && !lmap.health.alarm;
         lmap.health.alarms += u64::from(begins);
         lmap.health.alarm = alarm;
-        let Some(told) = &lmap.told else {
+        let Some(sent) = &lmap.sent else {
             return;
         };
-        let silent = verdict.silent.iter().filter_map(|replica| told.replicas.get(replica).cloned()).collect();
-        let reasons = named(told, verdict.reasons.iter());
-        let series = |metric| told.metric(metric).map(|metric| &metric.series);
+        let silent = verdict.silent.iter().filter_map(|replica| sent.replicas.get(replica).cloned()).collect();
+        let reasons = named(sent, verdict.reasons.iter());
+        let series = |metric| sent.metric(metric).map(|metric| &metric.series);
         let row = verdict.row.as_ref().zip(verdict.gamma).filter(|_| verdict.silent.is_empty());
-        let parts = row.map(|(row, gamma)| Parts::of(row, gamma, series));
+        let breakdown = row.map(|(row, gamma)| ScoreBreakdown::of(row, gamma, series));
         let (id, service, interval) = (verdict.lmap, lmap.service.clone(), lmap.interval);
         if alarm {
-            let said = Said {
+            let alarm_verdict = AlarmVerdict {
                 lmap: id,
                 service: &service,
                 interval,
@@ -142,10 +145,10 @@ impl ControlPlane {
                 reasons: &reasons,
             };
             let lmaps = &self.lmaps;
-            self.incidents.heard(&said, |id| lmaps.get(&id).is_some_and(|lmap| lmap.health.alarm));
+            self.incidents.add(&alarm_verdict, |id| lmaps.get(&id).is_some_and(|lmap| lmap.health.alarm));
         }
         let suspicion = if alarm { self.incidents.suspicion(id) } else { None };
-        let event = Event { worker, service, at_unix_ns, verdict, reasons, parts, silent, suspicion };
+        let event = Event { worker, service, at_unix_ns, verdict, reasons, breakdown, silent, suspicion };
         self.actions.push(Action::Dispatch(Box::new(event)));
     }
 }

@@ -1,4 +1,4 @@
-//! What the control plane knows of one NIC worker: its session, its epochs, and which LMAPs it may still know.
+//! One NIC worker in the control plane: its session, its epochs, and the LMAPs that it may know.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,40 +8,40 @@ use wire::time::Nanos;
 
 use super::action::ConnectionId;
 
-/// What a session was last told of an LMAP, and in which epoch.
+/// The latest message about an LMAP to a session, and its epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct SentLmap {
     pub epoch: Epoch,
-    /// False: that it is to be forgotten.
+    /// True: a configuration. False: its removal.
     pub set: bool,
 }
 
-/// A run of a worker, from its hello until it is fenced; it may lose its connection and come back.
+/// A run of a worker, from its hello until it is fenced. It may lose its connection and reconnect.
 #[derive(Debug)]
 pub struct Session {
     pub incarnation: Incarnation,
     pub transport: String,
-    /// Whether it can be told another lowest share while it is connected.
+    /// Whether the lowest share can be changed while it is connected.
     pub takes_lowest_share: bool,
     pub connection: Option<ConnectionId>,
-    /// When it was last heard of.
-    pub heard: Nanos,
+    /// Time of its latest message.
+    pub last_message: Nanos,
     pub acknowledged: Epoch,
-    pub knows: BTreeMap<LmapId, Known>,
+    pub lmaps_sent: BTreeMap<LmapId, SentLmap>,
     pub counters: proto::WorkerCounters,
 }
 
-/// One worker number and the runs behind it.
+/// A worker number, and its runs.
 #[derive(Debug)]
 pub struct Worker {
-    /// The last epoch that was given out; goes on over sessions, so that an epoch is never ambiguous.
+    /// The last epoch given out. Continues over sessions, so that epochs are unique.
     pub epoch: Epoch,
     pub session: Option<Session>,
     fenced: VecDeque<Incarnation>,
 }
 
 impl Worker {
-    /// How many fenced runs are remembered.
+    /// Number of fenced runs remembered.
     const FENCED: usize = 16;
 
     pub const fn new() -> Self {
@@ -62,7 +62,7 @@ impl Worker {
         Some(session)
     }
 
-    /// Whether it is there and can be told something.
+    /// Whether it has a connection.
     pub fn is_connected(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.connection.is_some())
     }
@@ -72,48 +72,48 @@ impl Worker {
         self.session.as_ref()?.connection
     }
 
-    /// Gives out the next epoch, for telling the session that `lmap` is set or removed.
+    /// Gives out the next epoch, for a configuration (`set`) or the removal of `lmap`.
     pub fn next_epoch(&mut self, lmap: LmapId, set: bool) -> Option<Epoch> {
         let session = self.session.as_mut()?;
         self.epoch = self.epoch.next();
-        session.knows.insert(lmap, Known { epoch: self.epoch, set });
+        session.lmaps_sent.insert(lmap, SentLmap { epoch: self.epoch, set });
         Some(self.epoch)
     }
 
-    /// The epoch in which the session was last told of `lmap`, if it has not acknowledged it yet.
+    /// The epoch of the latest message about `lmap`, if it is not acknowledged yet.
     pub fn outstanding(&self, lmap: LmapId) -> Option<Epoch> {
         let session = self.session.as_ref()?;
-        session.knows.get(&lmap).map(|known| known.epoch).filter(|&epoch| epoch > session.acknowledged)
+        session.lmaps_sent.get(&lmap).map(|known| known.epoch).filter(|&epoch| epoch > session.acknowledged)
     }
 }
 
-/// What an acknowledgement was.
+/// Result of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Acknowledged {
-    /// Something new is in effect.
-    Now,
-    /// Nothing new.
-    Before,
-    /// An epoch that was never given out.
+pub enum Acknowledgement {
+    /// A new epoch is in effect.
+    New,
+    /// The epoch was acknowledged before.
+    Repeated,
+    /// The epoch was never given out.
     Unknown,
 }
 
 impl Worker {
-    /// Everything up to `epoch` is in effect at the worker.
-    pub fn acknowledge(&mut self, epoch: Epoch) -> Acknowledged {
+    /// The worker acknowledges all epochs up to `epoch`.
+    pub fn acknowledge(&mut self, epoch: Epoch) -> Acknowledgement {
         let last = self.epoch;
         let Some(session) = &mut self.session else {
-            return Acknowledged::Unknown;
+            return Acknowledgement::Unknown;
         };
         if epoch > last {
-            return Acknowledged::Unknown;
+            return Acknowledgement::Unknown;
         }
         if epoch <= session.acknowledged {
-            return Acknowledged::Before;
+            return Acknowledgement::Repeated;
         }
         session.acknowledged = epoch;
-        session.knows.retain(|_, known| known.set || known.epoch > epoch);
-        Acknowledged::Now
+        session.lmaps_sent.retain(|_, known| known.set || known.epoch > epoch);
+        Acknowledgement::New
     }
 }
 
@@ -128,9 +128,9 @@ mod tests {
             takes_lowest_share: true,
             transport: "shm".into(),
             connection: Some(ConnectionId(1)),
-            heard: Nanos::ZERO,
+            last_message: Nanos::ZERO,
             acknowledged: Epoch::NONE,
-            knows: BTreeMap::new(),
+            lmaps_sent: BTreeMap::new(),
             counters: proto::WorkerCounters::default(),
         });
         worker
@@ -142,12 +142,12 @@ mod tests {
         worker.next_epoch(LmapId(1), true);
         worker.next_epoch(LmapId(1), false);
 
-        assert_eq!(worker.acknowledge(Epoch(1)), Acknowledged::Now);
+        assert_eq!(worker.acknowledge(Epoch(1)), Acknowledgement::New);
         assert_eq!(worker.outstanding(LmapId(1)), Some(Epoch(2)));
 
-        assert_eq!(worker.acknowledge(Epoch(2)), Acknowledged::Now);
+        assert_eq!(worker.acknowledge(Epoch(2)), Acknowledgement::New);
         assert_eq!(worker.outstanding(LmapId(1)), None);
-        assert!(worker.session.unwrap().knows.is_empty());
+        assert!(worker.session.unwrap().lmaps_sent.is_empty());
     }
 
     #[test]
@@ -155,9 +155,9 @@ mod tests {
         let mut worker = worker();
         worker.next_epoch(LmapId(1), true);
 
-        assert_eq!(worker.acknowledge(Epoch(2)), Acknowledged::Unknown);
-        assert_eq!(worker.acknowledge(Epoch(1)), Acknowledged::Now);
-        assert_eq!(worker.acknowledge(Epoch(1)), Acknowledged::Before);
+        assert_eq!(worker.acknowledge(Epoch(2)), Acknowledgement::Unknown);
+        assert_eq!(worker.acknowledge(Epoch(1)), Acknowledgement::New);
+        assert_eq!(worker.acknowledge(Epoch(1)), Acknowledgement::Repeated);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! NIC workers come, acknowledge, and go; those that may not go on are fenced.
+//! Messages of NIC workers, leases and fencing.
 
 use std::collections::BTreeMap;
 
@@ -10,27 +10,27 @@ use wire::proto::control::worker_message::Message as FromWorker;
 use wire::rdma::{Endpoint, TRANSPORT};
 use wire::time::Nanos;
 
-use super::worker::{Acknowledged, Session, Worker};
+use super::worker::{Acknowledgement, Session, Worker};
 use super::{Action, ConnectionId, ControlPlane};
 
-/// Why a worker is not taken.
+/// Why a worker is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum WorkerRefusal {
-    #[error("the worker speaks protocol {0}, this host agent {PROTOCOL}: install the same release on both")]
+    #[error("the worker speaks protocol {0}, this host agent speaks {PROTOCOL}: install the same release on both")]
     Protocol(u32),
-    #[error("worker number {0} is not below {1}")]
+    #[error("worker number {0} is not below the limit of {1}")]
     Number(u32, u32),
-    #[error("this run of the worker was fenced: start anew with another incarnation")]
+    #[error("this run of the worker was fenced: restart the worker")]
     Fenced,
-    #[error("another run of this worker came")]
+    #[error("another run of this worker connected")]
     Superseded,
-    #[error("nothing was heard for {0}")]
+    #[error("silent for {0}")]
     Lease(Nanos),
-    #[error("epoch {found} was acknowledged, the last one is {last}")]
+    #[error("acknowledged epoch {found}, but the last one sent is {last}")]
     Epoch { found: u64, last: u64 },
-    #[error("no common way to fetch regions: the worker has {0:?}, this host agent {1:?}")]
+    #[error("no common transport: the worker has {0:?}, this host agent has {1:?}")]
     Transport(Vec<String>, Vec<String>),
-    #[error("the first message, and no other one, is a hello")]
+    #[error("the first message, and only the first, must be a hello")]
     Hello,
 }
 
@@ -59,30 +59,30 @@ impl ControlPlane {
                 transport: transport.cloned().unwrap_or_default(),
                 takes_lowest_share: hello.takes_lowest_share,
                 connection: Some(connection),
-                heard: now,
+                last_message: now,
                 acknowledged: Epoch::NONE,
-                knows: BTreeMap::new(),
+                lmaps_sent: BTreeMap::new(),
                 counters: proto::WorkerCounters::default(),
             };
             self.workers.entry(id).or_insert_with(Worker::new).session = Some(session);
             self.counters.worker_sessions += 1;
         }
         self.links.insert(connection, id);
-        self.heard(id, now);
+        self.renew_lease(id, now);
         self.welcome(id);
-        self.tell_all(id, &taken_over, now);
+        self.resend_all(id, &taken_over, now);
         self.place_unplaced(now.plus(self.settings.gather));
     }
 
-    /// A worker said something. From a connection that is not known it is counted and dropped.
+    /// A worker sent `message`. Dropped and counted if the connection is unknown.
     pub fn worker_message(&mut self, now: Nanos, connection: ConnectionId, message: proto::WorkerMessage) {
         let Some(&id) = self.links.get(&connection) else {
-            self.counters.foreign_messages += 1;
+            self.counters.unexpected_messages += 1;
             return;
         };
-        self.heard(id, now);
+        self.renew_lease(id, now);
         match message.message {
-            Some(FromWorker::Acknowledge(acknowledge)) => self.acknowledge(id, Epoch(acknowledge.epoch), now),
+            Some(FromWorker::Acknowledgement(acknowledge)) => self.acknowledge(id, Epoch(acknowledge.epoch), now),
             Some(FromWorker::Verdicts(verdicts)) => self.verdicts(id, &verdicts),
             Some(FromWorker::Summary(summary)) => self.summary(id, summary),
             Some(FromWorker::Rows(rows)) => self.rows(id, rows),
@@ -94,7 +94,7 @@ impl ControlPlane {
             Some(FromWorker::LmapProblem(problem)) => self.lmap_problem(id, &problem),
             Some(FromWorker::ConnectQueuePair(connect)) => self.connect_queue_pair(id, connection, &connect),
             Some(FromWorker::Hello(_)) | None => {
-                self.counters.foreign_messages += 1;
+                self.counters.unexpected_messages += 1;
                 self.fence_and_move(id, &WorkerRefusal::Hello, now);
             }
         }
@@ -109,7 +109,7 @@ impl ControlPlane {
             && session.connection == Some(connection)
         {
             session.connection = None;
-            // Whoever cannot be told anything must not read on; back again, it connects anew.
+            // A worker without a connection must not read by RDMA. It gets a new queue pair when it reconnects.
             if session.transport == TRANSPORT {
                 self.actions.push(Action::StopReading { worker: id, for_good: false });
             }
@@ -123,7 +123,7 @@ impl ControlPlane {
         session.is_some_and(|session| session.transport == TRANSPORT)
     }
 
-    /// The edge could not connect the queue pair of a worker, for the reason given.
+    /// The edge could not connect a worker's queue pair.
     pub fn queue_pair_refused(&mut self, worker: WorkerId, why: &str) {
         self.counters.refused_queue_pairs += 1;
         self.problems.push(format!("{worker}: no queue pair: {why}"));
@@ -131,7 +131,7 @@ impl ControlPlane {
 
     fn lmap_problem(&mut self, id: WorkerId, problem: &proto::LmapProblem) {
         let Some(lmap) = self.lmaps.get(&LmapId(problem.lmap)).filter(|lmap| lmap.worker == Some(id)) else {
-            self.counters.foreign_messages += 1;
+            self.counters.unexpected_messages += 1;
             return;
         };
         self.counters.lmap_problems += 1;
@@ -141,7 +141,7 @@ impl ControlPlane {
 
     fn connect_queue_pair(&mut self, id: WorkerId, connection: ConnectionId, connect: &proto::ConnectQueuePair) {
         if !self.uses_verbs(id) {
-            self.counters.foreign_messages += 1;
+            self.counters.unexpected_messages += 1;
             return;
         }
         if !connect.problem.is_empty() {
@@ -157,7 +157,7 @@ impl ControlPlane {
             }
             Err(error) => {
                 self.queue_pair_refused(id, &error.to_string());
-                let answer = proto::QueuePairAnswer { attempt, host: None, problem: error.to_string() };
+                let answer = proto::QueuePairReply { attempt, host: None, problem: error.to_string() };
                 self.send(id, 0, Message::QueuePair(answer));
             }
         }
@@ -165,13 +165,13 @@ impl ControlPlane {
 
     pub(super) fn lease_deadline(&self) -> Option<Nanos> {
         let sessions = self.workers.values().filter_map(|worker| worker.session.as_ref());
-        sessions.map(|session| session.heard.plus(self.settings.lease)).min()
+        sessions.map(|session| session.last_message.plus(self.settings.lease)).min()
     }
 
-    /// Fences workers that were not heard of for the length of a lease; others get their LMAPs.
+    /// Fences workers whose lease expired, and places their LMAPs elsewhere.
     pub(super) fn expire_leases(&mut self, now: Nanos) {
         let lease = self.settings.lease;
-        let expired = |worker: &Worker| worker.session.as_ref().is_some_and(|s| s.heard.plus(lease) <= now);
+        let expired = |worker: &Worker| worker.session.as_ref().is_some_and(|s| s.last_message.plus(lease) <= now);
         let expired: Vec<WorkerId> =
             self.workers.iter().filter(|(_, worker)| expired(worker)).map(|(&id, _)| id).collect();
         for id in expired {
@@ -189,8 +189,8 @@ impl ControlPlane {
             return Err(WorkerRefusal::Number(hello.worker, limit));
         }
         if !hello.transports.iter().any(|name| self.settings.transports.contains(name)) {
-            let theirs = hello.transports.iter().take(8).map(|name| name.chars().take(16).collect()).collect();
-            return Err(WorkerRefusal::Transport(theirs, self.settings.transports.clone()));
+            let offered = hello.transports.iter().take(8).map(|name| name.chars().take(16).collect()).collect();
+            return Err(WorkerRefusal::Transport(offered, self.settings.transports.clone()));
         }
         let worker = self.workers.get(&WorkerId(hello.worker));
         if worker.is_some_and(|worker| worker.was_fenced(Incarnation(hello.incarnation))) {
@@ -199,9 +199,9 @@ impl ControlPlane {
         Ok(())
     }
 
-    fn heard(&mut self, id: WorkerId, now: Nanos) {
+    fn renew_lease(&mut self, id: WorkerId, now: Nanos) {
         if let Some(session) = self.workers.get_mut(&id).and_then(|worker| worker.session.as_mut()) {
-            session.heard = session.heard.max(now);
+            session.last_message = session.last_message.max(now);
         }
     }
 
@@ -217,36 +217,36 @@ impl ControlPlane {
         self.send(id, epoch, Message::Welcome(welcome));
     }
 
-    /// From now on nobody wants verdicts of less than `share` of γ, but for the turns of alarms and states, which workers always send. An
-    /// LMAP with many columns has ordinary scores of nine tenths of γ, so that workers would otherwise send every row's verdict for nobody.
+    /// Hooks want verdicts from `share` of γ on. Workers send changes of alarms and states in any case. Ordinary scores
+    /// of LMAPs with many columns reach 0.9 γ, so without this limit workers would send every verdict.
     pub fn want_verdicts_from(&mut self, share: f64) {
         if share.max(0.0) == self.wanted_share {
             return;
         }
         self.wanted_share = share.max(0.0);
         let sessions = self.workers.iter().filter_map(|(id, worker)| Some((*id, worker.session.as_ref()?)));
-        let told: Vec<_> = sessions
+        let updates: Vec<_> = sessions
             .filter(|(_, session)| session.takes_lowest_share)
             .map(|(id, session)| (id, self.lowest_share_for(session)))
             .collect();
-        for (id, share) in told {
+        for (id, share) in updates {
             let epoch = self.workers.get(&id).map_or(0, |worker| worker.epoch.0);
             self.send(id, epoch, Message::SetLowestShare(proto::SetLowestShare { share }));
         }
     }
 
-    /// What somebody wants, at least what the node is configured for, and at most 1: the agent itself acts on what is over γ. A worker that
-    /// cannot be told another one while it is connected sends all that anybody may come to want.
+    /// The share that hooks want, but at least the configured one and at most 1: the agent itself acts on scores above
+    /// γ. A worker without support for changes gets the configured share.
     fn lowest_share_for(&self, session: &Session) -> f64 {
         let lowest = self.settings.lowest_share;
         if session.takes_lowest_share { self.wanted_share.clamp(lowest, lowest.max(1.0)) } else { lowest }
     }
 
-    /// A worker came (back): it is told everything, since what was under way may be lost.
-    fn tell_all(&mut self, id: WorkerId, taken_over: &[LmapId], now: Nanos) {
+    /// A worker connected (again): sends it everything, since messages in flight may be lost.
+    fn resend_all(&mut self, id: WorkerId, taken_over: &[LmapId], now: Nanos) {
         let session = self.workers.get(&id).and_then(|worker| worker.session.as_ref());
         let known: Vec<(LmapId, bool)> =
-            session.into_iter().flat_map(|s| &s.knows).map(|(&lmap, known)| (lmap, known.set)).collect();
+            session.into_iter().flat_map(|s| &s.lmaps_sent).map(|(&lmap, known)| (lmap, known.set)).collect();
         for (lmap, set) in known {
             if set {
                 self.changed_now(lmap, now);
@@ -269,13 +269,13 @@ impl ControlPlane {
         };
         let last = worker.epoch.0;
         match worker.acknowledge(epoch) {
-            Acknowledged::Now => {
-                for held in self.releases.acknowledged(id, epoch) {
-                    self.release(held);
+            Acknowledgement::New => {
+                for release in self.releases.acknowledged(id, epoch) {
+                    self.release(release);
                 }
             }
-            Acknowledged::Before => {}
-            Acknowledged::Unknown => {
+            Acknowledgement::Repeated => {}
+            Acknowledgement::Unknown => {
                 self.counters.unknown_epochs += 1;
                 self.fence_and_move(id, &WorkerRefusal::Epoch { found: epoch.0, last }, now);
             }
@@ -287,15 +287,15 @@ impl ControlPlane {
         self.place_unplaced(now);
     }
 
-    /// Ends the present run of a worker for good: nothing that it says counts any more, nothing waits for it. Returns the LMAPs that it
-    /// ran, which run nowhere now.
+    /// Fences the current run of a worker: its messages no longer count, and no release waits for it. Returns its
+    /// LMAPs, which are unplaced now.
     fn fence(&mut self, id: WorkerId, why: &WorkerRefusal) -> Vec<LmapId> {
         let Some(session) = self.workers.get_mut(&id).and_then(Worker::fence) else {
             return Vec::new();
         };
         self.counters.fenced_workers += 1;
         self.unregistered.forget_worker(id);
-        // Before anything that it may read is given to others.
+        // Before anything that it may read is released.
         if session.transport == TRANSPORT {
             self.actions.push(Action::StopReading { worker: id, for_good: true });
         }
@@ -310,8 +310,8 @@ impl ControlPlane {
             lmap.unplace();
             ran.push(lmap.id);
         }
-        for held in self.releases.fenced(id) {
-            self.release(held);
+        for release in self.releases.fenced(id) {
+            self.release(release);
         }
         ran
     }

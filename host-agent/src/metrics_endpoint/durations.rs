@@ -1,20 +1,20 @@
-//! What is counted of spans, as a histogram of OpenMetrics: buckets, and traces that were kept.
+//! Durations from spans as OpenMetrics histograms, with kept traces as exemplars.
 
 use core::fmt::{self, Write as _};
 
 use remote_write::naming::{label_name, metric_name, unit_name};
-use remote_write::steady::Histogram;
+use remote_write::reading::Histogram;
 
 use crate::span_metrics::ByService;
 
-/// The text for `all`, of which each histogram has the same name; empty if there is none.
+/// The text for `all`, whose histograms have one name; empty if there are none.
 pub(super) fn text(all: &ByService) -> String {
     let mut page = String::new();
     let mut histograms = all.values().flatten().peekable();
     let Some(first) = histograms.peek() else { return page };
     let unit = unit_name(first.unit);
     let name = format!("{}_{unit}", metric_name(first.name));
-    // Writing into a string does not fail.
+    // Writing into a string cannot fail.
     _ = write!(page, "# HELP {name} {}\n# TYPE {name} histogram\n# UNIT {name} {unit}\n", first.help);
     for histogram in histograms {
         _ = write_one(&mut page, &name, histogram);

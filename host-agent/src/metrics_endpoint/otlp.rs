@@ -1,11 +1,11 @@
-//! What the OTLP endpoint says of itself; nothing where there is none.
+//! Metrics of the OTLP endpoint, if there is one.
 
 use core::fmt;
 
 use hooks::coherence::Member;
-use hooks::tracing::{Dropped, Loss, Policy};
-use otlp::counts::{Count, Counts, Lost, Refused, SignalCounts};
-use otlp::{Edge, Moment, Signal, Tail};
+use hooks::tracing::{DropReason, LossReason, Policy};
+use otlp::counts::{Count, Counts, RefusalReason, SignalCounts, UpstreamLoss};
+use otlp::{Edge, Signal, TailSampler, Timestamp};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
@@ -15,7 +15,7 @@ use super::{counter, gauge};
 
 type Labels<'a, const N: usize> = [(&'static str, &'a str); N];
 
-/// One name with labels, and a value for each.
+/// A counter family: one name, with a value for each set of labels.
 fn counters<'l, const N: usize>(
     encoder: &mut DescriptorEncoder,
     (name, help): (&str, &str),
@@ -32,110 +32,120 @@ fn per_signal<'c>(
     Signal::ALL.into_iter().map(move |signal| ([("signal", signal.name())], value(counts.of(signal)).get()))
 }
 
-/// Everything that `edge` counts.
+/// All metrics of `edge`.
 pub(super) fn encode(edge: &Edge, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let counts = &edge.counts;
-    let taken = per_signal(counts, |counts| &counts.taken);
-    counters(encoder, ("otlp_requests", "OTLP requests taken from services."), taken)?;
+    let taken = per_signal(counts, |counts| &counts.accepted);
+    counters(encoder, ("otlp_requests", "OTLP requests accepted from services."), taken)?;
     let items = per_signal(counts, |counts| &counts.items);
-    counters(encoder, ("otlp_items", "Spans, metrics and log records in them."), items)?;
+    counters(encoder, ("otlp_items", "Spans, metrics and log records in accepted OTLP requests."), items)?;
     let refused = Signal::ALL.into_iter().flat_map(|signal| {
-        Refused::ALL
+        RefusalReason::ALL
             .into_iter()
             .map(move |why| ([("signal", signal.name()), ("reason", why.name())], counts.of(signal).refused(why).get()))
     });
     counters(encoder, ("refused_otlp_requests", "OTLP requests refused, by reason."), refused)?;
     let sent = per_signal(counts, |counts| &counts.sent);
-    counters(encoder, ("sent_otlp_requests", "OTLP requests that the upstream took."), sent)?;
+    counters(encoder, ("sent_otlp_requests", "OTLP requests that the upstream accepted."), sent)?;
     let bytes = per_signal(counts, |counts| &counts.sent_bytes);
-    counters(encoder, ("sent_otlp_bytes", "Bytes of OTLP requests that the upstream took."), bytes)?;
+    counters(encoder, ("sent_otlp_bytes", "Bytes of OTLP requests that the upstream accepted."), bytes)?;
     let retries = per_signal(counts, |counts| &counts.retries);
-    counters(encoder, ("retried_otlp_requests", "Attempts to send that failed and were made again."), retries)?;
+    counters(encoder, ("retried_otlp_requests", "Retries of OTLP requests to the upstream."), retries)?;
     let rejected = per_signal(counts, |counts| &counts.rejected);
-    let help = "Items that the upstream did not take of requests that it took.";
+    let help = "Items rejected in requests that the upstream accepted.";
     counters(encoder, ("rejected_otlp_items", help), rejected)?;
     let lost = Signal::ALL.into_iter().flat_map(|signal| {
-        Lost::ALL
+        UpstreamLoss::ALL
             .into_iter()
             .map(move |why| ([("signal", signal.name()), ("reason", why.name())], counts.of(signal).lost(why).get()))
     });
-    counters(encoder, ("lost_otlp_requests", "OTLP requests that did not reach the upstream, by reason."), lost)?;
-    counter(encoder, "foreign_otlp_requests", "Requests to the OTLP ports that name no signal.", counts.foreign.get())?;
-    let help = "Connections to the OTLP ports that were one too many.";
+    counters(encoder, ("lost_otlp_requests", "Accepted OTLP requests that did not reach the upstream."), lost)?;
+    counter(
+        encoder,
+        "unexpected_otlp_requests",
+        "Requests to the OTLP ports whose path is no signal's.",
+        counts.unexpected.get(),
+    )?;
+    let help = "Connections to the OTLP ports refused: too many.";
     counter(encoder, "refused_otlp_connections", help, counts.refused_connections.get())?;
-    let help = "Connections to the OTLP ports that did not come to be inside of TLS.";
+    let help = "Connections to the OTLP ports whose TLS handshake failed.";
     counter(encoder, "refused_otlp_handshakes", help, counts.refused_handshakes.get())?;
-    let help = "Connections to the OTLP ports that could not be accepted.";
+    let help = "Failed accepts on the OTLP ports.";
     counter(encoder, "otlp_accept_errors", help, counts.accept_errors.get())?;
     let help = "Kept spans that did not reach the upstream.";
     counter(encoder, "lost_kept_spans", help, counts.lost_spans.get())?;
-    gauge(encoder, "reading_otlp_bytes", "Bytes of OTLP requests that are being read.", edge.reading_bytes())?;
-    let help = "Bytes of OTLP requests that wait for the upstream, or are being sent.";
+    gauge(encoder, "receiving_otlp_bytes", "Memory of OTLP requests that are being received.", edge.receiving_bytes())?;
+    let help = "Bytes of OTLP requests queued for the upstream or in flight.";
     let mut family = encoder.encode_descriptor("queued_otlp_bytes", help, None, MetricType::Gauge)?;
     for signal in Signal::ALL {
         let labels = [("signal", signal.name())];
         ConstGauge::new(edge.queued_bytes(signal) as i64).encode(family.encode_family(&labels)?)?;
     }
-    if let Some((unnamed, waiting)) = edge.count(|derived| (derived.unnamed(), derived.waiting())) {
-        let help =
-            "Requests of services that spans name and no LMAP can watch: too many, or of a name that no service has.";
+    if let Some((unnamed, waiting)) = edge.with_span_metrics(|metrics| (metrics.unnamed(), metrics.pending())) {
+        let help = "Requests of services that no LMAP can watch: limit or name.";
         counter(encoder, "unwatched_requests", help, unnamed)?;
-        gauge(encoder, "waiting_requests", "Requests that ended and are not yet counted for LMAPs.", waiting)?;
+        gauge(encoder, "pending_requests", "Requests from spans, to be counted after derived.delay_ms.", waiting)?;
     }
-    let renamed = edge.tenants().map(|(id, name)| ([("tenant", name)], edge.renamed(id)));
-    let help = "OTLP requests in which a tenant spoke in the name of another's service, which was replaced.";
+    let renamed = edge.tenants().map(|(id, name)| ([("tenant", name)], edge.renamed_requests(id)));
+    let help = "OTLP requests with another tenant's service; renamed.";
     counters(encoder, ("renamed_otlp_requests", help), renamed)?;
     encode_tails(edge, encoder)
 }
 
-/// Of all tenants together, then of each.
+/// Metrics of the tail buffers: summed over all tenants, then per tenant.
 fn encode_tails(edge: &Edge, encoder: &mut DescriptorEncoder) -> fmt::Result {
-    if edge.look(|_, _| ()).is_none() {
+    if edge.with_tail(|_, _| ()).is_none() {
         return Ok(());
     }
-    let of = |id, value: &dyn Fn(&Tail) -> u64| edge.look_at(id, |tail, _| value(tail)).unwrap_or(0);
-    let sum = |value: &dyn Fn(&Tail) -> u64| edge.tenants().map(|(id, _)| of(id, value)).sum::<u64>();
-    let help = "Spans seen: each is waiting, kept, dropped or lost.";
+    let of = |id, value: &dyn Fn(&TailSampler) -> u64| edge.with_tail_of(id, |tail, _| value(tail)).unwrap_or(0);
+    let sum = |value: &dyn Fn(&TailSampler) -> u64| edge.tenants().map(|(id, _)| of(id, value)).sum::<u64>();
+    let help = "Spans received: each is buffered, kept, dropped or lost.";
     counter(encoder, "spans", help, sum(&|tail| tail.account().seen.spans))?;
     let waiting = sum(&|tail| tail.account().waiting.spans);
-    gauge(encoder, "waiting_spans", "Spans that wait for a decision.", waiting as usize)?;
-    counter(encoder, "kept_spans", "Spans of traces that are kept.", sum(&|tail| tail.account().kept.spans))?;
-    let dropped = Dropped::ALL.into_iter();
+    gauge(encoder, "buffered_spans", "Spans buffered until their trace is decided.", waiting as usize)?;
+    counter(encoder, "kept_spans", "Spans of kept traces.", sum(&|tail| tail.account().kept.spans))?;
+    let dropped = DropReason::ALL.into_iter();
     let dropped = dropped.map(|why| ([("reason", why.name())], sum(&|tail| tail.account().dropped(why).spans)));
-    counters(encoder, ("dropped_spans", "Spans of traces that nothing wanted, by reason."), dropped)?;
-    let lost = Loss::ALL.into_iter();
+    counters(encoder, ("dropped_spans", "Spans of traces that no policy selected, by reason."), dropped)?;
+    let lost = LossReason::ALL.into_iter();
     let lost = lost.map(|why| ([("reason", why.name())], sum(&|tail| tail.account().lost(why).spans)));
-    counters(encoder, ("lost_spans", "Spans for which there was no room or no sense, by reason."), lost)?;
-    counter(encoder, "crowded_spans", "Spans of new resources while there were too many.", sum(&Tail::crowded))?;
-    let help = "Bytes of spans of traces that are kept.";
+    counters(encoder, ("lost_spans", "Spans lost, by reason."), lost)?;
+    counter(
+        encoder,
+        "over_limit_spans",
+        "Spans lost because of the limit of resources.",
+        sum(&TailSampler::over_limit),
+    )?;
+    let help = "Bytes of spans of kept traces.";
     counter(encoder, "kept_span_bytes", help, sum(&|tail| tail.account().kept.bytes))?;
     let granted = Policy::ALL.into_iter();
     let granted =
         granted.map(|policy| ([("policy", policy.name())], sum(&|tail| tail.policies().granted(policy).bytes)));
-    counters(encoder, ("granted_span_bytes", "Bytes that policies kept, as of their decisions."), granted)?;
+    counters(encoder, ("granted_span_bytes", "Bytes of spans kept, by the policy that selected them."), granted)?;
     let yielded = Policy::ALL.into_iter();
     let yielded = yielded.map(|policy| ([("policy", policy.name())], sum(&|tail| tail.policies().yielded(policy))));
-    counters(encoder, ("yielded_traces", "Times that a policy wanted a trace and had no budget."), yielded)?;
-    edge.look(|tail, now| tail.member().map_or(Ok(()), |member| encode_member(member, now, encoder)))
+    counters(encoder, ("over_budget_traces", "Traces selected and not kept: over budget."), yielded)?;
+    edge.with_tail(|tail, now| tail.member().map_or(Ok(()), |member| encode_member(member, now, encoder)))
         .unwrap_or(Ok(()))?;
     let memory = sum(&|tail| tail.memory() as u64);
-    gauge(encoder, "trace_memory_bytes", "Memory of waiting spans and decisions.", memory as usize)?;
-    let reached = edge.tenants().filter_map(|(id, _)| edge.look_at(id, |tail, now| tail.look_back(now.own)));
+    gauge(encoder, "trace_memory_bytes", "Memory of buffered spans and decisions.", memory as usize)?;
+    let reached = edge.tenants().filter_map(|(id, _)| edge.with_tail_of(id, |tail, now| tail.look_back(now.monotonic)));
     let (mut reach, mut found) = (f64::INFINITY, f64::INFINITY);
     for back in reached {
         (reach, found) = (reach.min(back.reach.as_secs_f64()), found.min(back.share));
     }
-    share(encoder, "look_back_seconds", "How far back a trigger reaches now, for every tenant.", reach)?;
-    share(encoder, "look_back_share", "The share of traces that it finds there, 0 to 1, for every tenant.", found)?;
-    let each = |value: fn(&Tail) -> u64| edge.tenants().map(move |(id, name)| ([("tenant", name)], of(id, &value)));
-    counters(encoder, ("tenant_spans", "Spans seen of a tenant."), each(|tail| tail.account().seen.spans))?;
+    share(encoder, "look_back_seconds", "Age of the oldest buffered traces (minimum over tenants).", reach)?;
+    share(encoder, "look_back_share", "Share of traces still buffered (minimum over tenants).", found)?;
+    let each =
+        |value: fn(&TailSampler) -> u64| edge.tenants().map(move |(id, name)| ([("tenant", name)], of(id, &value)));
+    counters(encoder, ("tenant_spans", "Spans received from a tenant."), each(|tail| tail.account().seen.spans))?;
     let kept = each(|tail| tail.account().kept.spans);
-    counters(encoder, ("tenant_kept_spans", "Spans of traces of a tenant that are kept."), kept)?;
+    counters(encoder, ("tenant_kept_spans", "Spans of a tenant's kept traces."), kept)?;
     let yielded = each(|tail| Policy::ALL.into_iter().map(|policy| tail.policies().yielded(policy)).sum());
-    counters(encoder, ("tenant_yielded_traces", "Times that a tenant's budget was spent."), yielded)?;
+    counters(encoder, ("tenant_over_budget_traces", "Traces selected and not kept: over budget."), yielded)?;
     let mut family = encoder.encode_descriptor(
         "tenant_trace_memory_bytes",
-        "Memory of a tenant's waiting spans and decisions.",
+        "Memory of a tenant's buffered spans and decisions.",
         None,
         MetricType::Gauge,
     )?;
@@ -145,27 +155,37 @@ fn encode_tails(edge: &Edge, encoder: &mut DescriptorEncoder) -> fmt::Result {
     Ok(())
 }
 
-/// How this node stands with others that keep traces together with it.
-fn encode_member(member: &Member, now: Moment, encoder: &mut DescriptorEncoder) -> fmt::Result {
-    let (counts, follower) = (member.counts(), member.follower());
-    let (live, known) = member.sizes(now.own);
-    gauge(encoder, "trace_peers", "Other nodes that keep traces together with this one, and were heard lately.", live)?;
-    let help = "Other nodes that keep traces together with this one, silent ones among them.";
-    gauge(encoder, "known_trace_peers", help, known)?;
-    counter(encoder, "decided_traces", "Traces that this node decided to keep and told others of.", counts.decided)?;
+/// Metrics of gossip with other nodes.
+fn encode_member(member: &Member, now: Timestamp, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let (counts, follower) = (member.counts(), member.log());
+    let (live, known) = member.sizes(now.monotonic);
+    gauge(encoder, "live_gossip_peers", "Gossip peers that sent a message recently.", live)?;
+    let help = "Known gossip peers, including silent ones.";
+    gauge(encoder, "gossip_peers", help, known)?;
+    counter(encoder, "decided_traces", "Traces that this node decided to keep.", counts.decided)?;
     counter(encoder, "followed_traces", "Traces that other nodes decided to keep.", counts.followed)?;
-    let help = "Traces that this node decided to keep and that wait until another one knows.";
-    gauge(encoder, "held_traces", help, member.leader().waiting())?;
-    let help = "Traces that were kept before another node was known to know.";
-    counter(encoder, "unconfirmed_traces", help, member.leader().alone())?;
-    counter(encoder, "untold_traces", "Kept traces that a node was not told of in time.", counts.untold)?;
-    counter(encoder, "heard_verdicts", "Verdicts of LMAPs of other nodes.", counts.outputs)?;
-    counter(encoder, "peer_restarts", "Other nodes that began again.", counts.restarts)?;
+    let help = "Keep decisions that no other node has yet.";
+    gauge(encoder, "unreplicated_traces", help, member.pending().len())?;
+    let help = "Traces kept before another node had the decision.";
+    counter(encoder, "unconfirmed_traces", help, member.pending().unconfirmed())?;
+    counter(
+        encoder,
+        "unacknowledged_traces",
+        "Keep decisions that a peer did not acknowledge in time.",
+        counts.unacknowledged,
+    )?;
+    counter(encoder, "peer_verdicts", "Verdicts received from other nodes.", counts.verdicts)?;
+    counter(encoder, "gossip_peer_restarts", "Restarts of gossip peers.", counts.restarts)?;
     let missed = follower.missed() + follower.implausible();
-    let help = "What other nodes said and nobody remembered, or with an impossible time.";
-    counter(encoder, "missed_peer_entries", help, missed)?;
-    counter(encoder, "shed_peer_entries", "What was forgotten early, since too much was said.", follower.shed())?;
-    gauge(encoder, "peer_entries", "What all nodes said lately and is remembered here.", follower.len())
+    let help = "Gossip entries lost, or not applied because of their time.";
+    counter(encoder, "lost_gossip_entries", help, missed)?;
+    counter(
+        encoder,
+        "shed_gossip_entries",
+        "Gossip entries dropped early because of the limit of entries.",
+        follower.shed(),
+    )?;
+    gauge(encoder, "gossip_entries", "Gossip entries kept here, of all nodes.", follower.len())
 }
 
 fn share(encoder: &mut DescriptorEncoder, name: &str, help: &str, value: f64) -> fmt::Result {

@@ -1,4 +1,4 @@
-//! `/paths`: operations and the services on their paths, as spans showed, for programs. 404 where spans do not wait.
+//! `/paths`: operations and the services on their paths, as learnt from spans, in JSON. 404 unless traces are buffered.
 
 use std::sync::Arc;
 
@@ -7,38 +7,38 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use otlp::{Edge, PassedService};
+use otlp::Edge;
 use serde::Serialize;
 
-/// What the page says.
+/// Contents of `/paths`.
 #[derive(Debug, Serialize)]
 struct Page {
     operations: Vec<Entry>,
 }
 
-/// One operation of a frontend.
+/// An operation of a frontend.
 #[derive(Debug, Serialize)]
 struct Entry {
-    /// Whose; `default` unless tenants are configured.
+    /// `default` unless tenants are configured.
     tenant: String,
     service: String,
     operation: String,
-    /// Requests that entered by this node since the operation is known.
+    /// Requests that entered at this node since the operation is known.
     requests: u64,
-    services: Vec<Passed>,
+    services: Vec<ServiceEntry>,
 }
 
-/// A service on its path.
+/// A service on the operation's path.
 #[derive(Debug, Serialize)]
-struct Passed {
+struct ServiceEntry {
     service: String,
-    /// Since a request was last seen to pass it.
+    /// Time since a request was last seen to reach it.
     age_ms: u64,
-    /// What it was asked for.
+    /// Its operations that are called.
     asked: Vec<String>,
 }
 
-/// The page, of `edge` if there is one.
+/// The route, for `edge` if there is one.
 pub(super) fn router(edge: Option<Arc<Edge>>) -> Router {
     Router::new().route("/paths", get(paths)).with_state(edge)
 }
@@ -46,12 +46,12 @@ pub(super) fn router(edge: Option<Arc<Edge>>) -> Router {
 async fn paths(State(edge): State<Option<Arc<Edge>>>) -> Response {
     match edge.as_ref().and_then(|edge| page(edge)) {
         Some(page) => Json(page).into_response(),
-        None => (StatusCode::NOT_FOUND, "spans do not wait here: set otlp.traces.keep to tail\n").into_response(),
+        None => (StatusCode::NOT_FOUND, "traces are not buffered: set otlp.traces.keep to tail\n").into_response(),
     }
 }
 
-fn passed(passed: PassedService) -> Passed {
-    Passed { service: passed.service, age_ms: passed.age.as_millis(), asked: passed.asked }
+fn entry(service: otlp::PathService) -> ServiceEntry {
+    ServiceEntry { service: service.service, age_ms: service.age.as_millis(), asked: service.called }
 }
 
 fn page(edge: &Edge) -> Option<Page> {
@@ -63,7 +63,7 @@ fn page(edge: &Edge) -> Option<Page> {
             service: path.service,
             operation: path.operation,
             requests: path.requests,
-            services: path.services.into_iter().map(passed).collect(),
+            services: path.services.into_iter().map(entry).collect(),
         }));
     }
     Some(Page { operations })

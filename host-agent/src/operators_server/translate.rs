@@ -1,23 +1,23 @@
-//! From messages to values that hold, and back.
+//! Converts protobuf messages to checked values, and back.
 
 use std::sync::Arc;
 
 use tonic::Status;
 use wire::control::DetectorSpec;
 use wire::id::{HookId, LmapId};
-use wire::metric::{Aggregation, Every};
+use wire::metric::{Aggregation, TickDivider};
 use wire::name::{MetricName, ServiceName};
 use wire::proto::operators as proto;
 use wire::time::{Interval, Nanos};
 
-use crate::control_plane::{Asked, Choice, Event, OperatorError, group_shares};
-use crate::dispatch::{Filter, Taken, WatchedRow};
+use crate::control_plane::{Choice, Event, LmapOptions, OperatorError, group_shares};
+use crate::dispatch::{Delivery, Filter, WatchedRow};
 
 fn invalid(error: &impl ToString) -> Status {
     Status::invalid_argument(error.to_string())
 }
 
-/// What an error is in gRPC's terms.
+/// The gRPC status of an error.
 pub fn status(error: &OperatorError) -> Status {
     let text = error.to_string();
     match error {
@@ -42,10 +42,10 @@ pub fn interval(micros: u64) -> Result<Option<Interval>, Status> {
     Interval::new(Nanos::from_micros(micros)).map(Some).map_err(|error| invalid(&error))
 }
 
-/// What is wanted of a new LMAP.
-pub fn asked(request: proto::NewLmapRequest) -> Result<Asked, Status> {
+/// The options of a new LMAP.
+pub fn lmap_options(request: proto::NewLmapRequest) -> Result<LmapOptions, Status> {
     let detector = request.detector.as_ref().map(DetectorSpec::try_from).transpose();
-    Ok(Asked {
+    Ok(LmapOptions {
         interval: interval(request.interval_us)?,
         model: request.model,
         detector: detector.map_err(|error| Status::invalid_argument(format!("detector: {error}")))?.unwrap_or_default(),
@@ -57,22 +57,22 @@ pub fn choice(config: &proto::MetricConfig) -> Result<Choice, Status> {
     Ok(Choice {
         metric: MetricName::new(&config.metric).map_err(|error| invalid(&error))?,
         aggregation: aggregation.map(Aggregation::from_name).transpose().map_err(|error| invalid(&error))?,
-        every: Every::new(config.every).unwrap_or(Every::MIN),
+        every: TickDivider::new(config.every).unwrap_or(TickDivider::MIN),
     })
 }
 
 pub fn filter(request: &proto::RegisterHookRequest) -> Result<Filter, Status> {
     let min_share = request.min_share;
     if !(min_share.is_finite() && min_share >= 0.0) {
-        return Err(Status::invalid_argument(format!("min_share is {min_share}: a number from 0 on is needed")));
+        return Err(Status::invalid_argument(format!("min_share is {min_share}: must be a number from 0 on")));
     }
     if request.lmaps.len() > wire::control::MAX_LMAPS {
-        return Err(Status::invalid_argument("more LMAPs than a worker takes: leave the list empty for all"));
+        return Err(Status::invalid_argument("too many LMAPs: leave the list empty for all"));
     }
     Ok(Filter { lmaps: request.lmaps.iter().copied().map(LmapId).collect(), min_share })
 }
 
-pub fn event(hook: HookId, taken: &Taken<Arc<Event>>) -> proto::HookEvent {
+pub fn event(hook: HookId, taken: &Delivery<Arc<Event>>) -> proto::HookEvent {
     let event = &*taken.item;
     let suspicion = event.suspicion.as_ref();
     let points_at = suspicion.and_then(|suspicion| suspicion.points_at.as_ref());
@@ -95,12 +95,14 @@ pub fn event(hook: HookId, taken: &Taken<Arc<Event>>) -> proto::HookEvent {
     }
 }
 
-/// A row; with its columns if they are others than `told`.
-pub fn row(taken: Taken<WatchedRow>, told: &mut Option<Arc<[String]>>) -> proto::RowEvent {
+/// A row. Carries the column titles only if they differ from those in `sent_columns`.
+pub fn row(taken: Delivery<WatchedRow>, sent_columns: &mut Option<Arc<[String]>>) -> proto::RowEvent {
     let WatchedRow { columns, row } = taken.item;
-    let new = !told.as_ref().is_some_and(|told| Arc::ptr_eq(told, &columns) || **told == *columns);
+    let new = !sent_columns
+        .as_ref()
+        .is_some_and(|sent_columns| Arc::ptr_eq(sent_columns, &columns) || **sent_columns == *columns);
     let titles = if new { columns.to_vec() } else { Vec::new() };
-    *told = Some(columns);
+    *sent_columns = Some(columns);
     proto::RowEvent {
         columns: titles,
         at_unix_ns: row.at_unix_ns,
@@ -123,7 +125,10 @@ mod tests {
         assert_eq!(interval(0).unwrap(), None);
         let wrong = proto::Detector { percentile: Some(101.0), ..proto::Detector::default() };
         let request = proto::NewLmapRequest { detector: Some(wrong), ..proto::NewLmapRequest::default() };
-        assert_eq!(asked(request).unwrap_err().message(), "detector: percentile is 101: above 0 up to 100 is possible");
+        assert_eq!(
+            lmap_options(request).unwrap_err().message(),
+            "detector: percentile is 101: above 0 up to 100 is possible"
+        );
         let config = proto::MetricConfig { metric: "a".into(), aggregation: "b c".into(), every: 0 };
         assert!(choice(&config).is_err());
         let request = proto::RegisterHookRequest { lmaps: vec![], min_share: f64::NAN, queue: 0 };
@@ -131,9 +136,9 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_told_first_and_when_they_change() {
+    fn columns_are_sent_first_and_when_they_change() {
         let titles = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Arc<[String]>>();
-        let taken = |columns: &Arc<[String]>| Taken {
+        let taken = |columns: &Arc<[String]>| Delivery {
             sequence: 1,
             lost: 0,
             item: WatchedRow {
@@ -142,11 +147,11 @@ mod tests {
             },
         };
         let (a, same, b) = (titles(&["a"]), titles(&["a"]), titles(&["b"]));
-        let mut told = None;
+        let mut sent_columns = None;
 
-        assert_eq!(row(taken(&a), &mut told).columns, ["a"]);
-        assert!(row(taken(&a), &mut told).columns.is_empty());
-        assert!(row(taken(&same), &mut told).columns.is_empty());
-        assert_eq!(row(taken(&b), &mut told).columns, ["b"]);
+        assert_eq!(row(taken(&a), &mut sent_columns).columns, ["a"]);
+        assert!(row(taken(&a), &mut sent_columns).columns.is_empty());
+        assert!(row(taken(&same), &mut sent_columns).columns.is_empty());
+        assert_eq!(row(taken(&b), &mut sent_columns).columns, ["b"]);
     }
 }

@@ -1,13 +1,13 @@
-//! Processor time to the nanosecond from two sources that each lack something. Pure.
+//! CPU time in nanoseconds, from two incomplete sources. Pure.
 //!
-//! A thread's scheduler statistics are exact but do not tell user from kernel, and vanish with the thread; the process's clock ticks tell
-//! both and stay, but in steps of 10 ms. So the threads' time counts, never less than what the ticks prove, and is divided as the ticks
-//! of the last while were.
+//! A thread's scheduler statistics are exact, but do not separate user from kernel time and vanish with the thread. The
+//! process's clock ticks do both, in steps of 10 ms. So the time of the threads counts, but never less than the ticks
+//! prove. It is divided by the ratio of the recent ticks.
 
-/// How much of a new ratio is taken over with each tick seen.
+/// Weight of a new ratio, per tick.
 const WEIGHT: f64 = 0.1;
 
-/// Processor time of one process so far.
+/// CPU time of one process so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuTime {
     user_ns: u64,
@@ -18,7 +18,7 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// The time that the ticks prove, all of it before this.
+    /// All ticks so far count as time.
     pub fn new(user_ticks: u64, system_ticks: u64, tick_ns: u64) -> Self {
         let total = (user_ticks + system_ticks).max(1);
         Self {
@@ -30,13 +30,13 @@ impl CpuTime {
         }
     }
 
-    /// Threads ran for `ran_ns` since the last time, and the ticks are now these.
+    /// Threads ran for `ran_ns` since the last call; the ticks are now these.
     pub fn advance(&mut self, ran_ns: u64, user_ticks: u64, system_ticks: u64, tick_ns: u64) {
         let user = user_ticks.saturating_sub(self.user_ticks);
         let system = system_ticks.saturating_sub(self.system_ticks);
         if user + system > 0 {
             let share = system as f64 / (user + system) as f64;
-            // Few ticks tell little, many tell all.
+            // The more ticks, the better they tell the ratio.
             let weight = (WEIGHT * (user + system) as f64).min(1.0);
             self.system_share += weight * (share - self.system_share);
         }
@@ -49,12 +49,12 @@ impl CpuTime {
         self.user_ns = self.user_ns.saturating_add(more - system);
     }
 
-    /// In user mode, in nanoseconds.
+    /// Nanoseconds in user mode.
     pub const fn user_ns(&self) -> u64 {
         self.user_ns
     }
 
-    /// In the kernel, in nanoseconds.
+    /// Nanoseconds in the kernel.
     pub const fn system_ns(&self) -> u64 {
         self.system_ns
     }

@@ -1,4 +1,5 @@
-//! What is measured of a process: names follow OpenTelemetry's `process.*` where it has one. Each has one slot, in this order.
+//! What is measured of a process. Names follow OpenTelemetry's `process.*` where it has one. Each measure has one slot,
+//! in this order.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -9,7 +10,7 @@ use wire::name::{Labels, MetricName, NameError, Unit};
 use wire::registration::PlacedSeries;
 use wire::time::Nanos;
 
-/// What is expensive to read is read so often at most.
+/// Interval of values that are expensive to read.
 pub const SLOW: Nanos = Nanos::from_secs(1);
 
 macro_rules! measures {
@@ -58,25 +59,25 @@ struct Description {
 }
 
 measures! {
-    /// Processor time in user mode. The sum of both modes is exact; how it divides is known to a clock tick.
+    /// CPU time in user mode. The sum of both modes is exact; its division is accurate to a clock tick.
     CpuUser: Counter "process.cpu.time" ["cpu.mode" = "user"] "ns" Cpu Fast;
-    /// Processor time in the kernel.
+    /// CPU time in the kernel.
     CpuSystem: Counter "process.cpu.time" ["cpu.mode" = "system"] "ns" Cpu Fast;
-    /// Time that threads were ready and waited for a processor.
+    /// Time that threads were runnable and waited for a CPU.
     CpuWait: Counter "process.cpu.wait_time" [] "ns" Cpu Fast;
-    /// Threads.
+    /// Number of threads.
     Threads: UpDownCounter "process.thread.count" [] "{thread}" Cpu Fast;
-    /// Context switches because a thread waited for something.
+    /// Voluntary context switches: a thread blocked.
     SwitchesVoluntary: Counter "process.context_switches" ["process.context_switch.type" = "voluntary"] "{switch}" Cpu Slow;
-    /// Context switches because others wanted the processor.
+    /// Involuntary context switches: the scheduler took the CPU away.
     SwitchesInvoluntary: Counter "process.context_switches" ["process.context_switch.type" = "involuntary"] "{switch}" Cpu Slow;
-    /// Resident memory.
+    /// Resident memory, in bytes.
     MemoryUsage: UpDownCounter "process.memory.usage" [] "By" Memory Fast;
-    /// Address space.
+    /// Virtual memory, in bytes.
     MemoryVirtual: UpDownCounter "process.memory.virtual" [] "By" Memory Fast;
-    /// Page faults without a disk.
+    /// Minor page faults, without I/O.
     FaultsMinor: Counter "process.paging.faults" ["process.paging.fault_type" = "minor"] "{fault}" Memory Fast;
-    /// Page faults that had to read.
+    /// Major page faults, with I/O.
     FaultsMajor: Counter "process.paging.faults" ["process.paging.fault_type" = "major"] "{fault}" Memory Fast;
     /// Open file descriptors.
     Descriptors: UpDownCounter "process.open_file_descriptor.count" [] "{count}" Io Slow;
@@ -84,28 +85,28 @@ measures! {
     DiskRead: Counter "process.disk.io" ["disk.io.direction" = "read"] "By" Io Fast;
     /// Bytes written to storage.
     DiskWrite: Counter "process.disk.io" ["disk.io.direction" = "write"] "By" Io Fast;
-    /// Bytes that read calls returned, whatever from.
+    /// Bytes returned by read calls, from any file.
     BytesRead: Counter "process.io.bytes" ["io.direction" = "read"] "By" Io Fast;
-    /// Bytes that write calls took, wherever to.
+    /// Bytes taken by write calls, to any file.
     BytesWritten: Counter "process.io.bytes" ["io.direction" = "write"] "By" Io Fast;
-    /// Read calls.
+    /// Number of read calls.
     Reads: Counter "process.io.operations" ["io.direction" = "read"] "{operation}" Io Fast;
-    /// Write calls.
+    /// Number of write calls.
     Writes: Counter "process.io.operations" ["io.direction" = "write"] "{operation}" Io Fast;
-    /// Time that threads waited for block devices, where the kernel accounts for it.
+    /// Time that threads waited for block devices; only where the kernel accounts for it.
     DiskWait: Counter "process.disk.wait_time" [] "ns" Io Fast;
-    /// Bytes received, where the process has a network of its own.
+    /// Bytes received, for a process with a network namespace of its own.
     NetworkReceived: Counter "process.network.io" ["network.io.direction" = "receive"] "By" Network Slow;
-    /// Bytes transmitted, where the process has a network of its own.
+    /// Bytes transmitted, for a process with a network namespace of its own.
     NetworkTransmitted: Counter "process.network.io" ["network.io.direction" = "transmit"] "By" Network Slow;
 }
 
-/// What was read of a process: a value for some of the measures.
+/// A sample of a process: values of some measures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Values([Option<u64>; Measure::ALL.len()]);
 
 impl Values {
-    /// This measure has this value.
+    /// Sets the value of a measure.
     pub fn set(&mut self, measure: Measure, value: u64) {
         if let Some(place) = self.0.get_mut(measure as usize) {
             *place = Some(value);
@@ -118,14 +119,14 @@ impl Values {
         self.0.get(measure as usize).copied().flatten()
     }
 
-    /// What was read.
+    /// The measures with a value.
     pub fn iter(&self) -> impl Iterator<Item = (Measure, u64)> {
         Measure::ALL.iter().zip(&self.0).filter_map(|(measure, value)| Some((*measure, (*value)?)))
     }
 }
 
 impl Measure {
-    /// Where it is in the region.
+    /// The measure's slot in the region.
     pub const fn slot(self) -> Slot {
         Slot(self as u32)
     }

@@ -13,45 +13,47 @@ use super::measures::{Measure, SLOW, Values};
 use super::tasks::Tasks;
 use super::text::{FromText, Io, Stat};
 
-/// A process with more threads is read without them: to the clock tick only, and without waiting times.
+/// Threads of a process with more threads than this are not read: its CPU time is accurate to a clock tick only, and
+/// its waiting time is missing.
 pub const MAX_TASKS: usize = 64;
-/// Room for one file of /proc about one process or thread.
+/// Buffer for one file of /proc.
 const FILE_BYTES: usize = 2048;
 
-/// Reads what `file` of /proc says now; `None` if the process or thread has ended, or the system does not let us.
+/// Reads and parses a file of /proc. `None` if the process or thread has ended, or access is denied.
 pub fn read<T: FromText>(file: &File) -> Option<T> {
     let mut buffer = [0; FILE_BYTES];
     let got = file.read_at(&mut buffer, 0).ok()?;
     T::from_text(buffer.get(..got)?)
 }
 
-/// Why a process is not measured, or no longer.
+/// Why a process is not measured, or not any more.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProcessError {
-    /// It is gone, or /proc does not show it to this user.
+    /// It has ended, or /proc hides it from this user.
     #[error("process {pid} cannot be read")]
     Unreadable {
-        /// Which process.
+        /// The process id.
         pid: u32,
-        /// Why.
+        /// The cause, from /proc.
         #[source]
         cause: ProcError,
     },
     /// It has ended.
     #[error("process {0} has ended")]
     Ended(u32),
-    /// Its number was given to another process.
-    #[error("process {0} is another one than that which connected")]
+    /// The process id was given to another process.
+    #[error("process id {0} was reused by another process")]
     Reused(u32),
 }
 
-/// A process that is measured. Holds a descriptor of its directory in /proc, which never becomes that of another process.
-pub struct Measured {
+/// A measured process. Holds a descriptor of its /proc directory, so that the process id cannot come to mean another
+/// process.
+pub struct MeasuredProcess {
     pid: u32,
     process: Process,
     stat: File,
-    /// None if the system does not let us: of another user's process, this is for root only.
+    /// `None` if access is denied: for other users' processes, only root may read it.
     io: Option<File>,
     started: u64,
     tick_ns: u64,
@@ -68,12 +70,12 @@ fn network_of(process: &str) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/{process}/ns/net")).ok()
 }
 
-impl Measured {
-    /// The process `pid`, which connected at `connected` after boot.
+impl MeasuredProcess {
+    /// Opens process `pid`, which connected at `connected` since boot.
     ///
     /// # Errors
     ///
-    /// [`ProcessError`] if it is gone, hidden or another one by now.
+    /// [`ProcessError`] if it has ended, is hidden, or is another process by now.
     pub fn open(pid: u32, connected: Nanos) -> Result<Self, ProcessError> {
         let unreadable = |cause| ProcessError::Unreadable { pid, cause };
         let process = Process::new(i32::try_from(pid).unwrap_or(0)).map_err(unreadable)?;
@@ -102,17 +104,17 @@ impl Measured {
         })
     }
 
-    /// How many files are open for it.
+    /// Number of files open for it.
     pub fn files(&self) -> usize {
         2 + usize::from(self.io.is_some()) + self.tasks.files()
     }
 
-    /// Its values at `now`, with at most `most` threads looked at one by one. What cannot be read is left out; so is, most of the time,
-    /// what is expensive.
+    /// Its values at `now`. Reads at most `most` threads. Unreadable values are left out, and so are expensive ones,
+    /// except once a second.
     ///
     /// # Errors
     ///
-    /// [`ProcessError`] if it is gone.
+    /// [`ProcessError`] if it has ended.
     pub fn sample(&mut self, now: Nanos, most: usize) -> Result<Values, ProcessError> {
         let stat: Stat = read(&self.stat).ok_or(ProcessError::Ended(self.pid))?;
         if stat.started != self.started {
@@ -180,11 +182,12 @@ impl Measured {
         }
     }
 
-    /// How many files it has open. Since Linux 6.2 the directory's size says so, at a thirtieth of the price of listing it.
+    /// Number of its open files. Since Linux 6.2 the size of /proc/PID/fd is that number, which costs a thirtieth of
+    /// listing it.
     fn descriptors(&self) -> Option<u64> {
         let listed = || self.process.fd_count().ok().map(|count| count as u64);
-        let told = self.process.open_relative("fd").ok()?.metadata().ok()?.len();
-        if told > 0 { Some(told) } else { listed() }
+        let size = self.process.open_relative("fd").ok()?.metadata().ok()?.len();
+        if size > 0 { Some(size) } else { listed() }
     }
 }
 
@@ -195,7 +198,7 @@ mod tests {
 
     #[test]
     fn this_process_is_measured() {
-        let mut measured = Measured::open(std::process::id(), clock::since_boot()).unwrap();
+        let mut measured = MeasuredProcess::open(std::process::id(), clock::since_boot()).unwrap();
         let first = measured.sample(Nanos::ZERO, MAX_TASKS).unwrap();
         let mut sum = 0_u64;
         let user = |values: &Values| values.get(Measure::CpuUser).unwrap();
@@ -219,10 +222,10 @@ mod tests {
     #[test]
     fn open_files_are_as_many_as_a_list_of_them_has() {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
-        let measured = Measured::open(child.id(), Nanos::NEVER).unwrap();
+        let measured = MeasuredProcess::open(child.id(), Nanos::NEVER).unwrap();
         let listed = || std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().count() as u64;
 
-        // It may be opening libraries just now.
+        // It may still be opening libraries.
         let agree = (0..10_000).any(|_| measured.descriptors() == Some(listed()));
 
         assert!(agree && listed() >= 3, "{:?}", measured.descriptors());
@@ -233,13 +236,14 @@ mod tests {
 
     #[test]
     fn waiting_for_disks_is_measured_where_the_kernel_accounts_for_it_and_left_out_where_not() {
-        let mut measured = Measured::open(std::process::id(), clock::since_boot()).unwrap();
+        let mut measured = MeasuredProcess::open(std::process::id(), clock::since_boot()).unwrap();
         let accounts = std::fs::read_to_string("/proc/sys/kernel/task_delayacct").is_ok_and(|text| text == "1\n");
-        let ticks = |measured: &Measured| measured.process.stat().unwrap().delayacct_blkio_ticks.unwrap();
-        let waited = |measured: &mut Measured| measured.sample(Nanos::ZERO, MAX_TASKS).unwrap().get(Measure::DiskWait);
+        let ticks = |measured: &MeasuredProcess| measured.process.stat().unwrap().delayacct_blkio_ticks.unwrap();
+        let waited =
+            |measured: &mut MeasuredProcess| measured.sample(Nanos::ZERO, MAX_TASKS).unwrap().get(Measure::DiskWait);
 
         assert_eq!(waited(&mut measured).is_some(), accounts, "as this kernel is set");
-        // Where it is not accounted for the field is 0, which would look like a process that never waits.
+        // Without accounting the field is 0, like a process that never waits.
         measured.delay_accounting = false;
         assert_eq!(waited(&mut measured), None);
         measured.delay_accounting = true;
@@ -252,14 +256,14 @@ mod tests {
     fn a_number_that_was_given_to_another_process_is_noticed() {
         let before_it_started = Nanos(1);
 
-        assert!(matches!(Measured::open(std::process::id(), before_it_started), Err(ProcessError::Reused(_))));
-        assert!(matches!(Measured::open(0, Nanos::NEVER), Err(ProcessError::Unreadable { .. })));
+        assert!(matches!(MeasuredProcess::open(std::process::id(), before_it_started), Err(ProcessError::Reused(_))));
+        assert!(matches!(MeasuredProcess::open(0, Nanos::NEVER), Err(ProcessError::Unreadable { .. })));
     }
 
     #[test]
     fn a_process_that_ended_is_not_measured_any_more() {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
-        let mut measured = Measured::open(child.id(), Nanos::NEVER).unwrap();
+        let mut measured = MeasuredProcess::open(child.id(), Nanos::NEVER).unwrap();
         assert!(measured.sample(Nanos::ZERO, MAX_TASKS).is_ok());
 
         child.kill().unwrap();

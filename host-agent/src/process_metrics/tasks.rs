@@ -1,6 +1,6 @@
-//! The threads of one process: how long each ran and waited, to the nanosecond.
+//! Running and waiting time of the threads of one process, in nanoseconds.
 //!
-//! Their files stay open between samples: opening one costs six times what reading it does.
+//! Their files stay open between samples: opening one costs six times as much as reading it.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -21,16 +21,16 @@ struct OpenTask {
     involuntary: u64,
 }
 
-/// What all threads together did since the process was first looked at, those that ended included as far as they were seen.
+/// Totals over all threads since the process was opened, including threads that ended, as far as they were seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Ran.
+    /// Time on a CPU.
     pub ran_ns: u64,
-    /// Were ready and waited for a processor.
+    /// Time runnable and waiting for a CPU.
     pub waited_ns: u64,
-    /// Gave up the processor to wait for something.
+    /// Voluntary context switches.
     pub voluntary: u64,
-    /// Had to give up the processor.
+    /// Involuntary context switches.
     pub involuntary: u64,
 }
 
@@ -38,14 +38,15 @@ pub struct Totals {
 #[derive(Default)]
 pub struct Tasks {
     open: BTreeMap<i32, OpenTask>,
-    /// Whether a thread that is not open must be new.
+    /// Whether all threads are open, so that any other thread is new.
     complete: bool,
     totals: Totals,
 }
 
 impl Tasks {
-    /// Adds what the threads did since the last time; how often they were switched, which is expensive, only with `switches`. If threads
-    /// came or went, they are listed anew. `None` if the kernel does not tell of threads, or there are more than `most`.
+    /// Adds what the threads did since the last call. Context switches are expensive and read only with `switches`. If
+    /// threads started or ended, they are listed again. `None` if the kernel has no statistics of threads, or there are
+    /// more than `most`.
     pub fn advance(&mut self, process: &Process, threads: usize, most: usize, switches: bool) -> Option<Totals> {
         if threads > most {
             self.open.clear();
@@ -55,7 +56,7 @@ impl Tasks {
         let before = self.open.len();
         let Self { open, totals, .. } = self;
         open.retain(|_, task| task.advance(totals).is_some());
-        // One that ended cannot be read any more, so that a change never hides behind a number that is the same.
+        // A thread that ended cannot be read, so a change shows even if the number of threads is the same.
         let changed = !self.complete || open.len() < before || open.len() != threads;
         if changed {
             self.list(process, most)?;
@@ -73,13 +74,13 @@ impl Tasks {
     }
 
     fn list(&mut self, process: &Process, most: usize) -> Option<()> {
-        // What threads did before they were first looked at is not counted; a new thread is looked at from its start.
+        // What threads did before the first look does not count. New threads count from their start.
         let mut before = Totals::default();
         let totals = if self.complete { &mut self.totals } else { &mut before };
         let tasks = Dir::read_from(process.open_relative("task").ok()?).ok()?;
         let threads = tasks.flatten().filter_map(|entry| entry.file_name().to_str().ok()?.parse().ok());
         for tid in threads.take(most) {
-            // A thread that ends right now is no loss: the clock ticks have it.
+            // Threads that end right now are covered by the clock ticks.
             if let Entry::Vacant(entry) = self.open.entry(tid)
                 && let Some(mut opened) = OpenTask::open(process, tid)
                 && opened.advance(totals).is_some()
@@ -120,9 +121,9 @@ impl OpenTask {
     }
 }
 
-/// Of the thread `tid`; `None` if it has ended.
+/// Context switches of thread `tid`; `None` if it has ended.
 fn switches(process: &Process, tid: i32) -> Option<Switches> {
-    // Its length has no bound: it lists the user's groups.
+    // The file has no size limit: it lists the user's groups.
     let mut text = Vec::with_capacity(4096);
     process.open_relative(format!("task/{tid}/status")).ok()?.read_to_end(&mut text).ok()?;
     Switches::from_text(&text)

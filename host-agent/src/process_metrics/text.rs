@@ -1,46 +1,47 @@
-//! What files of /proc say, from their bytes: what is measured and nothing else, without allocating. Pure.
+//! Parses files of /proc: only what is measured, without allocating. Pure.
 //!
-//! Source: proc_pid_stat(5), proc_pid_io(5), proc_pid_status(5), and Documentation/scheduler/sched-stats.rst of the kernel.
+//! Source: proc_pid_stat(5), proc_pid_io(5), proc_pid_status(5), and Documentation/scheduler/sched-stats.rst of the
+//! kernel.
 
-/// What can be read out of a file of /proc.
+/// A value parsed from a file of /proc.
 pub trait FromText: Sized {
     /// `None` if the text is not what the kernel writes.
     fn from_text(text: &[u8]) -> Option<Self>;
 }
 
-/// Of a process's `stat`.
+/// From a process's `stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// Page faults without a disk.
+    /// Minor page faults, without I/O.
     pub minor_faults: u64,
-    /// Page faults that had to read.
+    /// Major page faults, with I/O.
     pub major_faults: u64,
     /// Clock ticks in user mode.
     pub user_ticks: u64,
     /// Clock ticks in the kernel.
     pub system_ticks: u64,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
-    /// When it started, in clock ticks after boot.
+    /// Start time, in clock ticks since boot.
     pub started: u64,
-    /// Bytes of address space.
+    /// Virtual memory, in bytes.
     pub virtual_bytes: u64,
-    /// Pages in memory.
+    /// Resident memory, in pages.
     pub resident_pages: u64,
-    /// Clock ticks that it waited for block devices; `None` on kernels that do not say.
+    /// Clock ticks waiting for block devices; `None` on older kernels.
     pub disk_wait_ticks: Option<u64>,
 }
 
-/// Of a process's `io`: zero where the kernel does not say.
+/// From a process's `io`. Zero for values that the kernel does not report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Io {
-    /// Bytes that read calls returned.
+    /// Bytes returned by read calls.
     pub bytes_read: u64,
-    /// Bytes that write calls took.
+    /// Bytes taken by write calls.
     pub bytes_written: u64,
-    /// Read calls.
+    /// Number of read calls.
     pub reads: u64,
-    /// Write calls.
+    /// Number of write calls.
     pub writes: u64,
     /// Bytes read from storage.
     pub disk_read: u64,
@@ -48,30 +49,30 @@ pub struct Io {
     pub disk_written: u64,
 }
 
-/// A thread's `schedstat`.
+/// From a thread's `schedstat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedstat {
-    /// How long it ran.
+    /// Nanoseconds on a CPU.
     pub ran_ns: u64,
-    /// How long it was ready and waited for a processor.
+    /// Nanoseconds runnable and waiting for a CPU.
     pub waited_ns: u64,
 }
 
-/// The context switches in a thread's `status`; `None` where the kernel does not say.
+/// From a thread's `status`. `None` for values that the kernel does not report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Switches {
-    /// Because it waited for something.
+    /// Voluntary context switches.
     pub voluntary: Option<u64>,
-    /// Because others wanted the processor.
+    /// Involuntary context switches.
     pub involuntary: Option<u64>,
 }
 
 impl FromText for Stat {
     fn from_text(text: &[u8]) -> Option<Self> {
-        // The name is in parentheses and may hold anything, parentheses and spaces too.
+        // The name is in parentheses and may itself contain parentheses and spaces.
         let name_ends = text.iter().rposition(|byte| *byte == b')')?;
         let mut fields = text.get(name_ends + 1..)?.split(|byte| *byte == b' ' || *byte == b'\n');
-        // What follows the name begins with a space, so that the first piece is empty and the next one is field 3 of the manual.
+        // A space follows the name, so the first piece is empty and the next one is field 3 of the manual page.
         let mut next = 2;
         let mut field = |wanted: usize| {
             let found = fields.nth(wanted - next).and_then(number);
@@ -140,7 +141,7 @@ fn lines(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// Decimal digits; `None` if there is anything else, or more than 64 bits.
+/// A decimal number; `None` for anything else, or more than 64 bits.
 fn number(digits: &[u8]) -> Option<u64> {
     let digit = |value: u64, byte: &u8| {
         let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_this_system_say_what_another_reader_reads() {
+    fn files_of_this_system_are_parsed_as_by_procfs() {
         let me = Process::myself().unwrap();
         let text = |file: &str| std::fs::read(format!("/proc/self/{file}")).unwrap();
 

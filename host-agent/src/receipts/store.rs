@@ -1,4 +1,4 @@
-//! Where books are between two runs: one file, replaced as a whole.
+//! The ledger's file, replaced atomically.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -6,61 +6,62 @@ use std::path::{Path, PathBuf};
 
 use hooks::time::UnixNanos;
 
-use super::stored::{MAX_BYTES, MOST_RUNS, Run, Stored, StoredError};
+use super::file_format::{MAX_BYTES, MOST_RUNS, Run, StoredReceipt, StoredReceiptError};
 
-const FILE: &str = "receipt.books";
-/// What could not be read is moved here; the last one only is kept.
+const FILE: &str = "receipt.ledger";
+/// Name for a file that could not be read. Only the latest is kept.
 const SET_ASIDE: &str = "receipt.set-aside";
-const DRAFT: &str = ".receipt.books.new";
+const DRAFT: &str = ".receipt.ledger.new";
 
-/// The folder of the file.
+/// The ledger's directory.
 #[derive(Clone, Debug)]
 pub(super) struct Store(PathBuf);
 
 /// What was found at the start.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    pub(super) stored: Stored,
-    /// There was a file that could not be read: it is set aside.
+pub(super) struct LoadedReceipt {
+    pub(super) stored: StoredReceipt,
+    /// Whether an unreadable file was moved aside.
     pub(super) set_aside: bool,
 }
 
-/// Why books cannot be read.
+/// Why the ledger cannot be read.
 #[derive(Debug, thiserror::Error)]
 enum ReadError {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
-    Stored(#[from] StoredError),
+    StoredReceipt(#[from] StoredReceiptError),
 }
 
 impl Store {
-    /// In `folder`, which is made if it is not there.
+    /// Opens `folder`, and creates it if needed.
     pub(super) fn open(folder: &Path) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         Ok(Self(folder.to_owned()))
     }
 
-    /// What a predecessor wrote; empty books if there was none. What cannot be read is said and set aside: books are not worth an agent that does not start.
-    pub(super) fn read(&self) -> Found {
+    /// The stored ledger; empty if there is none. An unreadable file is logged and moved aside, and does not stop the
+    /// agent.
+    pub(super) fn read(&self) -> LoadedReceipt {
         let path = self.0.join(FILE);
         let error = match read(&path) {
-            Ok(stored) => return Found { stored, set_aside: false },
+            Ok(stored) => return LoadedReceipt { stored, set_aside: false },
             Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
-                return Found { stored: Stored::default(), set_aside: false };
+                return LoadedReceipt { stored: StoredReceipt::default(), set_aside: false };
             }
             Err(error) => error,
         };
         let aside = self.0.join(SET_ASIDE);
-        tracing::warn!(path = %path.display(), %error, aside = %aside.display(), "the receipt's books cannot be read: set aside, and begun anew");
+        tracing::warn!(path = %path.display(), %error, aside = %aside.display(), "cannot read the receipt's ledger; moved aside, starting a new one");
         if let Err(error) = fs::rename(&path, &aside) {
-            tracing::warn!(path = %path.display(), %error, "it could not be set aside, and will be replaced");
+            tracing::warn!(path = %path.display(), %error, "cannot move the ledger aside; it will be overwritten");
         }
-        Found { stored: Stored::default(), set_aside: true }
+        LoadedReceipt { stored: StoredReceipt::default(), set_aside: true }
     }
 
-    /// Replaces the file, so that whoever reads it finds the one or the other, also after the power has failed.
-    pub(super) fn write(&self, stored: &Stored) -> io::Result<()> {
+    /// Replaces the file atomically, also across a power failure (fsync of file and directory).
+    pub(super) fn write(&self, stored: &StoredReceipt) -> io::Result<()> {
         let draft = self.0.join(DRAFT);
         let mut file = File::create(&draft)?;
         file.write_all(&stored.encode())?;
@@ -70,14 +71,14 @@ impl Store {
     }
 }
 
-fn read(path: &Path) -> Result<Stored, ReadError> {
+fn read(path: &Path) -> Result<StoredReceipt, ReadError> {
     let mut bytes = Vec::new();
-    // A byte more than is read, so that it is refused as what it is.
+    // One byte over the limit, so that longer files are refused.
     File::open(path)?.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(Stored::decode(&bytes)?)
+    Ok(StoredReceipt::decode(&bytes)?)
 }
 
-/// The runs of `before` and one that begins now.
+/// The runs of `before`, and one that begins now.
 pub(super) fn with_run(mut before: Vec<Run>, began: UnixNanos) -> Vec<Run> {
     if before.len() >= MOST_RUNS {
         before.drain(..=before.len() - MOST_RUNS);
@@ -90,19 +91,19 @@ pub(super) fn with_run(mut before: Vec<Run>, began: UnixNanos) -> Vec<Run> {
 mod tests {
     use super::*;
 
-    fn stored(since: u64) -> Stored {
-        Stored { since: UnixNanos(since), ..Stored::default() }
+    fn stored(since: u64) -> StoredReceipt {
+        StoredReceipt { since: UnixNanos(since), ..StoredReceipt::default() }
     }
 
     #[test]
     fn what_was_written_last_is_found_and_a_draft_is_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&folder.path().join("new")).unwrap();
-        assert_eq!(store.read().stored, Stored::default());
+        assert_eq!(store.read().stored, StoredReceipt::default());
 
         store.write(&stored(1)).unwrap();
         store.write(&stored(2)).unwrap();
-        // What a kill in the middle of writing leaves.
+        // A kill during a write leaves this.
         fs::write(folder.path().join("new").join(DRAFT), b"uview rec").unwrap();
 
         let found = store.read();
@@ -119,7 +120,7 @@ mod tests {
 
         let found = store.read();
 
-        assert_eq!((found.stored, found.set_aside), (Stored::default(), true));
+        assert_eq!((found.stored, found.set_aside), (StoredReceipt::default(), true));
         assert_eq!(fs::read(folder.path().join(SET_ASIDE)).unwrap(), whole[..whole.len() / 2]);
         assert!(!store.read().set_aside, "there is none any more");
         store.write(&stored(3)).unwrap();

@@ -1,35 +1,36 @@
-//! What is counted of spans as histograms for a remote monitor and for whoever scrapes this agent.
+//! Durations from spans as histograms, for remote monitors and `/metrics`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use hooks::paths::{BOUNDS, Durations};
 use otlp::Edge;
+use remote_write::reading::Histogram;
 use remote_write::series::Exemplar;
-use remote_write::steady::Histogram;
 use wire::time::Nanos;
 
-use super::{DURATION, OPERATION};
+use crate::span_columns::{DURATION, OPERATION};
 
-/// The label that names the service.
+/// Label with the service's name.
 const SERVICE: &str = "service.name";
-/// Bounds in seconds.
+/// Bucket bounds in seconds.
 static SECONDS: LazyLock<Arc<[f64]>> = LazyLock::new(|| BOUNDS.map(seconds).into());
 
-/// One histogram for each operation, by service.
+/// Histograms by service, one per operation.
 pub(crate) type ByService = BTreeMap<String, Vec<Histogram>>;
 
-/// A literal's quotient, not a product, so that 100 µs are 0.0001 and nothing beside it.
+/// Division, not multiplication: 100 µs become exactly 0.0001.
 fn seconds(length: Nanos) -> f64 {
     length.0 as f64 / 1e9
 }
 
-/// What `edge` counted by now; nothing where it counts nothing. Spans wait while it is copied: some words for each operation.
+/// The histograms of `edge` as of now; empty if spans are not counted. Spans wait while they are copied: a few words
+/// per operation.
 pub(crate) fn read(edge: &Edge) -> ByService {
-    let copied = edge.count(|derived| {
+    let copied = edge.with_span_metrics(|metrics| {
         let of = |(_, name, rate): (_, &str, &hooks::paths::Rate)| (name.to_owned(), rate.classes.clone());
         let services =
-            derived.services().map(|service| (service.name().to_owned(), service.operations().map(of).collect()));
+            metrics.services().map(|service| (service.name().to_owned(), service.operations().map(of).collect()));
         services.collect::<Vec<(String, Vec<_>)>>()
     });
     let histograms = |(service, operations): (String, Vec<(String, Durations)>)| {

@@ -1,28 +1,28 @@
-//! Records of a ring as an `ExportTraceServiceRequest`. Only what was decoded is written: whatever a service left in its memory, this is
-//! well formed.
+//! Encodes ring records as an `ExportTraceServiceRequest`. Only decoded values are written, so the result is
+//! well-formed whatever the ring contained.
 
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 use wire::span_record::{Head, Note, Record, Status};
 
-/// How the scope of these spans is called.
+/// Scope name of these spans.
 const SCOPE: &str = "uview";
 
-/// Spans of one replica.
+/// An export request with the spans of one replica.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct SpanRequest {
     /// `ResourceSpans` without its scopes.
     resource: Vec<u8>,
     /// `ScopeSpans` so far.
     scope: Vec<u8>,
-    /// How much of it stands before the first span.
+    /// Bytes of the scope before the first span.
     head: usize,
     spans: usize,
     span: Vec<u8>,
     pair: Vec<u8>,
 }
 
-impl Request {
-    /// One of this replica, without spans.
+impl SpanRequest {
+    /// A request for this replica, without spans.
     pub(super) fn new(service: &str, instance: &str) -> Self {
         let (mut attributes, mut pair) = (Vec::new(), Vec::new());
         for (key, value) in [("service.name", service), ("service.instance.id", instance)] {
@@ -35,7 +35,7 @@ impl Request {
         Self { resource, head: scope.len(), scope, spans: 0, span: Vec::new(), pair }
     }
 
-    /// How many spans it has.
+    /// Number of spans.
     pub(super) const fn spans(&self) -> usize {
         self.spans
     }
@@ -78,7 +78,7 @@ impl Request {
         self.spans += 1;
     }
 
-    /// What it is by now; it has no spans then.
+    /// Takes the encoded request, and starts the next one.
     pub(super) fn take(&mut self) -> Vec<u8> {
         let length = self.resource.len() + 1 + encoded_len_varint(self.scope.len() as u64) + self.scope.len();
         let mut request = Vec::with_capacity(length + 8);
@@ -92,7 +92,7 @@ impl Request {
     }
 }
 
-/// An `AnyValue`.
+/// An `AnyValue` of OTLP.
 #[derive(Clone, Copy)]
 enum Value<'a> {
     Text(&'a str),
@@ -101,12 +101,12 @@ enum Value<'a> {
     Float(f64),
 }
 
-/// A `KeyValue`; `pair` is room to make it in.
+/// A `KeyValue`; `pair` is a scratch buffer.
 fn attribute(field: u32, key: &str, value: Value<'_>, pair: &mut Vec<u8>, into: &mut Vec<u8>) {
     let length = match value {
         Value::Text(text) => 1 + encoded_len_varint(text.len() as u64) + text.len(),
         Value::Bool(_) => 2,
-        // OTLP's integers are not zigzag: a negative one takes ten bytes.
+        // OTLP integers are not zigzag-encoded: a negative one takes ten bytes.
         Value::Integer(value) => 1 + encoded_len_varint(value as u64),
         Value::Float(_) => 9,
     };
@@ -146,7 +146,7 @@ mod tests {
     use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
     use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
     use prost::Message as _;
-    use wire::span_record::{About, Notes, RECORD_WORDS, Tag};
+    use wire::span_record::{Notes, RECORD_WORDS, Subject, Tag};
 
     use super::*;
 
@@ -171,9 +171,9 @@ mod tests {
         let mut words = [0; RECORD_WORDS];
         notes.span(&head(Some(9)), &mut words);
         let record = Record::decode(&words).unwrap();
-        let About::Span(found) = record.about else { unreachable!("{record:?}") };
+        let Subject::Span(found) = record.subject else { unreachable!("{record:?}") };
 
-        let mut request = Request::new("payment", "payment-1");
+        let mut request = SpanRequest::new("payment", "payment-1");
         request.add(&found, &record);
         request.add(&Head { parent: None, status: Status::Unset, ..found }, &record);
         assert_eq!(request.spans(), 2);

@@ -1,4 +1,4 @@
-//! A host agent in this process, in a folder of its own.
+//! A host agent in this process, in its own directory.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -13,14 +13,14 @@ use wire::id::Incarnation;
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{StatusReply, StatusRequest};
 
-/// How long anything may take before a test fails; generous, for a machine that is busy.
+/// Longest wait for a condition; generous, for busy machines.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
-/// The lease of workers where a test does not ask for one, in milliseconds. The workers of tests report nothing of their own accord: on a
-/// machine that is busy one would be fenced for that in the middle of its test.
+/// Default lease of workers in tests, in milliseconds. The workers of tests report nothing by themselves, and on a busy
+/// machine they would be fenced in the middle of a test.
 const LEASE_MS: u32 = 600_000;
 
-/// Waits until `found` gives something.
+/// Waits until `found` returns something.
 #[expect(clippy::disallowed_methods, reason = "tests wait for conditions with a limit")]
 pub fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
@@ -33,7 +33,7 @@ pub fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// What `host-agent.json` says.
+/// Contents of `host-agent.json`.
 #[derive(Debug, serde::Deserialize)]
 pub struct Addresses {
     pub pid: u32,
@@ -50,7 +50,7 @@ pub fn addresses(folder: &Path) -> Option<Addresses> {
     serde_json::from_slice(&std::fs::read(folder.join("host-agent.json")).ok()?).ok()
 }
 
-/// The configuration of tests: fast, on free ports, below `folder`.
+/// The configuration of tests: free ports, everything below `folder`.
 pub fn config(folder: &Path, more: &str) -> Config {
     let mut config = Config::parse(more).unwrap();
     if !more.contains("lease_ms") {
@@ -78,7 +78,7 @@ impl Agent {
         Self::again(tempfile::tempdir().unwrap(), |folder| config(folder, more))
     }
 
-    /// In the folder of a predecessor.
+    /// Starts in the directory of an earlier agent.
     pub fn again(folder: TempDir, config: impl FnOnce(&Path) -> Config) -> Self {
         let config = config(folder.path());
         let (stop, stopped) = oneshot::channel::<()>();
@@ -116,7 +116,7 @@ impl Agent {
         self.status().counters[name]
     }
 
-    /// The body of a page, and its status line.
+    /// Status line with headers, and body, of a page.
     pub fn get(&self, path: &str) -> (String, String) {
         let page = page(self.at.metrics, path);
         let (head, body) = page.split_once("\r\n\r\n").unwrap();
@@ -124,7 +124,7 @@ impl Agent {
     }
 }
 
-/// What an agent at `address` answers to a request of `path`, its head included.
+/// The agent's response at `address` to a GET of `path`, headers included.
 pub fn page(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
@@ -142,7 +142,7 @@ impl Drop for Agent {
     }
 }
 
-/// A client of the operators' service with a runtime to run it.
+/// A client of the operators' API, with its runtime.
 pub struct Operators {
     pub runtime: tokio::runtime::Runtime,
     pub client: OperatorsClient<tonic::transport::Channel>,

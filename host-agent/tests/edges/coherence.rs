@@ -1,4 +1,4 @@
-//! Three host agents on loopback addresses of their own keep traces together: what one decides, all send.
+//! Three host agents on loopback addresses gossip: what one decides to keep, all forward.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use prost::Message as _;
 
 use crate::agent::{Agent, wait_for};
-use crate::otlp::{Came, send, span, spans_of, upstream};
+use crate::otlp::{ReceivedSpans, send, span, spans_of, upstream};
 
 /// A free port on each of `hosts`.
 pub fn free(hosts: &[u8]) -> Vec<SocketAddr> {
@@ -34,10 +34,10 @@ pub fn request(service: &str, spans: Vec<Span>) -> Vec<u8> {
     ExportTraceServiceRequest { resource_spans: vec![spans_of(service, spans)] }.encode_to_vec()
 }
 
-/// Spans by trace and service, as they came to the backend.
-fn arrived(came: &Came) -> BTreeMap<u128, BTreeSet<String>> {
+/// Spans by trace and service, as the backend received them.
+fn arrived(received: &ReceivedSpans) -> BTreeMap<u128, BTreeSet<String>> {
     let mut all = BTreeMap::<_, BTreeSet<_>>::new();
-    for request in came.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+    for request in received.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         for group in &request.resource_spans {
             let service = group.resource.as_ref().unwrap().attributes[0].value.clone().unwrap().value.unwrap();
             let Value::StringValue(service) = service else { panic!("{service:?}") };
@@ -52,44 +52,44 @@ fn arrived(came: &Came) -> BTreeMap<u128, BTreeSet<String>> {
 
 #[test]
 fn an_error_on_one_node_keeps_the_whole_trace_on_all_and_late_spans_follow() {
-    let ((to, came), at) = (upstream(), free(&[2, 3, 4]));
+    let ((to, received), at) = (upstream(), free(&[2, 3, 4]));
     let agents: Vec<_> = ["a", "b", "c"].iter().zip(&at).map(|(name, listen)| agent(name, *listen, &at, to)).collect();
-    let peers = |agent: &Agent| agent.get("/metrics").1.contains("uview_host_trace_peers 2");
+    let peers = |agent: &Agent| agent.get("/metrics").1.contains("uview_host_live_gossip_peers 2");
     wait_for("everyone to know everyone", || agents.iter().all(peers).then_some(()));
     let take = |node: usize, service, spans| {
         assert_eq!(send(agents[node].at.otlp[1], &request(service, spans)), "HTTP/1.1 200 OK");
     };
 
-    // The frontend is on the first node, the error on the last one; the second trace has none.
+    // The frontend is on the first node, the error on the last. The second trace has no error.
     let failed = Span { status: Some(Status { code: 2, ..Status::default() }), ..span(7, 3, &[2; 8], "Charge") };
     take(1, "cart", vec![span(7, 2, &[1; 8], "Add"), span(8, 2, &[1; 8], "Add")]);
     take(0, "frontend", vec![span(7, 1, &[], "POST /pay"), span(8, 1, &[], "POST /pay")]);
     take(2, "payment", vec![failed, span(8, 3, &[2; 8], "Charge")]);
 
     let whole = ["cart", "frontend", "payment"].map(str::to_owned).into();
-    wait_for("the whole trace", || (arrived(&came).get(&7) == Some(&whole)).then_some(()));
+    wait_for("the whole trace", || (arrived(&received).get(&7) == Some(&whole)).then_some(()));
     take(1, "stock", vec![span(7, 4, &[2; 8], "Late")]);
-    wait_for("the late span", || arrived(&came)[&7].contains("stock").then_some(()));
-    assert!(!arrived(&came).contains_key(&8), "nothing wanted it");
-    let text = format!("{:?}", came.lock().unwrap_or_else(PoisonError::into_inner));
+    wait_for("the late span", || arrived(&received)[&7].contains("stock").then_some(()));
+    assert!(!arrived(&received).contains_key(&8), "nothing wanted it");
+    let text = format!("{:?}", received.lock().unwrap_or_else(PoisonError::into_inner));
     assert!(!text.contains("uview.incomplete") && text.contains("payment: Charge ended in an error"), "{text}");
     let decided = |agent: &Agent| agent.get("/metrics").1.contains("uview_host_decided_traces_total 1\n");
     wait_for("the decision on the page", || decided(&agents[2]).then_some(()));
 }
 
 #[test]
-fn a_node_that_was_killed_says_so_of_traces_that_it_may_have_had() {
-    let ((to, came), at) = (upstream(), free(&[5, 6]));
+fn after_a_kill_a_node_marks_traces_that_it_may_have_had() {
+    let ((to, received), at) = (upstream(), free(&[5, 6]));
     let first = agent("a", at[0], &at, to);
     let second = agent("b", at[1], &at, to);
-    let known = |agent: &Agent| agent.get("/metrics").1.contains("uview_host_trace_peers 1");
+    let known = |agent: &Agent| agent.get("/metrics").1.contains("uview_host_live_gossip_peers 1");
     wait_for("both to know each other", || (known(&first) && known(&second)).then_some(()));
     let take = |agent: &Agent, service, spans| {
         assert_eq!(send(agent.at.otlp[1], &request(service, spans)), "HTTP/1.1 200 OK");
     };
     take(&second, "cart", vec![span(9, 2, &[1; 8], "Add")]);
 
-    // What a kill leaves behind: the note that there are traces.
+    // A kill leaves the marker file behind.
     let folder = second.stop();
     std::fs::write(folder.path().join("trace-run"), "").unwrap();
     let text = format!(
@@ -105,7 +105,7 @@ fn a_node_that_was_killed_says_so_of_traces_that_it_may_have_had() {
     take(&first, "frontend", vec![before]);
 
     let both = ["frontend", "uview"].map(str::to_owned).into();
-    wait_for("the trace and the mark", || (arrived(&came).get(&9) == Some(&both)).then_some(()));
-    let text = format!("{:?}", came.lock().unwrap_or_else(PoisonError::into_inner));
+    wait_for("the trace and the mark", || (arrived(&received).get(&9) == Some(&both)).then_some(()));
+    let text = format!("{:?}", received.lock().unwrap_or_else(PoisonError::into_inner));
     assert!(text.contains("b: spans may be missing"), "{text}");
 }

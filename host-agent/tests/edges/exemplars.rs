@@ -1,4 +1,4 @@
-//! Histograms of span durations, with traces that were kept and no others: on the agent's page and at the remote monitor.
+//! Histograms of span durations with kept traces as exemplars, on `/metrics` and at the remote monitor.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -10,11 +10,11 @@ use remote_write::message::TimeSeries;
 
 use crate::agent::{Agent, wait_for};
 use crate::otlp::{send, span, spans_of, upstream};
-use crate::remote_writing::{labels, receiver};
+use crate::remote_write::{labels, receiver};
 
 const NAME: &str = "traces_span_metrics_duration_seconds";
 
-/// A request of `trace` that took so many milliseconds, and failed or not.
+/// A request of `trace` that took `millis`.
 fn request(trace: u128, millis: u64, failed: bool) -> Span {
     let span = span(trace, 1, &[], "POST /pay");
     let status = failed.then(|| Status { code: 2, ..Status::default() });
@@ -26,7 +26,7 @@ fn post(agent: &Agent, spans: Vec<Span>) {
     assert_eq!(send(agent.at.otlp[1], &request.encode_to_vec()), "HTTP/1.1 200 OK");
 }
 
-/// Bucket by bound, with its trace.
+/// Bucket by bound, with the exemplar's trace.
 fn buckets(page: &str) -> BTreeMap<String, (u64, Option<String>)> {
     let of = |line: &str| {
         let rest =
@@ -41,18 +41,18 @@ fn buckets(page: &str) -> BTreeMap<String, (u64, Option<String>)> {
 
 #[test]
 fn buckets_carry_traces_that_were_kept_and_none_that_was_dropped_or_is_undecided() {
-    let (monitor, came) = receiver();
+    let (monitor, received) = receiver();
     let (address, _spans) = upstream();
     let agent = Agent::with(&format!(
         "process_metrics: {{enabled: false}}\n\
          remote_write: {{url: 'http://{monitor}/write', instance: node-1, baseline_ms: 200}}\n\
          otlp:\n  upstream: {{endpoint: 'http://{address}', protocol: http}}\n  listen_grpc: 127.0.0.1:0\n  listen_http: 127.0.0.1:0\n  \
          derived: {{delay_ms: 0}}\n  \
-         traces: {{keep: tail, wait_ms: 2000, floor: 0, latency: false}}\n"
+         traces: {{keep: tail, decision_wait_ms: 2000, floor: 0, latency: false}}\n"
     ));
     let trace = |n: u128| format!("{n:032x}");
 
-    // 2 ms and 20 ms without an error wait and are dropped; 3 ms and 400 ms fail and are kept.
+    // 2 ms and 20 ms without an error are buffered and then dropped; 3 ms and 400 ms fail and are kept.
     post(&agent, vec![request(1, 2, false), request(2, 20, false), request(3, 3, true), request(4, 400, true)]);
     let undecided = wait_for("four requests on the page", || {
         let found = buckets(&agent.get("/metrics").1);
@@ -62,7 +62,7 @@ fn buckets_carry_traces_that_were_kept_and_none_that_was_dropped_or_is_undecided
         let page = agent.get("/metrics").1;
         page.contains("dropped_spans_total{reason=\"aged\"} 2").then(|| buckets(&page))
     });
-    // Of the same bucket a later one, which waits while its predecessor stands for it.
+    // A later request of the same bucket. It is undecided while its predecessor is the exemplar.
     post(&agent, vec![request(5, 3, false)]);
     let later = wait_for("a fifth request", || {
         let found = buckets(&agent.get("/metrics").1);
@@ -79,14 +79,14 @@ fn buckets_carry_traces_that_were_kept_and_none_that_was_dropped_or_is_undecided
         |page: &str| page.contains(&format!("{NAME}_sum{{service_name=\"payment\",span_name=\"POST /pay\"}} 0.428\n"));
     assert!(sums(&agent.get("/metrics").1), "{}", agent.get("/metrics").1);
 
-    // The same at the remote monitor, each trace once.
+    // The same at the remote monitor, each exemplar once.
     let series = wait_for("five requests at the monitor", || {
-        let came = came.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let received = received.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let whole = |series: &TimeSeries| {
             labels(series).contains(&("__name__", "traces_span_metrics_duration_seconds_count"))
                 && series.samples.iter().any(|sample| sample.value == 5.0)
         };
-        came.iter().any(whole).then_some(came)
+        received.iter().any(whole).then_some(received)
     });
     let shown =
         series.iter().flat_map(|series| series.exemplars.iter().map(move |exemplar| (labels(series), exemplar)));
@@ -99,9 +99,9 @@ fn buckets_carry_traces_that_were_kept_and_none_that_was_dropped_or_is_undecided
         })
         .collect();
     assert_eq!(shown, [("0.005", trace(3), 0.003), ("0.5", trace(4), 0.4)]);
-    // What rows call a count of these is calls: nothing has the histogram's name but the histogram.
+    // The count of rows is named calls: only the histogram has the histogram's name.
     let counts = series.iter().map(labels).filter(|l| l.contains(&("__name__", &format!("{NAME}_count"))));
     assert!({ counts }.all(|labels| labels.iter().any(|(name, _)| *name == "service_name")));
-    // Nobody but spans speaks of the service.
+    // The service is known by spans only.
     assert!(!series.iter().any(|series| labels(series).contains(&("__name__", "up"))));
 }

@@ -1,10 +1,10 @@
-//! Head sampling with OpenTelemetry's SDK for Rust as it is: its sampler asks a host agent, and records more of an operation through a service that is
-//! in alarm.
+//! Head sampling with the unmodified OpenTelemetry SDK for Rust: its sampler polls a host agent, and samples more of an
+//! operation through a service in alarm.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use head_sampling::Answer;
+use head_sampling::StrategyResponse;
 use opentelemetry::trace::{Span as _, Tracer as _, TracerProvider as _};
 use opentelemetry_http::hyper::HyperClient;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -15,7 +15,7 @@ use prost::Message as _;
 use tonic::client::Grpc;
 use tonic::transport::Endpoint;
 use tonic_prost::ProstCodec;
-use wire::proto::control::worker_message::Message as Says;
+use wire::proto::control::worker_message::Message as FromWorker;
 use wire::proto::control::{Episode, Verdict, Verdicts};
 
 use crate::agent::{Agent, PATIENCE, wait_for};
@@ -24,11 +24,11 @@ use crate::otlp::{now, send, span, spans_of, upstream};
 use crate::service::Service;
 use crate::worker::Worker;
 
-/// An agent that is asked at the address, and whose frontends are called so.
+/// An agent with these frontends, and its head sampling address.
 fn agent(frontends: &[String]) -> (Agent, SocketAddr) {
     let ((to, _), ask) = (upstream(), free(&[1])[0]);
     let agent = Agent::with(&format!(
-        "process_metrics: {{enabled: false}}\nhead_sampling: {{listen: '{ask}', usual: 0, floor_per_s: 0}}\n\
+        "process_metrics: {{enabled: false}}\nhead_sampling: {{listen: '{ask}', default_probability: 0, lower_bound_traces_per_s: 0}}\n\
          otlp:\n  upstream: {{endpoint: 'http://{to}', protocol: http}}\n  listen_grpc: 127.0.0.1:0\n  listen_http: 127.0.0.1:0\n  \
          traces: {{frontends: [{}]}}\n",
         frontends.join(", ")
@@ -36,7 +36,7 @@ fn agent(frontends: &[String]) -> (Agent, SocketAddr) {
     (agent, ask)
 }
 
-/// What the service `name` records spans with: its SDK asks so often.
+/// A tracer of service `name`, whose SDK polls every `interval`.
 fn tracer(name: &str, ask: SocketAddr, interval: Duration) -> (SdkTracerProvider, SdkTracer) {
     let client = HyperClient::with_default_connector(Duration::from_secs(5), None);
     let sampler = Sampler::jaeger_remote(Tokio, client, Sampler::AlwaysOff, name.to_owned());
@@ -51,8 +51,8 @@ fn records(tracer: &SdkTracer, operation: &'static str) -> bool {
     tracer.start(operation).span_context().is_sampled()
 }
 
-/// 64 requests of each operation of each frontend: payments pass `payment`, lists do not. All of them are recorded: somebody else's head sampling let
-/// them pass.
+/// 64 requests of each operation of each frontend. Payments pass `payment`, lists do not. All of them were sampled
+/// elsewhere.
 fn requests(frontends: &[String], round: u128) -> Vec<u8> {
     let mut groups: Vec<ResourceSpans> = Vec::new();
     for (frontend, name) in frontends.iter().enumerate() {
@@ -71,17 +71,18 @@ struct Parameters {
     service_name: String,
 }
 
-/// Asks by gRPC.
-async fn ask_grpc(ask: SocketAddr, service: &str) -> Answer {
+/// Polls by gRPC.
+async fn ask_grpc(ask: SocketAddr, service: &str) -> StrategyResponse {
     let channel = Endpoint::from_shared(format!("http://{ask}")).unwrap().connect().await.unwrap();
     let mut client = Grpc::new(channel);
     client.ready().await.unwrap();
     let parameters = tonic::Request::new(Parameters { service_name: service.to_owned() });
     let path = "/jaeger.api_v2.SamplingManager/GetSamplingStrategy".parse().unwrap();
-    client.unary(parameters, path, ProstCodec::<Parameters, Answer>::default()).await.unwrap().into_inner()
+    client.unary(parameters, path, ProstCodec::<Parameters, StrategyResponse>::default()).await.unwrap().into_inner()
 }
 
-/// Waits until paths are learnt, then has `payment` in alarm until each of `tracers` records payments, which has to be within `limit`; calls `quiet` before.
+/// Waits until paths are learnt, calls `quiet`, then keeps `payment` in alarm until each of `tracers` samples payments,
+/// for `limit` at most.
 fn fault(agent: &Agent, frontends: &[String], tracers: &[SdkTracer], limit: Duration, quiet: impl FnOnce()) {
     assert_eq!(send(agent.at.otlp[1], &requests(frontends, 1)), "HTTP/1.1 200 OK");
     wait_for("paths", || {
@@ -100,7 +101,7 @@ fn fault(agent: &Agent, frontends: &[String], tracers: &[SdkTracer], limit: Dura
     while !left.is_empty() {
         assert!(
             u128::from(now() - began) < limit.as_nanos(),
-            "{} of {} samplers did not hear of it",
+            "{} of {} samplers did not learn of it",
             left.len(),
             tracers.len()
         );
@@ -108,7 +109,7 @@ fn fault(agent: &Agent, frontends: &[String], tracers: &[SdkTracer], limit: Dura
             said = now();
             let (score, gamma, episode) = (20.0, 4.0, Episode::On as i32);
             let verdict = Verdict { lmap: lmap.lmap, epoch, score, gamma, state: 2, episode, ..Verdict::default() };
-            worker.say(Says::Verdicts(Verdicts { at_unix_ns: now(), verdicts: vec![verdict] }));
+            worker.send(FromWorker::Verdicts(Verdicts { at_unix_ns: now(), verdicts: vec![verdict] }));
         }
         left.retain(|tracer| !records(tracer, "POST /pay"));
         std::thread::sleep(Duration::from_millis(20));
@@ -126,21 +127,23 @@ fn an_sdk_as_it_is_records_an_operation_through_a_service_in_alarm_and_the_time_
     fault(&agent, &frontends, core::slice::from_ref(&tracer), PATIENCE, || {
         wait_for("the sampler to ask", || (agent.counter("head_sampling_answers") > 0).then_some(()));
         assert!(!records(&tracer, "POST /pay") && !records(&tracer, "GET /list"));
-        assert_eq!(agent.counter("raised_shares_told"), 0);
+        assert_eq!(agent.counter("delivered_raised_probabilities"), 0);
     });
 
     assert!(!records(&tracer, "GET /list"), "nothing of it passes payment");
-    wait_for("the time to effect", || (agent.counter("raised_shares_told") == 1).then_some(()));
-    let waited = agent.counter("raised_shares_wait_ms");
+    wait_for("the time to effect", || (agent.counter("delivered_raised_probabilities") == 1).then_some(()));
+    let waited = agent.counter("raised_probabilities_wait_ms");
     assert!((1..10_000).contains(&waited), "{waited} ms");
     let told = runtime.block_on(ask_grpc(ask, "frontend"));
     assert_eq!(told.operations().collect::<Vec<_>>(), [("POST /pay", 1.0)]);
     assert_eq!(agent.counter("refused_head_sampling_requests"), 0);
     let (_, page) = agent.get("/metrics");
-    assert!(page.contains("\nuview_host_raised_shares_told_total 1\n"), "{page}");
+    assert!(page.contains("\nuview_host_delivered_raised_probabilities_total 1\n"), "{page}");
 }
 
-/// What docs/head-sampling.md says (`UVIEW_POLL_S=60 cargo test -p host-agent --test edges time_to_effect -- --ignored --nocapture`), with twenty services that ask as often as the environment says, in seconds: their phases are spread evenly.
+/// Measures the figures of docs/head-sampling.md
+/// (`UVIEW_POLL_S=60 cargo test -p host-agent --test edges time_to_effect -- --ignored --nocapture`): twenty services
+/// poll every `UVIEW_POLL_S` seconds, with evenly spread phases.
 #[test]
 #[ignore = "it takes as long as SDKs take to ask"]
 #[expect(clippy::disallowed_methods, reason = "it is measured with several")]
@@ -161,8 +164,8 @@ fn time_to_effect_with_an_interval() {
     let tracers: Vec<_> = tracers.iter().map(|(_, tracer)| tracer.clone()).collect();
     fault(&agent, &frontends, &tracers, interval + PATIENCE, || {});
 
-    wait_for("the time to effect", || (agent.counter("raised_shares_told") == 20).then_some(()));
-    let mean_s = agent.counter("raised_shares_wait_ms") as f64 / 20_000.0;
+    wait_for("the time to effect", || (agent.counter("delivered_raised_probabilities") == 20).then_some(()));
+    let mean_s = agent.counter("raised_probabilities_wait_ms") as f64 / 20_000.0;
     println!(
         "asking every {} s: {mean_s:.1} s from the verdict to the first answer with the raised share, on average of 20 services",
         interval.as_secs()

@@ -1,21 +1,21 @@
-//! The host agent with real sockets: fake services and fake workers that behave, and some that do not.
+//! The host agent with real sockets, and with services and workers that behave or misbehave.
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod agent;
-mod behaving;
 mod coherence;
 mod exemplars;
 mod head_sampling;
 mod misbehaving_services;
 mod misbehaving_workers;
 mod nodes;
-mod operating;
+mod normal_operation;
+mod operators;
 mod otlp;
 mod otlp_metrics;
 mod program;
 mod receipts;
-mod remote_writing;
+mod remote_write;
 mod service;
 mod spans;
 mod tls;

@@ -1,4 +1,4 @@
-//! Services that do what they should not: it is refused, counted, and harms nobody else.
+//! Services that misbehave: they are refused, counted, and harm no other service.
 
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
@@ -15,7 +15,7 @@ use crate::agent::{Agent, wait_for};
 use crate::service::{Service, series};
 use crate::worker::Worker;
 
-/// A service that has done nothing wrong, and proof that it is unharmed.
+/// A well-behaved service, to prove that it is unharmed.
 struct Bystander {
     service: Service,
     _region: OwnedRegion,
@@ -31,7 +31,7 @@ impl Bystander {
     fn is_unharmed(&mut self) {
         self.said += 1;
         let first = self.said as u32;
-        self.service.say(&ServiceMessage::AddSeries(vec![Ok(series(&format!("b{first}"), first))]));
+        self.service.send(&ServiceMessage::AddSeries(vec![Ok(series(&format!("b{first}"), first))]));
         assert!(self.service.wait_accepted(self.said).is_empty());
     }
 }
@@ -81,7 +81,7 @@ fn random_bytes_never_bring_the_agent_down() {
         let mut service = Service::connect(&agent);
         let mut bytes = vec![length, 0, 0, 0];
         bytes.extend((0..length).map(|_| byte()));
-        // The agent may have closed the connection before everything was written.
+        // The agent may close the connection before everything is written.
         _ = service.stream.write_all(&bytes);
     }
 
@@ -97,8 +97,11 @@ fn a_region_without_a_descriptor_is_refused_and_the_connection_stands() {
     service.add_region(None, RegionSize::ONE_PAGE);
 
     let refused = service.wait_accepted(2);
-    assert_eq!((refused[0].what.as_str(), refused[0].reason.as_str()), ("region 0", "no descriptor came with it"));
-    service.say(&ServiceMessage::AddSeries(vec![Ok(series("a", 0))]));
+    assert_eq!(
+        (refused[0].what.as_str(), refused[0].reason.as_str()),
+        ("region 0", "no descriptor came with the message")
+    );
+    service.send(&ServiceMessage::AddSeries(vec![Ok(series("a", 0))]));
     assert!(service.wait_accepted(3)[0].reason.contains("region 0 is not registered"));
 }
 
@@ -147,7 +150,7 @@ fn descriptors_that_belong_to_nothing_are_closed_and_counted() {
     let (mut end, other) = std::io::pipe().unwrap();
 
     let bytes = Service::frame(&ServiceMessage::AddSeries(vec![]));
-    region::passing::send(&service.stream, &bytes, Some(other.as_fd())).unwrap();
+    region::fd_passing::send(&service.stream, &bytes, Some(other.as_fd())).unwrap();
     service.wait_accepted(2);
     drop(other);
 
@@ -173,7 +176,7 @@ fn a_service_that_exits_between_registration_and_the_first_scrape_is_forgotten()
     worker.acknowledge(epoch);
     let refused =
         wait_for("the region's end", || attacher.request(agent.incarnation(), id, RegionSize::ONE_PAGE).err());
-    assert!(refused.to_string().contains("not registered, or not any more"), "{refused}");
+    assert!(refused.to_string().contains("not registered (any more)"), "{refused}");
     let status = agent.status();
     assert!(status.lmaps.is_empty());
     assert_eq!(status.counters["released_regions"], 1);
@@ -186,7 +189,7 @@ fn a_service_that_does_not_read_is_closed_and_costs_no_more() {
     let mut service = Service::connect(&agent);
     service.hello("cart");
 
-    // Each message is answered with 17 refusals.
+    // Each message gets 17 refusals.
     let bad: Vec<_> = (0..17).map(|number| Ok(series(&format!("{}{number}", "x".repeat(200)), 0))).collect();
     let frame = Service::frame(&ServiceMessage::AddSeries(bad));
     let sent = (0..10_000).take_while(|_| service.stream.write_all(&frame).is_ok()).count();
@@ -211,7 +214,7 @@ fn a_hundred_thousand_metrics_are_refused_beyond_the_bound() {
     for message in 0..25 {
         let asked = message * 4000..(message + 1) * 4000;
         let all = asked.map(|at| Ok(series(&format!("m{at}"), at))).collect();
-        service.say(&ServiceMessage::AddSeries(all));
+        service.send(&ServiceMessage::AddSeries(all));
         service.wait_accepted(3 + u64::from(message));
     }
 
@@ -234,7 +237,7 @@ fn registering_as_another_service_than_configured_is_refused() {
         wire::name::Labels::default(),
     );
 
-    thief.say(&ServiceMessage::Hello(hello));
+    thief.send(&ServiceMessage::Hello(hello));
 
     let refused = thief.wait_closed();
     assert!(refused[0].reason.contains("may not register as payment"), "{refused:?}");
@@ -274,7 +277,7 @@ fn regions_are_given_to_the_configured_user_only_and_by_their_present_names() {
     let mut ask = |incarnation, region| {
         attacher.request(incarnation, RegionId(region), RegionSize::ONE_PAGE).unwrap_err().to_string()
     };
-    assert!(ask(Incarnation(1), 1).contains("wait for a configuration"));
+    assert!(ask(Incarnation(1), 1).contains("wait for its configuration"));
     assert!(ask(agent.incarnation(), 99).contains("region-99 is not registered"));
     let mut garbage = std::os::unix::net::UnixStream::connect(&agent.at.regions).unwrap();
     garbage.write_all(&[0xff; 64]).unwrap();

@@ -1,4 +1,4 @@
-//! Workers that do what they should not.
+//! Workers that misbehave.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -27,7 +27,7 @@ fn a_worker_that_acknowledges_an_unknown_epoch_is_refused_and_another_one_takes_
 
     liar.acknowledge(epoch + 100);
 
-    while liar.hear().is_some() {}
+    while liar.receive().is_some() {}
     let (_, moved) = honest.set();
     assert_eq!(moved.lmap, lmap.lmap);
     assert_eq!(service.wait_released().len(), 1, "a fenced worker is not waited for");
@@ -48,11 +48,11 @@ fn a_worker_that_dies_with_slots_unacknowledged_does_not_keep_them() {
     assert_eq!(agent.counter("expired_leases"), 1);
 }
 
-/// What the control port answers to `bytes` until it has ended the connection; `None` if it does not end it.
+/// What the control port replies to `bytes` until it closes the connection; `None` if it does not close it.
 fn answered(agent: &Agent, bytes: &[u8]) -> Option<Vec<u8>> {
     let mut stream = TcpStream::connect(agent.at.control).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // It may have had enough before everything is written.
+    // It may close the connection before everything is written.
     _ = stream.write_all(bytes).and_then(|()| stream.shutdown(Shutdown::Write));
     let mut answer = Vec::new();
     match stream.read_to_end(&mut answer) {
@@ -62,7 +62,7 @@ fn answered(agent: &Agent, bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The error of the last GOAWAY in a stream of HTTP/2 frames.
-fn said_goodbye(mut frames: &[u8]) -> Option<u32> {
+fn goaway_error(mut frames: &[u8]) -> Option<u32> {
     let mut error = None;
     while let Some((&[a, b, c, kind, ..], rest)) = frames.split_first_chunk::<9>() {
         let length = u32::from_be_bytes([0, a, b, c]) as usize;
@@ -77,7 +77,7 @@ fn said_goodbye(mut frames: &[u8]) -> Option<u32> {
 
 #[test]
 fn garbage_on_the_control_port_ends_its_own_connection_and_harms_no_worker() {
-    /// Errors of HTTP/2 (RFC 9113, 7).
+    /// HTTP/2 error codes (RFC 9113, 7).
     const PROTOCOL: u32 = 1;
     const FRAME_SIZE: u32 = 6;
     let agent = Agent::start();
@@ -88,22 +88,22 @@ fn garbage_on_the_control_port_ends_its_own_connection_and_harms_no_worker() {
     for (garbage, error) in [
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), None),
         (vec![0xff; 4096], None),
-        // The head of a frame, cut.
+        // A truncated frame header.
         ([preface, settings, &[0, 0, 50, 1]].concat(), None),
-        // A frame of 16 MiB of a kind that there is not.
+        // A frame of 16 MiB of an unknown type.
         ([preface, settings, &[0xff; 64]].concat(), Some(FRAME_SIZE)),
         // Data without a request.
         ([preface, settings, &[0, 0, 1, 0, 0, 0, 0, 0, 1, 7]].concat(), Some(PROTOCOL)),
     ] {
         let answer = answered(&agent, &garbage).expect("the connection ends");
         if let Some(error) = error {
-            assert_eq!(said_goodbye(&answer), Some(error), "{garbage:?} is answered by {answer:?}");
+            assert_eq!(goaway_error(&answer), Some(error), "{garbage:?} is answered by {answer:?}");
         }
     }
 
     let (_service, _region) = Service::register(&agent, "cart", &["a"]);
     assert_eq!(worker.set().1.metrics.len(), 1);
-    assert_eq!(agent.counter("broken_workers"), 0, "none of them came as far as a stream");
+    assert_eq!(agent.counter("broken_workers"), 0, "none of them got as far as a stream");
 }
 
 #[test]
@@ -114,22 +114,22 @@ fn an_oversized_message_ends_its_own_stream_only() {
     let problem = "x".repeat(wire::control::MAX_MESSAGE_BYTES + 1);
     let message = wire::proto::control::RegionProblem { region: 1, problem };
 
-    loud.say(worker_message::Message::RegionProblem(message));
+    loud.send(worker_message::Message::RegionProblem(message));
 
-    assert!(loud.hear().is_none());
+    assert!(loud.receive().is_none());
     wait_for("the count", || (agent.counter("broken_workers") == 1).then_some(()));
     let (_service, _region) = Service::register(&agent, "cart", &["a"]);
     assert_eq!(bystander.set().1.metrics.len(), 1);
 }
 
 #[test]
-fn a_worker_of_another_release_is_told_why_it_is_not_taken() {
+fn a_worker_of_another_release_learns_why_it_is_refused() {
     let agent = Agent::start();
 
     let mut worker = Worker::with(&agent, WorkerHello { protocol: 9, ..hello(0, 1) });
 
     assert!(worker.refused().contains("speaks protocol 9"));
-    assert!(worker.hear().is_none());
+    assert!(worker.receive().is_none());
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_second_run_of_a_worker_takes_its_place() {
     let mut second = Worker::with(&agent, hello(0, 77));
     second.welcomed();
 
-    assert!(first.refused().contains("another run of this worker came"));
+    assert!(first.refused().contains("another run of this worker connected"));
     let (new_epoch, again) = second.set();
     assert_eq!(again.lmap, lmap.lmap);
     assert!(new_epoch > epoch);
@@ -150,7 +150,8 @@ fn a_second_run_of_a_worker_takes_its_place() {
     wait_for("the count", || (agent.counter("stale_verdicts") == 1).then_some(()));
 }
 
-/// Opens a worker's stream, sends `bytes` over it as they are, ends it if it is to `end`, and waits until the host agent has ended it.
+/// Opens a worker's stream, sends `bytes` as they are, closes it if `end`, and waits until the host agent has closed
+/// it.
 async fn stream(agent: &Agent, bytes: Vec<u8>, end: bool) {
     let mut channel = Channel::from_shared(format!("http://{}", agent.at.control)).unwrap().connect().await.unwrap();
     std::future::poll_fn(|context| GrpcService::<tonic::body::Body>::poll_ready(&mut channel, context)).await.unwrap();
@@ -160,7 +161,7 @@ async fn stream(agent: &Agent, bytes: Vec<u8>, end: bool) {
     let request = request.header("te", "trailers").body(tonic::body::Body::new(body)).unwrap();
     let response = GrpcService::call(&mut channel, request).await.unwrap();
     let heard = axum::body::to_bytes(Body::new(response.into_body()), usize::MAX);
-    // How it ends does not matter.
+    // How the stream ends does not matter.
     drop(tokio::time::timeout(PATIENCE, heard).await.expect("the host agent ends the stream"));
 }
 
@@ -172,7 +173,7 @@ fn bytes_that_are_no_message_end_their_own_stream_and_are_counted() {
     let mut bystander = Worker::connect(&agent, 0);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let cases = [
-        // A field of 127 bytes, of which one comes: no protocol buffer.
+        // A field of 127 bytes, with only one of them: not a protocol buffer.
         ("undecodable", framed(&[0x12, 0x7f, 0xff]), false),
         ("noise", framed(&noise), false),
         ("a message of 2 GiB, announced", vec![0, 0x7f, 0xff, 0xff, 0xff, 1, 2, 3], false),

@@ -1,4 +1,4 @@
-//! A verdict of a worker has traces kept that went through its service, over the endpoint that services send to.
+//! A worker's verdict has traces through its service kept, with spans from the OTLP port.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,16 +11,16 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message as _;
-use wire::proto::control::worker_message::Message as Says;
+use wire::proto::control::worker_message::Message as FromWorker;
 use wire::proto::control::{Episode, Verdict, Verdicts};
 
 use crate::agent::{Agent, wait_for};
 use crate::service::Service;
 use crate::worker::Worker;
 
-pub type Came = Arc<Mutex<Vec<ExportTraceServiceRequest>>>;
+pub type ReceivedSpans = Arc<Mutex<Vec<ExportTraceServiceRequest>>>;
 
-/// The length that the head says, once it has been read; `None` at the end of the connection.
+/// Reads a head. Its Content-Length; `None` at the end of the connection.
 fn head(reader: &mut BufReader<TcpStream>) -> Option<usize> {
     let (mut head, mut line) = (String::new(), String::new());
     while line != "\r\n" {
@@ -33,17 +33,17 @@ fn head(reader: &mut BufReader<TcpStream>) -> Option<usize> {
     head.to_lowercase().lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok())
 }
 
-/// An upstream of OTLP/HTTP.
-pub fn upstream() -> (SocketAddr, Came) {
+/// An OTLP/HTTP upstream.
+pub fn upstream() -> (SocketAddr, ReceivedSpans) {
     upstream_at(SocketAddr::from(([127, 0, 0, 1], 0)))
 }
 
-/// The same on this address.
-pub fn upstream_at(address: SocketAddr) -> (SocketAddr, Came) {
+/// An OTLP/HTTP upstream at this address.
+pub fn upstream_at(address: SocketAddr) -> (SocketAddr, ReceivedSpans) {
     let listener = TcpListener::bind(address).unwrap();
     let address = listener.local_addr().unwrap();
-    let came = Came::default();
-    let into = Arc::clone(&came);
+    let received = ReceivedSpans::default();
+    let into = Arc::clone(&received);
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let into = Arc::clone(&into);
@@ -52,7 +52,7 @@ pub fn upstream_at(address: SocketAddr) -> (SocketAddr, Came) {
                 while let Some(length) = head(&mut reader) {
                     let mut body = vec![0; length];
                     if reader.read_exact(&mut body).is_err() {
-                        // Whoever sent it was killed.
+                        // The sender was killed.
                         return;
                     }
                     let request = ExportTraceServiceRequest::decode(&body[..]).unwrap();
@@ -64,7 +64,7 @@ pub fn upstream_at(address: SocketAddr) -> (SocketAddr, Came) {
             });
         }
     });
-    (address, came)
+    (address, received)
 }
 
 #[expect(clippy::disallowed_methods, reason = "spans are of the present")]
@@ -97,7 +97,7 @@ pub fn spans_of(service: &str, spans: Vec<Span>) -> ResourceSpans {
     }
 }
 
-/// Sixteen requests of two operations each; the frontend's spans come last.
+/// Sixteen requests of each of two operations; the frontend's spans come last.
 fn requests(round: u128) -> Vec<u8> {
     let pays = |n: u128| ((round << 64) | (n + 1)) << 1;
     let inner = |service: &str, odd: u128| {
@@ -109,12 +109,12 @@ fn requests(round: u128) -> Vec<u8> {
     ExportTraceServiceRequest { resource_spans }.encode_to_vec()
 }
 
-/// Sends `body` to the endpoint. Returns the status.
+/// Sends `body` to the endpoint. Returns the status line.
 pub fn send(address: SocketAddr, body: &[u8]) -> String {
     try_send(address, body).unwrap()
 }
 
-/// The same, where there may be nobody.
+/// As [`send`], if nothing may listen there.
 pub fn try_send(address: SocketAddr, body: &[u8]) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     let length = body.len();
@@ -129,18 +129,18 @@ pub fn try_send(address: SocketAddr, body: &[u8]) -> std::io::Result<String> {
 
 #[test]
 fn a_verdict_has_traces_kept_that_went_through_its_service() {
-    let (address, came) = upstream();
+    let (address, received) = upstream();
     let agent = Agent::with(&format!(
         "process_metrics: {{enabled: false}}\n\
          otlp:\n  upstream: {{endpoint: 'http://{address}', protocol: http}}\n  listen_grpc: 127.0.0.1:0\n  listen_http: 127.0.0.1:0\n  \
-         traces: {{keep: tail, wait_ms: 200, floor: 0, latency: false, frontends: [frontend]}}\n"
+         traces: {{keep: tail, decision_wait_ms: 200, floor: 0, latency: false, frontends: [frontend]}}\n"
     ));
     let mut worker = Worker::connect(&agent, 0);
     let (_service, _region) = Service::register(&agent, "payment", &["requests"]);
     let (epoch, lmap) = worker.set();
     let mut round = 0;
 
-    // The path is learnt from traces that were dropped: rounds without an end, until a verdict finds it.
+    // The path is learnt from dropped traces, so requests are repeated until a verdict finds it.
     let kept = wait_for("a trace that a verdict wanted", || {
         round += 1;
         assert_eq!(send(agent.at.otlp[1], &requests(round)), "HTTP/1.1 200 OK");
@@ -153,9 +153,9 @@ fn a_verdict_has_traces_kept_that_went_through_its_service() {
             episode: Episode::On as i32,
             ..Verdict::default()
         };
-        worker.say(Says::Verdicts(Verdicts { at_unix_ns: now(), verdicts: vec![verdict] }));
-        let came = came.lock().unwrap_or_else(PoisonError::into_inner);
-        came.first().cloned()
+        worker.send(FromWorker::Verdicts(Verdicts { at_unix_ns: now(), verdicts: vec![verdict] }));
+        let received = received.lock().unwrap_or_else(PoisonError::into_inner);
+        received.first().cloned()
     });
 
     let text = format!("{kept:?}");

@@ -1,4 +1,4 @@
-//! Samples as OTLP metrics, to receivers of both protocols that fail at first, take a part, and then all.
+//! Samples as OTLP metrics, over both protocols, to receivers that first fail, then accept a part, then everything.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use prost::Message as _;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
-use wire::proto::control::worker_message::Message as Says;
+use wire::proto::control::worker_message::Message as FromWorker;
 use wire::proto::control::{LmapSummary, Row, Rows, Summary};
 
 use crate::agent::{Agent, wait_for};
@@ -29,34 +29,34 @@ use crate::otlp::{send, span, spans_of, upstream};
 use crate::service::Service;
 use crate::worker::Worker;
 
-/// A receiver: requests that it took, and how many it was sent.
+/// A receiver: the requests that it accepted, and the number of requests sent to it.
 #[derive(Clone, Default)]
 struct Monitor(Arc<Mutex<(Vec<ExportMetricsServiceRequest>, u64)>>);
 
-/// What it does with a request.
-enum Does {
-    Fails,
-    Takes(ExportMetricsServiceResponse),
+/// Its reply to a request.
+enum MonitorReply {
+    Fail,
+    Accept(ExportMetricsServiceResponse),
 }
 
 impl Monitor {
-    /// The first request fails for now, of the second one data point is rejected.
-    fn hear(&self, request: ExportMetricsServiceRequest) -> Does {
-        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.1 += 1;
-        if heard.1 == 1 {
-            return Does::Fails;
+    /// Fails the first request and rejects one data point of the second.
+    fn receive(&self, request: ExportMetricsServiceRequest) -> MonitorReply {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.1 += 1;
+        if state.1 == 1 {
+            return MonitorReply::Fail;
         }
-        heard.0.push(request);
+        state.0.push(request);
         let rejected = ExportMetricsPartialSuccess { rejected_data_points: 1, error_message: "one".into() };
-        Does::Takes(ExportMetricsServiceResponse { partial_success: (heard.1 == 2).then_some(rejected) })
+        MonitorReply::Accept(ExportMetricsServiceResponse { partial_success: (state.1 == 2).then_some(rejected) })
     }
 
     fn requests(&self) -> Vec<ExportMetricsServiceRequest> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
-    /// Service, metric, resolution and kind of everything that came.
+    /// Service, metric, resolution and kind of everything received.
     fn series(&self) -> BTreeSet<(String, String, String, &'static str)> {
         let mut all = BTreeSet::new();
         for resource in self.requests().iter().flat_map(|request| &request.resource_metrics) {
@@ -92,9 +92,9 @@ impl MetricsService for Monitor {
         request: Request<ExportMetricsServiceRequest>,
     ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
         assert_eq!(request.metadata().get("x-tenant").unwrap(), "shop");
-        match self.hear(request.into_inner()) {
-            Does::Fails => Err(Status::unavailable("not yet")),
-            Does::Takes(answer) => Ok(Response::new(answer)),
+        match self.receive(request.into_inner()) {
+            MonitorReply::Fail => Err(Status::unavailable("not yet")),
+            MonitorReply::Accept(answer) => Ok(Response::new(answer)),
         }
     }
 }
@@ -102,33 +102,33 @@ impl MetricsService for Monitor {
 fn over_http(monitor: &Monitor, headers: &HeaderMap, body: Bytes) -> (StatusCode, HeaderMap, Vec<u8>) {
     assert_eq!(headers["x-tenant"], "shop");
     assert_eq!(headers["content-type"], "application/x-protobuf");
-    match monitor.hear(ExportMetricsServiceRequest::decode(body).unwrap()) {
-        Does::Fails => {
+    match monitor.receive(ExportMetricsServiceRequest::decode(body).unwrap()) {
+        MonitorReply::Fail => {
             let headers = HeaderMap::from_iter([("retry-after".parse().unwrap(), "0".parse().unwrap())]);
             (StatusCode::SERVICE_UNAVAILABLE, headers, Vec::new())
         }
-        Does::Takes(answer) => (StatusCode::OK, HeaderMap::new(), answer.encode_to_vec()),
+        MonitorReply::Accept(answer) => (StatusCode::OK, HeaderMap::new(), answer.encode_to_vec()),
     }
 }
 
-/// Starts a receiver on a runtime that is to be kept.
+/// Starts a receiver. The runtime has to be kept.
 fn monitor(protocol: &str) -> (tokio::runtime::Runtime, SocketAddr, Monitor) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
     let (address, monitor) = (listener.local_addr().unwrap(), Monitor::default());
-    let heard = monitor.clone();
+    let state = monitor.clone();
     if protocol == "grpc" {
-        let server = tonic::transport::Server::builder().add_service(MetricsServiceServer::new(heard));
+        let server = tonic::transport::Server::builder().add_service(MetricsServiceServer::new(state));
         runtime.spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
     } else {
-        let take = async move |headers: HeaderMap, body: Bytes| over_http(&heard, &headers, body);
+        let take = async move |headers: HeaderMap, body: Bytes| over_http(&state, &headers, body);
         let router = Router::new().route("/v1/metrics", post(take));
         runtime.spawn(async { axum::serve(listener, router).await });
     }
     (runtime, address, monitor)
 }
 
-/// The sum of a metric's values on the agent's page, of those with `label`.
+/// Sum of a metric's values on `/metrics`, of those with `label`.
 fn metric(page: &str, name: &str, label: &str) -> u64 {
     let of = |line: &str| {
         let rest = line.strip_prefix("uview_host_otlp_metrics_")?.strip_prefix(name)?;
@@ -158,7 +158,7 @@ fn samples_arrive_by(protocol: &str) {
     let (epoch, lmap) = worker.set_where(|lmap| lmap.service == "cart");
     let lmap = lmap.lmap;
     let summary = LmapSummary { lmap, epoch, gamma: 10.0, ..LmapSummary::default() };
-    worker.say(Says::Summary(Summary { at_unix_ns: now(), lmaps: vec![summary], ..Summary::default() }));
+    worker.send(FromWorker::Summary(Summary { at_unix_ns: now(), lmaps: vec![summary], ..Summary::default() }));
     let resource_spans = vec![spans_of("payment", vec![span(1, 1, &[], "POST /pay")])];
     let spans = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
     assert_eq!(send(agent.at.otlp[1], &spans), "HTTP/1.1 200 OK");
@@ -171,7 +171,7 @@ fn samples_arrive_by(protocol: &str) {
     ];
     wait_for("all series", || {
         let row = Row { at_unix_ns: now(), score: 1.0, values: vec![3.0] };
-        worker.say(Says::Rows(Rows { lmap, epoch, rows: vec![row] }));
+        worker.send(FromWorker::Rows(Rows { lmap, epoch, rows: vec![row] }));
         let all = monitor.series();
         let there = |(service, name, resolution, kind): &(&str, &str, &str, &'static str)| {
             all.contains(&((*service).to_owned(), (*name).to_owned(), (*resolution).to_owned(), *kind))
@@ -194,7 +194,7 @@ fn samples_arrive_by(protocol: &str) {
     assert_eq!((metric(&page, "failed_requests_total", ""), metric(&page, "refused_requests_total", "")), (1, 1));
     assert_eq!(metric(&page, "lost_samples_total", "refused"), 1, "{page}");
     let places =
-        ["sent_samples_total", "suppressed_samples_total", "lost_samples_total", "waiting_samples", "queued_samples"];
+        ["sent_samples_total", "suppressed_samples_total", "lost_samples_total", "buffered_samples", "queued_samples"];
     let sum: u64 = places.iter().map(|name| metric(&page, name, "")).sum();
     assert_eq!(metric(&page, "seen_samples_total", ""), sum, "{page}");
     assert!(metric(&page, "sent_samples_total", "baseline") > 3 && metric(&page, "sent_samples_total", "dense") > 0);

@@ -1,4 +1,4 @@
-//! The program itself: arguments, signals, and what a killed one leaves behind.
+//! The program: arguments, signals, and what a kill leaves behind.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -49,7 +49,7 @@ fn on_sigterm_it_ends_well_and_leaves_nothing_behind() {
     for line in log.lines() {
         serde_json::from_str::<serde_json::Value>(line).expect(line);
     }
-    assert!(log.contains("the host agent ends"), "{log}");
+    assert!(log.contains("host agent stopping"), "{log}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The receipt's books survive the agent, in order and not.
+//! The receipt's ledger survives shutdown and kill.
 
 use std::fs;
 use std::path::Path;
@@ -11,12 +11,12 @@ use wire::proto::operators::{ReceiptLine, ReceiptReply, ReceiptRequest};
 use crate::agent::{self, Agent, wait_for};
 use crate::otlp::{send, span, spans_of, upstream};
 
-/// An agent that waits long, in the folder of its predecessor if there was one.
+/// An agent with a long decision wait, in the directory of an earlier one.
 fn start(folder: tempfile::TempDir, to: std::net::SocketAddr) -> Agent {
     Agent::again(folder, |folder| {
-        let dir = folder.join("books").display().to_string();
+        let dir = folder.join("ledger").display().to_string();
         let text = format!(
-            "process_metrics: {{enabled: false}}\nreceipt: {{dir: '{dir}', write_ms: 100}}\n\
+            "process_metrics: {{enabled: false}}\nreceipt: {{dir: '{dir}', write_interval_ms: 100}}\n\
              otlp:\n  upstream: {{endpoint: 'http://{to}', protocol: http}}\n  listen_grpc: 127.0.0.1:0\n  listen_http: 127.0.0.1:0\n  \
              traces: {{keep: tail, floor: 0, latency: false}}\n"
         );
@@ -37,14 +37,14 @@ fn grown(receipt: &ReceiptReply, name: &str) -> u64 {
     receipt.days.iter().filter_map(|day| day.grown.get(name)).sum()
 }
 
-/// Seen, kept, lost when the agent was killed and when it ended, and waiting.
+/// Spans received, kept, lost by a kill, lost by a shutdown, and buffered.
 fn spans(receipt: &ReceiptReply) -> [u64; 5] {
     let lost = |why: &'static str| sum(receipt, move |line| line.lost_spans.get(why).copied().unwrap_or(0));
     let waiting = receipt.waiting_spans.values().sum();
     [sum(receipt, |line| line.seen_spans), sum(receipt, |line| line.kept_spans), lost("killed"), lost("ended"), waiting]
 }
 
-/// One trace that failed, and `others` that did not.
+/// One failed trace, and `others` without an error.
 fn shop(agent: &Agent, first: u128, others: u128) {
     let failed = Span { status: Some(Status { code: 2, ..Status::default() }), ..span(first, 1, &[], "POST /pay") };
     let rest = (1..=others).map(|n| span(first + n, 1, &[], "POST /pay"));
@@ -54,7 +54,7 @@ fn shop(agent: &Agent, first: u128, others: u128) {
 }
 
 #[test]
-fn a_restart_goes_on_with_the_books_and_what_waited_at_the_end_is_lost() {
+fn a_restart_continues_the_ledger_and_buffered_spans_are_lost() {
     let (to, _) = upstream();
     let first = start(tempfile::tempdir().unwrap(), to);
     shop(&first, 1, 3);
@@ -72,24 +72,24 @@ fn a_restart_goes_on_with_the_books_and_what_waited_at_the_end_is_lost() {
 }
 
 #[test]
-fn a_successor_of_a_killed_agent_says_since_when_nothing_is_booked() {
+fn after_a_kill_the_receipt_shows_since_when_nothing_was_recorded() {
     let (to, _) = upstream();
     let first = start(tempfile::tempdir().unwrap(), to);
-    let books = |folder: &Path| folder.join("books/receipt.books");
+    let file = |folder: &Path| folder.join("ledger/receipt.ledger");
     shop(&first, 1, 3);
     let sent = wall_clock();
-    // As the kill finds it: written after the spans came, and not at the end.
-    let left = wait_for("the books with what came", || {
-        (receipt(&first).runs[0].written_unix_ns > sent).then(|| fs::read(books(first.folder.path())).unwrap())
+    // As a kill finds it: written after the spans came, without the final write.
+    let left = wait_for("the ledger with what came", || {
+        (receipt(&first).runs[0].written_unix_ns > sent).then(|| fs::read(file(first.folder.path())).unwrap())
     });
     shop(&first, 11, 1);
     let folder = first.stop();
-    fs::write(books(folder.path()), left).unwrap();
+    fs::write(file(folder.path()), left).unwrap();
     let second = start(folder, to);
 
     let receipt = receipt(&second);
 
-    // Two spans came after the last writing, and nobody knows.
+    // Two spans came after the last write and are not recorded.
     assert_eq!(spans(&receipt), [4, 1, 3, 0, 0]);
     assert_eq!((grown(&receipt, "starts"), grown(&receipt, "kills")), (2, 1));
     let (killed, this) = (&receipt.runs[0], &receipt.runs[1]);
@@ -97,17 +97,17 @@ fn a_successor_of_a_killed_agent_says_since_when_nothing_is_booked() {
 }
 
 #[test]
-fn books_that_cannot_be_read_are_set_aside_and_the_agent_starts() {
+fn an_unreadable_ledger_is_moved_aside_and_the_agent_starts() {
     let (to, _) = upstream();
     let folder = tempfile::tempdir().unwrap();
-    fs::create_dir(folder.path().join("books")).unwrap();
-    fs::write(folder.path().join("books/receipt.books"), "uview receipt 1 00000000 99\n{").unwrap();
+    fs::create_dir(folder.path().join("ledger")).unwrap();
+    fs::write(folder.path().join("ledger/receipt.ledger"), "uview receipt 1 00000000 99\n{").unwrap();
 
     let agent = start(folder, to);
 
     let receipt = receipt(&agent);
-    assert_eq!((grown(&receipt, "books_set_aside"), receipt.runs.len()), (1, 1));
-    assert!(fs::read_to_string(agent.folder.path().join("books/receipt.set-aside")).unwrap().ends_with("99\n{"));
+    assert_eq!((grown(&receipt, "ledgers_set_aside"), receipt.runs.len()), (1, 1));
+    assert!(fs::read_to_string(agent.folder.path().join("ledger/receipt.set-aside")).unwrap().ends_with("99\n{"));
 }
 
 #[expect(clippy::disallowed_methods, reason = "what is written is compared with the present")]

@@ -1,4 +1,4 @@
-//! A service that says what it is told to say.
+//! A scripted service.
 
 use std::io::Write as _;
 use std::num::NonZeroU64;
@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use prost::Message as _;
-use region::{OwnedRegion, passing};
+use region::{OwnedRegion, fd_passing};
 use wire::frame::{self, Frames};
 use wire::layout::{RegionSize, Slot, VERSION};
 use wire::metric::{Group, Kind, Series};
@@ -42,7 +42,7 @@ impl Service {
         Self { stream, frames: Frames::default() }
     }
 
-    /// A replica with these counters on slots 0, 1, …, each set to its slot and 100 more.
+    /// A replica with these counters on slots 0, 1, …; each value is 100 plus its slot.
     pub fn register(agent: &Agent, name: &str, counters: &[&str]) -> (Self, OwnedRegion) {
         let mut service = Self::connect(agent);
         service.hello(name);
@@ -53,21 +53,21 @@ impl Service {
             all.push(Ok(series(counter, slot)));
         }
         service.add_region(Some(region.as_fd()), RegionSize::ONE_PAGE);
-        service.say(&ServiceMessage::AddSeries(all));
+        service.send(&ServiceMessage::AddSeries(all));
         service.wait_accepted(3);
         (service, region)
     }
 
     pub fn hello(&mut self, name: &str) {
-        self.say(&ServiceMessage::Hello(Hello::new(
+        self.send(&ServiceMessage::Hello(Hello::new(
             ServiceName::new(name).unwrap(),
             InstanceName::new(&format!("{name}-1")).unwrap(),
             Labels::default(),
         )));
-        assert!(matches!(self.hear(), Some(Message::Welcome(_))));
+        assert!(matches!(self.receive(), Some(Message::Welcome(_))));
     }
 
-    pub fn say(&mut self, message: &ServiceMessage) {
+    pub fn send(&mut self, message: &ServiceMessage) {
         self.stream.write_all(&Self::frame(message)).unwrap();
     }
 
@@ -79,49 +79,49 @@ impl Service {
 
     pub fn add_region(&mut self, descriptor: Option<BorrowedFd<'_>>, size: RegionSize) {
         let bytes = Self::frame(&ServiceMessage::AddRegion { region: 0, size, layout_version: VERSION });
-        assert_eq!(passing::send(&self.stream, &bytes, descriptor).unwrap(), bytes.len());
+        assert_eq!(fd_passing::send(&self.stream, &bytes, descriptor).unwrap(), bytes.len());
     }
 
     pub fn retire(&mut self, first: u32) {
-        self.say(&ServiceMessage::Retire(vec![SlotRun { region: 0, first: Slot(first), slots: 1 }]));
+        self.send(&ServiceMessage::Retire(vec![SlotRun { region: 0, first: Slot(first), slots: 1 }]));
     }
 
-    /// The next message of the agent; `None` if it has closed the connection.
-    pub fn hear(&mut self) -> Option<Message> {
+    /// The agent's next message; `None` if it closed the connection.
+    pub fn receive(&mut self) -> Option<Message> {
         let mut buffer = [0; 4096];
         loop {
             if let Some(frame) = self.frames.next_frame().unwrap() {
                 return proto::AgentMessage::decode(frame).unwrap().message;
             }
-            let got = passing::receive(&self.stream, &mut buffer, &mut Vec::new());
+            let got = fd_passing::receive(&self.stream, &mut buffer, &mut Vec::new());
             match got {
                 Ok(0) => return None,
                 Ok(got) => self.frames.push(&buffer[..got]),
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
-                // The process was stopped for a while.
+                // The process was interrupted.
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => panic!("the agent says nothing: {error}"),
+                Err(error) => panic!("the agent sends nothing: {error}"),
             }
         }
     }
 
-    /// Waits until the agent has taken so many messages; gives what it refused until then.
-    pub fn wait_accepted(&mut self, messages: u64) -> Vec<proto::Refused> {
+    /// Waits until the agent has accepted this many messages. Returns the refusals until then.
+    pub fn wait_accepted(&mut self, messages: u64) -> Vec<proto::Refusal> {
         let mut refused = Vec::new();
         loop {
-            match self.hear().expect("the connection stands") {
-                Message::Accepted(accepted) if accepted.messages == messages => return refused,
-                Message::Refused(refusal) => refused.push(refusal),
+            match self.receive().expect("the connection stands") {
+                Message::Acknowledgement(accepted) if accepted.messages == messages => return refused,
+                Message::Refusal(refusal) => refused.push(refusal),
                 _ => {}
             }
         }
     }
 
-    /// Waits until the agent closes the connection; gives what it refused until then.
-    pub fn wait_closed(&mut self) -> Vec<proto::Refused> {
+    /// Waits until the agent closes the connection. Returns the refusals until then.
+    pub fn wait_closed(&mut self) -> Vec<proto::Refusal> {
         let mut refused = Vec::new();
-        while let Some(message) = self.hear() {
-            if let Message::Refused(refusal) = message {
+        while let Some(message) = self.receive() {
+            if let Message::Refusal(refusal) = message {
                 refused.push(refusal);
             }
         }
@@ -130,7 +130,7 @@ impl Service {
 
     pub fn wait_released(&mut self) -> Vec<proto::SlotRun> {
         loop {
-            if let Message::Released(released) = self.hear().expect("the connection stands") {
+            if let Message::Release(released) = self.receive().expect("the connection stands") {
                 return released.runs;
             }
         }

@@ -1,4 +1,4 @@
-//! Services that record spans into a ring and link nothing else: real processes, which are ended as processes are.
+//! Services that record spans into a ring and have no exporter: real processes, some of which are killed.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::AsFd as _;
@@ -7,7 +7,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use client::{Limits, TraceId};
-use region::passing;
+use region::fd_passing;
 use region::ring::{RingWriter, size_for};
 use tracing_subscriber::layer::SubscriberExt as _;
 use wire::layout::{Slot, VERSION};
@@ -15,10 +15,10 @@ use wire::proto::operators::{ReceiptLine, ReceiptRequest};
 use wire::registration::ServiceMessage;
 
 use crate::agent::{Agent, wait_for};
-use crate::otlp::{Came, upstream};
+use crate::otlp::{ReceivedSpans, upstream};
 use crate::service::Service;
 
-/// The service of the tests below, in a process of its own: does what it reads, and says when it is done.
+/// The service of these tests, in its own process. It reads commands and reports when each is done.
 #[test]
 #[ignore = "it is run by other tests"]
 fn a_service_of_its_own() {
@@ -43,9 +43,9 @@ fn a_service_of_its_own() {
 }
 
 /// That service, running.
-struct Running(Child);
+struct ServiceProcess(Child);
 
-impl Running {
+impl ServiceProcess {
     fn start(agent: &Agent) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "spans::a_service_of_its_own", "--ignored", "--nocapture"]);
@@ -53,7 +53,7 @@ impl Running {
         Self(command.spawn().unwrap())
     }
 
-    /// Returns when it is done.
+    /// Sends a command and waits until it is done.
     fn does(&mut self, what: &str) {
         writeln!(self.0.stdin.as_mut().unwrap(), "{what}").unwrap();
         let done = format!("done {what}");
@@ -61,33 +61,33 @@ impl Running {
         assert!({ said }.any(|line| line == done), "it ended before it was done");
     }
 
-    /// kill -9.
+    /// Ends the process by SIGKILL.
     fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 }
 
-impl Drop for Running {
+impl Drop for ServiceProcess {
     fn drop(&mut self) {
         self.kill();
     }
 }
 
-fn agent(traces: &str) -> (Agent, Came) {
-    let (address, came) = upstream();
+fn agent(traces: &str) -> (Agent, ReceivedSpans) {
+    let (address, received) = upstream();
     let agent = Agent::with(&format!(
         "process_metrics: {{enabled: false}}\n\
          otlp:\n  upstream: {{endpoint: 'http://{address}', protocol: http}}\n  listen_grpc: 127.0.0.1:0\n  listen_http: 127.0.0.1:0\n  \
          traces: {traces}\n"
     ));
-    (agent, came)
+    (agent, received)
 }
 
-/// Names of all spans that came, with that of their service.
-fn names(came: &Came) -> Vec<(String, String)> {
-    let came = came.lock().unwrap_or_else(PoisonError::into_inner);
-    let resources = came.iter().flat_map(|request| &request.resource_spans);
+/// The service and the name of all spans received.
+fn names(received: &ReceivedSpans) -> Vec<(String, String)> {
+    let received = received.lock().unwrap_or_else(PoisonError::into_inner);
+    let resources = received.iter().flat_map(|request| &request.resource_spans);
     let spans = resources.flat_map(|resource| {
         let service = format!("{:?}", resource.resource.as_ref().unwrap().attributes[0].value.as_ref().unwrap());
         resource.scope_spans.iter().flat_map(move |scope| {
@@ -106,16 +106,16 @@ fn count(agent: &Agent, name: &str) -> u64 {
 
 #[test]
 fn spans_of_a_service_without_an_exporter_are_upstream_also_those_before_it_was_killed() {
-    let (agent, came) = agent("{keep: all}");
-    let mut service = Running::start(&agent);
+    let (agent, received) = agent("{keep: all}");
+    let mut service = ServiceProcess::start(&agent);
 
     service.does("record 3");
-    wait_for("three requests", || (names(&came).len() == 6).then_some(()));
+    wait_for("three requests", || (names(&received).len() == 6).then_some(()));
     service.does("record 20");
     service.kill();
 
-    wait_for("what was written before", || (names(&came).len() == 46).then_some(()));
-    let names = names(&came);
+    wait_for("what was written before", || (names(&received).len() == 46).then_some(()));
+    let names = names(&received);
     assert!(names.iter().all(|(service, _)| service.contains("payment")), "{names:?}");
     assert_eq!(names.iter().filter(|(_, name)| name == "POST /pay").count(), 23);
     assert_eq!((count(&agent, "ring_spans"), count(&agent, "overwritten_ring_records")), (46, 0));
@@ -123,8 +123,8 @@ fn spans_of_a_service_without_an_exporter_are_upstream_also_those_before_it_was_
 
 #[test]
 fn a_ring_that_is_too_small_loses_the_oldest_and_every_span_is_counted() {
-    let (agent, came) = agent("{keep: all}");
-    let mut service = Running::start(&agent);
+    let (agent, received) = agent("{keep: all}");
+    let mut service = ServiceProcess::start(&agent);
 
     service.does("record 20000");
     service.does("record 1");
@@ -132,63 +132,63 @@ fn a_ring_that_is_too_small_loses_the_oldest_and_every_span_is_counted() {
 
     let lost = || count(&agent, "overwritten_ring_records") + count(&agent, "unfinished_ring_records");
     wait_for("every span", || (count(&agent, "ring_spans") + lost() == 40_002).then_some(()));
-    // How many depends on who gets the processor when; 64 records are written in less time than the agent pauses.
+    // How many depends on scheduling. 64 records are written in less time than the agent pauses.
     assert!(lost() > 0, "nothing was lost");
-    wait_for("what was read", || (names(&came).len() as u64 == count(&agent, "ring_spans")).then_some(()));
+    wait_for("what was read", || (names(&received).len() as u64 == count(&agent, "ring_spans")).then_some(()));
 }
 
 #[test]
 fn a_trace_that_a_service_asks_for_is_kept_with_its_reason_and_no_other() {
-    let (agent, came) = agent("{keep: tail, wait_ms: 2000, floor: 0, latency: false}");
-    let mut service = Running::start(&agent);
+    let (agent, received) = agent("{keep: tail, decision_wait_ms: 2000, floor: 0, latency: false}");
+    let mut service = ServiceProcess::start(&agent);
 
     service.does("record 5");
     service.does("ask 1");
     service.does("record 5");
 
-    wait_for("the trace", || (names(&came).len() == 2).then_some(()));
+    wait_for("the trace", || (names(&received).len() == 2).then_some(()));
     wait_for("all others dropped", || {
         agent.get("/metrics").1.contains("dropped_spans_total{reason=\"aged\"} 20").then_some(())
     });
-    let text = format!("{:?}", came.lock().unwrap_or_else(PoisonError::into_inner));
-    assert!(text.contains("a refund of more than was paid") && text.contains("\"code\""), "{text}");
-    assert_eq!(names(&came).len(), 2);
-    assert_eq!((count(&agent, "asked_traces"), count(&agent, "refused_asks")), (1, 0));
+    let text = format!("{:?}", received.lock().unwrap_or_else(PoisonError::into_inner));
+    assert!(text.contains("a refund of more than was paid") && text.contains("\"trigger\""), "{text}");
+    assert_eq!(names(&received).len(), 2);
+    assert_eq!((count(&agent, "triggered_traces"), count(&agent, "refused_triggers")), (1, 0));
     let mut operators = agent.operators();
     let receipt = operators.runtime.block_on(operators.client.receipt(ReceiptRequest {})).unwrap().into_inner();
     let line = |of: fn(&ReceiptLine) -> u64| receipt.days.iter().flat_map(|day| &day.services).map(of).sum::<u64>();
     assert_eq!((line(|line| line.seen_spans), line(|line| line.kept_spans)), (22, 2));
     assert_eq!((line(|line| line.requests), line(|line| line.kept_requests)), (11, 1));
     let grown = |name: &str| receipt.days.iter().filter_map(|day| day.grown.get(name)).sum::<u64>();
-    assert_eq!((grown("dropped_spans.aged"), grown("ring_spans"), grown("asked_traces")), (20, 22, 1));
+    assert_eq!((grown("dropped_spans.aged"), grown("ring_spans"), grown("triggered_traces")), (20, 22, 1));
     assert!(receipt.days.iter().flat_map(|day| &day.services).all(|line| line.service == "payment"));
 }
 
 #[test]
-fn without_an_upstream_a_service_is_told_that_nobody_takes_its_spans() {
+fn without_an_upstream_a_service_learns_that_its_spans_are_not_forwarded() {
     let agent = Agent::start();
     let uview = client::connect(client::Service::new("payment").socket(&agent.at.services));
 
     uview.trigger(TraceId::from_bytes([1; 16]).unwrap(), "why");
 
-    wait_for("the problem", || uview.status().to_string().contains("no otlp.upstream").then_some(()));
+    wait_for("the problem", || uview.status().to_string().contains("otlp.upstream is not set").then_some(()));
 }
 
 #[test]
 fn whatever_lies_in_a_ring_nothing_malformed_goes_on_and_others_are_read() {
-    let (agent, came) = agent("{keep: all}");
+    let (agent, received) = agent("{keep: all}");
     let mut hostile = Service::connect(&agent);
     hostile.hello("hostile");
     let size = size_for(64).unwrap();
     let ring = RingWriter::create("hostile", size).unwrap();
     let bytes = Service::frame(&ServiceMessage::AddSpanRing { size, layout_version: VERSION, first_ticket: 3 });
     for _ in 0..2 {
-        assert_eq!(passing::send(&hostile.stream, &bytes, Some(ring.region().as_fd())).unwrap(), bytes.len());
+        assert_eq!(fd_passing::send(&hostile.stream, &bytes, Some(ring.region().as_fd())).unwrap(), bytes.len());
     }
     let refused = hostile.wait_accepted(3);
     assert_eq!(refused.iter().map(|refused| &*refused.what).collect::<Vec<_>>(), ["span ring"], "a second one");
 
-    // Words of all kinds under tickets that are in order, then a next ticket from nowhere, again and again.
+    // Arbitrary words with consecutive tickets, then tickets that jump.
     for n in 0..1_000_u64 {
         let word = |i: u64| (n * 64 + i).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (i % 50);
         ring.push(&std::array::from_fn::<u64, 63, _>(|i| word(i as u64)));
@@ -197,9 +197,9 @@ fn whatever_lies_in_a_ring_nothing_malformed_goes_on_and_others_are_read() {
     ring.region().slot(Slot(0)).unwrap().store(u64::MAX - 1, Ordering::Relaxed);
     wait_for("a jump", || (count(&agent, "overwritten_ring_records") > 1 << 40).then_some(()));
     ring.region().slot(Slot(0)).unwrap().store(5, Ordering::Relaxed);
-    let mut service = Running::start(&agent);
+    let mut service = ServiceProcess::start(&agent);
     service.does("record 3");
 
-    wait_for("the other's spans", || (names(&came).len() >= 6).then_some(()));
-    assert_eq!(names(&came).iter().filter(|(service, _)| service.contains("payment")).count(), 6);
+    wait_for("the other's spans", || (names(&received).len() >= 6).then_some(()));
+    assert_eq!(names(&received).iter().filter(|(service, _)| service.contains("payment")).count(), 6);
 }

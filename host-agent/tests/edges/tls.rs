@@ -1,4 +1,4 @@
-//! Certificates on both sides.
+//! TLS with certificates on both sides.
 
 use std::path::{Path, PathBuf};
 

@@ -1,20 +1,20 @@
-//! Alarms reach receivers of webhooks; one that hangs, dies and comes back delays nobody and misses nothing.
+//! Alarms reach webhook receivers. A receiver that hangs, dies and comes back delays no other and misses nothing.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
-use wire::proto::control::worker_message::Message as Says;
+use wire::proto::control::worker_message::Message as FromWorker;
 use wire::proto::control::{Episode, Verdict, Verdicts};
 
 use crate::agent::{Agent, wait_for};
 use crate::service::Service;
 use crate::worker::Worker;
 
-type Told = Arc<Mutex<Vec<Value>>>;
+type ReceivedAlarms = Arc<Mutex<Vec<Value>>>;
 
-/// One request's body.
+/// The body of one request.
 fn read(stream: &TcpStream) -> Option<Vec<u8>> {
     let mut reader = BufReader::new(stream);
     let (mut length, mut line) = (0, String::new());
@@ -32,10 +32,10 @@ fn read(stream: &TcpStream) -> Option<Vec<u8>> {
     Some(body)
 }
 
-/// A receiver that takes everything, from now until it is dropped.
-fn receiver(listener: TcpListener) -> Told {
-    let told = Told::default();
-    let into = Arc::clone(&told);
+/// A receiver that accepts everything until it is dropped.
+fn receiver(listener: TcpListener) -> ReceivedAlarms {
+    let alarms = ReceivedAlarms::default();
+    let into = Arc::clone(&alarms);
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let (mut stream, into) = (stream.unwrap(), Arc::clone(&into));
@@ -47,17 +47,17 @@ fn receiver(listener: TcpListener) -> Told {
             });
         }
     });
-    told
+    alarms
 }
 
-fn messages(told: &Told) -> Vec<(String, String)> {
-    let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+fn messages(alarms: &ReceivedAlarms) -> Vec<(String, String)> {
+    let alarms = alarms.lock().unwrap_or_else(PoisonError::into_inner);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    told.iter().map(|message| (text(&message["groupLabels"]["service"]), text(&message["status"]))).collect()
+    alarms.iter().map(|message| (text(&message["groupLabels"]["service"]), text(&message["status"]))).collect()
 }
 
-fn is(told: &Told, service: &str, statuses: &[&str]) -> bool {
-    let all = messages(told);
+fn is(alarms: &ReceivedAlarms, service: &str, statuses: &[&str]) -> bool {
+    let all = messages(alarms);
     all.iter().filter(|(name, _)| name == service).map(|(_, status)| status.as_str()).eq(statuses.iter().copied())
 }
 
@@ -72,11 +72,11 @@ fn agent(receivers: &[(&str, SocketAddr)]) -> Agent {
 }
 
 #[test]
-fn alarms_are_told_and_a_receiver_that_hangs_and_dies_delays_nobody_and_is_told_later() {
-    // The bad one comes back to its port, which nobody else takes meanwhile: all others are at another address.
+fn a_receiver_that_hangs_and_dies_delays_no_other_and_gets_the_alarm_later() {
+    // The bad receiver comes back to its port, so all others use another address.
     let (good, bad) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.7:0").unwrap());
     let (good_at, bad_at) = (good.local_addr().unwrap(), bad.local_addr().unwrap());
-    let told = receiver(good);
+    let alarms = receiver(good);
     let agent = agent(&[("good", good_at), ("bad", bad_at)]);
     let mut worker = Worker::connect(&agent, 0);
     let (_service, _region) = Service::register(&agent, "payment", &["requests"]);
@@ -91,32 +91,35 @@ fn alarms_are_told_and_a_receiver_that_hangs_and_dies_delays_nobody_and_is_told_
             episode: episode as i32,
             ..Verdict::default()
         };
-        worker.say(Says::Verdicts(Verdicts { at_unix_ns: 1_700_000_000_000_000_000 + at, verdicts: vec![verdict] }));
+        worker.send(FromWorker::Verdicts(Verdicts {
+            at_unix_ns: 1_700_000_000_000_000_000 + at,
+            verdicts: vec![verdict],
+        }));
     };
 
-    // The bad one reads its message, and never answers.
+    // The bad receiver reads its message and never replies.
     say(&mut worker, Episode::Began, 1);
     let (hanging, _) = bad.accept().unwrap();
     assert!(read(&hanging).is_some());
-    wait_for("the beginning", || is(&told, "payment", &["firing"]).then_some(()));
+    wait_for("the beginning", || is(&alarms, "payment", &["firing"]).then_some(()));
     say(&mut worker, Episode::Ended, 2);
-    wait_for("the end, while the other one hangs", || is(&told, "payment", &["firing", "resolved"]).then_some(()));
+    wait_for("the end, while the other one hangs", || is(&alarms, "payment", &["firing", "resolved"]).then_some(()));
 
-    // It is killed in the middle, and the alarm comes back while it is away.
+    // It is killed meanwhile, and the alarm comes back while it is away.
     drop((hanging, bad));
     wait_for("a failure", || (agent.counter("failed_webhooks") > 0).then_some(()));
     say(&mut worker, Episode::Began, 3);
-    wait_for("the next", || is(&told, "payment", &["firing", "resolved", "firing"]).then_some(()));
+    wait_for("the next", || is(&alarms, "payment", &["firing", "resolved", "firing"]).then_some(()));
     let again = receiver(TcpListener::bind(bad_at).unwrap());
 
     wait_for("how things stand", || is(&again, "payment", &["firing"]).then_some(()));
     say(&mut worker, Episode::Ended, 4);
     wait_for("the end", || is(&again, "payment", &["firing", "resolved"]).then_some(()));
-    let message = told.lock().unwrap_or_else(PoisonError::into_inner)[0].clone();
+    let message = alarms.lock().unwrap_or_else(PoisonError::into_inner)[0].clone();
     assert_eq!((&message["version"], &message["receiver"]), (&Value::from("4"), &Value::from("good")));
     assert_eq!(message["alerts"][0]["startsAt"], "2023-11-14T22:13:20.000Z");
     assert!(message["alerts"][0]["annotations"]["description"].as_str().unwrap().contains("score 20.0, threshold 4.0"));
-    // The worker was listened to all the time.
+    // The worker was not delayed.
     assert_eq!((agent.counter("lost_verdicts"), agent.counter("refused_webhooks")), (0, 0));
 }
 
@@ -124,7 +127,7 @@ fn alarms_are_told_and_a_receiver_that_hangs_and_dies_delays_nobody_and_is_told_
 fn an_alarm_of_a_service_that_goes_away_is_resolved() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let agent = agent(&[("good", listener.local_addr().unwrap())]);
-    let told = receiver(listener);
+    let alarms = receiver(listener);
     let mut worker = Worker::connect(&agent, 0);
     let (service, region) = Service::register(&agent, "payment", &["requests"]);
     let (epoch, lmap) = worker.set();
@@ -137,10 +140,10 @@ fn an_alarm_of_a_service_that_goes_away_is_resolved() {
         episode: Episode::Began as i32,
         ..Verdict::default()
     };
-    worker.say(Says::Verdicts(Verdicts { at_unix_ns: 1, verdicts: vec![verdict] }));
-    wait_for("the beginning", || is(&told, "payment", &["firing"]).then_some(()));
+    worker.send(FromWorker::Verdicts(Verdicts { at_unix_ns: 1, verdicts: vec![verdict] }));
+    wait_for("the beginning", || is(&alarms, "payment", &["firing"]).then_some(()));
 
     drop((service, region));
 
-    wait_for("the end", || is(&told, "payment", &["firing", "resolved"]).then_some(()));
+    wait_for("the end", || is(&alarms, "payment", &["firing", "resolved"]).then_some(()));
 }

@@ -1,4 +1,4 @@
-//! The client library as services link it.
+//! The client library, as services link it.
 
 use client::{Client, Service};
 use host_agent::control_plane::Limits;
@@ -25,13 +25,13 @@ fn what_a_service_registers_is_watched_until_it_is_removed() {
 
     let (_, lmap) = worker.set_where(|lmap| lmap.metrics.len() == 1);
     assert_eq!(lmap.metrics[0].name, "http.server.request.duration");
-    wait_for("the release", || (agent.counter("released_runs") == 1).then_some(()));
+    wait_for("the release", || (agent.counter("released_slot_runs") == 1).then_some(()));
     drop(cart);
     worker.removed();
 }
 
 #[test]
-fn a_service_finds_the_next_agent_and_says_everything_again() {
+fn a_service_finds_the_next_agent_and_registers_again() {
     let agent = Agent::start();
     let cart = connect(&agent, "cart");
     let requests = cart.counter("http.server.requests").register();
@@ -58,7 +58,7 @@ fn a_service_that_asks_for_too_much_gets_what_there_is_and_sees_the_rest_in_its_
     for handle in &handles {
         handle.add(1);
     }
-    wait_for("the problem", || cart.status().to_string().contains("more are not taken").then_some(()));
+    wait_for("the problem", || cart.status().to_string().contains("reached the limit of").then_some(()));
     assert_eq!(agent.counter("slow_services"), 0);
 }
 
@@ -74,7 +74,7 @@ fn what_a_service_measures_of_something_else_has_no_process_metrics_beside_it() 
     assert_eq!(lmap.interval_us, every.as_micros() as u64);
     assert!(lmap.replicas[0].regions.iter().all(|region| !region.heartbeat));
 
-    // Processes are measured in the order in which they came: the first one's would have been known before.
+    // Processes are measured in the order of registration, so the first one's would be known before.
     let cart = connect(&agent, "cart");
     let requests = cart.counter("http.server.requests").register();
     let (_, lmap) = worker.set_where(|lmap| {

@@ -1,4 +1,4 @@
-//! A NIC worker that says what it is told to say.
+//! A scripted NIC worker.
 
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -6,17 +6,17 @@ use tonic::Streaming;
 use tonic::transport::Channel;
 use wire::proto::control::control_client::ControlClient;
 use wire::proto::control::host_message::Message;
-use wire::proto::control::worker_message::Message as Says;
+use wire::proto::control::worker_message::Message as FromWorker;
 use wire::proto::control::{
-    Acknowledge, HostMessage, HostWelcome, Lmap, Verdict, Verdicts, WorkerHello, WorkerMessage,
+    Acknowledgement, HostMessage, HostWelcome, Lmap, Verdict, Verdicts, WorkerHello, WorkerMessage,
 };
 
 use crate::agent::{Agent, PATIENCE};
 
 pub struct Worker {
     runtime: tokio::runtime::Runtime,
-    says: mpsc::Sender<WorkerMessage>,
-    hears: Streaming<HostMessage>,
+    outgoing: mpsc::Sender<WorkerMessage>,
+    incoming: Streaming<HostMessage>,
 }
 
 pub fn hello(worker: u32, incarnation: u64) -> WorkerHello {
@@ -46,49 +46,49 @@ impl Worker {
     }
 
     pub fn over(runtime: tokio::runtime::Runtime, channel: Channel, hello: WorkerHello) -> Result<Self, tonic::Status> {
-        let (says, messages) = mpsc::channel(64);
-        says.try_send(WorkerMessage { message: Some(Says::Hello(hello)) }).unwrap();
+        let (outgoing, messages) = mpsc::channel(64);
+        outgoing.try_send(WorkerMessage { message: Some(FromWorker::Hello(hello)) }).unwrap();
         let mut client = ControlClient::new(channel).max_decoding_message_size(wire::control::MAX_MESSAGE_BYTES);
-        let hears = runtime.block_on(client.work(ReceiverStream::new(messages)))?.into_inner();
-        Ok(Self { runtime, says, hears })
+        let incoming = runtime.block_on(client.work(ReceiverStream::new(messages)))?.into_inner();
+        Ok(Self { runtime, outgoing, incoming })
     }
 
-    pub fn say(&self, message: Says) {
-        self.runtime.block_on(self.says.send(WorkerMessage { message: Some(message) })).unwrap();
+    pub fn send(&self, message: FromWorker) {
+        self.runtime.block_on(self.outgoing.send(WorkerMessage { message: Some(message) })).unwrap();
     }
 
     pub fn acknowledge(&self, epoch: u64) {
-        self.say(Says::Acknowledge(Acknowledge { epoch }));
+        self.send(FromWorker::Acknowledgement(Acknowledgement { epoch }));
     }
 
-    /// The next message; `None` if the host agent has ended the stream.
-    pub fn hear(&mut self) -> Option<HostMessage> {
-        let next = self.runtime.block_on(async { tokio::time::timeout(PATIENCE, self.hears.message()).await });
-        next.expect("the host agent says nothing").unwrap_or(None)
+    /// The next message; `None` if the host agent ended the stream.
+    pub fn receive(&mut self) -> Option<HostMessage> {
+        let next = self.runtime.block_on(async { tokio::time::timeout(PATIENCE, self.incoming.message()).await });
+        next.expect("the host agent sends nothing").unwrap_or(None)
     }
 
     pub fn welcomed(&mut self) -> HostWelcome {
-        match self.hear().unwrap().message {
+        match self.receive().unwrap().message {
             Some(Message::Welcome(welcome)) => welcome,
             other => panic!("{other:?}"),
         }
     }
 
     pub fn refused(&mut self) -> String {
-        match self.hear().unwrap().message {
+        match self.receive().unwrap().message {
             Some(Message::Refusal(refusal)) => refusal.reason,
             other => panic!("{other:?}"),
         }
     }
 
-    /// The next LMAP that is set, and its epoch; acknowledges it and everything before.
+    /// The next configuration, and its epoch. Acknowledges it.
     pub fn set(&mut self) -> (u64, Lmap) {
         self.set_where(|_| true)
     }
 
     pub fn set_where(&mut self, wanted: impl Fn(&Lmap) -> bool) -> (u64, Lmap) {
         loop {
-            let message = self.hear().expect("the stream stands");
+            let message = self.receive().expect("the stream stands");
             if let Some(Message::SetLmap(lmap)) = message.message {
                 self.acknowledge(message.epoch);
                 if wanted(&lmap) {
@@ -98,10 +98,10 @@ impl Worker {
         }
     }
 
-    /// Waits until an LMAP is removed; does not acknowledge.
+    /// Waits until an LMAP is removed. Does not acknowledge.
     pub fn removed(&mut self) -> (u64, u32) {
         loop {
-            let message = self.hear().expect("the stream stands");
+            let message = self.receive().expect("the stream stands");
             if let Some(Message::RemoveLmap(removed)) = message.message {
                 return (message.epoch, removed.lmap);
             }
@@ -110,6 +110,6 @@ impl Worker {
 
     pub fn verdict(&self, lmap: &Lmap, epoch: u64, score: f64) {
         let verdict = Verdict { lmap: lmap.lmap, epoch, score, gamma: 4.0, state: 2, ..Verdict::default() };
-        self.say(Says::Verdicts(Verdicts { at_unix_ns: 7, verdicts: vec![verdict] }));
+        self.send(FromWorker::Verdicts(Verdicts { at_unix_ns: 7, verdicts: vec![verdict] }));
     }
 }

@@ -1,4 +1,4 @@
-//! What a detector tells about itself and about the row that it scored last.
+//! Queries: the state of a detector, and explanations of the row that it scored last.
 
 use super::Detector;
 use crate::column::Column;
@@ -8,10 +8,11 @@ use crate::model::Model;
 use crate::pipeline::Pipeline;
 use crate::quantile::QUANTILES;
 use crate::settings::Settings;
+use crate::standard::Role;
 use crate::verdict::State;
 
 impl Detector {
-    /// What the detector is doing.
+    /// The state of the detector.
     #[must_use]
     pub fn state(&self) -> State {
         let needed = self.settings.warm_up_rows;
@@ -19,7 +20,7 @@ impl Detector {
         match self.pipeline {
             None => State::Learning { rows, needed },
             Some(_) if self.provisional => State::Provisional { rows, needed },
-            Some(_) if self.settles() => {
+            Some(_) if self.is_settling() => {
                 State::Provisional { rows: self.counts.rows as usize, needed: self.settings.settle_rows as usize }
             }
             Some(_) if self.episodes.rows() >= self.settings.drift_rows as u64 => {
@@ -29,20 +30,31 @@ impl Detector {
         }
     }
 
-    /// The threshold γ in force, as the alarm budget has moved it; `None` while learning.
+    /// The threshold γ in force, including the factor of the alarm budget; `None` while learning.
     #[must_use]
     pub fn gamma(&self) -> Option<f64> {
         self.pipeline.as_ref().map(Pipeline::gamma_in_force)
     }
 
-    /// What the alarm budget multiplies γ by, between its bounds; 1 without a budget, and after every fit.
+    /// How unsteady the rows were that γ was learnt from: γ as the fit set it, as a multiple of the usual score. That
+    /// is the median score of the training rows, but at least √n for n columns that vary, which is what independent
+    /// columns score. Where most columns rest most of the time, the median says nothing. `None` while learning.
+    #[must_use]
+    pub fn threshold_noise(&self) -> Option<f64> {
+        let pipeline = self.pipeline.as_ref()?;
+        let [median, ..] = pipeline.quantiles;
+        let varying = pipeline.standard.roles.iter().filter(|role| **role == Role::Watched).count();
+        Some(pipeline.gamma / median.max((varying.max(1) as f64).sqrt()))
+    }
+
+    /// The factor by which the alarm budget multiplies γ, within its bounds; 1 without a budget, and after every fit.
     #[must_use]
     pub fn gamma_factor(&self) -> f64 {
         self.budget.factor()
     }
 
-    /// Fills `out` with the `top` columns that the row scored last differs in, largest share first; empty while learning.
-    /// O(m (k + top)); allocates only to make room in `out`, and for a basis of more than 64 directions.
+    /// Fills `out` with the `top` columns that contribute most to the last score, largest share first; empty while
+    /// learning. O(m (k + top)); allocates only if `out` has to grow, and for a basis of more than 64 directions.
     pub fn explain(&self, top: usize, out: &mut Vec<Reason>) {
         out.clear();
         if let Some(pipeline) = &self.pipeline {
@@ -50,8 +62,8 @@ impl Detector {
         }
     }
 
-    /// Fills `out` with each group's share of the score's square, in \[0, 1\], together 1 unless the score is 0; empty while learning. Allocates only to make
-    /// room in `out`.
+    /// Fills `out` with each group's share of the square of the score, in \[0, 1\]. The shares add up to 1 unless the
+    /// score is 0. Empty while learning. Allocates only if `out` has to grow.
     pub fn group_shares(&self, out: &mut Vec<(u16, f64)>) {
         out.clear();
         if let Some(pipeline) = &self.pipeline {
@@ -59,8 +71,9 @@ impl Detector {
         }
     }
 
-    /// Fills `out` with each column's share of the score's square, in (0, 1\], together 1, in the order of the columns; a column without one is left
-    /// out. Empty while learning, and if the score is 0. Allocates only to make room in `out`.
+    /// Fills `out` with each column's share of the square of the score, in (0, 1\], in the order of the columns. The
+    /// shares add up to 1; columns without a share are left out. Empty while learning, and if the score is 0. Allocates
+    /// only if `out` has to grow.
     pub fn column_shares(&self, out: &mut Vec<(usize, f64)>) {
         out.clear();
         if let Some(pipeline) = &self.pipeline {
@@ -68,14 +81,14 @@ impl Detector {
         }
     }
 
-    /// The fitted pipeline, to be kept; `None` until armed, and while a decomposition is out.
+    /// The fitted pipeline, to be saved; `None` until armed, and while a decomposition is in flight.
     #[must_use]
     pub fn model(&self) -> Option<Model> {
         let pipeline = self.pipeline.as_ref().filter(|_| !self.provisional)?;
         Model::of(pipeline, &self.columns, &self.settings)
     }
 
-    /// The columns, as given.
+    /// The columns, as passed by the caller.
     #[must_use]
     pub fn columns(&self) -> &[Column] {
         &self.columns
@@ -87,7 +100,7 @@ impl Detector {
         &self.settings
     }
 
-    /// What was counted.
+    /// Counters of rows, jobs and episodes.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
@@ -109,7 +122,7 @@ impl Detector {
         self.pipeline.iter().flat_map(|pipeline| pipeline.constants.iter().map(|constant| constant.column as usize))
     }
 
-    /// Columns that were never there in training and take no part until the next fit, ascending.
+    /// Columns without values in training, which are not scored until the next fit, ascending.
     pub fn unwatched(&self) -> impl Iterator<Item = usize> {
         self.pipeline.iter().flat_map(Pipeline::unwatched)
     }
@@ -120,13 +133,13 @@ impl Detector {
         self.pipeline.as_ref().map(|pipeline| pipeline.quantiles)
     }
 
-    /// Rows seen towards the next fit, and how many it waits for; `None` if none is to come.
+    /// Rows seen towards the next fit, and the number at which it is due; `None` if none is scheduled.
     #[must_use]
     pub fn next_fit(&self) -> Option<(usize, usize)> {
         self.learning.progress(&self.settings)
     }
 
-    /// Bytes held, apart from a few hundred of fixed size and from what a job that is out holds.
+    /// Memory in bytes, except for a few hundred of fixed size and for the data of a job in flight.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let pipeline = self.pipeline.as_ref().map_or(0, Pipeline::bytes);

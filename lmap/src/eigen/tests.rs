@@ -80,7 +80,7 @@ fn symmetric(matrix: &DMatrix<f64>) -> Symmetric {
 }
 
 /// Largest residual ‖A v − λ v‖ / λ₁ and largest entry of VᵀV − 1, over the first vectors, of values above 0.
-fn errors(matrix: &DMatrix<f64>, found: &Leading, vectors: usize, largest: f64) -> (f64, f64) {
+fn errors(matrix: &DMatrix<f64>, found: &LeadingPairs, vectors: usize, largest: f64) -> (f64, f64) {
     let n = matrix.nrows();
     let there = found.values.iter().take_while(|value| **value > 0.0).count().min(vectors);
     let vectors = DMatrix::from_fn(n, there, |r, c| found.vectors[r * found.lanes + c]);

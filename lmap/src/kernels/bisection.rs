@@ -24,25 +24,26 @@ const INVERSE_OF: u64 = 0x7fe << 52;
 
 /// Eigenvalues in descending order, one per value of `out`; 0 for those below `floor`.
 ///
-/// The number of eigenvalues below x is the number of sign changes in the sequence of the leading minors of T − x, which
-/// needs no division (Givens); it brackets each eigenvalue, and the last minor, a polynomial with a root there, is
-/// interpolated (the Illinois form of false position) unless that is slower than halving.
-pub(crate) struct Values<'a> {
+/// The number of eigenvalues below x is the number of sign changes in the sequence of the leading minors of T − x,
+/// which needs no division (Givens); it brackets each eigenvalue, and the last minor, a polynomial with a root there,
+/// is interpolated (the Illinois form of false position) unless that is slower than halving.
+pub(crate) struct Eigenvalues<'a> {
     /// n values of size up to about 1.
     pub(crate) diagonal: &'a [f64],
-    /// The squares of what stands beside the diagonal, at least 1e-36; value i stands between i − 1 and i, the first is 0.
+    /// The squares of what stands beside the diagonal, at least 1e-36; value i stands between i − 1 and i, the first is
+    /// 0.
     pub(crate) squares: &'a [f64],
-    /// Above all eigenvalues.
+    /// An upper bound of all eigenvalues.
     pub(crate) bound: f64,
-    /// Above 0.
+    /// Eigenvalues below this are reported as 0; above 0.
     pub(crate) floor: f64,
     /// Whole groups of eight.
     pub(crate) out: &'a mut [f64],
-    /// As many numbers four times.
+    /// Four times the length of `out`.
     pub(crate) scratch: &'a mut [f64],
 }
 
-impl WithSimd for Values<'_> {
+impl WithSimd for Eigenvalues<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -65,10 +66,10 @@ impl WithSimd for Values<'_> {
     }
 }
 
-/// What one pass finds at C vectors of places.
+/// The Sturm sequence at C vectors of places.
 #[derive(Clone, Copy)]
-struct Found<S: Simd, const C: usize> {
-    /// Eigenvalues below.
+struct SturmCounts<S: Simd, const C: usize> {
+    /// Number of eigenvalues below the place.
     below: [S::f64s; C],
     /// The last minor, between 1 and 2 in size, and its exponent up to a constant.
     minor: [S::f64s; C],
@@ -83,10 +84,10 @@ struct Minors<'a> {
 impl Minors<'_> {
     /// The sequence of leading minors p of T − x: pⱼ = (dⱼ − x) pⱼ₋₁ − eⱼ² pⱼ₋₂. O(n).
     #[inline(always)]
-    fn at<S: Simd, const C: usize>(&self, simd: S, x: &[S::f64s; C]) -> Found<S, C> {
+    fn at<S: Simd, const C: usize>(&self, simd: S, x: &[S::f64s; C]) -> SturmCounts<S, C> {
         let (zero, one) = (simd.splat_f64s(0.0), simd.splat_f64s(1.0));
         let (mut last, mut before) = ([one; C], [zero; C]);
-        let mut found = Found { below: [zero; C], minor: [one; C], exponent: [simd.splat_u64s(0); C] };
+        let mut found = SturmCounts { below: [zero; C], minor: [one; C], exponent: [simd.splat_u64s(0); C] };
         for (diagonal, squares) in self.diagonal.chunks(STEPS).zip(self.squares.chunks(STEPS)) {
             for (d, e) in diagonal.iter().zip(squares) {
                 let (d, minus_e) = (simd.splat_f64s(*d), simd.splat_f64s(-e));
@@ -127,7 +128,7 @@ fn signs_differ<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::m64s {
     simd.less_than_i64s(simd.transmute_i64s_u64s(signs), simd.splat_i64s(0))
 }
 
-/// What is found at places in equal ratios from the bound down to the floor.
+/// Sturm counts at places in equal ratios from the bound down to the floor.
 struct Grid<'a> {
     bound: f64,
     place: &'a [f64],
@@ -273,8 +274,8 @@ impl<S: Simd, const C: usize> Search<S, C> {
         state
     }
 
-    /// Where to look next: interpolated, or halfway where that has been slower than halving, and never so near an end that
-    /// the bracket could not close.
+    /// Where to look next: interpolated, or halfway where that has been slower than halving, and never so near an end
+    /// that the bracket could not close.
     #[inline(always)]
     fn choose(&mut self, simd: S, tolerance: f64) -> [S::f64s; C] {
         let (half, margin) = (simd.splat_f64s(0.5), simd.splat_f64s(0.5 * tolerance));
@@ -302,7 +303,7 @@ impl<S: Simd, const C: usize> Search<S, C> {
 
     /// Takes in what was found at x; whether all brackets have closed.
     #[inline(always)]
-    fn narrow(&mut self, simd: S, tolerance: f64, x: &[S::f64s; C], found: &Found<S, C>) -> bool {
+    fn narrow(&mut self, simd: S, tolerance: f64, x: &[S::f64s; C], found: &SturmCounts<S, C>) -> bool {
         let (one, zero) = (simd.splat_f64s(1.0), simd.splat_f64s(0.0));
         let (half_exponent, nothing) = (simd.splat_u64s(ONE_EXPONENT), simd.splat_u64s(0));
         let mut open = simd.splat_f64s(0.0);

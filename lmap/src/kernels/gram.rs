@@ -1,4 +1,4 @@
-//! Products of rows with each other.
+//! The Gram matrix: products of rows with each other.
 #![expect(clippy::needless_range_loop, reason = "several arrays of registers in step, by one index")]
 #![expect(
     clippy::inline_always,
@@ -8,7 +8,8 @@
 use super::vectors;
 use pulp::{Simd, WithSimd};
 
-/// B Bᵀ of n rows, of which the first `known` are orthogonal to each other: their products are left as they are. O(n² m).
+/// B Bᵀ of n rows, of which the first `known` are orthogonal to each other: their products are left as they are. O(n²
+/// m).
 pub(crate) struct Gram<'a> {
     /// n rows of `width` values.
     pub(crate) rows: &'a [f64],
@@ -63,7 +64,8 @@ impl<'a, S: Simd> Tiles<'a, S> {
         }
     }
 
-    /// The products of R rows from `left` on with C rows from `right` on. Beyond the last row, the last one is taken again.
+    /// The products of R rows from `left` on with C rows from `right` on. Beyond the last row, the last one is taken
+    /// again.
     #[inline(always)]
     fn tile<const R: usize, const C: usize>(&mut self, simd: S, left: usize, right: usize) {
         let last = self.count - 1;
@@ -112,7 +114,8 @@ mod tests {
     use crate::lanes::padded;
     use crate::random::Random;
 
-    /// Every width of vectors against the definition. Tolerance: a sum of m products of numbers below 1, in another order.
+    /// Every width of vectors against the definition. Tolerance: a sum of m products of numbers below 1, in another
+    /// order.
     #[test]
     fn every_width_of_vectors_finds_the_products_of_all_rows() {
         for (count, columns, known) in [(1, 1, 0), (3, 5, 1), (8, 16, 4), (50, 141, 24), (25, 30, 24), (13, 9, 13)] {

@@ -18,7 +18,7 @@ pub(crate) struct Orthogonalise<'a> {
     pub(crate) lanes: usize,
     /// Whether vector i shares something with those after it.
     pub(crate) shares: &'a [bool],
-    /// `lanes` numbers.
+    /// Scratch space for `lanes` numbers.
     pub(crate) scratch: &'a mut [f64],
 }
 

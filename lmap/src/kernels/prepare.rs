@@ -1,4 +1,4 @@
-//! What happens to a row before it is scored: is it all there, and how many deviations from the mean is it.
+//! Prepares a row for scoring: checks that all values are finite, and standardises.
 #![expect(
     clippy::inline_always,
     reason = "inlined into the function that has the machine's features, or a call per vector"
@@ -8,14 +8,14 @@ use super::{vectors, vectors_mut};
 use pulp::{Simd, WithSimd};
 
 /// Copies values, and says whether every one is a number of at most `limit` in size. They need not be padded.
-pub(crate) struct Take<'a> {
+pub(crate) struct CopyBounded<'a> {
     pub(crate) values: &'a [f64],
-    /// As many.
+    /// As long as `values`.
     pub(crate) out: &'a mut [f64],
     pub(crate) limit: f64,
 }
 
-impl WithSimd for Take<'_> {
+impl WithSimd for CopyBounded<'_> {
     type Output = bool;
 
     #[inline(always)]
@@ -37,8 +37,8 @@ impl WithSimd for Take<'_> {
     }
 }
 
-/// z = (value − mean) · inverse; returns whether every |z| is at most `clip`. `values` need not be padded, the others are;
-/// the padding of z stays as it is.
+/// z = (value − mean) · inverse; returns whether every |z| is at most `clip`. `values` need not be padded, the others
+/// are; the padding of z stays as it is.
 pub(crate) struct Standardise<'a> {
     pub(crate) values: &'a [f64],
     pub(crate) mean: &'a [f64],
@@ -82,12 +82,12 @@ mod tests {
         for columns in [1, 7, 8, 9, 24, 141] {
             for arch in every_width() {
                 let (mut values, mut out) = (vec![-3.0; columns], vec![0.0; columns]);
-                assert!(arch.dispatch(Take { values: &values, out: &mut out, limit: 3.0 }));
+                assert!(arch.dispatch(CopyBounded { values: &values, out: &mut out, limit: 3.0 }));
                 assert_eq!(out, values);
                 for column in 0..columns {
                     for bad in [f64::NAN, f64::INFINITY, -3.1] {
                         values[column] = bad;
-                        let inside = arch.dispatch(Take { values: &values, out: &mut out, limit: 3.0 });
+                        let inside = arch.dispatch(CopyBounded { values: &values, out: &mut out, limit: 3.0 });
                         assert!(!inside, "{arch:?} {columns} {column} {bad}");
                         values[column] = -3.0;
                     }

@@ -8,9 +8,10 @@ const MOST_SWEEPS: usize = 100;
 /// What stands beside the diagonal of a matrix of size 1 and is less than this is nothing: squares would vanish.
 const NOTHING: f64 = 1e-24;
 
-/// The implicit QL algorithm with Wilkinson's shift, for a matrix of size about 1. Eigenvalues replace `diagonal`, in no order; `beside` (value i stands
-/// between i − 1 and i) is destroyed. Rows of `vectors`, n values each, are rotated along: from the identity on, row i
-/// becomes the vector of value i. With no rows only the values are found, O(n²) instead of O(n³).
+/// The implicit QL algorithm with Wilkinson's shift, for a matrix of size about 1. Eigenvalues replace `diagonal`, in
+/// no order; `beside` (value i stands between i − 1 and i) is destroyed. Rows of `vectors`, n values each, are rotated
+/// along: from the identity on, row i becomes the vector of value i. With no rows only the values are found, O(n²)
+/// instead of O(n³).
 pub(crate) fn implicit_ql(diagonal: &mut [f64], beside: &mut [f64], vectors: &mut [f64]) -> Result<(), NotConverged> {
     let n = diagonal.len();
     for first in 0..n {

@@ -1,4 +1,4 @@
-//! New rows as sums of old ones, in their place.
+//! Replaces rows by linear combinations of them, in place.
 #![expect(clippy::needless_range_loop, reason = "several arrays of registers in step, by one index")]
 #![expect(
     clippy::inline_always,
@@ -66,7 +66,7 @@ struct Work<'a, S: Simd> {
     mix: &'a [f64],
     stride: usize,
     count: usize,
-    /// The columns as they were.
+    /// A copy of the columns before the change.
     old: &'a mut [S::f64s],
 }
 
@@ -109,7 +109,7 @@ impl<S: Simd> Work<'_, S> {
     }
 }
 
-/// Values times a factor: what makes directions of rows that are known to be orthogonal.
+/// Multiplies values by a factor.
 pub(crate) struct Scale<'a> {
     pub(crate) values: &'a mut [f64],
     pub(crate) factor: f64,
@@ -135,7 +135,8 @@ mod tests {
     use crate::lanes::padded;
     use crate::random::Random;
 
-    /// Every width of vectors against the definition. Tolerance: a sum of n products of numbers below 1, in another order.
+    /// Every width of vectors against the definition. Tolerance: a sum of n products of numbers below 1, in another
+    /// order.
     #[test]
     fn every_width_of_vectors_mixes_rows_as_the_definition_does() {
         for (n, columns, count) in [(1, 1, 1), (5, 9, 3), (50, 141, 24), (20, 30, 9), (12, 40, 12)] {

@@ -1,4 +1,4 @@
-//! A row's coordinates, residual, and weighted square of the residual, in two passes over the directions.
+//! The score kernel: coordinates, residual and weighted square of the residual, in two passes over the directions.
 #![expect(
     clippy::inline_always,
     reason = "inlined into the function that has the machine's features, or a call per vector"
@@ -8,8 +8,9 @@ use pulp::{Simd, WithSimd};
 
 /// Splits z into p = U z and r = z − Uᵀ p, for directions stored as the rows of U; returns Σ rⱼ² wⱼ. O(m k).
 ///
-/// In single precision: twice as many numbers in a vector, and half as many bytes to read of U, which is what a node of many LMAPs waits for.
-/// Subtracts instead of taking ‖z‖² − ‖p‖²: that is cheaper, but cancels when z is near the basis.
+/// In single precision: twice as many numbers in a vector, and half as many bytes to read of U, which is what a node of
+/// many LMAPs waits for. Subtracts instead of taking ‖z‖² − ‖p‖²: that is cheaper, but cancels when z is near the
+/// basis.
 pub(crate) struct Score<'a> {
     /// k rows of the width of `residual`.
     pub(crate) directions: &'a [f32],
@@ -39,7 +40,7 @@ impl WithSimd for Score<'_> {
         let (directions, weight) = (S::as_simd_f32s(directions).0, S::as_simd_f32s(weight).0);
         let residual = S::as_mut_simd_f32s(residual).0;
         project(simd, directions, residual, coordinates);
-        f64::from(Rest { directions, coordinates, weight, residual }.run(simd))
+        f64::from(ResidualPass { directions, coordinates, weight, residual }.run(simd))
     }
 }
 
@@ -90,14 +91,14 @@ fn dots<S: Simd, const R: usize>(simd: S, rows: &[S::f32s], z: &[S::f32s]) -> [f
 }
 
 /// The second pass, over a residual that is z so far.
-struct Rest<'a, S: Simd> {
+struct ResidualPass<'a, S: Simd> {
     directions: &'a [S::f32s],
     coordinates: &'a [f32],
     weight: &'a [S::f32s],
     residual: &'a mut [S::f32s],
 }
 
-impl<S: Simd> Rest<'_, S> {
+impl<S: Simd> ResidualPass<'_, S> {
     #[inline(always)]
     fn run(mut self, simd: S) -> f32 {
         let width = self.residual.len();
@@ -148,8 +149,8 @@ mod tests {
     use crate::lanes::padded_narrow;
     use crate::random::Random;
 
-    /// Every width of vectors against the definition in double precision. Tolerance: sums of m products of numbers below 1, each rounded to one
-    /// part in 10⁷.
+    /// Every width of vectors against the definition in double precision. Tolerance: sums of m products of numbers
+    /// below 1, each rounded to one part in 10⁷.
     #[test]
     fn every_width_of_vectors_splits_a_row_as_the_definition_does() {
         for (columns, rank) in [(1, 1), (7, 1), (8, 3), (33, 4), (141, 12), (200, 7)] {

@@ -1,4 +1,4 @@
-//! Sums of squares, column by column: what the variances after a decomposition are made of.
+//! Sums of squares per column, for the variances after a decomposition.
 #![expect(clippy::inline_always, reason = "inlined into the function that has the machine's features")]
 
 use super::{vectors, vectors_mut};
@@ -22,9 +22,9 @@ impl<T: Copy + Into<f64>> WithSimd for AddSquares<'_, T> {
     }
 }
 
-/// Takes what lies along one direction u off every column, uⱼ² · `along` off `residual` and uⱼ² off `outside`, and returns Σⱼ uⱼ² `forgotten`ⱼ. All are
-/// padded. O(m).
-pub(crate) struct TakeOff<'a> {
+/// Subtracts the part along one direction u from every column: uⱼ² · `along` from `residual`, and uⱼ² from `outside`.
+/// Returns Σⱼ uⱼ² `forgotten`ⱼ. All are padded. O(m).
+pub(crate) struct SubtractDirection<'a> {
     pub(crate) direction: &'a [f64],
     pub(crate) along: f64,
     pub(crate) forgotten: &'a [f64],
@@ -32,7 +32,7 @@ pub(crate) struct TakeOff<'a> {
     pub(crate) outside: &'a mut [f64],
 }
 
-impl WithSimd for TakeOff<'_> {
+impl WithSimd for SubtractDirection<'_> {
     type Output = f64;
 
     #[inline(always)]
@@ -71,7 +71,7 @@ mod tests {
                 arch.dispatch(AddSquares { row: &row, sums: &mut sums });
                 arch.dispatch(AddSquares { row: &narrow, sums: &mut sums });
                 let (mut residual, mut outside) = (Aligned::zeros(row.len()), Aligned::zeros(row.len()));
-                let found = arch.dispatch(TakeOff {
+                let found = arch.dispatch(SubtractDirection {
                     direction: &aligned,
                     along: 3.0,
                     forgotten: &forgotten,

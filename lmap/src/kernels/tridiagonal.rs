@@ -1,4 +1,4 @@
-//! A symmetric matrix → a tridiagonal one with the same eigenvalues, and vectors back.
+//! Reduces a symmetric matrix to tridiagonal form, and transforms eigenvectors back.
 #![expect(clippy::needless_range_loop, reason = "several arrays of registers in step, by one index")]
 #![expect(
     clippy::inline_always,
@@ -8,8 +8,8 @@
 use super::{vectors, vectors_mut};
 use pulp::{Simd, WithSimd};
 
-/// What is left of a row of a matrix of size 1 is nothing if its square is less than this: far below rounding, and factors
-/// stay in range.
+/// What is left of a row of a matrix of size 1 is nothing if its square is less than this: far below rounding, and
+/// factors stay in range.
 const NOTHING: f64 = 1e-48;
 
 /// Householder's reduction A = Q T Qᵀ from the last row up, so that what is left begins where rows begin. O(n³).
@@ -21,7 +21,7 @@ pub(crate) struct Tridiagonalise<'a> {
     pub(crate) matrix: &'a mut [f64],
     /// A multiple of eight.
     pub(crate) stride: usize,
-    /// n values.
+    /// The diagonal of the result: n values.
     pub(crate) diagonal: &'a mut [f64],
     /// Value i stands between rows i − 1 and i.
     pub(crate) beside: &'a mut [f64],
@@ -64,8 +64,8 @@ fn update_row<S: Simd>(simd: S, row: &mut [f64], i: usize, v: &[f64], w: &[f64])
     }
 }
 
-/// Makes of the first i values of a row the vector v that reflects them onto the last of them. Returns what that becomes,
-/// and 2 / ‖v‖².
+/// Makes of the first i values of a row the vector v that reflects them onto the last of them. Returns what that
+/// becomes, and 2 / ‖v‖².
 #[inline(always)]
 fn reflection<S: Simd>(simd: S, row: &mut [f64], i: usize) -> (f64, f64) {
     let pivot = row[i - 1];
@@ -161,7 +161,7 @@ impl Step<'_> {
 }
 
 /// Q Z: eigenvectors of the tridiagonal matrix become those of the matrix. One lane per vector. O(n² · lanes).
-pub(crate) struct Back<'a> {
+pub(crate) struct BackTransform<'a> {
     /// What [`Tridiagonalise`] left.
     pub(crate) reflections: &'a [f64],
     pub(crate) stride: usize,
@@ -171,7 +171,7 @@ pub(crate) struct Back<'a> {
     pub(crate) vectors: &'a mut [f64],
 }
 
-impl WithSimd for Back<'_> {
+impl WithSimd for BackTransform<'_> {
     type Output = ();
 
     #[inline(always)]

@@ -11,9 +11,9 @@ use pulp::{Simd, WithSimd};
 /// A pivot is at least this, so that the next step can divide by it.
 const LEAST_PIVOT: f64 = 1e-40;
 
-/// Unit vectors z with T z = λ z, each by one solve from the place where it is largest: T − λ is factored from both ends
-/// (Parlett and Dhillon's twisted factorisation), and the two meet where the remaining pivot γ is least. The residual is
-/// |γ| / ‖z‖ then. Vectors of eigenvalues near to each other need not be orthogonal. O(n · lanes).
+/// Unit vectors z with T z = λ z, each by one solve from the place where it is largest: T − λ is factored from both
+/// ends (Parlett and Dhillon's twisted factorisation), and the two meet where the remaining pivot is least. The
+/// residual is |pivot| / ‖z‖ then. Vectors of eigenvalues near to each other need not be orthogonal. O(n · lanes).
 pub(crate) struct Twisted<'a> {
     /// n values of size up to about 1.
     pub(crate) diagonal: &'a [f64],
@@ -77,7 +77,7 @@ struct Work<'a, S: Simd> {
 }
 
 /// Where the two factorisations meet.
-struct Meeting<S: Simd, const C: usize> {
+struct TwistPoint<S: Simd, const C: usize> {
     row: [S::f64s; C],
     pivot: [S::f64s; C],
 }
@@ -88,8 +88,8 @@ impl<S: Simd> Work<'_, S> {
         let mut x = [self.values[at]; C];
         x.copy_from_slice(&self.values[at..at + C]);
         self.factor_down(simd, &x);
-        let meeting = self.factor_up(simd, &x);
-        self.solve(simd, &meeting, at);
+        let twist = self.factor_up(simd, &x);
+        self.solve(simd, &twist, at);
         C
     }
 
@@ -109,11 +109,11 @@ impl<S: Simd> Work<'_, S> {
     }
 
     #[inline(always)]
-    fn factor_up<const C: usize>(&mut self, simd: S, x: &[S::f64s; C]) -> Meeting<S, C> {
+    fn factor_up<const C: usize>(&mut self, simd: S, x: &[S::f64s; C]) -> TwistPoint<S, C> {
         let n = self.diagonal.len();
         let (zero, one) = (simd.splat_f64s(0.0), simd.splat_f64s(1.0));
         let mut pivot = [one; C];
-        let mut meeting = Meeting { row: [zero; C], pivot: [simd.splat_f64s(f64::MAX); C] };
+        let mut twist = TwistPoint { row: [zero; C], pivot: [simd.splat_f64s(f64::MAX); C] };
         for j in (0..n).rev() {
             let d = simd.splat_f64s(self.diagonal[j]);
             let e = simd.splat_f64s(if j + 1 < n { self.beside[j + 1] } else { 0.0 });
@@ -124,24 +124,24 @@ impl<S: Simd> Work<'_, S> {
                 let product = simd.mul_f64s(e, down[c]);
                 pivot[c] = not_zero(simd, simd.sub_f64s(simd.sub_f64s(d, x[c]), product));
                 let left = simd.abs_f64s(simd.sub_f64s(pivots[c], product));
-                let less = simd.less_than_f64s(left, meeting.pivot[c]);
-                meeting.pivot[c] = simd.select_f64s(less, left, meeting.pivot[c]);
-                meeting.row[c] = simd.select_f64s(less, row, meeting.row[c]);
+                let less = simd.less_than_f64s(left, twist.pivot[c]);
+                twist.pivot[c] = simd.select_f64s(less, left, twist.pivot[c]);
+                twist.row[c] = simd.select_f64s(less, row, twist.row[c]);
             }
         }
-        meeting
+        twist
     }
 
     /// 1 where the factorisations meet, the other rows from there, and then all divided by the length.
     #[inline(always)]
-    fn solve<const C: usize>(&mut self, simd: S, meeting: &Meeting<S, C>, at: usize) {
+    fn solve<const C: usize>(&mut self, simd: S, twist: &TwistPoint<S, C>, at: usize) {
         let n = self.diagonal.len();
         let (zero, one) = (simd.splat_f64s(0.0), simd.splat_f64s(1.0));
         let mut z = [zero; C];
         for j in (0..n).rev() {
             let row = simd.splat_f64s(j as f64);
             for c in 0..C {
-                z[c] = simd.select_f64s(simd.equal_f64s(row, meeting.row[c]), one, z[c]);
+                z[c] = simd.select_f64s(simd.equal_f64s(row, twist.row[c]), one, z[c]);
                 self.out[j * self.lanes + at + c] = z[c];
                 z[c] = simd.mul_f64s(simd.neg_f64s(z[c]), self.up[j * C + c]);
             }
@@ -153,13 +153,13 @@ impl<S: Simd> Work<'_, S> {
             for c in 0..C {
                 out[c] = simd.add_f64s(out[c], z[c]);
                 squares[c] = simd.mul_add_e_f64s(out[c], out[c], squares[c]);
-                z[c] = simd.select_f64s(simd.equal_f64s(row, meeting.row[c]), one, z[c]);
+                z[c] = simd.select_f64s(simd.equal_f64s(row, twist.row[c]), one, z[c]);
                 z[c] = simd.mul_f64s(simd.neg_f64s(z[c]), self.down[j * C + c]);
             }
         }
         for c in 0..C {
             squares[c] = simd.div_f64s(one, simd.sqrt_f64s(squares[c]));
-            self.residuals[at + c] = simd.mul_f64s(meeting.pivot[c], squares[c]);
+            self.residuals[at + c] = simd.mul_f64s(twist.pivot[c], squares[c]);
         }
         for j in 0..n {
             let out = &mut self.out[j * self.lanes + at..j * self.lanes + at + C];

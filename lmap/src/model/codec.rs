@@ -1,4 +1,4 @@
-//! Bytes of a model.
+//! Encodes and decodes a model.
 
 use super::{Model, ModelColumn, ModelError, ModelRule};
 use crate::pipeline::ConstantRule;
@@ -12,10 +12,10 @@ const MAGIC: &[u8; 8] = b"uvLMAP\r\n"; // the line end shows a file that was cha
 const VERSION: u32 = 1;
 /// Magic, version, length, checksum.
 const HEAD: usize = 8 + 4 + 4 + 4;
-/// Bytes of the payload before what depends on its sizes.
+/// Bytes of the fixed part of the payload.
 const FIXED: usize = 8 + 8 * 7 + 4 * 6 + 8 * 3 + 8 * QUANTILES.len();
 const PER_COLUMN: usize = 8 + 2 + 8 * 3;
-/// What a value that went through the intake can be.
+/// Bound on values after the intake.
 const LARGEST: f64 = 1e151;
 
 pub(super) fn encode(model: &Model) -> Vec<u8> {
@@ -113,7 +113,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Model, ModelError> {
     Ok(Model { rule, columns, gamma, averaged, quantiles, rank, sketch_rows, removed, inside_variance, basis, sketch })
 }
 
-/// The payload, if the head is right for it.
+/// The payload, if magic, version, length and checksum are valid.
 fn payload(bytes: &[u8]) -> Result<&[u8], ModelError> {
     let mut head = Reader { bytes };
     if head.array::<8>().map_err(|_| ModelError::Magic)? != *MAGIC {
@@ -159,7 +159,7 @@ fn column(reader: &mut Reader<'_>, bound: f64) -> Result<ModelColumn, ModelError
     Ok(ModelColumn { fingerprint, role, level: level == 1, mean, inverse, variance })
 }
 
-/// What is left to be read.
+/// Reads the remaining bytes.
 #[derive(Clone)]
 struct Reader<'a> {
     bytes: &'a [u8],

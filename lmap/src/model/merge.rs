@@ -1,23 +1,25 @@
-//! Several models as one, so that a new replica, node or version begins with what others have learnt.
+//! Merges models, so that a new replica, node or version starts with what others have learnt.
 //!
 //! # Source
-//! Sketches of Frequent Directions merge (Ghashami, Liberty, Phillips, Woodruff 2016, Sec. 2). Each is of values in deviations from its own
-//! model's means, so it is expressed in those of all together first: with d the shift of the means, both in deviations of the whole, the second
-//! moments of n rows become D SᵀS D + n d dᵀ. A column's scale D stretches what its sketch may have lost.
+//! Frequent Directions sketches can be merged (Ghashami, Liberty, Phillips, Woodruff 2016, Sec. 2). Each sketch is in
+//! units of its own model's means and deviations, so it is first converted to the common ones. With scales D and shifts
+//! d of the means, both in common deviations, the second moments of n rows become D SᵀS D + n d dᵀ. D also scales the
+//! error of the sketch.
 //!
 //! # Guarantee
-//! Means and deviations are those of all training rows together (a floor under a deviation stays in it). Σ V + Σ T is the mean square of all rows
-//! learnt, as far as each model knows it; what the sketch has lost is at most Σδ, as in every sketch. The order of the models makes no other
-//! difference than which sketch is shrunk first.
+//! Means and deviations are those of all training rows together (a floor under a deviation stays in it). Σ V + Σ T is
+//! the mean square of all rows learnt, as far as each model knows it. The sketch's error is at most Σδ, as in every
+//! sketch. The order of the models only determines which sketch is decomposed first.
 //!
-//! # What is decided, not computed
-//! γ, with the percentiles of the scores, is that of the model with the highest; what defines scores is that of the model with the most rows. A
-//! column that one model has not seen takes no part in its rows and is weighted up in the others', and one that is a level in one and none in
-//! another is taken as by the model with the most rows.
+//! # Decisions
+//! - γ and the percentiles of scores are those of the model with the highest γ, so that no one's ordinary rows alarm.
+//! - The settings that define scores are those of the model with the most rows.
+//! - A column that a model has not seen is weighted up in the rows of the others.
+//! - A column that is a level in one model but not in another is treated as in the model with the most rows.
 
 use super::{Model, ModelColumn};
 use crate::frequent_directions::{FrequentDirections, SketchError};
-use crate::past::Past;
+use crate::history::History;
 use crate::scorer::LEAST_VARIANCE;
 use crate::settings::{ScoreForm, SketchForm};
 use crate::standard::Role;
@@ -25,50 +27,50 @@ use crate::verdict::MOST_COLUMNS;
 use std::collections::{BTreeMap, HashMap};
 use thiserror::Error;
 
-/// Constants closer to each other than this, times max(1, |value|), are the same.
+/// Constants that differ by at most this, times max(1, |value|), count as equal.
 const SAME: f64 = 1e-9;
 
-/// Why models are not one.
+/// Why models cannot be merged.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum MergeError {
-    /// There is none.
+    /// No models were passed.
     #[error("there is no model to merge")]
     Nothing,
-    /// They score differently, so that they have no threshold in common. Train one of them again.
+    /// They compute scores differently, so there is no common threshold. Train one of them again.
     #[error("a model of the form {first:?} and one of the form {other:?} have no score in common")]
     Forms {
-        /// Of the model with the most rows.
+        /// The form of the model with the most rows.
         first: ScoreForm,
-        /// Of another one.
+        /// The form of another model.
         other: ScoreForm,
     },
-    /// Rows that were scaled to unit length cannot be expressed by other means.
+    /// Rows scaled to unit length cannot be converted to other means.
     #[error("models of the relative form cannot be merged: lengths of rows are not kept")]
     Relative,
-    /// Together they have too many columns.
+    /// They have too many columns together.
     #[error("{0} columns together, up to {MOST_COLUMNS} are possible")]
     Columns(usize),
     /// The decomposition failed.
-    #[error("the sketches cannot be put together")]
+    #[error("cannot merge the sketches")]
     Sketch(#[from] SketchError),
 }
 
 impl Model {
-    /// One model that stands for the rows of all `models`, for [`Detector::warm`](crate::Detector::warm). Columns are matched by fingerprint;
-    /// the result has those of all. See the module's source for what is carried over and what is decided. O(l² m) per model.
+    /// One model that stands for the rows of all `models`, for [`Detector::warm`](crate::Detector::warm). Columns are
+    /// matched by fingerprint; the result has the columns of all models. O(l² m) per model.
     ///
     /// # Errors
     ///
     /// [`MergeError`] if there is none, if they score differently, or if a decomposition fails.
     pub fn merge(models: &[&Self]) -> Result<Self, MergeError> {
-        let mut parts: Vec<Part<'_>> = models.iter().map(|model| Part::new(model)).collect();
+        let mut parts: Vec<WeightedModel<'_>> = models.iter().map(|model| WeightedModel::new(model)).collect();
         parts.sort_by(|a, b| b.rows.total_cmp(&a.rows));
         let Some(first) = parts.first().map(|part| part.model) else { return Err(MergeError::Nothing) };
         if parts.len() == 1 {
             return Ok(first.clone());
         }
-        for Part { model, .. } in &parts {
+        for WeightedModel { model, .. } in &parts {
             let (first, other) = (first.rule.score, model.rule.score);
             match other {
                 ScoreForm::PaperRelative => return Err(MergeError::Relative),
@@ -83,8 +85,8 @@ impl Model {
         union.model(&parts)
     }
 
-    /// The standardised second moments of this model's rows as `terms` has them: n times that, as rows of `width` values, and per column the
-    /// sum of squares. The first row holds the shift of the means.
+    /// n times the second moments of this model's standardised rows, converted by `terms`: as rows of `width` values,
+    /// and per column as sum of squares. The first row holds the shift of the means.
     pub(crate) fn moments(&self, rows: f64, terms: &[Option<Term>], width: usize) -> Moments {
         let mut shift = vec![0.0; width];
         let mut squares = vec![0.0; width];
@@ -105,7 +107,7 @@ impl Model {
     }
 }
 
-/// Where a column of one model is in other terms, and what its values become there: scale · z + shift.
+/// Converts a column of one model to the standardisation of another: its index there, and z ↦ scale · z + shift.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Term {
     pub(crate) column: usize,
@@ -113,46 +115,46 @@ pub(crate) struct Term {
     pub(crate) shift: f64,
 }
 
-/// Second moments of a model's rows in other terms.
+/// Second moments of a model's rows, converted to another standardisation.
 #[derive(Debug)]
 pub(crate) struct Moments {
     pub(crate) rows: Vec<Vec<f64>>,
     pub(crate) squares: Vec<f64>,
 }
 
-/// A model, and the rows that it stands for.
-struct Part<'a> {
+/// A model, and the number of rows that it stands for.
+struct WeightedModel<'a> {
     model: &'a Model,
     rows: f64,
 }
 
-impl<'a> Part<'a> {
+impl<'a> WeightedModel<'a> {
     fn new(model: &'a Model) -> Self {
         Self { model, rows: model.rows_learnt() }
     }
 }
 
-/// The columns of all models together.
+/// The union of the columns of all models.
 struct Union {
     columns: Vec<ModelColumn>,
-    /// Per model and column of it: its term in the union.
+    /// Per model and column: its conversion to the union.
     terms: Vec<Vec<Option<Term>>>,
-    /// Of all models.
+    /// Rows of all models together.
     rows: f64,
 }
 
 impl Union {
-    fn new(parts: &[Part<'_>]) -> Self {
+    fn new(parts: &[WeightedModel<'_>]) -> Self {
         let places = places(parts.iter().map(|part| part.model));
         let width = places.iter().flatten().max().map_or(0, |last| last + 1);
         let mut seen: Vec<Vec<(&ModelColumn, f64)>> = vec![Vec::new(); width];
-        let mut spoken: Vec<Option<&ModelColumn>> = vec![None; width];
+        let mut chosen: Vec<Option<&ModelColumn>> = vec![None; width];
         for (part, places) in parts.iter().zip(&places) {
             for (column, place) in part.model.columns.iter().zip(places) {
                 let counts = column.role != Role::Unwatched;
-                let known = spoken[*place].filter(|known| known.role != Role::Unwatched);
+                let known = chosen[*place].filter(|known| known.role != Role::Unwatched);
                 if known.is_none() {
-                    spoken[*place] = Some(column);
+                    chosen[*place] = Some(column);
                 }
                 if counts && known.is_none_or(|known| known.level == column.level) {
                     seen[*place].push((column, part.rows));
@@ -161,8 +163,8 @@ impl Union {
         }
         let rows: f64 = parts.iter().map(|part| part.rows).sum();
         let columns: Vec<ModelColumn> =
-            spoken.into_iter().flatten().zip(&seen).map(|(spoken, seen)| pooled(spoken, seen)).collect();
-        let term = |part: &Part<'_>, (index, place): (usize, &usize)| {
+            chosen.into_iter().flatten().zip(&seen).map(|(chosen, seen)| pooled(chosen, seen)).collect();
+        let term = |part: &WeightedModel<'_>, (index, place): (usize, &usize)| {
             let (own, whole) = (&part.model.columns[index], &columns[*place]);
             let used = seen[*place].iter().any(|(column, _)| std::ptr::eq(*column, own));
             if !(used && whole.role == Role::Watched) {
@@ -178,7 +180,7 @@ impl Union {
         Self { columns, terms, rows }
     }
 
-    fn model(self, parts: &[Part<'_>]) -> Result<Model, MergeError> {
+    fn model(self, parts: &[WeightedModel<'_>]) -> Result<Model, MergeError> {
         let (width, rule) = (self.columns.len(), parts[0].model.rule);
         let sketch_rows = parts.iter().map(|part| part.model.sketch_rows).max().unwrap_or(2);
         let rank = parts.iter().map(|part| part.model.rank).max().unwrap_or(1).min(width).min(sketch_rows - 1);
@@ -192,8 +194,8 @@ impl Union {
             let stretched = terms.iter().flatten().map(|term| term.scale * term.scale).fold(0.0, f64::max);
             removed += part.model.removed * stretched;
         }
-        let mut past = Past::restored(sketch, self.rows, &squares);
-        let (basis, found) = past.shrink(rank)?;
+        let mut history = History::restored(sketch, self.rows, &squares);
+        let (basis, found) = history.shrink(rank)?;
         let highest = parts.iter().map(|part| part.model).max_by(|a, b| a.gamma.total_cmp(&b.gamma));
         let highest = highest.unwrap_or(parts[0].model);
         let columns = self.columns.into_iter().zip(found.residual.iter());
@@ -204,16 +206,16 @@ impl Union {
             averaged: parts.iter().map(|part| part.model.averaged).fold(0, usize::saturating_add),
             rank,
             sketch_rows,
-            removed: removed + past.sketch().removed(),
+            removed: removed + history.sketch().removed(),
             inside_variance: found.inside.iter().map(|inside| inside.max(LEAST_VARIANCE)).collect(),
             basis: (0..rank).flat_map(|index| basis.direction(index)[..width].to_vec()).collect(),
-            sketch: past.sketch().rows().flatten().copied().collect(),
+            sketch: history.sketch().rows().flatten().copied().collect(),
             rule,
         })
     }
 }
 
-/// The place of every column of every model among all of them; the nth of a fingerprint is the nth elsewhere.
+/// Per model and column: the index in the union. The n-th column of a fingerprint matches the n-th elsewhere.
 fn places<'a>(models: impl Iterator<Item = &'a Model>) -> Vec<Vec<usize>> {
     let mut known: BTreeMap<(u64, usize), usize> = BTreeMap::new();
     let place = |model: &Model| {
@@ -229,11 +231,11 @@ fn places<'a>(models: impl Iterator<Item = &'a Model>) -> Vec<Vec<usize>> {
     models.map(place).collect()
 }
 
-/// One column as all who have seen it have: mean and deviation of their rows together. V is still to come.
-fn pooled(spoken: &ModelColumn, seen: &[(&ModelColumn, f64)]) -> ModelColumn {
+/// One column of the union: mean and deviation over the rows of all models that have seen it. V is set later.
+fn pooled(chosen: &ModelColumn, seen: &[(&ModelColumn, f64)]) -> ModelColumn {
     let rows: f64 = seen.iter().map(|(_, rows)| rows).sum();
     if seen.is_empty() {
-        return *spoken;
+        return *chosen;
     }
     let mean: f64 = seen.iter().map(|(column, n)| n / rows * column.mean).sum();
     let deviation = |column: &ModelColumn| if column.inverse > 0.0 { 1.0 / column.inverse } else { 0.0 };
@@ -242,7 +244,7 @@ fn pooled(spoken: &ModelColumn, seen: &[(&ModelColumn, f64)]) -> ModelColumn {
     let apart = |column: &ModelColumn| (column.mean - mean).abs() > SAME * mean.abs().max(1.0);
     let moves = seen.iter().any(|(column, _)| column.role == Role::Watched || apart(column));
     let (role, inverse) = if moves { (Role::Watched, 1.0 / variance.sqrt()) } else { (Role::Constant, 0.0) };
-    ModelColumn { role, mean, inverse, variance: 0.0, ..*spoken }
+    ModelColumn { role, mean, inverse, variance: 0.0, ..*chosen }
 }
 
 #[cfg(test)]

@@ -1,71 +1,72 @@
-//! What a model holds, for people.
+//! A summary of a model, for people.
 
 use super::Model;
 use crate::quantile::QUANTILES;
 use crate::settings::{ScoreForm, SketchForm};
 use crate::standard::Role;
 
-/// What a model makes of a column.
+/// The role of a column in a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ColumnRole {
     /// Standardised, scored, learnt.
     Watched,
-    /// It stood still in training: that it moves counts, not how far.
+    /// Did not move in training: any move counts, however far.
     Constant,
-    /// It was never there in training.
+    /// Had no values in training.
     Unwatched,
 }
 
 /// One column of a model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ColumnSummary {
-    /// What the column is known by, see [`Column::fingerprint`](crate::Column::fingerprint).
+    /// Identifies the column, see [`Column::fingerprint`](crate::Column::fingerprint).
     pub fingerprint: u64,
-    /// What is made of it.
+    /// Whether it is scored.
     pub role: ColumnRole,
-    /// It is judged by its increments.
+    /// Whether it is judged by its increments.
     pub level: bool,
-    /// Of training, in the column's unit; of its increments if it is a level.
+    /// Mean in training, in the column's unit; of its increments if it is a level.
     pub mean: f64,
-    /// σ of training, likewise; 0 unless the column is watched.
+    /// σ in training, likewise; 0 unless the column is watched.
     pub deviation: f64,
-    /// Deviation of what lies outside of the basis, in units of σ: near 0 for a column that the k directions hold, on its own or with others.
+    /// Deviation of the residual, in units of σ: near 0 for a column that the k directions explain, alone or with
+    /// others.
     pub residual: f64,
 }
 
 /// A model in numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelSummary {
-    /// How a score is formed.
+    /// How scores are computed.
     pub score: ScoreForm,
-    /// How often the sketch decomposes.
+    /// How often the sketch is decomposed.
     pub sketch: SketchForm,
-    /// γ.
+    /// γ: the threshold of scores.
     pub gamma: f64,
-    /// q, of γ.
+    /// q: the percentile of training scores for γ.
     pub percentile: f64,
-    /// k.
+    /// k: directions of the basis.
     pub rank: usize,
-    /// l.
+    /// l: rows of the sketch.
     pub sketch_rows: usize,
-    /// Rows in the averages.
+    /// Number of rows in means and variances.
     pub rows: usize,
-    /// Every so manieth row is learnt.
+    /// Every n-th row is learnt.
     pub stride: u32,
-    /// η.
+    /// η: probability that a row above γ is learnt.
     pub learning_rate: f64,
-    /// Standardised values grow like a logarithm beyond this.
+    /// Soft clip: standardised values grow like a logarithm beyond this.
     pub clip: f64,
     /// Span of the smoothing, in rows.
     pub smoothing_span: f64,
     /// Scores of the training rows at [`QUANTILES`].
     pub quantiles: [f64; QUANTILES.len()],
-    /// In the order of training.
+    /// The columns, in the order of training.
     pub columns: Vec<ColumnSummary>,
 }
 
 impl Model {
-    /// The model in numbers. O(m).
+    /// Summarises the model. O(m).
     #[must_use]
     pub fn summary(&self) -> ModelSummary {
         let column = |column: &super::ModelColumn| ColumnSummary {

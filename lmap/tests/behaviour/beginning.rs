@@ -3,8 +3,9 @@
 use crate::support::{Service, detector, run};
 use lmap::Settings;
 
-/// After an hour of ordinary rows at 1 s three of many columns move: what is named began with them, and not with some outlier long before. A row of
-/// many columns scores nearly the same as any other, so that a fixed share of γ would call every one unusual.
+/// After an hour of ordinary rows at 1 s three of many columns move: what is named began with them, and not with some
+/// outlier long before. A row of many columns scores nearly the same as any other, so that a fixed share of γ would
+/// call every one unusual.
 #[test]
 fn a_beginning_is_of_this_fault_however_many_columns_there_are() {
     for columns in [8, 40, 141, 300] {

@@ -1,7 +1,7 @@
 //! Two versions of a service, compared by their models.
 
 use crate::support::{Noise, detector, run};
-use lmap::{Canary, CanaryError, Model, ScoreForm, Settings, Tolerance, Unlike};
+use lmap::{Canary, CanaryError, DifferenceKind, Model, ScoreForm, Settings, Tolerance};
 
 const M: usize = 14;
 
@@ -49,7 +49,7 @@ fn the_same_version_is_alike_at_any_load() {
         for load in [10.0, 10.5, 12.0, 8.0] {
             let canary = compared(Version { load, ..OLD }, seed);
 
-            assert!(!canary.is_unlike(), "load {load}, seed {seed}: {canary:?}");
+            assert!(!canary.differs(), "load {load}, seed {seed}: {canary:?}");
             assert_eq!((canary.compared, canary.left_out), (M, (0, 0, 0)));
         }
         let same = compared(OLD, seed);
@@ -63,7 +63,7 @@ fn a_metric_that_lies_elsewhere_is_named_with_what_was_expected_of_it() {
         let canary = compared(Version { moved: (5, 3.0), load: 11.0, ..OLD }, seed);
 
         let first = canary.differences[0];
-        assert_eq!((first.fingerprint, first.unlike), (5, Unlike::Moved), "{canary:?}");
+        assert_eq!((first.fingerprint, first.kind), (5, DifferenceKind::Moved), "{canary:?}");
         assert!((first.seen - 100.0 - 2.0 * 11.0 - 3.0).abs() < 0.5, "{first:?}");
         assert!((first.seen - first.expected - 3.0).abs() < 1.0 && first.share > 0.4, "{first:?}");
     }
@@ -75,9 +75,9 @@ fn a_metric_that_is_less_steady_is_named() {
         let canary = compared(Version { restless: (6, 4.0), ..OLD }, seed);
 
         let first = canary.differences[0];
-        assert_eq!((first.fingerprint, first.unlike), (6, Unlike::Restless), "{canary:?}");
+        assert_eq!((first.fingerprint, first.kind), (6, DifferenceKind::Restless), "{canary:?}");
         assert!((2.5..5.5).contains(&first.spread), "{first:?}");
-        assert!(!canary.is_unlike(), "rare events look like this, too");
+        assert!(!canary.differs(), "rare events look like this, too");
     }
 }
 
@@ -87,7 +87,7 @@ fn a_constant_that_is_another_one_is_named() {
 
     assert_eq!(canary.differences.len(), 1, "{canary:?}");
     let difference = canary.differences[0];
-    assert_eq!((difference.unlike, difference.expected, difference.seen), (Unlike::NoLongerConstant, 3.0, 4.0));
+    assert_eq!((difference.kind, difference.expected, difference.seen), (DifferenceKind::NoLongerConstant, 3.0, 4.0));
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn few_rows_are_not_sure_of_a_small_shift() {
     let (few, many) = (OLD.model(140, 1), OLD.model(900, 2));
     let moved = Version { moved: (5, 1.0), ..OLD }.model(900, 3);
 
-    assert!(!Canary::compare(&many, &few, tolerance).unwrap().is_unlike());
+    assert!(!Canary::compare(&many, &few, tolerance).unwrap().differs());
     let found = Canary::compare(&many, &moved, tolerance).unwrap();
     assert_eq!(found.differences.first().map(|difference| difference.fingerprint), Some(5), "{found:?}");
 }

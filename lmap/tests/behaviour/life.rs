@@ -1,7 +1,7 @@
 //! A detector's life: learning, arming, fits, drift, gaps, jobs.
 
 use crate::support::{Noise, Service, detector, run};
-use lmap::{Episode, Installed, Job, Settings, State};
+use lmap::{Episode, InstallOutcome, Job, Settings, State};
 
 #[test]
 fn it_arms_itself_and_fits_again_by_the_schedule() {
@@ -65,7 +65,7 @@ fn a_stale_result_is_refused_and_counted() {
 
     detector.reset();
 
-    assert_eq!(detector.install(job.run()), Installed::Stale);
+    assert_eq!(detector.install(job.run()), InstallOutcome::Stale);
     assert_eq!(detector.counts().stale, 1);
     assert_eq!(detector.state(), State::Learning { rows: 0, needed: 120 });
 }
@@ -87,7 +87,7 @@ fn rows_that_come_while_a_job_is_out_wait_and_what_does_not_fit_is_counted() {
 
     assert_eq!(detector.counts().lost, 6);
     assert!(matches!(job, Some(Job::Fit(_))));
-    assert_eq!(detector.install(job.unwrap().run()), Installed::Taken);
+    assert_eq!(detector.install(job.unwrap().run()), InstallOutcome::Taken);
 }
 
 /// Rows of the service with a fault of five columns from `first` to before `end`.
@@ -176,7 +176,7 @@ fn with_rows_kept_fitting_again_needs_no_waiting() {
     let (mut detector, mut next) = changed(Settings { rows_kept: 150, ..Settings::default() }, 650);
 
     let job = detector.fit_again().unwrap();
-    assert_eq!(detector.install(job.run()), Installed::Taken);
+    assert_eq!(detector.install(job.run()), InstallOutcome::Taken);
 
     let over = (0..60).filter(|_| run(&mut detector, &next()).over).count();
     assert!(over < 6, "{over} of 60 rows");
@@ -394,7 +394,8 @@ fn a_constant_that_returns_to_where_it_was_has_moved_once() {
     assert!(burst.iter().all(|verdict| verdict.episode == Episode::Quiet), "{burst:?}");
 }
 
-/// The heap of a process of 193 MB grows by a page in the middle of training or not at all, and later by a thousandth with every row.
+/// The heap of a process of 193 MB grows by a page in the middle of training or not at all, and later by a thousandth
+/// with every row.
 fn heap_grows(in_training: f64, later: f64) -> bool {
     let mut service = Service::new(12, 23);
     let mut detector = detector(12, Settings { fit_again_rows: Vec::new(), ..Settings::default() });
@@ -467,4 +468,29 @@ fn a_single_row_is_no_episode_however_wild_and_two_are() {
 
         assert_eq!(began, expected, "{wild} wild rows");
     }
+}
+
+#[test]
+fn a_threshold_that_was_learnt_from_bursts_is_noisier_than_one_of_even_rows() {
+    // A burst of 8 rows every 40 that moves half of the columns, each time by another amount, as a compiler on the same
+    // machine does.
+    let noise_after = |burst: f64| {
+        let mut learning = detector(12, Settings { fit_again_rows: Vec::new(), ..Settings::default() });
+        let mut service = Service::new(12, 5);
+        assert_eq!(learning.threshold_noise(), None);
+        for at in 0..150 {
+            let mut row = service.row();
+            if at % 40 >= 32 {
+                row[..6].iter_mut().enumerate().for_each(|(column, value)| {
+                    *value += burst * ((at / 40 * 7 + column * 5) % 11) as f64;
+                });
+            }
+            let _ = run(&mut learning, &row);
+        }
+        learning.threshold_noise().expect("it is armed")
+    };
+
+    let (even, bursts) = (noise_after(0.0), noise_after(5.0));
+
+    assert!(even < 4.0 && bursts > even * 1.3, "{even} {bursts}");
 }

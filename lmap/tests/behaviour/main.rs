@@ -10,6 +10,6 @@ mod noise;
 mod oracle;
 mod poisoning;
 mod sketch;
+mod staggering;
 mod support;
-mod turns;
 mod warm;

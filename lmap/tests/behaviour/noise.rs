@@ -6,8 +6,8 @@ use lmap::{Detector, Episode, Settings, State};
 const ROWS: usize = 6_000;
 const SEEDS: u64 = 4;
 
-/// Rows at or over γ as a share of the rows judged by an armed detector, and episodes per detector; between the fits at 120 and 600 rows,
-/// up to the fit at 2,000, and after it, when only the basis changes.
+/// Rows at or over γ as a share of the rows judged by an armed detector, and episodes per detector; between the fits at
+/// 120 and 600 rows, up to the fit at 2,000, and after it, when only the basis changes.
 #[derive(Debug, Default)]
 struct Alarms {
     over: [f64; 3],
@@ -74,8 +74,8 @@ fn with_the_threshold_of_rows_that_the_fit_has_seen_it_does_not() {
     }
 }
 
-/// What a sketch of few rows forgets of 58 directions without a load is as much in the basis as beside it: else its coordinates are judged by ever
-/// less, and after 18,000 rows one of twenty is over γ.
+/// What a sketch of few rows forgets of 58 directions without a load is as much in the basis as beside it: else its
+/// coordinates are judged by ever less, and after 18,000 rows one of twenty is over γ.
 #[test]
 fn many_metrics_of_few_loads_stay_below_gamma_for_long() {
     for seed in 1..4 {

@@ -1,9 +1,9 @@
 //! The numpy reference and this crate say the same of the same rows.
 //!
-//! `tests/oracle/make_vectors.py` says how the vectors were made. Tolerance: 1e-9 relative. Both sides compute in f64 and
-//! differ in rounding only: the reference takes singular values, the crate eigenvalues of a Gram matrix, exact to 1e-16 λ₁.
-//! The directions kept here have eigenvalues, and distances between them, of at least 1e-4 λ₁, so they turn by at most
-//! 1e-12; a residual takes that times the length of its row, which is below 1e3 of its units.
+//! `tests/oracle/make_vectors.py` says how the vectors were made. Tolerance: 1e-9 relative. Both sides compute in f64
+//! and differ in rounding only: the reference takes singular values, the crate eigenvalues of a Gram matrix, exact to
+//! 1e-16 λ₁. The directions kept here have eigenvalues, and distances between them, of at least 1e-4 λ₁, so they turn
+//! by at most 1e-12; a residual takes that times the length of its row, which is below 1e3 of its units.
 
 use crate::support::run;
 use lmap::{Column, ColumnKind, Detector, Episode, ScoreForm, Settings, SketchForm};
@@ -53,8 +53,8 @@ fn close(found: f64, expected: f64, what: &str) {
 /// The detector, trained on the training rows and nothing else.
 fn trained(settings: &Settings) -> (Detector, Vec<Vec<f64>>) {
     let Rows { columns, train, test } = rows();
-    // The reference gives a moving constant the same weight whatever γ is, and counts its way back, caps no row, leaves V and T as they are when the basis
-    // changes, and γ as the halves have it.
+    // The reference gives a moving constant the same weight whatever γ is, and counts its way back, caps no row, leaves
+    // V and T as they are when the basis changes, and γ as the halves have it.
     let settings = Settings {
         constant_share: 0.0,
         constants_return: true,
@@ -140,8 +140,8 @@ fn the_papers_row_wise_sketch_scores_as_the_reference_does() {
     replay(&settings, include_str!("../data/rowwise.csv"));
 }
 
-/// The reference moves means, variances and basis only between blocks of up to 60 rows. By construction, not by rounding:
-/// at n = 300 rows in the averages a block of 12 learnt rows shifts a mean by up to 4 % of a deviation late.
+/// The reference moves means, variances and basis only between blocks of up to 60 rows. By construction, not by
+/// rounding: at n = 300 rows in the averages a block of 12 learnt rows shifts a mean by up to 4 % of a deviation late.
 #[test]
 fn blocks_of_sixty_rows_change_a_score_by_less_than_five_percent() {
     let blocks: Vec<f64> =

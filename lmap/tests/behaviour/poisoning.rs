@@ -1,8 +1,8 @@
 //! How fast a service can teach its detector that something wrong is normal.
 //!
-//! The rate that is promised: once learning is over, rows that are ever further out in one direction may be so by at most √1.05 per
-//! decomposition of the sketch, for which l + 1 rows have to be learnt, every fifth of them: less than twice as far in 3,700 rows at l = 25. Who is
-//! faster is in alarm.
+//! The rate that is promised: once learning is over, rows that are ever further out in one direction may be so by at
+//! most √1.05 per decomposition of the sketch, for which l + 1 rows have to be learnt, every fifth of them: less than
+//! twice as far in 3,700 rows at l = 25. Who is faster is in alarm.
 
 use crate::support::{Service, detector, run};
 use lmap::{Detector, Episode, Settings};
@@ -19,7 +19,8 @@ fn trained(seed: u64, variance_growth: f64) -> (Detector, Service) {
     (detector, service)
 }
 
-/// Goes out along `pattern`, from `from` to `to`, doubling every `rows` rows. Says how far it was when an episode began.
+/// Goes out along `pattern`, from `from` to `to`, doubling every `rows` rows. Says how far it was when an episode
+/// began.
 fn ramp(
     detector: &mut Detector,
     service: &mut Service,
@@ -47,7 +48,7 @@ fn patterns() -> Vec<Vec<f64>> {
 }
 
 #[test]
-fn whoever_is_faster_than_the_stated_rate_is_in_alarm() {
+fn an_attack_faster_than_the_limit_is_in_alarm() {
     for (number, pattern) in patterns().iter().enumerate() {
         for rows in [200.0, 900.0, 1_800.0] {
             let (mut detector, mut service) = trained(1, 1.05);

@@ -29,8 +29,8 @@ fn gram<'a>(rows: impl Iterator<Item = &'a [f64]>, columns: usize) -> DMatrix<f6
     gram
 }
 
-/// Asserts 0 ≤ ‖A u‖² − ‖S u‖² ≤ Σδ ≤ ‖A − A_k‖_F² / (l − k) for every unit vector u, through the extreme eigenvalues of
-/// AᵀA − SᵀS, and for every k < l.
+/// Asserts 0 ≤ ‖A u‖² − ‖S u‖² ≤ Σδ ≤ ‖A − A_k‖_F² / (l − k) for every unit vector u, through the extreme eigenvalues
+/// of AᵀA − SᵀS, and for every k < l.
 fn assert_theorem(rows: &[Vec<f64>], sketch: &FrequentDirections) {
     let columns = sketch.columns();
     let exact = gram(rows.iter().map(Vec::as_slice), columns);

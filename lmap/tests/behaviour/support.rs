@@ -1,6 +1,6 @@
 //! A service to watch, and a caller that runs jobs at once.
 
-use lmap::{Column, ColumnKind, Detector, Installed, Settings, Verdict};
+use lmap::{Column, ColumnKind, Detector, InstallOutcome, Settings, Verdict};
 
 /// Uniform numbers in \[0, 1) from a seed (xorshift64*).
 pub struct Noise(u64);
@@ -48,7 +48,7 @@ impl Service {
     }
 }
 
-/// `columns` gauges.
+/// Creates `columns` gauge columns.
 pub fn gauges(columns: usize) -> Vec<Column> {
     (0..columns as u64).map(|fingerprint| Column::new(ColumnKind::Gauge, fingerprint)).collect()
 }
@@ -62,7 +62,7 @@ pub fn detector(columns: usize, settings: Settings) -> Detector {
 pub fn run(detector: &mut Detector, row: &[f64]) -> Verdict {
     let verdict = detector.score(row).expect("the row has the detector's length");
     if let Some(job) = detector.learn() {
-        assert_ne!(detector.install(job.run()), Installed::Stale);
+        assert_ne!(detector.install(job.run()), InstallOutcome::Stale);
     }
     verdict
 }

@@ -1,25 +1,27 @@
-//! The loops that every slot of one word passes in every tick. Plain loops over slices, without branches, for the compiler to vectorise.
+//! The inner loops over slots of one word, which run in every tick. Plain loops over slices, without branches, which
+//! the compiler vectorises.
 
-/// From here on neighbours are no longer exact as an f64: 2^52.
+/// 2^52: from here on, neighbouring integers are not all exact as an f64.
 const EXACT: u64 = 1 << 52;
-/// The bits of 2^52 as an f64: a number below it, put into the mantissa, makes 2^52 and that number.
+/// The bits of 2^52 as an f64. A smaller integer in the mantissa gives the sum of 2^52 and that integer.
 const EXACT_BITS: u64 = 0x4330_0000_0000_0000;
 const SIGN: u64 = 1 << 63;
-/// The least step of an exponent. A mantissa's bits are below it.
+/// The lowest bit of the exponent. The bits of the mantissa are below it.
 const EXPONENT_STEP: u64 = 1 << 52;
 
-/// What counters tell of themselves all at once: below 2^52 if none of them fell, none grew by 2^52 or more, and none was at 2^63 or above.
+/// Combined check of counters: below 2^52 if none of them fell, none grew by 2^52 or more, and none was at 2^63 or
+/// above.
 pub(super) fn growth(words: &[u64], before: &[u64]) -> u64 {
     let bits = |(word, before): (&u64, &u64)| word.wrapping_sub(*before) | before >> 11;
     words.iter().zip(before).map(bits).fold(0, core::ops::BitOr::bitor)
 }
 
-/// Whether [`increments`] can be taken of counters whose [`growth`] is this.
+/// Whether [`increments`] may be called for counters with this [`growth`].
 pub(super) fn is_usual(growth: u64) -> bool {
     growth < EXACT
 }
 
-/// Writes what counters grew by since `before`, and remembers where they are now. Their [`growth`] must be usual.
+/// Writes the increase of counters since `before`, and stores their values there. Their [`growth`] must be usual.
 pub(super) fn increments(words: &[u64], before: &mut [u64], out: &mut [f64]) {
     for ((word, before), out) in words.iter().zip(before).zip(out) {
         *out = f64::from_bits(word.wrapping_sub(*before) | EXACT_BITS) - EXACT as f64;
@@ -27,20 +29,20 @@ pub(super) fn increments(words: &[u64], before: &mut [u64], out: &mut [f64]) {
     }
 }
 
-/// Whether every word has the bits of a finite number.
+/// Whether all words are finite f64 values.
 pub(super) fn are_finite(words: &[u64]) -> bool {
     let carry = |word: &u64| (word & !SIGN).wrapping_add(EXPONENT_STEP);
     words.iter().map(carry).fold(0, core::ops::BitOr::bitor) < SIGN
 }
 
-/// Copies gauges.
+/// Copies gauges from words to values.
 pub(super) fn gauges(words: &[u64], out: &mut [f64]) {
     for (word, out) in words.iter().zip(out) {
         *out = f64::from_bits(*word);
     }
 }
 
-/// Copies up-down counters.
+/// Converts up-down counters from words to values.
 pub(super) fn steps(words: &[u64], out: &mut [f64]) {
     for (word, out) in words.iter().zip(out) {
         *out = word.cast_signed() as f64;

@@ -1,16 +1,16 @@
-//! Columns as they were read before they lay flat, series by series, each with a memory of its own: slow, and plain enough to be believed.
+//! A reference implementation of columns, series by series, each with its own state: slow and simple.
 
 use std::collections::BTreeMap;
 
 use transport::RegionBuffer;
 use wire::control::LmapSpec;
 use wire::id::{MetricId, RegionId};
-use wire::metric::{Every, Kind};
+use wire::metric::{Kind, TickDivider};
 use wire::time::Nanos;
 
 use crate::aggregation::{Aggregations, Method};
 use crate::histogram::{self, Buckets};
-use crate::reading::{Look, Moment, Place};
+use crate::observation::{Observation, ObservationTime, SeriesLocation};
 
 const STATISTICS: usize = 3;
 
@@ -22,7 +22,7 @@ enum Memory {
 
 /// One series in one replica.
 struct Reading {
-    place: Place,
+    location: SeriesLocation,
     region: usize,
     memory: Memory,
     written: Option<u64>,
@@ -35,7 +35,7 @@ struct Metric {
     id: MetricId,
     kind: Kind,
     parts: core::num::NonZeroU64,
-    every: Every,
+    every: TickDivider,
     method: Option<Method>,
     first: usize,
     readings: Vec<Reading>,
@@ -47,7 +47,7 @@ pub(super) struct Columns {
     metrics: Vec<Metric>,
     row: Vec<f64>,
     ticks: u64,
-    looks_held: u32,
+    observations_held: u32,
 }
 
 impl Columns {
@@ -55,7 +55,7 @@ impl Columns {
         spec: &LmapSpec,
         regions: &BTreeMap<RegionId, usize>,
         aggregations: &Aggregations,
-        looks_held: u32,
+        observations_held: u32,
     ) -> Self {
         let (mut metrics, mut first) = (Vec::new(), 0);
         for metric in &spec.metrics {
@@ -64,13 +64,14 @@ impl Columns {
             let summed = matches!(kind, Kind::Histogram(_)) && method.as_ref().is_some_and(Method::is_sum);
             let mut readings = Vec::new();
             for replica in &spec.replicas {
-                for place in replica.places.iter().filter(|place| place.metric == metric.id) {
-                    let region = regions[&place.region];
-                    let place = Place { replica: replica.id, region: place.region, first: place.first };
-                    readings.push(Reading::new(place, region, kind));
+                for location in replica.places.iter().filter(|location| location.metric == metric.id) {
+                    let region = regions[&location.region];
+                    let location =
+                        SeriesLocation { replica: replica.id, region: location.region, first: location.first };
+                    readings.push(Reading::new(location, region, kind));
                 }
             }
-            readings.sort_by_key(|reading| reading.place);
+            readings.sort_by_key(|reading| reading.location);
             metrics.push(Metric {
                 id: metric.id,
                 kind,
@@ -84,7 +85,7 @@ impl Columns {
             });
             first += kind.statistics().len();
         }
-        Self { metrics, row: vec![f64::NAN; first], ticks: 0, looks_held }
+        Self { metrics, row: vec![f64::NAN; first], ticks: 0, observations_held }
     }
 
     pub(super) fn take_over(mut self, old: Self) -> Self {
@@ -93,15 +94,15 @@ impl Columns {
         for metric in old.metrics {
             rows.insert(metric.id, (metric.kind, metric.first));
             for reading in metric.readings {
-                readings.insert((metric.id, reading.place), (metric.kind, reading));
+                readings.insert((metric.id, reading.location), (metric.kind, reading));
             }
         }
         for metric in &mut self.metrics {
             for reading in &mut metric.readings {
-                if let Some((kind, old)) = readings.remove(&(metric.id, reading.place))
+                if let Some((kind, old)) = readings.remove(&(metric.id, reading.location))
                     && kind == metric.kind
                 {
-                    *reading = Reading { place: reading.place, region: reading.region, ..old };
+                    *reading = Reading { location: reading.location, region: reading.region, ..old };
                 }
             }
             if let Some((_, first)) = rows.get(&metric.id).filter(|(kind, _)| *kind == metric.kind) {
@@ -112,12 +113,17 @@ impl Columns {
         self
     }
 
-    pub(super) fn read(&mut self, buffers: &[RegionBuffer], looks: &[Look], moment: Moment) -> &[f64] {
-        let due = |every: Every, ticks: u64| ticks.is_multiple_of(u64::from(every.get()));
+    pub(super) fn read(
+        &mut self,
+        buffers: &[RegionBuffer],
+        observations: &[Observation],
+        time: ObservationTime,
+    ) -> &[f64] {
+        let due = |every: TickDivider, ticks: u64| ticks.is_multiple_of(u64::from(every.get()));
         for metric in self.metrics.iter_mut().filter(|metric| due(metric.every, self.ticks)) {
-            metric.look(buffers, looks, moment);
+            metric.observe(buffers, observations, time);
             for statistic in 0..metric.kind.statistics().len() {
-                self.row[metric.first + statistic] = metric.value(statistic, self.looks_held);
+                self.row[metric.first + statistic] = metric.value(statistic, self.observations_held);
             }
         }
         self.ticks += 1;
@@ -126,12 +132,12 @@ impl Columns {
 }
 
 impl Metric {
-    fn look(&mut self, buffers: &[RegionBuffer], looks: &[Look], moment: Moment) {
+    fn observe(&mut self, buffers: &[RegionBuffer], observations: &[Observation], time: ObservationTime) {
         self.merged.fill(0);
         for reading in &mut self.readings {
-            let (look, words) = (looks[reading.region], &buffers[reading.region].words);
+            let (observation, words) = (observations[reading.region], &buffers[reading.region].words);
             let mut added = vec![0; self.kind.slots() as usize];
-            if reading.look(look, words, (self.kind, self.parts), moment, &mut added) {
+            if reading.observe(observation, words, (self.kind, self.parts), time, &mut added) {
                 for (merged, added) in self.merged.iter_mut().zip(added) {
                     *merged = merged.wrapping_add(added);
                 }
@@ -142,7 +148,7 @@ impl Metric {
         }
     }
 
-    fn value(&self, statistic: usize, looks_held: u32) -> f64 {
+    fn value(&self, statistic: usize, observations_held: u32) -> f64 {
         let Some(method) = &self.method else { return f64::NAN };
         if !self.readings.iter().any(|reading| reading.age == Some(0)) {
             return f64::NAN;
@@ -150,53 +156,52 @@ impl Metric {
         if statistic > 0 && !self.merged.is_empty() {
             return self.of_all[statistic];
         }
-        let held = |reading: &&Reading| reading.age.is_some_and(|age| age <= looks_held);
+        let held = |reading: &&Reading| reading.age.is_some_and(|age| age <= observations_held);
         let last = self.readings.iter().filter(held).map(|reading| reading.last[statistic]);
         method.apply(&last.filter(|value| !value.is_nan()).collect::<Vec<_>>())
     }
 }
 
-/// `added` since `before`, per interval.
-fn per_interval(moment: Moment, added: f64, before: Nanos) -> Option<f64> {
-    let elapsed = moment.at.since(before).filter(|elapsed| *elapsed != Nanos::ZERO)?;
-    let whole = moment.interval.nanos().get();
+/// The increase `added` since `before`, per interval.
+fn per_interval(time: ObservationTime, added: f64, before: Nanos) -> Option<f64> {
+    let elapsed = time.at.since(before).filter(|elapsed| *elapsed != Nanos::ZERO)?;
+    let whole = time.interval.nanos().get();
     Some(added / ((elapsed.0 + whole / 2) / whole).max(1) as f64)
 }
 
 impl Reading {
-    fn new(place: Place, region: usize, kind: Kind) -> Self {
+    fn new(location: SeriesLocation, region: usize, kind: Kind) -> Self {
         let memory = match kind {
             Kind::Counter => Memory::Count(None),
             Kind::UpDownCounter | Kind::Gauge => Memory::Nothing,
             Kind::Histogram(scale) => Memory::Histogram(Buckets::new(scale), Nanos::ZERO),
         };
-        Self { place, region, memory, written: None, last: [f64::NAN; STATISTICS], age: None }
+        Self { location, region, memory, written: None, last: [f64::NAN; STATISTICS], age: None }
     }
 
-    fn look(
+    fn observe(
         &mut self,
-        look: Look,
+        observation: Observation,
         words: &[u64],
         (kind, parts): (Kind, core::num::NonZeroU64),
-        moment: Moment,
+        time: ObservationTime,
         added: &mut [u64],
     ) -> bool {
-        let new = match look {
-            Look::Fresh => true,
-            Look::Sampled(written) => self.written.replace(written) != Some(written),
-            Look::Unread | Look::Discarded | Look::Silent => false,
+        let new = match observation {
+            Observation::Fresh => true,
+            Observation::Sampled(written) => self.written.replace(written) != Some(written),
+            Observation::Unread | Observation::Discarded | Observation::Silent => false,
         };
-        let slots = &words[self.place.first.word()..][..kind.slots() as usize];
-        if let Some(values) =
-            Some(slots).filter(|_| new).and_then(|slots| self.values(slots, kind, parts, moment, added))
+        let slots = &words[self.location.first.word()..][..kind.slots() as usize];
+        if let Some(values) = Some(slots).filter(|_| new).and_then(|slots| self.values(slots, kind, parts, time, added))
         {
             (self.last, self.age) = (values, Some(0));
             return true;
         }
-        match look {
-            Look::Fresh | Look::Sampled(_) | Look::Unread => {}
-            Look::Discarded => self.forget(),
-            Look::Silent => {
+        match observation {
+            Observation::Fresh | Observation::Sampled(_) | Observation::Unread => {}
+            Observation::Discarded => self.forget(),
+            Observation::Silent => {
                 self.forget();
                 self.age = None;
             }
@@ -210,7 +215,7 @@ impl Reading {
         slots: &[u64],
         kind: Kind,
         parts: core::num::NonZeroU64,
-        moment: Moment,
+        time: ObservationTime,
         added: &mut [u64],
     ) -> Option<[f64; STATISTICS]> {
         let one = |value: f64| value.is_finite().then_some([value, f64::NAN, f64::NAN]);
@@ -218,16 +223,16 @@ impl Reading {
             (Kind::Gauge, _) => one(f64::from_bits(slots[0])),
             (Kind::UpDownCounter, _) => one(slots[0].cast_signed() as f64),
             (Kind::Counter, Memory::Count(before)) => {
-                let (then, before) = before.replace((moment.at, slots[0]))?;
-                one(per_interval(moment, slots[0].checked_sub(before)? as f64, then)?)
+                let (then, before) = before.replace((time.at, slots[0]))?;
+                one(per_interval(time, slots[0].checked_sub(before)? as f64, then)?)
             }
             (Kind::Histogram(scale), Memory::Histogram(buckets, then)) => {
-                let before = core::mem::replace(then, moment.at);
+                let before = core::mem::replace(then, time.at);
                 if !buckets.step(slots, added) {
                     return None;
                 }
                 let [count, mean, p99] = histogram::statistics(scale, parts, added);
-                Some([per_interval(moment, count, before)?, mean, p99])
+                Some([per_interval(time, count, before)?, mean, p99])
             }
             _ => unreachable!("a reading has its kind's memory"),
         }

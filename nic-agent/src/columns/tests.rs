@@ -11,7 +11,7 @@ use wire::metric::{Aggregation, Group, Series as Title};
 use wire::name::{InstanceName, Labels, MetricName, ServiceName};
 use wire::time::{Interval, Nanos};
 
-const LOOKS_HELD: u32 = 2;
+const OBSERVATIONS_HELD: u32 = 2;
 
 fn metric(id: u32, kind: Kind, aggregation: Aggregation, every: u32) -> MetricSpec {
     let series = Title {
@@ -22,18 +22,18 @@ fn metric(id: u32, kind: Kind, aggregation: Aggregation, every: u32) -> MetricSp
         group: Group::Service,
         parts_per_unit: NonZeroU64::MIN,
     };
-    MetricSpec { id: MetricId(id), series, aggregation, every: Every::new(every).unwrap() }
+    MetricSpec { id: MetricId(id), series, aggregation, every: TickDivider::new(every).unwrap() }
 }
 
-fn replica(id: u32, regions: &[u64], places: Vec<wire::control::Place>) -> ReplicaSpec {
+fn replica(id: u32, regions: &[u64], places: Vec<wire::control::MetricPlace>) -> ReplicaSpec {
     let region =
         |id: &u64| RegionSpec { id: RegionId(*id), size: RegionSize::ONE_PAGE, heartbeat: true, address: 0, rkey: 0 };
     let instance = InstanceName::new(&format!("cart-{id}")).unwrap();
     ReplicaSpec { id: ReplicaId(id), instance, regions: regions.iter().map(region).collect(), places }
 }
 
-fn place(metric: u32, region: u64, first: u32) -> wire::control::Place {
-    wire::control::Place { metric: MetricId(metric), region: RegionId(region), first: Slot(first) }
+fn place(metric: u32, region: u64, first: u32) -> wire::control::MetricPlace {
+    wire::control::MetricPlace { metric: MetricId(metric), region: RegionId(region), first: Slot(first) }
 }
 
 fn interval() -> Interval {
@@ -62,40 +62,40 @@ fn buffer(region: u64, words: Vec<u64>) -> RegionBuffer {
     RegionBuffer { region: RegionId(region), words, status: FetchStatus::Fetched }
 }
 
-fn at(millis: u64) -> Moment {
-    Moment { at: Nanos::from_millis(millis), interval: interval() }
+fn at(millis: u64) -> ObservationTime {
+    ObservationTime { at: Nanos::from_millis(millis), interval: interval() }
 }
 
-/// One metric, in so many replicas with one region each.
-struct One(Columns);
+/// One metric, in several replicas with one region each.
+struct SingleMetric(Columns);
 
-impl One {
+impl SingleMetric {
     fn new(kind: Kind, replicas: u32) -> Self {
         let replicas = (1..=replicas).map(|id| replica(id, &[u64::from(id)], vec![place(1, u64::from(id), 0)]));
         let spec = spec(vec![metric(1, kind, Aggregation::Sum, 1)], replicas.collect());
-        Self(Columns::new(&spec, &regions(&spec), &Aggregations::default(), LOOKS_HELD))
+        Self(Columns::new(&spec, &regions(&spec), &Aggregations::default(), OBSERVATIONS_HELD))
     }
 
     /// The first column; `None` if it is missing.
-    fn looks(&mut self, millis: u64, looks: &[(Look, u64)]) -> Option<f64> {
+    fn observe_all(&mut self, millis: u64, observations: &[(Observation, u64)]) -> Option<f64> {
         let words = |slot| [vec![0; 8], vec![slot], vec![0; 125]].concat();
-        let buffers: Vec<_> = looks.iter().zip(1..).map(|((_, slot), id)| buffer(id, words(*slot))).collect();
-        let looks: Vec<_> = looks.iter().map(|(look, _)| *look).collect();
-        Some(self.0.read(&buffers, &looks, at(millis))[0]).filter(|value| !value.is_nan())
+        let buffers: Vec<_> = observations.iter().zip(1..).map(|((_, slot), id)| buffer(id, words(*slot))).collect();
+        let observations: Vec<_> = observations.iter().map(|(observation, _)| *observation).collect();
+        Some(self.0.read(&buffers, &observations, at(millis))[0]).filter(|value| !value.is_nan())
     }
 
-    fn look(&mut self, millis: u64, look: Look, slot: u64) -> Option<f64> {
-        self.looks(millis, &[(look, slot)])
+    fn observe(&mut self, millis: u64, observation: Observation, slot: u64) -> Option<f64> {
+        self.observe_all(millis, &[(observation, slot)])
     }
 
     fn fresh(&mut self, millis: u64, slot: u64) -> Option<f64> {
-        self.look(millis, Look::Fresh, slot)
+        self.observe(millis, Observation::Fresh, slot)
     }
 }
 
 #[test]
 fn a_counters_first_look_and_its_reset_are_missing() {
-    let mut counter = One::new(Kind::Counter, 1);
+    let mut counter = SingleMetric::new(Kind::Counter, 1);
 
     assert_eq!(counter.fresh(0, 1_000_000), None);
     assert_eq!(counter.fresh(10, 1_000_005), Some(5.0));
@@ -105,11 +105,11 @@ fn a_counters_first_look_and_its_reset_are_missing() {
 
 #[test]
 fn increments_are_per_interval_whatever_the_time_between() {
-    let mut counter = One::new(Kind::Counter, 1);
+    let mut counter = SingleMetric::new(Kind::Counter, 1);
 
     assert_eq!(counter.fresh(0, 0), None);
     assert_eq!(counter.fresh(30, 15), Some(5.0), "two ticks late");
-    assert_eq!(counter.look(40, Look::Unread, 0), None);
+    assert_eq!(counter.observe(40, Observation::Unread, 0), None);
     assert_eq!(counter.fresh(50, 25), Some(5.0), "after one that could not be read");
     assert_eq!(counter.fresh(50, 26), None, "no time has passed");
     assert_eq!(counter.fresh(62, 31), Some(5.0), "a little late is on time");
@@ -117,12 +117,12 @@ fn increments_are_per_interval_whatever_the_time_between() {
 
 #[test]
 fn what_was_read_before_a_discarded_look_is_forgotten() {
-    for look in [Look::Discarded, Look::Silent] {
-        let mut counter = One::new(Kind::Counter, 1);
+    for observation in [Observation::Discarded, Observation::Silent] {
+        let mut counter = SingleMetric::new(Kind::Counter, 1);
         assert_eq!(counter.fresh(0, 0), None);
         assert_eq!(counter.fresh(10, 1), Some(1.0));
 
-        assert_eq!(counter.look(20, look, 900), None);
+        assert_eq!(counter.observe(20, observation, 900), None);
 
         assert_eq!(counter.fresh(30, 1000), None);
         assert_eq!(counter.fresh(40, 1002), Some(2.0));
@@ -131,46 +131,46 @@ fn what_was_read_before_a_discarded_look_is_forgotten() {
 
 #[test]
 fn a_region_that_is_sampled_has_a_new_value_only_when_it_was_written() {
-    let mut counter = One::new(Kind::Counter, 1);
+    let mut counter = SingleMetric::new(Kind::Counter, 1);
 
-    assert_eq!(counter.look(0, Look::Sampled(1), 0), None);
-    assert_eq!(counter.look(10, Look::Sampled(2), 5), Some(5.0));
-    assert_eq!(counter.look(20, Look::Sampled(2), 5), None, "the sampler is a little late");
-    assert_eq!(counter.look(30, Look::Sampled(4), 15), Some(5.0), "and has been here twice since");
+    assert_eq!(counter.observe(0, Observation::Sampled(1), 0), None);
+    assert_eq!(counter.observe(10, Observation::Sampled(2), 5), Some(5.0));
+    assert_eq!(counter.observe(20, Observation::Sampled(2), 5), None, "the sampler is a little late");
+    assert_eq!(counter.observe(30, Observation::Sampled(4), 15), Some(5.0), "and has been here twice since");
     for tick in 4..50 {
-        assert_eq!(counter.look(10 * tick, Look::Sampled(4), 15), None, "it is gone: that is no load of 0");
+        assert_eq!(counter.observe(10 * tick, Observation::Sampled(4), 15), None, "it is gone: that is no load of 0");
     }
 }
 
 #[test]
 fn a_replicas_value_is_held_for_some_looks_but_not_that_of_a_silent_one() {
     let word = f64::to_bits;
-    let mut gauge = One::new(Kind::Gauge, 2);
-    assert_eq!(gauge.looks(0, &[(Look::Fresh, word(2.5)), (Look::Fresh, word(1.0))]), Some(3.5));
+    let mut gauge = SingleMetric::new(Kind::Gauge, 2);
+    assert_eq!(gauge.observe_all(0, &[(Observation::Fresh, word(2.5)), (Observation::Fresh, word(1.0))]), Some(3.5));
 
-    for (looks, sum) in [(1, 2.5), (2, 2.5), (3, 0.0)] {
-        let found = gauge.looks(10 * looks, &[(Look::Unread, 0), (Look::Fresh, word(0.0))]);
-        assert_eq!(found, Some(sum), "after {looks} looks");
+    for (observations, sum) in [(1, 2.5), (2, 2.5), (3, 0.0)] {
+        let found = gauge.observe_all(10 * observations, &[(Observation::Unread, 0), (Observation::Fresh, word(0.0))]);
+        assert_eq!(found, Some(sum), "after {observations} observations");
     }
-    assert_eq!(gauge.looks(40, &[(Look::Unread, 0), (Look::Unread, 0)]), None, "nothing is new");
-    assert_eq!(gauge.looks(50, &[(Look::Fresh, word(1.0)), (Look::Fresh, word(0.0))]), Some(1.0));
-    assert_eq!(gauge.looks(60, &[(Look::Silent, word(9.0)), (Look::Fresh, word(0.0))]), Some(0.0));
+    assert_eq!(gauge.observe_all(40, &[(Observation::Unread, 0), (Observation::Unread, 0)]), None, "nothing is new");
+    assert_eq!(gauge.observe_all(50, &[(Observation::Fresh, word(1.0)), (Observation::Fresh, word(0.0))]), Some(1.0));
+    assert_eq!(gauge.observe_all(60, &[(Observation::Silent, word(9.0)), (Observation::Fresh, word(0.0))]), Some(0.0));
 }
 
 #[test]
 fn gauges_that_are_no_numbers_are_missing_and_steps_go_below_zero() {
-    let mut gauge = One::new(Kind::Gauge, 1);
+    let mut gauge = SingleMetric::new(Kind::Gauge, 1);
     for wrong in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         assert_eq!(gauge.fresh(0, 1.0_f64.to_bits()), Some(1.0));
         assert_eq!(gauge.fresh(0, wrong.to_bits()), None);
     }
 
-    assert_eq!(One::new(Kind::UpDownCounter, 1).fresh(0, u64::MAX), Some(-1.0));
+    assert_eq!(SingleMetric::new(Kind::UpDownCounter, 1).fresh(0, u64::MAX), Some(-1.0));
 }
 
 #[test]
 fn a_histogram_counts_per_interval() {
-    let mut histogram = One::new(Kind::Histogram(Scale::DEFAULT), 1);
+    let mut histogram = SingleMetric::new(Kind::Histogram(Scale::DEFAULT), 1);
 
     assert_eq!(histogram.fresh(0, 7), None);
     assert_eq!(histogram.fresh(20, 13), Some(3.0));
@@ -180,9 +180,9 @@ fn a_histogram_counts_per_interval() {
 #[test]
 fn a_region_that_is_shorter_than_said_is_not_read() {
     for kind in [Kind::Gauge, Kind::Counter, Kind::Histogram(Scale::DEFAULT)] {
-        let mut one = One::new(kind, 1);
+        let mut one = SingleMetric::new(kind, 1);
         for millis in [0, 10] {
-            let row = one.0.read(&[buffer(1, vec![0; 8])], &[Look::Fresh], at(millis));
+            let row = one.0.read(&[buffer(1, vec![0; 8])], &[Observation::Fresh], at(millis));
             assert!(row[0].is_nan());
         }
     }
@@ -192,17 +192,17 @@ fn a_region_that_is_shorter_than_said_is_not_read() {
 fn a_column_that_no_replica_has_any_more_is_missing() {
     let gauge = || vec![metric(1, Kind::Gauge, Aggregation::Sum, 1)];
     let spec = |metrics, places| spec(metrics, vec![replica(1, &[1], places)]);
-    let columns = |spec: &LmapSpec| Columns::new(spec, &regions(spec), &Aggregations::default(), LOOKS_HELD);
+    let columns = |spec: &LmapSpec| Columns::new(spec, &regions(spec), &Aggregations::default(), OBSERVATIONS_HELD);
     let mut before = columns(&spec(gauge(), vec![place(1, 1, 0)]));
     let buffers = [buffer(1, vec![0; 9])];
-    assert_eq!(before.read(&buffers, &[Look::Fresh], at(0)), [0.0]);
+    assert_eq!(before.read(&buffers, &[Observation::Fresh], at(0)), [0.0]);
 
     let mut after = columns(&spec(gauge(), vec![])).take_over(before);
 
-    assert!(after.read(&buffers, &[Look::Fresh], at(10))[0].is_nan());
+    assert!(after.read(&buffers, &[Observation::Fresh], at(10))[0].is_nan());
 }
 
-/// A generator of numbers, splitmix64.
+/// SplitMix64, a generator of numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -225,7 +225,8 @@ impl Dice {
 const METRICS: u32 = 24;
 const REPLICAS: u32 = 3;
 
-/// Up to three replicas with two regions each, and most of the metrics in most of them. Nearly all lie where others like them have lain before.
+/// Up to three replicas with two regions each, and most of the metrics in most of them. Nearly all series keep their
+/// location between configurations.
 fn configuration(dice: &mut Dice) -> LmapSpec {
     let small = Kind::Histogram(Scale::new(0, 4).unwrap());
     let named = Aggregation::Named(MetricName::new("last").unwrap());
@@ -262,7 +263,7 @@ fn configuration(dice: &mut Dice) -> LmapSpec {
     spec(metrics, replicas)
 }
 
-/// What a service does to its slots in an interval. `wild` ones do what no service should, too.
+/// Writes the slots as a service does in an interval. With `wild`, it also does what no service should.
 fn write(words: &mut [u64], wild: bool, dice: &mut Dice) {
     let strange = [0, 1, u64::MAX, 1 << 63, (1 << 63) - 1, 1 << 52, f64::NAN.to_bits(), f64::NEG_INFINITY.to_bits()];
     for word in words.iter_mut().skip(8) {
@@ -276,13 +277,13 @@ fn write(words: &mut [u64], wild: bool, dice: &mut Dice) {
     }
 }
 
-fn some_look(written: u64, wild: bool, dice: &mut Dice) -> Look {
+fn some_observation(written: u64, wild: bool, dice: &mut Dice) -> Observation {
     match dice.throw() % 12 {
-        0 if wild => Look::Unread,
-        1 if wild => Look::Discarded,
-        2 if wild => Look::Silent,
-        3 if wild => Look::Sampled(written),
-        _ => Look::Fresh,
+        0 if wild => Observation::Unread,
+        1 if wild => Observation::Discarded,
+        2 if wild => Observation::Silent,
+        3 if wild => Observation::Sampled(written),
+        _ => Observation::Fresh,
     }
 }
 
@@ -294,9 +295,9 @@ fn rows_are_those_that_series_by_series_would_give_whatever_happens() {
     for seed in 0..200 {
         let mut dice = Dice(seed);
         let mut spec = configuration(&mut dice);
-        let mut flat = Columns::new(&spec, &regions(&spec), &aggregations, LOOKS_HELD);
-        let mut plain = reference::Columns::new(&spec, &regions(&spec), &aggregations, LOOKS_HELD);
-        let mut memory: BTreeMap<RegionId, Vec<u64>> = BTreeMap::new();
+        let mut scalars = Columns::new(&spec, &regions(&spec), &aggregations, OBSERVATIONS_HELD);
+        let mut plain = reference::Columns::new(&spec, &regions(&spec), &aggregations, OBSERVATIONS_HELD);
+        let mut state: BTreeMap<RegionId, Vec<u64>> = BTreeMap::new();
         let (mut now, mut wild, mut sampled, mut written) = (1000, false, false, 0);
         for step in 0..120 {
             if dice.one_in(12) {
@@ -304,25 +305,30 @@ fn rows_are_those_that_series_by_series_would_give_whatever_happens() {
             }
             if dice.one_in(25) {
                 spec = configuration(&mut dice);
-                flat = Columns::new(&spec, &regions(&spec), &aggregations, LOOKS_HELD).take_over(flat);
-                plain = reference::Columns::new(&spec, &regions(&spec), &aggregations, LOOKS_HELD).take_over(plain);
+                scalars = Columns::new(&spec, &regions(&spec), &aggregations, OBSERVATIONS_HELD).take_over(scalars);
+                plain =
+                    reference::Columns::new(&spec, &regions(&spec), &aggregations, OBSERVATIONS_HELD).take_over(plain);
             }
             now += if wild { dice.of(&[10, 10, 10, 9, 12, 0, 25, 400]) } else { dice.of(&[10, 9, 11, 14]) };
             written += u64::from(dice.one_in(2));
-            let (mut buffers, mut looks) = (Vec::new(), Vec::new());
+            let (mut buffers, mut observations) = (Vec::new(), Vec::new());
             for id in spec.replicas.iter().flat_map(|replica| replica.regions.iter().map(|region| region.id)) {
-                let words = memory.entry(id).or_insert_with(|| vec![1 << 40; RegionSize::ONE_PAGE.words()]);
+                let words = state.entry(id).or_insert_with(|| vec![1 << 40; RegionSize::ONE_PAGE.words()]);
                 write(words, wild, &mut dice);
                 buffers.push(buffer(id.0, words.clone()));
-                looks.push(if sampled { Look::Sampled(written) } else { some_look(written, wild, &mut dice) });
+                observations.push(if sampled {
+                    Observation::Sampled(written)
+                } else {
+                    some_observation(written, wild, &mut dice)
+                });
             }
 
-            let expected = plain.read(&buffers, &looks, at(now)).to_vec();
-            let found = flat.read(&buffers, &looks, at(now));
+            let expected = plain.read(&buffers, &observations, at(now)).to_vec();
+            let found = scalars.read(&buffers, &observations, at(now));
 
             let bits = |row: &[f64]| row.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
             assert_eq!(bits(found), bits(&expected), "seed {seed}, step {step}: {found:?}, expected {expected:?}");
-            let (exact, all) = flat.flat.exact_runs();
+            let (exact, all) = scalars.scalars.exact_runs();
             (quick, close) = (quick + exact, close + all - exact);
         }
     }

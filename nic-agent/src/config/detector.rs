@@ -1,4 +1,4 @@
-//! How LMAPs judge: the score, and the sizes and rates of their detectors.
+//! Settings of the detectors: the form of the score, sizes and rates.
 
 use lmap::{ScoreForm, Settings, Threshold};
 use serde::Deserialize;
@@ -6,48 +6,48 @@ use serde::Deserialize;
 use super::ConfigError;
 use crate::settings::WorkerSettings;
 
-/// How the score is formed.
+/// The form of the score.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Score {
-    /// Residuals and coordinates, each measured in its own deviations.
+    /// Residuals and coordinates, each divided by its own standard deviation.
     #[default]
     Scaled,
-    /// That of μView: the length of the residual, with the settings of its section 4.4.
+    /// μView's score: the length of the residual, with the settings of its section 4.4.
     Absolute,
-    /// The same of rows scaled to unit length.
+    /// μView's score for rows that are scaled to unit length.
     Relative,
 }
 
-/// How LMAPs judge. What a trained model was made with goes before these.
+/// Settings of the detectors. The settings of a trained model take precedence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DetectorConfig {
-    /// How the score is formed.
+    /// The form of the score.
     pub score: Score,
-    /// Rank k of the basis, 1 to 4,096; if left out, as much as explains the variance.
+    /// Rank k of the basis, 1 to 4,096; if `None`, enough to explain 95 % of the variance (90 % with μView's scores).
     pub rank: Option<usize>,
-    /// Rows l of the sketch, above the rank, 2 to 8,192; if left out, 25, or 2k if that is more.
+    /// Rows l of the sketch, above the rank, 2 to 8,192; if `None`, 25, or 2k if that is more.
     pub sketch_rows: Option<usize>,
-    /// γ is this percentile q of the scores in training, above 0 and at most 100; 99 if left out.
+    /// γ is this percentile q of the training scores, above 0 and at most 100; 99 if `None`.
     pub percentile: Option<f64>,
-    /// Probability η that a row above γ is learnt, 0 to 1; if left out, 0.01, with μView's scores 0.
+    /// Probability η that a row above γ is learned, 0 to 1; if `None`, 0.01 (0 with μView's scores).
     pub learning_rate: Option<f64>,
-    /// Which scores of training γ is the percentile of; if left out, crosswise, with μView's scores in sample.
+    /// The training scores from which γ is computed; if `None`, crosswise (in-sample with μView's scores).
     pub threshold: Option<ThresholdOf>,
-    /// Alarms a day and service that γ is steered to, above 0; if left out, γ stays.
+    /// Target number of alarms per day and service, above 0, by which γ is adjusted; if `None`, γ does not move.
     pub alarms_per_day: Option<f64>,
 }
 
-/// Which scores of training γ is the percentile of.
+/// The training scores from which γ is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ThresholdOf {
-    /// Of rows that the basis was made of, and of each half by the other.
+    /// Of the rows that the basis was learned from, and of each half under a basis of the other half.
     Crosswise,
-    /// Of rows that the basis was made of.
+    /// Of the rows that the basis was learned from.
     InSample,
-    /// Of the last fifth, by a basis of the four before.
+    /// Of the last fifth, under a basis of the first four.
     HeldOut,
 }
 
@@ -78,7 +78,7 @@ impl DetectorConfig {
         Ok(())
     }
 
-    /// What every detector is told. The margin of alarms for an interval below a second is added to each.
+    /// The settings of every detector. Each detector adds the alarm margin for an interval below one second.
     pub(super) fn settings(&self) -> Settings {
         let base = match self.score {
             Score::Scaled => WorkerSettings::default().detector,

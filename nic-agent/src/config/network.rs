@@ -1,45 +1,45 @@
-//! What is measured of the packets that pass.
+//! Packet measurement: interfaces, streams, and the NIC agents at the other end.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use daemon::config::range;
-use daemon::{ClientTls, ConfigError, ServerTls};
-use exchange::Synopsis;
+use agent_runtime::config::range;
+use agent_runtime::{ClientTls, ConfigError, ServerTls};
+use one_way::Synopsis;
 use packets::Pair;
 use serde::Deserialize;
 
-/// More streams than this are a mistake.
-const MOST_STREAMS: usize = 256;
-/// The histogram beside a fridge's slots.
+/// Most streams of one agent.
+const MAX_STREAMS: usize = 256;
+/// Size of the histogram of a stream with a fridge.
 const HISTOGRAM_BYTES: u64 = 4096;
-/// Two fridges of fewer slots are none: 64 of 12 bytes each, and their histogram.
-const LEAST_BYTES: u64 = 2 * 64 * 12 + HISTOGRAM_BYTES;
-/// Of a stream with a fridge.
+/// Smallest synopsis of a ring: two fridges of 64 slots of 12 bytes, and their histogram.
+const MIN_BYTES: u64 = 2 * 64 * 12 + HISTOGRAM_BYTES;
+/// Default synopsis size of a stream with a fridge.
 const FRIDGE_BYTES: u64 = 128 << 10;
-/// Of one that is compared with another agent's.
-const COMPARED_BYTES: u64 = 8 << 20;
-/// RDA: of a packet, in six intervals that are remembered at a time and in the cells of one that is compared.
+/// Default synopsis size of a one-way stream.
+const ONE_WAY_BYTES: u64 = 8 << 20;
+/// RDA: bytes for each packet of an interval, in the six intervals in memory and in the cells of the one in comparison.
 const PACKET_BYTES: u64 = 256;
-/// FineComb, LDA: of a bucket, likewise, with a sixteenth of a packet near the ends.
+/// FineComb, LDA: bytes for each bucket, likewise, with a sixteenth of a packet near the interval's ends.
 const BUCKET_BYTES: u64 = 320;
-/// More buckets make messages longer and little more precise.
-const MOST_BUCKETS: u64 = 1 << 16;
+/// Most buckets. More make messages longer and add little precision.
+const MAX_BUCKETS: u64 = 1 << 16;
 
-/// What is measured of the packets that pass.
+/// Settings of packet measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkConfig {
-    /// Where the host agent takes services: what is measured of a stream is a service like any other.
+    /// Socket on which the host agent registers services. The metrics of each stream are a service.
     pub services_socket: PathBuf,
-    /// Bytes of all synopses.
+    /// Memory budget of all synopses, in bytes.
     pub memory_bytes: u64,
-    /// Other NIC agents, with whom streams are compared.
+    /// NIC agents with which one-way delay and loss are measured.
     pub peers: PeersConfig,
-    /// How interfaces are read; those that are not here by one ring, with the kernel's times.
+    /// How interfaces are read. Others have one ring and kernel timestamps.
     pub interfaces: Vec<InterfaceConfig>,
-    /// What is measured.
+    /// The streams to measure.
     pub streams: Vec<StreamConfig>,
 }
 
@@ -47,12 +47,12 @@ pub struct NetworkConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InterfaceConfig {
-    /// Its name.
+    /// Name of the interface, as `ip link` lists it.
     pub name: String,
-    /// Rings that share its packets by flow, each with a thread of its own, 1 to 64: for more packets than one core takes.
+    /// Rings that share its packets by flow, each with a thread, 1 to 64: for more packets than one core can read.
     #[serde(default = "one")]
     pub rings: u32,
-    /// Whose times packets have.
+    /// Source of the packets' timestamps.
     #[serde(default)]
     pub timestamps: Timestamps,
 }
@@ -61,26 +61,27 @@ const fn one() -> u32 {
     1
 }
 
-/// Whose times packets have, as the file has it.
+/// Source of the packets' timestamps, as named in the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Timestamps {
-    /// The kernel's.
+    /// Timestamps of the kernel.
     #[default]
     Kernel,
-    /// The card's, of what comes in; what goes out has none and is left out. The kernel's where the card cannot.
+    /// Timestamps of the card for received packets; sent packets have none and are ignored. Timestamps of the kernel if
+    /// the card cannot.
     Hardware,
 }
 
-/// Other NIC agents, with whom streams are compared.
+/// NIC agents with which one-way delay and loss are measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PeersConfig {
-    /// Where agents of senders ask; nowhere if left out.
+    /// Where agents at the sending end connect; `None`: no listener.
     pub listen: Option<SocketAddr>,
-    /// Certificates of this end where it is asked.
+    /// TLS of that listener; `None` for plain text.
     pub tls: Option<ServerTls>,
-    /// Certificates where it asks.
+    /// TLS of connections to other agents; `None` for plain text.
     pub peers_tls: Option<ClientTls>,
 }
 
@@ -96,57 +97,58 @@ impl Default for NetworkConfig {
     }
 }
 
-/// One stream: which packets, and what is measured of them.
+/// A stream: its packets, and what is measured of them.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StreamConfig {
     /// The stream's name: its service is `network.NAME`.
     pub name: String,
-    /// The interface that its packets pass.
+    /// The interface on which its packets are captured.
     pub interface: String,
-    /// What is a request, and what its response: the time between them is measured. Either this or `compared`.
+    /// The kind of request and response whose delay is measured. A stream has either this or `one_way`.
     pub pair: Option<PairName>,
-    /// The stream passes another agent, too: one-way delay and loss between the two are measured.
-    pub compared: Option<ComparedConfig>,
-    /// Which packets belong to it.
+    /// One-way delay and loss are measured together with another agent on the stream's path.
+    pub one_way: Option<OneWayConfig>,
+    /// Filter for its packets; empty for all packets.
     #[serde(default)]
     pub filter: String,
-    /// Whether the packets within VXLAN tunnels are meant.
+    /// Whether the filter applies to packets inside VXLAN tunnels.
     #[serde(default)]
     pub inner: bool,
-    /// Bytes of its synopsis: 128 KiB, of one that is compared 8 MiB. Half of a fridge's wait for one of another probability to take over.
+    /// Size of its synopsis in bytes; 128 KiB by default, 8 MiB with `one_way`. Half of a fridge's memory is reserved
+    /// for its successor with another probability.
     pub memory_bytes: Option<u64>,
-    /// Milliseconds of an interval, 100 to 60,000: so often its metrics change.
+    /// Period of its metrics in milliseconds, 100 to 60,000.
     #[serde(default = "interval_ms")]
     pub interval_ms: NonZeroU32,
 }
 
-/// How a stream is compared with what another agent sees of it. Both have to call it by the same name.
+/// One-way measurement of a stream with another agent. The stream has the same name at both ends.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ComparedConfig {
-    /// How: the same at both ends.
+pub struct OneWayConfig {
+    /// The synopsis, which has to be the same at both ends.
     pub synopsis: SynopsisName,
-    /// Where the agent listens that sees the packets arrive (its `network.peers.listen`): host and port. Without, they arrive here.
+    /// Host and port of the agent at the receiving end (its `network.peers.listen`). `None`: this is the receiving end.
     pub peer: Option<String>,
-    /// Microseconds by which the two clocks differ at the most; if they turn out to differ by more, delays are not trusted.
-    #[serde(default = "clock_within_us")]
-    pub clock_within_us: u32,
+    /// Largest difference of the two clocks in microseconds. Delays are not trusted if they differ by more.
+    #[serde(default = "max_clock_error_us")]
+    pub max_clock_error_us: u32,
 }
 
-const fn clock_within_us() -> u32 {
+const fn max_clock_error_us() -> u32 {
     1000
 }
 
-/// How streams are compared, as the file has it.
+/// The synopsis of a one-way measurement, as named in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SynopsisName {
-    /// Packets are remembered, and what one end only has is named.
+    /// RDA: stores each packet, and identifies those that only one end has.
     Rda,
-    /// Packets are added up.
+    /// FineComb: adds packets up in buckets.
     Finecomb,
-    /// The same, without digests.
+    /// LDA: as FineComb, without digests.
     Lda,
 }
 
@@ -154,19 +156,19 @@ const fn interval_ms() -> NonZeroU32 {
     NonZeroU32::new(1000).expect("1000 is not 0")
 }
 
-/// [`Pair`], as the file has it.
+/// [`Pair`], as named in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PairName {
-    /// TCP handshakes.
+    /// Handshakes of TCP connections.
     Handshake,
     /// TCP data and its acknowledgement.
     Data,
-    /// TCP connections.
+    /// TCP connections, from beginning to end.
     Flow,
-    /// DNS queries.
+    /// DNS queries and their responses.
     Dns,
-    /// NTP queries.
+    /// NTP queries and their responses.
     Ntp,
 }
 
@@ -183,23 +185,23 @@ impl From<PairName> for Pair {
 }
 
 impl StreamConfig {
-    /// Bytes of its synopsis.
+    /// Size of its synopsis, in bytes.
     pub(crate) const fn bytes(&self) -> u64 {
-        match (self.memory_bytes, &self.compared) {
+        match (self.memory_bytes, &self.one_way) {
             (Some(bytes), _) => bytes,
             (None, None) => FRIDGE_BYTES,
-            (None, Some(_)) => COMPARED_BYTES,
+            (None, Some(_)) => ONE_WAY_BYTES,
         }
     }
 
-    /// Packets of an interval that are remembered where it is compared.
+    /// Most packets of an interval that a one-way stream stores.
     pub(crate) fn packets(&self) -> usize {
         usize::try_from(self.bytes() / PACKET_BYTES).unwrap_or(usize::MAX)
     }
 
-    /// Its synopsis where it is compared.
+    /// The synopsis of a one-way stream.
     pub(crate) fn synopsis(&self, name: SynopsisName) -> Synopsis {
-        let buckets = usize::try_from((self.bytes() / BUCKET_BYTES).min(MOST_BUCKETS)).unwrap_or(usize::MAX);
+        let buckets = usize::try_from((self.bytes() / BUCKET_BYTES).min(MAX_BUCKETS)).unwrap_or(usize::MAX);
         match name {
             SynopsisName::Rda => Synopsis::RDA,
             SynopsisName::Finecomb => Synopsis::finecomb(buckets, buckets / 16),
@@ -207,14 +209,15 @@ impl StreamConfig {
         }
     }
 
-    /// Slots of the fridge of each of its shards, one for each ring: what is left of its memory, for two of them.
+    /// Slots of the fridge of each shard, of which there is one for each ring. Two fridges share the memory that the
+    /// histogram leaves.
     pub(crate) fn slots(&self, shards: usize) -> usize {
         let each = self.bytes() / shards.max(1) as u64;
         let bytes = each.saturating_sub(HISTOGRAM_BYTES) / 2;
         synopses::fridge::Settings::slots_within(usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
-    /// The service that its metrics are of.
+    /// Name of the service of its metrics.
     pub(crate) fn service(&self) -> String {
         format!("network.{}", self.name)
     }
@@ -229,12 +232,17 @@ impl NetworkConfig {
     }
 
     fn check_interfaces(&self) -> Result<(), ConfigError> {
-        for (place, interface) in self.interfaces.iter().enumerate() {
+        for (index, interface) in self.interfaces.iter().enumerate() {
             let name = &format!("{:?}", interface.name);
-            let is_first = self.interfaces.iter().take(place).all(|other| other.name != interface.name);
-            range(is_first, "network.interfaces.name", name, "each interface is there once")?;
+            let is_first = self.interfaces.iter().take(index).all(|other| other.name != interface.name);
+            range(is_first, "network.interfaces.name", name, "an interface may be listed once only")?;
             let is_used = self.streams.iter().any(|stream| stream.interface == interface.name);
-            range(is_used, "network.interfaces.name", name, "an interface that a stream is on is needed")?;
+            range(
+                is_used,
+                "network.interfaces.name",
+                name,
+                "no stream uses this interface; remove it, or fix the name",
+            )?;
             let is_possible = (1..=packets::ring::MOST_RINGS as u32).contains(&interface.rings);
             let found = format!("{} (interface {name})", interface.rings);
             range(is_possible, "network.interfaces.rings", &found, "1 to 64 are possible")?;
@@ -242,31 +250,37 @@ impl NetworkConfig {
         Ok(())
     }
 
-    /// Of an interface with several rings each sees a share of its flows: whether the stream bears that.
+    /// Checks that the stream can be measured on an interface with `rings` rings, each of which sees a share of the
+    /// flows.
     fn check_shared(stream: &StreamConfig, rings: u32) -> Result<(), ConfigError> {
-        let found = format!("{rings} where the stream {:?} is on {:?}", stream.name, stream.interface);
-        let whole = rings == 1 || stream.compared.is_none();
-        let wanted = "a stream that is compared has to be seen by one ring: 1 is possible";
-        range(whole, "network.interfaces.rings", &found, wanted)?;
-        let together = rings == 1 || !stream.inner;
-        let wanted = "the two directions of a flow within a tunnel come to different rings: with `inner` 1 is possible";
-        range(together, "network.interfaces.rings", &found, wanted)
+        let found = format!("{rings} with stream {:?} on {:?}", stream.name, stream.interface);
+        let is_possible = rings == 1 || stream.one_way.is_none();
+        let wanted = "a stream with `one_way` needs an interface with one ring";
+        range(is_possible, "network.interfaces.rings", &found, wanted)?;
+        let is_possible = rings == 1 || !stream.inner;
+        let wanted = "a stream with `inner` needs an interface with one ring: both directions of a tunnelled flow may be in different rings";
+        range(is_possible, "network.interfaces.rings", &found, wanted)
     }
 
-    /// Whether all of it is possible, together.
+    /// Checks all values, and their combination.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let streams = self.streams.len();
-        range(streams <= MOST_STREAMS, "network.streams", &streams, "at most 256 are possible")?;
+        range(streams <= MAX_STREAMS, "network.streams", &streams, "at most 256 are possible")?;
         self.check_interfaces()?;
-        for (place, stream) in self.streams.iter().enumerate() {
+        for (index, stream) in self.streams.iter().enumerate() {
             let of = |found: &dyn ToString| format!("{} (stream {:?})", found.to_string(), stream.name);
             let is_name = wire::name::ServiceName::new(&stream.service()).is_ok();
             let name = &format!("{:?}", stream.name);
-            range(is_name, "network.streams.name", name, "letters, digits and _.-/: are possible")?;
-            let is_first = self.streams.iter().take(place).all(|other| other.name != stream.name);
-            range(is_first, "network.streams.name", name, "each stream has a name of its own")?;
+            range(is_name, "network.streams.name", name, "letters, digits and _.-/: are allowed")?;
+            let is_first = self.streams.iter().take(index).all(|other| other.name != stream.name);
+            range(is_first, "network.streams.name", name, "another stream has this name")?;
             let has_interface = !stream.interface.is_empty();
-            range(has_interface, "network.streams.interface", &of(&"\"\""), "a name is needed, as `ip link` lists it")?;
+            range(
+                has_interface,
+                "network.streams.interface",
+                &of(&"\"\""),
+                "an interface name is needed, as `ip link` lists it",
+            )?;
             let filter = stream.filter.parse::<packets::Filter>();
             let conditions = "tcp, udp, port N, host A, net A/N, vlan N, vni N, joined by `and`, are possible";
             range(filter.is_ok(), "network.streams.filter", &of(&format!("{:?}", stream.filter)), conditions)?;
@@ -275,8 +289,13 @@ impl NetworkConfig {
             range(is_possible, "network.streams.interval_ms", &of(&stream.interval_ms), "100 to 60000 are possible")?;
         }
         let sum = self.streams.iter().fold(0_u64, |sum, stream| sum.saturating_add(stream.bytes()));
-        let found = format!("{} where the streams take {sum}", self.memory_bytes);
-        range(sum <= self.memory_bytes, "network.memory_bytes", &found, "as much as the streams take is needed")?;
+        let found = format!("{}, but the streams need {sum}", self.memory_bytes);
+        range(
+            sum <= self.memory_bytes,
+            "network.memory_bytes",
+            &found,
+            "raise it, or lower network.streams.memory_bytes",
+        )?;
         if let Some(tls) = &self.peers.tls {
             drop(tls.server().map_err(|cause| ConfigError::value("network.peers.tls", cause))?);
         }
@@ -286,31 +305,31 @@ impl NetworkConfig {
         Ok(())
     }
 
-    /// What is measured of a stream, and with how much memory.
+    /// Checks what is measured of a stream, and with how much memory.
     fn check_measured(&self, stream: &StreamConfig) -> Result<(), ConfigError> {
         let of = |found: &dyn ToString| format!("{} (stream {:?})", found.to_string(), stream.name);
         let rings = self.interface(&stream.interface).rings;
         Self::check_shared(stream, rings)?;
-        let Some(compared) = &stream.compared else {
-            let wanted = "either it is needed, or `compared`";
+        let Some(one_way) = &stream.one_way else {
+            let wanted = "a stream needs either `pair` or `one_way`";
             range(stream.pair.is_some(), "network.streams.pair", &of(&"missing"), wanted)?;
-            let least = LEAST_BYTES * u64::from(rings.max(1));
+            let least = MIN_BYTES * u64::from(rings.max(1));
             let is_possible = stream.bytes() >= least && stream.slots(1) <= synopses::fridge::MOST_SLOTS;
             let wanted = "5632 bytes for each ring to 384 MiB are possible";
             return range(is_possible, "network.streams.memory_bytes", &of(&stream.bytes()), wanted);
         };
-        let wanted = "a stream with `compared` has none";
-        range(stream.pair.is_none(), "network.streams.pair", &of(&"there"), wanted)?;
+        let wanted = "a stream with `one_way` has no `pair`";
+        range(stream.pair.is_none(), "network.streams.pair", &of(&"set"), wanted)?;
         let is_possible = (1 << 16..=1 << 34).contains(&stream.bytes());
         range(is_possible, "network.streams.memory_bytes", &of(&stream.bytes()), "64 KiB to 16 GiB are possible")?;
-        if let Some(peer) = &compared.peer {
+        if let Some(peer) = &one_way.peer {
             let is_address = peer
                 .rsplit_once(':')
                 .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
             let wanted = "a host and a port are needed, such as node-2:9705";
-            range(is_address, "network.streams.compared.peer", &of(&format!("{peer:?}")), wanted)
+            range(is_address, "network.streams.one_way.peer", &of(&format!("{peer:?}")), wanted)
         } else {
-            let wanted = "it is needed where packets arrive; where they are sent, `peer` is";
+            let wanted = "the receiving end needs an address; the sending end needs `one_way.peer`";
             range(self.peers.listen.is_some(), "network.peers.listen", &of(&"null"), wanted)
         }
     }
@@ -325,21 +344,22 @@ mod tests {
         format!("network:\n  memory_bytes: 200000\n  streams:\n    - {{name: a, interface: eth0, pair: dns{with}}}\n")
     }
 
-    fn compared(how: &str) -> String {
-        format!("network:\n  streams:\n    - {{name: a, interface: eth0, compared: {how}}}\n")
+    fn one_way(how: &str) -> String {
+        format!("network:\n  streams:\n    - {{name: a, interface: eth0, one_way: {how}}}\n")
     }
 
     #[test]
-    fn a_stream_is_compared_where_its_packets_go_or_where_they_come_from() {
-        let here = Config::parse(&compared("{synopsis: rda, peer: 'node-2:9705'}")).unwrap();
-        let there = compared("{synopsis: finecomb}").replace("network:", "network:\n  peers: {listen: '0.0.0.0:9705'}");
-        let there = Config::parse(&there).unwrap();
+    fn a_one_way_stream_has_a_sending_and_a_receiving_end() {
+        let sender = Config::parse(&one_way("{synopsis: rda, peer: 'node-2:9705'}")).unwrap();
+        let receiver =
+            one_way("{synopsis: finecomb}").replace("network:", "network:\n  peers: {listen: '0.0.0.0:9705'}");
+        let receiver = Config::parse(&receiver).unwrap();
 
-        let stream = &here.network.streams[0];
+        let stream = &sender.network.streams[0];
         assert_eq!((stream.bytes(), stream.packets()), (8 << 20, 32_768));
-        assert!(there.network.streams[0].compared.as_ref().is_some_and(|compared| compared.peer.is_none()));
-        let name = there.network.streams[0].synopsis(super::SynopsisName::Finecomb);
-        assert_eq!(name, exchange::Synopsis::finecomb(26_214, 1_638));
+        assert!(receiver.network.streams[0].one_way.as_ref().is_some_and(|one_way| one_way.peer.is_none()));
+        let synopsis = receiver.network.streams[0].synopsis(super::SynopsisName::Finecomb);
+        assert_eq!(synopsis, ::one_way::Synopsis::finecomb(26_214, 1_638));
     }
 
     #[test]
@@ -355,16 +375,16 @@ mod tests {
         for (text, key) in [
             (stream(", filter: upd"), "network.streams.filter is \"upd\" (stream \"a\")"),
             (stream(", memory_bytes: 5631"), "network.streams.memory_bytes is 5631"),
-            (stream(", memory_bytes: 200001"), "network.memory_bytes is 200000 where the streams take 200001"),
+            (stream(", memory_bytes: 200001"), "network.memory_bytes is 200000, but the streams need 200001"),
             (stream(", interval_ms: 99"), "network.streams.interval_ms is 99"),
             (stream("").replace("name: a", "name: a b"), "network.streams.name is \"a b\""),
             (stream("").replace("eth0", "''"), "network.streams.interface"),
             (stream("") + "    - {name: a, interface: eth1, pair: ntp}\n", "network.streams.name is \"a\""),
             (stream("").replace(", pair: dns", ""), "network.streams.pair is missing (stream \"a\")"),
-            (stream(", compared: {synopsis: rda, peer: 'b:1'}"), "network.streams.pair is there"),
-            (compared("{synopsis: rda, peer: b}"), "network.streams.compared.peer is \"b\""),
-            (compared("{synopsis: rda}"), "network.peers.listen is null (stream \"a\")"),
-            (compared("{synopsis: lda, peer: 'b:1'}, memory_bytes: 65535"), "network.streams.memory_bytes is 65535"),
+            (stream(", one_way: {synopsis: rda, peer: 'b:1'}"), "network.streams.pair is set"),
+            (one_way("{synopsis: rda, peer: b}"), "network.streams.one_way.peer is \"b\""),
+            (one_way("{synopsis: rda}"), "network.peers.listen is null (stream \"a\")"),
+            (one_way("{synopsis: lda, peer: 'b:1'}, memory_bytes: 65535"), "network.streams.memory_bytes is 65535"),
         ] {
             let error = Config::parse(&text).unwrap_err().to_string();
             assert!(error.contains(key), "{text}: {error}");
@@ -373,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_is_read_by_several_rings_where_every_stream_on_it_bears_that() {
+    fn an_interface_is_read_by_several_rings_if_every_stream_on_it_allows_that() {
         let read = |how: &str, stream: &str| {
             Config::parse(&format!(
                 "network:\n  interfaces: [{how}]\n  streams: [{{name: a, interface: eth0, {stream}}}]\n"
@@ -391,8 +411,8 @@ mod tests {
             ("{name: eth0, rings: 0}", "pair: dns", "network.interfaces.rings is 0"),
             ("{name: eth1}", "pair: dns", "network.interfaces.name is \"eth1\""),
             ("{name: eth0}, {name: eth0}", "pair: dns", "network.interfaces.name is \"eth0\""),
-            (four, "compared: {synopsis: rda, peer: 'b:1'}", "has to be seen by one ring"),
-            (four, "pair: dns, inner: true", "with `inner` 1 is possible"),
+            (four, "one_way: {synopsis: rda, peer: 'b:1'}", "`one_way` needs an interface with one ring"),
+            (four, "pair: dns, inner: true", "`inner` needs an interface with one ring"),
             (four, "pair: dns, memory_bytes: 22527", "network.streams.memory_bytes is 22527"),
         ] {
             let error = read(how, stream).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! An interface: its rings, one thread each, and the streams on it.
+//! Reads the packets of an interface: its rings, one thread each, and the streams on it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,86 +6,90 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use packets::ring::{Ring, RingSettings, Stamps};
+use packets::ring::{Ring, RingSettings, TimestampSource};
 use packets::{Frame, Progress, Source as _, SourceCounts, SourceError, View, parse};
 
-use super::compared::Compared;
-use super::shards::Together;
-use super::standing::Standing;
+use super::interface_stats::InterfaceStats;
+use super::one_way_stream::OneWayStream;
+use super::shards::ShardedStream;
 use super::stream::Stream;
 use crate::clock::unix_now;
 use crate::config::{InterfaceConfig, StreamConfig, Timestamps};
-use crate::error::told;
+use crate::error::chain;
 
-/// How long the ring waits for a frame: how late an interval may end.
+/// How long a ring waits for a frame, which bounds how late an interval ends.
 const WAIT: Duration = Duration::from_millis(20);
-/// Between two tries to open an interface, or to read one that failed.
+/// Pause between two attempts to open an interface.
 const PAUSE: Duration = Duration::from_secs(1);
-/// An interface that cannot be read is told so often.
-const TOLD: u32 = 60;
-/// Between two looks at what the kernel counts, in nanoseconds.
-const LOOK_NS: u64 = 250_000_000;
-/// A card's clock that is so far from the system's is told, in nanoseconds.
+/// An interface that cannot be opened is logged at the first attempt and every so many attempts.
+const WARN_EVERY: u32 = 60;
+/// Interval between two polls of the kernel's counters, in nanoseconds.
+const POLL_NS: u64 = 250_000_000;
+/// Difference between the card's clock and the system's that is logged, in nanoseconds.
 const FAR_NS: u64 = 1_000_000_000;
 
-/// A stream of an interface.
-pub(super) enum Watched {
-    /// Requests and responses.
-    Alone(StreamConfig),
-    /// One-way delays, with another agent.
-    Compared(Box<Compared>),
+/// A stream of an interface, by its kind.
+pub(super) enum MonitoredStream {
+    /// Delays between requests and responses.
+    RequestResponse(StreamConfig),
+    /// One-way delay and loss, measured with another agent.
+    OneWay(Box<OneWayStream>),
 }
 
-/// What is known of a frame beside its bytes.
+/// Properties of a frame besides its bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
-    /// A card or the kernel put it together from several.
-    pub(super) put_together: bool,
+pub(super) struct FrameInfo {
+    /// A card or the kernel has merged it from several frames (TSO, GSO, GRO).
+    pub(super) merged: bool,
 }
 
-/// Where packets pass.
+/// Reads the packets of one interface.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct InterfaceReader {
     pub(super) config: InterfaceConfig,
-    /// Where the host agent takes services.
+    /// Socket on which the host agent registers services.
     pub(super) socket: PathBuf,
-    pub(super) standing: Arc<Standing>,
+    pub(super) stats: Arc<InterfaceStats>,
 }
 
-/// All streams of one ring, each whole or as a shard.
+/// All streams of one ring, or their shards.
 #[derive(Debug, Default)]
 struct Streams {
-    alone: Vec<Stream>,
-    compared: Vec<Compared>,
-    /// Whether any of them is about the outer, and the inner, packet of tunnels.
+    request_response: Vec<Stream>,
+    one_way: Vec<OneWayStream>,
+    /// Whether any of them is about the outer packets of tunnels, and about the inner ones.
     views: [bool; 2],
-    /// The interface's packets have at most so many bytes behind the link header.
+    /// MTU of the interface: most bytes of a packet behind the link header.
     mtu: u32,
-    /// Frames that were put together, of whatever stream, since the last look.
+    /// Merged frames since the last poll, of any stream.
     oversized: u64,
-    /// When the last frame passed; 0 if none did since the last look.
+    /// Timestamp of the last frame; 0 if there was none since the last poll.
     last_ns: u64,
 }
 
 impl Streams {
-    /// One for each of so many rings.
-    fn of(watched: Vec<Watched>, place: &Place, rings: usize) -> Result<Vec<Self>, packets::DelaysError> {
+    /// The streams of each of `rings` rings.
+    fn of(
+        monitored: Vec<MonitoredStream>,
+        reader: &InterfaceReader,
+        rings: usize,
+    ) -> Result<Vec<Self>, packets::DelaysError> {
         let mut all: Vec<_> = (0..rings).map(|_| Self { mtu: u32::MAX, ..Self::default() }).collect();
-        for stream in watched {
+        for stream in monitored {
             match stream {
-                Watched::Alone(config) => {
-                    let together = Arc::new(Together::new(&config, &place.socket, rings));
+                MonitoredStream::RequestResponse(config) => {
+                    let sharded = Arc::new(ShardedStream::new(&config, &reader.socket, rings));
                     for ring in &mut all {
-                        let shard = Stream::new(&config, rings, Arc::clone(&together), rand::random())?;
+                        let shard = Stream::new(&config, rings, Arc::clone(&sharded), rand::random())?;
                         ring.views[shard.view() as usize] = true;
-                        ring.alone.push(shard);
+                        ring.request_response.push(shard);
                     }
                 }
-                // A checked configuration has one ring where there is such a stream.
-                Watched::Compared(stream) => {
+                // A checked configuration has one ring if there is such a stream.
+                MonitoredStream::OneWay(stream) => {
                     if let Some(ring) = all.first_mut() {
                         ring.views[stream.view() as usize] = true;
-                        ring.compared.push(*stream);
+                        ring.one_way.push(*stream);
                     }
                 }
             }
@@ -93,30 +97,30 @@ impl Streams {
         Ok(all)
     }
 
-    /// One frame into all streams: taken apart once for those that are about the outer packet, once for those about the inner.
+    /// Passes a frame to all streams. It is parsed at most once for each view.
     #[inline]
     fn insert(&mut self, frame: &Frame<'_>) {
-        let seen = Seen { put_together: frame.is_put_together(self.mtu) };
-        self.oversized += u64::from(seen.put_together);
-        let taken_apart = |view| self.views[view as usize].then(|| parse(frame, view));
-        let packets = [View::Outer, View::Inner].map(taken_apart);
-        for stream in &mut self.alone {
-            packets[stream.view() as usize].iter().for_each(|packet| stream.insert(packet, seen));
+        let info = FrameInfo { merged: frame.is_merged(self.mtu) };
+        self.oversized += u64::from(info.merged);
+        let parsed = |view| self.views[view as usize].then(|| parse(frame, view));
+        let packets = [View::Outer, View::Inner].map(parsed);
+        for stream in &mut self.request_response {
+            packets[stream.view() as usize].iter().for_each(|packet| stream.insert(packet, info));
         }
-        for stream in &mut self.compared {
-            packets[stream.view() as usize].iter().for_each(|packet| stream.insert(packet, seen));
+        for stream in &mut self.one_way {
+            packets[stream.view() as usize].iter().for_each(|packet| stream.insert(packet, info));
         }
     }
 }
 
-impl Place {
-    /// Reads the interface until the end. One that is not there, or goes away, is waited for.
-    pub(super) fn watch(&self, streams: Vec<Watched>, stop: &AtomicBool) {
+impl InterfaceReader {
+    /// Reads the interface until `stop` is set. Tries again if the interface does not exist or fails.
+    pub(super) fn run(&self, streams: Vec<MonitoredStream>, stop: &AtomicBool) {
         let (interface, number, rings) = (&*self.config.name, streams.len(), self.config.rings as usize);
         let mut shards = match Streams::of(streams, self, rings) {
             Ok(shards) => shards,
             Err(error) => {
-                tracing::error!(interface, why = told(&error), "nothing is measured on this interface");
+                tracing::error!(interface, why = chain(&error), "the interface is not measured");
                 return;
             }
         };
@@ -125,41 +129,41 @@ impl Place {
             RingSettings { interface: interface.to_owned(), wait: WAIT, hardware, ..RingSettings::default() };
         let mut tries = 0_u32;
         while !stop.load(Ordering::Acquire) {
-            match Ring::open_some(&settings, rings) {
+            match Ring::open_group(&settings, rings) {
                 Ok(open) => {
-                    tracing::info!(interface, streams = number, rings, "packets are watched");
+                    tracing::info!(interface, streams = number, rings, "reading packets");
                     tries = 0;
                     self.read(open, &mut shards, stop);
-                    self.standing.read_by(0, false);
+                    self.stats.set_rings(0, false);
                 }
                 Err(error) => {
-                    if tries.is_multiple_of(TOLD) {
-                        tracing::warn!(interface, why = told(&error), "packets are not watched, trying again");
+                    if tries.is_multiple_of(WARN_EVERY) {
+                        tracing::warn!(interface, why = chain(&error), "cannot read packets: trying again");
                     }
                     tries = tries.wrapping_add(1);
                 }
             }
-            // What passed meanwhile nobody saw.
-            shards.iter_mut().flat_map(|ring| &mut ring.compared).for_each(Compared::blind);
+            // Packets since then are missing.
+            shards.iter_mut().flat_map(|ring| &mut ring.one_way).for_each(OneWayStream::unreadable);
             if !stop.load(Ordering::Acquire) {
                 thread::sleep(PAUSE);
             }
         }
     }
 
-    /// Reads all rings, the first one on this thread, until the end or until one fails.
+    /// Reads all rings, the first one on this thread, until `stop` is set or one fails.
     fn read(&self, rings: Vec<Ring>, shards: &mut [Streams], stop: &AtomicBool) {
         let interface = &*self.config.name;
-        let stamps = rings.first().map_or(Stamps::Kernel, |ring| ring.stamps().clone());
-        if let Stamps::Refused(why) = &stamps {
-            tracing::warn!(interface, why, "the card gives no times (timestamps: hardware): they are the kernel's");
+        let source = rings.first().map_or(TimestampSource::Kernel, |ring| ring.timestamp_source().clone());
+        if let TimestampSource::Refused(why) = &source {
+            tracing::warn!(interface, why, "the card has no hardware timestamps: kernel timestamps are used");
         }
-        self.standing.read_by(rings.len(), stamps == Stamps::Hardware);
+        self.stats.set_rings(rings.len(), source == TimestampSource::Hardware);
         let failed = AtomicBool::new(false);
         let ends = || stop.load(Ordering::Acquire) || failed.load(Ordering::Acquire);
-        let one = |mut ring: Ring, streams: &mut Streams| {
-            if let Err(error) = self.pass(&mut ring, streams, ends) {
-                tracing::warn!(interface, why = told(&error), "the interface cannot be read any more");
+        let read_ring = |mut ring: Ring, streams: &mut Streams| {
+            if let Err(error) = self.process(&mut ring, streams, ends) {
+                tracing::warn!(interface, why = chain(&error), "reading packets failed");
                 failed.store(true, Ordering::Release);
             }
         };
@@ -168,23 +172,23 @@ impl Place {
             let first = all.next();
             for (ring, streams) in all {
                 let thread = thread::Builder::new().name("packets".to_owned());
-                if let Err(error) = thread.spawn_scoped(scope, || one(ring, streams)) {
-                    tracing::warn!(interface, why = told(&error), "there is no thread for each ring");
+                if let Err(error) = thread.spawn_scoped(scope, || read_ring(ring, streams)) {
+                    tracing::warn!(interface, why = chain(&error), "cannot start a thread for each ring");
                     failed.store(true, Ordering::Release);
                 }
             }
             if let Some((ring, streams)) = first {
-                one(ring, streams);
+                read_ring(ring, streams);
             }
         });
     }
 
-    /// Gives a ring's packets to all its streams, and ends their intervals.
-    fn pass(&self, ring: &mut Ring, streams: &mut Streams, ends: impl Fn() -> bool) -> Result<(), SourceError> {
-        let (mut dropped, mut dropped_compared) = (0, 0);
-        let mut look = Look::default();
+    /// Passes a ring's packets to all its streams, and ends their intervals.
+    fn process(&self, ring: &mut Ring, streams: &mut Streams, ends: impl Fn() -> bool) -> Result<(), SourceError> {
+        let (mut dropped, mut dropped_one_way) = (0, 0);
+        let mut poll = CounterPoll::default();
         while !ends() {
-            look.take(self, ring, streams);
+            poll.run(self, ring, streams);
             let mut latest_ns = 0;
             let progress = ring.read(&mut |frame| {
                 latest_ns = frame.time_ns;
@@ -195,29 +199,29 @@ impl Place {
             if latest_ns > 0 {
                 streams.last_ns = latest_ns;
             }
-            if streams.compared.iter().any(|stream| stream.is_due(read_ns)) {
-                // Before the interval ends in which they were dropped.
-                let in_all = ring.counts().dropped;
-                streams.compared.iter_mut().for_each(|stream| stream.lost(in_all - dropped_compared));
-                dropped_compared = in_all;
+            if streams.one_way.iter().any(|stream| stream.is_due(read_ns)) {
+                // Dropped frames have to be added before their interval ends.
+                let total = ring.counts().dropped;
+                streams.one_way.iter_mut().for_each(|stream| stream.add_dropped(total - dropped_one_way));
+                dropped_one_way = total;
             }
-            streams.compared.iter_mut().for_each(|stream| stream.poll(read_ns));
-            if streams.alone.iter().any(|stream| stream.is_due(now_ns)) {
-                // Frames that the kernel dropped are missing in all streams.
-                let in_all = ring.counts().dropped;
-                for stream in &mut streams.alone {
-                    stream.lost(in_all - dropped);
+            streams.one_way.iter_mut().for_each(|stream| stream.poll(read_ns));
+            if streams.request_response.iter().any(|stream| stream.is_due(now_ns)) {
+                // A dropped frame may have been of any stream.
+                let total = ring.counts().dropped;
+                for stream in &mut streams.request_response {
+                    stream.add_dropped(total - dropped);
                     stream.end_interval(now_ns);
                 }
-                dropped = in_all;
+                dropped = total;
             }
         }
         Ok(())
     }
 }
 
-/// The time up to which the interface was read: a thread that did not get to run for some time finds frames of before, and until it has read them no
-/// interval may end that they are of.
+/// The time up to which the interface has been read. After a pause of the thread, older frames are still in the ring;
+/// their interval may not end before they are read.
 fn read_until(progress: Progress, latest_ns: u64, now_ns: u64) -> u64 {
     match progress {
         Progress::Frames(1..) => latest_ns.min(now_ns),
@@ -225,39 +229,39 @@ fn read_until(progress: Progress, latest_ns: u64, now_ns: u64) -> u64 {
     }
 }
 
-/// What is looked at a few times a second.
+/// Polls the kernel's counters a few times a second.
 #[derive(Debug, Default)]
-struct Look {
+struct CounterPoll {
     next_ns: u64,
     before: SourceCounts,
-    /// That the card's clock is far from the system's was told.
-    told: bool,
+    /// Whether a difference between the card's clock and the system's has been logged.
+    warned: bool,
 }
 
-impl Look {
-    fn take(&mut self, place: &Place, ring: &mut Ring, streams: &mut Streams) {
+impl CounterPoll {
+    fn run(&mut self, reader: &InterfaceReader, ring: &mut Ring, streams: &mut Streams) {
         let now_ns = unix_now();
-        // A clock that was set back would stop it.
-        if now_ns < self.next_ns && self.next_ns - now_ns <= LOOK_NS {
+        // A wall clock that was set back must not stop the polls.
+        if now_ns < self.next_ns && self.next_ns - now_ns <= POLL_NS {
             return;
         }
-        self.next_ns = now_ns + LOOK_NS;
+        self.next_ns = now_ns + POLL_NS;
         let counts = ring.counts();
-        place.standing.add(counts, self.before, core::mem::take(&mut streams.oversized));
+        reader.stats.add(counts, self.before, core::mem::take(&mut streams.oversized));
         self.before = counts;
         if let Ok(bytes) = ring.mtu() {
             streams.mtu = bytes;
         }
         let apart_ns = if streams.last_ns == 0 { 0 } else { streams.last_ns.abs_diff(now_ns) };
         let last_ns = core::mem::take(&mut streams.last_ns);
-        if *ring.stamps() == Stamps::Hardware && apart_ns > FAR_NS && !self.told {
-            self.told = true;
+        if *ring.timestamp_source() == TimestampSource::Hardware && apart_ns > FAR_NS && !self.warned {
+            self.warned = true;
             tracing::warn!(
-                interface = place.config.name,
+                interface = reader.config.name,
                 card_ns = last_ns,
                 system_ns = now_ns,
-                "the card's clock is far from the system's: delays of requests are right all the same, but packets do not fall into the intervals in which \
-                 they passed, and nothing can be compared. phc2sys sets one by the other"
+                "the clocks of card and system differ: delays of requests are right, but packets are in wrong intervals and one-way measurement \
+                 fails. Synchronise them, such as with phc2sys"
             );
         }
     }
@@ -272,27 +276,27 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    /// The loopback interface with a stream of all DNS.
-    fn place() -> (Place, Streams) {
+    /// The loopback interface with a stream of all DNS packets.
+    fn reader() -> (InterfaceReader, Streams) {
         let text = "network:\n  streams: [{name: a, interface: lo, pair: dns, interval_ms: 100}]\n";
         let network = Config::parse(text).unwrap().network;
-        let place = Place {
+        let reader = InterfaceReader {
             config: network.interface("lo"),
             socket: Path::new("/nowhere/services.sock").to_owned(),
-            standing: Arc::new(Standing::new("lo")),
+            stats: Arc::new(InterfaceStats::new("lo")),
         };
-        let watched = network.streams.into_iter().map(Watched::Alone).collect();
-        let streams = Streams::of(watched, &place, 1).unwrap().remove(0);
-        (place, streams)
+        let monitored = network.streams.into_iter().map(MonitoredStream::RequestResponse).collect();
+        let streams = Streams::of(monitored, &reader, 1).unwrap().remove(0);
+        (reader, streams)
     }
 
     #[test]
-    fn what_the_kernel_drops_while_the_reader_is_held_is_in_the_streams_metric_and_on_the_page() {
+    fn frames_that_the_kernel_drops_are_in_the_streams_metric_and_in_the_interfaces_counters() {
         if !rustix::process::geteuid().is_root() {
             println!("NOT RUN: reading an interface takes root");
             return;
         }
-        let (place, mut streams) = place();
+        let (reader, mut streams) = reader();
         let settings = RingSettings {
             interface: "lo".to_owned(),
             block_bytes: 1 << 12,
@@ -307,27 +311,27 @@ mod tests {
             sender.send_to(&[7; 1_000], sink.local_addr().unwrap()).unwrap();
         }
 
-        // Until the first interval has ended whose drops are told; a thousand looks are 20 s.
-        let looks = Cell::new(0);
+        // Until the first interval with drops has ended. A thousand polls are 20 s.
+        let polls = Cell::new(0);
         let dropped = Cell::new(0);
         while dropped.get() == 0 {
-            assert!(looks.get() < 1_000, "the drops are told");
+            assert!(polls.get() < 1_000, "the drops are counted");
             let ends = || {
-                looks.set(looks.get() + 1);
-                looks.get() % 10 == 0
+                polls.set(polls.get() + 1);
+                polls.get() % 10 == 0
             };
-            place.pass(&mut ring, &mut streams, ends).unwrap();
-            dropped.set(streams.alone[0].dropped());
+            reader.process(&mut ring, &mut streams, ends).unwrap();
+            dropped.set(streams.request_response[0].dropped());
         }
         let counts = ring.counts();
-        println!("{counts:?}, {:?}", place.standing.stands());
-        assert!(counts.dropped >= 400, "four pages have no room for 500 frames of 1,000 bytes");
+        println!("{counts:?}, {:?}", reader.stats.snapshot());
+        assert!(counts.dropped >= 400, "four pages cannot hold 500 frames of 1,000 bytes");
         assert_eq!(dropped.get(), counts.dropped);
-        assert!(place.standing.stands().dropped > 0);
+        assert!(reader.stats.snapshot().dropped > 0);
     }
 
     #[test]
-    fn no_interval_ends_while_frames_of_it_may_wait() {
+    fn no_interval_ends_while_frames_of_it_may_be_in_the_ring() {
         assert_eq!(read_until(Progress::Frames(3), 50, 100), 50);
         assert_eq!(read_until(Progress::Frames(0), 50, 100), 100);
         // A clock that was set back.
@@ -335,15 +339,15 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_taken_apart_for_the_streams_that_there_are() {
-        let (_, mut streams) = place();
-        assert_eq!((streams.views, streams.alone.len(), streams.compared.len()), ([true, false], 1, 0));
+    fn a_frame_is_parsed_for_the_views_of_the_streams() {
+        let (_, mut streams) = reader();
+        assert_eq!((streams.views, streams.request_response.len(), streams.one_way.len()), ([true, false], 1, 0));
         streams.mtu = 1_500;
         let bytes = packets::generator::segment(&[7; 100]);
         let frame = Frame { bytes: &bytes, length: 1_522, time_ns: 5, link: packets::Link::Ethernet };
         streams.insert(&frame);
         streams.insert(&Frame { length: 1_523, ..frame });
-        // Of "cooked" frames nobody knows what their interface carries.
+        // For "cooked" frames the MTU of their interface is unknown.
         streams.insert(&Frame { length: 9_000, link: packets::Link::Cooked, ..frame });
         assert_eq!(streams.oversized, 1);
     }

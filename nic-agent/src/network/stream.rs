@@ -1,4 +1,5 @@
-//! One stream: its packets, its synopsis, its metrics. Of an interface with several rings each stream has a shard for each.
+//! A stream of requests and responses: its packets, its synopsis, its metrics. If the interface has several rings, the
+//! stream has a shard for each.
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -6,19 +7,19 @@ use std::sync::Arc;
 
 use client::{Client, Counter, Gauge, Group};
 use packets::delays::Interval;
-use packets::{Delays, DelaysError, DelaysSettings, Packet, Pair, Transport, Unusable, View};
+use packets::{Delays, DelaysError, DelaysSettings, Packet, Pair, ParseError, Transport, View};
 use synopses::fridge::{HistogramShape, Quantile, Settings};
 
 use super::Silence;
-use super::interface::Seen;
-use super::shards::{Handed, Together};
+use super::interface::FrameInfo;
+use super::shards::{ShardReport, ShardedStream};
 use crate::config::StreamConfig;
 
-/// A tick of 1 µs: delays up to 37 minutes.
+/// Delays are stored in ticks of 2^10 ns, up to 37 minutes.
 const TICK_SHIFT: u32 = 10;
 const NS: f64 = 1e9;
 
-/// What a stream is told by.
+/// The metrics of a stream.
 #[derive(Debug)]
 pub(super) struct Metrics {
     quantiles: [Gauge; 3],
@@ -27,13 +28,13 @@ pub(super) struct Metrics {
     unanswered: Gauge,
     repeated: Gauge,
     silence: Silence,
-    put_together: Gauge,
+    merged_flag: Gauge,
     packets: Counter,
     requests: Counter,
     refused: Counter,
     dropped: Counter,
     oversized: Counter,
-    // Last: the values go away with it.
+    // Last: dropping it unregisters the metrics.
     client: Client,
 }
 
@@ -45,26 +46,26 @@ pub(super) struct Stream {
     interval_ns: u64,
     ends_ns: u64,
     refused: u64,
-    /// In this interval, where they harm.
+    /// Merged frames of this interval that bias its delays.
     oversized: u64,
-    together: Arc<Together>,
+    sharded: Arc<ShardedStream>,
 }
 
 impl Metrics {
     pub(super) fn new(service: &str, socket: &Path, interval_ms: NonZeroU32) -> Self {
         let client = client::connect(super::service(service, socket, interval_ms));
         let gauge = |name: &str, unit: &str| client.gauge(name).unit(unit).group(Group::Network).register();
-        // What figures rest on, and how good they are: not judged.
-        let beside = |name: &str, unit: &str| client.gauge(name).unit(unit).group(Group::Measurement).register();
+        // How good the figures are. No detector watches them.
+        let measurement = |name: &str, unit: &str| client.gauge(name).unit(unit).group(Group::Measurement).register();
         let counter = |name: &str, unit: &str| client.counter(name).unit(unit).group(Group::Measurement).register();
         Self {
             quantiles: ["network.delay.p50", "network.delay.p95", "network.delay.p99"].map(|name| gauge(name, "s")),
-            effective: beside("network.samples.effective", "{sample}"),
-            trusted: beside("network.delay.trusted", "1"),
+            effective: measurement("network.samples.effective", "{sample}"),
+            trusted: measurement("network.delay.trusted", "1"),
             unanswered: gauge("network.requests.unanswered", "1"),
             repeated: gauge("network.requests.repeated", "1"),
             silence: Silence::new(gauge("network.answers.silence", "s"), interval_ms),
-            put_together: beside("network.flag.oversized", "1"),
+            merged_flag: measurement("network.flag.oversized", "1"),
             packets: counter("network.packets", "{packet}"),
             requests: counter("network.requests", "{request}"),
             refused: counter("network.packets.refused", "{packet}"),
@@ -74,7 +75,7 @@ impl Metrics {
         }
     }
 
-    /// One interval, in which so many packets were put together from several where that does its figures harm.
+    /// Writes one interval, with the number of merged frames that bias its delays.
     pub(super) fn write(&self, interval: &Interval, oversized: u64) {
         let trusted = |quantile: &Quantile| if quantile.low_confidence { f64::NAN } else { quantile.delay_ns / NS };
         let quantiles = interval.quantiles.map(|quantiles| quantiles.map(|quantile| trusted(&quantile)));
@@ -87,11 +88,11 @@ impl Metrics {
         self.unanswered.set(unanswered(interval).unwrap_or(f64::NAN));
         self.repeated.set(interval.repeated.unwrap_or(f64::NAN));
         self.silence.write(interval.tally.requests > 0 && interval.answered.is_none_or(|answered| answered == 0.0));
-        self.put_together.set(f64::from(u8::from(oversized > 0)));
+        self.merged_flag.set(f64::from(u8::from(oversized > 0)));
         self.count(interval, oversized);
     }
 
-    /// One interval of which some shards said nothing: what is not a count is missing.
+    /// Writes an interval without the reports of some shards: its counts, and missing values for the gauges.
     pub(super) fn write_counts(&self, interval: &Interval, oversized: u64) {
         for gauge in self.quantiles.iter().chain([&self.unanswered, &self.repeated]) {
             gauge.set(f64::NAN);
@@ -101,7 +102,7 @@ impl Metrics {
         self.count(interval, oversized);
     }
 
-    /// What adds up, only.
+    /// Adds the counts of an interval.
     pub(super) fn count(&self, interval: &Interval, oversized: u64) {
         self.packets.add(interval.packets);
         self.requests.add(interval.tally.requests);
@@ -110,30 +111,31 @@ impl Metrics {
     }
 }
 
-/// The share of requests that nobody answered. Answers of an interval may be to requests before it: never below 0.
+/// The share of requests without a response. Responses may be to requests of the interval before, so the share is
+/// clamped to 0.
 fn unanswered(interval: &Interval) -> Option<f64> {
-    let asked = interval.tally.requests.checked_sub(interval.tally.duplicate_requests).filter(|asked| *asked > 0)?;
-    Some((1.0 - interval.answered.unwrap_or(0.0) / asked as f64).max(0.0))
+    let requests = interval.tally.requests.checked_sub(interval.tally.duplicate_requests).filter(|count| *count > 0)?;
+    Some((1.0 - interval.answered.unwrap_or(0.0) / requests as f64).max(0.0))
 }
 
 impl Stream {
-    /// One of `shards` shards of a stream, of which nothing has been seen. They share its memory evenly.
+    /// One of `shards` empty shards of a stream. The shards share its memory evenly.
     ///
     /// # Errors
     ///
-    /// [`DelaysError`], which a checked configuration does not bring.
+    /// [`DelaysError`], which does not occur with a checked configuration.
     pub(super) fn new(
         config: &StreamConfig,
         shards: usize,
-        together: Arc<Together>,
+        sharded: Arc<ShardedStream>,
         secret: u128,
     ) -> Result<Self, DelaysError> {
         let slots = config.slots(shards);
         let fridge = Settings { slots, tick_shift: TICK_SHIFT, seed: secret as u64, ..Settings::default() };
         let delays = Delays::new(DelaysSettings {
-            // A checked configuration has one, too.
+            // A checked configuration has a pair.
             pair: config.pair.map_or(Pair::Handshake, Into::into),
-            // A checked configuration has filters that can be read.
+            // The filter was checked with the configuration.
             filter: config.filter.parse().unwrap_or_default(),
             fridge,
             histogram: HistogramShape { tick_shift: TICK_SHIFT, fineness: 3 },
@@ -147,22 +149,22 @@ impl Stream {
             ends_ns: 0,
             refused: 0,
             oversized: 0,
-            together,
+            sharded,
         })
     }
 
-    /// Which packet of a tunnel it is about.
+    /// Whether the stream is about the outer or the inner packets of tunnels.
     pub(super) const fn view(&self) -> View {
         self.view
     }
 
-    /// A frame of the interface, of whatever stream, as its view has it.
+    /// Takes a packet of the interface, parsed for this stream's view. It may belong to another stream.
     #[inline]
-    pub(super) fn insert(&mut self, packet: &Result<Packet<'_>, Unusable>, seen: Seen) {
+    pub(super) fn insert(&mut self, packet: &Result<Packet<'_>, ParseError>, info: FrameInfo) {
         match packet {
             Ok(packet) => {
-                if seen.put_together {
-                    self.put_together(packet);
+                if info.merged {
+                    self.count_merged(packet);
                 }
                 let _ = self.delays.insert(packet);
             }
@@ -170,47 +172,48 @@ impl Stream {
         }
     }
 
-    /// A packet of several, of whatever stream: counted if the figures are harmed by it.
+    /// Counts a merged frame if it is of this stream and biases its delays.
     #[cold]
-    fn put_together(&mut self, packet: &Packet<'_>) {
+    fn count_merged(&mut self, packet: &Packet<'_>) {
         let settings = self.delays.settings();
         let is_tcp = matches!(packet.transport, Transport::Tcp(_));
-        let harms = is_tcp && settings.pair.is_harmed_by_offloads() && settings.filter.meets(packet);
-        self.oversized += u64::from(harms);
+        let is_biased = is_tcp && settings.pair.is_affected_by_offloads() && settings.filter.matches(packet);
+        self.oversized += u64::from(is_biased);
     }
 
-    /// Whether an interval has ended at `now_ns`. They end at multiples of their length, so that those of all NICs are the same.
+    /// Whether an interval has ended at `now_ns`. Intervals end at multiples of their length, so they are the same on
+    /// all NICs.
     pub(super) const fn is_due(&self, now_ns: u64) -> bool {
         now_ns >= self.ends_ns
     }
 
-    /// So many frames of the interface were dropped by the kernel.
-    pub(super) fn lost(&self, frames: u64) {
-        self.together.metrics.dropped.add(frames);
+    /// Adds frames of the interface that the kernel dropped.
+    pub(super) fn add_dropped(&self, frames: u64) {
+        self.sharded.metrics.dropped.add(frames);
     }
 
-    /// Ends the interval if it is due, and writes what it was like.
+    /// Ends the interval if it is due, and submits it.
     pub(super) fn end_interval(&mut self, now_ns: u64) {
         if !self.is_due(now_ns) {
             return;
         }
-        // The first one is of no known length.
+        // The length of the first interval is unknown.
         let is_first = self.ends_ns == 0;
         let ended_ns = core::mem::replace(&mut self.ends_ns, (now_ns / self.interval_ns + 1) * self.interval_ns);
-        let part = self.delays.end_part(now_ns);
+        let delays = self.delays.end_shard(now_ns);
         let oversized = core::mem::take(&mut self.oversized);
         if !is_first {
-            self.together.hand_in(ended_ns, Handed { part, oversized });
+            self.sharded.submit(ended_ns, ShardReport { delays, oversized });
         }
-        self.together.metrics.refused.add(core::mem::take(&mut self.refused));
+        self.sharded.metrics.refused.add(core::mem::take(&mut self.refused));
     }
 }
 
 #[cfg(test)]
 impl Stream {
-    /// Frames that the kernel dropped, as its metric says.
+    /// The metric of frames that the kernel dropped.
     pub(super) fn dropped(&self) -> u64 {
-        self.together.metrics.dropped.get()
+        self.sharded.metrics.dropped.get()
     }
 }
 
@@ -222,7 +225,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    /// A stream of handshakes on which nothing has been seen; where no host agent is, values are written all the same.
+    /// An empty stream of handshakes. Metrics are written without a host agent, too.
     fn stream(more: &str) -> Stream {
         let text = format!("network:\n  streams:\n    - {{name: a, interface: lo, pair: handshake{more}}}\n");
         let config = Config::parse(&text).unwrap();
@@ -231,17 +234,17 @@ mod tests {
     }
 
     fn shards<const N: usize>(config: &StreamConfig) -> [Stream; N] {
-        let together = Arc::new(Together::new(config, Path::new("/nowhere/services.sock"), N));
-        std::array::from_fn(|_| Stream::new(config, N, Arc::clone(&together), 7).unwrap())
+        let sharded = Arc::new(ShardedStream::new(config, Path::new("/nowhere/services.sock"), N));
+        std::array::from_fn(|_| Stream::new(config, N, Arc::clone(&sharded), 7).unwrap())
     }
 
     fn insert(stream: &mut Stream, frame: &Frame<'_>) {
-        let seen = Seen { put_together: frame.is_put_together(1_500) };
-        stream.insert(&parse(frame, stream.view()), seen);
+        let info = FrameInfo { merged: frame.is_merged(1_500) };
+        stream.insert(&parse(frame, stream.view()), info);
     }
 
-    /// Gives it traffic, in intervals of a second.
-    fn watch(stream: &mut Stream, connections: u32) -> Traffic {
+    /// Sends it one interval of traffic, of one second.
+    fn send_traffic(stream: &mut Stream, connections: u32) -> Traffic {
         let start_ns = 1_700_000_000_000_000_000;
         let traffic = Traffic::new(&TrafficSettings {
             connections,
@@ -265,13 +268,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_an_interval_is_written_into_metrics() {
+    fn the_figures_of_an_interval_are_written_into_metrics() {
         let mut stream = stream("");
-        let traffic = watch(&mut stream, 2_000);
+        let traffic = send_traffic(&mut stream, 2_000);
         let mut truth = traffic.handshakes_ns().to_vec();
         truth.sort_unstable();
 
-        let metrics = &stream.together.metrics;
+        let metrics = &stream.sharded.metrics;
         let [median, p95, _] = metrics.quantiles.each_ref().map(Gauge::get);
         assert!((median * NS / truth[1_000] as f64 - 1.0).abs() < 0.07, "{median}, {}", truth[1_000]);
         assert!((p95 * NS / truth[1_900] as f64 - 1.0).abs() < 0.07, "{p95}, {}", truth[1_900]);
@@ -281,30 +284,30 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_trusted_is_missing_and_never_a_number() {
+    fn a_figure_that_is_not_trusted_is_missing_and_never_a_number() {
         let mut stream = stream("");
-        let _ = watch(&mut stream, 20);
+        let _ = send_traffic(&mut stream, 20);
 
-        let metrics = &stream.together.metrics;
+        let metrics = &stream.sharded.metrics;
         assert!(metrics.quantiles.iter().all(|gauge| gauge.get().is_nan()));
         assert_eq!((metrics.trusted.get(), metrics.requests.get()), (0.0, 20));
-        // An interval in which nothing was asked.
+        // An interval without requests.
         stream.end_interval(stream.ends_ns);
-        assert!(stream.together.metrics.unanswered.get().is_nan() && stream.together.metrics.repeated.get().is_nan());
-        assert_eq!(stream.together.metrics.requests.get(), 20);
+        assert!(stream.sharded.metrics.unanswered.get().is_nan() && stream.sharded.metrics.repeated.get().is_nan());
+        assert_eq!(stream.sharded.metrics.requests.get(), 20);
     }
 
     #[test]
-    fn packets_of_other_streams_and_broken_ones_are_told_apart() {
+    fn packets_of_other_streams_are_ignored_and_broken_ones_are_counted() {
         let mut stream = stream(", filter: port 444");
-        let traffic = watch(&mut stream, 50);
+        let traffic = send_traffic(&mut stream, 50);
         let first = traffic.frames().next().unwrap();
         insert(&mut stream, &Frame { bytes: &first.bytes[..30], ..first });
         insert(&mut stream, &Frame { bytes: &[0; 14], ..first });
-        stream.lost(3);
+        stream.add_dropped(3);
         stream.end_interval(stream.ends_ns);
 
-        let metrics = &stream.together.metrics;
+        let metrics = &stream.sharded.metrics;
         assert_eq!((metrics.packets.get(), metrics.refused.get(), metrics.dropped.get()), (0, 1, 3));
     }
 
@@ -312,7 +315,7 @@ mod tests {
     const START: u64 = 1_700_000_000 * SECOND;
 
     #[test]
-    fn segments_that_were_put_together_flag_the_delays_of_data_and_no_others() {
+    fn merged_segments_flag_the_delays_of_data_and_no_others() {
         for (pair, flagged) in [("data", 1), ("handshake", 0), ("flow", 0)] {
             let text =
                 format!("network:\n  streams:\n    - {{name: a, interface: lo, pair: {pair}, filter: port 80}}\n");
@@ -320,18 +323,18 @@ mod tests {
             stream.end_interval(START);
             let bytes = packets::generator::segment(&[7; 1_460]);
             let frame = Frame { bytes: &bytes, length: 1_514, time_ns: START, link: packets::Link::Ethernet };
-            // As long as the wire carries it, and longer.
+            // A frame of the MTU's length, and a longer one.
             insert(&mut stream, &frame);
             insert(&mut stream, &Frame { length: 2_974, ..frame });
             stream.end_interval(START + SECOND);
 
-            let metrics = &stream.together.metrics;
-            assert_eq!((metrics.put_together.get(), metrics.oversized.get()), (f64::from(flagged), flagged as u64));
+            let metrics = &stream.sharded.metrics;
+            assert_eq!((metrics.merged_flag.get(), metrics.oversized.get()), (f64::from(flagged), flagged as u64));
             assert_eq!(metrics.packets.get(), 2);
             // The next interval has none.
             stream.end_interval(START + 2 * SECOND);
             assert_eq!(
-                (stream.together.metrics.put_together.get(), stream.together.metrics.oversized.get()),
+                (stream.sharded.metrics.merged_flag.get(), stream.sharded.metrics.oversized.get()),
                 (0.0, flagged as u64)
             );
         }
@@ -343,14 +346,14 @@ mod tests {
         }
     }
 
-    /// Gives one second of traffic to shards by flow.
+    /// Distributes one second of traffic over the shards by flow.
     fn split(shards: &mut [Stream], traffic: &Traffic) {
         for frame in traffic.frames().filter(|frame| frame.time_ns < START + SECOND) {
             let packet = parse(&frame, View::Outer);
             // One port is 443; the other is the connection's.
             let port = packet.as_ref().map_or(0, |packet| packet.source.port.max(packet.destination.port));
             let shard = usize::from(port) % shards.len();
-            shards[shard].insert(&packet, Seen { put_together: false });
+            shards[shard].insert(&packet, FrameInfo { merged: false });
         }
     }
 
@@ -374,16 +377,16 @@ mod tests {
         split(&mut shards, &traffic);
 
         shards[0].end_interval(START + SECOND);
-        let together = Arc::clone(&shards[0].together);
-        assert_eq!((together.metrics.requests.get(), together.metrics.trusted.get()), (0, 0.0), "one is missing");
+        let sharded = Arc::clone(&shards[0].sharded);
+        assert_eq!((sharded.metrics.requests.get(), sharded.metrics.trusted.get()), (0, 0.0), "one is missing");
         shards[1].end_interval(START + SECOND + 20_000_000);
-        assert_eq!((together.metrics.requests.get(), together.metrics.trusted.get()), (2_000, 1.0));
-        let median = together.metrics.quantiles[0].get();
+        assert_eq!((sharded.metrics.requests.get(), sharded.metrics.trusted.get()), (2_000, 1.0));
+        let median = sharded.metrics.quantiles[0].get();
         assert!((median * NS / truth[1_000] as f64 - 1.0).abs() < 0.07, "{median}, {}", truth[1_000]);
     }
 
     #[test]
-    fn a_shard_that_hangs_takes_the_figures_with_it_but_no_counts() {
+    fn without_a_shard_that_hangs_gauges_are_missing_and_counts_are_not() {
         let text = "network:\n  streams:\n    - {name: a, interface: lo, pair: handshake}\n";
         let mut shards = shards::<2>(&Config::parse(text).unwrap().network.streams[0]);
         let traffic = Traffic::new(&TrafficSettings {
@@ -394,17 +397,17 @@ mod tests {
         });
         end_all(&mut shards, START);
         split(&mut shards, &traffic);
-        let together = Arc::clone(&shards[0].together);
+        let sharded = Arc::clone(&shards[0].sharded);
         for second in 1..=4 {
             shards[0].end_interval(START + second * SECOND);
         }
-        let first = together.metrics.packets.get();
-        assert!(first > 0 && together.metrics.quantiles[0].get().is_nan() && together.metrics.trusted.get() == 0.0);
+        let first = sharded.metrics.packets.get();
+        assert!(first > 0 && sharded.metrics.quantiles[0].get().is_nan() && sharded.metrics.trusted.get() == 0.0);
 
-        // It comes back: its first interval, long over, is counted, and from the next one on figures are there.
+        // It comes back: its first interval, which is long over, is counted. From the next one on, gauges are written.
         shards[1].end_interval(START + 4 * SECOND);
         end_all(&mut shards, START + 5 * SECOND);
-        assert!(together.metrics.packets.get() > first);
-        assert_eq!((together.waiting(), together.metrics.unanswered.get().is_nan()), (0, true));
+        assert!(sharded.metrics.packets.get() > first);
+        assert_eq!((sharded.pending(), sharded.metrics.unanswered.get().is_nan()), (0, true));
     }
 }

@@ -1,4 +1,4 @@
-//! The thread that asks the host agent for the memory of regions.
+//! The thread that requests region descriptors from the host agent.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,14 +8,14 @@ use std::thread;
 
 use transport::attach::{Attacher, RequestError};
 
-use super::{Event, told};
+use super::{Event, chain};
 use crate::attachments::AttachRequest;
 
-/// Starts the thread. It ends when the sender is dropped. At most one request per configured region waits.
+/// Starts the thread. It ends when the sender is dropped. At most one request per configured region is queued.
 ///
 /// # Errors
 ///
-/// The system gives no thread.
+/// The system cannot start a thread.
 pub(super) fn start(socket: Option<PathBuf>, events: SyncSender<Event>) -> io::Result<Sender<AttachRequest>> {
     let (sender, requests) = channel();
     thread::Builder::new().name("attach".to_owned()).spawn(move || {
@@ -35,19 +35,19 @@ pub(super) fn start(socket: Option<PathBuf>, events: SyncSender<Event>) -> io::R
     Ok(sender)
 }
 
-/// Asks over the connection that is there, or over a new one if that has failed.
+/// Sends the request over the open connection, or over a new one if that has failed.
 fn ask(socket: &Path, attacher: &mut Option<Attacher>, request: &AttachRequest) -> Result<OwnedFd, String> {
     if let Some(known) = attacher {
         match known.request(request.host, request.region, request.size) {
             Ok(descriptor) => return Ok(descriptor),
-            Err(error @ (RequestError::Refused { .. } | RequestError::Size { .. })) => return Err(told(&error)),
+            Err(error @ (RequestError::Refused { .. } | RequestError::Size { .. })) => return Err(chain(&error)),
             Err(_) => *attacher = None,
         }
     }
     let new = Attacher::connect(socket).map_err(|error| format!("cannot connect to {}: {error}", socket.display()))?;
     let new = attacher.insert(new);
     new.request(request.host, request.region, request.size).map_err(|error| {
-        let text = told(&error);
+        let text = chain(&error);
         if !matches!(error, RequestError::Refused { .. } | RequestError::Size { .. }) {
             *attacher = None;
         }

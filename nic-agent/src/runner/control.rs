@@ -1,9 +1,9 @@
-//! The connection to the host agent: made, kept, and made again.
+//! The control connection to the host agent: connects, and reconnects with back-off.
 
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use daemon::TlsError;
+use agent_runtime::TlsError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -14,35 +14,35 @@ use wire::proto::control::control_client::ControlClient;
 use wire::proto::control::host_message::Message;
 use wire::time::Nanos;
 
-use super::{Connection, Event, RunError, tell, told};
+use super::{Connection, Event, RunError, chain, send_event};
 use crate::backoff::{Backoff, Seeds};
 use crate::config::ControlConfig;
 use crate::metrics::Board;
 
-/// Messages that wait for the network; more wait in the worker's outbox.
-const WAITING: usize = 64;
-/// The largest message that is taken: an LMAP of 4,096 series with long names and a model.
-const MOST_BYTES: usize = 64 << 20;
-/// How long connecting, and the answer to the hello, may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// A peer that does not answer for so long is gone.
+/// Most messages queued for the network; others stay in the worker's outbox.
+const QUEUE_LENGTH: usize = 64;
+/// Largest message: an LMAP of 4,096 series with long names and a model.
+const MAX_MESSAGE_BYTES: usize = 64 << 20;
+/// Timeout for connecting, and for the reply to the hello.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// HTTP/2 keep-alive: its interval, and the timeout after which a silent peer is disconnected.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// How long the last words may take.
-const LAST_WORDS: Duration = Duration::from_millis(500);
-/// The first and the longest pause between two tries.
-const PAUSE: (Nanos, Nanos) = (Nanos::from_millis(100), Nanos::from_secs(2));
+/// Timeout for sending the last messages.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
+/// The first and the longest pause between two attempts.
+const BACKOFF: (Nanos, Nanos) = (Nanos::from_millis(100), Nanos::from_secs(2));
 
-/// Where to connect to, and how.
+/// The endpoint of the host agent, with TLS as configured.
 ///
 /// # Errors
 ///
-/// [`RunError::Address`], [`RunError::Tls`].
+/// [`RunError::Address`] or [`RunError::Tls`] if the configuration cannot be used.
 pub(super) fn endpoint(config: &ControlConfig) -> Result<Endpoint, RunError> {
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let wrong = |cause| RunError::Address { address: config.address.clone(), cause };
     let endpoint = Endpoint::from_shared(format!("{scheme}://{}", config.address)).map_err(wrong)?;
     let endpoint = endpoint
-        .connect_timeout(PATIENCE)
+        .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
@@ -53,14 +53,14 @@ pub(super) fn endpoint(config: &ControlConfig) -> Result<Endpoint, RunError> {
     }
 }
 
-/// Why a connection ended before the worker wanted it to.
+/// Why a connection ended before the worker closed it.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error("cannot connect to the host agent")]
     Connect(#[from] tonic::transport::Error),
-    #[error("the host agent does not answer")]
+    #[error("the host agent does not respond")]
     Silence,
-    // A status repeats its cause in its own words.
+    // A status includes its cause in its message.
     #[error("the connection to the host agent failed: {0}")]
     Stream(String),
     #[error("the host agent closed the connection")]
@@ -74,21 +74,21 @@ impl Failure {
         Self::Stream(status.message().to_owned())
     }
 
-    /// Whether there was a connection, and it ended otherwise than in order.
+    /// Whether an open connection failed.
     fn is_broken(&self) -> bool {
         matches!(self, Self::Silence | Self::Stream(_))
     }
 }
 
-/// Keeps a connection to the host agent until it is `stopping`. What breaks goes onto the `board`.
-pub(super) async fn keep(
+/// Keeps a connection to the host agent open until it is `stopping`. Counts failed connections on the `board`.
+pub(super) async fn maintain(
     endpoint: Endpoint,
     events: SyncSender<Event>,
     board: Board,
     seed: u64,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let mut backoff = Backoff::new(PAUSE.0, PAUSE.1);
+    let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
     let mut seeds = Seeds::new(!seed);
     let mut complained = false;
     for number in 0.. {
@@ -98,7 +98,7 @@ pub(super) async fn keep(
             () = stopped(&mut stopping) => return,
         };
         let failure = match channel {
-            Ok(channel) => converse(ControlClient::new(channel), &events, number, &mut welcomed).await.err(),
+            Ok(channel) => serve_connection(ControlClient::new(channel), &events, number, &mut welcomed).await.err(),
             Err(error) => Some(error.into()),
         };
         if *stopping.borrow() {
@@ -112,7 +112,7 @@ pub(super) async fn keep(
             complained = false;
         }
         let pause = backoff.pause(seeds.draw());
-        let why = failure.as_ref().map_or_else(String::new, |failure| told(failure));
+        let why = failure.as_ref().map_or_else(String::new, |failure| chain(failure));
         if core::mem::replace(&mut complained, true) {
             tracing::debug!(%pause, why, "no connection to the host agent");
         } else {
@@ -129,33 +129,33 @@ async fn stopped(stopping: &mut watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stopping| *stopping).await;
 }
 
-/// One connection, from its beginning to its end, both told to the worker's thread.
-async fn converse(
+/// Serves one connection from its beginning to its end, and reports both to the worker's thread.
+async fn serve_connection(
     client: ControlClient<tonic::transport::Channel>,
     events: &SyncSender<Event>,
     number: u64,
     welcomed: &mut bool,
 ) -> Result<(), Failure> {
-    let (out, messages) = mpsc::channel(WAITING);
+    let (out, messages) = mpsc::channel(QUEUE_LENGTH);
     let (close, closed) = oneshot::channel();
-    if !tell(events, Event::Connected(Connection { number, out, close })).await {
+    if !send_event(events, Event::Connected(Connection { number, out, close })).await {
         return Ok(());
     }
-    let mut client = client.max_decoding_message_size(MOST_BYTES);
-    // The worker's thread says hello first, else no server would answer.
-    let answer = timeout(PATIENCE, client.work(ReceiverStream::new(messages))).await;
-    let outcome = match answer {
+    let mut client = client.max_decoding_message_size(MAX_MESSAGE_BYTES);
+    // The worker's thread sends the hello first; the server does not respond before.
+    let response = timeout(CONNECT_TIMEOUT, client.work(ReceiverStream::new(messages))).await;
+    let outcome = match response {
         Err(_) => Err(Failure::Silence),
         Ok(Err(status)) => Err(Failure::stream(&status)),
-        Ok(Ok(said)) => listen(said.into_inner(), events, number, closed, welcomed).await,
+        Ok(Ok(incoming)) => receive(incoming.into_inner(), events, number, closed, welcomed).await,
     };
-    tell(events, Event::Gone(number)).await;
+    send_event(events, Event::Disconnected(number)).await;
     outcome
 }
 
-/// Passes on what the host agent says, until it or the worker has enough.
-async fn listen(
-    mut said: Streaming<HostMessage>,
+/// Passes messages of the host agent on, until one end closes the connection.
+async fn receive(
+    mut incoming: Streaming<HostMessage>,
     events: &SyncSender<Event>,
     number: u64,
     mut closed: oneshot::Receiver<String>,
@@ -163,13 +163,13 @@ async fn listen(
 ) -> Result<(), Failure> {
     loop {
         tokio::select! {
-            message = said.message() => {
+            message = incoming.message() => {
                 let message = message.map_err(|status| Failure::stream(&status))?.ok_or(Failure::Closed)?;
                 if matches!(message.message, Some(Message::Welcome(_))) {
-                    tracing::info!("the host agent welcomes this worker");
+                    tracing::info!("session with the host agent started");
                     *welcomed = true;
                 }
-                if !tell(events, Event::Said(number, message)).await {
+                if !send_event(events, Event::Received(number, message)).await {
                     return Ok(());
                 }
             }
@@ -177,8 +177,9 @@ async fn listen(
                 if let Ok(why) = why {
                     return Err(Failure::Worker(why));
                 }
-                // The worker has ended: what it said last is under way, and the host agent ends the stream when it has heard it.
-                let _ = timeout(LAST_WORDS, async { while let Ok(Some(_)) = said.message().await {} }).await;
+                // The worker has ended: its last messages are in flight, and the host agent ends the stream when it has
+                // received them.
+                let _ = timeout(CLOSE_TIMEOUT, async { while let Ok(Some(_)) = incoming.message().await {} }).await;
                 return Ok(());
             }
         }

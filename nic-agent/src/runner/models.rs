@@ -1,5 +1,5 @@
-//! What the worker's detectors have learnt, for whoever asks over HTTP: `/models/SERVICE` is a model file. With those of several nodes
-//! `uview model merge` makes one, and the operators' call `NewLmap` takes it.
+//! Learned models over HTTP: `/models/SERVICE` is a model file. `uview model merge` merges those of several nodes, and
+//! the operators' call `NewLmap` takes the result.
 
 use std::sync::mpsc::SyncSender;
 
@@ -11,9 +11,9 @@ use axum::routing::get;
 use tokio::sync::oneshot;
 use wire::name::ServiceName;
 
-use super::{Event, tell};
+use super::{Event, send_event};
 
-/// The page.
+/// The route of the models.
 pub(super) fn router(events: SyncSender<Event>) -> Router {
     let give = move |Path(service): Path<String>| async move { model(&events, &service).await };
     Router::new().route("/models/{service}", get(give))
@@ -24,16 +24,16 @@ async fn model(events: &SyncSender<Event>, service: &str) -> Response {
         Ok(service) => service,
         Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
     };
-    let (answer, answered) = oneshot::channel();
-    let asked = tell(events, Event::Model(service.clone(), answer)).await;
-    match answered.await {
+    let (sender, response) = oneshot::channel();
+    let sent = send_event(events, Event::Model(service.clone(), sender)).await;
+    match response.await {
         Ok(Some(model)) => ([(header::CONTENT_TYPE, "application/octet-stream")], model.encode()).into_response(),
         Ok(None) => {
-            let why = "it is not armed, judges by a trained model, or is at a decomposition: then try again";
-            (StatusCode::NOT_FOUND, format!("nothing to give of {service}: {why}\n")).into_response()
+            let why = "it is not armed, uses a trained model, or is decomposing its sketch (then try again)";
+            (StatusCode::NOT_FOUND, format!("no model of {service}: {why}\n")).into_response()
         }
         Err(_) => {
-            let why = if asked { "does not answer" } else { "is gone" };
+            let why = if sent { "does not respond" } else { "is gone" };
             (StatusCode::SERVICE_UNAVAILABLE, format!("the worker's thread {why}\n")).into_response()
         }
     }

@@ -1,4 +1,4 @@
-//! What regions are fetched with: this host's memory, or RDMA. The host agent chooses among what is offered.
+//! The reader of regions: shared memory of this host, or RDMA. The host agent chooses one of the offered transports.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,13 +10,13 @@ use wire::id::RegionId;
 use wire::layout::RegionSize;
 use wire::rdma::{Endpoint, PacketSequence, TRANSPORT};
 
-use super::{RunError, told};
+use super::{RunError, chain};
 use crate::config::{Config, Rdma, Transport};
 use crate::settings::Fetching;
 
 const SHM: &str = "shm";
 
-/// Fetches as the host agent has chosen.
+/// Fetches over the transport that the host agent has chosen.
 #[derive(Debug)]
 pub(super) struct Reader {
     fetching: Fetching,
@@ -24,58 +24,60 @@ pub(super) struct Reader {
     verbs: Option<Verbs>,
 }
 
-/// How libibverbs is loaded.
-type Loading = fn() -> Result<Library, String>;
+/// A function that loads libibverbs.
+type LibraryLoader = fn() -> Result<Library, String>;
 
 fn installed() -> Result<Library, String> {
-    Library::load().map_err(|error| told(&error))
+    Library::load().map_err(|error| chain(&error))
 }
 
-/// A device and what is read by it. A device that is unplugged and comes back is another one, and all regions have to be made known to it.
+/// An RDMA device and its reader. A device that is unplugged and comes back is a new one, to which all regions are
+/// attached again.
 #[derive(Debug)]
 struct Verbs {
-    library: Loading,
+    library: LibraryLoader,
     choice: DeviceChoice,
-    /// None while there is no device.
+    /// `None` while there is no device.
     reader: Option<VerbsReader>,
-    regions: HashMap<RegionId, Remote>,
+    regions: HashMap<RegionId, RemoteRegion>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Remote {
+struct RemoteRegion {
     size: RegionSize,
     address: u64,
     rkey: u32,
 }
 
-impl Remote {
+impl RemoteRegion {
     const fn access(self) -> Access {
         Access::Remote { address: self.address, rkey: self.rkey, bytes: self.size.bytes() as u64 }
     }
 }
 
-/// Whether an address (host and port) can only be this machine's.
-fn is_here(address: &str) -> bool {
+/// Whether an address (host and port) is a loopback address, and so on this machine.
+fn is_loopback(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
 impl Reader {
-    /// What `config` asks for, and what this machine offers of it: the names of the ways to fetch, what is liked best first.
+    /// Opens the transports that `config` allows and this machine supports. Returns their names, the preferred one
+    /// first.
     ///
     /// # Errors
     ///
-    /// [`RunError::Rdma`] if nothing but RDMA will do and there is none.
+    /// [`RunError::Rdma`] if only RDMA is allowed and there is no usable device.
     pub(super) fn open(config: &Config) -> Result<(Self, Vec<String>), RunError> {
         Self::open_with(installed, config)
     }
 
-    fn open_with(library: Loading, config: &Config) -> Result<(Self, Vec<String>), RunError> {
+    fn open_with(library: LibraryLoader, config: &Config) -> Result<(Self, Vec<String>), RunError> {
         let has_socket = config.regions_socket.is_some();
         let shm_only = match config.transport {
             Transport::Shm => true,
-            Transport::Auto => has_socket && is_here(&config.control.address),
+            Transport::Auto => has_socket && is_loopback(&config.control.address),
             Transport::Verbs => false,
         };
         let mut reader = Self { fetching: Fetching::Memory, memory: ShmReader::new(), verbs: None };
@@ -98,21 +100,21 @@ impl Reader {
         Ok((reader, names))
     }
 
-    /// Fetches like this from now on.
+    /// Uses this transport from now on.
     pub(super) fn choose(&mut self, fetching: Fetching) {
         self.fetching = fetching;
     }
 
-    /// How it fetches.
+    /// The transport in use.
     pub(super) const fn fetching(&self) -> Fetching {
         self.fetching
     }
 
     pub(super) fn attach(&mut self, region: RegionId, size: RegionSize, access: Access) -> Result<(), String> {
-        self.memory.attach(region, size, access).map_err(|error| told(&error))
+        self.memory.attach(region, size, access).map_err(|error| chain(&error))
     }
 
-    /// Makes a region of another machine known.
+    /// Attaches a region of another machine.
     pub(super) fn attach_remote(
         &mut self,
         region: RegionId,
@@ -124,9 +126,9 @@ impl Reader {
             return Err("the host agent has not registered it for RDMA; its status says why".to_owned());
         }
         let verbs = self.verbs.as_mut().ok_or("there is no RDMA device")?;
-        let remote = Remote { size, address, rkey };
+        let remote = RemoteRegion { size, address, rkey };
         if let Some(reader) = &mut verbs.reader {
-            reader.attach(region, size, remote.access()).map_err(|error| told(&error))?;
+            reader.attach(region, size, remote.access()).map_err(|error| chain(&error))?;
         }
         verbs.regions.insert(region, remote);
         Ok(())
@@ -152,19 +154,19 @@ impl Reader {
         }
     }
 
-    /// Resets the queue pair, of a device that is opened again if need be.
+    /// Resets the queue pair. Opens the device again if that fails.
     pub(super) fn reset(&mut self, psn: PacketSequence) -> Result<Endpoint, String> {
         self.verbs.as_mut().ok_or("there is no RDMA device")?.reset(psn)
     }
 
     pub(super) fn connect(&mut self, host: &Endpoint) -> Result<(), String> {
         let reader = self.verbs.as_mut().and_then(|verbs| verbs.reader.as_mut()).ok_or("there is no RDMA device")?;
-        reader.connect(host).map_err(|error| told(&error))
+        reader.connect(host).map_err(|error| chain(&error))
     }
 }
 
 impl Verbs {
-    fn open(library: Loading, config: &Rdma) -> Result<Self, String> {
+    fn open(library: LibraryLoader, config: &Rdma) -> Result<Self, String> {
         let Rdma { device, port, gid_index } = config.clone();
         let choice = DeviceChoice { name: device, port: port.map(core::num::NonZero::get), gid_index };
         let reader = reader(library, &choice)?;
@@ -175,25 +177,25 @@ impl Verbs {
         if let Some(known) = &mut self.reader {
             match known.reset(psn) {
                 Ok(end) => return Ok(end),
-                // Its port is down, or has no address: the next try looks again.
-                Err(error) if !error.is_of_own_device() => return Err(told(&error)),
-                Err(error) => tracing::warn!(why = told(&error), "the RDMA device does not reset its queue pair"),
+                // Its port is down, or has no address: the next attempt checks again.
+                Err(error) if !error.is_of_own_device() => return Err(chain(&error)),
+                Err(error) => tracing::warn!(why = chain(&error), "the RDMA device does not reset its queue pair"),
             }
         }
-        // Dropped first: a device that was unplugged goes away only when nobody has it open.
+        // Dropped first: a device that was unplugged disappears only when no process has it open.
         self.reader = None;
         let mut new = reader(self.library, &self.choice)?;
         for (&region, remote) in &self.regions {
-            new.attach(region, remote.size, remote.access()).map_err(|error| told(&error))?;
+            new.attach(region, remote.size, remote.access()).map_err(|error| chain(&error))?;
         }
-        self.reader.insert(new).reset(psn).map_err(|error| told(&error))
+        self.reader.insert(new).reset(psn).map_err(|error| chain(&error))
     }
 }
 
-fn reader(library: Loading, choice: &DeviceChoice) -> Result<VerbsReader, String> {
+fn reader(library: LibraryLoader, choice: &DeviceChoice) -> Result<VerbsReader, String> {
     let library = library()?;
-    let device = Device::open(&library, choice).map_err(|error| told(&error))?;
-    let reader = VerbsReader::new(&device, ReaderLimits::default()).map_err(|error| told(&error))?;
+    let device = Device::open(&library, choice).map_err(|error| chain(&error))?;
+    let reader = VerbsReader::new(&device, ReaderLimits::default()).map_err(|error| chain(&error))?;
     tracing::info!(
         device = device.name(),
         port = device.port(),
@@ -210,7 +212,7 @@ mod tests {
     use std::os::fd::AsFd as _;
 
     use region::{AcceptedRegion, OwnedRegion};
-    use transport::verbs::Exposure;
+    use transport::verbs::VerbsHost;
     use transport::verbs::stand_in::{self, Faults};
     use transport::{FetchStatus, Loss};
 
@@ -219,10 +221,10 @@ mod tests {
     #[test]
     fn loopback_addresses_are_here_and_others_are_not() {
         for address in ["127.0.0.1:9700", "127.3.2.1:1", "[::1]:9700", "localhost:9700"] {
-            assert!(is_here(address), "{address}");
+            assert!(is_loopback(address), "{address}");
         }
         for address in ["10.0.0.1:9700", "[fe80::1]:9700", "host-agent.example:9700"] {
-            assert!(!is_here(address), "{address}");
+            assert!(!is_loopback(address), "{address}");
         }
     }
 
@@ -235,13 +237,13 @@ mod tests {
 
     #[test]
     fn rdma_is_offered_before_shared_memory_to_a_host_agent_elsewhere_and_shared_memory_alone_where_there_is_none() {
-        let of = |library: Loading, transport, regions_socket: Option<&str>| {
+        let of = |library: LibraryLoader, transport, regions_socket: Option<&str>| {
             let mut config = Config { transport, regions_socket: regions_socket.map(Into::into), ..Config::default() };
             "10.0.0.1:9700".clone_into(&mut config.control.address);
             Reader::open_with(library, &config).map(|(_, names)| names)
         };
-        let there: Loading = || Ok(stand_in::library());
-        let nowhere: Loading = || Err("no library".to_owned());
+        let there: LibraryLoader = || Ok(stand_in::library());
+        let nowhere: LibraryLoader = || Err("no library".to_owned());
         let socket = Some("/run/uview/regions.sock");
 
         assert_eq!(of(there, Transport::Auto, socket).unwrap(), ["verbs", "shm"]);
@@ -274,33 +276,33 @@ mod tests {
         assert!(refused.contains("not registered it for RDMA"), "{refused}");
     }
 
-    /// A reader with a region of a host, both on the stand-in for a device.
-    fn both() -> (Reader, Exposure, OwnedRegion) {
+    /// A reader and a host with one region, both on the stand-in for a device.
+    fn connected_to_host() -> (Reader, VerbsHost, OwnedRegion) {
         let verbs = Verbs::open(|| Ok(stand_in::library()), &Rdma::default()).unwrap();
         let mut reader = Reader { fetching: Fetching::Verbs, memory: ShmReader::new(), verbs: Some(verbs) };
         let device = Device::open(&stand_in::library(), &DeviceChoice::default()).unwrap();
-        let mut host = Exposure::new(&device).unwrap();
+        let mut host = VerbsHost::new(&device).unwrap();
         let service = OwnedRegion::create("test", RegionSize::ONE_PAGE).unwrap();
         let memory = service.as_fd().try_clone_to_owned().unwrap();
-        let exposed = host.expose(RegionId(1), &AcceptedRegion::accept(memory, service.size()).unwrap()).unwrap();
-        reader.attach_remote(RegionId(1), service.size(), exposed.address, exposed.rkey).unwrap();
+        let registered = host.register(RegionId(1), &AcceptedRegion::accept(memory, service.size()).unwrap()).unwrap();
+        reader.attach_remote(RegionId(1), service.size(), registered.address, registered.rkey).unwrap();
         (reader, host, service)
     }
 
-    /// Connects both, and reads the region.
-    fn read(reader: &mut Reader, host: &mut Exposure) -> Result<FetchStatus, String> {
+    /// Connects both ends, and reads the region.
+    fn read(reader: &mut Reader, host: &mut VerbsHost) -> Result<FetchStatus, String> {
         let worker = reader.reset(PacketSequence::from_random(3))?;
-        let answer = host.answer(PacketSequence::from_random(4), &worker).map_err(|error| told(&error))?;
+        let answer = host.answer(PacketSequence::from_random(4), &worker).map_err(|error| chain(&error))?;
         reader.connect(&answer)?;
         let mut batch = [RegionBuffer::new(RegionId(1), RegionSize::ONE_PAGE)];
-        reader.fetch(&mut batch).map_err(|error| told(&error))?;
+        reader.fetch(&mut batch).map_err(|error| chain(&error))?;
         Ok(batch[0].status.clone())
     }
 
     #[test]
-    fn an_address_that_has_changed_is_told_with_the_next_connection_and_the_device_stays_open() {
+    fn a_changed_address_is_sent_with_the_next_connection_and_the_device_stays_open() {
         const MOVED: Ipv6Addr = Ipv4Addr::new(10, 0, 0, 9).to_ipv6_mapped();
-        let (mut reader, mut host, _service) = both();
+        let (mut reader, mut host, _service) = connected_to_host();
         assert_eq!(read(&mut reader, &mut host), Ok(FetchStatus::Fetched));
         let number = |reader: &mut Reader| reader.reset(PacketSequence::from_random(5)).unwrap().qpn;
         let before = number(&mut reader);
@@ -317,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_device_that_was_unplugged_is_opened_again_with_all_that_was_attached() {
-        let (mut reader, mut host, _service) = both();
+        let (mut reader, mut host, _service) = connected_to_host();
         assert_eq!(read(&mut reader, &mut host), Ok(FetchStatus::Fetched));
 
         stand_in::set_faults(Faults { unplugged: true, ..Faults::default() });

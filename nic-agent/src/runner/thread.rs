@@ -1,4 +1,4 @@
-//! The worker's thread: waits for the next deadline or event, and does what the worker says.
+//! The worker's thread: waits for the next deadline or event, and carries out what the worker decides.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -13,29 +13,29 @@ use wire::proto::control::worker_message::Message;
 use wire::time::Nanos;
 
 use super::reader::Reader;
-use super::{Connection, Event, told};
+use super::{Connection, Event, chain};
 use crate::attachments::{AttachRequest, Effect};
 use crate::clock::{Clock, process_cpu, unix_now};
-use crate::error::ForeignMessage;
+use crate::error::UnexpectedMessage;
 use crate::jobs::JobId;
 use crate::metrics::Board;
 use crate::queue_pair::QueuePairEffect;
 use crate::settings::Fetching;
 use crate::worker::{Step, Worker};
 
-/// Between two looks at the processor time, and two notes on the board.
-const NOTE: Nanos = Nanos::from_millis(500);
-/// How exactly the kernel is to wake the thread: its default of 50 µs is a twentieth of the shortest interval.
+/// Interval between two updates of the status and of the CPU time.
+const PUBLISH_INTERVAL: Nanos = Nanos::from_millis(500);
+/// Timer slack of the thread. The kernel's default of 50 µs is a twentieth of the shortest interval.
 const SLACK_NS: NonZeroU64 = NonZeroU64::new(1000).expect("1000 is not 0");
 
-/// The threads that do what takes long.
+/// The threads for slow work.
 #[derive(Debug)]
 pub(super) struct Helpers {
     pub(super) jobs: SyncSender<(JobId, lmap::Job)>,
     pub(super) attach: Sender<AttachRequest>,
 }
 
-/// What the thread owns.
+/// The state of the worker's thread.
 pub(super) struct Runner {
     worker: Worker,
     reader: Reader,
@@ -43,39 +43,40 @@ pub(super) struct Runner {
     clock: Clock,
     board: Board,
     connection: Option<Connection>,
-    /// One that the jobs' thread had no room for.
+    /// A job for which the queue of the jobs' thread was full.
     job: Option<(JobId, lmap::Job)>,
-    next_note: Nanos,
+    next_publish: Nanos,
 }
 
-/// A helper thread has ended, which none does before this one.
-struct Broken;
+/// A helper thread has ended, which none does before this thread.
+struct HelperEnded;
 
 impl Runner {
     pub(super) fn new(worker: Worker, reader: Reader, helpers: Helpers, clock: Clock, board: Board) -> Self {
-        Self { worker, reader, helpers, clock, board, connection: None, job: None, next_note: Nanos::ZERO }
+        Self { worker, reader, helpers, clock, board, connection: None, job: None, next_publish: Nanos::ZERO }
     }
 
-    /// Starts the thread, on `core` if there is one. The receiver gets a word when it has ended in order, and an error when not.
+    /// Starts the thread, on `core` if given. The receiver gets a message when the thread has ended normally, and an
+    /// error otherwise.
     ///
     /// # Errors
     ///
-    /// The system gives no thread.
+    /// The system cannot start a thread.
     pub(super) fn start(self, inbox: Receiver<Event>, core: Option<usize>) -> io::Result<oneshot::Receiver<()>> {
-        let (word, ended) = oneshot::channel();
+        let (done_sender, ended) = oneshot::channel();
         thread::Builder::new().name("worker".to_owned()).spawn(move || {
             pin(core);
             if let Err(error) = set_current_timer_slack(Some(SLACK_NS)) {
                 tracing::warn!(%error, "ticks may be late by 50 µs");
             }
             if self.run(&inbox).is_ok() {
-                let _ = word.send(());
+                let _ = done_sender.send(());
             }
         })?;
         Ok(ended)
     }
 
-    fn run(mut self, inbox: &Receiver<Event>) -> Result<(), Broken> {
+    fn run(mut self, inbox: &Receiver<Event>) -> Result<(), HelperEnded> {
         loop {
             while let Ok(event) = inbox.try_recv() {
                 if !self.take(event) {
@@ -87,7 +88,7 @@ impl Runner {
             match self.worker.poll(now) {
                 Step::Fetch => self.fetch(),
                 Step::SleepUntil(deadline) => {
-                    // A summary may have been written just now.
+                    // A summary may have been queued just now.
                     self.act()?;
                     let wait = deadline.since(self.clock.now()).unwrap_or(Nanos::ZERO);
                     match inbox.recv_timeout(wait.into()) {
@@ -101,8 +102,8 @@ impl Runner {
                     }
                 }
             }
-            if now >= self.next_note {
-                self.next_note = now.plus(NOTE);
+            if now >= self.next_publish {
+                self.next_publish = now.plus(PUBLISH_INTERVAL);
                 self.worker.set_cpu(process_cpu());
                 self.board.publish(self.worker.status());
             }
@@ -114,33 +115,33 @@ impl Runner {
         let was_connected = self.worker.is_connected();
         let outcome = self.reader.fetch(self.worker.batch());
         if let (Err(BatchError::Lost(Some(why))), true) = (&outcome, was_connected) {
-            tracing::warn!(why = told(why), "the connection to the host's memory is lost: connecting again");
+            tracing::warn!(why = chain(why), "the connection to the host's memory is lost: connecting again");
         }
         for refused in self.worker.fetched(self.clock.now(), at_unix_ns, &outcome) {
             report(&refused);
         }
     }
 
-    /// Takes an event in. False if it is the last.
+    /// Handles an event. Returns false if it is the last one.
     fn take(&mut self, event: Event) -> bool {
         let now = self.clock.now();
         match event {
             Event::Connected(connection) => {
                 self.worker.connected(now);
                 let hello = WorkerMessage { message: Some(Message::Hello(self.worker.hello())) };
-                // The channel is new and has room; if its other end is gone already, that is told soon.
+                // The channel is new and has capacity. If its other end is closed already, an event follows.
                 let _ = connection.out.try_send(hello);
                 self.connection = Some(connection);
             }
-            Event::Said(number, message) => {
-                if self.is_present(number)
+            Event::Received(number, message) => {
+                if self.is_current(number)
                     && let Err(refused) = self.worker.on_host(now, message)
                 {
                     report(&refused);
                 }
             }
-            Event::Gone(number) => {
-                if self.is_present(number) {
+            Event::Disconnected(number) => {
+                if self.is_current(number) {
                     self.connection = None;
                     self.worker.disconnected(now);
                 }
@@ -155,7 +156,7 @@ impl Runner {
                 }
             }
             Event::Done(id, done) => self.worker.job_done(id, done),
-            // Who asked may be gone.
+            // The requester may be gone.
             Event::Model(service, answer) => _ = answer.send(self.worker.model(&service)),
             Event::Stop => {
                 let _ = self.act();
@@ -166,20 +167,20 @@ impl Runner {
         true
     }
 
-    fn is_present(&self, number: u64) -> bool {
+    fn is_current(&self, number: u64) -> bool {
         self.connection.as_ref().is_some_and(|connection| connection.number == number)
     }
 
-    /// Does what the worker wants done, and passes on what it has to say, as far as there is room.
-    fn act(&mut self) -> Result<(), Broken> {
-        // What is done at once may have effects of its own.
+    /// Carries out the worker's effects, and sends its jobs and messages as far as the queues have capacity.
+    fn act(&mut self) -> Result<(), HelperEnded> {
+        // Carrying out an effect may cause others.
         loop {
             let effects = self.worker.take_effects();
             if effects.is_empty() {
                 break;
             }
             for effect in effects {
-                self.do_one(effect)?;
+                self.apply(effect)?;
             }
         }
         while let Some(job) = self.job.take().or_else(|| self.worker.take_job()) {
@@ -189,13 +190,13 @@ impl Runner {
                     self.job = Some(job);
                     break;
                 }
-                Err(TrySendError::Disconnected(_)) => return Err(Broken),
+                Err(TrySendError::Disconnected(_)) => return Err(HelperEnded),
             }
         }
         if let Some(connection) = &self.connection {
-            while let Ok(room) = connection.out.try_reserve() {
+            while let Ok(permit) = connection.out.try_reserve() {
                 let Some(message) = self.worker.next_message() else { break };
-                room.send(message);
+                permit.send(message);
             }
         }
         Ok(())
@@ -203,7 +204,7 @@ impl Runner {
 }
 
 impl Runner {
-    fn do_one(&mut self, effect: Effect) -> Result<(), Broken> {
+    fn apply(&mut self, effect: Effect) -> Result<(), HelperEnded> {
         match effect {
             Effect::Use(fetching) => {
                 let transport = if fetching == Fetching::Verbs { "verbs" } else { "shm" };
@@ -215,7 +216,7 @@ impl Runner {
                 let attached = self.reader.attach_remote(region, size, address, rkey);
                 self.worker.attached(self.clock.now(), region, attached);
             }
-            Effect::Attach(request) => self.helpers.attach.send(request).map_err(|_| Broken)?,
+            Effect::Attach(request) => self.helpers.attach.send(request).map_err(|_| HelperEnded)?,
             Effect::Detach(region) => self.reader.detach(region),
             Effect::QueuePair(QueuePairEffect::Reset(psn)) => {
                 let outcome = self.reader.reset(psn);
@@ -243,9 +244,9 @@ impl Runner {
     }
 }
 
-/// A message that was not taken has been counted; the first words of why are for the log.
-fn report(refused: &ForeignMessage) {
-    tracing::warn!(why = told(refused), "a message of the host agent was not taken");
+/// Logs a rejected message, which the worker has counted.
+fn report(refused: &UnexpectedMessage) {
+    tracing::warn!(why = chain(refused), "a message of the host agent was rejected");
 }
 
 fn pin(core: Option<usize>) {

@@ -1,8 +1,8 @@
-//! A worker with virtual time, regions in this process, and a host agent that says what a test wants.
+//! A worker in virtual time, with regions in this process and a host agent that sends what a test wants.
 
 mod connecting;
 mod control;
-mod judging;
+mod detection;
 mod reading;
 mod replicas;
 mod warm;
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use transport::local::Region;
 use transport::{Access, LocalReader, RegionReader};
 use wire::control::{
-    DetectorSpec, Episode, LmapSpec, MetricSpec, Place, RegionSpec, ReplicaSpec, ScoreForm, State, Verdict,
+    DetectorSpec, Episode, LmapSpec, MetricPlace, MetricSpec, RegionSpec, ReplicaSpec, ScoreForm, State, Verdict,
 };
 use wire::histogram::Scale;
 use wire::id::{Epoch, LmapId, MetricId, RegionId, ReplicaId};
@@ -29,16 +29,16 @@ use wire::time::{Interval, Nanos};
 
 use super::{Step, Worker};
 use crate::attachments::Effect;
-use crate::error::ForeignMessage;
+use crate::error::UnexpectedMessage;
 use crate::queue_pair::QueuePairEffect;
 use crate::settings::{Fetching, WorkerSettings};
 
-/// The interval and the heartbeat of all LMAPs here.
+/// The interval and the heartbeat period of all LMAPs here.
 const INTERVAL: Nanos = Nanos::from_millis(100);
-/// The time of day at the clock's start.
-const DAY: u64 = 1_700_000_000_000_000_000;
+/// The wall-clock time at the start of the monotonic clock.
+const WALL_START: u64 = 1_700_000_000_000_000_000;
 
-/// A worker and everything around it.
+/// A worker and its surroundings.
 struct Node {
     worker: Worker,
     reader: LocalReader,
@@ -46,20 +46,20 @@ struct Node {
     now: Nanos,
     host: u64,
     epoch: u64,
-    /// Everything that the worker said.
-    said: Vec<ToHost>,
-    /// Whether the worker asked to be disconnected.
+    /// Messages of the worker.
+    messages: Vec<ToHost>,
+    /// Whether the worker has closed the connection.
     closed: bool,
-    /// The ways to fetch that were asked for.
+    /// Transports that the worker has used.
     used: Vec<Fetching>,
-    /// The worker's end of the queue pair, as long as there is a device.
+    /// The worker's end of the queue pair, while there is a device.
     device: Option<Endpoint>,
-    /// Jobs are run as soon as they are handed out.
+    /// Whether jobs are run as soon as the worker returns them.
     runs_jobs: bool,
 }
 
 impl Node {
-    /// Connected and welcomed.
+    /// A worker with a session.
     fn new(settings: WorkerSettings) -> Self {
         let mut node = Self {
             worker: Worker::new(settings, 7),
@@ -68,7 +68,7 @@ impl Node {
             now: Nanos::ZERO,
             host: 1,
             epoch: 0,
-            said: Vec::new(),
+            messages: Vec::new(),
             closed: false,
             used: Vec::new(),
             device: None,
@@ -78,13 +78,13 @@ impl Node {
         node
     }
 
-    /// Connects, and is welcomed by this run of the host agent.
+    /// Connects to this run of the host agent, which welcomes the worker.
     fn welcome(&mut self, host: u64) {
         self.welcome_to(host, "").unwrap();
     }
 
-    /// The same, to fetch over `transport`.
-    fn welcome_to(&mut self, host: u64, transport: &str) -> Result<(), ForeignMessage> {
+    /// The same, with the transport `transport`.
+    fn welcome_to(&mut self, host: u64, transport: &str) -> Result<(), UnexpectedMessage> {
         self.host = host;
         self.worker.connected(self.now);
         let welcome = proto::HostWelcome {
@@ -93,22 +93,22 @@ impl Node {
             lease_ms: 60_000,
             transport: transport.to_owned(),
         };
-        self.hears(self.epoch, FromHost::Welcome(welcome))
+        self.receive(self.epoch, FromHost::Welcome(welcome))
     }
 
-    fn hears(&mut self, epoch: u64, message: FromHost) -> Result<(), ForeignMessage> {
+    fn receive(&mut self, epoch: u64, message: FromHost) -> Result<(), UnexpectedMessage> {
         let taken = self.worker.on_host(self.now, HostMessage { epoch, message: Some(message) });
         self.act();
         taken
     }
 
-    /// A change, with the next epoch.
-    fn change(&mut self, message: FromHost) -> Result<(), ForeignMessage> {
+    /// Sends a change with the next epoch.
+    fn change(&mut self, message: FromHost) -> Result<(), UnexpectedMessage> {
         self.epoch += 1;
-        self.hears(self.epoch, message)
+        self.receive(self.epoch, message)
     }
 
-    /// Makes the regions that `spec` names, if they are not there, and configures it.
+    /// Creates the regions that `spec` names, if they do not exist, and configures it.
     fn set(&mut self, spec: &LmapSpec) {
         for region in spec.replicas.iter().flat_map(|replica| &replica.regions) {
             self.regions.entry(region.id).or_insert_with(|| Region::new(region.size));
@@ -116,7 +116,7 @@ impl Node {
         self.change(FromHost::SetLmap(spec.into())).unwrap();
     }
 
-    /// Does what the worker asks for, and takes what it says.
+    /// Carries out the worker's effects, and takes its messages.
     fn act(&mut self) {
         for effect in self.worker.take_effects() {
             match effect {
@@ -145,10 +145,10 @@ impl Node {
         {
             self.worker.job_done(id, job.run());
         }
-        self.said.extend(self.worker.outbox().filter_map(|message| message.message));
+        self.messages.extend(self.worker.outbox().filter_map(|message| message.message));
     }
 
-    /// Lives until the next tick was judged, and returns its time.
+    /// Runs until the end of the next tick, and returns its time.
     fn tick(&mut self) -> Nanos {
         loop {
             match self.worker.poll(self.now) {
@@ -167,12 +167,12 @@ impl Node {
 
     fn fetch(&mut self) {
         let fetched = self.reader.fetch(self.worker.batch());
-        let refused = self.worker.fetched(self.now, DAY + self.now.0, &fetched);
+        let refused = self.worker.fetched(self.now, WALL_START + self.now.0, &fetched);
         assert!(refused.is_empty(), "{refused:?}");
         self.act();
     }
 
-    /// All regions beat, then a tick.
+    /// Raises the heartbeat of all regions, then ticks.
     fn alive(&mut self) -> Nanos {
         self.regions.values().for_each(Region::beat);
         self.tick()
@@ -186,44 +186,44 @@ impl Node {
         self.regions[&RegionId(region)].slot(Slot(slot)).unwrap().fetch_add(value, Relaxed);
     }
 
-    /// What was said since the last time.
-    fn take_said(&mut self) -> Vec<ToHost> {
-        std::mem::take(&mut self.said)
+    /// The messages since the last call.
+    fn take_messages(&mut self) -> Vec<ToHost> {
+        std::mem::take(&mut self.messages)
     }
 
-    /// The verdicts since the last time.
+    /// The verdicts since the last call.
     fn verdicts(&mut self) -> Vec<Verdict> {
-        let said = self.take_said();
-        let verdicts = said.into_iter().filter_map(|message| match message {
+        let messages = self.take_messages();
+        let verdicts = messages.into_iter().filter_map(|message| match message {
             ToHost::Verdicts(verdicts) => Some(verdicts.verdicts),
             _ => None,
         });
         verdicts.flatten().map(|verdict| Verdict::decode(&verdict).unwrap()).collect()
     }
 
-    /// The rows since the last time, of all LMAPs.
+    /// The rows of all LMAPs since the last call.
     fn rows(&mut self) -> Vec<Vec<f64>> {
-        let said = self.take_said();
-        let rows = said.into_iter().filter_map(|message| match message {
+        let messages = self.take_messages();
+        let rows = messages.into_iter().filter_map(|message| match message {
             ToHost::Rows(rows) => Some(rows.rows),
             _ => None,
         });
         rows.flatten().map(|row| row.values).collect()
     }
 
-    /// Asks for all rows of `lmap-1`.
+    /// Subscribes to all rows of `lmap-1`.
     fn watch_rows(&mut self) {
-        self.hears(0, FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 1 })).unwrap();
-        self.take_said();
+        self.receive(0, FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 1 })).unwrap();
+        self.take_messages();
     }
 
-    /// The summary of `lmap-1` after more than a second without a sign of life from anyone but the regions.
+    /// The summary of `lmap-1` after more than a second with heartbeats only.
     fn summary(&mut self) -> (proto::LmapSummary, proto::WorkerCounters) {
-        self.take_said();
+        self.take_messages();
         for _ in 0..11 {
             self.alive();
         }
-        let mut summaries = self.take_said().into_iter().filter_map(|message| match message {
+        let mut summaries = self.take_messages().into_iter().filter_map(|message| match message {
             ToHost::Summary(summary) => Some((summary.lmaps[0].clone(), summary.counters.unwrap())),
             _ => None,
         });
@@ -247,10 +247,10 @@ fn metric(id: u32, name: &str, kind: Kind) -> MetricSpec {
     }
 }
 
-/// A replica with one region of the same number, in which metric n (from 1 on) lies at slot n − 1.
+/// A replica with one region of the same number, in which metric n (from 1 on) is at slot n − 1.
 fn replica(id: u32, metrics: &[MetricSpec]) -> ReplicaSpec {
     let region = RegionId(u64::from(id));
-    let place = |metric: &MetricSpec| Place { metric: metric.id, region, first: Slot(metric.id.0 - 1) };
+    let place = |metric: &MetricSpec| MetricPlace { metric: metric.id, region, first: Slot(metric.id.0 - 1) };
     ReplicaSpec {
         id: ReplicaId(id),
         instance: InstanceName::new(&format!("cart-{id}")).unwrap(),
@@ -278,7 +278,7 @@ fn metrics(count: u32) -> Vec<MetricSpec> {
     (1..=count).map(|id| metric(id, &format!("metric.{id}"), kind(id))).collect()
 }
 
-/// One that arms itself after 20 rows and fits no more.
+/// Settings of detectors that are armed after 20 rows and are not fitted again.
 fn quick() -> WorkerSettings {
     let detector = lmap::Settings {
         provisional_rows: None,
@@ -322,7 +322,7 @@ fn an_empty_worker_sleeps_and_says_that_it_lives() {
         node.now = deadline;
     }
 
-    assert_eq!(node.said.iter().filter(|message| matches!(message, ToHost::Summary(_))).count(), 3);
+    assert_eq!(node.messages.iter().filter(|message| matches!(message, ToHost::Summary(_))).count(), 3);
 }
 
 #[test]

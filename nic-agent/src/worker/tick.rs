@@ -1,4 +1,4 @@
-//! A tick: which regions are due, what the fetch brought, and who judges it.
+//! A tick: the regions that are due, the outcome of the fetch, and the LMAPs that use it.
 
 use transport::{BatchError, FetchStatus, RegionBuffer, RegionError};
 use wire::proto::control as proto;
@@ -6,22 +6,22 @@ use wire::time::Nanos;
 
 use super::{Link, Step, Worker};
 use crate::attachments::Effect;
-use crate::error::ForeignMessage;
+use crate::error::UnexpectedMessage;
+use crate::lmap_runtime::Tick;
 use crate::settings::Fetching;
-use crate::watch::Tick;
 
 impl Worker {
-    /// What to do at `now`. Ticks missed by whole intervals are counted, not made up for.
+    /// The next action at `now`. Skipped intervals are counted, and never ticked later.
     pub fn poll(&mut self, now: Nanos) -> Step {
-        if self.out.is_some() {
+        if self.in_flight.is_some() {
             return Step::Fetch;
         }
         self.attachments.poll(now);
         if let Some(effect) = self.queue_pair.poll(now, &mut self.seeds) {
             self.attachments.push(Effect::QueuePair(effect));
         }
-        if self.is_alone_for_too_long(now) {
-            self.park_all(now);
+        if self.is_without_host_for_too_long(now) {
+            self.retain_all(now);
         }
         let mut due = core::mem::take(&mut self.due);
         self.schedule.poll(now, &mut due);
@@ -36,32 +36,35 @@ impl Worker {
             return Step::SleepUntil(self.deadline());
         }
         self.gather();
-        self.out = Some(now);
+        self.in_flight = Some(now);
         Step::Fetch
     }
 
-    /// The regions to fetch, when [`Worker::poll`] says so. May be empty: a tick without anything to read is still a tick.
+    /// The regions to fetch when [`Worker::poll`] returns [`Step::Fetch`]. May be empty: a tick without regions is
+    /// still a tick.
     pub fn batch(&mut self) -> &mut [RegionBuffer] {
         &mut self.batch
     }
 
-    /// The batch was fetched, or could not be as a whole. Judges all LMAPs that are due, then takes in what the host agent has said
-    /// meanwhile. `at_unix_ns` is the time of day. Returns what of that was not taken.
-    pub fn fetched(&mut self, now: Nanos, at_unix_ns: u64, outcome: &Result<(), BatchError>) -> Vec<ForeignMessage> {
-        let Some(at) = self.out.take() else { return Vec::new() };
-        self.time_of_day = Some((now, at_unix_ns));
+    /// The batch was fetched, or failed as a whole. Ticks all LMAPs that are due, then takes the deferred messages of
+    /// the host agent. `at_unix_ns` is the wall-clock time. Returns the messages that were rejected.
+    pub fn fetched(&mut self, now: Nanos, at_unix_ns: u64, outcome: &Result<(), BatchError>) -> Vec<UnexpectedMessage> {
+        let Some(at) = self.in_flight.take() else { return Vec::new() };
+        self.wall_clock = Some((now, at_unix_ns));
         if let Err(error) = outcome {
-            self.counted.lost(error.loss());
+            self.counters.lost(error.loss());
         }
         self.scatter(outcome.is_ok());
         let mut verdicts = Vec::new();
         let (batch, alone) = (outcome.is_ok(), self.link != Link::Up);
-        for watch in self.watches.values_mut() {
-            let Some((_, missed)) = self.due.iter().find(|(interval, _)| *interval == watch.interval) else { continue };
+        for runtime in self.runtimes.values_mut() {
+            let Some((_, missed)) = self.due.iter().find(|(interval, _)| *interval == runtime.interval) else {
+                continue;
+            };
             let tick = Tick { at, at_unix_ns, missed: *missed, batch, alone };
-            let before = watch.regions.discarded;
-            verdicts.extend(watch.tick(tick, &mut self.shared));
-            self.counted.discarded.add(watch.regions.discarded.since(before));
+            let before = runtime.regions.discarded;
+            verdicts.extend(runtime.tick(tick, &mut self.shared));
+            self.counters.discarded.add(runtime.regions.discarded.since(before));
         }
         if !verdicts.is_empty() {
             self.shared.outbox.verdicts(proto::Verdicts { at_unix_ns, verdicts });
@@ -69,37 +72,38 @@ impl Worker {
         if outcome.is_err() {
             self.queue_pair.lost(now, self.link == Link::Up, &mut self.seeds);
         }
-        self.leave_revoked(now);
+        self.detach_revoked(now);
         let deferred = core::mem::take(&mut self.deferred);
         deferred.into_iter().filter_map(|message| self.on_host(now, message).err()).collect()
     }
 
     fn deadline(&self) -> Nanos {
         let alone = match self.link {
-            Link::Gone { since } if !self.watches.is_empty() => since.plus(self.settings.alone),
+            Link::Gone { since } if !self.runtimes.is_empty() => since.plus(self.settings.without_host_agent),
             _ => Nanos::NEVER,
         };
         let tries = self.attachments.next().min(self.queue_pair.next());
         self.schedule.next().min(self.next_summary).min(tries).min(alone)
     }
 
-    fn is_alone_for_too_long(&self, now: Nanos) -> bool {
+    fn is_without_host_for_too_long(&self, now: Nanos) -> bool {
         let Link::Gone { since } = self.link else { return false };
-        !self.watches.is_empty() && now.since(since).is_some_and(|length| length >= self.settings.alone)
+        !self.runtimes.is_empty() && now.since(since).is_some_and(|length| length >= self.settings.without_host_agent)
     }
 
-    /// Moves the buffers of all LMAPs that are due into one batch. Does not allocate once the batch has had its size.
+    /// Moves the buffers of all LMAPs that are due into one batch. Does not allocate once the batch has reached its
+    /// size.
     fn gather(&mut self) {
         self.batch.clear();
         self.owners.clear();
-        for (id, watch) in &mut self.watches {
-            if !self.due.iter().any(|(interval, _)| *interval == watch.interval) {
+        for (id, runtime) in &mut self.runtimes {
+            if !self.due.iter().any(|(interval, _)| *interval == runtime.interval) {
                 continue;
             }
             let first = self.owners.len();
-            self.owners.extend(watch.regions.to_fetch().map(|at| (*id, at)));
+            self.owners.extend(runtime.regions.to_fetch().map(|at| (*id, at)));
             for (_, at) in self.owners.iter().skip(first) {
-                if let Some(buffer) = watch.regions.buffers.get_mut(*at) {
+                if let Some(buffer) = runtime.regions.buffers.get_mut(*at) {
                     let words = core::mem::take(&mut buffer.words);
                     self.batch.push(RegionBuffer { region: buffer.region, words, status: FetchStatus::Pending });
                 }
@@ -107,34 +111,34 @@ impl Worker {
         }
     }
 
-    /// Moves the buffers back.
+    /// Moves the buffers back to their LMAPs.
     fn scatter(&mut self, batch: bool) {
         for (buffer, (id, at)) in self.batch.drain(..).zip(self.owners.drain(..)) {
             let fetched = batch && matches!(buffer.status, FetchStatus::Fetched);
-            self.counted.fetched_regions += u64::from(fetched);
-            self.counted.failed_regions += u64::from(!fetched);
+            self.counters.fetched_regions += u64::from(fetched);
+            self.counters.failed_regions += u64::from(!fetched);
             if batch && buffer.status == FetchStatus::Failed(RegionError::Revoked) {
                 self.revoked.push(buffer.region);
             }
-            if let Some(place) = self.watches.get_mut(&id).and_then(|watch| watch.regions.buffers.get_mut(at)) {
+            if let Some(place) = self.runtimes.get_mut(&id).and_then(|runtime| runtime.regions.buffers.get_mut(at)) {
                 *place = buffer;
             }
         }
     }
 
-    /// Reads regions that must not be read any more no longer. With RDMA, trying has cost the queue pair.
-    fn leave_revoked(&mut self, now: Nanos) {
+    /// Stops reading regions whose key was revoked. With RDMA, the attempt has cost the queue pair its connection.
+    fn detach_revoked(&mut self, now: Nanos) {
         let mut revoked = core::mem::take(&mut self.revoked);
         revoked.sort_unstable();
         revoked.dedup();
-        self.counted.revoked_regions += revoked.len() as u64;
+        self.counters.revoked_regions += revoked.len() as u64;
         if !revoked.is_empty() && self.fetching == Fetching::Verbs {
             self.queue_pair.lost(now, self.link == Link::Up, &mut self.seeds);
         }
         for region in revoked.drain(..) {
             self.attachments.revoked(now, region, &mut self.seeds);
-            for watch in self.watches.values_mut() {
-                watch.regions.set_attached(region, false);
+            for runtime in self.runtimes.values_mut() {
+                runtime.regions.set_attached(region, false);
             }
         }
         self.revoked = revoked;

@@ -1,4 +1,4 @@
-//! A host agent that does nothing by itself.
+//! A host agent that is controlled by the test.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,23 +19,23 @@ use wire::proto::control::{HostMessage, HostWelcome, WorkerHello, WorkerMessage}
 use crate::LIMIT;
 use crate::memory::Regions;
 
-/// It listens, and hands every connection to the test.
+/// Listens, and passes every connection to the test.
 pub struct Host {
     pub address: SocketAddr,
     links: mpsc::Receiver<Link>,
 }
 
-/// One connection of a worker.
+/// A connection of a worker.
 pub struct Link {
     pub hello: WorkerHello,
     out: mpsc::Sender<Result<HostMessage, Status>>,
-    said: Streaming<WorkerMessage>,
+    messages: Streaming<WorkerMessage>,
 }
 
 /// How a stream ended.
 #[derive(Debug, PartialEq)]
 pub enum End {
-    /// In order.
+    /// Closed in order.
     Closed,
     /// The connection broke.
     Broke,
@@ -48,18 +48,18 @@ impl Control for Service {
     type WorkStream = ReceiverStream<Result<HostMessage, Status>>;
 
     async fn work(&self, request: Request<Streaming<WorkerMessage>>) -> Result<Response<Self::WorkStream>, Status> {
-        let mut said = request.into_inner();
-        let Some(WorkerMessage { message: Some(ToHost::Hello(hello)) }) = said.message().await? else {
+        let mut messages = request.into_inner();
+        let Some(WorkerMessage { message: Some(ToHost::Hello(hello)) }) = messages.message().await? else {
             return Err(Status::invalid_argument("the first message is no hello"));
         };
-        let (out, messages) = mpsc::channel(64);
-        self.0.send(Link { hello, out, said }).await.map_err(|_| Status::unavailable("the test is over"))?;
-        Ok(Response::new(ReceiverStream::new(messages)))
+        let (out, queue) = mpsc::channel(64);
+        self.0.send(Link { hello, out, messages }).await.map_err(|_| Status::unavailable("the test is over"))?;
+        Ok(Response::new(ReceiverStream::new(queue)))
     }
 }
 
 impl Host {
-    /// Listens; with the certificates in `tls` only for workers that have one, too.
+    /// Listens. With the certificates in `tls`, accepts only workers with a certificate, too.
     pub async fn start(tls: Option<&Path>) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -73,7 +73,7 @@ impl Host {
         Self::serve(server, address, TcpListenerStream::new(listener))
     }
 
-    /// Takes what comes as connections to `address`.
+    /// Serves the given connections instead of a listener's.
     pub fn over(address: SocketAddr, connections: impl Stream<Item = io::Result<TcpStream>> + Send + 'static) -> Self {
         Self::serve(Server::builder(), address, connections)
     }
@@ -89,32 +89,32 @@ impl Host {
         Self { address, links }
     }
 
-    /// The next worker that said hello.
+    /// Waits for the next worker that sends a hello.
     pub async fn accept(&mut self) -> Link {
         tokio::time::timeout(LIMIT, self.links.recv()).await.expect("a worker connects").unwrap()
     }
 
-    /// Whether no other worker has said hello so far.
-    pub fn nobody_else(&mut self) -> bool {
+    /// Whether no other worker has sent a hello so far.
+    pub fn has_no_other(&mut self) -> bool {
         self.links.try_recv().is_err()
     }
 }
 
 impl Link {
-    pub async fn tell(&mut self, epoch: u64, message: FromHost) {
+    pub async fn send(&mut self, epoch: u64, message: FromHost) {
         self.out.send(Ok(HostMessage { epoch, message: Some(message) })).await.unwrap();
     }
 
     pub async fn welcome(&mut self, host_incarnation: u64) {
         let welcome = HostWelcome { host_incarnation, lowest_share: 0.5, lease_ms: 5000, transport: "shm".into() };
-        self.tell(0, FromHost::Welcome(welcome)).await;
+        self.send(0, FromHost::Welcome(welcome)).await;
     }
 
-    /// How the stream ends; what is said before is passed over.
+    /// Waits for the end of the stream, and ignores messages before it.
     pub async fn end(&mut self) -> End {
         let last = async {
             loop {
-                match self.said.message().await {
+                match self.messages.message().await {
                     Ok(Some(WorkerMessage { message: Some(_) })) => {}
                     Ok(_) => return End::Closed,
                     Err(_) => return End::Broke,
@@ -124,11 +124,11 @@ impl Link {
         tokio::time::timeout(LIMIT, last).await.expect("the stream ends")
     }
 
-    /// The first message for which `wanted` holds.
+    /// Waits for the first message for which `wanted` holds.
     pub async fn wait(&mut self, wanted: impl Fn(&ToHost) -> bool) -> ToHost {
         let found = async {
             loop {
-                let message = self.said.message().await.unwrap().expect("the worker still speaks").message.unwrap();
+                let message = self.messages.message().await.unwrap().expect("the worker still speaks").message.unwrap();
                 if wanted(&message) {
                     return message;
                 }

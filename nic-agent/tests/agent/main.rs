@@ -1,4 +1,4 @@
-//! The NIC agent as it runs: real threads and sockets, shared memory, and a host agent that says what a test wants.
+//! The NIC agent as it runs: real threads and sockets, shared memory, and a host agent that is controlled by the test.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 mod broken;
@@ -24,7 +24,7 @@ use wire::proto::control as proto;
 use wire::proto::control::host_message::Message as FromHost;
 use wire::proto::control::worker_message::Message as ToHost;
 
-/// How long a test waits for what has to come; generous, for a machine that is busy.
+/// Timeout for expected events; generous, for a busy machine.
 const LIMIT: Duration = Duration::from_mins(1);
 
 /// A NIC agent in this process.
@@ -52,14 +52,14 @@ impl Agent {
     }
 }
 
-/// Beats and counts as a service does, until it is told to be silent.
+/// Runs a service, which raises its heartbeat and counts until the returned flag is false.
 fn service(regions: &Arc<Regions>, region: RegionId) -> Arc<AtomicBool> {
     let (regions, alive) = (Arc::clone(regions), Arc::new(AtomicBool::new(true)));
     let still = Arc::clone(&alive);
     std::thread::spawn(move || {
         let region = regions.owned(region);
         let mut noise = 1_u64;
-        // Ends with the test, or when it is told to.
+        // Ends with the test, or when the flag is false.
         while still.load(Relaxed) && Arc::strong_count(&still) > 1 {
             noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let small = noise >> 60;
@@ -85,7 +85,7 @@ fn lmap(regions: &[u64]) -> proto::Lmap {
         replica: *region as u32,
         instance: format!("cart-{region}"),
         regions: vec![proto::Region { region: *region, bytes: 4096, heartbeat: true, ..proto::Region::default() }],
-        places: (1..=2).map(|metric| proto::Place { metric, region: *region, first_slot: metric - 1 }).collect(),
+        places: (1..=2).map(|metric| proto::MetricPlace { metric, region: *region, first_slot: metric - 1 }).collect(),
     };
     proto::Lmap {
         lmap: 1,
@@ -110,7 +110,8 @@ fn state_of(message: &ToHost) -> Option<proto::State> {
     }
 }
 
-/// The replicas of the first LMAP that do not beat, where the message says it. On a busy machine one that lives may be among them for a while.
+/// The silent replicas of the first LMAP, if the message has them. On a busy machine, a replica that is alive may be
+/// among them for a while.
 fn silent_in(message: &ToHost) -> Option<&[u32]> {
     match message {
         ToHost::Verdicts(verdicts) => verdicts.verdicts.last().map(|verdict| &*verdict.silent_replicas),
@@ -129,17 +130,17 @@ async fn an_agent_arms_itself_on_shared_memory_and_notices_silence() {
 
     let mut link = host.accept().await;
     link.welcome(1).await;
-    link.tell(1, FromHost::SetLmap(lmap(&[1, 2]))).await;
-    link.wait(|said| matches!(said, ToHost::Acknowledge(acknowledge) if acknowledge.epoch == 1)).await;
-    link.wait(|said| state_of(said) == Some(proto::State::Armed)).await;
+    link.send(1, FromHost::SetLmap(lmap(&[1, 2]))).await;
+    link.wait(|message| matches!(message, ToHost::Acknowledgement(acknowledge) if acknowledge.epoch == 1)).await;
+    link.wait(|message| state_of(message) == Some(proto::State::Armed)).await;
     second.store(false, Relaxed);
-    link.wait(|said| state_of(said) == Some(proto::State::Silent) && silent_in(said) == Some(&[2])).await;
+    link.wait(|message| state_of(message) == Some(proto::State::Silent) && silent_in(message) == Some(&[2])).await;
 
-    let summary = link.wait(|said| matches!(said, ToHost::Summary(_))).await;
+    let summary = link.wait(|message| matches!(message, ToHost::Summary(_))).await;
     let ToHost::Summary(summary) = summary else { panic!("{summary:?}") };
     let counters = summary.counters.unwrap();
     assert!(counters.fetched_regions > 200 && counters.cpu_ns > 0, "{counters:?}");
-    assert_eq!((counters.failed_regions, counters.foreign_messages), (0, 0));
+    assert_eq!((counters.failed_regions, counters.unexpected_messages), (0, 0));
 
     agent.stop().await;
     assert_eq!(link.end().await, End::Closed);
@@ -157,7 +158,7 @@ async fn an_agent_comes_back_as_the_same_run_after_a_lost_connection_and_as_anot
     drop(link);
     let mut link = host.accept().await;
     assert_eq!(link.hello.incarnation, first);
-    link.tell(0, FromHost::Refusal(proto::Refusal { reason: "fenced".into() })).await;
+    link.send(0, FromHost::Refusal(proto::Refusal { reason: "fenced".into() })).await;
     let link = host.accept().await;
 
     assert_ne!(link.hello.incarnation, first);
@@ -173,22 +174,22 @@ async fn a_host_agent_that_talks_nonsense_hurts_nobody() {
     let agent = Agent::start(worker_config(&host, &regions));
 
     let mut link = host.accept().await;
-    link.tell(5, FromHost::RemoveLmap(proto::RemoveLmap { lmap: 9 })).await;
+    link.send(5, FromHost::RemoveLmap(proto::RemoveLmap { lmap: 9 })).await;
     link.welcome(1).await;
-    link.tell(1, FromHost::SetLmap(lmap(&[1]))).await;
-    link.tell(2, FromHost::SetLmap(proto::Lmap { lmap: 2, interval_us: 1, ..lmap(&[1]) })).await;
+    link.send(1, FromHost::SetLmap(lmap(&[1]))).await;
+    link.send(2, FromHost::SetLmap(proto::Lmap { lmap: 2, interval_us: 1, ..lmap(&[1]) })).await;
     let mut wrong = lmap(&[1]);
     wrong.replicas[0].places[0].first_slot = u32::MAX;
-    link.tell(3, FromHost::SetLmap(proto::Lmap { lmap: 3, ..wrong })).await;
-    link.wait(|said| matches!(said, ToHost::Acknowledge(acknowledge) if acknowledge.epoch == 3)).await;
-    link.wait(|said| state_of(said) == Some(proto::State::Armed)).await;
+    link.send(3, FromHost::SetLmap(proto::Lmap { lmap: 3, ..wrong })).await;
+    link.wait(|message| matches!(message, ToHost::Acknowledgement(acknowledge) if acknowledge.epoch == 3)).await;
+    link.wait(|message| state_of(message) == Some(proto::State::Armed)).await;
 
-    let counted = link.wait(|said| matches!(said, ToHost::Summary(_))).await;
+    let counted = link.wait(|message| matches!(message, ToHost::Summary(_))).await;
     let ToHost::Summary(summary) = counted else { panic!("{counted:?}") };
-    assert_eq!(summary.counters.unwrap().foreign_messages, 3);
+    assert_eq!(summary.counters.unwrap().unexpected_messages, 3);
 
-    // An epoch is missing: only a new connection mends that.
-    link.tell(9, FromHost::RemoveLmap(proto::RemoveLmap { lmap: 1 })).await;
+    // An epoch is missing: only a new connection repairs that.
+    link.send(9, FromHost::RemoveLmap(proto::RemoveLmap { lmap: 1 })).await;
     let again = host.accept().await;
     assert_eq!(again.hello.incarnation, link.hello.incarnation);
     agent.stop().await;
@@ -204,20 +205,21 @@ async fn regions_that_cannot_be_had_are_reported_one_by_one_and_the_others_are_r
 
     let mut link = host.accept().await;
     link.welcome(1).await;
-    link.tell(1, FromHost::SetLmap(lmap(&[1, 5, 7]))).await;
+    link.send(1, FromHost::SetLmap(lmap(&[1, 5, 7]))).await;
     let mut problems = std::collections::BTreeMap::new();
     while problems.len() < 2 {
-        let said = link.wait(|said| matches!(said, ToHost::RegionProblem(_))).await;
-        if let ToHost::RegionProblem(problem) = said {
+        let message = link.wait(|message| matches!(message, ToHost::RegionProblem(_))).await;
+        if let ToHost::RegionProblem(problem) = message {
             problems.insert(problem.region, problem.problem);
         }
     }
 
     assert!(problems[&5].contains("no such region"), "{problems:?}");
     assert!(problems.contains_key(&7), "{problems:?}");
-    link.wait(|said| state_of(said) == Some(proto::State::Silent)).await;
-    link.wait(|said| {
-        matches!(said, ToHost::Summary(summary) if summary.lmaps[0].samples > 50) && silent_in(said) == Some(&[5, 7])
+    link.wait(|message| state_of(message) == Some(proto::State::Silent)).await;
+    link.wait(|message| {
+        matches!(message, ToHost::Summary(summary) if summary.lmaps[0].samples > 50)
+            && silent_in(message) == Some(&[5, 7])
     })
     .await;
     agent.stop().await;
@@ -238,20 +240,20 @@ async fn an_aggregation_of_ones_own_makes_the_values_and_without_it_the_host_age
     let agent = Agent::start_with(worker_config(&host, &regions), aggregations);
     let mut link = host.accept().await;
     link.welcome(1).await;
-    link.tell(1, FromHost::SetLmap(wanted.clone())).await;
-    link.tell(0, rows).await;
+    link.send(1, FromHost::SetLmap(wanted.clone())).await;
+    link.send(0, rows).await;
     let has_load =
         |rows: &proto::Rows| rows.rows.iter().any(|row| row.values.get(1).is_some_and(|load| *load > 1049.0));
-    link.wait(|said| matches!(said, ToHost::Rows(rows) if has_load(rows))).await;
+    link.wait(|message| matches!(message, ToHost::Rows(rows) if has_load(rows))).await;
     agent.stop().await;
 
     let stranger = Agent::start(worker_config(&host, &regions));
     let mut link = host.accept().await;
     link.welcome(1).await;
-    link.tell(1, FromHost::SetLmap(wanted)).await;
-    let said = link.wait(|said| matches!(said, ToHost::LmapProblem(_))).await;
-    let ToHost::LmapProblem(problem) = said else { panic!("{said:?}") };
-    assert!(problem.lmap == 1 && problem.problem.contains("no aggregation is called shifted"), "{problem:?}");
+    link.send(1, FromHost::SetLmap(wanted)).await;
+    let message = link.wait(|message| matches!(message, ToHost::LmapProblem(_))).await;
+    let ToHost::LmapProblem(problem) = message else { panic!("{message:?}") };
+    assert!(problem.lmap == 1 && problem.problem.contains("no aggregation is named shifted"), "{problem:?}");
     stranger.stop().await;
 }
 
@@ -264,12 +266,12 @@ async fn a_model_that_is_none_is_said_with_its_cause_and_the_lmap_arms_itself() 
 
     let mut link = host.accept().await;
     link.welcome(1).await;
-    link.tell(1, FromHost::SetLmap(proto::Lmap { model: vec![7], ..lmap(&[1]) })).await;
-    let said = link.wait(|said| matches!(said, ToHost::LmapProblem(_))).await;
+    link.send(1, FromHost::SetLmap(proto::Lmap { model: vec![7], ..lmap(&[1]) })).await;
+    let message = link.wait(|message| matches!(message, ToHost::LmapProblem(_))).await;
 
-    let ToHost::LmapProblem(problem) = said else { panic!("{said:?}") };
+    let ToHost::LmapProblem(problem) = message else { panic!("{message:?}") };
     assert!(problem.problem.contains("learns by itself: not a model file"), "{problem:?}");
-    link.wait(|said| state_of(said) == Some(proto::State::Armed)).await;
+    link.wait(|message| state_of(message) == Some(proto::State::Armed)).await;
     agent.stop().await;
 }
 
@@ -292,10 +294,10 @@ async fn tls_with_client_certificates_works_and_without_one_nobody_is_let_in() {
     let agent = Agent::start(config);
     let mut link = host.accept().await;
     link.welcome(1).await;
-    link.wait(|said| matches!(said, ToHost::Summary(_))).await;
+    link.wait(|message| matches!(message, ToHost::Summary(_))).await;
 
     assert_eq!(link.hello.worker, 4);
-    assert!(host.nobody_else(), "the one without a certificate was let in");
+    assert!(host.has_no_other(), "the one without a certificate was let in");
     agent.stop().await;
     stranger.stop().await;
 }
@@ -330,14 +332,14 @@ async fn a_port_that_is_taken_is_an_error_with_the_address() {
     assert!(error.to_string().contains(&address.to_string()), "{error}");
 }
 
-/// A port, and what holds it until it is dropped. At an address that nobody else here uses: no connection of another test takes it meanwhile.
+/// A free port, and the listener that reserves it until it is dropped. No other test uses its address.
 fn free_port() -> (std::net::TcpListener, std::net::SocketAddr) {
     let held = std::net::TcpListener::bind("127.0.0.8:0").unwrap();
     let address = held.local_addr().unwrap();
     (held, address)
 }
 
-/// Asks until somebody listens.
+/// Requests a page until the agent listens.
 async fn page(address: std::net::SocketAddr, path: &str) -> String {
     let ask = async {
         loop {

@@ -1,4 +1,4 @@
-//! Regions of services, and a regions socket that gives them out.
+//! Regions of services, and a regions socket that passes them.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use prost::Message as _;
-use region::{AcceptedRegion, OwnedRegion, passing};
+use region::{AcceptedRegion, OwnedRegion, fd_passing};
 use tempfile::TempDir;
 use wire::frame::{self, Frames};
 use wire::id::RegionId;
@@ -22,7 +22,7 @@ pub struct Regions {
 }
 
 impl Regions {
-    /// Makes regions of one page with these ids, and a socket that gives them out.
+    /// Creates regions of one page with these ids, and a socket that passes them.
     pub fn serve(ids: impl IntoIterator<Item = u64>) -> Arc<Self> {
         let region = |id| (RegionId(id), Arc::new(OwnedRegion::create("test", RegionSize::ONE_PAGE).unwrap()));
         let folder = TempDir::new().unwrap();
@@ -47,7 +47,7 @@ impl Regions {
         Arc::clone(&self.owned[&id])
     }
 
-    /// From now on, asking for `id` brings a descriptor that is no region.
+    /// From now on, a request for `id` gets a descriptor that is not a region.
     pub fn give_garbage(&self, id: RegionId) {
         self.garbage.lock().unwrap().push(id);
     }
@@ -55,7 +55,7 @@ impl Regions {
     fn answer(&self, socket: &UnixStream) {
         let (mut frames, mut buffer, mut surplus) = (Frames::default(), [0; 512], Vec::new());
         loop {
-            let Ok(got @ 1..) = passing::receive(socket, &mut buffer, &mut surplus) else { return };
+            let Ok(got @ 1..) = fd_passing::receive(socket, &mut buffer, &mut surplus) else { return };
             frames.push(&buffer[..got]);
             while let Some(request) = frames.next_frame().unwrap() {
                 let request = AttachRequest::decode(request).unwrap();
@@ -64,7 +64,7 @@ impl Regions {
                 let bytes = RegionSize::ONE_PAGE.bytes() as u64;
                 let mut reply = Vec::new();
                 frame::encode(&AttachReply { region: request.region, bytes, problem }, &mut reply).unwrap();
-                passing::send(socket, &reply, descriptor.as_ref().map(OwnedFd::as_fd)).unwrap();
+                fd_passing::send(socket, &reply, descriptor.as_ref().map(OwnedFd::as_fd)).unwrap();
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A NIC agent as a process in a namespace; what it compares is in its log.
+//! A NIC agent as a process in a network namespace. Its measurements are in its log.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -11,30 +11,30 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::network::{HERE, Network, THERE};
+use support::network::{HERE, Network, THERE};
 
-/// How long a page may take.
+/// Timeout for requesting a page.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What an agent told of an interval.
+/// The log record of an interval.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct IntervalRecord {
     pub interval: u64,
     pub begins_ns: u64,
-    /// From its end until this was known.
+    /// Time from the end of the interval to the report.
     pub after_ns: u64,
     pub mean_ns: Option<f64>,
     pub deviation_ns: Option<f64>,
     pub sent: Option<u64>,
     pub lost: u64,
-    /// But for `unsynchronised`.
+    /// All flags but `unsynchronised`.
     pub flags: String,
-    /// Nobody keeps the clock of this machine, which both agents have: nothing is wrong for that.
+    /// Whether this machine's clock, which both agents use, is unsynchronised. That is no error here.
     pub unsynchronised: bool,
     pub clock_error_ns: Option<u64>,
 }
 
-/// Ends when it is dropped.
+/// A NIC agent. Dropping it kills the process.
 pub struct Agent {
     process: Child,
     _folder: tempfile::TempDir,
@@ -42,7 +42,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Starts one with this configuration of its `network`.
+    /// Starts an agent with this configuration of `network`.
     pub fn start(network: &Network, space: &str, config: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("nic-agent.yaml");
@@ -55,7 +55,7 @@ impl Agent {
         let binary = Path::new(env!("CARGO_BIN_EXE_uview-nic-agent"));
         let mut process = network.run(space, {
             let binary = binary.to_owned();
-            // A process is born where the thread is that starts it.
+            // A process starts in the namespace of the thread that starts it.
             move || {
                 Command::new(binary)
                     .arg("--config")
@@ -68,11 +68,11 @@ impl Agent {
         });
         let errors = process.stderr.take().expect("it is piped");
         let lines = Arc::new(Mutex::new(Vec::new()));
-        let told = Arc::clone(&lines);
+        let read_lines = Arc::clone(&lines);
         thread::spawn(move || {
             for line in BufReader::new(errors).lines().map_while(Result::ok) {
                 match serde_json::from_str(&line) {
-                    Ok(value) => told.lock().expect("nobody fails with it").push(value),
+                    Ok(value) => read_lines.lock().expect("no thread panics with it").push(value),
                     Err(_) => println!("{line}"),
                 }
             }
@@ -80,7 +80,7 @@ impl Agent {
         Self { process, _folder: folder, lines }
     }
 
-    /// Keeps it from running for so long.
+    /// Stops the process for `time`, then continues it.
     pub fn stall(&self, time: Duration) {
         let pid = Pid::from_child(&self.process);
         kill_process(pid, Signal::STOP).expect("it runs");
@@ -88,16 +88,17 @@ impl Agent {
         kill_process(pid, Signal::CONT).expect("it was there");
     }
 
-    /// Every interval that was compared so far.
-    pub fn told(&self) -> Vec<Told> {
-        let lines = self.lines.lock().expect("nobody fails with it");
-        lines.iter().filter_map(told).collect()
+    /// The records of all intervals so far.
+    pub fn intervals(&self) -> Vec<IntervalRecord> {
+        let lines = self.lines.lock().expect("no thread panics with it");
+        lines.iter().filter_map(interval_record).collect()
     }
 
-    /// The page of its own metrics, asked for by the other space than `space`, in which it is and has no loopback; `None` before it listens.
+    /// The agent's metrics page, requested from the other namespace than `space`, since the agent's own has no
+    /// loopback; `None` before the agent listens.
     pub fn page(&self, network: &Network, space: &'static str) -> Option<String> {
-        let lines = self.lines.lock().expect("nobody fails with it");
-        let runs = lines.iter().find(|line| line["message"] == "the NIC agent runs")?;
+        let lines = self.lines.lock().expect("no thread panics with it");
+        let runs = lines.iter().find(|line| line["message"] == "NIC agent started")?;
         let (_, port) = runs["metrics"].as_str()?.rsplit_once(':')?;
         let address = SocketAddr::from((Network::direct_address(space), port.parse().ok()?));
         drop(lines);
@@ -111,27 +112,27 @@ impl Agent {
         })
     }
 
-    /// Holds the process, or lets it go on.
+    /// Stops the process, or continues it.
     pub fn hold(&self, held: bool) {
         let signal = if held { Signal::STOP } else { Signal::CONT };
         let process = Pid::from_child(&self.process);
         kill_process(process, signal).expect("it is there");
     }
 
-    /// What was warned of so far.
+    /// All warnings so far.
     pub fn warnings(&self) -> Vec<String> {
-        let lines = self.lines.lock().expect("nobody fails with it");
+        let lines = self.lines.lock().expect("no thread panics with it");
         let warns = |line: &&Value| line["level"] == "WARN" || line["level"] == "ERROR";
         lines.iter().filter(warns).map(ToString::to_string).collect()
     }
 }
 
-fn told(fields: &Value) -> Option<Told> {
+fn interval_record(fields: &Value) -> Option<IntervalRecord> {
     if fields["message"] != "an interval was compared" {
         return None;
     }
     let flags = fields["flags"].as_str()?;
-    Some(Told {
+    Some(IntervalRecord {
         interval: fields["interval"].as_u64()?,
         begins_ns: fields["begins_ns"].as_u64()?,
         after_ns: fields["after_ns"].as_u64()?,

@@ -1,4 +1,4 @@
-//! How an agent reads an interface, as its own page says it.
+//! How an agent reads an interface, by its metrics page.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::agent::Agent;
-use super::network::{HERE, Network, THERE};
 use super::{Traffic, stream, wait_for};
+use support::network::{HERE, Network, THERE};
 
-/// The number on an agent's page of a metric of the interface `there2`; 0 if it is not there yet.
+/// The value of a metric of the interface `there2` on an agent's page; 0 if it is missing.
 fn number(agent: &Agent, network: &Network, name: &str) -> u64 {
     let page = agent.page(network, THERE).unwrap_or_default();
     let wanted = format!("uview_nic_{name}{{interface=\"there2\"}} ");
@@ -18,17 +18,17 @@ fn number(agent: &Agent, network: &Network, name: &str) -> u64 {
 
 #[test]
 fn an_agent_that_was_held_says_how_many_frames_the_kernel_dropped_meanwhile() {
-    /// Twice as many bytes as a ring has.
+    /// Twice the bytes of a ring.
     const SENT: u64 = 16_000;
-    let Some(network) = Network::make() else { return };
-    network.join();
+    let Some(network) = Network::create() else { return };
+    network.connect_directly();
     let sink = (Network::direct_address(THERE), 6_000);
     let _bound = network.run(THERE, move || UdpSocket::bind(sink).expect("the port is free"));
     let agent =
         Agent::start(&network, THERE, "  streams: [{name: a, interface: there2, pair: dns, interval_ms: 100}]\n");
     wait_for("ring", Duration::from_secs(20), || number(&agent, &network, "rings") == 1);
     assert_eq!(number(&agent, &network, "dropped_frames_total"), 0);
-    // Its page is asked for over the same interface: what that took is not known, and is little.
+    // The page is requested over the same interface, which adds a few unknown frames.
     let before = number(&agent, &network, "frames_total");
 
     agent.hold(true);
@@ -53,8 +53,8 @@ fn an_agent_that_was_held_says_how_many_frames_the_kernel_dropped_meanwhile() {
 
 #[test]
 fn two_rings_without_a_clock_and_with_offloads_are_said_to_be_so() {
-    let Some(network) = Network::make() else { return };
-    network.join();
+    let Some(network) = Network::create() else { return };
+    network.connect_directly();
     let config = format!(
         "  interfaces: [{{name: there2, rings: 2, timestamps: hardware}}]\n  \
            streams: [{{name: a, interface: there2, pair: data, filter: port {}, interval_ms: 100}}]\n",
@@ -68,8 +68,8 @@ fn two_rings_without_a_clock_and_with_offloads_are_said_to_be_so() {
 
     wait_for("oversized frames", Duration::from_secs(20), || number(&agent, &network, "oversized_frames_total") > 50);
     wait_for("a warning", Duration::from_secs(20), || warned("ethtool -K there2 tso off") > 0);
-    assert_eq!(number(&agent, &network, "hardware_stamped"), 0);
-    assert_eq!((warned("ethtool -K"), warned("they are the kernel's")), (1, 1), "{:?}", agent.warnings());
+    assert_eq!(number(&agent, &network, "hardware_timestamps"), 0);
+    assert_eq!((warned("ethtool -K"), warned("kernel timestamps are used")), (1, 1), "{:?}", agent.warnings());
     stop.store(true, Ordering::Release);
     drop(agent);
     for sending in sending {

@@ -1,4 +1,4 @@
-//! The same with certificates: who has none that the receiver's authority made is not answered.
+//! Measurement with certificates: an agent without a certificate of the receiver's CA gets no response.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,10 +6,11 @@ use std::time::Duration;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 use super::agent::Agent;
-use super::network::{HERE, Network, THERE};
 use super::wait_for;
+use support::network::{HERE, Network, THERE};
 
-/// Writes an authority and certificates of `names` with their keys into `folder`, each name's as its place.
+/// Writes a CA and certificates of `names` with their keys into `folder`. The files are numbered in the order of
+/// `names`.
 fn certificates(folder: &Path, names: &[String]) {
     let mut params = CertificateParams::new(Vec::new()).expect("no names");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -27,8 +28,8 @@ fn certificates(folder: &Path, names: &[String]) {
 
 #[test]
 fn agents_with_certificates_compare_and_one_without_is_not_answered() {
-    let Some(network) = Network::make() else { return };
-    network.join();
+    let Some(network) = Network::create() else { return };
+    network.connect_directly();
     let folder = tempfile::tempdir().expect("a folder");
     certificates(folder.path(), &[Network::direct_address(THERE).to_string(), "worker".to_owned()]);
     let at = |name: &str| folder.path().join(name).display().to_string();
@@ -37,21 +38,21 @@ fn agents_with_certificates_compare_and_one_without_is_not_answered() {
         &network,
         THERE,
         &format!(
-            "  peers: {{listen: '0.0.0.0:9705', tls: {{certificate: {}, key: {}, client_ca: {ca}}}}}\n  streams: [{{name: way, interface: there2, compared: {{synopsis: rda}}}}]\n",
+            "  peers: {{listen: '0.0.0.0:9705', tls: {{certificate: {}, key: {}, client_ca: {ca}}}}}\n  streams: [{{name: way, interface: there2, one_way: {{synopsis: rda}}}}]\n",
             at("0.pem"),
             at("0.key")
         ),
     );
     let sender = |own: &str| {
-        let stream = format!("{{name: way, interface: here2, compared: {{synopsis: rda, peer: '{peer}'}}}}");
+        let stream = format!("{{name: way, interface: here2, one_way: {{synopsis: rda, peer: '{peer}'}}}}");
         Agent::start(&network, HERE, &format!("  peers: {{peers_tls: {{ca: {ca}{own}}}}}\n  streams: [{stream}]\n"))
     };
     let limit = Duration::from_mins(1);
 
     let stranger = sender("");
-    wait_for("a refusal", limit, || stranger.warnings().iter().any(|warning| warning.contains("does not answer")));
-    assert!(stranger.told().is_empty() && there.told().is_empty());
+    wait_for("a refusal", limit, || stranger.warnings().iter().any(|warning| warning.contains("does not respond")));
+    assert!(stranger.intervals().is_empty() && there.intervals().is_empty());
     drop(stranger);
     let known = sender(&format!(", certificate: {}, key: {}", at("1.pem"), at("1.key")));
-    wait_for("reports", limit, || [&known, &there].iter().all(|agent| !agent.told().is_empty()));
+    wait_for("reports", limit, || [&known, &there].iter().all(|agent| !agent.intervals().is_empty()));
 }

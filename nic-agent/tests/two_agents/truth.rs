@@ -1,4 +1,4 @@
-//! What became of each packet: whether it was lost says the relay's log, when it passed the same kernel's time stamps at both interfaces.
+//! The ground truth of each packet: loss by the relay's log, and delay by the kernel's timestamps at both interfaces.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -8,23 +8,23 @@ use std::thread;
 use packets::ring::Ring;
 use packets::{Frame, Progress, Source as _, View, parse};
 
-use super::network::Network;
-use super::relay::{self, Fate};
+use support::network::Network;
+use support::relay::{self, PacketOutcome};
 
-/// Of an interval, as configured.
+/// Length of an interval, as configured.
 const LENGTH_NS: u64 = 1_000_000_000;
 
-/// Packets of the stream, by the relay's names, and when they passed.
+/// Captures the packets of the stream: their names in the relay's log, and their timestamps.
 pub struct Watcher(thread::JoinHandle<Vec<(u64, u64)>>);
 
 impl Watcher {
-    /// Watches those to a port.
+    /// Captures packets to `port`.
     pub fn start(network: &Network, space: &'static str, interface: &str, port: u16, stop: &Arc<AtomicBool>) -> Self {
         let settings = relay::patient_ring(interface);
         let (stop, started) = (Arc::clone(stop), std::sync::mpsc::channel());
         let thread = network.thread(space, move || {
             let mut ring = Ring::open(&settings).expect("root may read an interface");
-            started.0.send(()).expect("somebody waits for it");
+            started.0.send(()).expect("the test waits for it");
             let mut found = Vec::new();
             loop {
                 let stopping = stop.load(Ordering::Acquire);
@@ -50,58 +50,58 @@ fn of_stream(frame: &Frame<'_>, port: u16) -> Option<(u64, u64)> {
     Some((name, packet.time_ns))
 }
 
-/// One interval.
+/// The ground truth of one interval.
 #[derive(Clone, Copy, Debug)]
 pub struct Interval {
     pub sent: u64,
-    /// By the relay's log.
+    /// Lost packets, by the relay's log.
     pub lost: u64,
-    /// Of those sent, sent on twice by the relay.
+    /// Sent packets that the relay duplicated.
     pub twice: u64,
-    /// Overtaken on the way: one that was sent later arrived earlier.
+    /// Reordered packets: a packet that was sent later arrived earlier.
     pub overtaken: u64,
     pub mean_ns: f64,
     pub deviation_ns: f64,
 }
 
-/// One packet.
+/// The fate of one packet.
 #[derive(Clone, Copy)]
 struct Packet {
-    fate: Option<Fate>,
+    fate: Option<PacketOutcome>,
     arrived_ns: Option<u64>,
 }
 
-/// All packets, by when they were sent.
-pub struct Truth(BTreeMap<(u64, u64), Packet>);
+/// All packets, by the time at which they were sent.
+pub struct GroundTruth(BTreeMap<(u64, u64), Packet>);
 
-impl Truth {
-    /// Of what was captured at both ends, and the relay's log.
-    pub fn new(sent: &[(u64, u64)], received: &[(u64, u64)], fates: &[Fate]) -> Self {
+impl GroundTruth {
+    /// Combines the captures of both ends with the relay's log.
+    pub fn new(sent: &[(u64, u64)], received: &[(u64, u64)], fates: &[PacketOutcome]) -> Self {
         let mut arrived = HashMap::new();
-        // Of copies the first one counts.
+        // Of duplicates, the first one counts.
         for (name, at) in received {
             arrived.entry(*name).or_insert(*at);
         }
-        let fates: HashMap<u64, Fate> = fates.iter().filter_map(|fate| Some((fate.name?, *fate))).collect();
+        let fates: HashMap<u64, PacketOutcome> = fates.iter().filter_map(|fate| Some((fate.name?, *fate))).collect();
         let packet = |name: &u64| Packet { fate: fates.get(name).copied(), arrived_ns: arrived.get(name).copied() };
         Self(sent.iter().map(|(name, at)| ((*at, *name), packet(name))).collect())
     }
 
-    /// Of the interval that begins then; `None`, and it is said, if the relay did not see all that was sent in it, or not all that it sent on
-    /// arrived: on a machine that stalls the kernel drops packets, too.
+    /// The ground truth of the interval that begins at `begins_ns`. `None`, with a message, if the relay did not see
+    /// all sent packets, or not all that it forwarded arrived: a machine that stalls drops packets in the kernel, too.
     pub fn of(&self, begins_ns: u64) -> Option<Interval> {
         let range = (begins_ns, 0)..(begins_ns + LENGTH_NS, 0);
         let (mut delays, mut found) =
             (Vec::new(), Interval { sent: 0, lost: 0, twice: 0, overtaken: 0, mean_ns: 0.0, deviation_ns: 0.0 });
         let mut latest = 0;
         for ((sent_ns, name), packet) in self.0.range(range) {
-            let Some(fate) = packet.fate.filter(|fate| fate.held_ns.is_some() == packet.arrived_ns.is_some()) else {
+            let Some(fate) = packet.fate.filter(|fate| fate.delay_ns.is_some() == packet.arrived_ns.is_some()) else {
                 println!("what became of packet {name} is not known: {:?}, {:?}", packet.fate, packet.arrived_ns);
                 return None;
             };
             found.sent += 1;
-            found.lost += u64::from(fate.held_ns.is_none());
-            found.twice += u64::from(fate.again_ns.is_some());
+            found.lost += u64::from(fate.delay_ns.is_none());
+            found.twice += u64::from(fate.duplicate_delay_ns.is_some());
             let Some(arrived_ns) = packet.arrived_ns else { continue };
             found.overtaken += u64::from(arrived_ns < latest);
             latest = latest.max(arrived_ns);

@@ -1,26 +1,26 @@
-//! The protocol of tickets and cells, over any atomic words: those of a mapping, or loom's in its model (`tests/ring.rs`).
+//! The protocol of tickets and cells, generic over the atomic word: those of a mapping, or loom's (`tests/ring.rs`).
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use wire::span_record::RECORD_WORDS;
 
-/// The slot of the next ticket.
+/// The slot with the next ticket.
 const NEXT: usize = 0;
-/// The slot of numbers given out.
-const NUMBERS: usize = 1;
-/// The slot of records that were never made.
-const UNMADE: usize = 2;
-/// The first slot of the first cell: a cache line after the words that all writers change.
+/// The slot with the number of ids handed out.
+const IDS: usize = 1;
+/// The slot with the number of dropped records.
+const DROPPED: usize = 2;
+/// The first slot of the first cell: on another cache line than the words that all writers change.
 pub(crate) const CELLS_AT: usize = 8;
 
-/// An atomic word: the processor's, or one whose every order of events is tried.
+/// An atomic word: `AtomicU64`, or loom's, which tries every order of events.
 #[expect(missing_docs, reason = "as those of AtomicU64")]
 pub trait Word {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
     fn fetch_add(&self, value: u64, order: Ordering) -> u64;
-    /// Whether it was `from` and is `to` now.
-    fn change(&self, from: u64, to: u64, order: Ordering) -> bool;
+    /// Replaces `from` by `to`; `false` if the word was not `from`.
+    fn compare_exchange(&self, from: u64, to: u64, order: Ordering) -> bool;
     fn fence(order: Ordering);
 }
 
@@ -37,7 +37,7 @@ impl Word for AtomicU64 {
         Self::fetch_add(self, value, order)
     }
 
-    fn change(&self, from: u64, to: u64, order: Ordering) -> bool {
+    fn compare_exchange(&self, from: u64, to: u64, order: Ordering) -> bool {
         self.compare_exchange(from, to, order, Ordering::Relaxed).is_ok()
     }
 
@@ -46,18 +46,18 @@ impl Word for AtomicU64 {
     }
 }
 
-/// What the reader finds in the cell of a ticket.
+/// The state of the cell of a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// Its record, whole.
+pub(crate) enum CellState {
+    /// The record is complete.
     Record,
-    /// A writer that has not finished, or has not begun.
+    /// Its writer has not finished, or has not begun.
     Unfinished,
-    /// A later record, or one in the making: its own is lost.
+    /// A later writer has claimed or written the cell: the record is lost.
     Overwritten,
 }
 
-/// The slots of a ring of records of `WORDS` words.
+/// A ring of records of `WORDS` words, over the slots of a region.
 #[derive(Debug)]
 pub struct Cells<'a, W, const WORDS: usize = RECORD_WORDS> {
     words: &'a [W],
@@ -74,10 +74,11 @@ impl<W, const WORDS: usize> Clone for Cells<'_, W, WORDS> {
 impl<W, const WORDS: usize> Copy for Cells<'_, W, WORDS> {}
 
 impl<'a, W: Word, const WORDS: usize> Cells<'a, W, WORDS> {
-    /// Words of a cell: its sequence word, and a record.
+    /// Words of a cell: the sequence word and a record.
     pub(crate) const CELL: usize = 1 + WORDS;
 
-    /// As many cells as fit into `words`, a power of two; `None` if that is none. Writer and reader come to the same number.
+    /// As many cells as fit into `words`, a power of two; `None` if none fits. Writer and reader compute the same
+    /// number.
     #[must_use]
     pub fn new(words: &'a [W]) -> Option<Self> {
         let fit = words.len().checked_sub(CELLS_AT)? / Self::CELL;
@@ -85,7 +86,7 @@ impl<'a, W: Word, const WORDS: usize> Cells<'a, W, WORDS> {
         Some(Self { words, mask: cells - 1 })
     }
 
-    /// How many there are.
+    /// The number of cells.
     pub(crate) const fn cells(&self) -> u64 {
         self.mask + 1
     }
@@ -95,13 +96,14 @@ impl<'a, W: Word, const WORDS: usize> Cells<'a, W, WORDS> {
         self.words[NEXT].load(Ordering::Acquire)
     }
 
-    /// The first of `count` numbers that nobody who shares the ring was given: a child after fork, too.
-    pub(crate) fn numbers(&self, count: u64) -> u64 {
-        self.words[NUMBERS].fetch_add(count, Ordering::Relaxed)
+    /// Reserves `count` ids, unique among all writers of the ring, forked children included. Returns the first.
+    pub(crate) fn reserve_ids(&self, count: u64) -> u64 {
+        self.words[IDS].fetch_add(count, Ordering::Relaxed)
     }
 
-    pub(crate) fn unmade(&self) -> &W {
-        &self.words[UNMADE]
+    /// The counter of dropped records.
+    pub(crate) fn dropped(&self) -> &W {
+        &self.words[DROPPED]
     }
 
     fn cell(&self, ticket: u64) -> (&'a W, &'a [W]) {
@@ -110,16 +112,16 @@ impl<'a, W: Word, const WORDS: usize> Cells<'a, W, WORDS> {
         (&sequence[0], record)
     }
 
-    /// Writes `record` as the next one; `false` if it had to be given up. Never waits.
+    /// Writes `record` as the next one; `false` if the writer had to give it up. Never waits.
     pub fn push(&self, record: &[u64]) -> bool {
         let ticket = self.words[NEXT].fetch_add(1, Ordering::Relaxed);
         let (sequence, words) = self.cell(ticket);
         let found = sequence.load(Ordering::Relaxed);
         let claimed = ticket.wrapping_mul(2).wrapping_add(1);
-        // Odd: whoever claimed it is still writing. Larger: somebody who drew a later ticket was here before us.
+        // Odd: another writer has claimed the cell. Larger: a writer with a later ticket was faster.
         let free = found.is_multiple_of(2) && found < claimed;
-        // Acquire: what the last writer of this cell stored comes before what this one stores.
-        if !(free && sequence.change(found, claimed, Ordering::Acquire)) {
+        // Acquire: the stores of the cell's last writer come before those of this one.
+        if !(free && sequence.compare_exchange(found, claimed, Ordering::Acquire)) {
             return false;
         }
         // A reader that sees one of the words to come sees the claim, too.
@@ -131,13 +133,13 @@ impl<'a, W: Word, const WORDS: usize> Cells<'a, W, WORDS> {
         true
     }
 
-    /// Copies the record of `ticket` to `record`; what is there means nothing unless it is [`Found::Record`].
-    pub(crate) fn read(&self, ticket: u64, record: &mut [u64; WORDS]) -> Found {
+    /// Copies the record of `ticket` to `record`, which is valid only if this returns [`CellState::Record`].
+    pub(crate) fn read(&self, ticket: u64, record: &mut [u64; WORDS]) -> CellState {
         let (sequence, words) = self.cell(ticket);
         let done = ticket.wrapping_mul(2).wrapping_add(2);
         match sequence.load(Ordering::Acquire) {
-            found if found < done => return Found::Unfinished,
-            found if found > done => return Found::Overwritten,
+            found if found < done => return CellState::Unfinished,
+            found if found > done => return CellState::Overwritten,
             _ => {}
         }
         for (value, word) in record.iter_mut().zip(words) {
@@ -145,6 +147,6 @@ impl<'a, W: Word, const WORDS: usize> Cells<'a, W, WORDS> {
         }
         // If one of these words was of a later writer, its claim is seen now.
         W::fence(Ordering::Acquire);
-        if sequence.load(Ordering::Relaxed) == done { Found::Record } else { Found::Overwritten }
+        if sequence.load(Ordering::Relaxed) == done { CellState::Record } else { CellState::Overwritten }
     }
 }

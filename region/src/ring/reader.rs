@@ -1,37 +1,37 @@
-//! A ring from its reader's side: what may be any bytes, at any time, is copied, looked at, and counted.
+//! The reader's side of a ring. The ring may hold any bytes at any time; work per poll is bounded all the same.
 
 use std::collections::VecDeque;
 
 use wire::layout::Slot;
 use wire::span_record::RECORD_WORDS;
 
-use crate::read::ReadMapping;
-use crate::ring::cells::Found;
+use crate::read_mapping::ReadMapping;
+use crate::ring::cells::CellState;
 use crate::ring::{Cells, Word};
 use crate::sync::AtomicU64;
 
-/// Records that are waited for while later ones are read. A writer is stopped between two of its words seldom, and many at once even less.
+/// Unfinished records that are retried at later polls. Writers are seldom stopped in the middle of a record.
 const UNFINISHED: usize = 256;
 
-/// Records that will not be read.
+/// Counts of records that will never be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lost {
-    /// Overwritten before they were read: the ring is too small, or the reader too slow.
+pub struct LostRecords {
+    /// Overwritten before they were read: the ring is too small or the reader too slow.
     pub overwritten: u64,
-    /// Drawn and never written: their writer was ended or stopped in the middle, or gave up because another one was.
+    /// Never completed: the writer was killed or stopped, or gave the record up because another writer was stopped.
     pub unfinished: u64,
 }
 
-/// What one look at a ring brought.
+/// The result of one poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Polled {
-    /// Records that were read.
+pub struct PollSummary {
+    /// Number of records read.
     pub read: u64,
-    /// Records that will not be.
-    pub lost: Lost,
+    /// Records lost since the last poll.
+    pub lost: LostRecords,
 }
 
-/// Which tickets were read. Pure but for the words that it is shown: every ticket from the first one on is read, lost or waited for, once.
+/// Tracks tickets: every ticket from the first one on is read once, lost, or pending. Pure but for the ring's words.
 #[derive(Debug)]
 pub struct Tickets<const WORDS: usize = RECORD_WORDS> {
     next: u64,
@@ -40,16 +40,17 @@ pub struct Tickets<const WORDS: usize = RECORD_WORDS> {
 }
 
 impl<const WORDS: usize> Tickets<WORDS> {
-    /// A reader that begins with the record of ticket `first`.
+    /// Starts with the record of ticket `first`.
     #[must_use]
     pub const fn new(first: u64) -> Self {
         Self { next: first, unfinished: VecDeque::new(), record: [0; WORDS] }
     }
 
-    /// Gives every record that is finished to `sink`, the oldest first but for those that were waited for. At most as many as the ring has
-    /// cells, and 256: whatever the writer does. A next ticket that lies behind the last one is taken as it is, and nothing is read.
-    pub fn poll<W: Word>(&mut self, cells: Cells<'_, W, WORDS>, mut sink: impl FnMut(&[u64; WORDS])) -> Polled {
-        let mut polled = Polled::default();
+    /// Passes every complete record to `sink`: first those that were pending, then new ones, oldest first. At most the
+    /// number of cells plus 256, whatever the writer does. If the next ticket has moved backwards, nothing is read and
+    /// reading goes on from there.
+    pub fn poll<W: Word>(&mut self, cells: Cells<'_, W, WORDS>, mut sink: impl FnMut(&[u64; WORDS])) -> PollSummary {
+        let mut polled = PollSummary::default();
         let end = cells.next();
         for _ in 0..self.unfinished.len() {
             let Some(ticket) = self.unfinished.pop_front() else { break };
@@ -72,18 +73,18 @@ impl<const WORDS: usize> Tickets<WORDS> {
         cells: Cells<'_, W, WORDS>,
         ticket: u64,
         end: u64,
-        polled: &mut Polled,
+        polled: &mut PollSummary,
         sink: &mut impl FnMut(&[u64; WORDS]),
     ) {
         match cells.read(ticket, &mut self.record) {
-            Found::Record => {
+            CellState::Record => {
                 polled.read += 1;
                 sink(&self.record);
             }
-            Found::Overwritten => polled.lost.overwritten = polled.lost.overwritten.saturating_add(1),
-            // Its cell went round and was never taken for it.
-            Found::Unfinished if end.saturating_sub(ticket) > cells.cells() => polled.lost.unfinished += 1,
-            Found::Unfinished => {
+            CellState::Overwritten => polled.lost.overwritten = polled.lost.overwritten.saturating_add(1),
+            // A whole lap has passed and its cell was never claimed for it.
+            CellState::Unfinished if end.saturating_sub(ticket) > cells.cells() => polled.lost.unfinished += 1,
+            CellState::Unfinished => {
                 self.unfinished.push_back(ticket);
                 if self.unfinished.len() > UNFINISHED {
                     self.unfinished.pop_front();
@@ -93,7 +94,7 @@ impl<const WORDS: usize> Tickets<WORDS> {
         }
     }
 
-    /// Nobody writes any more: what is waited for is lost. How many that were.
+    /// The writers are gone: pending records are lost. Returns their number.
     pub fn give_up(&mut self) -> u64 {
         let lost = self.unfinished.len() as u64;
         self.unfinished.clear();
@@ -101,7 +102,7 @@ impl<const WORDS: usize> Tickets<WORDS> {
     }
 }
 
-/// A ring of another process, mapped read-only.
+/// Reads a ring of another process, mapped read-only.
 #[derive(Debug)]
 pub struct RingReader {
     memory: ReadMapping,
@@ -109,35 +110,35 @@ pub struct RingReader {
 }
 
 impl RingReader {
-    /// Reads `memory` from ticket `first` on: 0 for a ring that nobody read before.
+    /// Reads `memory` from ticket `first` on; 0 for a new ring.
     #[must_use]
     pub const fn new(memory: ReadMapping, first: u64) -> Self {
         Self { memory, tickets: Tickets::new(first) }
     }
 
-    /// As [`Tickets::poll`].
-    pub fn poll(&mut self, sink: impl FnMut(&[u64; RECORD_WORDS])) -> Polled {
+    /// Passes every complete record to `sink`, see [`Tickets::poll`].
+    pub fn poll(&mut self, sink: impl FnMut(&[u64; RECORD_WORDS])) -> PollSummary {
         match cells(&self.memory) {
             Some(cells) => self.tickets.poll(cells, sink),
-            None => Polled::default(),
+            None => PollSummary::default(),
         }
     }
 
-    /// As [`Tickets::give_up`].
+    /// The writers are gone: returns the number of pending records, which are lost.
     pub fn give_up(&mut self) -> u64 {
         self.tickets.give_up()
     }
 
-    /// How many records it holds.
+    /// The capacity of the ring, in records.
     #[must_use]
     pub fn records(&self) -> u64 {
         cells(&self.memory).map_or(0, |cells| cells.cells())
     }
 
-    /// How many records the service says it could not even make, and so never wrote.
+    /// Records that the service could not create and never wrote, as it reports itself.
     #[must_use]
-    pub fn unmade(&self) -> u64 {
-        cells(&self.memory).map_or(0, |cells| cells.unmade().load(crate::sync::Relaxed))
+    pub fn dropped(&self) -> u64 {
+        cells(&self.memory).map_or(0, |cells| cells.dropped().load(crate::sync::Relaxed))
     }
 }
 

@@ -1,7 +1,7 @@
-//! The analysis of RDA's publication, by its formulas and by trial.
+//! Theorems of RDA's publication, by formula and by simulation.
 
 use synopses::digest::Digest;
-use synopses::finecomb::{Comb, Deviation, Interval, Rule, Settings as CombSettings, Solver};
+use synopses::finecomb::{Deviation, FineComb, Interval, Rule, Settings as CombSettings, Solver};
 use synopses::rda::{Ids, Peeling};
 
 use crate::claim::{Claim, judged, refuted};
@@ -16,12 +16,12 @@ pub fn claims(scale: Scale) -> Vec<Claim> {
     vec![damaged(scale), complete(scale), one_bank(scale), impure(scale)]
 }
 
-/// Theorem 1.
+/// Theorem 1: damaged buckets.
 fn damaged(scale: Scale) -> Claim {
     let (buckets, lost, trials) = (100, 50, 10 * scale.trials);
     let mut useless = 0;
     for seed in 0..trials {
-        let mut sender = Comb::new(&CombSettings::one_bank(buckets, 1.0, 0, seed)).expect("possible");
+        let mut sender = FineComb::new(&CombSettings::one_bank(buckets, 1.0, 0, seed)).expect("possible");
         let receiver = sender.clone();
         (0..lost).for_each(|number| sender.insert(Digest(random(number ^ random(seed))), number));
         let interval = Interval::without_stash(receiver);
@@ -31,7 +31,7 @@ fn damaged(scale: Scale) -> Claim {
     let (found, expected) = (useless as f64 / trials as f64, 100.0 * (1.0 - (-0.5_f64).exp()));
     Claim {
         id: "A1",
-        said: "theorem 1: buckets of FineComb that are damaged, 100 of them, 50 packets lost",
+        text: "theorem 1: buckets of FineComb that are damaged, 100 of them, 50 packets lost",
         published: "m (1 − e^(−n/m)) = 39.35",
         ours: format!("{found:.2}"),
         tolerance: "2 %",
@@ -39,7 +39,7 @@ fn damaged(scale: Scale) -> Claim {
     }
 }
 
-/// Theorem 2.
+/// Theorem 2: complete decoding.
 fn complete(scale: Scale) -> Claim {
     let trials = 10 * scale.trials;
     let whole = DIFFERENCES.map(|d| decoded(2, 4 * d as usize, Ids::Checked16, d, Peeling::UndoAndBan, trials).1);
@@ -50,7 +50,7 @@ fn complete(scale: Scale) -> Claim {
     let each = DIFFERENCES.iter().zip(whole).map(|(d, whole)| format!("{whole:.3} (d = {d})"));
     Claim {
         id: "A2",
-        said: "theorem 2: all of d packets are decoded, two banks of 2 d cells each",
+        text: "theorem 2: all of d packets are decoded, two banks of 2 d cells each",
         published: "fails with a probability of the order of d⁻²",
         ours: format!(
             "whole in {} of {trials} runs, whatever d: √(1 − (d/m)²) = {expected:.3}, the probability that a random bipartite graph has no cycle. \
@@ -67,7 +67,7 @@ fn one_bank(scale: Scale) -> Claim {
     let expected = (-0.499_f64).exp();
     Claim {
         id: "A5",
-        said: "share decoded with one bank, 500 packets in 1,000 cells",
+        text: "share decoded with one bank, 500 packets in 1,000 cells",
         published: "e^(−(d − 1)/m) = 0.607",
         ours: format!("{named:.3}"),
         tolerance: "3 %",
@@ -75,7 +75,7 @@ fn one_bank(scale: Scale) -> Claim {
     }
 }
 
-/// Theorem II.2.
+/// Theorem II.2: cells with several packets that look like one.
 fn impure(scale: Scale) -> Claim {
     let (cells, lost, extra, trials) = (1_000_u64, 40, 50, 200 * scale.trials);
     let (mut impure, mut pure) = (0_u64, 0_u64);
@@ -95,7 +95,7 @@ fn impure(scale: Scale) -> Claim {
     let expected = impure_expected(cells as f64, lost as f64, extra as f64);
     Claim {
         id: "A6",
-        said: "theorem II.2: a cell has more than one packet and a difference of one, 1,000 cells, 40 lost and 50 too many",
+        text: "theorem II.2: a cell has more than one packet and a difference of one, 1,000 cells, 40 lost and 50 too many",
         published: "0.08 in its example; its formula gives 0.077",
         ours: format!(
             "{:.2e} in {trials} trials, {expected:.2e} by the right formula; {:.3} of the cells are truly pure, which is what 0.08 is near to",

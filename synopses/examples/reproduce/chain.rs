@@ -1,28 +1,29 @@
-//! Fridges in a chain: what is pushed out of one goes into the next. The publication advises against it; this shows why.
+//! Chains of fridges: a request that is evicted from one enters the next. The publication advises against them; this
+//! shows why.
 
 use crate::claim::{Claim, judged, refuted};
 use crate::scale::Scale;
 use crate::streams::random;
 
-/// A request in one of the fridges; 0 for none.
+/// A pending request in one of the fridges; id 0 for none.
 #[derive(Clone, Copy, Default)]
-struct Waiting {
+struct ChainEntry {
     id: u64,
-    /// How many had been pushed into the last fridge when it came there.
+    /// Number of requests pushed into the last fridge, when this one entered it.
     stamp: u64,
 }
 
-/// So many fridges that share the slots.
+/// Fridges in a chain that share the slots.
 struct Chain {
-    stages: Vec<Vec<Waiting>>,
+    stages: Vec<Vec<ChainEntry>>,
     seed: u64,
-    /// Into the last one.
+    /// Number of requests pushed into the last fridge.
     pushed: u64,
 }
 
 impl Chain {
     fn new(stages: usize, slots: usize, seed: u64) -> Self {
-        Self { stages: vec![vec![Waiting::default(); slots / stages]; stages], seed, pushed: 0 }
+        Self { stages: vec![vec![ChainEntry::default(); slots / stages]; stages], seed, pushed: 0 }
     }
 
     fn place(&self, id: u64, stage: usize) -> usize {
@@ -30,7 +31,7 @@ impl Chain {
     }
 
     fn insert(&mut self, id: u64) {
-        let mut moving = Waiting { id, stamp: 0 };
+        let mut moving = ChainEntry { id, stamp: 0 };
         for stage in 0..self.stages.len() {
             if stage + 1 == self.stages.len() {
                 self.pushed += 1;
@@ -44,13 +45,13 @@ impl Chain {
         }
     }
 
-    /// The weight of a request that is still there: only the last fridge is a danger.
-    fn answer(&mut self, id: u64) -> Option<f64> {
+    /// Removes a request and returns its weight, if it is pending. Only the last fridge loses requests.
+    fn take(&mut self, id: u64) -> Option<f64> {
         for stage in 0..self.stages.len() {
             let place = self.place(id, stage);
             let found = self.stages[stage][place];
             if found.id == id {
-                self.stages[stage][place] = Waiting::default();
+                self.stages[stage][place] = ChainEntry::default();
                 let last = stage + 1 == self.stages.len();
                 let survived = if last { self.pushed - found.stamp } else { 0 };
                 return Some((-(survived as f64) * (-1.0 / self.stages[stage].len() as f64).ln_1p()).exp());
@@ -60,7 +61,8 @@ impl Chain {
     }
 }
 
-/// Estimated number of requests answered after `wait` others, as a share of the true one: mean and deviation over seeds.
+/// Estimated number of requests answered after `wait` others, as a share of the true one: mean and deviation over
+/// seeds.
 fn spread(stages: usize, slots: usize, wait: u64, trials: u64) -> (f64, f64) {
     let requests = 8 * slots as u64;
     let mut shares = Vec::new();
@@ -71,7 +73,7 @@ fn spread(stages: usize, slots: usize, wait: u64, trials: u64) -> (f64, f64) {
             chain.insert(number);
             // A fifth is answered.
             if number > wait && (number - wait).is_multiple_of(5) {
-                sum += chain.answer(number - wait).unwrap_or(0.0);
+                sum += chain.take(number - wait).unwrap_or(0.0);
                 asked += 1.0;
             }
         }
@@ -93,8 +95,8 @@ fn stays(stages: u32, lifetimes: f64) -> f64 {
     (-rate).exp() * sum
 }
 
-/// The same without a limit: the number of insertions into `slots` slots after which a request is gone, one stage after the other, is a sum of geometric
-/// ones, so that it is still there while fewer than `stages` of them have hit it.
+/// The same without a limit: the number of insertions into `slots` slots after which a request is gone, one stage after
+/// the other, is a sum of geometric ones, so that it is still there while fewer than `stages` of them have hit it.
 fn stays_exactly(stages: u32, slots: u32, insertions: u32) -> f64 {
     let hit = f64::from(stages) / f64::from(slots);
     let mut term = (f64::from(insertions) * (-hit).ln_1p()).exp();
@@ -145,7 +147,7 @@ pub fn claims(scale: Scale) -> Vec<Claim> {
     vec![
         Claim {
             id: "A12a",
-            said: "a chain keeps a request for more than T less often than one fridge of the same memory, for all T above M/p",
+            text: "a chain keeps a request for more than T less often than one fridge of the same memory, for all T above M/p",
             published: "for T above M/p",
             ours: format!(
                 "only from {} × M/p on, with 2, 3, 4, 8 stages, by the limit of many slots; from {} on by exact geometric sums, M = 2¹⁶",
@@ -157,7 +159,7 @@ pub fn claims(scale: Scale) -> Vec<Claim> {
         },
         Claim {
             id: "A12b",
-            said: "chains are no good: what is answered after two lifetimes is counted less exactly",
+            text: "chains are no good: what is answered after two lifetimes is counted less exactly",
             published: "advised against",
             ours: format!(
                 "deviation of the count after 2 lifetimes {} with 1, 2, 4, 8 stages; after half a lifetime {}; unbiased: {}",

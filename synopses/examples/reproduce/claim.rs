@@ -1,4 +1,4 @@
-//! A published claim beside what came out here.
+//! Published claims, and the results of this library.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,34 +10,34 @@ use crate::plot::Figure;
 /// One row of the table.
 pub struct Claim {
     pub id: &'static str,
-    pub said: &'static str,
+    pub text: &'static str,
     pub published: &'static str,
     pub ours: String,
     pub tolerance: &'static str,
     pub verdict: Verdict,
 }
 
-/// What became of a claim.
+/// Verdict on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Within the tolerance.
+    /// The result is within the tolerance.
     Holds,
-    /// Not within it.
+    /// The result is not within the tolerance.
     Fails,
-    /// What is printed is wrong: two calculations of different kinds find the same as each other and something else than it.
+    /// The published value is wrong: two independent calculations agree with each other, but not with it.
     Refuted,
-    /// There is no bar: the figure stands for itself.
+    /// There is no tolerance.
     Reported,
-    /// Not here.
+    /// It needs hardware or data that is not available here.
     NotComputable,
 }
 
-/// Whether a claim holds.
+/// The verdict for a result within the tolerance, or not.
 pub const fn judged(holds: bool) -> Verdict {
     if holds { Verdict::Holds } else { Verdict::Fails }
 }
 
-/// What is printed is wrong if `agreed`, our two calculations, find the same; else nothing is shown.
+/// The verdict for a published value that seems wrong: refuted if our two calculations agree.
 pub const fn refuted(agreed: bool) -> Verdict {
     if agreed { Verdict::Refuted } else { Verdict::Fails }
 }
@@ -54,19 +54,19 @@ impl Verdict {
     }
 }
 
-/// All that came out of one publication.
+/// All results for one publication.
 pub struct Reproduction {
-    /// Of the files, and of the command.
+    /// Name of the files, and argument of the command.
     pub name: &'static str,
     pub title: &'static str,
-    /// What the table's words mean, and on what it rests.
+    /// Terms of the table, and conditions of the runs.
     pub about: &'static str,
     pub claims: Vec<Claim>,
     pub figures: Vec<Figure>,
 }
 
 impl Claim {
-    /// Where it stands in the table: figures (F, R), then properties (A), by number, then by letter.
+    /// Sort key in the table: figures (F, R), then properties (A), by number, then by letter.
     fn place(&self) -> (usize, u32, &'static str) {
         let number = self.id[1..].trim_end_matches(char::is_alphabetic);
         ("FRA".find(&self.id[..1]).unwrap_or(3), number.parse().unwrap_or(u32::MAX), &self.id[1 + number.len()..])
@@ -82,7 +82,7 @@ impl Reproduction {
         let rows = self.claims.iter().map(|claim| {
             json!({
                 "id": claim.id,
-                "claim": claim.said,
+                "claim": claim.text,
                 "published": claim.published,
                 "ours": claim.ours,
                 "tolerance": claim.tolerance,
@@ -103,7 +103,7 @@ impl Reproduction {
 
     pub fn page(&self) -> String {
         let Self { name, title, about, .. } = self;
-        let mut text = format!("# {title}, claim by claim\n\nMade by `cargo xtask reproduce {name}`. ");
+        let mut text = format!("# {title}, claim by claim\n\nMade by `cargo lab reproduce {name}`. ");
         let _ = write!(
             text,
             "{}. *Refuted* is what is printed wrong: two calculations of different kinds \
@@ -112,12 +112,12 @@ impl Reproduction {
         );
         text += "| id | claim | published | ours | tolerance | verdict |\n| --- | --- | --- | --- | --- | --- |\n";
         for claim in &self.claims {
-            let Claim { id, said, published, ours, tolerance, .. } = claim;
+            let Claim { id, text: statement, published, ours, tolerance, .. } = claim;
             let verdict = match claim.verdict.name() {
                 "holds" => "holds".to_owned(),
                 other => format!("**{other}**"),
             };
-            let _ = writeln!(text, "| {id} | {said} | {published} | {ours} | {tolerance} | {verdict} |");
+            let _ = writeln!(text, "| {id} | {statement} | {published} | {ours} | {tolerance} | {verdict} |");
         }
         for Figure { file, caption, .. } in &self.figures {
             let _ = write!(text, "\n{caption}\n\n![{caption}]({file})\n");
@@ -125,15 +125,16 @@ impl Reproduction {
         text
     }
 
-    /// Claims that held (or were refuted) when the kept table (`json`) was made and are not so now.
+    /// Claims that hold (or are refuted) in the committed table `json`, but not in this one.
     pub fn broken(&self, json: &str) -> serde_json::Result<Vec<String>> {
-        let kept: Vec<BTreeMap<String, String>> = serde_json::from_str(json)?;
-        let was =
-            |id: &str, verdict: Verdict| kept.iter().any(|row| row["id"] == id && row["verdict"] == verdict.name());
+        let committed: Vec<BTreeMap<String, String>> = serde_json::from_str(json)?;
+        let had_verdict = |id: &str, verdict: Verdict| {
+            committed.iter().any(|row| row["id"] == id && row["verdict"] == verdict.name())
+        };
         let changed = |claim: &&Claim| {
             [Verdict::Holds, Verdict::Refuted]
                 .into_iter()
-                .any(|verdict| was(claim.id, verdict) && claim.verdict != verdict)
+                .any(|verdict| had_verdict(claim.id, verdict) && claim.verdict != verdict)
         };
         let broken = self.claims.iter().filter(changed);
         Ok(broken.map(|claim| format!("{}: {} ({})", claim.id, claim.ours, claim.tolerance)).collect())

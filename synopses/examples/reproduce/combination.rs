@@ -1,7 +1,7 @@
-//! The published combination of several fridges, by how wide its bins are.
+//! The published combination of several fridges, for several widths of its bins.
 
 use synopses::digest::Digest;
-use synopses::fridge::{Combination, Fridges, FridgesSettings, Part, Report, Sample, combine};
+use synopses::fridge::{Combination, FridgeSpec, Fridges, FridgesSettings, Report, Sample, combine};
 
 use crate::claim::{Claim, judged};
 use crate::scale::Scale;
@@ -38,14 +38,14 @@ impl Pairs {
     }
 
     fn reports(&self, parts: &[(usize, f64)], seed: u64) -> Vec<Report> {
-        let parts = parts.iter().map(|&(slots, probability)| Part { slots, probability }).collect();
-        let settings = FridgesSettings { parts, tick_shift: 0, seed, ..FridgesSettings::default() };
+        let parts = parts.iter().map(|&(slots, probability)| FridgeSpec { slots, probability }).collect();
+        let settings = FridgesSettings { fridges: parts, tick_shift: 0, seed, ..FridgesSettings::default() };
         let mut fridges = Fridges::new(settings).expect("possible");
         let (mut found, mut next) = (Vec::new(), 0);
         for now in 0..self.requests {
             while self.answers.get(next).is_some_and(|(at, _)| *at <= now) {
                 let (at, number) = self.answers[next];
-                found.extend(fridges.answer(Digest(random(number)), at));
+                found.extend(fridges.match_response(Digest(random(number)), at));
                 next += 1;
             }
             fridges.insert(Digest(random(now)), now);
@@ -103,7 +103,7 @@ pub fn claim(scale: Scale) -> Claim {
     let text = |[one, other]: [(f64, f64); 2]| format!("{:.3}/{:.3}, {:.3}/{:.3}", one.0, one.1, other.0, other.1);
     Claim {
         id: "A6",
-        said: "several fridges together are unbiased since their weights sum to 1",
+        text: "several fridges together are unbiased since their weights sum to 1",
         published: "inverse variances",
         ours: format!(
             "found of the true number, and its relative error, at 400 to 700 and 700 to 1,000 ms, fridges of 512 slots with p = 0.45 and 0.05: \

@@ -7,13 +7,13 @@ use synopses::finecomb::{Deviation, Rule, Settings, Solver, Spread};
 
 use crate::claim::{Claim, Reproduction, Verdict, judged, refuted};
 use crate::formula;
-use crate::occupancy::{Bins, Expected};
+use crate::occupancy::{Bins, ExpectedResult};
 use crate::plot::{Axis, Figure, Line};
 use crate::scale::Scale;
 use crate::streams::{Delays, Loss, Reading, SPACING_NS, Stream, play, random};
 use crate::sweep::{
-    Errors, Found, MEMORY, PACKETS, Point, SHARES, Seen, displaced, each, errors, list, of_both_ends, percent, run,
-    settings,
+    Errors, MEMORY, PACKETS, PlayedInterval, Point, SHARES, SweepPoint, displaced, each, errors, list, of_both_ends,
+    percent, run, settings,
 };
 use crate::trace;
 
@@ -51,9 +51,9 @@ pub fn reproduction(scale: Scale) -> Reproduction {
 }
 
 /// FineComb, FineComb− and LDA on packets displaced on all sides, for three shares of loss.
-type Sweeps = Vec<(f64, Vec<(f64, Found)>)>;
+type Sweeps = Vec<(f64, Vec<(f64, SweepPoint)>)>;
 
-fn sweep(loss: f64, reading: Reading, scale: Scale, delays: &Delays) -> Vec<(f64, Found)> {
+fn sweep(loss: f64, reading: Reading, scale: Scale, delays: &Delays) -> Vec<(f64, SweepPoint)> {
     let shares = scale.of(&SHARES);
     shares.into_iter().map(|share| (share, run(Point { loss, share, reading }, delays, scale.runs))).collect()
 }
@@ -62,7 +62,7 @@ fn samples(scale: Scale) -> (Vec<Claim>, Sweeps) {
     let delays = weibull();
     let sweeps: Sweeps =
         [1e-4, 1e-3, 1e-2].into_iter().map(|loss| (loss, sweep(loss, Reading::All, scale, &delays))).collect();
-    let off = |found: &Found| (found.fine.packets / found.expected - 1.0).abs();
+    let off = |found: &SweepPoint| (found.fine.packets / found.expected - 1.0).abs();
     let first = |at: usize| sweeps[at].1[0].1;
     let thousandth = &sweeps[1].1;
     let [least, largest] = [thousandth[0].1, thousandth[thousandth.len() - 1].1];
@@ -72,7 +72,7 @@ fn samples(scale: Scale) -> (Vec<Claim>, Sweeps) {
     let claims = vec![
         Claim {
             id: "F1",
-            said: "packets in useful buckets, β = 10⁻⁴, few displaced",
+            text: "packets in useful buckets, β = 10⁻⁴, few displaced",
             published: "almost 3 million",
             ours: format!("{} (formula: {})", millions(first(0).fine.packets), millions(first(0).expected)),
             tolerance: "3 % of formula (2)",
@@ -80,7 +80,7 @@ fn samples(scale: Scale) -> (Vec<Claim>, Sweeps) {
         },
         Claim {
             id: "F2",
-            said: "the same, β = 10⁻³",
+            text: "the same, β = 10⁻³",
             published: "curve",
             ours: format!("{:.0} at ρ = 4·10⁻⁶, {:.0} at the largest ρ", least.fine.packets, largest.fine.packets),
             tolerance: "5 % of formula (2)",
@@ -88,7 +88,7 @@ fn samples(scale: Scale) -> (Vec<Claim>, Sweeps) {
         },
         Claim {
             id: "F3",
-            said: "the same, β = 10⁻²",
+            text: "the same, β = 10⁻²",
             published: "about 40,000",
             ours: format!("{:.0}", first(2).fine.packets),
             tolerance: "10 %",
@@ -96,7 +96,7 @@ fn samples(scale: Scale) -> (Vec<Claim>, Sweeps) {
         },
         Claim {
             id: "F5",
-            said: "what the stash wins back, β = 10⁻³",
+            text: "what the stash wins back, β = 10⁻³",
             published: "15 to 30 % more packets",
             ours: list(gains.iter().map(|(share, gain)| (*share, *gain))),
             tolerance: "15 to 30 % somewhere in the sweep, nowhere less than −2 %",
@@ -106,7 +106,7 @@ fn samples(scale: Scale) -> (Vec<Claim>, Sweeps) {
     (claims, sweeps)
 }
 
-fn worst(points: &[(f64, Found)], of: impl Fn(&Found) -> f64) -> f64 {
+fn worst(points: &[(f64, SweepPoint)], of: impl Fn(&SweepPoint) -> f64) -> f64 {
     points.iter().map(|(_, found)| of(found)).fold(0.0, f64::max)
 }
 
@@ -120,7 +120,7 @@ fn delays(scale: Scale, sweeps: &Sweeps) -> Vec<Claim> {
     vec![
         Claim {
             id: "F6",
-            said: "error of the mean delay, β = 10⁻², Weibull and Pareto, all ρ",
+            text: "error of the mean delay, β = 10⁻², Weibull and Pareto, all ρ",
             published: "below 1.2 %",
             ours: format!("at most {} and {}", percent(means[0]), percent(means[1])),
             tolerance: "at most 1.5 %",
@@ -128,7 +128,7 @@ fn delays(scale: Scale, sweeps: &Sweeps) -> Vec<Claim> {
         },
         Claim {
             id: "F9",
-            said: "error of the mean delay, β = 10⁻⁴, with and without stash",
+            text: "error of the mean delay, β = 10⁻⁴, with and without stash",
             published: "around 0.1 %, never above 1 %",
             ours: format!("{} to {}", percent(least), percent(both)),
             tolerance: "at most 1 %",
@@ -142,11 +142,12 @@ fn pareto_law() -> Delays {
     Delays::pareto(3.0, 6_667.0)
 }
 
-/// Runs of the deviation: of some seventy pairs whose sums of squares are four times the variance of Pareto's law one run in fifteen finds a negative one,
-/// an error of 100 %, so that the mean of ten runs says nothing.
+/// Runs of the deviation: of some seventy pairs whose sums of squares are four times the variance of Pareto's law one
+/// run in fifteen finds a negative one, an error of 100 %, so that the mean of ten runs says nothing.
 const DEVIATION_RUNS: u64 = 160;
 
-/// The error of the deviation that pairs of normal differences have: σ² = F − µ², where F is (σ² + µ²) χ² of the useful pairs. `ratio` is µ²/σ².
+/// The error of the deviation that pairs of normal differences have: σ² = F − µ², where F is (σ² + µ²) χ² of the useful
+/// pairs. `ratio` is µ²/σ².
 fn of_normal_pairs(settings: &Settings, point: Point, ratio: f64) -> f64 {
     let (bank, buckets) = (settings.banks[0], settings.buckets as f64);
     let useful = (-point.loss * bank.probability * PACKETS as f64 / buckets).exp();
@@ -172,7 +173,7 @@ fn deviation() -> Claim {
                 let (loss, displaced) = (Loss::Share(point.loss), point.reading.of(displaced(PACKETS, share)));
                 let stream = Stream { packets: PACKETS, spacing_ns: SPACING_NS, loss, displaced, delays: &draw, seed };
                 let (ends, truth) = play(&stream, &[fine]);
-                Seen { ends, truth }
+                PlayedInterval { ends, truth }
             });
             let [fine, ..] = settings(point, MEMORY, PACKETS as f64, 0);
             [errors(&seen, Rule::FineComb, Deviation::Fixed).deviation, of_normal_pairs(&fine, point, ratio)]
@@ -182,7 +183,7 @@ fn deviation() -> Claim {
     });
     Claim {
         id: "F7",
-        said: "error of the deviation, β = 10⁻², Weibull and Pareto",
+        text: "error of the deviation, β = 10⁻², Weibull and Pareto",
         published: "below 9 % and below 30 %",
         ours: format!(
             "at most {} and {} over ρ, {DEVIATION_RUNS} runs (by calculation, for pairs of normal differences, {} and {})",
@@ -198,24 +199,25 @@ fn deviation() -> Claim {
 
 fn loss(scale: Scale, sweeps: &Sweeps) -> (Vec<Claim>, Figure) {
     let chained = sweep(1e-4, Reading::Chained, Scale { runs: scale.many, ..scale }, &weibull());
-    let second = |(share, _): &(f64, Found)| (*share, by_bins(*share).loss);
+    let second = |(share, _): &(f64, SweepPoint)| (*share, by_bins(*share).loss);
     let second: Vec<(f64, f64)> = chained.iter().map(second).collect();
     let last = (chained[chained.len() - 1].1.fine.loss, second[second.len() - 1].1);
     let rare = &sweeps[0].1;
-    let many = |points: &[(f64, Found)]| points.iter().filter(|(share, _)| *share >= 5e-4).copied().collect::<Vec<_>>();
+    let many =
+        |points: &[(f64, SweepPoint)]| points.iter().filter(|(share, _)| *share >= 5e-4).copied().collect::<Vec<_>>();
     let ratios = many(&chained).into_iter().map(|(share, found)| (share, found.minus.loss / found.fine.loss));
     let ratios: Vec<(f64, f64)> = ratios.collect();
     let mild = chained.iter().filter(|(share, _)| *share <= 1e-3);
     let mild = mild.map(|(_, found)| found.fine.loss).fold(0.0, f64::max);
     let of = |share: &(f64, f64)| format!("{:.0} (ρ = {:.0e})", share.1, share.0);
-    let line = |name, of: fn(&Found) -> f64| Line {
+    let line = |name, of: fn(&SweepPoint) -> f64| Line {
         name,
         points: rare.iter().map(|(share, found)| (*share, of(found))).collect(),
     };
     let claims = vec![
         Claim {
             id: "F8",
-            said: "loss without a stash is much worse, and the more so the more are displaced; β = 10⁻⁴",
+            text: "loss without a stash is much worse, and the more so the more are displaced; β = 10⁻⁴",
             published: "figure 4c",
             ours: format!("times worse, chained: {}", ratios.iter().map(of).collect::<Vec<_>>().join(", ")),
             tolerance: "at least 5 times from ρ = 5·10⁻⁴ on",
@@ -223,7 +225,7 @@ fn loss(scale: Scale, sweeps: &Sweeps) -> (Vec<Claim>, Figure) {
         },
         Claim {
             id: "F13",
-            said: "error of FineComb's loss, β = 10⁻⁴, packets late at both boundaries",
+            text: "error of FineComb's loss, β = 10⁻⁴, packets late at both boundaries",
             published: "10 to 30 %",
             ours: format!(
                 "chained: {}; all four kinds: {}",
@@ -235,7 +237,7 @@ fn loss(scale: Scale, sweeps: &Sweeps) -> (Vec<Claim>, Figure) {
         },
         Claim {
             id: "F13c",
-            said: "the same, whatever is displaced",
+            text: "the same, whatever is displaced",
             published: "10 to 30 % irrespective of ρ",
             ours: format!(
                 "by a second calculation, chained: {}. A lost packet makes its bucket useless, and displaced ones in it then count as lost: \
@@ -262,7 +264,7 @@ fn loss(scale: Scale, sweeps: &Sweeps) -> (Vec<Claim>, Figure) {
 }
 
 /// The loss of late packets at both boundaries, β = 10⁻⁴, by [`Bins`].
-fn by_bins(share: f64) -> Expected {
+fn by_bins(share: f64) -> ExpectedResult {
     let point = Point { loss: 1e-4, share, reading: Reading::Chained };
     let [fine, ..] = settings(point, MEMORY, PACKETS as f64, 0);
     let lost = (point.loss * PACKETS as f64).round() as u64;
@@ -285,7 +287,7 @@ fn counted(reading: Reading, share: f64, scale: Scale) -> f64 {
                 seed,
             };
             let (ends, truth) = play(&stream, &[of_both_ends(point, 2.0 * MEMORY, PACKETS as f64, seed)]);
-            Seen { ends, truth }
+            PlayedInterval { ends, truth }
         });
         errors(&seen, Rule::FineComb, Deviation::PerBucket).loss
     };
@@ -297,7 +299,7 @@ fn few_lost(scale: Scale) -> Claim {
     let on_all_sides = counted(Reading::All, 1e-4, scale);
     Claim {
         id: "F14",
-        said: "5, 10, 50 or 100 lost packets, 2,000 buckets and stash entries at both ends together",
+        text: "5, 10, 50 or 100 lost packets, 2,000 buckets and stash entries at both ends together",
         published: "within 10 % up to ρ = 10⁻⁴",
         ours: format!(
             "late at both boundaries: within {} at ρ = 4·10⁻⁵, {} at 10⁻⁴ (all four kinds: {}). With five lost, one displaced packet \
@@ -330,7 +332,7 @@ fn four_banks(scale: Scale) -> Claim {
                 seed,
             };
             let (ends, truth) = play(&stream, &[Settings::four_banks(2_000, PACKETS as f64, SPREAD, seed)]);
-            Seen { ends, truth }
+            PlayedInterval { ends, truth }
         });
         let errors = errors(&seen, Rule::FineComb, Deviation::Centred);
         found.push((share, errors));
@@ -339,7 +341,7 @@ fn four_banks(scale: Scale) -> Claim {
     let (mean, deviation) = (most(|errors| errors.mean), most(|errors| errors.deviation));
     Claim {
         id: "F15",
-        said: "four banks for β and ρ that are not known, β = 10⁻²",
+        text: "four banks for β and ρ that are not known, β = 10⁻²",
         published: "mean below 1 % almost always, deviation 11 to 13 %",
         ours: format!(
             "2,000 buckets: mean {}; deviation at most {} (`Centred`)",
@@ -373,7 +375,7 @@ fn recovery(scale: Scale) -> Claim {
     let each = times.iter().map(|(entries, one, other, _)| format!("{entries}: {one:.2} and {other:.2} ms"));
     Claim {
         id: "F18",
-        said: "evaluation with so many stash entries, of 2,000 in all",
+        text: "evaluation with so many stash entries, of 2,000 in all",
         published: "20, 120, 200, 462, 703, 838 entries: 1, 4, 6, 10, 10, 14 ms",
         ours: format!("elimination and enumeration: {}", each.collect::<Vec<_>>().join(", ")),
         tolerance: "less than published, both find the same",
@@ -392,7 +394,7 @@ fn arithmetic() -> Vec<Claim> {
     vec![
         Claim {
             id: "F19",
-            said: "250 probes of the same bandwidth instead of 500,000 samples: standard error",
+            text: "250 probes of the same bandwidth instead of 500,000 samples: standard error",
             published: "44 times",
             ours: format!("{probes:.1} times"),
             tolerance: "arithmetic",
@@ -400,7 +402,7 @@ fn arithmetic() -> Vec<Claim> {
         },
         Claim {
             id: "F20",
-            said: "2,000 stored times instead of 500,000 samples: error",
+            text: "2,000 stored times instead of 500,000 samples: error",
             published: "about 15 times",
             ours: format!("{stored:.1} times"),
             tolerance: "arithmetic",
@@ -408,7 +410,7 @@ fn arithmetic() -> Vec<Claim> {
         },
         Claim {
             id: "F21",
-            said: "1,000 buckets and 1,000 stash entries in hardware",
+            text: "1,000 buckets and 1,000 stash entries in hardware",
             published: "a small part of 10 mm × 10 mm, 65 nm, 400 MHz",
             ours: "no hardware".to_owned(),
             tolerance: "none",

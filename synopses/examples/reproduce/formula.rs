@@ -1,4 +1,5 @@
-//! How many packets FineComb's formula (2) expects in useful buckets, what combs find, and what a second calculation finds.
+//! How many packets FineComb's formula (2) expects in useful buckets, what combs find, and what a second calculation
+//! finds.
 
 use synopses::finecomb::{Deviation, Rule, Settings, sizing};
 
@@ -16,7 +17,7 @@ const MOST_RUNS: u64 = 600;
 const BATCH: u64 = 20;
 
 /// Packets in useful buckets at one point, as shares of what the formula says.
-struct Beside {
+struct FormulaComparison {
     point: Point,
     found: f64,
     /// Standard error of it.
@@ -32,7 +33,7 @@ fn roomy(point: Point) -> Settings {
     Settings::one_bank(MEMORY as usize - 4 * stash, probability, stash, 0)
 }
 
-fn beside(point: Point, settings: &Settings) -> Beside {
+fn beside(point: Point, settings: &Settings) -> FormulaComparison {
     let (packets, bank) = (PACKETS as f64, settings.banks[0]);
     let spoiling = sizing::spoiling(bank.probability, packets, point.loss, point.share, 4.0 * bank.stash as f64);
     let expected = sizing::useful_packets(bank.probability, (1.0 - point.loss) * packets, settings.buckets, spoiling);
@@ -55,7 +56,7 @@ fn beside(point: Point, settings: &Settings) -> Beside {
     };
     let second =
         Bins::of(settings, (point.loss * packets).round() as u64, displaced).expected(4_000).packets / expected;
-    Beside { point, found: mean(&found), error, second }
+    FormulaComparison { point, found: mean(&found), error, second }
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -71,8 +72,8 @@ fn standard_error(values: &[f64]) -> f64 {
 pub fn claims() -> Vec<Claim> {
     let point = |loss, share| Point { loss, share, reading: Reading::All };
     let points = [1e-4, 1e-3, 1e-2].into_iter().flat_map(|loss| [4e-6, 5e-4, 4e-3].map(|share| point(loss, share)));
-    let roomy: Vec<Beside> = points.map(|point| beside(point, &roomy(point))).collect();
-    let off = |beside: &&Beside| (beside.found - 1.0).abs();
+    let roomy: Vec<FormulaComparison> = points.map(|point| beside(point, &roomy(point))).collect();
+    let off = |beside: &&FormulaComparison| (beside.found - 1.0).abs();
     let worst = roomy.iter().max_by(|one, other| off(one).total_cmp(&off(other))).expect("points");
     let published = [5e-4, 1e-3, 4e-3].map(|share| {
         let point = point(1e-4, share);
@@ -82,12 +83,12 @@ pub fn claims() -> Vec<Claim> {
         format!("{} and {} (ρ = {:.0e})", percent(1.0 - beside.found), percent(1.0 - beside.second), beside.point.share)
     });
     // Four standard errors, and what the second calculation leaves to chance.
-    let same = |beside: &Beside| (beside.found - beside.second).abs() <= 4.0 * beside.error + 0.005;
+    let same = |beside: &FormulaComparison| (beside.found - beside.second).abs() <= 4.0 * beside.error + 0.005;
     let agreed = roomy.iter().chain(&published).all(same);
     vec![
         Claim {
             id: "F4",
-            said: "formula (2) and what is found, over all β and ρ",
+            text: "formula (2) and what is found, over all β and ρ",
             published: "differ by a few hundreds",
             ours: format!(
                 "with stashes two deviations above their mean, as this library sizes them: by {} at most (β = {:.0e}, ρ = {:.0e}; standard \
@@ -102,7 +103,7 @@ pub fn claims() -> Vec<Claim> {
         },
         Claim {
             id: "F4b",
-            said: "the same with stashes of the mean size W = pR, β = 10⁻⁴",
+            text: "the same with stashes of the mean size W = pR, β = 10⁻⁴",
             published: "the same: the curves cannot be told apart, the formula is slightly lower",
             ours: format!(
                 "fewer than the formula by, combs and second calculation (only the spoiling packets, thrown into bins): {}. The number of \

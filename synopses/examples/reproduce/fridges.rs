@@ -14,7 +14,7 @@ use crate::scale::Scale;
 use crate::survival;
 use crate::workload::{Trace, bursts, isp_like, log_uniform};
 
-/// 2^−`exponent`.
+/// The probability 2 to the power of −`exponent`.
 fn part(exponent: f64) -> f64 {
     (-exponent).exp2()
 }
@@ -50,7 +50,7 @@ fn by_arithmetic() -> Vec<Claim> {
     vec![
         Claim {
             id: "F11",
-            said: "register memory with 2¹⁶ and 2¹² slots on a Tofino",
+            text: "register memory with 2¹⁶ and 2¹² slots on a Tofino",
             published: "6.4 %, 1.7 %",
             ours: format!("{} KiB, {} KiB (no switch here)", bytes(1 << 16) >> 10, bytes(1 << 12) >> 10),
             tolerance: "12 bytes per slot: 768 KiB, 48 KiB",
@@ -58,7 +58,7 @@ fn by_arithmetic() -> Vec<Claim> {
         },
         Claim {
             id: "F12",
-            said: "other resources of the switch",
+            text: "other resources of the switch",
             published: "hash units 23.6 %, TCAM 7.3 %",
             ours: "a Tofino".to_owned(),
             tolerance: "none",
@@ -66,7 +66,7 @@ fn by_arithmetic() -> Vec<Claim> {
         },
         Claim {
             id: "F16",
-            said: "400 Gb/s, 2²⁹ packets a second, 50 ms: entries of a table of everything",
+            text: "400 Gb/s, 2²⁹ packets a second, 50 ms: entries of a table of everything",
             published: "2²⁵",
             ours: format!("2^{entries:.1}"),
             tolerance: "arithmetic",
@@ -88,7 +88,7 @@ fn on_isp_like(trace: &Trace) -> Vec<Claim> {
     let mut claims = vec![
         Claim {
             id: "F1",
-            said: "one fridge, M = 2¹⁶, p = 1",
+            text: "one fridge, M = 2¹⁶, p = 1",
             published: "Emax 8 %",
             ours: format!("W1: combined {:.3}, single {:.3}", large.combined.most, large.single.most),
             tolerance: "combined Emax at most 0.10",
@@ -96,7 +96,7 @@ fn on_isp_like(trace: &Trace) -> Vec<Claim> {
         },
         Claim {
             id: "F3",
-            said: "one fridge, M = 2¹⁰, p = 2^−10.4",
+            text: "one fridge, M = 2¹⁰, p = 2^−10.4",
             published: "Emax 25 %",
             ours: format!("W1: combined {:.3}, single {:.3}", small.combined.most, small.single.most),
             tolerance: "single Emax at most 0.40, combined at most 0.25",
@@ -104,7 +104,7 @@ fn on_isp_like(trace: &Trace) -> Vec<Claim> {
         },
         Claim {
             id: "F4",
-            said: "a table that expires after 512 ms, M = 2¹⁰",
+            text: "a table that expires after 512 ms, M = 2¹⁰",
             published: "Emax 36 %",
             ours: format!(
                 "W1: Emax {:.2}, E99 {:.2}; fridge E99 {:.2}",
@@ -115,7 +115,7 @@ fn on_isp_like(trace: &Trace) -> Vec<Claim> {
         },
         Claim {
             id: "F9",
-            said: "four such tables are better than one",
+            text: "four such tables are better than one",
             published: "yes",
             ours: format!("W1, M = 2¹⁰, Emax of one and of four by limit: {}", stages.join(", ")),
             tolerance: "none: it depends on the limit",
@@ -123,7 +123,7 @@ fn on_isp_like(trace: &Trace) -> Vec<Claim> {
         },
         Claim {
             id: "F14",
-            said: "2¹² slots are enough for the real trace",
+            text: "2¹² slots are enough for the real trace",
             published: "statement",
             ours: format!("W1: single {:.3} at p = 2^−{}", tuned.1.single.most, tuned.0),
             tolerance: "single Emax at most 0.10",
@@ -143,7 +143,7 @@ fn throughput(trace: &Trace) -> Claim {
     let rate = trace.len() as f64 / began.elapsed().as_secs_f64() / 1e6;
     Claim {
         id: "F13",
-        said: "requests and responses a second on one core",
+        text: "requests and responses a second on one core",
         published: "2 million (C++ simulator), 160 million (switch)",
         ours: format!("{rate:.0} million, names computed and {} samples collected", found.len()),
         tolerance: "at least 2 million",
@@ -155,7 +155,8 @@ fn throughput(trace: &Trace) -> Claim {
 fn two(trace: &Trace) -> Claim {
     let least = |values: &[f64]| values.iter().copied().fold(f64::INFINITY, f64::min);
     let found = [6, 8, 10, 12].map(|slots| {
-        // About the probability by which a lifetime is as long as the longest delays; twice as many runs where the bar is strict.
+        // About the probability by which a lifetime is as long as the longest delays; twice as many runs where the bar
+        // is strict.
         let (rule, runs) = (f64::from(17 - slots), if slots <= 8 { 2 * RUNS } else { RUNS });
         let one = [-2.0, -1.0, 0.0, 1.0, 2.0].map(|by| fridge(trace, runs, 1 << slots, part(rule + by)).single.most);
         let two = [-2.0, -1.0, 0.0].map(|short| {
@@ -168,7 +169,7 @@ fn two(trace: &Trace) -> Claim {
     let bar = |slots: i32| if slots <= 8 { 1.0 } else { 1.4 };
     Claim {
         id: "F8a",
-        said: "two fridges of M/2 each are better than one, most with little memory",
+        text: "two fridges of M/2 each are better than one, most with little memory",
         published: "figures 4 and 5",
         ours: format!("W1, single, best of a grid: {}", each.join(", ")),
         tolerance: "at most that of one up to 2⁸ slots, at most 1.4 times everywhere",
@@ -194,7 +195,7 @@ fn tables(trace: &Trace) -> Vec<Claim> {
     vec![
         Claim {
             id: "F10a",
-            said: "weights from a table of whole numbers, steps of a tenth",
+            text: "weights from a table of whole numbers, steps of a tenth",
             published: "0.2 to 0.9 %",
             ours: format!(
                 "{:.2} %, {:.2} %, {:.2} %, {:.2} % at p = 1, 1/2, 1/16, 1/128",
@@ -205,7 +206,7 @@ fn tables(trace: &Trace) -> Vec<Claim> {
         },
         Claim {
             id: "F10b",
-            said: "with 8 bits of fraction, steps of a fiftieth",
+            text: "with 8 bits of fraction, steps of a fiftieth",
             published: "not there",
             ours: format!("{:.3} %, {:.3} %, {:.3} %, {:.3} %", precise[0], precise[1], precise[2], precise[3]),
             tolerance: "at most 0.1 % at any p",
@@ -239,7 +240,7 @@ fn best_for_long(traces: [&Trace; 2], sweeps: [&[(i32, Accuracy)]; 2]) -> Claim 
     let [(cut, cut_best), (whole, whole_best)] = sweeps.map(|sweep| (sweep, best(sweep, combined)));
     Claim {
         id: "F5",
-        said: "best p for M = 2¹², T = 2¹² ms",
+        text: "best p for M = 2¹², T = 2¹² ms",
         published: "about 2⁻⁹",
         ours: format!(
             "W2L: 2^−{} (combined {:.3}; {:.2} at 2⁻⁴; by calculation 2^−{}, {:.3}). W2: 2^−{} (combined {:.3}; {:.2} at 2⁻⁴; by calculation \
@@ -292,7 +293,7 @@ fn on_log_uniform() -> (Vec<Claim>, Option<Figure>) {
         best_for_long([&cut, &whole_trace], [&long, &whole]),
         Claim {
             id: "F6",
-            said: "best p for M = 2¹², T = 2⁶ ms",
+            text: "best p for M = 2¹², T = 2⁶ ms",
             published: "about 2⁻⁴",
             ours: format!(
                 "W2: 2^−{} (combined {:.3}; {:.2} at 1)",
@@ -305,7 +306,7 @@ fn on_log_uniform() -> (Vec<Claim>, Option<Figure>) {
         },
         Claim {
             id: "F7",
-            said: "twice or half of the p of the rule costs little, 64 times of it much",
+            text: "twice or half of the p of the rule costs little, 64 times of it much",
             published: "yes",
             ours: format!(
                 "single at p, 2p, p/2: W2, T = 2¹²: {}; W2L: {}; W2, T = 2⁶: {}. At 64 p {:.1} × the best in W2L, {:.1} × in W2, whose delays are cut \
@@ -336,7 +337,7 @@ fn on_bursts(trace: &Trace) -> Vec<Claim> {
     vec![
         Claim {
             id: "F2",
-            said: "a table without correction, T = 2⁹ ms",
+            text: "a table without correction, T = 2⁹ ms",
             published: "Emax 168 %",
             ours: format!("W3, M = 2¹⁴: overwriting {naive:.2}, expiring {expiring:.2}, fridge (p = 2⁻⁴) {ours:.3}"),
             tolerance: "overwriting at least 1.5, expiring at least 0.8, fridge at most 0.05",
@@ -344,7 +345,7 @@ fn on_bursts(trace: &Trace) -> Vec<Claim> {
         },
         Claim {
             id: "F8b",
-            said: "a fridge needs 2 to 4 times less memory than a table for the same error",
+            text: "a fridge needs 2 to 4 times less memory than a table for the same error",
             published: "2 to 4 times",
             ours: format!(
                 "W3: fridge of 2¹⁰ {little:.3}; best table of 2¹² with one stage {one:.2}, with four {four:.2}"
@@ -372,7 +373,7 @@ fn inferred(trace: &Trace) -> Claim {
     let guessed = guessed.combined.most;
     Claim {
         id: "F15",
-        said: "x has to be counted: inferred from the delay at the mean rate it is not good enough",
+        text: "x has to be counted: inferred from the delay at the mean rate it is not good enough",
         published: "argument only",
         ours: format!("W3, M = 2¹², p = 2⁻⁵: {counted:.3} counted, {guessed:.3} inferred"),
         tolerance: "at least 3 times better counted",

@@ -1,7 +1,7 @@
 //! An interval of which both ends remember every packet, for RDA and those that it is compared with.
 
 use synopses::digest::Digest;
-use synopses::finecomb::{Comb, Deviation, Interval, Rule, Settings as CombSettings, Solver};
+use synopses::finecomb::{Deviation, FineComb, Interval, Rule, Settings as CombSettings, Solver};
 use synopses::rda::{Cache, Estimate, Ids, Reconciliation, Settings};
 
 use crate::streams::{Delays, random};
@@ -22,14 +22,15 @@ pub struct Case {
 
 /// Relative errors, and the share of common packets that they rest on.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Off {
+pub struct EstimateErrors {
     pub mean: f64,
     pub deviation: f64,
     pub useful: f64,
 }
 
 impl Case {
-    /// `packets` are sent evenly, of which `lost` at random do not arrive; `extra` arrive that were not sent, half at each border.
+    /// `packets` are sent evenly, of which `lost` at random do not arrive; `extra` arrive that were not sent, half at
+    /// each border.
     pub fn new(packets: u64, lost: u64, extra: u64, delays: &Delays, seed: u64) -> Self {
         let mut sender = Vec::with_capacity(packets as usize);
         let mut receiver = Vec::with_capacity((packets + extra) as usize);
@@ -60,9 +61,9 @@ impl Case {
         Self { sender, receiver, common, mean_ns, deviation_ns }
     }
 
-    fn off(&self, mean: Option<f64>, deviation: Option<f64>, useful: u64) -> Off {
+    fn off(&self, mean: Option<f64>, deviation: Option<f64>, useful: u64) -> EstimateErrors {
         let of = |found: Option<f64>, truth: f64| found.map_or(1.0, |found| (found / truth - 1.0).abs());
-        Off {
+        EstimateErrors {
             mean: of(mean, self.mean_ns),
             deviation: of(deviation, self.deviation_ns),
             useful: useful as f64 / self.common as f64,
@@ -77,7 +78,7 @@ impl Case {
         cache
     }
 
-    /// Both caches.
+    /// The caches of sender and receiver.
     pub fn caches(&self, ids: Ids) -> (Cache, Cache) {
         (Self::cache(&self.sender, ids), Self::cache(&self.receiver, ids))
     }
@@ -90,20 +91,20 @@ impl Case {
         for _ in 0..4 {
             let asked = exchange.missing();
             let answers: Vec<_> = asked.iter().map(|id| (*id, receiver.time_of(*id))).collect();
-            exchange.answer(&answers).expect("what was asked");
+            exchange.add_times(&answers).expect("what was asked");
         }
         exchange
     }
 
-    pub fn rda(&self, settings: &Settings, deviation: Deviation) -> (Off, Estimate) {
+    pub fn rda(&self, settings: &Settings, deviation: Deviation) -> (EstimateErrors, Estimate) {
         let exchange = self.reconcile(settings);
         let found = exchange.estimate(deviation);
         (self.off(found.mean_ns, found.deviation_ns, exchange.useful_packets()), found)
     }
 
-    fn comb(&self, cells: usize, rule: Rule, packets: &[(Digest, u64)], deviation: Deviation) -> Off {
+    fn comb(&self, cells: usize, rule: Rule, packets: &[(Digest, u64)], deviation: Deviation) -> EstimateErrors {
         let fill = |packets: &[(Digest, u64)]| {
-            let mut comb = Comb::new(&CombSettings::one_bank(cells, 1.0, 0, 1)).expect("possible");
+            let mut comb = FineComb::new(&CombSettings::one_bank(cells, 1.0, 0, 1)).expect("possible");
             for (digest, now) in packets {
                 comb.insert(*digest, *now);
             }
@@ -114,12 +115,12 @@ impl Case {
         self.off(found.mean_ns, found.deviation_ns, found.packets)
     }
 
-    /// FineComb to which somebody has said which packets came too much: enumeration would take too long.
-    pub fn fine_comb(&self, cells: usize, deviation: Deviation) -> Off {
+    /// FineComb without the added packets, since enumeration would take too long.
+    pub fn fine_comb(&self, cells: usize, deviation: Deviation) -> EstimateErrors {
         self.comb(cells, Rule::FineCombMinus, &self.receiver[..self.common as usize], deviation)
     }
 
-    pub fn lda(&self, cells: usize, deviation: Deviation) -> Off {
+    pub fn lda(&self, cells: usize, deviation: Deviation) -> EstimateErrors {
         self.comb(cells, Rule::Lda, &self.receiver, deviation)
     }
 }

@@ -2,7 +2,7 @@
 
 use plotters::chart::SeriesLabelPosition;
 use synopses::digest::Digest;
-use synopses::finecomb::{Bank, Comb, Deviation, Interval, Rule, Sampling, Settings, Solver};
+use synopses::finecomb::{Bank, Deviation, FineComb, Interval, Rule, Sampling, Settings, Solver};
 
 use crate::claim::{Claim, Reproduction, judged};
 use crate::finecomb::{SPREAD, weibull};
@@ -10,7 +10,8 @@ use crate::plot::{Axis, Figure, Line};
 use crate::scale::Scale;
 use crate::streams::{Delays, Loss, Reading, SPACING_NS, Stream, play, random};
 use crate::sweep::{
-    self, Errors, Found, MEMORY, PACKETS, Point, SHARES, Seen, displaced, each, estimate, list, percent, run, settings,
+    self, Errors, MEMORY, PACKETS, PlayedInterval, Point, SHARES, SweepPoint, displaced, each, estimate, list, percent,
+    run, settings,
 };
 use crate::trace::{TRACE, TRACE_PACKETS, TRACE_SPACING_NS, queue};
 
@@ -34,7 +35,7 @@ pub fn reproduction(scale: Scale) -> Reproduction {
     }
 }
 
-type Sweep = Vec<(f64, Found)>;
+type Sweep = Vec<(f64, SweepPoint)>;
 
 fn along(reading: Reading, shares: &[f64], scale: Scale, delays: &Delays) -> Sweep {
     let point = |share| Point { loss: 1e-4, share, reading };
@@ -42,11 +43,11 @@ fn along(reading: Reading, shares: &[f64], scale: Scale, delays: &Delays) -> Swe
 }
 
 /// What became of the points with ρ from `from` on.
-fn from(sweep: &[(f64, Found)], from: f64) -> impl Iterator<Item = &(f64, Found)> {
+fn from(sweep: &[(f64, SweepPoint)], from: f64) -> impl Iterator<Item = &(f64, SweepPoint)> {
     sweep.iter().filter(move |(share, _)| *share >= from)
 }
 
-fn misled(all: &[(f64, Found)]) -> Vec<Claim> {
+fn misled(all: &[(f64, SweepPoint)]) -> Vec<Claim> {
     let last = all[all.len() - 1];
     let means: Vec<f64> = from(all, 5e-4).map(|(_, found)| found.lda.mean).collect();
     let losses: Vec<f64> = from(all, 5e-4).map(|(_, found)| found.lda_buckets.loss).collect();
@@ -57,7 +58,7 @@ fn misled(all: &[(f64, Found)]) -> Vec<Claim> {
     vec![
         Claim {
             id: "F10",
-            said: "error of LDA's mean delay, β = 10⁻⁴",
+            text: "error of LDA's mean delay, β = 10⁻⁴",
             published: "100 % at ρ = 5·10⁻⁴ to 400 % at 4·10⁻³",
             ours: list(all.iter().map(|(share, found)| (*share, found.lda.mean))),
             tolerance: "above 30 % from 5·10⁻⁴ on, above 100 % at the largest ρ, and more there than at 5·10⁻⁴",
@@ -67,7 +68,7 @@ fn misled(all: &[(f64, Found)]) -> Vec<Claim> {
         },
         Claim {
             id: "F12",
-            said: "FineComb's errors are smaller than LDA's even where little is displaced: mean, loss",
+            text: "FineComb's errors are smaller than LDA's even where little is displaced: mean, loss",
             published: "10 times, 200 times",
             ours: better.iter().map(times).collect::<Vec<_>>().join(", "),
             tolerance: "mean at least 10 times from ρ = 2·10⁻⁴ on",
@@ -75,7 +76,7 @@ fn misled(all: &[(f64, Found)]) -> Vec<Claim> {
         },
         Claim {
             id: "F13b",
-            said: "error of LDA's loss, β = 10⁻⁴",
+            text: "error of LDA's loss, β = 10⁻⁴",
             published: "100 to 500 %",
             ours: format!(
                 "bucket by bucket {}; from sums of all counts, in which displaced packets cancel out here, at most {}",
@@ -88,22 +89,23 @@ fn misled(all: &[(f64, Found)]) -> Vec<Claim> {
     ]
 }
 
-/// LDA+.
+/// LDA+, the variant with corrected means.
 fn corrected(scale: Scale, delays: &Delays) -> Claim {
     let shares = [5e-4, 4e-3];
     let forward = along(Reading::Forward, &shares, scale, delays);
     let backward = along(Reading::Backward, &shares, scale, delays);
     let both = along(Reading::All, &shares, scale, delays);
-    let pair = |sweep: &[(f64, Found)]| {
-        let of =
-            |(_, found): &(f64, Found)| format!("{} and {}", percent(found.lda.mean), percent(found.lda_plus.mean));
+    let pair = |sweep: &[(f64, SweepPoint)]| {
+        let of = |(_, found): &(f64, SweepPoint)| {
+            format!("{} and {}", percent(found.lda.mean), percent(found.lda_plus.mean))
+        };
         sweep.iter().map(of).collect::<Vec<_>>().join("; ")
     };
     let fixes = forward.iter().all(|(_, found)| found.lda_plus.mean < 0.2 * found.lda.mean);
     let same = backward.iter().all(|(_, found)| (found.lda_plus.mean / found.lda.mean - 1.0).abs() < 0.1);
     Claim {
         id: "F11",
-        said: "LDA+ puts right what arrives late from the interval before, and nothing of what arrives early from the one after",
+        text: "LDA+ puts right what arrives late from the interval before, and nothing of what arrives early from the one after",
         published: "yes",
         ours: format!(
             "LDA and LDA+ at ρ = 5·10⁻⁴ and the largest: late {}; early {}; on all sides {}",
@@ -136,7 +138,7 @@ fn two_banks(scale: Scale, delays: &Delays) -> Claim {
                 seed,
             };
             let (ends, truth) = play(&stream, &[lda_of_two_banks(1_500, PACKETS as f64, seed)]);
-            Seen { ends, truth }
+            PlayedInterval { ends, truth }
         });
         let errors = sweep::errors(&seen, Rule::Lda, Deviation::Centred);
         found.push((share, errors.mean));
@@ -144,7 +146,7 @@ fn two_banks(scale: Scale, delays: &Delays) -> Claim {
     let many = found.iter().filter(|(share, _)| *share >= 8e-4).map(|(_, mean)| *mean).fold(f64::MAX, f64::min);
     Claim {
         id: "F15b",
-        said: "LDA with two banks, β = 10⁻²: mean delay",
+        text: "LDA with two banks, β = 10⁻²: mean delay",
         published: "good where almost nothing is displaced, two orders worse than four banks of FineComb (1 %) from ρ = 8·10⁻⁴ on",
         ours: list(found.iter().copied()),
         tolerance: "100 % and more from 8·10⁻⁴ on, at most 10 % at 4·10⁻⁶",
@@ -168,7 +170,7 @@ fn few_lost(scale: Scale, delays: &Delays) -> Claim {
                 seed,
             };
             let (ends, truth) = play(&stream, &[lda]);
-            Seen { ends, truth }
+            PlayedInterval { ends, truth }
         });
         // Without a digest, FineComb's rule for loss is that of LDA's buckets.
         let found = sweep::errors(&seen, Rule::FineCombMinus, Deviation::PerBucket);
@@ -177,7 +179,7 @@ fn few_lost(scale: Scale, delays: &Delays) -> Claim {
     let each = errors.iter().map(|(lost, error)| format!("{} ({lost} lost)", percent(*error)));
     Claim {
         id: "F14b",
-        said: "error of LDA's loss, bucket by bucket, where 5 to 100 packets are lost, ρ = 10⁻⁴",
+        text: "error of LDA's loss, bucket by bucket, where 5 to 100 packets are lost, ρ = 10⁻⁴",
         published: "about 2,000 %",
         ours: each.collect::<Vec<_>>().join(", "),
         tolerance: "at least 300 % with 5 lost",
@@ -218,7 +220,7 @@ fn trace() -> Claim {
     let worse = |(_, [none, some, fine]): &(f64, [f64; 3])| (4.0 * none + 8.0 * some) / 12.0 >= 10.0 * fine;
     Claim {
         id: "F16b",
-        said: "LDA with two banks, trace: mean delay",
+        text: "LDA with two banks, trace: mean delay",
         published: "ten times worse than FineComb from ρ = 0.0024 on; good on intervals without loss",
         ours: format!("intervals without loss, with loss; FineComb: {}", each.collect::<Vec<_>>().join(", ")),
         tolerance: "ten times FineComb's error from 0.0024 on; below 1 % without loss and displacement",
@@ -233,7 +235,7 @@ fn useful(scale: Scale) -> Claim {
     let mut shares = 0.0;
     for seed in 0..scale.runs {
         let (mut sender, mut receiver) =
-            (Comb::new(&settings).expect("possible"), Comb::new(&settings).expect("possible"));
+            (FineComb::new(&settings).expect("possible"), FineComb::new(&settings).expect("possible"));
         for number in 0..packets + extra as u64 {
             let digest = Digest(random(number ^ random(seed)));
             if number < packets {
@@ -251,7 +253,7 @@ fn useful(scale: Scale) -> Claim {
     let expected = (-0.25_f64).exp() * (1.0 + 0.25_f64.powi(2) / 4.0);
     Claim {
         id: "R7b",
-        said: "packets in buckets that LDA takes for useful, a tenth lost and a tenth too much, four buckets for each",
+        text: "packets in buckets that LDA takes for useful, a tenth lost and a tenth too much, four buckets for each",
         published: "lowest, flat",
         ours: format!("{shares:.3} (expected of coinciding counts: {expected:.3})"),
         tolerance: "within 0.02",
@@ -259,8 +261,8 @@ fn useful(scale: Scale) -> Claim {
     }
 }
 
-fn figure(all: &[(f64, Found)]) -> Figure {
-    let line = |name, of: fn(&Found) -> f64| Line {
+fn figure(all: &[(f64, SweepPoint)]) -> Figure {
+    let line = |name, of: fn(&SweepPoint) -> f64| Line {
         name,
         points: all.iter().map(|(share, found)| (*share, of(found))).collect(),
     };

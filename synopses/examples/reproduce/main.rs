@@ -1,7 +1,9 @@
-//! What publications claim, held against this library on synthetic traffic: `cargo xtask reproduce fridges|lda|finecomb|rda`.
+//! Reproduces the claims of publications with this library on synthetic traffic:
+//! `cargo lab reproduce fridges|lda|finecomb|rda`.
 //!
-//! The first argument names the publication, the second the folder into which `NAME.md`, `NAME.json` and figures are written. With `--reduced`
-//! nothing is written: fewer runs, and it ends with an error if a claim that holds in the folder's `NAME.json` does not.
+//! The first argument is the name of the publication, the second the folder for `NAME.md`, `NAME.json` and figures.
+//! With `--reduced` it makes fewer runs and writes nothing, and fails if a claim no longer holds that holds in the
+//! folder's `NAME.json`.
 
 use std::error::Error;
 use std::fs;
@@ -46,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = arguments.next().map(PathBuf::from).ok_or("name the folder of its table")?;
     let reduced = arguments.next().is_some_and(|argument| argument == "--reduced");
     let scale = if reduced { Scale::REDUCED } else { Scale::FULL };
-    let mut found = reproduction(&name, scale).ok_or("fridges, lda, finecomb and rda are known")?;
+    let mut found = reproduction(&name, scale).ok_or("the publication has to be fridges, lda, finecomb or rda")?;
     found.sort();
     println!("{name}: {}", found.summary());
     if reduced {

@@ -1,13 +1,15 @@
-//! What FineComb has to come to, by a second way: only the packets that spoil buckets are thrown into them. No comb, no digest, no time.
+//! What FineComb has to come to, by a second way: only the packets that spoil buckets are thrown into them. No comb, no
+//! digest, no time.
 //!
-//! A bucket is made good again exactly if none of its packets was lost and all of its displaced ones found a place in a stash.
+//! A bucket is made good again exactly if none of its packets was lost and all of its displaced ones found a place in a
+//! stash.
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
 use synopses::finecomb::{Bank, Settings};
 
-use crate::streams::Displaced;
+use crate::streams::DisplacedPackets;
 use crate::sweep::PACKETS;
 
 /// One bank, and what happens to the interval.
@@ -20,12 +22,12 @@ pub struct Bins {
     pub packets: f64,
     /// Of all packets, sampled or not.
     pub lost: u64,
-    pub displaced: Displaced,
+    pub displaced: DisplacedPackets,
 }
 
 /// Means over runs.
 #[derive(Clone, Copy, Default)]
-pub struct Expected {
+pub struct ExpectedResult {
     /// Packets in useful buckets.
     pub packets: f64,
     /// Relative error of the loss, absolute.
@@ -44,14 +46,14 @@ struct Bin {
 
 impl Bins {
     /// The only bank of `settings` at a point.
-    pub fn of(settings: &Settings, lost: u64, displaced: Displaced) -> Self {
+    pub fn of(settings: &Settings, lost: u64, displaced: DisplacedPackets) -> Self {
         let Bank { probability, stash, .. } = settings.banks[0];
         Self { buckets: settings.buckets, probability, stash, packets: PACKETS as f64, lost, displaced }
     }
 
     /// So many runs.
-    pub fn expected(&self, runs: u64) -> Expected {
-        let mut expected = Expected::default();
+    pub fn expected(&self, runs: u64) -> ExpectedResult {
+        let mut expected = ExpectedResult::default();
         let mut random = ChaCha8Rng::seed_from_u64(0x0b5);
         for _ in 0..runs {
             let (packets, loss) = self.run(&mut random);
@@ -64,7 +66,7 @@ impl Bins {
     /// Packets in useful buckets, and the loss as a share of the true one.
     fn run(&self, random: &mut ChaCha8Rng) -> (f64, f64) {
         let mut bins = vec![Bin::default(); self.buckets];
-        let Displaced { pre_start, post_start, pre_end, post_end } = self.displaced;
+        let DisplacedPackets { pre_start, post_start, pre_end, post_end } = self.displaced;
         // Lost packets have a stash of no entries, and are among those that were sent.
         let mut throw = |count: u64, stash: usize, lacks: i64, lost: u32| {
             let mut kept = 0;

@@ -1,4 +1,4 @@
-//! Lines along one quantity, as a small SVG.
+//! Small SVG plots of lines.
 
 use std::error::Error;
 
@@ -6,7 +6,8 @@ use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (560, 340);
 
-/// Blue, orange, green, vermilion, purple and grey of the palette of Okabe and Ito, which colour-blind people tell apart.
+/// Blue, orange, green, vermilion, purple and grey of the palette of Okabe and Ito, which colour-blind people tell
+/// apart.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
@@ -16,17 +17,17 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(110, 110, 110),
 ];
 
-/// A named line.
+/// A line with its name.
 pub struct Line {
     pub name: &'static str,
     pub points: Vec<(f64, f64)>,
 }
 
-/// One axis.
+/// An axis of a plot.
 #[derive(Clone, Copy)]
 pub struct Axis {
     pub title: &'static str,
-    /// Steps multiply. Values at or below the least are drawn there.
+    /// Logarithmic scale. Values below `least` are drawn at `least`.
     pub logarithmic: bool,
     pub least: f64,
     pub most: f64,
@@ -43,24 +44,25 @@ impl Axis {
     }
 
     fn label(&self, at: f64) -> String {
-        // Steps of a logarithmic axis need not be whole powers of ten; those of a linear one come with the errors of their sum.
+        // Steps of a logarithmic axis need not be whole powers of ten; those of a linear one come with the errors of
+        // their sum.
         if self.logarithmic { format!("{:.0e}", 10.0_f64.powf(at)) } else { format!("{}", (at * 1e6).round() / 1e6) }
     }
 }
 
-/// A picture and the file that it goes to.
+/// A plot and its file.
 pub struct Figure {
     pub file: &'static str,
     pub caption: &'static str,
     pub x: Axis,
     pub y: Axis,
     pub lines: Vec<Line>,
-    /// Where no line is.
+    /// Position of the legend, away from the lines.
     pub legend: SeriesLabelPosition,
 }
 
 impl Figure {
-    /// The picture as SVG.
+    /// The plot as SVG.
     pub fn svg(&self) -> Result<String, Box<dyn Error>> {
         let mut svg = String::new();
         {

@@ -8,7 +8,7 @@ use synopses::rda::{Difference, Ids, Layout, Peeling, Rda, Settings, sizing};
 
 use crate::analysis;
 use crate::claim::{Claim, Reproduction, Verdict, judged};
-use crate::interval::{Case, Off, median};
+use crate::interval::{Case, EstimateErrors, median};
 use crate::plot::{Axis, Figure, Line};
 use crate::scale::Scale;
 use crate::streams::{Delays, Loss, Reading, SPACING_NS, Stream, play, random};
@@ -45,7 +45,7 @@ fn cells_in_all(banks: usize, cells: usize, ids: Ids, seed: u64) -> Settings {
     Settings { banks, cells: cells / banks, layout: Layout::Banks, ids, seed }
 }
 
-/// What is decoded of d packets, half at each end; those in common cancel out and are left away.
+/// Decodes d differences, half at each end. Common packets cancel out and are left out.
 fn peel(settings: &Settings, differences: u64, peeling: Peeling) -> Difference {
     let end = |from: u64| {
         let mut rda = Rda::new(settings).expect("possible");
@@ -56,7 +56,7 @@ fn peel(settings: &Settings, differences: u64, peeling: Peeling) -> Difference {
     Difference::between(&end(0), &end(1 << 40), peeling).expect("one kind")
 }
 
-/// The share of packets that are named rightly, and of runs in which all are.
+/// Shares of correctly identified packets, and of runs that identify all.
 pub fn decoded(banks: usize, cells: usize, ids: Ids, differences: u64, peeling: Peeling, trials: u64) -> (f64, f64) {
     let (mut named, mut whole) = (0.0, 0.0);
     for seed in 0..trials {
@@ -91,7 +91,7 @@ fn decoding(scale: Scale) -> (Vec<Claim>, Figure) {
     let claims = vec![
         Claim {
             id: "R1",
-            said: "packets decoded of d, 1,000 cells, two banks",
+            text: "packets decoded of d, 1,000 cells, two banks",
             published: "almost all up to d = 500, then ever fewer",
             ours: each.collect::<Vec<_>>().join(", "),
             tolerance: "within 3 points of a clean decoder's: 99.9, 99.7, 98.6, 89.7, 74, 58, 47 %",
@@ -100,7 +100,7 @@ fn decoding(scale: Scale) -> (Vec<Claim>, Figure) {
         banks(scale),
         Claim {
             id: "R3",
-            said: "packets decoded with two cells for each",
+            text: "packets decoded with two cells for each",
             published: "still above 90 %",
             ours: format!("{:.1} % (as printed: {:.1} %)", 100.0 * exactly, 100.0 * raw),
             tolerance: "above 90 %",
@@ -131,7 +131,7 @@ fn banks(scale: Scale) -> Claim {
     let order = at(2, 900).0 > at(3, 900).0 && at(3, 900).0 > at(4, 900).0;
     Claim {
         id: "R2",
-        said: "one to eight banks, 1,000 cells",
+        text: "one to eight banks, 1,000 cells",
         published: "all but one complete below the bound, two the best above it",
         ours: format!(
             "runs decoded whole at d = 700: {}; packets at 900: {}; whole at 500 as printed: {}. Two are best only from about d = 850 on",
@@ -199,7 +199,7 @@ fn decode_time(scale: Scale) -> Claim {
     let enumeration = comb(synopses::finecomb::Solver::Enumeration(20));
     Claim {
         id: "R4",
-        said: "decoding 4,000 cells, 1,000 differences, beside FineComb's recovery with 4,000 stash entries",
+        text: "decoding 4,000 cells, 1,000 differences, beside FineComb's recovery with 4,000 stash entries",
         published: "orders of magnitude faster; FineComb of no use beyond 40 entries, all of whose subsets it enumerates for each bucket",
         ours: format!(
             "{rda:.2} ms; FineComb {:.2} ms by elimination, {:.2} ms by enumeration of a bucket's own entries ({} recovered)",
@@ -213,9 +213,9 @@ fn decode_time(scale: Scale) -> Claim {
 /// Median errors of the mean, mean errors of the deviation, and how many runs of RDA were exact.
 struct Medians {
     differences: u64,
-    rda: Off,
-    fine: Off,
-    lda: Off,
+    rda: EstimateErrors,
+    fine: EstimateErrors,
+    lda: EstimateErrors,
     exact: f64,
 }
 
@@ -234,7 +234,7 @@ fn medians(
         fine.push(case.fine_comb(buckets, Deviation::Selective));
         lda.push(case.lda(cells, Deviation::Selective));
     }
-    let of = |offs: &[Off]| Off {
+    let of = |offs: &[EstimateErrors]| EstimateErrors {
         mean: median(offs.iter().map(|off| off.mean).collect()),
         deviation: offs.iter().map(|off| off.deviation).sum::<f64>() / runs as f64,
         useful: median(offs.iter().map(|off| off.useful).collect()),
@@ -269,7 +269,7 @@ fn errors(scale: Scale) -> (Vec<Claim>, Figure) {
     let claims = vec![
         Claim {
             id: "R5",
-            said: "error of the mean, 5,000 cells, d from 0 to 10,000 of 200,000 packets",
+            text: "error of the mean, 5,000 cells, d from 0 to 10,000 of 200,000 packets",
             published: "10⁻¹⁴ below d = 2,000, then rising sharply to 10⁻⁴; FineComb and LDA ten orders worse below 2,000",
             ours: format!(
                 "RDA {}; exact in {}; FineComb {:.0e} to {:.0e}; LDA at least {:.1}",
@@ -284,7 +284,7 @@ fn errors(scale: Scale) -> (Vec<Claim>, Figure) {
         },
         Claim {
             id: "R6",
-            said: "error of the deviation, the same",
+            text: "error of the deviation, the same",
             published: "half an order below FineComb, up to six below LDA",
             ours: format!(
                 "RDA at most {} up to d = 2,500; FineComb {ratio:.1} times as much; LDA {spread:.1} orders more",
@@ -295,7 +295,7 @@ fn errors(scale: Scale) -> (Vec<Claim>, Figure) {
         },
         Claim {
             id: "R9",
-            said: "headline: RDA's mean is better by orders, its deviation too",
+            text: "headline: RDA's mean is better by orders, its deviation too",
             published: "10 to 15 orders, 0.5 to 6 orders",
             ours: format!(
                 "mean {means:.1} orders against FineComb, {lda_means:.1} against LDA; deviation {:.1} and {spread:.1}",
@@ -345,7 +345,7 @@ fn useful(scale: Scale) -> Claim {
         .all(|(_, _, found, expected)| found.rda.useful >= 0.98 && (found.fine.useful - expected).abs() <= 0.02);
     Claim {
         id: "R7",
-        said: "packets in useful cells, four cells for each that only one end has; shares lost and too much",
+        text: "packets in useful cells, four cells for each that only one end has; shares lost and too much",
         published: "RDA 1.0 in most cases; FineComb falls with loss, rises with reordering; LDA lowest, flat",
         ours: format!("RDA, FineComb (expected), LDA: {}", each.collect::<Vec<_>>().join("; ")),
         tolerance: "RDA at least 0.98, FineComb within 0.02 of e^(−p_l/4(p_l + p_r))",
@@ -368,7 +368,7 @@ fn delay_laws(scale: Scale) -> Claim {
     let order = found.iter().all(|at| at.rda.deviation < at.fine.deviation && at.fine.deviation < at.lda.deviation);
     Claim {
         id: "R8",
-        said: "other parameters of the delays, a tenth lost and a tenth too much",
+        text: "other parameters of the delays, a tenth lost and a tenth too much",
         published: "RDA's mean ten orders below FineComb's, fifteen below LDA's, at some points exactly 0; deviations in this order, too",
         ours: format!(
             "means at most {:.0e}, {:.0e}, {:.0e}: {orders:.1} orders to FineComb at least; deviations at most {}, {}, {:.0e}",
@@ -393,7 +393,7 @@ fn bytes() -> Claim {
     let (four, two) = (crossing(4), crossing(2));
     Claim {
         id: "R10",
-        said: "from which share of differences on sending all ids and times takes fewer bytes, with four and two cells for each",
+        text: "from which share of differences on sending all ids and times takes fewer bytes, with four and two cells for each",
         published: "0.17 (0.2 in one plot) and 0.34",
         ours: format!("{four:.3} and {two:.3}"),
         tolerance: "1/6 and 1/3",
@@ -405,7 +405,7 @@ fn quoted() -> Vec<Claim> {
     vec![
         Claim {
             id: "R11",
-            said: "two hosts, 940 Mb/s of TCP: error of mean and deviation, time to a result",
+            text: "two hosts, 940 Mb/s of TCP: error of mean and deviation, time to a result",
             published: "10⁻⁷ to 10⁻⁸, 0.01 to 0.1, 20 ms",
             ours: "needs two hosts; on one, `nic-agent/tests/two_agents` holds agents against a relay's log".to_owned(),
             tolerance: "none here",
@@ -413,7 +413,7 @@ fn quoted() -> Vec<Claim> {
         },
         Claim {
             id: "R12",
-            said: "half of a ping beside it",
+            text: "half of a ping beside it",
             published: "0.075 ms for a mean of 0.05 ms",
             ours: "needs two hosts".to_owned(),
             tolerance: "none here",
@@ -429,7 +429,7 @@ fn scaling() -> Claim {
     let per_cell = |of: fn(&(f64, f64)) -> f64| of(&times[3].1) / of(&times[0].1) / 8.0;
     Claim {
         id: "R13",
-        said: "milliseconds for decoding, mean and deviation by number of cells",
+        text: "milliseconds for decoding, mean and deviation by number of cells",
         published: "3 ms for the mean over 20,000 cells, linear; the deviation more than linear",
         ours: format!(
             "decoding + mean and deviation: {}. A cell of 40,000 takes {:.1} and {:.1} times what one of 5,000 does, which the caches hold",

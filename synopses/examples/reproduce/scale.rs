@@ -1,16 +1,16 @@
-//! How much is run: the tables that are kept, or what CI can wait for.
+//! Number of runs: for the committed tables, or reduced for CI.
 
 #[derive(Clone, Copy)]
 pub struct Scale {
     /// Runs whose errors are averaged.
     pub runs: u64,
-    /// Runs of what ten leave to chance: loss, where few packets are lost, and laws with long tails.
+    /// Runs for quantities with a large variance: loss of few packets, and long-tailed distributions.
     pub many: u64,
-    /// Every how many-th point of a sweep.
+    /// Step between the points of a sweep.
     pub step: usize,
-    /// Trials of what is counted.
+    /// Trials for counts.
     pub trials: u64,
-    /// Everything, also what takes long.
+    /// Whether to include what takes long.
     pub full: bool,
 }
 
@@ -20,7 +20,7 @@ impl Scale {
     /// Seconds instead of minutes.
     pub const REDUCED: Self = Self { runs: 3, many: 6, step: 3, trials: 30, full: false };
 
-    /// The points of a sweep that are looked at: the first and the last ones among them.
+    /// The points of a sweep to run.
     pub fn of<T: Copy>(&self, points: &[T]) -> Vec<T> {
         points.iter().copied().step_by(self.step).collect()
     }

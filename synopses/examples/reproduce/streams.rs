@@ -1,13 +1,14 @@
-//! Packets between two points: an interval and those that change it at its ends, with delays of a known law, for combs of several settings at once.
+//! Packets between two points: one interval, with displaced packets at its ends and delays of a known distribution, for
+//! several settings at once.
 
 use synopses::digest::Digest;
-use synopses::finecomb::{Comb, Interval, Receiver, Settings};
+use synopses::finecomb::{FineComb, Interval, Receiver, Settings};
 
 /// Nanoseconds between packets of 250 bytes at 10 Gb/s.
 pub const SPACING_NS: u64 = 200;
-/// Before the first packet: times before it do not go below 0.
+/// Time of the first packet, so that earlier ones are not below 0.
 const BASE_NS: u64 = 1 << 40;
-/// Delays are drawn from so many quantiles.
+/// Number of quantiles from which delays are drawn.
 const QUANTILES: usize = 1 << 16;
 
 /// Delays, in nanoseconds, as equally likely values.
@@ -18,17 +19,17 @@ impl Delays {
         Self((0..QUANTILES).map(|at| quantile((at as f64 + 0.5) / QUANTILES as f64) as u64).collect())
     }
 
-    /// Weibull's law.
+    /// A Weibull distribution.
     pub fn weibull(shape: f64, scale_ns: f64) -> Self {
         Self::of_quantiles(|share| scale_ns * (-(1.0 - share).ln()).powf(1.0 / shape))
     }
 
-    /// Pareto's law, from `least_ns` on.
+    /// A Pareto distribution from `least_ns` on.
     pub fn pareto(shape: f64, least_ns: f64) -> Self {
         Self::of_quantiles(|share| least_ns * (1.0 - share).powf(-1.0 / shape))
     }
 
-    /// By 16 of the bits.
+    /// Draws a delay by 16 of the random bits.
     pub fn draw(&self, random: u64) -> u64 {
         self.0[(random & (QUANTILES as u64 - 1)) as usize]
     }
@@ -42,16 +43,17 @@ pub const fn random(mut word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// How many packets change the interval: sent in it and seen before it, sent before it and seen in it, sent after it and seen in it, sent in it and seen after it.
+/// Numbers of displaced packets: sent in the interval and received before it, sent before and received in it, sent
+/// after and received in it, sent in and received after it.
 #[derive(Clone, Copy)]
-pub struct Displaced {
+pub struct DisplacedPackets {
     pub pre_start: u64,
     pub post_start: u64,
     pub pre_end: u64,
     pub post_end: u64,
 }
 
-/// Which packets change the interval, as the publication's figures have it.
+/// Kinds of displaced packets, as in the publication's figures.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Reading {
     /// x of each kind.
@@ -65,9 +67,9 @@ pub enum Reading {
 }
 
 impl Reading {
-    pub fn of(self, x: u64) -> Displaced {
+    pub fn of(self, x: u64) -> DisplacedPackets {
         let of = |there: bool| if there { x } else { 0 };
-        Displaced {
+        DisplacedPackets {
             pre_start: of(matches!(self, Self::All)),
             post_start: of(matches!(self, Self::All | Self::Chained | Self::Forward)),
             pre_end: of(matches!(self, Self::All | Self::Backward)),
@@ -76,23 +78,23 @@ impl Reading {
     }
 }
 
-/// An interval.
+/// One interval of a stream.
 pub struct Stream<'a> {
     pub packets: u64,
-    /// Between two of them.
+    /// Nanoseconds between two packets.
     pub spacing_ns: u64,
     pub loss: Loss,
-    pub displaced: Displaced,
+    pub displaced: DisplacedPackets,
     pub delays: &'a dyn Fn(u64, u64) -> u64,
     pub seed: u64,
 }
 
-/// Which packets of the interval do not arrive.
+/// Lost packets of the interval.
 #[derive(Clone, Copy)]
 pub enum Loss {
     /// Each with this probability.
     Share(f64),
-    /// So many.
+    /// This number of packets.
     Exactly(u64),
 }
 
@@ -109,7 +111,7 @@ impl Loss {
     }
 }
 
-/// What is true of it.
+/// The true values of the interval.
 #[derive(Clone, Copy, Default)]
 pub struct Truth {
     pub mean_ns: f64,
@@ -118,16 +120,16 @@ pub struct Truth {
     pub arrived: u64,
 }
 
-/// Both ends for one kind of settings.
+/// Both ends for one of the settings.
 pub struct Ends {
-    pub sender: Comb,
+    pub sender: FineComb,
     pub interval: Interval,
 }
 
 struct Play<'a, 'b> {
     stream: &'a Stream<'b>,
     receivers: Vec<Receiver>,
-    senders: Vec<Comb>,
+    senders: Vec<FineComb>,
     truth: Truth,
     squares: f64,
     sum: u128,
@@ -141,7 +143,8 @@ impl Play<'_, '_> {
         (Digest(bits), sent, (self.stream.delays)(number.unsigned_abs(), random(bits)))
     }
 
-    /// Is sent, if it is of the interval, and arrives, if it is not lost. The order in which packets were sent does not matter.
+    /// A packet is sent, if it is of the interval, and arrives, if it is not lost. The order of sending does not
+    /// matter.
     fn arrive(&mut self, number: i64) {
         let (digest, sent, delay) = self.packet(number);
         let packets = self.stream.packets;
@@ -174,7 +177,7 @@ impl Play<'_, '_> {
 
 /// Plays an interval, with the packets around it, for each of the settings.
 pub fn play(stream: &Stream<'_>, settings: &[Settings]) -> (Vec<Ends>, Truth) {
-    let comb = |settings: &Settings| Comb::new(settings).expect("possible");
+    let comb = |settings: &Settings| FineComb::new(settings).expect("possible");
     let receiver = |settings: &Settings| Receiver::new(settings).expect("possible");
     let mut play = Play {
         stream,
@@ -185,9 +188,9 @@ pub fn play(stream: &Stream<'_>, settings: &[Settings]) -> (Vec<Ends>, Truth) {
         sum: 0,
     };
     let packets = stream.packets as i64;
-    let Displaced { pre_start, post_start, pre_end, post_end } = stream.displaced;
+    let DisplacedPackets { pre_start, post_start, pre_end, post_end } = stream.displaced;
     let [pre_start, post_start, pre_end, post_end] = [pre_start, post_start, pre_end, post_end].map(|x| x as i64);
-    // Enough others that a stash is full of packets that did not change the interval.
+    // Enough other packets to fill a stash with packets that are not displaced.
     let around = 4 * pre_start.max(post_start).max(pre_end).max(post_end).max(100);
     play.all(-around - post_start..-post_start);
     play.all(0..pre_start);

@@ -1,4 +1,5 @@
-//! How far a fridge's quantiles are off by calculation alone: from the chance of each answered request to have survived, where requests come evenly.
+//! Expected errors of a fridge's quantiles, calculated from the chance of each answered request to survive, for
+//! requests at an even rate.
 
 use crate::workload::Trace;
 
@@ -7,7 +8,7 @@ pub fn expected(trace: &Trace, slots: usize, probability: f64, runs: u64) -> f64
     let delays = &trace.delays;
     let count = delays.len() as f64;
     let requests_per_ns = trace.requests as f64 / trace.length_s / 1e9;
-    // The variance that a request brings: 1/q − 1, q its chance to be sampled.
+    // A request adds a variance of 1/q − 1, where q is its chance to be sampled.
     let evicted = -(-probability / slots as f64).ln_1p();
     let variance = |delay: &u64| (*delay as f64 * requests_per_ns * evicted).exp() / probability - 1.0;
     let mut below = Vec::with_capacity(delays.len() + 1);
@@ -21,7 +22,7 @@ pub fn expected(trace: &Trace, slots: usize, probability: f64, runs: u64) -> f64
         let share = f64::from(step) / 200.0;
         let here = below[at(share)];
         let deviation = (here * (1.0 - share).powi(2) + (all - here) * share.powi(2)).sqrt() / count;
-        // How many octaves of the delay a share of requests takes here.
+        // Octaves of the delay per share of requests at this quantile.
         let octaves = (delays[at(share + 0.02)] as f64 / delays[at(share - 0.02)] as f64).log2() / 0.04;
         deviation * octaves
     };

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use synopses::finecomb::{Deviation, Estimate, Rule, Settings, Solver, sizing};
 
-use crate::streams::{Delays, Displaced, Ends, Loss, Reading, SPACING_NS, Stream, Truth, play};
+use crate::streams::{Delays, DisplacedPackets, Ends, Loss, Reading, SPACING_NS, Stream, Truth, play};
 
 /// T, packets of an interval.
 pub const PACKETS: u64 = 5_000_000;
@@ -13,7 +13,7 @@ pub const MEMORY: f64 = 1_000.0;
 /// ρ, displaced packets as a share of all.
 pub const SHARES: [f64; 7] = [4e-6, 4e-5, 2e-4, 5e-4, 1e-3, 2e-3, 4e-3];
 
-/// Mean absolute errors, as shares of what is true, over all runs.
+/// Mean relative errors over all runs.
 #[derive(Clone, Copy, Default)]
 pub struct Errors {
     pub mean: f64,
@@ -33,7 +33,7 @@ impl Errors {
     }
 }
 
-/// What is known beforehand of a point of a sweep: β and ρ.
+/// Parameters of a point of a sweep: β and ρ.
 #[derive(Clone, Copy)]
 pub struct Point {
     pub loss: f64,
@@ -60,32 +60,33 @@ pub fn settings(point: Point, memory: f64, packets: f64, seed: u64) -> [Settings
     [fine, minus, lda]
 }
 
-/// FineComb whose buckets at both ends and stashes take `memory` together: 2 M + W. The best p is that of half the memory and half of ρ.
+/// FineComb whose buckets at both ends and stashes take `memory` together: 2 M + W. The best p is that of half the
+/// memory and half of ρ.
 pub fn of_both_ends(point: Point, memory: f64, packets: f64, seed: u64) -> Settings {
     let probability = sizing::best_probability(memory / 2.0, packets, point.loss, point.share / 2.0);
     let stash = (probability * point.share * packets / 4.0).round();
     Settings::one_bank(((memory - 4.0 * stash) / 2.0).max(1.0) as usize, probability, stash as usize, seed)
 }
 
-/// One point of a sweep.
+/// Results at one point of a sweep.
 #[derive(Clone, Copy, Default)]
-pub struct Found {
+pub struct SweepPoint {
     pub fine: Errors,
     pub minus: Errors,
     pub lda: Errors,
     pub lda_plus: Errors,
-    /// LDA whose loss is that of buckets of which fewer packets arrived than were sent.
+    /// LDA with the loss from buckets with fewer received than sent packets.
     pub lda_buckets: Errors,
     /// Packets in useful buckets of FineComb that the formula expects.
     pub expected: f64,
 }
 
-/// What `rule` makes of both ends.
+/// The estimate by `rule` from both ends.
 pub fn estimate(ends: &Ends, rule: Rule, deviation: Deviation) -> Estimate {
     ends.interval.estimate(&ends.sender, rule, Solver::Elimination, deviation).expect("one kind")
 }
 
-/// Runs with the seeds from 0 on, side by side on all processors, in their order.
+/// Runs with seeds from 0 on, in parallel on all processors. Results are in the order of seeds.
 pub fn each<T: Send>(runs: u64, run: impl Fn(u64) -> T + Sync) -> Vec<T> {
     let next = AtomicU64::new(0);
     let work = || {
@@ -107,14 +108,14 @@ pub fn each<T: Send>(runs: u64, run: impl Fn(u64) -> T + Sync) -> Vec<T> {
     all.into_iter().map(|(_, result)| result).collect()
 }
 
-/// One interval, as the structures saw it.
-pub struct Seen {
+/// One interval after its packets have been played to all structures.
+pub struct PlayedInterval {
     pub ends: Vec<Ends>,
     pub truth: Truth,
 }
 
-/// Errors of `rule` on the first of what was seen in each run.
-pub fn errors(seen: &[Seen], rule: Rule, deviation: Deviation) -> Errors {
+/// Errors of `rule` with the first structure of each run.
+pub fn errors(seen: &[PlayedInterval], rule: Rule, deviation: Deviation) -> Errors {
     let mut errors = Errors::default();
     for run in seen {
         errors.add(&estimate(&run.ends[0], rule, deviation), &run.truth, seen.len() as u64);
@@ -123,7 +124,7 @@ pub fn errors(seen: &[Seen], rule: Rule, deviation: Deviation) -> Errors {
 }
 
 /// All structures on the same `runs` intervals.
-pub fn run(point: Point, delays: &Delays, runs: u64) -> Found {
+pub fn run(point: Point, delays: &Delays, runs: u64) -> SweepPoint {
     let x = displaced(PACKETS, point.share);
     let seen = each(runs, |seed| {
         let draw = |_, random| delays.draw(random);
@@ -131,10 +132,10 @@ pub fn run(point: Point, delays: &Delays, runs: u64) -> Found {
         let displaced = point.reading.of(x);
         let stream = Stream { packets: PACKETS, spacing_ns: SPACING_NS, loss, displaced, delays: &draw, seed };
         let (ends, truth) = play(&stream, &settings(point, MEMORY, PACKETS as f64, seed));
-        Seen { ends, truth }
+        PlayedInterval { ends, truth }
     });
-    let mut found = Found::default();
-    for Seen { ends, truth } in &seen {
+    let mut found = SweepPoint::default();
+    for PlayedInterval { ends, truth } in &seen {
         found.fine.add(&estimate(&ends[0], Rule::FineComb, Deviation::Fixed), truth, runs);
         found.minus.add(&estimate(&ends[1], Rule::FineCombMinus, Deviation::Fixed), truth, runs);
         found.lda.add(&estimate(&ends[2], Rule::Lda, Deviation::Fixed), truth, runs);
@@ -150,7 +151,8 @@ pub fn run(point: Point, delays: &Delays, runs: u64) -> Found {
 fn expected(fine: &Settings, point: Point) -> f64 {
     let packets = PACKETS as f64;
     let bank = fine.banks[0];
-    let Displaced { pre_start, post_start, pre_end, post_end } = point.reading.of(displaced(PACKETS, point.share));
+    let DisplacedPackets { pre_start, post_start, pre_end, post_end } =
+        point.reading.of(displaced(PACKETS, point.share));
     let displaced = (pre_start + post_start + pre_end + post_end) as f64 / packets;
     let spoiling = sizing::spoiling(bank.probability, packets, point.loss, displaced, 4.0 * bank.stash as f64);
     sizing::useful_packets(bank.probability, (1.0 - point.loss) * packets, fine.buckets, spoiling)
@@ -162,7 +164,7 @@ pub fn percent(share: f64) -> String {
     if percent >= 10.0 { format!("{percent:.0} %") } else { format!("{percent:.2} %") }
 }
 
-/// Several, with what they are at.
+/// Several percentages, each with its ρ.
 pub fn list(values: impl IntoIterator<Item = (f64, f64)>) -> String {
     let each = values.into_iter().map(|(at, value)| format!("{} (ρ = {at:e})", percent(value)));
     each.collect::<Vec<_>>().join(", ")

@@ -1,4 +1,4 @@
-//! FineComb with four banks on what stands for the trace.
+//! FineComb with four banks on a synthetic stand-in for the trace.
 
 use synopses::finecomb::{Deviation, Rule, Settings};
 
@@ -12,12 +12,12 @@ use crate::sweep::{Errors, displaced, each, estimate, list, percent};
 pub const TRACE: [f64; 12] = [0.0, 0.0, 0.0, 0.0, 3e-4, 6e-4, 6e-4, 1e-3, 4e-3, 6e-3, 6.5e-3, 9.6e-3];
 /// Packets of one of them.
 pub const TRACE_PACKETS: u64 = 200_000;
-/// In so many of them something is lost.
+/// Number of intervals with lost packets.
 const LOSSY: f64 = 8.0;
-/// Between two of them: 2.4 million in 150 s.
+/// Nanoseconds between packets: 2.4 million in 150 s.
 pub const TRACE_SPACING_NS: u64 = 62_500;
 
-/// Delays of 3 to 30 ms that follow each other, like those of a queue.
+/// Correlated delays of 3 to 30 ms, like those of a queue.
 pub fn queue() -> Vec<u64> {
     let mut level = 0.0_f64;
     let step = |number: u64| {
@@ -29,7 +29,7 @@ pub fn queue() -> Vec<u64> {
 }
 
 /// Errors at one ρ.
-struct Found {
+struct TracePoint {
     share: f64,
     mean: f64,
     /// Over the intervals in which something is lost.
@@ -39,7 +39,7 @@ struct Found {
 }
 
 /// Four banks of `memory` buckets and stash entries.
-fn along(reading: Reading, memory: usize, scale: Scale) -> Vec<Found> {
+fn along(reading: Reading, memory: usize, scale: Scale) -> Vec<TracePoint> {
     let queue = queue();
     let draw = |number: u64, _| queue[(number % TRACE_PACKETS) as usize];
     let at = |share: f64| {
@@ -69,7 +69,7 @@ fn along(reading: Reading, memory: usize, scale: Scale) -> Vec<Found> {
         });
         let of = |of: fn(&(f64, f64, f64)) -> f64| runs.iter().map(of).sum::<f64>() / scale.runs as f64;
         let in_all = runs.iter().map(|run| run.2).fold(0.0, f64::max);
-        Found { share, mean: of(|run| run.0), loss: of(|run| run.1), in_all }
+        TracePoint { share, mean: of(|run| run.0), loss: of(|run| run.1), in_all }
     };
     scale.of(&[4e-4, 2.4e-3, 8e-3, 1.6e-2, 4e-2]).into_iter().map(at).collect()
 }
@@ -77,13 +77,13 @@ fn along(reading: Reading, memory: usize, scale: Scale) -> Vec<Found> {
 pub fn claims(scale: Scale) -> Vec<Claim> {
     let [all, late, large] = [(Reading::All, 1_000), (Reading::Forward, 1_000), (Reading::Forward, 2_000)]
         .map(|(reading, memory)| along(reading, memory, scale));
-    let losses = |found: &[Found]| list(found.iter().map(|found| (found.share, found.loss)));
-    let means = |found: &[Found]| list(found.iter().map(|found| (found.share, found.mean)));
+    let losses = |found: &[TracePoint]| list(found.iter().map(|found| (found.share, found.loss)));
+    let means = |found: &[TracePoint]| list(found.iter().map(|found| (found.share, found.mean)));
     let mild = large.iter().filter(|found| found.share <= 1.6e-2).map(|found| found.loss).fold(0.0, f64::max);
     vec![
         Claim {
             id: "F16",
-            said: "four banks, trace: mean delay",
+            text: "four banks, trace: mean delay",
             published: "below 1 %",
             ours: format!("on all sides {}; forward {}", means(&all), means(&late)),
             tolerance: "at most 2 % in both",
@@ -91,7 +91,7 @@ pub fn claims(scale: Scale) -> Vec<Claim> {
         },
         Claim {
             id: "F17",
-            said: "four banks, trace: loss, packets displaced *forward* as the figure's caption says",
+            text: "four banks, trace: loss, packets displaced *forward* as the figure's caption says",
             published: "below 20 % up to ρ = 0.016, then about 55 %",
             ours: format!(
                 "2,000 buckets, as in F15: {}; 1,000: {}. Sampling alone leaves that much: of 60 lost packets the bank that bears ρ = 0.04 \

@@ -11,7 +11,7 @@ const RESPONSE: u32 = 1 << 31;
 /// Requests and responses in the order of their times, and the true delays of the pairs in it.
 pub struct Trace {
     events: Vec<(u64, u32)>,
-    /// Nanoseconds, rising.
+    /// Delays in nanoseconds, in ascending order.
     pub delays: Vec<u64>,
     pub requests: usize,
     pub length_s: f64,

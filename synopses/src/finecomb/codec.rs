@@ -1,14 +1,14 @@
-//! Bytes of what the sender saw. The receiver knows the settings: they are only compared, and say how much there can be.
+//! Encoding of the sender's buckets. The receiver knows the settings: they are only compared, and bound the size.
 
 use alloc::vec::Vec;
 
-use super::comb::{Bucket, Comb};
+use super::aggregator::{Bucket, FineComb};
 use super::settings::{Sampling, Settings};
 use crate::digest::{Digest, Mixer};
 use crate::encoding::{DecodeError, Kind, open, put_number, seal};
 
-impl Comb {
-    /// About 20 bytes for each bucket. The seed is not in it, only 32 bits by which another one is noticed.
+impl FineComb {
+    /// Encodes the buckets, about 20 bytes each. Instead of the seed it has 32 bits that detect another seed.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64 + 20 * self.buckets.len());
@@ -21,39 +21,39 @@ impl Comb {
                 out.extend(bucket.digest.to_le_bytes());
             }
         }
-        seal(Kind::Comb, &out)
+        seal(Kind::FineComb, &out)
     }
 
-    /// What the sender encoded, which has to have these settings.
+    /// Decodes the sender's buckets, which must have these settings.
     ///
     /// # Errors
     ///
-    /// [`DecodeError::Parameters`] if it has others, otherwise what is wrong with the bytes.
+    /// [`DecodeError::Parameters`] if they have others, otherwise another [`DecodeError`] for invalid bytes.
     pub fn decode(bytes: &[u8], settings: &Settings) -> Result<Self, DecodeError> {
-        let mut reader = open(Kind::Comb, bytes)?;
+        let mut reader = open(Kind::FineComb, bytes)?;
         let mut ours = Vec::new();
         put_settings(&mut ours, settings);
         if !reader.skip(&ours) {
             return Err(DecodeError::Parameters);
         }
-        let mut comb = Self::new(settings).map_err(|_| DecodeError::Parameters)?;
-        comb.packets = reader.number()?;
-        // Differences are of signed numbers, and nobody sends more than that.
-        if comb.packets > 1 << 48 {
+        let mut finecomb = Self::new(settings).map_err(|_| DecodeError::Parameters)?;
+        finecomb.packets = reader.number()?;
+        // Far above any interval, and differences fit into signed numbers.
+        if finecomb.packets > 1 << 48 {
             return Err(DecodeError::Field("a number of packets"));
         }
-        for bank in comb.buckets.chunks_mut(settings.buckets) {
-            let mut left = comb.packets;
+        for bank in finecomb.buckets.chunks_mut(settings.buckets) {
+            let mut left = finecomb.packets;
             for bucket in bank {
                 let count = reader.number()?;
-                left = left.checked_sub(count).ok_or(DecodeError::Field("a bank of more packets than there were"))?;
+                left = left.checked_sub(count).ok_or(DecodeError::Field("a bank's count of packets"))?;
                 if count > 0 {
                     *bucket = Bucket { count, sum: reader.word64()?, digest: reader.word64()? };
                 }
             }
         }
         reader.end()?;
-        Ok(comb)
+        Ok(finecomb)
     }
 }
 
@@ -74,34 +74,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_sender_saw_comes_back_and_no_cut_of_it() {
+    fn buckets_survive_encoding_and_truncated_bytes_are_refused() {
         let settings = Settings { seed: 5, ..Settings::one_bank(32, 0.5, 3, 5) };
-        let mut comb = Comb::new(&settings).expect("possible");
-        (0..40).for_each(|number| comb.insert(Digest(number), number << 50));
-        let bytes = comb.encode();
+        let mut finecomb = FineComb::new(&settings).expect("possible");
+        (0..40).for_each(|number| finecomb.insert(Digest(number), number << 50));
+        let bytes = finecomb.encode();
 
-        let again = Comb::decode(&bytes, &settings).expect("what was encoded");
-        assert_eq!((again.packets, &again.buckets), (comb.packets, &comb.buckets));
+        let again = FineComb::decode(&bytes, &settings).expect("what was encoded");
+        assert_eq!((again.packets, &again.buckets), (finecomb.packets, &finecomb.buckets));
         for cut in 0..bytes.len() {
-            assert!(Comb::decode(&bytes[..cut], &settings).is_err());
+            assert!(FineComb::decode(&bytes[..cut], &settings).is_err());
         }
     }
 
     #[test]
     fn other_settings_and_impossible_counts_are_refused() {
         let settings = Settings::one_bank(2, 0.5, 3, 5);
-        let bytes = Comb::new(&settings).expect("possible").encode();
+        let bytes = FineComb::new(&settings).expect("possible").encode();
         for other in
             [Settings::one_bank(3, 0.5, 3, 5), Settings::one_bank(2, 0.25, 3, 5), Settings::one_bank(2, 0.5, 3, 6)]
         {
-            assert_eq!(Comb::decode(&bytes, &other).err(), Some(DecodeError::Parameters));
+            assert_eq!(FineComb::decode(&bytes, &other).err(), Some(DecodeError::Parameters));
         }
 
         let mut payload = Vec::new();
         put_settings(&mut payload, &settings);
         payload.extend([3, 4]);
         payload.extend([0; 17]);
-        let refused = Comb::decode(&seal(Kind::Comb, &payload), &settings).err();
-        assert_eq!(refused, Some(DecodeError::Field("a bank of more packets than there were")));
+        let refused = FineComb::decode(&seal(Kind::FineComb, &payload), &settings).err();
+        assert_eq!(refused, Some(DecodeError::Field("a bank's count of packets")));
     }
 }

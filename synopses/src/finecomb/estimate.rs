@@ -1,71 +1,74 @@
-//! What two ends say together.
+//! Estimates from the buckets of both ends.
 
 use alloc::vec::Vec;
 
-use super::comb::{Bucket, Comb, MergeError};
+use super::aggregator::{Bucket, FineComb, MergeError};
 use super::receiver::Interval;
 use super::recovery::{Solver, candidates, of_row, recover};
 use super::settings::{Rule, Sampling};
-use crate::moments::{Deviation, Useful, variance};
+use crate::moments::{Deviation, UsefulRow, variance};
 
-/// What became of the buckets of all banks.
+/// Number of buckets by state, over all banks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// Saw the same packets at both ends; at least one.
+    /// Buckets with the same packets at both ends, at least one.
     pub useful: u64,
-    /// Do so after packets that changed the interval were put right.
+    /// Buckets that are useful after displaced packets were added or removed.
     pub recovered: u64,
-    /// Do not.
+    /// Buckets with different packets.
     pub useless: u64,
-    /// Subsets that were looked at to recover them.
+    /// Subsets of packets tested for recovery.
     pub tried: u64,
 }
 
-/// Delay and loss of one interval. What is not known is `None`.
+/// Delay and loss of one interval. Unknown values are `None`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The mean delay in nanoseconds of the packets in useful buckets. May be below 0 where clocks differ.
+    /// Mean delay in nanoseconds of the packets in useful buckets. Negative if the clocks differ by more than the
+    /// delay.
     pub mean_ns: Option<f64>,
-    /// Its standard deviation, from at least two useful buckets.
+    /// Standard deviation of the delay in nanoseconds, from at least two useful buckets.
     pub deviation_ns: Option<f64>,
-    /// The variance came out below 0 and was taken as 0: the deviation says nothing.
+    /// The estimated variance was below 0 and was set to 0: the deviation is meaningless.
     pub deviation_clamped: bool,
-    /// The share of sampled packets that were lost, by the rule's own way, from the bank that was made for about that.
+    /// Share of sampled packets that were lost, computed by the rule, from the bank that is designed for about that
+    /// share.
     pub loss: Option<f64>,
-    /// The share of all packets, from the numbers of those that passed; below 0 where more came than were sent. Over several intervals the best,
-    /// in one of little loss and much reordering the worst.
+    /// Share of all packets that were lost, from the counts of both ends; negative if more packets arrived than were
+    /// sent. The best estimate over several intervals, the worst one for a single interval with little loss and much
+    /// reordering.
     pub loss_in_all: Option<f64>,
-    /// How many packets the delay rests on.
+    /// Number of packets in useful buckets.
     pub packets: u64,
-    /// What became of the buckets.
+    /// Number of buckets by state.
     pub health: Health,
 }
 
-/// A bucket of both ends, after recovery.
-struct Matched {
+/// A bank of both ends, after recovery.
+struct MatchedBank {
     useful: Vec<Option<(i64, u64)>>,
     lost: u64,
     sent: u64,
 }
 
 impl Interval {
-    /// What this interval says together with what the sender saw, by `rule`.
+    /// Estimates delay and loss from this interval and the sender's buckets, by `rule`.
     ///
     /// # Errors
     ///
-    /// [`MergeError`] if the sender's settings are others: buckets would mean other packets.
+    /// [`MergeError`] if the sender's settings differ, so that buckets hold other packets.
     pub fn estimate(
         &self,
-        sender: &Comb,
+        sender: &FineComb,
         rule: Rule,
         solver: Solver,
         deviation: Deviation,
     ) -> Result<Estimate, MergeError> {
-        if sender.settings != self.comb.settings {
+        if sender.settings != self.finecomb.settings {
             return Err(MergeError);
         }
         let mut health = Health::default();
-        let banks: Vec<Matched> = (0..sender.settings.banks.len())
+        let banks: Vec<MatchedBank> = (0..sender.settings.banks.len())
             .map(|bank| self.matched(sender, bank, rule, solver, &mut health))
             .collect();
         let useful = self.useful(&banks);
@@ -73,12 +76,12 @@ impl Interval {
             (delay + i128::from(*difference), count + more)
         });
         let mean_ns = (all.1 > 0).then(|| all.0 as f64 / all.1 as f64);
-        let rows: Vec<Useful> = useful
+        let rows: Vec<UsefulRow> = useful
             .iter()
-            .map(|&(delay, count, bank, row)| Useful { delay: delay as f64, count: count as f64, bank, row })
+            .map(|&(delay, count, bank, row)| UsefulRow { delay: delay as f64, count: count as f64, bank, row })
             .collect();
         let variance = mean_ns.and_then(|mean| variance(rows.iter().copied(), mean, deviation));
-        let passed = (sender.packets as f64, self.comb.packets as f64);
+        let passed = (sender.packets as f64, self.finecomb.packets as f64);
         Ok(Estimate {
             mean_ns,
             deviation_ns: variance.map(|variance| libm::sqrt(variance.max(0.0))),
@@ -90,21 +93,23 @@ impl Interval {
         })
     }
 
-    fn matched(&self, sender: &Comb, bank: usize, rule: Rule, solver: Solver, health: &mut Health) -> Matched {
+    fn matched(&self, sender: &FineComb, bank: usize, rule: Rule, solver: Solver, health: &mut Health) -> MatchedBank {
         let buckets = sender.settings.buckets;
         let range = bank * buckets..(bank + 1) * buckets;
         let near = if rule == Rule::FineComb { candidates(&self.start[bank], &self.end[bank]) } else { Vec::new() };
-        let mut matched = Matched { useful: Vec::with_capacity(buckets), lost: 0, sent: 0 };
+        let mut matched = MatchedBank { useful: Vec::with_capacity(buckets), lost: 0, sent: 0 };
         let (mut sent_in_all, mut received_in_all) = (0_u64, 0_u64);
-        for (row, (sent, received)) in (0..).zip(sender.buckets[range.clone()].iter().zip(&self.comb.buckets[range])) {
+        for (row, (sent, received)) in
+            (0..).zip(sender.buckets[range.clone()].iter().zip(&self.finecomb.buckets[range]))
+        {
             let mut received = *received;
             let mut same = is_useful(sent, &received, rule);
             health.useful += u64::from(same && received.count > 0);
             if !same && rule == Rule::FineComb {
-                let (mended, tried) = recover(sent, &received, of_row(&near, row), solver);
+                let (recovered, tried) = recover(sent, &received, of_row(&near, row), solver);
                 health.tried += tried;
-                if let Some(mended) = mended {
-                    (received, same) = (mended, true);
+                if let Some(recovered) = recovered {
+                    (received, same) = (recovered, true);
                     health.recovered += 1;
                 }
             }
@@ -119,35 +124,36 @@ impl Interval {
             matched.useful.push((same && received.count > 0).then_some((difference, received.count)));
         }
         if matches!(rule, Rule::Lda | Rule::LdaPlus) {
-            // Without digests, what came too much in one bucket is taken from what is missing in another.
+            // Without digests, an added packet in one bucket cancels a missing one in another.
             matched.lost = sent_in_all.saturating_sub(received_in_all);
             matched.sent = sent_in_all;
         }
         matched
     }
 
-    /// Useful rows: difference, count, bank, row. Of nested banks the one that saw the most packets, of disjoint ones all.
-    fn useful(&self, banks: &[Matched]) -> Vec<(i64, u64, usize, usize)> {
+    /// Useful rows: difference, count, bank, row. For nested banks the one with the most packets, for disjoint banks
+    /// all.
+    fn useful(&self, banks: &[MatchedBank]) -> Vec<(i64, u64, usize, usize)> {
         let row = |row: usize| {
             banks.iter().enumerate().filter_map(move |(bank, matched)| {
                 matched.useful[row].map(|(difference, count)| (difference, count, bank, row))
             })
         };
-        let rows = 0..self.comb.settings.buckets;
-        match self.comb.settings.sampling {
+        let rows = 0..self.finecomb.settings.buckets;
+        match self.finecomb.settings.sampling {
             Sampling::Nested => rows.filter_map(|at| row(at).max_by_key(|useful| useful.1)).collect(),
             Sampling::Disjoint => rows.flat_map(row).collect(),
         }
     }
 
-    /// That of the bank whose loss is nearest to what it was made for, on a scale of ratios.
-    fn loss(&self, banks: &[Matched]) -> Option<f64> {
-        let of = |(matched, bank): (&Matched, &super::Bank)| {
+    /// The loss of the bank whose loss is nearest to its design value, by ratio.
+    fn loss(&self, banks: &[MatchedBank]) -> Option<f64> {
+        let of = |(matched, bank): (&MatchedBank, &super::Bank)| {
             let loss = (matched.sent > 0).then(|| matched.lost as f64 / matched.sent as f64)?;
-            let (found, made_for) = (loss.max(1e-9), bank.loss.max(1e-9));
-            Some((libm::fabs(libm::log(found / made_for)), loss))
+            let (found, designed_for) = (loss.max(1e-9), bank.loss.max(1e-9));
+            Some((libm::fabs(libm::log(found / designed_for)), loss))
         };
-        let losses = banks.iter().zip(&self.comb.settings.banks).filter_map(of);
+        let losses = banks.iter().zip(&self.finecomb.settings.banks).filter_map(of);
         losses.min_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, loss)| loss)
     }
 }
@@ -169,27 +175,27 @@ mod tests {
 
     const ALL: [Deviation; 4] = [Deviation::Fixed, Deviation::Selective, Deviation::Centred, Deviation::PerBucket];
 
-    /// Buckets as the paper's figure has them: {P1, P3} {P2} {P4} {P5 | P9} {P6}.
-    fn figure() -> (Comb, Interval) {
-        let mut sender = Comb::new(&Settings::one_bank(5, 1.0, 0, 0)).expect("possible");
+    /// Buckets of the paper's figure: {P1, P3} {P2} {P4} {P5 | P9} {P6}.
+    fn figure() -> (FineComb, Interval) {
+        let mut sender = FineComb::new(&Settings::one_bank(5, 1.0, 0, 0)).expect("possible");
         let mut receiver = sender.clone();
-        let put = |comb: &mut Comb, packets: &[(usize, u64, u64)]| {
+        let put = |finecomb: &mut FineComb, packets: &[(usize, u64, u64)]| {
             for (row, number, time) in packets {
-                comb.buckets[*row].add(*time, finalise(*number));
+                finecomb.buckets[*row].add(*time, finalise(*number));
             }
-            comb.packets += packets.len() as u64;
+            finecomb.packets += packets.len() as u64;
         };
         put(&mut sender, &[(0, 1, 70), (1, 2, 150), (0, 3, 200), (2, 4, 250), (3, 5, 310), (4, 6, 330)]);
         put(&mut receiver, &[(0, 1, 110), (1, 2, 260), (0, 3, 310), (2, 4, 390), (4, 6, 450), (3, 9, 760)]);
         (sender, Interval::without_stash(receiver))
     }
 
-    fn estimate(interval: &Interval, sender: &Comb, rule: Rule) -> Estimate {
+    fn estimate(interval: &Interval, sender: &FineComb, rule: Rule) -> Estimate {
         interval.estimate(sender, rule, Solver::Elimination, Deviation::PerBucket).expect("one kind")
     }
 
     #[test]
-    fn a_packet_lost_and_another_too_many_mislead_lda_and_not_finecomb() {
+    fn one_lost_and_one_added_packet_mislead_lda_but_not_finecomb() {
         let (sender, receiver) = figure();
 
         let lda = estimate(&receiver, &sender, Rule::Lda);
@@ -202,10 +208,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_of_nothing() {
-        let comb = Comb::new(&Settings::one_bank(5, 1.0, 0, 0)).expect("possible");
+    fn without_packets_everything_is_unknown() {
+        let finecomb = FineComb::new(&Settings::one_bank(5, 1.0, 0, 0)).expect("possible");
 
-        let nothing = estimate(&Interval::without_stash(comb.clone()), &comb, Rule::FineComb);
+        let nothing = estimate(&Interval::without_stash(finecomb.clone()), &finecomb, Rule::FineComb);
 
         let known = [nothing.mean_ns, nothing.deviation_ns, nothing.loss, nothing.loss_in_all];
         assert_eq!((known, nothing.packets), ([None; 4], 0));
@@ -214,7 +220,7 @@ mod tests {
     #[test]
     fn other_settings_are_refused() {
         let (sender, _) = figure();
-        let other = Comb::new(&Settings::one_bank(5, 1.0, 0, 1)).expect("possible");
+        let other = FineComb::new(&Settings::one_bank(5, 1.0, 0, 1)).expect("possible");
 
         let refused =
             Interval::without_stash(other).estimate(&sender, Rule::Lda, Solver::default(), Deviation::Centred);
@@ -222,11 +228,11 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_of_the_clocks_moves_the_mean_by_itself_and_the_deviation_not_at_all() {
+    fn a_clock_offset_adds_to_the_mean_and_not_to_the_deviation() {
         let run = |offset: u64, deviation: Deviation| {
             let settings = Settings::one_bank(64, 1.0, 0, 3);
             let (mut sender, mut receiver) =
-                (Comb::new(&settings).expect("possible"), Comb::new(&settings).expect("possible"));
+                (FineComb::new(&settings).expect("possible"), FineComb::new(&settings).expect("possible"));
             for number in 0..4_000_u64 {
                 sender.insert(Digest(number), number * 1_000);
                 receiver.insert(Digest(number), (number * 1_000 + finalise(number) % 1_000).wrapping_add(offset));
@@ -247,15 +253,16 @@ mod tests {
             if matches!(deviation, Deviation::Centred | Deviation::PerBucket) {
                 let (one, other) = (plain.deviation_ns.expect("packets"), moved.deviation_ns.expect("packets"));
                 assert!((one - other).abs() < 1e-3, "{deviation:?}: {one} {other}");
-                // Evenly spread over 1,000 ns: 289. Of 64 buckets, or 32 pairs.
+                // Uniform over 1,000 ns has a deviation of 289. Estimated from 64 buckets, or 32 pairs.
                 assert!((one / 288.7 - 1.0).abs() < 0.3, "{deviation:?}: {one}");
             }
         }
     }
 
-    /// Sends so many packets in each of three intervals; `arrives` says in which one each arrives, `None` for never.
-    fn chain(settings: &Settings, arrives: impl Fn(u64, usize) -> Option<usize>) -> (Comb, Interval) {
-        let mut senders = [(); 3].map(|()| Comb::new(settings).expect("possible"));
+    /// Sends 1,000 packets in each of three intervals. `arrives` returns the interval in which a packet arrives, `None`
+    /// if it is lost.
+    fn chain(settings: &Settings, arrives: impl Fn(u64, usize) -> Option<usize>) -> (FineComb, Interval) {
+        let mut senders = [(); 3].map(|()| FineComb::new(settings).expect("possible"));
         let mut receiver = Receiver::new(settings).expect("possible");
         let mut arriving: [Vec<(u64, u64)>; 3] = Default::default();
         for number in 0..3_000_u64 {
@@ -280,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_displaced_packet_is_put_right() {
+    fn each_kind_of_displaced_packet_is_recovered() {
         let truth = (1_000..2_000_u64).map(|number| 50 + number % 7).sum::<u64>() as f64 / 1_000.0;
         let settings = Settings::one_bank(64, 1.0, 5, 3);
         for (kind, displaced, to) in [
@@ -324,10 +331,10 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_came_twice_spoils_its_bucket_only() {
+    fn a_duplicate_makes_only_its_bucket_useless() {
         let settings = Settings::one_bank(64, 1.0, 0, 3);
         let (sender, mut receiver) = chain(&settings, |_, interval| Some(interval));
-        receiver.comb.insert(Digest(1_500), 5);
+        receiver.finecomb.insert(Digest(1_500), 5);
 
         let found = estimate(&receiver, &sender, Rule::FineComb);
 

@@ -1,51 +1,51 @@
-//! The receiving end: intervals, and the packets near their ends.
+//! The receiving end: buckets of intervals, and a stash of the packets near their ends.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::comb::Comb;
+use super::aggregator::FineComb;
 use super::settings::{Settings, SettingsError};
 
 use crate::digest::Digest;
 
 /// A sampled packet near an end of an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stashed {
+pub(super) struct StashedPacket {
     pub(super) digest: u64,
     pub(super) time_ns: u64,
     pub(super) row: u32,
-    /// How many packets came before it, by which one that is near both ends is known again.
+    /// Sequence number of its arrival, which identifies a packet that is near both ends of an interval.
     pub(super) number: u64,
 }
 
-/// The sampled packets around one end of an interval, in one bank: the last ones before it, the first ones after it.
+/// The stash of one bank at one end of an interval: the last sampled packets before it, and the first ones after it.
 #[derive(Clone, Debug)]
 pub(super) struct Boundary {
-    /// In no order, once it is full: the next one takes the place of the oldest.
-    ring: Box<[Stashed]>,
+    /// The last packets. Once full, the next packet replaces the oldest.
+    ring: Box<[StashedPacket]>,
     next: usize,
     wrapped: bool,
-    after: Vec<Stashed>,
+    after: Vec<StashedPacket>,
 }
 
 impl Boundary {
     fn new(most: usize) -> Self {
-        let ring = core::iter::repeat_n(Stashed::default(), most).collect();
+        let ring = core::iter::repeat_n(StashedPacket::default(), most).collect();
         Self { ring, next: 0, wrapped: false, after: Vec::with_capacity(most) }
     }
 
     /// The last packets before the end.
-    pub(super) fn before(&self) -> &[Stashed] {
+    pub(super) fn before(&self) -> &[StashedPacket] {
         if self.wrapped { &self.ring } else { &self.ring[..self.next] }
     }
 
     /// The first packets after it.
-    pub(super) fn after(&self) -> &[Stashed] {
+    pub(super) fn after(&self) -> &[StashedPacket] {
         &self.after
     }
 
     #[inline]
-    fn came_before(&mut self, packet: Stashed) {
+    fn push_before(&mut self, packet: StashedPacket) {
         if let Some(place) = self.ring.get_mut(self.next) {
             *place = packet;
             self.next += 1;
@@ -55,37 +55,37 @@ impl Boundary {
         }
     }
 
-    fn came_after(&mut self, packet: Stashed) {
-        if !self.full() {
+    fn push_after(&mut self, packet: StashedPacket) {
+        if !self.is_full() {
             self.after.push(packet);
         }
     }
 
-    fn full(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.after.len() == self.ring.len()
     }
 }
 
-/// One interval as the receiver saw it, with the packets around its ends.
+/// One interval of the receiver: its buckets, and the stashes at its ends.
 #[derive(Clone, Debug)]
 pub struct Interval {
-    pub(super) comb: Comb,
+    pub(super) finecomb: FineComb,
     pub(super) start: Box<[Boundary]>,
     pub(super) end: Box<[Boundary]>,
 }
 
 impl Interval {
-    /// An interval of which nothing is known but its buckets: nothing can be put right.
+    /// An interval without stashes. Displaced packets cannot be recovered.
     #[must_use]
-    pub fn without_stash(comb: Comb) -> Self {
-        let none = || comb.settings.banks.iter().map(|_| Boundary::new(0)).collect();
-        Self { start: none(), end: none(), comb }
+    pub fn without_stash(finecomb: FineComb) -> Self {
+        let none = || finecomb.settings.banks.iter().map(|_| Boundary::new(0)).collect();
+        Self { start: none(), end: none(), finecomb }
     }
 
-    /// Its buckets.
+    /// The interval's buckets.
     #[must_use]
-    pub const fn comb(&self) -> &Comb {
-        &self.comb
+    pub const fn finecomb(&self) -> &FineComb {
+        &self.finecomb
     }
 }
 
@@ -93,30 +93,31 @@ fn boundaries(settings: &Settings) -> Box<[Boundary]> {
     settings.banks.iter().map(|bank| Boundary::new(bank.stash)).collect()
 }
 
-/// The receiving end of a stream. An interval is ready some time after its end, when as many sampled packets have come as could have been
-/// late; the one before the last has to be taken before the next one ends.
+/// The receiving end of a stream. An interval is ready some time after its end, when the stash after it is full. It has
+/// to be taken before the next interval ends.
 #[derive(Clone, Debug)]
 pub struct Receiver {
-    current: Comb,
-    /// Around the start of the current interval, which is the end of the one before.
+    current: FineComb,
+    /// Stashes at the start of the current interval, which is the end of the one before.
     start: Box<[Boundary]>,
-    /// Some of its lists of packets after it are not full.
+    /// Whether a stash after the start is not full.
     start_open: bool,
-    /// Around the end to come: what was before it, so far.
+    /// Stashes of the latest packets, for the end of the current interval.
     end: Box<[Boundary]>,
-    /// The interval before, with its start; its end is still to be filled.
-    ended: Option<(Comb, Box<[Boundary]>)>,
+    /// The previous interval with the stashes at its start. The stash after its end is still being filled.
+    ended: Option<(FineComb, Box<[Boundary]>)>,
     number: u64,
 }
 
 impl Receiver {
-    /// The receiving end before the first packet. The first interval is whole only if it begins with a [`Self::sync`], whose result is empty.
+    /// A receiver before its first packet. Call [`Self::sync`] at the start of the first interval, or that interval is
+    /// incomplete.
     ///
     /// # Errors
     ///
-    /// [`SettingsError`] says what is impossible.
+    /// [`SettingsError`] if a setting is invalid.
     pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
-        let current = Comb::new(settings)?;
+        let current = FineComb::new(settings)?;
         Ok(Self {
             current,
             start: boundaries(settings),
@@ -127,12 +128,12 @@ impl Receiver {
         })
     }
 
-    /// A packet that arrived at `now_ns`, of a clock that both ends share.
+    /// Adds a packet that arrived at `now_ns`, of a clock that both ends share.
     #[inline]
     pub fn insert(&mut self, digest: Digest, now_ns: u64) {
         self.current.packets += 1;
         self.number += 1;
-        let Comb { sampler, buckets, settings, .. } = &mut self.current;
+        let FineComb { sampler, buckets, settings, .. } = &mut self.current;
         let hash = sampler.hash(digest);
         let mut sampled = None;
         for ((bank, share), end) in sampler.shares.iter().enumerate().zip(&mut self.end) {
@@ -141,19 +142,20 @@ impl Receiver {
             }
             let packet = *sampled.get_or_insert_with(|| sampler.packet(digest));
             buckets[bank * settings.buckets + packet.row as usize].add(now_ns, packet.digest);
-            let stashed = Stashed { digest: packet.digest, time_ns: now_ns, row: packet.row, number: self.number };
-            end.came_before(stashed);
+            let stashed =
+                StashedPacket { digest: packet.digest, time_ns: now_ns, row: packet.row, number: self.number };
+            end.push_before(stashed);
             if self.start_open {
-                self.start[bank].came_after(stashed);
+                self.start[bank].push_after(stashed);
             }
         }
-        // Most packets are far from the start, and need not look.
+        // Most packets are far from the start of the interval.
         if self.start_open {
-            self.start_open = !self.start.iter().all(Boundary::full);
+            self.start_open = !self.start.iter().all(Boundary::is_full);
         }
     }
 
-    /// The sender's mark came: an interval ends, another one begins. Gives out the interval before, if nobody has taken it yet.
+    /// Ends the current interval and begins the next one. Returns the previous interval if it has not been taken yet.
     pub fn sync(&mut self) -> Option<Interval> {
         let before = self.take();
         let settings = self.current.settings.clone();
@@ -167,24 +169,25 @@ impl Receiver {
         before
     }
 
-    /// Whether enough packets have come after the end of the last interval. Where few come, a time says so instead: twice what paths differ by.
+    /// Whether the stash after the end of the last interval is full. At low rates use a timeout instead: twice the
+    /// difference of path delays.
     #[must_use]
     pub fn ready(&self) -> bool {
-        self.ended.is_some() && self.start.iter().all(Boundary::full)
+        self.ended.is_some() && self.start.iter().all(Boundary::is_full)
     }
 
-    /// The interval that ended last, once.
+    /// Takes the interval that ended last; `None` if it has been taken.
     pub fn take(&mut self) -> Option<Interval> {
-        let (comb, start) = self.ended.take()?;
-        Some(Interval { comb, start, end: self.start.clone() })
+        let (finecomb, start) = self.ended.take()?;
+        Some(Interval { finecomb, start, end: self.start.clone() })
     }
 
-    /// Bytes of all buckets and stashes, of two intervals.
+    /// Bytes of the buckets and stashes of two intervals.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let stashed: usize = self.current.settings.banks.iter().map(|bank| bank.stash).sum();
-        // Around three ends, before and after.
-        2 * self.current.memory_bytes() + 3 * 2 * stashed * size_of::<Stashed>()
+        // At three ends, before and after each.
+        2 * self.current.memory_bytes() + 3 * 2 * stashed * size_of::<StashedPacket>()
     }
 }
 
@@ -192,14 +195,14 @@ impl Receiver {
 mod tests {
     use super::*;
 
-    fn numbers<'a>(stashed: impl IntoIterator<Item = &'a Stashed>) -> Vec<u64> {
+    fn numbers<'a>(stashed: impl IntoIterator<Item = &'a StashedPacket>) -> Vec<u64> {
         let mut numbers: Vec<u64> = stashed.into_iter().map(|packet| packet.number).collect();
         numbers.sort_unstable();
         numbers
     }
 
     #[test]
-    fn the_last_packets_before_an_end_and_the_first_after_it_are_kept() {
+    fn the_last_packets_before_an_end_and_the_first_after_it_are_stashed() {
         let mut receiver = Receiver::new(&Settings::one_bank(8, 1.0, 2, 0)).expect("possible");
         (1..=5).for_each(|number| receiver.insert(Digest(number), number));
         assert!(receiver.sync().is_none());
@@ -214,9 +217,9 @@ mod tests {
         (9..=10).for_each(|number| receiver.insert(Digest(number), number));
         assert!(receiver.sync().is_none());
         receiver.insert(Digest(11), 11);
-        let second = receiver.sync().expect("nobody took it");
+        let second = receiver.sync().expect("it was not taken");
 
-        assert_eq!((first.comb.packets, second.comb.packets), (5, 5));
+        assert_eq!((first.finecomb.packets, second.finecomb.packets), (5, 5));
         assert_eq!(
             (numbers(first.end[0].before()), numbers(first.end[0].after())),
             (Vec::from([4, 5]), Vec::from([6, 7]))

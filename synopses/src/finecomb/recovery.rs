@@ -1,34 +1,35 @@
-//! Which packets changed the interval: a subset of those near its ends that explains the difference of two buckets.
+//! Recovery of buckets: finds the displaced packets, a subset of the stash that explains the difference of two buckets.
 
 use alloc::vec::Vec;
 
-use super::comb::Bucket;
-use super::receiver::{Boundary, Stashed};
+use super::aggregator::Bucket;
+use super::receiver::{Boundary, StashedPacket};
 
-/// So many candidates of one bucket are looked at by elimination. With more, some subset would match by chance.
+/// Maximum number of candidates for a bucket with elimination. With more, some subset would match by chance.
 const MOST_CANDIDATES: usize = 60;
-/// Of 2^this subsets that have the same digest the one with the right number of packets is looked for.
+/// Elimination searches at most 2^this subsets with the right digest for one with the right number of packets.
 const MOST_FREE: usize = 12;
 
-/// How the subset is found.
+/// Algorithm that finds the subset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Solver {
-    /// By elimination over GF(2): 64 equations, one for each bit of a digest. At most 60 candidates for a bucket.
+    /// Elimination over GF(2): 64 equations, one for each bit of a digest. At most 60 candidates for a bucket.
     #[default]
     Elimination,
-    /// By trying all subsets, smaller ones first, as published; at most so many candidates (no more than 30) for a bucket.
+    /// Enumeration of all subsets, smaller ones first, as published. At most this many candidates for a bucket, up to
+    /// 30.
     Enumeration(usize),
 }
 
-/// A packet that may have to be added to an interval, or be taken away from it.
+/// A stashed packet that may have to be added to an interval or removed from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
-    pub(super) packet: Stashed,
-    /// It was sent in the interval and arrived outside of it; otherwise the other way round.
+    pub(super) packet: StashedPacket,
+    /// True if it arrived outside of the interval and may have been sent in it. False for the opposite.
     pub(super) add: bool,
 }
 
-/// The packets near the ends of an interval, of one bank, in the order of their rows. One that is near both ends is there once.
+/// The candidates of one bank, in the order of rows. A packet that is near both ends appears once.
 pub(super) fn candidates(start: &Boundary, end: &Boundary) -> Vec<Candidate> {
     let outside = start.before().iter().chain(end.after()).map(|packet| Candidate { packet: *packet, add: true });
     let inside = start.after().iter().chain(end.before()).map(|packet| Candidate { packet: *packet, add: false });
@@ -38,55 +39,59 @@ pub(super) fn candidates(start: &Boundary, end: &Boundary) -> Vec<Candidate> {
     all
 }
 
-/// Those of one row, of [`candidates`].
+/// The candidates of one row.
 pub(super) fn of_row(all: &[Candidate], row: u32) -> &[Candidate] {
     let from = all.partition_point(|candidate| candidate.packet.row < row);
     let count = all[from..].partition_point(|candidate| candidate.packet.row == row);
     &all[from..from + count]
 }
 
-/// What is wanted of a subset: this XOR, and so many more added than taken away.
+/// What a subset has to make up for: the XOR of its digests, and the number of packets added less those removed.
 #[derive(Clone, Copy, Debug)]
-struct Wanted {
+struct Deficit {
     digest: u64,
     more: i64,
 }
 
-/// `received` with the packets that make it what `sent` is, if there are such, and how many subsets were looked at.
+/// `received` with displaced packets added and removed so that it matches `sent`, if possible, and the number of
+/// subsets tested.
 pub(super) fn recover(
     sent: &Bucket,
     received: &Bucket,
     candidates: &[Candidate],
     solver: Solver,
 ) -> (Option<Bucket>, u64) {
-    let wanted = Wanted { digest: sent.digest ^ received.digest, more: sent.count.wrapping_sub(received.count) as i64 };
+    let deficit =
+        Deficit { digest: sent.digest ^ received.digest, more: sent.count.wrapping_sub(received.count) as i64 };
     let (found, tried) = match solver {
-        Solver::Elimination => eliminate(candidates, wanted),
-        Solver::Enumeration(most) => enumerate(candidates, wanted, most.min(30)),
+        Solver::Elimination => eliminate(candidates, deficit),
+        Solver::Enumeration(most) => enumerate(candidates, deficit, most.min(30)),
     };
-    let mended = found.map(|subset| {
-        let mut mended = Bucket { sum: received.sum, count: sent.count, digest: sent.digest };
+    let recovered = found.map(|subset| {
+        let mut recovered = Bucket { sum: received.sum, count: sent.count, digest: sent.digest };
         for (_, candidate) in candidates.iter().enumerate().filter(|(at, _)| subset >> at & 1 == 1) {
             let time = candidate.packet.time_ns;
-            mended.sum = if candidate.add { mended.sum.wrapping_add(time) } else { mended.sum.wrapping_sub(time) };
+            recovered.sum =
+                if candidate.add { recovered.sum.wrapping_add(time) } else { recovered.sum.wrapping_sub(time) };
         }
-        mended
+        recovered
     });
-    (mended, tried)
+    (recovered, tried)
 }
 
-fn fits(candidates: &[Candidate], subset: u64, wanted: Wanted) -> bool {
+fn fits(candidates: &[Candidate], subset: u64, deficit: Deficit) -> bool {
     let chosen = candidates.iter().enumerate().filter(|(at, _)| subset >> at & 1 == 1).map(|(_, candidate)| candidate);
     let (mut digest, mut more) = (0, 0);
     for candidate in chosen {
         digest ^= candidate.packet.digest;
         more += if candidate.add { 1 } else { -1 };
     }
-    subset != 0 && digest == wanted.digest && more == wanted.more
+    subset != 0 && digest == deficit.digest && more == deficit.more
 }
 
-/// All subsets of one size after the other. The next of a size is the next larger number with as many ones.
-fn enumerate(candidates: &[Candidate], wanted: Wanted, most: usize) -> (Option<u64>, u64) {
+/// Tests all subsets, in the order of their size. The next subset of a size is the next larger number with as many
+/// ones.
+fn enumerate(candidates: &[Candidate], deficit: Deficit, most: usize) -> (Option<u64>, u64) {
     let mut tried = 0;
     if candidates.len() > most {
         return (None, tried);
@@ -96,7 +101,7 @@ fn enumerate(candidates: &[Candidate], wanted: Wanted, most: usize) -> (Option<u
         let mut subset = (1_u64 << size) - 1;
         while subset < end {
             tried += 1;
-            if fits(candidates, subset, wanted) {
+            if fits(candidates, subset, deficit) {
                 return (Some(subset), tried);
             }
             let lowest = subset & subset.wrapping_neg();
@@ -107,42 +112,42 @@ fn enumerate(candidates: &[Candidate], wanted: Wanted, most: usize) -> (Option<u
     (None, tried)
 }
 
-/// One of the equations: which candidates XOR to this digest.
+/// An equation: the XOR of a subset of the candidates.
 #[derive(Clone, Copy, Debug, Default)]
-struct Combined {
+struct Combination {
     digest: u64,
     subset: u64,
 }
 
-/// Digests that are independent, each with a highest bit of its own, and the subsets that XOR to nothing.
-fn eliminate(candidates: &[Candidate], wanted: Wanted) -> (Option<u64>, u64) {
+/// Builds a basis of digests with distinct highest bits, and collects the subsets whose XOR is 0.
+fn eliminate(candidates: &[Candidate], deficit: Deficit) -> (Option<u64>, u64) {
     if candidates.is_empty() || candidates.len() > MOST_CANDIDATES {
         return (None, 0);
     }
-    let mut basis = [Combined::default(); 64];
+    let mut basis = [Combination::default(); 64];
     let mut free = Vec::new();
     for (at, candidate) in candidates.iter().enumerate() {
-        let rest = reduce(&basis, Combined { digest: candidate.packet.digest, subset: 1 << at });
+        let rest = reduce(&basis, Combination { digest: candidate.packet.digest, subset: 1 << at });
         match rest.digest.checked_ilog2() {
             Some(bit) => basis[bit as usize] = rest,
             None => free.push(rest.subset),
         }
     }
-    let rest = reduce(&basis, Combined { digest: wanted.digest, subset: 0 });
+    let rest = reduce(&basis, Combination { digest: deficit.digest, subset: 0 });
     if rest.digest != 0 || free.len() > MOST_FREE {
         return (None, 1);
     }
-    // Usually there is one subset only. Of several, the smallest: the fewer packets changed the interval, the likelier.
+    // Usually there is only one subset. Of several, the smallest one is the likeliest.
     let subsets = 1_u64 << free.len();
     let all = (0..subsets).map(|choice| {
         let chosen = free.iter().enumerate().filter(|(at, _)| choice >> at & 1 == 1);
         chosen.fold(rest.subset, |subset, (_, other)| subset ^ other)
     });
-    let fitting = all.filter(|subset| fits(candidates, *subset, wanted));
+    let fitting = all.filter(|subset| fits(candidates, *subset, deficit));
     (fitting.min_by_key(|subset| (subset.count_ones(), *subset)), subsets)
 }
 
-fn reduce(basis: &[Combined; 64], mut rest: Combined) -> Combined {
+fn reduce(basis: &[Combination; 64], mut rest: Combination) -> Combination {
     while let Some(bit) = rest.digest.checked_ilog2() {
         let row = basis[bit as usize];
         if row.digest == 0 {
@@ -160,10 +165,10 @@ mod tests {
     use crate::digest::finalise;
 
     fn candidate(number: u64, digest: u64, add: bool) -> Candidate {
-        Candidate { packet: Stashed { digest, time_ns: 1_000 * number, row: 0, number }, add }
+        Candidate { packet: StashedPacket { digest, time_ns: 1_000 * number, row: 0, number }, add }
     }
 
-    /// Some candidates with digests of so many bits, and a bucket from which a subset of them is missing.
+    /// Some candidates with digests of `bits` bits, and a bucket that lacks a subset of them.
     fn case(seed: u64, bits: u32) -> (Vec<Candidate>, Bucket, Bucket, u64) {
         let random = |place: u64| finalise(finalise(seed) ^ place);
         let count = 1 + random(1) % 12;
@@ -183,24 +188,24 @@ mod tests {
     fn both_solvers_find_the_same_subset() {
         let (mut found, mut ambiguous) = (0, 0);
         for seed in 0..10_000 {
-            // Few bits, so that digests depend on each other, too.
+            // With few bits, digests are linearly dependent.
             let (candidates, sent, received, _) = case(seed, if seed % 2 == 0 { 64 } else { 10 });
             let (by_elimination, _) = recover(&sent, &received, &candidates, Solver::Elimination);
             let (by_enumeration, _) = recover(&sent, &received, &candidates, Solver::Enumeration(20));
 
-            let smallest = |wanted| {
-                let fitting = (1..1_u64 << candidates.len()).filter(|subset| fits(&candidates, *subset, wanted));
+            let smallest = |deficit| {
+                let fitting = (1..1_u64 << candidates.len()).filter(|subset| fits(&candidates, *subset, deficit));
                 fitting
                     .clone()
                     .map(u64::count_ones)
                     .min()
                     .map(|least| fitting.filter(|s| s.count_ones() == least).count())
             };
-            let wanted =
-                Wanted { digest: sent.digest ^ received.digest, more: sent.count.wrapping_sub(received.count) as i64 };
+            let deficit =
+                Deficit { digest: sent.digest ^ received.digest, more: sent.count.wrapping_sub(received.count) as i64 };
             assert_eq!(by_elimination.is_some(), by_enumeration.is_some(), "seed {seed}");
-            match smallest(wanted) {
-                // Of several of one size either is as good.
+            match smallest(deficit) {
+                // Several of one size are equally good.
                 Some(2..) => ambiguous += 1,
                 _ => assert_eq!(by_elimination, by_enumeration, "seed {seed}"),
             }
@@ -210,12 +215,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_displaced_is_put_right_to_the_nanosecond() {
+    fn displaced_packets_are_recovered_to_the_nanosecond() {
         for seed in 0..1_000 {
             let (candidates, sent, received, subset) = case(seed, 64);
-            let (mended, _) = recover(&sent, &received, &candidates, Solver::Elimination);
+            let (recovered, _) = recover(&sent, &received, &candidates, Solver::Elimination);
             if subset == 0 {
-                assert_eq!(mended, None);
+                assert_eq!(recovered, None);
                 continue;
             }
             let mut sum = received.sum;
@@ -223,12 +228,12 @@ mod tests {
                 let time = 1_000 * at as u64;
                 sum = if candidate.add { sum.wrapping_add(time) } else { sum.wrapping_sub(time) };
             }
-            assert_eq!(mended, Some(Bucket { sum, ..sent }));
+            assert_eq!(recovered, Some(Bucket { sum, ..sent }));
         }
     }
 
     #[test]
-    fn a_bucket_with_a_lost_packet_is_never_mended() {
+    fn a_bucket_with_a_lost_packet_is_never_recovered() {
         for seed in 0..2_000 {
             let (candidates, mut sent, received, _) = case(seed, 64);
             sent.add(5, finalise(seed ^ 0xabcd));

@@ -1,4 +1,4 @@
-//! What both ends of a stream have to agree on.
+//! Settings that both ends of a stream have to share.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -7,102 +7,105 @@ use thiserror::Error;
 
 use super::sizing;
 
-/// More buckets in a bank than this are a mistake.
+/// Maximum number of buckets in a bank.
 pub const MOST_BUCKETS: usize = 1 << 20;
-/// More banks than this are one.
+/// Maximum number of banks.
 pub const MOST_BANKS: usize = crate::moments::MOST_BANKS;
-/// More packets near one end of an interval than this are one.
+/// Maximum number of stashed packets before or after an interval's end.
 const MOST_STASHED: usize = 1 << 20;
 
-/// When a bucket is taken to have seen the same packets at both ends.
+/// The rule by which a bucket counts as useful, that is, with the same packets at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// As many of them. Wrong where one was lost and another came too much.
+    /// Equal counts. Wrong if one packet is lost and another is added.
     Lda,
-    /// As many of them, and in all they did not arrive before they were sent.
+    /// Equal counts, and a sum of delays that is not negative.
     LdaPlus,
-    /// As many of them, of the same digest.
+    /// Equal counts and equal XORs of digests.
     FineCombMinus,
-    /// The same, after packets that changed the interval were put right.
+    /// As `FineCombMinus`, after recovery of displaced packets.
     FineComb,
 }
 
 /// Which packets a bank samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sampling {
-    /// What a bank of small probability samples, those of larger ones sample too. Row i is the same packets in all, or fewer: one of them is used.
+    /// A bank with a larger probability samples all packets of a bank with a smaller one. Row i has the same packets or
+    /// fewer in each bank, so only one of them is used.
     Nested,
-    /// A packet is in one bank at most (LDA): all of them are used.
+    /// A packet is in one bank at most (LDA). All banks are used.
     Disjoint,
 }
 
-/// One of the banks of a stream.
+/// Settings of one bank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bank {
-    /// p, above 0 and at most 1, with which a packet is sampled. Used as a multiple of 2⁻⁶⁴.
+    /// p, probability with which a packet is sampled, above 0 and at most 1. Rounded to a multiple of 2⁻⁶⁴.
     pub probability: f64,
-    /// w, how many sampled packets before an end of an interval are kept, and as many after it; 0 for no recovery.
+    /// w, number of sampled packets stashed before an interval's end, and after it. 0 disables recovery.
     pub stash: usize,
-    /// The share of lost packets that it was made for. Loss is taken from the bank that finds about what it was made for.
+    /// Share of lost packets that the bank is designed for. The loss is taken from the bank whose estimate is nearest
+    /// to its design value.
     pub loss: f64,
 }
 
-/// What both ends have to agree on.
+/// Settings of FineComb and LDA, the same at both ends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// M, buckets in each bank.
+    /// M, number of buckets in each bank, from 1 to [`MOST_BUCKETS`].
     pub buckets: usize,
-    /// From 1 to [`MOST_BANKS`].
+    /// The banks, from 1 to [`MOST_BANKS`].
     pub banks: Vec<Bank>,
     /// Which packets each bank samples.
     pub sampling: Sampling,
-    /// Secret where packets may be crafted.
+    /// Seed of rows and sampling. Keep it secret if packets may be crafted.
     pub seed: u64,
 }
 
-/// Banks that cannot be.
+/// Why settings of FineComb are not valid.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum SettingsError {
-    /// None, or too many.
+    /// Invalid number of buckets.
     #[error("{0} buckets, from 1 to {MOST_BUCKETS} are possible")]
     Buckets(usize),
-    /// None, or too many.
+    /// Invalid number of banks.
     #[error("{0} banks, from 1 to {MOST_BANKS} are possible")]
     Banks(usize),
-    /// Not a probability, or one that samples nobody.
+    /// Not a probability, or too small to sample any packet.
     #[error("a probability of {0}, above 2⁻⁶⁴ and at most 1 are possible")]
     Probability(f64),
-    /// Disjoint banks would sample more packets than there are.
+    /// The probabilities of disjoint banks add up to more than 1.
     #[error("probabilities of {0} in disjoint banks, at most 1 is possible")]
     Sum(f64),
-    /// Too many.
-    #[error("{0} packets kept near an end of an interval, at most {MOST_STASHED} are possible")]
+    /// The stash is too large.
+    #[error("{0} packets stashed near an end of an interval, at most {MOST_STASHED} are possible")]
     Stash(usize),
-    /// Not a share.
+    /// Not a share from 0 to 1.
     #[error("a share of {0} lost packets, from 0 to 1 are possible")]
     Loss(f64),
 }
 
-/// The largest and the smallest share of lost and of displaced packets that four banks are for.
+/// Range of the shares of lost and of displaced packets that four banks are designed for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// Lost packets.
+    /// Smallest and largest share of lost packets.
     pub loss: (f64, f64),
-    /// Displaced packets.
+    /// Smallest and largest share of displaced packets.
     pub displaced: (f64, f64),
 }
 
 impl Settings {
-    /// One bank.
+    /// Settings with one bank.
     #[must_use]
     pub fn one_bank(buckets: usize, probability: f64, stash: usize, seed: u64) -> Self {
         let banks = vec![Bank { probability, stash, loss: 0.0 }];
         Self { buckets, banks, sampling: Sampling::Nested, seed }
     }
 
-    /// Four banks, for all combinations of the ends of `spread`, that share `memory` buckets and stash entries at the receiver, for intervals of
-    /// `packets` packets. A fifth of the memory goes to each; the last fifth makes their buckets equal in number.
+    /// Four banks, one for each combination of the ends of `spread`, for intervals of `packets` packets. They share
+    /// `memory` buckets and stash entries at the receiver: a fifth for each, and the last fifth evens out the number of
+    /// buckets.
     #[must_use]
     pub fn four_banks(memory: usize, packets: f64, spread: Spread, seed: u64) -> Self {
         let fifth = memory as f64 / 5.0;
@@ -147,8 +150,8 @@ impl Settings {
         }
     }
 
-    /// Which hashes each bank samples.
-    pub(super) fn shares(&self) -> Vec<Share> {
+    /// The range of hashes that each bank samples.
+    pub(super) fn shares(&self) -> Vec<HashRange> {
         let mut before = 0.0;
         let share = |bank: &Bank| {
             let (from, end) = (before, before + bank.probability);
@@ -156,20 +159,20 @@ impl Settings {
                 before = end;
             }
             let last = threshold(end).saturating_sub(u64::from(end < 1.0));
-            Share { from: threshold(from), more: last.saturating_sub(threshold(from)) }
+            HashRange { from: threshold(from), more: last.saturating_sub(threshold(from)) }
         };
         self.banks.iter().map(share).collect()
     }
 }
 
-/// The hashes that a bank samples: `from` and so many more.
+/// The hashes that a bank samples: `from` and the `more` following ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Share {
+pub(super) struct HashRange {
     from: u64,
     more: u64,
 }
 
-impl Share {
+impl HashRange {
     #[inline]
     pub(super) const fn has(self, hash: u64) -> bool {
         hash.wrapping_sub(self.from) <= self.more
@@ -187,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn impossible_banks_are_refused() {
+    fn invalid_banks_are_refused() {
         let bank = Bank { probability: 0.6, stash: 0, loss: 0.0 };
         let good = Settings { buckets: 8, banks: vec![bank; 2], sampling: Sampling::Nested, seed: 0 };
         let of = |settings: Settings| settings.checked();
@@ -211,8 +214,8 @@ mod tests {
         let halves = Settings { banks: vec![bank; 2], sampling: Sampling::Disjoint, ..all.clone() };
 
         let half = 1 << 63;
-        assert_eq!(all.shares(), [Share { from: 0, more: u64::MAX }]);
-        assert_eq!(halves.shares(), [Share { from: 0, more: half - 1 }, Share { from: half, more: half - 1 }]);
+        assert_eq!(all.shares(), [HashRange { from: 0, more: u64::MAX }]);
+        assert_eq!(halves.shares(), [HashRange { from: 0, more: half - 1 }, HashRange { from: half, more: half - 1 }]);
         assert_eq!([0, half - 1, half, u64::MAX].map(|hash| halves.shares()[1].has(hash)), [false, false, true, true]);
     }
 

@@ -1,8 +1,9 @@
-//! The best probabilities and stashes, and what is to be expected of them. Numbers as in the paper: T packets in an interval, the share β of them lost,
-//! the share ρ displaced over an end of the interval (R = ρT), memory S of M buckets and W stash entries.
+//! The best probabilities and stash sizes, and the results to expect. Symbols are those of the paper: T packets in an
+//! interval, a share β of them lost, a share ρ displaced across an end of the interval (R = ρT), memory S of M buckets
+//! and W stash entries.
 
-/// The p that leaves the most packets in useful buckets, if `memory` S = M + W is divided with W = pR: its stable form, which holds without
-/// displaced packets, too. 1 if nothing is lost or displaced.
+/// The p with the most packets in useful buckets, if `memory` S = M + W is divided with W = pR. Numerically stable,
+/// also without displaced packets. 1 if nothing is lost or displaced.
 #[must_use]
 pub fn best_probability(memory: f64, packets: f64, loss: f64, displaced: f64) -> f64 {
     let root = libm::sqrt(loss * loss + 4.0 * displaced * loss);
@@ -17,27 +18,27 @@ pub fn best_probability_without_stash(memory: f64, packets: f64, loss: f64, disp
     if bad > memory { memory / bad } else { 1.0 }
 }
 
-/// How many sampled packets spoil a bucket: βpT, and what of pR the stash does not hold.
+/// Number L of sampled packets that make a bucket useless: βpT, and the part of pR that the stash does not hold.
 #[must_use]
 pub fn spoiling(probability: f64, packets: f64, loss: f64, displaced: f64, stash: f64) -> f64 {
     loss * probability * packets + (probability * displaced * packets - stash).max(0.0)
 }
 
-/// How many packets are in useful buckets: p G (1 − 1/M)^L, of `good` packets G and `spoiling` ones L.
+/// Number of packets in useful buckets: p G (1 − 1/M)^L, for G `good` packets and L `spoiling` ones.
 #[must_use]
 pub fn useful_packets(probability: f64, good: f64, buckets: usize, spoiling: f64) -> f64 {
     probability * good * libm::exp(spoiling * libm::log1p(-1.0 / buckets.max(1) as f64))
 }
 
-/// How many of M buckets `spoiling` packets spoil: M (1 − (1 − 1/M)^L).
+/// Number of useless buckets of M, for L `spoiling` packets: M (1 − (1 − 1/M)^L).
 #[must_use]
 pub fn useless_buckets(buckets: usize, spoiling: f64) -> f64 {
     let buckets = buckets.max(1) as f64;
     -buckets * libm::expm1(spoiling * libm::log1p(-1.0 / buckets))
 }
 
-/// w for `displaced` packets at one end and side, sampled with `probability`: two deviations above the mean, so that it seldom overflows. The paper
-/// takes the mean, which overflows half of the time.
+/// Stash size w for `displaced` packets on one side of an interval's end, sampled with `probability`: two deviations
+/// above the mean, so that it seldom overflows. The paper's size is the mean, which overflows half of the time.
 #[must_use]
 pub fn stash(probability: f64, displaced: f64) -> usize {
     let mean = probability * displaced;

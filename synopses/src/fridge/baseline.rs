@@ -1,4 +1,4 @@
-//! What a fridge is compared with: tables of the same memory that count every sample as one, and one of unlimited memory.
+//! Baselines for fridges: tables of the same size without weights, and a table of unlimited size.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -8,7 +8,7 @@ use super::settings::{Duplicates, SettingsError, slots, tick};
 use super::slot::{Prints, Slot, ticks_since};
 use crate::digest::{Digest, Mixer, place};
 
-/// Always overwrites, and corrects nothing: long delays are evicted before they are answered.
+/// A table that always overwrites. Biased, since requests with long delays are evicted before their response.
 #[derive(Clone, Debug)]
 pub struct NaiveOverwrite {
     table: NaiveExpiry,
@@ -19,22 +19,22 @@ impl NaiveOverwrite {
     ///
     /// # Errors
     ///
-    /// [`SettingsError`] says what is impossible.
+    /// [`SettingsError`] if a setting is invalid.
     pub fn new(slots: usize, tick_shift: u32, seed: u64) -> Result<Self, SettingsError> {
         Ok(Self { table: NaiveExpiry::new(slots, 1, 0, tick_shift, seed)? })
     }
 
-    /// A request at `now_ns`.
+    /// Adds a request at `now_ns`.
     #[inline]
     pub fn insert(&mut self, digest: Digest, now_ns: u64) {
         let (index, print) = (self.table.index(digest, 0), self.table.print(digest));
         self.table.slots[index] = Slot { print, tick: self.table.tick(now_ns), stamp: 0 };
     }
 
-    /// A response at `now_ns`: the delay in nanoseconds, if its request is still there.
+    /// Matches a response at `now_ns`. Returns the delay in nanoseconds if its request is pending.
     #[inline]
-    pub fn answer(&mut self, digest: Digest, now_ns: u64) -> Option<u64> {
-        self.table.answer(digest, now_ns)
+    pub fn match_response(&mut self, digest: Digest, now_ns: u64) -> Option<u64> {
+        self.table.match_response(digest, now_ns)
     }
 
     /// Bytes of the slots.
@@ -44,8 +44,8 @@ impl NaiveOverwrite {
     }
 }
 
-/// Keeps what is there until it is too old: the first of a few tables with an empty or expired slot takes the request, or nobody does. The
-/// limit has to be guessed, and requests that nobody answers fill the tables.
+/// Tables whose entries stay until they expire: the first table with an empty or expired slot takes the request; if
+/// there is none, the request is dropped. The expiry has to be guessed, and unanswered requests fill the tables.
 #[derive(Clone, Debug)]
 pub struct NaiveExpiry {
     slots: Box<[Slot]>,
@@ -58,11 +58,11 @@ pub struct NaiveExpiry {
 }
 
 impl NaiveExpiry {
-    /// `tables` tables that share `slots_in_all` slots; what is older than `limit_ns` may be overwritten.
+    /// `tables` tables that share `slots_in_all` slots. Entries older than `limit_ns` are expired.
     ///
     /// # Errors
     ///
-    /// [`SettingsError`] says what is impossible.
+    /// [`SettingsError`] if a setting is invalid.
     pub fn new(
         slots_in_all: usize,
         tables: usize,
@@ -86,7 +86,7 @@ impl NaiveExpiry {
         })
     }
 
-    /// A request at `now_ns`; whether there was room for it.
+    /// Adds a request at `now_ns`. False if it was dropped.
     pub fn insert(&mut self, digest: Digest, now_ns: u64) -> bool {
         let (print, tick) = (self.print(digest), self.tick(now_ns));
         for table in 0..self.tables {
@@ -100,9 +100,9 @@ impl NaiveExpiry {
         false
     }
 
-    /// A response at `now_ns`: the delay in nanoseconds, if its request is there.
+    /// Matches a response at `now_ns`. Returns the delay in nanoseconds if its request is pending.
     #[inline]
-    pub fn answer(&mut self, digest: Digest, now_ns: u64) -> Option<u64> {
+    pub fn match_response(&mut self, digest: Digest, now_ns: u64) -> Option<u64> {
         let (print, tick) = (self.print(digest), self.tick(now_ns));
         let indexes = 0..self.tables;
         let index = indexes.map(|table| self.index(digest, table)).find(|index| self.slots[*index].print == print)?;
@@ -132,27 +132,27 @@ impl NaiveExpiry {
     }
 }
 
-/// Every pair, in as much memory as it takes: the truth.
+/// A table of unlimited size, which samples every pair.
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
-    waiting: BTreeMap<Digest, u64>,
+    pending: BTreeMap<Digest, u64>,
 }
 
 impl Oracle {
-    /// A request at `now_ns`; of copies the last counts.
+    /// Adds a request at `now_ns`. The last copy of a request counts.
     pub fn insert(&mut self, digest: Digest, now_ns: u64) {
-        self.waiting.insert(digest, now_ns);
+        self.pending.insert(digest, now_ns);
     }
 
-    /// A response at `now_ns`: the delay in nanoseconds, if there was a request before it.
-    pub fn answer(&mut self, digest: Digest, now_ns: u64) -> Option<u64> {
-        self.waiting.remove(&digest).and_then(|asked| now_ns.checked_sub(asked))
+    /// Matches a response at `now_ns`. Returns the delay in nanoseconds if its request is pending.
+    pub fn match_response(&mut self, digest: Digest, now_ns: u64) -> Option<u64> {
+        self.pending.remove(&digest).and_then(|requested_ns| now_ns.checked_sub(requested_ns))
     }
 
-    /// About how many bytes the requests that wait take.
+    /// Approximate bytes of the pending requests.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.waiting.len() * size_of::<(Digest, u64)>()
+        self.pending.len() * size_of::<(Digest, u64)>()
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_gives_the_delay_of_what_is_there() {
+    fn each_returns_the_delay_of_a_pending_request() {
         let mut overwrite = NaiveOverwrite::new(64, 0, 1).expect("possible");
         let mut expiry = NaiveExpiry::new(64, 4, 100, 0, 1).expect("possible");
         let mut oracle = Oracle::default();
@@ -169,18 +169,26 @@ mod tests {
         assert!(expiry.insert(Digest(1), 5));
         oracle.insert(Digest(1), 5);
 
-        let answers = [overwrite.answer(Digest(1), 9), expiry.answer(Digest(1), 9), oracle.answer(Digest(1), 9)];
+        let delays = [
+            overwrite.match_response(Digest(1), 9),
+            expiry.match_response(Digest(1), 9),
+            oracle.match_response(Digest(1), 9),
+        ];
 
-        assert_eq!(answers, [Some(4); 3]);
+        assert_eq!(delays, [Some(4); 3]);
         assert_eq!(
-            [overwrite.answer(Digest(1), 9), expiry.answer(Digest(1), 9), oracle.answer(Digest(1), 9)],
+            [
+                overwrite.match_response(Digest(1), 9),
+                expiry.match_response(Digest(1), 9),
+                oracle.match_response(Digest(1), 9)
+            ],
             [None; 3]
         );
         assert_eq!([overwrite.memory_bytes(), expiry.memory_bytes(), oracle.memory_bytes()], [768, 768, 0]);
     }
 
     #[test]
-    fn full_tables_take_nobody_until_what_is_there_is_too_old() {
+    fn full_tables_drop_requests_until_entries_expire() {
         let mut expiry = NaiveExpiry::new(4, 2, 100, 0, 1).expect("possible");
         let taken = (0..100).filter(|number| expiry.insert(Digest(*number), 0)).count();
 

@@ -1,23 +1,23 @@
-//! Bytes of fridges and histograms. Only what is not empty is written.
+//! Encoding of fridges and histograms. Empty slots and buckets are left out.
 
 use alloc::vec::Vec;
 
 use super::combination::MOST_FRIDGES;
 use super::distribution::Sums;
 use super::histogram::{Histogram, HistogramShape, WEIGHTS};
-use super::multi::{Fridges, Part, Settings as FridgesSettings, Stamp, Waiting};
+use super::multi::{FridgeSpec, Fridges, PendingRequest, Settings as FridgesSettings, Stamp};
 use super::settings::{Coin, Counter, Duplicates, Settings};
 use super::single::Fridge;
 use super::slot::Slot;
 use super::tally::Tally;
 use crate::encoding::{DecodeError, Kind, Reader, open, put_number, seal};
 
-/// Σ w² cannot be above (Σ w)², but for rounding.
+/// Tolerance for rounding: Σ w² is at most (Σ w)².
 const ROUNDING: f64 = 1.0 + 1e-9;
 
 impl Fridge {
-    /// All of it, with the requests that wait: 12 to 16 bytes for each. It has the seed in it, which is to be kept secret where packets may
-    /// be crafted.
+    /// Encodes the whole fridge, with 12 to 16 bytes for each pending request. Contains the seed: keep it secret if
+    /// packets may be crafted.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -29,10 +29,10 @@ impl Fridge {
             out.extend(word.to_le_bytes());
         }
         put_tally(&mut out, self.tally);
-        let waiting = self.slots.iter().enumerate().filter(|(_, slot)| slot.print != 0);
-        put_number(&mut out, waiting.clone().count() as u64);
+        let pending = self.slots.iter().enumerate().filter(|(_, slot)| slot.print != 0);
+        put_number(&mut out, pending.clone().count() as u64);
         let mut next = 0;
-        for (place, slot) in waiting {
+        for (place, slot) in pending {
             put_number(&mut out, (place - next) as u64);
             for word in [slot.print, slot.tick, slot.stamp] {
                 out.extend(word.to_le_bytes());
@@ -42,11 +42,11 @@ impl Fridge {
         seal(Kind::Fridge, &out)
     }
 
-    /// The fridge that was encoded, of at most `most_slots` slots: that much memory a few bytes may ask for.
+    /// Decodes a fridge of at most `most_slots` slots, a bound for its memory.
     ///
     /// # Errors
     ///
-    /// [`DecodeError`] says what is wrong with the bytes.
+    /// [`DecodeError`] if the bytes are invalid.
     pub fn decode(bytes: &[u8], most_slots: usize) -> Result<Self, DecodeError> {
         let mut reader = open(Kind::Fridge, bytes)?;
         let settings = Settings {
@@ -75,7 +75,7 @@ impl Fridge {
         }
         fridge.tally = tally(&mut reader)?;
         let mut last = None;
-        for _ in 0..reader.size(settings.slots, "requests that wait")? {
+        for _ in 0..reader.size(settings.slots, "pending requests")? {
             let place = reader.place(last, settings.slots)?;
             let [print, tick, stamp] = [reader.word32()?, reader.word32()?, reader.word32()?];
             if print == 0 {
@@ -90,27 +90,27 @@ impl Fridge {
 }
 
 impl Fridges {
-    /// All of it, with the requests that wait, and with the seed.
+    /// Encodes all fridges, with pending requests and the seed.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        put_number(&mut out, self.settings.parts.len() as u64);
-        for part in &self.settings.parts {
-            put_number(&mut out, part.slots as u64);
-            out.extend(part.probability.to_le_bytes());
+        put_number(&mut out, self.settings.fridges.len() as u64);
+        for spec in &self.settings.fridges {
+            put_number(&mut out, spec.slots as u64);
+            out.extend(spec.probability.to_le_bytes());
         }
         out.extend([self.settings.stamp as u8, duplicates_code(self.settings.duplicates)]);
         out.push(self.settings.tick_shift as u8);
         out.extend(self.settings.seed.to_le_bytes());
         out.extend(self.counters.iter().flat_map(|counter| counter.to_le_bytes()));
         put_tally(&mut out, self.tally);
-        let waiting = self.waiting.iter().enumerate().filter(|(_, waiting)| waiting.print != 0);
-        put_number(&mut out, waiting.clone().count() as u64);
+        let pending = self.pending.iter().enumerate().filter(|(_, request)| request.print != 0);
+        put_number(&mut out, pending.clone().count() as u64);
         let mut next = 0;
-        for (place, waiting) in waiting {
+        for (place, request) in pending {
             put_number(&mut out, (place - next) as u64);
-            out.extend(waiting.print.to_le_bytes());
-            out.extend(waiting.tick.to_le_bytes());
+            out.extend(request.print.to_le_bytes());
+            out.extend(request.tick.to_le_bytes());
             let stamps = self.stamps.iter().skip(place * self.counters.len()).take(self.counters.len());
             out.extend(stamps.flat_map(|stamp| stamp.to_le_bytes()));
             next = place + 1;
@@ -118,19 +118,19 @@ impl Fridges {
         seal(Kind::Fridges, &out)
     }
 
-    /// The fridges that were encoded, of at most `most_slots` slots in all.
+    /// Decodes fridges of at most `most_slots` slots in all.
     ///
     /// # Errors
     ///
-    /// [`DecodeError`] says what is wrong with the bytes.
+    /// [`DecodeError`] if the bytes are invalid.
     pub fn decode(bytes: &[u8], most_slots: usize) -> Result<Self, DecodeError> {
         let mut reader = open(Kind::Fridges, bytes)?;
-        let mut parts = Vec::new();
+        let mut specs = Vec::new();
         let mut left = most_slots;
         for _ in 0..reader.size(MOST_FRIDGES, "fridges")? {
             let slots = reader.size(left, "slots")?;
             left -= slots;
-            parts.push(Part { slots, probability: reader.amount("a probability")? });
+            specs.push(FridgeSpec { slots, probability: reader.amount("a probability")? });
         }
         let stamp = match reader.byte()? {
             0 => Stamp::Arrivals,
@@ -139,21 +139,21 @@ impl Fridges {
         };
         let duplicates = duplicates(reader.byte()?)?;
         let tick_shift = u32::from(reader.byte()?);
-        let settings = FridgesSettings { parts, stamp, duplicates, tick_shift, seed: reader.word64()? };
+        let settings = FridgesSettings { fridges: specs, stamp, duplicates, tick_shift, seed: reader.word64()? };
         let mut fridges = Self::new(settings).map_err(|_| DecodeError::Field("the fridges' settings"))?;
         for counter in &mut fridges.counters {
             *counter = reader.word32()?;
         }
         fridges.tally = tally(&mut reader)?;
-        let (slots, counters) = (fridges.waiting.len(), fridges.counters.len());
+        let (slots, counters) = (fridges.pending.len(), fridges.counters.len());
         let mut last = None;
-        for _ in 0..reader.size(slots, "requests that wait")? {
+        for _ in 0..reader.size(slots, "pending requests")? {
             let place = reader.place(last, slots)?;
             let [print, tick] = [reader.word32()?, reader.word32()?];
             if print == 0 {
                 return Err(DecodeError::Field("a fingerprint"));
             }
-            fridges.waiting[place] = Waiting { print, tick };
+            fridges.pending[place] = PendingRequest { print, tick };
             for stamp in fridges.stamps.iter_mut().skip(place * counters).take(counters) {
                 *stamp = reader.word32()?;
             }
@@ -165,7 +165,7 @@ impl Fridges {
 }
 
 impl Histogram {
-    /// All of it, about 18 bytes for each bucket that is not empty.
+    /// Encodes the histogram, about 18 bytes for each bucket that is not empty.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::from([self.shape.tick_shift as u8, self.shape.fineness as u8]);
@@ -182,11 +182,11 @@ impl Histogram {
         seal(Kind::Histogram, &out)
     }
 
-    /// The histogram that was encoded; 32 KiB at most.
+    /// Decodes a histogram of at most 32 KiB.
     ///
     /// # Errors
     ///
-    /// [`DecodeError`] says what is wrong with the bytes.
+    /// [`DecodeError`] if the bytes are invalid.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = open(Kind::Histogram, bytes)?;
         let [tick_shift, fineness] = reader.array::<2>()?.map(u32::from);
@@ -225,7 +225,7 @@ fn duplicates(code: u8) -> Result<Duplicates, DecodeError> {
         0 => Ok(Duplicates::Overwrite),
         1 => Ok(Duplicates::KeepFirst),
         2 => Ok(Duplicates::Discard),
-        _ => Err(DecodeError::Field("what happens to duplicates")),
+        _ => Err(DecodeError::Field("the handling of duplicates")),
     }
 }
 
@@ -254,24 +254,25 @@ mod tests {
         let mut fridge = Fridge::new(settings).expect("possible");
         for number in 0..500 {
             fridge.insert(Digest(number), number << 10);
-            let _ = fridge.answer(Digest(number / 2), number << 10);
+            let _ = fridge.match_response(Digest(number / 2), number << 10);
         }
         fridge
     }
 
     fn used_fridges(stamp: Stamp) -> Fridges {
-        let parts = Vec::from([Part { slots: 64, probability: 0.5 }, Part { slots: 32, probability: 0.25 }]);
+        let specs =
+            Vec::from([FridgeSpec { slots: 64, probability: 0.5 }, FridgeSpec { slots: 32, probability: 0.25 }]);
         let mut fridges =
-            Fridges::new(FridgesSettings { parts, stamp, ..FridgesSettings::default() }).expect("possible");
+            Fridges::new(FridgesSettings { fridges: specs, stamp, ..FridgesSettings::default() }).expect("possible");
         for number in 0..500 {
             fridges.insert(Digest(number), number << 10);
-            let _ = fridges.answer(Digest(number / 2), number << 10);
+            let _ = fridges.match_response(Digest(number / 2), number << 10);
         }
         fridges
     }
 
     #[test]
-    fn a_fridge_goes_on_where_it_was() {
+    fn a_decoded_fridge_continues_like_the_original() {
         for coin in [Coin::HashSplit, Coin::Random] {
             let duplicates = Duplicates::Discard;
             let settings = Settings { slots: 64, probability: 0.5, coin, duplicates, ..Settings::default() };
@@ -283,8 +284,8 @@ mod tests {
                 again.insert(Digest(number), number << 10);
                 fridge.insert(Digest(number), number << 10);
                 assert_eq!(
-                    again.answer(Digest(number - 9), number << 10),
-                    fridge.answer(Digest(number - 9), number << 10)
+                    again.match_response(Digest(number - 9), number << 10),
+                    fridge.match_response(Digest(number - 9), number << 10)
                 );
             }
             assert_eq!(again.tally, fridge.tally);
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn several_fridges_go_on_where_they_were() {
+    fn decoded_fridges_continue_like_the_original() {
         for stamp in [Stamp::Arrivals, Stamp::Accepted] {
             let mut fridges = used_fridges(stamp);
             let mut again = Fridges::decode(&fridges.encode(), 96).expect("what was encoded");
@@ -302,8 +303,8 @@ mod tests {
                 again.insert(Digest(number), number << 10);
                 fridges.insert(Digest(number), number << 10);
                 assert_eq!(
-                    again.answer(Digest(number - 9), number << 10),
-                    fridges.answer(Digest(number - 9), number << 10)
+                    again.match_response(Digest(number - 9), number << 10),
+                    fridges.match_response(Digest(number - 9), number << 10)
                 );
             }
             assert_eq!(again.tally, fridges.tally);
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_comes_back() {
+    fn a_histogram_survives_encoding() {
         let mut histogram = Histogram::new(HistogramShape::default()).expect("possible");
         (1..200_u32).for_each(|n| histogram.insert(Sample { delay_ns: 1 << (n % 40), weight: f64::from(n) + 0.1 }));
 
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cut_is_taken_for_the_whole() {
+    fn truncated_bytes_are_refused() {
         let settings = Settings { slots: 64, ..Settings::default() };
         let (fridge, fridges) = (used_fridge(settings).encode(), used_fridges(Stamp::Accepted).encode());
         for cut in 0..fridge.len() {
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn few_bytes_do_not_take_more_memory_than_they_may() {
+    fn few_bytes_cannot_exceed_the_memory_limit() {
         let large = Fridge::new(Settings { slots: 1 << 20, ..Settings::default() }).expect("possible").encode();
         let several = used_fridges(Stamp::Arrivals).encode();
 

@@ -1,4 +1,4 @@
-//! Samples of several fridges as those of one.
+//! Combines the samples of several fridges.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -6,28 +6,29 @@ use alloc::vec::Vec;
 use super::distribution::Sample;
 use super::tally::Report;
 
-/// Bins of inverse variances: octaves of nanoseconds.
+/// Number of bins of inverse variances, one per octave of nanoseconds.
 const BINS: usize = 64;
-/// A report names its fridge by a number below.
+/// Maximum number of fridges.
 pub(super) const MOST_FRIDGES: usize = 16;
 
-/// How.
+/// How samples of several fridges are weighted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Combination {
-    /// Each sample weighs 1/Σ qₖ, whatever fridge it came from. Unbiased, needs no bins, the best of all fixed weights.
+    /// Weight 1/Σ qₖ for each sample, whatever its fridge. Unbiased, without bins, and the best of all fixed weights.
     HtTotal,
-    /// As published: in each octave of the delay, fridges are weighted by the inverse of their estimated variance Σ w², those without a sample
-    /// left out. Tails come out low, since a fridge that by chance caught nothing heavy is believed to vary little: by 5 to 15 % in octaves, by half if
-    /// all delays were one bin (the publication does not say how wide its bins are); here to be compared with.
+    /// As published: in each octave of the delay, fridges are weighted with the inverse of their estimated variance Σ
+    /// w², without those that have no sample. Tails are underestimated, because a fridge that has no heavy samples by
+    /// chance seems to vary little: by 5 to 15 % with octaves, by half with a single bin (the paper does not give the
+    /// width of its bins). For comparison.
     Ivw,
-    /// Every fridge counts for the same. Unbiased; as bad as the worst one.
+    /// Equal weights for all fridges. Unbiased, but as imprecise as the worst fridge.
     Mean,
-    /// Only one fridge's samples.
+    /// Only the samples of the fridge with this index.
     Only(u8),
 }
 
-/// The samples of `reports` from `fridges` fridges (0 to 15), weighted so that together they stand for all answered requests. Reports of a
-/// fridge that is not among them are left out.
+/// Weights the samples in `reports` of the fridges below index `fridges`, so that together they stand for all answered
+/// requests. Ignores reports of other fridges.
 #[must_use]
 pub fn combine(reports: &[Report], fridges: usize, how: Combination) -> Vec<Sample> {
     let fridges = fridges.min(MOST_FRIDGES);
@@ -46,7 +47,7 @@ pub fn combine(reports: &[Report], fridges: usize, how: Combination) -> Vec<Samp
     }
 }
 
-/// Fridge and octave of a report.
+/// Index of a report's fridge and octave.
 fn place(report: &Report) -> usize {
     report.delay_ns.max(1).ilog2() as usize * MOST_FRIDGES + usize::from(report.fridge)
 }

@@ -1,56 +1,56 @@
-//! Weights as a table of ranges of x, for a switch that can neither divide nor take powers.
+//! Weights as a table of ranges of x, for a switch without division and powers.
 
 use alloc::vec::Vec;
 
 use thiserror::Error;
 
-/// Weights of more than this are not tabulated: what survived so long is clamped.
+/// Largest weight in a table. Larger weights are clamped.
 const LARGEST: f64 = (1 << 24) as f64;
-/// Ranges that nobody could load into a switch.
+/// Maximum number of ranges, far above the capacity of a switch.
 const MOST_RANGES: usize = 1 << 16;
 
-/// A table that cannot be.
+/// Invalid shape of a table.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum TableError {
-    /// No probability.
+    /// The probability is out of range.
     #[error("a probability of {0}, above 2⁻²⁴ and at most 1 are possible")]
     Probability(f64),
-    /// Nobody, or everybody, would be evicted by one insertion.
+    /// The chance of eviction is out of range.
     #[error("a chance of {0} to be evicted by one insertion, above 0 and below 1 are possible")]
     Evicting(f64),
-    /// Weights would not grow, or the table would have more than 65,536 ranges.
+    /// The step is out of range. Weights would not grow, or there would be more than 65,536 ranges.
     #[error("steps of {0}, from 1.001 to 16 are possible")]
     Step(f64),
-    /// A weight would not fit into 32 bits.
+    /// Too many bits of fraction for weights of 32 bits.
     #[error("{0} bits of fraction, at most 8 are possible")]
     Fraction(u32),
 }
 
-/// How a table is made.
+/// Parameters of a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TableShape {
-    /// p as it is used.
+    /// p, the admission probability.
     pub probability: f64,
-    /// Chance that one counted insertion evicts a request: 1/M, or p/M where arrivals are counted.
+    /// Chance that one counted insertion evicts a request: 1/M, or p/M with a counter of arrivals.
     pub evicting: f64,
-    /// What weights grow by from range to range.
+    /// Factor between the weights of successive ranges.
     pub step: f64,
-    /// Weights are multiples of 2 to the minus this.
+    /// Weights are multiples of 2^−`fraction_bits`.
     pub fraction_bits: u32,
-    /// Boundaries have so many significant bits, which makes for few prefixes; 0 for exact ones. Beyond 2 M of a 4-bit boundary one step is a factor
-    /// of e: at least 6 there.
+    /// Significant bits of the ranges' boundaries, 0 for exact ones. Few bits need few prefixes. Above 2 M one step of
+    /// a 4-bit boundary is a factor of e, so use at least 6 bits there.
     pub significant_bits: u32,
 }
 
 impl TableShape {
-    /// As published: whole weights, each about a tenth above the one before. Up to 4 % off at p = 1.
+    /// As published: integer weights, each about 10 % above the one before. The error is up to 4 % at p = 1.
     #[must_use]
     pub const fn published(probability: f64, evicting: f64) -> Self {
         Self { probability, evicting, step: 1.1, fraction_bits: 0, significant_bits: 0 }
     }
 
-    /// Weights with 8 bits of fraction, each a fiftieth above the one before: off by less than 0.1 % at any p.
+    /// Weights with 8 bits of fraction, each 2 % above the one before. The error is less than 0.1 % at any p.
     #[must_use]
     pub const fn precise(probability: f64, evicting: f64) -> Self {
         Self { probability, evicting, step: 1.02, fraction_bits: 8, significant_bits: 0 }
@@ -70,12 +70,12 @@ impl TableShape {
     }
 }
 
-/// From this x on, until the next one's, samples have this weight.
+/// A range of x with one weight. It ends where the next range begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// The first x.
+    /// The first x of the range.
     pub from: u32,
-    /// In units of 2^−`fraction_bits`.
+    /// Weight in units of 2^−`fraction_bits`.
     pub weight: u32,
 }
 
@@ -87,11 +87,11 @@ pub struct CorrectionTable {
 }
 
 impl CorrectionTable {
-    /// The table of that shape.
+    /// Computes the table.
     ///
     /// # Errors
     ///
-    /// [`TableError`] says what is impossible.
+    /// [`TableError`] if a parameter is invalid.
     pub fn new(shape: TableShape) -> Result<Self, TableError> {
         let shape = shape.checked()?;
         let scale = f64::from(1_u32 << shape.fraction_bits);
@@ -115,7 +115,7 @@ impl CorrectionTable {
             }
             let from = from.max(0.0) as u32;
             match ranges.last_mut() {
-                // Of weights that begin at one x, the last is the one that holds.
+                // Of several weights that begin at one x, the last one applies.
                 Some(range) if range.from >= from => {
                     range.weight = if range.from == 0 { range.weight } else { weight as u32 }
                 }
@@ -126,19 +126,19 @@ impl CorrectionTable {
         Ok(Self { shape, ranges })
     }
 
-    /// As it was made.
+    /// The table's parameters.
     #[must_use]
     pub const fn shape(&self) -> TableShape {
         self.shape
     }
 
-    /// The ranges, rising.
+    /// The ranges in ascending order.
     #[must_use]
     pub fn ranges(&self) -> &[Range] {
         &self.ranges
     }
 
-    /// What a sample with this x weighs. Beyond the table the largest weight, never none.
+    /// Weight of a sample with this x. Beyond the table it is the largest weight.
     #[must_use]
     pub fn weight(&self, insertions: u32) -> f64 {
         let after = self.ranges.partition_point(|range| range.from <= insertions);
@@ -146,7 +146,7 @@ impl CorrectionTable {
         f64::from(weight) / f64::from(1_u32 << self.shape.fraction_bits)
     }
 
-    /// How many entries of a table of prefixes the ranges take.
+    /// Number of entries that the ranges need in a table of prefixes.
     #[must_use]
     pub fn prefixes(&self) -> usize {
         let ends = self.ranges.iter().skip(1).map(|range| u64::from(range.from)).chain([1 << 32]);
@@ -154,7 +154,7 @@ impl CorrectionTable {
     }
 }
 
-/// Aligned powers of two that make up `from..end`.
+/// Number of aligned powers of two that make up `from..end`.
 fn prefixes(mut from: u64, end: u64) -> usize {
     let mut count = 0;
     while from < end {
@@ -166,7 +166,7 @@ fn prefixes(mut from: u64, end: u64) -> usize {
     count
 }
 
-/// `boundary` rounded up to a whole x, or to some significant bits.
+/// `boundary` rounded up to an integer, or rounded to `bits` significant bits.
 fn significant(boundary: f64, bits: u32) -> f64 {
     if bits == 0 || boundary < 1.0 {
         return libm::ceil(boundary);

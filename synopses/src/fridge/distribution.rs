@@ -1,38 +1,38 @@
-//! Weighted samples as a distribution: exact, all of them kept. [`super::Histogram`] does the same in constant memory.
+//! Exact distribution of weighted samples, which stores all of them. [`super::Histogram`] needs constant memory.
 
 use alloc::vec::Vec;
 
-/// Of so few samples above it nothing certain can be said.
+/// Minimum effective number of samples above a trusted quantile.
 pub(super) const FEW: f64 = 30.0;
-/// Deviations of a normal distribution that hold 95 % of it.
+/// Number of standard deviations around the mean that contain 95 % of a normal distribution.
 const DEVIATIONS: f64 = 1.96;
 
-/// A delay and what it counts for.
+/// A delay and its weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// Nanoseconds.
+    /// Delay in nanoseconds.
     pub delay_ns: u64,
-    /// How many answered requests it stands for.
+    /// Number of answered requests that it stands for.
     pub weight: f64,
 }
 
-/// A quantile of the delay and how far it can be trusted.
+/// A quantile of the delay, and its precision.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantile {
-    /// Nanoseconds.
+    /// Delay in nanoseconds.
     pub delay_ns: f64,
-    /// The lower end of its interval of 95 % confidence. Covers less in the tail: .87 at the 95th percentile, .65 at the 99th, where it lies at
-    /// four lifetimes.
+    /// Lower end of the 95 % confidence interval in nanoseconds. Its coverage is less in the tail: 87 % at the 95th
+    /// percentile, 65 % at the 99th, if that is at four lifetimes.
     pub low_ns: f64,
-    /// The upper end.
+    /// Upper end of the 95 % confidence interval in nanoseconds.
     pub high_ns: f64,
-    /// How many unweighted samples above the quantile would be as good as those there are: (Σ w)² / Σ w².
+    /// Effective number of samples above the quantile, (Σ w)² / Σ w².
     pub effective_above: f64,
-    /// Fewer than 30 effective samples lie above: do not act on it.
+    /// Fewer than 30 effective samples are above the quantile: do not trust it.
     pub low_confidence: bool,
 }
 
-/// Sums over samples: what a share's variance is made of.
+/// Sums of weights and of their squares, which give the variance of a share.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Sums {
     pub(super) weight: f64,
@@ -45,12 +45,12 @@ impl Sums {
         self.squares += squares;
     }
 
-    /// (Σ w)² / Σ w², 0 for nothing.
+    /// (Σ w)² / Σ w², 0 without samples.
     pub(super) fn effective(self) -> f64 {
         if self.squares > 0.0 { self.weight * self.weight / self.squares } else { 0.0 }
     }
 
-    /// The deviation of a share `self / all`: √(Σ w (w − 1) (1\[below\] − F)²) / n.
+    /// Standard deviation of a share `self / all`: √(Σ w (w − 1) (1\[below\] − F)²) / n.
     pub(super) fn share_deviation(self, all: Self) -> f64 {
         let above = Self { weight: all.weight - self.weight, squares: all.squares - self.squares };
         let share = self.weight / all.weight;
@@ -59,7 +59,7 @@ impl Sums {
     }
 }
 
-/// How a quantile is made, for whatever knows the sums below a delay and the delay at a share.
+/// Computes a quantile from the sums below a delay and from the delay at a share.
 pub(super) fn quantile(share: f64, all: Sums, delay_at: impl Fn(f64) -> f64, below: impl Fn(f64) -> Sums) -> Quantile {
     let delay_ns = delay_at(share);
     let sums = below(delay_ns);
@@ -75,16 +75,16 @@ pub(super) fn quantile(share: f64, all: Sums, delay_at: impl Fn(f64) -> f64, bel
     }
 }
 
-/// The distribution of some weighted samples. Nothing is known of none: there is no empty one.
+/// The distribution of at least one weighted sample.
 #[derive(Clone, Debug)]
 pub struct Distribution {
-    /// Distinct delays, rising, with the sums of all samples up to them.
+    /// Distinct delays in ascending order, with the sums of all samples up to them.
     steps: Vec<(u64, Sums)>,
     all: Sums,
 }
 
 impl Distribution {
-    /// What `samples` say; `None` if there are none, or none with a weight. Sorts them: O(n log n).
+    /// The distribution of `samples`; `None` if there are none with a positive weight. Sorts them in O(n log n).
     #[must_use]
     pub fn estimate(samples: &[Sample]) -> Option<Self> {
         let mut sorted: Vec<Sample> = samples.iter().copied().filter(|sample| sample.weight > 0.0).collect();
@@ -101,27 +101,26 @@ impl Distribution {
         (!steps.is_empty()).then_some(Self { steps, all })
     }
 
-    /// How many requests were answered: Σ w, unbiased.
+    /// Unbiased estimate of the number of answered requests, Σ w.
     #[must_use]
     pub const fn answered(&self) -> f64 {
         self.all.weight
     }
 
-    /// How many unweighted samples would be as good: (Σ w)² / Σ w².
+    /// Effective number of samples, (Σ w)² / Σ w²: unweighted samples of the same precision.
     #[must_use]
     pub fn effective(&self) -> f64 {
         self.all.effective()
     }
 
-    /// The share of delays above `delay_ns`, and its deviation.
+    /// Share of delays above `delay_ns`, and its standard deviation.
     #[must_use]
     pub fn above(&self, delay_ns: u64) -> (f64, f64) {
         let below = self.below(delay_ns);
         (1.0 - below.weight / self.all.weight, below.share_deviation(self.all))
     }
 
-    /// The delay that a share `share` of the answered requests does not exceed; `share` is clamped to \[0, 1\]. Between two delays that were
-    /// seen, linear.
+    /// The quantile `share`, clamped to \[0, 1\], of the delay. Linear between two samples.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Quantile {
         let share = share.clamp(0.0, 1.0);

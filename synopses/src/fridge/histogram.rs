@@ -1,4 +1,4 @@
-//! Weighted samples in constant memory: buckets whose width grows with the delay.
+//! Histogram of weighted samples, in constant memory. The width of buckets grows with the delay.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -9,17 +9,18 @@ use super::distribution::{Quantile, Sample, Sums, quantile};
 
 /// Octaves of a delay in ticks, which has 32 bits.
 const OCTAVES: usize = 32;
-/// 2^6 buckets per octave: more precise than a sample.
+/// Maximum resolution: 2^6 buckets per octave, which is finer than a sample.
 const FINEST: u32 = 6;
-/// Weights of samples are far within; of what is, neither squares nor sums leave the range of a float.
+/// Allowed weights of samples. Their squares and sums stay within the range of a float.
 pub(super) const WEIGHTS: core::ops::RangeInclusive<f64> = 1e-60..=1e60;
 
-/// How fine a histogram is.
+/// Unit and resolution of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistogramShape {
-    /// Its unit is 2^this nanoseconds, at most 2³²; that of the fridge loses nothing.
+    /// Its unit is 2^`tick_shift` nanoseconds, at most 2³². Use the fridge's value.
     pub tick_shift: u32,
-    /// 2^this buckets per octave, at most 2⁶. With 8 of them no delay is off by more than an eighth; 1 is what a switch can do.
+    /// It has 2^`fineness` buckets per octave, at most 2⁶. With 8 the error of a delay is at most an eighth. A switch
+    /// can do 1.
     pub fineness: u32,
 }
 
@@ -29,26 +30,27 @@ impl Default for HistogramShape {
     }
 }
 
-/// A histogram that cannot be, or not be merged.
+/// Invalid shape, or a merge of different shapes.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HistogramError {
-    /// Too fine, or of too long ticks.
+    /// The resolution or the tick is out of range.
     #[error("2^{} buckets per octave of 2^{} ns, at most 2^{FINEST} of 2^32 are possible", .0.fineness, .0.tick_shift)]
     Shape(HistogramShape),
-    /// Of another shape: its buckets mean other delays.
+    /// The other histogram has another shape.
     #[error("a histogram of {found:?} cannot be merged into one of {expected:?}")]
     Merge {
-        /// The other's.
+        /// Shape of the other histogram.
         found: HistogramShape,
-        /// This one's.
+        /// Shape of this histogram.
         expected: HistogramShape,
     },
 }
 
-/// Weights by delay. Sums of unbiased estimates: those of epochs, cores and NICs can be added.
+/// Histogram of weights by delay. Sums of unbiased estimates are unbiased: histograms of epochs, cores and NICs can be
+/// added.
 ///
-/// Buckets keep Σ w and Σ w², since without the squares nobody knows how much an estimate rests on.
+/// Buckets have Σ w and Σ w². The squares give the effective number of samples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
     pub(super) shape: HistogramShape,
@@ -57,11 +59,11 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// An empty one.
+    /// An empty histogram.
     ///
     /// # Errors
     ///
-    /// [`HistogramError::Shape`] if it is too fine.
+    /// [`HistogramError::Shape`] if the shape is out of range.
     pub fn new(shape: HistogramShape) -> Result<Self, HistogramError> {
         if shape.fineness > FINEST || shape.tick_shift > 32 {
             return Err(HistogramError::Shape(shape));
@@ -70,7 +72,7 @@ impl Histogram {
         Ok(Self { shape, buckets, samples: 0 })
     }
 
-    /// One sample. What weighs less than 10⁻⁶⁰ or more than 10⁶⁰ is left out.
+    /// Adds a sample. Ignores weights below 10⁻⁶⁰ and above 10⁶⁰.
     pub fn insert(&mut self, sample: Sample) {
         if WEIGHTS.contains(&sample.weight) {
             let bucket = self.bucket(sample.delay_ns);
@@ -79,7 +81,7 @@ impl Histogram {
         }
     }
 
-    /// Adds what `other` saw.
+    /// Adds the samples of `other`.
     ///
     /// # Errors
     ///
@@ -95,19 +97,19 @@ impl Histogram {
         Ok(())
     }
 
-    /// Forgets all samples: an epoch ends. The fridge goes on as it is; emptying it would lose long delays.
+    /// Removes all samples at the end of an epoch. Do not empty the fridge, which would lose long delays.
     pub fn clear(&mut self) {
         self.buckets.fill(Sums::default());
         self.samples = 0;
     }
 
-    /// How fine it is.
+    /// Unit and resolution.
     #[must_use]
     pub const fn shape(&self) -> HistogramShape {
         self.shape
     }
 
-    /// How many samples it has.
+    /// Number of samples.
     #[must_use]
     pub const fn samples(&self) -> u64 {
         self.samples
@@ -119,19 +121,19 @@ impl Histogram {
         size_of_val(&*self.buckets)
     }
 
-    /// How many requests were answered: Σ w, unbiased; `None` without a sample, since then it is not known.
+    /// Unbiased estimate of the number of answered requests, Σ w. `None` (unknown) without samples.
     #[must_use]
     pub fn answered(&self) -> Option<f64> {
         self.all().map(|all| all.weight)
     }
 
-    /// How many unweighted samples would be as good: (Σ w)² / Σ w².
+    /// Effective number of samples, (Σ w)² / Σ w²: unweighted samples of the same precision.
     #[must_use]
     pub fn effective(&self) -> f64 {
         self.all().unwrap_or_default().effective()
     }
 
-    /// The share of delays above `delay_ns`, and its deviation.
+    /// Share of delays above `delay_ns`, and its standard deviation.
     #[must_use]
     pub fn above(&self, delay_ns: u64) -> Option<(f64, f64)> {
         let all = self.all()?;
@@ -139,8 +141,8 @@ impl Histogram {
         Some(((1.0 - below.weight / all.weight).max(0.0), below.share_deviation(all)))
     }
 
-    /// The delay that a share `share`, clamped to \[0, 1\], of the answered requests does not exceed. Exact to a bucket, within which delays are
-    /// taken as evenly spread on a logarithmic scale.
+    /// The quantile `share`, clamped to \[0, 1\], of the delay. Exact to a bucket, and interpolated on a logarithmic
+    /// scale within it.
     #[must_use]
     pub fn estimate(&self, share: f64) -> Option<Quantile> {
         let all = self.all()?;
@@ -161,7 +163,7 @@ impl Histogram {
         ((octave as usize) << self.shape.fineness) + within as usize - (1 << self.shape.fineness)
     }
 
-    /// Where a bucket begins, in nanoseconds; the first one at 0, since delays of no tick are in it.
+    /// Lower edge of a bucket in nanoseconds. The first bucket begins at 0, since it has delays below a tick.
     fn edge(&self, bucket: usize) -> f64 {
         let parts = (1_u64 << self.shape.fineness) as f64;
         let (octave, part) = (bucket >> self.shape.fineness, bucket & ((1 << self.shape.fineness) - 1));
@@ -187,7 +189,7 @@ impl Histogram {
         end
     }
 
-    /// Sums of all delays up to `delay_ns`, with the part of a bucket that it cuts.
+    /// Sums of all delays up to `delay_ns`, with the proportional part of the bucket that contains it.
     fn below(&self, delay_ns: f64) -> Sums {
         let mut below = Sums::default();
         for (bucket, sums) in self.buckets.iter().enumerate().filter(|(_, sums)| sums.weight > 0.0) {
@@ -206,7 +208,7 @@ impl Histogram {
     }
 }
 
-/// A histogram for each class (service, tenant) of one fridge's samples.
+/// Histograms of one fridge's samples by class, such as service or tenant.
 #[derive(Clone, Debug)]
 pub struct PerClass {
     histograms: Box<[Histogram]>,
@@ -214,17 +216,17 @@ pub struct PerClass {
 }
 
 impl PerClass {
-    /// Empty ones for the classes below `classes`.
+    /// Empty histograms for the classes below `classes`.
     ///
     /// # Errors
     ///
-    /// [`HistogramError::Shape`] if they are too fine.
+    /// [`HistogramError::Shape`] if the shape is out of range.
     pub fn new(classes: u16, shape: HistogramShape) -> Result<Self, HistogramError> {
         let histograms = vec![Histogram::new(shape)?; usize::from(classes)].into_boxed_slice();
         Ok(Self { histograms, unknown: 0 })
     }
 
-    /// One sample of a class; that of a class that does not exist is counted.
+    /// Adds a sample of a class. A sample of an unknown class is only counted.
     pub fn insert(&mut self, class: u16, sample: Sample) {
         match self.histograms.get_mut(usize::from(class)) {
             Some(histogram) => histogram.insert(sample),
@@ -232,18 +234,18 @@ impl PerClass {
         }
     }
 
-    /// That of one class.
+    /// Histogram of a class.
     #[must_use]
     pub fn class(&self, class: u16) -> Option<&Histogram> {
         self.histograms.get(usize::from(class))
     }
 
-    /// Forgets all samples of all classes.
+    /// Removes all samples of all classes.
     pub fn clear(&mut self) {
         self.histograms.iter_mut().for_each(Histogram::clear);
     }
 
-    /// Samples of classes that do not exist.
+    /// Number of samples of unknown classes.
     #[must_use]
     pub const fn unknown(&self) -> u64 {
         self.unknown
@@ -283,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn no_tick_and_one_tick_share_a_bucket_and_what_is_too_long_has_the_last() {
+    fn the_first_bucket_has_zero_and_one_tick_and_the_last_has_all_long_delays() {
         let histogram = histogram(0, &[]);
 
         assert_eq!((histogram.bucket(0), histogram.bucket(1), histogram.bucket(2)), (0, 0, 1));
@@ -295,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_of_nothing() {
+    fn without_samples_everything_is_unknown() {
         let mut histogram = histogram(3, &[(5, f64::NAN), (5, 0.0), (5, -1.0), (5, f64::INFINITY)]);
 
         assert_eq!((histogram.answered(), histogram.estimate(0.5), histogram.above(1)), (None, None, None));
@@ -325,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_the_same_shape_is_merged() {
+    fn only_histograms_of_one_shape_are_merged() {
         let error = histogram(3, &[]).merge(&histogram(2, &[])).expect_err("another shape");
 
         assert!(matches!(error, HistogramError::Merge { .. }));

@@ -10,50 +10,53 @@ use super::slot::{Prints, ticks_since};
 use super::tally::{Report, Tally};
 use crate::digest::{Digest, Mixer, place};
 
-/// One of several fridges.
+/// Size and probability of one of several fridges.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Part {
+pub struct FridgeSpec {
     /// M, at least 2.
     pub slots: usize,
-    /// p, above 0; all of them together at most 1.
+    /// p, above 0. The sum over all fridges is at most 1.
     pub probability: f64,
 }
 
-/// What is stamped on a waiting request. A fridge's own counter would not do: the weight of a sample needs its chance in all of them.
+/// The stamp of a pending request. The counter of its own fridge is not enough, because a sample's weight needs its
+/// chance in all fridges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stamp {
-    /// The number of requests that came. 12 bytes per slot. Copies of requests that did not enter are counted, though they evict nobody.
+    /// The number of all requests. 12 bytes per slot. Counts copies of requests that did not enter, too, although they
+    /// evict nothing.
     Arrivals,
-    /// The numbers of requests that entered each fridge. 8 + 4 N bytes per slot; not misled by copies.
+    /// The numbers of requests that entered each of N fridges. 8 + 4 N bytes per slot. Not affected by copies.
     Accepted,
 }
 
-/// What [`Fridges`] are like.
+/// Settings of [`Fridges`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// From 1 to 16.
-    pub parts: Vec<Part>,
-    /// What is stamped.
+    /// The fridges, from 1 to 16.
+    pub fridges: Vec<FridgeSpec>,
+    /// The stamp of a pending request.
     pub stamp: Stamp,
-    /// What happens to retransmitted requests.
+    /// Handling of retransmitted requests.
     pub duplicates: Duplicates,
-    /// A tick is 2^this nanoseconds, at most 2³².
+    /// A tick is 2^`tick_shift` nanoseconds, at most 2³².
     pub tick_shift: u32,
-    /// Another one for each generation.
+    /// Seed of slots and coins, a new one for each generation.
     pub seed: u64,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        let parts = vec![Part { slots: 1 << 11, probability: 0.5 }, Part { slots: 1 << 11, probability: 0.05 }];
-        Self { parts, stamp: Stamp::Arrivals, duplicates: Duplicates::Overwrite, tick_shift: 10, seed: 0 }
+        let fridges =
+            vec![FridgeSpec { slots: 1 << 11, probability: 0.5 }, FridgeSpec { slots: 1 << 11, probability: 0.05 }];
+        Self { fridges, stamp: Stamp::Arrivals, duplicates: Duplicates::Overwrite, tick_shift: 10, seed: 0 }
     }
 }
 
-/// A fridge among others.
+/// One of several fridges, a section of the table.
 #[derive(Clone, Copy, Debug)]
 struct Shelf {
-    /// Coins below this and not below that of the fridge before belong here.
+    /// Upper end of its range of coins. The range begins at the end of the previous fridge's.
     below: u64,
     base: u32,
     slots: u32,
@@ -62,22 +65,23 @@ struct Shelf {
     per_count: f64,
 }
 
-/// A request that waits, without its stamps.
+/// A pending request, without its stamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Waiting {
+pub(super) struct PendingRequest {
     pub(super) print: u32,
     pub(super) tick: u32,
 }
 
-/// Several fridges in one table. A hash of the digest says which one a request enters, or none. See the [module](super).
+/// Several fridges in one table. A hash of the digest decides which one a request enters, if any. See the
+/// [module](super).
 #[derive(Clone, Debug)]
 pub struct Fridges {
     pub(super) settings: Settings,
     shelves: Box<[Shelf]>,
-    pub(super) waiting: Box<[Waiting]>,
+    pub(super) pending: Box<[PendingRequest]>,
     /// `counters.len()` for each slot.
     pub(super) stamps: Box<[u32]>,
-    /// One of arrivals, or one per fridge.
+    /// One counter of arrivals, or one per fridge.
     pub(super) counters: Box<[u32]>,
     pub(super) tally: Tally,
     mixer: Mixer,
@@ -95,7 +99,7 @@ impl Fridges {
     ///
     /// # Errors
     ///
-    /// [`SettingsError`] says what is impossible.
+    /// [`SettingsError`] if a setting is invalid.
     pub fn new(settings: Settings) -> Result<Self, SettingsError> {
         tick(settings.tick_shift)?;
         let shelves = shelves(&settings)?;
@@ -103,7 +107,7 @@ impl Fridges {
         slots(all)?;
         let counters = if settings.stamp == Stamp::Arrivals { 1 } else { shelves.len() };
         Ok(Self {
-            waiting: vec![Waiting::default(); all].into_boxed_slice(),
+            pending: vec![PendingRequest::default(); all].into_boxed_slice(),
             stamps: vec![0; all * counters].into_boxed_slice(),
             counters: vec![0; counters].into_boxed_slice(),
             tally: Tally::default(),
@@ -114,18 +118,18 @@ impl Fridges {
         })
     }
 
-    /// As they were made.
+    /// The fridges' settings.
     #[must_use]
     pub const fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The probabilities as they are used, multiples of 2⁻³².
+    /// The probabilities, rounded to multiples of 2⁻³².
     pub fn probabilities(&self) -> impl Iterator<Item = f64> {
         self.shelves.iter().map(|shelf| shelf.probability)
     }
 
-    /// What happened so far.
+    /// Counts of events so far.
     #[must_use]
     pub const fn tally(&self) -> Tally {
         self.tally
@@ -134,10 +138,10 @@ impl Fridges {
     /// Bytes of slots, stamps and counters.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.waiting) + size_of_val(&*self.stamps) + size_of_val(&*self.counters)
+        size_of_val(&*self.pending) + size_of_val(&*self.stamps) + size_of_val(&*self.counters)
     }
 
-    /// A request at `now_ns`, of any clock that does not go back.
+    /// Adds a request at `now_ns`, of a clock that does not go back.
     #[inline]
     pub fn insert(&mut self, digest: Digest, now_ns: u64) {
         self.tally.requests += 1;
@@ -147,45 +151,46 @@ impl Fridges {
             return;
         };
         let tick = self.tick(now_ns);
-        let waiting = self.waiting[spot.index];
-        if self.prints.is(waiting.print, spot.print) {
-            // Not counted: it could not have evicted another one. The hash has decided that all copies enter.
+        let pending = self.pending[spot.index];
+        if self.prints.matches(pending.print, spot.print) {
+            // Not counted, because it cannot evict another request. By the hash, all copies of a request enter.
             self.tally.duplicate_requests += 1;
             match self.settings.duplicates {
                 Duplicates::Overwrite => self.put(&spot, tick),
                 Duplicates::KeepFirst => {}
-                Duplicates::Discard => self.prints.mark(&mut self.waiting[spot.index].print),
+                Duplicates::Discard => self.prints.mark(&mut self.pending[spot.index].print),
             }
             return;
         }
         let counter = if arrivals { 0 } else { spot.shelf };
         self.counters[counter] = self.counters[counter].wrapping_add(1);
         self.tally.admitted += 1;
-        self.tally.evicted += u64::from(waiting.print != 0);
+        self.tally.evicted += u64::from(pending.print != 0);
         self.put(&spot, tick);
     }
 
     fn put(&mut self, spot: &Spot, tick: u32) {
-        self.waiting[spot.index] = Waiting { print: spot.print, tick };
+        self.pending[spot.index] = PendingRequest { print: spot.print, tick };
         let from = spot.index * self.counters.len();
         self.stamps[from..from + self.counters.len()].copy_from_slice(&self.counters);
     }
 
-    /// A response at `now_ns`: a sample, if its request is still there. The request is gone afterwards, whatever comes out.
+    /// Matches a response at `now_ns` with its request. Returns a sample if the request is still pending. Removes the
+    /// request in any case.
     #[inline]
-    pub fn answer(&mut self, digest: Digest, now_ns: u64) -> Option<Report> {
+    pub fn match_response(&mut self, digest: Digest, now_ns: u64) -> Option<Report> {
         self.tally.responses += 1;
-        let waiting = |spot: &Spot| self.prints.is(self.waiting[spot.index].print, spot.print);
-        let Some(spot) = self.spot(digest).filter(waiting) else {
+        let is_pending = |spot: &Spot| self.prints.matches(self.pending[spot.index].print, spot.print);
+        let Some(spot) = self.spot(digest).filter(is_pending) else {
             self.tally.unmatched += 1;
             return None;
         };
-        let waiting = core::mem::take(&mut self.waiting[spot.index]);
-        if self.prints.ambiguous(waiting.print) {
+        let pending = core::mem::take(&mut self.pending[spot.index]);
+        if self.prints.ambiguous(pending.print) {
             self.tally.ambiguous += 1;
             return None;
         }
-        let Some(ticks) = ticks_since(waiting.tick, self.tick(now_ns)) else {
+        let Some(ticks) = ticks_since(pending.tick, self.tick(now_ns)) else {
             self.tally.clock_anomaly += 1;
             return None;
         };
@@ -205,7 +210,7 @@ impl Fridges {
             libm::log(shelf.probability) - f64::from(survived(place)) * shelf.per_count
         };
         let own = ln_chance((spot.shelf, &self.shelves[spot.shelf]));
-        // Relative to the largest, or all of them would underflow where a request waited long.
+        // Relative to the largest one, or all of them would underflow for long delays.
         let most = self.shelves.iter().enumerate().map(ln_chance).fold(own, f64::max);
         let chances: f64 = self.shelves.iter().enumerate().map(|each| libm::exp(ln_chance(each) - most)).sum();
         let insertions = survived(spot.shelf);
@@ -234,22 +239,22 @@ impl Fridges {
 }
 
 fn shelves(settings: &Settings) -> Result<Vec<Shelf>, SettingsError> {
-    if !(1..=MOST_FRIDGES).contains(&settings.parts.len()) {
-        return Err(SettingsError::Fridges(settings.parts.len()));
+    if !(1..=MOST_FRIDGES).contains(&settings.fridges.len()) {
+        return Err(SettingsError::Fridges(settings.fridges.len()));
     }
     let (mut sum, mut before, mut base) = (0.0, 0, 0_u32);
-    let mut shelves = Vec::with_capacity(settings.parts.len());
-    for part in &settings.parts {
-        let slots = slots(part.slots)?;
-        threshold(part.probability)?;
-        sum += part.probability;
+    let mut shelves = Vec::with_capacity(settings.fridges.len());
+    for spec in &settings.fridges {
+        let slots = slots(spec.slots)?;
+        threshold(spec.probability)?;
+        sum += spec.probability;
         // Sums of decimal fractions come out a little above 1.
         if sum > 1.0 + 1e-9 {
-            return Err(SettingsError::Sum(settings.parts.iter().map(|part| part.probability).sum()));
+            return Err(SettingsError::Sum(settings.fridges.iter().map(|spec| spec.probability).sum()));
         }
         let below = (libm::round(sum * ALWAYS as f64) as u64).min(ALWAYS);
         if below == before {
-            return Err(SettingsError::Probability(part.probability));
+            return Err(SettingsError::Probability(spec.probability));
         }
         let probability = (below - before) as f64 / ALWAYS as f64;
         let evicting = match settings.stamp {
@@ -269,8 +274,8 @@ mod tests {
     use crate::fridge::{Counter, Fridge, Settings as One};
 
     fn fridges(parts: &[(usize, f64)], stamp: Stamp) -> Result<Fridges, SettingsError> {
-        let parts = parts.iter().map(|&(slots, probability)| Part { slots, probability }).collect();
-        Fridges::new(Settings { parts, stamp, tick_shift: 0, ..Settings::default() })
+        let fridges = parts.iter().map(|&(slots, probability)| FridgeSpec { slots, probability }).collect();
+        Fridges::new(Settings { fridges, stamp, tick_shift: 0, ..Settings::default() })
     }
 
     #[test]
@@ -283,7 +288,7 @@ mod tests {
         assert_eq!(refused(&[(8, 0.75), (1, 0.25)]), Some(SettingsError::Slots(1)));
         assert_eq!(refused(&[(8, 0.75), (8, 0.0)]), Some(SettingsError::Probability(0.0)));
         assert_eq!(refused(&[(1 << 24, 0.5), (2, 0.5)]), Some(SettingsError::Slots((1 << 24) + 2)));
-        // Ten tenths are a little more or less than 1.
+        // The sum of ten tenths is slightly above or below 1.
         assert_eq!(refused(&[(8, 0.1); 10]), None);
     }
 
@@ -308,12 +313,12 @@ mod tests {
                 several.insert(Digest(number), number);
                 one.insert(Digest(number), number << 10);
                 if let Some(asked) = number.checked_sub(64) {
-                    ours.extend(several.answer(Digest(asked), number));
-                    single.extend(one.answer(Digest(asked), number << 10));
+                    ours.extend(several.match_response(Digest(asked), number));
+                    single.extend(one.match_response(Digest(asked), number << 10));
                 }
             }
 
-            // Hashed apart, so that only sums can be compared: both estimate 99,936.
+            // Their hashes differ, so that only sums can be compared: both estimate 99,936.
             for weights in [&ours, &single].map(|reports| reports.iter().map(Report::total_weight).sum::<f64>()) {
                 assert!((weights / 99_936.0 - 1.0).abs() < 0.05, "{stamp:?}: {weights}");
             }
@@ -329,8 +334,8 @@ mod tests {
             fridges.insert(Digest(1), 350);
 
             assert_eq!(fridges.counters.iter().sum::<u32>(), 1);
-            assert!(fridges.answer(Digest(1), 400).is_some_and(|report| report.delay_ns == 50));
-            assert_eq!(fridges.answer(Digest(1), 400), None);
+            assert!(fridges.match_response(Digest(1), 400).is_some_and(|report| report.delay_ns == 50));
+            assert_eq!(fridges.match_response(Digest(1), 400), None);
             let tally = fridges.tally();
             assert_eq!((tally.duplicate_requests, tally.matched, tally.unmatched), (1, 1, 1));
         }
@@ -342,12 +347,12 @@ mod tests {
         fridges.insert(Digest(1), 0);
         fridges.counters[0] += 10_000;
 
-        let report = fridges.answer(Digest(1), 1).expect("still there");
+        let report = fridges.match_response(Digest(1), 1).expect("still there");
 
         assert!((libm::log(report.total_weight()) - 60.0).abs() < 1e-9);
         assert_eq!(fridges.tally().weight_clamped, 1);
         fridges.insert(Digest(2), 5);
-        assert_eq!(fridges.answer(Digest(2), 4), None);
+        assert_eq!(fridges.match_response(Digest(2), 4), None);
         assert_eq!(fridges.tally().clock_anomaly, 1);
     }
 }

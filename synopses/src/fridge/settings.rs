@@ -1,58 +1,60 @@
-//! What a fridge is like, and what it cannot be like.
+//! Settings of a fridge, and their checks.
 
 use thiserror::Error;
 
-/// More slots than this (192 MiB) are a mistake.
+/// Maximum number of slots (192 MiB).
 pub const MOST_SLOTS: usize = 1 << 24;
-/// 2³², as which a probability of 1 is kept: it does not fit into 32 bits, and a wrap to 0 would admit nobody.
+/// 2³², the threshold for a probability of 1. It needs more than 32 bits: wrapped to 0, it would admit no request.
 pub(super) const ALWAYS: u64 = 1 << 32;
 
-/// Which requests the insertion counter counts. Each has its own chance of survival, and neither may be used with the other's.
+/// The requests that the insertion counter counts. Each counter has its own formula for the chance of survival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
-    /// Those that entered: the chance is p (1 − 1/M)ˣ. Not misled by copies of requests that did not enter.
+    /// Requests that entered: the chance is p (1 − 1/M)ˣ. Not affected by copies of requests that did not enter.
     Accepted,
-    /// All that came: the chance is p (1 − p/M)ˣ. A very little more precise where no request comes twice.
+    /// All requests: the chance is p (1 − p/M)ˣ. Slightly more precise without repeated requests.
     Arrivals,
 }
 
-/// What is done with a request that is still there: a retransmission.
+/// Handling of a request that is already pending, that is, of a retransmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duplicates {
-    /// The last copy counts: the delay is measured from it. With [`Coin::HashSplit`], and for any number of copies, unbiased.
+    /// The delay is measured from the last copy. Unbiased with [`Coin::HashSplit`], for any number of copies.
     Overwrite,
-    /// The first copy counts: the delay is what a user waits. Counts too much where first copies are evicted before the second comes, so that
-    /// retransmission has to be much faster than the lifetime M/p.
+    /// The delay is measured from the first copy, as a user experiences it. Biased upwards if first copies are evicted
+    /// before the second one, so retransmission has to be much faster than the lifetime M/p.
     KeepFirst,
-    /// Nobody can say which copy was answered (Karn): no sample. Fingerprints have 31 bits.
+    /// No sample, because the response may belong to either copy (Karn's algorithm). Fingerprints have 31 bits.
     Discard,
 }
 
 /// What decides whether a request enters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coin {
-    /// A hash of its digest: all copies share one outcome.
+    /// A hash of its digest, the same for all copies.
     HashSplit,
-    /// A sequence of random numbers, derived from the seed. A copy is decided anew.
+    /// A sequence of random numbers derived from the seed, independent for each copy.
     Random,
 }
 
-/// What a [`super::Fridge`] is like.
+/// Settings of a [`super::Fridge`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// M, from 2 to [`MOST_SLOTS`].
+    /// M, number of slots, from 2 to [`MOST_SLOTS`].
     pub slots: usize,
-    /// p, above 0 and at most 1. Used as a multiple of 2⁻³² ([`super::Fridge::probability`] says which).
+    /// p, probability with which a request enters, above 0 and at most 1. Rounded to a multiple of 2⁻³²
+    /// ([`super::Fridge::probability`]).
     pub probability: f64,
-    /// What the insertion counter counts.
+    /// The requests that the insertion counter counts.
     pub counter: Counter,
-    /// What happens to retransmitted requests.
+    /// Handling of retransmitted requests.
     pub duplicates: Duplicates,
     /// What decides whether a request enters.
     pub coin: Coin,
-    /// A tick is 2^this nanoseconds, at most 2³². Delays are exact to a tick and must be below 2³¹ ticks: 37 minutes with 10.
+    /// A tick is 2^`tick_shift` nanoseconds, at most 2³². Delays are exact to a tick and must be below 2³¹ ticks, which
+    /// is 37 minutes with 10.
     pub tick_shift: u32,
-    /// Another one for each generation, and secret where packets may be crafted.
+    /// Seed of slots and coins, a new one for each generation. Keep it secret if packets may be crafted.
     pub seed: u64,
 }
 
@@ -70,35 +72,35 @@ impl Default for Settings {
     }
 }
 
-/// A fridge that cannot be.
+/// Invalid settings of a fridge.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum SettingsError {
-    /// None, one (whose chance of survival would be 0), or too many.
+    /// Invalid number of slots. With one slot the chance of survival would be 0.
     #[error("{0} slots, from 2 to {MOST_SLOTS} are possible")]
     Slots(usize),
-    /// Not a probability, or one that admits nobody.
+    /// Not a probability, or too small to admit any request.
     #[error("a probability of {0}, above 2⁻³³ and at most 1 are possible")]
     Probability(f64),
-    /// More requests would enter than come.
+    /// The probabilities of several fridges add up to more than 1.
     #[error("probabilities of {0} in all, at most 1 is possible")]
     Sum(f64),
-    /// No fridge, or more than a report can name.
+    /// Invalid number of fridges.
     #[error("{0} fridges, from 1 to 16 are possible")]
     Fridges(usize),
-    /// Ticks of more than four seconds.
+    /// A tick of more than four seconds.
     #[error("a tick of 2^{0} ns, at most 2^32 is possible")]
     Tick(u32),
 }
 
 impl Settings {
-    /// As many slots as `bytes` of memory hold.
+    /// Number of slots that fit into `bytes` of memory.
     #[must_use]
     pub fn slots_within(bytes: usize) -> usize {
         bytes / size_of::<super::slot::Slot>()
     }
 
-    /// Checks all but the probability, which [`threshold`] turns into what is used.
+    /// Checks all settings but the probability, which [`threshold`] checks.
     pub(super) fn checked(self) -> Result<Self, SettingsError> {
         slots(self.slots)?;
         tick(self.tick_shift)?;
@@ -114,7 +116,7 @@ pub(super) fn tick(shift: u32) -> Result<(), SettingsError> {
     if shift <= 32 { Ok(()) } else { Err(SettingsError::Tick(shift)) }
 }
 
-/// A probability as a number of 32-bit coins, from 1 to 2³².
+/// A probability as a threshold for 32-bit coins, from 1 to 2³².
 pub(super) fn threshold(probability: f64) -> Result<u64, SettingsError> {
     // The comparison is false for a NaN, too.
     if !(probability > 0.0 && probability <= 1.0) {
@@ -132,7 +134,7 @@ mod tests {
     use alloc::string::ToString as _;
 
     #[test]
-    fn a_probability_of_one_admits_everybody_and_none_admits_nobody() {
+    fn a_probability_of_one_admits_all_requests_and_tiny_ones_are_refused() {
         assert_eq!(threshold(1.0), Ok(ALWAYS));
         assert_eq!(threshold(0.5), Ok(1 << 31));
         assert_eq!(threshold(2.4e-10), Ok(1));
@@ -143,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_sizes_are_said() {
+    fn invalid_sizes_are_reported() {
         let of = |settings: Settings| settings.checked().map_err(|error| error.to_string());
 
         for slots in [0, 1, MOST_SLOTS + 1] {

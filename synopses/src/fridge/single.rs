@@ -1,4 +1,4 @@
-//! One fridge.
+//! A single fridge.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -8,12 +8,13 @@ use super::slot::{Prints, Slot, ticks_since};
 use super::tally::{Report, Tally};
 use crate::digest::{Digest, Mixer, place};
 
-/// One fridge: M slots, each for a request that waits for its response. See the [module](super).
+/// A single fridge: M slots, each for one pending request. See the [module](super).
 #[derive(Clone, Debug)]
 pub struct Fridge {
     pub(super) settings: Settings,
     pub(super) slots: Box<[Slot]>,
-    /// The insertion counter. Stamps are its lower half: correct while fewer than 2³² are counted between request and response.
+    /// The insertion counter. Stamps are its lower half, which is correct for fewer than 2³² insertions between request
+    /// and response.
     pub(super) insertions: u64,
     /// State of [`Coin::Random`].
     pub(super) coins: u64,
@@ -27,7 +28,7 @@ pub struct Fridge {
     per_count: f64,
 }
 
-/// Where a request belongs, and whether it would enter.
+/// Slot, fingerprint and coin of a request.
 struct Spot {
     index: usize,
     print: u32,
@@ -39,7 +40,7 @@ impl Fridge {
     ///
     /// # Errors
     ///
-    /// [`SettingsError`] says what is impossible.
+    /// [`SettingsError`] if a setting is invalid.
     pub fn new(settings: Settings) -> Result<Self, SettingsError> {
         let settings = settings.checked()?;
         let threshold = threshold(settings.probability)?;
@@ -63,19 +64,19 @@ impl Fridge {
         })
     }
 
-    /// As it was made.
+    /// The fridge's settings.
     #[must_use]
     pub const fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// p as it is used, a multiple of 2⁻³².
+    /// p, rounded to a multiple of 2⁻³².
     #[must_use]
     pub fn probability(&self) -> f64 {
         self.threshold as f64 / ALWAYS as f64
     }
 
-    /// What happened so far.
+    /// Counts of events so far.
     #[must_use]
     pub const fn tally(&self) -> Tally {
         self.tally
@@ -87,18 +88,18 @@ impl Fridge {
         size_of_val(&*self.slots)
     }
 
-    /// A request at `now_ns`, of any clock that does not go back. It evicts whoever is in its slot, if it enters.
+    /// Adds a request at `now_ns`, of a clock that does not go back. If it enters, it evicts the request in its slot.
     #[inline]
     pub fn insert(&mut self, digest: Digest, now_ns: u64) {
         self.tally.requests += 1;
         let spot = self.spot(digest);
         let tick = self.tick(now_ns);
         let slot = self.slots[spot.index];
-        if self.prints.is(slot.print, spot.print) {
+        if self.prints.matches(slot.print, spot.print) {
             self.insert_again(&spot, tick);
             return;
         }
-        // Whoever does not enter touches no slot, and counts as an arrival only.
+        // A request that does not enter touches no slot, and counts as an arrival only.
         let enters = u64::from(self.coin(spot.coin)) < self.threshold;
         self.insertions += u64::from(enters || self.settings.counter == Counter::Arrivals);
         if enters {
@@ -108,7 +109,7 @@ impl Fridge {
         }
     }
 
-    /// A copy of a request that is there. It is never counted: it could not have evicted another one.
+    /// A copy of a pending request. It is never counted, because it cannot evict another request.
     #[cold]
     fn insert_again(&mut self, spot: &Spot, tick: u32) {
         self.tally.duplicate_requests += 1;
@@ -116,7 +117,7 @@ impl Fridge {
             Duplicates::Overwrite => {
                 let enters = u64::from(self.coin(spot.coin)) < self.threshold;
                 let slot = &mut self.slots[spot.index];
-                // If the copy loses, the older one must not stay: a request would have several chances to be counted.
+                // If the copy does not enter, the older one must not stay, or a request would have several chances.
                 *slot = if enters {
                     Slot { print: slot.print, tick, stamp: self.insertions as u32 }
                 } else {
@@ -128,13 +129,14 @@ impl Fridge {
         }
     }
 
-    /// A response at `now_ns`: a sample, if its request is still there. The request is gone afterwards, whatever comes out.
+    /// Matches a response at `now_ns` with its request. Returns a sample if the request is still pending. Removes the
+    /// request in any case.
     #[inline]
-    pub fn answer(&mut self, digest: Digest, now_ns: u64) -> Option<Report> {
+    pub fn match_response(&mut self, digest: Digest, now_ns: u64) -> Option<Report> {
         self.tally.responses += 1;
         let spot = self.spot(digest);
         let slot = self.slots[spot.index];
-        if !self.prints.is(slot.print, spot.print) {
+        if !self.prints.matches(slot.print, spot.print) {
             self.tally.unmatched += 1;
             return None;
         }

@@ -1,13 +1,13 @@
-//! One request that waits for its response.
+//! A slot, which holds one pending request.
 
 use super::settings::Duplicates;
 
-/// Says that a request came twice, where such a one gives no sample: the bit that fingerprints then do not have.
+/// Marks a repeated request, which gives no sample with [`Duplicates::Discard`]. Fingerprints have 31 bits then.
 const AMBIGUOUS: u32 = 1 << 31;
-/// Differences from here on are a clock that went back.
+/// Differences from here on mean that the clock went back.
 const BACKWARDS: u32 = 1 << 31;
 
-/// 12 bytes. A fingerprint of 0 is an empty slot.
+/// A slot of 12 bytes. It is empty if its fingerprint is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Slot {
     pub(super) print: u32,
@@ -15,7 +15,7 @@ pub(super) struct Slot {
     pub(super) stamp: u32,
 }
 
-/// Which bits of a slot's first word are the fingerprint.
+/// The bits of a slot's first word that are the fingerprint.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prints(u32);
 
@@ -24,13 +24,13 @@ impl Prints {
         Self(if matches!(duplicates, Duplicates::Discard) { !AMBIGUOUS } else { u32::MAX })
     }
 
-    /// The fingerprint of some random bits: never 0, which an empty slot has.
+    /// The fingerprint of some random bits, never 0.
     pub(super) const fn of(self, random: u32) -> u32 {
         let print = random & self.0;
         if print == 0 { 1 } else { print }
     }
 
-    pub(super) const fn is(self, slot: u32, print: u32) -> bool {
+    pub(super) const fn matches(self, slot: u32, print: u32) -> bool {
         slot & self.0 == print
     }
 

@@ -1,63 +1,64 @@
-//! What a fridge gives out: one report per answered request, and counts of everything else.
+//! Output of a fridge: a report for each answered request, and counts of all events.
 
-/// The logarithm of the largest weight: e⁶⁰. What would weigh more is clamped, and counted.
+/// Logarithm of the largest weight, e⁶⁰. Larger weights are clamped and counted.
 pub(super) const LARGEST_LN_WEIGHT: f64 = 60.0;
 
-/// A request that was answered.
+/// A sample: a request that got its response.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[must_use = "a report that nobody takes is a sample lost"]
+#[must_use = "an unused report is a lost sample"]
 pub struct Report {
-    /// Which fridge it was in, from 0; always 0 for a single one.
+    /// Index of the fridge that it was in; 0 for a single one.
     pub fridge: u8,
-    /// From request to response, in nanoseconds, to a tick.
+    /// Delay from request to response in nanoseconds, rounded to a tick.
     pub delay_ns: u64,
-    /// x, the insertions that it survived, as the fridge's counter counts them.
+    /// x, the number of counted insertions that it survived.
     pub insertions: u32,
     pub(super) ln_weight: f64,
     pub(super) ln_total: f64,
 }
 
 impl Report {
-    /// 1/q, the inverse of its chance of being answered from the fridge it was in. At least 1/p, at most e⁶⁰.
+    /// 1/q, the inverse of its chance to survive in its fridge. At least 1/p, at most e⁶⁰.
     #[must_use]
     pub fn weight(&self) -> f64 {
         libm::exp(self.ln_weight)
     }
 
-    /// 1/Σ qₖ, the inverse of its chance of being answered from any of the fridges; that of [`Self::weight`] for a single one.
+    /// 1/Σ qₖ, the inverse of its chance to survive in any of the fridges. The same as [`Self::weight`] for a single
+    /// one.
     #[must_use]
     pub fn total_weight(&self) -> f64 {
         libm::exp(self.ln_total)
     }
 }
 
-/// What happened, in events since the fridge was made.
+/// Counts of events since the fridge was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Requests, copies too.
+    /// Requests, including copies.
     pub requests: u64,
-    /// Requests that entered, without copies of those that were there.
+    /// Requests that entered, without copies of pending ones.
     pub admitted: u64,
-    /// Requests that were still there when they came again.
+    /// Copies of pending requests.
     pub duplicate_requests: u64,
-    /// Waiting requests that another took the place of.
+    /// Pending requests that were evicted by others.
     pub evicted: u64,
-    /// Responses.
+    /// Number of responses.
     pub responses: u64,
     /// Responses that gave a sample.
     pub matched: u64,
-    /// Responses to nothing that was there: evicted, never admitted, answered before, never asked.
+    /// Responses without a pending request: it was evicted, not admitted, answered before, or never seen.
     pub unmatched: u64,
-    /// Responses to a request of which it is not known which copy was answered.
+    /// Responses to a request with copies, so that it is unknown which copy they belong to.
     pub ambiguous: u64,
-    /// Responses before their request: no sample.
+    /// Responses with a timestamp before that of their request, which give no sample.
     pub clock_anomaly: u64,
-    /// Samples whose weight was too large.
+    /// Samples whose weight was clamped.
     pub weight_clamped: u64,
 }
 
 impl Tally {
-    /// The words, in the order in which they are encoded.
+    /// All counts, in the order of the encoding.
     pub(super) fn words(&mut self) -> [&mut u64; 10] {
         [
             &mut self.requests,
@@ -73,7 +74,7 @@ impl Tally {
         ]
     }
 
-    /// `ln_weight` as far as it is allowed.
+    /// `ln_weight`, clamped to the largest weight.
     pub(super) fn clamped(&mut self, ln_weight: f64) -> f64 {
         // False for a NaN, which no chance gives.
         if ln_weight <= LARGEST_LN_WEIGHT {

@@ -1,12 +1,12 @@
-//! Which probability fits the traffic.
+//! Tunes the admission probability to the traffic.
 
-/// Epochs in a row that have to ask for another probability.
+/// Number of successive epochs that have to need another probability.
 const PATIENCE: u32 = 3;
-/// What half or twice as much of costs little.
+/// Factor by which the probability may differ from the best one. It costs little.
 const TOLERANCE: f64 = 2.0;
 
-/// The p with which the lifetime M/p is the number of requests that come while one waits for `delay_s`: M / (rate × delay), at most 1. `delay_s`
-/// is best the 99th percentile; the median is several times worse. 1 if nothing comes.
+/// The p with which the lifetime M/p is the number of requests during `delay_s`: M / (rate × delay), at most 1. Use the
+/// 99th percentile as `delay_s`; the median is several times worse. 1 without traffic.
 #[must_use]
 pub fn best_probability(slots: usize, requests_per_s: f64, delay_s: f64) -> f64 {
     let meanwhile = requests_per_s * delay_s;
@@ -14,7 +14,8 @@ pub fn best_probability(slots: usize, requests_per_s: f64, delay_s: f64) -> f64 
     if meanwhile > slots as f64 { slots as f64 / meanwhile } else { 1.0 }
 }
 
-/// Where to begin with two fridges that share `slots`: lifetimes of twice the median and twice the 99th percentile; together at most 1.
+/// Initial probabilities of two fridges that share `slots`: lifetimes of twice the median and twice the 99th
+/// percentile. Their sum is at most 1.
 #[must_use]
 pub fn starting_probabilities(slots: usize, requests_per_s: f64, median_s: f64, p99_s: f64) -> [f64; 2] {
     let best = |delay_s: f64| best_probability(slots / 2, requests_per_s, 2.0 * delay_s);
@@ -23,19 +24,19 @@ pub fn starting_probabilities(slots: usize, requests_per_s: f64, median_s: f64, 
     [short / sum, long / sum]
 }
 
-/// What an epoch was like.
+/// Traffic of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Epoch {
-    /// Requests that came.
+    /// Number of requests.
     pub requests: u64,
-    /// How long it was, in nanoseconds.
+    /// Length in nanoseconds.
     pub length_ns: u64,
-    /// The 99th percentile of the delay, in nanoseconds; `None` if it is not known, or not to be trusted.
+    /// 99th percentile of the delay in nanoseconds; `None` if it is unknown or not trusted.
     pub p99_ns: Option<f64>,
 }
 
-/// Says when a fridge should be followed by one with another probability: where three epochs in a row want less than half or more than
-/// twice of it.
+/// Decides when a fridge is replaced by one with another probability: when the best one is less than half or more than
+/// twice as large in three successive epochs.
 #[derive(Clone, Debug)]
 pub struct Tuner {
     slots: usize,
@@ -44,13 +45,13 @@ pub struct Tuner {
 }
 
 impl Tuner {
-    /// For a fridge of `slots` slots that has `probability` now.
+    /// A tuner for a fridge of `slots` slots with this `probability`.
     #[must_use]
     pub const fn new(slots: usize, probability: f64) -> Self {
         Self { slots, probability, outside: 0 }
     }
 
-    /// What to change the probability to, if at all. An epoch without traffic, or without a percentile, says nothing.
+    /// The new probability; `None` to keep the current one. Ignores an epoch without traffic or without a percentile.
     #[must_use]
     pub fn update(&mut self, epoch: &Epoch) -> Option<f64> {
         let p99_ns = epoch.p99_ns.filter(|_| epoch.requests > 0 && epoch.length_ns > 0)?;
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn three_epochs_in_a_row_have_to_ask_for_it() {
+    fn the_probability_changes_after_three_successive_epochs() {
         let mut tuner = Tuner::new(4_096, 0.064);
 
         assert_eq!(tuner.update(&epoch(1_000_000, 120.0)), None);

@@ -1,4 +1,4 @@
-//! What one end sees in one interval, in cells.
+//! The cells of one end for one interval.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -6,18 +6,18 @@ use alloc::vec;
 use super::settings::{Hashes, Layout, Settings, SettingsError};
 use crate::digest::Digest;
 
-/// The packets of one place. 24 bytes.
+/// The packets of one cell. 24 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cell {
     /// XOR of their ids.
     pub(super) id: u64,
-    /// Sum of their times, modulo 2⁶⁴.
+    /// Sum of their timestamps, modulo 2⁶⁴.
     pub(super) sum: u64,
     pub(super) count: u64,
 }
 
-/// The cells of one end: made of a cache when the interval is over, so that their number can follow what was lost, or filled packet by packet
-/// where there is no memory for a cache.
+/// The cells of one end. Either computed from a cache after the interval (late binding), so that their number can
+/// follow the number of differences, or filled packet by packet where there is no memory for a cache.
 #[derive(Clone, Debug)]
 pub struct Rda {
     pub(super) settings: Settings,
@@ -32,11 +32,11 @@ pub struct Rda {
 }
 
 impl Rda {
-    /// Without packets.
+    /// Empty cells.
     ///
     /// # Errors
     ///
-    /// [`SettingsError`] says what is impossible.
+    /// [`SettingsError`] if a setting is invalid.
     pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
         settings.checked()?;
         let checks = if settings.layout == Layout::Flat { settings.all_cells() } else { 0 };
@@ -51,8 +51,8 @@ impl Rda {
         })
     }
 
-    /// A packet that passed at `now_ns`, of a clock that both ends share. One that comes twice is counted twice: its id cancels out, and its
-    /// cells are of no use. A [`super::Cache`] leaves the second one out.
+    /// Adds a packet with timestamp `now_ns`, of a clock that both ends share. A duplicate is counted twice: its id
+    /// cancels out, and its cells become useless. A [`super::Cache`] skips duplicates.
     #[inline]
     pub fn insert(&mut self, digest: Digest, now_ns: u64) {
         self.add(self.settings.ids.id(digest), now_ns);
@@ -79,11 +79,12 @@ impl Rda {
         }
     }
 
-    /// Adds what another core saw of the same stream and interval: other packets, shared out by their digest.
+    /// Adds the cells of another core for the same stream and interval. Cores must have different packets, distributed
+    /// by digest.
     ///
     /// # Errors
     ///
-    /// [`MergeError`] if its settings are others.
+    /// [`MergeError`] if its settings differ.
     pub fn merge(&mut self, other: &Self) -> Result<(), MergeError> {
         if self.settings != other.settings {
             return Err(MergeError);
@@ -102,25 +103,25 @@ impl Rda {
         Ok(())
     }
 
-    /// What both ends have to agree on.
+    /// The settings, the same at both ends.
     #[must_use]
     pub const fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Packets in the cells.
+    /// Number of packets in the cells.
     #[must_use]
     pub const fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Packets that came again and were left out.
+    /// Number of skipped duplicates.
     #[must_use]
     pub const fn duplicates(&self) -> u64 {
         self.duplicates
     }
 
-    /// The cache was full before the interval was over: packets are missing that were not lost.
+    /// Whether packets are missing because the cache was full.
     #[must_use]
     pub const fn truncated(&self) -> bool {
         self.truncated
@@ -133,9 +134,9 @@ impl Rda {
     }
 }
 
-/// Two that do not belong together.
+/// Two instances with different settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cells of different settings cannot be put together")]
+#[error("cells with different settings cannot be combined")]
 pub struct MergeError;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Packets as they come, sorted into the intervals of the clock by their own time.
+//! Sorts packets into intervals of the clock by their timestamps.
 
 use alloc::vec::Vec;
 
@@ -6,19 +6,20 @@ use super::cache::Cache;
 use super::settings::{Ids, SettingsError};
 use crate::digest::Digest;
 
-/// No more intervals at a time.
+/// Maximum number of open intervals.
 const MOST_GENERATIONS: usize = 16;
 
-/// A cache for each interval that is being filled or evaluated. Interval i is [start + i length, start + (i + 1) length).
+/// A cache for each open interval, that is, one being filled or evaluated. Interval i is \[start + i length, start + (i
+/// + 1) length).
 #[derive(Clone, Debug)]
 pub struct Capture {
     start_ns: u64,
     length_ns: u64,
-    /// Interval and start of the packet before: a division for each interval instead of each packet.
+    /// Interval of the previous packet, and its start. Saves a division per packet.
     recent: (u64, u64),
     live: Vec<(u64, Cache)>,
     free: Vec<Cache>,
-    /// Intervals before this one are over.
+    /// Intervals before this one are closed.
     first_open: u64,
     generations: usize,
     outside: u64,
@@ -26,11 +27,12 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Intervals of `length_ns` from `start_ns` on, of which `generations` may be open at a time, each with room for `packets`. Takes all memory.
+    /// Intervals of `length_ns` from `start_ns` on. At most `generations` are open at a time, each with a cache for
+    /// `packets` packets. Allocates all memory.
     ///
     /// # Errors
     ///
-    /// [`SettingsError`] says what is impossible.
+    /// [`SettingsError`] if a setting is invalid.
     pub fn new(
         start_ns: u64,
         length_ns: u64,
@@ -56,8 +58,8 @@ impl Capture {
         })
     }
 
-    /// A packet that passed at `now_ns`: it belongs to the interval of its own time, however late the capture hands it over. Before the start, and in
-    /// an interval that is over, it is counted only.
+    /// Adds a packet with timestamp `now_ns` to the interval of that timestamp. A packet before the start, or of a
+    /// closed interval, is only counted.
     #[inline]
     pub fn insert(&mut self, digest: Digest, now_ns: u64) {
         if now_ns < self.recent.1 || now_ns - self.recent.1 >= self.length_ns {
@@ -74,7 +76,7 @@ impl Capture {
 
     #[inline]
     fn cache(&mut self, interval: u64) -> Option<&mut Cache> {
-        match self.live.iter().position(|(there, _)| *there == interval) {
+        match self.live.iter().position(|(stored, _)| *stored == interval) {
             Some(at) => Some(&mut self.live[at].1),
             None => self.begin(interval),
         }
@@ -93,9 +95,9 @@ impl Capture {
         self.live.last_mut().map(|(_, cache)| cache)
     }
 
-    /// Memory of the oldest interval, if it is older than `than`: nobody has evaluated it.
+    /// Evicts the oldest interval, if it is older than `than`, and returns its cache. It has not been evaluated.
     fn drop_oldest(&mut self, than: u64) -> Option<Cache> {
-        let (at, oldest) = self.live.iter().map(|(there, _)| *there).enumerate().min_by_key(|(_, there)| *there)?;
+        let (at, oldest) = self.live.iter().map(|(stored, _)| *stored).enumerate().min_by_key(|(_, stored)| *stored)?;
         if oldest > than {
             return None;
         }
@@ -106,19 +108,20 @@ impl Capture {
         Some(cache)
     }
 
-    /// Ends an interval and all before it: what comes of them later is counted only. `None` if no packet came in it, or it is over already.
+    /// Closes an interval and all before it, and returns its cache. Later packets of them are only counted. `None` if
+    /// the interval has no packets or is already closed.
     pub fn close(&mut self, interval: u64) -> Option<Cache> {
         self.first_open = self.first_open.max(interval.saturating_add(1));
-        let at = self.live.iter().position(|(there, _)| *there == interval);
+        let at = self.live.iter().position(|(stored, _)| *stored == interval);
         let closed = at.map(|at| self.live.swap_remove(at).1);
-        while self.live.iter().any(|(there, _)| *there < interval) {
+        while self.live.iter().any(|(stored, _)| *stored < interval) {
             let older = self.drop_oldest(interval);
             self.free.extend(older);
         }
         closed
     }
 
-    /// An evaluated interval's memory, to be used again. One too many is let go.
+    /// Takes back the cache of an evaluated interval, to reuse its memory. Frees a surplus one.
     pub fn give_back(&mut self, mut cache: Cache) {
         if self.live.len() + self.free.len() < self.generations {
             cache.clear();
@@ -126,19 +129,19 @@ impl Capture {
         }
     }
 
-    /// Packets before the start, or of intervals that were over.
+    /// Packets before the start, or of closed intervals.
     #[must_use]
     pub const fn outside(&self) -> u64 {
         self.outside
     }
 
-    /// Intervals that nobody evaluated before their memory was needed.
+    /// Intervals that were evicted before they were evaluated.
     #[must_use]
     pub const fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// The interval of a time, `None` before the start.
+    /// The interval that contains a timestamp; `None` before the start.
     #[must_use]
     pub const fn interval_of(&self, now_ns: u64) -> Option<u64> {
         match now_ns.checked_sub(self.start_ns) {
@@ -147,7 +150,7 @@ impl Capture {
         }
     }
 
-    /// Bytes of the caches that are here.
+    /// Bytes of the caches in use and free.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.live.iter().map(|(_, cache)| cache).chain(&self.free).map(Cache::memory_bytes).sum()
@@ -163,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_belongs_to_the_interval_of_its_own_time() {
+    fn a_packet_belongs_to_the_interval_of_its_own_timestamp() {
         let mut capture = capture();
         for now in [999, 1_000, 1_099, 1_100, 1_050, 1_199, 1_200] {
             capture.insert(Digest(now), now);
         }
 
         let first = capture.close(0).expect("packets came");
-        // Too late, and counted, though there would be room.
+        // Too late: only counted, though a cache is free.
         capture.give_back(first.clone());
         capture.insert(Digest(5), 1_001);
         let second = capture.close(1).expect("packets came");
@@ -181,13 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_that_nobody_evaluates_gives_way_to_a_new_one() {
+    fn an_interval_that_is_not_evaluated_is_evicted_for_a_new_one() {
         let mut capture = capture();
         let bytes = capture.memory_bytes();
         for interval in [0, 1, 2, 5] {
             capture.insert(Digest(interval), 1_000 + 100 * interval);
         }
-        // Older than all that are open, and dropped before: only counted.
+        // Older than all open intervals, and evicted before: only counted.
         capture.insert(Digest(9), 1_000);
 
         assert_eq!((capture.dropped(), capture.outside(), capture.memory_bytes()), (1, 1, bytes));

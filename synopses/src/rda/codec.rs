@@ -1,4 +1,5 @@
-//! Bytes of cells and of counters. The reader knows the settings but for the number of cells, which it bounds.
+//! Encoding of cells and of XOR counters. The reader knows the settings except for the number of cells, which it
+//! bounds.
 
 use alloc::vec::Vec;
 
@@ -8,11 +9,12 @@ use super::settings::{Layout, Settings};
 use crate::digest::{Digest, Mixer};
 use crate::encoding::{DecodeError, Kind, Reader, open, put_number, seal};
 
-/// Nobody sends more in an interval; differences of counts are of signed numbers.
+/// Maximum number of packets in an interval. Differences of counts fit into signed numbers.
 const MOST_PACKETS: u64 = 1 << 48;
 
 impl Rda {
-    /// About 20 bytes for each cell, 28 in a flat layout. The seed is not in it, only 32 bits by which another one is noticed.
+    /// Encodes the cells, about 20 bytes each, 28 in a flat layout. Instead of the seed it has 32 bits that detect
+    /// another seed.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64 + 28 * self.cells.len());
@@ -32,11 +34,13 @@ impl Rda {
         seal(Kind::Rda, &out)
     }
 
-    /// What the other end encoded, which has to have these settings, but may have another number of cells, at most `most_cells` in a bank.
+    /// Decodes the other end's cells, which must have these settings except for the number of cells, at most
+    /// `most_cells` in a bank.
     ///
     /// # Errors
     ///
-    /// [`DecodeError::Parameters`] if it has others, [`DecodeError::TooLarge`] if it has more cells, otherwise what is wrong with the bytes.
+    /// [`DecodeError::Parameters`] if the settings differ, [`DecodeError::TooLarge`] if there are more cells, otherwise
+    /// another [`DecodeError`] for invalid bytes.
     pub fn decode(bytes: &[u8], settings: &Settings, most_cells: usize) -> Result<Self, DecodeError> {
         let mut reader = open(Kind::Rda, bytes)?;
         let mut ours = Vec::new();
@@ -45,7 +49,7 @@ impl Rda {
             return Err(DecodeError::Parameters);
         }
         let cells = reader.size(most_cells, "cells in a bank")?;
-        // A cell takes a byte at least: no more memory than the bytes stand for.
+        // A cell takes at least one byte, so memory is bounded by the number of bytes.
         if cells.saturating_mul(settings.banks) > bytes.len() {
             return Err(DecodeError::Length { found: bytes.len(), expected: cells.saturating_mul(settings.banks) });
         }
@@ -59,7 +63,7 @@ impl Rda {
         rda.truncated = match reader.byte()? {
             0 => false,
             1 => true,
-            _ => return Err(DecodeError::Field("whether it was cut")),
+            _ => return Err(DecodeError::Field("the truncation flag")),
         };
         rda.read_cells(&mut reader)?;
         reader.end()?;
@@ -72,7 +76,7 @@ impl Rda {
         for place in 0..self.cells.len() {
             let count = reader.number()?;
             if count > self.packets {
-                return Err(DecodeError::Field("a cell of more packets than there were"));
+                return Err(DecodeError::Field("a cell's count of packets"));
             }
             counted += count;
             if count > 0 {
@@ -83,7 +87,7 @@ impl Rda {
             }
             if !flat && (place + 1).is_multiple_of(self.settings.cells) {
                 if counted != self.packets {
-                    return Err(DecodeError::Field("a bank of fewer or more packets than there were"));
+                    return Err(DecodeError::Field("a bank's count of packets"));
                 }
                 counted = 0;
             }
@@ -91,7 +95,7 @@ impl Rda {
         // In a flat layout a packet is in one cell at least.
         let most = self.packets.saturating_mul(self.settings.banks as u64);
         if flat && !(self.packets..=most).contains(&counted) {
-            return Err(DecodeError::Field("cells of fewer or more packets than there were"));
+            return Err(DecodeError::Field("the cells' count of packets"));
         }
         Ok(())
     }
@@ -103,7 +107,7 @@ fn put_kind(out: &mut Vec<u8>, settings: &Settings) {
 }
 
 impl XorCounters {
-    /// Eight bytes for each word that is not 0, one for each that is; 34 KiB where many packets came.
+    /// Encodes the words: one byte for each, and eight more for a word other than 0.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64 + 9 * self.words.len());
@@ -117,11 +121,11 @@ impl XorCounters {
         seal(Kind::XorCounters, &out)
     }
 
-    /// What the other end encoded, with the same seed.
+    /// Decodes the other end's counters, which must have the same seed.
     ///
     /// # Errors
     ///
-    /// [`DecodeError::Parameters`] if it has another one, otherwise what is wrong with the bytes.
+    /// [`DecodeError::Parameters`] if the seed differs, otherwise another [`DecodeError`] for invalid bytes.
     pub fn decode(bytes: &[u8], seed: u64) -> Result<Self, DecodeError> {
         let mut reader = open(Kind::XorCounters, bytes)?;
         if !reader.skip(&seed_mark(seed)) {
@@ -133,7 +137,7 @@ impl XorCounters {
             *word = match reader.byte()? {
                 0 => 0,
                 1 => reader.word64()?,
-                _ => return Err(DecodeError::Field("whether a word is there")),
+                _ => return Err(DecodeError::Field("a word's flag")),
             };
         }
         reader.end()?;
@@ -158,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_come_back_and_no_cut_of_them() {
+    fn cells_survive_encoding_and_truncated_bytes_are_refused() {
         for layout in [Layout::Banks, Layout::Flat] {
             let settings = Settings { cells: 16, layout, seed: 5, ..Settings::default() };
             let rda = filled(&settings);
@@ -190,7 +194,7 @@ mod tests {
         assert_eq!(refused, Some(DecodeError::TooLarge { what: "cells in a bank", found: 16, most: 15 }));
     }
 
-    /// A payload with such a number of cells and packets, and such counts in empty cells.
+    /// A payload with these numbers of cells and packets, and these counts in cells that are otherwise empty.
     fn payload(settings: &Settings, cells: u64, packets: u64, counts: &[u64]) -> Vec<u8> {
         let mut payload = Vec::new();
         put_kind(&mut payload, settings);
@@ -206,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_lies_about_numbers_is_refused() {
+    fn false_counts_of_a_peer_are_refused() {
         let settings = Settings { banks: 2, ..Settings::default() };
         let flat = Settings { layout: Layout::Flat, ..settings.clone() };
         let of = |settings: &Settings, cells, packets, counts: &[u64]| {
@@ -215,21 +219,21 @@ mod tests {
         let field = |what| Some(DecodeError::Field(what));
 
         assert_eq!(of(&settings, 2, 3, &[1, 2, 3, 0]), None);
-        let bank = "a bank of fewer or more packets than there were";
+        let bank = "a bank's count of packets";
         assert_eq!(of(&settings, 2, 3, &[1, 1, 3, 0]), field(bank));
         assert_eq!(of(&settings, 2, 3, &[1, 3, 3, 0]), field(bank));
-        assert_eq!(of(&settings, 2, 3, &[4, 0, 3, 0]), field("a cell of more packets than there were"));
-        assert_eq!(of(&flat, 2, 3, &[1, 1, 0, 0]), field("cells of fewer or more packets than there were"));
-        assert_eq!(of(&flat, 2, 3, &[3, 3, 1, 0]), field("cells of fewer or more packets than there were"));
+        assert_eq!(of(&settings, 2, 3, &[4, 0, 3, 0]), field("a cell's count of packets"));
+        assert_eq!(of(&flat, 2, 3, &[1, 1, 0, 0]), field("the cells' count of packets"));
+        assert_eq!(of(&flat, 2, 3, &[3, 3, 1, 0]), field("the cells' count of packets"));
         assert_eq!(of(&flat, 2, 3, &[1, 1, 1, 0]), None);
         assert_eq!(of(&settings, 0, 0, &[]), field("a number of cells"));
         assert_eq!(of(&settings, 1, 1 << 50, &[0, 0]), field("a number of packets"));
-        // A thousand million cells in a few bytes: refused before memory is taken.
+        // A billion cells in a few bytes: refused before memory is allocated.
         assert!(matches!(of(&settings, 1 << 30, 0, &[0]), Some(DecodeError::Length { .. })));
     }
 
     #[test]
-    fn counters_come_back_and_no_cut_of_them() {
+    fn counters_survive_encoding_and_truncated_bytes_are_refused() {
         let mut counters = XorCounters::new(3);
         (0..20).for_each(|number| counters.insert(finalise(number)));
         let bytes = counters.encode();

@@ -1,48 +1,49 @@
-//! Which packets only one end has: peeling of the differences of cells.
+//! Decoder: identifies the packets that only one end has, by peeling the difference of cells.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::aggregator::{MergeError, Rda};
 use super::settings::{Hashes, Ids, Layout};
-use super::table::{Inserted, Table};
+use super::table::{Insertion, Table};
 
-/// Which end has a packet that the other one has not.
+/// The only end that has a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// Lost, or late for the interval.
+    /// The sender: the packet was lost, or late for the interval.
     Sender,
-    /// Late from the interval before, or changed on the way.
+    /// The receiver: the packet was late from the interval before, or changed on the path.
     Receiver,
 }
 
-/// How cells of a single packet are told from others.
+/// How the decoder recognises cells with a single packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peeling {
-    /// As printed: by place and number only. An id that never was is taken out of a cell, put back by another one, and so on until the steps are
-    /// used up. To be compared with.
+    /// As printed, by position and count only. A phantom id is taken out of one cell, put back by another one, and so
+    /// on, until the step limit. For comparison.
     Printed,
-    /// An id that shows up again with the other sign never was: it is put back and not believed again.
+    /// An id that shows up again with the other sign is a phantom: it is put back (undo) and ignored from then on
+    /// (ban).
     UndoAndBan,
 }
 
-/// What only one end has, as far as it was found.
+/// The packets that only one end has, as far as identified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// Ids that only the sender has.
     pub lost: Vec<u64>,
     /// Ids that only the receiver has.
     pub reordered: Vec<u64>,
-    /// Cells with something left in them. None: everything was found.
+    /// Number of cells that are not empty in the end. 0: every difference was identified.
     pub residual: usize,
-    /// Packets that were taken out of cells or put back.
+    /// Number of steps: packets taken out of cells or put back.
     pub steps: usize,
-    /// The steps were used up.
+    /// Whether the step limit was reached.
     pub exhausted: bool,
 }
 
 impl Difference {
-    /// What only one of two ends has, without the sender's cache to check it.
+    /// Decodes the difference without the sender's cache, and so without its check of ids.
     ///
     /// # Errors
     ///
@@ -54,7 +55,7 @@ impl Difference {
     }
 }
 
-/// What an id that was found is taken for.
+/// State of an identified id.
 const LOST: u64 = 0;
 const REORDERED: u64 = 1;
 const BANNED: u64 = 2;
@@ -75,26 +76,28 @@ impl Side {
     }
 }
 
-/// Receiver's less sender's.
+/// The receiver's cell less the sender's.
 #[derive(Clone, Copy, Debug, Default)]
-struct Net {
+struct CellDifference {
     id: u64,
     count: i64,
 }
 
-/// Cells that are being decoded, and what was found in them.
+/// Decodes the difference of two ends' cells.
 #[derive(Clone, Debug)]
 pub(super) struct Decoder {
     hashes: Hashes,
     ids: Ids,
     layout: Layout,
-    /// Cells of a bank.
+    /// Number of cells in a bank.
     bank: usize,
     peeling: Peeling,
-    cells: Box<[Net]>,
+    cells: Box<[CellDifference]>,
     checks: Box<[u64]>,
-    found: Table,
-    waiting: Vec<u32>,
+    /// States of identified ids.
+    states: Table,
+    /// Cells that may have a single packet.
+    queue: Vec<u32>,
     steps: usize,
     full: bool,
 }
@@ -105,8 +108,8 @@ impl Decoder {
             return Err(MergeError);
         }
         let both = sender.cells.iter().zip(&receiver.cells);
-        let cells: Box<[Net]> = both
-            .map(|(ours, theirs)| Net {
+        let cells: Box<[CellDifference]> = both
+            .map(|(ours, theirs)| CellDifference {
                 id: ours.id ^ theirs.id,
                 count: theirs.count.wrapping_sub(ours.count).cast_signed(),
             })
@@ -118,10 +121,10 @@ impl Decoder {
             bank: sender.settings.cells,
             peeling,
             checks: sender.checks.iter().zip(&receiver.checks).map(|(ours, theirs)| ours ^ theirs).collect(),
-            // More than one packet for each cell cannot be found.
-            found: Table::new(cells.len()),
+            // At most one packet per cell can be identified.
+            states: Table::new(cells.len()),
             cells,
-            waiting: Vec::new(),
+            queue: Vec::new(),
             steps: 0,
             full: false,
         })
@@ -131,26 +134,25 @@ impl Decoder {
         4 * self.cells.len()
     }
 
-    /// Finds what can be found. `verify` says whether a packet may be one that only this side has.
+    /// Decodes as far as possible. `verify` tells whether only this side can have the packet with this id.
     pub(super) fn run(&mut self, verify: impl Fn(u64, Side) -> bool) {
-        self.waiting.extend((0..self.cells.len() as u32).filter(|place| self.cells[*place as usize].count.abs() == 1));
+        self.queue.extend((0..self.cells.len() as u32).filter(|place| self.cells[*place as usize].count.abs() == 1));
         while self.steps < self.most_steps() && !self.full {
-            let Some(place) = self.waiting.pop() else { break };
-            // Tested when its turn comes: since it was put there, cells have changed and ids have been banned.
+            let Some(place) = self.queue.pop() else { break };
+            // Tested again here: since it was queued, cells have changed and ids have been banned.
             let Some((id, side)) = self.single(place as usize, &verify) else { continue };
             self.steps += 1;
             self.take_out(id, side.sign());
-            self.note(id, side);
+            self.record(id, side);
             let cells = &self.cells;
             let changed = self.hashes.places(id);
-            self.waiting
-                .extend(changed.iter().filter(|place| cells[*place].count.abs() == 1).map(|place| place as u32));
+            self.queue.extend(changed.iter().filter(|place| cells[*place].count.abs() == 1).map(|place| place as u32));
         }
     }
 
-    /// The packet of a cell, if there is only one in it and it may be one.
+    /// The packet of a cell, if it seems to have a single packet.
     fn single(&self, place: usize, verify: impl Fn(u64, Side) -> bool) -> Option<(u64, Side)> {
-        let Net { id, count } = self.cells[place];
+        let CellDifference { id, count } = self.cells[place];
         let side = match count {
             -1 => Side::Sender,
             1 => Side::Receiver,
@@ -163,21 +165,21 @@ impl Decoder {
         if !alone || !self.ids.possible(id) {
             return None;
         }
-        let believed = match self.found.get(id) {
+        let accepted = match self.states.get(id) {
             _ if self.peeling == Peeling::Printed => true,
             Some(BANNED) => false,
-            // Without a question to `verify`: with the other sign again it shows that it never was.
+            // With the other sign it is a phantom, and accepted so that it is put back.
             Some(found) => found != side.state(),
             None => verify(id, side),
         };
-        believed.then_some((id, side))
+        accepted.then_some((id, side))
     }
 
-    fn note(&mut self, id: u64, side: Side) {
-        match self.found.get_mut(id) {
+    fn record(&mut self, id: u64, side: Side) {
+        match self.states.get_mut(id) {
             Some(state) if self.peeling == Peeling::Printed => *state = side.state(),
             Some(state) => *state = BANNED,
-            None => self.full |= self.found.insert(id, side.state()) == Inserted::Full,
+            None => self.full |= self.states.insert(id, side.state()) == Insertion::Full,
         }
     }
 
@@ -194,42 +196,42 @@ impl Decoder {
         }
     }
 
-    /// The receiver does not know this id: it is put back and not believed again.
+    /// Bans an id that the receiver does not know, and puts it back.
     pub(super) fn ban(&mut self, id: u64) {
-        let Some(state) = self.found.get_mut(id) else { return };
+        let Some(state) = self.states.get_mut(id) else { return };
         if core::mem::replace(state, BANNED) == REORDERED {
             self.take_out(id, -Side::Receiver.sign());
         }
     }
 
-    fn of(&self, state: u64) -> impl Iterator<Item = u64> {
-        self.found.entries().iter().filter(move |entry| entry.value == state).map(|entry| entry.id)
+    fn with_state(&self, state: u64) -> impl Iterator<Item = u64> {
+        self.states.entries().iter().filter(move |entry| entry.value == state).map(|entry| entry.id)
     }
 
     pub(super) fn lost(&self) -> impl Iterator<Item = u64> {
-        self.of(LOST)
+        self.with_state(LOST)
     }
 
     pub(super) fn reordered(&self) -> impl Iterator<Item = u64> {
-        self.of(REORDERED)
+        self.with_state(REORDERED)
     }
 
     pub(super) fn is_reordered(&self, id: u64) -> bool {
-        self.found.get(id) == Some(REORDERED)
+        self.states.get(id) == Some(REORDERED)
     }
 
     pub(super) fn is_lost(&self, id: u64) -> bool {
-        self.found.get(id) == Some(LOST)
+        self.states.get(id) == Some(LOST)
     }
 
-    /// Whether both ends have the same packets in a cell, but for those that were found.
+    /// Whether both ends have the same packets in a cell, except for identified ones.
     #[inline]
     pub(super) fn is_explained(&self, place: usize) -> bool {
-        let Net { id, count } = self.cells[place];
+        let CellDifference { id, count } = self.cells[place];
         id == 0 && count == 0 && self.checks.get(place).is_none_or(|check| *check == 0)
     }
 
-    /// Cells with something left in them.
+    /// Number of cells that are not empty.
     pub(super) fn residual(&self) -> usize {
         self.cells.iter().filter(|cell| cell.id != 0 || cell.count != 0).count()
     }
@@ -291,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_cells_say_decoding_ends() {
+    fn decoding_ends_for_any_cells() {
         for seed in 0..200 {
             let settings = Settings { seed, ..Settings::paper(8, seed) };
             let [sender, mut receiver] = ends(3, 0, &settings);

@@ -1,4 +1,4 @@
-//! How many packets only one of two ends has, before anything is decoded: what the number of cells follows.
+//! Estimates of the number of packets that only one end has, before decoding. The number of cells follows from it.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -9,28 +9,29 @@ use crate::digest::{Digest, Mixer, place};
 
 /// Levels, each with half of the ids of the one before.
 pub(super) const LEVELS: usize = 17;
-/// Words of a level.
+/// Number of words in a level.
 pub(super) const WORDS: usize = 256;
-/// A level with a larger share of differing words says little.
+/// Levels with a larger share of differing words are not used.
 const MOST_DIFFERING: f64 = 0.7;
 
-/// XORs of ids in words: those of packets that both ends have cancel out, and the number of words that differ says how many are left (linear counting).
-/// Within 4 to 9 % from ten to some hundred thousand differences, exactly 0 for none, however many packets there are. 34 KiB.
+/// XORs of ids in words. Packets that both ends have cancel out, and the number of differing words gives the number of
+/// differences (linear counting). The error is 4 to 9 % for ten to some hundred thousand differences, whatever the
+/// number of packets. Without differences the estimate is exactly 0. Takes 34 KiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XorCounters {
     pub(super) seed: u64,
-    /// Level after level.
+    /// All levels in order.
     pub(super) words: Box<[u64]>,
 }
 
 impl XorCounters {
-    /// Of no packets. Both ends need the same seed.
+    /// Empty counters. Both ends need the same seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { seed, words: vec![0; LEVELS * WORDS].into_boxed_slice() }
     }
 
-    /// Of the packets in a cache.
+    /// Counters of the packets in a cache.
     #[must_use]
     pub fn of(cache: &Cache, seed: u64) -> Self {
         let mut counters = Self::new(seed);
@@ -38,11 +39,12 @@ impl XorCounters {
         counters
     }
 
-    /// One packet, which may come only once.
+    /// Adds a packet. Each packet may be added only once.
     #[inline]
     pub fn insert(&mut self, id: u64) {
         let random = Mixer::new(self.seed, 33).mix(Digest(id));
-        // In its level and all below: a level above has half as many. The word is taken from the other half of the bits.
+        // In its level and all below: each level has half as many packets as the one below. The word is derived from
+        // the other half of the bits.
         let level = (random as u32).trailing_zeros().min(LEVELS as u32 - 1) as usize;
         let word = place((random >> 32) as u32, WORDS as u32) as usize;
         for level in 0..=level {
@@ -50,7 +52,7 @@ impl XorCounters {
         }
     }
 
-    /// About how many packets only one of two ends has.
+    /// Estimated number of packets that only one of the two ends has.
     ///
     /// # Errors
     ///
@@ -65,17 +67,17 @@ impl XorCounters {
         };
         let readable = |level: &usize| differing(*level) as f64 <= MOST_DIFFERING * WORDS as f64;
         let level = (0..LEVELS).find(readable).unwrap_or(LEVELS - 1);
-        // In a full level there are more than can be counted: as if one word were left.
+        // A full level is beyond linear counting: count one word as equal.
         let differing = differing(level).min(WORDS - 1) as f64;
         let words = WORDS as f64;
         Ok(libm::ldexp(-words * libm::log1p(-differing / words), level as i32))
     }
 
-    /// Adds what another core saw.
+    /// Adds the packets of another core.
     ///
     /// # Errors
     ///
-    /// [`MergeError`] if its seed is another one.
+    /// [`MergeError`] if the seeds differ.
     pub fn merge(&mut self, other: &Self) -> Result<(), MergeError> {
         if self.seed != other.seed {
             return Err(MergeError);
@@ -91,8 +93,8 @@ impl XorCounters {
     }
 }
 
-/// As published: least hashes, by as many functions; the share of equal ones is that of common packets among all. Does not see few differences
-/// among many packets. To be compared with.
+/// MinHash, as published: the share of equal minimum hashes estimates the Jaccard index of the packets of both ends.
+/// Does not detect few differences among many packets. For comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MinHash {
     seed: u64,
@@ -101,13 +103,13 @@ pub struct MinHash {
 }
 
 impl MinHash {
-    /// Of no packets, with so many hash functions.
+    /// Empty, with this many hash functions.
     #[must_use]
     pub fn new(functions: usize, seed: u64) -> Self {
         Self { seed, packets: 0, least: vec![u64::MAX; functions].into_boxed_slice() }
     }
 
-    /// Of the packets in a cache.
+    /// Counters of the packets in a cache.
     #[must_use]
     pub fn of(cache: &Cache, functions: usize, seed: u64) -> Self {
         let mut hashes = Self::new(functions, seed);
@@ -115,7 +117,7 @@ impl MinHash {
         hashes
     }
 
-    /// One packet. Takes as long as there are functions.
+    /// Adds a packet, in time linear in the number of functions.
     pub fn insert(&mut self, id: u64) {
         self.packets += 1;
         for (function, least) in (64..).zip(&mut self.least) {
@@ -123,7 +125,8 @@ impl MinHash {
         }
     }
 
-    /// About how many packets only one of two ends has, (1 − J)/(1 + J) of those of both; `None` without functions.
+    /// Estimated number of packets that only one of the two ends has: (1 − J)/(1 + J) of the packets of both ends.
+    /// `None` without functions.
     ///
     /// # Errors
     ///
@@ -151,7 +154,7 @@ mod tests {
     use crate::digest::finalise;
     use crate::rda::Ids;
 
-    /// Caches that have so many packets in common, and so many each alone.
+    /// Caches with `common` packets in common, and `alone` packets each.
     fn caches(common: u64, alone: u64, seed: u64) -> [Cache; 2] {
         [0, 1].map(|end| {
             let mut cache = Cache::new((common + alone) as usize, Ids::Plain).expect("possible");
@@ -162,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn words_say_how_many_packets_differ() {
+    fn xor_counters_estimate_the_number_of_differences() {
         for alone in [0, 5, 50, 500, 5_000, 50_000] {
             let runs = 12;
             let (mut sum, mut squares) = (0.0, 0.0);
@@ -184,7 +187,7 @@ mod tests {
         let mut both = ours.clone();
         both.merge(&theirs).expect("one seed");
 
-        // What both have cancels out.
+        // Common packets cancel out.
         let [ours, theirs] = caches(0, 50, 1).map(|cache| XorCounters::of(&cache, 7));
         assert_eq!(both.estimate(&XorCounters::new(7)), ours.estimate(&theirs));
         assert_eq!(both.memory_bytes(), 34_816);
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn least_hashes_see_many_differences_and_not_few() {
+    fn min_hash_detects_many_differences_but_not_few() {
         let of = |common, alone| {
             let [ours, theirs] = caches(common, alone, 2).map(|cache| MinHash::of(&cache, 512, 3));
             ours.estimate(&theirs).expect("one seed").expect("512 functions")

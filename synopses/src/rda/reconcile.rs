@@ -1,4 +1,5 @@
-//! The sender's end of an exchange: what only one end has is found and taken out of the sums, and what is left says delay and loss.
+//! Reconciliation at the sender: identifies the packets that only one end has, removes them from the sums, and
+//! estimates delay and loss.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -10,127 +11,125 @@ use super::aggregator::{Cell, Rda};
 use super::cache::Cache;
 use super::decode::{Decoder, Difference, Peeling, Side};
 use super::settings::{Layout, Settings, SettingsError};
-use crate::moments::{Deviation, Useful, variance};
+use crate::moments::{Deviation, UsefulRow, variance};
 
-/// How often ids that the receiver does not know lead to another look.
+/// Maximum number of repeated decodings because of ids that the receiver does not know.
 const MOST_ROUNDS: u32 = 3;
 
-/// What became of the cells of both ends.
+/// Number of cells by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// Have the same packets at both ends, at least one.
+    /// Cells with the same packets at both ends, at least one.
     pub usable: u64,
-    /// Have not.
+    /// Cells with different packets.
     pub useless: u64,
-    /// Of both kinds of the difference, cells that could not be decoded.
+    /// Cells of the difference that could not be decoded.
     pub residual: u64,
 }
 
-/// Delay and loss of one interval. What is not known is `None`.
+/// Delay and loss of one interval. Unknown values are `None`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The mean delay in nanoseconds of the packets in usable cells. May be below 0 where clocks differ.
+    /// Mean delay in nanoseconds of the packets in usable cells. Negative if the clocks differ by more than the delay.
     pub mean_ns: Option<f64>,
-    /// Its standard deviation, from at least two usable cells.
+    /// Standard deviation of the delay in nanoseconds, from at least two usable cells.
     pub deviation_ns: Option<f64>,
-    /// The variance came out below 0 and was taken as 0: the deviation says nothing.
+    /// The estimated variance was below 0 and was set to 0: the deviation is meaningless.
     pub deviation_clamped: bool,
-    /// At least so many packets are in usable cells: as many as the best bank has there. [`Reconciliation::useful_packets`] counts them.
+    /// Lower bound of the number of packets in usable cells: that of the best bank. [`Reconciliation::useful_packets`]
+    /// has the exact number.
     pub packets: u64,
-    /// Packets that the sender saw.
+    /// Number of the sender's packets.
     pub sent: u64,
-    /// Packets that the receiver saw.
+    /// Number of the receiver's packets.
     pub received: u64,
-    /// At least so many of the sender's packets did not arrive in this interval. Those that were on their way at its end are among them:
-    /// [`super::Unsettled`] sorts them out.
+    /// Lower bound of the number of sent packets that did not arrive in this interval. Includes packets in flight at
+    /// its end: [`super::UnsettledLoss`] separates them.
     pub lost: u64,
-    /// At least so many arrived that were not sent in it.
+    /// Lower bound of the number of packets that arrived but were not sent in this interval.
     pub reordered: u64,
-    /// Lost ones as a share of those sent; a lower bound unless `complete`.
+    /// Lost packets as a share of sent packets; a lower bound unless `complete`.
     pub loss: Option<f64>,
-    /// Every difference was found.
+    /// Whether every difference was identified.
     pub complete: bool,
-    /// Packets, or times of packets, are missing: a cache was full, or the receiver did not say when something arrived.
+    /// Whether packets or timestamps are missing: a cache was full, or the receiver has not sent an arrival time.
     pub partial: bool,
-    /// Packets that came again, at the sender and at the receiver.
+    /// Skipped duplicates at the sender and at the receiver.
     pub duplicates: (u64, u64),
-    /// What became of the cells.
+    /// Number of cells by state.
     pub health: Health,
 }
 
 impl Estimate {
-    /// Whether clocks are further apart than the `bound_ns` that is promised of them: nothing arrives before it was sent.
+    /// Whether the clocks must differ by more than `bound_ns`, because packets arrived that much before they were sent.
     #[must_use]
     pub fn clock_suspect(&self, bound_ns: f64) -> bool {
         self.mean_ns.is_some_and(|mean| mean < -bound_ns)
     }
 }
 
-/// An answer of the receiver that was not asked for, or not possible.
+/// The receiver sent the time of a packet with this id, which the sender had not requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum AnswerError {
-    /// The sender did not ask for this packet.
-    #[error("a time of packet {0:016x}, which was not asked for")]
-    Unasked(u64),
-}
+#[error("time of packet {0:016x}, which was not requested")]
+pub struct UnexpectedTime(pub u64);
 
-/// One interval, at the sender: it has its own cache and the receiver's cells.
+/// One interval at the sender, from its own cache and the receiver's cells.
 #[derive(Clone, Debug)]
 pub struct Reconciliation {
     ours: Cache,
     sender: Rda,
     receiver: Rda,
     decoder: Decoder,
-    /// Of packets that only the receiver has.
+    /// Arrival times of packets that only the receiver has.
     times: BTreeMap<u64, u64>,
     rounds: u32,
 }
 
 impl Reconciliation {
-    /// Decodes the difference of the cells of `ours` and of `receiver`, whose number is the receiver's choice.
+    /// Decodes the difference between `ours` and the receiver's cells. The receiver chooses the number of cells.
     ///
     /// # Errors
     ///
-    /// [`SettingsError::Ids`] if the cache has other ids.
+    /// [`SettingsError::Ids`] if the cache has another kind of ids.
     pub fn new(ours: Cache, receiver: Rda) -> Result<Self, SettingsError> {
         let sender = ours.aggregate(&receiver.settings)?;
         let decoder = Decoder::new(&sender, &receiver, Peeling::UndoAndBan).expect("made with the receiver's settings");
-        let mut begun = Self { ours, sender, receiver, decoder, times: BTreeMap::new(), rounds: 0 };
-        begun.decode();
-        Ok(begun)
+        let mut reconciliation = Self { ours, sender, receiver, decoder, times: BTreeMap::new(), rounds: 0 };
+        reconciliation.decode();
+        Ok(reconciliation)
     }
 
     fn decode(&mut self) {
         let Self { ours, decoder, .. } = self;
-        // Whatever only the sender has is in its cache, whatever only the receiver has is not.
+        // A packet that only the sender has is in its cache, one that only the receiver has is not.
         decoder.run(|id, side| ours.time_of(id).is_some() == (side == Side::Sender));
     }
 
-    /// What only one end has.
+    /// The packets that only one end has.
     #[must_use]
     pub fn difference(&self) -> Difference {
         self.decoder.difference()
     }
 
-    /// Ids that only the receiver has and whose time it has not said yet: to be asked for. None: [`Self::estimate`] is as good as it gets.
+    /// Ids of packets that only the receiver has and whose arrival times are missing. Request them from the receiver.
+    /// If there are none, [`Self::estimate`] is final.
     #[must_use]
     pub fn missing(&self) -> Vec<u64> {
         self.decoder.reordered().filter(|id| !self.times.contains_key(id)).collect()
     }
 
-    /// What the receiver said to [`Self::missing`]: when each packet arrived, or `None` for one that it does not know. Such a one never was: it is put
-    /// back, and what is left is decoded again, three times at the most; there may be more to ask for afterwards.
+    /// Adds the receiver's arrival times of [`Self::missing`], `None` for an id that it does not know. Such a phantom
+    /// is put back, and the rest is decoded again, at most three times; more times may be missing afterwards.
     ///
     /// # Errors
     ///
-    /// [`AnswerError::Unasked`] if it says more than was asked for; nothing of the answer is taken then.
-    pub fn answer(&mut self, answers: &[(u64, Option<u64>)]) -> Result<(), AnswerError> {
-        if let Some((id, _)) = answers.iter().find(|(id, _)| !self.decoder.is_reordered(*id)) {
-            return Err(AnswerError::Unasked(*id));
+    /// [`UnexpectedTime`] if a time was not requested. Nothing is added then.
+    pub fn add_times(&mut self, times: &[(u64, Option<u64>)]) -> Result<(), UnexpectedTime> {
+        if let Some((id, _)) = times.iter().find(|(id, _)| !self.decoder.is_reordered(*id)) {
+            return Err(UnexpectedTime(*id));
         }
         let mut phantoms = false;
-        for (id, time) in answers {
+        for (id, time) in times {
             if let Some(time_ns) = time {
                 self.times.insert(*id, *time_ns);
             } else {
@@ -145,31 +144,31 @@ impl Reconciliation {
         Ok(())
     }
 
-    /// When each packet that only the receiver has arrived, as far as it has said so.
+    /// Packets that only the receiver has, with their arrival times where known.
     pub fn reordered(&self) -> impl Iterator<Item = (u64, Option<u64>)> {
         self.decoder.reordered().map(|id| (id, self.times.get(&id).copied()))
     }
 
-    /// When each packet that only the sender has was sent.
+    /// Packets that only the sender has, with their times of sending.
     pub fn lost(&self) -> impl Iterator<Item = (u64, u64)> {
         self.decoder.lost().filter_map(|id| Some((id, self.ours.time_of(id)?)))
     }
 
-    /// The sender's packets, for another attempt with other cells or to be cleared for another interval.
+    /// Returns the sender's cache, for another attempt with other cells or for another interval.
     #[must_use]
     pub fn into_cache(self) -> Cache {
         self.ours
     }
 
-    /// What both ends have in common in each cell.
-    fn common(&self) -> Box<[Common]> {
+    /// The packets that both ends have, by cell.
+    fn common(&self) -> Box<[CommonCell]> {
         let both = self.sender.cells.iter().zip(&self.receiver.cells).enumerate();
-        let cell = |(place, (ours, theirs)): (usize, (&Cell, &Cell))| Common {
+        let cell = |(place, (ours, theirs)): (usize, (&Cell, &Cell))| CommonCell {
             delay: theirs.sum.wrapping_sub(ours.sum),
-            // The number is the same at both ends, too: ids that came twice cancel out, but they count.
+            // The counts must be equal, too, since duplicates cancel out in the XOR of ids.
             count: if self.decoder.is_explained(place) { ours.count.cast_signed() } else { USELESS },
         };
-        let mut cells: Box<[Common]> = both.map(cell).collect();
+        let mut cells: Box<[CommonCell]> = both.map(cell).collect();
         for (id, sent) in self.lost() {
             for place in self.sender.hashes.places(id).iter() {
                 cells[place].delay = cells[place].delay.wrapping_add(sent);
@@ -187,7 +186,7 @@ impl Reconciliation {
                 None => untimed.push(id),
             }
         }
-        // Its time is in the sum.
+        // Their timestamps are still in the sums.
         for place in untimed.iter().flat_map(|id| self.sender.hashes.places(*id).cells()) {
             cells[place].count = USELESS;
         }
@@ -232,7 +231,7 @@ impl Reconciliation {
         }
     }
 
-    /// How many packets are in usable cells. Goes through the whole cache.
+    /// Number of packets in usable cells. Iterates over the whole cache.
     #[must_use]
     pub fn useful_packets(&self) -> u64 {
         let cells = self.common();
@@ -241,31 +240,32 @@ impl Reconciliation {
     }
 }
 
-/// The count of a cell of which the ends have different packets, or a time is missing.
+/// Count that marks a useless cell: its packets differ, or a timestamp is missing.
 const USELESS: i64 = -1;
 
 /// The packets of a cell that both ends have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Common {
-    /// Of all of them, modulo 2⁶⁴.
+struct CommonCell {
+    /// Sum of their delays, modulo 2⁶⁴.
     delay: u64,
     count: i64,
 }
 
-impl Common {
-    const fn row(self, place: usize, bank: usize) -> Useful {
+impl CommonCell {
+    const fn row(self, place: usize, bank: usize) -> UsefulRow {
         let (delay, count) = (self.delay.cast_signed() as f64, self.count as f64);
-        Useful { delay, count, bank: place / bank, row: place }
+        UsefulRow { delay, count, bank: place / bank, row: place }
     }
 }
 
-fn usable(cells: &[Common]) -> impl Iterator<Item = (usize, Common)> {
+fn usable(cells: &[CommonCell]) -> impl Iterator<Item = (usize, CommonCell)> {
     cells.iter().copied().enumerate().filter(|(_, cell)| cell.count > 0)
 }
 
-/// A packet is once in each bank, so that the fullest one says how many there are at least. In a flat layout it may be in every cell of k.
-fn at_least(cells: &[Common], settings: &Settings) -> u64 {
-    let sum = |cells: &[Common]| usable(cells).map(|(_, cell)| cell.count.cast_unsigned()).sum::<u64>();
+/// Lower bound of the number of packets in usable cells. A packet is once in each bank, so the bank with the most
+/// packets gives it. In a flat layout a packet may be in up to k cells.
+fn at_least(cells: &[CommonCell], settings: &Settings) -> u64 {
+    let sum = |cells: &[CommonCell]| usable(cells).map(|(_, cell)| cell.count.cast_unsigned()).sum::<u64>();
     match settings.layout {
         Layout::Banks => cells.chunks(settings.cells).map(sum).max().unwrap_or(0),
         Layout::Flat => sum(cells).div_ceil(settings.banks as u64),
@@ -278,7 +278,8 @@ mod tests {
     use crate::digest::finalise;
     use crate::rda::{Ids, Settings};
 
-    /// Cells as a figure of the paper has them: times of packets in five cells, {P1} {P1, P6} {P4} {P2, P4} {P2, P6}, lost and other ones taken out.
+    /// The cells of the paper's figure: timestamps of packets in five cells, {P1} {P1, P6} {P4} {P2, P4} {P2, P6},
+    /// without the packets that only one end has.
     fn figure(times: [u64; 4]) -> Rda {
         let settings = Settings { banks: 1, layout: Layout::Flat, ..Settings::paper(5, 0) };
         let mut rda = Rda::new(&settings).expect("possible");
@@ -300,16 +301,16 @@ mod tests {
         assert_eq!(receiver.cells.iter().map(|cell| cell.sum).collect::<Vec<_>>(), [110, 560, 390, 650, 710]);
         let ours = Cache::new(1, Ids::Plain).expect("possible");
         let decoder = Decoder::new(&sender, &receiver, Peeling::UndoAndBan).expect("one kind");
-        let exchange = Reconciliation { ours, sender, receiver, decoder, times: BTreeMap::new(), rounds: 0 };
-        let cells = exchange.common();
+        let reconciliation = Reconciliation { ours, sender, receiver, decoder, times: BTreeMap::new(), rounds: 0 };
+        let cells = reconciliation.common();
         let (delay, count) = usable(&cells).fold((0, 0), |sum, (_, cell)| (sum.0 + cell.delay, sum.1 + cell.count));
         assert_eq!((delay, count), (820, 8));
-        assert_eq!(exchange.estimate(Deviation::PerBucket).mean_ns, Some(102.5));
+        assert_eq!(reconciliation.estimate(Deviation::PerBucket).mean_ns, Some(102.5));
     }
 
     #[test]
     fn a_lost_packet_has_to_be_one_that_was_sent() {
-        // The receiver's cells lack a packet that the sender never had: as if its peer had made it up.
+        // The receiver's cells lack a packet that the sender never had, as if it were forged.
         let settings = Settings { banks: 2, cells: 32, ids: Ids::Plain, ..Settings::default() };
         let mut ours = Cache::new(8, Ids::Plain).expect("possible");
         ours.insert(crate::digest::Digest(1), 5);
@@ -319,9 +320,9 @@ mod tests {
             receiver.cells[place].count = receiver.cells[place].count.wrapping_sub(1);
         }
 
-        let exchange = Reconciliation::new(ours, receiver).expect("same ids");
+        let reconciliation = Reconciliation::new(ours, receiver).expect("same ids");
 
-        assert_eq!(exchange.difference().lost, []);
-        assert_eq!(exchange.difference().residual, 2);
+        assert_eq!(reconciliation.difference().lost, []);
+        assert_eq!(reconciliation.difference().residual, 2);
     }
 }

@@ -1,25 +1,25 @@
-//! What both ends of a stream have to agree on.
+//! Settings that both ends of a stream have to share.
 
 use thiserror::Error;
 
 use crate::digest::{Digest, Mixer, finalise, place};
 
-/// More banks than this are a mistake: with more than four, fewer differences can be decoded.
+/// Maximum number of banks. With more than four, fewer differences can be decoded.
 pub const MOST_BANKS: usize = crate::moments::MOST_BANKS;
-/// More cells in a bank than this are one.
+/// Maximum number of cells in a bank.
 pub const MOST_CELLS: usize = 1 << 22;
-/// More packets in a cache than this are one.
+/// Maximum number of packets in a cache.
 pub const MOST_PACKETS: usize = 1 << 28;
 
-/// Which 64 bits stand for a packet.
+/// Kind of packet ids, which have 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Ids {
-    /// Its digest: the profile of the paper. Of the cells with several packets some look like one with a single packet.
+    /// The digest, as in the paper. Some cells with several packets look like cells with a single packet.
     Plain = 0,
-    /// Its digest with the low 8 bits made from the other 56: of the XORs of several packets 255 in 256 are known for what they are.
+    /// The digest with the low 8 bits computed from the other 56. They reveal 255 of 256 XORs of several packets.
     Checked8 = 1,
-    /// With the low 16 bits made from the other 48.
+    /// The digest with the low 16 bits computed from the other 48.
     Checked16 = 2,
 }
 
@@ -37,77 +37,78 @@ impl Ids {
     pub const fn id(self, digest: Digest) -> u64 {
         let bits = self.check_bits();
         let kept = digest.0 >> bits << bits;
-        // Not linear, or the XOR of three ids would pass, too.
+        // Not linear, or the XOR of three ids would pass the check.
         kept | finalise(kept) & ((1 << bits) - 1)
     }
 
-    /// Whether this can be the id of one packet.
+    /// Whether this can be the id of a single packet.
     #[must_use]
     pub const fn possible(self, id: u64) -> bool {
         self.id(Digest(id)) == id
     }
 }
 
-/// Where a packet is counted.
+/// Assignment of packets to cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Layout {
-    /// RDA: in one cell of each bank. A cell is known to hold one packet by its place.
+    /// RDA: one cell in each bank. The position of a cell reveals whether it has a single packet.
     Banks = 0,
-    /// sRDA: in cells anywhere, once where two of them coincide, so that packets do not all count for the same and the mean is not quite exact. Cells have a second XOR, of hashed ids, by which one packet is known.
-    /// Deviations need [`crate::moments::Deviation::PerBucket`]: in a pair of cells a common packet would cancel out.
+    /// sRDA: cells anywhere, only one where two coincide. So packets have unequal weights, and the mean is not quite
+    /// exact. Cells have a second XOR, of hashed ids, which reveals a single packet. Deviations need
+    /// [`crate::moments::Deviation::PerBucket`]: a packet in both cells of a pair would cancel out.
     Flat = 1,
 }
 
-/// What both ends have to agree on.
+/// Settings of RDA, the same at both ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// k, cells in which a packet is counted, from 1 to [`MOST_BANKS`].
+    /// k, number of cells for each packet, from 1 to [`MOST_BANKS`].
     pub banks: usize,
-    /// m, cells of a bank; a flat layout has as many in all, k m.
+    /// m, number of cells in a bank, from 1 to [`MOST_CELLS`]. A flat layout has k m cells, too.
     pub cells: usize,
-    /// Where a packet is counted.
+    /// Assignment of packets to cells.
     pub layout: Layout,
-    /// Which bits stand for a packet.
+    /// Kind of packet ids.
     pub ids: Ids,
-    /// Secret where packets may be crafted. Another one for each attempt.
+    /// Seed of the cells, a new one for each attempt. Keep it secret if packets may be crafted.
     pub seed: u64,
 }
 
 impl Default for Settings {
-    /// Three banks of checked ids: with four cells for each packet that one end only has, 99.8 % of intervals are decoded whole.
+    /// Three banks of checked ids. With four cells for each difference, 99.8 % of intervals are decoded completely.
     fn default() -> Self {
         Self { banks: 3, cells: 512, layout: Layout::Banks, ids: Ids::Checked8, seed: 0 }
     }
 }
 
-/// Cells, or a cache, that cannot be.
+/// Invalid settings of cells or of a cache.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SettingsError {
-    /// None, or too many.
+    /// Invalid number of banks.
     #[error("{0} banks, from 1 to {MOST_BANKS} are possible")]
     Banks(usize),
-    /// None, or too many.
+    /// Invalid number of cells.
     #[error("{0} cells in a bank, from 1 to {MOST_CELLS} are possible")]
     Cells(usize),
-    /// None, or too many.
+    /// Invalid capacity of a cache.
     #[error("a cache of {0} packets, from 1 to {MOST_PACKETS} are possible")]
     Packets(usize),
-    /// A cache remembers ids of one kind.
+    /// A cache has ids of one kind only.
     #[error("cells of {wanted:?} ids from a cache of {cached:?} ones: give both the same")]
     Ids {
-        /// What the cells were to have.
+        /// Kind requested for the cells.
         wanted: Ids,
-        /// What the cache has.
+        /// Kind in the cache.
         cached: Ids,
     },
-    /// Intervals without length, or none of them.
+    /// Invalid length or number of intervals.
     #[error("intervals of {length_ns} ns, {generations} at a time: both have to be above 0, and at most 16 at a time")]
     Intervals {
-        /// How long each is.
+        /// Length of an interval in nanoseconds.
         length_ns: u64,
-        /// How many there may be at a time.
+        /// Number of intervals in memory.
         generations: usize,
     },
 }
@@ -119,13 +120,13 @@ impl Settings {
         Self { banks: 2, cells, layout: Layout::Banks, ids: Ids::Plain, seed }
     }
 
-    /// For another attempt at an interval that was not decoded whole, from the same caches: twice the cells and other places.
+    /// Settings for another attempt at an interval that was not decoded completely: twice the cells and another seed.
     #[must_use]
     pub fn again(&self) -> Self {
         Self { cells: (2 * self.cells).min(MOST_CELLS), seed: finalise(self.seed ^ 0x5eed), ..self.clone() }
     }
 
-    /// Cells in all.
+    /// Number of cells in all banks.
     #[must_use]
     pub const fn all_cells(&self) -> usize {
         self.banks * self.cells
@@ -152,7 +153,7 @@ impl Settings {
     }
 }
 
-/// The cells of one packet, each once.
+/// The distinct cells of one packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
     cells: [u32; MOST_BANKS],
@@ -170,7 +171,7 @@ impl Places {
     }
 }
 
-/// Says where ids are counted.
+/// Maps ids to cells.
 #[derive(Clone, Debug)]
 pub(super) struct Hashes {
     banks: [Mixer; MOST_BANKS],
@@ -215,7 +216,7 @@ impl Hashes {
         places
     }
 
-    /// What an id adds to the second XOR of a flat layout.
+    /// Contribution of an id to the second XOR of a flat layout.
     #[inline]
     pub(super) const fn check(&self, id: u64) -> u64 {
         self.check.mix(Digest(id))
@@ -227,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn impossible_cells_are_refused() {
+    fn invalid_settings_are_refused() {
         let good = Settings::default();
         let of = |settings: Settings| settings.checked();
 
@@ -257,7 +258,8 @@ mod tests {
 
     #[test]
     fn the_xor_of_three_ids_of_a_cell_is_of_another_one() {
-        // With a hash that is linear over XOR it would always be of this cell, and every cell of an odd number of packets looked pure.
+        // With a hash that is linear over XOR it would always be of this cell, and every cell of an odd number of
+        // packets looked pure.
         let hashes = Hashes::new(&Settings::paper(8, 3));
         let of_cell: alloc::vec::Vec<u64> = (0..80_000).map(finalise).filter(|id| hashes.cell(*id, 0) == 5).collect();
         let back = of_cell.as_chunks::<3>().0.iter().filter(|[a, b, c]| hashes.cell(a ^ b ^ c, 0) == 5).count();

@@ -1,27 +1,28 @@
-//! How many cells, and what is to be expected of them. Numbers as in the paper: d packets that only one end has, k banks of m cells, n packets.
+//! The number of cells, and the results to expect. Symbols are those of the paper: d packets that only one end has, k
+//! banks of m cells, n packets.
 
-/// How the number of cells follows that of the differences.
+/// How the number of cells follows the number of differences.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sizing {
-    /// Cells in all banks for each packet that only one end has.
+    /// Cells in all banks for each difference.
     pub per_packet: f64,
-    /// On top, because their number is estimated: 0.25 for a quarter.
+    /// Margin, since the number of differences is an estimate: 0.25 for a quarter more cells.
     pub margin: f64,
-    /// Cells of a bank, however few: a deviation from few cells is worth nothing.
+    /// Minimum number of cells in a bank. The deviation needs many cells.
     pub least: usize,
-    /// Cells of a bank, however many.
+    /// Maximum number of cells in a bank.
     pub most: usize,
 }
 
 impl Default for Sizing {
-    /// Four cells for each packet and a quarter more, from 512 to 2¹⁸ in a bank.
+    /// Four cells for each difference and a quarter more, from 512 to 2¹⁸ in a bank.
     fn default() -> Self {
         Self { per_packet: 4.0, margin: 0.25, least: 512, most: 1 << 18 }
     }
 }
 
 impl Sizing {
-    /// m, cells of each of `banks`, for an estimate of d.
+    /// m, number of cells in each of `banks` banks, for an estimate of d.
     #[must_use]
     pub fn cells(&self, banks: usize, differences: f64) -> usize {
         let all = self.per_packet * differences * (1.0 + self.margin);
@@ -31,39 +32,41 @@ impl Sizing {
     }
 }
 
-/// Bytes that are sent for cells and for the times of `asked` packets.
+/// Bytes sent for `cells` cells and for the times of `requested` packets.
 #[must_use]
-pub const fn exchanged_bytes(cells: usize, asked: usize) -> usize {
-    24 * cells + 16 * asked
+pub const fn exchanged_bytes(cells: usize, requested: usize) -> usize {
+    24 * cells + 16 * requested
 }
 
-/// Bytes of all ids and times: where this is less, they are sent instead and everything is known.
+/// Bytes of all ids and timestamps. If this is less, they are sent instead of cells.
 #[must_use]
 pub const fn direct_bytes(packets: usize) -> usize {
     16 * packets
 }
 
-/// The probability that all of d are named in two banks of m, d < m: that a random graph has no cycle. The paper's O(d⁻ᵏ) is for a structure with more cells.
+/// Probability that all d packets are identified in two banks of m cells, d < m: that a random graph has no cycle. The
+/// paper's O(d⁻ᵏ) is for a structure with more cells.
 #[must_use]
 pub fn complete_chance(differences: f64, cells: f64) -> f64 {
     let load = differences / cells;
     libm::sqrt((1.0 - load * load).max(0.0))
 }
 
-/// How many of d are expected to stay unnamed in two banks of m, d < m.
+/// Expected number of unidentified packets of d in two banks of m cells, d < m.
 #[must_use]
-pub fn expected_unnamed(differences: f64, cells: f64) -> f64 {
+pub fn expected_unidentified(differences: f64, cells: f64) -> f64 {
     let load = (differences / cells) * (differences / cells);
     if load < 1.0 { load / (1.0 - load) } else { f64::INFINITY }
 }
 
-/// The mean absolute error of the deviation as published, as a share of it, from `pairs` pairs of cells.
+/// Mean absolute error of the published estimate of the deviation, as a share of it, from `pairs` pairs of cells.
 #[must_use]
 pub fn deviation_error(mean: f64, deviation: f64, pairs: f64) -> f64 {
     0.8 * 0.5 * (1.0 + mean * mean / (deviation * deviation)) * libm::sqrt(2.0 / pairs)
 }
 
-/// So many packets make the mean exact within a share `error` of it with probability 1 − `failing` (of the sampling of packets, not of cells).
+/// Number of packets with which the mean is within a share `error` of the true one with probability 1 − `failing`, by
+/// sampling of packets, not of cells.
 #[must_use]
 pub fn packets_for_mean(mean: f64, deviation: f64, error: f64, failing: f64) -> f64 {
     let ratio = deviation / (error * mean);
@@ -96,8 +99,8 @@ mod tests {
     #[test]
     fn printed_numbers_come_out() {
         assert!((complete_chance(100.0, 200.0) - 0.866).abs() < 1e-3);
-        assert!((expected_unnamed(2_000.0, 2_500.0) - 1.78).abs() < 0.01);
-        assert_eq!(expected_unnamed(2.0, 1.0), f64::INFINITY);
+        assert!((expected_unidentified(2_000.0, 2_500.0) - 1.78).abs() < 0.01);
+        assert_eq!(expected_unidentified(2.0, 1.0), f64::INFINITY);
         assert_eq!(complete_chance(2.0, 1.0), 0.0);
         // Weibull of shape 0.6: mean 10, deviation 17.6.
         assert!((packets_for_mean(10.0, 17.58, 0.01, 0.05) / 228_031.0 - 1.0).abs() < 0.01);

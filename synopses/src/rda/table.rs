@@ -1,43 +1,43 @@
-//! Ids with a word each, in memory that is taken once: entries in the order in which they came, and an index into them.
+//! A hash table of ids with a word each and a fixed capacity: entries in insertion order, and an index into them.
 
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Spreads ids over the index by the upper bits of a product.
+/// Multiplier that spreads ids over the index, by the upper bits of the product.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// An id and what is known of it.
+/// An id and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) id: u64,
     pub(super) value: u64,
 }
 
-/// What became of an insertion.
+/// Result of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Inserted {
+pub(super) enum Insertion {
     New,
-    /// It was there, and stays as it was.
-    There,
-    /// There is no room.
+    /// The id is present. Its value is unchanged.
+    Present,
+    /// The capacity is exceeded.
     Full,
 }
 
-/// At most so many ids.
+/// A hash table with a fixed capacity.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     most: usize,
     entries: Vec<Entry>,
-    /// A place in `entries` plus 1 and, above it, as many bits of the hash as there is room for: another id is seldom looked at. 0 for none. At most half of
-    /// it is in use.
+    /// An index into `entries` plus 1 in the lower bits, and a tag of hash bits above it, so that other ids are seldom
+    /// compared. 0 for an empty word. At most half of the words are in use.
     index: Box<[u32]>,
     shift: u32,
     place_bits: u32,
 }
 
 impl Table {
-    /// Room for `most` ids, below 2³⁰.
+    /// A table for at most `most` ids, below 2³⁰.
     pub(super) fn new(most: usize) -> Self {
         let places = (2 * most).next_power_of_two().max(2);
         let shift = 64 - places.trailing_zeros();
@@ -46,18 +46,18 @@ impl Table {
         Self { most, entries, index, shift, place_bits: place_bits.max(1) }
     }
 
-    /// The bits above a place.
+    /// The tag of a hash.
     #[inline]
     const fn tag(&self, hash: u64) -> u32 {
         (hash as u32) >> self.place_bits
     }
 
-    /// Where the id is, or the word of the index where it would be named and what would be there.
+    /// The index of the id's entry, or the position and value of the word to be written for it.
     #[inline]
     fn find(&self, id: u64) -> Result<usize, (usize, u32)> {
         let hash = id.wrapping_mul(SPREAD);
         let (mut at, tag) = ((hash >> self.shift) as usize, self.tag(hash));
-        // Ends: at least half of the index is empty.
+        // Terminates, since at least half of the index is empty.
         loop {
             let word = self.index[at];
             if word == 0 {
@@ -72,14 +72,14 @@ impl Table {
     }
 
     #[inline]
-    pub(super) fn insert(&mut self, id: u64, value: u64) -> Inserted {
+    pub(super) fn insert(&mut self, id: u64, value: u64) -> Insertion {
         match self.find(id) {
-            Ok(_) => Inserted::There,
-            Err(_) if self.entries.len() == self.most => Inserted::Full,
+            Ok(_) => Insertion::Present,
+            Err(_) if self.entries.len() == self.most => Insertion::Full,
             Err((at, word)) => {
                 self.entries.push(Entry { id, value });
                 self.index[at] = word;
-                Inserted::New
+                Insertion::New
             }
         }
     }
@@ -89,7 +89,7 @@ impl Table {
         self.find(id).ok().map(|place| self.entries[place].value)
     }
 
-    /// Its value, to be changed.
+    /// A mutable reference to the id's value.
     #[inline]
     pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut u64> {
         let place = self.find(id).ok()?;
@@ -117,17 +117,17 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn what_is_full_still_knows_what_it_has() {
+    fn a_full_table_still_finds_its_entries() {
         let mut table = Table::new(3);
 
-        let found: Vec<Inserted> = [7, 0, 7, u64::MAX, 9, 0].iter().map(|id| table.insert(*id, id ^ 1)).collect();
+        let found: Vec<Insertion> = [7, 0, 7, u64::MAX, 9, 0].iter().map(|id| table.insert(*id, id ^ 1)).collect();
 
         assert_eq!(
             found,
-            [Inserted::New, Inserted::New, Inserted::There, Inserted::New, Inserted::Full, Inserted::There]
+            [Insertion::New, Insertion::New, Insertion::Present, Insertion::New, Insertion::Full, Insertion::Present]
         );
         assert_eq!([7, 0, u64::MAX, 9].map(|id| table.get(id)), [Some(6), Some(1), Some(u64::MAX - 1), None]);
-        assert_eq!(Table::new(0).insert(1, 1), Inserted::Full);
+        assert_eq!(Table::new(0).insert(1, 1), Insertion::Full);
     }
 
     proptest! {
@@ -135,7 +135,7 @@ mod tests {
         fn it_holds_what_a_map_holds(ids in prop::collection::vec(0_u64..4_000, 0..60)) {
             let (mut table, mut map) = (Table::new(60), BTreeMap::new());
             for (value, id) in (0..).zip(&ids) {
-                // Ids whose lower halves are the same: all of one tag, so that it does not tell those apart that meet in the index.
+                // Ids with equal lower halves have equal tags, so that tags do not tell colliding ids apart.
                 table.insert(id << 32, value);
                 map.entry(id << 32).or_insert(value);
             }

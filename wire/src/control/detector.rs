@@ -1,22 +1,23 @@
-//! How an operator wants one LMAP to judge. The settings are the detector's; what they do is its business, here they have names and ranges.
+//! Settings of one LMAP's detector, as an operator configures them: names and ranges. The detector defines their
+//! effect.
 
 use crate::proto::{control, operators};
 
-/// How a score is formed.
+/// How a score is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScoreForm {
-    /// Residuals and coordinates, each measured in its own deviations.
+    /// Residuals and coordinates, each in units of its own standard deviation.
     Scaled,
-    /// That of μView: the length of the residual.
+    /// The length of the residual, as in μView.
     Absolute,
-    /// The same of rows scaled to unit length.
+    /// The length of the residual of rows scaled to unit length.
     Relative,
 }
 
 impl ScoreForm {
     const ALL: [Self; 3] = [Self::Scaled, Self::Absolute, Self::Relative];
 
-    /// Its name on the wire, in output and in configuration.
+    /// Its name in messages, output and configuration.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -27,45 +28,45 @@ impl ScoreForm {
     }
 }
 
-/// Settings of one LMAP's detector. What is `None` is as its worker is configured; another form of score than the worker's brings that
-/// form's own defaults, and nothing of the worker's.
+/// Settings of one LMAP's detector. `None` is as the worker is configured. A form of score other than the worker's has
+/// its own defaults, and ignores the worker's.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DetectorSpec {
-    /// How the score is formed.
+    /// The form of the score.
     pub score: Option<ScoreForm>,
     /// Rank k of the basis, 1 to 4,096.
     pub rank: Option<u32>,
     /// Rows l of the sketch, 2 to 8,192, above the rank.
     pub sketch_rows: Option<u32>,
-    /// Every so manieth row is learnt, 1 to 1,000,000.
+    /// Every n-th row is learnt: n from 1 to 1,000,000.
     pub stride: Option<u32>,
-    /// γ is this percentile q of the scores in training, above 0 and at most 100.
+    /// γ is this percentile q of the scores in training: above 0, at most 100.
     pub percentile: Option<f64>,
     /// Probability η that a row above γ is learnt, 0 to 1.
     pub learning_rate: Option<f64>,
-    /// What γ is multiplied by before a row counts for an alarm, 1 to 1,000.
+    /// Factor on γ for alarms, 1 to 1,000.
     pub margin: Option<f64>,
-    /// Alarms a day that γ is steered to, at most 1,000,000; 0: γ stays, whatever the worker is configured with.
+    /// Alarms a day to which γ is steered, at most 1,000,000; 0: γ is fixed, whatever the worker's configuration.
     pub alarms_per_day: Option<f64>,
-    /// Rows kept for good, so that a fit that is asked for is made at once: 0, or 120 to 10,000, of 8 bytes per column.
+    /// Rows that are stored, so that a requested fit is made at once: 0, or 120 to 10,000, of 8 bytes per column.
     pub rows_kept: Option<u32>,
 }
 
-/// Why settings of a detector cannot be taken.
+/// Invalid settings of a detector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DetectorSpecError {
-    /// No form of score has this name.
-    #[error("score {0:?} is none: scaled, absolute and relative are possible")]
+    /// An unknown form of score.
+    #[error("score {0:?} is unknown: scaled, absolute and relative are possible")]
     Score(String),
-    /// A value out of its range, or no number.
+    /// A value out of range, or not a number.
     #[error("{field} is {found}: {wanted}")]
     Range {
-        /// Which field.
+        /// Name of the setting.
         field: &'static str,
-        /// What was found.
+        /// The given value.
         found: String,
-        /// What is possible.
+        /// The allowed range.
         wanted: &'static str,
     },
 }
@@ -80,13 +81,13 @@ fn range(
 }
 
 impl DetectorSpec {
-    /// Whether nothing is asked for.
+    /// Whether no setting is given.
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The same, if every value is in its range.
+    /// The same settings, if every value is in range.
     ///
     /// # Errors
     ///
@@ -123,7 +124,7 @@ impl DetectorSpec {
     }
 }
 
-/// The score of this name; none if it is empty.
+/// The form of this name; none if it is empty.
 fn score(name: &str) -> Result<Option<ScoreForm>, DetectorSpecError> {
     if name.is_empty() {
         return Ok(None);
@@ -132,7 +133,6 @@ fn score(name: &str) -> Result<Option<ScoreForm>, DetectorSpecError> {
     found.map(Some).ok_or_else(|| DetectorSpecError::Score(name.chars().take(32).collect()))
 }
 
-/// Operators and workers are told in messages of their own that have the same fields.
 macro_rules! travels_as {
     ($($message:ty),+) => {$(
         impl From<&DetectorSpec> for $message {

@@ -1,4 +1,4 @@
-//! The configuration of one LMAP, as the host agent gives it to a worker.
+//! The configuration of one LMAP (local metrics analysis pipeline), sent by the host agent to a worker.
 
 use core::num::{NonZeroU32, NonZeroU64};
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,133 +8,134 @@ use super::{MAX_METRICS, MAX_REGIONS, MAX_REPLICAS};
 use crate::histogram::{Scale, ScaleError};
 use crate::id::{LmapId, MetricId, RegionId, ReplicaId};
 use crate::layout::{RegionSize, RegionSizeError, Slot};
-use crate::metric::{Aggregation, Every, Kind, Series};
+use crate::metric::{Aggregation, Kind, Series, TickDivider};
 use crate::name::{InstanceName, Labels, MetricName, NameError, ServiceName};
 use crate::proto::control as proto;
 use crate::registration::{group, unit};
 use crate::time::{Interval, IntervalError, Nanos};
 
-/// One series that an LMAP watches.
+/// A series that an LMAP watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricSpec {
-    /// Its name towards operators.
+    /// Its id, as operators see it.
     pub id: MetricId,
-    /// What it is.
+    /// Name, labels, kind and unit of the series.
     pub series: Series,
-    /// How replicas are put together.
+    /// How values of replicas are aggregated.
     pub aggregation: Aggregation,
-    /// Looked at every so many intervals.
-    pub every: Every,
+    /// It is read every n-th interval.
+    pub every: TickDivider,
 }
 
-/// One region to fetch.
+/// A region to fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionSpec {
-    /// Its name.
+    /// Id of the region.
     pub id: RegionId,
-    /// Its size.
+    /// Size of the region, header included.
     pub size: RegionSize,
-    /// Whether its heartbeat word tells if the replica lives. The host agent's own regions (process metrics) do not.
+    /// Whether its heartbeat word shows that the replica is alive. The host agent's own regions (process metrics) have
+    /// none.
     pub heartbeat: bool,
-    /// The address for RDMA, in the address space of the host agent; 0 without RDMA.
+    /// Address for RDMA, in the address space of the host agent; 0 without RDMA.
     pub address: u64,
-    /// The remote key for RDMA; 0 without RDMA.
+    /// Remote key for RDMA; 0 without RDMA.
     pub rkey: u32,
 }
 
-/// Where a metric lies in a replica's regions.
+/// Where a metric is in a replica's regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Which metric.
+pub struct MetricPlace {
+    /// Id of the metric.
     pub metric: MetricId,
-    /// Which region.
+    /// Id of the region.
     pub region: RegionId,
     /// The first of its slots.
     pub first: Slot,
 }
 
-/// One replica of the service on this node.
+/// A replica of the service on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaSpec {
-    /// Its name on this node.
+    /// Its id on this node.
     pub id: ReplicaId,
-    /// Its name towards people.
+    /// Its name, as operators see it.
     pub instance: InstanceName,
-    /// Its regions.
+    /// The regions that it owns.
     pub regions: Vec<RegionSpec>,
-    /// Where its metrics lie. A metric without a place is missing in this replica.
-    pub places: Vec<Place>,
+    /// Places of its metrics. A metric without a place is missing in this replica.
+    pub places: Vec<MetricPlace>,
 }
 
-/// One LMAP, whole. Every place lies inside its region, no metric and no region is named twice.
+/// The whole configuration of one LMAP. Every place is inside its region, and no metric or region is there twice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LmapSpec {
-    /// Its name.
+    /// Id of the LMAP.
     pub id: LmapId,
     /// The service that it watches.
     pub service: ServiceName,
     /// The local scraping interval.
     pub interval: Interval,
-    /// How often a replica's heartbeat changes while it lives.
+    /// Interval at which a live replica's heartbeat changes.
     pub heartbeat: Nanos,
-    /// What it watches.
+    /// Series that it watches.
     pub metrics: Vec<MetricSpec>,
-    /// Where.
+    /// Replicas of the service, with the places of metrics.
     pub replicas: Vec<ReplicaSpec>,
-    /// A trained model; empty: the LMAP arms itself.
+    /// A trained model; empty: the LMAP trains itself.
     pub model: Vec<u8>,
-    /// How it judges.
+    /// Settings of its detector.
     pub detector: DetectorSpec,
 }
 
-/// Why an LMAP's configuration cannot be taken.
+/// An invalid configuration of an LMAP.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LmapError {
-    /// A name, label or unit.
+    /// An invalid name, label or unit.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// A region's size.
+    /// An invalid size of a region.
     #[error(transparent)]
     Size(#[from] RegionSizeError),
-    /// A histogram's buckets.
+    /// Invalid buckets of a histogram.
     #[error(transparent)]
     Scale(#[from] ScaleError),
-    /// The interval.
+    /// The scraping interval is out of range.
     #[error(transparent)]
     Interval(#[from] IntervalError),
-    /// How it is to judge.
+    /// Invalid settings of the detector.
     #[error("settings of the detector")]
     Detector(#[from] DetectorSpecError),
-    /// A kind of a later release.
+    /// A kind of metric of a later release.
     #[error("{metric} is of kind {kind}, which this release does not know")]
     Kind {
-        /// Which metric.
+        /// Id of the metric.
         metric: MetricId,
-        /// What was found.
+        /// The kind's number.
         kind: i32,
     },
-    /// More than a worker takes.
+    /// More elements than a worker takes.
     #[error("{found} {what} are more than {limit}")]
     TooMany {
-        /// Of what.
+        /// Metrics, replicas or regions.
         what: &'static str,
-        /// How many.
+        /// Number of elements.
         found: usize,
-        /// How many there may be.
+        /// Largest allowed number.
         limit: usize,
     },
-    /// One thing twice.
-    #[error("{0} is named twice")]
+    /// A metric or region is there twice.
+    #[error("{0} is configured twice")]
     Twice(String),
-    /// A place that points nowhere.
-    #[error("the place of {metric} in {region}, slot {}, points outside of what was announced", .first.0)]
+    /// A place outside its region, or of an unknown metric.
+    #[error("the place of {metric} in {region}, slot {}, is outside the region, or the metric is unknown", .first.0)]
     Place {
-        /// Which metric.
+        /// Id of the metric.
         metric: MetricId,
-        /// In which region.
+        /// Id of the region.
         region: RegionId,
-        /// Where.
+        /// The first slot.
         first: Slot,
     },
 }
@@ -148,7 +149,7 @@ fn bounded(what: &'static str, found: usize, limit: usize) -> Result<(), LmapErr
 }
 
 impl Aggregation {
-    /// Its name on the wire and in configuration.
+    /// Its name in messages and in configuration.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -225,7 +226,7 @@ impl MetricSpec {
 impl ReplicaSpec {
     fn decode(message: &proto::Replica) -> Result<Self, LmapError> {
         let regions: Vec<RegionSpec> = message.regions.iter().map(region).collect::<Result<_, _>>()?;
-        let place = |place: &proto::Place| Place {
+        let place = |place: &proto::MetricPlace| MetricPlace {
             metric: MetricId(place.metric),
             region: RegionId(place.region),
             first: Slot(place.first_slot),
@@ -246,8 +247,11 @@ impl ReplicaSpec {
             address: region.address,
             rkey: region.rkey,
         };
-        let place =
-            |place: &Place| proto::Place { metric: place.metric.0, region: place.region.0, first_slot: place.first.0 };
+        let place = |place: &MetricPlace| proto::MetricPlace {
+            metric: place.metric.0,
+            region: place.region.0,
+            first_slot: place.first.0,
+        };
         proto::Replica {
             replica: self.id.0,
             instance: self.instance.to_string(),
@@ -268,7 +272,7 @@ fn region(message: &proto::Region) -> Result<RegionSpec, RegionSizeError> {
 }
 
 impl LmapSpec {
-    /// Reads and checks an LMAP's configuration.
+    /// Decodes and checks an LMAP's configuration.
     ///
     /// # Errors
     ///
@@ -305,7 +309,7 @@ impl LmapSpec {
             }
             let mut placed = BTreeSet::new();
             for place in &replica.places {
-                let Place { metric, region, first } = *place;
+                let MetricPlace { metric, region, first } = *place;
                 let inside = |(size, owner): &(RegionSize, ReplicaId)| {
                     *owner == replica.id && kinds.get(&metric).is_some_and(|kind| size.holds(first, kind.slots()))
                 };
@@ -353,10 +357,10 @@ mod tests {
                 parts_per_unit: NonZeroU64::MIN,
             },
             aggregation: Aggregation::default_for(kind),
-            every: Every::MIN,
+            every: TickDivider::MIN,
         };
         let region = RegionSpec { id: RegionId(5), size: RegionSize::ONE_PAGE, heartbeat: true, address: 0, rkey: 0 };
-        let place = |metric, first| Place { metric: MetricId(metric), region: RegionId(5), first: Slot(first) };
+        let place = |metric, first| MetricPlace { metric: MetricId(metric), region: RegionId(5), first: Slot(first) };
         LmapSpec {
             id: LmapId(1),
             service: ServiceName::new("cart").unwrap(),
@@ -375,12 +379,12 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_survives_the_way() {
+    fn a_configuration_survives_encoding() {
         assert_eq!(LmapSpec::decode(&proto::Lmap::from(&spec())), Ok(spec()));
     }
 
     #[test]
-    fn settings_of_the_detector_that_do_not_hold_are_refused() {
+    fn invalid_settings_of_the_detector_are_refused() {
         let mut message = proto::Lmap::from(&spec());
         message.detector = Some(proto::Detector { rank: Some(0), ..proto::Detector::default() });
 

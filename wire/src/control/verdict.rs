@@ -1,4 +1,4 @@
-//! What an LMAP said, as the host agent and its hooks see it.
+//! Verdicts of an LMAP, for the host agent and its hooks.
 
 use crate::id::{Epoch, LmapId, MetricId, ReplicaId};
 use crate::metric::{Group, Statistic};
@@ -6,16 +6,16 @@ use crate::proto::control as proto;
 use crate::registration;
 use crate::time::Nanos;
 
-/// What an LMAP is doing.
+/// State of an LMAP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Too few rows were seen to judge.
+    /// Too few rows were seen to fit a model.
     Learning,
-    /// Judging.
+    /// It has a model and judges every row.
     Armed,
-    /// In alarm for so long that normal has probably changed: look, or fit again.
+    /// In alarm for so long that normal has probably changed: check, or fit again.
     Drifted,
-    /// The heartbeat or the data of a replica stopped; the verdict says of which.
+    /// The heartbeat or the data of a replica stopped; the verdict names the replica.
     Silent,
 }
 
@@ -32,16 +32,16 @@ impl State {
     }
 }
 
-/// Where in an alarm a sample lies. An alarm is an episode, not a sample.
+/// Position of a row in an alarm. An alarm is an episode of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Episode {
-    /// Outside.
+    /// No alarm is on.
     Quiet,
-    /// The first sample of an alarm.
+    /// The first row of an alarm.
     Began,
-    /// Inside.
+    /// A later row of an alarm.
     On,
-    /// The first sample after an alarm.
+    /// The first row after an alarm.
     Ended,
 }
 
@@ -58,73 +58,73 @@ impl Episode {
     }
 }
 
-/// One column that speaks for the score.
+/// A column that explains the score.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reason {
-    /// Which series.
+    /// Id of the series.
     pub metric: MetricId,
-    /// Which of its columns.
+    /// Which column of the series.
     pub statistic: Statistic,
     /// Its share of the squared score, 0 to 1.
     pub share: f64,
-    /// What was seen, in the metric's unit.
+    /// Observed value, in the metric's unit.
     pub seen: f64,
-    /// What was expected, in the metric's unit.
+    /// Expected value, in the metric's unit.
     pub expected: f64,
-    /// How long it has stood out; zero: with this sample, or not at all by itself.
+    /// How long it has stood out; zero: since this row, or not by itself.
     pub since: Nanos,
 }
 
-/// How much of the squared score is of one kind of metric.
+/// Share of the squared score of one group of metrics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupShare {
-    /// Which kind.
+    /// The group of metrics.
     pub group: Group,
-    /// 0 to 1.
+    /// Share of the squared score, 0 to 1.
     pub share: f64,
 }
 
-/// How much of a row's squared score is of one metric, whichever of its columns.
+/// Share of a row's squared score of one metric, over all of its columns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MetricShare {
-    /// Which one.
+    /// Id of the metric.
     pub metric: MetricId,
-    /// 0 to 1.
+    /// Share of the row's squared score, 0 to 1.
     pub share: f64,
 }
 
-/// What one row says by itself: a smoothed score stays high for some rows after what made it rise.
+/// One row's own score. A smoothed score stays high for some rows after its cause.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RowScore {
-    /// Not smoothed; finite and not negative.
+    /// The score, not smoothed; finite and not negative.
     pub score: f64,
-    /// Of its square; what is left out makes less than a hundredth of γ² each, unless [`cut`](Self::cut).
+    /// Shares of its square. Each omitted metric makes less than a hundredth of γ², unless [`cut`](Self::cut).
     pub shares: Vec<MetricShare>,
-    /// There are more than [`RowScore::MOST`].
+    /// There are more than [`RowScore::MOST`] such metrics.
     pub cut: bool,
 }
 
-/// What an LMAP says about one sample.
+/// What an LMAP says about one row.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "an unhandled verdict is a missed anomaly"]
 pub struct Verdict {
-    /// Whose.
+    /// Id of the LMAP.
     pub lmap: LmapId,
-    /// The epoch in which the LMAP was last changed: a verdict of another one is about another configuration.
+    /// The epoch in which the LMAP was last changed: a verdict about an earlier configuration is recognised by it.
     pub epoch: Epoch,
-    /// Smoothed; finite and not negative.
+    /// The smoothed score; finite and not negative.
     pub score: f64,
-    /// The threshold, if there is one yet.
+    /// The threshold γ, if the LMAP has one.
     pub gamma: Option<f64>,
-    /// What the LMAP is doing.
+    /// State of the LMAP.
     pub state: State,
-    /// Where in an alarm this sample lies.
+    /// Position of the row in an alarm.
     pub episode: Episode,
-    /// The columns that speak for the score, the first one most.
+    /// Columns that explain the score, the heaviest first.
     pub reasons: Vec<Reason>,
-    /// What the score is made of, the largest share first; empty unless it is above γ.
+    /// Shares of the score by group, the largest first; empty unless the score is above γ.
     pub groups: Vec<GroupShare>,
-    /// What the newest row says by itself; `None` unless the score is above γ.
+    /// The newest row's own score; `None` unless the score is above γ.
     pub row: Option<RowScore>,
     /// Replicas whose heartbeat or data stopped.
     pub silent: Vec<ReplicaId>,
@@ -212,7 +212,7 @@ impl From<&Reason> for proto::Reason {
 }
 
 impl Reason {
-    /// Reads a reason; `None` if its statistic is of a later release.
+    /// Decodes a reason; `None` if its statistic is of a later release.
     #[must_use]
     pub fn decode(message: &proto::Reason) -> Option<Self> {
         Some(Self {
@@ -233,7 +233,7 @@ impl From<&GroupShare> for proto::GroupShare {
 }
 
 impl GroupShare {
-    /// Reads shares, the largest first: no group twice, none of nothing. What is no number from 0 to 1 is left out.
+    /// Decodes shares, the largest first: no group twice, no share of 0. Values outside 0 to 1 are ignored.
     #[must_use]
     pub fn decode_all(message: &[proto::GroupShare]) -> Vec<Self> {
         let mut out: Vec<Self> = Vec::with_capacity(Group::ALL.len());
@@ -256,10 +256,10 @@ impl From<&RowScore> for proto::RowScore {
 }
 
 impl RowScore {
-    /// Metrics of which shares are told.
+    /// Largest number of metrics with shares.
     pub const MOST: usize = 64;
 
-    /// Reads a row's score; `None` if it is no finite number that is not negative. A share that is none from 0 to 1 is left out.
+    /// Decodes a row's score; `None` if it is not finite, or negative. Shares outside 0 to 1 are ignored.
     #[must_use]
     pub fn decode(message: &proto::RowScore) -> Option<Self> {
         let share = |of: &proto::MetricShare| MetricShare { metric: MetricId(of.metric), share: f64::from(of.share) };
@@ -290,7 +290,7 @@ impl From<&Verdict> for proto::Verdict {
 }
 
 impl Verdict {
-    /// Reads a verdict; `None` if its score is no finite number that is not negative.
+    /// Decodes a verdict; `None` if its score is not finite, or negative.
     #[must_use]
     pub fn decode(message: &proto::Verdict) -> Option<Self> {
         (message.score.is_finite() && message.score >= 0.0).then(|| Self {
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_survives_the_way() {
+    fn a_verdict_survives_encoding() {
         assert_eq!(Verdict::decode(&proto::Verdict::from(&verdict())), Some(verdict()));
     }
 

@@ -11,7 +11,7 @@ pub mod worker_message {
         #[prost(message, tag = "1")]
         Hello(super::WorkerHello),
         #[prost(message, tag = "2")]
-        Acknowledge(super::Acknowledge),
+        Acknowledgement(super::Acknowledgement),
         #[prost(message, tag = "3")]
         Verdicts(super::Verdicts),
         #[prost(message, tag = "4")]
@@ -36,17 +36,17 @@ pub struct WorkerHello {
     pub incarnation: u64,
     #[prost(string, tag = "4")]
     pub version: ::prost::alloc::string::String,
-    /// How this worker can fetch, "shm" or "verbs", what it likes best first.
+    /// How this worker can fetch: "shm" or "verbs", in order of preference.
     #[prost(string, repeated, tag = "5")]
     pub transports: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// It knows what SetLowestShare means.
+    /// The worker understands SetLowestShare.
     #[prost(bool, tag = "6")]
     pub takes_lowest_share: bool,
 }
-/// One end of a reliable connection. Both ends tell the other theirs, for every attempt anew.
+/// One end of a reliable connection. Each end sends its own to the other, for every attempt anew.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct QueuePair {
-    /// 24 bits each; 0 and 1 are no queue pair of ours.
+    /// 24 bits each; 0 and 1 are reserved.
     #[prost(uint32, tag = "1")]
     pub qpn: u32,
     #[prost(uint32, tag = "2")]
@@ -59,42 +59,45 @@ pub struct QueuePair {
     /// Bytes: 256, 512, 1024, 2048 or 4096.
     #[prost(uint32, tag = "5")]
     pub mtu: u32,
-    /// READs that this end has under way, and answers, at a time: 1 to 255, and the smaller one of both ends counts. 0: it does not say.
+    /// READs that this end has in flight, and serves, at a time: 1 to 255. The smaller number of both ends counts. 0: not
+    /// stated.
     #[prost(uint32, tag = "6")]
     pub reads: u32,
 }
-/// With transport "verbs", after the welcome and after every loss of the connection: the worker's queue pair is reset, and waits.
+/// With transport "verbs", after the welcome and after every loss of the connection: the worker has reset its queue
+/// pair, and waits.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ConnectQueuePair {
-    /// Counts up; an answer to another attempt is no answer.
+    /// Counts up; a reply to another attempt is ignored.
     #[prost(uint32, tag = "1")]
     pub attempt: u32,
     #[prost(message, optional, tag = "2")]
     pub worker: ::core::option::Option<QueuePair>,
-    /// Not empty: the worker has no queue pair, and this is why. There is no answer to it; it tries again.
+    /// Why the worker has no queue pair; empty if it has one. There is no reply to it; the worker tries again.
     #[prost(string, tag = "3")]
     pub problem: ::prost::alloc::string::String,
 }
-/// The host's queue pair is connected to the worker's of this attempt, or there is a problem.
+/// The host has connected its queue pair to the worker's of this attempt, or has a problem.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct QueuePairAnswer {
+pub struct QueuePairReply {
     #[prost(uint32, tag = "1")]
     pub attempt: u32,
     #[prost(message, optional, tag = "2")]
     pub host: ::core::option::Option<QueuePair>,
-    /// Empty: it is connected.
+    /// Why not; empty: it is connected.
     #[prost(string, tag = "3")]
     pub problem: ::prost::alloc::string::String,
 }
-/// Every change up to this epoch is in effect, and no READ of an earlier one is in flight.
+/// All changes up to this epoch are in effect, and no READ of an earlier epoch is in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Acknowledge {
+pub struct Acknowledgement {
     #[prost(uint64, tag = "1")]
     pub epoch: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct HostMessage {
-    /// The epoch that this change makes; rises by one with every message but Welcome, Rows subscriptions, queue pairs and shares.
+    /// The epoch of this change. It rises by one with every message, except for Welcome, SubscribeRows, queue pairs and
+    /// shares.
     #[prost(uint64, tag = "1")]
     pub epoch: u64,
     #[prost(oneof = "host_message::Message", tags = "2, 3, 4, 5, 6, 7, 8, 9")]
@@ -117,7 +120,7 @@ pub mod host_message {
         #[prost(message, tag = "7")]
         Refusal(super::Refusal),
         #[prost(message, tag = "8")]
-        QueuePair(super::QueuePairAnswer),
+        QueuePair(super::QueuePairReply),
         #[prost(message, tag = "9")]
         SetLowestShare(super::SetLowestShare),
     }
@@ -126,23 +129,24 @@ pub mod host_message {
 pub struct HostWelcome {
     #[prost(uint64, tag = "1")]
     pub host_incarnation: u64,
-    /// Verdicts with a score below this share of gamma are summarised only.
+    /// Verdicts with a score below this share of gamma are only summarised.
     #[prost(double, tag = "2")]
     pub lowest_share: f64,
-    /// A worker's last word is older than this: it is fenced.
+    /// A worker that has been silent for longer is fenced.
     #[prost(uint32, tag = "3")]
     pub lease_ms: u32,
-    /// The one of the worker's transports that the host agent chose; empty: it knows of shared memory only.
+    /// The worker's transport that the host agent chose; empty: the agent knows only shared memory.
     #[prost(string, tag = "4")]
     pub transport: ::prost::alloc::string::String,
 }
-/// From now on this is the share of gamma below which verdicts are summarised only: hooks came or went. Only to workers that take it.
+/// The share of gamma below which verdicts are only summarised changes, since hooks were added or removed. Only sent to
+/// workers that understand it.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct SetLowestShare {
     #[prost(double, tag = "1")]
     pub share: f64,
 }
-/// The worker is not wanted as it is: another release, an unknown worker number, fenced.
+/// The worker cannot be used: another release, an unknown worker number, or fenced.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Refusal {
     #[prost(string, tag = "1")]
@@ -158,7 +162,7 @@ pub struct FitAgain {
     #[prost(uint32, tag = "1")]
     pub lmap: u32,
 }
-/// Send every `every`-th row of these LMAPs; 0 ends it.
+/// Asks for every `every`-th row of an LMAP; 0 unsubscribes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SubscribeRows {
     #[prost(uint32, tag = "1")]
@@ -166,7 +170,7 @@ pub struct SubscribeRows {
     #[prost(uint32, tag = "2")]
     pub every: u32,
 }
-/// One LMAP, whole: replaces what was known of it.
+/// The whole configuration of one LMAP (local metrics analysis pipeline); replaces an earlier one.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Lmap {
     #[prost(uint32, tag = "1")]
@@ -181,41 +185,43 @@ pub struct Lmap {
     pub metrics: ::prost::alloc::vec::Vec<Metric>,
     #[prost(message, repeated, tag = "6")]
     pub replicas: ::prost::alloc::vec::Vec<Replica>,
-    /// A trained model; empty: the LMAP arms itself.
+    /// A trained model; empty: the LMAP trains itself.
     #[prost(bytes = "vec", tag = "7")]
     pub model: ::prost::alloc::vec::Vec<u8>,
-    /// How it judges, as an operator asked for it; what is left out is as the worker is configured.
+    /// Settings of its detector by an operator; fields that are absent are as the worker is configured.
     #[prost(message, optional, tag = "8")]
     pub detector: ::core::option::Option<Detector>,
 }
 /// Settings of one LMAP's detector.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Detector {
-    /// "scaled", "absolute" or "relative"; empty: as the worker is configured. Another than the worker's brings its own defaults.
+    /// "scaled", "absolute" or "relative"; empty: as the worker is configured. A form other than the worker's has its own
+    /// defaults.
     #[prost(string, tag = "1")]
     pub score: ::prost::alloc::string::String,
-    /// k, 1 to 4096.
+    /// Rank k of the basis, 1 to 4096.
     #[prost(uint32, optional, tag = "2")]
     pub rank: ::core::option::Option<u32>,
-    /// l, 2 to 8192, above the rank.
+    /// Rows l of the sketch, 2 to 8192, above the rank.
     #[prost(uint32, optional, tag = "3")]
     pub sketch_rows: ::core::option::Option<u32>,
-    /// Every so manieth row is learnt, 1 to 1000000.
+    /// Every n-th row is learnt: n from 1 to 1000000.
     #[prost(uint32, optional, tag = "4")]
     pub stride: ::core::option::Option<u32>,
-    /// Of the scores in training, above 0 up to 100: gamma.
+    /// Gamma is this percentile of the scores in training: above 0, at most 100.
     #[prost(double, optional, tag = "5")]
     pub percentile: ::core::option::Option<f64>,
     /// Probability that a row above gamma is learnt, 0 to 1.
     #[prost(double, optional, tag = "6")]
     pub learning_rate: ::core::option::Option<f64>,
-    /// What gamma is multiplied by for alarms, 1 to 1000.
+    /// Factor on gamma for alarms, 1 to 1000.
     #[prost(double, optional, tag = "7")]
     pub margin: ::core::option::Option<f64>,
-    /// Alarms a day that gamma is steered to, up to 1000000; 0: it stays, whatever the worker is configured with.
+    /// Alarms a day to which gamma is steered, up to 1000000; 0: gamma is fixed, whatever the worker's configuration.
     #[prost(double, optional, tag = "8")]
     pub alarms_per_day: ::core::option::Option<f64>,
-    /// Rows kept for good, so that FitAgain fits at once: 0, or 120 to 10000. 8 bytes of the NIC agent for each and column.
+    /// Rows that are stored, so that FitAgain fits at once: 0, or 120 to 10000. Each takes 8 bytes per column in the NIC
+    /// agent.
     #[prost(uint32, optional, tag = "9")]
     pub rows_kept: ::core::option::Option<u32>,
 }
@@ -239,10 +245,10 @@ pub struct Metric {
     pub max_bits: u32,
     #[prost(uint64, tag = "9")]
     pub parts_per_unit: u64,
-    /// "max", "min", "sum", "mean" or the name of one that the NIC agent knows.
+    /// "max", "min", "sum", "mean", or the name of an aggregation of the NIC agent.
     #[prost(string, tag = "10")]
     pub aggregation: ::prost::alloc::string::String,
-    /// Looked at every so many intervals; 0 means 1.
+    /// Read every n-th interval; 0 means 1.
     #[prost(uint32, tag = "11")]
     pub every: u32,
 }
@@ -262,7 +268,7 @@ pub struct Replica {
     #[prost(message, repeated, tag = "3")]
     pub regions: ::prost::alloc::vec::Vec<Region>,
     #[prost(message, repeated, tag = "4")]
-    pub places: ::prost::alloc::vec::Vec<Place>,
+    pub places: ::prost::alloc::vec::Vec<MetricPlace>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Region {
@@ -270,18 +276,18 @@ pub struct Region {
     pub region: u64,
     #[prost(uint64, tag = "2")]
     pub bytes: u64,
-    /// Its heartbeat word tells whether the replica lives.
+    /// Whether its heartbeat word shows that the replica is alive.
     #[prost(bool, tag = "3")]
     pub heartbeat: bool,
-    /// With transport "verbs".
+    /// Address and key for RDMA: only with transport "verbs".
     #[prost(uint64, tag = "4")]
     pub address: u64,
     #[prost(uint32, tag = "5")]
     pub rkey: u32,
 }
-/// Where a metric of this replica is; a metric without a place is missing there.
+/// Where a metric of this replica is. A metric without a place is missing in this replica.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Place {
+pub struct MetricPlace {
     #[prost(uint32, tag = "1")]
     pub metric: u32,
     #[prost(uint64, tag = "2")]
@@ -289,7 +295,7 @@ pub struct Place {
     #[prost(uint32, tag = "3")]
     pub first_slot: u32,
 }
-/// What one tick has to say.
+/// Verdicts of one tick.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Verdicts {
     #[prost(uint64, tag = "1")]
@@ -301,7 +307,7 @@ pub struct Verdicts {
 pub struct Verdict {
     #[prost(uint32, tag = "1")]
     pub lmap: u32,
-    /// The epoch in which the LMAP was last changed, so that nothing is said of another configuration.
+    /// The epoch in which the LMAP was last changed: a verdict about an earlier configuration is recognised by it.
     #[prost(uint64, tag = "2")]
     pub epoch: u64,
     #[prost(double, tag = "3")]
@@ -317,10 +323,10 @@ pub struct Verdict {
     pub reasons: ::prost::alloc::vec::Vec<Reason>,
     #[prost(uint32, repeated, tag = "8")]
     pub silent_replicas: ::prost::alloc::vec::Vec<u32>,
-    /// Of the squared score, by group; empty unless the score is above gamma.
+    /// Shares of the squared score by group; empty unless the score is above gamma.
     #[prost(message, repeated, tag = "9")]
     pub groups: ::prost::alloc::vec::Vec<GroupShare>,
-    /// What the newest row says by itself; absent unless the score is above gamma, and from a worker that does not say it.
+    /// The newest row's own score; absent unless the score is above gamma, and from earlier workers.
     #[prost(message, optional, tag = "10")]
     pub row: ::core::option::Option<RowScore>,
 }
@@ -329,10 +335,11 @@ pub struct Verdict {
 pub struct RowScore {
     #[prost(double, tag = "1")]
     pub score: f64,
-    /// Of its square, by metric: those without which it would be less by a hundredth of gamma squared or more, 64 at the most.
+    /// Shares of its square by metric, at most 64: metrics without which it would be less by a hundredth of gamma squared
+    /// or more.
     #[prost(message, repeated, tag = "2")]
     pub metrics: ::prost::alloc::vec::Vec<MetricShare>,
-    /// There are more of them.
+    /// There are more metrics than listed.
     #[prost(bool, tag = "3")]
     pub cut: bool,
 }
@@ -348,25 +355,25 @@ pub struct MetricShare {
 pub struct GroupShare {
     #[prost(uint32, tag = "1")]
     pub group: u32,
-    /// 0 to 1; together 1.
+    /// 0 to 1; all shares add up to 1.
     #[prost(double, tag = "2")]
     pub share: f64,
 }
-/// Why: one column, with what was expected and what was seen, in the metric's unit.
+/// One column that explains the score, with expected and observed value in the metric's unit.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Reason {
     #[prost(uint32, tag = "1")]
     pub metric: u32,
     #[prost(enumeration = "Statistic", tag = "2")]
     pub statistic: i32,
-    /// Of the squared score, 0 to 1.
+    /// Share of the squared score, 0 to 1.
     #[prost(double, tag = "3")]
     pub share: f64,
     #[prost(double, tag = "4")]
     pub seen: f64,
     #[prost(double, tag = "5")]
     pub expected: f64,
-    /// How long it has stood out, in microseconds: rows times the interval. 0: with this row, or not at all by itself.
+    /// How long it has stood out, in microseconds: rows times the interval. 0: since this row, or not by itself.
     #[prost(uint64, tag = "6")]
     pub since_us: u64,
 }
@@ -388,7 +395,7 @@ pub struct LmapSummary {
     pub epoch: u64,
     #[prost(enumeration = "State", tag = "3")]
     pub state: i32,
-    /// While learning: rows taken and rows needed.
+    /// While learning: rows so far, and rows needed.
     #[prost(uint32, tag = "4")]
     pub rows: u32,
     #[prost(uint32, tag = "5")]
@@ -400,7 +407,7 @@ pub struct LmapSummary {
     pub scores: ::prost::alloc::vec::Vec<f32>,
     #[prost(uint64, tag = "8")]
     pub samples: u64,
-    /// By reason.
+    /// Discarded samples by reason.
     #[prost(uint64, tag = "9")]
     pub discarded_generation: u64,
     #[prost(uint64, tag = "10")]
@@ -415,14 +422,17 @@ pub struct LmapSummary {
     pub silent_replicas: ::prost::alloc::vec::Vec<u32>,
     #[prost(message, repeated, tag = "15")]
     pub reasons: ::prost::alloc::vec::Vec<Reason>,
-    /// Alarms a day that gamma is steered to; 0: it is not. And what gamma is multiplied by for that.
+    /// Alarms a day to which gamma is steered, 0 if it is fixed; and the factor on gamma for that.
     #[prost(double, tag = "16")]
     pub alarms_per_day: f64,
     #[prost(double, tag = "17")]
     pub gamma_factor: f64,
-    /// As of the reasons.
+    /// Groups that belong to the reasons.
     #[prost(message, repeated, tag = "18")]
     pub groups: ::prost::alloc::vec::Vec<GroupShare>,
+    /// Gamma as a multiple of the usual score of the training rows; 0 while learning.
+    #[prost(double, tag = "19")]
+    pub threshold_noise: f64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WorkerCounters {
@@ -444,8 +454,8 @@ pub struct WorkerCounters {
     #[prost(uint64, tag = "8")]
     pub cpu_ns: u64,
     #[prost(uint64, tag = "9")]
-    pub foreign_messages: u64,
-    /// With transport "verbs": how often the queue pair was connected, and how often a region's right to be read was found revoked.
+    pub unexpected_messages: u64,
+    /// With transport "verbs": how often the queue pair was connected, and how often a region's key was found revoked.
     #[prost(uint64, tag = "10")]
     pub connections: u64,
     #[prost(uint64, tag = "11")]
@@ -458,7 +468,8 @@ pub struct RegionProblem {
     #[prost(string, tag = "2")]
     pub problem: ::prost::alloc::string::String,
 }
-/// An LMAP does not run as it was asked for: its model, an aggregation or its regions cannot be used. Said once for each configuration.
+/// An LMAP does not run as configured: its model, an aggregation or its regions cannot be used. Sent once per
+/// configuration.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LmapProblem {
     #[prost(uint32, tag = "1")]
@@ -705,7 +716,7 @@ pub mod control_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// The worker opens it, says hello, and gets its configuration, change by change.
+        /// The worker opens the stream, sends its hello, and receives its configuration, change by change.
         pub async fn work(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::WorkerMessage>,
@@ -734,7 +745,7 @@ pub mod control_server {
         type WorkStream: tonic::codegen::tokio_stream::Stream<Item = std::result::Result<super::HostMessage, tonic::Status>>
             + std::marker::Send
             + 'static;
-        /// The worker opens it, says hello, and gets its configuration, change by change.
+        /// The worker opens the stream, sends its hello, and receives its configuration, change by change.
         async fn work(
             &self,
             request: tonic::Request<tonic::Streaming<super::WorkerMessage>>,

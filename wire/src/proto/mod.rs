@@ -5,8 +5,8 @@
 #![cfg_attr(feature = "grpc", expect(clippy::allow_attributes, reason = "generated"))]
 
 pub mod attach;
-pub mod coherence;
 pub mod control;
-pub mod exchange;
+pub mod gossip;
+pub mod one_way;
 pub mod operators;
 pub mod registration;

@@ -8,7 +8,8 @@ pub struct NewLmapRequest {
     pub interval_us: u64,
     #[prost(bytes = "vec", tag = "3")]
     pub model: ::prost::alloc::vec::Vec<u8>,
-    /// How it judges; what is left out is as its worker is configured. A value out of its range is refused with INVALID_ARGUMENT.
+    /// Settings of its detector; absent fields are as its worker is configured. A value out of range is refused with
+    /// INVALID_ARGUMENT.
     #[prost(message, optional, tag = "4")]
     pub detector: ::core::option::Option<Detector>,
 }
@@ -17,34 +18,36 @@ pub struct NewLmapReply {
     #[prost(uint32, tag = "1")]
     pub lmap: u32,
 }
-/// Settings of one LMAP's detector. What a trained model was made with goes before them.
+/// Settings of one LMAP's detector. Settings that are part of a trained model override them.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Detector {
-    /// "scaled", "absolute" or "relative"; empty: as the worker is configured. Another than the worker's brings its own defaults.
+    /// "scaled", "absolute" or "relative"; empty: as the worker is configured. A form other than the worker's has its own
+    /// defaults.
     #[prost(string, tag = "1")]
     pub score: ::prost::alloc::string::String,
-    /// k, 1 to 4096.
+    /// Rank k of the basis, 1 to 4096.
     #[prost(uint32, optional, tag = "2")]
     pub rank: ::core::option::Option<u32>,
-    /// l, 2 to 8192, above the rank.
+    /// Rows l of the sketch, 2 to 8192, above the rank.
     #[prost(uint32, optional, tag = "3")]
     pub sketch_rows: ::core::option::Option<u32>,
-    /// Every so manieth row is learnt, 1 to 1000000.
+    /// Every n-th row is learnt: n from 1 to 1000000.
     #[prost(uint32, optional, tag = "4")]
     pub stride: ::core::option::Option<u32>,
-    /// Of the scores in training, above 0 up to 100: gamma.
+    /// Gamma is this percentile of the scores in training: above 0, at most 100.
     #[prost(double, optional, tag = "5")]
     pub percentile: ::core::option::Option<f64>,
     /// Probability that a row above gamma is learnt, 0 to 1.
     #[prost(double, optional, tag = "6")]
     pub learning_rate: ::core::option::Option<f64>,
-    /// What gamma is multiplied by for alarms, 1 to 1000; else by the interval: 1 from a second on, more below.
+    /// Factor on gamma for alarms, 1 to 1000. Absent: by the interval, 1 from a second on, more below.
     #[prost(double, optional, tag = "7")]
     pub margin: ::core::option::Option<f64>,
-    /// Alarms a day that gamma is steered to, up to 1000000; 0: it stays, whatever the worker is configured with.
+    /// Alarms a day to which gamma is steered, up to 1000000; 0: gamma is fixed, whatever the worker's configuration.
     #[prost(double, optional, tag = "8")]
     pub alarms_per_day: ::core::option::Option<f64>,
-    /// Rows kept for good, so that FitAgain fits at once: 0, or 120 to 10000. 8 bytes of the NIC agent for each and column.
+    /// Rows that are stored, so that FitAgain fits at once: 0, or 120 to 10000. Each takes 8 bytes per column in the NIC
+    /// agent.
     #[prost(uint32, optional, tag = "9")]
     pub rows_kept: ::core::option::Option<u32>,
 }
@@ -59,13 +62,13 @@ pub struct ConfigLmapRequest {
 pub struct ConfigLmapReply {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MetricConfig {
-    /// The metric's name; every label set of it is watched.
+    /// Name of the metric; all of its label sets are watched.
     #[prost(string, tag = "1")]
     pub metric: ::prost::alloc::string::String,
-    /// "max", "min", "sum", "mean", or the name of one that the NIC agent knows; empty: by kind.
+    /// "max", "min", "sum", "mean", or the name of an aggregation of the NIC agent; empty: by kind.
     #[prost(string, tag = "2")]
     pub aggregation: ::prost::alloc::string::String,
-    /// Looked at every so many intervals; 0 means 1.
+    /// Read every n-th interval; 0 means 1.
     #[prost(uint32, tag = "3")]
     pub every: u32,
 }
@@ -82,7 +85,8 @@ pub struct AddMetricRequest {
     pub lmap: u32,
     #[prost(message, optional, tag = "2")]
     pub metric: ::core::option::Option<MetricConfig>,
-    /// "counter", "gauge", "up_down_counter", "histogram"; empty: as registered. Another type than registered is refused.
+    /// "counter", "gauge", "up_down_counter", "histogram"; empty: as registered. A type other than the registered one is
+    /// refused.
     #[prost(string, tag = "3")]
     pub r#type: ::prost::alloc::string::String,
 }
@@ -109,22 +113,24 @@ pub struct FitAgainRequest {
 pub struct FitAgainReply {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RegisterHookRequest {
-    /// Empty: all, also those to come.
+    /// Empty: all, including later ones.
     #[prost(uint32, repeated, tag = "1")]
     pub lmaps: ::prost::alloc::vec::Vec<u32>,
-    /// Only verdicts whose score is at least this share of gamma; 0: all that the worker sends (changes, and scores above its lowest share).
+    /// Only verdicts with a score of at least this share of gamma; 0: all that the worker sends (changes, and scores above
+    /// its lowest share).
     #[prost(double, tag = "2")]
     pub min_share: f64,
-    /// Verdicts that wait for a slow hook; the oldest are lost, counted. 0: the agent's default.
+    /// Verdicts that are queued for a slow hook; the oldest are lost and counted. 0: the agent's default.
     #[prost(uint32, tag = "3")]
     pub queue: u32,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ResumeHookRequest {
-    /// As its events say.
+    /// The hook's number, as in its events.
     #[prost(uint32, tag = "1")]
     pub hook: u32,
-    /// The sequence of the last event that came; 0: none did. What is not there any more is counted as lost in the first one.
+    /// Sequence of the last event that arrived; 0: none did. Verdicts that are gone are counted as lost in the first
+    /// event.
     #[prost(uint64, tag = "2")]
     pub after: u64,
 }
@@ -132,7 +138,7 @@ pub struct ResumeHookRequest {
 pub struct HookEvent {
     #[prost(uint32, tag = "1")]
     pub hook: u32,
-    /// Counts up by one; a gap is what `lost` says.
+    /// Counts up by one; a gap is counted in `lost`.
     #[prost(uint64, tag = "2")]
     pub sequence: u64,
     /// Verdicts lost before this one because this hook was slow.
@@ -157,13 +163,13 @@ pub struct HookEvent {
     pub reasons: ::prost::alloc::vec::Vec<Reason>,
     #[prost(string, repeated, tag = "12")]
     pub silent_replicas: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Its place among the services that are suspected, 1 being the cause, as far as it is known by now; 0: it is in no alarm.
+    /// Position in the ranking of services in alarm, as known by now; 1 is the suspected cause. 0: it is in no alarm.
     #[prost(uint32, tag = "13")]
     pub rank: u32,
-    /// The service in alarm that it points at; empty: none.
+    /// The service in alarm at which it points; empty: none.
     #[prost(string, tag = "14")]
     pub points_at: ::prost::alloc::string::String,
-    /// What the score is made of; empty unless it is above gamma.
+    /// Shares of the squared score; empty unless it is above gamma.
     #[prost(message, repeated, tag = "15")]
     pub groups: ::prost::alloc::vec::Vec<GroupShare>,
 }
@@ -172,13 +178,13 @@ pub struct GroupShare {
     /// "service", "cpu", "memory", "io", "network".
     #[prost(string, tag = "1")]
     pub group: ::prost::alloc::string::String,
-    /// Of the squared score, 0 to 1.
+    /// Share of the squared score, 0 to 1.
     #[prost(double, tag = "2")]
     pub share: f64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Reason {
-    /// Metric, statistic and labels, as a person reads it.
+    /// Metric, statistic and labels, in one title.
     #[prost(string, tag = "1")]
     pub column: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
@@ -191,7 +197,7 @@ pub struct Reason {
     pub seen: f64,
     #[prost(double, tag = "6")]
     pub expected: f64,
-    /// How long it has stood out, in microseconds. 0: just now, or not at all by itself.
+    /// How long it has stood out, in microseconds. 0: just now, or not by itself.
     #[prost(uint64, tag = "7")]
     pub since_us: u64,
 }
@@ -199,13 +205,13 @@ pub struct Reason {
 pub struct WatchRowsRequest {
     #[prost(uint32, tag = "1")]
     pub lmap: u32,
-    /// Every so many rows; 0 means 1.
+    /// Every n-th row; 0 means 1.
     #[prost(uint32, tag = "2")]
     pub every: u32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RowEvent {
-    /// Sent first and whenever they change.
+    /// Titles of columns; sent first, and whenever they change.
     #[prost(string, repeated, tag = "1")]
     pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(uint64, tag = "2")]
@@ -314,10 +320,10 @@ pub struct WorkerStatus {
     pub cpu_ns: u64,
     #[prost(uint64, tag = "10")]
     pub lost_verdicts: u64,
-    /// Batches that failed as a whole, with "verbs" mostly because the connection was lost.
+    /// Batches that failed as a whole; with "verbs" mostly because the connection was lost.
     #[prost(uint64, tag = "11")]
     pub failed_batches: u64,
-    /// With "verbs": how often the queue pair was connected, and how often a region's right to be read was found revoked.
+    /// With "verbs": how often the queue pair was connected, and how often a region's key was found revoked.
     #[prost(uint64, tag = "12")]
     pub connections: u64,
     #[prost(uint64, tag = "13")]
@@ -353,55 +359,59 @@ pub struct LmapStatus {
     pub silent_replicas: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(message, repeated, tag = "14")]
     pub reasons: ::prost::alloc::vec::Vec<Reason>,
-    /// In an alarm now.
+    /// Whether it is in alarm now.
     #[prost(bool, tag = "15")]
     pub alarm: bool,
     #[prost(uint64, tag = "16")]
     pub alarms: u64,
     #[prost(uint64, tag = "17")]
     pub at_unix_ns: u64,
-    /// Its place among the services of its incident, 1 being the suspected cause; 0: it is in none. It keeps it until the last of them is
-    /// quiet.
+    /// Position in the ranking of its incident; 1 is the suspected cause. 0: it is in none. Kept until all services of the
+    /// incident are quiet.
     #[prost(uint32, tag = "18")]
     pub rank: u32,
-    /// The service of the incident that it points at: a good part of its top metrics is about calls to that one. Empty: none.
+    /// The service of the incident at which it points: a quarter or more of its top metrics is about calls to that one.
+    /// Empty: none.
     #[prost(string, tag = "19")]
     pub points_at: ::prost::alloc::string::String,
-    /// When the first alarm of its incident began; 0: it is in none.
+    /// Start of the first alarm of its incident; 0: it is in none.
     #[prost(uint64, tag = "20")]
     pub incident_unix_ns: u64,
-    /// Settings of its own, if an operator gave it any.
+    /// Its own settings, if an operator gave it any.
     #[prost(message, optional, tag = "21")]
     pub detector: ::core::option::Option<Detector>,
-    /// Alarms a day that gamma is steered to; 0: it is not. And what gamma is multiplied by for that.
+    /// Alarms a day to which gamma is steered, 0 if it is fixed; and the factor on gamma for that.
     #[prost(double, tag = "22")]
     pub alarms_per_day: f64,
     #[prost(double, tag = "23")]
     pub gamma_factor: f64,
-    /// What the score is made of, as of the reasons, the largest share first.
+    /// Groups that belong to the reasons, the largest share first.
     #[prost(message, repeated, tag = "24")]
     pub groups: ::prost::alloc::vec::Vec<GroupShare>,
+    /// Gamma as a multiple of the usual score of the training rows, about 2 to 3 on a quiet machine; 0 while learning.
+    #[prost(double, tag = "25")]
+    pub threshold_noise: f64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReceiptRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ReceiptReply {
-    /// The oldest first, at most 8. Since the agent's start, or, where its books are kept in a directory, since they were begun.
+    /// Oldest first, at most 8. Since the agent's start, or since the ledger was begun if it is stored in a directory.
     #[prost(message, repeated, tag = "1")]
     pub days: ::prost::alloc::vec::Vec<ReceiptDay>,
-    /// When the books were begun: there is nothing of before.
+    /// When the ledger was begun: nothing before is recorded.
     #[prost(uint64, tag = "2")]
     pub since_unix_ns: u64,
-    /// The node's name.
+    /// Name of the node.
     #[prost(string, tag = "3")]
     pub node: ::prost::alloc::string::String,
-    /// The agent's runs that are in these books, the oldest first, this one last; at most 64.
+    /// Runs of the agent in this ledger, oldest first, the present one last; at most 64.
     #[prost(message, repeated, tag = "4")]
     pub runs: ::prost::alloc::vec::Vec<ReceiptRun>,
-    /// Spans that wait for a decision now, by service: seen = kept + dropped + lost + waiting, over all days.
+    /// Buffered spans by service. Over all days: seen = kept + dropped + lost + waiting.
     #[prost(map = "string, uint64", tag = "5")]
     pub waiting_spans: ::std::collections::HashMap<::prost::alloc::string::String, u64>,
-    /// The books are in memory only: they end with this run.
+    /// The ledger is in memory only: it ends with this run.
     #[prost(bool, tag = "6")]
     pub in_memory: bool,
 }
@@ -409,10 +419,11 @@ pub struct ReceiptReply {
 pub struct ReceiptRun {
     #[prost(uint64, tag = "1")]
     pub began_unix_ns: u64,
-    /// What it did after this is in no books, unless it ended in order. Of this run: when they were written last; 0 if they never are.
+    /// Time of the last write of the ledger. What the run did later is not recorded, unless it shut down in order. 0: it
+    /// is never written.
     #[prost(uint64, tag = "2")]
     pub written_unix_ns: u64,
-    /// False of one that was killed, and of this one.
+    /// False for a run that was killed, and for the present run.
     #[prost(bool, tag = "3")]
     pub ended_in_order: bool,
 }
@@ -423,7 +434,7 @@ pub struct ReceiptDay {
     pub day: u64,
     #[prost(message, repeated, tag = "2")]
     pub services: ::prost::alloc::vec::Vec<ReceiptLine>,
-    /// What grew on this day: "cpu_ms", "sent_bytes", "dropped_spans.REASON", "lost_spans.REASON" and so on.
+    /// Growth of counters on this day: "cpu_ms", "sent_bytes", "dropped_spans.REASON", "lost_spans.REASON" and so on.
     #[prost(map = "string, uint64", tag = "3")]
     pub grown: ::std::collections::HashMap<::prost::alloc::string::String, u64>,
 }
@@ -439,10 +450,10 @@ pub struct ReceiptLine {
     pub kept_spans: u64,
     #[prost(uint64, tag = "5")]
     pub kept_bytes: u64,
-    /// Kept bytes by policy: "floor", "error", "lmap", "latency", "code".
+    /// Kept bytes by policy: "floor", "error", "lmap", "latency", "trigger".
     #[prost(map = "string, uint64", tag = "6")]
     pub kept_bytes_by_policy: ::std::collections::HashMap<::prost::alloc::string::String, u64>,
-    /// Spans without a parent, and those of them in error; and how many of each were kept.
+    /// Spans without a parent, those of them in error, and how many of each were kept.
     #[prost(uint64, tag = "7")]
     pub requests: u64,
     #[prost(uint64, tag = "8")]
@@ -455,11 +466,12 @@ pub struct ReceiptLine {
     pub alarms: u64,
     #[prost(uint64, tag = "12")]
     pub alarm_ms: u64,
-    /// Of everything, the share that head sampling keeps with as many bytes, 0 to 1.
+    /// Share of all traces that head sampling would keep with as many bytes, 0 to 1.
     #[prost(double, tag = "13")]
     pub head_share: f64,
-    /// Spans that were not kept, by reason: nobody wanted them ("aged", "late"), or they had no room or made no sense ("evicted", "refused", "late",
-    /// "trace_full", "malformed", "crowded"), or waited when the agent was killed or ended ("killed", "ended").
+    /// Spans that were not kept, by reason. Dropped, since no policy wanted them: "aged", "late". Lost, since there was no
+    /// memory or they were invalid: "evicted", "refused", "late", "trace_full", "malformed", "over_limit"; or since they
+    /// were buffered when the agent stopped: "killed", "ended".
     #[prost(map = "string, uint64", tag = "14")]
     pub dropped_spans: ::std::collections::HashMap<::prost::alloc::string::String, u64>,
     #[prost(map = "string, uint64", tag = "15")]
@@ -545,7 +557,8 @@ pub mod operators_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Allocates an LMAP for a service before its first replica comes, with settings of its own. Fails with ALREADY_EXISTS if it has one.
+        /// Creates an LMAP for a service before its first replica connects, with its own settings. ALREADY_EXISTS if the
+        /// service has one.
         pub async fn new_lmap(
             &mut self,
             request: impl tonic::IntoRequest<super::NewLmapRequest>,
@@ -575,7 +588,7 @@ pub mod operators_client {
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "ConfigLmap"));
             self.inner.unary(req, path, codec).await
         }
-        /// Stops watching the service until it is asked for again.
+        /// Stops watching the service until NewLmap.
         pub async fn delete_lmap(
             &mut self,
             request: impl tonic::IntoRequest<super::DeleteLmapRequest>,
@@ -590,7 +603,7 @@ pub mod operators_client {
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "DeleteLmap"));
             self.inner.unary(req, path, codec).await
         }
-        /// Watches one more metric of those that the service registers.
+        /// Adds a metric that the service registers.
         pub async fn add_metric(
             &mut self,
             request: impl tonic::IntoRequest<super::AddMetricRequest>,
@@ -605,7 +618,7 @@ pub mod operators_client {
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "AddMetric"));
             self.inner.unary(req, path, codec).await
         }
-        /// Watches one less.
+        /// Removes a metric.
         pub async fn delete_metric(
             &mut self,
             request: impl tonic::IntoRequest<super::DeleteMetricRequest>,
@@ -620,7 +633,7 @@ pub mod operators_client {
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "DeleteMetric"));
             self.inner.unary(req, path, codec).await
         }
-        /// Calls back: every verdict from now on that the filter lets through.
+        /// Streams all verdicts from now on that pass the filter.
         pub async fn register_hook(
             &mut self,
             request: impl tonic::IntoRequest<super::RegisterHookRequest>,
@@ -635,8 +648,8 @@ pub mod operators_client {
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "RegisterHook"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Goes on with a hook whose stream broke within the last minute: everything after the last verdict that came. NOT_FOUND if that is too long ago,
-        /// or the agent is another run: register anew then. A stream that is still open for it ends.
+        /// Continues a hook whose stream broke within the last minute, after the last verdict that arrived. NOT_FOUND if it is
+        /// older, or of another run of the agent: register again. An open stream of the hook ends.
         pub async fn resume_hook(
             &mut self,
             request: impl tonic::IntoRequest<super::ResumeHookRequest>,
@@ -651,7 +664,7 @@ pub mod operators_client {
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "ResumeHook"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Raw rows of one LMAP as they are fetched.
+        /// Streams raw rows of one LMAP as they are fetched.
         pub async fn watch_rows(
             &mut self,
             request: impl tonic::IntoRequest<super::WatchRowsRequest>,
@@ -666,7 +679,7 @@ pub mod operators_client {
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "WatchRows"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// What an LMAP calls an anomaly is normal now: fit it again.
+        /// Fits an LMAP again: its present anomaly is the new normal.
         pub async fn fit_again(
             &mut self,
             request: impl tonic::IntoRequest<super::FitAgainRequest>,
@@ -681,7 +694,7 @@ pub mod operators_client {
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "FitAgain"));
             self.inner.unary(req, path, codec).await
         }
-        /// LMAPs, services, replicas, metrics.
+        /// Lists LMAPs, services, replicas and metrics.
         pub async fn list(
             &mut self,
             request: impl tonic::IntoRequest<super::ListRequest>,
@@ -696,7 +709,7 @@ pub mod operators_client {
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "List"));
             self.inner.unary(req, path, codec).await
         }
-        /// The agent, its workers, and every LMAP's last summary.
+        /// Status of the agent and its workers, and the last summary of every LMAP.
         pub async fn status(
             &mut self,
             request: impl tonic::IntoRequest<super::StatusRequest>,
@@ -711,7 +724,7 @@ pub mod operators_client {
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "Status"));
             self.inner.unary(req, path, codec).await
         }
-        /// What was seen, kept, dropped and lost, per day and service.
+        /// Spans that were seen, kept, dropped and lost, per day and service.
         pub async fn receipt(
             &mut self,
             request: impl tonic::IntoRequest<super::ReceiptRequest>,
@@ -736,7 +749,8 @@ pub mod operators_server {
     /// Generated trait containing gRPC methods that should be implemented for use with OperatorsServer.
     #[async_trait]
     pub trait Operators: std::marker::Send + std::marker::Sync + 'static {
-        /// Allocates an LMAP for a service before its first replica comes, with settings of its own. Fails with ALREADY_EXISTS if it has one.
+        /// Creates an LMAP for a service before its first replica connects, with its own settings. ALREADY_EXISTS if the
+        /// service has one.
         async fn new_lmap(
             &self,
             request: tonic::Request<super::NewLmapRequest>,
@@ -746,17 +760,17 @@ pub mod operators_server {
             &self,
             request: tonic::Request<super::ConfigLmapRequest>,
         ) -> std::result::Result<tonic::Response<super::ConfigLmapReply>, tonic::Status>;
-        /// Stops watching the service until it is asked for again.
+        /// Stops watching the service until NewLmap.
         async fn delete_lmap(
             &self,
             request: tonic::Request<super::DeleteLmapRequest>,
         ) -> std::result::Result<tonic::Response<super::DeleteLmapReply>, tonic::Status>;
-        /// Watches one more metric of those that the service registers.
+        /// Adds a metric that the service registers.
         async fn add_metric(
             &self,
             request: tonic::Request<super::AddMetricRequest>,
         ) -> std::result::Result<tonic::Response<super::AddMetricReply>, tonic::Status>;
-        /// Watches one less.
+        /// Removes a metric.
         async fn delete_metric(
             &self,
             request: tonic::Request<super::DeleteMetricRequest>,
@@ -765,7 +779,7 @@ pub mod operators_server {
         type RegisterHookStream: tonic::codegen::tokio_stream::Stream<Item = std::result::Result<super::HookEvent, tonic::Status>>
             + std::marker::Send
             + 'static;
-        /// Calls back: every verdict from now on that the filter lets through.
+        /// Streams all verdicts from now on that pass the filter.
         async fn register_hook(
             &self,
             request: tonic::Request<super::RegisterHookRequest>,
@@ -774,8 +788,8 @@ pub mod operators_server {
         type ResumeHookStream: tonic::codegen::tokio_stream::Stream<Item = std::result::Result<super::HookEvent, tonic::Status>>
             + std::marker::Send
             + 'static;
-        /// Goes on with a hook whose stream broke within the last minute: everything after the last verdict that came. NOT_FOUND if that is too long ago,
-        /// or the agent is another run: register anew then. A stream that is still open for it ends.
+        /// Continues a hook whose stream broke within the last minute, after the last verdict that arrived. NOT_FOUND if it is
+        /// older, or of another run of the agent: register again. An open stream of the hook ends.
         async fn resume_hook(
             &self,
             request: tonic::Request<super::ResumeHookRequest>,
@@ -784,27 +798,27 @@ pub mod operators_server {
         type WatchRowsStream: tonic::codegen::tokio_stream::Stream<Item = std::result::Result<super::RowEvent, tonic::Status>>
             + std::marker::Send
             + 'static;
-        /// Raw rows of one LMAP as they are fetched.
+        /// Streams raw rows of one LMAP as they are fetched.
         async fn watch_rows(
             &self,
             request: tonic::Request<super::WatchRowsRequest>,
         ) -> std::result::Result<tonic::Response<Self::WatchRowsStream>, tonic::Status>;
-        /// What an LMAP calls an anomaly is normal now: fit it again.
+        /// Fits an LMAP again: its present anomaly is the new normal.
         async fn fit_again(
             &self,
             request: tonic::Request<super::FitAgainRequest>,
         ) -> std::result::Result<tonic::Response<super::FitAgainReply>, tonic::Status>;
-        /// LMAPs, services, replicas, metrics.
+        /// Lists LMAPs, services, replicas and metrics.
         async fn list(
             &self,
             request: tonic::Request<super::ListRequest>,
         ) -> std::result::Result<tonic::Response<super::ListReply>, tonic::Status>;
-        /// The agent, its workers, and every LMAP's last summary.
+        /// Status of the agent and its workers, and the last summary of every LMAP.
         async fn status(
             &self,
             request: tonic::Request<super::StatusRequest>,
         ) -> std::result::Result<tonic::Response<super::StatusReply>, tonic::Status>;
-        /// What was seen, kept, dropped and lost, per day and service.
+        /// Spans that were seen, kept, dropped and lost, per day and service.
         async fn receipt(
             &self,
             request: tonic::Request<super::ReceiptRequest>,

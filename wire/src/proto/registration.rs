@@ -29,11 +29,11 @@ pub struct Hello {
     pub instance: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "4")]
     pub labels: ::prost::alloc::vec::Vec<Label>,
-    /// What it tells is not of its process, about which the agent has nothing to add.
+    /// The metrics are not of this process: the agent adds no process metrics.
     #[prost(bool, tag = "5")]
     pub without_process_metrics: bool,
-    /// Its values change only so often, all at a time: its LMAP takes no more rows. 0: whenever they like. An agent that knows this field answers
-    /// with Welcome.awaits_changes.
+    /// All values change together at this interval, so the LMAP takes no row in between. 0: values change at any time. An
+    /// agent that knows this field replies with Welcome.awaits_changes.
     #[prost(uint32, tag = "6")]
     pub changes_every_ms: u32,
 }
@@ -44,10 +44,10 @@ pub struct Label {
     #[prost(string, tag = "2")]
     pub value: ::prost::alloc::string::String,
 }
-/// A memfd, sealed against growing and shrinking; its descriptor comes with this frame.
+/// A memfd, sealed against growing and shrinking; its descriptor is sent with this frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AddRegion {
-    /// Chosen by the service, counts up from 0.
+    /// Number of the region, chosen by the service, counting up from 0.
     #[prost(uint32, tag = "1")]
     pub region: u32,
     #[prost(uint64, tag = "2")]
@@ -56,7 +56,7 @@ pub struct AddRegion {
     pub layout_version: u64,
     #[prost(enumeration = "Contents", tag = "4")]
     pub contents: i32,
-    /// Span rings only: records before this ticket were for an earlier agent.
+    /// Span rings only: records with a lower ticket were for an earlier agent.
     #[prost(uint64, tag = "5")]
     pub first_ticket: u64,
 }
@@ -75,24 +75,24 @@ pub struct Series {
     pub kind: i32,
     #[prost(string, tag = "4")]
     pub unit: ::prost::alloc::string::String,
-    /// Group of an explanation: 0 service, 1 cpu, 2 memory, 3 io, 4 network, 5 measurement (not judged; to earlier
-    /// agents, which do not know it, 0).
+    /// Group of an explanation: 0 service, 1 cpu, 2 memory, 3 io, 4 network, 5 measurement (not judged; 0 to earlier
+    /// agents, which do not know it).
     #[prost(uint32, tag = "5")]
     pub group: u32,
     #[prost(uint32, tag = "6")]
     pub region: u32,
     #[prost(uint32, tag = "7")]
     pub first_slot: u32,
-    /// Histograms only.
+    /// Histograms only: scale of the buckets.
     #[prost(uint32, tag = "8")]
     pub sub_bits: u32,
     #[prost(uint32, tag = "9")]
     pub max_bits: u32,
-    /// Parts of the unit that a histogram's values are kept in; 0 means 1.
+    /// Parts of the unit in which a histogram is kept, such as 1,000,000 for seconds kept in µs; 0 means 1.
     #[prost(uint64, tag = "10")]
     pub parts_per_unit: u64,
 }
-/// The service no longer writes these; it may reuse the slots once the agent has said Released.
+/// The service no longer writes these slots. It may reuse them after a SlotRelease.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RetireSeries {
     #[prost(message, repeated, tag = "1")]
@@ -119,46 +119,47 @@ pub mod agent_message {
         #[prost(message, tag = "1")]
         Welcome(super::Welcome),
         #[prost(message, tag = "2")]
-        Refused(super::Refused),
+        Refusal(super::Refusal),
         #[prost(message, tag = "3")]
-        Released(super::Released),
+        Release(super::SlotRelease),
         #[prost(message, tag = "4")]
-        Accepted(super::Accepted),
+        Acknowledgement(super::Acknowledgement),
     }
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Welcome {
     #[prost(uint64, tag = "1")]
     pub agent_incarnation: u64,
-    /// How often the heartbeat word has to change.
+    /// Interval at which the heartbeat word has to change.
     #[prost(uint32, tag = "2")]
     pub heartbeat_ms: u32,
-    /// The heartbeat words of a service that has said Hello.changes_every_ms are to change with its values, and not between.
+    /// If the service sent Hello.changes_every_ms, its heartbeat words have to change with its values, and not between.
     #[prost(bool, tag = "3")]
     pub awaits_changes: bool,
 }
-/// Something was not taken; everything else stands.
+/// Something was refused; everything else is in effect.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Refused {
-    /// What: "hello", "region 2", or a series' name and labels.
+pub struct Refusal {
+    /// The refused item: "hello", "region 2", or name and labels of a series.
     #[prost(string, tag = "1")]
     pub what: ::prost::alloc::string::String,
-    /// Why, and what can be done.
+    /// Why, and what to do.
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
 }
-/// Everything before this one, up to the count of messages that the agent had got on this connection, is in effect.
+/// All messages of this connection up to this count are in effect.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Accepted {
+pub struct Acknowledgement {
     #[prost(uint64, tag = "1")]
     pub messages: u64,
 }
+/// No reader uses these slots any more.
 #[derive(Clone, PartialEq, ::prost::Message)]
-pub struct Released {
+pub struct SlotRelease {
     #[prost(message, repeated, tag = "1")]
     pub runs: ::prost::alloc::vec::Vec<SlotRun>,
 }
-/// What a region holds. An agent that does not know it takes it for one without series.
+/// What a region holds. An agent that does not know the value takes the region for one without series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Contents {

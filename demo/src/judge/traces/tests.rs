@@ -32,17 +32,17 @@ fn a_request_is_hit_if_it_was_under_way_at_any_time_of_the_fault() {
 fn a_missed_trace_is_unwanted_once_its_time_is_over_and_undecided_before() {
     let mut record = example::run();
     record.visits.push(Visit { trace: None, ..example::visit(0) });
-    let unwanted = Missed { unwanted: 1, undecided: 0, unanswered: 1 };
+    let unwanted = MissedTraces { unwanted: 1, undecided: 0, unanswered: 1 };
     assert_eq!(judge(&record).traces.faults[0].missed, unwanted);
 
-    record.books.wait = Nanos::from_secs(90);
+    record.ledger.wait = Nanos::from_secs(90);
 
-    let undecided = Missed { unwanted: 0, undecided: 1, unanswered: 1 };
+    let undecided = MissedTraces { unwanted: 0, undecided: 1, unanswered: 1 };
     assert_eq!(judge(&record).traces.faults[0].missed, undecided);
 }
 
 #[test]
-fn a_reason_names_a_service_if_it_begins_with_it_or_has_an_operation_of_its() {
+fn a_reason_names_a_service_if_it_begins_with_it_or_has_one_of_its_operations() {
     for one in
         ["store: score 9.0, threshold 4.0", "payment: GET /write ended in an error", "store: GET /x ended in an error"]
     {
@@ -56,9 +56,9 @@ fn a_reason_names_a_service_if_it_begins_with_it_or_has_an_operation_of_its() {
     ] {
         assert!(!names(other, Service::Store.into()), "{other}");
     }
-    let of_the_way = ["network.payment-store: score 9.0", "payment: score 9.0", "frontend: GET /write took 90 ms"];
-    assert!(of_the_way.iter().all(|reason| names(reason, Watched::Way)));
-    assert!(!names("frontend: score 9.0; payment: 3", Watched::Way));
+    let of_the_link = ["network.payment-store: score 9.0", "payment: score 9.0", "frontend: GET /write took 90 ms"];
+    assert!(of_the_link.iter().all(|reason| names(reason, Target::Link)));
+    assert!(!names("frontend: score 9.0; payment: 3", Target::Link));
     assert_eq!(judge(&example::run()).traces.faults[0].named, 1);
 }
 
@@ -71,7 +71,7 @@ fn the_trace_to_open_names_the_service_before_it_is_whole_or_long_and_is_not_hit
     unnamed.spans[0].reason = Some("GET /checkout took 1 s".to_owned());
     record.traces.insert(TraceId(5), unnamed);
     record.traces.get_mut(&TraceId(1)).unwrap().spans.pop();
-    let shown = |record: &Record| judge(record).traces.faults[0].shown.clone().unwrap();
+    let shown = |record: &Record| judge(record).traces.faults[0].example.clone().unwrap();
     assert_eq!(shown(&record).trace, TraceId(1));
 
     record.traces.insert(TraceId(5), example::whole_trace());

@@ -4,19 +4,19 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits};
-use crate::tracing::{Metric, Passed};
+use crate::tracing::{Metric, PathStep};
 
 const PAY: OperationId = OperationId(1);
 const LIST: OperationId = OperationId(2);
 
 /// What is known of requests through 1 and 2, and 1 and 3.
-struct Learnt {
+struct Fixture {
     names: Names,
     paths: Paths,
     latencies: Latencies,
 }
 
-impl Learnt {
+impl Fixture {
     fn new() -> Self {
         let mut paths = Paths::new(PathLimits::default());
         for (operation, service) in [(PAY, 1), (PAY, 2), (LIST, 1), (LIST, 3)] {
@@ -26,15 +26,15 @@ impl Learnt {
         Self { names, paths, latencies }
     }
 
-    fn known(&self) -> Known<'_> {
-        Known { names: &self.names, paths: &self.paths, latencies: &self.latencies }
+    fn catalog(&self) -> ServiceCatalog<'_> {
+        ServiceCatalog { names: &self.names, paths: &self.paths, latencies: &self.latencies }
     }
 }
 
 fn verdict(service: u32, second: u64, weight: f64) -> Verdict {
-    let reason = Arc::new(Reason::Code { text: format!("{service} at {second}").into() });
+    let reason = Arc::new(Reason::Trigger { text: format!("{service} at {second}").into() });
     let at = UnixNanos::from_secs(second);
-    Verdict { service: ServiceId(service), from: at, at, parts: None, weight, reason }
+    Verdict { service: ServiceId(service), from: at, at, breakdown: None, weight, reason }
 }
 
 fn secs(second: u64) -> UnixNanos {
@@ -43,24 +43,24 @@ fn secs(second: u64) -> UnixNanos {
 
 #[test]
 fn a_verdict_counts_for_the_operations_through_its_service_in_its_seconds() {
-    let (learnt, mut triggers) = (Learnt::new(), Triggers::new(TriggerRule::default()));
+    let (learnt, mut triggers) = (Fixture::new(), Triggers::new(TriggerRule::default()));
 
     assert!(triggers.take(&verdict(2, 1_000, 1.5), secs(1_001)));
     assert!(!triggers.take(&verdict(2, 1_000, 1.2), secs(1_001)));
 
-    assert!(triggers.on(&learnt.known(), PAY, secs(1_000)));
-    assert!(triggers.on(&learnt.known(), PAY, secs(999)));
-    assert!(!triggers.on(&learnt.known(), PAY, secs(998)));
-    assert!(!triggers.on(&learnt.known(), PAY, secs(1_001)));
-    assert!(!triggers.on(&learnt.known(), LIST, secs(1_000)));
-    assert!(triggers.wanted(&learnt.known(), PAY, (secs(990), secs(1_005))).is_some());
-    assert!(triggers.wanted(&learnt.known(), PAY, (secs(990), secs(998))).is_none());
+    assert!(triggers.is_on(&learnt.catalog(), PAY, secs(1_000)));
+    assert!(triggers.is_on(&learnt.catalog(), PAY, secs(999)));
+    assert!(!triggers.is_on(&learnt.catalog(), PAY, secs(998)));
+    assert!(!triggers.is_on(&learnt.catalog(), PAY, secs(1_001)));
+    assert!(!triggers.is_on(&learnt.catalog(), LIST, secs(1_000)));
+    assert!(triggers.wanted(&learnt.catalog(), PAY, (secs(990), secs(1_005))).is_some());
+    assert!(triggers.wanted(&learnt.catalog(), PAY, (secs(990), secs(998))).is_none());
 }
 
 #[test]
 fn the_furthest_verdict_on_the_path_is_the_reason() {
     let (learnt, mut triggers) = (
-        Learnt::new(),
+        Fixture::new(),
         Triggers::new(TriggerRule { lead: Nanos::ZERO, window: Nanos::ZERO, ..TriggerRule::default() }),
     );
     for verdict in [verdict(1, 1_000, 1.1), verdict(2, 1_001, 3.0), verdict(3, 1_000, 9.0), verdict(1, 1_000, 1.3)] {
@@ -68,7 +68,7 @@ fn the_furthest_verdict_on_the_path_is_the_reason() {
     }
 
     let mut why =
-        |from, to| triggers.wanted(&learnt.known(), PAY, (secs(from), secs(to))).map(|reason| reason.to_string());
+        |from, to| triggers.wanted(&learnt.catalog(), PAY, (secs(from), secs(to))).map(|reason| reason.to_string());
 
     assert_eq!(why(1_000, 1_001).unwrap(), "asked for: 2 at 1001");
     assert_eq!(why(1_000, 1_000).unwrap(), "asked for: 1 at 1000");
@@ -86,8 +86,8 @@ fn lmap(service: u32, second: u64, weight: f64, (title, seen, expected): (&str, 
 }
 
 /// Whose verdict keeps a trace of PAY in this second.
-fn blamed(triggers: &mut Triggers, learnt: &Learnt, second: u64) -> Option<String> {
-    let reason = triggers.wanted(&learnt.known(), PAY, (secs(second), secs(second)))?;
+fn blamed(triggers: &mut Triggers, learnt: &Fixture, second: u64) -> Option<String> {
+    let reason = triggers.wanted(&learnt.catalog(), PAY, (secs(second), secs(second)))?;
     Some(reason.to_string().chars().next().unwrap().to_string())
 }
 
@@ -96,7 +96,7 @@ fn of_services_that_call_each_other_the_called_one_is_blamed_unless_it_has_less_
     let (slow, idle) = (("duration.p99", 0.18, 0.02), ("count", 1.0, 5.0));
     let blamed = |calls: &[(u32, u32)], verdicts: &[(u32, f64, (&str, f64, f64))]| {
         let (mut learnt, mut triggers) = (
-            Learnt::new(),
+            Fixture::new(),
             Triggers::new(TriggerRule { lead: Nanos::ZERO, window: Nanos::ZERO, ..TriggerRule::default() }),
         );
         for (one, other) in calls {
@@ -121,26 +121,30 @@ fn of_services_that_call_each_other_the_called_one_is_blamed_unless_it_has_less_
     assert_eq!(blamed(&[(1, 3)], &[(1, 7.0, slow), (3, 9.0, slow)]), "1", "3 is not on the path");
 }
 
-/// `pay` and `list` pass a frontend and a payment service, which is asked for a charge by the one, for a history by the other.
-fn two_operations() -> (Learnt, [OperationId; 2], [ServiceId; 2]) {
-    let mut learnt = Learnt::new();
+/// `pay` and `list` pass a frontend and a payment service, which is asked for a charge by the one, for a history by the
+/// other.
+fn two_operations() -> (Fixture, [OperationId; 2], [ServiceId; 2]) {
+    let mut learnt = Fixture::new();
     let [frontend, payment] = ["frontend", "payment"].map(|name| learnt.names.service(name, Nanos(0)));
     let mut operation = |service, name| learnt.names.operation(service, name, Nanos(0));
     let (pay, list) = (operation(frontend, "POST /pay"), operation(frontend, "GET /list"));
     let (charge, history) = (operation(payment, "Charge"), operation(payment, "History"));
     for moment in 0..40 {
-        for (operation, asked) in [(pay, charge), (list, history)] {
-            for (service, asked) in [(frontend, operation), (payment, asked)] {
-                learnt.paths.take(&Passed { operation, service, asked: Some(asked) }, Nanos(moment));
+        for (operation, requested) in [(pay, charge), (list, history)] {
+            for (service, requested) in [(frontend, operation), (payment, requested)] {
+                learnt.paths.take(&PathStep { operation, service, requested: Some(requested) }, Nanos(moment));
             }
         }
     }
     (learnt, [pay, list], [frontend, payment])
 }
 
-fn about(service: ServiceId, second: u64, whole: f64, operations: &[(&str, f64)]) -> Verdict {
+fn about(service: ServiceId, second: u64, service_wide: f64, operations: &[(&str, f64)]) -> Verdict {
     let operations = operations.iter().map(|(name, part)| ((*name).into(), *part)).collect();
-    Verdict { parts: Some(Arc::new(Parts { whole, operations })), ..verdict(service.0, second, 3.0) }
+    Verdict {
+        breakdown: Some(Arc::new(ScoreBreakdown { service_wide, operations })),
+        ..verdict(service.0, second, 3.0)
+    }
 }
 
 #[test]
@@ -150,9 +154,9 @@ fn what_is_said_of_one_operation_keeps_no_trace_of_another() {
         let mut triggers = Triggers::new(TriggerRule { lead: Nanos::ZERO, window: Nanos::ZERO, least: 0.75 });
         let _ = triggers.take(&verdict, secs(1_000));
         [pay, list].map(|operation| {
-            let known = learnt.known();
-            let wanted = triggers.wanted(&known, operation, (secs(1_000), secs(1_000))).is_some();
-            assert_eq!(triggers.on(&known, operation, secs(1_000)), wanted);
+            let catalog = learnt.catalog();
+            let wanted = triggers.wanted(&catalog, operation, (secs(1_000), secs(1_000))).is_some();
+            assert_eq!(triggers.is_on(&catalog, operation, secs(1_000)), wanted);
             wanted
         })
     };
@@ -163,7 +167,7 @@ fn what_is_said_of_one_operation_keeps_no_trace_of_another() {
     assert_eq!(wanted(about(payment, 1_000, 1.0, &[("Charge", 3.0)])), [true, true], "about the whole service, too");
     assert_eq!(wanted(about(payment, 1_000, 0.0, &[("_other", 3.0)])), [true, true], "who knows which");
     assert_eq!(wanted(about(payment, 1_000, 0.2, &[("Charge", 0.3)])), [false, false], "the row is ordinary");
-    assert_eq!(wanted(Verdict { parts: None, ..about(payment, 1_000, 0.0, &[]) }), [true, true]);
+    assert_eq!(wanted(Verdict { breakdown: None, ..about(payment, 1_000, 0.0, &[]) }), [true, true]);
 }
 
 #[test]
@@ -173,10 +177,10 @@ fn nothing_is_spared_while_it_is_not_known_what_is_asked_for() {
     let new = learnt.names.operation(learnt.names.service_of(pay).unwrap(), "POST /refund", Nanos(0));
     let mut triggers = Triggers::new(TriggerRule::default());
     let _ = triggers.take(&about(payment, 1_000, 0.0, &[("Charge", 3.0)]), secs(1_000));
-    let mut wanted = |learnt: &Learnt| triggers.on(&learnt.known(), new, secs(1_000));
+    let mut wanted = |learnt: &Fixture| triggers.is_on(&learnt.catalog(), new, secs(1_000));
 
     for moment in 1..=40 {
-        let passed = Passed { operation: new, service: payment, asked: Some(refund) };
+        let passed = PathStep { operation: new, service: payment, requested: Some(refund) };
         learnt.paths.take(&passed, Nanos(moment));
         assert_eq!(wanted(&learnt), moment < 32, "after {moment} moments");
     }
@@ -191,36 +195,36 @@ fn verdicts_of_one_second_count_each_for_what_it_is_about() {
     assert!(take(about(payment, 1_000, 0.0, &[("Charge", 3.0)])));
     assert!(!take(about(payment, 1_000, 0.0, &[("Charge", 2.0)])), "nothing new");
     assert!(take(about(payment, 1_000, 0.0, &[("Charge", 0.1), ("History", 1.0)])));
-    assert!([pay, list].iter().all(|operation| triggers.on(&learnt.known(), *operation, secs(1_000))));
+    assert!([pay, list].iter().all(|operation| triggers.is_on(&learnt.catalog(), *operation, secs(1_000))));
 }
 
 #[test]
 fn a_verdict_that_knows_when_its_row_was_counts_for_that_time_and_its_lead() {
-    let (learnt, mut triggers) = (Learnt::new(), Triggers::new(TriggerRule::default()));
+    let (learnt, mut triggers) = (Fixture::new(), Triggers::new(TriggerRule::default()));
     let millis = |millis: u64| UnixNanos(millis * 1_000_000);
-    let known = Verdict { from: millis(998_800), at: millis(1_001_300), ..verdict(2, 1_000, 3.0) };
-    assert!(triggers.take(&known, secs(1_005)));
+    let catalog = Verdict { from: millis(998_800), at: millis(1_001_300), ..verdict(2, 1_000, 3.0) };
+    assert!(triggers.take(&catalog, secs(1_005)));
 
-    let mut wanted = |from, to| triggers.wanted(&learnt.known(), PAY, (millis(from), millis(to))).is_some();
+    let mut wanted = |from, to| triggers.wanted(&learnt.catalog(), PAY, (millis(from), millis(to))).is_some();
 
     assert!(wanted(997_000, 997_800) && !wanted(997_000, 997_799), "a second before the row");
     assert!(wanted(1_001_300, 1_001_900) && !wanted(1_001_301, 1_001_900), "up to its end");
     let short = Verdict { from: millis(1_008_900), at: millis(1_009_000), ..verdict(2, 1_009, 3.0) };
     assert!(triggers.take(&short, secs(1_010)));
-    let mut wanted = |from, to| triggers.wanted(&learnt.known(), PAY, (millis(from), millis(to))).is_some();
+    let mut wanted = |from, to| triggers.wanted(&learnt.catalog(), PAY, (millis(from), millis(to))).is_some();
     assert!(wanted(1_005_000, 1_006_000) && !wanted(1_005_000, 1_005_999), "three seconds of a short row");
 }
 
 #[test]
 fn a_score_that_falls_is_about_what_made_it_rise() {
     let (learnt, mut triggers) = (
-        Learnt::new(),
+        Fixture::new(),
         Triggers::new(TriggerRule { lead: Nanos::ZERO, window: Nanos::ZERO, ..TriggerRule::default() }),
     );
     for (second, weight) in [(1_000, 9.0), (1_001, 4.0), (1_001, 4.4), (1_002, 2.3), (1_005, 1.0)] {
         let _ = triggers.take(&verdict(1, second, weight), secs(second));
     }
-    let mut why = |at| triggers.wanted(&learnt.known(), PAY, (secs(at), secs(at))).unwrap().to_string();
+    let mut why = |at| triggers.wanted(&learnt.catalog(), PAY, (secs(at), secs(at))).unwrap().to_string();
 
     assert_eq!(why(1_001), "asked for: 1 at 1000");
     assert_eq!(why(1_002), "asked for: 1 at 1002", "more than half: it goes on for what is seen now");
@@ -229,26 +233,26 @@ fn a_score_that_falls_is_about_what_made_it_rise() {
 
 #[test]
 fn a_path_that_is_learnt_later_counts_for_verdicts_before() {
-    let (mut learnt, mut triggers) = (Learnt::new(), Triggers::new(TriggerRule::default()));
+    let (mut learnt, mut triggers) = (Fixture::new(), Triggers::new(TriggerRule::default()));
     let _ = triggers.take(&verdict(3, 1_000, 1.5), secs(1_000));
-    assert!(!triggers.on(&learnt.known(), PAY, secs(1_000)));
+    assert!(!triggers.is_on(&learnt.catalog(), PAY, secs(1_000)));
 
     learnt.paths.learn(PAY, ServiceId(3), Nanos(0));
 
-    assert!(triggers.on(&learnt.known(), PAY, secs(1_000)));
+    assert!(triggers.is_on(&learnt.catalog(), PAY, secs(1_000)));
 }
 
 #[test]
 fn a_clock_that_is_wrong_turns_nothing_on_and_erases_nothing() {
-    let (learnt, mut triggers) = (Learnt::new(), Triggers::new(TriggerRule::default()));
+    let (learnt, mut triggers) = (Fixture::new(), Triggers::new(TriggerRule::default()));
     let _ = triggers.take(&verdict(2, 1_000, 1.5), secs(1_000));
 
     assert!(!triggers.take(&verdict(2, 1_000_000, 1.5), secs(1_001)));
     assert!(!triggers.take(&verdict(1, 800, 1.5), secs(1_001)));
 
     assert_eq!(triggers.implausible(), 2);
-    assert!(triggers.on(&learnt.known(), PAY, secs(1_000)));
-    assert!(!triggers.on(&learnt.known(), LIST, secs(800)));
+    assert!(triggers.is_on(&learnt.catalog(), PAY, secs(1_000)));
+    assert!(!triggers.is_on(&learnt.catalog(), LIST, secs(800)));
 }
 
 proptest! {
@@ -258,7 +262,7 @@ proptest! {
         verdicts in proptest::collection::vec((1..4_u32, 0..200_u64), 0..30),
         traces in proptest::collection::vec((0..200_u64, 0..150_u64), 1..20),
     ) {
-        let (learnt, mut triggers) = (Learnt::new(), Triggers::new(TriggerRule { lead: Nanos::ZERO, window: Nanos::ZERO, ..TriggerRule::default() }));
+        let (learnt, mut triggers) = (Fixture::new(), Triggers::new(TriggerRule { lead: Nanos::ZERO, window: Nanos::ZERO, ..TriggerRule::default() }));
         let (start, mut newest) = (10_000, 0);
         let mut taken = Vec::new();
         for (service, second) in verdicts {
@@ -276,7 +280,7 @@ proptest! {
                 let expected = taken.iter().any(|(service, second)| {
                     through.contains(service) && (from..=to).contains(second) && second + SECONDS > newest
                 });
-                let wanted = triggers.wanted(&learnt.known(), operation, (secs(from), secs(to)));
+                let wanted = triggers.wanted(&learnt.catalog(), operation, (secs(from), secs(to)));
                 prop_assert_eq!(wanted.is_some(), expected);
             }
         }

@@ -1,4 +1,4 @@
-//! LMAPs come and go with their services.
+//! Creation and removal of LMAPs.
 
 use super::super::testing::{counter, gauge, histogram};
 use super::*;
@@ -25,14 +25,14 @@ fn the_first_replica_allocates_and_the_last_one_frees() {
     assert!(node.did(&Action::DropRegion(first)));
 
     node.gone(2);
-    let told = node.told(50);
-    let (epoch, Message::RemoveLmap(removed)) = &told[0] else { panic!("{told:?}") };
+    let sent = node.sent(50);
+    let (epoch, Message::RemoveLmap(removed)) = &sent[0] else { panic!("{sent:?}") };
     assert_eq!(removed.lmap, lmap.0);
     assert!(node.plane.list().lmaps.is_empty());
     node.acknowledge(50, *epoch);
     assert!(node.did(&Action::DropRegion(second)));
-    assert_eq!(node.plane.waiting_releases(), 0);
-    assert_eq!(node.plane.counters().made_lmaps, node.plane.counters().freed_lmaps);
+    assert_eq!(node.plane.pending_releases(), 0);
+    assert_eq!(node.plane.counters().created_lmaps, node.plane.counters().deleted_lmaps);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn without_a_worker_lmaps_wait_unplaced_and_nothing_is_lost() {
 }
 
 #[test]
-fn many_small_changes_are_told_as_one() {
+fn many_small_changes_are_sent_as_one() {
     let mut node = Node::new(settings());
     node.worker(50, 0, 1);
     let all: Vec<_> = (0..100).map(|number| counter(&format!("a{number}"))).collect();
@@ -164,7 +164,8 @@ fn what_is_measured_every_second_is_watched_every_second_and_read_when_it_has_ch
     assert_eq!(spec.interval.length(), Nanos::from_secs(1));
     assert!(spec.replicas[0].regions.iter().all(|region| !region.heartbeat));
 
-    // What changes more often than rows come is watched as often as all else, and others are as they were.
+    // Values that change more often than rows come are watched at the default interval; other services are not
+    // affected.
     node.connect(2);
     node.hello_of_measured(2, "network.fast", Nanos::from_millis(20));
     let _ = node.region(2, 0);
@@ -180,7 +181,7 @@ fn what_is_measured_every_second_is_watched_every_second_and_read_when_it_has_ch
 }
 
 #[test]
-fn a_replica_that_does_not_tell_of_its_process_is_announced_as_such() {
+fn a_replica_without_process_metrics_is_announced_as_such() {
     let mut node = Node::new(settings());
     node.connect(1);
     node.hello_of_measured(1, "network.way", Nanos::from_secs(1));

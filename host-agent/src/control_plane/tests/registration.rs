@@ -1,4 +1,4 @@
-//! What services may not do, and that it harms nobody else.
+//! What services may not do. It harms no other service.
 
 use super::super::testing::{counter, gauge, labelled};
 use super::*;
@@ -12,7 +12,7 @@ fn a_series_of_another_kind_is_refused_in_a_second_replica_and_the_rest_is_taken
     node.region(2, 0);
 
     let both = vec![Ok(placed(gauge("a"), 0, 0)), Ok(placed(gauge("b"), 0, 1))];
-    node.say(2, ServiceMessage::AddSeries(both));
+    node.service_sends(2, ServiceMessage::AddSeries(both));
 
     let refusals = node.refusals(2);
     assert_eq!(refusals.len(), 1);
@@ -35,7 +35,7 @@ fn a_series_registered_twice_at_one_place_is_one() {
 }
 
 #[test]
-fn nobody_registers_as_another_service_than_configured() {
+fn a_process_registers_only_as_the_configured_services() {
     let rule = IdentityRule { uid: Some(1000), cgroup: None, services: Some(vec![service("cart")]) };
     let mut node = Node::new(Settings { identities: vec![rule], ..settings() });
     node.replica(1, "cart", &[counter("a")]);
@@ -104,7 +104,7 @@ fn a_region_needs_a_good_descriptor_a_number_and_a_layout_that_is_known() {
     node.hello(1, "cart");
     let add = |region, layout_version| ServiceMessage::AddRegion { region, size: RegionSize::ONE_PAGE, layout_version };
 
-    node.say(1, add(0, VERSION));
+    node.service_sends(1, add(0, VERSION));
     let bad = Descriptor::Refused("it is no memfd".into());
     node.plane.service_message(node.now, ConnectionId(1), add(1, VERSION), &bad);
     let good = Descriptor::Accepted(RegionId(5));
@@ -113,10 +113,10 @@ fn a_region_needs_a_good_descriptor_a_number_and_a_layout_that_is_known() {
     node.step();
 
     let refusals = node.refusals(1);
-    assert_eq!(refusals[0], "region 0: no descriptor came with it");
+    assert_eq!(refusals[0], "region 0: no descriptor came with the message");
     assert_eq!(refusals[1], "region 1: it is no memfd");
     assert!(refusals[2].contains("layout version 2"));
-    assert!(refusals[3].contains("numbered upwards"));
+    assert!(refusals[3].contains("number regions upwards"));
     assert!(node.did(&Action::DropRegion(RegionId(5))));
     assert_eq!(node.plane.counters().refused_regions, 4);
     assert_eq!(node.plane.sizes()[1], ("replicas", 1), "the connection stands");
@@ -129,17 +129,17 @@ fn a_series_in_a_region_of_the_agent_is_refused() {
     let own = vec![placed(counter("process.cpu.time"), 0, 0)];
     node.plane.agent_region(node.now, ConnectionId(1), RegionId(77), RegionSize::ONE_PAGE, own);
 
-    node.say(1, ServiceMessage::AddSeries(vec![Ok(placed(counter("a"), u32::MAX, 5))]));
+    node.service_sends(1, ServiceMessage::AddSeries(vec![Ok(placed(counter("a"), u32::MAX, 5))]));
 
     assert!(node.refusals(1)[0].contains("is not registered"));
     node.retire(1, 0, 1);
     let run = SlotRun { region: u32::MAX, first: wire::layout::Slot(0), slots: 1 };
-    node.say(1, ServiceMessage::Retire(vec![run]));
+    node.service_sends(1, ServiceMessage::Retire(vec![run]));
     assert_eq!(node.plane.list().lmaps[0].metrics.len(), 1);
 }
 
 #[test]
-fn a_hundred_thousand_series_are_taken_up_to_the_bound_and_told_in_few_words() {
+fn a_hundred_thousand_series_are_accepted_up_to_the_limit_with_few_refusal_messages() {
     let mut node = Node::new(settings());
     node.replica(1, "greedy", &[]);
     node.replica(2, "cart", &[counter("a")]);
@@ -150,12 +150,12 @@ fn a_hundred_thousand_series_are_taken_up_to_the_bound_and_told_in_few_words() {
     for message in 0..25 {
         let asked = message * 4000..(message + 1) * 4000;
         let series = asked.map(|at| Ok(placed(counter(&format!("m{at}")), at / 504, at % 504))).collect();
-        node.say(1, ServiceMessage::AddSeries(series));
+        node.service_sends(1, ServiceMessage::AddSeries(series));
     }
 
     let taken = wire::control::MAX_METRICS - Limits::OWN_SERIES;
     let refusals = node.refusals(1);
-    assert!(refusals.iter().any(|refusal| refusal.contains("4064 series, more are not taken")));
+    assert!(refusals.iter().any(|refusal| refusal.contains("the limit of 4064 series")));
     assert_eq!(refusals.len(), 24 * 17);
     assert_eq!(node.plane.counters().refused_series, 100_000 - taken as u64);
     let watched: Vec<_> = node.plane.list().lmaps.iter().map(|lmap| lmap.metrics.len()).collect();
@@ -170,15 +170,15 @@ fn connections_replicas_and_memory_are_bounded() {
     node.replica(2, "cart", &[counter("a")]);
     node.region(1, 1);
     node.region(2, 1);
-    assert!(node.refusals(2)[0].contains("16384 bytes, 12288 are allowed"));
+    assert!(node.refusals(2)[0].contains("16384 bytes, over the limit of 12288"));
 
     node.connect(3);
     node.hello(3, "cart");
-    assert!(node.refusals(3)[0].contains("cart has 2 replicas"));
+    assert!(node.refusals(3)[0].contains("cart has reached the limit of 2 replicas"));
 
     node.connect(4);
     node.connect(5);
-    assert!(node.refusals(5)[0].contains("3 connections of services are open"));
+    assert!(node.refusals(5)[0].contains("the limit of 3 service connections is reached"));
     assert!(node.did(&Action::CloseService { connection: ConnectionId(5) }));
     assert_eq!(node.plane.counters().refused_connections, 1);
     node.gone(5);
@@ -186,12 +186,12 @@ fn connections_replicas_and_memory_are_bounded() {
 }
 
 #[test]
-fn a_service_is_told_what_is_in_effect() {
+fn a_service_learns_how_many_of_its_messages_are_in_effect() {
     let mut node = Node::new(settings());
     node.replica(1, "cart", &[counter("a"), labelled(counter("a"), "route", "/")]);
 
-    let messages = node.service_hears(1);
+    let messages = node.sent_to_service(1);
     assert!(matches!(&messages[0], to_service::agent_message::Message::Welcome(w) if w.agent_incarnation == 9));
     let last = messages.last().unwrap();
-    assert!(matches!(last, to_service::agent_message::Message::Accepted(accepted) if accepted.messages == 4));
+    assert!(matches!(last, to_service::agent_message::Message::Acknowledgement(accepted) if accepted.messages == 4));
 }

@@ -1,4 +1,4 @@
-//! Workers that read by RDMA: which, connected how, and shut out when.
+//! Workers that read by RDMA: choice of transport, connection and fencing.
 
 use wire::rdma::Endpoint;
 
@@ -19,8 +19,8 @@ fn asks(attempt: u32) -> FromWorker {
 }
 
 fn welcomed(node: &mut Node, connection: u64) -> String {
-    let told = node.told(connection);
-    let Some((_, Message::Welcome(welcome))) = told.first() else { panic!("{told:?}") };
+    let sent = node.sent(connection);
+    let Some((_, Message::Welcome(welcome))) = sent.first() else { panic!("{sent:?}") };
     welcome.transport.clone()
 }
 
@@ -55,15 +55,15 @@ fn without_a_common_transport_both_lists_are_named() {
     let mut node = Node::new(settings());
     node.worker_with(50, 0, 1, &["verbs"]);
 
-    let told = node.told(50);
-    let Some((_, Message::Refusal(refusal))) = told.first() else { panic!("{told:?}") };
+    let sent = node.sent(50);
+    let Some((_, Message::Refusal(refusal))) = sent.first() else { panic!("{sent:?}") };
     assert!(refusal.reason.contains(r#"["verbs"]"#) && refusal.reason.contains(r#""shm""#), "{}", refusal.reason);
 }
 
 #[test]
 fn a_workers_queue_pair_is_connected_by_the_edge() {
     let mut node = reading();
-    node.hears(50, asks(7));
+    node.receive(50, asks(7));
 
     let peer = Endpoint::decode(Some(&end())).unwrap();
     let connection = ConnectionId(50);
@@ -74,17 +74,17 @@ fn a_workers_queue_pair_is_connected_by_the_edge() {
 #[test]
 fn an_absurd_queue_pair_is_answered_with_a_problem_and_reaches_no_device() {
     let mut node = reading();
-    node.told(50);
+    node.sent(50);
     let connect = proto::ConnectQueuePair { attempt: 7, worker: None, problem: String::new() };
     for (worker, why) in [
-        (None, "no queue pair is named"),
-        (Some(proto::QueuePair { qpn: u32::MAX, ..end() }), "4294967295 is no queue pair"),
-        (Some(proto::QueuePair { mtu: 9000, ..end() }), "9000 is no path MTU"),
-        (Some(proto::QueuePair { gid: vec![0; 16], ..end() }), "is no single port"),
+        (None, "the message has no queue pair"),
+        (Some(proto::QueuePair { qpn: u32::MAX, ..end() }), "queue pair number 4294967295"),
+        (Some(proto::QueuePair { mtu: 9000, ..end() }), "path MTU 9000 is not one of"),
+        (Some(proto::QueuePair { gid: vec![0; 16], ..end() }), "is not the address of a single port"),
     ] {
-        node.hears(50, FromWorker::ConnectQueuePair(proto::ConnectQueuePair { worker, ..connect.clone() }));
-        let told = node.told(50);
-        let [(_, Message::QueuePair(answer))] = &told[..] else { panic!("{told:?}") };
+        node.receive(50, FromWorker::ConnectQueuePair(proto::ConnectQueuePair { worker, ..connect.clone() }));
+        let sent = node.sent(50);
+        let [(_, Message::QueuePair(answer))] = &sent[..] else { panic!("{sent:?}") };
         assert!(answer.attempt == 7 && answer.problem.contains(why), "{answer:?}");
     }
     assert_eq!(node.plane.counters().refused_queue_pairs, 4);
@@ -95,17 +95,17 @@ fn an_absurd_queue_pair_is_answered_with_a_problem_and_reaches_no_device() {
 fn a_worker_that_fetches_otherwise_has_no_queue_pair() {
     let mut node = Node::new(with_verbs());
     node.worker(50, 0, 1);
-    node.hears(50, asks(1));
+    node.receive(50, asks(1));
 
-    assert_eq!(node.plane.counters().foreign_messages, 1);
+    assert_eq!(node.plane.counters().unexpected_messages, 1);
     assert!(!node.actions.iter().any(|action| matches!(action, Action::ConnectQueuePair { .. })));
 }
 
 #[test]
-fn what_a_worker_says_of_its_own_device_stands_in_the_status() {
+fn a_problem_of_a_workers_own_device_is_in_the_status() {
     let mut node = reading();
     let problem = "the device is gone".to_owned();
-    node.hears(50, FromWorker::ConnectQueuePair(proto::ConnectQueuePair { attempt: 1, worker: None, problem }));
+    node.receive(50, FromWorker::ConnectQueuePair(proto::ConnectQueuePair { attempt: 1, worker: None, problem }));
 
     let status = node.plane.status();
     assert!(status.problems.iter().any(|line| line.contains("worker-0") && line.contains("the device is gone")));
@@ -113,7 +113,7 @@ fn what_a_worker_says_of_its_own_device_stands_in_the_status() {
 }
 
 #[test]
-fn whoever_reads_by_rdma_is_shut_out_when_its_stream_ends_and_for_good_when_it_is_fenced() {
+fn an_rdma_worker_is_stopped_when_its_stream_ends_and_for_good_when_its_lease_expires() {
     let mut node = reading();
     node.plane.worker_gone(node.now, ConnectionId(50));
     node.step();
@@ -125,7 +125,7 @@ fn whoever_reads_by_rdma_is_shut_out_when_its_stream_ends_and_for_good_when_it_i
 }
 
 #[test]
-fn another_run_of_a_worker_shuts_the_first_one_out() {
+fn another_run_of_a_worker_fences_the_first_one() {
     let mut node = reading();
     node.worker_with(51, 0, 2, &["verbs"]);
 
@@ -136,7 +136,7 @@ fn another_run_of_a_worker_shuts_the_first_one_out() {
 }
 
 #[test]
-fn a_worker_is_shut_out_before_what_it_read_is_given_back() {
+fn a_worker_is_fenced_before_its_regions_are_released() {
     let mut node = reading();
     node.replica(1, "cart", &[counter("a"), counter("b")]);
     node.settle();
@@ -156,7 +156,7 @@ fn a_worker_is_shut_out_before_what_it_read_is_given_back() {
 }
 
 #[test]
-fn shared_memory_has_nothing_to_shut() {
+fn shared_memory_needs_no_fence() {
     let mut node = Node::new(with_verbs());
     node.worker(50, 0, 1);
     node.plane.worker_gone(node.now, ConnectionId(50));
@@ -216,16 +216,16 @@ fn of_many_regions_that_cannot_be_read_some_are_named_and_all_are_counted() {
 }
 
 #[test]
-fn a_worker_is_told_again_of_what_it_runs_with_other_epochs() {
+fn lmaps_are_sent_again_with_new_epochs() {
     let mut node = reading();
     node.replica(1, "cart", &[counter("a")]);
     node.replica(2, "store", &[counter("a")]);
     node.settle();
-    let told = node.set(50);
-    assert_eq!(told.len(), 2);
-    let (last, first) = (told[1].0, LmapId(told[0].1.lmap));
+    let sent = node.set(50);
+    assert_eq!(sent.len(), 2);
+    let (last, first) = (sent[1].0, LmapId(sent[0].1.lmap));
     let mut again = |worker, lmaps: Option<&std::collections::BTreeSet<LmapId>>| {
-        node.plane.tell_again(node.now, WorkerId(worker), lmaps);
+        node.plane.resend(node.now, WorkerId(worker), lmaps);
         node.step();
         node.set(50).into_iter().map(|(epoch, lmap)| (epoch, LmapId(lmap.lmap))).collect::<Vec<_>>()
     };

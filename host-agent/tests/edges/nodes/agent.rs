@@ -1,4 +1,4 @@
-//! A host agent as a process in a namespace.
+//! A host agent as a process in a network namespace.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,8 @@ use wire::proto::operators::{ReceiptReply, ReceiptRequest};
 use super::network::{NODES, Network};
 use crate::agent::{addresses, wait_for};
 
-/// Writes an authority `name.pem` and a certificate of each node's address that it made, `name-N.pem` and `name-N.key`.
+/// Writes a certificate authority `name.pem`, and a certificate with its key for each node's address: `name-N.pem` and
+/// `name-N.key`.
 pub fn certificates(folder: &Path, name: &str) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -26,10 +27,10 @@ pub fn certificates(folder: &Path, name: &str) {
     }
 }
 
-/// How long spans wait, in milliseconds.
+/// Decision wait of traces, in milliseconds.
 pub const WAIT_MS: u64 = 4_000;
 
-/// Killed when it is dropped.
+/// Killed on drop.
 pub struct Node {
     number: u8,
     folder: PathBuf,
@@ -37,7 +38,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts the agent of node `number` in its namespace, with a certificate of the authority `shown`, where `folder` is everyone's.
+    /// Starts the agent of node `number` in its namespace, with a certificate of the authority `shown`; `folder` is
+    /// shared.
     pub fn start(network: &Network, number: u8, folder: &Path, shown: &str, upstream: SocketAddr) -> Self {
         let own = folder.join(format!("node-{number}"));
         std::fs::create_dir_all(&own).unwrap();
@@ -45,19 +47,19 @@ impl Node {
         let pair = format!("certificate: {all}/{shown}-{number}.pem, key: {all}/{shown}-{number}.key");
         let peers: Vec<_> = NODES.iter().map(|node| format!("'{}:9704'", Network::address(*node))).collect();
         let text = format!(
-            "runtime_dir: {run}\nprocess_metrics: {{enabled: false}}\nreceipt: {{dir: {run}/books, write_ms: 200}}\n\
+            "runtime_dir: {run}\nprocess_metrics: {{enabled: false}}\nreceipt: {{dir: {run}/ledger, write_interval_ms: 200}}\n\
              operators: {{listen: '{address}:9701'}}\nmetrics: {{listen: '{address}:9702'}}\n\
              coherence:\n  listen: '{address}:9704'\n  peers: [{peers}]\n  tls: {{{pair}, client_ca: {all}/ours.pem}}\n  \
              peers_tls: {{ca: {all}/ours.pem, {pair}}}\n\
              otlp:\n  upstream: {{endpoint: 'http://{upstream}', protocol: http}}\n  listen_grpc: '{address}:4317'\n  listen_http: '{address}:4318'\n  \
-             traces: {{keep: tail, wait_ms: {WAIT_MS}, floor: 0, latency: false, frontends: [frontend], node: node-{number}, \
+             traces: {{keep: tail, decision_wait_ms: {WAIT_MS}, floor: 0, latency: false, frontends: [frontend], node: node-{number}, \
              order_key: 00112233445566778899aabbccddeeff}}\n",
             run = own.display(),
             peers = peers.join(", "),
         );
         let file = own.join("config.yaml");
         std::fs::write(&file, text).unwrap();
-        // A process is born where the thread is that starts it.
+        // A process starts in the namespace of the thread that starts it.
         let process = network.run(number, move || {
             let log = std::fs::File::options().create(true).append(true).open(file.with_file_name("log")).unwrap();
             let program = env!("CARGO_BIN_EXE_uview-host-agent");
@@ -75,7 +77,7 @@ impl Node {
         std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
 
-    /// SIGKILL: nothing of it ends in order.
+    /// SIGKILL: no shutdown.
     pub fn kill(mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
@@ -85,10 +87,10 @@ impl Node {
         (Network::address(self.number), 4318).into()
     }
 
-    /// Other nodes that it knows to be there.
+    /// Number of live gossip peers.
     pub fn peers(&self) -> Option<u64> {
         let page = crate::agent::page((Network::address(self.number), 9702).into(), "/metrics");
-        page.lines().find_map(|line| line.strip_prefix("uview_host_trace_peers ")?.parse().ok())
+        page.lines().find_map(|line| line.strip_prefix("uview_host_live_gossip_peers ")?.parse().ok())
     }
 
     pub fn receipt(&self) -> ReceiptReply {

@@ -1,5 +1,5 @@
-//! Three host agents in network namespaces of their own keep traces together over TLS, while one of them is killed. Runs where root is, and says so
-//! where it is not.
+//! Three host agents in network namespaces gossip over TLS while one of them is killed. Needs root; prints NOT RUN
+//! without.
 
 mod agent;
 mod network;
@@ -17,9 +17,10 @@ use self::agent::{Node, WAIT_MS, certificates};
 use self::network::{HUB, NODES, Network};
 use crate::agent::wait_for;
 use crate::coherence::request;
-use crate::otlp::{Came, now, span, try_send, upstream_at};
+use crate::otlp::{ReceivedSpans, now, span, try_send, upstream_at};
 
-/// Where a trace fails: one in four at the node that has its first span, one in 16 at the last node, which does not know when it began.
+/// The node at which a trace fails: one trace in four at the node with its first span, one in 16 at the last node,
+/// which does not know when the trace began.
 fn fails_at(trace: u128) -> Option<usize> {
     match trace % 16 {
         0 | 4 | 8 | 12 => Some(0),
@@ -38,11 +39,12 @@ fn spans(node: usize, trace: u128) -> Vec<Span> {
     vec![if fails { Span { status: Some(Status { code: 2, ..Status::default() }), ..plain } } else { plain }]
 }
 
-/// What a node's services got rid of: when each request was first tried, and when it was taken.
-type Taken = Vec<(u64, u64)>;
+/// When each request was first tried, and when it was accepted.
+type Deliveries = Vec<(u64, u64)>;
 
-/// Services at `node` that send a span of every trace and come again until it is taken, as SDKs do. Those at the frontend are last.
-fn services(node: usize, to: std::net::SocketAddr, traces: &Mutex<u128>, stop: &AtomicBool) -> Taken {
+/// Services at `node` that send a span of every trace and retry until it is accepted, as SDKs do. Those at the frontend
+/// are last.
+fn services(node: usize, to: std::net::SocketAddr, traces: &Mutex<u128>, stop: &AtomicBool) -> Deliveries {
     let (mut taken, mut next) = (Vec::new(), 1);
     loop {
         let ended = stop.load(Ordering::Acquire);
@@ -66,17 +68,17 @@ fn pause(millis: u64) {
     thread::sleep(Duration::from_millis(millis));
 }
 
-/// What came of a trace: the services whose spans did, and whether it is marked.
+/// The services whose spans of a trace arrived, and whether the trace is marked incomplete.
 #[derive(Debug, Default)]
-struct Arrived {
+struct ArrivedTrace {
     services: BTreeSet<u8>,
     marked: bool,
 }
 
-fn arrived(came: &Came) -> BTreeMap<u128, Arrived> {
-    let mut all = BTreeMap::<_, Arrived>::new();
-    let came = came.lock().unwrap_or_else(PoisonError::into_inner);
-    let groups = came.iter().flat_map(|request| &request.resource_spans);
+fn arrived(received: &ReceivedSpans) -> BTreeMap<u128, ArrivedTrace> {
+    let mut all = BTreeMap::<_, ArrivedTrace>::new();
+    let received = received.lock().unwrap_or_else(PoisonError::into_inner);
+    let groups = received.iter().flat_map(|request| &request.resource_spans);
     for span in groups.flat_map(|group| &group.scope_spans).flat_map(|scope| &scope.spans) {
         let trace = all.entry(u128::from_be_bytes(span.trace_id[..].try_into().unwrap())).or_default();
         trace.marked |= span.attributes.iter().any(|attribute| attribute.key == "uview.incomplete");
@@ -91,7 +93,7 @@ fn sum(receipt: &ReceiptReply, of: impl Fn(&ReceiptLine) -> u64) -> u64 {
     receipt.days.iter().flat_map(|day| &day.services).map(of).sum()
 }
 
-/// Of each service: what came is kept, dropped, lost, or waits.
+/// For each service: spans received are kept, dropped, lost or buffered.
 fn balances(receipt: &ReceiptReply) -> bool {
     SERVICES.iter().all(|service| {
         let of = |count: fn(&ReceiptLine) -> u64| {
@@ -105,8 +107,8 @@ fn balances(receipt: &ReceiptReply) -> bool {
 }
 
 #[test]
-fn three_nodes_keep_traces_whole_or_marked_while_one_is_killed_and_every_span_is_booked() {
-    let Some(network) = Network::make() else { return };
+fn three_nodes_keep_traces_whole_or_marked_while_one_is_killed_and_every_span_is_recorded() {
+    let Some(network) = Network::create() else { return };
     network.run(HUB, || scenario(&network));
 }
 
@@ -115,11 +117,11 @@ fn scenario(network: &Network) {
     for name in ["ours", "strangers"] {
         certificates(folder.path(), name);
     }
-    let (to, came) = upstream_at((Network::address(HUB), 0).into());
+    let (to, received) = upstream_at((Network::address(HUB), 0).into());
     let start = |number| Node::start(network, number, folder.path(), "ours", to);
     let (first, second) = (start(NODES[0]), start(NODES[1]));
     let stranger = Node::start(network, NODES[2], folder.path(), "strangers", to);
-    wait_for("a stranger to be refused", || stranger.log().contains("does not answer").then_some(()));
+    wait_for("a stranger to be refused", || stranger.log().contains("does not reply").then_some(()));
     wait_for("two to know each other", || (first.peers() == Some(1) && second.peers() == Some(1)).then_some(()));
     assert_eq!(stranger.peers(), Some(0));
     stranger.kill();
@@ -153,16 +155,16 @@ fn scenario(network: &Network) {
         stop.store(true, Ordering::Release);
         (sending.map(|thread| thread.join().unwrap()), killed, second)
     });
-    judge(*traces.lock().unwrap_or_else(PoisonError::into_inner), &came);
+    check_traces(*traces.lock().unwrap_or_else(PoisonError::into_inner), &received);
     for (node, taken) in [(&first, &taken[0]), (&third, &taken[2])] {
         let receipt = settled(node);
         assert_eq!(sum(&receipt, |line| line.seen_spans), taken.len() as u64, "{receipt:?}");
         assert_eq!(receipt.days.iter().filter_map(|day| day.grown.get("kills")).sum::<u64>(), 0);
     }
-    judge_killed(&settled(&second), &taken[1], killed);
+    check_killed(&settled(&second), &taken[1], killed);
 }
 
-/// The receipt of a node when nothing waits any more.
+/// The receipt of a node once nothing is buffered.
 fn settled(node: &Node) -> ReceiptReply {
     wait_for("every span to be decided", || {
         let receipt = node.receipt();
@@ -171,18 +173,18 @@ fn settled(node: &Node) -> ReceiptReply {
     })
 }
 
-/// Every trace that failed is there, and whatever is there is whole or says that it is not.
-fn judge(traces: u128, came: &Came) {
+/// Every failed trace arrived, and every trace that arrived is complete or marked.
+fn check_traces(traces: u128, received: &ReceivedSpans) {
     let whole = BTreeSet::from([1, 2, 3]);
-    let good = |found: &Arrived| found.marked || found.services == whole;
+    let good = |found: &ArrivedTrace| found.marked || found.services == whole;
     wait_for("all traces that failed", || {
-        let arrived = arrived(came);
+        let arrived = arrived(received);
         let mut failed = (1..=traces).filter(|trace| fails_at(*trace).is_some());
         failed.all(|trace| arrived.get(&trace).is_some_and(good)).then_some(())
     });
-    // Whatever else might come would have by the time when everything that waited was dropped.
+    // By then everything buffered is decided.
     pause(WAIT_MS + 2_000);
-    let arrived = arrived(came);
+    let arrived = arrived(received);
     let partial: Vec<_> = arrived.iter().filter(|(_, found)| !good(found)).collect();
     assert!(partial.is_empty(), "{partial:?}");
     assert!(arrived.keys().all(|trace| fails_at(*trace).is_some()), "only what failed is kept");
@@ -194,20 +196,20 @@ fn judge(traces: u128, came: &Came) {
             "{traces} traces, {kept} failed at node {}, {marked} of them marked, of which {needless} are whole",
             node + 1
         );
-        // Of what failed at the last node nobody knows when it began: all of it may have lost something after the kill.
+        // At the last node nothing tells when a trace began, so each may have lost spans in the kill.
         assert!(node == 2 || 2 * marked < kept, "most are whole and say nothing: {marked} of {kept}");
     }
 }
 
-/// Nothing is known of what came between the last writing and the kill, and of nothing else.
-fn judge_killed(receipt: &ReceiptReply, taken: &Taken, killed: u64) {
+/// Only what came between the last write and the kill is missing.
+fn check_killed(receipt: &ReceiptReply, taken: &Deliveries, killed: u64) {
     let [before, after] = &*receipt.runs else { panic!("{receipt:?}") };
     assert!(!before.ended_in_order && before.written_unix_ns < killed && killed < after.began_unix_ns, "{receipt:?}");
     let count =
         |holds: &dyn Fn(u64, u64) -> bool| taken.iter().filter(|(tried, taken)| holds(*tried, *taken)).count() as u64;
     let seen = sum(receipt, |line| line.seen_spans);
     let surely = count(&|_, taken| taken < before.written_unix_ns) + count(&|tried, _| tried > after.began_unix_ns);
-    // The one that was under way while books were written; and what was tried before the restart and taken after it.
+    // A request in flight during the write; and those tried before the restart and accepted after it.
     let perhaps = count(&|tried, taken| {
         (tried <= before.written_unix_ns && before.written_unix_ns <= taken)
             || (tried <= after.began_unix_ns && after.began_unix_ns <= taken)

@@ -1,4 +1,4 @@
-//! Three namespaces with an address each, joined by a bridge in a fourth, where the backend is.
+//! Three network namespaces with an address each, joined by a bridge in a fourth, where the backend runs.
 
 use std::fs::File;
 use std::net::Ipv4Addr;
@@ -8,16 +8,16 @@ use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// The number of the namespace of the bridge and the backend; those of nodes are 1 to 3.
+/// Number of the namespace with the bridge and the backend; the nodes' are 1 to 3.
 pub const HUB: u8 = 9;
 pub const NODES: [u8; 3] = [1, 2, 3];
 
-/// Gone with all its interfaces when it is dropped.
+/// Removed with all its interfaces on drop.
 pub struct Network(String);
 
 impl Network {
-    /// The network; `None`, and it is said, where this is not possible.
-    pub fn make() -> Option<Self> {
+    /// The network; `None`, with a message, where it cannot be created.
+    pub fn create() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             println!("NOT RUN: network namespaces take root");
             return None;
@@ -56,7 +56,7 @@ impl Network {
         Ipv4Addr::new(10, 79, 0, space)
     }
 
-    /// Runs `work` in a namespace and waits for it. Threads and processes that it starts are there, too.
+    /// Runs `work` in a namespace and waits for it. Its threads and processes stay in the namespace.
     pub fn run<T: Send>(&self, space: u8, work: impl FnOnce() -> T + Send) -> T {
         let path = format!("/run/netns/{}", self.name(space));
         thread::scope(|scope| {

@@ -1,12 +1,12 @@
-//! Fetching over a queue pair: connected, lost, connected again; regions that must not be read any more; claims that cannot be.
+//! Fetching over a queue pair: connected, lost, connected again; revoked regions; invalid announcements.
 
 use transport::verbs::{LostReason, Status};
 use transport::{BatchError, Loss, RegionError};
 use wire::rdma::{PacketSequence, PathMtu, QueuePairNumber};
 
 use super::*;
-use crate::claims::{RegionLimits, RegionsError};
-use crate::queue_pair::AnswerError;
+use crate::queue_pair::QueuePairReplyError;
+use crate::region_limits::{RegionLimits, RegionsError};
 
 fn end(qpn: u32) -> Endpoint {
     Endpoint {
@@ -24,7 +24,7 @@ fn verbs() -> WorkerSettings {
 }
 
 impl Node {
-    /// With a device, welcomed to fetch over verbs.
+    /// A worker with a device and a session over verbs.
     fn with_verbs(settings: WorkerSettings) -> Self {
         let mut node = Self::new(settings);
         node.device = Some(end(5));
@@ -32,10 +32,10 @@ impl Node {
         node
     }
 
-    /// The next question for the host agent's queue pair.
-    fn asks(&mut self) -> proto::ConnectQueuePair {
+    /// The next request to connect the queue pair.
+    fn next_request(&mut self) -> proto::ConnectQueuePair {
         for _ in 0..100 {
-            let asked = self.take_said().into_iter().find_map(|message| match message {
+            let asked = self.take_messages().into_iter().find_map(|message| match message {
                 ToHost::ConnectQueuePair(connect) => Some(connect),
                 _ => None,
             });
@@ -45,7 +45,7 @@ impl Node {
                     Step::Fetch => self.fetch(),
                     Step::SleepUntil(deadline) => {
                         self.act();
-                        self.now = if self.said.is_empty() { deadline } else { self.now };
+                        self.now = if self.messages.is_empty() { deadline } else { self.now };
                     }
                 },
             }
@@ -53,15 +53,15 @@ impl Node {
         panic!("the host agent is not asked");
     }
 
-    fn answers(&mut self, attempt: u32) {
-        let answer = proto::QueuePairAnswer { attempt, host: Some((&end(9)).into()), problem: String::new() };
-        self.hears(0, FromHost::QueuePair(answer)).unwrap();
+    fn reply(&mut self, attempt: u32) {
+        let answer = proto::QueuePairReply { attempt, host: Some((&end(9)).into()), problem: String::new() };
+        self.receive(0, FromHost::QueuePair(answer)).unwrap();
     }
 
-    fn connects(&mut self) {
-        let asks = self.asks();
-        assert_eq!(asks.problem, "");
-        self.answers(asks.attempt);
+    fn connect(&mut self) {
+        let request = self.next_request();
+        assert_eq!(request.problem, "");
+        self.reply(request.attempt);
         assert!(self.worker.status().connected);
     }
 
@@ -76,7 +76,7 @@ fn a_worker_welcomed_to_verbs_connects_before_it_fetches() {
 
     assert_eq!(node.used, [Fetching::Memory, Fetching::Verbs]);
     assert!(!node.worker.status().connected);
-    node.connects();
+    node.connect();
 
     assert_eq!(node.worker.status().transport, "verbs");
     assert_eq!(node.counters().connections, 1);
@@ -89,7 +89,7 @@ fn a_transport_that_was_not_offered_is_refused() {
 
     let refused = node.welcome_to(2, "verbs");
 
-    assert!(matches!(&refused, Err(ForeignMessage::Transport(name)) if name == "verbs"), "{refused:?}");
+    assert!(matches!(&refused, Err(UnexpectedMessage::Transport(name)) if name == "verbs"), "{refused:?}");
     assert!(node.closed);
 }
 
@@ -106,7 +106,7 @@ fn a_host_agent_that_knows_of_no_transports_means_memory() {
 #[test]
 fn a_lost_batch_is_counted_and_connects_the_queue_pair_anew() {
     let mut node = Node::with_verbs(verbs());
-    node.connects();
+    node.connect();
     node.set(&lmap(metrics(2), 2));
     node.alive();
     let fetched = node.counters().fetched_regions;
@@ -116,7 +116,7 @@ fn a_lost_batch_is_counted_and_connects_the_queue_pair_anew() {
 
     assert!(!node.worker.status().connected);
     assert_eq!((node.counters().failed_batches, node.counters().failed_regions), (1, 2));
-    node.connects();
+    node.connect();
     node.alive();
     assert_eq!(node.counters().connections, 2);
     assert!(node.counters().fetched_regions > fetched);
@@ -125,42 +125,42 @@ fn a_lost_batch_is_counted_and_connects_the_queue_pair_anew() {
 #[test]
 fn while_the_queue_pair_is_down_regions_are_not_read_and_no_question_is_asked_twice() {
     let mut node = Node::with_verbs(verbs());
-    node.connects();
+    node.connect();
     node.set(&lmap(metrics(2), 2));
     node.alive();
 
     node.reader.link().cut(3);
     node.alive();
-    let asks = node.asks();
+    let request = node.next_request();
     node.alive();
     node.alive();
 
     assert_eq!((node.counters().failed_batches, node.counters().failed_regions), (3, 6));
-    assert!(!node.take_said().iter().any(|message| matches!(message, ToHost::ConnectQueuePair(_))));
-    node.answers(asks.attempt);
+    assert!(!node.take_messages().iter().any(|message| matches!(message, ToHost::ConnectQueuePair(_))));
+    node.reply(request.attempt);
     node.alive();
     assert_eq!((node.counters().failed_batches, node.counters().connections), (3, 2));
 }
 
 #[test]
-fn a_lost_connection_is_nobodys_silence() {
+fn a_lost_connection_makes_no_replica_silent() {
     let mut node = Node::with_verbs(verbs());
-    node.connects();
+    node.connect();
     node.set(&lmap(metrics(2), 2));
     for _ in 0..5 {
         node.alive();
     }
-    node.take_said();
+    node.take_messages();
 
     node.reader.link().cut(50);
     for _ in 0..50 {
         node.alive();
     }
-    let asks = node.said.iter().rev().find_map(|message| match message {
+    let request = node.messages.iter().rev().find_map(|message| match message {
         ToHost::ConnectQueuePair(connect) => Some(connect.attempt),
         _ => None,
     });
-    node.answers(asks.unwrap());
+    node.reply(request.unwrap());
     for _ in 0..5 {
         node.alive();
     }
@@ -171,9 +171,9 @@ fn a_lost_connection_is_nobodys_silence() {
 }
 
 #[test]
-fn whoever_dies_while_nothing_is_read_is_silent_afterwards() {
+fn a_replica_that_dies_while_nothing_is_read_is_silent_afterwards() {
     let mut node = Node::with_verbs(verbs());
-    node.connects();
+    node.connect();
     node.set(&lmap(metrics(2), 2));
     for _ in 0..5 {
         node.alive();
@@ -185,25 +185,25 @@ fn whoever_dies_while_nothing_is_read_is_silent_afterwards() {
         node.tick();
     }
 
-    let said = node.verdicts();
-    assert_eq!(said.last().map(|verdict| verdict.silent.clone()), Some(vec![ReplicaId(2)]), "{said:?}");
+    let messages = node.verdicts();
+    assert_eq!(messages.last().map(|verdict| verdict.silent.clone()), Some(vec![ReplicaId(2)]), "{messages:?}");
 }
 
 #[test]
 fn a_revoked_region_is_left_out_reported_and_costs_the_others_a_tick_only() {
     let mut node = Node::with_verbs(verbs());
-    node.connects();
+    node.connect();
     node.set(&lmap(metrics(2), 3));
     node.alive();
-    node.take_said();
+    node.take_messages();
 
     node.regions[&RegionId(2)].fail(Some(RegionError::Revoked));
     node.alive();
-    let said = node.take_said();
-    let problems = said.iter().filter(|message| matches!(message, ToHost::RegionProblem(p) if p.region == 2));
+    let messages = node.take_messages();
+    let problems = messages.iter().filter(|message| matches!(message, ToHost::RegionProblem(p) if p.region == 2));
     assert_eq!(problems.count(), 1);
-    node.said = said;
-    node.connects();
+    node.messages = messages;
+    node.connect();
     let before = node.counters();
     node.alive();
     node.alive();
@@ -213,7 +213,10 @@ fn a_revoked_region_is_left_out_reported_and_costs_the_others_a_tick_only() {
     for _ in 0..10 {
         node.alive();
     }
-    assert!(node.verdicts().iter().all(|verdict| verdict.silent.is_empty()), "whoever cannot be read is not silent");
+    assert!(
+        node.verdicts().iter().all(|verdict| verdict.silent.is_empty()),
+        "a replica that cannot be read is not silent"
+    );
     assert_eq!(after.fetched_regions - before.fetched_regions, 4, "the two others, twice");
     assert_eq!(after.failed_batches, 0);
 }
@@ -221,13 +224,13 @@ fn a_revoked_region_is_left_out_reported_and_costs_the_others_a_tick_only() {
 #[test]
 fn a_revoked_region_comes_back_with_a_configuration_that_has_another_key() {
     let mut node = Node::with_verbs(verbs());
-    node.connects();
+    node.connect();
     let mut spec = lmap(metrics(2), 1);
     node.set(&spec);
     node.alive();
     node.regions[&RegionId(1)].fail(Some(RegionError::Revoked));
     node.alive();
-    node.connects();
+    node.connect();
     assert_eq!(node.worker.status().attached, 0);
 
     node.regions[&RegionId(1)].fail(None);
@@ -242,32 +245,32 @@ fn a_revoked_region_comes_back_with_a_configuration_that_has_another_key() {
 #[test]
 fn an_answer_with_a_problem_is_counted_and_tried_again() {
     let mut node = Node::with_verbs(verbs());
-    let asks = node.asks();
+    let request = node.next_request();
 
-    let problem = proto::QueuePairAnswer { attempt: asks.attempt, host: None, problem: "no device".into() };
-    let refused = node.hears(0, FromHost::QueuePair(problem));
+    let problem = proto::QueuePairReply { attempt: request.attempt, host: None, problem: "no device".into() };
+    let refused = node.receive(0, FromHost::QueuePair(problem));
 
-    assert!(matches!(refused, Err(ForeignMessage::QueuePair(AnswerError::Problem(_)))), "{refused:?}");
-    assert_eq!(node.counters().foreign_messages, 1);
-    node.connects();
+    assert!(matches!(refused, Err(UnexpectedMessage::QueuePair(QueuePairReplyError::Problem(_)))), "{refused:?}");
+    assert_eq!(node.counters().unexpected_messages, 1);
+    node.connect();
 }
 
 #[test]
-fn a_device_that_is_gone_is_told_of_until_it_is_back() {
+fn a_missing_device_is_reported_until_it_is_back() {
     let mut node = Node::new(verbs());
     node.welcome_to(2, "verbs").unwrap();
 
     for _ in 0..3 {
-        assert_eq!(node.asks().problem, "no device");
+        assert_eq!(node.next_request().problem, "no device");
     }
     node.device = Some(end(5));
-    node.connects();
+    node.connect();
 }
 
 #[test]
 fn a_restarted_host_agent_is_connected_to_at_once() {
     let mut node = Node::with_verbs(verbs());
-    node.connects();
+    node.connect();
 
     node.worker.disconnected(node.now);
     assert!(node.worker.status().connected, "a hung agent does not stop the reading");
@@ -276,7 +279,7 @@ fn a_restarted_host_agent_is_connected_to_at_once() {
     assert!(!node.worker.status().connected);
     let Step::SleepUntil(_) = node.worker.poll(node.now) else { panic!("there is nothing to fetch") };
     node.act();
-    assert!(node.take_said().iter().any(|message| matches!(message, ToHost::ConnectQueuePair(_))));
+    assert!(node.take_messages().iter().any(|message| matches!(message, ToHost::ConnectQueuePair(_))));
 }
 
 #[test]
@@ -290,8 +293,8 @@ fn regions_in_one_place_are_refused_with_their_lmap() {
     let refused = node.change(FromHost::SetLmap((&spec).into()));
 
     let overlap = RegionsError::Overlap { region: RegionId(2), other: RegionId(1) };
-    assert!(matches!(&refused, Err(ForeignMessage::Regions { source, .. }) if *source == overlap), "{refused:?}");
-    assert_eq!((node.worker.status().regions, node.counters().foreign_messages), (0, 1));
+    assert!(matches!(&refused, Err(UnexpectedMessage::Regions { source, .. }) if *source == overlap), "{refused:?}");
+    assert_eq!((node.worker.status().regions, node.counters().unexpected_messages), (0, 1));
 }
 
 #[test]
@@ -304,7 +307,7 @@ fn more_regions_than_a_worker_takes_are_refused_and_what_was_taken_goes_on() {
 
     let refused = node.change(FromHost::SetLmap((&other).into()));
 
-    assert!(matches!(&refused, Err(ForeignMessage::Regions { .. })), "{refused:?}");
+    assert!(matches!(&refused, Err(UnexpectedMessage::Regions { .. })), "{refused:?}");
     node.alive();
     assert_eq!(node.counters().fetched_regions, 2);
 }
@@ -312,7 +315,7 @@ fn more_regions_than_a_worker_takes_are_refused_and_what_was_taken_goes_on() {
 #[test]
 fn batches_are_counted_by_why_they_were_lost() {
     let mut node = Node::with_verbs(verbs());
-    node.connects();
+    node.connect();
     node.set(&lmap(metrics(2), 1));
     node.alive();
     let lost = |reason| Err(BatchError::Lost(Some(std::io::Error::other(reason))));
@@ -328,7 +331,7 @@ fn batches_are_counted_by_why_they_were_lost() {
             node.act();
             node.now = deadline;
         }
-        assert_eq!(node.worker.fetched(node.now, DAY, &outcome).len(), 0);
+        assert_eq!(node.worker.fetched(node.now, WALL_START, &outcome).len(), 0);
     }
 
     let status = node.worker.status();

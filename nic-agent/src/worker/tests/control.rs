@@ -1,10 +1,10 @@
-//! What the host agent says, and what becomes of it when it is gone.
+//! Messages of the host agent, and the loss of the host agent.
 
 use super::*;
 
-fn acknowledged(said: &[ToHost]) -> Vec<u64> {
-    let epochs = said.iter().filter_map(|message| match message {
-        ToHost::Acknowledge(acknowledge) => Some(acknowledge.epoch),
+fn acknowledged(messages: &[ToHost]) -> Vec<u64> {
+    let epochs = messages.iter().filter_map(|message| match message {
+        ToHost::Acknowledgement(acknowledge) => Some(acknowledge.epoch),
         _ => None,
     });
     epochs.collect()
@@ -17,7 +17,7 @@ fn armed() -> (Node, LmapSpec) {
     for tick in 0..60 {
         node.healthy(4, tick);
     }
-    node.take_said();
+    node.take_messages();
     (node, spec)
 }
 
@@ -28,21 +28,21 @@ fn every_change_is_acknowledged() {
     node.change(FromHost::FitAgain(proto::FitAgain { lmap: 1 })).unwrap();
     node.change(FromHost::RemoveLmap(proto::RemoveLmap { lmap: 1 })).unwrap();
 
-    assert_eq!(acknowledged(&node.take_said()), [1, 2, 3]);
+    assert_eq!(acknowledged(&node.take_messages()), [1, 2, 3]);
 }
 
 #[test]
 fn a_change_waits_for_the_batch_that_is_out() {
     let mut node = Node::new(WorkerSettings::default());
     node.set(&lmap(metrics(2), 1));
-    node.take_said();
+    node.take_messages();
     assert_eq!(node.worker.poll(node.now), Step::Fetch);
 
     node.change(FromHost::RemoveLmap(proto::RemoveLmap { lmap: 1 })).unwrap();
-    assert_eq!(acknowledged(&node.take_said()), [] as [u64; 0], "a READ of the earlier epoch is in flight");
+    assert_eq!(acknowledged(&node.take_messages()), [] as [u64; 0], "a READ of the earlier epoch is in flight");
     node.fetch();
 
-    assert_eq!(acknowledged(&node.take_said()), [2]);
+    assert_eq!(acknowledged(&node.take_messages()), [2]);
     assert_eq!(node.worker.status().regions, 0);
 }
 
@@ -51,16 +51,16 @@ fn a_lost_or_repeated_epoch_closes_the_connection_and_is_not_acknowledged() {
     for wrong in [0, 1, 3, u64::MAX] {
         let mut node = Node::new(WorkerSettings::default());
         node.set(&lmap(metrics(2), 1));
-        node.take_said();
+        node.take_messages();
 
-        let refused = node.hears(wrong, FromHost::RemoveLmap(proto::RemoveLmap { lmap: 1 })).unwrap_err();
-        let after = node.hears(2, FromHost::RemoveLmap(proto::RemoveLmap { lmap: 1 })).unwrap_err();
+        let refused = node.receive(wrong, FromHost::RemoveLmap(proto::RemoveLmap { lmap: 1 })).unwrap_err();
+        let after = node.receive(2, FromHost::RemoveLmap(proto::RemoveLmap { lmap: 1 })).unwrap_err();
 
-        assert!(matches!(refused, ForeignMessage::Epoch { last: Epoch(1), .. }), "{refused}");
-        assert!(matches!(after, ForeignMessage::TooEarly), "{after}");
+        assert!(matches!(refused, UnexpectedMessage::Epoch { last: Epoch(1), .. }), "{refused}");
+        assert!(matches!(after, UnexpectedMessage::TooEarly), "{after}");
         assert!(node.closed);
-        assert_eq!(acknowledged(&node.take_said()), [] as [u64; 0]);
-        assert_eq!(node.worker.status().counters.foreign_messages, 2);
+        assert_eq!(acknowledged(&node.take_messages()), [] as [u64; 0]);
+        assert_eq!(node.worker.status().counters.unexpected_messages, 2);
     }
 }
 
@@ -70,30 +70,33 @@ fn messages_before_the_welcome_and_without_content_are_counted() {
     node.worker.disconnected(node.now);
     node.worker.connected(node.now);
 
-    assert!(matches!(node.change(FromHost::SetLmap(proto::Lmap::default())), Err(ForeignMessage::TooEarly)));
+    assert!(matches!(node.change(FromHost::SetLmap(proto::Lmap::default())), Err(UnexpectedMessage::TooEarly)));
     node.welcome(1);
     let empty = HostMessage { epoch: 2, message: None };
-    assert!(matches!(node.worker.on_host(node.now, empty), Err(ForeignMessage::Unknown)));
-    let unknown = node.hears(3, FromHost::FitAgain(proto::FitAgain { lmap: 9 }));
+    assert!(matches!(node.worker.on_host(node.now, empty), Err(UnexpectedMessage::Unknown)));
+    let unknown = node.receive(3, FromHost::FitAgain(proto::FitAgain { lmap: 9 }));
 
-    assert!(matches!(unknown, Err(ForeignMessage::UnknownLmap(LmapId(9)))), "the epoch after it is taken: {unknown:?}");
-    assert_eq!(node.worker.status().counters.foreign_messages, 3);
+    assert!(
+        matches!(unknown, Err(UnexpectedMessage::UnknownLmap(LmapId(9)))),
+        "the epoch after it is taken: {unknown:?}"
+    );
+    assert_eq!(node.worker.status().counters.unexpected_messages, 3);
 }
 
 #[test]
-fn a_configuration_that_does_not_hold_ends_the_one_before() {
+fn an_invalid_configuration_ends_the_one_before() {
     let mut node = Node::new(WorkerSettings::default());
     let spec = lmap(metrics(2), 1);
     node.set(&spec);
-    node.take_said();
+    node.take_messages();
     let mut wrong = proto::Lmap::from(&spec);
     wrong.replicas[0].places[0].first_slot = 504;
 
     let refused = node.change(FromHost::SetLmap(wrong)).unwrap_err();
 
-    assert!(matches!(refused, ForeignMessage::Lmap { lmap: LmapId(1), .. }), "{refused}");
+    assert!(matches!(refused, UnexpectedMessage::Lmap { lmap: LmapId(1), .. }), "{refused}");
     assert_eq!(node.worker.status().regions, 0, "slots may belong to others by now");
-    assert_eq!(acknowledged(&node.take_said()), [2]);
+    assert_eq!(acknowledged(&node.take_messages()), [2]);
     node.set(&spec);
     assert_eq!(node.worker.status().attached, 1);
 }
@@ -103,9 +106,9 @@ fn a_worker_that_is_refused_lets_everything_go_and_comes_back_as_another() {
     let (mut node, _) = armed();
     let before = node.worker.hello().incarnation;
 
-    let refused = node.hears(0, FromHost::Refusal(proto::Refusal { reason: "fenced".into() }));
+    let refused = node.receive(0, FromHost::Refusal(proto::Refusal { reason: "fenced".into() }));
 
-    assert!(matches!(refused, Err(ForeignMessage::Refused(reason)) if reason == "fenced"));
+    assert!(matches!(refused, Err(UnexpectedMessage::Refused(reason)) if reason == "fenced"));
     assert!(node.closed);
     assert_eq!(node.worker.status().regions, 0);
     assert_ne!(node.worker.hello().incarnation, before);
@@ -151,9 +154,9 @@ fn learning_survives_a_host_agents_restart() {
     }
     node.welcome(2);
     assert_eq!(node.worker.status().regions, 0, "the old run's configuration is gone");
-    assert_eq!(node.worker.status().remembered, 1);
+    assert_eq!(node.worker.status().retained_detectors, 1);
 
-    // The new run gives out other numbers.
+    // The new run assigns other ids.
     node.epoch = 100;
     let mut again = LmapSpec { id: LmapId(77), ..spec };
     for metric in &mut again.metrics {
@@ -171,7 +174,7 @@ fn learning_survives_a_host_agents_restart() {
 }
 
 #[test]
-fn nothing_that_was_meant_for_one_run_is_said_to_another_and_the_loss_is_counted() {
+fn nothing_for_one_run_is_sent_to_another_and_the_loss_is_counted() {
     let (mut node, _) = armed();
     node.worker.disconnected(node.now);
     for tick in 60..80 {
@@ -181,7 +184,7 @@ fn nothing_that_was_meant_for_one_run_is_said_to_another_and_the_loss_is_counted
         node.add(1, 2, 1000 + noise(tick));
         node.tick();
     }
-    assert_eq!(node.verdicts(), [], "nobody is there to hear");
+    assert_eq!(node.verdicts(), [], "no host agent is connected");
 
     node.welcome(2);
     node.act();
@@ -222,11 +225,11 @@ fn a_worker_without_a_host_agent_scrapes_on_for_a_bounded_time() {
 
     let status = node.worker.status();
     assert_eq!(status.counters.ticks - ticks, 599);
-    assert_eq!((status.regions, status.remembered), (0, 1));
+    assert_eq!((status.regions, status.retained_detectors), (0, 1));
 }
 
 #[test]
-fn what_is_remembered_is_forgotten_in_the_end() {
+fn retained_detectors_are_dropped_in_the_end() {
     let (mut node, _) = armed();
     node.worker.disconnected(node.now);
     let gone = node.now;
@@ -239,34 +242,34 @@ fn what_is_remembered_is_forgotten_in_the_end() {
         node.act();
     }
 
-    assert_eq!(node.worker.status().remembered, 0);
+    assert_eq!(node.worker.status().retained_detectors, 0);
 }
 
 #[test]
-fn a_layout_that_changes_while_nobody_can_say_how_is_not_read_by_the_old_one() {
+fn a_layout_that_changes_without_a_host_agent_is_not_read_by_the_old_one() {
     let (mut node, _) = armed();
     node.worker.disconnected(node.now);
 
     node.regions[&RegionId(1)].set_generation(wire::id::Generation(9));
-    let samples = node.worker.watches[&LmapId(1)].summarised_samples();
+    let samples = node.worker.runtimes[&LmapId(1)].summarised_samples();
     for tick in 60..80 {
         node.healthy(4, tick);
     }
 
-    assert_eq!(node.worker.watches[&LmapId(1)].summarised_samples(), samples);
+    assert_eq!(node.worker.runtimes[&LmapId(1)].summarised_samples(), samples);
 }
 
 #[test]
-fn whoever_subscribes_gets_the_rows_before_first_and_then_every_so_manieth() {
+fn a_subscriber_gets_the_history_first_and_then_every_nth_row() {
     let (mut node, _) = armed();
 
-    node.hears(0, FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 5 })).unwrap();
+    node.receive(0, FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 5 })).unwrap();
     let before = node.rows();
     for tick in 60..80 {
         node.healthy(4, tick);
     }
     let after = node.rows();
-    node.hears(0, FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 0 })).unwrap();
+    node.receive(0, FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 0 })).unwrap();
     for tick in 80..90 {
         node.healthy(4, tick);
     }
@@ -276,7 +279,7 @@ fn whoever_subscribes_gets_the_rows_before_first_and_then_every_so_manieth() {
 }
 
 #[test]
-fn rows_that_wait_are_said_of_the_configuration_that_they_are_from() {
+fn buffered_rows_are_sent_with_the_epoch_of_their_configuration() {
     let mut node = Node::new(WorkerSettings::default());
     let mut spec = lmap(metrics(2), 1);
     spec.interval = Interval::new(Nanos::from_millis(10)).unwrap();
@@ -292,7 +295,7 @@ fn rows_that_wait_are_said_of_the_configuration_that_they_are_from() {
         node.alive();
     }
 
-    for message in node.take_said() {
+    for message in node.take_messages() {
         if let ToHost::Rows(rows) = message {
             assert!(rows.rows.iter().all(|row| row.values.len() as u64 == rows.epoch + 1), "{rows:?}");
         }
@@ -306,7 +309,7 @@ fn a_short_lease_is_kept_by_frequent_summaries() {
     node.worker.connected(node.now);
     let welcome =
         proto::HostWelcome { host_incarnation: 1, lowest_share: f64::NAN, lease_ms: 300, transport: String::new() };
-    node.hears(0, FromHost::Welcome(welcome)).unwrap();
+    node.receive(0, FromHost::Welcome(welcome)).unwrap();
 
     while node.now < Nanos::from_secs(1) {
         let Step::SleepUntil(deadline) = node.worker.poll(node.now) else { panic!("nothing to fetch") };
@@ -314,7 +317,7 @@ fn a_short_lease_is_kept_by_frequent_summaries() {
         node.now = deadline;
     }
 
-    let summaries = node.take_said().iter().filter(|message| matches!(message, ToHost::Summary(_))).count();
+    let summaries = node.take_messages().iter().filter(|message| matches!(message, ToHost::Summary(_))).count();
     assert!(summaries >= 9, "{summaries} in a second with a lease of 300 ms");
 }
 
@@ -325,9 +328,9 @@ fn a_flood_of_messages_while_a_batch_is_out_closes_the_connection() {
     assert_eq!(node.worker.poll(node.now), Step::Fetch);
     let subscribe = || FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 1 });
 
-    let refused = (0..5000).find_map(|_| node.hears(0, subscribe()).err()).unwrap();
+    let refused = (0..5000).find_map(|_| node.receive(0, subscribe()).err()).unwrap();
 
-    assert!(matches!(refused, ForeignMessage::Flood(_)), "{refused}");
+    assert!(matches!(refused, UnexpectedMessage::Flood(_)), "{refused}");
     assert!(node.closed);
 }
 
@@ -347,7 +350,7 @@ fn what_is_read_without_a_host_agent_is_not_learnt() {
     node.welcome(1);
     node.set(&spec);
 
-    assert_eq!(node.worker.status().lmaps, [1, 0, 0, 0], "fifty rows that nobody vouched for do not arm it");
+    assert_eq!(node.worker.status().lmaps, [1, 0, 0, 0], "fifty rows without a host agent do not arm it");
     for tick in 60..120 {
         node.healthy(4, tick);
     }

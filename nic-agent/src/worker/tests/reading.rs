@@ -6,7 +6,7 @@ use wire::layout::{HeaderWord, VERSION};
 use super::*;
 use transport::{BatchError, RegionError};
 
-/// A node with one LMAP whose rows are watched, after its first tick.
+/// A node with one LMAP whose rows are subscribed to, after its first tick.
 fn watched(metrics: Vec<MetricSpec>, replicas: u32) -> Node {
     let mut node = Node::new(WorkerSettings::default());
     node.set(&lmap(metrics, replicas));
@@ -97,7 +97,7 @@ fn an_aggregation_that_nobody_knows_is_a_missing_metric_and_not_a_refused_lmap()
     node.watch_rows();
     node.alive();
 
-    assert!(matches!(refused, ForeignMessage::Aggregation { lmap: LmapId(1), .. }), "{refused}");
+    assert!(matches!(refused, UnexpectedMessage::Aggregation { lmap: LmapId(1), .. }), "{refused}");
     assert_row(&mut node, &[0.0, f64::NAN]);
 }
 
@@ -171,7 +171,7 @@ fn a_region_with_a_hole_for_a_header_is_discarded_and_counted() {
     let (summary, _) = node.summary();
     assert!(summary.discarded_header > 5);
     assert_eq!(summary.silent_replicas, [2], "no heartbeat either");
-    let (status, lmap) = (node.worker.status(), node.worker.watches[&LmapId(1)].regions.discarded);
+    let (status, lmap) = (node.worker.status(), node.worker.runtimes[&LmapId(1)].regions.discarded);
     assert!(lmap.header >= summary.discarded_header);
     assert_eq!((status.discarded[1], status.silent_replicas), (lmap.header, 1));
 
@@ -191,10 +191,10 @@ fn a_region_that_cannot_be_read_for_a_moment_neither_dips_nor_jumps() {
         node.alive();
     }
 
-    let said = node.take_said();
-    let problems: Vec<_> = said.iter().filter(|message| matches!(message, ToHost::RegionProblem(_))).collect();
+    let messages = node.take_messages();
+    let problems: Vec<_> = messages.iter().filter(|message| matches!(message, ToHost::RegionProblem(_))).collect();
     assert_eq!(problems.len(), 1);
-    node.said = said;
+    node.messages = messages;
     assert_eq!(node.rows().concat(), [20.0; 6]);
     let (summary, counters) = node.summary();
     assert_eq!((summary.discarded_unread, counters.failed_regions), (1, 1));
@@ -246,7 +246,7 @@ fn random_words_never_panic_and_never_give_a_score_that_is_none() {
     spec.metrics.push(metric(21, "latency", Kind::Histogram(Scale::DEFAULT)));
     for replica in &mut spec.replicas {
         let region = replica.regions[0].id;
-        replica.places.push(Place { metric: MetricId(21), region, first: Slot(20) });
+        replica.places.push(MetricPlace { metric: MetricId(21), region, first: Slot(20) });
     }
     node.set(&spec);
     let mut seeds = crate::backoff::Seeds::new(5);

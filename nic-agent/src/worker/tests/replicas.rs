@@ -1,8 +1,8 @@
-//! Replicas that come, go and fall silent.
+//! Replicas that are added, removed, or fall silent.
 
 use super::*;
 
-/// A node whose LMAP of four metrics is armed, with what was said forgotten.
+/// A node whose LMAP of four metrics is armed, without earlier messages.
 fn armed(replicas: u32) -> (Node, LmapSpec) {
     let mut node = Node::new(quick());
     let spec = lmap(metrics(4), replicas);
@@ -32,7 +32,7 @@ fn a_silent_service_is_an_alarm_of_its_own_that_begins_once_and_ends() {
         after.extend(node.verdicts());
     }
 
-    // The detector may notice first that nothing moves: it is one alarm all the same.
+    // The detector may notice first that nothing changes. It is one alarm all the same.
     let began = verdicts.iter().filter(|verdict| verdict.episode == Episode::Began).count();
     let silent: Vec<_> = verdicts.iter().filter(|verdict| verdict.state == State::Silent).collect();
     assert_eq!(began, 1, "{verdicts:?}");
@@ -51,13 +51,13 @@ fn a_detector_is_not_fed_while_all_are_silent() {
     for _ in 0..5 {
         node.tick();
     }
-    let before = node.worker.watches[&LmapId(1)].summarised_samples();
+    let before = node.worker.runtimes[&LmapId(1)].summarised_samples();
 
     for _ in 0..50 {
         node.tick();
     }
 
-    assert_eq!(node.worker.watches[&LmapId(1)].summarised_samples(), before);
+    assert_eq!(node.worker.runtimes[&LmapId(1)].summarised_samples(), before);
 }
 
 #[test]
@@ -74,11 +74,11 @@ fn one_silent_replica_does_not_stop_the_others() {
         node.tick();
     }
 
-    let said = node.take_said();
-    node.said = said.clone();
+    let messages = node.take_messages();
+    node.messages = messages.clone();
     let verdict = node.verdicts().pop().unwrap();
     assert_eq!((verdict.state, verdict.silent), (State::Silent, vec![ReplicaId(3)]));
-    node.said = said;
+    node.messages = messages;
     let rows = node.rows();
     assert_eq!(rows.len(), 10);
     assert_eq!(rows[9][0], 2000.0, "the sum is that of the two that speak");
@@ -135,10 +135,10 @@ fn a_replica_whose_region_cannot_be_attached_is_reported_tried_again_and_silent_
     for _ in 0..20 {
         node.tick();
     }
-    let said = node.take_said();
-    let problems = said.iter().filter(|message| matches!(message, ToHost::RegionProblem(_))).count();
+    let messages = node.take_messages();
+    let problems = messages.iter().filter(|message| matches!(message, ToHost::RegionProblem(_))).count();
     assert!((3..8).contains(&problems), "{problems} tries in two seconds");
-    node.said = said;
+    node.messages = messages;
     assert!(node.verdicts().iter().any(|verdict| verdict.state == State::Silent));
 
     node.regions.insert(RegionId(1), Region::new(RegionSize::ONE_PAGE));
@@ -179,12 +179,16 @@ fn process_metrics_are_read_as_they_are_sampled() {
     spec.metrics.push(MetricSpec { every, ..metric(4, "process.io", Kind::Counter) });
     spec.replicas[0].regions.push(process);
     for metric in [3, 4] {
-        spec.replicas[0].places.push(Place { metric: MetricId(metric), region: RegionId(50), first: Slot(metric) });
+        spec.replicas[0].places.push(MetricPlace {
+            metric: MetricId(metric),
+            region: RegionId(50),
+            first: Slot(metric),
+        });
     }
     node.set(&spec);
     node.watch_rows();
 
-    // The sampler's clock beats against the worker's: no sample in some ticks, two in others.
+    // The sampler's clock drifts against the worker's: no sample in some ticks, two in others.
     for samples in [1, 1, 1, 0, 2, 1, 0, 2, 1, 1] {
         for _ in 0..samples {
             node.regions[&RegionId(50)].beat();
@@ -213,7 +217,7 @@ fn a_region_without_heartbeat_does_not_keep_a_dead_replica_alive() {
     let process = RegionSpec { id: RegionId(50), heartbeat: false, ..spec.replicas[0].regions[0] };
     spec.metrics.push(metric(3, "process.cpu.time", Kind::Counter));
     spec.replicas[0].regions.push(process);
-    spec.replicas[0].places.push(Place { metric: MetricId(3), region: RegionId(50), first: Slot(0) });
+    spec.replicas[0].places.push(MetricPlace { metric: MetricId(3), region: RegionId(50), first: Slot(0) });
     node.set(&spec);
     node.alive();
 

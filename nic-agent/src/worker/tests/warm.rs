@@ -1,26 +1,26 @@
-//! A service that goes and comes again, and the alarm budget.
+//! Services that end and start again, and the alarm budget.
 
 use super::*;
 
 const METRICS: u32 = 6;
 
-/// Arms after 20 rows, fits again at 60, leaves out the first 5.
+/// Settings of detectors that are armed after 20 rows, are fitted again at 60, and ignore the first 5.
 fn settings() -> WorkerSettings {
     let detector = lmap::Settings { fit_again_rows: vec![60], settle_rows: 5, ..quick().detector };
     WorkerSettings { detector, ..quick() }
 }
 
-/// A service that was watched for 100 ticks, and is gone.
+/// A service that was monitored for 100 ticks, and has ended.
 fn gone(settings: WorkerSettings) -> Node {
     let mut node = Node::new(settings);
     node.set(&lmap(metrics(METRICS), 1));
     (0..100).for_each(|tick| node.healthy(METRICS, tick));
     node.change(FromHost::RemoveLmap(proto::RemoveLmap { lmap: 1 })).unwrap();
-    node.take_said();
+    node.take_messages();
     node
 }
 
-/// The same service in a new region, under a new number.
+/// The same service in a new region, as a new LMAP.
 fn again(metrics: Vec<MetricSpec>) -> LmapSpec {
     let mut spec = LmapSpec { id: LmapId(2), ..lmap(metrics, 1) };
     spec.replicas[0].regions[0].id = RegionId(9);
@@ -72,7 +72,7 @@ fn what_was_learnt_can_be_asked_for_as_long_as_it_is_kept() {
 
     (0..100).for_each(|tick| node.healthy(METRICS, tick));
     let model = node.worker.model(&cart).unwrap();
-    assert_eq!(Some(model.gamma()), node.worker.watches.values().find_map(|watch| watch.judges()?.gamma()));
+    assert_eq!(Some(model.gamma()), node.worker.runtimes.values().find_map(|runtime| runtime.detectors()?.gamma()));
     assert!(node.worker.model(&ServiceName::new("store").unwrap()).is_none());
 
     node.change(FromHost::RemoveLmap(proto::RemoveLmap { lmap: 1 })).unwrap();
@@ -99,23 +99,23 @@ fn with_a_model_or_another_interval_nothing_is_carried_over() {
 
 #[test]
 fn what_is_known_of_services_is_bounded_in_number_and_in_time() {
-    let mut node = gone(WorkerSettings { most_known: 1, ..settings() });
+    let mut node = gone(WorkerSettings { max_retained_models: 1, ..settings() });
     let mut other = again(metrics(METRICS));
     other.service = ServiceName::new("store").unwrap();
     node.set(&other);
     (0..40).for_each(|tick| node.healthy(METRICS, tick));
-    assert_eq!(node.worker.status().known, 1);
+    assert_eq!(node.worker.status().retained_models, 1);
 
     node.change(FromHost::RemoveLmap(proto::RemoveLmap { lmap: 2 })).unwrap();
-    assert_eq!(node.worker.status().known, 2);
+    assert_eq!(node.worker.status().retained_models, 2);
     pass(&mut node, Nanos::from_secs(2));
-    assert_eq!(node.worker.status().known, 1, "the older one is forgotten");
+    assert_eq!(node.worker.status().retained_models, 1, "the older one is forgotten");
 
     pass(&mut node, Nanos::from_secs(86_401));
-    assert_eq!(node.worker.status().known, 0);
+    assert_eq!(node.worker.status().retained_models, 0);
 }
 
-/// Time passes with nothing to do but summaries.
+/// Time passes with summaries only.
 fn pass(node: &mut Node, length: Nanos) {
     node.now = node.now.plus(length);
     for _ in 0..3 {

@@ -26,7 +26,7 @@ fn a_request_with_nothing_in_between_weighs_exactly_one_over_p() {
         let digest = admitted.expect("a quarter of all digests enter");
 
         fridge.insert(digest, 5);
-        let report = fridge.answer(digest, 25).expect("nothing came in between");
+        let report = fridge.match_response(digest, 25).expect("nothing came in between");
 
         assert_eq!((report.delay_ns, report.insertions, report.fridge), (20, 0, 0));
         assert!((report.weight() - 1.0 / probability).abs() < 1e-12, "{}", report.weight());
@@ -46,7 +46,7 @@ fn with_two_slots_a_sample_weighs_two_to_the_insertions_survived() {
         other = digest.0 + 1;
     }
 
-    let report = fridge.answer(waiting, 2).expect("all others are in the other slot");
+    let report = fridge.match_response(waiting, 2).expect("all others are in the other slot");
 
     assert_eq!(report.insertions, 5);
     assert!((report.weight() - 32.0).abs() < 1e-9);
@@ -78,13 +78,13 @@ fn weights_grow_with_the_insertions_and_are_clamped_and_counted() {
 fn a_response_is_counted_as_what_it_was() {
     let mut fridge = fridge(small());
 
-    assert_eq!(fridge.answer(Digest(1), 0), None);
+    assert_eq!(fridge.match_response(Digest(1), 0), None);
     fridge.insert(Digest(2), 10);
-    assert!(fridge.answer(Digest(2), 10).is_some_and(|report| report.delay_ns == 0));
-    assert_eq!(fridge.answer(Digest(2), 11), None);
+    assert!(fridge.match_response(Digest(2), 10).is_some_and(|report| report.delay_ns == 0));
+    assert_eq!(fridge.match_response(Digest(2), 11), None);
     fridge.insert(Digest(3), 10);
-    assert_eq!(fridge.answer(Digest(3), 9), None);
-    assert_eq!(fridge.answer(Digest(3), 12), None);
+    assert_eq!(fridge.match_response(Digest(3), 9), None);
+    assert_eq!(fridge.match_response(Digest(3), 12), None);
 
     let tally = fridge.tally();
     assert_eq!((tally.responses, tally.matched, tally.unmatched, tally.clock_anomaly), (5, 1, 3, 1));
@@ -95,7 +95,7 @@ fn an_empty_slot_matches_nobody_even_where_the_hash_is_zero() {
     let prints = Prints::new(Duplicates::Overwrite);
 
     assert_eq!(prints.of(0), 1);
-    assert!(!prints.is(Slot::default().print, prints.of(0)));
+    assert!(!prints.matches(Slot::default().print, prints.of(0)));
     assert_eq!(Prints::new(Duplicates::Discard).of(1 << 31), 1);
 }
 
@@ -112,7 +112,7 @@ fn whoever_loses_the_coin_touches_no_slot_and_counts_as_an_arrival_only() {
         assert_eq!((fridge.insertions, fridge.tally().admitted), (counted, 0));
         // A copy that loses must not match what came before it.
         fridge.insert(refused, 5);
-        assert_eq!(fridge.answer(refused, 9), None);
+        assert_eq!(fridge.match_response(refused, 9), None);
     }
 }
 
@@ -123,7 +123,7 @@ fn a_copy_of_a_waiting_request_is_no_insertion() {
         fridge.insert(Digest(1), 100);
         fridge.insert(Digest(1), 350);
 
-        let report = fridge.answer(Digest(1), 400);
+        let report = fridge.match_response(Digest(1), 400);
 
         let tally = fridge.tally();
         assert_eq!((fridge.insertions, tally.admitted, tally.duplicate_requests), (1, 1, 1));
@@ -133,9 +133,9 @@ fn a_copy_of_a_waiting_request_is_no_insertion() {
             Duplicates::Discard => assert_eq!((report, tally.ambiguous), (None, 1)),
         }
         // Gone in any case, and fresh when it comes again.
-        assert_eq!(fridge.answer(Digest(1), 400), None);
+        assert_eq!(fridge.match_response(Digest(1), 400), None);
         fridge.insert(Digest(1), 500);
-        assert!(fridge.answer(Digest(1), 501).is_some());
+        assert!(fridge.match_response(Digest(1), 501).is_some());
     }
 }
 
@@ -150,7 +150,7 @@ fn a_copy_that_loses_a_random_coin_takes_the_older_one_with_it() {
             continue;
         }
         fridge.insert(Digest(1), 0);
-        match fridge.answer(Digest(1), 1) {
+        match fridge.match_response(Digest(1), 1) {
             Some(_) => kept += 1,
             None => gone += 1,
         }
@@ -169,7 +169,7 @@ fn counters_and_ticks_may_wrap_in_between() {
             let now = start_ns + number * MILLISECOND;
             fridge.insert(Digest(number), now);
             if let Some(asked) = number.checked_sub(100) {
-                reports.extend(fridge.answer(Digest(asked), now + 512));
+                reports.extend(fridge.match_response(Digest(asked), now + 512));
             }
         }
         reports

@@ -1,0 +1,26 @@
+//! The runtime that both agents share: configuration file, certificates, logs, listening, `/metrics`, shutdown. The
+//! same mistake gives the same error message in both.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`config`] | the configuration file: read, checked, refused with line, column and value; common sections |
+//! | [`error`] | an error and its causes in one line |
+//! | [`tls`] | certificates of a server and of a client |
+//! | [`logs`] | logs to standard error, as text or JSON |
+//! | [`listen`] | TCP listeners; errors name the configuration key |
+//! | [`page`] | `/metrics` as OpenMetrics text |
+//! | [`stop`] | SIGTERM and SIGINT |
+//! | [`program`] | what `main` does around an agent: arguments, default configuration, exit code |
+
+pub mod config;
+pub mod error;
+pub mod listen;
+pub mod logs;
+pub mod page;
+pub mod program;
+pub mod stop;
+pub mod tls;
+
+pub use config::{ConfigError, LogConfig, LogFormat, Rdma, Settings};
+pub use error::chain;
+pub use tls::{ClientConfigs, ClientTls, OutwardTls, ServerTls, TlsError, tls_builder};

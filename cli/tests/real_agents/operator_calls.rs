@@ -1,0 +1,208 @@
+//! Calls of the operators' API about LMAPs, from the call to the detector and back. Each test checks the effect.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use lmap::{Column, ColumnKind, Model, Settings};
+use tokio::runtime::Runtime;
+use tonic::transport::Channel;
+use wire::proto::operators::operators_client::OperatorsClient;
+use wire::proto::operators::{Detector, LmapStatus, NewLmapRequest, StatusRequest};
+
+use crate::{ANY, Agent, addresses, eventually, free_port};
+
+const COUNTERS: [&str; 4] = ["shop.requests", "shop.items", "shop.bytes", "shop.calls"];
+const GAUGE: &str = "shop.depth";
+
+/// Uniform numbers from 0 to 99, the same in every run.
+struct Noise(u64);
+
+impl Noise {
+    fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 40) % 100
+    }
+}
+
+/// A service that runs until this value is dropped.
+struct RunningService {
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl RunningService {
+    fn start(name: &str, socket: &Path) -> Self {
+        let ends = Arc::new(AtomicBool::new(false));
+        let (stop, service) = (Arc::clone(&ends), client::Service::new(name).instance("one").socket(socket));
+        let work = move || {
+            let client = client::connect(service);
+            let counters = COUNTERS.map(|name| client.counter(name).register());
+            let depth = client.gauge(GAUGE).register();
+            let mut noise = Noise(1);
+            while !stop.load(Relaxed) {
+                for counter in &counters {
+                    counter.add(100 + noise.draw());
+                }
+                depth.set(50.0 + noise.draw() as f64);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        Self { ends, thread: Some(std::thread::spawn(work)) }
+    }
+}
+
+impl Drop for RunningService {
+    fn drop(&mut self) {
+        self.ends.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // the test sees the effects of a failure
+        }
+    }
+}
+
+/// A client of the operators' API.
+struct Operators {
+    runtime: Runtime,
+    client: OperatorsClient<Channel>,
+}
+
+impl Operators {
+    fn connect(address: &str) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let client = runtime.block_on(OperatorsClient::connect(format!("http://{address}"))).unwrap();
+        Self { runtime, client }
+    }
+
+    fn new_lmap(&mut self, service: &str, detector: Detector, model: Vec<u8>, interval_ms: u64) {
+        let (service, interval_us) = (service.to_owned(), interval_ms * 1000);
+        let request = NewLmapRequest { service, interval_us, model, detector: Some(detector) };
+        self.runtime.block_on(self.client.new_lmap(request)).unwrap();
+    }
+
+    /// The status of a service's LMAP, as soon as `fits` returns true.
+    fn when(&mut self, service: &str, what: &str, fits: impl Fn(&LmapStatus) -> bool) -> LmapStatus {
+        eventually(&format!("{service}: {what}"), || {
+            let status = self.runtime.block_on(self.client.status(StatusRequest {})).unwrap().into_inner();
+            status.lmaps.into_iter().find(|lmap| lmap.service == service && fits(lmap))
+        })
+    }
+
+    fn armed(&mut self, service: &str) -> LmapStatus {
+        self.when(service, "armed", |lmap| is_armed(lmap) && lmap.columns == 5 && !lmap.scores.is_empty())
+    }
+}
+
+/// Whether the LMAP judges rows; after a long alarm its state is drifted.
+fn is_armed(lmap: &LmapStatus) -> bool {
+    ["armed", "drifted"].contains(&lmap.state.as_str())
+}
+
+/// The body at a path of an HTTP server; `None` unless the status is 200.
+fn file(address: &str, path: &str) -> Option<Vec<u8>> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    let body = answer.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    answer.starts_with(b"HTTP/1.1 200 ").then(|| answer.split_off(body))
+}
+
+/// A model of the metrics of [`RunningService`], and its γ.
+fn trained() -> (Vec<u8>, f64) {
+    let column = |(kind, title): (ColumnKind, &str)| Column::new(kind, nic_agent::fingerprint(title));
+    let counters = COUNTERS.map(|title| (ColumnKind::Increment, title));
+    let columns = counters.into_iter().chain([(ColumnKind::Gauge, GAUGE)]).map(column).collect();
+    let mut detector = lmap::Detector::new(columns, Settings::default(), 1).unwrap();
+    let mut noise = Noise(7);
+    for _ in 0..130 {
+        let mut row = [0.0; COUNTERS.len() + 1];
+        row.fill_with(|| 1000.0 + noise.draw() as f64);
+        let _ = detector.score(&row).unwrap();
+        if let Some(job) = detector.learn() {
+            detector.install(job.run());
+        }
+    }
+    let model = detector.model().unwrap();
+    (model.encode(), model.gamma())
+}
+
+#[test]
+fn operator_calls_take_effect_in_the_real_agents() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime_dir = directory.path().join("run");
+    let (host_config, nic_config) = (directory.path().join("host.yaml"), directory.path().join("nic.yaml"));
+    let text = format!(
+        "runtime_dir: {}\nlmap: {{interval_ms: 10}}\nprocess_metrics: {{enabled: false}}\ncontrol: {ANY}\noperators: {ANY}\nmetrics: {ANY}\n",
+        runtime_dir.display()
+    );
+    std::fs::write(&host_config, text).unwrap();
+    let _host = Agent::start("host-agent", &host_config);
+    let ready = addresses(&runtime_dir);
+    let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
+    let nic_metrics = free_port();
+    let text = format!(
+        "control: {{address: {control}}}\nregions_socket: {regions}\nmetrics: {{listen: '{nic_metrics}'}}\ndetector: {{alarms_per_day: 3}}\n"
+    );
+    std::fs::write(&nic_config, text).unwrap();
+    let _nic = Agent::start("nic-agent", &nic_config);
+    let mut operators = Operators::connect(ready["operators"].as_str().unwrap());
+
+    let (model, gamma) = trained();
+    let steady = Detector { alarms_per_day: Some(0.0), ..Detector::default() };
+    let relative = Detector { score: "relative".to_owned(), rank: Some(2), ..steady.clone() };
+    let budget = Detector { alarms_per_day: Some(864_000.0), rows_kept: Some(500), ..Detector::default() };
+    operators.new_lmap("relative", relative.clone(), Vec::new(), 0);
+    operators.new_lmap("budget", budget.clone(), Vec::new(), 0);
+    operators.new_lmap("trained", steady.clone(), model, 0);
+    operators.new_lmap("again", steady, Vec::new(), 30);
+    let socket = runtime_dir.join("services.sock");
+    let start = |name| RunningService::start(name, &socket);
+    let (_others, again) = (["plain", "relative", "budget", "trained"].map(start), start("again"));
+
+    // A trained model arms at once, with its own γ.
+    let found = operators.armed("trained");
+    assert_eq!((found.gamma, found.unwatched), (gamma, 0));
+    // Relative scores and their γ are at most 1; other scores exceed it.
+    let found = operators.armed("relative");
+    assert!(found.gamma <= 1.0 && found.scores.iter().all(|score| *score <= 1.0), "{found:?}");
+    assert_eq!(found.detector, Some(relative));
+    let found = operators.armed("plain");
+    assert!(found.gamma > 1.0 && found.detector.is_none(), "{found:?}");
+    // The agent's default of three alarms a day; no budget; a budget so large that γ falls at once.
+    assert!((found.alarms_per_day - 3.0).abs() < 1e-6 && found.gamma_factor > 0.99, "{found:?}");
+    assert_eq!(operators.armed("relative").alarms_per_day, 0.0);
+    let found = operators.when("budget", "γ falls", |lmap| is_armed(lmap) && lmap.gamma_factor < 0.9);
+    assert!((found.alarms_per_day - 864_000.0).abs() < 1.0, "{found:?}");
+    assert_eq!(found.detector, Some(budget));
+
+    // A model is a file that the agent of another node accepts.
+    let learnt = eventually("a model of the service", || file(&nic_metrics.to_string(), "/models/plain"));
+    assert!(Model::decode(&learnt).unwrap().gamma() > 1.0);
+    assert_eq!(file(&nic_metrics.to_string(), "/models/nobody"), None);
+    let [first, second, merged] = ["a.model", "b.model", "both.model"].map(|name| directory.path().join(name));
+    std::fs::write(&first, learnt).unwrap();
+    std::fs::write(&second, trained().0).unwrap();
+    let mut merge = Command::new(env!("CARGO_BIN_EXE_uview"));
+    assert!(
+        merge.args(["model", "merge"]).args([&first, &second]).arg("--out").arg(&merged).status().unwrap().success()
+    );
+    let highest = [&first, &second].map(|file| Model::decode(&std::fs::read(file).unwrap()).unwrap().gamma());
+    let both = Model::decode(&std::fs::read(&merged).unwrap()).unwrap();
+    assert_eq!(both.gamma(), highest[0].max(highest[1]));
+
+    // A service that returns is judged by its old model, long before it could have learnt a new one.
+    let before = operators.armed("again");
+    drop(again);
+    let gone = operators.when("again", "gone", |lmap| lmap.replicas == 0);
+    let _again = start("again");
+    let warm = operators.when("again", "judged again", |lmap| is_armed(lmap) && lmap.samples < before.samples);
+    // It may have been fitted once more between the last status and its end.
+    assert!(warm.gamma > 0.0 && [before.gamma, gone.gamma].contains(&warm.gamma), "{before:?} {gone:?} {warm:?}");
+}

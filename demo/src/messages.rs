@@ -1,0 +1,54 @@
+//! The lines that the demo prints while it runs: one for each event.
+
+use wire::quantity::quantity;
+use wire::time::Nanos;
+
+use crate::fault::{Kind, PlannedFault};
+use crate::figures::{millis, since_start};
+use crate::graph::Target;
+use crate::record::{Event, Reason};
+
+/// A fault begins.
+pub(crate) fn fault(number: usize, planned: &PlannedFault, at: Nanos) -> String {
+    let PlannedFault { service, kind, lasts } = planned;
+    let lasts = lasts.as_secs_f64();
+    format!("\n{} fault {number}: {kind} in {service} for {lasts:.0} s ({})", since_start(at), kind.story())
+}
+
+/// A fault is skipped.
+pub(crate) fn skipped(kind: Kind, why: &str) -> String {
+    format!("  {kind} is skipped: {why}")
+}
+
+/// A fault is over.
+pub(crate) fn over(service: Target, kind: Kind) -> String {
+    format!("  {kind} in {service} is over")
+}
+
+/// An alarm begins; `since` is the start of the last fault.
+pub(crate) fn began(event: &Event, since: Nanos) -> String {
+    let delay = event.at.since(since).unwrap_or_default();
+    let service = event.service;
+    let after = if since == Nanos::ZERO { since_start(event.at) } else { millis(delay) };
+    if event.silent {
+        return format!("  {after:>8}  {service} is silent: its heartbeat stopped");
+    }
+    let why = event.reasons.first().map(|first| format!(": {}", reason(first))).unwrap_or_default();
+    format!("  {after:>8}  {service} in alarm, score {:.1} times γ{why}", event.ratio())
+}
+
+/// An alarm is over.
+pub(crate) fn ended(service: Target, lasted: Nanos) -> String {
+    format!("            {service} quiet again after {:.1} s", lasted.as_secs_f64())
+}
+
+/// A heartbeat continues.
+pub(crate) fn back(service: Target, silent_for: Nanos) -> String {
+    format!("            {service} is back after {:.1} s of silence", silent_for.as_secs_f64())
+}
+
+/// A metric with its expected and measured value.
+pub(crate) fn reason(reason: &Reason) -> String {
+    let Reason { column, unit, expected, seen, .. } = reason;
+    format!("{column} expected {}, seen {}", quantity(*expected, unit), quantity(*seen, unit))
+}

@@ -1,0 +1,270 @@
+//! Decides the sampling probability of each operation.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use wire::time::Nanos;
+
+use crate::strategy::StrategyResponse;
+
+/// Probabilities to advise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdviceRule {
+    /// Sampling probability of an operation while it is normal, 0 to 1. 0.01 by default.
+    pub default_probability: f64,
+    /// Sampling probability while it is anomalous, 0 to 1. 1 by default.
+    pub raised_probability: f64,
+    /// Requests recorded per second and operation whatever the probability, so that rare operations are seen. 0.1 by
+    /// default.
+    pub lower_bound_traces_per_s: f64,
+    /// How long an operation stays raised after its last anomalous second: SDKs poll once a minute, and have to see it.
+    /// 120 s by default.
+    pub hold: Nanos,
+}
+
+impl Default for AdviceRule {
+    fn default() -> Self {
+        Self {
+            default_probability: 0.01,
+            raised_probability: 1.0,
+            lower_bound_traces_per_s: 0.1,
+            hold: Nanos::from_secs(120),
+        }
+    }
+}
+
+/// A value of the rule is out of range.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("{what} is {found}: {wanted}")]
+pub struct AdviceError {
+    /// Name of the value.
+    pub what: &'static str,
+    /// Value as configured.
+    pub found: f64,
+    /// Range that it must be in.
+    pub wanted: &'static str,
+}
+
+/// Where traces are sampled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// In the services, with the advised probabilities.
+    #[default]
+    Head,
+    /// On this node, after it has seen the spans: services are to record everything.
+    Tail,
+}
+
+/// Delay from verdicts until services got the raised probability.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AdviceLatency {
+    /// Raised operations whose service got the raised probability, each counted once.
+    pub delivered: u64,
+    /// Sum of the delays from the verdict to that response.
+    pub total: Nanos,
+    /// The longest of these delays.
+    pub max: Nanos,
+    /// Operations that were lowered before their service had polled.
+    pub missed: u64,
+}
+
+#[derive(Debug)]
+struct RaisedOperation {
+    since: Nanos,
+    last: Nanos,
+    delivered: bool,
+}
+
+/// Sampling advice. Memory: 100 bytes per raised operation, at most `max_raised` of them.
+#[derive(Debug)]
+pub struct Advice {
+    rule: AdviceRule,
+    mode: Mode,
+    max_raised: usize,
+    raised: BTreeMap<Box<str>, BTreeMap<Box<str>, RaisedOperation>>,
+    count: usize,
+    refused: u64,
+    latency: AdviceLatency,
+}
+
+impl Advice {
+    /// Makes advice with no raised operation, and at most `max_raised` at a time.
+    ///
+    /// # Errors
+    ///
+    /// [`AdviceError`] unless probabilities are from 0 to 1, and the lower bound is finite and at least 0.
+    pub fn new(rule: AdviceRule, mode: Mode, max_raised: usize) -> Result<Self, AdviceError> {
+        for (what, found) in
+            [("default_probability", rule.default_probability), ("raised_probability", rule.raised_probability)]
+        {
+            if !(0.0..=1.0).contains(&found) {
+                return Err(AdviceError { what, found, wanted: "must be from 0 to 1" });
+            }
+        }
+        if !(rule.lower_bound_traces_per_s >= 0.0 && rule.lower_bound_traces_per_s.is_finite()) {
+            let (what, found) = ("lower_bound_traces_per_s", rule.lower_bound_traces_per_s);
+            return Err(AdviceError { what, found, wanted: "must be finite and at least 0" });
+        }
+        Ok(Self {
+            rule,
+            mode,
+            max_raised,
+            raised: BTreeMap::new(),
+            count: 0,
+            refused: 0,
+            latency: AdviceLatency::default(),
+        })
+    }
+
+    /// Raises `operation` of `service` at `now`; the verdict was at `verdict`.
+    pub fn raise(&mut self, service: &str, operation: &str, verdict: Nanos, now: Nanos) {
+        if let Some(raised) = self.raised.get_mut(service).and_then(|of| of.get_mut(operation)) {
+            raised.last = now;
+            return;
+        }
+        if self.count >= self.max_raised {
+            self.refused += 1;
+            return;
+        }
+        let raised = RaisedOperation { since: verdict.min(now), last: now, delivered: false };
+        self.raised.entry(service.into()).or_default().insert(operation.into(), raised);
+        self.count += 1;
+    }
+
+    /// The response for `service` at `now`. It counts as delivered.
+    pub fn respond(&mut self, service: &str, now: Nanos) -> StrategyResponse {
+        self.lower(now);
+        if self.mode == Mode::Tail {
+            return StrategyResponse::all();
+        }
+        let mut operations = BTreeSet::new();
+        for (operation, raised) in self.raised.get_mut(service).into_iter().flatten() {
+            if !core::mem::replace(&mut raised.delivered, true) {
+                let waited = now.since(raised.since).unwrap_or_default();
+                self.latency.delivered += 1;
+                self.latency.total = self.latency.total.plus(waited);
+                self.latency.max = self.latency.max.max(waited);
+            }
+            operations.insert(operation.clone());
+        }
+        // Never below the default probability, whatever the rule says.
+        let raised = self.rule.raised_probability.max(self.rule.default_probability);
+        StrategyResponse::per_operation(
+            self.rule.default_probability,
+            self.rule.lower_bound_traces_per_s,
+            operations.into_iter().map(|name| (name, raised)),
+        )
+    }
+
+    /// Delay until services polled.
+    #[must_use]
+    pub const fn latency(&self) -> AdviceLatency {
+        self.latency
+    }
+
+    /// Number of raised operations.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether no operation is raised.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Times that an operation was not raised because of the limit.
+    #[must_use]
+    pub const fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Lowers operations that have been normal for long enough.
+    pub fn lower(&mut self, now: Nanos) {
+        let (hold, latency) = (self.rule.hold, &mut self.latency);
+        for of in self.raised.values_mut() {
+            of.retain(|_, raised| {
+                let stays = now.since(raised.last).is_none_or(|age| age < hold);
+                latency.missed += u64::from(!stays && !raised.delivered);
+                stays
+            });
+        }
+        self.raised.retain(|_, of| !of.is_empty());
+        self.count = self.raised.values().map(BTreeMap::len).sum();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(second: u64) -> Nanos {
+        Nanos::from_secs(second)
+    }
+
+    fn probabilities(answer: &StrategyResponse) -> Vec<(&str, f64)> {
+        answer.operations().collect()
+    }
+
+    #[test]
+    fn an_operation_is_raised_while_it_is_bad_and_until_everyone_may_have_asked() {
+        let mut advice = Advice::new(AdviceRule::default(), Mode::Head, 10).unwrap();
+        assert_eq!(probabilities(&advice.respond("frontend", at(0))), []);
+
+        advice.raise("frontend", "POST /pay", at(8), at(10));
+        advice.raise("frontend", "POST /pay", at(19), at(20));
+
+        assert_eq!(probabilities(&advice.respond("frontend", at(50))), [("POST /pay", 1.0)]);
+        assert_eq!(probabilities(&advice.respond("catalog", at(50))), []);
+        assert_eq!(probabilities(&advice.respond("frontend", at(139))), [("POST /pay", 1.0)]);
+        assert_eq!(probabilities(&advice.respond("frontend", at(140))), []);
+        // From the first verdict to the first response; an operation that was never polled is counted.
+        assert_eq!(advice.latency(), AdviceLatency { delivered: 1, total: at(42), max: at(42), missed: 0 });
+        advice.raise("catalog", "GET /list", at(200), at(200));
+        advice.lower(at(320));
+        assert_eq!(advice.latency().missed, 1);
+    }
+
+    #[test]
+    fn where_this_node_decides_everything_is_to_be_recorded() {
+        let mut advice = Advice::new(AdviceRule::default(), Mode::Tail, 10).unwrap();
+
+        assert_eq!(advice.respond("frontend", at(0)), StrategyResponse::all());
+    }
+
+    #[test]
+    fn a_flood_of_names_raises_so_many_and_no_more() {
+        let mut advice = Advice::new(AdviceRule::default(), Mode::Head, 3).unwrap();
+
+        (0..10).for_each(|number| advice.raise("frontend", &format!("GET /{number}"), at(0), at(0)));
+
+        assert_eq!((advice.len(), advice.refused()), (3, 7));
+        assert_eq!(probabilities(&advice.respond("frontend", at(1))).len(), 3);
+    }
+
+    #[test]
+    fn probabilities_beyond_one_are_refused_by_name() {
+        let rule = AdviceRule { default_probability: 1.5, ..AdviceRule::default() };
+
+        let error = Advice::new(rule, Mode::Head, 1).unwrap_err();
+
+        assert_eq!(error.to_string(), "default_probability is 1.5: must be from 0 to 1");
+        for (lower_bound_traces_per_s, is_valid) in
+            [(f64::NAN, false), (f64::INFINITY, false), (-0.1, false), (0.0, true), (5.0, true)]
+        {
+            let rule = AdviceRule { lower_bound_traces_per_s, ..AdviceRule::default() };
+            assert_eq!(Advice::new(rule, Mode::Head, 1).is_ok(), is_valid, "{lower_bound_traces_per_s}");
+        }
+    }
+
+    #[test]
+    fn a_raised_probability_is_never_below_the_default_and_a_later_verdict_gives_no_negative_delay() {
+        let rule = AdviceRule { default_probability: 0.5, raised_probability: 0.1, ..AdviceRule::default() };
+        let mut advice = Advice::new(rule, Mode::Head, 1).unwrap();
+
+        advice.raise("frontend", "POST /pay", at(12), at(10));
+
+        assert_eq!(probabilities(&advice.respond("frontend", at(20))), [("POST /pay", 0.5)]);
+        assert_eq!(advice.latency().total, at(10));
+    }
+}

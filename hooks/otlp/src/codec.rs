@@ -1,0 +1,30 @@
+//! The OTLP trace encoding (opentelemetry-proto 1, `ExportTraceServiceRequest`): finds spans in a request without
+//! decoding them, and puts kept spans together into requests. Pure: no I/O, no clock.
+//!
+//! [`scan`] walks a request by its length prefixes. It reads in place the fields that [`hooks`] needs. Everything else
+//! stays bytes, unknown fields included, so spans from a newer client are forwarded whole. Additions to a span are
+//! appended: in Protocol Buffers a repeated field may continue anywhere, and the last occurrence of a singular field
+//! counts.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`scan`] | request → groups of one origin → spans |
+//! | [`count`] | checks that bytes are a request of any signal, and counts its items |
+//! | [`Export`] | builds a request from spans and their origins |
+//! | [`mask`], [`rename`] | replace values of attributes, and names of services |
+//! | [`annotate`] | adds to a span why it is kept |
+//! | [`mark`] | makes a span that says what is missing of a trace |
+
+mod annotate;
+mod edit;
+mod export;
+mod fields;
+mod mark;
+mod scan;
+
+pub use annotate::annotate;
+pub use edit::{MASK, mask, rename};
+pub use export::Export;
+pub use fields::{Envelope, WireError};
+pub use mark::{mark, mark_resource};
+pub use scan::{Group, RawSpan, count, scan};

@@ -1,0 +1,58 @@
+//! Exports metrics of this node to an upstream, over the same transports as clients' requests. The caller queues and
+//! retries.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use wire::time::Nanos;
+
+use crate::forwarded_headers::ForwardedHeaders;
+use crate::queue::UpstreamRequest;
+use crate::signal::{Encoding, Signal};
+use crate::tenants::DEFAULT;
+use crate::upstream::{Failure, Upstream, UpstreamError, UpstreamSettings};
+
+/// Sends metrics to one upstream.
+#[derive(Debug)]
+pub struct MetricsExporter(Upstream);
+
+/// A request was not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct ExportError {
+    /// Error message of the upstream, or of the transport.
+    pub text: String,
+    /// A retry may succeed.
+    pub retryable: bool,
+    /// Pause that the upstream asks for (`RetryInfo`, `Retry-After`).
+    pub retry_after: Option<Duration>,
+}
+
+impl MetricsExporter {
+    /// Makes an exporter that connects at the first request. Needs a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`UpstreamError`] if the endpoint, a header or a certificate cannot be used.
+    pub fn new(settings: &UpstreamSettings) -> Result<Self, UpstreamError> {
+        Upstream::new(settings).map(Self)
+    }
+
+    /// Sends `request`, an `ExportMetricsServiceRequest`, once. Returns the number of data points that the upstream
+    /// rejected.
+    ///
+    /// # Errors
+    ///
+    /// [`ExportError`] if the upstream refused it, or sent no response.
+    pub async fn send(&self, request: Bytes) -> Result<u64, ExportError> {
+        let (tenant, signal, encoding) = (DEFAULT, Signal::Metrics, Encoding::Protobuf);
+        let forwarded = ForwardedHeaders::default();
+        let request =
+            UpstreamRequest { tenant, signal, encoding, body: request, forwarded, spans: 0, since: Nanos::ZERO };
+        self.0.send(&request).await.map_err(|Failure { text, retryable, retry_after }| ExportError {
+            text,
+            retryable,
+            retry_after,
+        })
+    }
+}

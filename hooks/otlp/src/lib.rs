@@ -1,0 +1,71 @@
+//! The node's OTLP endpoint. Services send it what they would send to a Collector. It forwards metrics and logs byte
+//! for byte. Spans are either forwarded likewise, or tail-sampled as [`hooks`] decides: it keeps the traces that
+//! matter, whole, with the reason in their root span.
+//!
+//! This crate does the I/O: sockets, queues, a clock. The decisions are made in [`hooks`], which [`TailSampler`] feeds.
+//! [`codec`] is pure.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `server` | OTLP in: gRPC and HTTP, Protocol Buffers and JSON, bounded before it is stored |
+//! | [`codec`] | finds spans in encoded requests and puts them together again; pure |
+//! | [`tenants`] | which tenant a peer belongs to, and which services belong to which tenant |
+//! | `memory_budget` | the memory that requests share while they are read; gzip with a limit |
+//! | [`json`] | transcodes OTLP/JSON to Protocol Buffers |
+//! | `edge`, `local` | what servers, senders and the clock share; spans that the agent itself read from rings |
+//! | [`tail`], `origins`, `export_buffer` | tail sampling: spans and verdicts in, requests with kept traces out |
+//! | [`forwarded_headers`](DEFAULT_FORWARDED_HEADERS) | headers of clients that are forwarded |
+//! | [`span_metrics`] | errors and durations of each service's operations, from its spans |
+//! | `exemplars` | kept traces of each operation |
+//! | `observer` | which operations are anomalous, where spans pass through |
+//! | `coherence` | this endpoint's end of the gossip between nodes about kept traces |
+//! | `queue`, `sender`, `upstream` | OTLP out: bounded queues, retries with back-off, every loss with a reason |
+//! | `exporter` | exports metrics of this node itself |
+//! | [`counts`] | counters of requests, and of every request and span that is not forwarded |
+//!
+//! A gRPC server library is not needed for three unary calls: a request is one frame in a body, a response one frame
+//! and a trailer. So the same code reads, bounds and decompresses both protocols, and either port accepts either of
+//! them.
+
+mod clock;
+pub mod codec;
+mod coherence;
+pub mod counts;
+mod edge;
+mod exemplars;
+mod export_buffer;
+mod exporter;
+mod forwarded_headers;
+mod frames;
+pub mod json;
+mod lifecycle;
+mod local;
+mod memory_budget;
+mod messages;
+mod observer;
+mod origins;
+mod queue;
+mod sender;
+mod server;
+mod settings;
+mod signal;
+pub mod span_metrics;
+pub mod tail;
+pub mod tenants;
+mod upstream;
+mod walk;
+
+pub use coherence::CoherenceSettings;
+pub use edge::Edge;
+pub use exemplars::KeptRequest;
+pub use export_buffer::Batch;
+pub use exporter::{ExportError, MetricsExporter};
+pub use forwarded_headers::DEFAULT_FORWARDED as DEFAULT_FORWARDED_HEADERS;
+pub use lifecycle::{EdgeHandle, start};
+pub use local::IngestError;
+pub use settings::{Settings, StartError, TenantSettings};
+pub use signal::{Encoding, Signal};
+pub use span_metrics::{SpanMetrics, SpanMetricsSettings};
+pub use tail::{Finding, OperationPath, PathService, TailSampler, TailSettings, Timestamp};
+pub use tenants::{Tenant, TenantId};
+pub use upstream::{Protocol, UpstreamError, UpstreamSettings, UpstreamTls};

@@ -1,0 +1,69 @@
+//! Finds anomalous operations where all spans pass through, for head sampling: a tail sampler that keeps nothing learns
+//! paths from the spans and receives verdicts.
+
+use hooks::time::UnixNanos;
+use hooks::tracing::{BudgetRule, Limits, OrderKey, ServiceCatalog, Switches};
+use wire::time::Nanos;
+
+use crate::edge::Edge;
+use crate::tail::{OperationPath, TailSampler, TailSettings, Timestamp};
+use crate::tenants::{DEFAULT, TenantId};
+
+/// Memory for spans whose paths are learnt; spans over it are not learnt from.
+const BYTES: usize = 16 << 20;
+/// How long a trace is buffered.
+const AGE: Nanos = Nanos::from_secs(20);
+/// Look-back in seconds: a verdict is later than the requests that it is about.
+const SECONDS: u64 = 15;
+
+/// Settings of a tail sampler that keeps nothing. `drawn` is any number unknown to services.
+pub(crate) fn settings(frontends: &[String], drawn: u128) -> TailSettings {
+    let none = Switches { floor: None, error: false, lmap: false, latency: false, trigger: false };
+    TailSettings {
+        limits: Limits { bytes: BYTES, age: AGE, trace_bytes: 256 << 10, decisions: 1 << 17, ..Limits::default() },
+        key: OrderKey::new(drawn),
+        switches: none,
+        budget: BudgetRule::default(),
+        frontends: frontends.to_vec(),
+        node: String::new(),
+    }
+}
+
+impl TailSampler {
+    /// Operations that were anomalous within the last 15 s, each with its service, and the age of the first verdict
+    /// since the last call. O(operations).
+    pub fn anomalous_operations(&mut self, now: Timestamp) -> (Vec<(String, String)>, Nanos) {
+        let age = self.first_verdict.take().and_then(|first| now.monotonic.since(first)).unwrap_or_default();
+        let Self { keeper, names, paths, latencies, .. } = self;
+        let known = ServiceCatalog { names, paths, latencies };
+        let last = now.wall.second();
+        let on = paths.operations().filter(|operation| {
+            let mut seconds = last.saturating_sub(SECONDS)..=last;
+            seconds.any(|second| keeper.is_on(&known, *operation, UnixNanos::from_secs(second)))
+        });
+        let named = on.filter_map(|operation| {
+            let service = names.service_of(operation)?;
+            Some((names.service_name(service).to_owned(), names.operation_name(operation).to_owned()))
+        });
+        (named.collect(), age)
+    }
+}
+
+impl Edge {
+    /// Operations of the default tenant that were anomalous within the last 15 s, each with its service. Also the age
+    /// of the first verdict since the last call: operations that are new in the list are so because of that verdict or
+    /// a later one.
+    #[must_use]
+    pub fn anomalous_operations(&self) -> (Vec<(String, String)>, Nanos) {
+        let now = self.timestamp();
+        let tail = self.observer().or_else(|| self.tail(DEFAULT));
+        tail.map(|mut tail| tail.anomalous_operations(now)).unwrap_or_default()
+    }
+
+    /// All known operations of `tenant` with the services on their paths; `None` where its spans are not analysed.
+    #[must_use]
+    pub fn operations(&self, tenant: TenantId) -> Option<Vec<OperationPath>> {
+        let tail = self.tail(tenant).or_else(|| self.observer().filter(|_| tenant == DEFAULT))?;
+        Some(tail.operations(self.now()))
+    }
+}

@@ -1,0 +1,207 @@
+//! Stores each resource and scope once: spans of one origin are exported with the same bytes around them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::codec::Group;
+use hooks::id::OriginId;
+use wire::time::Nanos;
+
+use crate::forwarded_headers::ForwardedHeaders;
+
+/// Bookkeeping bytes per origin, beside its own.
+const COST: usize = 160;
+
+/// Resource, scope and forwarded headers of a span, as received.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    bytes: Arc<[u8]>,
+    /// Offset of the scope.
+    scope: usize,
+    /// Offset of the forwarded headers: the end of the scope.
+    forwarded: usize,
+}
+
+impl Origin {
+    /// The `ResourceSpans` without its scopes.
+    pub(crate) fn resource(&self) -> &[u8] {
+        &self.bytes[HEAD..self.scope]
+    }
+
+    /// The `ScopeSpans` without its spans.
+    pub(crate) fn scope(&self) -> &[u8] {
+        &self.bytes[self.scope..self.forwarded]
+    }
+
+    /// The client's forwarded headers, encoded.
+    pub(crate) fn forwarded(&self) -> &[u8] {
+        &self.bytes[self.forwarded..]
+    }
+}
+
+/// The key of an origin begins with the lengths of its resource and scope. Otherwise two origins that split the same
+/// bytes elsewhere would collide.
+const HEAD: usize = 2 * size_of::<u64>();
+
+#[derive(Debug)]
+struct OriginEntry {
+    origin: Arc<Origin>,
+    seen: Nanos,
+}
+
+/// Maps origins to ids and back. Bounded by bytes: a client that sends another resource with each request fills this
+/// limit and no more.
+#[derive(Debug)]
+pub(crate) struct Origins {
+    limit: usize,
+    bytes: usize,
+    ids: HashMap<Arc<[u8]>, OriginId>,
+    by_id: HashMap<OriginId, OriginEntry>,
+    last: u32,
+    scratch: (Vec<u8>, Vec<u8>),
+}
+
+impl Origins {
+    /// Empty; holds at most `limit` bytes.
+    pub(crate) fn new(limit: usize) -> Self {
+        let (ids, by_id) = (HashMap::new(), HashMap::new());
+        Self { limit, bytes: 0, ids, by_id, last: 0, scratch: Default::default() }
+    }
+
+    /// The id of the origin of `group`, which was received with the headers `forwarded`, at `now`. `None` if it is new
+    /// and over the limit.
+    pub(crate) fn id(&mut self, group: &Group<'_>, forwarded: &ForwardedHeaders, now: Nanos) -> Option<OriginId> {
+        let (key, piece) = &mut self.scratch;
+        group.resource.copy(piece);
+        key.clear();
+        key.extend_from_slice(&(piece.len() as u64).to_le_bytes());
+        key.extend_from_slice(&[0; HEAD / 2]);
+        key.extend_from_slice(piece);
+        let scope = key.len();
+        group.scope.copy(piece);
+        key[HEAD / 2..HEAD].copy_from_slice(&(piece.len() as u64).to_le_bytes());
+        key.extend_from_slice(piece);
+        let end = key.len();
+        key.extend_from_slice(forwarded.bytes());
+        if let Some(id) = self.ids.get(key.as_slice()) {
+            if let Some(known) = self.by_id.get_mut(id) {
+                known.seen = now;
+            }
+            return Some(*id);
+        }
+        let cost = key.len() + COST;
+        if self.bytes + cost > self.limit {
+            return None;
+        }
+        self.bytes += cost;
+        let id = self.next();
+        let bytes: Arc<[u8]> = self.scratch.0.as_slice().into();
+        let origin = Arc::new(Origin { bytes: Arc::clone(&bytes), scope, forwarded: end });
+        self.ids.insert(bytes, id);
+        self.by_id.insert(id, OriginEntry { origin, seen: now });
+        Some(id)
+    }
+
+    /// The origin with this `id`; `None` if it was forgotten.
+    pub(crate) fn get(&self, id: OriginId) -> Option<Arc<Origin>> {
+        self.by_id.get(&id).map(|known| Arc::clone(&known.origin))
+    }
+
+    /// Forgets origins that were not seen for `age` before `now`; `age` is longer than spans wait.
+    pub(crate) fn forget(&mut self, age: Nanos, now: Nanos) {
+        let (ids, bytes) = (&mut self.ids, &mut self.bytes);
+        self.by_id.retain(|_, known| {
+            let kept = now.since(known.seen).is_none_or(|unseen| unseen < age);
+            if !kept {
+                ids.remove(&known.origin.bytes);
+                *bytes -= known.origin.bytes.len() + COST;
+            }
+            kept
+        });
+    }
+
+    /// Memory of all origins in bytes.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// An unused id. After 2^32 origins the first ones are long forgotten.
+    fn next(&mut self) -> OriginId {
+        loop {
+            self.last = self.last.wrapping_add(1);
+            let id = OriginId(self.last);
+            if !self.by_id.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::codec::scan;
+
+    use super::*;
+
+    /// A request of one span; `resource` and `scope` are the schema URLs.
+    fn request(resource: &str, scope: &str) -> Vec<u8> {
+        let field = |number: u8, bytes: &[u8]| [&[number << 3 | 2, bytes.len() as u8], bytes].concat();
+        let span = [field(1, &[1; 16]), field(2, &[1; 8])].concat();
+        let scope = [field(2, &span), field(3, scope.as_bytes())].concat();
+        field(1, &[field(2, &scope), field(3, resource.as_bytes())].concat())
+    }
+
+    fn id(origins: &mut Origins, request: &[u8], now: Nanos) -> Option<OriginId> {
+        id_with(origins, request, &ForwardedHeaders::default(), now)
+    }
+
+    fn id_with(origins: &mut Origins, request: &[u8], forwarded: &ForwardedHeaders, now: Nanos) -> Option<OriginId> {
+        let mut found = None;
+        scan(request, |group, _| found = origins.id(group, forwarded, now)).unwrap();
+        found
+    }
+
+    #[test]
+    fn the_same_surroundings_have_one_id_until_they_are_forgotten() {
+        let mut origins = Origins::new(10_000);
+        let first = id(&mut origins, &request("a", "b"), Nanos(0)).unwrap();
+
+        assert_eq!(id(&mut origins, &request("a", "b"), Nanos(5)), Some(first));
+        let other = id(&mut origins, &request("ab", ""), Nanos(5)).unwrap();
+        assert_ne!(first, other);
+        let origin = origins.get(first).unwrap();
+        assert_eq!((origin.resource(), origin.scope()), (&[26, 1, b'a'][..], &[26, 1, b'b'][..]));
+
+        origins.forget(Nanos(10), Nanos(14));
+        assert!(origins.get(first).is_some());
+        origins.forget(Nanos(10), Nanos(15));
+        assert!(origins.get(first).is_none());
+        assert_eq!(origins.bytes(), 0);
+        assert_ne!(id(&mut origins, &request("a", "b"), Nanos(20)), Some(first));
+    }
+
+    #[test]
+    fn what_comes_with_other_headers_is_of_another_origin() {
+        let mut origins = Origins::new(10_000);
+        let mut id = |scope: &str, forwarded: &[u8]| {
+            id_with(&mut origins, &request("a", scope), &ForwardedHeaders::from_bytes(forwarded), Nanos(0)).unwrap()
+        };
+        let (first, other, none) = (id("b", b"x:1\n"), id("b", b"x:2\n"), id("b", b""));
+
+        assert!(first != other && other != none && first != none);
+        assert_eq!(id("b", b"x:1\n"), first);
+        let origin = origins.get(first).unwrap();
+        assert_eq!((origin.scope(), origin.forwarded()), (&[26, 1, b'b'][..], &b"x:1\n"[..]));
+    }
+
+    #[test]
+    fn what_draws_another_resource_each_time_fills_its_room_and_no_more() {
+        let mut origins = Origins::new(2_000);
+        let taken: Vec<_> = (0..100).map(|n| id(&mut origins, &request(&n.to_string(), ""), Nanos(0))).collect();
+
+        assert!(taken[0].is_some() && taken[99].is_none());
+        assert!(origins.bytes() <= 2_000);
+        // Known origins stay usable.
+        assert_eq!(id(&mut origins, &request("0", ""), Nanos(1)), taken[0]);
+    }
+}

@@ -1,0 +1,200 @@
+//! Requests queued for the upstream: bounded by bytes, requests in flight included.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+use wire::time::Nanos;
+
+use crate::forwarded_headers::ForwardedHeaders;
+use crate::signal::{Encoding, Signal};
+use crate::tenants::TenantId;
+
+/// Bookkeeping bytes per request, beside its own.
+const COST: usize = 128;
+
+/// One request to the upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UpstreamRequest {
+    pub(crate) tenant: TenantId,
+    pub(crate) signal: Signal,
+    pub(crate) encoding: Encoding,
+    pub(crate) body: Bytes,
+    /// Forwarded headers of its client.
+    pub(crate) forwarded: ForwardedHeaders,
+    /// Number of kept spans in it; 0 where spans pass through.
+    pub(crate) spans: u64,
+    /// When it was queued, monotonic.
+    pub(crate) since: Nanos,
+}
+
+impl UpstreamRequest {
+    fn cost(&self) -> usize {
+        self.body.len() + self.forwarded.bytes().len() + COST
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    waiting: VecDeque<UpstreamRequest>,
+    bytes: usize,
+    open: bool,
+    abandoned: bool,
+}
+
+/// The queue of one tenant and signal. A sender that takes a request reports when it is [done](Queue::done).
+#[derive(Debug)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    limit: usize,
+    changed: Notify,
+    ending: Notify,
+}
+
+impl Queue {
+    /// An empty queue for `limit` bytes.
+    pub(crate) fn new(limit: usize) -> Self {
+        let state = State { waiting: VecDeque::new(), bytes: 0, open: true, abandoned: false };
+        Self { state: Mutex::new(state), limit, changed: Notify::new(), ending: Notify::new() }
+    }
+
+    /// Appends `request`, or returns it if the queue is full or closed.
+    pub(crate) fn offer(&self, request: UpstreamRequest) -> Result<(), UpstreamRequest> {
+        let mut state = self.lock();
+        if !state.open || state.bytes + request.cost() > self.limit {
+            return Err(request);
+        }
+        state.bytes += request.cost();
+        state.waiting.push_back(request);
+        drop(state);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// Waits for the oldest request; `None` when the queue is closed and empty.
+    pub(crate) async fn take(&self) -> Option<UpstreamRequest> {
+        loop {
+            let changed = self.changed.notified();
+            {
+                let mut state = self.lock();
+                if let Some(request) = state.waiting.pop_front() {
+                    if !state.waiting.is_empty() || !state.open {
+                        // One notification may stand for several requests.
+                        self.changed.notify_one();
+                    }
+                    return Some(request);
+                }
+                if !state.open {
+                    self.changed.notify_one();
+                    return None;
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// A request that was taken is sent, or lost.
+    pub(crate) fn done(&self, request: &UpstreamRequest) {
+        self.lock().bytes -= request.cost();
+    }
+
+    /// Accepts nothing more; what is queued can still be taken.
+    pub(crate) fn close(&self) {
+        self.lock().open = false;
+        self.changed.notify_one();
+        self.ending.notify_waiters();
+    }
+
+    /// Requests in flight are given up, too.
+    pub(crate) fn abandon(&self) {
+        self.lock().abandoned = true;
+        self.ending.notify_waiters();
+    }
+
+    /// Resolves when the queue is closed.
+    pub(crate) async fn closed(&self) {
+        self.until(|state| !state.open).await;
+    }
+
+    /// Resolves when the queue is abandoned.
+    pub(crate) async fn abandoned(&self) {
+        self.until(|state| state.abandoned).await;
+    }
+
+    async fn until(&self, holds: impl Fn(&State) -> bool) {
+        loop {
+            let mut ending = core::pin::pin!(self.ending.notified());
+            // From here on no notification is missed.
+            ending.as_mut().enable();
+            if holds(&self.lock()) {
+                return;
+            }
+            ending.await;
+        }
+    }
+
+    /// Bytes queued or in flight.
+    pub(crate) fn bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing under this lock panics. If something did, the state would still be usable.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(bytes: usize) -> UpstreamRequest {
+        let body = Bytes::from(vec![0; bytes]);
+        let (signal, encoding, forwarded) = (Signal::Logs, Encoding::Protobuf, ForwardedHeaders::default());
+        UpstreamRequest { tenant: 0, signal, encoding, body, forwarded, spans: 0, since: Nanos::ZERO }
+    }
+
+    #[tokio::test]
+    async fn what_is_being_sent_still_takes_room() {
+        let queue = Queue::new(2 * (100 + COST));
+
+        queue.offer(request(100)).unwrap();
+        queue.offer(request(100)).unwrap();
+        assert_eq!(queue.offer(request(1)), Err(request(1)));
+        let taken = queue.take().await.unwrap();
+        assert_eq!(queue.offer(request(1)), Err(request(1)));
+        queue.done(&taken);
+
+        assert_eq!(queue.offer(request(101)), Err(request(101)));
+        assert_eq!(queue.offer(request(100)), Ok(()));
+        assert_eq!(queue.bytes(), 2 * (100 + COST));
+    }
+
+    #[tokio::test]
+    async fn all_takers_get_what_came_at_once_and_end_when_it_is_closed() {
+        let queue = std::sync::Arc::new(Queue::new(10_000));
+        let take_all = |queue: std::sync::Arc<Queue>| async move {
+            let mut taken = 0;
+            while let Some(request) = queue.take().await {
+                queue.done(&request);
+                taken += 1;
+            }
+            taken
+        };
+        let takers: Vec<_> = (0..4).map(|_| tokio::spawn(take_all(std::sync::Arc::clone(&queue)))).collect();
+
+        (0..7).for_each(|_| queue.offer(request(10)).unwrap());
+        queue.close();
+        let mut taken = 0;
+        for taker in takers {
+            taken += taker.await.unwrap();
+        }
+
+        assert_eq!((taken, queue.bytes()), (7, 0));
+        assert!(queue.offer(request(1)).is_err());
+        queue.closed().await;
+        queue.abandon();
+        queue.abandoned().await;
+    }
+}

@@ -1,0 +1,204 @@
+//! OTLP server: gRPC and HTTP, either on either port.
+
+mod request_head;
+mod response;
+
+use core::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use hyper::body::{Body as _, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use request_head::RequestHead;
+pub(crate) use response::{Acceptance, Refusal};
+
+use crate::counts::RefusalReason;
+use crate::edge::{Edge, IncomingRequest};
+use crate::forwarded_headers::ForwardedHeaders;
+use crate::frames::{self, FullBody};
+use crate::memory_budget::{self, Reservation};
+use crate::tenants::TenantId;
+
+/// Time limit for receiving a request.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit for the head of a request, and for the reply to a keep-alive ping.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Concurrent calls on one connection.
+const MAX_CONCURRENT_CALLS: u32 = 64;
+/// Maximum bytes of headers of one request.
+const MAX_HEADER_BYTES: usize = 32 << 10;
+/// A body is read to its end for a polite refusal, unless it exceeds the limit this many times.
+const OVERREAD_FACTOR: usize = 4;
+/// Pause after an error of `accept` (too many open files).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves connections of `listener`, with TLS if it is given, until `stop` resolves; then finishes the requests in
+/// flight.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    edge: Arc<Edge>,
+    stop: impl Future<Output = ()>,
+) {
+    let graceful = GracefulShutdown::new();
+    let builder = builder();
+    let mut stop = core::pin::pin!(stop);
+    loop {
+        let accepted = tokio::select! {
+            () = &mut stop => break,
+            accepted = listener.accept() => accepted,
+        };
+        let Ok((stream, peer)) = accepted else {
+            edge.counts.accept_errors.add(1);
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let tenant = edge.tenant(peer.ip());
+        let Ok(permit) = Arc::clone(&edge.tenant_state(tenant).free).try_acquire_owned() else {
+            edge.counts.refused_connections.add(1);
+            continue;
+        };
+        _ = stream.set_nodelay(true);
+        let (edge, tls, builder, watcher) = (Arc::clone(&edge), tls.clone(), builder.clone(), graceful.watcher());
+        tokio::spawn(async move {
+            // The result does not matter: its requests are counted one by one.
+            match tls {
+                None => _ = watcher.watch(connection(&builder, stream, tenant, edge)).await,
+                Some(tls) => match tokio::time::timeout(READ_TIMEOUT, tls.accept(stream)).await {
+                    Ok(Ok(stream)) => _ = watcher.watch(connection(&builder, stream, tenant, edge)).await,
+                    Ok(Err(error)) => {
+                        tracing::debug!(%peer, %error, "TLS handshake with a client failed");
+                        edge.counts.refused_handshakes.add(1);
+                    }
+                    Err(_) => edge.counts.refused_handshakes.add(1),
+                },
+            }
+            drop(permit);
+        });
+    }
+    graceful.shutdown().await;
+}
+
+fn builder() -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT).max_buf_size(MAX_HEADER_BYTES);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(IDLE_TIMEOUT)
+        .keep_alive_timeout(IDLE_TIMEOUT)
+        .max_concurrent_streams(MAX_CONCURRENT_CALLS)
+        .max_header_list_size(MAX_HEADER_BYTES as u32);
+    builder
+}
+
+/// Serves one connection, whichever protocol it turns out to speak.
+fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+    builder: &Builder<TokioExecutor>,
+    stream: S,
+    tenant: TenantId,
+    edge: Arc<Edge>,
+) -> impl hyper_util::server::graceful::GracefulConnection<Error = Box<dyn core::error::Error + Send + Sync>> + use<S> {
+    let service = service_fn(move |request| {
+        let edge = Arc::clone(&edge);
+        async move { Ok::<_, Infallible>(respond(&edge, tenant, request).await) }
+    });
+    builder.serve_connection(TokioIo::new(stream), service).into_owned()
+}
+
+async fn respond(edge: &Edge, tenant: TenantId, request: Request<Incoming>) -> Response<FullBody> {
+    let (parts, body) = request.into_parts();
+    let head = match RequestHead::of(&parts) {
+        Ok(head) => head,
+        Err(unsupported) => {
+            let counts = &edge.counts;
+            unsupported
+                .signal
+                .map_or(&counts.unexpected, |signal| counts.of(signal).refused(RefusalReason::Unexpected))
+                .add(1);
+            return unsupported.response();
+        }
+    };
+    let forwarded = edge.forwarded_names.of(&parts.headers);
+    let outcome = ingest(edge, tenant, head, forwarded, body).await;
+    let counts = edge.counts.of(head.signal);
+    match &outcome {
+        Ok(_) => counts.accepted.add(1),
+        Err(refusal) => {
+            counts.refused(refusal.why).add(1);
+            tracing::debug!(
+                signal = head.signal.name(),
+                why = refusal.why.name(),
+                text = refusal.text,
+                "refused a request"
+            );
+        }
+    }
+    response::respond(head, outcome)
+}
+
+async fn ingest(
+    edge: &Edge,
+    tenant: TenantId,
+    head: RequestHead,
+    forwarded: ForwardedHeaders,
+    body: Incoming,
+) -> Result<Acceptance, Refusal> {
+    let mut reservation = edge.tenant_state(tenant).budget.reservation();
+    let limit = edge.request_bytes;
+    let reading = tokio::time::timeout(READ_TIMEOUT, read(body, limit, &mut reservation));
+    let late =
+        |_| Refusal::new(RefusalReason::Incomplete, format!("the request was not complete after {READ_TIMEOUT:?}"));
+    let received = reading.await.map_err(late)??;
+    let (message, compressed) = head.message(received)?;
+    let plain = if compressed { memory_budget::inflate(&message, limit, &mut reservation)? } else { message };
+    let incoming =
+        IncomingRequest { tenant, signal: head.signal, encoding: head.dialect.encoding(), body: plain, forwarded };
+    edge.ingest(incoming, &mut reservation)
+}
+
+/// Reads the body, at most `limit` bytes. A longer one is still read for a while, so that the client gets to read the
+/// response.
+async fn read(mut body: Incoming, limit: usize, reservation: &mut Reservation<'_>) -> Result<Bytes, Refusal> {
+    // Plus the header of a gRPC frame.
+    let max = limit.saturating_add(5);
+    let too_large = || Refusal::new(RefusalReason::TooLarge, format!("the request is longer than {limit} bytes"));
+    if body.size_hint().lower() > max.saturating_mul(OVERREAD_FACTOR) as u64 {
+        return Err(too_large());
+    }
+    let mut bytes = BytesMut::new();
+    let (mut received, mut refusal) = (0_usize, None);
+    while let Some(frame) = frames::next(&mut body).await {
+        let broken = |error| {
+            Refusal::new(RefusalReason::Incomplete, format!("the connection broke within the request: {error}"))
+        };
+        let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
+        received += data.len();
+        if received > max.saturating_mul(OVERREAD_FACTOR) {
+            break;
+        }
+        if refusal.is_none() && received > max {
+            refusal = Some(too_large());
+        }
+        if refusal.is_none()
+            && let Err(over_budget) = reservation.grow(data.len())
+        {
+            refusal = Some(over_budget.into());
+        }
+        if refusal.is_none() {
+            bytes.extend_from_slice(&data);
+        } else {
+            bytes = BytesMut::new();
+        }
+    }
+    refusal.map_or_else(|| Ok(bytes.freeze()), Err)
+}

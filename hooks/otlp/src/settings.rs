@@ -1,0 +1,102 @@
+//! Settings of the endpoint.
+
+use tokio_rustls::rustls::ServerConfig;
+
+use crate::forwarded_headers::DEFAULT_FORWARDED;
+use crate::span_metrics::SpanMetricsSettings;
+use crate::tail::{TailError, TailSettings};
+use crate::tenants::{Tenant, TenantsError};
+use crate::upstream::{UpstreamError, UpstreamSettings};
+
+/// Settings of the endpoint.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where everything is forwarded to.
+    pub upstream: UpstreamSettings,
+    /// TLS towards clients; `None`: plain text.
+    pub tls: Option<ServerConfig>,
+    /// Client headers that are forwarded to the upstream.
+    /// [`DEFAULT_FORWARDED_HEADERS`](crate::DEFAULT_FORWARDED_HEADERS) by default.
+    pub forwarded_headers: Vec<String>,
+    /// Tail sampling; `None`: all spans pass through.
+    pub tail: Option<TailSettings>,
+    /// Metrics derived from spans, sampled or not; `None`: none.
+    pub span_metrics: Option<SpanMetricsSettings>,
+    /// Frontends for finding anomalous operations where spans pass through (head sampling); `None`: off.
+    pub observed: Option<Vec<String>>,
+    /// Tenants beside the default one. Each has memory and connections of its own, as many as are set here.
+    pub tenants: Vec<TenantSettings>,
+    /// Keys of attributes whose values are masked before anything is stored: of spans, resources, scopes, events and
+    /// links.
+    pub redacted: Vec<String>,
+    /// Maximum bytes of one request after decompression. 16 MiB by default.
+    pub request_bytes: usize,
+    /// Memory budget for requests while they are read. 64 MiB by default.
+    pub receive_memory_bytes: usize,
+    /// Maximum bytes queued for the upstream, per signal. 64 MiB by default.
+    pub queue_bytes: usize,
+    /// Maximum number of connections. 1,024 by default.
+    pub connections: usize,
+}
+
+impl Settings {
+    /// The defaults for `upstream`: spans pass through, no metrics are derived from them.
+    #[must_use]
+    pub fn new(upstream: UpstreamSettings) -> Self {
+        Self {
+            upstream,
+            tls: None,
+            forwarded_headers: DEFAULT_FORWARDED.map(str::to_owned).to_vec(),
+            tail: None,
+            span_metrics: None,
+            observed: None,
+            tenants: Vec::new(),
+            redacted: Vec::new(),
+            request_bytes: 16 << 20,
+            receive_memory_bytes: 64 << 20,
+            queue_bytes: 64 << 20,
+            connections: 1_024,
+        }
+    }
+}
+
+/// A tenant, and its limits where they differ from the default tenant's.
+#[derive(Clone, Debug)]
+pub struct TenantSettings {
+    /// Name, networks and services.
+    pub who: Tenant,
+    /// Memory for its buffered spans; `None`: as the default tenant.
+    pub memory_bytes: Option<usize>,
+    /// Budget for its kept spans in bytes per second; `None`: as the default tenant.
+    pub budget_bytes_per_s: Option<u64>,
+}
+
+impl TenantSettings {
+    /// Its tail sampling settings, where the default tenant's are `tail`.
+    pub(crate) fn tail(&self, tail: &TailSettings) -> TailSettings {
+        let mut settings = tail.clone();
+        settings.limits.bytes = self.memory_bytes.unwrap_or(tail.limits.bytes);
+        settings.budget.bytes_per_s = self.budget_bytes_per_s.unwrap_or(tail.budget.bytes_per_s);
+        settings
+    }
+}
+
+/// Why the endpoint does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Settings of the upstream.
+    #[error(transparent)]
+    Upstream(#[from] UpstreamError),
+    /// A client header that cannot be forwarded.
+    #[error(
+        "{0:?} cannot be forwarded: give the name of a header that describes neither the message nor its connection"
+    )]
+    ForwardedHeader(String),
+    /// The table of tenants.
+    #[error(transparent)]
+    Tenants(#[from] TenantsError),
+    /// Settings of tail sampling.
+    #[error(transparent)]
+    TailSampler(#[from] TailError),
+}

@@ -1,0 +1,56 @@
+//! Passes over a request's spans once, for all who need them.
+
+use std::borrow::Cow;
+
+use crate::codec::{Group, WireError, scan};
+use hooks::id::ServiceId;
+
+use crate::forwarded_headers::ForwardedHeaders;
+use crate::span_metrics::SpanMetrics;
+use crate::tail::{IngestCounts, Source, TailSampler, Timestamp};
+
+/// What holds for all spans of one group.
+struct GroupContext<'a> {
+    group: Group<'a>,
+    span_metrics: Option<ServiceId>,
+    source: Option<Source>,
+}
+
+/// Passes the spans of `request` to `span_metrics`, which knows services by detector names, and to `tail`, with the
+/// client's forwarded headers. Without a tail sampler the counts are zero.
+///
+/// # Errors
+///
+/// [`WireError`] if the request is malformed; then nothing was passed on.
+pub(crate) fn walk<N: Fn(&str) -> Cow<'_, str>>(
+    request: &[u8],
+    mut span_metrics: Option<(&mut SpanMetrics, N)>,
+    mut tail: Option<(&mut TailSampler, &ForwardedHeaders)>,
+    now: Timestamp,
+) -> Result<IngestCounts, WireError> {
+    let mut counts = IngestCounts::default();
+    let mut last: Option<GroupContext<'_>> = None;
+    scan(request, |group, span| {
+        let context = last.take().filter(|context| context.group.is(group)).unwrap_or_else(|| {
+            let service = group.service_name().unwrap_or(UNKNOWN);
+            GroupContext {
+                group: *group,
+                span_metrics: span_metrics
+                    .as_mut()
+                    .and_then(|(span_metrics, name)| span_metrics.service(&name(service), now.monotonic)),
+                source: tail.as_mut().map(|(tail, forwarded)| tail.source(group, forwarded, now.monotonic)),
+            }
+        });
+        if let (Some((span_metrics, _)), Ok(span)) = (&mut span_metrics, &span) {
+            span_metrics.record_span(context.span_metrics, span, now);
+        }
+        if let (Some((tail, _)), Some(source)) = (tail.as_mut(), context.source) {
+            tail.ingest_span(&span, source, &mut counts, now);
+        }
+        last = Some(context);
+    })?;
+    Ok(counts)
+}
+
+/// OpenTelemetry's name for a service without `service.name`.
+pub(crate) const UNKNOWN: &str = "unknown_service";

@@ -1,0 +1,202 @@
+//! TLS towards clients and the upstream, and forwarded headers.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use otlp::{Protocol, Settings, Signal, UpstreamTls};
+use prost::Message as _;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+
+use super::client::{eventually, logs, metrics, post, span, traces};
+use super::upstream::Upstream;
+use super::{settings, spans, start, tail};
+
+/// A certificate authority, and what it signed: certificate and key of a server called `collector`, and of a client.
+struct Certificates {
+    authority: String,
+    server: [String; 2],
+    client: [String; 2],
+}
+
+impl Certificates {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let sign = |name: &str| {
+            let key = KeyPair::generate().unwrap();
+            let params = CertificateParams::new([name.to_owned()]).unwrap();
+            [params.signed_by(&key, &authority).unwrap().pem(), key.serialize_pem()]
+        };
+        Self { authority: authority.pem(), server: sign("collector"), client: sign("client") }
+    }
+
+    fn roots(&self) -> Arc<RootCertStore> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.authority.as_bytes()).unwrap()).unwrap();
+        Arc::new(roots)
+    }
+
+    /// TLS of a server; `asks`: it requires client certificates.
+    fn server(&self, asks: bool) -> ServerConfig {
+        let provider = Arc::new(ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
+        let verifier = WebPkiClientVerifier::builder_with_provider(self.roots(), provider).build().unwrap();
+        let builder = builder.unwrap();
+        let builder = if asks { builder.with_client_cert_verifier(verifier) } else { builder.with_no_client_auth() };
+        let (chain, key) = pair(&self.server);
+        builder.with_single_cert(chain, key).unwrap()
+    }
+
+    /// TLS of a client; `shows`: with its own certificate.
+    fn client(&self, shows: bool) -> ClientConfig {
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().unwrap().with_root_certificates(self.roots());
+        let (chain, key) = pair(&self.client);
+        if shows { builder.with_client_auth_cert(chain, key).unwrap() } else { builder.with_no_client_auth() }
+    }
+
+    /// The same for gRPC.
+    fn channel(&self, shows: bool) -> ClientTlsConfig {
+        let tls =
+            ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&self.authority)).domain_name("collector");
+        if shows { tls.identity(Identity::from_pem(&self.client[0], &self.client[1])) } else { tls }
+    }
+}
+
+fn pair([chain, key]: &[String; 2]) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+    let chain = CertificateDer::from_pem_slice(chain.as_bytes()).unwrap();
+    (vec![chain], PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap())
+}
+
+/// Sends a request over HTTPS: the status line, or the error.
+async fn post_secure(address: SocketAddr, tls: ClientConfig, body: &[u8]) -> std::io::Result<String> {
+    let stream = TcpStream::connect(address).await?;
+    let name = ServerName::try_from("collector").unwrap();
+    let mut stream = TlsConnector::from(Arc::new(tls)).connect(name, stream).await?;
+    let head = "POST /v1/logs HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/x-protobuf";
+    stream.write_all(format!("{head}\r\ncontent-length: {}\r\n\r\n", body.len()).as_bytes()).await?;
+    stream.write_all(body).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer.lines().next().unwrap_or_default().to_owned())
+}
+
+#[tokio::test]
+async fn clients_speak_by_http_and_grpc_inside_of_tls_and_have_to_show_a_certificate_where_one_is_asked_for() {
+    let (upstream, certificates) = (Upstream::start().await, Certificates::new());
+    for asks in [false, true] {
+        let tls = Some(certificates.server(asks));
+        let (running, address) = start(&Settings { tls, ..settings(upstream.address, Protocol::Grpc) }).await;
+        let refused = &running.edge().counts.refused_handshakes;
+        let body = logs("cart").encode_to_vec();
+
+        let answer = post_secure(address, certificates.client(true), &body).await.unwrap();
+        assert_eq!(answer, "HTTP/1.1 200 OK");
+        let endpoint = Endpoint::from_shared(format!("https://{address}")).unwrap();
+        let channel = endpoint.tls_config(certificates.channel(true)).unwrap().connect().await.unwrap();
+        MetricsServiceClient::new(channel).export(metrics("cart")).await.unwrap();
+        assert_eq!(refused.get(), 0);
+
+        // Nothing is shown: no certificate, or no TLS at all.
+        let shown_none = post_secure(address, certificates.client(false), &body).await;
+        assert_eq!(shown_none.is_err(), asks, "{shown_none:?}");
+        let mut open = TcpStream::connect(address).await.unwrap();
+        open.write_all(b"POST /v1/logs HTTP/1.1\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        // Cut off with a reset, or with an alert.
+        _ = open.read_to_end(&mut answer).await;
+        assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
+        eventually("refusals", || (refused.get() == 1 + u64::from(asks)).then_some(())).await;
+    }
+    eventually("both", || (upstream.messages(Signal::Logs.grpc_path()).len() == 3).then_some(())).await;
+    eventually("both", || (upstream.messages(Signal::Metrics.grpc_path()).len() == 2).then_some(())).await;
+}
+
+#[tokio::test]
+async fn https_is_spoken_to_the_upstream_and_its_certificate_has_to_be_right() {
+    let certificates = Certificates::new();
+    let upstream = Upstream::secure(certificates.server(true)).await;
+    let with_tls = |domain: &str, shows: bool| {
+        let (channel, library) = (certificates.channel(shows), certificates.client(shows));
+        let mut settings = settings(upstream.address, Protocol::Http);
+        settings.upstream.endpoint = format!("https://{}", upstream.address);
+        settings.upstream.tls = Some(UpstreamTls { channel, library, domain: Some(domain.to_owned()) });
+        settings
+    };
+    let (proto, body) = ("application/x-protobuf", logs("cart").encode_to_vec());
+
+    let (_running, address) = start(&with_tls("collector", true)).await;
+    assert_eq!(post(address, "/v1/logs", proto, &[], body.clone()).await.status, 200);
+    let came = eventually("the logs", || upstream.messages("/v1/logs").first().cloned()).await;
+    assert_eq!(came, body);
+
+    for (domain, shows) in [("somebody", true), ("collector", false)] {
+        let (running, address) = start(&with_tls(domain, shows)).await;
+        post(address, "/v1/logs", proto, &[], body.clone()).await;
+        let retries = &running.edge().counts.of(Signal::Logs).retries;
+        eventually("a failure", || (retries.get() > 0).then_some(())).await;
+        assert_eq!(upstream.messages("/v1/logs").len(), 1, "{domain} {shows}");
+    }
+}
+
+#[tokio::test]
+async fn what_clients_say_of_themselves_goes_on_with_what_they_sent() {
+    for protocol in [Protocol::Grpc, Protocol::Http] {
+        let upstream = Upstream::start().await;
+        let mut passing = settings(upstream.address, protocol);
+        passing.forwarded_headers.push("x-tenant".to_owned());
+        let (_running, address) = start(&passing).await;
+        let sent = [("authorization", "Bearer of-cart"), ("x-honeycomb-team", "k"), ("x-tenant", "own"), ("x-b", "no")];
+
+        let body = logs("cart").encode_to_vec();
+        post(address, "/v1/logs", "application/x-protobuf", &sent, body).await;
+        let came = eventually("the logs", || upstream.seen().first().cloned()).await;
+        assert_eq!(came.headers["authorization"], "Bearer of-cart");
+        assert_eq!(came.headers["x-honeycomb-team"], "k");
+        assert!(!came.headers.contains_key("x-b"));
+        // What is configured is not for clients to say.
+        assert_eq!(came.headers.get_all("x-tenant").iter().collect::<Vec<_>>(), ["shop"]);
+    }
+}
+
+#[tokio::test]
+async fn kept_spans_go_on_with_their_own_clients_headers_and_with_nobody_elses() {
+    let upstream = Upstream::start().await;
+    let settings = Settings { tail: Some(tail()), ..settings(upstream.address, Protocol::Grpc) };
+    let (_running, address) = start(&settings).await;
+
+    for (service, key) in [("payment", "a"), ("cart", "b"), ("stock", "")] {
+        let said = [("authorization", key)];
+        let said = if key.is_empty() { &[][..] } else { &said };
+        let body = traces(service, vec![span(1, true)]).encode_to_vec();
+        assert_eq!(post(address, "/v1/traces", "application/x-protobuf", said, body).await.status, 200);
+    }
+
+    let path = Signal::Traces.grpc_path();
+    let came = eventually("all spans", || Some(upstream.seen()).filter(|seen| seen.len() == 3)).await;
+    let mut said: Vec<_> = came
+        .iter()
+        .map(|seen| {
+            assert_eq!(seen.path, path);
+            let request = ExportTraceServiceRequest::decode(seen.message.clone()).unwrap();
+            assert_eq!(spans(&request).len(), 1);
+            let text = format!("{:?}", request.resource_spans[0].resource);
+            let service = ["payment", "cart", "stock"].into_iter().find(|name| text.contains(name)).unwrap();
+            (service, seen.headers.get("authorization").map(|value| value.to_str().unwrap().to_owned()))
+        })
+        .collect();
+    said.sort();
+    assert_eq!(said, [("cart", Some("b".to_owned())), ("payment", Some("a".to_owned())), ("stock", None)]);
+}

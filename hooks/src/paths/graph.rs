@@ -1,0 +1,343 @@
+//! The service graph, learnt from traces as they leave the tail buffer: services on the path of an operation, and who
+//! calls whom. Paths include services on other nodes; calls are those of which this node saw both spans.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+
+use wire::time::Nanos;
+
+use crate::id::{OperationId, ServiceId};
+use crate::tracing::PathStep;
+
+/// Limits of the graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathLimits {
+    /// Number of operations. 10,000 by default.
+    pub operations: usize,
+    /// Number of services on one path. 256 by default.
+    pub services: usize,
+    /// Operations of one service that requests of one operation may need. 64 by default. Beyond that it is unknown
+    /// which operations are not needed.
+    pub requested: usize,
+    /// A service that was not seen on a path for so long is removed from it. 30 min by default.
+    pub age: Nanos,
+}
+
+impl Default for PathLimits {
+    fn default() -> Self {
+        Self { operations: 10_000, services: 256, requested: 64, age: Nanos::from_secs(1_800) }
+    }
+}
+
+/// After so many observations the set of requested operations counts as complete.
+const SETTLED: u32 = 32;
+
+/// A service on a path.
+#[derive(Clone, Debug, Default)]
+struct Step {
+    seen: Nanos,
+    /// Requested operations, and when each was last seen.
+    requested: BTreeMap<OperationId, Nanos>,
+    /// More operations were requested than the limit.
+    much: bool,
+    /// Number of observations of requested operations, and the time of the last one.
+    moments: (u32, Option<Nanos>),
+}
+
+/// Operation → services on its path, with the requested operations, and back; caller → callees. Memory: about 100 bytes
+/// for each pair, 30 for each operation that is requested of a service on a path.
+#[derive(Debug)]
+pub struct Paths {
+    limits: PathLimits,
+    passed: BTreeMap<OperationId, BTreeMap<ServiceId, Step>>,
+    through: BTreeMap<ServiceId, BTreeSet<OperationId>>,
+    calls: BTreeMap<ServiceId, BTreeMap<ServiceId, Nanos>>,
+    version: u64,
+    calls_version: u64,
+    refused: u64,
+}
+
+impl Paths {
+    /// An empty graph.
+    #[must_use]
+    pub const fn new(limits: PathLimits) -> Self {
+        Self {
+            limits,
+            passed: BTreeMap::new(),
+            through: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            version: 0,
+            calls_version: 0,
+            refused: 0,
+        }
+    }
+
+    /// A request of `operation` passed `service`, at `now`. What exceeds the limits is counted and not learnt.
+    pub fn learn(&mut self, operation: OperationId, service: ServiceId, now: Nanos) {
+        if self.passed.len() >= self.limits.operations && !self.passed.contains_key(&operation) {
+            self.refused += 1;
+            return;
+        }
+        let path = self.passed.entry(operation).or_default();
+        if let Some(step) = path.get_mut(&service) {
+            step.seen = step.seen.max(now);
+            return;
+        }
+        if path.len() >= self.limits.services {
+            self.refused += 1;
+            return;
+        }
+        path.insert(service, Step { seen: now, ..Step::default() });
+        self.through.entry(service).or_default().insert(operation);
+        self.version += 1;
+    }
+
+    /// Learns a step from a trace, at `now`: [`learn`](Self::learn), and the requested operation.
+    pub fn take(&mut self, passed: &PathStep, now: Nanos) {
+        let PathStep { operation, service, requested } = *passed;
+        self.learn(operation, service, now);
+        let step = self.passed.get_mut(&operation).and_then(|path| path.get_mut(&service));
+        let (Some(step), Some(requested)) = (step, requested) else { return };
+        if step.moments.1 != Some(now) {
+            step.moments = (step.moments.0.saturating_add(1), Some(now));
+        }
+        if let Some(seen) = step.requested.get_mut(&requested) {
+            *seen = now.max(*seen);
+        } else if step.requested.len() < self.limits.requested {
+            step.requested.insert(requested, now);
+        } else {
+            step.much = true;
+            self.refused += 1;
+        }
+    }
+
+    /// All operations that requests of `operation` need from `service`; `None` before 32 observations, and above the
+    /// limit.
+    pub fn requested(&self, operation: OperationId, service: ServiceId) -> Option<impl Iterator<Item = OperationId>> {
+        let step = self.passed.get(&operation)?.get(&service)?;
+        let known = step.moments.0 >= SETTLED && !step.much && !step.requested.is_empty();
+        known.then(|| step.requested.keys().copied())
+    }
+
+    /// Operations that requests of `operation` were seen to need from `service`, as far as learnt.
+    pub fn seen_requested(&self, operation: OperationId, service: ServiceId) -> impl Iterator<Item = OperationId> {
+        let step = self.passed.get(&operation).and_then(|path| path.get(&service));
+        step.into_iter().flat_map(|step| step.requested.keys().copied())
+    }
+
+    /// `caller` called `callee`, at `now`: a span of the one is the parent of a span of the other. At most
+    /// [`PathLimits::services`] callees each, and as many callers as operations; calls beyond that are counted and not
+    /// learnt.
+    pub fn learn_call(&mut self, caller: ServiceId, callee: ServiceId, now: Nanos) {
+        let known = self.calls.get(&caller);
+        let full = known.map_or(self.calls.len() >= self.limits.operations, |callees| {
+            callees.len() >= self.limits.services && !callees.contains_key(&callee)
+        });
+        if full {
+            self.refused += 1;
+            return;
+        }
+        match self.calls.entry(caller).or_default().entry(callee) {
+            Entry::Occupied(mut seen) => *seen.get_mut() = now.max(*seen.get()),
+            Entry::Vacant(new) => {
+                new.insert(now);
+                self.calls_version += 1;
+            }
+        }
+    }
+
+    /// Pairs of caller and callee.
+    pub fn calls(&self) -> impl Iterator<Item = (ServiceId, ServiceId)> {
+        self.calls.iter().flat_map(|(caller, callees)| callees.keys().map(move |callee| (*caller, *callee)))
+    }
+
+    /// All direct and indirect callees of `caller`, without itself. O(known calls).
+    #[must_use]
+    pub fn below(&self, caller: ServiceId) -> BTreeSet<ServiceId> {
+        let (mut met, mut open) = (BTreeSet::from([caller]), vec![caller]);
+        while let Some(next) = open.pop() {
+            let callees = self.calls.get(&next).into_iter().flat_map(BTreeMap::keys);
+            open.extend(callees.copied().filter(|callee| met.insert(*callee)));
+        }
+        met.remove(&caller);
+        met
+    }
+
+    /// Rises with every change of the call graph.
+    #[must_use]
+    pub const fn calls_version(&self) -> u64 {
+        self.calls_version
+    }
+
+    /// All known operations.
+    pub fn operations(&self) -> impl Iterator<Item = OperationId> {
+        self.passed.keys().copied()
+    }
+
+    /// The services on the path of `operation`.
+    pub fn services(&self, operation: OperationId) -> impl Iterator<Item = ServiceId> {
+        self.passed.get(&operation).into_iter().flat_map(BTreeMap::keys).copied()
+    }
+
+    /// When a request of `operation` last passed `service`; `None` if that is not on its path.
+    #[must_use]
+    pub fn seen(&self, operation: OperationId, service: ServiceId) -> Option<Nanos> {
+        Some(self.passed.get(&operation)?.get(&service)?.seen)
+    }
+
+    /// The operations through `service`.
+    pub fn through(&self, service: ServiceId) -> impl Iterator<Item = OperationId> {
+        self.through.get(&service).into_iter().flatten().copied()
+    }
+
+    /// Rises with every change of a path.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// How many times something was not learnt because of the limits.
+    #[must_use]
+    pub const fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Forgets what was not seen for [`PathLimits::age`] before `now`. O(all pairs): to be called about once a minute.
+    pub fn forget(&mut self, now: Nanos) {
+        let (age, through) = (self.limits.age, &mut self.through);
+        let mut forgotten = false;
+        let most = self.limits.requested;
+        self.passed.retain(|operation, path| {
+            path.retain(|service, step| {
+                step.requested.retain(|_, seen| now.since(*seen).is_none_or(|unseen| unseen < age));
+                step.much &= step.requested.len() >= most;
+                let kept = now.since(step.seen).is_none_or(|unseen| unseen < age);
+                if !kept && let Some(operations) = through.get_mut(service) {
+                    operations.remove(operation);
+                    forgotten = true;
+                }
+                kept
+            });
+            !path.is_empty()
+        });
+        self.through.retain(|_, operations| !operations.is_empty());
+        let mut over = false;
+        self.calls.retain(|_, callees| {
+            callees.retain(|_, seen| {
+                let kept = now.since(*seen).is_none_or(|unseen| unseen < age);
+                over |= !kept;
+                kept
+            });
+            !callees.is_empty()
+        });
+        self.calls_version += u64::from(over);
+        self.version += u64::from(forgotten);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PAY: OperationId = OperationId(1);
+    const LIST: OperationId = OperationId(2);
+
+    #[test]
+    fn a_service_that_is_not_passed_any_more_falls_off_the_path() {
+        let mut paths = Paths::new(PathLimits::default());
+        paths.learn(PAY, ServiceId(1), Nanos(0));
+        paths.learn(PAY, ServiceId(2), Nanos(0));
+        paths.learn(LIST, ServiceId(2), Nanos(0));
+        let version = paths.version();
+
+        paths.learn(PAY, ServiceId(1), Nanos::from_secs(1_000));
+        assert_eq!(paths.version(), version);
+        paths.forget(Nanos::from_secs(1_800));
+
+        assert_eq!(paths.services(PAY).collect::<Vec<_>>(), [ServiceId(1)]);
+        assert_eq!(paths.seen(PAY, ServiceId(1)), Some(Nanos::from_secs(1_000)));
+        assert_eq!(paths.seen(PAY, ServiceId(2)), None);
+        assert_eq!(paths.operations().collect::<Vec<_>>(), [PAY]);
+        assert_eq!(paths.through(ServiceId(2)).count(), 0);
+        assert!(paths.version() > version);
+    }
+
+    #[test]
+    fn indirect_callees_are_below_until_the_calls_are_forgotten() {
+        let mut paths = Paths::new(PathLimits::default());
+        let (frontend, payment, bank) = (ServiceId(1), ServiceId(2), ServiceId(3));
+        for (caller, callee) in [(frontend, payment), (payment, bank), (bank, payment)] {
+            paths.learn_call(caller, callee, Nanos(0));
+        }
+
+        assert_eq!(paths.below(frontend), BTreeSet::from([payment, bank]));
+        assert_eq!((paths.below(payment), paths.below(bank)), (BTreeSet::from([bank]), BTreeSet::from([payment])));
+        let version = paths.calls_version();
+
+        paths.learn_call(frontend, payment, Nanos::from_secs(1_000));
+        assert_eq!(paths.calls_version(), version, "nothing new");
+        paths.forget(Nanos::from_secs(1_800));
+        assert_eq!(paths.below(frontend), BTreeSet::from([payment]));
+        assert!(paths.calls_version() > version);
+    }
+
+    #[test]
+    fn what_a_service_is_asked_for_is_known_when_it_was_seen_often_and_forgotten_like_paths() {
+        let limits = PathLimits { requested: 2, ..PathLimits::default() };
+        let (mut paths, payment) = (Paths::new(limits), ServiceId(2));
+        let [charge, history, refund] = [11, 12, 13].map(OperationId);
+        let passed = |requested| PathStep { operation: PAY, service: payment, requested: Some(requested) };
+        let known = |paths: &Paths| paths.requested(PAY, payment).map(Iterator::collect::<Vec<_>>);
+
+        for moment in 1..=31 {
+            paths.take(&passed(charge), Nanos::from_secs(moment));
+            paths.take(&passed(charge), Nanos::from_secs(moment));
+        }
+        assert_eq!(known(&paths), None, "31 moments");
+        assert_eq!(paths.seen_requested(PAY, payment).collect::<Vec<_>>(), [charge]);
+        paths.take(&passed(history), Nanos::from_secs(32));
+        assert_eq!(known(&paths), Some(vec![charge, history]));
+        assert!(paths.requested(PAY, ServiceId(3)).is_none() && paths.requested(LIST, payment).is_none());
+
+        paths.take(&passed(refund), Nanos::from_secs(33));
+        assert_eq!(known(&paths), None, "it is asked for more than is learnt");
+        paths.forget(Nanos::from_secs(1_831));
+        assert_eq!(known(&paths), Some(vec![history]));
+        paths.take(&PathStep { requested: None, ..passed(charge) }, Nanos::from_secs(2_000));
+        paths.forget(Nanos::from_secs(1_832));
+        assert_eq!(known(&paths), None, "passed without a requested operation");
+    }
+
+    #[test]
+    fn calls_keep_to_the_limits() {
+        let mut paths = Paths::new(PathLimits { operations: 2, services: 2, ..PathLimits::default() });
+        for caller in 0..4 {
+            (10..14).for_each(|callee| paths.learn_call(ServiceId(caller), ServiceId(callee), Nanos(0)));
+        }
+
+        let known = |caller| paths.below(ServiceId(caller)).len();
+        assert_eq!((0..4).map(known).collect::<Vec<_>>(), [2, 2, 0, 0]);
+        assert_eq!(paths.refused(), 2 + 2 + 4 + 4);
+    }
+
+    proptest! {
+        #[test]
+        fn both_directions_agree_and_limits_hold(pairs in proptest::collection::vec((0..12_u32, 0..12_u32, 0..50_u64), 1..300)) {
+            let mut paths = Paths::new(PathLimits { operations: 8, services: 6, requested: 3, age: Nanos(20) });
+            for (operation, service, now) in pairs {
+                paths.learn(OperationId(operation), ServiceId(service), Nanos(now));
+                paths.forget(Nanos(now));
+                for operation in paths.operations() {
+                    prop_assert!(paths.services(operation).all(|service| paths.through(service).any(|o| o == operation)));
+                    prop_assert!((1..=6).contains(&paths.services(operation).count()));
+                }
+                let there: usize = paths.operations().map(|operation| paths.services(operation).count()).sum();
+                let back: usize = (0..12).map(|service| paths.through(ServiceId(service)).count()).sum();
+                prop_assert_eq!(there, back);
+                prop_assert!(paths.operations().count() <= 8);
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Peer discovery: resolves the configured addresses every 10 s and keeps one call task per address.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{interval, timeout};
+use tonic::transport::{ClientTlsConfig, Endpoint, Error};
+
+use crate::local_node::LocalNode;
+use crate::peer::{self, PeerState};
+
+/// How often names are resolved.
+const RESOLVE_INTERVAL: Duration = Duration::from_secs(10);
+/// A connection attempt that takes longer is retried.
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+/// HTTP/2 keep-alive interval and timeout: a peer that does not reply within this is treated as gone, whatever TCP
+/// says.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// Limit of peers called.
+const MAX_PEERS: usize = 1_024;
+
+/// Which peers to call, and how.
+#[derive(Clone, Debug)]
+pub struct PeerSettings {
+    /// `host:port` each. A name stands for all its addresses. This node's own address may be among them.
+    pub addresses: Vec<String>,
+    /// Client TLS. Without it, use a trusted network only.
+    pub tls: Option<ClientTlsConfig>,
+    /// Whether `tls` sets the name that peers' certificates must have. If not, the host part of the address is used.
+    pub overrides_name: bool,
+}
+
+/// Why gossip did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The address has no port.
+    #[error("{0:?} is not a peer address: use host:port")]
+    Address(String),
+    /// The certificates cannot be used.
+    #[error("the certificates for peers cannot be used")]
+    Tls(#[source] Error),
+}
+
+/// A counter that many tasks may add to.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// The current value.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Counters of gossip calls.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Calls that this node made.
+    pub sent: Count,
+    /// Calls of this node without a usable reply.
+    pub failed: Count,
+    /// Messages received and applied.
+    pub received: Count,
+    /// Messages refused: malformed, or not applicable.
+    pub refused: Count,
+}
+
+/// Running gossip. Ends with its tokio runtime, or in order by [`Exchange::end`].
+#[derive(Debug)]
+pub struct Exchange {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+/// Starts calling peers. Needs a tokio runtime with time and network.
+///
+/// # Errors
+///
+/// [`StartError`] if an address or the certificates cannot be used.
+pub fn start<L: LocalNode>(settings: PeerSettings, local: Arc<L>, counts: Arc<Counts>) -> Result<Exchange, StartError> {
+    for address in &settings.addresses {
+        let port =
+            address.rsplit_once(':').and_then(|(host, port)| port.parse::<u16>().ok().filter(|_| !host.is_empty()));
+        port.ok_or_else(|| StartError::Address(address.clone()))?;
+        endpoint(address, SocketAddr::from(([127, 0, 0, 1], 1)), &settings).map_err(StartError::Tls)?;
+    }
+    let (stop, stopped) = watch::channel(false);
+    let task = tokio::spawn(run(settings, local, counts, stopped));
+    Ok(Exchange { stop, task })
+}
+
+impl Exchange {
+    /// Sends a last message to every peer, then ends; takes `within` at most.
+    pub async fn end(self, within: Duration) {
+        self.stop.send_replace(true);
+        _ = timeout(within, self.task).await;
+    }
+}
+
+/// The gRPC endpoint of `address`, which `name` resolved to. Its certificate is checked against `name`.
+fn endpoint(name: &str, address: SocketAddr, settings: &PeerSettings) -> Result<Endpoint, Error> {
+    let PeerSettings { tls, overrides_name, .. } = settings;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))?
+        .connect_timeout(CONNECT_WITHIN)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .keep_alive_while_idle(true);
+    let Some(tls) = tls else { return Ok(endpoint) };
+    let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
+    endpoint.tls_config(if *overrides_name { tls.clone() } else { tls.clone().domain_name(host) })
+}
+
+/// Keeps one call task per resolved address until `stopped`.
+async fn run<L: LocalNode>(
+    settings: PeerSettings,
+    local: Arc<L>,
+    counts: Arc<Counts>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let mut calls = JoinSet::new();
+    // Each call task has its own state: a single address may be removed.
+    let mut called: BTreeMap<SocketAddr, watch::Sender<PeerState>> = BTreeMap::new();
+    let mut resolve_ticks = interval(RESOLVE_INTERVAL);
+    while !*stopped.borrow() {
+        tokio::select! {
+            _ = resolve_ticks.tick() => {}
+            _ = stopped.wait_for(|stop| *stop) => break,
+        }
+        let ResolvedPeers { all, complete } = resolve(&settings.addresses).await;
+        // A failed lookup removes no peer from the cluster.
+        called.retain(|address, stop| {
+            let stays = !complete || all.contains_key(address);
+            if !stays {
+                stop.send_replace(PeerState::Removed);
+            }
+            stays
+        });
+        for (address, name) in all {
+            if called.contains_key(&address) || called.len() >= MAX_PEERS {
+                continue;
+            }
+            match endpoint(&name, address, &settings) {
+                Ok(endpoint) => {
+                    let (stop, stopped) = watch::channel(PeerState::Active);
+                    calls.spawn(peer::call(endpoint, address, Arc::clone(&local), Arc::clone(&counts), stopped));
+                    called.insert(address, stop);
+                }
+                Err(error) => tracing::warn!(%address, %error, "cannot call peer"),
+            }
+        }
+    }
+    for stop in called.values() {
+        stop.send_replace(PeerState::Leaving);
+    }
+    while calls.join_next().await.is_some() {}
+}
+
+/// Resolved addresses, each with the name that it came from.
+struct ResolvedPeers {
+    all: BTreeMap<SocketAddr, String>,
+    /// Whether every name was resolved.
+    complete: bool,
+}
+
+/// Resolves all names in `named`.
+async fn resolve(names: &[String]) -> ResolvedPeers {
+    let (mut all, mut complete) = (BTreeMap::new(), true);
+    for name in names {
+        match tokio::net::lookup_host(name).await {
+            Ok(found) => all.extend(found.map(|address| (address, name.clone()))),
+            Err(error) => {
+                complete = false;
+                tracing::warn!(name, %error, "cannot resolve peer");
+            }
+        }
+    }
+    ResolvedPeers { all, complete }
+}

@@ -1,0 +1,22 @@
+//! Gossip between the host agents of several nodes, so that they keep the same traces. This crate transports the
+//! messages of [`hooks::coherence`]; it decides nothing itself.
+//!
+//! Each node calls every other node: every 100 ms while it has something to send, once a second otherwise, and one call
+//! at a time per peer. Request and reply carry a message each, made by [`LocalNode`]. A failed call is not retried: the
+//! next message repeats what was lost.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`LocalNode`] | the local state that messages are made from and applied to |
+//! | `server` | answers the calls of peers |
+//! | `peer` | calls one peer |
+//! | [`Exchange`] | peer discovery by address and DNS, one call task per peer |
+
+mod exchange;
+mod local_node;
+mod peer;
+mod server;
+
+pub use exchange::{Counts, Exchange, PeerSettings, StartError, start};
+pub use local_node::LocalNode;
+pub use server::service;

@@ -1,0 +1,173 @@
+//! Cluster members on loopback addresses, over gRPC.
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "what a test prepares has to work; edges have a clock"
+)]
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use gossip::{Counts, Exchange, LocalNode, PeerSettings};
+use hooks::coherence::{Decision, Effect, GossipMessage, Member, MemberSettings, ReceiveError, Run};
+use hooks::time::UnixNanos;
+use hooks::tracing::{Reason, TraceId};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::Server;
+use wire::time::Nanos;
+
+fn day() -> UnixNanos {
+    UnixNanos(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64)
+}
+
+/// A member that records effects instead of carrying them out.
+struct Node {
+    member: Mutex<Member>,
+    effects: Mutex<Vec<Effect>>,
+    start: Instant,
+}
+
+impl Node {
+    fn new(name: &str) -> Arc<Self> {
+        let member = Mutex::new(Member::new(Run { node: name.into(), began: day() }, MemberSettings::default()));
+        Arc::new(Self { member, effects: Mutex::default(), start: Instant::now() })
+    }
+
+    fn decide(&self, number: u8) {
+        let reason = Arc::new(Reason::Error { service: "cart".into(), operation: "AddItem".into() });
+        let decision = Decision { tenant: "".into(), trace: trace(number), reason, began: None };
+        self.member.lock().unwrap().decide(decision, self.time(), day());
+    }
+
+    /// Traces that this node keeps; its own ones once they are released.
+    fn kept(&self) -> Vec<TraceId> {
+        let mut member = self.member.lock().unwrap();
+        member.tick(self.time(), day());
+        let mut effects = self.effects.lock().unwrap();
+        effects.extend(member.effects());
+        let kept = effects.iter().filter_map(|effect| match effect {
+            Effect::Keep(decision, _) | Effect::Release(decision) => Some(decision.trace),
+            _ => None,
+        });
+        kept.collect()
+    }
+}
+
+impl LocalNode for Node {
+    fn receive(&self, message: GossipMessage) -> Result<(), ReceiveError> {
+        self.member.lock().unwrap().receive(message, self.time(), day())
+    }
+
+    fn message(&self, peer: Option<&str>) -> Option<GossipMessage> {
+        Some(self.member.lock().unwrap().message(peer, self.time()))
+    }
+
+    fn is_due(&self, peer: Option<&str>, last: Option<Nanos>) -> bool {
+        self.member.lock().unwrap().is_due(peer, last, self.time())
+    }
+
+    fn time(&self) -> Nanos {
+        self.start.elapsed().into()
+    }
+
+    fn forget_peer(&self, peer: &str) {
+        self.member.lock().unwrap().forget(peer);
+    }
+}
+
+fn trace(number: u8) -> TraceId {
+    TraceId::new([number; 16]).unwrap()
+}
+
+/// A node that listens until this value is dropped.
+struct RunningNode {
+    node: Arc<Node>,
+    calls: Exchange,
+    counts: Arc<Counts>,
+    stop: oneshot::Sender<()>,
+}
+
+fn serve(name: &str, listener: TcpListener, addresses: Vec<String>) -> RunningNode {
+    let (node, counts) = (Node::new(name), Arc::new(Counts::default()));
+    let (stop, stopped) = oneshot::channel::<()>();
+    let server = Server::builder().add_service(gossip::service(Arc::clone(&node), Arc::clone(&counts)));
+    let incoming = TcpListenerStream::new(listener);
+    tokio::spawn(server.serve_with_incoming_shutdown(incoming, async move { _ = stopped.await }));
+    let settings = PeerSettings { addresses, tls: None, overrides_name: false };
+    let calls = gossip::start(settings, Arc::clone(&node), Arc::clone(&counts)).unwrap();
+    RunningNode { node, calls, counts, stop }
+}
+
+async fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_mins(1), "{what} did not come");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn listen(host: u8, port: u16) -> TcpListener {
+    TcpListener::bind(SocketAddr::from(([127, 0, 0, host], port))).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn decisions_reach_all_nodes_and_a_node_that_comes_back() {
+    let mut listeners = Vec::new();
+    for host in 2..5 {
+        listeners.push(listen(host, 0).await);
+    }
+    let at: Vec<_> = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
+    // All nodes have the same list, with their own address on it.
+    let addresses: Vec<_> = at.iter().map(ToString::to_string).collect();
+    let mut nodes = listeners.into_iter().zip(["a", "b", "c"]);
+    let mut next = || nodes.next().map(|(listener, name)| serve(name, listener, addresses.clone())).unwrap();
+    let (a, b, c) = (next(), next(), next());
+    let known = |running: &RunningNode| running.node.member.lock().unwrap().sizes(running.node.time());
+    wait_for("everyone to know everyone", || [&a, &b, &c].iter().all(|running| known(running) == (2, 2))).await;
+
+    a.node.decide(1);
+    b.node.decide(2);
+    wait_for("both decisions everywhere", || [&a, &b, &c].iter().all(|running| running.node.kept().len() == 2)).await;
+
+    // A node that shuts down in order is not waited for.
+    let (counts, port) = (Arc::clone(&c.counts), at[2].port());
+    c.node.member.lock().unwrap().leave();
+    c.calls.end(Duration::from_secs(5)).await;
+    drop(c.stop);
+    wait_for("the other two to be alone", || known(&a) == (1, 1) && known(&b) == (1, 1)).await;
+    assert_eq!(counts.refused.get(), 0);
+
+    a.node.decide(3);
+    let mut listener = None;
+    let start = Instant::now();
+    while listener.is_none() {
+        assert!(start.elapsed() < Duration::from_mins(1), "the port stays taken");
+        listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 4], port))).await.ok();
+        tokio::task::yield_now().await;
+    }
+    let again = serve("c", listener.unwrap(), addresses.clone());
+    wait_for("all decisions at the successor", || again.node.kept().len() == 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_node_of_the_same_name_is_refused_and_counted() {
+    let (one, other) = (listen(5, 0).await, listen(6, 0).await);
+    let addresses = vec![one.local_addr().unwrap().to_string(), other.local_addr().unwrap().to_string()];
+    let (one, other) = (serve("same", one, addresses.clone()), serve("same", other, addresses));
+
+    wait_for("a refusal", || one.counts.refused.get() + other.counts.refused.get() > 0).await;
+
+    assert_eq!(one.node.member.lock().unwrap().sizes(one.node.time()), (0, 0));
+}
+
+#[tokio::test]
+async fn an_address_without_a_port_is_refused_with_what_is_needed() {
+    let settings = PeerSettings { addresses: vec!["node-1".to_owned()], tls: None, overrides_name: false };
+
+    let error = gossip::start(settings, Node::new("a"), Arc::default()).unwrap_err();
+
+    assert_eq!(error.to_string(), r#""node-1" is not a peer address: use host:port"#);
+}

@@ -1,0 +1,210 @@
+//! Calls of operators.
+
+use std::num::NonZeroU32;
+
+use wire::control::DetectorSpec;
+use wire::id::MetricId;
+use wire::metric::Aggregation;
+use wire::name::MetricName;
+
+use super::super::testing::{counter, gauge, labelled};
+use super::*;
+
+fn choice(name: &str) -> Choice {
+    Choice { metric: MetricName::new(name).unwrap(), aggregation: Some(Aggregation::Max), every: NonZeroU32::MIN }
+}
+
+fn watched(node: &Node) -> Vec<String> {
+    let list = node.plane.list();
+    list.lmaps[0].metrics.iter().map(|metric| format!("{}{}", metric.name, metric.labels)).collect()
+}
+
+#[test]
+fn an_operators_lmap_has_its_settings_and_waits_for_its_service_without_one() {
+    let mut node = Node::new(settings());
+    let interval = Interval::new(Nanos::from_millis(10)).unwrap();
+    let detector = DetectorSpec { rank: Some(3), margin: Some(1.2), ..DetectorSpec::default() };
+    let asked = LmapOptions { interval: Some(interval), model: vec![1], detector };
+    let id = node.plane.new_lmap(node.now, &service("cart"), asked).unwrap();
+    node.worker(50, 0, 1);
+    node.settle();
+    assert!(node.set(50).is_empty());
+
+    node.replica(1, "cart", &[counter("a")]);
+    node.settle();
+    let (_, lmap) = node.set(50).pop().unwrap();
+    assert_eq!((lmap.lmap, lmap.interval_us, &lmap.model), (id.0, 10_000, &vec![1]));
+    assert_eq!(lmap.detector, Some((&detector).into()));
+    assert_eq!(node.plane.status().lmaps[0].detector, Some((&detector).into()));
+
+    node.gone(1);
+    node.settle();
+    assert!(matches!(node.sent(50)[0].1, Message::RemoveLmap(_)));
+    assert_eq!(node.only_lmap(), id);
+    let again = node.plane.new_lmap(node.now, &service("cart"), LmapOptions::default());
+    assert!(matches!(again, Err(OperatorError::Exists { lmap, .. }) if lmap == id));
+}
+
+#[test]
+fn a_deleted_lmap_stays_deleted_until_it_is_made_again() {
+    let mut node = Node::new(settings());
+    node.replica(1, "cart", &[counter("a")]);
+    let id = node.only_lmap();
+
+    node.plane.delete_lmap(node.now, id).unwrap();
+    node.series(1, counter("b"), 1);
+    node.gone(1);
+    node.replica(2, "cart", &[counter("a")]);
+    assert!(node.plane.list().lmaps.is_empty());
+    assert_eq!(node.plane.delete_lmap(node.now, id), Err(OperatorError::NoLmap(id)));
+
+    let again = node.plane.new_lmap(node.now, &service("cart"), LmapOptions::default()).unwrap();
+    assert_ne!(again, id);
+    assert_eq!(watched(&node), ["a"]);
+}
+
+#[test]
+fn an_lmap_watches_what_is_chosen() {
+    let mut node = Node::new(settings());
+    node.worker(50, 0, 1);
+    node.replica(1, "cart", &[counter("a"), gauge("b"), labelled(gauge("b"), "route", "/")]);
+    let id = node.only_lmap();
+
+    node.plane.config_lmap(node.now, id, vec![choice("b")]).unwrap();
+    node.settle();
+    assert_eq!(watched(&node), ["b", r#"b{route="/"}"#]);
+    let (_, lmap) = node.set(50).pop().unwrap();
+    assert!(lmap.metrics.iter().all(|metric| metric.aggregation == "max"));
+
+    node.plane.config_lmap(node.now, id, vec![]).unwrap();
+    assert_eq!(watched(&node).len(), 3);
+}
+
+#[test]
+fn metrics_are_added_by_name_and_deleted_one_by_one_and_ids_are_not_reused() {
+    let mut node = Node::new(settings());
+    node.replica(1, "cart", &[counter("a"), gauge("b")]);
+    let id = node.only_lmap();
+
+    node.plane.delete_metric(node.now, id, MetricId(1)).unwrap();
+    assert_eq!(watched(&node), ["b"]);
+    let gone = node.plane.delete_metric(node.now, id, MetricId(1));
+    assert_eq!(gone, Err(OperatorError::NoMetric { lmap: id, metric: MetricId(1) }));
+
+    let added = node.plane.add_metric(node.now, id, choice("a"), Some("counter")).unwrap();
+    assert_eq!(added, [MetricId(3)]);
+    assert_eq!(watched(&node), ["a", "b"]);
+}
+
+#[test]
+fn a_metric_that_is_not_registered_or_of_another_type_is_not_added() {
+    let mut node = Node::new(settings());
+    node.replica(1, "cart", &[counter("a")]);
+    let id = node.only_lmap();
+
+    let unknown = node.plane.add_metric(node.now, id, choice("nope"), None).unwrap_err();
+    assert_eq!(unknown.to_string(), "no replica of cart has registered nope");
+    let other = node.plane.add_metric(node.now, id, choice("a"), Some("gauge")).unwrap_err();
+    assert_eq!(other.to_string(), "a is a counter, not a gauge");
+}
+
+#[test]
+fn an_lmap_is_fitted_again_by_the_worker_that_runs_it() {
+    let mut node = Node::new(settings());
+    node.replica(1, "cart", &[counter("a")]);
+    let id = node.only_lmap();
+    assert_eq!(node.plane.fit_again(id), Err(OperatorError::NotRunning(id)));
+    node.worker(50, 0, 1);
+    node.settle();
+    node.sent(50);
+
+    node.plane.fit_again(id).unwrap();
+    node.step();
+
+    assert!(matches!(node.sent(50)[0].1, Message::FitAgain(proto::FitAgain { lmap }) if lmap == id.0));
+    node.plane.worker_gone(node.now, ConnectionId(50));
+    assert_eq!(node.plane.fit_again(id), Err(OperatorError::NotRunning(id)));
+}
+
+#[test]
+fn a_subscription_of_rows_survives_a_reconnect() {
+    let mut node = Node::new(settings());
+    node.worker(50, 0, 1);
+    node.replica(1, "cart", &[counter("a")]);
+    node.settle();
+    let id = node.only_lmap();
+    node.sent(50);
+
+    node.plane.subscribe_rows(id, 5).unwrap();
+    node.plane.subscribe_rows(id, 5).unwrap();
+    node.step();
+    let sent = node.sent(50);
+    assert!(matches!(&sent[..], [(1, Message::SubscribeRows(s))] if s.every == 5), "{sent:?}");
+
+    node.worker(51, 0, 1);
+    assert!(node.sent(51).iter().any(|(_, message)| matches!(message, Message::SubscribeRows(s) if s.every == 5)));
+}
+
+#[test]
+fn rows_are_passed_on_with_their_columns_and_only_if_they_fit() {
+    let mut node = Node::new(settings());
+    node.worker(50, 0, 1);
+    node.replica(1, "cart", &[counter("a"), gauge("b")]);
+    node.settle();
+    let id = node.only_lmap();
+    let row = |values: &[f64]| proto::Row { at_unix_ns: 1, score: 0.0, values: values.to_vec() };
+    let rows = vec![row(&[1.0, 2.0]), row(&[1.0])];
+
+    node.receive(50, FromWorker::Rows(proto::Rows { lmap: id.0, epoch: 1, rows: rows.clone() }));
+    node.receive(50, FromWorker::Rows(proto::Rows { lmap: id.0, epoch: 0, rows }));
+
+    let batches: Vec<_> = node.actions.iter().filter(|action| matches!(action, Action::Rows(_))).collect();
+    let [Action::Rows(batch)] = &batches[..] else { panic!("{batches:?}") };
+    assert_eq!(*batch.columns, ["a".to_owned(), "b".to_owned()]);
+    assert_eq!(batch.rows.len(), 1);
+    assert_eq!(node.plane.counters().stale_rows, 3);
+}
+
+#[test]
+fn the_status_shows_the_latest_summary_of_an_lmap() {
+    let mut node = Node::new(settings());
+    node.worker(50, 0, 1);
+    node.replica(1, "cart", &[counter("a")]);
+    node.settle();
+    let id = node.only_lmap();
+    node.verdict(50, id, 1);
+    let summary = proto::LmapSummary {
+        lmap: id.0,
+        epoch: 1,
+        state: proto::State::Learning.into(),
+        rows: 7,
+        rows_needed: 120,
+        discarded_header: 2,
+        discarded_unread: 1,
+        reasons: vec![proto::Reason {
+            metric: 1,
+            statistic: 2,
+            share: 1.0,
+            seen: 3.0,
+            expected: 2.0,
+            since_us: 4_200_000,
+        }],
+        groups: vec![proto::GroupShare { group: 1, share: 0.25 }, proto::GroupShare { group: 0, share: 0.75 }],
+        ..proto::LmapSummary::default()
+    };
+    let counters = proto::WorkerCounters { ticks: 40, late_ticks: 1, ..proto::WorkerCounters::default() };
+    let message = proto::Summary { at_unix_ns: 5, lmaps: vec![summary], counters: Some(counters) };
+    node.receive(50, FromWorker::Summary(message));
+
+    let status = node.plane.status();
+
+    let lmap = &status.lmaps[0];
+    assert_eq!((lmap.state.as_str(), lmap.rows, lmap.rows_needed, lmap.discarded), ("learning", 7, 120, 3));
+    assert_eq!((lmap.alarm, lmap.alarms), (true, 1));
+    assert_eq!((lmap.reasons[0].column.as_str(), lmap.reasons[0].since_us), ("a", 4_200_000));
+    let groups: Vec<_> = lmap.groups.iter().map(|group| (group.group.as_str(), group.share)).collect();
+    assert_eq!(groups, [("service", 0.75), ("cpu", 0.25)]);
+    assert_eq!((lmap.rank, lmap.detector.as_ref()), (1, None), "who is in alarm alone is the suspected cause");
+    assert_eq!((status.workers[0].ticks, status.workers[0].late_ticks), (40, 1));
+    assert_eq!(status.counters["verdicts"], 1);
+}

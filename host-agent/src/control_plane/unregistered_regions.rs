@@ -1,0 +1,85 @@
+//! Regions that workers cannot read by RDMA, and workers that are not fenced. Both are listed in the status.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use wire::id::{LmapId, RegionId, WorkerId};
+use wire::time::Nanos;
+
+use super::ControlPlane;
+
+/// Regions listed one by one in the status.
+const NAMED: usize = 16;
+
+/// Regions without a key in the configuration last sent, by worker and LMAP, with the reason.
+#[derive(Debug, Default)]
+pub(super) struct UnregisteredRegions(BTreeMap<(WorkerId, LmapId), Vec<(RegionId, String)>>);
+
+impl UnregisteredRegions {
+    pub(super) fn len(&self) -> usize {
+        self.0.values().map(Vec::len).sum()
+    }
+
+    /// The LMAP runs nowhere any more.
+    pub(super) fn forget_lmap(&mut self, lmap: LmapId) {
+        self.0.retain(|(_, of), _| *of != lmap);
+    }
+
+    /// The worker was fenced.
+    pub(super) fn forget_worker(&mut self, worker: WorkerId) {
+        self.0.retain(|(of, _), _| *of != worker);
+    }
+}
+
+impl ControlPlane {
+    /// The edge registered the regions of an LMAP for a worker that reads by RDMA, except those in `but`, for the given
+    /// reasons. The edge retries them and then calls [`ControlPlane::resend`].
+    pub fn regions_registered(&mut self, worker: WorkerId, lmap: LmapId, but: Vec<(RegionId, String)>) {
+        self.counters.unregistered_regions += but.len() as u64;
+        // By now the LMAP may run elsewhere, or nowhere.
+        let runs = self.lmaps.get(&lmap).is_some_and(|known| known.worker == Some(worker));
+        if but.is_empty() || !runs {
+            self.unregistered.0.remove(&(worker, lmap));
+        } else {
+            self.unregistered.0.insert((worker, lmap), but);
+        }
+    }
+
+    /// Sends the configuration of a worker's LMAPs again with the next poll (`lmaps`; all if `None`): addresses or keys
+    /// of their regions changed.
+    pub fn resend(&mut self, now: Nanos, worker: WorkerId, lmaps: Option<&BTreeSet<LmapId>>) {
+        let its = self.lmaps.values().filter(|lmap| lmap.worker == Some(worker)).map(|lmap| lmap.id);
+        let its: Vec<LmapId> = its.filter(|id| lmaps.is_none_or(|lmaps| lmaps.contains(id))).collect();
+        for id in its {
+            self.changed_now(id, now);
+        }
+    }
+
+    /// Sets the workers that their devices did not fence, with the reasons. They may still read their regions, so the
+    /// edge gives no slots back meanwhile.
+    pub fn set_unfenced(&mut self, unfenced: BTreeMap<WorkerId, String>) {
+        self.unfenced = unfenced;
+    }
+
+    /// A status line for each worker that is not fenced.
+    pub(super) fn unfenced(&self) -> impl Iterator<Item = String> {
+        self.unfenced.iter().map(|(worker, why)| {
+            format!(
+                "{worker} cannot be fenced from RDMA, so no service gets slots back: {why}; retrying; a restart of the host agent fences it"
+            )
+        })
+    }
+
+    /// Status lines for unreadable regions, up to [`NAMED`].
+    pub(super) fn unreadable(&self) -> Vec<String> {
+        let all = self.unregistered.0.iter().flat_map(|((worker, lmap), but)| {
+            let service = self.lmaps.get(lmap).map(|lmap| lmap.service.to_string()).unwrap_or_default();
+            but.iter().map(move |(region, why)| format!("{worker}: {region} of {service} cannot be read: {why}"))
+        });
+        let mut lines: Vec<String> = all.take(NAMED).collect();
+        let more = self.unregistered.len() - lines.len();
+        if more > 0 {
+            lines.push(format!("{more} more regions cannot be read"));
+        }
+        lines
+    }
+}

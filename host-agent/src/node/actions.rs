@@ -1,0 +1,171 @@
+//! Carries out the control plane's actions: at once, or queued behind the registrar's work.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use region::AcceptedRegion;
+use tokio::sync::mpsc;
+use wire::id::{RegionId, WorkerId};
+use wire::proto::control as proto;
+use wire::proto::control::host_message::Message;
+use wire::proto::registration::{AgentMessage, Refusal, agent_message};
+
+use super::{Node, State, WORKER_QUEUE};
+use crate::clock;
+use crate::control_plane::{Action, ConnectionId};
+use crate::process_metrics;
+use crate::region_registration::registrar::Request;
+use crate::span_ring;
+
+impl Node {
+    pub(super) fn act(&self, state: &mut State, action: Action) {
+        match action {
+            Action::ToService { connection, message } if self.registrar.is_some() && is_release(&message) => {
+                self.request(Request::Release { to: connection, message });
+            }
+            Action::ToService { connection, message } => self.deliver_to_service(state, connection, &message),
+            Action::CloseService { connection } => {
+                if let Some(outbox) = state.services.remove(&connection) {
+                    outbox.close();
+                }
+            }
+            Action::ReplicaJoined { connection, replica, service, instance, pid, process_metrics } => {
+                tracing::info!(%service, %instance, %replica, pid, connection = connection.0, "replica registered");
+                if let (Some(requests), true) = (&state.requests, pid != 0 && process_metrics) {
+                    let connected = clock::since_boot();
+                    requests.leave(process_metrics::Request::Measure { connection, pid, connected });
+                }
+            }
+            Action::ReadSpans { connection, service, instance, region, size, first_ticket } => {
+                let Some(ring) = state.regions.remove(&region) else { return };
+                let read =
+                    span_ring::begin(state.spans.as_ref(), connection, (&service, &instance), &ring, first_ticket);
+                if let Err(reason) = read {
+                    tracing::info!(%service, %instance, reason, bytes = size.bytes(), "span ring not read");
+                    let refused = Refusal { what: "span ring".to_owned(), reason };
+                    self.deliver_to_service(
+                        state,
+                        connection,
+                        &AgentMessage { message: Some(agent_message::Message::Refusal(refused)) },
+                    );
+                }
+            }
+            Action::ReplicaLeft { connection } => {
+                tracing::info!(connection = connection.0, "replica disconnected");
+                if let Some(spans) = &state.spans {
+                    spans.end(connection);
+                }
+                if let Some(requests) = &state.requests {
+                    requests.leave(process_metrics::Request::Forget(connection));
+                }
+            }
+            Action::ConnectQueuePair { connection, worker, attempt, peer } => {
+                self.request(Request::Connect { to: connection, worker, attempt, peer });
+            }
+            Action::StopReading { worker, for_good } => self.request(Request::Stop { worker, for_good }),
+            Action::ToWorker { connection, worker, message } => {
+                // A refusal ends the stream and need not wait for anything.
+                let is_refusal = matches!(message.message, Some(Message::Refusal(_)));
+                if self.registrar.is_some() && state.plane.uses_verbs(worker) && !is_refusal {
+                    self.queue_for_worker(state, connection, worker, message);
+                } else {
+                    self.deliver_to_worker(state, connection, worker, message);
+                }
+            }
+            Action::CloseWorker { connection } => drop(state.workers.remove(&connection)),
+            Action::DropRegion(region) => {
+                state.regions.remove(&region);
+                self.request(Request::Deregister(region));
+            }
+            Action::Dispatch(event) => {
+                let woken = state.dispatch.dispatch(*event);
+                state.wake(&woken);
+            }
+            Action::Rows(batch) => {
+                let woken = state.dispatch.rows(&batch);
+                state.wake(&woken);
+            }
+        }
+    }
+
+    /// Sends a request to the registrar. Does nothing without RDMA.
+    pub(crate) fn request(&self, request: Request) {
+        let Some(requests) = &self.registrar else { return };
+        if requests.send(request).is_err() {
+            tracing::error!("the registrar thread has ended: this is a bug");
+        }
+    }
+
+    /// Sends a message that was queued for a worker, after the registrar has filled in its keys.
+    pub(crate) fn send_to_worker(&self, to: ConnectionId, worker: WorkerId, message: proto::HostMessage) {
+        let mut state = self.lock();
+        if let Some(line) = state.workers.get_mut(&to) {
+            line.queued = line.queued.saturating_sub(1);
+        }
+        self.deliver_to_worker(&mut state, to, worker, message);
+    }
+
+    /// Sends a worker the reply to its queue-pair request.
+    pub(crate) fn reply_to_worker(&self, to: ConnectionId, worker: WorkerId, answer: proto::HostMessage) {
+        self.deliver_to_worker(&mut self.lock(), to, worker, answer);
+    }
+
+    /// Whether this connection of a service is still open.
+    pub(crate) fn has_service(&self, id: ConnectionId) -> bool {
+        self.lock().services.contains_key(&id)
+    }
+
+    /// Gives slots back to a service: no worker reads them any more.
+    pub(crate) fn release(&self, to: ConnectionId, message: &AgentMessage) {
+        self.deliver_to_service(&mut self.lock(), to, message);
+    }
+
+    /// Queues a message behind the registrar's work. A worker with too many queued messages is disconnected.
+    fn queue_for_worker(&self, state: &mut State, to: ConnectionId, worker: WorkerId, message: proto::HostMessage) {
+        let Some(line) = state.workers.get_mut(&to) else { return };
+        if line.queued == WORKER_QUEUE {
+            return self.disconnect_slow_worker(state, to, worker);
+        }
+        line.queued += 1;
+        let memories = memories(&state.regions, &message);
+        self.request(Request::Send { to, worker, message: Box::new(message), memories });
+    }
+
+    fn deliver_to_worker(&self, state: &mut State, to: ConnectionId, worker: WorkerId, message: proto::HostMessage) {
+        let line = state.workers.get(&to);
+        let full = line
+            .is_some_and(|line| matches!(line.messages.try_send(Ok(message)), Err(mpsc::error::TrySendError::Full(_))));
+        if full {
+            self.disconnect_slow_worker(state, to, worker);
+        }
+    }
+
+    fn disconnect_slow_worker(&self, state: &mut State, to: ConnectionId, worker: WorkerId) {
+        self.counts.slow_workers.one_more();
+        tracing::warn!(%worker, "disconnecting slow worker: more than {WORKER_QUEUE} messages are queued");
+        state.workers.remove(&to);
+    }
+
+    fn deliver_to_service(&self, state: &mut State, to: ConnectionId, message: &AgentMessage) {
+        let outbox = state.services.get(&to);
+        if let Some(Err(overflow)) = outbox.map(|outbox| outbox.push(message)) {
+            self.counts.slow_services.one_more();
+            tracing::warn!(connection = to.0, "{overflow}");
+        }
+    }
+}
+
+/// Whether the message gives a service slots back that a worker may have read.
+fn is_release(message: &AgentMessage) -> bool {
+    matches!(message.message, Some(agent_message::Message::Release(_)))
+}
+
+/// The regions that a message names, except those already dropped.
+fn memories(
+    regions: &BTreeMap<RegionId, Arc<AcceptedRegion>>,
+    message: &proto::HostMessage,
+) -> BTreeMap<RegionId, Arc<AcceptedRegion>> {
+    let Some(Message::SetLmap(lmap)) = &message.message else { return BTreeMap::new() };
+    let named = lmap.replicas.iter().flat_map(|replica| &replica.regions).map(|region| RegionId(region.region));
+    named.filter_map(|id| Some((id, Arc::clone(regions.get(&id)?)))).collect()
+}

@@ -1,0 +1,158 @@
+//! Services, workers and hooks that behave.
+
+use region::ReadMapping;
+use transport::attach::Attacher;
+use wire::id::RegionId;
+use wire::layout::{RegionSize, Slot};
+use wire::proto::control::host_message::Message;
+use wire::proto::control::{HostMessage, Row, Rows, worker_message};
+use wire::proto::operators::{RegisterHookRequest, WatchRowsRequest};
+
+use crate::agent::{Agent, wait_for};
+use crate::service::Service;
+use crate::worker::Worker;
+
+fn read(agent: &Agent, region: u64) -> Vec<u64> {
+    let mut attacher = Attacher::connect(&agent.at.regions).unwrap();
+    let memory = attacher.request(agent.incarnation(), RegionId(region), RegionSize::ONE_PAGE).unwrap();
+    let mapping = ReadMapping::map(std::os::fd::AsFd::as_fd(&memory), RegionSize::ONE_PAGE).unwrap();
+    let mut words = vec![0; RegionSize::ONE_PAGE.words()];
+    mapping.copy_into(&mut words).unwrap();
+    words
+}
+
+#[test]
+fn a_services_value_is_at_the_place_in_the_workers_configuration() {
+    let agent = Agent::start();
+    let mut worker = Worker::connect(&agent, 0);
+    let (_service, _region) = Service::register(&agent, "cart", &["a", "b"]);
+
+    let (_, lmap) = worker.set_where(|lmap| lmap.metrics.len() == 2);
+
+    let replica = &lmap.replicas[0];
+    let b = lmap.metrics.iter().find(|metric| metric.name == "b").unwrap();
+    let place = replica.places.iter().find(|place| place.metric == b.metric).unwrap();
+    let words = read(&agent, place.region);
+    assert_eq!(words[Slot(place.first_slot).word()], 101);
+}
+
+#[test]
+fn a_retired_slot_comes_back_when_the_worker_has_forgotten_it() {
+    let agent = Agent::start();
+    let mut worker = Worker::connect(&agent, 0);
+    let (mut service, _region) = Service::register(&agent, "cart", &["a", "b"]);
+    worker.set_where(|lmap| lmap.metrics.len() == 2);
+
+    service.retire(1);
+    service.wait_accepted(4);
+    worker.set_where(|lmap| lmap.metrics.len() == 1);
+
+    assert_eq!(service.wait_released().len(), 1);
+}
+
+#[test]
+fn a_verdict_reaches_the_hook_by_name() {
+    let agent = Agent::start();
+    let mut worker = Worker::connect(&agent, 0);
+    let (_service, _region) = Service::register(&agent, "cart", &["a"]);
+    let (epoch, lmap) = worker.set();
+    let mut operators = agent.operators();
+    let request = RegisterHookRequest { lmaps: vec![lmap.lmap], min_share: 1.0, queue: 0 };
+    let mut events = operators.runtime.block_on(operators.client.register_hook(request)).unwrap().into_inner();
+
+    worker.verdict(&lmap, epoch, 1.0);
+    worker.verdict(&lmap, epoch, 20.0);
+
+    let event = operators.runtime.block_on(events.message()).unwrap().unwrap();
+    assert_eq!((event.service.as_str(), event.score, event.gamma), ("cart", 20.0, 4.0));
+    assert_eq!((event.state.as_str(), event.episode.as_str(), event.sequence, event.lost), ("armed", "quiet", 1, 0));
+    drop((events, operators));
+    wait_for("the hook's end", || agent.get("/metrics").1.contains("uview_host_hooks 1\n").then_some(()));
+}
+
+#[test]
+fn rows_are_subscribed_to_while_someone_watches() {
+    let agent = Agent::start();
+    let mut worker = Worker::connect(&agent, 0);
+    let (_service, _region) = Service::register(&agent, "cart", &["a"]);
+    let (epoch, lmap) = worker.set();
+    let mut operators = agent.operators();
+    let request = WatchRowsRequest { lmap: lmap.lmap, every: 3 };
+    let mut rows = operators.runtime.block_on(operators.client.watch_rows(request)).unwrap().into_inner();
+    let subscribed = worker.receive().unwrap().message;
+    assert!(format!("{subscribed:?}").contains("every: 3"), "{subscribed:?}");
+
+    let row = Row { at_unix_ns: 9, score: 1.5, values: vec![2.5] };
+    worker.send(worker_message::Message::Rows(Rows { lmap: lmap.lmap, epoch, rows: vec![row] }));
+
+    let event = operators.runtime.block_on(rows.message()).unwrap().unwrap();
+    assert_eq!((event.columns, event.values, event.score), (vec!["a".to_owned()], vec![2.5], 1.5));
+    drop((rows, operators));
+    let ended = worker.receive().unwrap().message;
+    assert!(format!("{ended:?}").contains("every: 0"), "{ended:?}");
+}
+
+#[test]
+fn a_registered_process_is_measured_beside_its_own_metrics() {
+    let agent = Agent::with("lmap: {interval_ms: 100}\n");
+    let mut worker = Worker::connect(&agent, 0);
+    let (_service, _region) = Service::register(&agent, "cart", &["a"]);
+
+    let (_, lmap) = worker.set_where(|lmap| lmap.metrics.len() > 15 && lmap.metrics.iter().any(|m| m.name == "a"));
+
+    let metric = |name: &str| lmap.metrics.iter().find(|metric| metric.name == name).unwrap();
+    let usage = metric("process.memory.usage");
+    let place = lmap.replicas[0].places.iter().find(|place| place.metric == usage.metric).unwrap();
+    assert!(read(&agent, place.region)[Slot(place.first_slot).word()] > 100_000);
+    let region = lmap.replicas[0].regions.iter().find(|region| region.region == place.region).unwrap();
+    assert!(!region.heartbeat);
+    assert_eq!(metric("process.cpu.time").every, 1);
+    assert_eq!(metric("process.open_file_descriptor.count").every, 10);
+    let accounts = std::fs::read_to_string("/proc/sys/kernel/task_delayacct").is_ok_and(|text| text == "1\n");
+    let waits = lmap.metrics.iter().any(|metric| metric.name == "process.disk.wait_time");
+    assert_eq!(waits, accounts, "a column for waiting is there where the kernel accounts for it, and only there");
+}
+
+#[test]
+fn the_agent_exports_metrics_and_health_over_http() {
+    let agent = Agent::start();
+    let (_service, _region) = Service::register(&agent, "cart", &["a"]);
+
+    let (head, metrics) = agent.get("/metrics");
+
+    assert!(head.starts_with("HTTP/1.1 200") && head.contains("application/openmetrics-text"), "{head}");
+    assert!(metrics.contains("uview_host_accepted_series_total 1\n"), "{metrics}");
+    assert!(metrics.contains("uview_host_unplaced_lmaps 1\n"), "{metrics}");
+    assert!(metrics.contains("uview_host_build_info{version="), "{metrics}");
+    assert!(metrics.ends_with("# EOF\n"));
+    assert_eq!(agent.get("/healthz").1, "ok\n");
+    assert_eq!(agent.get("/readyz").1, "ready\n");
+    assert!(agent.get("/nothing").0.starts_with("HTTP/1.1 404"));
+}
+
+#[test]
+fn on_shutdown_all_connections_are_closed_and_no_file_is_left() {
+    let agent = Agent::start();
+    let mut worker = Worker::connect(&agent, 0);
+    let (mut service, _region) = Service::register(&agent, "cart", &["a"]);
+    worker.set();
+    let mut operators = agent.operators();
+    let request = RegisterHookRequest::default();
+    let mut events = operators.runtime.block_on(operators.client.register_hook(request)).unwrap().into_inner();
+    // A hook for all verdicts was registered: from now on the worker sends all above the configured share.
+    let share = |message: HostMessage| match message.message {
+        Some(Message::SetLowestShare(set)) => set.share,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(worker.receive().map(share), Some(0.5));
+
+    let folder = agent.stop();
+
+    assert!(service.wait_closed().is_empty());
+    // The hook's end may still be reported.
+    while let Some(message) = worker.receive() {
+        assert_eq!(share(message), 1.0);
+    }
+    assert!(matches!(operators.runtime.block_on(events.message()), Ok(None)));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}

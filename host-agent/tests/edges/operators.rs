@@ -1,0 +1,185 @@
+//! The operators' API over the network.
+
+use tonic::Code;
+use wire::proto::control::{LmapProblem, worker_message};
+use wire::proto::operators as proto;
+
+use crate::agent::{Agent, Operators, wait_for};
+use crate::service::Service;
+use crate::worker::Worker;
+
+macro_rules! call {
+    ($operators:expr, $call:ident, $request:expr) => {{
+        let Operators { runtime, client } = &mut $operators;
+        runtime.block_on(client.$call($request)).map(tonic::Response::into_inner)
+    }};
+}
+
+fn metric(name: &str) -> proto::MetricConfig {
+    proto::MetricConfig { metric: name.into(), aggregation: "max".into(), every: 0 }
+}
+
+#[test]
+fn every_call_of_the_table_except_hooks_works() {
+    let agent = Agent::start();
+    let mut worker = Worker::connect(&agent, 0);
+    let mut operators = agent.operators();
+    let detector = proto::Detector { score: "relative".into(), rank: Some(2), ..proto::Detector::default() };
+    let (service, detector) = ("cart".to_owned(), Some(detector));
+    let request = proto::NewLmapRequest { service, interval_us: 50_000, model: vec![7], detector };
+    let lmap = call!(operators, new_lmap, request.clone()).unwrap().lmap;
+    let (_service, _region) = Service::register(&agent, "cart", &["a", "b", "c"]);
+    let (_, set) = worker.set_where(|lmap| lmap.metrics.len() == 3);
+    assert_eq!((set.lmap, set.interval_us, set.model), (lmap, 50_000, vec![7]));
+    let detector = set.detector.expect("what was asked for is told");
+    assert_eq!((detector.score.as_str(), detector.rank, detector.margin), ("relative", Some(2), None));
+    assert_eq!(agent.status().lmaps[0].detector.as_ref().map(|detector| detector.rank), Some(Some(2)));
+
+    let problem = LmapProblem { lmap, problem: "not a model file".into() };
+    worker.send(worker_message::Message::LmapProblem(problem));
+    wait_for("the model's problem", || {
+        agent.status().problems.iter().any(|line| line.contains("not a model")).then_some(())
+    });
+
+    call!(operators, config_lmap, proto::ConfigLmapRequest { lmap, metrics: vec![metric("a")] }).unwrap();
+    let (_, set) = worker.set_where(|lmap| lmap.metrics.len() == 1);
+    assert_eq!(set.metrics[0].aggregation, "max");
+
+    let add = proto::AddMetricRequest { lmap, metric: Some(metric("b")), r#type: "counter".into() };
+    let added = call!(operators, add_metric, add).unwrap().metrics;
+    worker.set_where(|lmap| lmap.metrics.len() == 2);
+    call!(operators, delete_metric, proto::DeleteMetricRequest { lmap, metric: added[0] }).unwrap();
+    worker.set_where(|lmap| lmap.metrics.len() == 1);
+
+    call!(operators, fit_again, proto::FitAgainRequest { lmap }).unwrap();
+    let told = worker.receive().unwrap();
+    assert!(format!("{told:?}").contains("FitAgain"), "{told:?}");
+    worker.acknowledge(told.epoch);
+
+    let list = call!(operators, list, proto::ListRequest {}).unwrap();
+    assert_eq!(list.lmaps[0].replicas[0].pid, std::process::id());
+    assert_eq!(list.lmaps[0].metrics[0].name, "a");
+    let status = call!(operators, status, proto::StatusRequest {}).unwrap();
+    assert_eq!(status.incarnation, agent.at.incarnation);
+    assert!(status.workers[0].connected);
+    assert_eq!(status.workers[0].transport, "shm");
+
+    call!(operators, delete_lmap, proto::DeleteLmapRequest { lmap }).unwrap();
+    assert_eq!(worker.removed().1, lmap);
+    let again = call!(operators, new_lmap, request).unwrap().lmap;
+    assert_ne!(again, lmap);
+}
+
+#[test]
+fn failed_calls_return_a_code_and_a_reason() {
+    let agent = Agent::start();
+    let (_service, _region) = Service::register(&agent, "cart", &["a"]);
+    let mut operators = agent.operators();
+    let lmap = call!(operators, list, proto::ListRequest {}).unwrap().lmaps[0].lmap;
+
+    let new = proto::NewLmapRequest { service: "cart".into(), ..proto::NewLmapRequest::default() };
+    let exists = call!(operators, new_lmap, new).unwrap_err();
+    assert_eq!(exists.code(), Code::AlreadyExists);
+    assert!(exists.message().contains("cart already has lmap-"), "{exists}");
+    let new = proto::NewLmapRequest { service: "a b".into(), ..proto::NewLmapRequest::default() };
+    assert_eq!(call!(operators, new_lmap, new).unwrap_err().code(), Code::InvalidArgument);
+    let new = proto::NewLmapRequest { service: "x".into(), interval_us: 5, ..proto::NewLmapRequest::default() };
+    assert_eq!(call!(operators, new_lmap, new).unwrap_err().code(), Code::InvalidArgument);
+    let detector = Some(proto::Detector { stride: Some(0), ..proto::Detector::default() });
+    let new = proto::NewLmapRequest { service: "x".into(), detector, ..proto::NewLmapRequest::default() };
+    let refused = call!(operators, new_lmap, new).unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().contains("stride is 0: 1 to"), "{refused}");
+
+    let add = |name, kind: &str| proto::AddMetricRequest { lmap, metric: Some(metric(name)), r#type: kind.into() };
+    assert_eq!(call!(operators, add_metric, add("nope", "")).unwrap_err().code(), Code::NotFound);
+    assert_eq!(call!(operators, add_metric, add("a", "gauge")).unwrap_err().code(), Code::InvalidArgument);
+    let nothing = proto::AddMetricRequest { lmap, metric: None, r#type: String::new() };
+    assert_eq!(call!(operators, add_metric, nothing).unwrap_err().code(), Code::InvalidArgument);
+    let delete = proto::DeleteMetricRequest { lmap, metric: 99 };
+    assert_eq!(call!(operators, delete_metric, delete).unwrap_err().code(), Code::NotFound);
+    let fit = call!(operators, fit_again, proto::FitAgainRequest { lmap }).unwrap_err();
+    assert_eq!(fit.code(), Code::FailedPrecondition);
+
+    let hook = proto::RegisterHookRequest { lmaps: vec![99], min_share: 0.0, queue: 0 };
+    assert_eq!(call!(operators, register_hook, hook).unwrap_err().code(), Code::NotFound);
+    let hook = proto::RegisterHookRequest { lmaps: vec![], min_share: -1.0, queue: 0 };
+    assert_eq!(call!(operators, register_hook, hook).unwrap_err().code(), Code::InvalidArgument);
+    let rows = proto::WatchRowsRequest { lmap: 99, every: 1 };
+    assert_eq!(call!(operators, watch_rows, rows).unwrap_err().code(), Code::NotFound);
+}
+
+#[test]
+fn hooks_beyond_the_bound_are_refused() {
+    let agent = Agent::with("operators: {hooks: 1}\nprocess_metrics: {enabled: false}\n");
+    let mut operators = agent.operators();
+    let _first = call!(operators, register_hook, proto::RegisterHookRequest::default()).unwrap();
+
+    let second = call!(operators, register_hook, proto::RegisterHookRequest::default()).unwrap_err();
+
+    assert_eq!(second.code(), Code::ResourceExhausted);
+}
+
+#[test]
+fn a_hook_resumes_after_the_last_verdict_received() {
+    let agent = Agent::start();
+    let mut worker = Worker::connect(&agent, 0);
+    let (_service, _region) = Service::register(&agent, "cart", &["a"]);
+    let (epoch, lmap) = worker.set();
+    let mut first = agent.operators();
+    let request = proto::RegisterHookRequest { lmaps: vec![], min_share: 0.0, queue: 100 };
+    let mut events = call!(first, register_hook, request).unwrap();
+    (1..=10).for_each(|score| worker.verdict(&lmap, epoch, f64::from(score)));
+    let hook = (1..=3).map(|_| first.runtime.block_on(events.message()).unwrap().unwrap()).last().unwrap();
+    assert_eq!(hook.sequence, 3);
+    drop((events, first));
+    (11..=12).for_each(|score| worker.verdict(&lmap, epoch, f64::from(score)));
+
+    let mut second = agent.operators();
+    let request = proto::ResumeHookRequest { hook: hook.hook, after: 3 };
+    let mut events = call!(second, resume_hook, request).unwrap();
+    let seen: Vec<_> = (4..=12).map(|_| second.runtime.block_on(events.message()).unwrap().unwrap()).collect();
+    assert!(seen.iter().zip(4..).all(|(event, n)| event.sequence == n && event.score == n as f64 && event.lost == 0));
+
+    // A third stream takes over while the second is open, and gets what the second missed.
+    let mut third = agent.operators();
+    let mut again = call!(third, resume_hook, proto::ResumeHookRequest { hook: hook.hook, after: 10 }).unwrap();
+    assert_eq!(second.runtime.block_on(events.message()).unwrap_err().code(), Code::Aborted);
+    assert_eq!(third.runtime.block_on(again.message()).unwrap().unwrap().sequence, 11);
+    let unknown = call!(third, resume_hook, proto::ResumeHookRequest { hook: 999, after: 0 }).unwrap_err();
+    assert_eq!(unknown.code(), Code::NotFound);
+}
+
+#[test]
+fn a_hook_that_does_not_read_loses_its_own_verdicts_and_delays_no_other() {
+    let agent = Agent::start();
+    let mut worker = Worker::connect(&agent, 0);
+    let (_service, _region) = Service::register(&agent, "cart", &["a"]);
+    let (epoch, lmap) = worker.set();
+    let mut slow = agent.operators();
+    let mut fast = agent.operators();
+    let request = proto::RegisterHookRequest { lmaps: vec![], min_share: 0.0, queue: 4 };
+    let mut unread = call!(slow, register_hook, request).unwrap();
+    let request = proto::RegisterHookRequest { lmaps: vec![], min_share: 0.0, queue: 60_000 };
+    let mut events = call!(fast, register_hook, request).unwrap();
+    let count = 20_000;
+
+    for score in 0..count {
+        worker.verdict(&lmap, epoch, f64::from(score));
+    }
+
+    let (mut got, mut lost) = (0, 0);
+    while got < count {
+        let event = fast.runtime.block_on(events.message()).unwrap().unwrap();
+        (got, lost) = (got + 1, lost + event.lost);
+    }
+    assert_eq!(lost, 0);
+    assert!(agent.counter("lost_verdicts") > 0);
+    let (mut seen, mut missed) = (0, 0);
+    while seen + missed < u64::from(count as u32) {
+        let event = slow.runtime.block_on(unread.message()).unwrap().unwrap();
+        (seen, missed) = (seen + 1, missed + event.lost);
+        assert_eq!(event.sequence, seen + missed, "every verdict is seen or counted as lost");
+    }
+    assert_eq!(missed, agent.counter("lost_verdicts"));
+}

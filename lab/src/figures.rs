@@ -1,0 +1,267 @@
+//! `cargo lab figures`: measures every figure of the documentation, as a ratio against a named peer in the same run.
+//!
+//! The two sides of a figure alternate, so that other load on the machine affects both; the ratio is the median of the
+//! pairs' ratios. Results go to `docs/figures.json` and, as a table, to `docs/figures.md`. A run of some figures keeps
+//! the others.
+
+mod agents;
+mod helpers;
+mod hooks;
+mod instrumentation;
+mod lmap;
+mod metric_set;
+mod packets;
+mod pair;
+mod peers;
+mod prometheus;
+mod rdma;
+mod rounds;
+mod scrape;
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use remote_write::encoding::Version;
+use serde::{Deserialize, Serialize};
+
+use agents::Case;
+pub use helpers::{Helper, run as run_helper};
+use support::workspace;
+
+/// One figure, as in `docs/figures.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Figure {
+    /// Its unique name.
+    pub name: String,
+    /// Median of uview's values, in `unit`.
+    pub value: f64,
+    /// Unit of both values.
+    pub unit: String,
+    /// What uview is compared with.
+    pub peer: String,
+    /// Median of the peer's values, in `unit`.
+    pub peer_value: f64,
+    /// Median of the pairs' ratios, uview over the peer.
+    pub ratio: f64,
+    /// The required ratio, as text.
+    pub goal: String,
+    /// Whether the ratio meets it.
+    pub met: bool,
+    /// Command that measures it again.
+    pub command: String,
+    /// Further observations; may be empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
+}
+
+/// The required ratio of a figure.
+#[derive(Clone, Copy, Debug)]
+pub enum Goal {
+    /// The ratio may be at most this.
+    AtMost(f64),
+    /// No requirement: the figure is only stated.
+    Stated,
+}
+
+impl Figure {
+    fn new(name: &str, unit: &str, peer: &str, measured: pair::Pair, goal: Goal) -> Self {
+        let (goal, met) = match goal {
+            Goal::AtMost(bar) => (format!("ratio ≤ {bar}"), measured.ratio <= bar),
+            Goal::Stated => ("stated".to_owned(), true),
+        };
+        Self {
+            name: name.to_owned(),
+            value: measured.ours,
+            unit: unit.to_owned(),
+            peer: peer.to_owned(),
+            peer_value: measured.peer,
+            ratio: measured.ratio,
+            goal,
+            met,
+            command: format!("cargo lab figures {name}"),
+            note: String::new(),
+        }
+    }
+}
+
+/// Why a figure cannot be measured on this machine. It is no error of the run: the previous value is kept.
+#[derive(Clone, Debug)]
+struct Unavailable(String);
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+/// Measures the figure of this name.
+type Measure = fn(&str) -> Result<Figure>;
+
+/// Every figure by name.
+const FIGURES: &[(&str, Measure)] = &[
+    ("counter-add", |name| Ok(instrumentation::counter_add(name))),
+    ("gauge-set", |name| Ok(instrumentation::gauge_set(name))),
+    ("histogram-observe", |name| Ok(instrumentation::histogram_observe(name))),
+    ("scrape", scrape::unjudged),
+    ("scrape-and-judge", scrape::judged),
+    ("lmap-score", lmap::score),
+    ("lmap-learn", lmap::learn),
+    ("lmap-memory", lmap::memory),
+    ("lmap-numpy-score", peers::score),
+    ("lmap-numpy-row-wise", peers::row_wise),
+    ("lmap-numpy-buffered", peers::buffered),
+    ("lmap-forest", peers::forest),
+    ("rounds-256-lmaps", |name| rounds::rounds(name, 256, 64, 2000.0)),
+    ("rounds-100-lmaps", |name| rounds::rounds(name, 100, 1000, 750.0)),
+    ("ticks-in-time", agents::in_time),
+    ("agents-cpu-5-100ms-idle", |name| agents::cpu(name, Case { services: 5, interval_ms: 100, busy: false })),
+    ("agents-cpu-5-100ms-busy", |name| agents::cpu(name, Case { services: 5, interval_ms: 100, busy: true })),
+    ("agents-cpu-5-10ms-idle", |name| agents::cpu(name, Case { services: 5, interval_ms: 10, busy: false })),
+    ("agents-cpu-5-10ms-busy", |name| agents::cpu(name, Case { services: 5, interval_ms: 10, busy: true })),
+    ("agents-cpu-100-100ms-idle", |name| agents::cpu(name, Case { services: 100, interval_ms: 100, busy: false })),
+    ("agents-cpu-100-100ms-busy", |name| agents::cpu(name, Case { services: 100, interval_ms: 100, busy: true })),
+    ("agents-cpu-100-10ms-idle", |name| agents::cpu(name, Case { services: 100, interval_ms: 10, busy: false })),
+    ("agents-cpu-100-10ms-busy", |name| agents::cpu(name, Case { services: 100, interval_ms: 10, busy: true })),
+    ("hooks-after-framing", hooks::tail::after_framing),
+    ("hooks-sockets", hooks::sockets::over_sockets),
+    ("hooks-release", hooks::tail::release),
+    ("hooks-memory-alone-short", |name| hooks::memory::memory(name, 1, false)),
+    ("hooks-memory-alone", |name| hooks::memory::memory(name, 1, true)),
+    ("hooks-memory-eight", |name| hooks::memory::memory(name, 8, true)),
+    ("hooks-verdict", |name| Ok(hooks::verdict::taken(name))),
+    ("hooks-operation", |name| Ok(hooks::verdict::operation(name))),
+    ("hooks-write-1.0", |name| hooks::writing::encode(name, Version::V1)),
+    ("hooks-write-2.0", |name| hooks::writing::encode(name, Version::V2)),
+    ("hooks-write-bytes", hooks::writing::bytes),
+    ("hooks-path-cpu", hooks::path::whole),
+    ("hooks-agents-100", hooks::agents::hundred),
+    ("packets-file", packets::capture::file),
+    ("packets-veth", packets::veth::path),
+    ("rdma-read", rdma::one_read),
+    ("rdma-linked-64", rdma::linked),
+    ("rdma-post-64", rdma::post),
+    ("rdma-fetch-64", rdma::fetch),
+    ("region-overhead", rdma::overhead),
+];
+
+/// Whether the argument `wanted` selects the figure `name`. A prefix such as `agents-cpu` selects all figures that
+/// begin with it.
+fn is_meant(wanted: &str, name: &str) -> bool {
+    let known = FIGURES.iter().any(|(name, _)| *name == wanted);
+    name == wanted || (!known && name.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('-')))
+}
+
+/// Measures the figures in `names`, or all if there is none, and writes `docs/figures.json` and `docs/figures.md`.
+///
+/// # Errors
+///
+/// An unknown name, a figure that could not be measured, or files that cannot be written. A missed bar is recorded, and
+/// is no error.
+pub fn run(names: &[String]) -> Result<()> {
+    if let Some(unknown) = names.iter().find(|wanted| !FIGURES.iter().any(|(name, _)| is_meant(wanted, name))) {
+        let known: Vec<_> = FIGURES.iter().map(|(name, _)| *name).collect();
+        bail!("no figure is called {unknown:?}; there are: {}", known.join(", "));
+    }
+    if cfg!(debug_assertions) {
+        return run_optimised(names);
+    }
+    for (name, measure) in FIGURES {
+        if names.is_empty() || names.iter().any(|wanted| is_meant(wanted, name)) {
+            println!("measuring {name}");
+            match measure(name) {
+                // Written one by one, so that a later failure loses nothing.
+                Ok(figure) => write(figure)?,
+                Err(error) if error.is::<Unavailable>() => {
+                    println!("!! {name} WAS NOT MEASURED, what is written down is from before: {error}.");
+                }
+                Err(error) => return Err(error.context(format!("{name} was not measured"))),
+            }
+        }
+    }
+    print!("{}", table(&read()?));
+    Ok(())
+}
+
+/// Runs an optimised build of this tool, since releases are optimised.
+fn run_optimised(names: &[String]) -> Result<()> {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["run", "--release", "--quiet", "--package", "lab", "--", "figures"]).args(names);
+    ensure!(cargo.current_dir(workspace()).status()?.success(), "the figures were not measured");
+    Ok(())
+}
+
+/// The previous figures in the order of [`FIGURES`], without those that no longer exist.
+fn read() -> Result<Vec<Figure>> {
+    let file = workspace().join("docs/figures.json");
+    let Ok(text) = fs::read_to_string(&file) else { return Ok(Vec::new()) };
+    let found: Vec<Figure> = serde_json::from_str(&text).with_context(|| file.display().to_string())?;
+    let mut found: BTreeMap<String, Figure> = found.into_iter().map(|figure| (figure.name.clone(), figure)).collect();
+    Ok(FIGURES.iter().filter_map(|(name, _)| found.remove(*name)).collect())
+}
+
+/// Adds `figure` to both files, or replaces its previous value.
+fn write(figure: Figure) -> Result<()> {
+    let mut figures = read()?;
+    figures.retain(|other| other.name != figure.name);
+    figures.push(figure);
+    figures.sort_by_key(|figure| FIGURES.iter().position(|(name, _)| *name == figure.name));
+    fs::write(workspace().join("docs/figures.json"), serde_json::to_string_pretty(&figures)? + "\n")?;
+    fs::write(workspace().join("docs/figures.md"), format!("{HEAD}{}", table(&figures)))?;
+    Ok(())
+}
+
+const HEAD: &str = "# Figures
+
+Measured by `cargo lab figures`, which writes this page and `figures.json`. Each is a ratio against a named peer in the same run: the two
+sides alternate, the ratio is the median of the pairs' ratios. Absolute values are of the machine that ran it last.
+
+- `scrape` and `scrape-and-judge` are one service of 80 counters, 16 gauges and 4 histograms, written once before each scrape on both
+  sides: the worker's own tick over shared memory. In `scrape` the LMAP only keeps the row, to learn from it; in `scrape-and-judge` it is
+  armed, scores the row, and learns by its default stride.
+- `lmap-score` and `lmap-learn` are one row of 141 columns. `lmap-numpy-*` and `lmap-forest` are, too, with every row learnt and decompositions
+  counted; the peers get rows that are standardised already. `lmap-memory` is a detector that is armed.
+- `rounds-*` is one core that fetches, judges and learns by the default stride, decompositions included, all metrics being counters.
+- `ticks-in-time` is the NIC agent at 1 ms with 64 services that were started together, one process each, every metric written 125 times a second:
+  the share of ticks that were not late, over 20 s from when all metrics are known, so that all fits are in it.
+- `agents-cpu-SERVICES-INTERVAL` is the share of one core of both agents together, read from /proc over 20 s, then the same of the peer.
+  Services are one process each (two threads) with the same hundred metrics, process metrics are on, every other setting is the default.
+  *idle*: heartbeats only; *busy*: every metric is written 125 times a second. LMAPs are armed and no fit falls into the 20 s.
+- `hooks-*` (`cargo lab figures hooks`) are of spans of about 300 bytes, in requests of 512 as eight services send them, one span of a trace each.
+  `hooks-after-framing` begins with a request's body, with a third more spans than there is room for; `hooks-sockets` with the socket, on one thread, all
+  that waits being half of what comes. `hooks-release` is from a verdict to the requests with 10,000 traces. `hooks-memory-*` are traces of one span
+  (*short*: without attributes) and of eight. `hooks-verdict` is one of 100 services every second; `hooks-operation` is asking for one of 1,000 operations that
+  pass 100 services each. `hooks-write-*` are samples of remote write. `hooks-path-cpu` is one process with a service whose SDK records every span, endpoint and
+  buffer. `hooks-agents-100` is what both agents take with all hooks on, less what two others take beside them without, over a minute, each with 100
+  services of a hundred metrics, rows of a second, no spans.
+- `packets-file` is one capture that a generator wrote: TCP connections with losses, DNS and NTP, of each frame 96 bytes. Processor time on both sides, the
+  kernel's for reading the file among it.
+- `packets-veth` is a NIC agent that watches one end of a pair of interfaces between two namespaces, at the other end of which a generator's TCP traffic is sent from
+  one core; there the kernel also copies frames into the ring, so that this is no part of the reader's time, ours or the peer's.
+- `rdma-read` and `rdma-linked-64` are 31 pairs in a guest with a soft device (`cargo lab rdma` says where there can be none); ours copies what it
+  has read to the caller, the peers do not. `rdma-post-64` and `rdma-fetch-64` are on a stand-in for the device that does nothing: our own
+  part alone. `region-overhead` is a tick of a worker with 64 regions of one gauge each, less reading them.
+
+";
+
+fn table(figures: &[Figure]) -> String {
+    let mut text = String::from(
+        "| figure | ours | peer | theirs | ratio | goal | met |\n| --- | --- | --- | --- | --- | --- | --- |\n",
+    );
+    for figure in figures {
+        let Figure { name, value, unit, peer, peer_value, ratio, goal, met, .. } = figure;
+        let met = if *met { "yes" } else { "**no**" };
+        let _ = writeln!(
+            text,
+            "| {name} | {value:.3} {unit} | {peer} | {peer_value:.3} {unit} | {ratio:.3} | {goal} | {met} |"
+        );
+    }
+    for figure in figures.iter().filter(|figure| !figure.note.is_empty()) {
+        let _ = write!(text, "\n`{}`: {}.\n", figure.name, figure.note);
+    }
+    text
+}

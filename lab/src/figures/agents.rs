@@ -1,0 +1,355 @@
+//! Processor time of both agents with real services, compared with a scraper of the same metrics.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use procfs::process::Process;
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::helpers::Rounds;
+use super::pair::Pair;
+use super::{Figure, Goal};
+use crate::clock::Stopwatch;
+use support::workspace;
+
+/// Length of the measurement of each side.
+const LENGTH: Duration = Duration::from_secs(20);
+const READY_WITHIN: Duration = Duration::from_secs(30);
+/// LMAPs are armed after 120 rows, and fits stop after 2,000.
+const ARMED_WITHIN: Duration = Duration::from_mins(2);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Required share of ticks in time at 1 ms, in per cent.
+const LEAST_IN_TIME: f64 = 99.9;
+/// How long the peer runs before and after its measurement.
+const MARGIN: Duration = Duration::from_secs(2);
+
+/// Parameters of a measurement.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Number of services, each a process with a hundred metrics.
+    pub services: usize,
+    /// Scrape interval in milliseconds.
+    pub interval_ms: u32,
+    /// Whether every metric is written 125 times per second, or never.
+    pub busy: bool,
+}
+
+/// Child processes. Dropping this ends them.
+#[derive(Default)]
+struct ProcessGroup(Vec<Child>);
+
+impl ProcessGroup {
+    fn start(&mut self, command: &mut Command) -> Result<u32> {
+        let child = command.stdin(Stdio::null()).spawn().with_context(|| format!("cannot start {command:?}"))?;
+        let process = child.id();
+        self.0.push(child);
+        Ok(process)
+    }
+
+    /// Output of the last started process.
+    fn output(&mut self) -> Result<BufReader<ChildStdout>> {
+        let output = self.0.last_mut().and_then(|child| child.stdout.take());
+        Ok(BufReader::new(output.context("the process's output is not ours")?))
+    }
+}
+
+impl Drop for ProcessGroup {
+    fn drop(&mut self) {
+        // Agents get the signal last, so that they see the services leave and clean up.
+        for child in self.0.iter_mut().rev() {
+            if let Some(process) = Pid::from_raw(child.id() as i32) {
+                let _ = kill_process(process, Signal::TERM); // gone already: that is what was wanted
+            }
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Processor time that a process has used so far.
+pub(super) fn cpu_time(process: u32) -> Result<Duration> {
+    let stat = Process::new(process as i32)?.stat()?;
+    Ok(Duration::from_secs(stat.utime + stat.stime) / procfs::ticks_per_second() as u32)
+}
+
+/// Shares of a core, in per cent, that `processes` use during `length`.
+pub fn shares<const N: usize>(processes: [u32; N], length: Duration) -> Result<[f64; N]> {
+    let clock = Stopwatch::start();
+    let mut before = [Duration::ZERO; N];
+    for (before, process) in before.iter_mut().zip(processes) {
+        *before = cpu_time(process)?;
+    }
+    std::thread::sleep(length);
+    let length = clock.elapsed();
+    let mut shares = [0.0; N];
+    for ((share, process), before) in shares.iter_mut().zip(processes).zip(before) {
+        *share = 100.0 * cpu_time(process)?.saturating_sub(before).as_secs_f64() / length.as_secs_f64();
+    }
+    Ok(shares)
+}
+
+/// Both agents with their services.
+pub struct Agents {
+    stage: ProcessGroup,
+    program: PathBuf,
+    runtime_dir: PathBuf,
+    pub host: u32,
+    pub nic: u32,
+}
+
+#[derive(Debug, Deserialize)]
+struct HostAgentInfo {
+    control: String,
+    regions: PathBuf,
+}
+
+/// The needed fields of `uview status --json`.
+#[derive(Debug, Deserialize)]
+struct Status {
+    workers: Vec<Worker>,
+    lmaps: Vec<Lmap>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Worker {
+    ticks: u64,
+    late_ticks: u64,
+    failed_regions: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Lmap {
+    state: String,
+    columns: u32,
+}
+
+impl Agents {
+    /// Starts all processes with the default configuration, except for the interval, free ports, and the lines `more`
+    /// in the host agent's configuration.
+    pub fn start(case: Case, program: PathBuf, folder: &Path, more: &str) -> Result<Self> {
+        let runtime_dir = folder.join("run");
+        fs::create_dir(&runtime_dir)?;
+        let free = "listen: 127.0.0.1:0";
+        let text = format!(
+            "runtime_dir: {}\nlmap: {{interval_ms: {}}}\ncontrol: {{{free}}}\noperators: {{{free}}}\nmetrics: {{{free}}}\n{more}",
+            runtime_dir.display(),
+            case.interval_ms
+        );
+        fs::write(folder.join("host.yaml"), text)?;
+        let mut agents = Self { stage: ProcessGroup::default(), program, runtime_dir, host: 0, nic: 0 };
+        agents.host = agents.agent("host-agent", &folder.join("host.yaml"))?;
+        let ready: HostAgentInfo = until_read(&agents.runtime_dir.join("host-agent.json"))?;
+        let (control, regions) = (ready.control, ready.regions.display());
+        let text = format!("control: {{address: {control}}}\nregions_socket: {regions}\nmetrics: {{{free}}}\n");
+        fs::write(folder.join("nic.yaml"), text)?;
+        agents.nic = agents.agent("nic-agent", &folder.join("nic.yaml"))?;
+        let socket = agents.runtime_dir.join("services.sock");
+        for at in 0..case.services {
+            let mut service = part();
+            service.args(["service", "--name", &format!("service-{at}"), "--socket"]).arg(&socket);
+            agents.stage.start(service.args(case.busy.then_some("--busy")))?;
+        }
+        Ok(agents)
+    }
+
+    /// Starts an agent by the command that ends a child with its parent.
+    fn agent(&mut self, name: &str, config: &Path) -> Result<u32> {
+        let log = fs::File::create(config.with_extension("log"))?;
+        let parent = std::process::id().to_string();
+        let mut command = Command::new(&self.program);
+        command.args(["child", "--parent", &parent, "--", name, "--config"]).arg(config);
+        self.stage.start(command.stdout(log.try_clone()?).stderr(log))
+    }
+
+    fn status(&self) -> Result<Status> {
+        let mut command = Command::new(&self.program);
+        let output = command.args(["status", "--json", "--runtime-dir"]).arg(&self.runtime_dir).output()?;
+        serde_json::from_slice(&output.stdout).with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// Waits until every service has an LMAP and no LMAP gets more columns.
+    fn all_known(&self, case: Case) -> Result<Status> {
+        let clock = Stopwatch::start();
+        let mut before = Vec::new();
+        loop {
+            let status = self.status()?;
+            let columns: Vec<u32> = status.lmaps.iter().map(|lmap| lmap.columns).collect();
+            if columns.len() == case.services && columns.iter().all(|count| *count > 0) && columns == before {
+                return Ok(status);
+            }
+            ensure!(clock.elapsed() < ARMED_WITHIN, "not every service was known in time: {:?}", status.lmaps);
+            before = columns;
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Waits until every LMAP is armed.
+    pub fn all_armed(&self, case: Case, within: Duration) -> Result<()> {
+        let clock = Stopwatch::start();
+        let all_armed = || {
+            let status = self.status()?;
+            let armed = status.lmaps.iter().filter(|lmap| lmap.state == "armed" || lmap.state == "drifted").count();
+            anyhow::Ok(armed == case.services)
+        };
+        while !all_armed()? {
+            ensure!(clock.elapsed() < within, "not every LMAP was armed in time: {:?}", self.status()?.lmaps);
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        Ok(())
+    }
+
+    /// Waits until every LMAP is armed and no fit is due soon: at 100 ms between the fits at 120 and 600 rows, at 10 ms
+    /// after the last fit.
+    fn settle(&self, case: Case) -> Result<()> {
+        let clock = Stopwatch::start();
+        self.all_armed(case, ARMED_WITHIN)?;
+        let rows = 2200;
+        let last_fit = Duration::from_millis(rows * u64::from(case.interval_ms));
+        if last_fit < ARMED_WITHIN {
+            std::thread::sleep(last_fit.saturating_sub(clock.elapsed()));
+        }
+        // The backlog of the fits is processed when the load is the same twice.
+        let mut before = f64::INFINITY;
+        loop {
+            let now: f64 = shares([self.host, self.nic], Duration::from_secs(2))?.iter().sum();
+            if (now - before).abs() < 0.5_f64.max(0.2 * now) {
+                return Ok(());
+            }
+            ensure!(clock.elapsed() < ARMED_WITHIN, "the agents' load did not settle: {before} %, then {now} %");
+            before = now;
+        }
+    }
+}
+
+/// The command of a helper process.
+fn part() -> Command {
+    // This path stays valid even if a build replaces the file.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("part");
+    command
+}
+
+fn until_read<T: DeserializeOwned>(file: &Path) -> Result<T> {
+    let clock = Stopwatch::start();
+    loop {
+        if let Ok(text) = fs::read(file) {
+            return serde_json::from_slice(&text).with_context(|| file.display().to_string());
+        }
+        ensure!(clock.elapsed() < READY_WITHIN, "{} did not come", file.display());
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Measures the peer: shares of a core of the scraper and of the exporters, and its rounds.
+fn scraper(case: Case) -> Result<(f64, f64, Rounds)> {
+    let mut stage = ProcessGroup::default();
+    let services = case.services.to_string();
+    let mut exporters = part();
+    exporters.args(["exporters", "--services", &services]).args(case.busy.then_some("--busy"));
+    let exporters = stage.start(exporters.stdout(Stdio::piped()))?;
+    let mut line = String::new();
+    stage.output()?.read_line(&mut line)?;
+    let addresses: Vec<String> = serde_json::from_str(&line)?;
+    let seconds = (LENGTH + 2 * MARGIN).as_secs().to_string();
+    let mut scraper = part();
+    scraper.args(["scraper", "--interval-ms", &case.interval_ms.to_string(), "--seconds", &seconds]).args(addresses);
+    let scraper = stage.start(scraper.stdout(Stdio::piped()))?;
+    let mut output = stage.output()?;
+    output.read_line(&mut line)?;
+    std::thread::sleep(MARGIN);
+    let [share, exporting] = shares([scraper, exporters], LENGTH)?;
+    line.clear();
+    output.read_line(&mut line)?;
+    let rounds = serde_json::from_str(&line).with_context(|| format!("the scraper printed {line:?}"))?;
+    Ok((share, exporting, rounds))
+}
+
+/// Share of a core of both agents together.
+pub fn cpu(name: &str, case: Case) -> Result<Figure> {
+    let folder = tempfile::Builder::new().prefix("uview-figures-").tempdir()?;
+    let program = build(folder.path())?;
+    let agents = Agents::start(case, program, folder.path(), "")?;
+    agents.settle(case)?;
+    let before = agents.status()?;
+    let [host, nic] = shares([agents.host, agents.nic], LENGTH)?;
+    let after = agents.status()?;
+    let ([then], [now]) = (&before.workers[..], &after.workers[..]) else { bail!("one worker, not {after:?}") };
+    ensure!(now.failed_regions == then.failed_regions, "regions were not fetched: {after:?}");
+    ensure!(after.lmaps.len() == case.services && after.lmaps.iter().all(|lmap| lmap.state != "silent"), "{after:?}");
+    let columns = after.lmaps.first().map_or(0, |lmap| lmap.columns);
+    let (ticks, late) = (now.ticks - then.ticks, now.late_ticks - then.late_ticks);
+    drop(agents);
+
+    let (scraping, exporting, rounds) = scraper(case)?;
+    let ours = host + nic;
+    let measured = Pair { ours, peer: scraping, ratio: ours / scraping };
+    let Case { services, interval_ms, .. } = case;
+    let peer = format!("a process that scrapes {services} × 100 metrics as Prometheus text every {interval_ms} ms");
+    let mut figure = Figure::new(name, "% of a core", &peer, measured, Goal::Stated);
+    figure.note = format!(
+        "host agent {host:.2} %, NIC agent {nic:.2} % ({columns} columns per LMAP, {late} of {ticks} ticks late); the scraper missed {} of \
+         {} rounds, what it scrapes took {exporting:.2} % more, which is not counted",
+        rounds.late,
+        rounds.done + rounds.late
+    );
+    println!("{name}: {:.3} % against {:.3} %; {}", figure.value, figure.peer_value, figure.note);
+    Ok(figure)
+}
+
+/// Share of the NIC agent's 1 ms ticks that are in time while 64 LMAPs, started together, learn, are fitted and score;
+/// the peer is a thread that only wakes up for each tick.
+pub fn in_time(name: &str) -> Result<Figure> {
+    let case = Case { services: 64, interval_ms: 1, busy: true };
+    let folder = tempfile::Builder::new().prefix("uview-figures-").tempdir()?;
+    let agents = Agents::start(case, build(folder.path())?, folder.path(), "")?;
+    let before = agents.all_known(case)?;
+    let bare = bare_ticks(Duration::from_millis(case.interval_ms.into()), LENGTH);
+    let after = agents.status()?;
+    let ([then], [now]) = (&before.workers[..], &after.workers[..]) else { bail!("one worker, not {after:?}") };
+    ensure!(now.failed_regions == then.failed_regions, "regions were not fetched: {after:?}");
+    let (done, late) = (now.ticks - then.ticks, now.late_ticks - then.late_ticks);
+    let share = |done: u64, late: u64| 100.0 * done as f64 / (done + late).max(1) as f64;
+    let (ours, peer) = (share(done, late), share(bare.done, bare.late));
+    let what = "a thread on the same machine, at the same time, that sleeps until each millisecond and does nothing";
+    let mut figure = Figure::new(name, "% of ticks", what, Pair { ours, peer, ratio: ours / peer }, Goal::Stated);
+    (figure.goal, figure.met) = (format!("≥ {LEAST_IN_TIME} %"), ours >= LEAST_IN_TIME);
+    let armed = after.lmaps.iter().filter(|lmap| lmap.state == "armed" || lmap.state == "drifted").count();
+    let columns = after.lmaps.first().map_or(0, |lmap| lmap.columns);
+    figure.note = format!(
+        "{late} of {} ticks late, {} of {} of the peer's; {armed} of {} LMAPs of {columns} columns armed at the end",
+        done + late,
+        bare.late,
+        bare.done + bare.late,
+        case.services
+    );
+    Ok(figure)
+}
+
+/// A thread that wakes up every `interval` during `length`.
+fn bare_ticks(interval: Duration, length: Duration) -> Rounds {
+    let clock = Stopwatch::start();
+    let (mut rounds, mut next) = (Rounds::default(), interval);
+    while clock.elapsed() < length {
+        std::thread::sleep(next.saturating_sub(clock.elapsed()));
+        let late = (clock.elapsed().saturating_sub(next).as_nanos() / interval.as_nanos().max(1)) as u32;
+        rounds.done += 1;
+        rounds.late += u64::from(late);
+        next += interval * (late + 1);
+    }
+    rounds
+}
+
+/// Builds `uview` and copies it, since another build may replace it.
+pub fn build(folder: &Path) -> Result<PathBuf> {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["build", "--release", "--quiet", "--package", "uview-cli"]).current_dir(workspace());
+    ensure!(cargo.status()?.success(), "uview was not built");
+    let copy = folder.join("uview");
+    fs::copy(std::env::current_exe()?.with_file_name("uview"), &copy)?;
+    Ok(copy)
+}

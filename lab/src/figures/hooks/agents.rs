@@ -1,0 +1,45 @@
+//! Processor time of all hooks, in real agents with real services.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::super::agents::{Agents, Case, build, shares};
+use super::super::pair::Pair;
+use super::super::{Figure, Goal};
+use super::{judged, sink};
+
+const LENGTH: Duration = Duration::from_mins(1);
+/// LMAPs are armed after 120 rows of a second, in both.
+const ARMED_WITHIN: Duration = Duration::from_mins(4);
+/// Of a core, in per cent.
+const MOST: f64 = 1.0;
+
+/// Both agents with all hooks connected, against two agents without hooks at the same time.
+pub fn hundred(name: &str) -> Result<Figure> {
+    let case = Case { services: 100, interval_ms: 1_000, busy: true };
+    let folder = tempfile::Builder::new().prefix("uview-figures-").tempdir()?;
+    let program = build(folder.path())?;
+    let sink = sink::serve(|| |_: &[u8]| ())?;
+    let free = "127.0.0.1:0";
+    let hooks = format!(
+        "otlp: {{upstream: {{endpoint: 'http://{sink}', protocol: http}}, listen_grpc: '{free}', listen_http: '{free}', traces: {{keep: tail}}}}\n\
+         remote_write: {{url: 'http://{sink}/api/v1/write'}}\nwebhooks: [{{name: sink, url: 'http://{sink}/'}}]\n"
+    );
+    let start = |called: &str, more: &str| {
+        let folder = folder.path().join(called);
+        fs::create_dir(&folder)?;
+        Agents::start(case, program.clone(), &folder, more)
+    };
+    let (with, without) = (start("with", &hooks)?, start("without", "")?);
+    with.all_armed(case, ARMED_WITHIN)?;
+    without.all_armed(case, ARMED_WITHIN)?;
+    let [host, nic, bare_host, bare_nic] = shares([with.host, with.nic, without.host, without.nic], LENGTH)?;
+    let (ours, peer) = (host + nic, bare_host + bare_nic);
+    let measured = Pair { ours, peer, ratio: ours / peer };
+    let what = "both agents without hooks, at the same time, with as many services";
+    let note = format!("{:.2} % more; host agent {host:.2} % against {bare_host:.2} %", ours - peer);
+    let figure = Figure::new(name, "% of a core", what, measured, Goal::Stated);
+    Ok(judged(figure, "≤ 1 % of a core more", ours - peer <= MOST, note))
+}

@@ -1,0 +1,6 @@
+//! The cost of packets, from a capture or an interface to the synopses.
+
+pub mod all_synopses;
+pub mod capture;
+mod namespaces;
+pub mod veth;

@@ -1,0 +1,124 @@
+//! A capture of snap length 96, read from the page cache into all four synopses on one core, compared with tshark on
+//! the same file.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use packets::Link;
+use packets::file::{Capture, Writer};
+use packets::frame::read_all;
+use packets::generator::{Traffic, TrafficSettings};
+use procfs::process::Process;
+
+use super::super::hooks::{judged, per_second};
+use super::super::pair::Pair;
+use super::super::{Figure, Goal, Unavailable};
+use super::all_synopses::AllSynopses;
+use crate::clock;
+
+/// Bytes of a frame that the capture keeps.
+const SNAP: u32 = 96;
+/// Number of pieces in which the capture is generated, to save memory.
+const PIECES: u64 = 4;
+const SPAN_NS: u64 = 3_000_000_000;
+/// Time between two pieces, in which the last connections end.
+const APART_NS: u64 = 6_000_000_000;
+const START_NS: u64 = 1_700_000_000_000_000_000;
+const TURNS: usize = 5;
+const LEAST: f64 = 3e6;
+
+/// Processor time per packet in nanoseconds, uview's against tshark's.
+pub fn file(name: &str) -> Result<Figure> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("traffic.pcap");
+    let frames = write(&path)?;
+    let mut ours = vec![into_all_four(&path, frames)?];
+    let mut pairs = Vec::new();
+    for _ in 0..TURNS {
+        let mine = into_all_four(&path, frames)?;
+        ours.push(mine);
+        match theirs(&path)? {
+            Some(time) => pairs.push((mine, time.as_nanos() as f64 / frames as f64)),
+            None => break,
+        }
+    }
+    let best = ours.iter().copied().fold(f64::INFINITY, f64::min);
+    let Some(pair) = Pair::of(&pairs) else {
+        let alone =
+            format!("tshark is not here to compare with; ours took {best:.0} ns a packet, {:.2} M/s", 1e3 / best);
+        return Err(Unavailable(alone).into());
+    };
+    let peer = "tshark -n -q -z io,stat: count and mean of tcp.analysis.ack_rtt, no synopses";
+    let figure = Figure::new(name, "ns of CPU per packet", peer, pair, Goal::Stated);
+    let reached = per_second(figure.value);
+    let note = format!(
+        "{:.2} M packets/s on one core, the best turn {:.2}; {frames} frames of snap length {SNAP}, page cache → parse → fridge of TCP data, LDA, FineComb's \
+         receiver and RDA's capture, intervals ended; tshark {:.2} M/s",
+        reached / 1e6,
+        1e3 / best,
+        per_second(figure.peer_value) / 1e6
+    );
+    Ok(judged(figure, "≥ 3 M packets/s", reached >= LEAST, note))
+}
+
+/// Writes the capture. Returns its number of frames.
+fn write(path: &Path) -> Result<u64> {
+    let mut writer = Writer::new(BufWriter::new(File::create(path)?), Link::Ethernet, SNAP)?;
+    let mut frames = 0;
+    for piece in 0..PIECES {
+        let settings = TrafficSettings {
+            connections: 2_500,
+            segments: 60,
+            queries: 500,
+            span_ns: SPAN_NS,
+            start_ns: START_NS + piece * APART_NS,
+            seed: piece,
+            ..TrafficSettings::default()
+        };
+        for frame in Traffic::new(&settings).frames() {
+            writer.write(&frame)?;
+            frames += 1;
+        }
+    }
+    writer.finish()?;
+    Ok(frames)
+}
+
+/// Processor time per frame in nanoseconds, including the kernel's for reading the file.
+fn into_all_four(path: &Path, frames: u64) -> Result<f64> {
+    let mut four = AllSynopses::new(START_NS)?;
+    let mut outcome = Ok(());
+    let time = clock::processor_time(&mut || {
+        outcome = File::open(path).map_err(anyhow::Error::from).and_then(|file| {
+            let mut capture = Capture::new(file)?;
+            Ok(read_all(&mut capture, &mut |frame| four.insert(frame))?)
+        });
+    });
+    outcome?;
+    let taken = four.whole()?;
+    ensure!(taken == frames, "{taken} of {frames} frames were packets");
+    Ok(time.as_nanos() as f64 / frames as f64)
+}
+
+/// Processor time that tshark uses for the file; `None` where it is not installed.
+fn theirs(path: &Path) -> Result<Option<Duration>> {
+    let statistics =
+        "io,stat,0,COUNT(tcp.analysis.ack_rtt)tcp.analysis.ack_rtt,AVG(tcp.analysis.ack_rtt)tcp.analysis.ack_rtt";
+    let before = of_children()?;
+    let Ok(output) = Command::new("tshark").arg("-r").arg(path).args(["-n", "-q", "-z", statistics]).output() else {
+        return Ok(None);
+    };
+    ensure!(output.status.success(), "tshark: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(Some(of_children()?.saturating_sub(before)))
+}
+
+/// Processor time of all child processes that have ended.
+fn of_children() -> Result<Duration> {
+    let stat = Process::myself()?.stat()?;
+    let ticks = u64::try_from(stat.cutime + stat.cstime).context("no time is below 0")?;
+    Ok(Duration::from_millis(ticks * 1_000 / procfs::ticks_per_second()))
+}

@@ -1,0 +1,67 @@
+//! Measures two pieces of work in turns.
+
+use std::time::Duration;
+
+use crate::clock::{self, Clock};
+
+/// Number of pairs of a figure.
+const PAIRS: usize = 41;
+
+/// Medians of the measured pairs, in nanoseconds per operation unless the figure says otherwise.
+#[derive(Clone, Copy, Debug)]
+pub struct Pair {
+    /// The median of ours.
+    pub ours: f64,
+    /// The median of the peer's.
+    pub peer: f64,
+    /// The median of the ratios.
+    pub ratio: f64,
+}
+
+impl Pair {
+    /// The medians of pairs measured elsewhere, ours first; `None` without any.
+    pub fn of(pairs: &[(f64, f64)]) -> Option<Self> {
+        (!pairs.is_empty()).then(|| Self {
+            ours: median(pairs.iter().map(|pair| pair.0)),
+            peer: median(pairs.iter().map(|pair| pair.1)),
+            ratio: median(pairs.iter().map(|pair| pair.0 / pair.1)),
+        })
+    }
+
+    /// The same in units of `nanoseconds` each.
+    pub fn in_units_of(self, nanoseconds: f64) -> Self {
+        Self { ours: self.ours / nanoseconds, peer: self.peer / nanoseconds, ..self }
+    }
+}
+
+/// Runs `ours` and `peer` in turns, each doing `operations` operations per turn, after one turn to warm up. Measures
+/// elapsed time.
+pub fn measure(operations: u64, ours: impl FnMut(u64), peer: impl FnMut(u64)) -> Pair {
+    measure_by(clock::elapsed, operations, ours, peer)
+}
+
+/// The same by another clock.
+pub fn measure_by(clock: Clock, operations: u64, mut ours: impl FnMut(u64), mut peer: impl FnMut(u64)) -> Pair {
+    ours(operations);
+    peer(operations);
+    let mut turns = Vec::with_capacity(PAIRS);
+    for turn in 0..PAIRS {
+        // The order alternates, too.
+        let (mine, theirs): (Duration, Duration);
+        if turn % 2 == 0 {
+            mine = clock(&mut || ours(operations));
+            theirs = clock(&mut || peer(operations));
+        } else {
+            theirs = clock(&mut || peer(operations));
+            mine = clock(&mut || ours(operations));
+        }
+        turns.push((mine.as_nanos() as f64 / operations as f64, theirs.as_nanos() as f64 / operations as f64));
+    }
+    Pair::of(&turns).expect("there is more than one turn")
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

@@ -1,0 +1,85 @@
+//! `cargo lab`: measurements and reproductions. Writes docs/figures.md, docs/scale.md and docs/reproduction.
+
+mod clients;
+mod clock;
+mod figures;
+mod rdma;
+mod reproduce;
+mod scale;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand, ValueEnum};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo lab", about = "Measures what the documentation claims")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Run the OpenTelemetry SDKs for Python, Node and Rust, unmodified, with uview between them and their receiver.
+    Clients {
+        #[command(flatten)]
+        arguments: clients::ClientsArgs,
+    },
+    /// Measure all figures of the documentation, or the named ones. Writes docs/figures.json and docs/figures.md.
+    Figures {
+        /// Names of figures, or prefixes of names.
+        names: Vec<String>,
+    },
+    /// Print why a subject cannot run on this machine; nothing if it can.
+    #[command(hide = true)]
+    Missing { subject: Subject },
+    /// Run a helper process of a figure.
+    #[command(name = "part", hide = true)]
+    Helper {
+        #[command(subcommand)]
+        part: figures::Helper,
+    },
+    /// Compute how many services one core of a DPU can monitor: the tables of docs/scale.md.
+    Scale {
+        /// Write the tables into docs/scale.md.
+        #[arg(long)]
+        write: bool,
+    },
+    /// Test the claims of a publication against this implementation.
+    Reproduce {
+        #[command(subcommand)]
+        publication: reproduce::Publication,
+    },
+    /// Run the tests that need an RDMA device, in a virtual machine with a soft-RoCE device.
+    Rdma {
+        #[command(flatten)]
+        arguments: rdma::RdmaArgs,
+    },
+}
+
+/// Subjects that need more than a compiler.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Subject {
+    Clients,
+    Rdma,
+}
+
+fn main() -> Result<()> {
+    match Arguments::parse().task {
+        Task::Clients { arguments } => clients::run(arguments),
+        Task::Figures { names } => figures::run(&names),
+        Task::Missing { subject } => {
+            let missing = match subject {
+                Subject::Clients => clients::missing(),
+                Subject::Rdma => rdma::missing(),
+            };
+            if let Some(why) = missing {
+                println!("{}{why}", support::MISSING);
+            }
+            Ok(())
+        }
+        Task::Helper { part } => figures::run_helper(part),
+        Task::Reproduce { publication } => reproduce::run(&publication),
+        Task::Scale { write } => scale::run(write),
+        Task::Rdma { arguments } => rdma::run(&arguments),
+    }
+}

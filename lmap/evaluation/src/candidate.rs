@@ -1,0 +1,161 @@
+//! The detectors to compare, behind one trait: trained on a unit's training rows, then fed its test rows one by one.
+
+mod lmap;
+mod max_z;
+#[cfg(feature = "competitors")]
+mod pca;
+#[cfg(feature = "competitors")]
+mod rcf;
+mod standard;
+
+use ::lmap::{DetectorError, Episode, ScoreForm, Settings};
+use thiserror::Error;
+
+pub use self::lmap::Lmap;
+pub use self::max_z::MaxZ;
+#[cfg(feature = "competitors")]
+pub use self::pca::Pca;
+#[cfg(feature = "competitors")]
+pub use self::rcf::Rcf;
+
+use crate::unit::Unit;
+
+/// γ of detectors that do not choose one: this quantile of the scores of their training rows.
+const GAMMA: f64 = 0.99;
+
+/// Why a detector could not be trained.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TrainError {
+    /// Too few rows to learn from.
+    #[error("{found} training rows, at least {least} are needed")]
+    Rows {
+        /// Training rows found.
+        found: usize,
+        /// Minimum number of rows.
+        least: usize,
+    },
+    /// No column moves, or a decomposition failed.
+    #[error("nothing can be learnt from the training rows: does any metric move?")]
+    NotFitted,
+    /// Invalid settings or columns.
+    #[error("cannot create a detector")]
+    Detector(#[from] DetectorError),
+    /// The Random Cut Forest crate reported an error.
+    #[cfg(feature = "competitors")]
+    #[error("cannot create a forest: {0}")]
+    Forest(String),
+}
+
+/// The score of a row by any detector.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RowScore {
+    /// The score to be compared with γ. Finite.
+    pub score: f64,
+    /// The deviation of the row as a whole, not smoothed. In the row where it is highest, the named metrics count.
+    pub own: f64,
+    /// The position of the row relative to episodes, if the detector has any.
+    pub episode: Option<Episode>,
+}
+
+/// A trained detector.
+pub trait Candidate {
+    /// The threshold that the detector chose.
+    fn gamma(&self) -> f64;
+
+    /// Scores the next test row, then learns it if the detector does that. `gap`: the row does not follow the one
+    /// before.
+    fn step(&mut self, row: &[f64], gap: bool) -> RowScore;
+
+    /// The columns that contribute most to the last score, at most `top`, largest first.
+    fn named(&mut self, top: usize) -> Vec<usize>;
+}
+
+/// The detectors to compare, in the order of tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The default of this project.
+    Lmap,
+    /// The pipeline as the paper has it, absolute score.
+    LmapPaper,
+    /// Static principal components.
+    #[cfg(feature = "competitors")]
+    Pca,
+    /// The largest deviation of any metric.
+    MaxZ,
+    /// A Random Cut Forest.
+    #[cfg(feature = "competitors")]
+    Rcf,
+}
+
+impl Kind {
+    /// All detectors, in table order.
+    #[cfg(feature = "competitors")]
+    pub const ALL: [Self; 5] = [Self::Lmap, Self::LmapPaper, Self::Pca, Self::MaxZ, Self::Rcf];
+
+    /// The name in results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lmap => "lmap",
+            Self::LmapPaper => "lmap-paper",
+            #[cfg(feature = "competitors")]
+            Self::Pca => "pca",
+            Self::MaxZ => "max-z",
+            #[cfg(feature = "competitors")]
+            Self::Rcf => "rcf",
+        }
+    }
+
+    /// Trains a detector of this kind on the training rows of `unit`.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError`]: too few rows, or nothing in them.
+    pub fn train(self, unit: &Unit) -> Result<Box<dyn Candidate>, TrainError> {
+        Ok(match self {
+            Self::Lmap => Box::new(Lmap::train(unit, &Settings::default())?),
+            Self::LmapPaper => Box::new(Lmap::train(unit, &Settings::paper(ScoreForm::PaperAbsolute))?),
+            #[cfg(feature = "competitors")]
+            Self::Pca => Box::new(Pca::train(unit)?),
+            Self::MaxZ => Box::new(MaxZ::train(unit)?),
+            #[cfg(feature = "competitors")]
+            Self::Rcf => Box::new(Rcf::train(unit)?),
+        })
+    }
+}
+
+/// The columns with the largest parts, at most `top`, largest first.
+fn largest(parts: impl IntoIterator<Item = f64>, top: usize) -> Vec<usize> {
+    let mut parts: Vec<(usize, f64)> = parts.into_iter().enumerate().collect();
+    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+    parts.into_iter().take(top).map(|(column, _)| column).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::columns::Columns;
+    use crate::table::read;
+
+    #[test]
+    fn no_value_is_too_large_for_any_detector() {
+        // Their distance overflows, and so does the square of either.
+        let row = |row: u32| format!("{}1.7e308,{}", if row % 7 == 6 { "" } else { "-" }, row % 5);
+        let lines = |end: &str| (0..60).map(|at| row(at) + end + "\n").collect::<String>();
+        let train = read(format!("a,b\n{}", lines("")).as_bytes()).unwrap();
+        let test = read(format!("a,b,label\n{}", lines(",0")).as_bytes()).unwrap();
+        let columns = Columns::gauges(&train.metrics, |_| 0);
+        let unit = Unit::new("u".to_owned(), (&train, &test), &columns, &[]).unwrap();
+
+        for kind in Kind::ALL {
+            let mut candidate = kind.train(&unit).unwrap();
+            assert!(candidate.gamma().is_finite(), "{kind:?}");
+            for (row, gap) in unit.test.iter() {
+                let judged = candidate.step(row, gap);
+                assert!(judged.score.is_finite() && judged.own.is_finite(), "{kind:?}: {judged:?}");
+                assert!(candidate.named(3).len() <= 3);
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Converts a recording to a table and its columns. Pure.
+
+use lmap::{Column, ColumnKind};
+use recording::{ColumnKind as RecordedKind, Mark, Recording};
+
+use crate::columns::Columns;
+use crate::table::{Label, Table};
+
+/// A recording as a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecordingTable {
+    /// The name of the service.
+    pub service: String,
+    /// The rows. Times are seconds since 1970; counters are increments already.
+    pub table: Table,
+    /// Kinds and groups of the columns.
+    pub columns: Columns,
+    /// Seconds between two rows.
+    pub interval: f64,
+}
+
+/// The group of columns that describe the measurement itself: neither agents nor replays judge them.
+const MEASUREMENT_GROUP: &str = "measurement";
+
+/// Converts `recording`; `None` if it has no rows. Rows have labels if the recording has any labelled span.
+/// `fingerprint` identifies a column in a model.
+#[must_use]
+pub fn recording_table(recording: Recording, fingerprint: fn(&str) -> u64) -> Option<RecordingTable> {
+    let mut groups: Vec<String> = Vec::new();
+    let mut column = |column: &recording::Column| {
+        let group = groups.iter().position(|known| *known == column.group).unwrap_or_else(|| {
+            groups.push(column.group.clone());
+            groups.len() - 1
+        });
+        // As in the NIC agent: a statistic of an interval is not a state that could drift.
+        let (kind, level) = match column.kind {
+            RecordedKind::Increment => (ColumnKind::Increment, None),
+            RecordedKind::Gauge => (ColumnKind::Gauge, None),
+            RecordedKind::Statistic => (ColumnKind::Gauge, Some(false)),
+        };
+        let watched = column.group != MEASUREMENT_GROUP;
+        Column { level, group: group as u16, watched, ..Column::new(kind, fingerprint(&column.title)) }
+    };
+    let columns = recording.columns.iter().map(&mut column).collect();
+    let labels = (!recording.spans.is_empty()).then(|| labels(&recording));
+    let times = recording.times_unix_ns.iter().map(|time| *time as f64 / 1e9).collect();
+    let metrics = recording.columns.iter().map(|column| column.title.clone()).collect();
+    let (service, interval) = (recording.service.clone(), recording.interval_ns as f64 / 1e9);
+    let mut table = Table::of_values(metrics, times, recording.into_values())?;
+    if let Some((labels, faults)) = labels {
+        (table.labels, table.faults) = (Some(labels), Some(faults));
+    }
+    Some(RecordingTable { service, table, columns: Columns { columns, counters: Vec::new(), groups }, interval })
+}
+
+/// The label of a row in several spans is that of the first anomalous span, otherwise of the first span.
+fn labels(recording: &Recording) -> (Vec<Label>, Vec<String>) {
+    let label = |time: &u64| {
+        let mut around = recording.spans.iter().filter(|span| (span.from_unix_ns..=span.to_unix_ns).contains(time));
+        let any = around.clone().next();
+        match around.find(|span| span.mark == Mark::Anomalous).or(any) {
+            None => (Label::Normal, String::new()),
+            Some(span) if span.mark == Mark::Anomalous => (Label::Anomalous, span.fault.clone()),
+            Some(_) => (Label::Ignored, String::new()),
+        }
+    };
+    recording.times_unix_ns.iter().map(label).unzip()
+}
+
+#[cfg(test)]
+mod tests {
+    use recording::{Encoder, Head, Span};
+
+    use super::*;
+
+    fn recording(spans: &[Span]) -> Recording {
+        let column = |title: &str, group: &str, kind| recording::Column {
+            title: title.to_owned(),
+            unit: String::new(),
+            group: group.to_owned(),
+            kind,
+        };
+        let columns = vec![
+            column("requests", "service", RecordedKind::Increment),
+            column("rss", "memory", RecordedKind::Gauge),
+            column("duration.p99", "service", RecordedKind::Statistic),
+        ];
+        let head = Head { service: "cart".to_owned(), interval_ns: 500_000_000, columns };
+        let (mut encoder, mut file) = Encoder::new(head).unwrap();
+        for row in 0..6_u64 {
+            let value = if row == 2 { f64::INFINITY } else { row as f64 };
+            assert!(encoder.push(row * 500_000_000, &[value, 1.0, f64::NAN]).unwrap().is_none());
+        }
+        file.extend(encoder.finish());
+        file.extend(recording::label_block(spans).unwrap());
+        recording::decode(&file).unwrap()
+    }
+
+    fn span(from: u64, to: u64, mark: Mark) -> Span {
+        Span { from_unix_ns: from * 500_000_000, to_unix_ns: to * 500_000_000, mark, fault: "leak".to_owned() }
+    }
+
+    #[test]
+    fn kinds_groups_times_and_interval_are_those_of_the_recording() {
+        let recording_table = recording_table(recording(&[]), |title| title.len() as u64).unwrap();
+
+        assert_eq!((recording_table.service.as_str(), recording_table.interval), ("cart", 0.5));
+        assert_eq!(recording_table.columns.groups, ["service", "memory"]);
+        let facts: Vec<_> =
+            recording_table.columns.columns.iter().map(|c| (c.kind, c.level, c.group, c.fingerprint)).collect();
+        let expected = [
+            (ColumnKind::Increment, None, 0, 8),
+            (ColumnKind::Gauge, None, 1, 3),
+            (ColumnKind::Gauge, Some(false), 0, 12),
+        ];
+        assert_eq!(facts, expected);
+        assert_eq!(recording_table.table.times.as_deref().map(|times| times[2]), Some(1.0));
+        assert_eq!((recording_table.table.missing, recording_table.table.not_finite), (6, 1));
+        assert_eq!((recording_table.table.labels, recording_table.columns.counters.len()), (None, 0));
+    }
+
+    #[test]
+    fn a_fault_wins_over_what_does_not_count() {
+        use Label::{Anomalous, Ignored, Normal};
+
+        let spans = [span(1, 4, Mark::Ignored), span(2, 3, Mark::Anomalous)];
+
+        let table = recording_table(recording(&spans), |_| 0).unwrap().table;
+
+        assert_eq!(table.labels.unwrap(), [Normal, Ignored, Anomalous, Anomalous, Ignored, Normal]);
+        assert_eq!(table.faults.unwrap(), ["", "", "leak", "leak", "", ""]);
+    }
+}

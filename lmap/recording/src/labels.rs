@@ -1,0 +1,97 @@
+//! Labels: spans of time with a known fault, or that do not count.
+
+use thiserror::Error;
+
+use crate::block::{Kind, write};
+use crate::bytes::{FormatError, Reader, put_number, put_text};
+
+/// Maximum spans per block.
+const MOST_SPANS: usize = 4096;
+/// Maximum length of a fault's name, in bytes.
+const MOST_TEXT: usize = 256;
+
+/// How the rows of a span count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mark {
+    /// Anomalous: a fault is known.
+    Anomalous = 1,
+    /// Neither normal nor anomalous, for instance just after a fault.
+    Ignored = 2,
+}
+
+/// A span of time, both ends included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Begin, in nanoseconds since 1970.
+    pub from_unix_ns: u64,
+    /// End, in nanoseconds since 1970; not before the begin.
+    pub to_unix_ns: u64,
+    /// How its rows count.
+    pub mark: Mark,
+    /// The kind of fault; may be empty.
+    pub fault: String,
+}
+
+/// Why spans cannot be recorded.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum SpanError {
+    /// The end is before the begin.
+    #[error("a span ends at {to_unix_ns} ns, before its begin at {from_unix_ns} ns")]
+    Backwards {
+        /// The begin, in nanoseconds since 1970.
+        from_unix_ns: u64,
+        /// The end, in nanoseconds since 1970.
+        to_unix_ns: u64,
+    },
+    /// The name of a fault is too long.
+    #[error("the name of a fault has {0} bytes, at most {MOST_TEXT} are possible")]
+    Text(usize),
+    /// Too many spans for one block.
+    #[error("{0} spans at once, at most {MOST_SPANS} are possible")]
+    Many(usize),
+}
+
+/// Encodes `spans` as a block, to be appended to a recording, also after its end. They add to existing labels.
+///
+/// # Errors
+///
+/// [`SpanError`] if a span ends before it begins, a name is too long, or there are too many spans.
+pub fn encode(spans: &[Span]) -> Result<Vec<u8>, SpanError> {
+    if spans.len() > MOST_SPANS {
+        return Err(SpanError::Many(spans.len()));
+    }
+    let mut out = Vec::new();
+    put_number(&mut out, spans.len() as u64);
+    for span in spans {
+        let &Span { from_unix_ns, to_unix_ns, mark, ref fault } = span;
+        let length = to_unix_ns.checked_sub(from_unix_ns).ok_or(SpanError::Backwards { from_unix_ns, to_unix_ns })?;
+        if fault.len() > MOST_TEXT {
+            return Err(SpanError::Text(fault.len()));
+        }
+        out.push(mark as u8);
+        put_number(&mut out, from_unix_ns);
+        put_number(&mut out, length);
+        put_text(&mut out, fault);
+    }
+    Ok(write(Kind::Labels, &out))
+}
+
+pub(crate) fn decode(payload: &[u8]) -> Result<Vec<Span>, FormatError> {
+    let mut reader = Reader::new(payload);
+    let count = reader.size(MOST_SPANS, "the number of spans")?;
+    let mut spans = Vec::new();
+    for _ in 0..count {
+        let mark = match reader.byte()? {
+            1 => Mark::Anomalous,
+            2 => Mark::Ignored,
+            _ => return Err(FormatError("what a span is")),
+        };
+        let from_unix_ns = reader.number()?;
+        let to_unix_ns = from_unix_ns.checked_add(reader.number()?).ok_or(FormatError("the end of a span"))?;
+        spans.push(Span { from_unix_ns, to_unix_ns, mark, fault: reader.text(MOST_TEXT, "a fault's name")? });
+    }
+    reader.end()?;
+    Ok(spans)
+}

@@ -1,0 +1,421 @@
+//! The detectors of one LMAP: the current one, and a shadow that learns when the columns have changed.
+//!
+//! The columns of a detector never change. When the LMAP's columns change, removed columns are missing for the current
+//! detector, and added columns are not watched. A second detector, the *shadow*, learns the new columns. It takes over
+//! when it is armed and the current one is quiet. So a service that exports its first error label during a fault is
+//! still watched.
+//!
+//! A detector that has hardly begun to learn is restarted instead. So is such a shadow when columns change again, but
+//! only a few times: a service that adds series all the time has to be watched with the columns that it has. After
+//! that, a new shadow follows when the shadow has taken over.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lmap::{Detector, Episode, Job, Model, State};
+use wire::control::{DetectorSpec, GroupShare};
+use wire::metric::Group;
+use wire::time::Interval;
+
+use crate::columns::{ColumnInfo, ColumnKey, fingerprint_of};
+use crate::detector_settings;
+use crate::error::UnexpectedMessage;
+use crate::jobs::{DetectorId, Jobs};
+
+/// Most restarts of detectors that have hardly begun to learn, since one was armed last.
+const MAX_RESTARTS: u32 = 8;
+
+/// Creates detectors, and gives each its id and its seed.
+#[derive(Debug)]
+pub(crate) struct DetectorFactory {
+    /// The worker's settings.
+    configured: lmap::Settings,
+    /// The settings of the LMAP whose detectors are being created.
+    settings: lmap::Settings,
+    /// Target number of alarms per day, by which γ is adjusted.
+    alarms_per_day: Option<f64>,
+    seed: u64,
+    created: u64,
+}
+
+impl DetectorFactory {
+    pub(crate) fn new(settings: lmap::Settings, seed: u64) -> Self {
+        Self { configured: settings.clone(), settings, alarms_per_day: None, seed, created: 0 }
+    }
+
+    /// Sets the target number of alarms per day of all detectors.
+    pub(crate) fn with_budget(self, alarms_per_day: Option<f64>) -> Self {
+        Self { alarms_per_day, ..self }
+    }
+
+    /// Sets the interval between rows and the requested settings for the detectors created next.
+    ///
+    /// # Errors
+    ///
+    /// [`UnexpectedMessage::Settings`] if the requested settings conflict with those of the worker. The worker's
+    /// settings are used then.
+    pub(crate) fn configure_for(
+        &mut self,
+        interval: Interval,
+        requested: &DetectorSpec,
+    ) -> Result<(), UnexpectedMessage> {
+        let interval = interval.length().as_secs_f64();
+        let settings = detector_settings::settings(&self.configured, requested, interval).checked();
+        let refused = settings.as_ref().err().copied();
+        self.settings = settings.unwrap_or_else(|_| self.configured.clone().every(interval));
+        self.settings.budget = detector_settings::budget(self.alarms_per_day, requested, interval);
+        refused.map_or(Ok(()), |error| Err(UnexpectedMessage::Settings(error)))
+    }
+
+    fn create_slot(&mut self, infos: &[ColumnInfo], from: Start<'_>) -> Result<DetectorSlot, UnexpectedMessage> {
+        let columns = infos.iter().map(|info| info.column).collect();
+        let (settings, seed) = (self.settings.clone(), self.seed ^ self.created);
+        let detector = match from {
+            Start::Empty => Detector::new(columns, settings, seed)?,
+            Start::Trained(model) => Detector::from_model(model, columns, settings, seed)?,
+            Start::Warm(model) => Detector::warm(model, columns, settings, seed)?,
+        };
+        // Detectors of a node are fitted together at its start. Without an offset they would decompose their sketches
+        // in the same tick for ever.
+        let detector = detector.staggered(self.created as usize);
+        self.created += 1;
+        let mut slot = DetectorSlot {
+            id: DetectorId(self.created),
+            detector,
+            keys: infos.iter().map(|info| info.key).collect(),
+            positions: Vec::new(),
+            row: vec![f64::NAN; infos.len()],
+            exact: true,
+        };
+        slot.locate_columns(infos);
+        Ok(slot)
+    }
+
+    /// Detectors for these columns: armed if the model can be used, else learning.
+    ///
+    /// # Errors
+    ///
+    /// [`UnexpectedMessage::Model`] if the model cannot be used; the detector learns then.
+    /// [`UnexpectedMessage::Detector`] if there is no column to watch.
+    pub(crate) fn create(
+        &mut self,
+        infos: &[ColumnInfo],
+        model: &[u8],
+    ) -> (Option<Detectors>, Result<(), UnexpectedMessage>) {
+        let trained = (!model.is_empty()).then(|| {
+            let model = Model::decode(model)?;
+            self.create_slot(infos, Start::Trained(&model))
+        });
+        let (trained, refused) = match trained {
+            None => (None, Ok(())),
+            Some(Ok(slot)) => (Some(slot), Ok(())),
+            Some(Err(error)) => (None, Err(error)),
+        };
+        let is_trained = trained.is_some();
+        match trained.map_or_else(|| self.create_slot(infos, Start::Empty), Ok) {
+            Ok(current) => {
+                let model = fingerprint_of(model);
+                (Some(Detectors { current, shadow: None, restarts: 0, model, is_trained, warm_model: None }), refused)
+            }
+            Err(error) => (None, Err(error)),
+        }
+    }
+
+    /// Detectors for a service that was watched before: armed by `warm_model`, or learning while none of the columns is
+    /// in that model.
+    ///
+    /// # Errors
+    ///
+    /// [`UnexpectedMessage::Detector`] if there is no column to watch.
+    pub(crate) fn create_warm(
+        &mut self,
+        infos: &[ColumnInfo],
+        warm_model: Arc<Model>,
+    ) -> (Option<Detectors>, Result<(), UnexpectedMessage>) {
+        let (mut detectors, refused) = self.create(infos, &[]);
+        if let Some(detectors) = &mut detectors {
+            if let Ok(current) = self.create_slot(infos, Start::Warm(&warm_model)) {
+                detectors.current = current;
+            }
+            detectors.warm_model = Some(warm_model);
+        }
+        (detectors, refused)
+    }
+}
+
+/// The state in which a detector starts.
+#[derive(Clone, Copy)]
+enum Start<'a> {
+    Empty,
+    /// A trained model. The detector learns no other.
+    Trained(&'a Model),
+    /// The model that an earlier detector of the service learned.
+    Warm(&'a Model),
+}
+
+/// A detector, and the positions of its columns in the LMAP's row.
+#[derive(Debug)]
+struct DetectorSlot {
+    id: DetectorId,
+    detector: Detector,
+    keys: Vec<ColumnKey>,
+    positions: Vec<Option<usize>>,
+    row: Vec<f64>,
+    /// Whether its columns are the LMAP's, in the same order.
+    exact: bool,
+}
+
+impl DetectorSlot {
+    fn locate_columns(&mut self, infos: &[ColumnInfo]) {
+        let positions: BTreeMap<ColumnKey, usize> = infos.iter().enumerate().map(|(at, info)| (info.key, at)).collect();
+        self.positions = self.keys.iter().map(|key| positions.get(key).copied()).collect();
+        let in_order = self.positions.iter().enumerate().all(|(at, position)| *position == Some(at));
+        self.exact = in_order && self.keys.len() == infos.len();
+    }
+
+    /// Whether it watches exactly the LMAP's columns, in any order.
+    fn covers(&self, columns: usize) -> bool {
+        self.keys.len() == columns && self.positions.iter().all(Option::is_some)
+    }
+
+    /// Whether it has learned so few rows that it can be restarted.
+    fn is_young(&self) -> bool {
+        match self.detector.state() {
+            State::Learning { rows, needed } | State::Provisional { rows, needed } => rows * 4 < needed,
+            State::Armed | State::Drifted { .. } => false,
+        }
+    }
+
+    fn step(&mut self, row: &[f64], learn: bool, jobs: &mut Jobs) -> Option<lmap::Verdict> {
+        let row = if self.exact {
+            row
+        } else {
+            for (value, position) in self.row.iter_mut().zip(&self.positions) {
+                *value = position.and_then(|at| row.get(at)).copied().unwrap_or(f64::NAN);
+            }
+            &self.row
+        };
+        // `score` fails only if the row has another length, which `locate_columns` rules out.
+        let verdict = self.detector.score(row).ok()?;
+        if learn && let Some(job) = self.detector.learn() {
+            jobs.add(self.id, job);
+        }
+        Some(verdict)
+    }
+}
+
+/// The detectors of one LMAP.
+#[derive(Debug)]
+pub(crate) struct Detectors {
+    current: DetectorSlot,
+    shadow: Option<DetectorSlot>,
+    /// Restarts since a detector was armed last.
+    restarts: u32,
+    /// Fingerprint of the model's bytes.
+    model: u64,
+    is_trained: bool,
+    /// The model from which the detectors started, until the current one has a fit of its own. It may contain columns
+    /// that are added later.
+    warm_model: Option<Arc<Model>>,
+}
+
+/// A column that contributes to the score, by its position in the LMAP's row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Reason {
+    pub(crate) column: usize,
+    pub(crate) share: f64,
+    pub(crate) seen: f64,
+    pub(crate) expected: f64,
+    /// Rows since it first stood out; 0 if it did so with this row, or does not stand out by itself.
+    pub(crate) since_rows: u32,
+}
+
+impl Detectors {
+    /// Whether these detectors were created with this model.
+    pub(crate) fn has_model(&self, model: &[u8]) -> bool {
+        self.model == fingerprint_of(model)
+    }
+
+    /// Adapts to new columns of the LMAP.
+    pub(crate) fn columns_changed(&mut self, infos: &[ColumnInfo], model: &[u8], factory: &mut DetectorFactory) {
+        self.current.locate_columns(infos);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.locate_columns(infos);
+        }
+        if self.current.covers(infos.len()) {
+            self.shadow = None;
+            return;
+        }
+        if self.is_trained {
+            // A trained model names its columns. If one of them was added, the detector is created anew; otherwise it
+            // continues.
+            let added = infos.len() > self.current.positions.iter().flatten().count();
+            if added && let (Some(detectors), Ok(())) = factory.create(infos, model) {
+                *self = detectors;
+            }
+            return;
+        }
+        if self.restart_warm(infos, factory) {
+            return;
+        }
+        let restart = self.restarts < MAX_RESTARTS;
+        if self.current.is_young() && restart {
+            if let Ok(slot) = factory.create_slot(infos, Start::Empty) {
+                (self.current, self.shadow) = (slot, None);
+                self.restarts += 1;
+            }
+            return;
+        }
+        match &self.shadow {
+            Some(shadow) if shadow.covers(infos.len()) || !(shadow.is_young() && restart) => {}
+            before => {
+                self.restarts += u32::from(before.is_some());
+                self.shadow = factory.create_slot(infos, Start::Empty).ok();
+            }
+        }
+    }
+
+    /// A service registers its series one by one when it starts. As long as its detector uses the warm model, it is
+    /// created anew with all columns. Returns false if the detector does not use the warm model.
+    fn restart_warm(&mut self, infos: &[ColumnInfo], factory: &mut DetectorFactory) -> bool {
+        if self.current.detector.counts().fits > 0 {
+            self.warm_model = None;
+        }
+        let Some(warm_model) = &self.warm_model else { return false };
+        let Ok(current) = factory.create_slot(infos, Start::Warm(warm_model)) else { return false };
+        (self.current, self.shadow) = (current, None);
+        true
+    }
+
+    /// Scores a row, and learns it if `learn`. Returns the verdict, and whether the shadow took over after it.
+    pub(crate) fn step(&mut self, row: &[f64], learn: bool, jobs: &mut Jobs) -> Option<(lmap::Verdict, bool)> {
+        let shadow_ready = self.shadow.as_mut().is_some_and(|shadow| {
+            let verdict = shadow.step(row, learn, jobs);
+            verdict.is_some_and(|verdict| verdict.state == State::Armed && !verdict.over)
+        });
+        let verdict = self.current.step(row, learn, jobs)?;
+        let quiet = verdict.episode == Episode::Quiet && !verdict.over;
+        if !(shadow_ready && quiet) {
+            return Some((verdict, false));
+        }
+        if let Some(shadow) = self.shadow.take() {
+            (self.current, self.restarts) = (shadow, 0);
+        }
+        Some((verdict, true))
+    }
+
+    /// Marks a gap in time or in the replicas.
+    pub(crate) fn gap(&mut self) {
+        self.current.detector.gap();
+        if let Some(shadow) = &mut self.shadow {
+            shadow.detector.gap();
+        }
+    }
+
+    /// Learns the current behaviour as normal, as an operator requested.
+    pub(crate) fn fit_again(&mut self, jobs: &mut Jobs) {
+        if let Some(job) = self.current.detector.fit_again() {
+            jobs.add(self.current.id, job);
+        }
+    }
+
+    /// Whether one of these detectors is `owner`.
+    pub(crate) fn has(&self, owner: DetectorId) -> bool {
+        self.ids().any(|id| id == owner)
+    }
+
+    /// Installs what a job of `owner` computed. The detector counts the outcome.
+    pub(crate) fn install(&mut self, owner: DetectorId, done: lmap::JobResult) {
+        let all = [Some(&mut self.current), self.shadow.as_mut()];
+        if let Some(slot) = all.into_iter().flatten().find(|slot| slot.id == owner) {
+            slot.detector.install(done);
+        }
+    }
+
+    /// The fitted model, as a model file.
+    #[cfg(test)]
+    pub(crate) fn model(&self) -> Option<Vec<u8>> {
+        self.current.detector.model().map(|model| model.encode())
+    }
+
+    /// The model for the next detectors of the service; `None` while learning, and with a trained model, which is a
+    /// file already.
+    pub(crate) fn learned_model(&self) -> Option<Arc<Model>> {
+        let own = || self.current.detector.model().map(Arc::new);
+        if self.is_trained { None } else { own().or_else(|| self.warm_model.clone()) }
+    }
+
+    /// The target number of alarms per day, with a row every `interval`, and the factor by which γ was adjusted; `None`
+    /// without a target.
+    pub(crate) fn budget(&self, interval: Interval) -> Option<(f64, f64)> {
+        let detector = &self.current.detector;
+        let rows_per_day = 86_400.0 / interval.length().as_secs_f64();
+        detector.settings().budget.map(|budget| (rows_per_day / budget.rows_per_alarm, detector.gamma_factor()))
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = DetectorId> {
+        [Some(self.current.id), self.shadow.as_ref().map(|shadow| shadow.id)].into_iter().flatten()
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.current.detector.state()
+    }
+
+    pub(crate) fn gamma(&self) -> Option<f64> {
+        self.current.detector.gamma()
+    }
+
+    pub(crate) fn threshold_noise(&self) -> Option<f64> {
+        self.current.detector.threshold_noise()
+    }
+
+    /// The number of the LMAP's `columns` that are not watched.
+    pub(crate) fn unwatched(&self, columns: usize) -> usize {
+        let positions = &self.current.positions;
+        let unwatched =
+            self.current.detector.unwatched().filter(|&at| positions.get(at).is_some_and(Option::is_some)).count();
+        let watched = positions.iter().flatten().count().saturating_sub(unwatched);
+        columns - watched.min(columns)
+    }
+
+    /// Fills `out` with the `top` columns of the row that was scored last, without columns that the LMAP no longer has.
+    pub(crate) fn explain(&self, top: usize, scratch: &mut Vec<lmap::Reason>, out: &mut Vec<Reason>) {
+        out.clear();
+        self.current.detector.explain(top, scratch);
+        out.extend(scratch.iter().filter_map(|reason| {
+            let column = self.current.positions.get(reason.column).copied().flatten()?;
+            let lmap::Reason { share, seen, expected, since_rows, .. } = *reason;
+            Some(Reason { column, share, seen, expected, since_rows })
+        }));
+    }
+
+    /// Fills `out` with the share of each column of the LMAP in the squared score of the last row, in no order.
+    pub(crate) fn column_shares(&self, out: &mut Vec<(usize, f64)>) {
+        self.current.detector.column_shares(out);
+        let positions = &self.current.positions;
+        out.retain_mut(|(column, _)| {
+            let position = positions.get(*column).copied().flatten();
+            *column = position.unwrap_or(*column);
+            position.is_some()
+        });
+    }
+
+    /// Fills `out` with the shares of metric groups in the last score, the largest first. Allocates once.
+    pub(crate) fn group_shares(&self, scratch: &mut Vec<(u16, f64)>, out: &mut Vec<GroupShare>) {
+        out.clear();
+        self.current.detector.group_shares(scratch);
+        scratch.sort_unstable_by(|(_, one), (_, other)| other.total_cmp(one));
+        // The group of a column is stored as a number.
+        out.extend(scratch.iter().filter(|(_, share)| *share > 0.0).filter_map(|&(number, share)| {
+            let group = Group::ALL.into_iter().find(|group| *group as u16 == number)?;
+            Some(GroupShare { group, share })
+        }));
+    }
+}
+
+/// Checks at compile time that jobs can run on another thread.
+const _: fn() = || {
+    fn is_send<T: Send + 'static>() {}
+    is_send::<Job>();
+    is_send::<lmap::JobResult>();
+};

@@ -1,0 +1,328 @@
+//! The thread that exchanges one-way measurements with other NIC agents. It sends requests for streams whose packets
+//! leave here, and responds for streams whose packets arrive here. Each stream is a task of its own, so an agent that
+//! does not respond delays no other stream.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use one_way::{
+    Action, Effect, IntervalPackets, MOST_MESSAGE_BYTES, Plan, Receiver, ReceiverSettings, Refusal, Report, Request,
+    Response, ResponseBody, Sender, SenderSettings,
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::Status;
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint, Server};
+use wire::proto::one_way as proto;
+use wire::proto::one_way::one_way_client::OneWayClient;
+use wire::proto::one_way::one_way_server::{OneWay, OneWayServer};
+
+use super::one_way_metrics::OneWayMetrics;
+use super::one_way_stream::Command;
+use crate::clock::unix_now;
+use crate::clock_state::clock_state;
+use crate::config::{OneWayConfig, PeersConfig, StreamConfig};
+use crate::error::chain;
+
+/// Timeout of a connection attempt.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// HTTP/2 keep-alive: its interval, and the timeout after which a silent peer is disconnected.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// Most requests in flight on one connection.
+const MAX_REQUESTS: usize = 64;
+/// The longest sleep of a task before it reads the wall clock again, which may have been set.
+const MAX_SLEEP: Duration = Duration::from_millis(200);
+
+/// What the task of one stream needs.
+#[derive(Debug)]
+pub(super) struct OneWayTask {
+    pub(super) config: StreamConfig,
+    pub(super) one_way: OneWayConfig,
+    pub(super) intervals: mpsc::Receiver<IntervalPackets>,
+    pub(super) handler: EffectHandler,
+}
+
+/// Carries out the effects of the protocol for one stream.
+#[derive(Debug)]
+pub(super) struct EffectHandler {
+    stream: String,
+    commands: std::sync::mpsc::Sender<Command>,
+    metrics: Arc<OneWayMetrics>,
+    plan: Option<Plan>,
+}
+
+impl EffectHandler {
+    pub(super) const fn new(
+        stream: String,
+        commands: std::sync::mpsc::Sender<Command>,
+        metrics: Arc<OneWayMetrics>,
+    ) -> Self {
+        Self { stream, commands, metrics, plan: None }
+    }
+
+    fn handle(&mut self, effects: impl Iterator<Item = Effect>) {
+        for effect in effects {
+            // The receiver of the commands is gone only when the agent ends.
+            match effect {
+                Effect::Collect(plan) => {
+                    tracing::info!(
+                        stream = self.stream,
+                        synopsis = plan.synopsis.name(),
+                        "one-way measurement started"
+                    );
+                    self.plan = Some(plan.clone());
+                    drop(self.commands.send(Command::Collect(Box::new(plan))));
+                }
+                Effect::Sample(sampling) => {
+                    tracing::info!(stream = self.stream, share = sampling.share, "the sampled share of flows changes");
+                    drop(self.commands.send(Command::Sample(sampling)));
+                }
+                Effect::GiveBack(cache) => drop(self.commands.send(Command::GiveBack(cache))),
+                Effect::Report(report) => self.report(&report),
+                Effect::Refused(why) => {
+                    tracing::warn!(stream = self.stream, why, "the other agent refuses to measure this stream");
+                }
+            }
+        }
+    }
+
+    fn report(&self, report: &Report) {
+        self.metrics.write(report);
+        let begins_ns = self.plan.as_ref().map(|plan| plan.begin_of(report.interval));
+        let after_ns = self.plan.as_ref().map(|plan| unix_now().saturating_sub(plan.begin_of(report.interval + 1)));
+        tracing::debug!(
+            stream = self.stream,
+            interval = report.interval,
+            begins_ns,
+            after_ns,
+            mean_ns = report.mean_ns,
+            deviation_ns = report.deviation_ns,
+            loss = report.loss,
+            sent = report.sent,
+            received = report.received,
+            packets = report.packets,
+            lost = report.lost,
+            late = report.late,
+            odd = report.odd,
+            clock_error_ns = report.clock_error_ns,
+            ahead_ns = report.clock.map(|clock| clock.ahead_ns),
+            flags = %report.flags,
+            "an interval was compared"
+        );
+    }
+}
+
+/// Starts the thread if there are one-way streams. It ends when the other end of `stop` is dropped.
+///
+/// # Errors
+///
+/// The system cannot start a thread or a runtime.
+pub(super) fn start(
+    peers: PeersConfig,
+    listener: Option<std::net::TcpListener>,
+    streams: Vec<OneWayTask>,
+    stop: oneshot::Receiver<()>,
+) -> io::Result<()> {
+    if streams.is_empty() {
+        return Ok(());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    thread::Builder::new().name("one-way".to_owned()).spawn(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                outcome = run(peers, listener, streams) => {
+                    if let Err(error) = outcome {
+                        tracing::error!(why = chain(&*error), "one-way measurement ended");
+                    }
+                }
+                _ = stop => {}
+            }
+        });
+    })?;
+    Ok(())
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+async fn run(
+    peers: PeersConfig,
+    listener: Option<std::net::TcpListener>,
+    streams: Vec<OneWayTask>,
+) -> Result<(), BoxError> {
+    let tls = peers.peers_tls.as_ref().map(agent_runtime::ClientTls::client).transpose()?;
+    let named = peers.peers_tls.as_ref().is_some_and(|tls| tls.domain.is_some());
+    let mut tasks = tokio::task::JoinSet::new();
+    let mut receiving_ends = BTreeMap::new();
+    for stream in streams {
+        let OneWayTask { config, one_way, intervals, handler } = stream;
+        let length_ns = u64::from(config.interval_ms.get()) * 1_000_000;
+        let synopsis = config.synopsis(one_way.synopsis);
+        let clock_bound_ns = u64::from(one_way.max_clock_error_us) * 1_000;
+        if let Some(peer) = &one_way.peer {
+            let client = client(peer, tls.clone(), named)?;
+            let settings = SenderSettings { clock_bound_ns, ..SenderSettings::new(config.name, length_ns, synopsis) };
+            tasks.spawn(run_sender(Sender::new(settings), client, intervals, handler));
+        } else {
+            let settings = ReceiverSettings { clock_bound_ns, ..ReceiverSettings::new(length_ns, synopsis) };
+            let end = Arc::new(Mutex::new(ReceivingEnd { receiver: Receiver::new(settings), handler }));
+            receiving_ends.insert(config.name, Arc::clone(&end));
+            let poll_every = Duration::from_nanos(length_ns / 4).min(MAX_SLEEP);
+            tasks.spawn(run_receiver(end, intervals, poll_every));
+        }
+    }
+    if let Some(listener) = listener {
+        let mut server = Server::builder().tcp_nodelay(true).concurrency_limit_per_connection(MAX_REQUESTS);
+        if let Some(tls) = &peers.tls {
+            server = server.tls_config(tls.server()?)?;
+        }
+        let service = OneWayServer::new(OneWayService(receiving_ends))
+            .max_decoding_message_size(MOST_MESSAGE_BYTES)
+            .max_encoding_message_size(MOST_MESSAGE_BYTES);
+        let incoming = TcpListenerStream::new(tokio::net::TcpListener::from_std(listener)?);
+        server.add_service(service).serve_with_incoming(incoming).await?;
+    }
+    while tasks.join_next().await.is_some() {}
+    Ok(())
+}
+
+fn client(peer: &str, tls: Option<ClientTlsConfig>, named: bool) -> Result<OneWayClient<Channel>, BoxError> {
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let endpoint = Endpoint::from_shared(format!("{scheme}://{peer}"))?
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .keep_alive_while_idle(true);
+    let host = peer.rsplit_once(':').map_or(peer, |(host, _)| host);
+    let endpoint = match tls {
+        Some(tls) => endpoint.tls_config(if named { tls } else { tls.domain_name(host) })?,
+        None => endpoint,
+    };
+    Ok(OneWayClient::new(endpoint.connect_lazy())
+        .max_decoding_message_size(MOST_MESSAGE_BYTES)
+        .max_encoding_message_size(MOST_MESSAGE_BYTES))
+}
+
+/// A request in flight: the number of its call, and the response.
+type PendingResponse = Pin<Box<dyn Future<Output = (u64, Result<Response, String>)> + Send>>;
+
+/// The sending end of one stream: sends requests until its queue is closed.
+async fn run_sender(
+    mut sender: Sender,
+    client: OneWayClient<Channel>,
+    mut intervals: mpsc::Receiver<IntervalPackets>,
+    mut handler: EffectHandler,
+) {
+    let mut pending: Option<PendingResponse> = None;
+    let (mut failing, mut random) = (false, rand::random::<u64>);
+    loop {
+        sender.set_clock_state(clock_state());
+        let wait = match sender.poll(unix_now(), &mut random) {
+            Action::Send { call, request } => {
+                pending = Some(Box::pin(exchange(client.clone(), call, *request)));
+                continue;
+            }
+            Action::Wait(until_ns) => Duration::from_nanos(until_ns.saturating_sub(unix_now())).min(MAX_SLEEP),
+        };
+        handler.handle(sender.take_effects());
+        tokio::select! {
+            interval = intervals.recv() => match interval {
+                Some(interval) => sender.add_interval(interval, unix_now(), &mut random),
+                None => return,
+            },
+            (call, response) = async {
+                match pending.as_mut() {
+                    Some(pending) => pending.await,
+                    None => std::future::pending().await,
+                }
+            } => {
+                pending = None;
+                match &response {
+                    Ok(_) if failing => tracing::info!(stream = handler.stream, "the other agent responds again"),
+                    Err(why) if !failing => {
+                        tracing::warn!(stream = handler.stream, why, "the other agent does not respond: trying again");
+                    }
+                    _ => {}
+                }
+                failing = response.is_err();
+                sender.complete(call, response.ok(), unix_now(), &mut random);
+            }
+            () = sleep(wait) => {}
+        }
+    }
+}
+
+async fn exchange(mut client: OneWayClient<Channel>, call: u64, request: Request) -> (u64, Result<Response, String>) {
+    let response = match client.exchange(request.encode()).await {
+        Ok(response) => Response::decode(response.into_inner()).map_err(|error| chain(&error)),
+        Err(status) => Err(format!("{}: {}", status.code(), status.message())),
+    };
+    (call, response)
+}
+
+/// The receiving end of one stream.
+#[derive(Debug)]
+struct ReceivingEnd {
+    receiver: Receiver,
+    handler: EffectHandler,
+}
+
+impl ReceivingEnd {
+    /// Calls the receiver, then carries out its effects.
+    fn call<T>(&mut self, call: impl FnOnce(&mut Receiver) -> T) -> T {
+        let outcome = call(&mut self.receiver);
+        self.handler.handle(self.receiver.take_effects());
+        outcome
+    }
+}
+
+fn locked(end: &Mutex<ReceivingEnd>) -> std::sync::MutexGuard<'_, ReceivingEnd> {
+    end.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Passes collected intervals to a receiving end, and polls it so that it drops what has expired.
+async fn run_receiver(
+    end: Arc<Mutex<ReceivingEnd>>,
+    mut intervals: mpsc::Receiver<IntervalPackets>,
+    poll_every: Duration,
+) {
+    loop {
+        tokio::select! {
+            interval = intervals.recv() => match interval {
+                Some(interval) => locked(&end).call(|receiver| receiver.add_interval(interval, unix_now())),
+                None => return,
+            },
+            () = sleep(poll_every) => locked(&end).call(|receiver| receiver.poll(unix_now())),
+        }
+    }
+}
+
+/// The gRPC service: responds for all streams whose packets arrive here, by name.
+#[derive(Debug)]
+struct OneWayService(BTreeMap<String, Arc<Mutex<ReceivingEnd>>>);
+
+#[tonic::async_trait]
+impl OneWay for OneWayService {
+    async fn exchange(
+        &self,
+        request: tonic::Request<proto::Request>,
+    ) -> Result<tonic::Response<proto::Response>, Status> {
+        let request = Request::decode(request.into_inner()).map_err(|error| Status::invalid_argument(chain(&error)))?;
+        let response = if let Some(end) = self.0.get(&request.stream) {
+            locked(end).call(|receiver| {
+                receiver.set_clock_state(clock_state());
+                receiver.respond(&request, unix_now())
+            })
+        } else {
+            let refusal = Refusal::UnknownStream(format!("no stream {:?} arrives here", request.stream));
+            let (epoch, interval, clock_ns) = (request.epoch, request.interval, unix_now());
+            Response { epoch, interval, clock_ns, clock_state: clock_state(), body: ResponseBody::Refused(refusal) }
+        };
+        Ok(tonic::Response::new(response.encode()))
+    }
+}

@@ -1,0 +1,302 @@
+//! The regions of one LMAP: checks their headers and their replicas' heartbeats after each fetch.
+
+use std::collections::BTreeMap;
+
+use transport::{FetchStatus, RegionBuffer, RegionError};
+use wire::control::{LmapSpec, RegionSpec};
+use wire::id::{Generation, RegionId, ReplicaId};
+use wire::layout::{Header, Slot};
+use wire::time::Nanos;
+
+use crate::liveness::{Change, Liveness};
+use crate::observation::Observation;
+use crate::outbox::Outbox;
+
+/// Region samples that were not used, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DiscardCounts {
+    /// The layout has changed since the last fetch.
+    pub(crate) generation: u64,
+    /// The header is invalid.
+    pub(crate) header: u64,
+    /// The region was not attached or not fetched, or the whole batch failed.
+    pub(crate) unread: u64,
+}
+
+impl DiscardCounts {
+    /// The counts between `before` and `self`.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            generation: self.generation - before.generation,
+            header: self.header - before.header,
+            unread: self.unread - before.unread,
+        }
+    }
+
+    pub(crate) fn add(&mut self, more: Self) {
+        self.generation += more.generation;
+        self.header += more.header;
+        self.unread += more.unread;
+    }
+}
+
+/// Whether the reader has attached a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    /// The outcome is not known yet. The region does not count for its replica's liveness.
+    Pending,
+    Attached,
+    /// Attaching has failed so far. From now on the replica's silence counts.
+    Failed,
+}
+
+/// The state of one region.
+#[derive(Clone, Copy, Debug)]
+struct Region {
+    spec: RegionSpec,
+    replica: usize,
+    access: Access,
+    generation: Option<Generation>,
+    heartbeat: Option<u64>,
+    /// Its layout changed while no host agent was connected. It is not read until it is configured anew.
+    stale: bool,
+    /// Whether the last fetch failed.
+    failing: bool,
+    /// Whether its heartbeat word has ever changed, so that it shows when the region is written.
+    beats: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Replica {
+    id: ReplicaId,
+    liveness: Liveness,
+}
+
+/// The regions of one LMAP, with a buffer for each.
+#[derive(Debug)]
+pub(crate) struct Regions {
+    all: Vec<Region>,
+    replicas: Vec<Replica>,
+    heartbeats: Vec<Option<bool>>,
+    observations: Vec<Observation>,
+    pub(crate) buffers: Vec<RegionBuffer>,
+    pub(crate) discarded: DiscardCounts,
+    /// A replica without a heartbeat for this long is silent.
+    limit: Nanos,
+}
+
+/// Length of a header, in words.
+const HEADER_WORDS: usize = Slot(0).word();
+
+/// End of the last slot in use of each region, in words from the region's start. Words behind it are not fetched; a
+/// page has 504 slots.
+fn ends(spec: &LmapSpec) -> BTreeMap<RegionId, usize> {
+    let slots: BTreeMap<_, _> = spec.metrics.iter().map(|metric| (metric.id, metric.series.kind.slots())).collect();
+    let mut ends = BTreeMap::new();
+    for place in spec.replicas.iter().flat_map(|replica| &replica.places) {
+        let Some(slots) = slots.get(&place.metric) else { continue };
+        let end = ends.entry(place.region).or_insert(HEADER_WORDS);
+        *end = (place.first.word() + *slots as usize).max(*end);
+    }
+    ends
+}
+
+/// The outcome of checking all regions after a fetch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CheckOutcome {
+    /// At least one region has new values.
+    pub(crate) fresh: bool,
+    /// A replica fell silent, or recovered.
+    pub(crate) changed: bool,
+}
+
+impl Regions {
+    /// Creates the regions of `spec`, and allocates their buffers.
+    pub(crate) fn new(spec: &LmapSpec, silent_heartbeats: u32) -> Self {
+        let mut regions = Vec::new();
+        for (replica, of) in spec.replicas.iter().enumerate() {
+            regions.extend(of.regions.iter().map(|spec| Region {
+                spec: *spec,
+                replica,
+                access: Access::Pending,
+                generation: None,
+                heartbeat: None,
+                stale: false,
+                failing: false,
+                beats: false,
+            }));
+        }
+        let ends = ends(spec);
+        let buffer = |region: &Region| {
+            RegionBuffer::for_first(region.spec.id, ends.get(&region.spec.id).copied().unwrap_or(HEADER_WORDS))
+        };
+        let replica = |id| Replica { id, liveness: Liveness::default() };
+        Self {
+            buffers: regions.iter().map(buffer).collect(),
+            observations: vec![Observation::Unread; regions.len()],
+            heartbeats: vec![None; spec.replicas.len()],
+            replicas: spec.replicas.iter().map(|of| replica(of.id)).collect(),
+            all: regions,
+            discarded: DiscardCounts::default(),
+            limit: Nanos(spec.heartbeat.0.saturating_mul(u64::from(silent_heartbeats))),
+        }
+    }
+
+    /// Takes over the state that `old` has of regions and replicas that still exist.
+    pub(crate) fn take_over(&mut self, old: &Self) {
+        self.discarded = old.discarded;
+        let regions: BTreeMap<_, _> = old.all.iter().map(|region| (region.spec.id, region)).collect();
+        for region in &mut self.all {
+            if let Some(old) = regions.get(&region.spec.id) {
+                *region = Region { spec: region.spec, replica: region.replica, stale: false, ..**old };
+            }
+        }
+        let replicas: BTreeMap<_, _> = old.replicas.iter().map(|replica| (replica.id, replica.liveness)).collect();
+        for replica in &mut self.replicas {
+            if let Some(liveness) = replicas.get(&replica.id) {
+                replica.liveness = *liveness;
+            }
+        }
+    }
+
+    /// Whether the replicas are those of `other`, in the same order.
+    pub(crate) fn same_replicas(&self, other: &Self) -> bool {
+        self.replicas.iter().map(|replica| replica.id).eq(other.replicas.iter().map(|replica| replica.id))
+    }
+
+    /// The index of each region, for [`Columns`](crate::columns::Columns).
+    pub(crate) fn indices(&self) -> BTreeMap<RegionId, usize> {
+        self.all.iter().enumerate().map(|(at, region)| (region.spec.id, at)).collect()
+    }
+
+    pub(crate) fn specs(&self) -> impl Iterator<Item = &RegionSpec> {
+        self.all.iter().map(|region| &region.spec)
+    }
+
+    /// Sets whether the reader has attached `id`, without counting a failure.
+    pub(crate) fn set_attached(&mut self, id: RegionId, attached: bool) {
+        for region in self.all.iter_mut().filter(|region| region.spec.id == id) {
+            region.access = match region.access {
+                _ if attached => Access::Attached,
+                Access::Attached => Access::Pending,
+                before => before,
+            };
+        }
+    }
+
+    /// The outcome of an attempt to attach `id`.
+    pub(crate) fn attached(&mut self, id: RegionId, attached: bool) {
+        for region in self.all.iter_mut().filter(|region| region.spec.id == id) {
+            region.access = if attached { Access::Attached } else { Access::Failed };
+        }
+    }
+
+    /// The indices of the regions that can be fetched.
+    pub(crate) fn to_fetch(&self) -> impl Iterator<Item = usize> {
+        self.all.iter().enumerate().filter(|(_, region)| region.access == Access::Attached).map(|(at, _)| at)
+    }
+
+    /// Checks headers and liveness after a fetch. `batch` is false if the batch failed as a whole; then liveness is not
+    /// judged. `alone` is true if no host agent was connected to announce a new layout. Never allocates, unless a
+    /// region fails for the first time.
+    pub(crate) fn check(&mut self, now: Nanos, batch: bool, alone: bool, outbox: &mut Outbox) -> CheckOutcome {
+        self.heartbeats.fill(None);
+        for ((region, buffer), observation) in self.all.iter_mut().zip(&self.buffers).zip(&mut self.observations) {
+            let (state, alive) = region.check(buffer, batch, alone, &mut self.discarded, outbox);
+            *observation = state;
+            let counts = batch && region.shows_liveness(buffer);
+            if let Some(heartbeat) = self.heartbeats.get_mut(region.replica).filter(|_| counts) {
+                *heartbeat = Some(heartbeat.unwrap_or(false) | alive);
+            }
+        }
+        self.without_heartbeat();
+        let mut outcome = CheckOutcome::default();
+        for (replica, alive) in self.replicas.iter_mut().zip(&self.heartbeats) {
+            let change = alive.map_or(Change::None, |alive| replica.liveness.observe(now, alive, self.limit));
+            outcome.changed |= change != Change::None;
+        }
+        for (region, observation) in self.all.iter().zip(&mut self.observations) {
+            let silent = self.replicas.get(region.replica).is_some_and(|replica| replica.liveness.is_silent());
+            if silent && region.spec.heartbeat {
+                *observation = Observation::Silent;
+            }
+            outcome.fresh |= matches!(observation, Observation::Fresh | Observation::Sampled(_));
+        }
+        outcome
+    }
+
+    /// A replica without any heartbeat word is alive as long as it can be read.
+    fn without_heartbeat(&mut self) {
+        for (replica, alive) in self.heartbeats.iter_mut().enumerate().filter(|(_, alive)| **alive == Some(false)) {
+            let of = |region: &&Region| region.replica == replica;
+            if !self.all.iter().filter(of).any(|region| region.spec.heartbeat) {
+                let observations = self.all.iter().zip(&self.observations);
+                *alive = Some(
+                    observations
+                        .filter(|(region, _)| of(region))
+                        .any(|(_, observation)| matches!(observation, Observation::Fresh | Observation::Sampled(_))),
+                );
+            }
+        }
+    }
+
+    /// The outcome of each region in the last check.
+    pub(crate) fn observations(&self) -> &[Observation] {
+        &self.observations
+    }
+
+    /// The replicas that are silent.
+    pub(crate) fn silent(&self) -> impl Iterator<Item = ReplicaId> {
+        self.replicas.iter().filter(|replica| replica.liveness.is_silent()).map(|replica| replica.id)
+    }
+
+    /// Whether there are replicas, and all of them are silent.
+    pub(crate) fn all_silent(&self) -> bool {
+        !self.replicas.is_empty() && self.replicas.iter().all(|replica| replica.liveness.is_silent())
+    }
+}
+
+impl Region {
+    /// Whether the fetch says anything about the replica's liveness. A lost connection does not.
+    fn shows_liveness(&self, buffer: &RegionBuffer) -> bool {
+        self.access != Access::Pending && buffer.status != FetchStatus::Failed(RegionError::Interrupted)
+    }
+
+    /// The outcome of the region's fetch, and whether its heartbeat has changed.
+    fn check(
+        &mut self,
+        buffer: &RegionBuffer,
+        batch: bool,
+        alone: bool,
+        discarded: &mut DiscardCounts,
+        outbox: &mut Outbox,
+    ) -> (Observation, bool) {
+        let was_requested = batch && self.access == Access::Attached;
+        if !(was_requested && matches!(buffer.status, FetchStatus::Fetched)) {
+            if let (FetchStatus::Failed(error), true, false) = (&buffer.status, was_requested, self.failing) {
+                outbox.problem(self.spec.id, error.to_string());
+                self.failing = true;
+            }
+            discarded.unread += 1;
+            return (Observation::Unread, false);
+        }
+        self.failing = false;
+        let Ok(header) = Header::decode(&buffer.words) else {
+            discarded.header += 1;
+            return (Observation::Discarded, false);
+        };
+        let before = self.heartbeat.replace(header.heartbeat);
+        let beat = before != Some(header.heartbeat);
+        let alive = self.spec.heartbeat && beat;
+        self.beats |= beat && before.is_some();
+        let changed = self.generation.replace(header.generation).is_some_and(|before| before != header.generation);
+        self.stale |= changed && alone;
+        if changed || self.stale {
+            discarded.generation += 1;
+            return (Observation::Discarded, alive);
+        }
+        // In a region without the replica's own heartbeat, the host agent counts its writes in the heartbeat word.
+        let is_sampled = !self.spec.heartbeat && self.beats;
+        (if is_sampled { Observation::Sampled(header.heartbeat) } else { Observation::Fresh }, alive)
+    }
+}

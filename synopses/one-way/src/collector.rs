@@ -1,0 +1,387 @@
+//! Collects the packets of one end by intervals of the clock.
+
+use synopses::digest::{Digest, DigestKey};
+use synopses::finecomb::{self, FineComb};
+use synopses::rda::{Cache, Capture, FlowSampling, SettingsError};
+use thiserror::Error;
+
+use crate::Sampling;
+use crate::bucket_receiver::BucketReceiver;
+use crate::keys::KeySchedule;
+use crate::message::EndCounters;
+use crate::plan::{Plan, Synopsis};
+
+/// Number of intervals whose packets are stored at a time, including those that are being compared.
+pub const GENERATIONS: usize = 6;
+/// If the clock jumps over more intervals than this, they are skipped.
+const MOST_BEHIND: u64 = 4;
+
+/// An end of the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Where packets are sent.
+    Sender,
+    /// Where packets arrive.
+    Receiver,
+}
+
+/// How packets are collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CollectorSettings {
+    /// The end of the stream.
+    pub end: End,
+    /// RDA only: memory budget in packets for each of six intervals. A packet takes 32 bytes, and 16 more at a sender
+    /// in the last interval of a key.
+    pub packets: usize,
+    /// Grace period in nanoseconds after an interval's end in which its packets may still be inserted.
+    pub grace_ns: u64,
+}
+
+/// Invalid settings of a plan's synopsis.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum CollectorError {
+    /// Invalid settings of RDA.
+    #[error(transparent)]
+    Rda(#[from] SettingsError),
+    /// Invalid settings of FineComb or LDA.
+    #[error(transparent)]
+    FineComb(#[from] finecomb::SettingsError),
+}
+
+/// The packets of an interval that has ended.
+#[derive(Clone, Debug)]
+pub struct IntervalPackets {
+    /// Number of the interval.
+    pub interval: u64,
+    /// Counters of the packets at this end.
+    pub counters: EndCounters,
+    /// The packets, or their synopsis.
+    pub packets: Packets,
+    /// RDA senders only, in the last interval of a key: pairs of each packet's id and its id under the next key, in any
+    /// order.
+    pub rekeyed: Vec<(u64, u64)>,
+}
+
+/// Packets of one interval, in the form that the synopsis and the end need.
+#[derive(Clone, Debug)]
+pub enum Packets {
+    /// RDA: each packet. `None` if there were none.
+    Each(Option<Cache>),
+    /// FineComb and LDA at the sender: buckets.
+    Sent(FineComb),
+    /// FineComb and LDA at the receiver: buckets, and packets near the interval's ends.
+    Received(Box<finecomb::Interval>),
+}
+
+#[derive(Debug)]
+enum Storage {
+    Each(Box<Capture>),
+    /// A few intervals with their buckets.
+    Sent(Vec<(u64, FineComb)>),
+    Received(Box<BucketReceiver>),
+}
+
+/// Collects one end's packets in one run.
+#[derive(Debug)]
+pub struct Collector {
+    plan: Plan,
+    keys: KeySchedule,
+    /// Key for digests of flows, one for the whole run: when the digest key rotates, both intervals sample the same
+    /// flows.
+    flow_key: DigestKey,
+    /// In the last interval of a key: pairs of packet ids under the current and the next key.
+    rekeyed: Option<Vec<(u64, u64)>>,
+    /// Packets of that interval over the memory budget of `rekeyed`.
+    rekey_overflow: u64,
+    /// When that interval begins. It ends when the key rotates.
+    rekeyed_from_ns: u64,
+    settings: CollectorSettings,
+    storage: Storage,
+    /// The interval that ends next.
+    next: u64,
+    /// First interval, share and sampled flows of each change. The last one that has begun is in effect.
+    samplings: Vec<(u64, u32, FlowSampling)>,
+    /// Whether a share below 1 is in effect or pending.
+    samples: bool,
+    /// When the interval that ends next begins. Earlier packets are too late.
+    open_ns: u64,
+    missed: u64,
+    late: u64,
+    oversized: u64,
+    /// The capture's count of packets outside open intervals, at the last close.
+    outside: u64,
+}
+
+impl Collector {
+    /// Allocates all memory.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectorError`] if the plan's synopsis has invalid settings.
+    pub fn new(plan: Plan, settings: CollectorSettings) -> Result<Self, CollectorError> {
+        let storage = match (&plan.synopsis, settings.end) {
+            (Synopsis::Rda { ids, .. }, _) => Storage::Each(Box::new(Capture::new(
+                plan.begins_ns,
+                plan.length_ns,
+                GENERATIONS,
+                settings.packets,
+                *ids,
+            )?)),
+            (Synopsis::FineComb { .. }, End::Sender) => {
+                drop(FineComb::new(&plan.buckets())?);
+                Storage::Sent(Vec::with_capacity(GENERATIONS))
+            }
+            (Synopsis::FineComb { .. }, End::Receiver) => Storage::Received(Box::new(BucketReceiver::new(&plan, 0)?)),
+        };
+        let mut collector = Self {
+            keys: KeySchedule::new(&plan),
+            flow_key: DigestKey::new(plan.key),
+            rekeyed: None,
+            rekey_overflow: 0,
+            rekeyed_from_ns: u64::MAX,
+            settings,
+            storage,
+            next: 0,
+            samplings: vec![(0, u32::MAX, FlowSampling::new(1.0, plan.seed))],
+            samples: false,
+            open_ns: plan.begins_ns,
+            missed: 0,
+            late: 0,
+            oversized: 0,
+            outside: 0,
+            plan,
+        };
+        collector.advance(0);
+        Ok(collector)
+    }
+
+    /// Adds a packet of the stream that passed at `now_ns`. `digest` computes its digest: once, or around a key
+    /// rotation with both keys. `flow` computes the digest of its flow; it is called only while a sample of flows is
+    /// measured.
+    #[inline]
+    pub fn insert(
+        &mut self,
+        now_ns: u64,
+        digest: impl Fn(&DigestKey) -> Digest,
+        flow: impl FnOnce(&DigestKey) -> Digest,
+    ) {
+        if now_ns < self.open_ns {
+            return self.too_late(now_ns);
+        }
+        if self.samples && !self.sampling_at(now_ns).1.admits(flow(&self.flow_key)) {
+            return;
+        }
+        match &mut self.storage {
+            Storage::Each(capture) => {
+                let current = self.keys.digest_at(now_ns, &digest);
+                capture.insert(current, now_ns);
+                if now_ns >= self.rekeyed_from_ns && now_ns < self.keys.next_from_ns {
+                    self.rekey(current, digest(self.keys.keys()[1]));
+                }
+            }
+            Storage::Sent(finecombs) => {
+                let digest = self.keys.digest_at(now_ns, digest);
+                let interval = (now_ns - self.plan.begins_ns) / self.plan.length_ns;
+                match finecombs.iter_mut().find(|(stored, _)| *stored == interval) {
+                    Some((_, finecomb)) => finecomb.insert(digest, now_ns),
+                    None => self.insert_new(interval, digest, now_ns),
+                }
+            }
+            Storage::Received(buckets) => {
+                let interval = (now_ns - self.plan.begins_ns) / self.plan.length_ns;
+                let inserted = buckets.insert((interval, self.next), now_ns, &self.keys, digest);
+                self.missed += u64::from(!inserted);
+            }
+        }
+    }
+
+    /// Stores a packet's ids under the current and the next key.
+    fn rekey(&mut self, current: Digest, next: Digest) {
+        let Synopsis::Rda { ids, .. } = self.plan.synopsis else { return };
+        match &mut self.rekeyed {
+            Some(rekeyed) if rekeyed.len() < rekeyed.capacity() => rekeyed.push((ids.id(current), ids.id(next))),
+            _ => self.rekey_overflow += 1,
+        }
+    }
+
+    /// Counts a packet whose interval is closed. A packet of the last closed interval still affects that one's flags.
+    #[cold]
+    const fn too_late(&mut self, now_ns: u64) {
+        let before_ns = self.plan.begin_of(self.next.saturating_sub(1));
+        if now_ns >= before_ns && matches!(self.storage, Storage::Each(_)) {
+            self.late += 1;
+        } else if now_ns >= self.plan.begins_ns {
+            self.missed += 1;
+        }
+    }
+
+    #[cold]
+    fn insert_new(&mut self, interval: u64, digest: Digest, now_ns: u64) {
+        let settings = self.plan.buckets();
+        let Storage::Sent(finecombs) = &mut self.storage else { return };
+        match FineComb::new(&settings) {
+            Ok(mut finecomb) if interval >= self.next && finecombs.len() < GENERATIONS => {
+                finecomb.insert(digest, now_ns);
+                finecombs.push((interval, finecomb));
+            }
+            _ => self.missed += 1,
+        }
+    }
+
+    fn sampling_at(&self, now_ns: u64) -> (u32, FlowSampling) {
+        let interval = self.plan.interval_of(now_ns).unwrap_or(0);
+        let begun = self.samplings.iter().rev().find(|(from, ..)| *from <= interval);
+        begun
+            .or(self.samplings.first())
+            .map_or((u32::MAX, FlowSampling::new(1.0, 0)), |(_, share, flows)| (*share, *flows))
+    }
+
+    /// Changes the sampled share of flows. If its first interval has already begun, the change starts with the next
+    /// untouched interval; the other end then sees that the shares differed.
+    pub fn sample(&mut self, sampling: Sampling) {
+        let probability = (f64::from(sampling.share) + 1.0) / 4_294_967_296.0;
+        self.samplings.retain(|(from, ..)| *from < sampling.from);
+        self.samplings.push((
+            sampling.from.max(self.next + 1),
+            sampling.share,
+            FlowSampling::new(probability, self.plan.seed),
+        ));
+        self.forget_samplings();
+    }
+
+    fn forget_samplings(&mut self) {
+        let next = self.next;
+        let last = self.samplings.iter().rposition(|(from, ..)| *from <= next).unwrap_or(0);
+        self.samplings.drain(..last);
+        self.samples = self.samplings.iter().any(|(_, share, _)| *share != u32::MAX);
+    }
+
+    /// Counts packets of the interface, perhaps of this stream, that were dropped before they could be captured.
+    pub const fn missed(&mut self, packets: u64) {
+        self.missed += packets;
+    }
+
+    /// Counts a packet of the stream that is larger than the link's MTU.
+    pub const fn oversized(&mut self) {
+        self.oversized += 1;
+    }
+
+    /// When [`Self::poll`] will next return an interval, in nanoseconds since 1970.
+    #[must_use]
+    pub const fn due_ns(&self) -> u64 {
+        self.plan.begin_of(self.next + 1).saturating_add(self.settings.grace_ns)
+    }
+
+    /// The next interval whose grace period is over at `now_ns`. Intervals come in order, also those without packets.
+    pub fn poll(&mut self, now_ns: u64) -> Option<IntervalPackets> {
+        if now_ns < self.due_ns() {
+            return None;
+        }
+        let last = self.plan.interval_of(now_ns.saturating_sub(self.settings.grace_ns)).unwrap_or(0).saturating_sub(1);
+        if last > self.next + MOST_BEHIND {
+            self.skip_to(last);
+        }
+        let interval = self.next;
+        let sampled = self.sampling_at(self.plan.begin_of(interval)).0;
+        let closed = self.close(interval);
+        let is_last = self.keys.until_rotation(interval) == 1;
+        let rekeyed = if is_last { self.rekeyed.take().unwrap_or_default() } else { Vec::new() };
+        // Without a new id they cannot be found in the next interval if they are late.
+        self.missed += if is_last { core::mem::take(&mut self.rekey_overflow) } else { 0 };
+        self.advance(interval + 1);
+        self.forget_samplings();
+        let (packets, counters) = closed?;
+        let (missed, oversized) = (core::mem::take(&mut self.missed), core::mem::take(&mut self.oversized));
+        let (missed, late) = (missed + counters.missed, core::mem::take(&mut self.late));
+        let counters = EndCounters { missed, late, oversized, sampled, ..counters };
+        Some(IntervalPackets { interval, counters, packets, rekeyed })
+    }
+
+    /// Makes `to` the interval that ends next, and prepares its key and the next one.
+    fn advance(&mut self, to: u64) {
+        (self.next, self.open_ns) = (to, self.plan.begin_of(to));
+        let rotated = self.keys.advance(&self.plan, to);
+        let until_rotation = self.keys.until_rotation(to);
+        match &mut self.storage {
+            Storage::Each(_) if self.settings.end == End::Sender && self.plan.intervals_per_key > 0 => {
+                self.rekeyed_from_ns = self.keys.next_from_ns.saturating_sub(self.plan.length_ns);
+                // Allocates one interval ahead, not on a packet's path.
+                if until_rotation <= 2 && self.rekeyed.is_none() {
+                    self.rekeyed = Some(Vec::with_capacity(self.settings.packets));
+                }
+            }
+            Storage::Received(buckets) => {
+                if rotated {
+                    buckets.rotate_key();
+                }
+                if until_rotation == 1 {
+                    buckets.prepare_next_key(&self.plan);
+                }
+            }
+            Storage::Each(_) | Storage::Sent(_) => {}
+        }
+    }
+
+    fn close(&mut self, interval: u64) -> Option<(Packets, EndCounters)> {
+        let counters = EndCounters::default();
+        match &mut self.storage {
+            Storage::Each(capture) => {
+                let cache = capture.close(interval);
+                let outside = capture.outside();
+                let late = outside - core::mem::replace(&mut self.outside, outside);
+                let (packets, duplicates, overflowed) =
+                    cache.as_ref().map_or((0, 0, 0), |cache| (cache.packets(), cache.duplicates(), cache.overflowed()));
+                Some((Packets::Each(cache), EndCounters { packets, duplicates, overflowed, missed: late, ..counters }))
+            }
+            Storage::Sent(finecombs) => {
+                let at = finecombs.iter().position(|(stored, _)| *stored == interval);
+                let finecomb = at.map(|at| finecombs.swap_remove(at).1);
+                finecombs.retain(|(stored, _)| *stored > interval);
+                // A checked plan has valid settings.
+                let finecomb = finecomb.or_else(|| FineComb::new(&self.plan.buckets()).ok())?;
+                let counters = EndCounters { packets: finecomb.packets(), ..counters };
+                Some((Packets::Sent(finecomb), counters))
+            }
+            Storage::Received(buckets) => {
+                let ended = buckets.close(interval)?;
+                let counters = EndCounters { packets: ended.finecomb().packets(), ..counters };
+                Some((Packets::Received(Box::new(ended)), counters))
+            }
+        }
+    }
+
+    /// The clock jumped: drops what was collected before interval `to`.
+    fn skip_to(&mut self, to: u64) {
+        match &mut self.storage {
+            Storage::Each(capture) => {
+                if let Some(cache) = to.checked_sub(1).and_then(|before| capture.close(before)) {
+                    capture.give_back(cache);
+                }
+            }
+            Storage::Sent(finecombs) => finecombs.retain(|(stored, _)| *stored >= to),
+            Storage::Received(buckets) => {
+                if let Ok(new) = BucketReceiver::new(&self.plan, to) {
+                    **buckets = new;
+                }
+            }
+        }
+        (self.rekeyed, self.rekey_overflow) = (None, 0);
+        self.advance(to);
+    }
+
+    /// Takes back the memory of a compared interval, to reuse it.
+    pub fn give_back(&mut self, cache: Cache) {
+        if let Storage::Each(capture) = &mut self.storage
+            && matches!(self.plan.synopsis, Synopsis::Rda { ids, .. } if ids == cache.ids())
+        {
+            capture.give_back(cache);
+        }
+    }
+
+    /// The plan of the run.
+    #[must_use]
+    pub const fn plan(&self) -> &Plan {
+        &self.plan
+    }
+}

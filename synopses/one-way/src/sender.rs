@@ -1,0 +1,506 @@
+//! The requesting end: the agent where packets are sent.
+
+mod start;
+
+use std::collections::VecDeque;
+
+use synopses::rda::Cache;
+
+use crate::clock::{ClockOffset, ClockState};
+use crate::collector::{IntervalPackets, Packets};
+use crate::conclusions::Conclusions;
+use crate::message::{MOST_REPORTS, Refusal, Request, RequestBody, Response, ResponseBody};
+use crate::plan::{LEAST_INTERVALS_PER_KEY, Plan, Synopsis, soon_ns};
+use crate::report::{Flags, Report};
+use crate::round::{MOST_ROUNDS, Outcome, Round, Step};
+use crate::sampling_controller::SamplingController;
+use crate::{Counts, Effect, Sampling};
+
+/// Maximum back-off between two attempts to start a run.
+const MOST_PAUSE_NS: u64 = 10_000_000_000;
+
+/// Settings of the sender's end of a stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SenderSettings {
+    /// Name of the stream, the same as at the receiver.
+    pub stream: String,
+    /// Length of an interval in nanoseconds.
+    pub length_ns: u64,
+    /// The synopsis and its size.
+    pub synopsis: Synopsis,
+    /// Number of intervals after which the digest key changes; 0 for never.
+    pub intervals_per_key: u64,
+    /// Time in nanoseconds between the start request and the first interval. Longer than a round trip.
+    pub start_margin_ns: u64,
+    /// Deadline for an interval's comparison, in nanoseconds after the interval's end.
+    pub deadline_ns: u64,
+    /// Timeout of a request in nanoseconds.
+    pub response_timeout_ns: u64,
+    /// Bound on the difference of the two clocks in nanoseconds. Reports beyond it are flagged.
+    pub clock_bound_ns: u64,
+}
+
+impl SenderSettings {
+    /// Defaults for intervals of `length_ns`: start margin of two intervals, deadline of three, a new key every hour,
+    /// and clocks within a millisecond.
+    #[must_use]
+    pub const fn new(stream: String, length_ns: u64, synopsis: Synopsis) -> Self {
+        let second = 1_000_000_000;
+        let start_margin_ns = if 2 * length_ns > second { 2 * length_ns } else { second };
+        let response_timeout_ns = if length_ns / 2 > second { second } else { length_ns / 2 };
+        let (deadline_ns, clock_bound_ns) = (3 * length_ns, 1_000_000);
+        let intervals_per_key = match (3_600 * second).checked_div(length_ns) {
+            Some(in_an_hour) if in_an_hour > LEAST_INTERVALS_PER_KEY => in_an_hour,
+            _ => LEAST_INTERVALS_PER_KEY,
+        };
+        Self {
+            stream,
+            length_ns,
+            synopsis,
+            intervals_per_key,
+            start_margin_ns,
+            deadline_ns,
+            response_timeout_ns,
+            clock_bound_ns,
+        }
+    }
+}
+
+/// What the caller has to do.
+#[derive(Debug, PartialEq)]
+#[must_use]
+pub enum Action {
+    /// Send the request, then pass its response, or `None` without one, to [`Sender::complete`].
+    Send {
+        /// Number of the call, for [`Sender::complete`].
+        call: u64,
+        /// The request, to be sent to the peer.
+        request: Box<Request>,
+    },
+    /// Nothing until this time, in nanoseconds since 1970.
+    Wait(u64),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Phase {
+    /// No run. The next attempt to start one is at this time.
+    Idle { retry_ns: u64 },
+    /// The start request is in flight.
+    Starting(Plan),
+    /// The run goes on.
+    Running(Plan),
+}
+
+/// A request without a response so far.
+#[derive(Clone, Copy, Debug)]
+struct InFlightRequest {
+    call: u64,
+    /// `None` for a start.
+    interval: Option<u64>,
+    sent_ns: u64,
+    delivery: Delivery,
+}
+
+/// What a finish request delivers to the receiver.
+#[derive(Clone, Copy, Debug, Default)]
+struct Delivery {
+    /// Reports of all intervals before this one.
+    reports_before: u64,
+    sampling: Option<Sampling>,
+}
+
+impl Delivery {
+    fn of(request: &Request) -> Self {
+        match &request.body {
+            RequestBody::Finish { reports, sampling } => {
+                Self { reports_before: reports.last().map_or(0, |report| report.interval + 1), sampling: *sampling }
+            }
+            _ => Self::default(),
+        }
+    }
+}
+
+/// The sender's end of one stream.
+#[derive(Debug)]
+pub struct Sender {
+    settings: SenderSettings,
+    phase: Phase,
+    epoch: u64,
+    pause_ns: u64,
+    /// How far the receiver's clock was ahead at the last start.
+    ahead_ns: u64,
+    /// Clock offset measured with the last response.
+    clock: Option<ClockOffset>,
+    /// States of this end's clock and of the receiver's.
+    clock_states: [ClockState; 2],
+    rounds: VecDeque<Round>,
+    /// The last interval that has ended.
+    last: Option<u64>,
+    conclusions: Conclusions,
+    /// Reports that the receiver has not acknowledged.
+    unacknowledged: VecDeque<Report>,
+    in_flight: Option<InFlightRequest>,
+    calls: u64,
+    sampling: SamplingController,
+    effects: VecDeque<Effect>,
+    counts: Counts,
+    last_refusal: Option<String>,
+}
+
+impl Sender {
+    /// A sender that starts a run at the first [`Self::poll`].
+    #[must_use]
+    pub fn new(settings: SenderSettings) -> Self {
+        Self {
+            settings,
+            phase: Phase::Idle { retry_ns: 0 },
+            epoch: 0,
+            pause_ns: 0,
+            ahead_ns: 0,
+            clock: None,
+            clock_states: [ClockState::Unknown; 2],
+            rounds: VecDeque::new(),
+            last: None,
+            conclusions: Conclusions::default(),
+            unacknowledged: VecDeque::new(),
+            in_flight: None,
+            calls: 0,
+            sampling: SamplingController::default(),
+            effects: VecDeque::new(),
+            counts: Counts::default(),
+            last_refusal: None,
+        }
+    }
+
+    /// Sets the state of this end's clock.
+    pub const fn set_clock_state(&mut self, state: ClockState) {
+        self.clock_states[0] = state;
+    }
+
+    /// The next action at `now_ns`. Call it again after carrying out the action, after [`Self::complete`] or
+    /// [`Self::add_interval`], and at the time of [`Action::Wait`].
+    pub fn poll(&mut self, now_ns: u64, random: &mut dyn FnMut() -> u64) -> Action {
+        if let Some(request) = self.in_flight
+            && now_ns.saturating_sub(request.sent_ns) >= self.settings.response_timeout_ns
+        {
+            self.complete(request.call, None, now_ns, random);
+        }
+        self.expire(now_ns);
+        if self.in_flight.is_none()
+            && let Some((interval, request)) = self.request(now_ns, random)
+        {
+            self.calls += 1;
+            let delivery = Delivery::of(&request);
+            self.in_flight = Some(InFlightRequest { call: self.calls, interval, sent_ns: now_ns, delivery });
+            return Action::Send { call: self.calls, request: Box::new(request) };
+        }
+        Action::Wait(self.next_ns())
+    }
+
+    fn next_ns(&self) -> u64 {
+        let timeout = self.in_flight.map(|request| request.sent_ns.saturating_add(self.settings.response_timeout_ns));
+        let start = match self.phase {
+            Phase::Idle { retry_ns } if self.in_flight.is_none() => Some(retry_ns),
+            _ => None,
+        };
+        let idle = self.in_flight.is_none();
+        let rounds =
+            self.rounds.iter().map(|round| if idle { round.due_ns.min(round.deadline_ns) } else { round.deadline_ns });
+        rounds.chain(timeout).chain(start).min().unwrap_or(u64::MAX)
+    }
+
+    fn request(&mut self, now_ns: u64, random: &mut dyn FnMut() -> u64) -> Option<(Option<u64>, Request)> {
+        let (stream, clock_state) = (self.settings.stream.clone(), self.clock_states[0]);
+        let request = move |epoch, interval, body| Request { stream, epoch, interval, clock_state, body };
+        match &self.phase {
+            Phase::Starting(_) => None,
+            Phase::Idle { retry_ns } if now_ns < *retry_ns => None,
+            Phase::Idle { .. } => {
+                self.epoch = now_ns.max(self.epoch + 1);
+                let plan = self.plan(now_ns, random);
+                let start = request(self.epoch, 0, RequestBody::Start(plan.clone()));
+                self.phase = Phase::Starting(plan);
+                Some((None, start))
+            }
+            Phase::Running(plan) => {
+                let due = self.rounds.iter().filter(|round| round.due_ns <= now_ns).min_by_key(|round| round.due_ns)?;
+                let body = match due.step {
+                    Step::Finish => RequestBody::Finish {
+                        reports: self.unacknowledged.iter().take(MOST_REPORTS).copied().collect(),
+                        sampling: self.sampling.unacknowledged(),
+                    },
+                    _ => due.request(plan, due.clock.or(self.clock))?,
+                };
+                Some((Some(due.interval), request(self.epoch, due.interval, body)))
+            }
+        }
+    }
+
+    /// Adds the packets of an interval that has ended.
+    pub fn add_interval(&mut self, interval: IntervalPackets, now_ns: u64, random: &mut dyn FnMut() -> u64) {
+        let IntervalPackets { interval, counters, packets, rekeyed } = interval;
+        let step = match packets {
+            Packets::Each(cache) => Step::Cells { cache, attempt: 0, seed: random(), least_cells: 0 },
+            Packets::Sent(finecomb) => Step::Buckets(finecomb),
+            Packets::Received(_) => return,
+        };
+        let Phase::Running(plan) = &self.phase else {
+            if let Step::Cells { cache: Some(cache), .. } = step {
+                self.effects.push_back(Effect::GiveBack(cache));
+            }
+            return;
+        };
+        let ends_ns = plan.begin_of(interval + 1);
+        let deadline_ns = ends_ns.saturating_add(self.settings.deadline_ns).max(now_ns);
+        if self.rounds.len() == MOST_ROUNDS
+            && let Some(mut oldest) = self.rounds.pop_front()
+        {
+            let outcome = oldest.expire();
+            self.follow(oldest, outcome, now_ns);
+        }
+        self.last = Some(interval);
+        self.sampling.interval_ended(counters.overflowed);
+        let (pause_ns, due_ns) = (0, now_ns);
+        let (theirs, clock) = (None, None);
+        self.rounds.push_back(Round {
+            interval,
+            deadline_ns,
+            due_ns,
+            pause_ns,
+            ours: counters,
+            rekeyed,
+            theirs,
+            clock,
+            step,
+        });
+    }
+
+    /// Completes a call with its response, or with `None` if there was none.
+    pub fn complete(&mut self, call: u64, response: Option<Response>, now_ns: u64, random: &mut dyn FnMut() -> u64) {
+        let Some(request) = self.in_flight.filter(|request| request.call == call) else {
+            self.counts.stale += 1;
+            return;
+        };
+        self.in_flight = None;
+        let Some(response) = response else {
+            self.counts.timeouts += 1;
+            return self.retry(request.interval, now_ns, None);
+        };
+        if response.epoch != self.epoch || response.interval != request.interval.unwrap_or(0) {
+            // The response to another request. Ignored.
+            self.counts.stale += 1;
+            return self.retry(request.interval, now_ns, None);
+        }
+        let clock = ClockOffset::measured(request.sent_ns, now_ns, response.clock_ns);
+        self.clock = Some(clock);
+        self.clock_states[1] = response.clock_state;
+        match request.interval {
+            None => self.started(&response, clock, now_ns),
+            Some(interval) => {
+                self.round_response((interval, request.delivery), response.body, clock, now_ns, random);
+            }
+        }
+    }
+
+    /// Schedules the request of an interval, or of a start, again: after the time that the receiver asked for, or else
+    /// with exponential back-off.
+    fn retry(&mut self, interval: Option<u64>, now_ns: u64, retry_after_ns: Option<u64>) {
+        let length_ns = self.settings.length_ns;
+        match interval {
+            None => {
+                self.pause_ns = (2 * self.pause_ns).clamp(self.settings.start_margin_ns, MOST_PAUSE_NS);
+                self.phase = Phase::Idle { retry_ns: now_ns.saturating_add(self.pause_ns) };
+            }
+            Some(interval) => {
+                if let Some(round) = self.rounds.iter_mut().find(|round| round.interval == interval) {
+                    round.pause_ns = (2 * round.pause_ns).clamp(length_ns / 64, length_ns / 2);
+                    let bounded = |after_ns: u64| after_ns.clamp(soon_ns(length_ns).min(length_ns), length_ns);
+                    let pause_ns = retry_after_ns.map_or(round.pause_ns, bounded);
+                    round.due_ns = now_ns.saturating_add(pause_ns);
+                }
+            }
+        }
+    }
+
+    fn round_response(
+        &mut self,
+        (interval, delivery): (u64, Delivery),
+        body: ResponseBody,
+        clock: ClockOffset,
+        now_ns: u64,
+        random: &mut dyn FnMut() -> u64,
+    ) {
+        let Phase::Running(plan) = &self.phase else { return };
+        let Some(at) = self.rounds.iter().position(|round| round.interval == interval) else {
+            self.counts.stale += 1;
+            return;
+        };
+        if let ResponseBody::Refused(refusal) = &body {
+            return self.run_refused(refusal, at, now_ns);
+        }
+        let Some(mut round) = self.rounds.remove(at) else { return };
+        if round.clock.is_none_or(|best| clock.uncertainty_ns < best.uncertainty_ns) {
+            round.clock = Some(clock);
+        }
+        let finished = matches!(body, ResponseBody::Finished);
+        let outcome = round.receive(body, plan, random);
+        if finished && matches!(outcome, Outcome::Done) {
+            // Reports that have become final since the request was sent are in the next one.
+            self.unacknowledged.retain(|report| report.interval >= delivery.reports_before);
+            self.sampling.acknowledge(delivery.sampling);
+        }
+        self.follow(round, outcome, now_ns);
+    }
+
+    fn run_refused(&mut self, refusal: &Refusal, at: usize, now_ns: u64) {
+        match refusal {
+            // The receiver has restarted, or another sender has started a run.
+            Refusal::Epoch(_) | Refusal::UnknownStream(_) => {
+                self.refused(refusal);
+                self.restart(now_ns);
+            }
+            _ => {
+                self.counts.invalid += 1;
+                if let Some(round) = self.rounds.remove(at) {
+                    self.follow(round, Outcome::Failed(Flags::PARAMETER_MISMATCH), now_ns);
+                }
+            }
+        }
+    }
+
+    /// Ends this run and all intervals in progress, and starts another run.
+    fn restart(&mut self, now_ns: u64) {
+        for mut round in core::mem::take(&mut self.rounds) {
+            let outcome = round.expire();
+            self.follow(round, outcome, now_ns);
+        }
+        self.rounds.clear();
+        while let Some(report) = self.conclusions.drain() {
+            self.effects.push_back(Effect::Report(report));
+        }
+        self.unacknowledged.clear();
+        self.in_flight = None;
+        self.phase = Phase::Idle { retry_ns: now_ns };
+    }
+
+    /// Acts on the outcome of a round.
+    fn follow(&mut self, mut round: Round, outcome: Outcome, now_ns: u64) {
+        let interval = round.interval;
+        match outcome {
+            Outcome::Next => {
+                (round.due_ns, round.pause_ns) = (now_ns, 0);
+                return self.insert(round);
+            }
+            Outcome::RetryAfter(retry_after_ns) => {
+                self.insert(round);
+                return self.retry(Some(interval), now_ns, Some(retry_after_ns));
+            }
+            Outcome::Invalid => {
+                self.counts.invalid += 1;
+                self.insert(round);
+                return self.retry(Some(interval), now_ns, None);
+            }
+            Outcome::Compared(mut comparison, cache) => {
+                self.effects.extend(cache.map(Effect::GiveBack));
+                round.flag(&mut comparison.report, self.settings.clock_bound_ns, self.clock_state());
+                comparison.late = round.ours.late > 0 || round.theirs.is_some_and(|theirs| theirs.late > 0);
+                let sampling =
+                    self.sampling.update(&round.ours, &round.theirs.unwrap_or_default(), self.last.unwrap_or(0));
+                self.effects.extend(sampling.map(Effect::Sample));
+                self.conclusions.add_comparison(*comparison);
+                round.step = Step::Finish;
+                (round.due_ns, round.pause_ns) = (now_ns, 0);
+                if now_ns < round.deadline_ns {
+                    self.insert(round);
+                }
+            }
+            Outcome::Report(mut report) => {
+                round.theirs = None;
+                let clock = report.clock;
+                round.flag(&mut report, self.settings.clock_bound_ns, self.clock_state());
+                report.clock = round.clock.or(clock);
+                self.conclusions.add_final(report);
+            }
+            Outcome::Failed(flags) => {
+                let mut report = Report { sent: Some(round.ours.packets), ..Report::unknown(interval, flags) };
+                round.flag(&mut report, self.settings.clock_bound_ns, self.clock_state());
+                self.conclusions.add_final(report);
+                self.effects.extend(round.into_cache().map(Effect::GiveBack));
+            }
+            Outcome::Done => {}
+        }
+        self.conclude();
+    }
+
+    /// State of both clocks together.
+    const fn clock_state(&self) -> ClockState {
+        self.clock_states[0].and(self.clock_states[1])
+    }
+
+    fn insert(&mut self, round: Round) {
+        let at = self.rounds.partition_point(|other| other.interval < round.interval);
+        self.rounds.insert(at, round);
+    }
+
+    /// Takes the reports that have become final.
+    fn conclude(&mut self) {
+        let rounds = &self.rounds;
+        let in_progress = |interval: u64| {
+            rounds.iter().any(|round| round.interval == interval && !matches!(round.step, Step::Finish | Step::Done))
+        };
+        while let Some(report) = self.conclusions.next(in_progress, self.last) {
+            self.effects.push_back(Effect::Report(report));
+            // With FineComb and LDA the receiver has computed the report.
+            if matches!(self.settings.synopsis, Synopsis::Rda { .. }) {
+                self.unacknowledged.push_back(report);
+            }
+        }
+        while self.unacknowledged.len() > MOST_REPORTS {
+            self.unacknowledged.pop_front();
+        }
+    }
+
+    fn expire(&mut self, now_ns: u64) {
+        while let Some(at) = self.rounds.iter().position(|round| round.deadline_ns <= now_ns) {
+            let Some(mut round) = self.rounds.remove(at) else { return };
+            if self.in_flight.is_some_and(|request| request.interval == Some(round.interval)) {
+                self.in_flight = None;
+                self.counts.timeouts += 1;
+            }
+            let outcome = round.expire();
+            self.follow(round, outcome, now_ns);
+        }
+    }
+
+    /// Effects since the last call, to be carried out in this order.
+    pub fn take_effects(&mut self) -> impl Iterator<Item = Effect> {
+        core::mem::take(&mut self.effects).into_iter()
+    }
+
+    /// Whether a run is going on.
+    #[must_use]
+    pub const fn runs(&self) -> bool {
+        matches!(self.phase, Phase::Running(_))
+    }
+
+    /// Ignored messages and timeouts.
+    #[must_use]
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Bytes of the caches of the intervals in progress.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let of = |round: &Round| match &round.step {
+            Step::Cells { cache: Some(cache), .. } => cache.memory_bytes(),
+            _ => 0,
+        };
+        self.rounds.iter().map(of).sum()
+    }
+}
+
+/// Adds the effect that returns a cache's memory.
+pub(crate) fn give_back(cache: Option<Cache>, effects: &mut VecDeque<Effect>) {
+    effects.extend(cache.map(Effect::GiveBack));
+}

@@ -1,0 +1,96 @@
+//! The digest by which two capture points recognise the same packet.
+//!
+//! It covers addresses, ports, IPv4 identification, the TCP or UDP header without its checksum, and the first 32 bytes
+//! of payload as far as captured. It leaves out what changes on a path: hop limit, ECN and DSCP, checksums, tags,
+//! tunnels. Both points need the same snap length, or one that includes those 32 bytes. Packets are not recognised if
+//! addresses are translated between the two points (NAT), or if segments are merged or split there (TSO, GRO).
+
+use synopses::digest::{Digest, DigestKey};
+
+use crate::packet::{Packet, Transport};
+
+/// Bytes of payload in the digest.
+const PAYLOAD: usize = 32;
+/// Length of the longest TCP header.
+const HEADER: usize = 60;
+/// Bytes of addresses, identification and protocol.
+const ENDS: usize = 2 * 16 + 2 + 1;
+
+/// The digest of `packet`.
+#[inline]
+#[must_use]
+pub fn digest(packet: &Packet<'_>, key: &DigestKey) -> Digest {
+    let mut bytes = [0; ENDS + HEADER + PAYLOAD];
+    bytes[..16].copy_from_slice(&packet.source.address);
+    bytes[16..32].copy_from_slice(&packet.destination.address);
+    bytes[32..34].copy_from_slice(&packet.identification.to_be_bytes());
+    let (protocol, checksum) = match packet.transport {
+        Transport::Tcp(_) => (6, 16),
+        Transport::Udp(_) => (17, 6),
+    };
+    bytes[34] = protocol;
+    let length = packet.segment.len().min(packet.header_bytes.min(HEADER) + PAYLOAD);
+    bytes[ENDS..ENDS + length].copy_from_slice(&packet.segment[..length]);
+    bytes[ENDS + checksum..ENDS + checksum + 2].fill(0);
+    key.digest(&bytes[..ENDS + length])
+}
+
+/// The digest of the flow that `packet` belongs to: addresses, ports and protocol.
+#[must_use]
+pub fn flow(packet: &Packet<'_>, key: &DigestKey) -> Digest {
+    let mut bytes = [0; ENDS + 2];
+    bytes[..16].copy_from_slice(&packet.source.address);
+    bytes[16..32].copy_from_slice(&packet.destination.address);
+    bytes[32..34].copy_from_slice(&packet.source.port.to_be_bytes());
+    bytes[34..36].copy_from_slice(&packet.destination.port.to_be_bytes());
+    bytes[36] = u8::from(matches!(packet.transport, Transport::Tcp(_)));
+    key.digest(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::{Frame, Link};
+    use crate::generator::segment;
+    use crate::packet::{View, parse};
+
+    fn digest_of(bytes: &[u8]) -> Digest {
+        let frame = Frame { bytes, length: bytes.len() as u32, time_ns: 0, link: Link::Ethernet };
+        digest(&parse(&frame, View::Outer).expect("a packet"), &DigestKey::new(1))
+    }
+
+    #[test]
+    fn a_flow_is_addresses_ports_and_protocol() {
+        let flow_of = |bytes: &[u8]| {
+            let frame = Frame { bytes, length: bytes.len() as u32, time_ns: 0, link: Link::Ethernet };
+            flow(&parse(&frame, View::Outer).expect("a packet"), &DigestKey::new(1))
+        };
+        let bytes = segment(b"a payload");
+        // Only addresses and ports count.
+        for at in [16, 22, 26, 29, 30, 33, 34, 35, 36, 37, 38, 42, 55] {
+            let mut other = bytes.clone();
+            other[at] ^= 1;
+            if parse(&Frame { bytes: &other, length: 99, time_ns: 0, link: Link::Ethernet }, View::Outer).is_ok() {
+                assert_eq!(flow_of(&other) != flow_of(&bytes), (26..38).contains(&at), "byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn fields_that_change_on_a_path_are_not_in_the_digest_and_all_others_are() {
+        let bytes = segment(b"a payload that is longer than what is looked at of it");
+        let expected = digest_of(&bytes);
+        // Ethernet; service class, hop limit and checksum of IP; checksum of TCP; payload after 32 bytes.
+        let changed =
+            |at: usize| at < 12 || at == 15 || at == 22 || (24..26).contains(&at) || (50..52).contains(&at) || at >= 86;
+        // Lengths, versions and fragment flags: other values are no valid packet.
+        let structure = |at: usize| {
+            (12..15).contains(&at) || (16..18).contains(&at) || (20..22).contains(&at) || at == 23 || at == 46
+        };
+        for at in (0..bytes.len()).filter(|at| !structure(*at)) {
+            let mut other = bytes.clone();
+            other[at] ^= 1;
+            assert_eq!(digest_of(&other) == expected, changed(at), "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! From the wire to a synopsis: frames are captured and parsed, packets are filtered and paired as requests and
+//! responses.
+//!
+//! ```text
+//! source ──frames──▶ parse ──packets──▶ filter ──▶ pair ──requests, responses──▶ fridge          (delay)
+//!                                              └─▶ identity ──digests──────────▶ FineComb, LDA   (two points)
+//! ```
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`frame`] | a captured frame: bytes, timestamp and link type; the trait of captures ([`Source`]) |
+//! | [`file`](mod@file) | reads pcap and pcapng files, writes pcap files |
+//! | [`ring`] | captures from a network interface (AF_PACKET, TPACKET_V3). The only module with unsafe code |
+//! | [`generator`] | synthetic traffic with known delays |
+//! | [`packet`] | parses frames; counts parse errors by reason |
+//! | [`filter`] | selects the packets of a stream |
+//! | [`pair`] | matches responses with requests |
+//! | [`identity`] | digest of the fields that do not change on a path |
+//! | [`delays`] | filter, pairs and a fridge: the delays of one stream |
+//!
+//! Nothing is allocated per packet, except by the reader of pcapng blocks with options.
+
+pub mod delays;
+pub mod file;
+pub mod filter;
+pub mod frame;
+pub mod generator;
+pub mod identity;
+pub mod packet;
+pub mod pair;
+pub mod ring;
+
+pub use delays::{Delays, DelaysError, DelaysSettings};
+pub use filter::Filter;
+pub use frame::{Frame, Link, Progress, Source, SourceCounts, SourceError};
+pub use packet::{Packet, ParseError, Refusals, Tcp, Transport, Udp, View, parse};
+pub use pair::{Pair, Roles};

@@ -1,0 +1,122 @@
+//! Checks `deploy/` and its documentation: programs accept the files, and the troubleshooting table quotes real
+//! messages of the programs.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot be set up has failed")]
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the workspace")
+}
+
+fn file(name: &str) -> String {
+    let path = root().join("deploy/bluefield").join(name);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn files(ending: &str) -> Vec<String> {
+    let entries = fs::read_dir(root().join("deploy/bluefield")).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.ends_with(ending)).collect()
+}
+
+#[test]
+fn the_agents_take_their_configurations() {
+    let worker = nic_agent::config::Config::parse(&file("nic-agent-0.yaml")).unwrap();
+    let host = host_agent::config::Config::parse(&file("host-agent.yaml")).unwrap();
+
+    assert_eq!(worker.transport, nic_agent::config::Transport::Verbs);
+    assert_eq!(worker.regions_socket, None, "there is no such socket on a DPU");
+    assert!(worker.core.is_some() && worker.control.tls.is_some());
+    assert_eq!(
+        worker.control.address,
+        host.control.listen.to_string(),
+        "the NIC agent connects to the host agent's address"
+    );
+    assert!(host.control.tls.is_some());
+}
+
+#[test]
+fn the_pod_starts_the_program_that_is_built_with_the_files_that_are_there() {
+    let pod: Value = serde_saphyr::from_str(&file("uview-nic-agent.pod.yaml")).unwrap();
+    let worker = &pod["spec"]["containers"][0];
+
+    assert_eq!((&pod["apiVersion"], &pod["kind"]), (&"v1".into(), &"Pod".into()));
+    let command: Vec<_> = worker["command"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert_eq!(command, ["/usr/local/bin/uview-nic-agent", "--config", "/etc/uview/nic-agent-0.yaml"]);
+    assert_eq!(pod["spec"]["hostNetwork"], true);
+    let config = nic_agent::config::Config::parse(&file("nic-agent-0.yaml")).unwrap();
+    for probe in ["readinessProbe", "livenessProbe"] {
+        assert_eq!(worker[probe]["httpGet"]["port"], config.metrics.listen.port(), "{probe}");
+    }
+    let volumes: Vec<_> = pod["spec"]["volumes"].as_array().unwrap().iter().map(|volume| &volume["name"]).collect();
+    let mounts: Vec<_> = worker["volumeMounts"].as_array().unwrap().iter().map(|mount| &mount["name"]).collect();
+    assert_eq!(volumes, mounts, "every volume exists and is used");
+}
+
+#[test]
+fn systemd_takes_the_units() {
+    if Command::new("systemd-analyze").arg("--version").output().is_err() {
+        // Not `println!`, which the test's harness swallows.
+        let mut loud = std::io::stderr();
+        writeln!(loud, "!! THE UNITS WERE NOT CHECKED: there is no systemd-analyze (Debian: apt-get install systemd).")
+            .unwrap();
+        return;
+    }
+    let units = files(".service");
+    assert_eq!(units.len(), 2);
+    let folder = tempfile::tempdir().unwrap();
+    for name in units {
+        let unit = file(&name);
+        let program = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+        let program = program.split(' ').next().unwrap();
+        // The program is not installed here; everything else must be correct.
+        let copy = folder.path().join(name.replace("@.", "@0."));
+        fs::write(&copy, unit.replace(program, "/bin/true")).unwrap();
+        let output = Command::new("systemd-analyze").arg("verify").arg(&copy).output().unwrap();
+        let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && complaints.is_empty(), "{name}: {complaints}");
+    }
+}
+
+/// All Rust sources of the members whose messages operators read.
+fn sources() -> String {
+    fn collect(folder: &Path, text: &mut String) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path: PathBuf = entry.unwrap().path();
+            if path.is_dir() {
+                collect(&path, text);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                text.push_str(&fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    let mut text = String::new();
+    for member in ["region/transport", "region", "wire", "nic-agent", "host-agent", "cli"] {
+        collect(&root().join(member).join("src"), &mut text);
+    }
+    text
+}
+
+#[test]
+fn symptoms_of_the_troubleshooting_table_are_messages_of_the_programs() {
+    let page = fs::read_to_string(root().join("docs/bluefield.md")).unwrap();
+    let (_, table) = page.split_once("<!-- symptoms -->").expect("the page has a table of symptoms");
+    let sources = sources();
+    let rows: Vec<_> = table.lines().skip(1).take_while(|line| line.starts_with('|')).skip(2).collect();
+    assert!(rows.len() > 10, "only {} symptoms", rows.len());
+
+    for row in rows {
+        let symptom = row.split('|').nth(1).unwrap();
+        let quoted: Vec<_> = symptom.split('`').skip(1).step_by(2).collect();
+        assert!(!quoted.is_empty(), "no quoted message in {symptom:?}");
+        // An ellipsis stands for the variable parts of a message.
+        for part in quoted.iter().flat_map(|words| words.split('…')).map(str::trim).filter(|part| !part.is_empty()) {
+            assert!(sources.contains(part), "no program prints {part:?}");
+        }
+    }
+}

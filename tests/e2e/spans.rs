@@ -1,0 +1,191 @@
+//! Both agents, and services that send only spans: one becomes slow, and traces with that reason are kept.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::disallowed_methods, reason = "real agents run in real time; every wait has a limit")]
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+/// Time limit of each wait. An LMAP is armed after 14 s at this interval, on an idle machine.
+const PATIENCE: Duration = Duration::from_mins(2);
+/// Interval between two batches of the shop.
+const BEAT: Duration = Duration::from_millis(50);
+
+/// All requests that the upstream received, as text.
+type ReceivedText = Arc<Mutex<String>>;
+
+/// An upstream for OTLP/HTTP.
+fn upstream() -> (SocketAddr, ReceivedText) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, received) = (listener.local_addr().unwrap(), ReceivedText::default());
+    let into = Arc::clone(&received);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let into = Arc::clone(&into);
+            std::thread::spawn(move || {
+                let mut reader = BufReader::new(stream);
+                while let Some(body) = body(&mut reader) {
+                    let text = String::from_utf8_lossy(&body).into_owned();
+                    into.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
+                    reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+                }
+            });
+        }
+    });
+    (address, received)
+}
+
+/// The body of the next message; `None` at the end of the connection.
+fn body(reader: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
+    let (mut length, mut line) = (0, String::new());
+    loop {
+        line.clear();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        if let Some(value) = line.to_lowercase().strip_prefix("content-length: ") {
+            length = value.trim().parse().ok()?;
+        }
+        if line == "\r\n" {
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).ok()?;
+            return Some(body);
+        }
+    }
+}
+
+/// Sends a request to `address` and returns the response's body.
+fn request(address: SocketAddr, method: &str, path: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json");
+    write!(stream, "{head}\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    response.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
+
+/// A port that was free a moment ago.
+fn free() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// Waits until a process listens at `address`.
+fn wait_until_listening(address: SocketAddr) {
+    let until = Instant::now() + PATIENCE;
+    while TcpStream::connect(address).is_err() {
+        assert!(Instant::now() < until, "an agent did not start");
+        std::thread::sleep(BEAT);
+    }
+}
+
+/// Both agents. Dropping this ends them.
+struct Agents {
+    _ends: [oneshot::Sender<()>; 2],
+    otlp: SocketAddr,
+    worker: SocketAddr,
+}
+
+fn agents(folder: &Path, upstream: SocketAddr) -> Agents {
+    let (worker, control, otlp, any) = (free(), free(), free(), "127.0.0.1:0");
+    let folder = folder.display();
+    let host = format!(
+        "runtime_dir: {folder}\nlmap: {{interval_ms: 100}}\ntransport: shm\ncontrol: {{listen: '{control}'}}\n\
+         operators: {{listen: '{any}'}}\nmetrics: {{listen: '{any}'}}\notlp:\n  upstream: {{endpoint: 'http://{upstream}', protocol: http}}\n  \
+         listen_grpc: '{any}'\n  listen_http: '{otlp}'\n  derived: {{delay_ms: 500}}\n  \
+         traces: {{keep: tail, decision_wait_ms: 20000, floor: 0, latency: false}}\n"
+    );
+    let nic = format!(
+        "control: {{address: '{control}'}}\ntransport: shm\nregions_socket: {folder}/regions.sock\nmetrics: {{listen: '{worker}'}}\n"
+    );
+    let (host, nic) =
+        (host_agent::config::Config::parse(&host).unwrap(), nic_agent::config::Config::parse(&nic).unwrap());
+    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (end_host, host_ends) = oneshot::channel::<()>();
+    std::thread::spawn(move || runtime().block_on(host_agent::run(host, async { _ = host_ends.await })).unwrap());
+    wait_until_listening(otlp);
+    let (end_nic, nic_ends) = oneshot::channel::<()>();
+    std::thread::spawn(move || runtime().block_on(nic_agent::run(nic, async { _ = nic_ends.await })).unwrap());
+    wait_until_listening(worker);
+    Agents { _ends: [end_host, end_nic], otlp, worker }
+}
+
+/// Spans of a frontend that calls payment or catalog. There are no services, only their spans.
+struct Shop {
+    otlp: SocketAddr,
+    random: ChaCha8Rng,
+    next: Instant,
+}
+
+impl Shop {
+    /// Sends spans of a few requests that end now; those through payment take about `payment`.
+    fn beat(&mut self, payment: Duration) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let mut spans: [Vec<Value>; 3] = Default::default();
+        for number in 0..self.random.random_range(4..=6) {
+            let pays = number % 2 == 1;
+            let usual = if pays { payment } else { Duration::from_millis(20) };
+            let took = usual.mul_f64(self.random.random_range(0.8..1.2));
+            let trace = format!("{:032x}", self.random.random::<u128>());
+            let span = |id: &str, parent: &str, name: &str, start: Duration| {
+                let (start, end) = (start.as_nanos().to_string(), now.as_nanos().to_string());
+                json!({"traceId": trace, "spanId": id, "parentSpanId": parent, "name": name, "kind": 2,
+                       "startTimeUnixNano": start, "endTimeUnixNano": end})
+            };
+            let (inner, name) = if pays { (1, "POST /pay") } else { (2, "GET /list") };
+            spans[inner].push(span("0000000000000002", "0000000000000001", "handle", now.saturating_sub(took)));
+            let entered = now.saturating_sub(took + Duration::from_millis(2));
+            spans[0].push(span("0000000000000001", "", name, entered));
+        }
+        let resources = ["frontend", "payment", "catalog"].iter().zip(spans).map(|(service, spans)| {
+            let name = json!({"key": "service.name", "value": {"stringValue": service}});
+            json!({"resource": {"attributes": [name]}, "scopeSpans": [{"spans": spans}]})
+        });
+        let body = json!({"resourceSpans": resources.collect::<Vec<_>>()}).to_string();
+        request(self.otlp, "POST", "/v1/traces", &body);
+        self.next += BEAT;
+        std::thread::sleep(self.next.saturating_duration_since(Instant::now()));
+    }
+}
+
+#[test]
+fn when_a_service_that_only_sends_spans_becomes_slow_traces_with_that_reason_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, received) = upstream();
+    let agents = agents(folder.path(), address);
+    let mut shop = Shop { otlp: agents.otlp, random: ChaCha8Rng::seed_from_u64(1), next: Instant::now() };
+    let (usual, slow) = (Duration::from_millis(20), Duration::from_millis(180));
+    let until = Instant::now() + PATIENCE;
+
+    while !request(agents.worker, "GET", "/metrics", "").contains(r#"uview_nic_lmaps{state="armed"} 3"#) {
+        assert!(Instant::now() < until, "{}", request(agents.worker, "GET", "/metrics", ""));
+        (0..10).for_each(|_| shop.beat(usual));
+    }
+    let find_reason = |text: &str| {
+        let (_, reason) = text.split_once("payment: score ")?;
+        let (_, metrics) = reason.split_once("traces.span.metrics.duration.")?;
+        Some(metrics.chars().take_while(|c| !c.is_control()).collect::<String>())
+    };
+    let reason = loop {
+        shop.beat(slow);
+        let text = received.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(reason) = find_reason(&text) {
+            break reason;
+        }
+        let reasons = || text.split(char::is_control).filter(|text| text.contains(": score ")).collect::<Vec<_>>();
+        assert!(Instant::now() < until, "no trace was kept for payment, but for {:?}", reasons());
+    };
+
+    // Such as: mean{span.name="handle"} 181 ms, expected 20 ms
+    assert!(reason.contains(r#"{span.name="handle"}"#) && reason.contains(" ms, expected "), "{reason}");
+    let kept = received.lock().unwrap_or_else(PoisonError::into_inner);
+    assert!(kept.contains("POST /pay"), "the entry span is kept, too");
+}

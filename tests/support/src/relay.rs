@@ -1,0 +1,209 @@
+//! A relay between two interfaces that delays, loses and duplicates packets.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use packets::ring::{Ring, RingSettings};
+use packets::{Progress, Source as _};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+
+use crate::network::{BETWEEN, Network};
+
+/// A ring large enough for packets that arrive while the reader is stalled: up to as many deadlines as it has blocks.
+pub fn patient_ring(interface: &str) -> RingSettings {
+    RingSettings { interface: interface.to_owned(), block_bytes: 1 << 14, blocks: 1024, ..RingSettings::default() }
+}
+
+/// The conditions on a link.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkConditions {
+    /// Minimal and maximal delay of an IP packet in milliseconds. Packets overtake each other.
+    pub delay_ms: (u64, u64),
+    /// Share of lost packets, 0 to 1.
+    pub loss: f64,
+    /// Share of duplicated packets, 0 to 1.
+    pub duplication: f64,
+    /// Seed of the random decisions.
+    pub seed: u64,
+}
+
+/// What happened to one packet.
+#[derive(Clone, Copy, Debug)]
+pub struct PacketOutcome {
+    /// Its identity ([`name`]).
+    pub name: Option<u64>,
+    /// Its length in bytes.
+    pub bytes: usize,
+    /// Its delay in nanoseconds; `None` if it was lost.
+    pub delay_ns: Option<u64>,
+    /// Delay of a duplicate in nanoseconds; `None` without one.
+    pub duplicate_delay_ns: Option<u64>,
+}
+
+/// The identity of an IPv4 packet wherever it is captured, read from its bytes independently of the tested code: the
+/// number at the start of a test datagram; for a TCP segment its sequence number and the IP identification, which
+/// differs for a retransmission.
+pub fn name(frame: &[u8]) -> Option<u64> {
+    const HEADERS: usize = 14 + 20;
+    let four = |at: usize| Some(u64::from(u32::from_be_bytes(*frame.get(at..)?.first_chunk()?)));
+    match (frame.get(12..15)?, frame.get(23)?) {
+        ([8, 0, 0x45], 17) => four(HEADERS + 8),
+        ([8, 0, 0x45], 6) => Some((four(18)? >> 16) << 32 | four(HEADERS + 4)?),
+        _ => None,
+    }
+}
+
+/// The relay, a thread of its own.
+#[derive(Debug)]
+pub struct Relay {
+    stop: Arc<AtomicBool>,
+    settled: Arc<AtomicUsize>,
+    conditions: Arc<Mutex<LinkConditions>>,
+    late: Arc<AtomicU64>,
+    thread: thread::JoinHandle<Vec<PacketOutcome>>,
+}
+
+/// A delayed frame: due time, number, index of the interface from which it came, bytes.
+type DelayedFrame = Reverse<(Instant, u64, usize, Vec<u8>)>;
+
+impl Relay {
+    /// Starts it between the two spaces of `network`.
+    pub fn start(network: &Network, conditions: LinkConditions) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let settled = Arc::new(AtomicUsize::new(0));
+        let (stopped, settled_count, started) = (Arc::clone(&stop), Arc::clone(&settled), std::sync::mpsc::channel());
+        let conditions = Arc::new(Mutex::new(conditions));
+        let (shared, late) = (Arc::clone(&conditions), Arc::new(AtomicU64::new(0)));
+        let max_late = Arc::clone(&late);
+        let thread = network.thread(BETWEEN, move || {
+            let ring = |interface: &str| {
+                let deadline = Duration::from_millis(2);
+                let settings =
+                    RingSettings { incoming: true, wait: Duration::ZERO, deadline, ..patient_ring(interface) };
+                Ring::open(&settings).expect("root may read an interface")
+            };
+            let rings = [ring("here1"), ring("there1")];
+            started.0.send(()).expect("the starter waits for it");
+            relay(rings, &shared, &stopped, &settled_count, &max_late)
+        });
+        started.1.recv().expect("it starts");
+        Self { stop, settled, conditions, late, thread }
+    }
+
+    /// Changes the conditions. The seed stays the same.
+    pub fn set_conditions(&self, conditions: LinkConditions) {
+        *self.conditions.lock().unwrap_or_else(PoisonError::into_inner) = conditions;
+    }
+
+    /// The largest additional delay of a frame since the last call: on a busy machine the real delays are longer than
+    /// the conditions say.
+    pub fn late(&self) -> Duration {
+        Duration::from_nanos(self.late.swap(0, Ordering::Relaxed))
+    }
+
+    /// Waits until so many IP packets were lost or sent. False if no further packet came for ten seconds.
+    #[expect(clippy::disallowed_methods, reason = "tests wait for conditions with a limit")]
+    pub fn wait_for(&self, packets: usize) -> bool {
+        let (mut settled, mut since) = (0, Instant::now());
+        while settled < packets {
+            let now = self.settled.load(Ordering::Acquire);
+            if now != settled {
+                (settled, since) = (now, Instant::now());
+            } else if since.elapsed() > Duration::from_secs(10) {
+                println!("{settled} of {packets} packets came through");
+                return false;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+
+    /// Ends the relay. Returns what happened to each IP packet.
+    pub fn stop(self) -> Vec<PacketOutcome> {
+        self.stop.store(true, Ordering::Release);
+        self.thread.join().expect("it does not fail")
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a relay holds packets for as long as the clock says")]
+fn relay(
+    mut rings: [Ring; 2],
+    conditions: &Mutex<LinkConditions>,
+    stop: &AtomicBool,
+    settled: &AtomicUsize,
+    late: &AtomicU64,
+) -> Vec<PacketOutcome> {
+    let was_late = |by: Duration| late.fetch_max(by.as_nanos() as u64, Ordering::Relaxed);
+    let now = || *conditions.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut random = ChaCha8Rng::seed_from_u64(now().seed);
+    let (mut queued, mut outcomes, mut number): (BinaryHeap<DelayedFrame>, _, _) = (BinaryHeap::new(), Vec::new(), 0);
+    while !stop.load(Ordering::Acquire) {
+        let (mut idle, conditions) = (true, now());
+        for (from, ring) in rings.iter_mut().enumerate() {
+            let found = ring.read(&mut |frame| {
+                let now = Instant::now();
+                let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                was_late(since_epoch.saturating_sub(Duration::from_nanos(frame.time_ns)));
+                let mut bytes = frame.bytes.to_vec();
+                // ARP is passed at once.
+                if bytes.get(12..14) != Some(&[8, 0]) {
+                    queued.push(Reverse((now, number, from, bytes)));
+                    return;
+                }
+                finish(&mut bytes);
+                let lost = random.random::<f64>() < conditions.loss;
+                let copies = 1 + usize::from(random.random::<f64>() < conditions.duplication);
+                let (least, most) = (conditions.delay_ms.0 * 1_000, conditions.delay_ms.1 * 1_000);
+                // Duplicates have delays of their own, and may overtake each other, too.
+                let held = [(); 2].map(|()| random.random_range(least..most) * 1_000);
+                let sent = &held[..if lost { 0 } else { copies }];
+                let (name, bytes_sent) = (name(&bytes), bytes.len());
+                let [delay_ns, duplicate_delay_ns] = [sent.first(), sent.get(1)].map(Option::<&u64>::copied);
+                outcomes.push(PacketOutcome { name, bytes: bytes_sent, delay_ns, duplicate_delay_ns });
+                for held in sent {
+                    number += 1;
+                    queued.push(Reverse((now + Duration::from_nanos(*held), number, from, bytes.clone())));
+                }
+            });
+            idle &= found.expect("it is read") == Progress::Frames(0);
+        }
+        while queued.peek().is_some_and(|Reverse((until, ..))| *until <= Instant::now()) {
+            let Some(Reverse((until, _, from, bytes))) = queued.pop() else { break };
+            was_late(until.elapsed());
+            rings[1 - from].send(&bytes).expect("the other side takes it");
+        }
+        // An underestimate: queued frames include duplicates and frames other than IP.
+        settled.store(outcomes.len().saturating_sub(queued.len()), Ordering::Release);
+        if idle {
+            thread::sleep(Duration::from_micros(100));
+        }
+    }
+    outcomes
+}
+
+/// Computes the checksum that the kernel leaves to the network card.
+fn finish(frame: &mut [u8]) {
+    use etherparse::{Ipv4HeaderSlice, TcpHeaderSlice, UdpHeaderSlice, ip_number};
+
+    let ip = Ipv4HeaderSlice::from_slice(&frame[14..]).expect("the kernel sends good headers");
+    let (begins, ends) = (14 + ip.slice().len(), 14 + usize::from(ip.total_len()));
+    let segment = &frame[begins..ends];
+    let (at, checksum) = match ip.protocol() {
+        ip_number::TCP => {
+            let header = TcpHeaderSlice::from_slice(segment).expect("the kernel sends good headers");
+            let payload = &segment[header.slice().len()..];
+            (16, header.calc_checksum_ipv4(&ip, payload).expect("it is short"))
+        }
+        ip_number::UDP => {
+            let header = UdpHeaderSlice::from_slice(segment).expect("the kernel sends good headers").to_header();
+            (6, header.calc_checksum_ipv4(&ip.to_header(), &segment[8..]).expect("it is short"))
+        }
+        _ => return,
+    };
+    frame[begins + at..begins + at + 2].copy_from_slice(&checksum.to_be_bytes());
+}

@@ -1,0 +1,95 @@
+//! Fuzzing in CI: all targets are built by one call of cargo, then each runs for some seconds, one on each processor.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use support::workspace;
+
+/// Seconds for each target.
+const SECONDS: u32 = 10;
+/// What cargo-fuzz builds for: it asks for a target even where that is the host's.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// No target reaches `unsafe` code: they are decoders, and what maps memory is tested by Miri and loom instead. So no
+/// sanitizer, which would make the build twice as long. By hand: `cargo +nightly fuzz run -s address TARGET`.
+const BUILD: [&str; 5] = ["+nightly", "fuzz", "build", "--sanitizer=none", "--target=x86_64-unknown-linux-gnu"];
+
+/// Why nothing can be fuzzed here.
+pub fn missing() -> Option<String> {
+    let works = |arguments: &[&str]| {
+        let output = Command::new("cargo").args(arguments).current_dir(workspace()).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+        return Some("it is set up for Linux on x86-64 only".to_owned());
+    }
+    let there = works(&["+nightly", "--version"]) && works(&["fuzz", "--version"]);
+    (!there).then(|| {
+        "it needs a nightly toolchain and `cargo install cargo-fuzz`; the ordinary tests replay the corpora".to_owned()
+    })
+}
+
+/// Builds all targets and runs each.
+///
+/// # Errors
+///
+/// A target that does not build, or that found an input: its file is named.
+pub fn run() -> Result<()> {
+    let status = Command::new("cargo").args(BUILD).current_dir(workspace()).status()?;
+    ensure!(status.success(), "`cargo {}` failed", BUILD.join(" "));
+    let targets = targets()?;
+    let at_once = std::thread::available_parallelism().map_or(1, usize::from);
+    for some in targets.chunks(at_once) {
+        let running: Vec<_> = some.iter().map(|target| Ok((target, start(target)?))).collect::<Result<_>>()?;
+        for (target, child) in running {
+            end(target, child)?;
+        }
+    }
+    println!("{} targets, {SECONDS} s each", targets.len());
+    Ok(())
+}
+
+/// The names of all targets: one file each.
+fn targets() -> Result<Vec<String>> {
+    let files = fs::read_dir(workspace().join("fuzz/fuzz_targets"))?;
+    let names =
+        files.map(|file| Ok(file?.path().file_stem().and_then(|name| name.to_str()).unwrap_or_default().to_owned()));
+    let mut names = names.collect::<Result<Vec<_>>>()?;
+    names.sort();
+    Ok(names)
+}
+
+fn log(target: &str) -> PathBuf {
+    workspace().join("target/fuzz").join(format!("{target}.log"))
+}
+
+fn start(target: &str) -> Result<Child> {
+    let program = workspace().join("fuzz/target").join(TARGET).join("release").join(target);
+    // The fuzzer writes new inputs to the first folder; the second one is what the ordinary tests replay.
+    let new = workspace().join("target/fuzz").join(target);
+    fs::create_dir_all(&new)?;
+    let log = fs::File::create(log(target))?;
+    let mut command = Command::new(&program);
+    command.arg(&new).arg(Path::new("fuzz/corpus").join(target)).current_dir(workspace());
+    command
+        .arg(format!("-max_total_time={SECONDS}"))
+        .arg("-verbosity=1")
+        .arg(format!("-artifact_prefix={}/", new.display()));
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    command.spawn().with_context(|| program.display().to_string())
+}
+
+fn end(target: &str, mut child: Child) -> Result<()> {
+    let status = child.wait()?;
+    let text = String::from_utf8_lossy(&fs::read(log(target))?).into_owned();
+    if !status.success() {
+        let tail: Vec<_> = text.lines().rev().take(40).collect();
+        let tail: Vec<_> = tail.into_iter().rev().collect();
+        bail!("the fuzz target {target} ended with {status}:\n{}", tail.join("\n"));
+    }
+    // libFuzzer's last line: "Done 123456 runs in 11 second(s)".
+    let done = text.lines().rev().find(|line| line.starts_with("Done "));
+    println!("{target:16} {}", done.with_context(|| format!("the fuzz target {target} did not say what it did"))?);
+    Ok(())
+}

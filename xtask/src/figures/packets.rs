@@ -1,6 +1,0 @@
-//! What packets cost, from a capture or an interface to the synopses.
-
-pub mod capture;
-pub mod four;
-mod spaces;
-pub mod veth;
