@@ -146,7 +146,9 @@ fn text(reply: &StatusReply, problems: &[String]) -> String {
     for lmap in &reply.lmaps {
         let _ = writeln!(text, "{}", lmap_line(lmap));
     }
-    for lmap in reply.lmaps.iter().filter(|lmap| lmap.threshold_noise > NOISY_THRESHOLD) {
+    // A provisional threshold is of few rows, and soon replaced.
+    let learnt = |lmap: &&LmapStatus| lmap.state != "learning" && lmap.threshold_noise > NOISY_THRESHOLD;
+    for lmap in reply.lmaps.iter().filter(learnt) {
         let _ = writeln!(text, "\n{}", noise(lmap));
     }
     for lmap in reply.lmaps.iter().filter(|lmap| lmap.alarms_per_day > 0.0) {
@@ -429,6 +431,18 @@ mod tests {
             lmaps: vec![armed, learning],
             ..StatusReply::default()
         }
+    }
+
+    #[test]
+    fn a_threshold_that_was_learnt_in_noise_is_named_once_it_is_in_force() {
+        let mut reply = reply();
+        assert!(!text(&reply, &[]).contains("learnt in noise"));
+
+        (reply.lmaps[0].threshold_noise, reply.lmaps[1].threshold_noise) = (6.25, 9.0);
+
+        let text = text(&reply, &[]);
+        assert!(text.contains("cart: threshold learnt in noise: γ 12.5 is 6.2 times the usual score"), "{text}");
+        assert!(!text.contains("store: threshold"), "{text}");
     }
 
     #[test]

@@ -384,7 +384,8 @@ impl MetricType {
 
 impl fmt::Display for MetricType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a {}", self.kind)?;
+        let article = if matches!(self.kind, Kind::UpDownCounter) { "an" } else { "a" };
+        write!(f, "{article} {}", self.kind)?;
         if let Kind::Histogram(scale) = self.kind {
             write!(f, " of 2^{} buckets per power of two up to 2^{}", scale.sub_bits(), scale.max_bits())?;
         }

@@ -147,7 +147,7 @@ pub struct Record {
     pub missed_ticks: u64,
     /// Verdicts that did not arrive because a queue was full.
     pub lost_verdicts: u64,
-    /// The highest [threshold noise](wire::control::NOISY_THRESHOLD) of each LMAP.
+    /// The highest [threshold noise](wire::control::NOISY_THRESHOLD) of each LMAP while it was armed.
     pub noise: BTreeMap<Target, f64>,
     /// Number of columns of each LMAP.
     pub columns: BTreeMap<Target, u32>,

@@ -205,11 +205,12 @@ impl Run<'_> {
             if matches!(lmap.state.as_str(), "armed" | "drifted") {
                 let now = self.clock.now();
                 self.record.armed.entry(service).or_insert(now);
+                // The provisional threshold before that is of few rows, and soon replaced.
+                let noise = self.record.noise.entry(service).or_default();
+                *noise = noise.max(lmap.threshold_noise);
             }
             self.states.insert(service, state);
             self.record.columns.insert(service, lmap.columns);
-            let noise = self.record.noise.entry(service).or_default();
-            *noise = noise.max(lmap.threshold_noise);
             let points = self.record.scores.entry(service).or_default();
             let at = self.clock.at_unix(lmap.at_unix_ns);
             points.extend(points_after(points.last().map(|point| point.at), at, lmap));

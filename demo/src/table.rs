@@ -87,14 +87,14 @@ pub(crate) fn numbers(record: &Record, finding: &Finding) -> Vec<String> {
     lines
 }
 
-/// A warning if thresholds were learnt on a busy machine.
+/// A warning if thresholds were learnt from noisy rows.
 fn noisy(record: &Record) -> Option<String> {
     let noisy = record.noise.iter().filter(|(_, noise)| **noise > NOISY_THRESHOLD);
     let services: Vec<_> = noisy.map(|(service, noise)| format!("{service} {noise:.1}")).collect();
     (!services.is_empty()).then(|| {
         format!(
             "⚠ thresholds learnt in noise: γ is more than {NOISY_THRESHOLD} times the usual score ({}); the machine was busy, \
-             and small faults may pass",
+             or the LMAP learnt again during faults; small ones may pass",
             services.join(", ")
         )
     })
@@ -164,7 +164,7 @@ mod tests {
 
         let text = closing(&record, &judge(&record), None);
 
-        assert!(text.contains("more than 4 times the usual score (cart 6.2); the machine was busy"), "{text}");
+        assert!(text.contains("more than 5 times the usual score (cart 6.2); the machine was busy"), "{text}");
         record.noise.clear();
         assert!(!closing(&record, &judge(&record), None).contains("learnt in noise"));
     }

@@ -132,12 +132,19 @@ fn counted(messages: &[Message], signal: Signal) -> HashMap<&Message, usize> {
 ///
 /// # Errors
 ///
-/// Some messages are missing, changed or unexpected.
+/// Some messages are missing, changed or unexpected: each with its length, and how often it came and was sent.
 pub fn byte_equal(came: &[Message], sent: &[Message], signal: Signal) -> Result<usize> {
     let (came, sent) = (counted(came, signal), counted(sent, signal));
-    let missing = sent.iter().filter(|(message, times)| came.get(*message) != Some(*times)).count();
-    let strange = came.keys().filter(|message| !sent.contains_key(*message)).count();
-    ensure!(missing + strange == 0, "of {} {missing} did not come as sent, {strange} were never sent", signal.name());
+    let times =
+        |messages: &HashMap<&Message, usize>, message: &Message| messages.get(message).copied().unwrap_or_default();
+    let all: HashSet<&Message> = came.keys().chain(sent.keys()).copied().collect();
+    let differing = all.into_iter().filter_map(|message| {
+        let (came, sent) = (times(&came, message), times(&sent, message));
+        let length = message.bytes.len();
+        (came != sent).then(|| format!("one of {length} bytes came {came} times and was sent {sent} times"))
+    });
+    let differing: Vec<_> = differing.collect();
+    ensure!(differing.is_empty(), "of {} {}", signal.name(), differing.join(", "));
     Ok(sent.values().sum())
 }
 

@@ -5,7 +5,8 @@ use std::io::{self, Read, Write};
 use pcap_parser::traits::{PcapNGPacketBlock as _, PcapReaderIterator};
 use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapHeader, create_reader};
 
-use crate::frame::{Frame, Link, Progress, Source, SourceCounts, SourceError};
+use crate::frame::{Frame, Link};
+use crate::source::{Progress, Source, SourceCounts, SourceError};
 
 /// Size of the read buffer in bytes, which is also the maximum size of a block.
 const BUFFER: usize = 1 << 20;

@@ -8,7 +8,8 @@ use etherparse::{PacketBuilder, TcpHeader};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-use crate::frame::{Frame, Link, Progress, Source, SourceCounts, SourceError};
+use crate::frame::{Frame, Link};
+use crate::source::{Progress, Source, SourceCounts, SourceError};
 
 /// Maximum payload of a segment in bytes.
 const SEGMENT: u32 = 1_400;

@@ -8,7 +8,8 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`frame`] | a captured frame: bytes, timestamp and link type; the trait of captures ([`Source`]) |
+//! | [`frame`] | a captured frame: bytes, timestamp and link type |
+//! | [`source`] | the trait of captures ([`Source`]) |
 //! | [`file`](mod@file) | reads pcap and pcapng files, writes pcap files |
 //! | [`ring`] | captures from a network interface (AF_PACKET, TPACKET_V3). The only module with unsafe code |
 //! | [`generator`] | synthetic traffic with known delays |
@@ -29,9 +30,11 @@ pub mod identity;
 pub mod packet;
 pub mod pair;
 pub mod ring;
+pub mod source;
 
 pub use delays::{Delays, DelaysError, DelaysSettings};
 pub use filter::Filter;
-pub use frame::{Frame, Link, Progress, Source, SourceCounts, SourceError};
+pub use frame::{Frame, Link};
 pub use packet::{Packet, ParseError, Refusals, Tcp, Transport, Udp, View, parse};
 pub use pair::{Pair, Roles};
+pub use source::{Progress, Source, SourceCounts, SourceError};

@@ -22,7 +22,8 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use thiserror::Error;
 
-use crate::frame::{Frame, Link, Progress, Source, SourceCounts, SourceError};
+use crate::frame::{Frame, Link};
+use crate::source::{Progress, Source, SourceCounts, SourceError};
 use mapping::{Mapping, Rules};
 
 /// Maximum number of rings on an interface.

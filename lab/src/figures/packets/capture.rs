@@ -10,8 +10,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use packets::Link;
 use packets::file::{Capture, Writer};
-use packets::frame::read_all;
 use packets::generator::{Traffic, TrafficSettings};
+use packets::source::read_all;
 use procfs::process::Process;
 
 use super::super::hooks::{judged, per_second};

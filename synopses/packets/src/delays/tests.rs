@@ -1,7 +1,7 @@
 use super::*;
-use crate::frame::{Source as _, read_all};
 use crate::generator::{Traffic, TrafficSettings};
 use crate::packet::{View, parse};
+use crate::source::{Source as _, read_all};
 
 fn settings(pair: Pair, fridge: Settings) -> DelaysSettings {
     let histogram = HistogramShape { tick_shift: fridge.tick_shift, fineness: 3 };

@@ -3,7 +3,7 @@ use std::io::Cursor;
 use proptest::prelude::*;
 
 use super::*;
-use crate::frame::read_all;
+use crate::source::read_all;
 
 fn frames(file: Vec<u8>) -> Result<Vec<(u64, u32, Vec<u8>)>, SourceError> {
     let mut found = Vec::new();
