@@ -94,7 +94,7 @@ pub fn capture(bytes: &[u8]) {
         frames += 1;
         paired(frame);
     };
-    if let Err(error) = packets::frame::read_all(&mut file, &mut take) {
+    if let Err(error) = packets::source::read_all(&mut file, &mut take) {
         check_message(&error);
     }
     assert!(frames <= bytes.len() / 16, "each frame has a header of its own");
@@ -324,16 +324,16 @@ fn decode_synopsis(bytes: &[u8]) {
     use synopses::finecomb;
     use synopses::fridge::{Fridge, Fridges, Histogram};
 
-    if let Ok(mut fridge) = Fridge::decode(bytes, MOST_SLOTS) {
-        let again = Fridge::decode(&fridge.encode(), MOST_SLOTS).expect("accepted input survives a round trip");
+    if let Ok(mut fridge) = Fridge::decode(bytes, MAX_SLOTS) {
+        let again = Fridge::decode(&fridge.encode(), MAX_SLOTS).expect("accepted input survives a round trip");
         assert_eq!(again.tally(), fridge.tally());
         insert_packets(|digest, now| fridge.insert(digest, now));
         insert_packets(|digest, now| {
             assert!(fridge.match_response(digest, now).is_none_or(|report| report.weight() >= 0.999));
         });
     }
-    if let Ok(mut fridges) = Fridges::decode(bytes, MOST_SLOTS) {
-        let again = Fridges::decode(&fridges.encode(), MOST_SLOTS).expect("accepted input survives a round trip");
+    if let Ok(mut fridges) = Fridges::decode(bytes, MAX_SLOTS) {
+        let again = Fridges::decode(&fridges.encode(), MAX_SLOTS).expect("accepted input survives a round trip");
         assert_eq!(again.tally(), fridges.tally());
         insert_packets(|digest, now| fridges.insert(digest, now));
         insert_packets(|digest, now| {
@@ -376,8 +376,8 @@ fn decode_rda(bytes: &[u8]) {
 
     for layout in [Layout::Banks, Layout::Flat] {
         let settings = Settings { banks: 2, layout, ids: Ids::Checked8, ..Settings::default() };
-        let Ok(rda) = Rda::decode(bytes, &settings, MOST_SLOTS) else { continue };
-        let again = Rda::decode(&rda.encode(), &settings, MOST_SLOTS).expect("accepted input survives a round trip");
+        let Ok(rda) = Rda::decode(bytes, &settings, MAX_SLOTS) else { continue };
+        let again = Rda::decode(&rda.encode(), &settings, MAX_SLOTS).expect("accepted input survives a round trip");
         assert_eq!(again.packets(), rda.packets());
         let mut ours = Cache::new(64, settings.ids).expect("possible");
         insert_packets(|digest, now| ours.insert(digest, now));
@@ -405,7 +405,7 @@ fn decode_rda(bytes: &[u8]) {
 }
 
 /// Maximal slots of a synopsis.
-const MOST_SLOTS: usize = 4096;
+const MAX_SLOTS: usize = 4096;
 
 /// Inserts a few packets into a decoded synopsis.
 fn insert_packets(mut packet: impl FnMut(synopses::digest::Digest, u64)) {

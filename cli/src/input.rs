@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::output;
 
 /// Larger files are refused.
-const MOST_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 
 /// The rows of a file, in memory.
 #[derive(Clone, Debug)]
@@ -145,9 +145,9 @@ pub fn open_recording(path: &Path, what: &str) -> Result<Option<Recording>, Fail
     if !recording::is_recording(&bytes) {
         return Ok(None);
     }
-    let read = file.take(MOST_BYTES).read_to_end(&mut bytes).map_err(refused)?;
-    if read as u64 >= MOST_BYTES {
-        let failure = Failure::to(what).because(format!("{} has more than {MOST_BYTES} bytes", path.display()));
+    let read = file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(refused)?;
+    if read as u64 >= MAX_BYTES {
+        let failure = Failure::to(what).because(format!("{} has more than {MAX_BYTES} bytes", path.display()));
         return Err(failure.advice("`uview record --every N` for longer times"));
     }
     recording::decode(&bytes).map(Some).map_err(|error| {

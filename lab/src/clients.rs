@@ -51,6 +51,8 @@ const ARMED: Duration = Duration::from_mins(2);
 const LEARNING: Duration = Duration::from_secs(20);
 /// Additional latency of payment during the fault.
 const FAULT: Duration = Duration::from_millis(180);
+/// Allowed number of repeated requests in a phase: a client whose response is lost sends the request again.
+const MAX_REPEATED: usize = 4;
 /// How long uview is down, each time.
 const AWAY: Duration = Duration::from_secs(3);
 
@@ -291,8 +293,15 @@ fn same(received: &[Message], sent: &[Message]) -> Result<String> {
     let logs = byte_equal(received, sent, Signal::Logs)?;
     let (received, sent) = (Spans::of(received)?, Spans::of(sent)?);
     received.as_sent(&sent)?;
+    let repeated = metrics.repeated + logs.repeated;
+    let (metrics, logs) = (metrics.messages, logs.messages);
     ensure!(metrics > 0 && logs > 0, "{metrics} requests of metrics and {logs} of logs: clients have sent too little");
-    Ok(format!("{metrics} requests of metrics and {logs} of logs, byte for byte, and {} spans", sent.count()))
+    // A lost response explains one or two, not many.
+    ensure!(repeated <= MAX_REPEATED, "{repeated} requests of metrics and logs were sent or came more often than once");
+    let spans = sent.count();
+    Ok(format!(
+        "{metrics} requests of metrics and {logs} of logs, byte for byte ({repeated} repeated), and {spans} spans"
+    ))
 }
 
 /// Prints the response times, and checks them.

@@ -46,7 +46,7 @@ use crate::random::Random;
 use crate::rows::{Mark, RowVerdict};
 use crate::settings::Settings;
 use crate::spare_rows::SpareRows;
-use crate::verdict::{DetectorError, InstallOutcome, MOST_COLUMNS, Verdict};
+use crate::verdict::{DetectorError, InstallOutcome, MAX_COLUMNS, Verdict};
 use std::sync::Arc;
 
 /// The job in flight, with its ticket.
@@ -93,7 +93,7 @@ impl Detector {
     ///
     /// [`DetectorError`]: no columns or too many, or a setting out of range.
     pub fn new(columns: Vec<Column>, settings: Settings, seed: u64) -> Result<Self, DetectorError> {
-        if !(1..=MOST_COLUMNS).contains(&columns.len()) {
+        if !(1..=MAX_COLUMNS).contains(&columns.len()) {
             return Err(DetectorError::Columns(columns.len()));
         }
         let settings = settings.checked()?;
@@ -111,7 +111,7 @@ impl Detector {
     /// [`ModelError::Columns`] if no column is in the model, [`ModelError::Detector`] if the columns or settings are
     /// not usable.
     pub fn from_model(model: &Model, columns: Vec<Column>, settings: Settings, seed: u64) -> Result<Self, ModelError> {
-        if !(1..=MOST_COLUMNS).contains(&columns.len()) {
+        if !(1..=MAX_COLUMNS).contains(&columns.len()) {
             return Err(DetectorError::Columns(columns.len()).into());
         }
         let settings = model.applied_to(settings).checked().map_err(DetectorError::from)?;

@@ -31,7 +31,7 @@ const NEAR: f64 = 1e-2;
 const RESIDUAL: f64 = 1e-14;
 /// Minimum of squares of off-diagonal values, as a share of the largest value's square: far below rounding errors, and
 /// no minor can vanish.
-const LEAST_SQUARE: f64 = 1e-36;
+const MIN_SQUARE: f64 = 1e-36;
 
 /// The decomposition did not converge, or the matrix is not finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,13 +157,13 @@ impl Tridiagonal {
         let beside = |row: usize| self.beside.get(row).map_or(0.0, |value| value.abs());
         let rows = self.diagonal.iter().enumerate();
         let bound = rows.map(|(row, value)| value + beside(row) + beside(row + 1)).fold(0.0, f64::max);
-        bound * (1.0 + 1e-12) + LEAST_SQUARE.sqrt()
+        bound * (1.0 + 1e-12) + MIN_SQUARE.sqrt()
     }
 
     /// One lane per eigenvalue; `None` if the vectors are not good enough.
     fn by_lanes(&self, count: usize, vectors: usize) -> Option<LeadingPairs> {
         let (n, bound) = (self.diagonal.len(), self.bound());
-        let mut squares: Vec<f64> = self.beside.iter().map(|beside| (beside * beside).max(LEAST_SQUARE)).collect();
+        let mut squares: Vec<f64> = self.beside.iter().map(|beside| (beside * beside).max(MIN_SQUARE)).collect();
         squares[0] = 0.0;
         let lanes = padded(count);
         let mut values = Aligned::zeros(lanes);

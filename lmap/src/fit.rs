@@ -20,12 +20,12 @@ use crate::onsets::Onsets;
 use crate::pipeline::{Constant, ConstantRule, Pipeline};
 use crate::quantile::{QUANTILES, percentile, sorted};
 use crate::rows::{Mark, RowVerdict};
-use crate::scorer::{LEAST_VARIANCE, Projection, Scorer};
+use crate::scorer::{MIN_VARIANCE, Projection, Scorer};
 use crate::settings::{ScoreForm, Settings, Threshold};
 use crate::standard::{Standard, StandardRule, moments};
 
 /// Default rows l of a sketch: at least this, and at least twice the rank.
-const LEAST_SKETCH_ROWS: usize = 25;
+const MIN_SKETCH_ROWS: usize = 25;
 
 /// Why a fit failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,7 +188,7 @@ fn core(features: &[f64], m: usize, rank: Option<usize>, settings: &Settings) ->
     };
     let most = settings.sketch_rows.map_or(m, |rows| rows.min(m));
     let rank = rank.min(most.saturating_sub(1)).max(1);
-    let sketch_rows = settings.sketch_rows.unwrap_or(LEAST_SKETCH_ROWS.max(2 * rank));
+    let sketch_rows = settings.sketch_rows.unwrap_or(MIN_SKETCH_ROWS.max(2 * rank));
     let mut sketch = FrequentDirections::new(m, sketch_rows, settings.sketch)?;
     let mut scorer = Scorer::new(settings.score, settings.residual_floor, &empty_basis(rank, m), m);
     let mut projection = Projection::of(&scorer);
@@ -236,7 +236,7 @@ fn variances(scorer: &Scorer, projection: &mut Projection, z: &[f64]) -> (Vec<f6
         *sum /= n;
     }
     for sum in &mut inside {
-        *sum = (*sum / n).max(LEAST_VARIANCE);
+        *sum = (*sum / n).max(MIN_VARIANCE);
     }
     (residual, inside)
 }

@@ -9,7 +9,7 @@ use crate::onsets::Deviations;
 use crate::settings::ScoreForm;
 
 /// A coordinate's variance is at least this.
-pub(crate) const LEAST_VARIANCE: f64 = 1e-12;
+pub(crate) const MIN_VARIANCE: f64 = 1e-12;
 
 /// Coordinates up to this many deviations are plausible effects of load.
 const PLAUSIBLE: f64 = 3.0;
@@ -73,7 +73,7 @@ impl Scorer {
             basis: basis.into(),
             exact: None,
             residual_variance: Aligned::zeros(width),
-            inside_variance: vec![LEAST_VARIANCE; rank],
+            inside_variance: vec![MIN_VARIANCE; rank],
             weight,
             inside_weight: vec![0.0; rank],
         };
@@ -201,7 +201,7 @@ impl Scorer {
             *weight = (1.0 / variance.max(floor)) as f32;
         }
         for (weight, variance) in self.inside_weight.iter_mut().zip(&self.inside_variance) {
-            *weight = 1.0 / variance.max(LEAST_VARIANCE);
+            *weight = 1.0 / variance.max(MIN_VARIANCE);
         }
     }
 }

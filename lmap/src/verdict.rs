@@ -5,14 +5,14 @@ use crate::settings::SettingsError;
 use thiserror::Error;
 
 /// Maximum number of columns.
-pub(crate) const MOST_COLUMNS: usize = 65_536;
+pub(crate) const MAX_COLUMNS: usize = 65_536;
 
 /// Why a detector cannot be created.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum DetectorError {
     /// No columns, or too many.
-    #[error("a detector of {0} columns, 1 to {MOST_COLUMNS} are possible")]
+    #[error("a detector of {0} columns, 1 to {MAX_COLUMNS} are possible")]
     Columns(usize),
     /// A setting is out of range.
     #[error("invalid detector settings")]

@@ -311,8 +311,8 @@ impl LmapRuntime {
         let shares = shares.into_iter().map(|(metric, share)| MetricShare { metric, share });
         let mut shares: Vec<_> = shares.filter(|of| of.share >= least).collect();
         shares.sort_by(|one, other| other.share.total_cmp(&one.share));
-        let cut = shares.len() > RowScore::MOST;
-        shares.truncate(RowScore::MOST);
+        let cut = shares.len() > RowScore::MAX;
+        shares.truncate(RowScore::MAX);
         Some(RowScore { score: verdict.raw, shares, cut })
     }
 

@@ -48,7 +48,7 @@ pub use aggregator::{FineComb, MergeError};
 pub use estimate::{Estimate, Health};
 pub use receiver::{Interval, Receiver};
 pub use recovery::Solver;
-pub use settings::{Bank, MOST_BANKS, MOST_BUCKETS, Rule, Sampling, Settings, SettingsError, Spread};
+pub use settings::{Bank, MAX_BANKS, MAX_BUCKETS, Rule, Sampling, Settings, SettingsError, Spread};
 
 mod aggregator;
 mod codec;

@@ -53,7 +53,7 @@ pub use distribution::{Distribution, Quantile, Sample};
 pub use generations::Generations;
 pub use histogram::{Histogram, HistogramError, HistogramShape, PerClass};
 pub use multi::{FridgeSpec, Fridges, Settings as FridgesSettings, Stamp};
-pub use settings::{Coin, Counter, Duplicates, MOST_SLOTS, Settings, SettingsError};
+pub use settings::{Coin, Counter, Duplicates, MAX_SLOTS, Settings, SettingsError};
 pub use single::Fridge;
 pub use tally::{Report, Tally};
 pub use tuner::{Epoch, Tuner, best_probability, starting_probabilities};

@@ -1,7 +1,7 @@
 //! The standard deviation of delays, estimated from sums of delays in buckets. Used by FineComb, LDA and RDA.
 
 /// Maximum number of banks of a synopsis.
-pub(crate) const MOST_BANKS: usize = 8;
+pub(crate) const MAX_BANKS: usize = 8;
 
 /// How the deviation is estimated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum Deviation {
 pub(crate) struct UsefulRow {
     pub(crate) delay: f64,
     pub(crate) count: f64,
-    /// Below [`MOST_BANKS`].
+    /// Below [`MAX_BANKS`].
     pub(crate) bank: usize,
     pub(crate) row: usize,
 }
@@ -69,7 +69,7 @@ fn of_pairs(pairs: impl Iterator<Item = (UsefulRow, UsefulRow)>, mean: f64) -> O
 
 /// Pairs of rows within one bank, since banks with other probabilities have other counts.
 fn pairs(rows: impl Iterator<Item = UsefulRow>) -> impl Iterator<Item = (UsefulRow, UsefulRow)> {
-    let mut unpaired: [Option<UsefulRow>; MOST_BANKS] = [None; MOST_BANKS];
+    let mut unpaired: [Option<UsefulRow>; MAX_BANKS] = [None; MAX_BANKS];
     rows.filter_map(move |row| {
         let before = unpaired[row.bank].take();
         if before.is_none() {

@@ -61,7 +61,7 @@ pub use capture::Capture;
 pub use decode::{Difference, Peeling};
 pub use differences::{MinHash, XorCounters};
 pub use reconcile::{Estimate, Health, Reconciliation, UnexpectedTime};
-pub use settings::{Ids, Layout, MOST_BANKS, MOST_CELLS, MOST_PACKETS, Settings, SettingsError};
+pub use settings::{Ids, Layout, MAX_BANKS, MAX_CELLS, MAX_PACKETS, Settings, SettingsError};
 pub use settlement::{SettledLoss, UnsettledLoss};
 pub use sizing::Sizing;
 

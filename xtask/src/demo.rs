@@ -15,12 +15,12 @@ const BAR_MISSED: i32 = 3;
 /// Faults of a run, including the one on the link, which needs root.
 const FAULTS: usize = 6;
 /// Faults that may pass unnoticed on any machine.
-const MOST_MISSED: usize = 1;
+const MAX_MISSED: usize = 1;
 /// Name of the fault on the network.
 const SLOW_LINK: &str = "slow-link";
 /// Share of the requests hit by faults, 0 to 1, whose traces have to be kept whole on any machine; also more than head
 /// sampling keeps in as many bytes.
-const LEAST_KEPT: f64 = 0.5;
+const MIN_KEPT: f64 = 0.5;
 
 #[derive(Debug, Deserialize)]
 struct Facts {
@@ -45,7 +45,7 @@ impl Traces {
     /// Whether enough traces of hit requests were kept.
     fn enough(&self) -> bool {
         let share = self.hit_kept_whole as f64 / self.hit.max(1) as f64;
-        share >= LEAST_KEPT && share > self.head_share
+        share >= MIN_KEPT && share > self.head_share
     }
 }
 
@@ -79,7 +79,7 @@ pub fn check(programs: &Programs) -> Result<()> {
 fn enough(facts: &Facts) -> Result<()> {
     let noticed = facts.faults.iter().filter(|fault| fault.noticed_ms.is_some()).count();
     let all = facts.faults.len();
-    ensure!(noticed + MOST_MISSED >= all, "only {noticed} of {all} faults were noticed");
+    ensure!(noticed + MAX_MISSED >= all, "only {noticed} of {all} faults were noticed");
     if let Some(link) = facts.faults.iter().find(|fault| fault.kind == SLOW_LINK) {
         let detected = link.noticed_ms.is_some() && link.explained;
         ensure!(detected, "the fault on the network was not noticed and explained by network metrics");

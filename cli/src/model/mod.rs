@@ -18,7 +18,7 @@ pub use merge::MergeArgs;
 use show::ModelReport;
 
 /// Larger files are refused.
-const MOST_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 
 /// Arguments of `uview model`.
 #[derive(Clone, Debug, clap::Args)]
@@ -107,8 +107,8 @@ pub fn read(path: &Path, what: &str) -> Result<Model, Failure> {
 
 fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
     let bytes = std::fs::metadata(path)?.len();
-    if bytes > MOST_BYTES {
-        return Err(io::Error::other(format!("it has {bytes} bytes, a model has at most {MOST_BYTES}")));
+    if bytes > MAX_BYTES {
+        return Err(io::Error::other(format!("it has {bytes} bytes, a model has at most {MAX_BYTES}")));
     }
     std::fs::read(path)
 }

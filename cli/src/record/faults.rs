@@ -14,7 +14,7 @@ const HEADER: [&str; 4] = ["service", "fault", "from_unix_ms", "to_unix_ms"];
 /// Stands for every service.
 const ALL_SERVICES: &str = "*";
 /// Larger files are refused.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 /// Rows do not count for this long after a fault of the demo, as in the demo's own report.
 const GRACE_MS: u64 = 10_000;
 
@@ -50,8 +50,8 @@ impl Faults {
             failure.advice("a first line `service,fault,from_unix_ms,to_unix_ms`, then lines like `payment,leak,1760000000000,1760000020000`")
         };
         let text = std::fs::metadata(path).and_then(|found| match found.len() {
-            ..=MOST_BYTES => std::fs::read(path),
-            bytes => Err(std::io::Error::other(format!("it has {bytes} bytes, at most {MOST_BYTES} are read"))),
+            ..=MAX_BYTES => std::fs::read(path),
+            bytes => Err(std::io::Error::other(format!("it has {bytes} bytes, at most {MAX_BYTES} are read"))),
         });
         let text = text.map_err(|error| refused(error.to_string()))?;
         if text.trim_ascii_start().starts_with(b"{") {

@@ -18,9 +18,9 @@ use crate::figures::duration_ms;
 use crate::output::{self, json};
 
 /// Larger files are refused.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 /// Longer lists are refused.
-const MOST_POLICIES: usize = 1000;
+const MAX_POLICIES: usize = 1000;
 
 /// The rows that every policy is applied to.
 #[derive(Clone, Copy, Debug)]
@@ -194,16 +194,16 @@ fn read(path: &Path) -> Result<Vec<Policy>, Failure> {
     let refused = || Failure::to(format!("use the policies {}", path.display()));
     let advice = "a YAML list like `- {name: stricter, percentile: 99.9}`; docs/training.md describes the fields";
     let text = std::fs::metadata(path).and_then(|found| {
-        if found.len() > MOST_BYTES {
-            return Err(std::io::Error::other(format!("it has more than {MOST_BYTES} bytes")));
+        if found.len() > MAX_BYTES {
+            return Err(std::io::Error::other(format!("it has more than {MAX_BYTES} bytes")));
         }
         std::fs::read_to_string(path)
     });
     let text = text.map_err(|error| refused().caused_by(&error).advice("is the path right, and can you read it?"))?;
     let policies: Vec<Policy> = serde_saphyr::from_str(&text)
         .map_err(|error| refused().because(error.without_snippet().to_string()).advice(advice))?;
-    if !(1..=MOST_POLICIES).contains(&policies.len()) {
-        let cause = format!("it lists {} policies; 1 to {MOST_POLICIES} are possible", policies.len());
+    if !(1..=MAX_POLICIES).contains(&policies.len()) {
+        let cause = format!("it lists {} policies; 1 to {MAX_POLICIES} are possible", policies.len());
         return Err(refused().because(cause).advice(advice));
     }
     for (place, policy) in policies.iter().enumerate() {

@@ -19,7 +19,7 @@ const BUDGETS: [f64; 6] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
 /// Losses for which the least share is listed.
 const LOSSES: [f64; 2] = [0.01, 0.05];
 /// The largest loss in the picture.
-const MOST_LOSS: f64 = 0.3;
+const MAX_LOSS: f64 = 0.3;
 const SIZE: (u32, u32) = (900, 520);
 // Of the palette of Okabe and Ito, which colour-blind people tell apart.
 const COLOURS: [RGBColor; 3] = [RGBColor(213, 94, 0), RGBColor(0, 114, 178), RGBColor(0, 158, 115)];
@@ -142,7 +142,7 @@ impl Curves {
     fn draw(&self) -> Result<String, Box<dyn core::error::Error + '_>> {
         let mut svg = String::new();
         let most = self.by_policy.iter().flat_map(|(_, curve)| curve).map(|point| point.loss).fold(0.02, f64::max);
-        let top = (1.05 * most).min(MOST_LOSS);
+        let top = (1.05 * most).min(MAX_LOSS);
         {
             let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
             root.fill(&WHITE)?;

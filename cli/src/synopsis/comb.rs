@@ -23,7 +23,7 @@ const STASH: usize = 64;
 /// Number of first packets of an interval that mark its beginning. All but one of them may be lost.
 const MARKS: usize = 32;
 /// More intervals are refused.
-const MOST_INTERVALS: usize = 10_000;
+const MAX_INTERVALS: usize = 10_000;
 const MS: f64 = 1e6;
 
 /// The result of FineComb or LDA.
@@ -130,7 +130,7 @@ impl SenderIntervals {
                 (begins_ns, sent.combs) = (packet.time_ns, vec![empty.clone()]);
             }
             while packet.time_ns >= begins_ns + length_ns && !too_many {
-                too_many = sent.combs.len() == MOST_INTERVALS;
+                too_many = sent.combs.len() == MAX_INTERVALS;
                 sent.combs.push(empty.clone());
                 (begins_ns, marked) = (begins_ns + length_ns, 0);
                 recent.swap(0, 1);
@@ -147,7 +147,7 @@ impl SenderIntervals {
             }
         })?;
         if too_many {
-            return Err(what().because(format!("there are more than {MOST_INTERVALS}")).advice("a longer --interval"));
+            return Err(what().because(format!("there are more than {MAX_INTERVALS}")).advice("a longer --interval"));
         }
         if sent.combs.is_empty() {
             return Err(what().because("no packet of the capture meets the filter"));

@@ -24,7 +24,7 @@ use crate::failure::Failure;
 /// Number of banks of cells.
 const BANKS: usize = 3;
 /// More intervals are refused.
-const MOST_INTERVALS: u64 = 10_000;
+const MAX_INTERVALS: u64 = 10_000;
 const MS: f64 = 1e6;
 /// Longest bar in the table, in characters.
 const BAR: usize = 40;
@@ -110,8 +110,8 @@ pub fn measure(args: &SynopsisArgs) -> Result<RdaReport, Failure> {
     };
     let (sent, received) = (cut(sent), cut(received));
     let last = sent.keys().chain(received.keys()).copied().max().unwrap_or(0);
-    if last >= MOST_INTERVALS {
-        let why = format!("there are more than {MOST_INTERVALS} intervals");
+    if last >= MAX_INTERVALS {
+        let why = format!("there are more than {MAX_INTERVALS} intervals");
         return Err(what().because(why).advice("use a longer --interval, or synchronize the clocks"));
     }
     let mut ends = Vec::new();
@@ -156,7 +156,7 @@ fn compare(mut ours: Cache, theirs: &Cache, memory: usize, seed: u64) -> Result<
     let counters = (XorCounters::of(&ours, seed), XorCounters::of(theirs, seed));
     // Both have the same seed.
     let differences = counters.0.estimate(&counters.1).unwrap_or(f64::INFINITY);
-    let most = (memory.saturating_mul(1024) / 24 / BANKS).clamp(1, synopses::rda::MOST_CELLS);
+    let most = (memory.saturating_mul(1024) / 24 / BANKS).clamp(1, synopses::rda::MAX_CELLS);
     let sizing = Sizing { most, least: Sizing::default().least.min(most), ..Sizing::default() };
     let mut settings = Settings { banks: BANKS, cells: sizing.cells(BANKS, differences), seed, ..Settings::default() };
     let mut bytes = 0;

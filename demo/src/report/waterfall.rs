@@ -10,7 +10,7 @@ use crate::graph::Target;
 use crate::traces::{KeptSpan, Side, Trace};
 
 /// Maximal number of spans; a trace of the shop has ten.
-const MOST: usize = 200;
+const MAX: usize = 200;
 /// Maximal indentation, in levels of callers.
 const DEEPEST: usize = 12;
 /// Intervals of the axis.
@@ -30,7 +30,7 @@ pub(super) fn draw(trace: &Trace, marked: Target) -> String {
         let _ = write!(html, "<span class=\"tick\" style=\"left:{left}%\">{at}</span>");
     }
     html.push_str("</span></div>\n");
-    for (span, depth) in in_order(trace).into_iter().take(MOST) {
+    for (span, depth) in in_order(trace).into_iter().take(MAX) {
         let after = span.started.since(began).unwrap_or_default();
         html.push_str(&row(span, depth, after, whole, mark(span, marked)));
     }

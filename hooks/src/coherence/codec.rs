@@ -17,15 +17,15 @@ use crate::tracing::{Metric, Rank, Reason, ScoreBreakdown, TraceId};
 /// Largest encoded message that a node accepts: 4 MiB.
 pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
 /// Runs in one message.
-const MOST_RUNS: usize = 1_024;
+const MAX_RUNS: usize = 1_024;
 /// Entries in one message.
-const MOST_ENTRIES: usize = 1 << 16;
+const MAX_ENTRIES: usize = 1 << 16;
 /// Metrics of one reason, and services of one piece of a path.
-const MOST_PARTS: usize = 256;
+const MAX_PARTS: usize = 256;
 /// Bytes of a name or a text.
 const NAME_BYTES: usize = 512;
 /// Largest entry number. A run that appends a million entries a second reaches it after 285 years.
-const MOST_NUMBER: u64 = 1 << 53;
+const MAX_NUMBER: u64 = 1 << 53;
 
 /// A message that cannot be accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -77,7 +77,7 @@ fn text(text: &str) -> Result<Box<str>, DecodeError> {
 }
 
 fn names(all: &[String]) -> Result<Vec<Arc<str>>, DecodeError> {
-    bounded("services", all, MOST_PARTS)?;
+    bounded("services", all, MAX_PARTS)?;
     all.iter().map(|one| name(one)).collect()
 }
 
@@ -86,7 +86,7 @@ fn finite(number: f64) -> Result<f64, DecodeError> {
 }
 
 fn number(number: u64) -> Result<u64, DecodeError> {
-    if number <= MOST_NUMBER { Ok(number) } else { Err(DecodeError::Number(number)) }
+    if number <= MAX_NUMBER { Ok(number) } else { Err(DecodeError::Number(number)) }
 }
 
 fn trace(bytes: &[u8]) -> Result<TraceId, DecodeError> {
@@ -123,8 +123,8 @@ impl GossipMessage {
     ///
     /// [`DecodeError`] with the first thing that does not hold.
     pub fn decode(message: &proto::GossipMessage) -> Result<Self, DecodeError> {
-        bounded("runs", &message.versions, MOST_RUNS)?;
-        bounded("runs", &message.entries, MOST_RUNS)?;
+        bounded("runs", &message.versions, MAX_RUNS)?;
+        bounded("runs", &message.entries, MAX_RUNS)?;
         let mut versions = VersionVector::new();
         for version in &message.versions {
             versions.insert(run(version.run.as_ref())?, number(version.next)?);
@@ -201,8 +201,8 @@ fn encode_entries(block: &Entries) -> proto::Entries {
 }
 
 fn decode_entries(block: &proto::Entries) -> Result<Entries, DecodeError> {
-    bounded("entries", &block.entries, MOST_ENTRIES)?;
-    bounded("reasons", &block.reasons, MOST_ENTRIES)?;
+    bounded("entries", &block.entries, MAX_ENTRIES)?;
+    bounded("reasons", &block.reasons, MAX_ENTRIES)?;
     let reasons: Vec<_> = block.reasons.iter().map(reason).collect::<Result<_, _>>()?;
     let entries = block.entries.iter().map(|entry| self::entry(entry, &reasons)).collect::<Result<_, _>>()?;
     Ok(Entries { run: run(block.run.as_ref())?, first: number(block.first)?, entries })
@@ -245,22 +245,22 @@ fn entry(entry: &proto::Entry, reasons: &[Arc<Reason>]) -> Result<Entry, DecodeE
 fn encode_requested(requested: &[OperationRef]) -> Vec<proto::OperationRef> {
     let of =
         |(service, operation): &OperationRef| proto::OperationRef { service: cut(service), operation: cut(operation) };
-    requested.iter().take(MOST_PARTS).map(of).collect()
+    requested.iter().take(MAX_PARTS).map(of).collect()
 }
 
 fn requested(all: &[proto::OperationRef]) -> Result<Vec<OperationRef>, DecodeError> {
-    bounded("operations", all, MOST_PARTS)?;
+    bounded("operations", all, MAX_PARTS)?;
     all.iter().map(|one| Ok((name(&one.service)?, name(&one.operation)?))).collect()
 }
 
 fn encode_breakdown(breakdown: &ScoreBreakdown) -> proto::ScoreBreakdown {
-    let operations = breakdown.operations.iter().take(MOST_PARTS);
+    let operations = breakdown.operations.iter().take(MAX_PARTS);
     let operations = operations.map(|(name, score)| proto::OperationScore { operation: cut(name), score: *score });
     proto::ScoreBreakdown { service_wide: breakdown.service_wide, operations: operations.collect() }
 }
 
 fn breakdown(breakdown: &proto::ScoreBreakdown) -> Result<ScoreBreakdown, DecodeError> {
-    bounded("operations", &breakdown.operations, MOST_PARTS)?;
+    bounded("operations", &breakdown.operations, MAX_PARTS)?;
     let operation = |of: &proto::OperationScore| Ok((text(&of.operation)?, finite(of.score)?));
     let operations = breakdown.operations.iter().map(operation).collect::<Result<_, DecodeError>>()?;
     Ok(ScoreBreakdown { service_wide: finite(breakdown.service_wide)?, operations })
@@ -273,7 +273,7 @@ fn of_reason(reason: &Reason) -> Option<ProtoReason> {
             ProtoReason::Error(proto::ErrorReason { service: cut(service), operation: cut(operation) })
         }
         Reason::Lmap { service, score, gamma, metrics } => {
-            let metrics = metrics.iter().take(MOST_PARTS).map(|metric| proto::Metric {
+            let metrics = metrics.iter().take(MAX_PARTS).map(|metric| proto::Metric {
                 title: cut(&metric.title),
                 unit: cut(&metric.unit),
                 seen: metric.seen,
@@ -303,7 +303,7 @@ fn reason(reason: &proto::Reason) -> Result<Arc<Reason>, DecodeError> {
             Reason::Error { service: text(&error.service)?, operation: text(&error.operation)? }
         }
         ProtoReason::Lmap(lmap) => {
-            bounded("metrics", &lmap.metrics, MOST_PARTS)?;
+            bounded("metrics", &lmap.metrics, MAX_PARTS)?;
             let metric = |metric: &proto::Metric| {
                 let (seen, expected) = (metric.seen, metric.expected);
                 Ok(Metric { title: text(&metric.title)?, unit: text(&metric.unit)?, seen, expected })

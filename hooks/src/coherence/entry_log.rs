@@ -14,7 +14,7 @@ const SPREAD: Nanos = Nanos::from_secs(10);
 const ENTRY_BYTES: usize = 160;
 
 /// Runs of all nodes within the last minutes.
-const MOST_RUNS: usize = 4_096;
+const MAX_RUNS: usize = 4_096;
 
 /// An entry that was not known before.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,7 +78,7 @@ impl EntryLog {
         let Entries { run, first, entries } = block;
         // What a new run appended before is not missed: it is as old as that.
         let new = !self.logs.contains_key(&run);
-        if new && self.logs.len() >= MOST_RUNS {
+        if new && self.logs.len() >= MAX_RUNS {
             self.implausible += entries.len() as u64;
             return Vec::new();
         }

@@ -18,7 +18,7 @@ const MESSAGE: usize = 256 << 10;
 const PIECES_PER_S: u32 = 64;
 
 /// Largest number of peers.
-const MOST_PEERS: usize = 1_024;
+const MAX_PEERS: usize = 1_024;
 
 /// Timing and limits of the gossip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,7 +281,7 @@ impl Member {
     ) -> Result<(), ReceiveError> {
         let Some(peer) = self.peers.get_mut(&run.node) else {
             let name = Arc::clone(&run.node);
-            if self.peers.len() >= MOST_PEERS {
+            if self.peers.len() >= MAX_PEERS {
                 return Err(ReceiveError::TooMany(name));
             }
             let (before, settled, sample) = (VersionVector::new(), VersionVector::new(), (now, versions.clone()));

@@ -13,7 +13,7 @@ use crate::time::UnixNanos;
 const WAIT: Nanos = Nanos::from_secs(30);
 /// Largest number of waiting requests, 48 bytes each: all of 2,000 per second. Requests beyond that are not learnt;
 /// which ones does not depend on their duration.
-const MOST: usize = 1 << 16;
+const MAX: usize = 1 << 16;
 
 /// A request to be learnt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct LearningQueue {
 impl LearningQueue {
     /// Adds a request at `now`.
     pub fn add(&mut self, request: FinishedRequest, now: Nanos) {
-        if self.waiting.len() >= MOST {
+        if self.waiting.len() >= MAX {
             self.passed_over += 1;
         } else {
             self.waiting.push_back((now, request));
@@ -72,12 +72,12 @@ mod tests {
             FinishedRequest { operation: OperationId(1), start, end, took: Nanos::from_secs(1) }
         };
         learning_queue.add(request(1), Nanos::from_secs(1));
-        (0..MOST).for_each(|_| learning_queue.add(request(2), Nanos::from_secs(2)));
+        (0..MAX).for_each(|_| learning_queue.add(request(2), Nanos::from_secs(2)));
 
         assert_eq!(learning_queue.passed_over(), 1);
         assert_eq!(learning_queue.due(Nanos(30_999_999_999)), None);
         assert_eq!(learning_queue.due(Nanos::from_secs(31)), Some(request(1)));
         assert_eq!(learning_queue.due(Nanos::from_secs(31)), None);
-        assert_eq!((0..).map_while(|_| learning_queue.due(Nanos::from_secs(32))).count(), MOST - 1);
+        assert_eq!((0..).map_while(|_| learning_queue.due(Nanos::from_secs(32))).count(), MAX - 1);
     }
 }

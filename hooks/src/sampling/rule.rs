@@ -113,7 +113,7 @@ impl SamplingRule {
     /// The longest baseline interval.
     pub const LONGEST_BASELINE: Nanos = Nanos::from_secs(60);
     /// The most rows before a trigger.
-    pub const MOST_PRE_TRIGGER: usize = 10_000;
+    pub const MAX_PRE_TRIGGER: usize = 10_000;
 
     /// Checks all ranges.
     ///
@@ -131,7 +131,7 @@ impl SamplingRule {
         if let Some(wrong) = thresholds.into_iter().flatten().find(|value| !(value.is_finite() && *value >= 0.0)) {
             return Err(RuleError::Threshold(wrong));
         }
-        if self.pre_trigger_rows > Self::MOST_PRE_TRIGGER {
+        if self.pre_trigger_rows > Self::MAX_PRE_TRIGGER {
             return Err(RuleError::PreTrigger(self.pre_trigger_rows));
         }
         Ok(())

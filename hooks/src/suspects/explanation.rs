@@ -12,7 +12,7 @@ const FIRST: &str = "peer=\"";
 const LATER: &str = ",peer=\"";
 
 /// Largest number of columns; a service with more of them stands out everywhere.
-const MOST_COLUMNS: usize = 1024;
+const MAX_COLUMNS: usize = 1024;
 
 /// Parts of the squared score by column, in units of γ², summed over verdicts.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,7 +31,7 @@ impl Explanation {
             let part = share * ratio.powi(2);
             if let Some((_, sum)) = self.parts.iter_mut().find(|(known, _)| known == column) {
                 *sum += part;
-            } else if self.parts.len() < MOST_COLUMNS {
+            } else if self.parts.len() < MAX_COLUMNS {
                 self.parts.push((column.to_owned(), part));
             }
         }
@@ -137,11 +137,11 @@ mod tests {
     #[test]
     fn columns_without_end_are_bounded() {
         let mut explanation = Explanation::default();
-        for column in 0..2 * MOST_COLUMNS {
+        for column in 0..2 * MAX_COLUMNS {
             explanation.add(1.0, [(column.to_string().as_str(), 1.0)]);
         }
 
-        assert_eq!(explanation.parts.len(), MOST_COLUMNS);
+        assert_eq!(explanation.parts.len(), MAX_COLUMNS);
     }
 
     proptest! {

@@ -11,7 +11,7 @@ use crate::paths::OTHER;
 /// Label that names the operation which a series measures.
 const OPERATION: &str = "span.name";
 /// Operations for which scores are kept: as many as a few verdicts of one second name.
-const MOST: usize = 256;
+const MAX: usize = 256;
 
 /// How far the newest rows of a service alone are out of the ordinary, not smoothed, by what their columns measure. A
 /// part is the score over γ that a row would have if only the columns of this part differed from what was expected. The
@@ -63,7 +63,7 @@ impl ScoreBreakdown {
         for (operation, part) in &other.operations {
             if let Some(known) = self.operations.get_mut(operation) {
                 *known = known.max(*part);
-            } else if self.operations.len() < MOST {
+            } else if self.operations.len() < MAX {
                 self.operations.insert(operation.clone(), *part);
             } else {
                 self.service_wide = self.service_wide.max(*part);
@@ -97,9 +97,9 @@ mod tests {
         rows.join(&breakdown(0.25, &[("a", 3.0), ("c", 0.75)]));
         assert_eq!(rows, breakdown(0.5, &[("a", 3.0), ("b", 2.0), ("c", 0.75)]));
 
-        for number in 0..2 * MOST {
+        for number in 0..2 * MAX {
             rows.join(&breakdown(0.0, &[(&number.to_string(), 9.0)]));
         }
-        assert_eq!((rows.operations.len(), rows.service_wide), (MOST, 9.0));
+        assert_eq!((rows.operations.len(), rows.service_wide), (MAX, 9.0));
     }
 }

@@ -38,7 +38,7 @@ enum Tag {
 // A slot: 46 bits of the rank, 2 bits of tag, 16 bits of count; 0 is empty. Two traces are confused once in 10^13
 // lookups.
 const COUNT_BITS: u32 = 16;
-const MOST: u64 = (1 << COUNT_BITS) - 1;
+const MAX: u64 = (1 << COUNT_BITS) - 1;
 const TAG_BITS: u32 = 2;
 const PRINT: u64 = !((1 << (COUNT_BITS + TAG_BITS)) - 1);
 
@@ -125,7 +125,7 @@ impl Decisions {
     pub(super) fn get(&self, trace: TraceId, rank: Rank) -> Option<StickyDecision> {
         [&self.now, &self.before].into_iter().find_map(|generation| {
             let slot = generation.slots[generation.place(rank)];
-            let spans = (slot & MOST) as u32;
+            let spans = (slot & MAX) as u32;
             match (slot >> COUNT_BITS) & 3 {
                 1 => generation.kept.get(&trace).cloned().map(StickyDecision::Kept),
                 2 => Some(StickyDecision::Dropped { spans }),
@@ -148,7 +148,7 @@ impl Decisions {
         };
         let slot = self.now.slot(rank);
         let new = *slot == 0;
-        *slot = (rank.0 & PRINT) | ((tag as u64) << COUNT_BITS) | u64::from(spans).min(MOST);
+        *slot = (rank.0 & PRINT) | ((tag as u64) << COUNT_BITS) | u64::from(spans).min(MAX);
         self.now.used += usize::from(new);
     }
 

@@ -26,7 +26,7 @@ const REST: Nanos = Nanos::from_secs(10);
 /// Shortest interval between searches of the buffer: with rows of some milliseconds every verdict adds a little.
 const LOOK_EVERY: Nanos = Nanos::from_millis(500);
 /// Pieces of paths that may wait for their announcement.
-const MOST_PIECES: usize = 4_096;
+const MAX_PIECES: usize = 4_096;
 
 /// A span to export.
 #[derive(Clone, Copy, Debug)]
@@ -440,7 +440,7 @@ impl Cluster {
     }
 
     fn saw(&mut self, piece: Piece) {
-        if self.pieces.len() < MOST_PIECES {
+        if self.pieces.len() < MAX_PIECES {
             self.pieces.push(piece);
         }
     }

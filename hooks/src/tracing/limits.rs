@@ -76,13 +76,13 @@ pub enum LimitsError {
 }
 
 impl Limits {
-    const MOST_BYTES: usize = 64 << 30;
-    const MOST_DECISIONS: usize = 1 << 30;
+    const MAX_BYTES: usize = 64 << 30;
+    const MAX_DECISIONS: usize = 1 << 30;
 
     /// Checks everything that needs no memory.
     pub(super) fn check(&self) -> Result<(), LimitsError> {
         let Self { bytes, decisions, trace_bytes, hold, age } = *self;
-        if bytes > Self::MOST_BYTES || decisions > Self::MOST_DECISIONS {
+        if bytes > Self::MAX_BYTES || decisions > Self::MAX_DECISIONS {
             return Err(LimitsError::TooLarge { bytes, decisions });
         }
         if trace_bytes > record::LONGEST {

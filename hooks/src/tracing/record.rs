@@ -8,7 +8,7 @@ use crate::tracing::blocks::Reader;
 use crate::tracing::span::{Span, SpanId, SpanIndex, SpanKind, TraceId};
 
 /// Bytes of the longest index: flags, length, two ids, start, duration, and three numbers.
-const MOST: usize = 1 + 5 + 8 + 8 + 8 + 10 + 3 * 5;
+const MAX: usize = 1 + 5 + 8 + 8 + 8 + 10 + 3 * 5;
 /// Largest span: a trace counts its spans and their bytes in 28 bits.
 pub(super) const LONGEST: usize = (1 << 28) - 1;
 
@@ -121,7 +121,7 @@ const fn unzigzag(number: u64) -> i64 {
 /// A span to be written into a chain.
 #[derive(Debug)]
 pub(super) struct Record<'a> {
-    index: InlineBytes<MOST>,
+    index: InlineBytes<MAX>,
     /// What stays of the encoded span.
     rest: [&'a [u8]; 2],
 }
@@ -218,7 +218,7 @@ impl StoredSpan {
 
 /// Reads the next index and moves behind it; `None` at the end.
 pub(super) fn next(reader: &mut Reader<'_>) -> Option<StoredSpan> {
-    let (bytes, filled) = reader.peek::<MOST>();
+    let (bytes, filled) = reader.peek::<MAX>();
     let mut left = &bytes[..filled];
     let stored = parse(&mut left)?;
     let index = filled - left.len();

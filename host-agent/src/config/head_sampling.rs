@@ -10,7 +10,7 @@ use wire::time::Nanos;
 use super::{ConfigError, KeepMode, OtlpConfig, at_least_one};
 
 /// Limit of operations with a raised probability.
-const MOST: usize = 10_000;
+const MAX: usize = 10_000;
 
 /// Advice for services that sample at the head, by Jaeger's remote sampling protocol.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -56,6 +56,6 @@ impl HeadSamplingConfig {
         };
         let mode = if tail { Mode::Tail } else { Mode::Head };
         let refused = |cause: AdviceError| ConfigError::value("head_sampling", cause);
-        Advice::new(rule, mode, MOST).map_err(refused)
+        Advice::new(rule, mode, MAX).map_err(refused)
     }
 }

@@ -19,12 +19,12 @@ use wire::time::Nanos;
 /// Longer files are refused. Eight days of a thousand services take at most 8 MB.
 pub const MAX_BYTES: usize = 32 << 20;
 /// Runs that are kept.
-pub(super) const MOST_RUNS: usize = 64;
+pub(super) const MAX_RUNS: usize = 64;
 const MAGIC: &str = "uview receipt";
 const VERSION: u32 = 1;
 /// Limit of spans, bytes (1 PB) and nanoseconds (13 days) per day: exact in every JSON reader, and sums of thousands do
 /// not overflow.
-const MOST: u64 = 1 << 50;
+const MAX: u64 = 1 << 50;
 /// Limit of a service's or counter's name, in bytes.
 const NAME_BYTES: usize = 256;
 /// Counters per day.
@@ -161,7 +161,7 @@ impl StoredReceipt {
         };
         let (waiting, most) = (stored.waiting.len(), LedgerLimits::default().services + 1);
         hold("the number of services with buffered spans", &waiting, waiting <= most, "must be at most 1001")?;
-        hold("the number of runs", &stored.runs.len(), stored.runs.len() <= MOST_RUNS, "must be at most 64")?;
+        hold("the number of runs", &stored.runs.len(), stored.runs.len() <= MAX_RUNS, "must be at most 64")?;
         let days: Vec<_> = stored.pages.iter().map(|page| page.day).collect();
         hold("the number of days", &days.len(), days.len() <= LedgerLimits::default().days, "must be at most 8")?;
         hold("the order of days", &format!("{days:?}"), days.is_sorted_by(|a, b| a < b), "must be ascending")?;
@@ -200,7 +200,7 @@ fn hold(what: &'static str, found: &dyn ToString, holds: bool, wanted: &'static 
 }
 
 fn number(value: u64) -> Result<u64, StoredReceiptError> {
-    hold("a number", &value, value <= MOST, "must be at most 2^50")?;
+    hold("a number", &value, value <= MAX, "must be at most 2^50")?;
     Ok(value)
 }
 
@@ -213,7 +213,7 @@ fn named(name: String) -> Result<Arc<str>, StoredReceiptError> {
 
 /// Clamped, so that it can be read again even after a clock jumped.
 fn most(value: u64) -> u64 {
-    value.min(MOST)
+    value.min(MAX)
 }
 
 fn pair(tally: Tally) -> Pair {
@@ -363,7 +363,7 @@ mod tests {
         let line = read.pages[0].services["payment"];
         assert_eq!(
             (line.alarm_time.0, line.seen, read.pages[0].grown["cpu_ms"]),
-            (MOST, Tally { spans: MOST, bytes: 1 }, MOST)
+            (MAX, Tally { spans: MAX, bytes: 1 }, MAX)
         );
     }
 
@@ -422,7 +422,7 @@ mod tests {
             let wrong = body.replace(from, to);
             assert!(wrong != body && refused(&with(&wrong)).contains(said), "{from}: {}", refused(&with(&wrong)));
         }
-        let many = StoredReceipt { runs: vec![Run { began: 1, written: 1, ended: false }; MOST_RUNS + 1], ..stored() };
+        let many = StoredReceipt { runs: vec![Run { began: 1, written: 1, ended: false }; MAX_RUNS + 1], ..stored() };
         assert!(refused(&many.encode()).contains("the number of runs is 65"));
         let page = Page { day: 0, ..Page::default() };
         let days = (0..9).map(|day| Page { day, ..page.clone() }).collect();

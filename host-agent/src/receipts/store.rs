@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use hooks::time::UnixNanos;
 
-use super::file_format::{MAX_BYTES, MOST_RUNS, Run, StoredReceipt, StoredReceiptError};
+use super::file_format::{MAX_BYTES, MAX_RUNS, Run, StoredReceipt, StoredReceiptError};
 
 const FILE: &str = "receipt.ledger";
 /// Name for a file that could not be read. Only the latest is kept.
@@ -80,8 +80,8 @@ fn read(path: &Path) -> Result<StoredReceipt, ReadError> {
 
 /// The runs of `before`, and one that begins now.
 pub(super) fn with_run(mut before: Vec<Run>, began: UnixNanos) -> Vec<Run> {
-    if before.len() >= MOST_RUNS {
-        before.drain(..=before.len() - MOST_RUNS);
+    if before.len() >= MAX_RUNS {
+        before.drain(..=before.len() - MAX_RUNS);
     }
     before.push(Run { began: began.0, written: began.0, ended: false });
     before
@@ -134,6 +134,6 @@ mod tests {
             runs = with_run(runs, UnixNanos(began));
         }
 
-        assert_eq!((runs.len(), runs[0].began, runs[63].began), (MOST_RUNS, 37, 100));
+        assert_eq!((runs.len(), runs[0].began, runs[63].began), (MAX_RUNS, 37, 100));
     }
 }

@@ -128,24 +128,33 @@ fn counted(messages: &[Message], signal: Signal) -> HashMap<&Message, usize> {
     counted
 }
 
-/// Checks that `came` and `sent` have the same messages of `signal`, byte by byte. Returns their number.
+/// Messages of one signal that were sent and came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivered {
+    /// All that were sent, repeated ones once.
+    pub messages: usize,
+    /// Those of them that were sent or came more often than once: who misses a response repeats the request.
+    pub repeated: usize,
+}
+
+/// Checks that `came` and `sent` have the same messages of `signal`, byte by byte.
 ///
 /// # Errors
 ///
 /// Some messages are missing, changed or unexpected: each with its length, and how often it came and was sent.
-pub fn byte_equal(came: &[Message], sent: &[Message], signal: Signal) -> Result<usize> {
+pub fn byte_equal(came: &[Message], sent: &[Message], signal: Signal) -> Result<Delivered> {
     let (came, sent) = (counted(came, signal), counted(sent, signal));
-    let times =
-        |messages: &HashMap<&Message, usize>, message: &Message| messages.get(message).copied().unwrap_or_default();
+    let times = |messages: &HashMap<&Message, usize>, message: &Message| messages.get(message).copied().unwrap_or(0);
     let all: HashSet<&Message> = came.keys().chain(sent.keys()).copied().collect();
-    let differing = all.into_iter().filter_map(|message| {
-        let (came, sent) = (times(&came, message), times(&sent, message));
-        let length = message.bytes.len();
-        (came != sent).then(|| format!("one of {length} bytes came {came} times and was sent {sent} times"))
-    });
+    let times = all.into_iter().map(|message| (message.bytes.len(), times(&came, message), times(&sent, message)));
+    let times: Vec<_> = times.collect();
+    let differing = times.iter().filter(|(_, came, sent)| *came.min(sent) == 0);
+    let differing = differing
+        .map(|(length, came, sent)| format!("one of {length} bytes came {came} times and was sent {sent} times"));
     let differing: Vec<_> = differing.collect();
     ensure!(differing.is_empty(), "of {} {}", signal.name(), differing.join(", "));
-    Ok(sent.values().sum())
+    let repeated = times.iter().filter(|(_, came, sent)| *came.max(sent) > 1).count();
+    Ok(Delivered { messages: times.len(), repeated })
 }
 
 #[cfg(test)]
@@ -208,14 +217,17 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_changed_lost_or_doubled_is_told() {
+    fn a_message_that_is_changed_or_lost_is_reported_and_repeated_ones_are_counted() {
         let message = |bytes: &'static [u8]| Message { signal: Signal::Logs, bytes: Bytes::from_static(bytes) };
         let (one, two) = (message(b"1"), message(b"2"));
         let sent = [one.clone(), two.clone()];
         let came = |came: &[Message]| byte_equal(came, &sent, Signal::Logs);
 
-        assert_eq!(came(&[two.clone(), one.clone()]).unwrap(), 2);
-        assert!(came(from_ref(&one)).is_err() && came(&[one.clone(), message(b"3")]).is_err());
-        assert!(came(&[one.clone(), two.clone(), two]).is_err());
+        assert_eq!(came(&[two.clone(), one.clone()]).unwrap(), Delivered { messages: 2, repeated: 0 });
+        assert_eq!(came(&[one.clone(), two.clone(), two]).unwrap(), Delivered { messages: 2, repeated: 1 });
+        let lost = came(from_ref(&one)).unwrap_err().to_string();
+        assert_eq!(lost, "of logs one of 1 bytes came 0 times and was sent 1 times");
+        let changed = came(&[one, message(b"33")]).unwrap_err().to_string();
+        assert!(changed.contains("one of 2 bytes came 1 times and was sent 0 times"), "{changed}");
     }
 }

@@ -38,7 +38,7 @@ const GRACE_S: f64 = 15.0;
 const TIE_MS: u64 = 1_000;
 /// Allowed alarms outside faults per guest. The bar for false alarms is one in ten service-minutes, and a guest has
 /// five services for two minutes. Losses and recoveries affect the rows of more than one service.
-const MOST_BY_CHANCE: usize = 1;
+const MAX_BY_CHANCE: usize = 1;
 /// Number of top reasons that count, as in the demo.
 const REASONS: usize = 3;
 /// Name for a fault without a faulty service: no alarm is required.
@@ -232,7 +232,7 @@ fn judge(lines: &[Line]) -> AlarmEvaluation {
             Line::Other => {}
         }
     }
-    let (by_chance, mut findings) = if outside.len() <= MOST_BY_CHANCE { (outside, vec![]) } else { (vec![], outside) };
+    let (by_chance, mut findings) = if outside.len() <= MAX_BY_CHANCE { (outside, vec![]) } else { (vec![], outside) };
     let mut wrong = Vec::new();
     for fault in faults.iter().filter(|fault| fault.service != NO_SERVICE) {
         match fault.wrong() {

@@ -89,7 +89,7 @@ pub const FIRST_REGION: f64 = 4.0 * PAGE;
 /// Bytes of the region with a replica's process metrics: host-agent/src/process_metrics.rs.
 pub const PROCESS_REGION: f64 = PAGE;
 /// Maximal LMAPs of a worker.
-pub const MOST_LMAPS: f64 = 4096.0;
+pub const MAX_LMAPS: f64 = 4096.0;
 
 /// Rows that an LMAP buffers until it has learnt from them: lmap/README.md.
 pub const ROWS_LEARNT: f64 = 2000.0;
@@ -171,7 +171,7 @@ mod tests {
         is(PAGE, layout::PAGE_BYTES);
         is(HEADER, layout::HEADER_BYTES);
         is(SLOT, layout::SLOT_BYTES);
-        is(MOST_LMAPS, control::MAX_LMAPS);
+        is(MAX_LMAPS, control::MAX_LMAPS);
         is(HISTOGRAM_SLOTS, Scale::DEFAULT.slots() as usize);
         is(FIRST_REGION, layout::RegionSize::for_slots(2000).unwrap().bytes());
         is(READS_POSTED, transport::verbs::ReaderLimits::default().reads as usize);

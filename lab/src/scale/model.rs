@@ -1,7 +1,7 @@
 //! The formulas. Every quantity is in seconds, bytes, or a count.
 
 use super::figures::{
-    COSTS, Card, DETECTOR, FIRST_REGION, HEADER, HISTOGRAM_COLUMNS, HISTOGRAM_SLOTS, MEMORY_SHARE, MOST_LMAPS, PAGE,
+    COSTS, Card, DETECTOR, FIRST_REGION, HEADER, HISTOGRAM_COLUMNS, HISTOGRAM_SLOTS, MAX_LMAPS, MEMORY_SHARE, PAGE,
     PCIE_CODING, PCIE_OVERHEAD, PCIE_PAYLOAD, PCIE_SHARE, PROCESS_REGION, READ_LATENCY, READS_POSTED, READS_UNDER_WAY,
     ROWS_KEPT, ROWS_LEARNT, Range, SLOT, SUMMARY, TICK_SHARE, VERDICT, VERDICT_SHARE,
 };
@@ -106,7 +106,7 @@ pub fn core(card: &Card, cores: f64, service: Service, interval: f64, pick: fn(R
         (time, slower),
         (PCIE_SHARE * bus(card) / cores / bytes, Limit::Bus),
         (MEMORY_SHARE * card.memory / cores / service.memory(), Limit::Memory),
-        (MOST_LMAPS, Limit::Lmaps),
+        (MAX_LMAPS, Limit::Lmaps),
     ];
     let first = limits.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
     first.map_or(Answer { services: 0.0, limit: slower }, |(services, limit)| Answer {
@@ -181,7 +181,7 @@ mod tests {
                     assert!(busy <= TICK_SHARE * interval, "{} {interval}", card.name);
                     assert!(services * HUNDRED.fetched() / interval * card.cores <= PCIE_SHARE * bus(card));
                     assert!(services * HUNDRED.memory() * card.cores <= MEMORY_SHARE * card.memory);
-                    assert!(services <= MOST_LMAPS);
+                    assert!(services <= MAX_LMAPS);
                 }
             }
         }

@@ -8,9 +8,9 @@ use crate::table::{Label, Table};
 use crate::unit::Rows;
 
 /// Minimum rows: fewer do not determine how a metric spreads.
-const LEAST_ROWS: usize = 60;
+const MIN_ROWS: usize = 60;
 /// Maximum rows of a fit (the bound of [`Settings::warm_up_rows`]); the last ones are used.
-const MOST_ROWS: usize = 100_000;
+const MAX_ROWS: usize = 100_000;
 /// Fixed, so that fits are reproducible.
 const SEED: u64 = 1;
 
@@ -25,9 +25,9 @@ pub fn model(table: &Table, columns: &Columns, interval: Option<f64>) -> Result<
         None => rows,
         Some(labels) => rows.select(&labels.iter().map(|label| *label == Label::Normal).collect::<Vec<_>>()),
     };
-    let rows = rows.last(MOST_ROWS);
-    if rows.len() < LEAST_ROWS {
-        return Err(TrainError::Rows { found: rows.len(), least: LEAST_ROWS });
+    let rows = rows.last(MAX_ROWS);
+    if rows.len() < MIN_ROWS {
+        return Err(TrainError::Rows { found: rows.len(), least: MIN_ROWS });
     }
     let settings = Settings {
         provisional_rows: None,

@@ -6,7 +6,7 @@ use crate::unit::Rows;
 pub const SAME: f64 = 0.999;
 
 /// Maximum number of multiplications: one or two seconds.
-const MOST_WORK: usize = 4_000_000_000;
+const MAX_WORK: usize = 4_000_000_000;
 
 /// A metric that follows an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,7 +23,7 @@ pub struct RedundantColumn {
 /// more than 4·10⁹ multiplications.
 #[must_use]
 pub fn redundant(rows: &Rows, metrics: usize) -> Option<Vec<RedundantColumn>> {
-    if metrics.saturating_mul(metrics).saturating_mul(rows.len()) > MOST_WORK {
+    if metrics.saturating_mul(metrics).saturating_mul(rows.len()) > MAX_WORK {
         return None;
     }
     let values = rows.filled(None);

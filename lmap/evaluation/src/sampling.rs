@@ -21,7 +21,7 @@ const FIRST: f64 = 0.02;
 /// Number of steps: thresholds up to 70.
 const STEPS: i32 = 59;
 /// The smallest budget, as a share of all samples.
-const LEAST_BUDGET: f64 = 0.005;
+const MIN_BUDGET: f64 = 0.005;
 
 /// Why a curve cannot be computed.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -87,7 +87,7 @@ impl SamplingMethod {
     fn thresholds(self) -> impl Iterator<Item = f64> {
         (0..=STEPS).map(move |step| match self {
             Self::Score | Self::DeadBand => FIRST * STEP.powi(step),
-            Self::Either => LEAST_BUDGET.powf(f64::from(step) / f64::from(STEPS)),
+            Self::Either => MIN_BUDGET.powf(f64::from(step) / f64::from(STEPS)),
         })
     }
 

@@ -25,7 +25,7 @@ pub const FAULT: &str = "fault";
 const GAP_INTERVALS: f64 = 1.5;
 
 /// Maximum size of a file after decompression, in bytes. It has at most half as many cells.
-const MOST_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 
 /// The label of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,7 +250,7 @@ pub enum TableError {
         expected: &'static str,
     },
     /// The file is too large.
-    #[error("the file has more than {} MiB of text or numbers", MOST_BYTES >> 20)]
+    #[error("the file has more than {} MiB of text or numbers", MAX_BYTES >> 20)]
     TooLarge,
 }
 
@@ -323,8 +323,8 @@ pub fn open(path: &Path) -> Result<Table, TableError> {
 /// [`TableError`] with line and column where it has one.
 pub fn read(file: impl Read) -> Result<Table, TableError> {
     let mut bytes = Vec::new();
-    let read = file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(TableError::Read)?;
-    if read as u64 > MOST_BYTES {
+    let read = file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(TableError::Read)?;
+    if read as u64 > MAX_BYTES {
         return Err(TableError::TooLarge);
     }
     let text = std::str::from_utf8(&bytes).map_err(|e| TableError::Text { line: line_at(&bytes, e.valid_up_to()) })?;

@@ -21,7 +21,7 @@ const COUNT: usize = QUANTILES.len();
 /// Share of the normal rows that is learnt.
 pub const LEARNT: f64 = 0.7;
 /// Minimum normal rows: a fit takes 8, and some must be held out.
-pub const LEAST_ROWS: usize = 12;
+pub const MIN_ROWS: usize = 12;
 /// Confidence of bounds.
 const SURE: f64 = 0.95;
 
@@ -30,7 +30,7 @@ const SURE: f64 = 0.95;
 #[non_exhaustive]
 pub enum SplitError {
     /// Too few normal rows.
-    #[error("{found} of {rows} rows are normal, at least {LEAST_ROWS} are needed to learn from")]
+    #[error("{found} of {rows} rows are normal, at least {MIN_ROWS} are needed to learn from")]
     FewRows {
         /// Number of normal rows.
         found: usize,
@@ -66,7 +66,7 @@ impl Split {
         let faults = table.faults.clone().unwrap_or_else(|| vec![String::new(); rows.len()]);
         let normal: Vec<bool> = labels.iter().map(|label| *label == Label::Normal).collect();
         let found = normal.iter().filter(|normal| **normal).count();
-        if found < LEAST_ROWS {
+        if found < MIN_ROWS {
             return Err(SplitError::FewRows { found, rows: rows.len() });
         }
         let mut left = (found as f64 * LEARNT).round() as usize;

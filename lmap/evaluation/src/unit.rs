@@ -9,14 +9,14 @@ use crate::columns::Columns;
 use crate::table::{Label, Table, follows};
 
 /// A metric present in at most this share of the training rows is left out.
-const LEAST_PRESENT: f64 = 0.9;
+const MIN_PRESENT: f64 = 0.9;
 
 /// Why two tables do not form a unit.
 #[derive(Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum UnitError {
     /// No usable metric.
-    #[error("no metric is in both files and present in more than {} % of the training rows", LEAST_PRESENT * 100.0)]
+    #[error("no metric is in both files and present in more than {} % of the training rows", MIN_PRESENT * 100.0)]
     NoMetric,
     /// The test file has no labels.
     #[error("the test file has no column `label`")]
@@ -247,7 +247,7 @@ fn shared(train: &Table, test: &Table) -> Vec<(usize, usize)> {
     let rows = train.rows().len() as f64;
     let mostly_there = |place: usize| {
         let there = train.rows().filter(|row| !row[place].is_nan()).count();
-        there as f64 > LEAST_PRESENT * rows
+        there as f64 > MIN_PRESENT * rows
     };
     let both = train.metrics.iter().enumerate().filter_map(|(place, name)| {
         let other = test.metrics.iter().position(|metric| metric == name)?;

@@ -11,7 +11,7 @@ pub(crate) const START: usize = 12;
 /// Kind, length, checksum.
 const HEAD: usize = 9;
 /// Maximum length of an inflated payload: 2²⁰ values in the widest coding, and their description.
-pub(crate) const MOST_PAYLOAD: usize = 24 << 20;
+pub(crate) const MAX_PAYLOAD: usize = 24 << 20;
 /// Deflate level: the best one without exhaustive search.
 const LEVEL: u8 = 8;
 
@@ -96,7 +96,7 @@ pub(crate) fn first(bytes: &[u8]) -> BlockScan {
         return BlockScan::Damaged(HEAD + size);
     }
     let Some(kind) = Kind::of(code) else { return BlockScan::Unknown(code) };
-    match decompress_to_vec_with_limit(packed, MOST_PAYLOAD) {
+    match decompress_to_vec_with_limit(packed, MAX_PAYLOAD) {
         Ok(payload) => BlockScan::Whole(kind, payload, HEAD + size),
         Err(_) => BlockScan::NotDeflated,
     }
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_payload_that_unfolds_without_end_is_refused() {
-        let bomb = write(Kind::Rows, &vec![0; MOST_PAYLOAD + 1]);
+        let bomb = write(Kind::Rows, &vec![0; MAX_PAYLOAD + 1]);
 
         assert_eq!(first(&bomb), BlockScan::NotDeflated);
     }

@@ -33,13 +33,13 @@ const WITH_MISSING: u8 = 0x80;
 /// Numerators are differences from the one before.
 const DIFFERENCES: u8 = 0x80;
 /// The highest power of ten: nanoseconds in a second.
-const MOST_DIGITS: u8 = 9;
+const MAX_DIGITS: u8 = 9;
 /// Integers up to this are exact in a double.
 const EXACT: f64 = (1_u64 << 53) as f64;
 /// Numerators are not used if more than one value in this many does not fit.
-const LEAST_EXACT: usize = 4;
+const MIN_EXACT: usize = 4;
 /// Maximum size of a dictionary.
-const MOST_WORDS: usize = 256;
+const MAX_WORDS: usize = 256;
 
 /// Appends `values`, one per row. `before` is the previous column of the block; empty for the first one.
 pub(crate) fn encode(values: &[f64], before: &[f64], out: &mut Vec<u8>) {
@@ -148,7 +148,7 @@ fn dictionary(values: &[f64]) -> Option<Vec<u8>> {
     let mut words: Vec<u64> = values.iter().map(|value| value.to_bits()).collect();
     words.sort_unstable();
     words.dedup();
-    if words.len() > MOST_WORDS || 2 * words.len() > values.len() {
+    if words.len() > MAX_WORDS || 2 * words.len() > values.len() {
         return None;
     }
     let mut out = Vec::new();
@@ -159,7 +159,7 @@ fn dictionary(values: &[f64]) -> Option<Vec<u8>> {
 }
 
 fn from_dictionary(reader: &mut Reader<'_>, count: usize) -> Result<Vec<f64>, FormatError> {
-    let size = reader.size(MOST_WORDS, "the size of a dictionary")?;
+    let size = reader.size(MAX_WORDS, "the size of a dictionary")?;
     let words = (0..size).map(|_| reader.float()).collect::<Result<Vec<_>, _>>()?;
     let word = |place: &u8| words.get(usize::from(*place)).copied().ok_or(FormatError("a place in a dictionary"));
     reader.take(count)?.iter().map(word).collect()
@@ -211,7 +211,7 @@ impl Numerators {
 /// With the least digits that leave the fewest values over; as they are, and as differences.
 fn numerators(values: &[f64], below: Option<&[f64]>) -> Vec<Vec<u8>> {
     let mut best: Option<Numerators> = None;
-    for digits in 0..=MOST_DIGITS {
+    for digits in 0..=MAX_DIGITS {
         let found = Numerators::of(values, below, digits);
         let done = found.others.is_empty();
         if best.as_ref().is_none_or(|best| found.others.len() < best.others.len()) {
@@ -221,14 +221,14 @@ fn numerators(values: &[f64], below: Option<&[f64]>) -> Vec<Vec<u8>> {
             break;
         }
     }
-    let best = best.filter(|best| LEAST_EXACT * best.others.len() <= values.len());
+    let best = best.filter(|best| MIN_EXACT * best.others.len() <= values.len());
     best.map_or_else(Vec::new, |best| vec![best.encode(false), best.encode(true)])
 }
 
 fn from_numerators(reader: &mut Reader<'_>, below: &[f64]) -> Result<Vec<f64>, FormatError> {
     let tag = reader.byte()?;
     let digits = tag & !DIFFERENCES;
-    if digits > MOST_DIGITS {
+    if digits > MAX_DIGITS {
         return Err(FormatError("the digits of a column"));
     }
     let count = reader.size(below.len(), "the number of a column's exceptions")?;

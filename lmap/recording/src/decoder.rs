@@ -8,16 +8,16 @@ use thiserror::Error;
 use crate::block::{self, BlockScan, Kind, START, VERSION};
 use crate::bytes::{FormatError, Reader};
 use crate::column;
-use crate::encoder::MOST_ROWS;
-use crate::head::{Column, Head, MOST_COLUMNS};
+use crate::encoder::MAX_ROWS;
+use crate::head::{Column, Head, MAX_COLUMNS};
 use crate::labels::{self, Span};
 
 /// Maximum values of a recording: 512 MiB in memory, twice that while decoding.
-const MOST_VALUES: usize = 1 << 26;
+const MAX_VALUES: usize = 1 << 26;
 /// Maximum labelled spans of a recording.
-const MOST_SPANS: usize = 1 << 16;
+const MAX_SPANS: usize = 1 << 16;
 /// Maximum columns of all heads together.
-const MOST_WIDTHS: usize = 1 << 22;
+const MAX_WIDTHS: usize = 1 << 22;
 
 /// Why nothing of a recording can be read. Cuts and damage are not errors, see [`Recording::damage`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -55,7 +55,7 @@ pub enum RecordingError {
         what: &'static str,
     },
     /// The recording does not fit into the memory limit.
-    #[error("the recording has more than {MOST_VALUES} values")]
+    #[error("the recording has more than {MAX_VALUES} values")]
     TooLarge,
 }
 
@@ -221,7 +221,7 @@ fn take(state: &mut Option<DecodeState>, kind: Kind, payload: &[u8]) -> Result<b
         Kind::Rows => return state.rows(payload),
         Kind::Labels => {
             state.out.spans.extend(labels::decode(payload)?);
-            if state.out.spans.len() > MOST_SPANS {
+            if state.out.spans.len() > MAX_SPANS {
                 return Err(FormatError("the number of spans").into());
             }
         }
@@ -263,7 +263,7 @@ impl DecodeState {
 
     fn begin_section(&mut self) -> Result<(), BlockError> {
         self.widths += self.head.columns.len();
-        if self.widths > MOST_WIDTHS {
+        if self.widths > MAX_WIDTHS {
             return Err(FormatError("how often columns change").into());
         }
         let mut places = Vec::new();
@@ -277,7 +277,7 @@ impl DecodeState {
             places.push(place);
         }
         self.sections.push(Section { places, values: Vec::new() });
-        if self.columns.len() > MOST_COLUMNS {
+        if self.columns.len() > MAX_COLUMNS {
             return Err(FormatError("the number of columns").into());
         }
         self.fits(0)
@@ -286,7 +286,7 @@ impl DecodeState {
     /// Checks that `rows` more rows are within the memory limit.
     fn fits(&self, rows: usize) -> Result<(), BlockError> {
         let values = (self.out.times_unix_ns.len() + rows).saturating_mul(self.columns.len());
-        if values <= MOST_VALUES { Ok(()) } else { Err(BlockError::TooLarge) }
+        if values <= MAX_VALUES { Ok(()) } else { Err(BlockError::TooLarge) }
     }
 
     /// Decodes rows; false if they refer to another head, which is damaged then.
@@ -296,7 +296,7 @@ impl DecodeState {
         if u32::from_le_bytes(reader.array()?) != self.head_checksum {
             return Ok(false);
         }
-        let rows = reader.size(MOST_ROWS, "the number of rows")?;
+        let rows = reader.size(MAX_ROWS, "the number of rows")?;
         self.fits(rows)?;
         let lost = reader.number()?;
         let times = times(&mut reader, rows, self.head.interval_ns)?;

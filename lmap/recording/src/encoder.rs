@@ -8,9 +8,9 @@ use crate::column;
 use crate::head::{Head, HeadError};
 
 /// Maximum rows per block: a cut file loses at most this many.
-pub(crate) const MOST_ROWS: usize = 512;
+pub(crate) const MAX_ROWS: usize = 512;
 /// Maximum values per block.
-const MOST_BLOCK_VALUES: usize = 1 << 20;
+const MAX_BLOCK_VALUES: usize = 1 << 20;
 
 /// A row whose number of values is not the number of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -60,7 +60,7 @@ impl Encoder {
         self.times.push(at_unix_ns);
         self.values.extend_from_slice(values);
         self.rows += 1;
-        let most = (MOST_BLOCK_VALUES / expected).clamp(1, MOST_ROWS);
+        let most = (MAX_BLOCK_VALUES / expected).clamp(1, MAX_ROWS);
         Ok((self.times.len() >= most).then(|| self.flush()))
     }
 

@@ -5,11 +5,11 @@ use thiserror::Error;
 use crate::bytes::{FormatError, Reader, put_number, put_text};
 
 /// Maximum number of columns.
-pub(crate) const MOST_COLUMNS: usize = 65_536;
+pub(crate) const MAX_COLUMNS: usize = 65_536;
 /// Maximum length of a name, in bytes.
-const MOST_TEXT: usize = 4096;
+const MAX_TEXT: usize = 4096;
 /// Maximum length of all names together, so that they fit into a block.
-const MOST_TEXTS: usize = 16 << 20;
+const MAX_TEXTS: usize = 16 << 20;
 
 /// The kind of value in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,16 +58,16 @@ pub struct Head {
 #[non_exhaustive]
 pub enum HeadError {
     /// No columns, or too many.
-    #[error("{0} columns: 1 to {MOST_COLUMNS} can be recorded")]
+    #[error("{0} columns: 1 to {MAX_COLUMNS} can be recorded")]
     Columns(usize),
     /// Two columns have the same title.
     #[error("two columns are called `{0}`")]
     Twice(String),
     /// A name is too long.
-    #[error("a name has {0} bytes, at most {MOST_TEXT} are possible")]
+    #[error("a name has {0} bytes, at most {MAX_TEXT} are possible")]
     Text(usize),
     /// All names together do not fit into a block.
-    #[error("the names have {0} bytes together, at most {MOST_TEXTS} are possible")]
+    #[error("the names have {0} bytes together, at most {MAX_TEXTS} are possible")]
     Texts(usize),
     /// The interval is 0.
     #[error("the time between two rows is 0")]
@@ -89,7 +89,7 @@ impl Head {
     ///
     /// [`HeadError`] with the first problem.
     pub fn checked(self) -> Result<Self, HeadError> {
-        if !(1..=MOST_COLUMNS).contains(&self.columns.len()) {
+        if !(1..=MAX_COLUMNS).contains(&self.columns.len()) {
             return Err(HeadError::Columns(self.columns.len()));
         }
         if self.interval_ns == 0 {
@@ -97,11 +97,11 @@ impl Head {
         }
         let texts = self.columns.iter().flat_map(|column| [&column.title, &column.unit, &column.group]);
         let lengths = texts.chain([&self.service]).map(String::len);
-        if let Some(length) = lengths.clone().find(|length| *length > MOST_TEXT) {
+        if let Some(length) = lengths.clone().find(|length| *length > MAX_TEXT) {
             return Err(HeadError::Text(length));
         }
         let all = lengths.sum();
-        if all > MOST_TEXTS {
+        if all > MAX_TEXTS {
             return Err(HeadError::Texts(all));
         }
         let mut titles: Vec<&str> = self.columns.iter().map(|column| column.title.as_str()).collect();
@@ -142,15 +142,15 @@ impl Head {
 
     pub(crate) fn decode(payload: &[u8]) -> Result<Self, FormatError> {
         let mut reader = Reader::new(payload);
-        let service = reader.text(MOST_TEXT, "the service's name")?;
+        let service = reader.text(MAX_TEXT, "the service's name")?;
         let interval_ns = reader.number()?;
-        let count = reader.size(MOST_COLUMNS, "the number of columns")?;
+        let count = reader.size(MAX_COLUMNS, "the number of columns")?;
         let mut columns = Vec::new();
         for _ in 0..count {
             let kind = ColumnKind::of(reader.byte()?).ok_or(FormatError("a column's kind"))?;
-            let title = reader.text(MOST_TEXT, "a column's title")?;
-            let unit = reader.text(MOST_TEXT, "a column's unit")?;
-            let group = reader.text(MOST_TEXT, "a column's group")?;
+            let title = reader.text(MAX_TEXT, "a column's title")?;
+            let unit = reader.text(MAX_TEXT, "a column's unit")?;
+            let group = reader.text(MAX_TEXT, "a column's group")?;
             columns.push(Column { title, unit, group, kind });
         }
         reader.end()?;

@@ -6,9 +6,9 @@ use crate::block::{Kind, write};
 use crate::bytes::{FormatError, Reader, put_number, put_text};
 
 /// Maximum spans per block.
-const MOST_SPANS: usize = 4096;
+const MAX_SPANS: usize = 4096;
 /// Maximum length of a fault's name, in bytes.
-const MOST_TEXT: usize = 256;
+const MAX_TEXT: usize = 256;
 
 /// How the rows of a span count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,10 +46,10 @@ pub enum SpanError {
         to_unix_ns: u64,
     },
     /// The name of a fault is too long.
-    #[error("the name of a fault has {0} bytes, at most {MOST_TEXT} are possible")]
+    #[error("the name of a fault has {0} bytes, at most {MAX_TEXT} are possible")]
     Text(usize),
     /// Too many spans for one block.
-    #[error("{0} spans at once, at most {MOST_SPANS} are possible")]
+    #[error("{0} spans at once, at most {MAX_SPANS} are possible")]
     Many(usize),
 }
 
@@ -59,7 +59,7 @@ pub enum SpanError {
 ///
 /// [`SpanError`] if a span ends before it begins, a name is too long, or there are too many spans.
 pub fn encode(spans: &[Span]) -> Result<Vec<u8>, SpanError> {
-    if spans.len() > MOST_SPANS {
+    if spans.len() > MAX_SPANS {
         return Err(SpanError::Many(spans.len()));
     }
     let mut out = Vec::new();
@@ -67,7 +67,7 @@ pub fn encode(spans: &[Span]) -> Result<Vec<u8>, SpanError> {
     for span in spans {
         let &Span { from_unix_ns, to_unix_ns, mark, ref fault } = span;
         let length = to_unix_ns.checked_sub(from_unix_ns).ok_or(SpanError::Backwards { from_unix_ns, to_unix_ns })?;
-        if fault.len() > MOST_TEXT {
+        if fault.len() > MAX_TEXT {
             return Err(SpanError::Text(fault.len()));
         }
         out.push(mark as u8);
@@ -80,7 +80,7 @@ pub fn encode(spans: &[Span]) -> Result<Vec<u8>, SpanError> {
 
 pub(crate) fn decode(payload: &[u8]) -> Result<Vec<Span>, FormatError> {
     let mut reader = Reader::new(payload);
-    let count = reader.size(MOST_SPANS, "the number of spans")?;
+    let count = reader.size(MAX_SPANS, "the number of spans")?;
     let mut spans = Vec::new();
     for _ in 0..count {
         let mark = match reader.byte()? {
@@ -90,7 +90,7 @@ pub(crate) fn decode(payload: &[u8]) -> Result<Vec<Span>, FormatError> {
         };
         let from_unix_ns = reader.number()?;
         let to_unix_ns = from_unix_ns.checked_add(reader.number()?).ok_or(FormatError("the end of a span"))?;
-        spans.push(Span { from_unix_ns, to_unix_ns, mark, fault: reader.text(MOST_TEXT, "a fault's name")? });
+        spans.push(Span { from_unix_ns, to_unix_ns, mark, fault: reader.text(MAX_TEXT, "a fault's name")? });
     }
     reader.end()?;
     Ok(spans)

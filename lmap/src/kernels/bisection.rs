@@ -11,7 +11,7 @@ use pulp::{Simd, WithSimd};
 /// An eigenvalue is known to this share of the bound on all of them.
 const TOLERANCE: f64 = 4.0 * f64::EPSILON;
 /// Passes before giving up; thirty are usual, sixty would halve the bound down to its last digit.
-const MOST_PASSES: usize = 200;
+const MAX_PASSES: usize = 200;
 /// Vectors of lanes that are searched at the same time, so that the chain of one hides behind the others.
 const GROUP: usize = 4;
 /// Steps between two corrections of the exponent: eight factors of 1e-36 each are still in range.
@@ -216,7 +216,7 @@ fn search<S: Simd, const C: usize>(
     out: &mut [f64],
 ) -> usize {
     let mut state = Search::<S, C>::new(simd, minors, grid, first);
-    for _ in 0..MOST_PASSES {
+    for _ in 0..MAX_PASSES {
         let x = state.choose(simd, tolerance);
         let found = minors.at::<S, C>(simd, &x);
         if state.narrow(simd, tolerance, &x, &found) {

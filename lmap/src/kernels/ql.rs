@@ -3,7 +3,7 @@
 use crate::eigen::NotConverged;
 
 /// Sweeps per eigenvalue before giving up. Two or three are usual; the bound only keeps bad input from hanging.
-const MOST_SWEEPS: usize = 100;
+const MAX_SWEEPS: usize = 100;
 
 /// What stands beside the diagonal of a matrix of size 1 and is less than this is nothing: squares would vanish.
 const NOTHING: f64 = 1e-24;
@@ -22,7 +22,7 @@ pub(crate) fn implicit_ql(diagonal: &mut [f64], beside: &mut [f64], vectors: &mu
                 break;
             }
             sweeps += 1;
-            if sweeps > MOST_SWEEPS {
+            if sweeps > MAX_SWEEPS {
                 return Err(NotConverged);
             }
             sweep(diagonal, beside, vectors, first, last);

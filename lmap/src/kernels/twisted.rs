@@ -9,7 +9,7 @@ use super::{vectors, vectors_mut};
 use pulp::{Simd, WithSimd};
 
 /// A pivot is at least this, so that the next step can divide by it.
-const LEAST_PIVOT: f64 = 1e-40;
+const MIN_PIVOT: f64 = 1e-40;
 
 /// Unit vectors z with T z = λ z, each by one solve from the place where it is largest: T − λ is factored from both
 /// ends (Parlett and Dhillon's twisted factorisation), and the two meet where the remaining pivot is least. The
@@ -172,6 +172,6 @@ impl<S: Simd> Work<'_, S> {
 
 #[inline(always)]
 fn not_zero<S: Simd>(simd: S, pivot: S::f64s) -> S::f64s {
-    let least = simd.splat_f64s(LEAST_PIVOT);
+    let least = simd.splat_f64s(MIN_PIVOT);
     simd.select_f64s(simd.less_than_f64s(simd.abs_f64s(pivot), least), least, pivot)
 }

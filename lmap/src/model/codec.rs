@@ -3,10 +3,10 @@
 use super::{Model, ModelColumn, ModelError, ModelRule};
 use crate::pipeline::ConstantRule;
 use crate::quantile::QUANTILES;
-use crate::scorer::LEAST_VARIANCE;
+use crate::scorer::MIN_VARIANCE;
 use crate::settings::{ScoreForm, SketchForm};
 use crate::standard::Role;
-use crate::verdict::MOST_COLUMNS;
+use crate::verdict::MAX_COLUMNS;
 
 const MAGIC: &[u8; 8] = b"uvLMAP\r\n"; // the line end shows a file that was changed as if it were text
 const VERSION: u32 = 1;
@@ -76,9 +76,9 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Model, ModelError> {
     let smoothing_span = reader.number("smoothing_span", 1.0, 1e3)?;
     let percentile = reader.number("percentile", f64::MIN_POSITIVE, 100.0)?;
     let learning_rate = reader.number("learning_rate", 0.0, 1.0)?;
-    let m = reader.size("columns", 1, MOST_COLUMNS)?;
+    let m = reader.size("columns", 1, MAX_COLUMNS)?;
     let rank = reader.size("rank", 1, m)?;
-    let sketch_rows = reader.size("sketch_rows", rank + 1, 2 * MOST_COLUMNS)?;
+    let sketch_rows = reader.size("sketch_rows", rank + 1, 2 * MAX_COLUMNS)?;
     let capacity = if sketch_form == SketchForm::Buffered { 2 * sketch_rows } else { sketch_rows };
     let stored = reader.size("stored rows", 0, capacity)?;
     let counted = reader.size("constants_counted", 0, u32::MAX as usize)? as u32;
@@ -94,7 +94,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Model, ModelError> {
     // A clipped value, and what is left of it outside of the basis, which has at most m directions.
     let bound = clip * 1e3 * (m as f64 + 1.0);
     let columns = (0..m).map(|_| column(&mut reader, bound)).collect::<Result<Vec<_>, _>>()?;
-    let inside_variance = reader.numbers("T", rank, LEAST_VARIANCE, bound * bound)?;
+    let inside_variance = reader.numbers("T", rank, MIN_VARIANCE, bound * bound)?;
     let basis = reader.numbers("basis", rank * m, -1.001, 1.001)?;
     let most = bound * 1e6; // rows add up in a sketch
     let sketch = reader.numbers("sketch", stored * m, -most, most)?;

@@ -20,10 +20,10 @@
 use super::{Model, ModelColumn};
 use crate::frequent_directions::{FrequentDirections, SketchError};
 use crate::history::History;
-use crate::scorer::LEAST_VARIANCE;
+use crate::scorer::MIN_VARIANCE;
 use crate::settings::{ScoreForm, SketchForm};
 use crate::standard::Role;
-use crate::verdict::MOST_COLUMNS;
+use crate::verdict::MAX_COLUMNS;
 use std::collections::{BTreeMap, HashMap};
 use thiserror::Error;
 
@@ -49,7 +49,7 @@ pub enum MergeError {
     #[error("models of the relative form cannot be merged: lengths of rows are not kept")]
     Relative,
     /// They have too many columns together.
-    #[error("{0} columns together, up to {MOST_COLUMNS} are possible")]
+    #[error("{0} columns together, up to {MAX_COLUMNS} are possible")]
     Columns(usize),
     /// The decomposition failed.
     #[error("cannot merge the sketches")]
@@ -79,7 +79,7 @@ impl Model {
             }
         }
         let union = Union::new(&parts);
-        if union.columns.len() > MOST_COLUMNS {
+        if union.columns.len() > MAX_COLUMNS {
             return Err(MergeError::Columns(union.columns.len()));
         }
         union.model(&parts)
@@ -207,7 +207,7 @@ impl Union {
             rank,
             sketch_rows,
             removed: removed + history.sketch().removed(),
-            inside_variance: found.inside.iter().map(|inside| inside.max(LEAST_VARIANCE)).collect(),
+            inside_variance: found.inside.iter().map(|inside| inside.max(MIN_VARIANCE)).collect(),
             basis: (0..rank).flat_map(|index| basis.direction(index)[..width].to_vec()).collect(),
             sketch: history.sketch().rows().flatten().copied().collect(),
             rule,

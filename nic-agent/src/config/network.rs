@@ -243,7 +243,7 @@ impl NetworkConfig {
                 name,
                 "no stream uses this interface; remove it, or fix the name",
             )?;
-            let is_possible = (1..=packets::ring::MOST_RINGS as u32).contains(&interface.rings);
+            let is_possible = (1..=packets::ring::MAX_RINGS as u32).contains(&interface.rings);
             let found = format!("{} (interface {name})", interface.rings);
             range(is_possible, "network.interfaces.rings", &found, "1 to 64 are possible")?;
         }
@@ -314,7 +314,7 @@ impl NetworkConfig {
             let wanted = "a stream needs either `pair` or `one_way`";
             range(stream.pair.is_some(), "network.streams.pair", &of(&"missing"), wanted)?;
             let least = MIN_BYTES * u64::from(rings.max(1));
-            let is_possible = stream.bytes() >= least && stream.slots(1) <= synopses::fridge::MOST_SLOTS;
+            let is_possible = stream.bytes() >= least && stream.slots(1) <= synopses::fridge::MAX_SLOTS;
             let wanted = "5632 bytes for each ring to 384 MiB are possible";
             return range(is_possible, "network.streams.memory_bytes", &of(&stream.bytes()), wanted);
         };

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use one_way::{
-    Action, Effect, IntervalPackets, MOST_MESSAGE_BYTES, Plan, Receiver, ReceiverSettings, Refusal, Report, Request,
+    Action, Effect, IntervalPackets, MAX_MESSAGE_BYTES, Plan, Receiver, ReceiverSettings, Refusal, Report, Request,
     Response, ResponseBody, Sender, SenderSettings,
 };
 use tokio::sync::{mpsc, oneshot};
@@ -181,8 +181,8 @@ async fn run(
             server = server.tls_config(tls.server()?)?;
         }
         let service = OneWayServer::new(OneWayService(receiving_ends))
-            .max_decoding_message_size(MOST_MESSAGE_BYTES)
-            .max_encoding_message_size(MOST_MESSAGE_BYTES);
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES);
         let incoming = TcpListenerStream::new(tokio::net::TcpListener::from_std(listener)?);
         server.add_service(service).serve_with_incoming(incoming).await?;
     }
@@ -204,8 +204,8 @@ fn client(peer: &str, tls: Option<ClientTlsConfig>, named: bool) -> Result<OneWa
         None => endpoint,
     };
     Ok(OneWayClient::new(endpoint.connect_lazy())
-        .max_decoding_message_size(MOST_MESSAGE_BYTES)
-        .max_encoding_message_size(MOST_MESSAGE_BYTES))
+        .max_decoding_message_size(MAX_MESSAGE_BYTES)
+        .max_encoding_message_size(MAX_MESSAGE_BYTES))
 }
 
 /// A request in flight: the number of its call, and the response.

@@ -12,7 +12,7 @@ use crate::sweep::{MEMORY, PACKETS, Point, displaced, each, estimate, percent, s
 /// The standard error of a mean, as a share of it, below which no more is run.
 const EXACT: f64 = 0.005;
 /// Runs, at the most.
-const MOST_RUNS: u64 = 600;
+const MAX_RUNS: u64 = 600;
 /// Runs side by side.
 const BATCH: u64 = 20;
 
@@ -50,7 +50,7 @@ fn beside(point: Point, settings: &Settings) -> FormulaComparison {
             estimate(&ends[0], Rule::FineComb, Deviation::PerBucket).packets as f64 / expected
         }));
         let error = standard_error(&found);
-        if error < EXACT || found.len() as u64 >= MOST_RUNS {
+        if error < EXACT || found.len() as u64 >= MAX_RUNS {
             break error;
         }
     };

@@ -14,7 +14,7 @@ use crate::plan::{Plan, Synopsis};
 /// Number of intervals whose packets are stored at a time, including those that are being compared.
 pub const GENERATIONS: usize = 6;
 /// If the clock jumps over more intervals than this, they are skipped.
-const MOST_BEHIND: u64 = 4;
+const MAX_BEHIND: u64 = 4;
 
 /// An end of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,7 +279,7 @@ impl Collector {
             return None;
         }
         let last = self.plan.interval_of(now_ns.saturating_sub(self.settings.grace_ns)).unwrap_or(0).saturating_sub(1);
-        if last > self.next + MOST_BEHIND {
+        if last > self.next + MAX_BEHIND {
             self.skip_to(last);
         }
         let interval = self.next;

@@ -36,7 +36,7 @@ impl Conclusions {
         let (&interval, first) = self.pending.first_key_value()?;
         let after = interval.saturating_add(1);
         // An older one may still be compared.
-        if (interval.saturating_sub(crate::round::MOST_ROUNDS as u64)..interval).any(&in_progress) {
+        if (interval.saturating_sub(crate::round::MAX_ROUNDS as u64)..interval).any(&in_progress) {
             return None;
         }
         let successor_expected = in_progress(after) || last.is_none_or(|last| last <= interval);

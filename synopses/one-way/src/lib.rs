@@ -64,7 +64,7 @@ pub mod sender;
 pub use clock::{ClockOffset, ClockState};
 pub use collector::{Collector, End, IntervalPackets};
 pub use message::{
-    EndCounters, MOST_MESSAGE_BYTES, MessageError, Refusal, Request, RequestBody, Response, ResponseBody,
+    EndCounters, MAX_MESSAGE_BYTES, MessageError, Refusal, Request, RequestBody, Response, ResponseBody,
 };
 pub use plan::{Plan, Synopsis};
 pub use receiver::{Receiver, ReceiverSettings};

@@ -11,17 +11,17 @@ use wire::proto::one_way::response::Body as ProtoResponseBody;
 
 use crate::Sampling;
 use crate::clock::{ClockOffset, ClockState};
-use crate::plan::{MOST_INTERVALS, Plan, PlanError, Synopsis};
+use crate::plan::{MAX_INTERVALS, Plan, PlanError, Synopsis};
 use crate::report::{Flags, Report};
 
 /// Maximum size of a message in bytes: 16 for each of two million packets, or as many cells as any interval needs.
-pub const MOST_MESSAGE_BYTES: usize = 32 << 20;
+pub const MAX_MESSAGE_BYTES: usize = 32 << 20;
 /// Maximum length of a stream's name.
-const MOST_NAME_BYTES: usize = 256;
+const MAX_NAME_BYTES: usize = 256;
 /// Maximum number of reports in one message.
-pub const MOST_REPORTS: usize = 16;
+pub const MAX_REPORTS: usize = 16;
 /// Maximum length of the reason in a refusal.
-const MOST_REASON_BYTES: usize = 1024;
+const MAX_REASON_BYTES: usize = 1024;
 
 /// An invalid message.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -262,8 +262,8 @@ impl Request {
     /// [`MessageError`] if it is invalid.
     pub fn decode(from: proto::Request) -> Result<Self, MessageError> {
         let proto::Request { stream, epoch, interval, clock_state, body } = from;
-        bounded("the length of a stream's name", stream.len() as u64, MOST_NAME_BYTES as u64)?;
-        bounded("the interval", interval, MOST_INTERVALS)?;
+        bounded("the length of a stream's name", stream.len() as u64, MAX_NAME_BYTES as u64)?;
+        bounded("the interval", interval, MAX_INTERVALS)?;
         let body = match body.ok_or(MessageError::Unknown)? {
             ProtoRequestBody::Start(plan) => RequestBody::Start(decode_plan(plan)?),
             ProtoRequestBody::Cells(proto::CellsRequest { counters, seed, least_cells, xor_counters }) => {
@@ -281,9 +281,9 @@ impl Request {
                 RequestBody::Buckets { counters: EndCounters::decode(counters)?, finecomb, clock }
             }
             ProtoRequestBody::Finish(proto::FinishRequest { reports, sampling }) => {
-                bounded("the number of reports", reports.len() as u64, MOST_REPORTS as u64)?;
+                bounded("the number of reports", reports.len() as u64, MAX_REPORTS as u64)?;
                 let sampling = sampling.map(|change| -> Result<_, MessageError> {
-                    let from = bounded("the interval", change.from_interval, MOST_INTERVALS)?;
+                    let from = bounded("the interval", change.from_interval, MAX_INTERVALS)?;
                     Ok(Sampling { from, share: change.sampled })
                 });
                 RequestBody::Finish {
@@ -403,7 +403,7 @@ fn encode_refusal(refusal: Refusal) -> proto::Refusal {
 fn decode_refusal(from: proto::Refusal) -> Result<Refusal, MessageError> {
     use proto::Reason;
 
-    bounded("the length of a refusal's reason", from.why.len() as u64, MOST_REASON_BYTES as u64)?;
+    bounded("the length of a refusal's reason", from.why.len() as u64, MAX_REASON_BYTES as u64)?;
     let (reason, why) = (from.reason(), from.why);
     Ok(match reason {
         Reason::UnknownStream => Refusal::UnknownStream(why),
@@ -456,7 +456,7 @@ fn decode_plan(from: proto::Plan) -> Result<Plan, MessageError> {
             Synopsis::Rda { banks: banks as usize, ids }
         }
         ProtoSynopsis::Finecomb(proto::FineComb { digests, buckets, banks }) => {
-            bounded("the number of banks", banks.len() as u64, synopses::finecomb::MOST_BANKS as u64)?;
+            bounded("the number of banks", banks.len() as u64, synopses::finecomb::MAX_BANKS as u64)?;
             let bank =
                 |bank: proto::Bank| Bank { probability: bank.probability, stash: size(bank.stash), loss: bank.loss };
             Synopsis::FineComb { digests, buckets: size(buckets), banks: banks.into_iter().map(bank).collect() }
@@ -488,7 +488,7 @@ fn encode_report(report: &Report) -> proto::Report {
 }
 
 fn decode_report(from: proto::Report) -> Result<Report, MessageError> {
-    bounded("the interval", from.interval, MOST_INTERVALS)?;
+    bounded("the interval", from.interval, MAX_INTERVALS)?;
     let finite = |value: Option<f64>| value.is_none_or(f64::is_finite);
     if !finite(from.mean_ns) {
         return Err(MessageError::Number("the mean"));

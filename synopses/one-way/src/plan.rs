@@ -5,21 +5,21 @@ use synopses::rda::{self, Ids, Layout};
 use thiserror::Error;
 
 /// Minimum length of an interval in nanoseconds: 10 ms.
-pub const LEAST_LENGTH_NS: u64 = 10_000_000;
+pub const MIN_LENGTH_NS: u64 = 10_000_000;
 /// Maximum length of an interval in nanoseconds: one hour.
-pub const MOST_LENGTH_NS: u64 = 3_600_000_000_000;
+pub const MAX_LENGTH_NS: u64 = 3_600_000_000_000;
 /// Maximum number of intervals in a run: over three hundred years at 10 ms.
-pub const MOST_INTERVALS: u64 = 1 << 40;
+pub const MAX_INTERVALS: u64 = 1 << 40;
 
 /// Minimum number of intervals per key: longer than the wait for an interval's late packets.
-pub const LEAST_INTERVALS_PER_KEY: u64 = 8;
+pub const MIN_INTERVALS_PER_KEY: u64 = 8;
 
 /// What both ends agree on for a run.
 #[derive(Clone, PartialEq)]
 pub struct Plan {
     /// When interval 0 begins, in nanoseconds since 1970. It lies in the future on both clocks.
     pub begins_ns: u64,
-    /// Length of an interval in nanoseconds, from [`LEAST_LENGTH_NS`] to [`MOST_LENGTH_NS`].
+    /// Length of an interval in nanoseconds, from [`MIN_LENGTH_NS`] to [`MAX_LENGTH_NS`].
     pub length_ns: u64,
     /// Secret from which the digest keys are derived. With it, an attacker could craft packets that corrupt cells.
     pub key: u128,
@@ -27,7 +27,7 @@ pub struct Plan {
     pub seed: u64,
     /// The synopsis and its size.
     pub synopsis: Synopsis,
-    /// Number of intervals after which the digest key changes, at least [`LEAST_INTERVALS_PER_KEY`]. With 0 the plan's
+    /// Number of intervals after which the digest key changes, at least [`MIN_INTERVALS_PER_KEY`]. With 0 the plan's
     /// own key is used for the whole run.
     pub intervals_per_key: u64,
 }
@@ -104,13 +104,13 @@ pub(crate) const fn soon_ns(length_ns: u64) -> u64 {
 #[non_exhaustive]
 pub enum PlanError {
     /// The interval is too short or too long.
-    #[error("intervals of {0} ns, {LEAST_LENGTH_NS} to {MOST_LENGTH_NS} are possible")]
+    #[error("intervals of {0} ns, {MIN_LENGTH_NS} to {MAX_LENGTH_NS} are possible")]
     Length(u64),
     /// The start time is out of range.
     #[error("a start at {0} ns since 1970, which is out of range")]
     Begins(u64),
     /// The key changes too often.
-    #[error("{0} intervals per key, at least {LEAST_INTERVALS_PER_KEY} are possible, or 0 for one key")]
+    #[error("{0} intervals per key, at least {MIN_INTERVALS_PER_KEY} are possible, or 0 for one key")]
     IntervalsPerKey(u64),
     /// Invalid settings of RDA.
     #[error(transparent)]
@@ -127,13 +127,13 @@ impl Plan {
     ///
     /// [`PlanError`] names the first invalid one.
     pub fn check(&self) -> Result<(), PlanError> {
-        if !(LEAST_LENGTH_NS..=MOST_LENGTH_NS).contains(&self.length_ns) {
+        if !(MIN_LENGTH_NS..=MAX_LENGTH_NS).contains(&self.length_ns) {
             return Err(PlanError::Length(self.length_ns));
         }
         if self.begins_ns > u64::MAX / 4 {
             return Err(PlanError::Begins(self.begins_ns));
         }
-        if (1..LEAST_INTERVALS_PER_KEY).contains(&self.intervals_per_key) {
+        if (1..MIN_INTERVALS_PER_KEY).contains(&self.intervals_per_key) {
             return Err(PlanError::IntervalsPerKey(self.intervals_per_key));
         }
         match &self.synopsis {
@@ -141,7 +141,7 @@ impl Plan {
             // A small instance checks the settings: the number of buckets may come from the other end.
             Synopsis::FineComb { buckets, .. } => {
                 let settings = self.buckets();
-                if *buckets > finecomb::MOST_BUCKETS {
+                if *buckets > finecomb::MAX_BUCKETS {
                     return Err(finecomb::SettingsError::Buckets(*buckets).into());
                 }
                 drop(finecomb::FineComb::new(&finecomb::Settings { buckets: (*buckets).min(1), ..settings })?);

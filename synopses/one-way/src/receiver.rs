@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use synopses::finecomb::{Deviation, FineComb, Interval, Solver};
-use synopses::rda::{Cache, MOST_CELLS, Sizing, XorCounters, sizing};
+use synopses::rda::{Cache, MAX_CELLS, Sizing, XorCounters, sizing};
 
 use crate::clock::{ClockOffset, ClockState};
 use crate::collector::{IntervalPackets, Packets};
@@ -14,11 +14,11 @@ use crate::sender::give_back;
 use crate::{Counts, Effect};
 
 /// Maximum number of stored intervals: as many as the sender has in progress.
-const MOST_STORED: usize = crate::round::MOST_ROUNDS;
+const MAX_STORED: usize = crate::round::MAX_ROUNDS;
 /// Maximum number of intervals whose report is pending or still stored for retries.
-const MOST_PENDING: usize = 32;
+const MAX_PENDING: usize = 32;
 /// Maximum time from a start request to the start of the run, in nanoseconds.
-const MOST_AHEAD_NS: u64 = 4_000_000_000_000;
+const MAX_AHEAD_NS: u64 = 4_000_000_000_000;
 /// Bytes of an encoded cell.
 const CELL_BYTES: usize = 20;
 
@@ -165,7 +165,7 @@ impl Receiver {
         if plan.begins_ns <= now_ns {
             return ResponseBody::Refused(Refusal::TooLate);
         }
-        if plan.begins_ns - now_ns > MOST_AHEAD_NS {
+        if plan.begins_ns - now_ns > MAX_AHEAD_NS {
             let why =
                 format!("the run would begin in {} s: the clocks differ", (plan.begins_ns - now_ns) / 1_000_000_000);
             return ResponseBody::Refused(Refusal::Parameters { why, most_buckets: None });
@@ -214,7 +214,7 @@ impl Receiver {
             return invalid("XOR counters that cannot be decoded");
         };
         let differences = theirs.estimate(&XorCounters::of(cache, seed)).unwrap_or(f64::INFINITY);
-        let most = self.settings.sizing.most.min(MOST_CELLS);
+        let most = self.settings.sizing.most.min(MAX_CELLS);
         let requested = usize::try_from(least_cells).unwrap_or(usize::MAX).min(most);
         let cells = self.settings.sizing.cells(banks, differences).max(requested).min(most);
         if sizing::direct_bytes(cache.iter().len()) <= CELL_BYTES * banks * cells {
@@ -312,14 +312,14 @@ impl Receiver {
         }
         let ends_ns = self.run.as_ref().map_or(now_ns, |(_, plan)| plan.begin_of(interval + 1));
         self.next = interval + 1;
-        while self.stored.len() >= MOST_STORED
+        while self.stored.len() >= MAX_STORED
             && let Some((_, oldest)) = self.stored.pop_first()
         {
             self.release(oldest);
         }
         let expires_ns = ends_ns.max(now_ns).saturating_add(2 * self.settings.deadline_ns);
         self.pending.insert(interval, PendingReport { received: counters.packets, expires_ns, report: None });
-        while self.pending.len() > MOST_PENDING {
+        while self.pending.len() > MAX_PENDING {
             self.pending.pop_first();
         }
         self.stored.insert(interval, StoredInterval { counters, packets, most_missing: 0 });

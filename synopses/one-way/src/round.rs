@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use synopses::finecomb::FineComb;
-use synopses::rda::{Cache, MOST_CELLS, Rda, Reconciliation, XorCounters};
+use synopses::rda::{Cache, MAX_CELLS, Rda, Reconciliation, XorCounters};
 
 use crate::clock::{ClockOffset, ClockState};
 use crate::comparison::Comparison;
@@ -12,9 +12,9 @@ use crate::plan::{Plan, Synopsis};
 use crate::report::{Flags, Report};
 
 /// Maximum number of intervals in progress at a time.
-pub(crate) const MOST_ROUNDS: usize = 4;
+pub(crate) const MAX_ROUNDS: usize = 4;
 /// Maximum number of attempts with cells. Each attempt has twice as many cells as the one before.
-const MOST_ATTEMPTS: u32 = 2;
+const MAX_ATTEMPTS: u32 = 2;
 
 /// An interval in progress.
 #[derive(Debug)]
@@ -154,7 +154,7 @@ impl Round {
         random: &mut dyn FnMut() -> u64,
     ) -> Outcome {
         let settings = plan.cells(1, seed);
-        let decoded = match Rda::decode(bytes, &settings, MOST_CELLS) {
+        let decoded = match Rda::decode(bytes, &settings, MAX_CELLS) {
             Ok(decoded) if decoded.packets() == counters.packets => Ok(decoded),
             Err(synopses::encoding::DecodeError::Parameters) => Err(Outcome::Failed(Flags::PARAMETER_MISMATCH)),
             Ok(_) | Err(_) => Err(Outcome::Invalid),
@@ -173,7 +173,7 @@ impl Round {
             return Outcome::Failed(Flags::PARAMETER_MISMATCH);
         };
         self.theirs = Some(counters);
-        if reconciliation.difference().residual > 0 && attempt + 1 < MOST_ATTEMPTS {
+        if reconciliation.difference().residual > 0 && attempt + 1 < MAX_ATTEMPTS {
             let cache = Some(reconciliation.into_cache());
             self.step = Step::Cells { cache, attempt: attempt + 1, seed: random(), least_cells: 2 * cells };
             return Outcome::Next;

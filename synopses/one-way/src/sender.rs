@@ -9,15 +9,15 @@ use synopses::rda::Cache;
 use crate::clock::{ClockOffset, ClockState};
 use crate::collector::{IntervalPackets, Packets};
 use crate::conclusions::Conclusions;
-use crate::message::{MOST_REPORTS, Refusal, Request, RequestBody, Response, ResponseBody};
-use crate::plan::{LEAST_INTERVALS_PER_KEY, Plan, Synopsis, soon_ns};
+use crate::message::{MAX_REPORTS, Refusal, Request, RequestBody, Response, ResponseBody};
+use crate::plan::{MIN_INTERVALS_PER_KEY, Plan, Synopsis, soon_ns};
 use crate::report::{Flags, Report};
-use crate::round::{MOST_ROUNDS, Outcome, Round, Step};
+use crate::round::{MAX_ROUNDS, Outcome, Round, Step};
 use crate::sampling_controller::SamplingController;
 use crate::{Counts, Effect, Sampling};
 
 /// Maximum back-off between two attempts to start a run.
-const MOST_PAUSE_NS: u64 = 10_000_000_000;
+const MAX_PAUSE_NS: u64 = 10_000_000_000;
 
 /// Settings of the sender's end of a stream.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,8 +50,8 @@ impl SenderSettings {
         let response_timeout_ns = if length_ns / 2 > second { second } else { length_ns / 2 };
         let (deadline_ns, clock_bound_ns) = (3 * length_ns, 1_000_000);
         let intervals_per_key = match (3_600 * second).checked_div(length_ns) {
-            Some(in_an_hour) if in_an_hour > LEAST_INTERVALS_PER_KEY => in_an_hour,
-            _ => LEAST_INTERVALS_PER_KEY,
+            Some(in_an_hour) if in_an_hour > MIN_INTERVALS_PER_KEY => in_an_hour,
+            _ => MIN_INTERVALS_PER_KEY,
         };
         Self {
             stream,
@@ -226,7 +226,7 @@ impl Sender {
                 let due = self.rounds.iter().filter(|round| round.due_ns <= now_ns).min_by_key(|round| round.due_ns)?;
                 let body = match due.step {
                     Step::Finish => RequestBody::Finish {
-                        reports: self.unacknowledged.iter().take(MOST_REPORTS).copied().collect(),
+                        reports: self.unacknowledged.iter().take(MAX_REPORTS).copied().collect(),
                         sampling: self.sampling.unacknowledged(),
                     },
                     _ => due.request(plan, due.clock.or(self.clock))?,
@@ -252,7 +252,7 @@ impl Sender {
         };
         let ends_ns = plan.begin_of(interval + 1);
         let deadline_ns = ends_ns.saturating_add(self.settings.deadline_ns).max(now_ns);
-        if self.rounds.len() == MOST_ROUNDS
+        if self.rounds.len() == MAX_ROUNDS
             && let Some(mut oldest) = self.rounds.pop_front()
         {
             let outcome = oldest.expire();
@@ -308,7 +308,7 @@ impl Sender {
         let length_ns = self.settings.length_ns;
         match interval {
             None => {
-                self.pause_ns = (2 * self.pause_ns).clamp(self.settings.start_margin_ns, MOST_PAUSE_NS);
+                self.pause_ns = (2 * self.pause_ns).clamp(self.settings.start_margin_ns, MAX_PAUSE_NS);
                 self.phase = Phase::Idle { retry_ns: now_ns.saturating_add(self.pause_ns) };
             }
             Some(interval) => {
@@ -455,7 +455,7 @@ impl Sender {
                 self.unacknowledged.push_back(report);
             }
         }
-        while self.unacknowledged.len() > MOST_REPORTS {
+        while self.unacknowledged.len() > MAX_REPORTS {
             self.unacknowledged.pop_front();
         }
     }

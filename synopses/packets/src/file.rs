@@ -13,7 +13,7 @@ const BUFFER: usize = 1 << 20;
 /// Maximum number of frames per read.
 const FRAMES: u64 = 4096;
 /// Maximum number of interfaces in a file.
-const MOST_INTERFACES: usize = 1 << 16;
+const MAX_INTERFACES: usize = 1 << 16;
 /// Type of an interface description block.
 const INTERFACE: u32 = 1;
 const NANOS: u128 = 1_000_000_000;
@@ -180,7 +180,7 @@ fn pcapng_block(
         // Each section has its own interfaces.
         Block::SectionHeader(_) => interfaces.clear(),
         Block::InterfaceDescription(description) => {
-            if interfaces.len() == MOST_INTERFACES {
+            if interfaces.len() == MAX_INTERFACES {
                 return Err("more than 65,536 interfaces");
             }
             let number = description.linktype.0 as u32;

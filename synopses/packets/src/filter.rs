@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::packet::{Packet, Transport};
 
 /// Maximum number of conditions.
-const MOST: usize = 32;
+const MAX: usize = 32;
 
 /// Selects the packets that match all conditions. Conditions are joined by `and`, and each may begin with `not`. An
 /// empty filter selects all packets.
@@ -72,7 +72,7 @@ pub enum FilterError {
         value: String,
     },
     /// More conditions than the maximum.
-    #[error("more than {MOST} conditions")]
+    #[error("more than {MAX} conditions")]
     Long,
 }
 
@@ -122,7 +122,7 @@ impl FromStr for Filter {
         let mut words = text.split_whitespace();
         let mut conditions = Vec::new();
         while let Some(word) = words.next() {
-            if conditions.len() == MOST {
+            if conditions.len() == MAX {
                 return Err(FilterError::Long);
             }
             if !conditions.is_empty() && word != "and" {

@@ -16,7 +16,7 @@ use crate::frame::{Frame, Link};
 /// UDP port of VXLAN.
 const VXLAN: u16 = 4789;
 /// Maximum number of VLAN tags.
-const MOST_TAGS: usize = 4;
+const MAX_TAGS: usize = 4;
 
 /// Which packet of a tunnel is used. Set once for a stream, the same for both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -281,7 +281,7 @@ fn link(bytes: &[u8], link: Link, time_ns: u64) -> Result<Packet<'_>, ParseError
         encapsulation.vlan = encapsulation.vlan.or(Some(tag.vlan_identifier().value()));
         (kind, rest) = (tag.ether_type(), &rest[tag.slice().len()..]);
         tags += 1;
-        if tags > MOST_TAGS {
+        if tags > MAX_TAGS {
             return Err(ParseError::Tags);
         }
     }

@@ -27,7 +27,7 @@ use crate::source::{Progress, Source, SourceCounts, SourceError};
 use mapping::{Mapping, Rules};
 
 /// Maximum number of rings on an interface.
-pub const MOST_RINGS: usize = 64;
+pub const MAX_RINGS: usize = 64;
 
 /// Settings of a ring.
 #[derive(Clone, Debug)]
@@ -199,9 +199,9 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// As [`Self::open`], and [`RingError::Number`] unless `number` is from 1 to [`MOST_RINGS`].
+    /// As [`Self::open`], and [`RingError::Number`] unless `number` is from 1 to [`MAX_RINGS`].
     pub fn open_group(settings: &RingSettings, number: usize) -> Result<Vec<Self>, RingError> {
-        if !(1..=MOST_RINGS).contains(&number) {
+        if !(1..=MAX_RINGS).contains(&number) {
             return Err(RingError::Number(number));
         }
         let first = Self::open(settings)?;

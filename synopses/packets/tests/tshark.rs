@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::Command;
 
 use packets::file::{Capture, Writer};
-use packets::frame::{Source as _, read_all};
 use packets::generator::{Traffic, TrafficSettings};
 use packets::packet::End;
+use packets::source::{Source as _, read_all};
 use packets::{Delays, DelaysSettings, Filter, Link, Packet, Pair, Tcp, Transport, View, parse};
-use synopses::fridge::{Duplicates, HistogramShape, MOST_SLOTS, Settings};
+use synopses::fridge::{Duplicates, HistogramShape, MAX_SLOTS, Settings};
 
 /// Delays by the number of the frame that ends them, from 1.
 type FrameDelays = BTreeMap<u64, u64>;
@@ -29,7 +29,7 @@ fn written(settings: &TrafficSettings, path: &Path) {
 /// Delays of a fridge with so many slots that it evicts no request that gets a response, to the nanosecond. Untouched
 /// slots take no memory. `visit` gets each frame's number and packet.
 fn ours(path: &Path, pair: Pair, duplicates: Duplicates, mut visit: impl FnMut(u64, &Packet<'_>)) -> FrameDelays {
-    let fridge = Settings { slots: MOST_SLOTS, tick_shift: 0, duplicates, ..Settings::default() };
+    let fridge = Settings { slots: MAX_SLOTS, tick_shift: 0, duplicates, ..Settings::default() };
     let histogram = HistogramShape { tick_shift: 0, fineness: 3 };
     let settings = DelaysSettings { pair, filter: Filter::default(), fridge, histogram, tuned: false, secret: 3 };
     let mut delays = Delays::new(settings).expect("a test has what it needs");

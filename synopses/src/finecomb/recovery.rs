@@ -6,9 +6,9 @@ use super::aggregator::Bucket;
 use super::receiver::{Boundary, StashedPacket};
 
 /// Maximum number of candidates for a bucket with elimination. With more, some subset would match by chance.
-const MOST_CANDIDATES: usize = 60;
+const MAX_CANDIDATES: usize = 60;
 /// Elimination searches at most 2^this subsets with the right digest for one with the right number of packets.
-const MOST_FREE: usize = 12;
+const MAX_FREE: usize = 12;
 
 /// Algorithm that finds the subset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,7 +121,7 @@ struct Combination {
 
 /// Builds a basis of digests with distinct highest bits, and collects the subsets whose XOR is 0.
 fn eliminate(candidates: &[Candidate], deficit: Deficit) -> (Option<u64>, u64) {
-    if candidates.is_empty() || candidates.len() > MOST_CANDIDATES {
+    if candidates.is_empty() || candidates.len() > MAX_CANDIDATES {
         return (None, 0);
     }
     let mut basis = [Combination::default(); 64];
@@ -134,7 +134,7 @@ fn eliminate(candidates: &[Candidate], deficit: Deficit) -> (Option<u64>, u64) {
         }
     }
     let rest = reduce(&basis, Combination { digest: deficit.digest, subset: 0 });
-    if rest.digest != 0 || free.len() > MOST_FREE {
+    if rest.digest != 0 || free.len() > MAX_FREE {
         return (None, 1);
     }
     // Usually there is only one subset. Of several, the smallest one is the likeliest.

@@ -8,11 +8,11 @@ use thiserror::Error;
 use super::sizing;
 
 /// Maximum number of buckets in a bank.
-pub const MOST_BUCKETS: usize = 1 << 20;
+pub const MAX_BUCKETS: usize = 1 << 20;
 /// Maximum number of banks.
-pub const MOST_BANKS: usize = crate::moments::MOST_BANKS;
+pub const MAX_BANKS: usize = crate::moments::MAX_BANKS;
 /// Maximum number of stashed packets before or after an interval's end.
-const MOST_STASHED: usize = 1 << 20;
+const MAX_STASHED: usize = 1 << 20;
 
 /// The rule by which a bucket counts as useful, that is, with the same packets at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,9 +52,9 @@ pub struct Bank {
 /// Settings of FineComb and LDA, the same at both ends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// M, number of buckets in each bank, from 1 to [`MOST_BUCKETS`].
+    /// M, number of buckets in each bank, from 1 to [`MAX_BUCKETS`].
     pub buckets: usize,
-    /// The banks, from 1 to [`MOST_BANKS`].
+    /// The banks, from 1 to [`MAX_BANKS`].
     pub banks: Vec<Bank>,
     /// Which packets each bank samples.
     pub sampling: Sampling,
@@ -67,10 +67,10 @@ pub struct Settings {
 #[non_exhaustive]
 pub enum SettingsError {
     /// Invalid number of buckets.
-    #[error("{0} buckets, from 1 to {MOST_BUCKETS} are possible")]
+    #[error("{0} buckets, from 1 to {MAX_BUCKETS} are possible")]
     Buckets(usize),
     /// Invalid number of banks.
-    #[error("{0} banks, from 1 to {MOST_BANKS} are possible")]
+    #[error("{0} banks, from 1 to {MAX_BANKS} are possible")]
     Banks(usize),
     /// Not a probability, or too small to sample any packet.
     #[error("a probability of {0}, above 2⁻⁶⁴ and at most 1 are possible")]
@@ -79,7 +79,7 @@ pub enum SettingsError {
     #[error("probabilities of {0} in disjoint banks, at most 1 is possible")]
     Sum(f64),
     /// The stash is too large.
-    #[error("{0} packets stashed near an end of an interval, at most {MOST_STASHED} are possible")]
+    #[error("{0} packets stashed near an end of an interval, at most {MAX_STASHED} are possible")]
     Stash(usize),
     /// Not a share from 0 to 1.
     #[error("a share of {0} lost packets, from 0 to 1 are possible")]
@@ -125,10 +125,10 @@ impl Settings {
     }
 
     pub(super) fn checked(&self) -> Result<(), SettingsError> {
-        if !(1..=MOST_BUCKETS).contains(&self.buckets) {
+        if !(1..=MAX_BUCKETS).contains(&self.buckets) {
             return Err(SettingsError::Buckets(self.buckets));
         }
-        if !(1..=MOST_BANKS).contains(&self.banks.len()) {
+        if !(1..=MAX_BANKS).contains(&self.banks.len()) {
             return Err(SettingsError::Banks(self.banks.len()));
         }
         for bank in &self.banks {
@@ -136,7 +136,7 @@ impl Settings {
             if !(bank.probability > 0.0 && bank.probability <= 1.0) || threshold(bank.probability) == 0 {
                 return Err(SettingsError::Probability(bank.probability));
             }
-            if bank.stash > MOST_STASHED {
+            if bank.stash > MAX_STASHED {
                 return Err(SettingsError::Stash(bank.stash));
             }
             if !(0.0..=1.0).contains(&bank.loss) {

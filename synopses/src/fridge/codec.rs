@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::combination::MOST_FRIDGES;
+use super::combination::MAX_FRIDGES;
 use super::distribution::Sums;
 use super::histogram::{Histogram, HistogramShape, WEIGHTS};
 use super::multi::{FridgeSpec, Fridges, PendingRequest, Settings as FridgesSettings, Stamp};
@@ -127,7 +127,7 @@ impl Fridges {
         let mut reader = open(Kind::Fridges, bytes)?;
         let mut specs = Vec::new();
         let mut left = most_slots;
-        for _ in 0..reader.size(MOST_FRIDGES, "fridges")? {
+        for _ in 0..reader.size(MAX_FRIDGES, "fridges")? {
             let slots = reader.size(left, "slots")?;
             left -= slots;
             specs.push(FridgeSpec { slots, probability: reader.amount("a probability")? });

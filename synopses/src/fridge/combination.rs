@@ -9,7 +9,7 @@ use super::tally::Report;
 /// Number of bins of inverse variances, one per octave of nanoseconds.
 const BINS: usize = 64;
 /// Maximum number of fridges.
-pub(super) const MOST_FRIDGES: usize = 16;
+pub(super) const MAX_FRIDGES: usize = 16;
 
 /// How samples of several fridges are weighted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum Combination {
 /// requests. Ignores reports of other fridges.
 #[must_use]
 pub fn combine(reports: &[Report], fridges: usize, how: Combination) -> Vec<Sample> {
-    let fridges = fridges.min(MOST_FRIDGES);
+    let fridges = fridges.min(MAX_FRIDGES);
     let there = reports.iter().filter(|report| usize::from(report.fridge) < fridges);
     let weighted = |report: &Report, weight: f64| Sample { delay_ns: report.delay_ns, weight };
     match how {
@@ -49,16 +49,16 @@ pub fn combine(reports: &[Report], fridges: usize, how: Combination) -> Vec<Samp
 
 /// Index of a report's fridge and octave.
 fn place(report: &Report) -> usize {
-    report.delay_ns.max(1).ilog2() as usize * MOST_FRIDGES + usize::from(report.fridge)
+    report.delay_ns.max(1).ilog2() as usize * MAX_FRIDGES + usize::from(report.fridge)
 }
 
 fn inverse_variance_shares<'a>(reports: impl Iterator<Item = &'a Report>) -> Vec<f64> {
-    let mut variances = vec![0.0; BINS * MOST_FRIDGES];
+    let mut variances = vec![0.0; BINS * MAX_FRIDGES];
     for report in reports {
         let weight = report.weight();
         variances[place(report)] += weight * weight;
     }
-    for bin in variances.chunks_mut(MOST_FRIDGES) {
+    for bin in variances.chunks_mut(MAX_FRIDGES) {
         let known = |variance: &f64| if *variance > 0.0 { 1.0 / variance } else { 0.0 };
         let all: f64 = bin.iter().map(known).sum();
         for variance in bin {

@@ -7,7 +7,7 @@ use thiserror::Error;
 /// Largest weight in a table. Larger weights are clamped.
 const LARGEST: f64 = (1 << 24) as f64;
 /// Maximum number of ranges, far above the capacity of a switch.
-const MOST_RANGES: usize = 1 << 16;
+const MAX_RANGES: usize = 1 << 16;
 
 /// Invalid shape of a table.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -99,7 +99,7 @@ impl CorrectionTable {
         let first = libm::round(scale / shape.probability);
         let mut ranges: Vec<Range> = Vec::from([Range { from: 0, weight: first as u32 }]);
         let (mut exact, mut last) = (scale / shape.probability, first);
-        while ranges.len() < MOST_RANGES {
+        while ranges.len() < MAX_RANGES {
             exact *= shape.step;
             let weight = libm::round(exact);
             if weight > LARGEST * scale || weight > f64::from(u32::MAX) {

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::combination::MOST_FRIDGES;
+use super::combination::MAX_FRIDGES;
 use super::settings::{ALWAYS, Duplicates, SettingsError, slots, threshold, tick};
 use super::slot::{Prints, ticks_since};
 use super::tally::{Report, Tally};
@@ -239,7 +239,7 @@ impl Fridges {
 }
 
 fn shelves(settings: &Settings) -> Result<Vec<Shelf>, SettingsError> {
-    if !(1..=MOST_FRIDGES).contains(&settings.fridges.len()) {
+    if !(1..=MAX_FRIDGES).contains(&settings.fridges.len()) {
         return Err(SettingsError::Fridges(settings.fridges.len()));
     }
     let (mut sum, mut before, mut base) = (0.0, 0, 0_u32);

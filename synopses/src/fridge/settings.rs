@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 /// Maximum number of slots (192 MiB).
-pub const MOST_SLOTS: usize = 1 << 24;
+pub const MAX_SLOTS: usize = 1 << 24;
 /// 2³², the threshold for a probability of 1. It needs more than 32 bits: wrapped to 0, it would admit no request.
 pub(super) const ALWAYS: u64 = 1 << 32;
 
@@ -40,7 +40,7 @@ pub enum Coin {
 /// Settings of a [`super::Fridge`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// M, number of slots, from 2 to [`MOST_SLOTS`].
+    /// M, number of slots, from 2 to [`MAX_SLOTS`].
     pub slots: usize,
     /// p, probability with which a request enters, above 0 and at most 1. Rounded to a multiple of 2⁻³²
     /// ([`super::Fridge::probability`]).
@@ -77,7 +77,7 @@ impl Default for Settings {
 #[non_exhaustive]
 pub enum SettingsError {
     /// Invalid number of slots. With one slot the chance of survival would be 0.
-    #[error("{0} slots, from 2 to {MOST_SLOTS} are possible")]
+    #[error("{0} slots, from 2 to {MAX_SLOTS} are possible")]
     Slots(usize),
     /// Not a probability, or too small to admit any request.
     #[error("a probability of {0}, above 2⁻³³ and at most 1 are possible")]
@@ -109,7 +109,7 @@ impl Settings {
 }
 
 pub(super) fn slots(slots: usize) -> Result<u32, SettingsError> {
-    if (2..=MOST_SLOTS).contains(&slots) { Ok(slots as u32) } else { Err(SettingsError::Slots(slots)) }
+    if (2..=MAX_SLOTS).contains(&slots) { Ok(slots as u32) } else { Err(SettingsError::Slots(slots)) }
 }
 
 pub(super) fn tick(shift: u32) -> Result<(), SettingsError> {
@@ -148,7 +148,7 @@ mod tests {
     fn invalid_sizes_are_reported() {
         let of = |settings: Settings| settings.checked().map_err(|error| error.to_string());
 
-        for slots in [0, 1, MOST_SLOTS + 1] {
+        for slots in [0, 1, MAX_SLOTS + 1] {
             let expected = alloc::format!("{slots} slots, from 2 to 16777216 are possible");
             assert_eq!(of(Settings { slots, ..Settings::default() }), Err(expected));
         }

@@ -2,7 +2,7 @@
 //! interval (late binding).
 
 use super::aggregator::Rda;
-use super::settings::{Ids, MOST_PACKETS, Settings, SettingsError};
+use super::settings::{Ids, MAX_PACKETS, Settings, SettingsError};
 use super::table::{Insertion, Table};
 use crate::digest::{Digest, Mixer};
 
@@ -20,9 +20,9 @@ impl Cache {
     ///
     /// # Errors
     ///
-    /// [`SettingsError::Packets`] unless `packets` is from 1 to [`MOST_PACKETS`].
+    /// [`SettingsError::Packets`] unless `packets` is from 1 to [`MAX_PACKETS`].
     pub fn new(packets: usize, ids: Ids) -> Result<Self, SettingsError> {
-        if !(1..=MOST_PACKETS).contains(&packets) {
+        if !(1..=MAX_PACKETS).contains(&packets) {
             return Err(SettingsError::Packets(packets));
         }
         Ok(Self { ids, table: Table::new(packets), duplicates: 0, overflowed: 0 })
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn impossible_caches_and_other_ids_are_refused() {
         assert_eq!(Cache::new(0, Ids::Plain).err(), Some(SettingsError::Packets(0)));
-        assert_eq!(Cache::new(MOST_PACKETS + 1, Ids::Plain).err(), Some(SettingsError::Packets(MOST_PACKETS + 1)));
+        assert_eq!(Cache::new(MAX_PACKETS + 1, Ids::Plain).err(), Some(SettingsError::Packets(MAX_PACKETS + 1)));
         let refused = Cache::new(1, Ids::Plain).expect("possible").aggregate(&Settings::default()).err();
         assert_eq!(refused, Some(SettingsError::Ids { wanted: Ids::Checked8, cached: Ids::Plain }));
     }

@@ -7,7 +7,7 @@ use super::settings::{Ids, SettingsError};
 use crate::digest::Digest;
 
 /// Maximum number of open intervals.
-const MOST_GENERATIONS: usize = 16;
+const MAX_GENERATIONS: usize = 16;
 
 /// A cache for each open interval, that is, one being filled or evaluated. Interval i is \[start + i length, start + (i
 /// + 1) length).
@@ -40,7 +40,7 @@ impl Capture {
         packets: usize,
         ids: Ids,
     ) -> Result<Self, SettingsError> {
-        if length_ns == 0 || !(1..=MOST_GENERATIONS).contains(&generations) {
+        if length_ns == 0 || !(1..=MAX_GENERATIONS).contains(&generations) {
             return Err(SettingsError::Intervals { length_ns, generations });
         }
         let free = (0..generations).map(|_| Cache::new(packets, ids)).collect::<Result<Vec<_>, _>>()?;

@@ -10,7 +10,7 @@ use crate::digest::{Digest, Mixer};
 use crate::encoding::{DecodeError, Kind, Reader, open, put_number, seal};
 
 /// Maximum number of packets in an interval. Differences of counts fit into signed numbers.
-const MOST_PACKETS: u64 = 1 << 48;
+const MAX_PACKETS: u64 = 1 << 48;
 
 impl Rda {
     /// Encodes the cells, about 20 bytes each, 28 in a flat layout. Instead of the seed it has 32 bits that detect
@@ -56,7 +56,7 @@ impl Rda {
         let settings = Settings { cells, ..settings.clone() };
         let mut rda = Self::new(&settings).map_err(|_| DecodeError::Field("a number of cells"))?;
         rda.packets = reader.number()?;
-        if rda.packets > MOST_PACKETS {
+        if rda.packets > MAX_PACKETS {
             return Err(DecodeError::Field("a number of packets"));
         }
         rda.duplicates = reader.number()?;

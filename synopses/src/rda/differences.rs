@@ -12,7 +12,7 @@ pub(super) const LEVELS: usize = 17;
 /// Number of words in a level.
 pub(super) const WORDS: usize = 256;
 /// Levels with a larger share of differing words are not used.
-const MOST_DIFFERING: f64 = 0.7;
+const MAX_DIFFERING: f64 = 0.7;
 
 /// XORs of ids in words. Packets that both ends have cancel out, and the number of differing words gives the number of
 /// differences (linear counting). The error is 4 to 9 % for ten to some hundred thousand differences, whatever the
@@ -65,7 +65,7 @@ impl XorCounters {
             let words = level * WORDS..(level + 1) * WORDS;
             self.words[words.clone()].iter().zip(&other.words[words]).filter(|(ours, theirs)| ours != theirs).count()
         };
-        let readable = |level: &usize| differing(*level) as f64 <= MOST_DIFFERING * WORDS as f64;
+        let readable = |level: &usize| differing(*level) as f64 <= MAX_DIFFERING * WORDS as f64;
         let level = (0..LEVELS).find(readable).unwrap_or(LEVELS - 1);
         // A full level is beyond linear counting: count one word as equal.
         let differing = differing(level).min(WORDS - 1) as f64;

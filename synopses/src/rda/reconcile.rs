@@ -14,7 +14,7 @@ use super::settings::{Layout, Settings, SettingsError};
 use crate::moments::{Deviation, UsefulRow, variance};
 
 /// Maximum number of repeated decodings because of ids that the receiver does not know.
-const MOST_ROUNDS: u32 = 3;
+const MAX_ROUNDS: u32 = 3;
 
 /// Number of cells by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,7 +137,7 @@ impl Reconciliation {
                 phantoms = true;
             }
         }
-        if phantoms && self.rounds < MOST_ROUNDS {
+        if phantoms && self.rounds < MAX_ROUNDS {
             self.rounds += 1;
             self.decode();
         }

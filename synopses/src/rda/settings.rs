@@ -5,11 +5,11 @@ use thiserror::Error;
 use crate::digest::{Digest, Mixer, finalise, place};
 
 /// Maximum number of banks. With more than four, fewer differences can be decoded.
-pub const MOST_BANKS: usize = crate::moments::MOST_BANKS;
+pub const MAX_BANKS: usize = crate::moments::MAX_BANKS;
 /// Maximum number of cells in a bank.
-pub const MOST_CELLS: usize = 1 << 22;
+pub const MAX_CELLS: usize = 1 << 22;
 /// Maximum number of packets in a cache.
-pub const MOST_PACKETS: usize = 1 << 28;
+pub const MAX_PACKETS: usize = 1 << 28;
 
 /// Kind of packet ids, which have 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,9 +63,9 @@ pub enum Layout {
 /// Settings of RDA, the same at both ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// k, number of cells for each packet, from 1 to [`MOST_BANKS`].
+    /// k, number of cells for each packet, from 1 to [`MAX_BANKS`].
     pub banks: usize,
-    /// m, number of cells in a bank, from 1 to [`MOST_CELLS`]. A flat layout has k m cells, too.
+    /// m, number of cells in a bank, from 1 to [`MAX_CELLS`]. A flat layout has k m cells, too.
     pub cells: usize,
     /// Assignment of packets to cells.
     pub layout: Layout,
@@ -87,13 +87,13 @@ impl Default for Settings {
 #[non_exhaustive]
 pub enum SettingsError {
     /// Invalid number of banks.
-    #[error("{0} banks, from 1 to {MOST_BANKS} are possible")]
+    #[error("{0} banks, from 1 to {MAX_BANKS} are possible")]
     Banks(usize),
     /// Invalid number of cells.
-    #[error("{0} cells in a bank, from 1 to {MOST_CELLS} are possible")]
+    #[error("{0} cells in a bank, from 1 to {MAX_CELLS} are possible")]
     Cells(usize),
     /// Invalid capacity of a cache.
-    #[error("a cache of {0} packets, from 1 to {MOST_PACKETS} are possible")]
+    #[error("a cache of {0} packets, from 1 to {MAX_PACKETS} are possible")]
     Packets(usize),
     /// A cache has ids of one kind only.
     #[error("cells of {wanted:?} ids from a cache of {cached:?} ones: give both the same")]
@@ -123,7 +123,7 @@ impl Settings {
     /// Settings for another attempt at an interval that was not decoded completely: twice the cells and another seed.
     #[must_use]
     pub fn again(&self) -> Self {
-        Self { cells: (2 * self.cells).min(MOST_CELLS), seed: finalise(self.seed ^ 0x5eed), ..self.clone() }
+        Self { cells: (2 * self.cells).min(MAX_CELLS), seed: finalise(self.seed ^ 0x5eed), ..self.clone() }
     }
 
     /// Number of cells in all banks.
@@ -143,10 +143,10 @@ impl Settings {
     }
 
     pub(super) const fn checked(&self) -> Result<(), SettingsError> {
-        if self.banks < 1 || self.banks > MOST_BANKS {
+        if self.banks < 1 || self.banks > MAX_BANKS {
             return Err(SettingsError::Banks(self.banks));
         }
-        if self.cells < 1 || self.cells > MOST_CELLS {
+        if self.cells < 1 || self.cells > MAX_CELLS {
             return Err(SettingsError::Cells(self.cells));
         }
         Ok(())
@@ -156,7 +156,7 @@ impl Settings {
 /// The distinct cells of one packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
-    cells: [u32; MOST_BANKS],
+    cells: [u32; MAX_BANKS],
     count: usize,
 }
 
@@ -174,7 +174,7 @@ impl Places {
 /// Maps ids to cells.
 #[derive(Clone, Debug)]
 pub(super) struct Hashes {
-    banks: [Mixer; MOST_BANKS],
+    banks: [Mixer; MAX_BANKS],
     count: usize,
     cells: u32,
     layout: Layout,
@@ -205,7 +205,7 @@ impl Hashes {
 
     #[inline]
     pub(super) fn places(&self, id: u64) -> Places {
-        let mut places = Places { cells: [0; MOST_BANKS], count: 0 };
+        let mut places = Places { cells: [0; MAX_BANKS], count: 0 };
         for bank in 0..self.count {
             let cell = self.cell(id, bank) as u32;
             if self.layout == Layout::Banks || !places.cells[..places.count].contains(&cell) {
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(of(Settings { banks: 0, ..good.clone() }), Err(SettingsError::Banks(0)));
         assert_eq!(of(Settings { banks: 9, ..good.clone() }), Err(SettingsError::Banks(9)));
         assert_eq!(of(Settings { cells: 0, ..good.clone() }), Err(SettingsError::Cells(0)));
-        assert_eq!(of(Settings { cells: MOST_CELLS + 1, ..good }), Err(SettingsError::Cells(MOST_CELLS + 1)));
+        assert_eq!(of(Settings { cells: MAX_CELLS + 1, ..good }), Err(SettingsError::Cells(MAX_CELLS + 1)));
     }
 
     #[test]

@@ -100,7 +100,7 @@ pub struct RowScore {
     pub score: f64,
     /// Shares of its square. Each omitted metric makes less than a hundredth of γ², unless [`cut`](Self::cut).
     pub shares: Vec<MetricShare>,
-    /// There are more than [`RowScore::MOST`] such metrics.
+    /// There are more than [`RowScore::MAX`] such metrics.
     pub cut: bool,
 }
 
@@ -257,17 +257,17 @@ impl From<&RowScore> for proto::RowScore {
 
 impl RowScore {
     /// Largest number of metrics with shares.
-    pub const MOST: usize = 64;
+    pub const MAX: usize = 64;
 
     /// Decodes a row's score; `None` if it is not finite, or negative. Shares outside 0 to 1 are ignored.
     #[must_use]
     pub fn decode(message: &proto::RowScore) -> Option<Self> {
         let share = |of: &proto::MetricShare| MetricShare { metric: MetricId(of.metric), share: f64::from(of.share) };
-        let shares = message.metrics.iter().take(Self::MOST).map(share);
+        let shares = message.metrics.iter().take(Self::MAX).map(share);
         (message.score.is_finite() && message.score >= 0.0).then(|| Self {
             score: message.score,
             shares: shares.filter(|of| of.share > 0.0 && of.share <= 1.0).collect(),
-            cut: message.cut || message.metrics.len() > Self::MOST,
+            cut: message.cut || message.metrics.len() > Self::MAX,
         })
     }
 }
@@ -344,8 +344,8 @@ mod tests {
         let row = RowScore::decode(&said(&[0.5, f32::NAN, -0.5, 1.5, 0.25])).unwrap();
         assert_eq!(row.shares.iter().map(|of| (of.metric.0, of.share)).collect::<Vec<_>>(), [(0, 0.5), (4, 0.25)]);
         assert!(!row.cut);
-        let many = RowScore::decode(&said(&[0.01; RowScore::MOST + 1])).unwrap();
-        assert_eq!((many.shares.len(), many.cut), (RowScore::MOST, true));
+        let many = RowScore::decode(&said(&[0.01; RowScore::MAX + 1])).unwrap();
+        assert_eq!((many.shares.len(), many.cut), (RowScore::MAX, true));
         assert_eq!(RowScore::decode(&proto::RowScore { score: f64::NAN, ..said(&[]) }), None);
     }
 

@@ -8,7 +8,7 @@ use rustix::process::nice;
 use crate::clock;
 
 /// The highest niceness that a process can have.
-const LEAST: i32 = 19;
+const LOWEST_PRIORITY: i32 = 19;
 
 /// What has been run so far, and what could not be.
 #[derive(Default)]
@@ -64,7 +64,7 @@ impl Steps {
     ) -> Result<()> {
         let spare = || {
             // Holds for this thread and for the processes that it starts.
-            nice(LEAST).context("cannot lower the priority of the steps beside the guests")?;
+            nice(LOWEST_PRIORITY).context("cannot lower the priority of the steps beside the guests")?;
             let mut steps = Self::default();
             let ended = spare(&mut steps);
             Ok((steps, ended))
@@ -131,7 +131,7 @@ mod tests {
         );
 
         assert!(ended.is_ok());
-        assert_eq!((beside, niceness().unwrap()), (Some(LEAST), before));
+        assert_eq!((beside, niceness().unwrap()), (Some(LOWEST_PRIORITY), before));
         assert_eq!(names(&steps), ["main", "spare"]);
     }
 

@@ -14,7 +14,7 @@ const LENGTH: Duration = Duration::from_mins(1);
 /// LMAPs are armed after 120 rows of a second, in both.
 const ARMED_WITHIN: Duration = Duration::from_mins(4);
 /// Of a core, in per cent.
-const MOST: f64 = 1.0;
+const MAX: f64 = 1.0;
 
 /// Both agents with all hooks connected, against two agents without hooks at the same time.
 pub fn hundred(name: &str) -> Result<Figure> {
@@ -41,5 +41,5 @@ pub fn hundred(name: &str) -> Result<Figure> {
     let what = "both agents without hooks, at the same time, with as many services";
     let note = format!("{:.2} % more; host agent {host:.2} % against {bare_host:.2} %", ours - peer);
     let figure = Figure::new(name, "% of a core", what, measured, Goal::Stated);
-    Ok(judged(figure, "≤ 1 % of a core more", ours - peer <= MOST, note))
+    Ok(judged(figure, "≤ 1 % of a core more", ours - peer <= MAX, note))
 }

@@ -23,7 +23,7 @@ const MEMORY: usize = 64 << 20;
 /// Blocks of requests per turn: 524,288 spans.
 const BLOCKS: u64 = 128;
 const TURNS: u64 = 3;
-const LEAST: f64 = 250_000.0;
+const MIN: f64 = 250_000.0;
 
 /// Settings of an edge that forwards by HTTP to `upstream`.
 pub fn edge_settings(upstream: SocketAddr) -> Settings {
@@ -57,7 +57,7 @@ pub fn over_sockets(name: &str) -> Result<Figure> {
     let peer = "a thread that reads the same requests from a socket, and decodes them with opentelemetry-proto";
     let rate = per_second(pair.ours);
     let figure = Figure::new(name, "ns per span", peer, pair, Goal::Stated);
-    Ok(judged(figure, "≥ 250000 spans/s per core", rate >= LEAST, format!("{rate:.0} spans/s per core; {noted}")))
+    Ok(judged(figure, "≥ 250000 spans/s per core", rate >= MIN, format!("{rate:.0} spans/s per core; {noted}")))
 }
 
 /// Sends all `bodies` to `address`, one after the other.

@@ -19,7 +19,7 @@ const OPERATIONS: u32 = 1_000;
 const SERVICES: u32 = 100;
 /// Seconds per turn, with a verdict of every service in each.
 const SECONDS: u64 = 50;
-const MOST_NS: f64 = 2_000.0;
+const MAX_NS: f64 = 2_000.0;
 
 fn verdict(service: u32, second: u64, reason: &Arc<Reason>) -> Verdict {
     let at = UnixNanos::from_secs(second);
@@ -53,7 +53,7 @@ pub fn taken(name: &str) -> Figure {
         },
     );
     let peer = "an entry of a BTreeMap of 100 services with the same reason";
-    let met = measured.ours < MOST_NS;
+    let met = measured.ours < MAX_NS;
     let note = "what it is about is found out when a trace or an operation is asked for: `hooks-operation`".to_owned();
     judged(Figure::new(name, "ns", peer, measured, Goal::Stated), "< 2 µs", met, note)
 }

@@ -24,7 +24,7 @@ use super::{judged, per_second, sink};
 use crate::clock::Stopwatch;
 
 const SAMPLES: usize = 10_000;
-const LEAST: f64 = 1e6;
+const MIN: f64 = 1e6;
 /// Number of targets of Prometheus, each with the hundred metrics, scraped every second.
 const TARGETS: usize = 10;
 /// Number of Prometheus's requests to compare.
@@ -78,7 +78,7 @@ pub fn encode(name: &str, version: Version) -> Result<Figure> {
     failed.map_or(Ok(()), |error| Err(error).context("not encoded"))?;
     let rate = per_second(measured.ours);
     let figure = Figure::new(name, "ns per sample", "prost with structs, as 1.0, and snap", measured, Goal::Stated);
-    Ok(judged(figure, "≥ 1000000 samples/s per core", rate >= LEAST, format!("{rate:.0} samples/s per core")))
+    Ok(judged(figure, "≥ 1000000 samples/s per core", rate >= MIN, format!("{rate:.0} samples/s per core")))
 }
 
 /// A running Prometheus. Dropping this ends it.

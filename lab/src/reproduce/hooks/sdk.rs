@@ -6,7 +6,7 @@ use super::shop::{MILLI, Request, SECOND, Scene, Service, mix};
 
 /// The SDKs' defaults (OTEL_BSP_SCHEDULE_DELAY, OTEL_BSP_MAX_EXPORT_BATCH_SIZE).
 const DELAY: u64 = 5 * SECOND;
-const MOST: usize = 512;
+const MAX: usize = 512;
 /// Network delay of a batch.
 const WAY: u64 = 3 * MILLI;
 /// Wall-clock time of the start in nanoseconds: noon of some day.
@@ -49,7 +49,7 @@ pub fn batches(scene: &Scene, seed: u64, requests: &[Request], faults: &[Fault])
                 next = send(runs(next), &mut waiting);
             }
             waiting.push((request, place));
-            if waiting.len() == MOST {
+            if waiting.len() == MAX {
                 next = send(end, &mut waiting);
             }
         }

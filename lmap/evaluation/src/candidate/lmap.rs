@@ -8,8 +8,8 @@ use crate::unit::Unit;
 /// Decides which rows above γ are learnt. Fixed, so that evaluations are reproducible.
 const SEED: u64 = 1;
 /// Minimum and maximum rows of a fit (the bounds of [`Settings::warm_up_rows`]).
-const LEAST_ROWS: usize = 8;
-const MOST_ROWS: usize = 100_000;
+const MIN_ROWS: usize = 8;
+const MAX_ROWS: usize = 100_000;
 
 /// A detector that is fitted to the training rows, and learns every test row before the next.
 #[derive(Debug)]
@@ -26,9 +26,9 @@ impl Lmap {
     ///
     /// [`TrainError`]: fewer than 8 rows, a setting out of range, or a fit that failed.
     pub fn train(unit: &Unit, settings: &Settings) -> Result<Self, TrainError> {
-        let rows = unit.train.len().min(MOST_ROWS);
-        if rows < LEAST_ROWS {
-            return Err(TrainError::Rows { found: rows, least: LEAST_ROWS });
+        let rows = unit.train.len().min(MAX_ROWS);
+        if rows < MIN_ROWS {
+            return Err(TrainError::Rows { found: rows, least: MIN_ROWS });
         }
         let settings = Settings {
             provisional_rows: None,

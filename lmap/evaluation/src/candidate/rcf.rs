@@ -16,7 +16,7 @@ const SAMPLES: usize = 256;
 /// Fixed, so that evaluations are reproducible.
 const SEED: u64 = 1;
 /// Deviations are clamped here: a forest stores f32, and sums ranges over metrics.
-const MOST: f64 = 1e9;
+const MAX: f64 = 1e9;
 
 /// A forest, and the last row, which it learns before the next.
 pub struct Rcf {
@@ -59,7 +59,7 @@ impl Rcf {
 }
 
 fn single(row: &[f64]) -> Vec<f32> {
-    row.iter().map(|value| value.clamp(-MOST, MOST) as f32).collect()
+    row.iter().map(|value| value.clamp(-MAX, MAX) as f32).collect()
 }
 
 impl Candidate for Rcf {

@@ -10,12 +10,12 @@ use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::{Field, Row};
 use parquet::schema::types::Type;
 
-use super::{Label, MOST_BYTES, Role, Table, TableError, roles, shortened};
+use super::{Label, MAX_BYTES, Role, Table, TableError, roles, shortened};
 
 /// pandas writes its numbering of rows as a column.
 const PANDAS_INDEX: &str = "__index_level_";
 /// Maximum number of values.
-const MOST_VALUES: u64 = MOST_BYTES / 8;
+const MAX_VALUES: u64 = MAX_BYTES / 8;
 
 /// Reads a file.
 ///
@@ -40,7 +40,7 @@ fn read_whole(file: File) -> Result<Table, TableError> {
     let names: Vec<String> = kept.iter().map(|field| field.name().to_owned()).collect();
     let roles = roles(&names)?;
     let rows = u64::try_from(metadata.num_rows()).unwrap_or(0);
-    if rows.saturating_mul(names.len() as u64) > MOST_VALUES {
+    if rows.saturating_mul(names.len() as u64) > MAX_VALUES {
         return Err(TableError::TooLarge);
     }
     let units: Vec<f64> = kept.iter().map(|field| per_second(field)).collect();

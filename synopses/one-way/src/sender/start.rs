@@ -8,7 +8,7 @@ use crate::plan::{Plan, Synopsis};
 use crate::sampling_controller::SamplingController;
 
 /// Maximum clock offset of the receiver, in nanoseconds, that a start time makes up for: one hour.
-const MOST_AHEAD_NS: u64 = 3_600_000_000_000;
+const MAX_AHEAD_NS: u64 = 3_600_000_000_000;
 
 impl Sender {
     /// The plan to request. Its start lies in the future on both clocks.
@@ -29,7 +29,7 @@ impl Sender {
     /// Acts on the response to a start.
     pub(super) fn started(&mut self, response: &Response, clock: ClockOffset, now_ns: u64) {
         let Phase::Starting(plan) = &self.phase else { return };
-        self.ahead_ns = clock.ahead_ns.max(0).unsigned_abs().min(MOST_AHEAD_NS);
+        self.ahead_ns = clock.ahead_ns.max(0).unsigned_abs().min(MAX_AHEAD_NS);
         match &response.body {
             // A receiver of an earlier release cannot rotate keys.
             ResponseBody::Started(0) if plan.intervals_per_key > 0 => {

@@ -1,7 +1,7 @@
 //! Key rotation within a run: no interval loses anything by it.
 
 use one_way::collector::{CollectorSettings, Packets};
-use one_way::plan::LEAST_INTERVALS_PER_KEY;
+use one_way::plan::MIN_INTERVALS_PER_KEY;
 use one_way::{
     Collector, End, Flags, Plan, Receiver, ReceiverSettings, Report, Response, ResponseBody, Sender, SenderSettings,
     Synopsis,
@@ -12,7 +12,7 @@ use crate::world::{Fate, LENGTH, MS, Scenario, World};
 
 fn world(scenario: Scenario) -> World {
     let settings = SenderSettings::new("shop".to_owned(), LENGTH, scenario.synopsis.clone());
-    let sender = Sender::new(SenderSettings { intervals_per_key: LEAST_INTERVALS_PER_KEY, ..settings });
+    let sender = Sender::new(SenderSettings { intervals_per_key: MIN_INTERVALS_PER_KEY, ..settings });
     let receiver = Receiver::new(ReceiverSettings::new(LENGTH, scenario.synopsis.clone()));
     World::of(scenario, sender, receiver)
 }
@@ -20,7 +20,7 @@ fn world(scenario: Scenario) -> World {
 /// Intervals before and after rotations.
 fn around_rotations(reports: &[Report]) -> impl Iterator<Item = &Report> {
     reports.iter().filter(|report| {
-        [LEAST_INTERVALS_PER_KEY - 1, 0].contains(&(report.interval % LEAST_INTERVALS_PER_KEY)) && report.interval > 0
+        [MIN_INTERVALS_PER_KEY - 1, 0].contains(&(report.interval % MIN_INTERVALS_PER_KEY)) && report.interval > 0
     })
 }
 
@@ -100,11 +100,11 @@ fn intervals(packets: usize, copies: u64) -> Vec<one_way::IntervalPackets> {
         key,
         seed,
         synopsis,
-        intervals_per_key: LEAST_INTERVALS_PER_KEY,
+        intervals_per_key: MIN_INTERVALS_PER_KEY,
     };
     let settings = CollectorSettings { end: End::Sender, packets, grace_ns: MS };
     let mut collector = Collector::new(plan.clone(), settings).expect("possible");
-    (0..=LEAST_INTERVALS_PER_KEY)
+    (0..=MIN_INTERVALS_PER_KEY)
         .map(|interval| {
             for number in (0..100).flat_map(|number| (0..copies).map(move |_| number)) {
                 let at = plan.begin_of(interval) + 2 * MS + number;
@@ -123,7 +123,7 @@ fn intervals(packets: usize, copies: u64) -> Vec<one_way::IntervalPackets> {
 fn packets_have_both_ids_in_the_last_interval_of_a_key_only() {
     let intervals = intervals(100, 1);
     for one in &intervals {
-        assert_eq!(one.rekeyed.len(), if one.interval == LEAST_INTERVALS_PER_KEY - 1 { 100 } else { 0 });
+        assert_eq!(one.rekeyed.len(), if one.interval == MIN_INTERVALS_PER_KEY - 1 { 100 } else { 0 });
         assert_eq!(one.counters.missed, 0);
     }
     let [.., last, first] = &intervals[..] else { unreachable!("there are more") };
@@ -140,7 +140,7 @@ fn packets_have_both_ids_in_the_last_interval_of_a_key_only() {
 fn an_interval_over_the_memory_budget_for_both_ids_is_flagged() {
     let intervals = intervals(100, 2);
     for one in &intervals {
-        assert_eq!(one.counters.missed > 0, one.interval == LEAST_INTERVALS_PER_KEY - 1, "{:?}", one.counters);
+        assert_eq!(one.counters.missed > 0, one.interval == MIN_INTERVALS_PER_KEY - 1, "{:?}", one.counters);
     }
 }
 
@@ -155,10 +155,10 @@ fn a_plan_with_too_few_intervals_per_key_is_invalid() {
         intervals_per_key,
     };
     for (intervals_per_key, possible) in
-        [(0, true), (1, false), (LEAST_INTERVALS_PER_KEY - 1, false), (LEAST_INTERVALS_PER_KEY, true)]
+        [(0, true), (1, false), (MIN_INTERVALS_PER_KEY - 1, false), (MIN_INTERVALS_PER_KEY, true)]
     {
         assert_eq!(plan(intervals_per_key).check().is_ok(), possible, "{intervals_per_key}");
     }
     let hour = |length_ns| SenderSettings::new(String::new(), length_ns, Synopsis::RDA).intervals_per_key;
-    assert_eq!([hour(1_000 * MS), hour(LENGTH), hour(3_600_000 * MS)], [3_600, 18_000, LEAST_INTERVALS_PER_KEY]);
+    assert_eq!([hour(1_000 * MS), hour(LENGTH), hour(3_600_000 * MS)], [3_600, 18_000, MIN_INTERVALS_PER_KEY]);
 }

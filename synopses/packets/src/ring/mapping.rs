@@ -12,7 +12,7 @@ const TAG_BYTES: usize = 4;
 /// Offset of a VLAN tag in an Ethernet frame.
 const TAG_AT: usize = 12;
 /// Maximum number of bytes of a frame whose VLAN tag has to be restored.
-const MOST_TAGGED: usize = 2048;
+const MAX_TAGGED: usize = 2048;
 
 /// Counts of one block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -135,8 +135,8 @@ fn deliver(block: &[u8], offset: usize, rules: Rules, take: &mut dyn FnMut(&Fram
     let tag = field(offset_of!(Header, hv1) + offset_of!(libc::tpacket_hdr_variant1, tp_vlan_tci))? as u16;
     let kind = word16(block, offset + offset_of!(Header, hv1) + offset_of!(libc::tpacket_hdr_variant1, tp_vlan_tpid))?;
     let kind = if kind == 0 { 0x8100 } else { kind };
-    let mut tagged = [0; MOST_TAGGED + TAG_BYTES];
-    let captured = bytes.len().min(MOST_TAGGED);
+    let mut tagged = [0; MAX_TAGGED + TAG_BYTES];
+    let captured = bytes.len().min(MAX_TAGGED);
     tagged[..TAG_AT].copy_from_slice(&bytes[..TAG_AT]);
     tagged[TAG_AT..TAG_AT + 2].copy_from_slice(&kind.to_be_bytes());
     tagged[TAG_AT + 2..TAG_AT + TAG_BYTES].copy_from_slice(&tag.to_be_bytes());
