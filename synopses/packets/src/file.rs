@@ -14,6 +14,10 @@ const BUFFER: usize = 1 << 20;
 const FRAMES: u64 = 4096;
 /// Maximum number of interfaces in a file.
 const MAX_INTERFACES: usize = 1 << 16;
+/// First bytes of a pcapng file: the type of a section header block, the same in either byte order.
+const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+/// Minimum length of a pcapng block in bytes: its type, and its length at either end.
+const MIN_BLOCK: u32 = 12;
 /// Type of an interface description block.
 const INTERFACE: u32 = 1;
 const NANOS: u128 = 1_000_000_000;
@@ -34,6 +38,7 @@ pub struct Capture {
     reader: Box<dyn PcapReaderIterator + Send>,
     interfaces: Vec<Interface>,
     counts: SourceCounts,
+    is_pcapng: bool,
     ended: bool,
 }
 
@@ -54,7 +59,8 @@ impl Capture {
             PcapError::ReadError => SourceError::Io(io::Error::other("the file cannot be read")),
             _ => SourceError::NoCapture,
         })?;
-        Ok(Self { reader, interfaces: Vec::new(), counts: SourceCounts::default(), ended: false })
+        let is_pcapng = reader.data().starts_with(&SECTION_HEADER);
+        Ok(Self { reader, interfaces: Vec::new(), counts: SourceCounts::default(), is_pcapng, ended: false })
     }
 
     /// Ends the capture, at its end or after an error.
@@ -74,6 +80,13 @@ impl Capture {
     fn corrupt(&self, why: &'static str) -> SourceError {
         SourceError::Corrupt { frames: self.counts.frames + self.counts.unknown_link, why }
     }
+}
+
+/// Whether the pcapng block at the beginning of `data` is shorter than any block can be. pcap-parser 0.17 subtracts
+/// without a check there. A length that is that short in one byte order is beyond the buffer, or as short, in the other.
+fn is_too_short(data: &[u8]) -> bool {
+    let length = data.get(4..8).and_then(|bytes| bytes.try_into().ok());
+    length.is_some_and(|bytes| u32::from_le_bytes(bytes).min(u32::from_be_bytes(bytes)) < MIN_BLOCK)
 }
 
 /// Fills the whole buffer with each read. Otherwise pcap-parser would take a short read from a pipe for the end.
@@ -104,6 +117,10 @@ impl Source for Capture {
         // Refills once per block, so that an incomplete block ends the loop.
         let mut refilled = false;
         loop {
+            if self.is_pcapng && is_too_short(self.reader.data()) {
+                let error = self.corrupt("a block is shorter than its own header");
+                return self.end(Err(error));
+            }
             match self.reader.next() {
                 Ok((bytes, block)) => {
                     refilled = false;

@@ -84,12 +84,38 @@ fn end(target: &str, mut child: Child) -> Result<()> {
     let status = child.wait()?;
     let text = String::from_utf8_lossy(&fs::read(log(target))?).into_owned();
     if !status.success() {
-        let tail: Vec<_> = text.lines().rev().take(40).collect();
-        let tail: Vec<_> = tail.into_iter().rev().collect();
-        bail!("the fuzz target {target} ended with {status}:\n{}", tail.join("\n"));
+        bail!("the fuzz target {target} ended with {status}:\n{}", finding(&text).join("\n"));
     }
     // libFuzzer's last line: "Done 123456 runs in 11 second(s)".
     let done = text.lines().rev().find(|line| line.starts_with("Done "));
     println!("{target:16} {}", done.with_context(|| format!("the fuzz target {target} did not say what it did"))?);
     Ok(())
+}
+
+/// What a fuzzer's log says about its finding: the panic with the first frames of its stack, or the last lines, and the
+/// file of the input.
+fn finding(log: &str) -> Vec<&str> {
+    let lines: Vec<_> = log.lines().collect();
+    let panic = lines.iter().position(|line| line.contains("panicked at"));
+    let (from, count) = panic.map_or((lines.len().saturating_sub(20), 20), |at| (at, 40));
+    let file = lines.iter().filter(|line| line.contains("Test unit written to"));
+    lines.iter().skip(from).take(count).chain(file).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_is_its_panic_and_the_file_of_its_input() {
+        let inputs = vec!["#1 NEW"; 100].join("\n");
+        let frames = vec!["  frame"; 100].join("\n");
+        let log = format!("{inputs}\nthread panicked at a.rs:1\noverflow\n{frames}\nTest unit written to crash-1");
+
+        let lines = finding(&log);
+
+        assert_eq!((lines[0], lines[1]), ("thread panicked at a.rs:1", "overflow"));
+        assert_eq!((lines.len(), lines[lines.len() - 1]), (41, "Test unit written to crash-1"));
+        assert_eq!(finding("slow\nTest unit written to slow-1").len(), 3);
+    }
 }

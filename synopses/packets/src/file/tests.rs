@@ -32,6 +32,20 @@ fn what_was_written_is_read_to_the_nanosecond_and_cut_where_it_was_cut() {
 }
 
 #[test]
+fn a_block_that_is_shorter_than_its_header_is_reported_in_either_byte_order() {
+    for big_endian in [false, true] {
+        let word = |value: u32| if big_endian { value.to_be_bytes() } else { value.to_le_bytes() };
+        let mut file = modern_file(big_endian, 1, &[], (0, 1, &[1; 60]));
+        // A process information block.
+        file.extend([word(0x8000_0001), word(6), [0; 4], [0; 4]].concat());
+
+        let error = frames(file).unwrap_err().to_string();
+
+        assert_eq!(error, "the capture is corrupt after 1 frames: a block is shorter than its own header");
+    }
+}
+
+#[test]
 fn a_file_of_more_than_one_look_is_read_whole() {
     let all: Vec<_> = (0..20_000_u64).map(|number| (number, 200, number.to_le_bytes().repeat(10))).collect();
 
