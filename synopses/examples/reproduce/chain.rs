@@ -1,7 +1,7 @@
 //! Chains of fridges: a request that is evicted from one enters the next. The publication advises against them; this
 //! shows why.
 
-use crate::claim::{Claim, judged, refuted};
+use crate::claim::{Claim, judged_by_own_bar, refuted};
 use crate::scale::Scale;
 use crate::streams::random;
 
@@ -154,21 +154,21 @@ pub fn claims(scale: Scale) -> Vec<Claim> {
                 crossings.map(|at| format!("{at:.3}")).join(", "),
                 exactly.map(|at| format!("{at:.3}")).join(", ")
             ),
-            tolerance: "refuted if both calculations cross above 1.1 × M/p, within 0.2 % of each other and of 1.256, 1.207, 1.178, 1.124",
+            tolerance: "refuted if both calculations cross above 1.1 × M/p, within 0.2 % of each other and of an independent one (1.256, 1.207, 1.178, 1.124)",
             verdict: refuted(agreed),
         },
         Claim {
             id: "A12b",
             text: "chains are no good: what is answered after two lifetimes is counted less exactly",
-            published: "advised against",
+            published: "advised against, no figure",
             ours: format!(
                 "deviation of the count after 2 lifetimes {} with 1, 2, 4, 8 stages; after half a lifetime {}; unbiased: {}",
                 long.join(", "),
                 short.join(", "),
                 if unbiased { "yes" } else { "no" }
             ),
-            tolerance: "unbiased; rising with the stages after 2 lifetimes, at least twice as much with 8 as with 1",
-            verdict: judged(unbiased && found[3].0.1 >= 2.0 * found[0].0.1 && found[2].0.1 > found[0].0.1),
+            tolerance: "ours: unbiased; rising with the stages after 2 lifetimes, at least twice as much with 8 as with 1",
+            verdict: judged_by_own_bar(unbiased && found[3].0.1 >= 2.0 * found[0].0.1 && found[2].0.1 > found[0].0.1),
         },
     ]
 }

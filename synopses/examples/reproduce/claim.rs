@@ -17,24 +17,36 @@ pub struct Claim {
     pub verdict: Verdict,
 }
 
-/// Verdict on a claim.
+/// Verdict on a claim. It is of the published workload, memory and caption; other readings are rows of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The result is within the tolerance.
+    /// The published result came out, within the tolerance.
     Holds,
+    /// The same on synthetic traffic that stands for a trace that cannot be had.
+    HoldsOnStandIn,
+    /// Our own bar is met, but the printed figure is not stated, or not met.
+    HoldsByOwnBar,
     /// The result is not within the tolerance.
     Fails,
     /// The published value is wrong: two independent calculations agree with each other, but not with it.
     Refuted,
-    /// There is no tolerance.
-    Reported,
-    /// It needs hardware or data that is not available here.
+    /// It needs hardware or data that is not available here, which the row names.
     NotComputable,
 }
 
-/// The verdict for a result within the tolerance, or not.
+/// The verdict for a published result that came out within the tolerance, or not.
 pub const fn judged(holds: bool) -> Verdict {
     if holds { Verdict::Holds } else { Verdict::Fails }
+}
+
+/// The same on traffic that stands for the published trace.
+pub const fn judged_on_stand_in(holds: bool) -> Verdict {
+    if holds { Verdict::HoldsOnStandIn } else { Verdict::Fails }
+}
+
+/// The verdict where the publication states no figure, or where only the rest of the claim came out.
+pub const fn judged_by_own_bar(holds: bool) -> Verdict {
+    if holds { Verdict::HoldsByOwnBar } else { Verdict::Fails }
 }
 
 /// The verdict for a published value that seems wrong: refuted if our two calculations agree.
@@ -43,20 +55,35 @@ pub const fn refuted(agreed: bool) -> Verdict {
 }
 
 impl Verdict {
+    const ALL: [Self; 6] =
+        [Self::Holds, Self::HoldsOnStandIn, Self::HoldsByOwnBar, Self::Fails, Self::Refuted, Self::NotComputable];
+
     const fn name(self) -> &'static str {
         match self {
             Self::Holds => "holds",
+            Self::HoldsOnStandIn => "holds on the stand-in",
+            Self::HoldsByOwnBar => "holds by our own bar",
             Self::Fails => "fails",
             Self::Refuted => "refuted",
-            Self::Reported => "reported",
             Self::NotComputable => "not computable",
         }
     }
 }
 
+/// What the verdicts mean, for the head of each table.
+const VERDICTS: &str = "*Holds*: the published result came out on the published workload, memory and caption. *Holds on \
+    the stand-in*: on synthetic traffic that stands for a trace that cannot be had. *Holds by our own bar*: the publication \
+    states no figure, or the printed one was missed as the row says, and what remains of the claim came out. *Fails*: it did \
+    not come out. *Refuted*: what is printed is wrong; two calculations of different kinds agree with each other and not \
+    with it. *Not computable*: the row names what is missing. Other readings of a claim are rows of their own, named \
+    `F13-chained` and so on.";
+
+/// Rows on what other programs measured. The reduced form says so if they were not run.
+const NEEDS_AGENTS: [&str; 2] = ["R11", "R11-end"];
+
 /// All results for one publication.
 pub struct Reproduction {
-    /// Name of the files, and argument of the command.
+    /// Name of the files.
     pub name: &'static str,
     pub title: &'static str,
     /// Terms of the table, and conditions of the runs.
@@ -66,10 +93,11 @@ pub struct Reproduction {
 }
 
 impl Claim {
-    /// Sort key in the table: figures (F, R), then properties (A), by number, then by letter.
+    /// Sort key in the table: figures (F, R), then properties (A), by number, then by letter and reading.
     fn place(&self) -> (usize, u32, &'static str) {
-        let number = self.id[1..].trim_end_matches(char::is_alphabetic);
-        ("FRA".find(&self.id[..1]).unwrap_or(3), number.parse().unwrap_or(u32::MAX), &self.id[1 + number.len()..])
+        let digits = self.id[1..].bytes().take_while(u8::is_ascii_digit).count();
+        let (number, rest) = self.id[1..].split_at(digits);
+        ("FRA".find(&self.id[..1]).unwrap_or(3), number.parse().unwrap_or(u32::MAX), rest)
     }
 }
 
@@ -92,29 +120,24 @@ impl Reproduction {
         serde_json::to_string_pretty(&Value::from(rows.collect::<Vec<_>>())).map(|text| text + "\n")
     }
 
+    /// How many rows have each verdict.
     pub fn summary(&self) -> String {
-        let count = |verdict| self.claims.iter().filter(|claim| claim.verdict == verdict).count();
-        let [hold, fail, refuted, reported, not] =
-            [Verdict::Holds, Verdict::Fails, Verdict::Refuted, Verdict::Reported, Verdict::NotComputable].map(count);
-        format!(
-            "{hold} hold, {fail} fail, {refuted} are refuted, {reported} are reported without a bar, {not} cannot be computed here"
-        )
+        let count = |verdict: Verdict| self.claims.iter().filter(|claim| claim.verdict == verdict).count();
+        let counts = Verdict::ALL.into_iter().map(|verdict| (count(verdict), verdict.name()));
+        let counts = counts.filter(|(count, _)| *count > 0).map(|(count, name)| format!("{count} × {name}"));
+        counts.collect::<Vec<_>>().join(", ")
     }
 
-    pub fn page(&self) -> String {
-        let Self { name, title, about, .. } = self;
-        let mut text = format!("# {title}, claim by claim\n\nMade by `cargo lab reproduce {name}`. ");
-        let _ = write!(
-            text,
-            "{}. *Refuted* is what is printed wrong: two calculations of different kinds \
-            agree with each other and not with it.\n\n{about}\n\n",
-            self.summary()
-        );
+    /// The table as `cargo lab reproduce COMMAND` writes it.
+    pub fn page(&self, command: &str) -> String {
+        let Self { title, about, .. } = self;
+        let mut text = format!("# {title}, claim by claim\n\nMade by `cargo lab reproduce {command}`. ");
+        let _ = write!(text, "Verdicts: {}.\n\n{VERDICTS}\n\n{about}\n\n", self.summary());
         text += "| id | claim | published | ours | tolerance | verdict |\n| --- | --- | --- | --- | --- | --- |\n";
         for claim in &self.claims {
             let Claim { id, text: statement, published, ours, tolerance, .. } = claim;
             let verdict = match claim.verdict.name() {
-                "holds" => "holds".to_owned(),
+                holds if holds.starts_with("holds") => holds.to_owned(),
                 other => format!("**{other}**"),
             };
             let _ = writeln!(text, "| {id} | {statement} | {published} | {ours} | {tolerance} | {verdict} |");
@@ -125,18 +148,26 @@ impl Reproduction {
         text
     }
 
-    /// Claims that hold (or are refuted) in the committed table `json`, but not in this one.
+    /// Rows of [`NEEDS_AGENTS`] that were not computed.
+    pub fn not_run(&self) -> impl Iterator<Item = &Claim> {
+        let not_run = |claim: &&Claim| NEEDS_AGENTS.contains(&claim.id) && claim.verdict == Verdict::NotComputable;
+        self.claims.iter().filter(not_run)
+    }
+
+    /// Claims whose verdict in the committed table `json` is not confirmed by this one.
+    /// A claim that failed there may hold here, with fewer runs.
     pub fn broken(&self, json: &str) -> serde_json::Result<Vec<String>> {
         let committed: Vec<BTreeMap<String, String>> = serde_json::from_str(json)?;
-        let had_verdict = |id: &str, verdict: Verdict| {
-            committed.iter().any(|row| row["id"] == id && row["verdict"] == verdict.name())
-        };
-        let changed = |claim: &&Claim| {
-            [Verdict::Holds, Verdict::Refuted]
-                .into_iter()
-                .any(|verdict| had_verdict(claim.id, verdict) && claim.verdict != verdict)
-        };
-        let broken = self.claims.iter().filter(changed);
-        Ok(broken.map(|claim| format!("{}: {} ({})", claim.id, claim.ours, claim.tolerance)).collect())
+        let unconfirmed = committed.iter().filter_map(|row| {
+            let (id, verdict) = (row["id"].as_str(), row["verdict"].as_str());
+            match self.claims.iter().find(|claim| claim.id == id) {
+                // Rows of FineComb that take minutes are in the full form only.
+                None => None,
+                Some(claim) if verdict == Verdict::Fails.name() || verdict == claim.verdict.name() => None,
+                Some(_) if self.not_run().any(|claim| claim.id == id) => None,
+                Some(claim) => Some(format!("{id} {}: {} ({})", claim.verdict.name(), claim.ours, claim.tolerance)),
+            }
+        });
+        Ok(unconfirmed.collect())
     }
 }

@@ -24,10 +24,11 @@ mod lda;
 mod measure;
 mod occupancy;
 mod plot;
+mod properties;
 mod rda;
 mod scale;
 mod streams;
-mod survival;
+
 mod sweep;
 mod trace;
 mod workload;
@@ -50,14 +51,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let scale = if reduced { Scale::REDUCED } else { Scale::FULL };
     let mut found = reproduction(&name, scale).ok_or("the publication has to be fridges, lda, finecomb or rda")?;
     found.sort();
-    println!("{name}: {}", found.summary());
+    println!("{}: {}", found.name, found.summary());
     if reduced {
         let broken = found.broken(&fs::read_to_string(folder.join(format!("{name}.json")))?)?;
         return if broken.is_empty() { Ok(()) } else { Err(format!("no longer holds: {}", broken.join("; ")).into()) };
     }
     fs::create_dir_all(&folder)?;
     fs::write(folder.join(format!("{name}.json")), found.json()?)?;
-    fs::write(folder.join(format!("{name}.md")), found.page())?;
+    fs::write(folder.join(format!("{name}.md")), found.page(&name))?;
     for figure in &found.figures {
         fs::write(folder.join(figure.file), figure.svg()?)?;
     }

@@ -51,21 +51,31 @@ pub fn errors(truth: &Distribution, samples: &[Sample]) -> Errors {
     Errors { most, p99: off(0.99) }
 }
 
-/// Mean errors of `runs` runs, a multiple of [`RUNS`], one by one and in groups of [`RUNS`]. `run` returns the samples
-/// for a seed.
+/// Mean errors of `runs` runs, one by one and in groups of [`RUNS`] (of all, if there are fewer). `run` returns the
+/// samples for a seed.
 pub fn accuracy(trace: &Trace, runs: u64, run: impl Fn(u64) -> Vec<Sample> + Sync) -> Accuracy {
-    let truth = Distribution::estimate(&unweighted(&trace.delays)).expect("every workload has pairs");
-    let mut accuracy = Accuracy::default();
-    let groups: Vec<u64> = (0..runs / RUNS).collect();
-    for group in &groups {
-        let mut combined = Vec::new();
-        for samples in each(RUNS, |seed| run(group * RUNS + seed)) {
-            accuracy.single.add(errors(&truth, &samples), runs as f64);
-            combined.extend(samples);
-        }
-        accuracy.combined.add(errors(&truth, &combined), groups.len() as f64);
-    }
+    let [accuracy] = accuracies(trace, runs, |seed| [run(seed)]);
     accuracy
+}
+
+/// The same for `N` estimates from the same runs.
+fn accuracies<const N: usize>(trace: &Trace, runs: u64, run: impl Fn(u64) -> [Vec<Sample>; N] + Sync) -> [Accuracy; N] {
+    let truth = Distribution::estimate(&unweighted(&trace.delays)).expect("every workload has pairs");
+    let mut accuracies = [Accuracy::default(); N];
+    let (group_size, groups) = (runs.min(RUNS), runs.div_ceil(RUNS));
+    for group in 0..groups {
+        let mut combined = [const { Vec::new() }; N];
+        for estimates in each(group_size, |seed| run(group * RUNS + seed)) {
+            for ((accuracy, combined), samples) in accuracies.iter_mut().zip(&mut combined).zip(estimates) {
+                accuracy.single.add(errors(&truth, &samples), (groups * group_size) as f64);
+                combined.extend(samples);
+            }
+        }
+        for (accuracy, combined) in accuracies.iter_mut().zip(&combined) {
+            accuracy.combined.add(errors(&truth, combined), groups as f64);
+        }
+    }
+    accuracies
 }
 
 /// Plays a trace: `insert` gets the requests, `match_response` the responses.
@@ -105,27 +115,37 @@ pub fn fridge(trace: &Trace, runs: u64, slots: usize, probability: f64) -> Accur
     })
 }
 
-pub fn two_fridges(trace: &Trace, runs: u64, slots: usize, probabilities: [f64; 2]) -> Accuracy {
-    let parts: Vec<_> = probabilities.iter().map(|&probability| FridgeSpec { slots: slots / 2, probability }).collect();
-    accuracy(trace, runs, |seed| {
-        let settings = FridgesSettings { fridges: parts.clone(), seed, ..FridgesSettings::default() };
+/// Two fridges with half of the slots each, their samples combined in each of `ways`.
+pub fn two_fridges(
+    trace: &Trace,
+    runs: u64,
+    slots: usize,
+    probabilities: [f64; 2],
+    ways: [Combination; 2],
+) -> [Accuracy; 2] {
+    let fridges: Vec<_> =
+        probabilities.iter().map(|&probability| FridgeSpec { slots: slots / 2, probability }).collect();
+    accuracies(trace, runs, |seed| {
+        let settings = FridgesSettings { fridges: fridges.clone(), seed, ..FridgesSettings::default() };
         let fridges = std::cell::RefCell::new(Fridges::new(settings).expect("possible"));
         let insert = |digest, at| fridges.borrow_mut().insert(digest, at);
         let reports = play(trace, insert, |digest, at| fridges.borrow_mut().match_response(digest, at));
-        combine(&reports, 2, Combination::HtTotal)
+        ways.map(|way| combine(&reports, 2, way))
     })
 }
 
-pub fn overwrite(trace: &Trace, slots: usize) -> Accuracy {
-    accuracy(trace, RUNS, |seed| {
+/// A table that overwrites, without correction.
+pub fn overwrite(trace: &Trace, runs: u64, slots: usize) -> Accuracy {
+    accuracy(trace, runs, |seed| {
         let table = std::cell::RefCell::new(NaiveOverwrite::new(slots, 10, seed).expect("possible"));
         let insert = |digest, at| table.borrow_mut().insert(digest, at);
         unweighted(&play(trace, insert, |digest, at| table.borrow_mut().match_response(digest, at)))
     })
 }
 
-pub fn expiry(trace: &Trace, slots: usize, tables: usize, limit_ms: u64) -> Accuracy {
-    accuracy(trace, RUNS, |seed| {
+/// Tables whose entries expire after `limit_ms`, without correction.
+pub fn expiry(trace: &Trace, runs: u64, slots: usize, tables: usize, limit_ms: u64) -> Accuracy {
+    accuracy(trace, runs, |seed| {
         let table = NaiveExpiry::new(slots, tables, limit_ms * 1_000_000, 10, seed).expect("possible");
         let table = std::cell::RefCell::new(table);
         let insert = |digest, at| {

@@ -73,18 +73,24 @@ impl Source {
         self.requests += 1;
     }
 
-    /// What the trace has no end of is not in it: pairs whose response comes after the last request.
-    fn end(mut self, end_ms: f64) -> Trace {
-        let end = (end_ms * 1e6) as u64;
-        self.events.retain(|event| event.0 <= end);
+    /// The trace with every response, also those after the last request.
+    fn whole(mut self, end_ms: f64) -> Trace {
         self.events.sort_unstable();
-        let mut delays: Vec<u64> = self.delays.iter().filter(|(at, _)| *at <= end).map(|(_, delay)| *delay).collect();
+        let mut delays: Vec<u64> = self.delays.iter().map(|(_, delay)| *delay).collect();
         delays.sort_unstable();
         Trace { events: self.events, delays, requests: self.requests as usize, length_s: end_ms / 1e3 }
     }
+
+    /// The trace as a capture ends: without the responses after `end_ms`, whose pairs are not in it.
+    fn cut(mut self, end_ms: f64) -> Trace {
+        let end = (end_ms * 1e6) as u64;
+        self.events.retain(|event| event.0 <= end);
+        self.delays.retain(|(at, _)| *at <= end);
+        self.whole(end_ms)
+    }
 }
 
-/// Like the published trace.
+/// Like the published trace of an ISP: 6.1 million requests in 11.4 s.
 pub fn isp_like() -> Trace {
     let mut source = Source::new(1);
     let mut at = 0.0;
@@ -94,10 +100,11 @@ pub fn isp_like() -> Trace {
         let answered = source.uniform() < 0.13;
         source.request(at, answered.then_some(delay));
     }
-    source.end(at)
+    source.cut(at)
 }
 
-/// A million requests a second, log-uniform delays from 1 ms to `longest_ms`.
+/// A million requests a second, two of five answered, log-uniform delays from 1 ms to `longest_ms`. It has all
+/// responses: half a million of 1.25 million requests, as published.
 pub fn log_uniform(requests: u32, longest_ms: f64) -> Trace {
     let mut source = Source::new(2);
     for number in 0..requests {
@@ -105,7 +112,7 @@ pub fn log_uniform(requests: u32, longest_ms: f64) -> Trace {
         let answered = source.uniform() < 0.4;
         source.request(f64::from(number) / 1e3, answered.then_some(delay));
     }
-    source.end(f64::from(requests) / 1e3)
+    source.whole(f64::from(requests) / 1e3)
 }
 
 /// Bursts in which delays are six times as long.
@@ -119,5 +126,5 @@ pub fn bursts() -> Trace {
         let answered = source.uniform() < 0.13;
         source.request(at, answered.then_some(delay));
     }
-    source.end(10_000.0)
+    source.cut(10_000.0)
 }

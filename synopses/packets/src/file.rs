@@ -83,7 +83,7 @@ impl Capture {
 }
 
 /// Whether the pcapng block at the beginning of `data` is shorter than any block can be. pcap-parser 0.17 subtracts
-/// without a check there. A length that is that short in one byte order is beyond the buffer, or as short, in the other.
+/// without a check there. A length that is so short in one byte order is beyond the buffer, or as short, in the other.
 fn is_too_short(data: &[u8]) -> bool {
     let length = data.get(4..8).and_then(|bytes| bytes.try_into().ok());
     length.is_some_and(|bytes| u32::from_le_bytes(bytes).min(u32::from_be_bytes(bytes)) < MIN_BLOCK)
