@@ -91,7 +91,10 @@ fn an_evaluation_prints_a_table_and_writes_figures_under_their_names() {
     let names = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<BTreeSet<String>>();
     let expected = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<String>>();
     assert_eq!(names(&result), expected(&["shop"]));
-    assert_eq!(names(&result["shop"]), expected(&["lmap", "lmap-paper", "pca", "max-z", "rcf"]));
+    let detectors = ["lmap", "lmap-paper", "pca", "max-z", "norm-z", "rcf"];
+    let prepared = ["lmap-paper", "pca", "max-z", "norm-z", "rcf"].map(|name| format!("{name}+prepared"));
+    let detectors = detectors.iter().copied().chain(prepared.iter().map(String::as_str));
+    assert_eq!(names(&result["shop"]), expected(&detectors.collect::<Vec<_>>()));
     let figures =
         ["best_f1", "f1_at_gamma", "fpr_at_gamma", "auc_pr", "auc_roc", "events_found", "vus_pr", "hit1", "hit3"];
     for (name, detector) in result["shop"].as_object().unwrap() {
@@ -102,6 +105,30 @@ fn an_evaluation_prints_a_table_and_writes_figures_under_their_names() {
         assert!(detector["auc_pr"].as_f64().unwrap() > 0.9, "{name}: {detector}");
         assert_eq!((&detector["events_found"], &detector["hit1"]), (&1.0.into(), &1.0.into()), "{name}");
     }
+}
+
+#[test]
+fn with_folds_figures_are_of_settings_chosen_on_other_rows() {
+    let (train, test) = (rows(400, false), rows(300, true));
+    let data = folder(&[
+        ("shop/a.train.csv", &train),
+        ("shop/a.test.csv", &test),
+        ("shop/b.train.csv", &train),
+        ("shop/b.test.csv", &test),
+    ]);
+    let folder = data.path().to_str().unwrap();
+
+    let json = uview(&["eval", folder, "--folds", "2", "--json", "-"]);
+    let studies = uview(&["eval", folder, "--folds", "2", "--study", "ablation,episodes"]);
+
+    let (result, shown) = (text(&json.stdout), text(&studies.stdout));
+    let result: serde_json::Value = serde_json::from_str(&result).unwrap();
+    for name in ["lmap", "lmap, default", "pca", "pca+prepared", "pca+prepared, in hindsight"] {
+        assert!(result["shop"][name]["auc_pr"].is_f64(), "{name}: {result}");
+    }
+    assert!(result["shop"]["pca, default"].is_null(), "no setting was chosen for it");
+    assert!(shown.starts_with("| lmap | default | fold 1 | fold 2 | in hindsight |\n"), "{shown}");
+    assert!(shown.contains("| **no change** |") && shown.contains("| 2 of 3 |"), "{shown}");
 }
 
 #[test]

@@ -12,14 +12,6 @@ pub fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (result, start.elapsed())
 }
 
-/// A clock that measures a piece of work.
-pub type Clock = fn(&mut dyn FnMut()) -> Duration;
-
-/// How long `work` takes.
-pub fn elapsed(work: &mut dyn FnMut()) -> Duration {
-    timed(work).1
-}
-
 /// Processor time that all threads of this process use during `work`.
 pub fn processor_time(work: &mut dyn FnMut()) -> Duration {
     let now = || {

@@ -5,14 +5,16 @@
 //! the others.
 
 mod agents;
+mod forest;
 mod helpers;
 mod hooks;
+mod instructions;
 mod instrumentation;
 mod lmap;
 mod metric_set;
+mod numpy;
 mod packets;
 mod pair;
-mod peers;
 mod prometheus;
 mod rdma;
 mod rounds;
@@ -29,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use agents::Case;
 pub use helpers::{Helper, run as run_helper};
+use numpy::Decomposition;
 use support::workspace;
 
 /// One figure, as in `docs/figures.json`.
@@ -46,10 +49,12 @@ pub struct Figure {
     pub peer_value: f64,
     /// Median of the pairs' ratios, uview over the peer.
     pub ratio: f64,
-    /// The required ratio, as text.
+    /// The number of measured pairs; 1 if it is counted, or measured once.
+    pub pairs: usize,
+    /// What is required, as text.
     pub goal: String,
-    /// Whether the ratio meets it.
-    pub met: bool,
+    /// Whether it is met; `None` where nothing is required.
+    pub met: Option<bool>,
     /// Command that measures it again.
     pub command: String,
     /// Further observations; may be empty.
@@ -69,8 +74,8 @@ pub enum Goal {
 impl Figure {
     fn new(name: &str, unit: &str, peer: &str, measured: pair::Pair, goal: Goal) -> Self {
         let (goal, met) = match goal {
-            Goal::AtMost(bar) => (format!("ratio ≤ {bar}"), measured.ratio <= bar),
-            Goal::Stated => ("stated".to_owned(), true),
+            Goal::AtMost(bar) => (format!("ratio ≤ {bar}"), Some(measured.ratio <= bar)),
+            Goal::Stated => ("stated".to_owned(), None),
         };
         Self {
             name: name.to_owned(),
@@ -79,6 +84,7 @@ impl Figure {
             peer: peer.to_owned(),
             peer_value: measured.peer,
             ratio: measured.ratio,
+            pairs: measured.pairs,
             goal,
             met,
             command: format!("cargo lab figures {name}"),
@@ -109,13 +115,19 @@ const FIGURES: &[(&str, Measure)] = &[
     ("histogram-observe", |name| Ok(instrumentation::histogram_observe(name))),
     ("scrape", scrape::unjudged),
     ("scrape-and-judge", scrape::judged),
-    ("lmap-score", lmap::score),
-    ("lmap-learn", lmap::learn),
+    ("lmap-score", |name| lmap::score::<f64>(name, "f64")),
+    ("lmap-score-f32", |name| lmap::score::<f32>(name, "f32")),
+    ("lmap-learn", |name| lmap::learn::<f64>(name, "f64")),
+    ("lmap-learn-f32", |name| lmap::learn::<f32>(name, "f32")),
     ("lmap-memory", lmap::memory),
-    ("lmap-numpy-score", peers::score),
-    ("lmap-numpy-row-wise", peers::row_wise),
-    ("lmap-numpy-buffered", peers::buffered),
-    ("lmap-forest", peers::forest),
+    ("lmap-numpy-score", numpy::score),
+    ("lmap-numpy-row-wise", |name| numpy::row_wise(name, Decomposition::Svd)),
+    ("lmap-numpy-row-wise-gram", |name| numpy::row_wise(name, Decomposition::Gram)),
+    ("lmap-numpy-buffered", |name| numpy::buffered(name, Decomposition::Svd)),
+    ("lmap-numpy-buffered-gram", |name| numpy::buffered(name, Decomposition::Gram)),
+    ("lmap-numpy-buffered-row-wise", |name| numpy::buffered_against_row_wise(name, Decomposition::Svd)),
+    ("lmap-numpy-buffered-row-wise-gram", |name| numpy::buffered_against_row_wise(name, Decomposition::Gram)),
+    ("lmap-forest", forest::forest),
     ("rounds-256-lmaps", |name| rounds::rounds(name, 256, 64, 2000.0)),
     ("rounds-100-lmaps", |name| rounds::rounds(name, 100, 1000, 750.0)),
     ("ticks-in-time", agents::in_time),
@@ -131,6 +143,9 @@ const FIGURES: &[(&str, Measure)] = &[
     ("hooks-sockets", hooks::sockets::over_sockets),
     ("hooks-release", hooks::tail::release),
     ("hooks-memory-alone-short", |name| hooks::memory::memory(name, 1, false)),
+    ("hooks-memory-alone-2-blocks", |name| hooks::memory::shortest(name, 2)),
+    ("hooks-memory-alone-3-blocks", |name| hooks::memory::shortest(name, 3)),
+    ("hooks-memory-alone-4-blocks", |name| hooks::memory::shortest(name, 4)),
     ("hooks-memory-alone", |name| hooks::memory::memory(name, 1, true)),
     ("hooks-memory-eight", |name| hooks::memory::memory(name, 8, true)),
     ("hooks-verdict", |name| Ok(hooks::verdict::taken(name))),
@@ -141,6 +156,7 @@ const FIGURES: &[(&str, Measure)] = &[
     ("hooks-path-cpu", hooks::path::whole),
     ("hooks-agents-100", hooks::agents::hundred),
     ("packets-file", packets::capture::file),
+    ("packets-file-delays", packets::capture::delays),
     ("packets-veth", packets::veth::path),
     ("rdma-read", rdma::one_read),
     ("rdma-linked-64", rdma::linked),
@@ -218,28 +234,34 @@ fn write(figure: Figure) -> Result<()> {
 const HEAD: &str = "# Figures
 
 Measured by `cargo lab figures`, which writes this page and `figures.json`. Each is a ratio against a named peer in the same run: the two
-sides alternate, the ratio is the median of the pairs' ratios. Absolute values are of the machine that ran it last.
+sides alternate, or run at the same time; both values are medians of as many pairs as the column *pairs* says, the ratio is the median of the pairs' ratios.
+A single pair is a count, or one run. *met* is – where nothing is required. Times are processor time, but for reading by RDMA. Absolute values are of the
+machine that ran it last.
 
 - `scrape` and `scrape-and-judge` are one service of 80 counters, 16 gauges and 4 histograms, written once before each scrape on both
   sides: the worker's own tick over shared memory. In `scrape` the LMAP only keeps the row, to learn from it; in `scrape-and-judge` it is
   armed, scores the row, and learns by its default stride.
-- `lmap-score` and `lmap-learn` are one row of 141 columns. `lmap-numpy-*` and `lmap-forest` are, too, with every row learnt and decompositions
-  counted; the peers get rows that are standardised already. `lmap-memory` is a detector that is armed.
+- `lmap-score` and `lmap-learn` are one row of 141 columns, against a peer in f64 and one in f32. `lmap-numpy-*` and `lmap-forest` are, too, with every
+  row learnt and decompositions counted; the peers get rows that are standardised already. The sketch is decomposed at every row on both sides
+  (`lmap-numpy-row-wise*`), in blocks of l + 1 rows on both sides (`lmap-numpy-buffered`, `-gram`), or in blocks by ours alone
+  (`lmap-numpy-buffered-row-wise*`: another algorithm than the peer's). `-gram` is the peer that takes the Gram matrix, as ours does.
+  `lmap-memory` is a detector that is armed.
 - `rounds-*` is one core that fetches, judges and learns by the default stride, decompositions included, all metrics being counters.
 - `ticks-in-time` is the NIC agent at 1 ms with 64 services that were started together, one process each, every metric written 125 times a second:
-  the share of ticks that were not late, over 20 s from when all metrics are known, so that all fits are in it.
-- `agents-cpu-SERVICES-INTERVAL` is the share of one core of both agents together, read from /proc over 20 s, then the same of the peer.
-  Services are one process each (two threads) with the same hundred metrics, process metrics are on, every other setting is the default.
+  the share of ticks that were not late, over 20 s from when all metrics are known, so that all fits are in it; three times, with new processes.
+- `agents-cpu-SERVICES-INTERVAL` is the share of one core of both agents together, read from /proc over 20 s, then the same of the peer; three times,
+  with new processes. Services are one process each (two threads) with the same hundred metrics, process metrics are on, every other setting is the default.
   *idle*: heartbeats only; *busy*: every metric is written 125 times a second. LMAPs are armed and no fit falls into the 20 s.
 - `hooks-*` (`cargo lab figures hooks`) are of spans of about 300 bytes, in requests of 512 as eight services send them, one span of a trace each.
   `hooks-after-framing` begins with a request's body, with a third more spans than there is room for; `hooks-sockets` with the socket, on one thread, all
   that waits being half of what comes. `hooks-release` is from a verdict to the requests with 10,000 traces. `hooks-memory-*` are traces of one span
-  (*short*: without attributes) and of eight. `hooks-verdict` is one of 100 services every second; `hooks-operation` is asking for one of 1,000 operations that
-  pass 100 services each. `hooks-write-*` are samples of remote write. `hooks-path-cpu` is one process with a service whose SDK records every span, endpoint and
-  buffer. `hooks-agents-100` is what both agents take with all hooks on, less what two others take beside them without, over a minute, each with 100
-  services of a hundred metrics, rows of a second, no spans.
+  (*short*: without attributes; *blocks*: the shortest that take so many blocks of memory, the worst sizes) and of eight, without the table of traces,
+  whose size is fixed. `hooks-verdict` is one of 100 services every second; `hooks-operation` is asking for one of 1,000 operations that pass 100
+  services each. `hooks-write-*` are samples of remote write. `hooks-path-cpu` is one process with a service whose SDK records every span, endpoint and
+  buffer. `hooks-agents-100` is what both agents take with all hooks on, less what two others take beside them without, over three minutes one after the
+  other, each with 100 services of a hundred metrics, rows of a second, no spans.
 - `packets-file` is one capture that a generator wrote: TCP connections with losses, DNS and NTP, of each frame 96 bytes. Processor time on both sides, the
-  kernel's for reading the file among it.
+  kernel's for reading the file among it. Its peer, tshark, dissects every protocol; that of `packets-file-delays` does the work of a fridge and no more.
 - `packets-veth` is a NIC agent that watches one end of a pair of interfaces between two namespaces, at the other end of which a generator's TCP traffic is sent from
   one core; there the kernel also copies frames into the ring, so that this is no part of the reader's time, ours or the peer's.
 - `rdma-read` and `rdma-linked-64` are 31 pairs in a guest with a soft device (`cargo lab rdma` says where there can be none); ours copies what it
@@ -250,18 +272,38 @@ sides alternate, the ratio is the median of the pairs' ratios. Absolute values a
 
 fn table(figures: &[Figure]) -> String {
     let mut text = String::from(
-        "| figure | ours | peer | theirs | ratio | goal | met |\n| --- | --- | --- | --- | --- | --- | --- |\n",
+        "| figure | ours | peer | theirs | ratio | pairs | goal | met |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n",
     );
     for figure in figures {
-        let Figure { name, value, unit, peer, peer_value, ratio, goal, met, .. } = figure;
-        let met = if *met { "yes" } else { "**no**" };
+        let Figure { name, value, unit, peer, peer_value, ratio, pairs, goal, met, .. } = figure;
+        let met = match met {
+            Some(true) => "yes",
+            Some(false) => "**no**",
+            None => "–",
+        };
         let _ = writeln!(
             text,
-            "| {name} | {value:.3} {unit} | {peer} | {peer_value:.3} {unit} | {ratio:.3} | {goal} | {met} |"
+            "| {name} | {value:.3} {unit} | {peer} | {peer_value:.3} {unit} | {ratio:.3} | {pairs} | {goal} | {met} |"
         );
     }
     for figure in figures.iter().filter(|figure| !figure.note.is_empty()) {
         let _ = write!(text, "\n`{}`: {}.\n", figure.name, figure.note);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_without_a_requirement_is_neither_met_nor_missed() {
+        let figure = |goal| Figure::new("name", "ns", "peer", pair::Pair::once(3.0, 2.0), goal);
+        let all = [figure(Goal::Stated), figure(Goal::AtMost(1.6)), figure(Goal::AtMost(1.4))];
+
+        assert_eq!(all.each_ref().map(|figure| figure.met), [None, Some(true), Some(false)]);
+        let text = table(&all);
+        let ends: Vec<_> = text.lines().skip(2).filter_map(|line| line.rsplit(" | ").next()).collect();
+        assert_eq!(ends, ["– |", "yes |", "**no** |"]);
+    }
 }

@@ -3,7 +3,9 @@
 
 mod hooks;
 mod sampling;
+mod two_agents;
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -16,7 +18,7 @@ use support::workspace;
 #[derive(Debug, Subcommand)]
 pub enum Publication {
     /// Chapter 4 of uView: k and l, overload with replicas, dynamic sampling, memory. Writes docs/reproduction/uview.md
-    /// and .json; about six minutes.
+    /// and .json; a quarter of an hour, for three runs with replicas.
     Uview {
         /// Skip the experiment with replicas.
         #[arg(long)]
@@ -27,11 +29,9 @@ pub enum Publication {
     },
     /// Fridges on synthetic traffic; two minutes of a core.
     Fridges(Synopsis),
-    /// LDA, as in the publications of FineComb and RDA; two minutes.
-    Lda(Synopsis),
-    /// FineComb; six minutes of a core.
+    /// FineComb, and of the same runs LDA, as in the publications of FineComb and RDA; ten minutes of two cores.
     Finecomb(Synopsis),
-    /// RDA; ten seconds.
+    /// RDA, and two agents in network namespaces, which need root and `ip`; five minutes.
     Rda(Synopsis),
     /// Traces of faults that the trace hooks keep, against head sampling and plain policies, in virtual time.
     Hooks(Synopsis),
@@ -63,21 +63,27 @@ fn named_by_environment() -> Option<PathBuf> {
 pub fn run(what: &Publication) -> Result<()> {
     match what {
         Publication::Uview { without_replicas, data } => uview(*without_replicas, data.clone()),
-        Publication::Fridges(synopsis) => of_synopsis("fridges", synopsis),
-        Publication::Lda(synopsis) => of_synopsis("lda", synopsis),
-        Publication::Finecomb(synopsis) => of_synopsis("finecomb", synopsis),
-        Publication::Rda(synopsis) => of_synopsis("rda", synopsis),
+        Publication::Fridges(synopsis) => of_synopsis("fridges", synopsis, &[]),
+        Publication::Finecomb(synopsis) => of_synopsis("finecomb", synopsis, &[]),
+        Publication::Rda(synopsis) => rda(synopsis),
         Publication::Hooks(synopsis) => hooks::run(synopsis),
         Publication::Sampling(args) => sampling::run(args, named_by_environment()),
     }
 }
 
-fn of_synopsis(name: &str, synopsis: &Synopsis) -> Result<()> {
+fn rda(synopsis: &Synopsis) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("two-agents.json");
+    two_agents::measure(&file)?;
+    of_synopsis("rda", synopsis, &["--two-agents".as_ref(), file.as_os_str()])
+}
+
+fn of_synopsis(name: &str, synopsis: &Synopsis, more: &[&OsStr]) -> Result<()> {
     let mut cargo = Command::new("cargo");
     cargo.args(["run", "--release", "--quiet", "--package", "synopses", "--example", "reproduce", "--"]);
     cargo.current_dir(workspace());
     let out = synopsis.out.clone().unwrap_or_else(|| workspace().join("docs/reproduction"));
-    cargo.arg(name).arg(std::path::absolute(out)?).args(synopsis.reduced.then_some("--reduced"));
+    cargo.arg(name).arg(std::path::absolute(out)?).args(synopsis.reduced.then_some("--reduced")).args(more);
     let status = cargo.status()?;
     ensure!(status.success(), "the reproduction of {name} ended with {status}");
     Ok(())

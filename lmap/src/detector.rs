@@ -1,8 +1,7 @@
 //! One LMAP (local metrics analysis pipeline): scores rows, learns them, fits itself.
 //!
 //! # Source
-//! μView, Sec. 4.4: the sketch-based classifier FD-Sketch. Levels, constants, scaled residuals and a threshold from
-//! both halves of training are additions for a detector without tuning, chosen on public data sets.
+//! μView, Sec. 4.4: the sketch-based classifier FD-Sketch.
 //!
 //! # Guarantee
 //! A score is finite and at least 0, for any input. [`score`](Detector::score), [`learn`](Detector::learn) and
@@ -26,7 +25,25 @@
 //! [`Settings::rows_kept`] · m permanently.
 //!
 //! # Differences from the paper
-//! A row above γ is learnt with probability η (the paper: never). Otherwise nothing is learnt any more after a change.
+//! Of the default. [`Settings::paper`] switches off all but the last four.
+//!
+//! | step | the paper | here |
+//! | --- | --- | --- |
+//! | gauges that drift or latch | their values | their increments |
+//! | a column that was constant in training | divided by 1 | left out; its moves add to the score |
+//! | z | (x − mean) / σ | σ is at least 5 % of the range; soft clip at 50 |
+//! | score | ‖r‖ | residuals and coordinates, each in units of its own deviation |
+//! | smoothing | none | over 3 rows |
+//! | γ | a percentile of the scores in sample | between in sample and crosswise, raised for unseen rows |
+//! | rows learnt | all below γ, none above | every 5th below γ, one in a hundred above |
+//! | variances V and T | not used | computed anew with each basis; learning raises none by more than 5 % at a time |
+//! | averages | those of training | go on until 2,000 rows are in them |
+//! | k | by trials | the least for 95 % of the training variance (in [`Settings::paper`] 90 %) |
+//! | explanation | the largest residuals | zⱼ (A z)ⱼ, which add up to the square of the score |
+//! | decomposition | at every row | after l + 1 rows ([`SketchForm`](crate::SketchForm) has both) |
+//! | alarm | a row at or above γ | an episode: 2 of 3 rows, none counted for more than 2γ |
+//!
+//! `docs/detection.md` has the formulas, and what each part contributes.
 
 mod report;
 

@@ -128,6 +128,15 @@ impl<'a> Training<'a> {
         })
     }
 
+    /// Levels and standardisation of all rows, constants left out, whatever the score's form.
+    pub(crate) fn prepare(&self) -> (Vec<u32>, Standard) {
+        let all = vec![true; self.marks.len()];
+        let levels = self.levels(&all);
+        let features = self.features(&levels, &all);
+        let standard = Standard::fit(&features, self.columns.len(), standard_rule(self.settings, false));
+        (levels, standard)
+    }
+
     /// The columns that are levels, as set by the user or found by the rule.
     fn levels(&self, taken: &[bool]) -> Vec<u32> {
         let m = self.columns.len();
@@ -171,13 +180,7 @@ impl<'a> Training<'a> {
 /// Standardisation, sketch, basis and variances of rows of m features. `rank`: k, or `None` to choose it.
 fn core(features: &[f64], m: usize, rank: Option<usize>, settings: &Settings) -> Result<Core, NotFitted> {
     let n = features.len() / m;
-    let rule = StandardRule {
-        clip: settings.clip,
-        deviation_floor: settings.deviation_floor,
-        constant_below: settings.constant_below,
-        watch_constants: settings.score != ScoreForm::Scaled,
-    };
-    let standard = Standard::fit(features, m, rule);
+    let standard = Standard::fit(features, m, standard_rule(settings, settings.score != ScoreForm::Scaled));
     let mut z = vec![0.0; n * padded(m)];
     for (row, z) in features.chunks_exact(m).zip(z.chunks_exact_mut(padded(m))) {
         standard.row(row, z);
@@ -205,6 +208,11 @@ fn core(features: &[f64], m: usize, rank: Option<usize>, settings: &Settings) ->
     scorer.set_variances(&residual, inside);
     let scores = scores_of(&standard, &scorer, features, m);
     Ok(Core { standard, scorer, history: History::of(sketch, &z), scores })
+}
+
+fn standard_rule(settings: &Settings, watch_constants: bool) -> StandardRule {
+    let Settings { clip, deviation_floor, constant_below, .. } = *settings;
+    StandardRule { clip, deviation_floor, constant_below, watch_constants }
 }
 
 fn empty_basis(rank: usize, m: usize) -> Basis {

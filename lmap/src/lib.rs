@@ -68,6 +68,7 @@
 //! | [`frequent_directions`](FrequentDirections) | the sketch |
 //! | [`model`](Model) | a fitted pipeline as bytes; several models merged |
 //! | [`canary`](Canary) | compares two versions of a service by their models |
+//! | [`preparation`](Preparation) | levels, constants, z and clip by themselves, for detectors to compare with |
 //! | `levels`, `latch`, `standard`, `basis`, `scorer`, `history`, `fit` | the steps of the pipeline |
 //! | `episode`, `budget`, `explain`, `onsets` | from scores to alarms and reasons |
 //! | `guard` | limits how fast learnt rows may change what is normal |
@@ -98,6 +99,7 @@ mod levels;
 mod model;
 mod onsets;
 mod pipeline;
+mod preparation;
 mod quantile;
 mod random;
 mod rows;
@@ -118,6 +120,7 @@ pub use increments::{Cumulative, Increments};
 pub use intake::RowError;
 pub use job::{FitJob, Job, JobResult, ShrinkJob};
 pub use model::{ColumnRole, ColumnSummary, MergeError, Model, ModelError, ModelSummary};
+pub use preparation::Preparation;
 pub use quantile::QUANTILES;
 pub use settings::{AlarmBudget, EpisodeRule, LevelRule, ScoreForm, Settings, SettingsError, SketchForm, Threshold};
 pub use verdict::{DetectorError, InstallOutcome, State, Verdict};

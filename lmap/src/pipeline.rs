@@ -4,6 +4,7 @@ use crate::history::History;
 use crate::intake::Intake;
 use crate::latch::Latches;
 use crate::onsets::Onsets;
+use crate::preparation::standardise;
 use crate::quantile::QUANTILES;
 use crate::scorer::{Projection, Scorer};
 use crate::standard::{Role, Standard};
@@ -135,12 +136,7 @@ pub(crate) struct RowScore {
 impl Pipeline {
     /// Scores the newest row. O(m k). Never allocates.
     pub(crate) fn judge(&mut self, intake: &Intake) -> RowScore {
-        self.standard.row(intake.row(), &mut self.projection.z);
-        for &level in &self.levels {
-            let column = level as usize;
-            let increment = intake.value(column) - intake.before(column);
-            self.projection.z[column] = self.standard.one(column, increment);
-        }
+        standardise(&self.standard, &self.levels, intake, &mut self.projection.z);
         self.latches.step(intake, &self.standard, &mut self.projection.z);
         let mut square = self.scorer.score(&mut self.projection);
         if intake.unknown().next().is_some() {

@@ -2,11 +2,79 @@
 
 use std::fmt;
 
-use evaluation::candidate::Kind;
+use evaluation::candidate::{Kind, TrainError};
+use evaluation::choice::RowSettings;
 use evaluation::data_set::DataSet;
+use evaluation::folds::Place;
 use evaluation::protocol::{Outcome, Summary};
+use evaluation::unit::Unit;
+use lmap::Settings;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
+
+use super::held_out::Basis;
+use super::work::{self, WorkError};
+
+/// By which settings an entry's rows are judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Judged {
+    /// Those of the basis: held out with folds, otherwise the default.
+    Basis,
+    /// The default, beside folds: in sample where it was chosen on the same data.
+    Default,
+    /// Those chosen on all folds together.
+    Hindsight,
+}
+
+impl Judged {
+    const ALL: [Self; 3] = [Self::Basis, Self::Default, Self::Hindsight];
+
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::Basis => "",
+            Self::Default => ", default",
+            Self::Hindsight => ", in hindsight",
+        }
+    }
+}
+
+/// A detector of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    kind: Kind,
+    judged: Judged,
+}
+
+impl Entry {
+    /// In table order: all detectors; with folds, those to which settings matter three times.
+    fn all(basis: &Basis) -> Vec<Self> {
+        let ways = |kind: Kind| if basis.chosen(kind).is_some() { &Judged::ALL[..] } else { &[Judged::Basis] };
+        let entries = |kind: Kind| ways(kind).iter().map(move |judged| Self { kind, judged: *judged });
+        Kind::ALL.into_iter().flat_map(entries).collect()
+    }
+
+    fn name(self) -> String {
+        format!("{}{}", self.kind.name(), self.judged.suffix())
+    }
+
+    /// Whether it has a line in a set's table: the others are in the table of pairs and in the JSON.
+    fn has_line(self) -> bool {
+        self.judged == Judged::Basis || self.kind == Kind::Lmap
+    }
+
+    fn run(self, place: Place, unit: &Unit, basis: &Basis) -> Result<Outcome, TrainError> {
+        let settings = match self.judged {
+            Judged::Basis => basis.of(self.kind, place, unit),
+            Judged::Default => RowSettings::all(Settings::default()),
+            Judged::Hindsight => {
+                let chosen = basis.chosen(self.kind).map(|choices| choices.on_all.clone());
+                RowSettings::all(chosen.unwrap_or_default())
+            }
+        };
+        let course = settings.run(unit, |settings| self.kind.train(unit, settings))?;
+        Ok(Outcome::of(unit, &course))
+    }
+}
 
 /// The figures of all detectors on all sets that have an event.
 #[derive(Clone, Debug)]
@@ -20,7 +88,27 @@ struct SetReport {
     units: usize,
     events: usize,
     segments: usize,
-    detectors: Vec<(&'static str, Summary)>,
+    detectors: Vec<(Entry, Summary)>,
+}
+
+impl SetReport {
+    /// What the set's table has a line for.
+    fn lines(&self) -> impl Iterator<Item = &(Entry, Summary)> {
+        self.detectors.iter().filter(|(entry, _)| entry.has_line())
+    }
+
+    /// AUC-PR, bare and prepared: `0.515 → 0.575`. Where nothing was chosen, it is the same however judged.
+    fn pair(&self, kind: Kind, judged: Judged) -> String {
+        let prepared = format!("{}+prepared", kind.name());
+        let of = |name: &str| {
+            let figure =
+                |judged: Judged| self.detectors.iter().find(|(e, _)| e.kind.name() == name && e.judged == judged);
+            let (_, summary) = figure(judged).or_else(|| figure(Judged::Basis))?;
+            Some(format!("{:.3}", summary.figures.auc_pr))
+        };
+        let figures: Vec<String> = [kind.name(), &prepared].into_iter().filter_map(of).collect();
+        figures.join(" → ")
+    }
 }
 
 /// The figures of one detector on one set, with the field names of the JSON.
@@ -56,24 +144,22 @@ impl View {
 }
 
 impl Report {
-    /// Summarizes the outcomes of every detector (in the order of [`Kind::ALL`]) on every unit of every set.
-    #[must_use]
-    pub fn new(sets: &[DataSet], outcomes: &[Vec<Vec<Outcome>>]) -> Self {
-        let set = |(set, units): (&DataSet, &Vec<Vec<Outcome>>)| {
-            let of = |(place, kind): (usize, &Kind)| {
-                let outcomes: Vec<Outcome> = units.iter().map(|unit| unit[place]).collect();
-                Summary::of(&outcomes).map(|summary| (kind.name(), summary))
+    /// Trains and runs every detector on every unit of `sets`, and summarizes.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkError`] of the first unit that cannot be read or trained on.
+    pub fn run(sets: &[DataSet], basis: &Basis) -> Result<Self, WorkError> {
+        let entries = Entry::all(basis);
+        let outcomes = work::on_all_units(sets, entries.len() as u64, |place, unit, step| {
+            let one = |entry: &Entry| {
+                let name = entry.name();
+                step(&name);
+                entry.run(place, unit, basis).map_err(|error| work::untrained(&name, unit, &error))
             };
-            let first = |count: fn(&Outcome) -> usize| units.iter().map(|unit| count(&unit[0])).sum();
-            Some(SetReport {
-                name: set.name.clone(),
-                units: units.iter().filter(|unit| unit[0].figures.is_some()).count(),
-                events: first(|outcome| outcome.events.all),
-                segments: first(|outcome| outcome.first.all),
-                detectors: Kind::ALL.iter().enumerate().map(of).collect::<Option<_>>()?,
-            })
-        };
-        Self { sets: sets.iter().zip(outcomes).filter_map(set).collect() }
+            entries.iter().map(one).collect::<Result<Vec<_>, _>>()
+        })?;
+        Ok(Self { sets: sets.iter().zip(&outcomes).filter_map(|(set, units)| summary(set, units, &entries)).collect() })
     }
 
     /// Whether no set has an event.
@@ -89,45 +175,70 @@ impl Report {
     }
 }
 
+/// `units`: the outcomes of each unit, in the order of `entries`; `None` without an event.
+fn summary(set: &DataSet, units: &[Vec<Outcome>], entries: &[Entry]) -> Option<SetReport> {
+    let of = |(place, entry): (usize, &Entry)| {
+        let outcomes: Vec<Outcome> = units.iter().map(|unit| unit[place]).collect();
+        Summary::of(&outcomes).map(|summary| (*entry, summary))
+    };
+    let first = |count: fn(&Outcome) -> usize| units.iter().map(|unit| count(&unit[0])).sum();
+    Some(SetReport {
+        name: set.name.clone(),
+        units: units.iter().filter(|unit| unit[0].figures.is_some()).count(),
+        events: first(|outcome| outcome.events.all),
+        segments: first(|outcome| outcome.first.all),
+        detectors: entries.iter().enumerate().map(of).collect::<Option<_>>()?,
+    })
+}
+
 /// As JSON: set, then detector, then figures.
 impl Serialize for Report {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.sets.len()))?;
         for set in &self.sets {
-            let detectors: std::collections::BTreeMap<&str, View> =
-                set.detectors.iter().map(|(name, summary)| (*name, View::of(summary))).collect();
+            let detectors: std::collections::BTreeMap<String, View> =
+                set.detectors.iter().map(|(entry, summary)| (entry.name(), View::of(summary))).collect();
             map.serialize_entry(&set.name, &detectors)?;
         }
         map.end()
     }
 }
 
+impl Report {
+    /// AUC-PR of each detector, bare and prepared, as a Markdown table.
+    fn pairs(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bare: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| !kind.name().ends_with("+prepared")).collect();
+        write!(f, "AUC-PR, bare → prepared\n\n| |")?;
+        bare.iter().try_for_each(|kind| write!(f, " {} |", kind.name()))?;
+        writeln!(f, "\n| --- |{}", " --- |".repeat(bare.len()))?;
+        for set in &self.sets {
+            let is_folded = set.detectors.iter().any(|(entry, _)| entry.judged == Judged::Default);
+            let rows = if is_folded { &Judged::ALL[..] } else { &[Judged::Basis] };
+            for judged in rows {
+                let suffix = if is_folded && *judged == Judged::Basis { ", held out" } else { judged.suffix() };
+                write!(f, "| {}{suffix} |", set.name)?;
+                bare.iter().try_for_each(|kind| write!(f, " {} |", set.pair(*kind, *judged)))?;
+                writeln!(f)?;
+            }
+        }
+        writeln!(f)
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pairs(f)?;
+        let longest = |set: &SetReport| set.lines().map(|(entry, _)| entry.name().len()).max();
+        let width = self.sets.iter().filter_map(longest).max().unwrap_or(0);
         for set in &self.sets {
             writeln!(f, "{}: {} units with {} events", set.name, set.units, set.events)?;
             let names = ["best F1", "F1 at γ", "FPR at γ", "AUC-PR", "AUC-ROC", "comp. F1", "events", "VUS-PR"];
-            write!(f, "{:12}", "")?;
-            names.iter().try_for_each(|name| write!(f, "{name:>10}"))?;
-            writeln!(f, "{}", if set.segments > 0 { "     named   of 3" } else { "" })?;
-            for (name, summary) in &set.detectors {
-                let figures = summary.figures;
-                write!(f, "  {name:10}")?;
-                let values = [
-                    figures.best_f1,
-                    figures.f1_at_gamma,
-                    figures.fpr_at_gamma,
-                    figures.auc_pr,
-                    figures.auc_roc,
-                    figures.composite_f1,
-                    summary.events_found,
-                    figures.vus_pr,
-                ];
-                values.iter().try_for_each(|value| write!(f, "{value:>10.3}"))?;
-                if let (Some(hit1), Some(hit3)) = (summary.hit1, summary.hit3) {
-                    write!(f, "{hit1:>10.3}{hit3:>7.3}")?;
-                }
-                writeln!(f)?;
+            write!(f, "  {:width$}", "")?;
+            names.iter().try_for_each(|name| write!(f, "{name:>9}"))?;
+            writeln!(f, "{}", if set.segments > 0 { "    named   of 3" } else { "" })?;
+            for (entry, summary) in set.lines() {
+                write!(f, "  {:width$}", entry.name())?;
+                line(f, summary)?;
             }
             writeln!(f)?;
         }
@@ -137,4 +248,23 @@ impl fmt::Display for Report {
         }
         Ok(())
     }
+}
+
+fn line(f: &mut fmt::Formatter<'_>, summary: &Summary) -> fmt::Result {
+    let figures = summary.figures;
+    let values = [
+        figures.best_f1,
+        figures.f1_at_gamma,
+        figures.fpr_at_gamma,
+        figures.auc_pr,
+        figures.auc_roc,
+        figures.composite_f1,
+        summary.events_found,
+        figures.vus_pr,
+    ];
+    values.iter().try_for_each(|value| write!(f, "{value:>9.3}"))?;
+    if let (Some(hit1), Some(hit3)) = (summary.hit1, summary.hit3) {
+        write!(f, "{hit1:>9.3}{hit3:>7.3}")?;
+    }
+    writeln!(f)
 }

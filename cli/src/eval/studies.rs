@@ -3,11 +3,13 @@
 use std::fmt::Write as _;
 
 use clap::ValueEnum;
+use evaluation::candidate::Kind;
 use evaluation::data_set::DataSet;
 use evaluation::episodes::Episodes;
 use evaluation::protocol::{Outcome, Summary};
 use evaluation::study::{self, Variant, VariantOutcome};
 
+use super::held_out::Basis;
 use super::work::{self, WorkError};
 
 /// What a study varies.
@@ -59,17 +61,23 @@ impl Study {
     }
 }
 
-/// Runs every variant of `study` on every unit of `sets`.
+/// Runs every variant of `study` on every unit of `sets`, each a change of the settings that `basis` has for a row.
+/// Leaves out those that change nothing, but for the first.
 ///
 /// # Errors
 ///
 /// [`WorkError`] of the first unit that cannot be read or trained on.
-pub fn run(study: Study, sets: &[DataSet]) -> Result<String, WorkError> {
-    let variants = study.variants();
-    let reached = work::on_all_units(sets, variants.len() as u64, |unit, step| {
+pub fn run(study: Study, sets: &[DataSet], basis: &Basis) -> Result<String, WorkError> {
+    let bases = basis.settings();
+    let mut variants = study.variants();
+    let changes = |variant: &Variant| bases.iter().any(|base| variant.settings(base) != *base);
+    let mut first = true;
+    variants.retain(|variant| std::mem::take(&mut first) || study != Study::Ablation || changes(variant));
+    let reached = work::on_all_units(sets, variants.len() as u64, |place, unit, step| {
+        let base = basis.of(Kind::Lmap, place, unit);
         let one = |variant: &Variant| {
             step(&variant.name);
-            variant.run(unit).map_err(|error| work::untrained(&variant.name, unit, &error))
+            variant.run(unit, &base).map_err(|error| work::untrained(&variant.name, unit, &error))
         };
         variants.iter().map(one).collect::<Result<Vec<_>, _>>()
     })?;
@@ -85,7 +93,7 @@ pub fn run(study: Study, sets: &[DataSet]) -> Result<String, WorkError> {
             let _ = write!(table, " {} |", cell(study, &reached));
         }
     }
-    table.push('\n');
+    table.push_str("\n\n");
     Ok(table)
 }
 

@@ -6,6 +6,7 @@ use std::thread;
 use agent_runtime::chain;
 use evaluation::candidate::TrainError;
 use evaluation::data_set::{DataError, DataSet, UnitFiles};
+use evaluation::folds::Place;
 use evaluation::unit::Unit;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -39,8 +40,8 @@ pub fn untrained(detector: &str, unit: &Unit, error: &TrainError) -> WorkError {
     WorkError::Untrained(format!("{detector} cannot be trained on {}: {}", unit.name, chain(error)))
 }
 
-/// Runs `work` for every unit, on as many threads as there are cores. `work` gets the unit, and a function that it
-/// calls with a name at the beginning of each of its `steps`. Returns the results per set and unit.
+/// Runs `work` for every unit, on as many threads as there are cores. `work` gets the unit, where it stands, and a
+/// function that it calls with a name at the beginning of each of its `steps`. Returns the results per set and unit.
 ///
 /// # Errors
 ///
@@ -48,21 +49,23 @@ pub fn untrained(detector: &str, unit: &Unit, error: &TrainError) -> WorkError {
 pub fn on_all_units<T: Send>(
     sets: &[DataSet],
     steps: u64,
-    work: impl Fn(&Unit, &dyn Fn(&str)) -> Result<T, WorkError> + Sync,
+    work: impl Fn(Place, &Unit, &dyn Fn(&str)) -> Result<T, WorkError> + Sync,
 ) -> Result<Vec<Vec<T>>, WorkError> {
-    let jobs: Vec<(usize, &UnitFiles)> =
-        sets.iter().enumerate().flat_map(|(set, data)| data.units.iter().map(move |unit| (set, unit))).collect();
+    let places = |(set, data): (usize, &DataSet)| (0..data.units.len()).map(move |unit| Place { set, unit });
+    let jobs: Vec<Place> = sets.iter().enumerate().flat_map(places).collect();
     let bar = progress_bar(steps * jobs.len() as u64);
     let next = Mutex::new(jobs.iter().enumerate());
     let done = Mutex::new((0..jobs.len()).map(|_| None).collect::<Vec<Option<Result<T, WorkError>>>>());
     let take = || next.lock().ok()?.next();
     let worker = || {
-        while let Some((job, (set, files))) = take() {
+        while let Some((job, place)) = take() {
+            let set = &sets[place.set];
+            let files: &UnitFiles = &set.units[place.unit];
             let step = |word: &str| {
-                bar.set_message(format!("{} {} {word}", sets[*set].name, files.name));
+                bar.set_message(format!("{} {} {word}", set.name, files.name));
                 bar.inc(1);
             };
-            let result = files.load().map_err(WorkError::Data).and_then(|unit| work(&unit, &step));
+            let result = files.load().map_err(WorkError::Data).and_then(|unit| work(*place, &unit, &step));
             let failed = result.is_err();
             if let Ok(mut done) = done.lock() {
                 done[job] = Some(result);

@@ -8,9 +8,12 @@ use std::path::{Path, PathBuf};
 
 use demo::autoscale::{self, AutoscaleRecord, Plan};
 use evaluation::data_set;
-use evaluation::reproduction::{Claim, sampling, sweep};
+use evaluation::reproduction::sampling::{self, SamplingCurve};
+use evaluation::reproduction::{Claim, sweep};
 use evaluation::unit::Unit;
 
+use self::chapter::Reading;
+use self::overload::OverloadRun;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{self, json};
@@ -26,10 +29,13 @@ pub struct ReproduceArgs {
     /// Folder for uview.md and uview.json
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Skip the experiment with replicas, which takes about five minutes
+    /// Skip the experiment with replicas
     #[arg(long)]
     without_replicas: bool,
-    /// Random seed of that experiment
+    /// Runs of that experiment, each of about five minutes
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=20))]
+    runs: u64,
+    /// Random seed of the first run; the others have the next ones
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -45,19 +51,24 @@ pub fn run(args: &ReproduceArgs, program: Option<PathBuf>) -> Result<Exit, Failu
         None => (None, None),
         Some(folder) => (Some(units(&folder.join("redis"))?), Some(units(&folder.join("online-boutique"))?)),
     };
-    output::print_stderr("uview: k, l and q on every unit");
-    claims.extend(chapter::sweeps(swept(redis.as_deref())?.as_deref(), swept(boutique.as_deref())?.as_deref()));
-    output::print_stderr("uview: dynamic sampling");
-    let curve = match redis.as_deref().and_then(<[Unit]>::first) {
-        None => None,
-        Some(unit) => Some(sampling::curve(unit).map_err(|error| Failure::to(WHAT).caused_by(&error))?),
-    };
-    claims.extend(chapter::sampling(curve.as_deref()));
+    let mut curves = Vec::new();
+    for reading in Reading::ALL {
+        output::print_stderr("uview: k, l and q on every unit, and dynamic sampling");
+        for (name, units) in [("redis", redis.as_deref()), ("boutique", boutique.as_deref())] {
+            claims.extend(chapter::sweep(name, swept(units, reading)?.as_deref(), reading));
+        }
+        let curve = redis.as_deref().and_then(<[Unit]>::first).map(|unit| sampling::curve(unit, reading.sketch));
+        let curve = curve.transpose().map_err(|error| Failure::to(WHAT).caused_by(&error))?;
+        claims.extend(chapter::sampling(curve.as_ref(), reading));
+        curves.extend(curve);
+    }
     claims.extend(chapter::memory().map_err(|error| Failure::to(WHAT).caused_by(&error))?);
-    let autoscaled = if args.without_replicas { None } else { Some(autoscale(args.seed, program)?) };
-    claims.extend(overload::claims(autoscaled.as_ref()).map_err(|error| Failure::to(WHAT).caused_by(&error))?);
+    let records = if args.without_replicas { Vec::new() } else { autoscale(args, program)? };
+    let runs: Result<Vec<_>, _> = records.into_iter().map(OverloadRun::new).collect();
+    let runs = runs.map_err(|error| Failure::to(WHAT).caused_by(&error))?;
+    claims.extend(overload::claims(&runs));
     claims.extend(chapter::elsewhere());
-    write(&args.out, &claims, curve.as_deref(), autoscaled.as_ref())?;
+    write(&args.out, &claims, &curves, &runs)?;
     output::print(&report::table(&claims))?;
     Ok(Exit::Fine)
 }
@@ -70,26 +81,26 @@ fn units(folder: &Path) -> Result<Vec<Unit>, Failure> {
 }
 
 /// The mean sweep of all units that have an event; `None` without units.
-fn swept(units: Option<&[Unit]>) -> Result<Option<Vec<sweep::Point>>, Failure> {
+fn swept(units: Option<&[Unit]>, reading: Reading) -> Result<Option<Vec<sweep::Point>>, Failure> {
     let Some(units) = units else { return Ok(None) };
-    let each = units.iter().filter(|unit| !unit.events().is_empty()).map(sweep::sweep);
+    let each = units.iter().filter(|unit| !unit.events().is_empty()).map(|unit| sweep::sweep(unit, reading.sketch));
     let each: Vec<_> = each.collect::<Result<_, _>>().map_err(|error| Failure::to(WHAT).caused_by(&error))?;
     Ok(Some(sweep::mean(&each)))
 }
 
-fn autoscale(seed: u64, program: Option<PathBuf>) -> Result<AutoscaleRecord, Failure> {
+fn autoscale(args: &ReproduceArgs, program: Option<PathBuf>) -> Result<Vec<AutoscaleRecord>, Failure> {
     let nowhere = || Failure::to(WHAT).because("the path of this program is unknown").advice("mount /proc");
-    let plan = Plan { seed, ..Plan::default() };
-    autoscale::run(&plan, &program.ok_or_else(nowhere)?).map_err(|error| Failure::to(WHAT).caused_by(&error))
+    let program = program.ok_or_else(nowhere)?;
+    let run = |number: u64| {
+        output::print_stderr(&format!("uview: run {} of {} with replicas", number + 1, args.runs));
+        let plan = Plan { seed: args.seed + number, ..Plan::default() };
+        autoscale::run(&plan, &program).map_err(|error| Failure::to(WHAT).caused_by(&error))
+    };
+    (0..args.runs).map(run).collect()
 }
 
-fn write(
-    folder: &Path,
-    claims: &[Claim],
-    curve: Option<&[sampling::SamplingPoint]>,
-    autoscaled: Option<&AutoscaleRecord>,
-) -> Result<(), Failure> {
-    let page = report::page(claims, curve, autoscaled);
+fn write(folder: &Path, claims: &[Claim], curves: &[SamplingCurve], runs: &[OverloadRun]) -> Result<(), Failure> {
+    let page = report::page(claims, curves, runs);
     std::fs::create_dir_all(folder)
         .and_then(|()| std::fs::write(folder.join("uview.md"), page))
         .and_then(|()| {

@@ -4,11 +4,11 @@ use std::hint::black_box;
 
 use anyhow::{Result, ensure};
 use lmap::{Column, ColumnKind, Detector, Settings, State};
-use nalgebra::{DMatrix, DVector};
+use nalgebra::{DMatrix, DVector, RealField, convert};
 
 use super::metric_set::Noise;
 use super::pair::{Pair, measure};
-use super::{Figure, Goal};
+use super::{Figure, Goal, instructions};
 
 /// Metrics of a service, as uView's authors measured.
 pub const COLUMNS: usize = 141;
@@ -19,7 +19,7 @@ pub const SKETCH_ROWS: usize = 25;
 /// Number of different rows, scored in turn.
 pub const ROWS: usize = 1000;
 const PEER: &str =
-    "nalgebra: x − V Vᵀx and its norm, m = 141, k = 12, two matrix–vector products into reused vectors, nothing else";
+    "x − V Vᵀx and its norm, m = 141, k = 12, two matrix–vector products into reused vectors, nothing else";
 
 /// Rows that follow three common causes, each column with noise of its own.
 pub fn rows() -> Vec<Vec<f64>> {
@@ -60,64 +60,64 @@ pub fn step(detector: &mut Detector, row: &[f64]) {
 }
 
 /// The bare computation of a score: the norm of a row's residual outside `basis`.
-pub struct Projection {
-    basis: DMatrix<f64>,
-    row: DVector<f64>,
-    within: DVector<f64>,
+pub struct Projection<T> {
+    basis: DMatrix<T>,
+    row: DVector<T>,
+    within: DVector<T>,
 }
 
-impl Projection {
+impl<T: RealField + Copy> Projection<T> {
     /// A projection to [`RANK`] directions in `columns` columns.
     pub fn new(columns: usize) -> Self {
         let mut noise = Noise(1_234_567);
         let basis = DMatrix::from_fn(columns, RANK, |_, _| noise.draw() as f64 - 500.0).qr().q();
-        Self { basis, row: DVector::zeros(columns), within: DVector::zeros(RANK) }
+        Self { basis: basis.map(convert), row: DVector::zeros(columns), within: DVector::zeros(RANK) }
     }
 
     /// The residual norm of a row; it must have `columns` values.
-    pub fn score(&mut self, row: &[f64]) -> f64 {
+    pub fn score(&mut self, row: &[T]) -> T {
         self.row.copy_from_slice(row);
-        self.within.gemv_tr(1.0, &self.basis, &self.row, 0.0);
-        self.row.gemv(-1.0, &self.basis, &self.within, 1.0);
+        self.within.gemv_tr(T::one(), &self.basis, &self.row, T::zero());
+        self.row.gemv(-T::one(), &self.basis, &self.within, T::one());
         self.row.norm()
     }
 }
 
-/// One row scored.
-pub fn score(name: &str) -> Result<Figure> {
-    let rows = rows();
-    let detector = armed(&rows, &Settings::default())?;
-    Ok(against_projection(name, &rows, detector, |detector, row| _ = black_box(detector.score(black_box(row)))))
+/// One row scored, against a projection in the precision `T`, called `precision`.
+pub fn score<T: RealField + Copy>(name: &str, precision: &str) -> Result<Figure> {
+    against_projection::<T>(name, precision, |detector, row| _ = black_box(detector.score(black_box(row))))
 }
 
-/// One row scored, and learnt by the default stride, including its share of decompositions.
-pub fn learn(name: &str) -> Result<Figure> {
-    let rows = rows();
-    let detector = armed(&rows, &Settings::default())?;
-    Ok(against_projection(name, &rows, detector, step))
+/// One row scored, and learnt by the default stride, including its share of decompositions; against the same.
+pub fn learn<T: RealField + Copy>(name: &str, precision: &str) -> Result<Figure> {
+    against_projection::<T>(name, precision, step)
 }
 
 /// Memory of an armed detector, compared with its bound.
 pub fn memory(name: &str) -> Result<Figure> {
     let held = armed(&rows(), &Settings::default())?.memory_bytes() as f64;
     let bound = ((2 * SKETCH_ROWS + RANK + 8 + 1) * 8 * COLUMNS + 4096) as f64;
-    let measured = Pair { ours: held / 1024.0, peer: bound / 1024.0, ratio: held / bound };
+    let measured = Pair::once(held / 1024.0, bound / 1024.0);
     let peer = "(2l + k + 8) · 8 · m bytes, 8 · m for the one replica and 4 KiB, m = 141, l = 25, k = 12";
     Ok(Figure::new(name, "KiB", peer, measured, Goal::AtMost(1.0)))
 }
 
-fn against_projection(
+fn against_projection<T: RealField + Copy>(
     name: &str,
-    rows: &[Vec<f64>],
-    mut detector: Detector,
+    precision: &str,
     mut judge: impl FnMut(&mut Detector, &[f64]),
-) -> Figure {
-    let mut projection = Projection::new(COLUMNS);
+) -> Result<Figure> {
+    let rows = rows();
+    let mut detector = armed(&rows, &Settings::default())?;
+    let theirs: Vec<Vec<T>> = rows.iter().map(|row| row.iter().map(|value| convert(*value)).collect()).collect();
+    let mut projection = Projection::<T>::new(COLUMNS);
     let turns = 10;
     let measured = measure(
         turns * ROWS as u64,
-        |_| (0..turns).flat_map(|_| rows).for_each(|row| judge(&mut detector, row)),
-        |_| (0..turns).flat_map(|_| rows).for_each(|row| _ = black_box(projection.score(black_box(row)))),
+        |_| (0..turns).flat_map(|_| &rows).for_each(|row| judge(&mut detector, row)),
+        |_| (0..turns).flat_map(|_| &theirs).for_each(|row| _ = black_box(projection.score(black_box(row)))),
     );
-    Figure::new(name, "µs", PEER, measured.in_units_of(1000.0), Goal::Stated)
+    let peer = format!("nalgebra in {precision}: {PEER}");
+    let figure = Figure::new(name, "µs", &peer, measured.in_units_of(1000.0), Goal::Stated);
+    Ok(Figure { note: instructions::against_build(precision), ..figure })
 }

@@ -3,4 +3,5 @@
 pub mod all_synopses;
 pub mod capture;
 mod namespaces;
+mod table;
 pub mod veth;

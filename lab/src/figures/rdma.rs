@@ -234,11 +234,11 @@ pub fn overhead(name: &str) -> Result<Figure> {
     failed?;
     let counters = watched.worker.status().counters;
     ensure!(counters.fetched_regions == watched.ticks * REGIONS, "regions were not fetched: {counters:?}");
-    let Pair { ours, peer, .. } = measured.in_units_of(REGIONS as f64);
-    let added = Pair { ours: ours - peer, peer, ratio: (ours - peer) / peer };
+    let all = measured.in_units_of(REGIONS as f64);
+    let added = Pair { ours: all.ours - all.peer, ratio: all.ratio - 1.0, ..all };
     let what = "reading the same words alone, on the same backend (`local`)";
     let mut figure = Figure::new(name, "ns per region", what, added, Goal::Stated);
     figure.goal = format!("≤ {MAX_NS} ns");
-    figure.met = added.ours <= MAX_NS;
+    figure.met = Some(added.ours <= MAX_NS);
     Ok(figure)
 }

@@ -15,10 +15,9 @@ use wire::proto::control::{self as proto, HostMessage, Kind};
 use wire::time::Nanos;
 
 use super::metric_set::{self, COUNTERS, GAUGES, HISTOGRAMS, Noise};
-use super::pair::measure_by;
+use super::pair::measure;
 use super::prometheus::{Exposition, Scraper};
 use super::{Figure, Goal};
-use crate::clock::processor_time;
 
 const INTERVAL: Nanos = Nanos::from_millis(100);
 /// The size of a client's first region.
@@ -183,8 +182,7 @@ fn against_prometheus(name: &str, mut watched: WorkerFixture) -> Result<Figure> 
     let samples = scrape().context("the peer's first scrape")?;
     ensure!(samples >= COUNTERS + GAUGES + HISTOGRAMS, "the peer sent {samples} samples only");
     let mut failed = Ok(0);
-    let measured = measure_by(
-        processor_time,
+    let measured = measure(
         SCRAPES,
         |scrapes| watched.run(scrapes),
         |scrapes| {

@@ -1,23 +1,26 @@
 //! The detectors to compare, behind one trait: trained on a unit's training rows, then fed its test rows one by one.
 
 mod lmap;
-mod max_z;
 #[cfg(feature = "competitors")]
 mod pca;
+mod peer;
 #[cfg(feature = "competitors")]
 mod rcf;
+mod size;
 mod standard;
 
 use ::lmap::{DetectorError, Episode, ScoreForm, Settings};
 use thiserror::Error;
 
 pub use self::lmap::Lmap;
-pub use self::max_z::MaxZ;
-#[cfg(feature = "competitors")]
-pub use self::pca::Pca;
-#[cfg(feature = "competitors")]
-pub use self::rcf::Rcf;
 
+use self::lmap::PreparedPaper;
+#[cfg(feature = "competitors")]
+use self::pca::Pca;
+use self::peer::PeerDetector;
+#[cfg(feature = "competitors")]
+use self::rcf::Rcf;
+use self::size::{MaxZ, NormZ};
 use crate::unit::Unit;
 
 /// γ of detectors that do not choose one: this quantile of the scores of their training rows.
@@ -71,27 +74,54 @@ pub trait Candidate {
     fn named(&mut self, top: usize) -> Vec<usize>;
 }
 
-/// The detectors to compare, in the order of tables.
+/// The detectors to compare, in the order of tables. *Prepared*: over rows made as the LMAP makes its own (levels by
+/// their increments, constants left out, floor of deviations, soft clip), with scores smoothed over the same span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The default of this project.
+    /// The LMAP of this project.
     Lmap,
     /// The pipeline as the paper has it, absolute score.
     LmapPaper,
+    /// The same, prepared.
+    LmapPaperPrepared,
     /// Static principal components.
     #[cfg(feature = "competitors")]
     Pca,
+    /// The same, prepared.
+    #[cfg(feature = "competitors")]
+    PcaPrepared,
     /// The largest deviation of any metric.
     MaxZ,
+    /// The same, prepared.
+    MaxZPrepared,
+    /// The norm of all deviations.
+    NormZ,
+    /// The same, prepared.
+    NormZPrepared,
     /// A Random Cut Forest.
     #[cfg(feature = "competitors")]
     Rcf,
+    /// The same, prepared.
+    #[cfg(feature = "competitors")]
+    RcfPrepared,
 }
 
 impl Kind {
     /// All detectors, in table order.
     #[cfg(feature = "competitors")]
-    pub const ALL: [Self; 5] = [Self::Lmap, Self::LmapPaper, Self::Pca, Self::MaxZ, Self::Rcf];
+    pub const ALL: [Self; 11] = [
+        Self::Lmap,
+        Self::LmapPaper,
+        Self::LmapPaperPrepared,
+        Self::Pca,
+        Self::PcaPrepared,
+        Self::MaxZ,
+        Self::MaxZPrepared,
+        Self::NormZ,
+        Self::NormZPrepared,
+        Self::Rcf,
+        Self::RcfPrepared,
+    ];
 
     /// The name in results.
     #[must_use]
@@ -99,28 +129,57 @@ impl Kind {
         match self {
             Self::Lmap => "lmap",
             Self::LmapPaper => "lmap-paper",
+            Self::LmapPaperPrepared => "lmap-paper+prepared",
             #[cfg(feature = "competitors")]
             Self::Pca => "pca",
+            #[cfg(feature = "competitors")]
+            Self::PcaPrepared => "pca+prepared",
             Self::MaxZ => "max-z",
+            Self::MaxZPrepared => "max-z+prepared",
+            Self::NormZ => "norm-z",
+            Self::NormZPrepared => "norm-z+prepared",
             #[cfg(feature = "competitors")]
             Self::Rcf => "rcf",
+            #[cfg(feature = "competitors")]
+            Self::RcfPrepared => "rcf+prepared",
         }
     }
 
-    /// Trains a detector of this kind on the training rows of `unit`.
+    /// Whether the settings of the LMAP matter to it: to our own as a whole, to a prepared one for its rows.
+    #[must_use]
+    pub fn takes_settings(self) -> bool {
+        self == Self::Lmap || self.name().ends_with("+prepared")
+    }
+
+    /// Whether one run takes as long as dozens of the others: a forest of 50 trees scores and learns every row.
+    #[must_use]
+    pub fn is_slow(self) -> bool {
+        self.name().starts_with("rcf")
+    }
+
+    /// Trains a detector of this kind on the training rows of `unit`. `settings`: those of the LMAP, and of the
+    /// preparation.
     ///
     /// # Errors
     ///
     /// [`TrainError`]: too few rows, or nothing in them.
-    pub fn train(self, unit: &Unit) -> Result<Box<dyn Candidate>, TrainError> {
+    pub fn train(self, unit: &Unit, settings: &Settings) -> Result<Box<dyn Candidate>, TrainError> {
         Ok(match self {
-            Self::Lmap => Box::new(Lmap::train(unit, &Settings::default())?),
+            Self::Lmap => Box::new(Lmap::train(unit, settings)?),
             Self::LmapPaper => Box::new(Lmap::train(unit, &Settings::paper(ScoreForm::PaperAbsolute))?),
+            Self::LmapPaperPrepared => Box::new(PreparedPaper::train(unit, settings)?),
             #[cfg(feature = "competitors")]
-            Self::Pca => Box::new(Pca::train(unit)?),
-            Self::MaxZ => Box::new(MaxZ::train(unit)?),
+            Self::Pca => Box::new(PeerDetector::<Pca>::bare(unit)?),
             #[cfg(feature = "competitors")]
-            Self::Rcf => Box::new(Rcf::train(unit)?),
+            Self::PcaPrepared => Box::new(PeerDetector::<Pca>::prepared(unit, settings)?),
+            Self::MaxZ => Box::new(PeerDetector::<MaxZ>::bare(unit)?),
+            Self::MaxZPrepared => Box::new(PeerDetector::<MaxZ>::prepared(unit, settings)?),
+            Self::NormZ => Box::new(PeerDetector::<NormZ>::bare(unit)?),
+            Self::NormZPrepared => Box::new(PeerDetector::<NormZ>::prepared(unit, settings)?),
+            #[cfg(feature = "competitors")]
+            Self::Rcf => Box::new(PeerDetector::<Rcf>::bare(unit)?),
+            #[cfg(feature = "competitors")]
+            Self::RcfPrepared => Box::new(PeerDetector::<Rcf>::prepared(unit, settings)?),
         })
     }
 }
@@ -149,7 +208,7 @@ mod tests {
         let unit = Unit::new("u".to_owned(), (&train, &test), &columns, &[]).unwrap();
 
         for kind in Kind::ALL {
-            let mut candidate = kind.train(&unit).unwrap();
+            let mut candidate = kind.train(&unit, &Settings::default()).unwrap();
             assert!(candidate.gamma().is_finite(), "{kind:?}");
             for (row, gap) in unit.test.iter() {
                 let judged = candidate.step(row, gap);

@@ -61,6 +61,13 @@ impl Episodes {
         1000.0 * self.false_alarms as f64 / self.quiet_rows.max(1) as f64
     }
 
+    /// F1 of episodes: an event counts as found once, an episode as false once; `None` without events.
+    #[must_use]
+    pub fn f1(&self) -> Option<f64> {
+        let Count { yes, all } = self.found;
+        (all > 0).then(|| 2.0 * yes as f64 / (all + yes + self.false_alarms) as f64)
+    }
+
     /// The median delay in rows, the earlier of two; `None` if no event was found.
     #[must_use]
     pub fn median_delay(&self) -> Option<usize> {

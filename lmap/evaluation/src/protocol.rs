@@ -25,6 +25,17 @@ pub struct DetectorRun {
     pub named: Vec<Vec<usize>>,
 }
 
+impl DetectorRun {
+    /// The same run with scores in units of γ, to be compared with those of another detector.
+    pub(crate) fn in_gammas(mut self) -> Self {
+        for judged in &mut self.judged {
+            judged.score = (judged.score / self.gamma).min(f64::MAX);
+        }
+        self.gamma = 1.0;
+        self
+    }
+}
+
 /// Scores the test rows of `unit` with `candidate`.
 pub fn run(candidate: &mut dyn Candidate, unit: &Unit) -> DetectorRun {
     let mut judged: Vec<RowScore> = Vec::with_capacity(unit.test.len());
@@ -127,6 +138,12 @@ impl Outcome {
         };
         Self { figures: (ranking.anomalous() > 0).then(figures), events: found, first: hits(1), any: hits(TOP) }
     }
+}
+
+/// The rows of a run that count, in the order of their scores.
+#[must_use]
+pub fn ranking(unit: &Unit, course: &DetectorRun) -> Ranking {
+    Ranking::new(points(unit, course).0)
 }
 
 /// The rows that count, and the ranges of the events among them.

@@ -69,6 +69,12 @@ impl Rows {
         out
     }
 
+    /// Each row replaced by what `change` makes of it and the gap before it: as many values.
+    pub(crate) fn map(&self, mut change: impl FnMut(&[f64], bool) -> Vec<f64>) -> Self {
+        let values = self.iter().flat_map(|(row, gap)| change(row, gap)).collect();
+        Self { values, ..self.clone() }
+    }
+
     /// Number of rows.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -1,8 +1,11 @@
 //! Two agents, each in a network namespace, measure one-way delay and loss of real packets. A relay between them
 //! delays, loses, duplicates and reorders packets. The relay's log of each packet is the ground truth for loss, and the
 //! kernel's timestamps at both interfaces are the ground truth for delays. Skipped with a message unless run as root.
+//!
+//! `UVIEW_TWO_AGENTS_JSON` names a file for the figures of the test with TCP, which `cargo lab reproduce rda` judges.
 
 mod agent;
+mod figures;
 mod interface;
 mod tls;
 mod truth;
@@ -18,6 +21,11 @@ use agent::{Agent, IntervalRecord};
 use support::network::{HERE, Network, THERE};
 use support::relay::{LinkConditions, Relay};
 use truth::Watcher;
+
+/// Length of an interval in milliseconds, as configured by default.
+const LENGTH_MS: f64 = 1_000.0;
+/// The agents' grace period in milliseconds: they wait so long for packets that are still in the kernel.
+const GRACE_MS: f64 = 60.0;
 
 /// Packets per second: enough that cells take fewer bytes than all packets.
 const RATE: u32 = 4_000;
@@ -46,9 +54,15 @@ fn datagrams(network: &Network, stop: &Arc<AtomicBool>) -> thread::JoinHandle<()
 /// The interfaces of the relay.
 const INTERFACES: [&str; 2] = ["here0", "there0"];
 
+/// The stream's memory. RDA has to store all packets of an interval, or it measures some of the flows only.
+fn memory(synopsis: &str) -> &'static str {
+    if synopsis == "rda" { ", memory_bytes: 67108864" } else { "" }
+}
+
 /// Starts the agent at the receiving end.
 fn receiver(network: &Network, synopsis: &str, filter: &str, interface: &str) -> Agent {
-    let stream = format!("{{name: way, interface: {interface}, filter: {filter}, one_way: {{synopsis: {synopsis}}}}}");
+    let (one_way, memory) = (format!("{{synopsis: {synopsis}}}"), memory(synopsis));
+    let stream = format!("{{name: way, interface: {interface}, filter: {filter}, one_way: {one_way}{memory}}}");
     Agent::start(network, THERE, &format!("  peers: {{listen: '0.0.0.0:9705'}}\n  streams: [{stream}]\n"))
 }
 
@@ -58,7 +72,8 @@ fn agents(network: &Network, synopsis: &str, filter: &str, interfaces: [&str; 2]
     // Agents connect past the relay, whose interfaces accept no merged frames.
     let peer = format!("{}:9705", Network::direct_address(THERE));
     let (interface, one_way) = (interfaces[0], format!("{{synopsis: {synopsis}, peer: '{peer}'}}"));
-    let stream = format!("{{name: way, interface: {interface}, filter: {filter}, one_way: {one_way}}}");
+    let memory = memory(synopsis);
+    let stream = format!("{{name: way, interface: {interface}, filter: {filter}, one_way: {one_way}{memory}}}");
     let here = Agent::start(network, HERE, &format!("  streams: [{stream}]\n"));
     [here, there]
 }
@@ -156,6 +171,9 @@ struct Comparison {
     lost: u64,
     twice: u64,
     overtaken: u64,
+    sent: u64,
+    bytes: u64,
+    mean_ns: Vec<f64>,
 }
 
 /// Compares every interval without a flag with the ground truth: packets and losses have to be exactly those of the
@@ -171,17 +189,21 @@ fn compare(end: &str, records: &[IntervalRecord], truth: &truth::GroundTruth) ->
         assert_eq!((report.sent, report.lost), (Some(found.sent), found.lost), "{end}: {report:?}, {found:?}");
         // The error of this machine's clock is known, or the clock is unsynchronised.
         assert_eq!(report.clock_error_ns.is_none(), report.unsynchronised, "{report:?}");
-        compare.pipeline_ms.push(report.after_ns as f64 / 1e6 - 1_000.0 - 60.0);
+        compare.pipeline_ms.push(report.after_ns as f64 / 1e6 - LENGTH_MS - GRACE_MS);
         compare.means.push((mean / found.mean_ns - 1.0).abs());
         compare.deviations.push((report.deviation_ns.expect("with the mean") / found.deviation_ns - 1.0).abs());
         compare.lost += found.lost;
         compare.twice += found.twice;
         compare.overtaken += found.overtaken;
+        compare.sent += found.sent;
+        compare.bytes += found.bytes;
+        compare.mean_ns.push(found.mean_ns);
     }
     compare
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+fn median(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
     values.sort_unstable_by(f64::total_cmp);
     values[values.len() / 2]
 }
@@ -191,17 +213,22 @@ fn rda_is_exact(traffic: Traffic, link: LinkConditions) {
     let Some((records, truth)) = measured("rda", traffic, link, 12) else { return };
 
     for (end, records) in ["sender", "receiver"].iter().zip(&records) {
-        let Comparison { pipeline_ms, means, deviations, lost, twice, overtaken } = compare(end, records, &truth);
-        let intervals = means.len();
+        let compared = compare(end, records, &truth);
+        let Comparison { lost, twice, overtaken, .. } = compared;
+        let intervals = compared.means.len();
         assert!(intervals >= 6, "{intervals} of {} intervals", records.len());
-        let (mean, deviation) = (median(means.clone()), median(deviations));
+        let (mean, deviation) = (median(&compared.means), median(&compared.deviations));
         println!(
             "{end}: {intervals} of {} intervals without a flag: median error of the mean {mean:.1e}, of the deviation {deviation:.3}; lost exactly \
              those {lost} that the relay lost, of those sent on {twice} came twice and {overtaken} were overtaken; {:.1} ms from the grace's end to the result",
             records.len(),
-            median(pipeline_ms.clone()),
+            median(&compared.pipeline_ms),
         );
-        assert!(mean <= 1e-6 && deviation <= 0.1, "{means:?}");
+        // The sender has the result; the receiver is told it with its next request.
+        if traffic == Traffic::Tcp && *end == "sender" {
+            figures::write(&compared, records.len(), &link);
+        }
+        assert!(mean <= 1e-6 && deviation <= 0.1, "{:?}", compared.means);
         assert!(
             lost > 0 && overtaken > 0 && (twice > 0) == (link.duplication > 0.0),
             "the link lost, duplicated and reordered packets as configured"
@@ -251,8 +278,8 @@ fn finecomb_of_two_agents_says_the_mean_of_real_packets() {
         let (Some(mean), Some(found)) = (report.mean_ns, truth.of(report.begins_ns)) else { continue };
         off.push((mean / found.mean_ns - 1.0).abs());
     }
-    println!("{} intervals: median error of the mean {:.1e}", off.len(), median(off.clone()));
-    assert!(off.len() >= 6 && median(off) < 0.02);
+    println!("{} intervals: median error of the mean {:.1e}", off.len(), median(&off));
+    assert!(off.len() >= 6 && median(&off) < 0.02);
 }
 
 /// Sends bytes over TCP, over several connections at full speed with pauses, until `stop` is set.

@@ -51,9 +51,11 @@ fn of_stream(frame: &Frame<'_>, port: u16) -> Option<(u64, u64)> {
 }
 
 /// The ground truth of one interval.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Interval {
     pub sent: u64,
+    /// Their bytes, with the frames' headers.
+    pub bytes: u64,
     /// Lost packets, by the relay's log.
     pub lost: u64,
     /// Sent packets that the relay duplicated.
@@ -91,8 +93,7 @@ impl GroundTruth {
     /// all sent packets, or not all that it forwarded arrived: a machine that stalls drops packets in the kernel, too.
     pub fn of(&self, begins_ns: u64) -> Option<Interval> {
         let range = (begins_ns, 0)..(begins_ns + LENGTH_NS, 0);
-        let (mut delays, mut found) =
-            (Vec::new(), Interval { sent: 0, lost: 0, twice: 0, overtaken: 0, mean_ns: 0.0, deviation_ns: 0.0 });
+        let (mut delays, mut found) = (Vec::new(), Interval::default());
         let mut latest = 0;
         for ((sent_ns, name), packet) in self.0.range(range) {
             let Some(fate) = packet.fate.filter(|fate| fate.delay_ns.is_some() == packet.arrived_ns.is_some()) else {
@@ -100,6 +101,7 @@ impl GroundTruth {
                 return None;
             };
             found.sent += 1;
+            found.bytes += fate.bytes as u64;
             found.lost += u64::from(fate.delay_ns.is_none());
             found.twice += u64::from(fate.duplicate_delay_ns.is_some());
             let Some(arrived_ns) = packet.arrived_ns else { continue };

@@ -154,15 +154,14 @@ impl Reproduction {
         self.claims.iter().filter(not_run)
     }
 
-    /// Claims whose verdict in the committed table `json` is not confirmed by this one.
+    /// Claims whose verdict in the committed table `json` is not confirmed by this one, and rows that were not computed.
     /// A claim that failed there may hold here, with fewer runs.
     pub fn broken(&self, json: &str) -> serde_json::Result<Vec<String>> {
         let committed: Vec<BTreeMap<String, String>> = serde_json::from_str(json)?;
         let unconfirmed = committed.iter().filter_map(|row| {
             let (id, verdict) = (row["id"].as_str(), row["verdict"].as_str());
             match self.claims.iter().find(|claim| claim.id == id) {
-                // Rows of FineComb that take minutes are in the full form only.
-                None => None,
+                None => Some(format!("{id} was not computed")),
                 Some(claim) if verdict == Verdict::Fails.name() || verdict == claim.verdict.name() => None,
                 Some(_) if self.not_run().any(|claim| claim.id == id) => None,
                 Some(claim) => Some(format!("{id} {}: {} ({})", claim.verdict.name(), claim.ours, claim.tolerance)),

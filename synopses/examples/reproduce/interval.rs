@@ -28,6 +28,15 @@ pub struct EstimateErrors {
     pub useful: f64,
 }
 
+/// Errors of LDA or FineComb by the buckets that are collapsed for the deviation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CollapsedErrors {
+    /// Neighbours that are both useful, as LDA and FineComb do.
+    pub neighbours: EstimateErrors,
+    /// Successive useful ones, as RDA does.
+    pub selective: EstimateErrors,
+}
+
 impl Case {
     /// `packets` are sent evenly, of which `lost` at random do not arrive; `extra` arrive that were not sent, half at
     /// each border.
@@ -102,7 +111,8 @@ impl Case {
         (self.off(found.mean_ns, found.deviation_ns, exchange.useful_packets()), found)
     }
 
-    fn comb(&self, cells: usize, rule: Rule, packets: &[(Digest, u64)], deviation: Deviation) -> EstimateErrors {
+    /// Errors by two ways to collapse buckets for the deviation: neighbours, as published, and all useful ones.
+    fn comb(&self, cells: usize, rule: Rule, packets: &[(Digest, u64)]) -> CollapsedErrors {
         let fill = |packets: &[(Digest, u64)]| {
             let mut comb = FineComb::new(&CombSettings::one_bank(cells, 1.0, 0, 1)).expect("possible");
             for (digest, now) in packets {
@@ -110,18 +120,22 @@ impl Case {
             }
             comb
         };
-        let interval = Interval::without_stash(fill(packets));
-        let found = interval.estimate(&fill(&self.sender), rule, Solver::Elimination, deviation).expect("one kind");
-        self.off(found.mean_ns, found.deviation_ns, found.packets)
+        let (interval, sender) = (Interval::without_stash(fill(packets)), fill(&self.sender));
+        let errors = |deviation: Deviation| {
+            let found = interval.estimate(&sender, rule, Solver::Elimination, deviation).expect("one kind");
+            self.off(found.mean_ns, found.deviation_ns, found.packets)
+        };
+        CollapsedErrors { neighbours: errors(Deviation::Fixed), selective: errors(Deviation::Selective) }
     }
 
     /// FineComb without the added packets, since enumeration would take too long.
-    pub fn fine_comb(&self, cells: usize, deviation: Deviation) -> EstimateErrors {
-        self.comb(cells, Rule::FineCombMinus, &self.receiver[..self.common as usize], deviation)
+    pub fn fine_comb(&self, cells: usize) -> CollapsedErrors {
+        self.comb(cells, Rule::FineCombMinus, &self.receiver[..self.common as usize])
     }
 
-    pub fn lda(&self, cells: usize, deviation: Deviation) -> EstimateErrors {
-        self.comb(cells, Rule::Lda, &self.receiver, deviation)
+    /// LDA without sampling.
+    pub fn lda(&self, cells: usize) -> CollapsedErrors {
+        self.comb(cells, Rule::Lda, &self.receiver)
     }
 }
 
@@ -129,4 +143,9 @@ impl Case {
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
+}
+
+/// The mean value.
+pub fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
 }

@@ -1,44 +1,49 @@
 //! Reproduces the claims of publications with this library on synthetic traffic:
-//! `cargo lab reproduce fridges|lda|finecomb|rda`.
+//! `cargo lab reproduce fridges|finecomb|rda`. The runs of `finecomb` make LDA's table as well.
 //!
 //! The first argument is the name of the publication, the second the folder for `NAME.md`, `NAME.json` and figures.
 //! With `--reduced` it makes fewer runs and writes nothing, and fails if a claim no longer holds that holds in the
-//! folder's `NAME.json`.
+//! folder's `NAME.json`. `--two-agents FILE` names what two agents measured, for the row of RDA that needs them; without
+//! it that row is said not to have been run.
 
 use std::error::Error;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use claim::Reproduction;
 use scale::Scale;
 
 mod analysis;
+mod banks;
 mod chain;
 mod claim;
 mod combination;
+mod delay;
 mod finecomb;
 mod formula;
 mod fridges;
 mod interval;
 mod lda;
+mod loss;
 mod measure;
+mod microscopic;
 mod occupancy;
 mod plot;
 mod properties;
 mod rda;
+mod samples;
 mod scale;
 mod streams;
-
 mod sweep;
 mod trace;
 mod workload;
 
-fn reproduction(name: &str, scale: Scale) -> Option<Reproduction> {
+/// The tables of one command.
+fn reproductions(name: &str, scale: Scale, two_agents: Option<&Path>) -> Option<Vec<Reproduction>> {
     Some(match name {
-        "fridges" => fridges::reproduction(scale),
-        "lda" => lda::reproduction(scale),
-        "finecomb" => finecomb::reproduction(scale),
-        "rda" => rda::reproduction(scale),
+        "fridges" => vec![fridges::reproduction(scale)],
+        "finecomb" => finecomb::reproductions(scale).into(),
+        "rda" => vec![rda::reproduction(scale, two_agents)],
         _ => return None,
     })
 }
@@ -47,19 +52,40 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args_os().skip(1);
     let name = arguments.next().and_then(|name| name.into_string().ok()).ok_or("name a publication")?;
     let folder = arguments.next().map(PathBuf::from).ok_or("name the folder of its table")?;
-    let reduced = arguments.next().is_some_and(|argument| argument == "--reduced");
-    let scale = if reduced { Scale::REDUCED } else { Scale::FULL };
-    let mut found = reproduction(&name, scale).ok_or("the publication has to be fridges, lda, finecomb or rda")?;
-    found.sort();
-    println!("{}: {}", found.name, found.summary());
-    if reduced {
-        let broken = found.broken(&fs::read_to_string(folder.join(format!("{name}.json")))?)?;
-        return if broken.is_empty() { Ok(()) } else { Err(format!("no longer holds: {}", broken.join("; ")).into()) };
+    let (mut reduced, mut two_agents) = (false, None);
+    while let Some(argument) = arguments.next() {
+        match argument.to_str() {
+            Some("--reduced") => reduced = true,
+            Some("--two-agents") => two_agents = arguments.next().map(PathBuf::from),
+            _ => return Err(format!("{} is no argument", argument.display()).into()),
+        }
     }
-    fs::create_dir_all(&folder)?;
-    fs::write(folder.join(format!("{name}.json")), found.json()?)?;
-    fs::write(folder.join(format!("{name}.md")), found.page(&name))?;
-    for figure in &found.figures {
+    let scale = if reduced { Scale::REDUCED } else { Scale::FULL };
+    let tables = reproductions(&name, scale, two_agents.as_deref());
+    let mut tables = tables.ok_or("the publication has to be fridges, finecomb or rda")?;
+    for table in &mut tables {
+        table.sort();
+        println!("{}: {}", table.name, table.summary());
+    }
+    if reduced { compare(&tables, &folder) } else { tables.iter().try_for_each(|table| write(table, &folder, &name)) }
+}
+
+/// Fails with the claims of the stored tables that no longer hold.
+fn compare(tables: &[Reproduction], folder: &Path) -> Result<(), Box<dyn Error>> {
+    let mut broken = Vec::new();
+    for table in tables {
+        table.not_run().for_each(|claim| println!("NOT RUN: {}: {}", claim.id, claim.ours));
+        broken.extend(table.broken(&fs::read_to_string(folder.join(format!("{}.json", table.name)))?)?);
+    }
+    if broken.is_empty() { Ok(()) } else { Err(format!("no longer holds: {}", broken.join("; ")).into()) }
+}
+
+/// Writes a table that `command` made, and its figures.
+fn write(table: &Reproduction, folder: &Path, command: &str) -> Result<(), Box<dyn Error>> {
+    fs::create_dir_all(folder)?;
+    fs::write(folder.join(format!("{}.json", table.name)), table.json()?)?;
+    fs::write(folder.join(format!("{}.md", table.name)), table.page(command))?;
+    for figure in &table.figures {
         fs::write(folder.join(figure.file), figure.svg()?)?;
     }
     Ok(())

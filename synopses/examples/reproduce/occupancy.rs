@@ -9,8 +9,11 @@ use rand_chacha::ChaCha8Rng;
 
 use synopses::finecomb::{Bank, Settings};
 
-use crate::streams::DisplacedPackets;
-use crate::sweep::PACKETS;
+use crate::streams::{DisplacedPackets, Loss};
+use crate::sweep::{PACKETS, each};
+
+/// Parts of the runs, each with random numbers of its own.
+const PARTS: u64 = 32;
 
 /// One bank, and what happens to the interval.
 #[derive(Clone, Copy)]
@@ -19,19 +22,31 @@ pub struct Bins {
     pub probability: f64,
     /// w, entries of each of the four stashes.
     pub stash: usize,
-    pub packets: f64,
-    /// Of all packets, sampled or not.
-    pub lost: u64,
+    pub packets: u64,
+    pub loss: Loss,
     pub displaced: DisplacedPackets,
 }
 
-/// Means over runs.
-#[derive(Clone, Copy, Default)]
-pub struct ExpectedResult {
-    /// Packets in useful buckets.
-    pub packets: f64,
-    /// Relative error of the loss, absolute.
-    pub loss: f64,
+/// A mean over runs, and its standard error.
+#[derive(Clone, Copy)]
+pub struct Mean {
+    pub value: f64,
+    pub error: f64,
+    runs: u64,
+}
+
+impl Mean {
+    fn of(values: &[f64]) -> Self {
+        let count = values.len() as f64;
+        let value = values.iter().sum::<f64>() / count;
+        let squares: f64 = values.iter().map(|one| (one - value).powi(2)).sum();
+        Self { value, error: (squares / (count - 1.0) / count).sqrt(), runs: values.len() as u64 }
+    }
+
+    /// The standard error of a mean over so many runs.
+    pub fn error_of(&self, runs: u64) -> f64 {
+        self.error * (self.runs as f64 / runs as f64).sqrt()
+    }
 }
 
 /// What one bucket lacks and has too much.
@@ -44,58 +59,110 @@ struct Bin {
     lost: u32,
 }
 
-impl Bins {
-    /// The only bank of `settings` at a point.
-    pub fn of(settings: &Settings, lost: u64, displaced: DisplacedPackets) -> Self {
-        let Bank { probability, stash, .. } = settings.banks[0];
-        Self { buckets: settings.buckets, probability, stash, packets: PACKETS as f64, lost, displaced }
+/// How many of `count` have something that each has with this probability: from one to the next by geometric steps.
+fn binomial(count: u64, probability: f64, random: &mut ChaCha8Rng) -> u64 {
+    if probability >= 1.0 {
+        return count;
     }
-
-    /// So many runs.
-    pub fn expected(&self, runs: u64) -> ExpectedResult {
-        let mut expected = ExpectedResult::default();
-        let mut random = ChaCha8Rng::seed_from_u64(0x0b5);
-        for _ in 0..runs {
-            let (packets, loss) = self.run(&mut random);
-            expected.packets += packets / runs as f64;
-            expected.loss += (loss - 1.0).abs() / runs as f64;
+    let (mut left, mut found) = (count as f64, 0);
+    loop {
+        left -= 1.0 + ((1.0 - random.random::<f64>()).ln() / (-probability).ln_1p()).floor();
+        if left < 0.0 {
+            return found;
         }
-        expected
+        found += 1;
+    }
+}
+
+impl Bins {
+    /// The only bank of `settings` in an interval of the published stream.
+    pub fn of(settings: &Settings, loss: Loss, displaced: DisplacedPackets) -> Self {
+        let Bank { probability, stash, .. } = settings.banks[0];
+        Self { buckets: settings.buckets, probability, stash, packets: PACKETS, loss, displaced }
     }
 
-    /// Packets in useful buckets, and the loss as a share of the true one.
-    fn run(&self, random: &mut ChaCha8Rng) -> (f64, f64) {
-        let mut bins = vec![Bin::default(); self.buckets];
-        let DisplacedPackets { pre_start, post_start, pre_end, post_end } = self.displaced;
-        // Lost packets have a stash of no entries, and are among those that were sent.
-        let mut throw = |count: u64, stash: usize, lacks: i64, lost: u32| {
-            let mut kept = 0;
-            for _ in 0..count {
-                if random.random::<f64>() >= self.probability {
-                    continue;
+    /// Packets in useful buckets.
+    pub fn useful_packets(&self, runs: u64) -> Mean {
+        let lost = match self.loss {
+            Loss::Share(share) => share,
+            Loss::Exactly(lost) => lost as f64 / self.packets as f64,
+        };
+        let good = self.probability * (1.0 - lost) * self.packets as f64;
+        self.mean(runs, |random| good * self.share_of_useful(random))
+    }
+
+    /// Useful buckets as a share of all.
+    pub fn useful_share(&self, runs: u64) -> f64 {
+        self.mean(runs, |random| self.share_of_useful(random)).value
+    }
+
+    fn share_of_useful(&self, random: &mut ChaCha8Rng) -> f64 {
+        let lost = self.sampled_losses(random);
+        let useful = self.thrown(lost, random).iter().filter(|bin| !bin.spoilt).count();
+        useful as f64 / self.buckets as f64
+    }
+
+    /// The relative error of the loss, absolute.
+    pub fn error_of_loss(&self, runs: u64) -> Mean {
+        self.mean(runs, |random| {
+            let sampled = self.sampled_losses(random);
+            let lost = match self.loss {
+                Loss::Exactly(lost) => lost,
+                Loss::Share(share) => {
+                    let other = share * (1.0 - self.probability) / (1.0 - share * self.probability);
+                    sampled + binomial(self.packets - sampled, other, random)
                 }
+            };
+            (self.estimated(&self.thrown(sampled, random), lost) - 1.0).abs()
+        })
+    }
+
+    fn mean(&self, runs: u64, run: impl Fn(&mut ChaCha8Rng) -> f64 + Sync) -> Mean {
+        let parts = each(PARTS, |part| {
+            let mut random = ChaCha8Rng::seed_from_u64(0x0b5 + part);
+            (0..runs.div_ceil(PARTS)).map(|_| run(&mut random)).collect::<Vec<_>>()
+        });
+        Mean::of(&parts.concat())
+    }
+
+    /// How many of the lost packets are sampled.
+    fn sampled_losses(&self, random: &mut ChaCha8Rng) -> u64 {
+        match self.loss {
+            Loss::Share(share) => binomial(self.packets, share * self.probability, random),
+            Loss::Exactly(lost) => binomial(lost, self.probability, random),
+        }
+    }
+
+    /// The buckets, after sampled losses and displaced packets.
+    fn thrown(&self, lost: u64, random: &mut ChaCha8Rng) -> Vec<Bin> {
+        let mut bins = vec![Bin::default(); self.buckets];
+        for _ in 0..lost {
+            let bin = &mut bins[random.random_range(0..self.buckets)];
+            *bin = Bin { spoilt: true, lacks: bin.lacks + 1, lost: bin.lost + 1 };
+        }
+        let DisplacedPackets { pre_start, post_start, pre_end, post_end } = self.displaced;
+        for (count, lacks) in [(pre_start, 1), (post_end, 1), (post_start, -1), (pre_end, -1)] {
+            for kept in 0..binomial(count, self.probability, random) {
                 let bin = &mut bins[random.random_range(0..self.buckets)];
                 bin.lacks += lacks;
-                bin.lost += lost;
-                kept += 1;
-                bin.spoilt |= kept > stash;
+                bin.spoilt |= kept >= self.stash as u64;
             }
-        };
-        throw(self.lost, 0, 1, 1);
-        for (count, lacks) in [(pre_start, 1), (post_end, 1), (post_start, -1), (pre_end, -1)] {
-            throw(count, self.stash, lacks, 0);
         }
-        let arrived = self.probability * (self.packets - self.lost as f64) / self.buckets as f64;
-        let (mut useful, mut lost, mut of) = (0.0, 0.0, 0.0);
-        for bin in &bins {
+        bins
+    }
+
+    /// The loss by the publication's rule, as a share of the true one.
+    fn estimated(&self, bins: &[Bin], truly_lost: u64) -> f64 {
+        let arrived = self.probability * (self.packets - truly_lost) as f64 / self.buckets as f64;
+        let (mut lost, mut of) = (0.0, 0.0);
+        for bin in bins {
             if !bin.spoilt {
-                useful += arrived;
                 of += arrived;
             } else if bin.lacks >= 0 {
                 lost += bin.lacks as f64;
                 of += arrived + f64::from(bin.lost);
             }
         }
-        (useful, if of > 0.0 { lost / of / (self.lost as f64 / self.packets) } else { 0.0 })
+        if of > 0.0 { lost / of / (truly_lost as f64 / self.packets as f64) } else { 0.0 }
     }
 }

@@ -1,6 +1,8 @@
 //! Packets between two points: one interval, with displaced packets at its ends and delays of a known distribution, for
 //! several settings at once.
 
+use std::ops::Range;
+
 use synopses::digest::Digest;
 use synopses::finecomb::{FineComb, Interval, Receiver, Settings};
 
@@ -53,30 +55,57 @@ pub struct DisplacedPackets {
     pub post_end: u64,
 }
 
-/// Kinds of displaced packets, as in the publication's figures.
-#[derive(Clone, Copy, PartialEq)]
+/// Which packets are displaced, x of each kind. The publication names forward and backward as its main types; a tuple is
+/// ⟨pre-start, post-start, pre-end, post-end⟩.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reading {
-    /// x of each kind.
-    All,
-    /// Packets are late, in this interval and the one before.
-    Chained,
-    /// Late ones of the interval before only.
+    /// ⟨0, x, 0, 0⟩: packets of the interval before arrive in this one.
     Forward,
-    /// Early ones of the interval after only.
+    /// ⟨x, 0, 0, 0⟩: packets of this interval arrive in the one before.
     Backward,
+    /// ⟨0, x, 0, x⟩: forward in this interval and in the next one.
+    Chained,
+    /// ⟨x, x, x, x⟩.
+    All,
+    /// ⟨0, 0, x, 0⟩: packets of the interval after arrive in this one, the other end of a backward one.
+    Early,
 }
 
 impl Reading {
+    /// The readings with rows of their own.
+    pub const ROWS: [Self; 4] = [Self::Forward, Self::Backward, Self::Chained, Self::All];
+
+    /// The word for it in the tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+            Self::Chained => "chained",
+            Self::All => "all sides",
+            Self::Early => "early",
+        }
+    }
+
     pub fn of(self, x: u64) -> DisplacedPackets {
         let of = |there: bool| if there { x } else { 0 };
         DisplacedPackets {
-            pre_start: of(matches!(self, Self::All)),
+            pre_start: of(matches!(self, Self::All | Self::Backward)),
             post_start: of(matches!(self, Self::All | Self::Chained | Self::Forward)),
-            pre_end: of(matches!(self, Self::All | Self::Backward)),
+            pre_end: of(matches!(self, Self::All | Self::Early)),
             post_end: of(matches!(self, Self::All | Self::Chained)),
         }
     }
 }
+
+/// The rows of a claim in all readings. The first is the caption's, so that it has the claim's own id.
+macro_rules! rows {
+    ($id:literal) => {
+        [$id, concat!($id, "-backward"), concat!($id, "-chained"), concat!($id, "-all")]
+            .into_iter()
+            .zip($crate::streams::Reading::ROWS)
+    };
+}
+pub(crate) use rows;
 
 /// One interval of a stream.
 pub struct Stream<'a> {
@@ -126,85 +155,136 @@ pub struct Ends {
     pub interval: Interval,
 }
 
-struct Play<'a, 'b> {
-    stream: &'a Stream<'b>,
-    receivers: Vec<Receiver>,
-    senders: Vec<FineComb>,
-    truth: Truth,
-    squares: f64,
-    sum: u128,
+impl Stream<'_> {
+    /// The digest of a packet, by its number, when it was sent, and when it arrives, unless it is lost. It is of this
+    /// interval if its number is from 0 to `packets`.
+    fn packet(&self, number: i64) -> (Digest, u64, Option<u64>) {
+        let digest = Digest(random(number as u64 ^ random(self.seed)));
+        let sent = BASE_NS.wrapping_add_signed(number * self.spacing_ns as i64);
+        let own = (0..self.packets as i64).contains(&number);
+        if own && self.loss.lost(number as u64, self.packets, random(digest.0 ^ 0x1055)) {
+            return (digest, sent, None);
+        }
+        (digest, sent, Some(sent + (self.delays)(number.unsigned_abs(), random(digest.0))))
+    }
 }
 
-impl Play<'_, '_> {
-    /// A packet, by its number, in this interval if it is from 0 to `packets`.
-    fn packet(&self, number: i64) -> (Digest, u64, u64) {
-        let bits = random(number as u64 ^ random(self.stream.seed));
-        let sent = BASE_NS.wrapping_add_signed(number * self.stream.spacing_ns as i64);
-        (Digest(bits), sent, (self.stream.delays)(number.unsigned_abs(), random(bits)))
+/// The receivers of one reading.
+struct Arrivals<'a, 'b> {
+    stream: &'a Stream<'b>,
+    displaced: DisplacedPackets,
+    receivers: Vec<Receiver>,
+}
+
+impl Arrivals<'_, '_> {
+    fn arrive(&mut self, digest: Digest, at: u64) {
+        self.receivers.iter_mut().for_each(|receiver| receiver.insert(digest, at));
     }
 
-    /// A packet is sent, if it is of the interval, and arrives, if it is not lost. The order of sending does not
-    /// matter.
-    fn arrive(&mut self, number: i64) {
-        let (digest, sent, delay) = self.packet(number);
-        let packets = self.stream.packets;
-        let own = (0..packets as i64).contains(&number);
-        if own {
-            self.senders.iter_mut().for_each(|sender| sender.insert(digest, sent));
+    fn all(&mut self, numbers: Range<i64>) {
+        for number in numbers {
+            if let (digest, _, Some(at)) = self.stream.packet(number) {
+                self.arrive(digest, at);
+            }
         }
-        if own && self.stream.loss.lost(number as u64, packets, random(digest.0 ^ 0x1055)) {
-            self.truth.lost += 1;
-            return;
-        }
-        if own {
-            self.truth.arrived += 1;
-            self.sum += u128::from(delay);
-            self.squares += (delay as f64).powi(2);
-        }
-        for receiver in &mut self.receivers {
-            receiver.insert(digest, sent + delay);
-        }
-    }
-
-    fn all(&mut self, numbers: std::ops::Range<i64>) {
-        numbers.for_each(|number| self.arrive(number));
     }
 
     fn sync(&mut self) -> Vec<Interval> {
         self.receivers.iter_mut().filter_map(Receiver::sync).collect()
     }
+
+    /// Enough other packets to fill a stash with packets that are not displaced.
+    fn around(&self) -> i64 {
+        let DisplacedPackets { pre_start, post_start, pre_end, post_end } = self.displaced;
+        4 * pre_start.max(post_start).max(pre_end).max(post_end).max(100) as i64
+    }
+
+    /// What arrives until the packet `to` of the interval.
+    fn begin(&mut self, to: i64) {
+        let [pre, post] = [self.displaced.pre_start, self.displaced.post_start].map(|x| x as i64);
+        self.all(-self.around() - post..-post);
+        self.all(0..pre);
+        self.sync();
+        self.all(-post..0);
+        self.all(pre..to);
+    }
+
+    /// What arrives from the packet `from` of the interval on.
+    fn end(&mut self, from: i64) -> Vec<Interval> {
+        let (packets, around) = (self.stream.packets as i64, self.around());
+        let [pre, post] = [self.displaced.pre_end, self.displaced.post_end].map(|x| x as i64);
+        self.all(from..packets - post);
+        self.all(packets..packets + pre);
+        self.sync();
+        self.all(packets - post..packets);
+        self.all(packets + pre..packets + pre + around);
+        self.sync()
+    }
+}
+
+/// Sums of the delays of the packets that arrive.
+#[derive(Default)]
+struct Sums {
+    lost: u64,
+    arrived: u64,
+    delays: u128,
+    squares: f64,
+}
+
+impl Sums {
+    fn add(&mut self, delay: u64) {
+        self.arrived += 1;
+        self.delays += u128::from(delay);
+        self.squares += (delay as f64).powi(2);
+    }
+
+    fn truth(&self) -> Truth {
+        let arrived = self.arrived.max(1) as f64;
+        let mean_ns = self.delays as f64 / arrived;
+        let deviation_ns = (self.squares / arrived - mean_ns.powi(2)).max(0.0).sqrt();
+        Truth { mean_ns, deviation_ns, lost: self.lost, arrived: self.arrived }
+    }
 }
 
 /// Plays an interval, with the packets around it, for each of the settings.
 pub fn play(stream: &Stream<'_>, settings: &[Settings]) -> (Vec<Ends>, Truth) {
-    let comb = |settings: &Settings| FineComb::new(settings).expect("possible");
+    let (mut ends, truth) = play_each(stream, &[stream.displaced], settings);
+    (ends.pop().expect("as many as there are displacements"), truth)
+}
+
+/// The same for each of several displacements, instead of the stream's own.
+pub fn play_each(stream: &Stream<'_>, each: &[DisplacedPackets], settings: &[Settings]) -> (Vec<Vec<Ends>>, Truth) {
     let receiver = |settings: &Settings| Receiver::new(settings).expect("possible");
-    let mut play = Play {
+    let arrivals = |displaced: &DisplacedPackets| Arrivals {
         stream,
+        displaced: *displaced,
         receivers: settings.iter().map(receiver).collect(),
-        senders: settings.iter().map(comb).collect(),
-        truth: Truth::default(),
-        squares: 0.0,
-        sum: 0,
     };
+    let mut each: Vec<Arrivals<'_, '_>> = each.iter().map(arrivals).collect();
+    let most =
+        |of: fn(&DisplacedPackets) -> u64| each.iter().map(|arrivals| of(&arrivals.displaced)).max().unwrap_or(0);
     let packets = stream.packets as i64;
-    let DisplacedPackets { pre_start, post_start, pre_end, post_end } = stream.displaced;
-    let [pre_start, post_start, pre_end, post_end] = [pre_start, post_start, pre_end, post_end].map(|x| x as i64);
-    // Enough other packets to fill a stash with packets that are not displaced.
-    let around = 4 * pre_start.max(post_start).max(pre_end).max(post_end).max(100);
-    play.all(-around - post_start..-post_start);
-    play.all(0..pre_start);
-    play.sync();
-    play.all(-post_start..0);
-    play.all(pre_start..packets - post_end);
-    play.all(packets..packets + pre_end);
-    play.sync();
-    play.all(packets - post_end..packets);
-    play.all(packets + pre_end..packets + pre_end + around);
-    let intervals = play.sync();
-    let mut truth = play.truth;
-    truth.mean_ns = play.sum as f64 / truth.arrived.max(1) as f64;
-    truth.deviation_ns = (play.squares / truth.arrived.max(1) as f64 - truth.mean_ns.powi(2)).max(0.0).sqrt();
-    let ends = play.senders.into_iter().zip(intervals).map(|(sender, interval)| Ends { sender, interval });
-    (ends.collect(), truth)
+    // Packets of the interval that none of them displaces, in the order of sending.
+    let common = most(|displaced| displaced.pre_start) as i64..packets - most(|displaced| displaced.post_end) as i64;
+    let mut senders: Vec<FineComb> =
+        settings.iter().map(|settings| FineComb::new(settings).expect("possible")).collect();
+    let mut sums = Sums::default();
+    each.iter_mut().for_each(|arrivals| arrivals.begin(common.start));
+    for number in 0..packets {
+        let (digest, sent, at) = stream.packet(number);
+        senders.iter_mut().for_each(|sender| sender.insert(digest, sent));
+        let Some(at) = at else {
+            sums.lost += 1;
+            continue;
+        };
+        sums.add(at - sent);
+        if common.contains(&number) {
+            each.iter_mut().for_each(|arrivals| arrivals.arrive(digest, at));
+        }
+    }
+    let ends = each.iter_mut().map(|arrivals| {
+        let both = senders.iter().cloned().zip(arrivals.end(common.end));
+        both.map(|(sender, interval)| Ends { sender, interval }).collect()
+    });
+    (ends.collect(), sums.truth())
 }

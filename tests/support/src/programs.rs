@@ -12,10 +12,17 @@ use cargo_metadata::Message;
 use crate::workspace;
 
 /// The packages of the call.
-const PACKAGES: [&str; 5] = ["e2e", "hooks", "lab", "synopses", "uview-cli"];
-/// The programs in them: `uview`, `lab`, the reproduction of synopses, and the tests that are too slow in a debug
-/// build.
-const TARGETS: [&str; 5] = ["--bin=lab", "--bin=uview", "--example=reproduce", "--test=coherence", "--test=simulation"];
+const PACKAGES: [&str; 6] = ["e2e", "hooks", "lab", "nic-agent", "synopses", "uview-cli"];
+/// The programs in them: `uview`, `lab`, the reproduction of synopses, the tests that are too slow in a debug build, and
+/// the one whose times are judged.
+const TARGETS: [&str; 6] = [
+    "--bin=lab",
+    "--bin=uview",
+    "--example=reproduce",
+    "--test=coherence",
+    "--test=simulation",
+    "--test=two_agents",
+];
 
 /// The built programs: target name → path.
 #[derive(Debug)]

@@ -74,6 +74,21 @@ pub fn span(trace: u64, number: u64, start: UnixNanos, attributes: bool) -> Span
     }
 }
 
+/// The only span of `trace`, with an attribute that makes it `bytes` encoded bytes, at least 75.
+pub fn span_of(trace: u64, bytes: usize, start: UnixNanos) -> Span {
+    let mut span = span(trace, 0, start, false);
+    let mut value = bytes.saturating_sub(span.encoded_len());
+    loop {
+        span.attributes = vec![text("a", &"x".repeat(value))];
+        match span.encoded_len().checked_sub(bytes) {
+            Some(0) => return span,
+            Some(over) => value = value.saturating_sub(over),
+            // A length takes one byte more from 128 on, so that some sizes are left out by the attribute alone.
+            None => span.name.push('x'),
+        }
+    }
+}
+
 /// An export request of `service`.
 pub fn request(service: &str, spans: Vec<Span>) -> Vec<u8> {
     let resource = Resource { attributes: vec![text("service.name", service)], ..Resource::default() };
@@ -101,4 +116,16 @@ pub fn decode(request: &[u8]) -> usize {
     let request = ExportTraceServiceRequest::decode(request).unwrap_or_default();
     let scopes = request.resource_spans.iter().flat_map(|resource| &resource.scope_spans);
     scopes.map(|scope| scope.spans.len()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_of_a_size_has_it() {
+        for bytes in 75..400 {
+            assert_eq!(span_of(7, bytes, at(0).wall).encoded_len(), bytes);
+        }
+    }
 }

@@ -10,10 +10,9 @@ use hooks::time::UnixNanos;
 use hooks::tracing::{Reason, ServiceCatalog, TriggerRule, Triggers, Verdict};
 use wire::time::Nanos;
 
-use super::super::pair::measure_by;
+use super::super::pair::measure;
 use super::super::{Figure, Goal};
 use super::judged;
-use crate::clock;
 
 const OPERATIONS: u32 = 1_000;
 const SERVICES: u32 = 100;
@@ -34,8 +33,7 @@ fn reason() -> Arc<Reason> {
 pub fn taken(name: &str) -> Figure {
     let (mut triggers, reason) = (Triggers::new(TriggerRule::default()), reason());
     let (mut second, mut theirs, mut bare) = (1_700_000_000, 0, BTreeMap::new());
-    let measured = measure_by(
-        clock::processor_time,
+    let measured = measure(
         SECONDS * u64::from(SERVICES),
         |verdicts| {
             for _ in 0..verdicts / u64::from(SERVICES) {
@@ -68,8 +66,7 @@ pub fn operation(name: &str) -> Figure {
     let known = ServiceCatalog { names: &names, paths: &paths, latencies: &latencies };
     let (mut triggers, reason, mut second) = (Triggers::new(TriggerRule::default()), reason(), 1_700_000_000);
     let bare: BTreeMap<u32, f64> = (0..SERVICES).map(|service| (service, f64::from(service))).collect();
-    let measured = measure_by(
-        clock::processor_time,
+    let measured = measure(
         u64::from(OPERATIONS),
         |operations| {
             second += 1;

@@ -55,30 +55,59 @@ fn points() -> Vec<Point> {
     (0..SAMPLES).map(one).collect()
 }
 
+fn sample(point: &Point) -> Sample {
+    Sample { value: f64::from_bits(point.bits), timestamp: point.at_ms }
+}
+
 /// The message as structs.
 fn by_structs(points: &[Point]) -> WriteRequest {
     let label = |(name, value): (&str, &str)| Label { name: name.to_owned(), value: value.to_owned() };
     let one = |point: &Point| TimeSeries {
         labels: point.series.labels().map(label).collect(),
-        samples: vec![Sample { value: f64::from_bits(point.bits), timestamp: point.at_ms }],
+        samples: vec![sample(point)],
         exemplars: Vec::new(),
     };
     WriteRequest { timeseries: points.iter().map(one).collect() }
 }
 
-/// Processor time per sample of a 1.0 or 2.0 body, against a message that prost encodes from structs.
+/// Processor time per sample of a 1.0 or 2.0 body, against a message that prost encodes from structs with labels that
+/// are there already, as uview's are.
 pub fn encode(name: &str, version: Version) -> Result<Figure> {
     let (points, mut encoder, mut snappy) = (points(), Encoder::new(), snap::raw::Encoder::new());
+    let mut ready = by_structs(&points);
+    let mut ours = || black_box(encoder.body(version, black_box(&points)).map(<[u8]>::len)).err();
     let mut failed = None;
     let measured = measure(
         SAMPLES as u64,
-        |_| failed = black_box(encoder.body(version, black_box(&points)).map(<[u8]>::len)).err().or(failed.take()),
+        |_| failed = ours().or(failed.take()),
+        |_| {
+            for (series, point) in ready.timeseries.iter_mut().zip(black_box(&points)) {
+                series.samples[0] = sample(point);
+            }
+            _ = black_box(snappy.compress_vec(&black_box(&ready).encode_to_vec()));
+        },
+    );
+    let anew = measure(
+        SAMPLES as u64,
+        |_| failed = ours().or(failed.take()),
         |_| _ = black_box(snappy.compress_vec(&by_structs(black_box(&points)).encode_to_vec())),
     );
     failed.map_or(Ok(()), |error| Err(error).context("not encoded"))?;
     let rate = per_second(measured.ours);
-    let figure = Figure::new(name, "ns per sample", "prost with structs, as 1.0, and snap", measured, Goal::Stated);
-    Ok(judged(figure, "≥ 1000000 samples/s per core", rate >= MIN, format!("{rate:.0} samples/s per core")))
+    let peer = "prost with structs as 1.0, labels ready, and snap";
+    let figure = Figure::new(name, "ns per sample", peer, measured, Goal::Stated);
+    let note = format!(
+        "{rate:.0} samples/s per core; the bar is on ours alone; both sides have the six labels of each series ready{}; a \
+         peer that makes the structs anew, twelve Strings a sample, takes {:.0} ns, a ratio of {:.3}",
+        if version == Version::V1 {
+            ", ours encoded already"
+        } else {
+            "; ours looks each label up in the table of strings of 2.0, the peer's message is 1.0"
+        },
+        anew.peer,
+        anew.ratio
+    );
+    Ok(judged(figure, "≥ 1000000 samples/s per core", rate >= MIN, note))
 }
 
 /// A running Prometheus. Dropping this ends it.
@@ -134,11 +163,12 @@ pub fn bytes(name: &str) -> Result<Figure> {
         sizes.add(&body, &mut encoder, &mut seen)?;
     }
     let each = |bytes: usize| bytes as f64 / sizes.samples as f64;
-    let pair = Pair { ours: each(sizes.one), peer: each(sizes.theirs), ratio: sizes.one as f64 / sizes.theirs as f64 };
+    let pair = Pair::once(each(sizes.one), each(sizes.theirs));
     let peer = "Prometheus's own sender (1.0), the same samples in the same requests";
     let mut figure = Figure::new(name, "bytes per sample", peer, pair, Goal::AtMost(1.0));
     figure.note = format!(
-        "{} samples of {} series in {} requests; as 2.0, with metadata, {:.3} bytes",
+        "{} samples of {} series in {} requests; the messages are the same byte for byte before they are compressed, so that this compares the \
+         crate snap with Prometheus's Snappy encoder; as 2.0, with metadata, {:.3} bytes",
         sizes.samples,
         seen.len(),
         sizes.requests,

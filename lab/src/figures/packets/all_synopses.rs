@@ -16,6 +16,18 @@ const BUCKETS: usize = 1_000;
 const STASH: usize = 64;
 const SLOTS: usize = 4_096;
 
+/// A fridge for TCP data, with its histogram.
+pub fn fridge() -> Result<Delays> {
+    Ok(Delays::new(DelaysSettings {
+        pair: Pair::Data,
+        filter: Filter::default(),
+        fridge: Settings { slots: SLOTS, ..Settings::default() },
+        histogram: HistogramShape::default(),
+        tuned: false,
+        secret: 1,
+    })?)
+}
+
 /// A fridge for TCP data, LDA, FineComb as the receiver, and RDA.
 #[derive(Debug)]
 pub struct AllSynopses {
@@ -33,20 +45,11 @@ pub struct AllSynopses {
 impl AllSynopses {
     /// Allocates all memory. The first interval begins at `start_ns`.
     pub fn new(start_ns: u64) -> Result<Self> {
-        let fridge = Settings { slots: SLOTS, ..Settings::default() };
-        let delays = Delays::new(DelaysSettings {
-            pair: Pair::Data,
-            filter: Filter::default(),
-            fridge,
-            histogram: HistogramShape::default(),
-            tuned: false,
-            secret: 1,
-        })?;
         let mut finecomb = Receiver::new(&CombSettings::one_bank(BUCKETS, 1.0, STASH, 1))?;
         let _ = finecomb.sync();
         Ok(Self {
             key: DigestKey::new(2),
-            delays,
+            delays: fridge()?,
             lda: FineComb::new(&CombSettings::one_bank(BUCKETS, 1.0, 0, 1))?,
             finecomb,
             rda: Capture::new(start_ns, INTERVAL_NS, GENERATIONS, PACKETS, Ids::Checked8)?,

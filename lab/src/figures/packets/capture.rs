@@ -1,5 +1,5 @@
-//! A capture of snap length 96, read from the page cache into all four synopses on one core, compared with tshark on
-//! the same file.
+//! A capture of snap length 96, read from the page cache on one core: into all four synopses, compared with tshark on
+//! the same file; and into a fridge alone, compared with a hash table that does the same work.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -8,16 +8,17 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use packets::Link;
 use packets::file::{Capture, Writer};
 use packets::generator::{Traffic, TrafficSettings};
 use packets::source::read_all;
+use packets::{Delays, Link, View, parse};
 use procfs::process::Process;
 
 use super::super::hooks::{judged, per_second};
-use super::super::pair::Pair;
+use super::super::pair::{Pair, measure};
 use super::super::{Figure, Goal, Unavailable};
-use super::all_synopses::AllSynopses;
+use super::all_synopses::{AllSynopses, fridge};
+use super::table::RoundTrips;
 use crate::clock;
 
 /// Bytes of a frame that the capture keeps.
@@ -30,6 +31,8 @@ const APART_NS: u64 = 6_000_000_000;
 const START_NS: u64 = 1_700_000_000_000_000_000;
 const TURNS: usize = 5;
 const MIN: f64 = 3e6;
+/// By how much the fridge's number of delays may differ from the table's, as a share.
+const MAX_ERROR: f64 = 0.1;
 
 /// Processor time per packet in nanoseconds, uview's against tshark's.
 pub fn file(name: &str) -> Result<Figure> {
@@ -52,7 +55,8 @@ pub fn file(name: &str) -> Result<Figure> {
             format!("tshark is not here to compare with; ours took {best:.0} ns a packet, {:.2} M/s", 1e3 / best);
         return Err(Unavailable(alone).into());
     };
-    let peer = "tshark -n -q -z io,stat: count and mean of tcp.analysis.ack_rtt, no synopses";
+    let peer =
+        "tshark -n -q -z io,stat: count and mean of tcp.analysis.ack_rtt, no synopses; a dissector of all protocols";
     let figure = Figure::new(name, "ns of CPU per packet", peer, pair, Goal::Stated);
     let reached = per_second(figure.value);
     let note = format!(
@@ -63,6 +67,48 @@ pub fn file(name: &str) -> Result<Figure> {
         per_second(figure.peer_value) / 1e6
     );
     Ok(judged(figure, "≥ 3 M packets/s", reached >= MIN, note))
+}
+
+/// Processor time per packet of a fridge of TCP data, against a hash table of the same segments.
+pub fn delays(name: &str) -> Result<Figure> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("traffic.pcap");
+    let frames = write(&path)?;
+    let (mut ours, mut peer) = (into_a_fridge(&path), RoundTrips::of(&path));
+    let pair = measure(frames, |_| ours = into_a_fridge(&path), |_| peer = RoundTrips::of(&path));
+    let (ours, peer) = (ours?, peer?);
+    ensure!(peer.frames == frames, "the peer read {} of {frames} frames", peer.frames);
+    let (estimate, known) = (ours.estimate(), peer.delays_ns.len() as f64);
+    let (answered, quantiles) = estimate.answered.zip(estimate.quantiles).context("the fridge has no delays")?;
+    ensure!((answered / known - 1.0).abs() < MAX_ERROR, "{answered} delays in the fridge, {known} in the table");
+    let millis = |share: f64| peer.quantile(share).unwrap_or_default() as f64 / 1e6;
+    let what = "a plain loop: pcap-parser, etherparse, std's HashMap from flow and expected acknowledgement to time \
+                (pping's method), what is older than 1 s thrown away each second";
+    let mut figure = Figure::new(name, "ns of CPU per packet", what, pair, Goal::Stated);
+    figure.note = format!(
+        "the same file and crates for reading and parsing on both sides; {frames} frames; the table finds {known} delays, median {:.2} ms and 99th \
+         percentile {:.2}, in {} KiB at the end; the fridge estimates {answered:.0}, {:.2} and {:.2}, in {} KiB always",
+        millis(0.5),
+        millis(0.99),
+        peer.table_bytes() / 1024,
+        quantiles[0].delay_ns / 1e6,
+        quantiles[2].delay_ns / 1e6,
+        ours.memory_bytes() / 1024
+    );
+    println!("{name}: {:.1} ns against {:.1}; {}", figure.value, figure.peer_value, figure.note);
+    Ok(figure)
+}
+
+/// The delays of TCP data in the capture, its only interval not ended.
+fn into_a_fridge(path: &Path) -> Result<Delays> {
+    let mut delays = fridge()?;
+    let mut capture = Capture::new(File::open(path)?)?;
+    read_all(&mut capture, &mut |frame| {
+        if let Ok(packet) = parse(frame, View::Outer) {
+            let _ = delays.insert(&packet);
+        }
+    })?;
+    Ok(delays)
 }
 
 /// Writes the capture. Returns its number of frames.

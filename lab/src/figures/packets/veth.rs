@@ -97,10 +97,12 @@ pub fn path(name: &str) -> Result<Figure> {
     let peer = "dumpcap -s 96 to /dev/null, which parses nothing, at the same rate with a buffer of the same size";
     let figure = Figure::new(name, "ns of CPU per packet", peer, pair, Goal::Stated);
     let note = format!(
-        "a NIC agent's process with fridges of TCP data and handshakes of all packets, one ring, at {:.0} k packets/s; {reached}",
+        "a NIC agent's process with fridges of TCP data and handshakes of all packets, one ring, at {:.0} k packets/s; in one search {reached}",
         RATE / 1e3
     );
-    Ok(judged(figure, "stated; every loss told", true, note))
+    // A frame that is missing was neither received nor counted as dropped.
+    let told = more.is_none_or(|trial| trial.taken + trial.dropped == trial.sent);
+    Ok(judged(figure, "every loss is counted", told, note))
 }
 
 fn built() -> Result<PathBuf> {

@@ -43,6 +43,8 @@ pub enum Policy {
     /// The oracle, from the ground truth by operation and second: every trace in flight in a second in which an
     /// operation of it was faulty.
     Oracle,
+    /// The publication's oracle: every trace in flight while there was a fault.
+    PublishedOracle,
     /// Plain: errors, and entry spans above the operation's learnt 99th percentile.
     Plain,
     /// The LMAPs' triggers alone.
@@ -51,11 +53,12 @@ pub enum Policy {
     All,
 }
 
-pub const POLICIES: [Policy; 8] = [
+pub const POLICIES: [Policy; 9] = [
     Policy::Head(10),
     Policy::Head(50),
     Policy::Head(200),
     Policy::HeadAtOurs,
+    Policy::PublishedOracle,
     Policy::Oracle,
     Policy::Plain,
     Policy::Lmap,
@@ -65,6 +68,10 @@ pub const POLICIES: [Policy; 8] = [
 /// Results of one policy, as shares from 0 to 1.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shares {
+    /// Kept share of the symptomatic traces, by the publication's definition: its coverage.
+    pub symptomatic: f64,
+    /// Kept share of the other traces: the publication's overhead.
+    pub overhead: f64,
     /// Kept share of the requests that a fault hit.
     pub covered: f64,
     /// Kept share of all traces.
@@ -96,23 +103,44 @@ pub struct Outcome {
     pub shares: BTreeMap<Policy, Shares>,
     /// Results of each fault, in the order of [`Scene::plan`].
     pub faults: Vec<FaultOutcome>,
-    /// Numbers of traces, of hit requests, and of slow or failed requests without a fault.
-    pub counts: [usize; 3],
+    /// Numbers of traces, of hit requests, of slow or failed requests without a fault, and of symptomatic traces.
+    pub counts: [usize; 4],
     /// Traces kept by the default policies with missing spans.
     pub partial: usize,
     /// Share of all traces that the trigger kept while there was no fault.
     pub false_share: f64,
 }
 
+/// What a trace is by our definition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FaultEffect {
+    /// Slow or failed because of a fault.
+    Hit,
+    /// Slow or failed without a fault.
+    QuietTail,
+    /// Neither slow nor failed.
+    Unremarkable,
+}
+
 /// Ground truth of one trace.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Truth {
     measured: bool,
-    hit: bool,
-    /// Whether it is slow or failed without a fault.
-    quiet: bool,
+    effect: FaultEffect,
+    /// Whether it is symptomatic by the publication's definition, which does not ask for the cause.
+    symptomatic: bool,
     /// The nearest fault, by its place in [`Scene::plan`], and whether the trace was before, during or after it.
     fault: Option<(usize, usize)>,
+}
+
+impl Truth {
+    fn hit(&self) -> bool {
+        self.effect == FaultEffect::Hit
+    }
+
+    fn quiet(&self) -> bool {
+        self.effect == FaultEffect::QuietTail
+    }
 }
 
 /// The output of one tail buffer: forwarded bytes and spans of each trace.
@@ -212,32 +240,68 @@ pub fn run(seed: u64, setting: RunConfig) -> Result<Outcome> {
     Ok(outcome(seed, &RunResults { requests: &requests, truths: &truths, bytes: &bytes, sinks: &sinks }, setting))
 }
 
-/// Hit: changed by a fault, and in error or above the healthy 99th percentile of its operation.
+/// Hit: changed by a fault, and in error or above the healthy 99th percentile of its operation. Symptomatic, as
+/// published: an error in any call, or above the 99th percentile of its operation before the first fault.
 fn truths(requests: &[Request], healthy: &[Request], faults: &[Fault], setting: RunConfig) -> Vec<Truth> {
-    let mut took: Vec<Vec<u64>> = vec![Vec::new(); setting.scene.routes.len()];
-    for request in healthy.iter().filter(|request| request.at >= setting.healthy) {
-        took[request.route].push(request.took());
-    }
-    let usual: Vec<u64> = took
-        .into_iter()
-        .map(|mut took| {
-            took.sort_unstable();
-            took.get(took.len().saturating_sub(1) * 99 / 100).copied().unwrap_or(u64::MAX)
-        })
-        .collect();
+    let usual = percentiles(setting.scene, healthy.iter().filter(|request| request.at >= setting.healthy));
+    let before = percentiles(setting.scene, requests.iter().filter(|request| request.at < setting.healthy));
     let truth = |(request, healthy): (&Request, &Request)| {
         let bad = |request: &Request| request.failed() || request.took() > usual[request.route];
         // At least a tenth slower than without faults: a queue longer by one request is no effect of a fault.
         let changed = request.failed() && !healthy.failed() || request.took() > healthy.took() + healthy.took() / 10;
-        let hit = changed && bad(request);
+        let effect = match (bad(request), changed) {
+            (true, true) => FaultEffect::Hit,
+            (true, false) => FaultEffect::QuietTail,
+            (false, _) => FaultEffect::Unremarkable,
+        };
         let fault = faults.iter().rev().find(|fault| fault.start <= request.spans[0].end + BEFORE);
         let fault = fault.and_then(|fault| {
             let when = if request.spans[0].end < fault.start { 0 } else { 1 + usize::from(request.at >= fault.end) };
             Some((setting.scene.plan.iter().position(|planned| planned.0 == fault.name)?, when))
         });
-        Truth { measured: request.at >= setting.healthy, hit, quiet: bad(request) && !hit, fault }
+        Truth {
+            measured: request.at >= setting.healthy,
+            effect,
+            symptomatic: request.has_error() || request.took() > before[request.route],
+            fault,
+        }
     };
     requests.iter().zip(healthy).map(truth).collect()
+}
+
+/// The 99th percentile of the response times of each route, in nanoseconds.
+fn percentiles<'a>(scene: &Scene, requests: impl Iterator<Item = &'a Request>) -> Vec<u64> {
+    let mut took: Vec<Vec<u64>> = vec![Vec::new(); scene.routes.len()];
+    for request in requests {
+        took[request.route].push(request.took());
+    }
+    let percentile = |mut took: Vec<u64>| {
+        took.sort_unstable();
+        took.get(took.len().saturating_sub(1) * 99 / 100).copied().unwrap_or(u64::MAX)
+    };
+    took.into_iter().map(percentile).collect()
+}
+
+/// A count out of a total.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ratio {
+    yes: f64,
+    of: f64,
+}
+
+impl Ratio {
+    fn add(&mut self, yes: bool) {
+        self.add_if(true, yes);
+    }
+
+    fn add_if(&mut self, counts: bool, yes: bool) {
+        self.of += f64::from(u8::from(counts));
+        self.yes += f64::from(u8::from(counts && yes));
+    }
+
+    fn share(self) -> f64 {
+        self.yes / self.of
+    }
 }
 
 /// All data at the end of a run.
@@ -260,34 +324,47 @@ impl RunResults<'_> {
     }
 
     /// Shares of a policy; `kept` returns the bytes of a trace and whether it is whole. Only whole traces count as
-    /// kept.
+    /// kept of those that are looked for.
     fn shares(&self, kept: impl Fn(usize) -> (u32, bool)) -> Shares {
-        let (mut hit, mut covered, mut quiet, mut tail) = (0.0, 0.0, 0.0, 0.0);
-        let (mut all, mut any, mut all_bytes, mut kept_bytes, mut beyond) = (0.0, 0.0, 0.0, 0.0, 0.0);
+        let (mut hit, mut quiet, mut symptomatic) = (Ratio::default(), Ratio::default(), Ratio::default());
+        let (mut other, mut all, mut precise) = (Ratio::default(), Ratio::default(), Ratio::default());
+        let (mut all_bytes, mut kept_bytes, mut beyond) = (0.0, 0.0, 0.0);
         for (at, truth) in self.measured() {
             let (bytes, whole) = kept(at);
-            all += 1.0;
+            let any = bytes > 0;
             all_bytes += f64::from(self.bytes[at]);
             kept_bytes += f64::from(bytes);
-            any += f64::from(u8::from(bytes > 0));
-            beyond += f64::from(u8::from(bytes > 0 && !truth.hit));
-            hit += f64::from(u8::from(truth.hit));
-            covered += f64::from(u8::from(truth.hit && whole));
-            quiet += f64::from(u8::from(truth.quiet));
-            tail += f64::from(u8::from(truth.quiet && whole));
+            beyond += f64::from(u8::from(any && !truth.hit()));
+            all.add(any);
+            hit.add_if(truth.hit(), whole);
+            quiet.add_if(truth.quiet(), whole);
+            symptomatic.add_if(truth.symptomatic, whole);
+            other.add_if(!truth.symptomatic, any);
+            precise.add_if(any, truth.hit());
         }
         Shares {
-            covered: covered / hit,
-            kept: any / all,
+            symptomatic: symptomatic.share(),
+            overhead: other.share(),
+            covered: hit.share(),
+            kept: all.share(),
             bytes: kept_bytes / all_bytes,
-            precision: if any > 0.0 { (any - beyond) / any } else { 0.0 },
-            beyond: beyond / all,
-            tail: tail / quiet,
+            precision: if precise.of > 0.0 { precise.share() } else { 0.0 },
+            beyond: beyond / all.of,
+            tail: quiet.share(),
         }
     }
 
     fn of_sink(&self, sink: &Sink) -> Shares {
         self.shares(|at| (sink.kept[at].0, self.whole(sink, at)))
+    }
+
+    fn of_published_oracle(&self, faults: &[Fault]) -> Shares {
+        self.shares(|at| {
+            let request = &self.requests[at];
+            let overlaps = |fault: &Fault| fault.start <= request.spans[0].end && request.at < fault.end;
+            let kept = faults.iter().any(overlaps);
+            (if kept { self.bytes[at] } else { 0 }, kept)
+        })
     }
 
     fn of_oracle(&self, faults: &[Fault]) -> Shares {
@@ -319,6 +396,7 @@ fn outcome(seed: u64, seen: &RunResults<'_>, setting: RunConfig) -> Outcome {
     let of = |policy| match policy {
         Policy::Head(permille) => seen.of_head(seed, f64::from(permille) / 1000.0),
         Policy::HeadAtOurs => seen.of_head(seed, together.bytes),
+        Policy::PublishedOracle => seen.of_published_oracle(&faults),
         Policy::Oracle => seen.of_oracle(&faults),
         Policy::Plain => seen.of_sink(plain),
         Policy::Lmap => seen.of_sink(lmap),
@@ -326,17 +404,18 @@ fn outcome(seed: u64, seen: &RunResults<'_>, setting: RunConfig) -> Outcome {
     };
     let shares = POLICIES.into_iter().map(|policy| (policy, of(policy))).collect();
     let count = |what: fn(&Truth) -> bool| seen.measured().filter(|(_, truth)| what(truth)).count();
-    let counts = [count(|_| true), count(|truth| truth.hit), count(|truth| truth.quiet)];
+    let kinds: [fn(&Truth) -> bool; 4] = [|_| true, Truth::hit, Truth::quiet, |truth| truth.symptomatic];
+    let counts = kinds.map(count);
     let seconds = (setting.scene.plan.len() as u64 * EVERY) as f64;
     let of_fault = |place: usize| {
         let (mut of, mut per_second) = (FaultOutcome::default(), counts[0] as f64 / seconds);
         per_second = per_second.max(1.0);
         for (at, truth) in seen.measured() {
             let Some((_, when)) = truth.fault.filter(|(fault, _)| *fault == place) else { continue };
-            of.hit += f64::from(u8::from(truth.hit));
-            of.lmap += f64::from(u8::from(truth.hit && seen.whole(lmap, at)));
-            of.plain += f64::from(u8::from(truth.hit && seen.whole(plain, at)));
-            of.beyond[when] += f64::from(u8::from(!truth.hit && lmap.kept[at].1 > 0)) / per_second;
+            of.hit += f64::from(u8::from(truth.hit()));
+            of.lmap += f64::from(u8::from(truth.hit() && seen.whole(lmap, at)));
+            of.plain += f64::from(u8::from(truth.hit() && seen.whole(plain, at)));
+            of.beyond[when] += f64::from(u8::from(!truth.hit() && lmap.kept[at].1 > 0)) / per_second;
         }
         let hit = of.hit.max(1.0);
         FaultOutcome { lmap: of.lmap / hit, plain: of.plain / hit, ..of }
@@ -353,5 +432,32 @@ fn outcome(seed: u64, seen: &RunResults<'_>, setting: RunConfig) -> Outcome {
         counts,
         partial: seen.measured().filter(partial).count(),
         false_share: seen.measured().filter(idle).count() as f64 / counts[0].max(1) as f64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scenes::DEMO;
+    use super::*;
+
+    #[test]
+    fn symptomatic_does_not_ask_for_the_cause_and_hit_does() {
+        let setting = RunConfig { scene: &DEMO, interval: SECOND, healthy: 100 * SECOND };
+        let length = setting.healthy + 2 * EVERY * SECOND;
+        let faults = faults::plan(&DEMO, 1, setting.healthy);
+        let requests = shop::run(&DEMO, 1, length, &faults);
+        let healthy = shop::run(&DEMO, 1, length, &[]);
+
+        let truths = truths(&requests, &healthy, &faults, setting);
+
+        let before = || truths.iter().zip(&requests).filter(|(truth, _)| !truth.measured);
+        let slow = before().filter(|(truth, request)| truth.symptomatic && !request.has_error()).count();
+        let share = slow as f64 / before().count() as f64;
+        assert!((0.008..0.011).contains(&share), "{share} are above their 99th percentile");
+        assert!(truths.iter().zip(&requests).all(|(truth, request)| truth.symptomatic || !request.has_error()));
+        let of = |what: fn(&Truth) -> bool| truths.iter().filter(|truth| truth.measured && what(truth)).count();
+        let (hit, symptomatic) = (of(Truth::hit), of(|truth| truth.symptomatic));
+        assert!(0 < hit && hit < symptomatic, "{hit} were hit, {symptomatic} are symptomatic");
+        assert!(before().all(|(truth, _)| !truth.hit()));
     }
 }

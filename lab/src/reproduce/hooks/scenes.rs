@@ -4,7 +4,7 @@ use super::faults::{ANY, Kind, PlannedFault};
 use super::shop::{Node, Route, Scene, Service, node};
 
 /// The demo's shop, with the faults of `uview demo` at its full pace, then those of one operation.
-pub const DEMO: Scene = Scene {
+pub static DEMO: Scene = Scene {
     services: &["frontend", "cart", "catalogue", "payment", "store"],
     routes: &demo::ROUTES,
     plan: &demo::PLAN,
@@ -48,7 +48,7 @@ mod demo {
 }
 
 /// Eleven services that call each other like those of Online Boutique, with a fault of 30 s every two minutes.
-pub const CHAPTER: Scene = Scene { services: &chapter::SERVICES, routes: &chapter::ROUTES, plan: &chapter::PLAN };
+pub static CHAPTER: Scene = Scene { services: &chapter::SERVICES, routes: &chapter::ROUTES, plan: &chapter::PLAN };
 
 mod chapter {
     use super::{ANY, Kind, Node, PlannedFault, Route, Service, node};

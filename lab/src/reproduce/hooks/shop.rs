@@ -126,6 +126,11 @@ impl Request {
     pub const fn failed(&self) -> bool {
         self.spans[0].error
     }
+
+    /// Whether any of its calls failed, also one whose caller did not wait for it.
+    pub fn has_error(&self) -> bool {
+        self.ended().any(|(_, _, span)| span.error)
+    }
 }
 
 /// Events of the simulation.

@@ -6,15 +6,13 @@ use std::fmt::Write as _;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
+use evaluation::reproduction::Verdict;
+
+use super::bars::{BARS, Bar};
 use super::plot::{Dot, plot};
 use super::run::{Outcome, POLICIES, Policy, Shares};
+use super::scenes::CHAPTER;
 use super::shop::Scene;
-
-/// Bars of the evaluation.
-const COVERS: f64 = 0.9;
-const BEYOND: f64 = 0.05;
-const TIMES: f64 = 4.5;
-const TOGETHER: f64 = 0.99;
 
 impl Policy {
     const fn id(self) -> &'static str {
@@ -23,6 +21,7 @@ impl Policy {
             Self::Head(50) => "head-5",
             Self::Head(_) => "head-20",
             Self::HeadAtOurs => "head-at-ours",
+            Self::PublishedOracle => "oracle-published",
             Self::Oracle => "oracle",
             Self::Plain => "error-latency",
             Self::Lmap => "lmap",
@@ -36,6 +35,7 @@ impl Policy {
             Self::Head(50) => "head sampling, 5 %",
             Self::Head(_) => "head sampling, 20 %",
             Self::HeadAtOurs => "head sampling with the bytes of all together",
+            Self::PublishedOracle => "the publication's oracle: everything during faults",
             Self::Oracle => "an oracle that knows the faults, by operation and second",
             Self::Plain => "errors and latency above the learnt 99th percentile",
             Self::Lmap => "LMAP trigger alone",
@@ -46,8 +46,10 @@ impl Policy {
 
 /// A column of a table: its heading and its value.
 type Column = (&'static str, fn(&Shares) -> f64);
-const COLUMNS: [Column; 6] = [
-    ("coverage", |of| of.covered),
+const COLUMNS: [Column; 8] = [
+    ("symptomatic", |of| of.symptomatic),
+    ("overhead", |of| of.overhead),
+    ("hit", |of| of.covered),
     ("kept traces", |of| of.kept),
     ("kept bytes", |of| of.bytes),
     ("precision", |of| of.precision),
@@ -72,19 +74,21 @@ pub fn interval(values: &[f64]) -> (f64, f64) {
     (mean, student(values.len() - 1) * (variance / count).sqrt())
 }
 
-fn percent((mean, half): (f64, f64)) -> String {
+pub fn percent((mean, half): (f64, f64)) -> String {
     format!("{:.2} ± {:.2} %", 100.0 * mean, 100.0 * half)
 }
 
-/// One row of a table.
+/// One row of the table of claims.
 pub struct Row {
     pub id: String,
     claim: String,
-    published: String,
+    published: &'static str,
+    /// On the seeds that verdicts are about.
     ours: String,
-    tolerance: String,
-    /// Whether the bar is met; `None` without a bar.
-    pub holds: Option<bool>,
+    /// On the seeds on which the agents' constants were chosen; empty in the reduced form.
+    chosen: String,
+    bar: &'static str,
+    pub verdict: Verdict,
     /// Why the bar is not met.
     why: &'static str,
 }
@@ -95,7 +99,10 @@ pub struct Series {
     pub every: &'static str,
     pub suffix: &'static str,
     pub scene: &'static Scene,
+    /// Results of the seeds that verdicts are about.
     pub outcomes: Vec<Outcome>,
+    /// Results of the seeds on which the agents' constants were chosen.
+    pub chosen: Vec<Outcome>,
 }
 
 impl Series {
@@ -103,72 +110,31 @@ impl Series {
         self.outcomes.iter().filter_map(|outcome| outcome.shares.get(&policy)).map(what).collect()
     }
 
-    fn bar(&self, (id, claim, published): (&str, &str, &str), values: &[f64], bar: Bar) -> Row {
-        let (mean, half) = interval(values);
-        let worst = values.iter().copied().reduce(if bar.is_least { f64::min } else { f64::max }).unwrap_or(f64::NAN);
-        let within = |value: f64| if bar.is_least { value >= bar.limit } else { value <= bar.limit };
-        let missed = values.iter().filter(|value| !within(**value)).count();
-        let ours = if bar.is_share {
-            format!("{}; worst seed {:.2} %", percent((mean, half)), 100.0 * worst)
-        } else {
-            format!("{mean:.2} ± {half:.2}; worst seed {worst:.2}")
-        };
-        let seeds = values.len();
-        let ours = if missed > 0 { format!("{ours}; missed in {missed} of {seeds} seeds") } else { ours };
+    /// Whether the shop is modelled after the publication's.
+    fn is_published(&self) -> bool {
+        core::ptr::eq(self.scene, &raw const CHAPTER)
+    }
+
+    fn row(&self, bar: &Bar) -> Row {
+        let values: Vec<f64> = self.outcomes.iter().map(bar.value).collect();
+        let chosen: Vec<f64> = self.chosen.iter().map(bar.value).collect();
+        let met = !values.is_empty() && values.iter().all(|value| bar.is_met(*value));
+        let published = self.is_published() && bar.is_published;
         Row {
-            id: format!("{id}{}", self.suffix),
-            claim: format!("{claim}, {}", self.every),
-            published: published.to_owned(),
-            ours,
-            tolerance: "in every seed".to_owned(),
-            holds: Some(missed == 0),
+            id: format!("{}{}", bar.id, self.suffix),
+            claim: format!("{}, {}", bar.claim, self.every),
+            published: if published { bar.published } else { "–" },
+            ours: bar.figure(&values),
+            chosen: if chosen.is_empty() { String::new() } else { bar.figure(&chosen) },
+            bar: bar.text,
+            verdict: if published { Verdict::on_stand_in(met) } else { Verdict::by_own_bar(met) },
             why: bar.why,
         }
     }
 
-    /// The rows with bars.
-    pub fn bars(&self) -> Vec<Row> {
-        let least = |limit, why| Bar { limit, is_least: true, is_share: true, why };
-        let (lmap, head) = (self.of(Policy::Lmap, |of| of.covered), self.of(Policy::Head(200), |of| of.covered));
-        let times: Vec<f64> = lmap.iter().zip(&head).map(|(lmap, head)| lmap / head).collect();
-        let beyond = self.of(Policy::Lmap, |of| of.beyond);
-        let all = self.of(Policy::All, |of| of.covered);
-        let (covers, exceeds) = (WHY_COVERS, WHY_BEYOND);
-        vec![
-            self.bar(("lmap-covers", "LMAP alone covers the hit requests", "≥ 90 %"), &lmap, least(COVERS, covers)),
-            self.bar(
-                ("lmap-beyond", "LMAP alone keeps, beyond the hit requests, of all traces", "≤ 5 %"),
-                &beyond,
-                Bar { is_least: false, ..least(BEYOND, exceeds) },
-            ),
-            self.bar(
-                ("lmap-head-20", "LMAP alone covers so many times what head sampling at 20 % covers", "≥ 4.5"),
-                &times,
-                Bar { is_share: false, ..least(TIMES, covers) },
-            ),
-            self.bar(
-                ("together-covers", "all together cover the hit requests", "≥ 99 %"),
-                &all,
-                least(TOGETHER, WHY_TOGETHER),
-            ),
-        ]
-    }
-
-    /// The results of each policy, as rows without bars.
-    fn measured(&self) -> Vec<Row> {
-        let row = |policy: Policy| {
-            let cells = COLUMNS.map(|(name, what)| format!("{name} {}", percent(interval(&self.of(policy, what)))));
-            Row {
-                id: format!("table-{}{}", policy.id(), self.suffix),
-                claim: format!("{}, {}", policy.name(), self.every),
-                published: "–".to_owned(),
-                ours: cells.join("; "),
-                tolerance: "none: for comparison".to_owned(),
-                holds: None,
-                why: "",
-            }
-        };
-        POLICIES.into_iter().map(row).collect()
+    /// The rows of claims.
+    pub fn rows(&self) -> Vec<Row> {
+        BARS.iter().map(|bar| self.row(bar)).collect()
     }
 
     fn table(&self) -> String {
@@ -176,7 +142,7 @@ impl Series {
         for (name, _) in COLUMNS {
             _ = write!(text, " {name} |");
         }
-        text += "\n| --- | --- | --- | --- | --- | --- | --- |\n";
+        _ = writeln!(text, "\n| --- |{}", " --- |".repeat(COLUMNS.len()));
         for policy in POLICIES {
             _ = write!(text, "| {} |", policy.name());
             for (_, what) in COLUMNS {
@@ -217,8 +183,10 @@ impl Series {
         let (partial, traces) = (self.outcomes.iter().map(|of| of.partial).sum::<usize>(), mean(0));
         let idle = interval(&self.outcomes.iter().map(|of| of.false_share).collect::<Vec<_>>());
         format!(
-            "{traces:.0} traces a seed, of which faults hit {:.0} and {:.0} are the quiet tail. The LMAP trigger kept {} of the traces while no \
-             fault was near (5 s before one to 20 s after it). Traces that all together kept in part: {partial}.",
+            "{traces:.0} traces a seed. {:.0} of them are symptomatic by the publication's definition; by ours, faults hit {:.0} and {:.0} are \
+             the quiet tail. The LMAP trigger kept {} of the traces while no fault was near (5 s before one to 20 s after it). Traces that all \
+             together kept in part: {partial}.",
+            mean(3),
             mean(1),
             mean(2),
             percent(idle),
@@ -226,57 +194,43 @@ impl Series {
     }
 }
 
-#[derive(Clone, Copy)]
-struct Bar {
-    limit: f64,
-    is_least: bool,
-    is_share: bool,
-    why: &'static str,
-}
-
-const WHY_COVERS: &str = "the CPU hog and errors of one operation are missed in part: at 100 ms a row has ten requests, so that a small change takes long to show.";
-const WHY_BEYOND: &str = "a verdict keeps all requests for what it is about, of the time of its row and the second before it, whether the fault hit them or not.";
-const WHY_TOGETHER: &str =
-    "what LMAPs miss is left to the latency policy, whose quantile is learnt from what came before and known to 6 %.";
-
-impl Row {
-    const fn verdict(&self) -> &'static str {
-        match self.holds {
-            Some(true) => "holds",
-            Some(false) => "fails",
-            None => "reported",
-        }
-    }
-}
-
 /// Rows of the JSON file.
 pub fn json(series: &[Series]) -> Result<String> {
-    let rows = series.iter().flat_map(|series| series.bars().into_iter().chain(series.measured()));
-    let rows = rows.map(|row| {
-        let verdict = row.verdict();
-        let Row { id, claim, published, ours, tolerance, .. } = row;
-        json!({ "id": id, "claim": claim, "published": published, "ours": ours, "tolerance": tolerance, "verdict": verdict })
+    let rows = series.iter().flat_map(Series::rows).map(|row| {
+        let Row { id, claim, published, ours, chosen, bar, verdict, .. } = row;
+        let verdict = verdict.to_string();
+        json!({
+            "id": id, "claim": claim, "published": published, "ours": ours, "ours_on_seeds_1_to_20": chosen, "bar": bar,
+            "verdict": verdict,
+        })
     });
     Ok(serde_json::to_string_pretty(&Value::from(rows.collect::<Vec<_>>()))? + "\n")
 }
 
+/// How many rows have each verdict.
+pub fn summary(series: &[Series]) -> String {
+    Verdict::summary(series.iter().flat_map(Series::rows).map(|row| row.verdict))
+}
+
 /// The page with `head` above the tables.
 pub fn page(series: &[Series], head: &str) -> String {
-    let bars: Vec<Row> = series.iter().flat_map(Series::bars).collect();
-    let count = |holds| bars.iter().filter(|row| row.holds == Some(holds)).count();
     let mut text = format!(
-        "# What the trace hooks are worth\n\nMade by `cargo lab reproduce hooks`. {} hold, {} fail.\n\n{head}\n\
-         | id | claim | published | ours | tolerance | verdict |\n| --- | --- | --- | --- | --- | --- |\n",
-        count(true),
-        count(false)
+        "# What the trace hooks are worth\n\nMade by `cargo lab reproduce hooks`. Verdicts: {}.\n\n{}\n\n{head}\n\
+         | id | claim | published | ours, seeds 101 to 120 | seeds 1 to 20 | bar, in every seed | verdict |\n\
+         | --- | --- | --- | --- | --- | --- | --- |\n",
+        summary(series),
+        Verdict::MEANING,
     );
-    for row in &bars {
-        let verdict = if row.holds == Some(true) { "holds".to_owned() } else { format!("**{}**", row.verdict()) };
-        let Row { id, claim, published, ours, tolerance, .. } = row;
-        _ = writeln!(text, "| {id} | {claim} | {published} | {ours} | {tolerance} | {verdict} |");
+    let rows: Vec<Row> = series.iter().flat_map(Series::rows).collect();
+    for Row { id, claim, published, ours, chosen, bar, verdict, .. } in &rows {
+        _ = writeln!(text, "| {id} | {claim} | {published} | {ours} | {chosen} | {bar} | {} |", verdict.cell());
     }
-    for row in bars.iter().filter(|row| row.holds == Some(false) && !row.why.is_empty()) {
-        _ = write!(text, "\n`{}` fails: {}\n", row.id, row.why);
+    let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| !row.verdict.holds()) {
+        reasons.entry(row.why).or_default().push(format!("`{}`", row.id));
+    }
+    for (why, ids) in reasons {
+        _ = write!(text, "\n{}: {why}\n", ids.join(", "));
     }
     for series in series {
         _ = write!(
@@ -313,11 +267,19 @@ pub fn svg(series: &[Series]) -> String {
     plot(&dots.collect::<Vec<_>>())
 }
 
-/// Claims that hold in the stored table `kept` but not for `series`.
-pub fn broken(series: &[Series], kept: &str) -> Result<Vec<String>> {
-    let kept: Vec<BTreeMap<String, String>> = serde_json::from_str(kept).context("docs/reproduction/hooks.json")?;
-    let text = |row: &BTreeMap<String, String>, key| row.get(key).cloned().unwrap_or_default();
-    let held = |id: &str| kept.iter().any(|row| text(row, "id") == id && text(row, "verdict") == "holds");
-    let bars = series.iter().flat_map(Series::bars).filter(|row| held(&row.id) && row.holds != Some(true));
-    Ok(bars.map(|row| format!("{}: {} ({})", row.id, row.ours, row.published)).collect())
+/// Rows of the stored table `json` whose verdict `series` does not confirm, and those that were not computed. A row
+/// that fails there may hold here, with fewer seeds.
+pub fn broken(series: &[Series], json: &str) -> Result<Vec<String>> {
+    let committed: Vec<BTreeMap<String, String>> =
+        serde_json::from_str(json).context("docs/reproduction/hooks.json")?;
+    let rows: Vec<Row> = series.iter().flat_map(Series::rows).collect();
+    let unconfirmed = committed.iter().filter_map(|stored| {
+        let [id, verdict] = ["id", "verdict"].map(|key| stored.get(key).map_or("", String::as_str));
+        match rows.iter().find(|row| row.id == id) {
+            None => Some(format!("{id} was not computed")),
+            Some(row) if verdict == Verdict::Fails.to_string() || verdict == row.verdict.to_string() => None,
+            Some(row) => Some(format!("{id} {}: {} ({})", row.verdict, row.ours, row.bar)),
+        }
+    });
+    Ok(unconfirmed.collect())
 }

@@ -1,7 +1,8 @@
-//! The LMAP of this project, trained on all training rows at once.
+//! The LMAP of this project, trained on all training rows at once; the paper's, on rows prepared as ours are.
 
-use ::lmap::{Detector, Reason, Settings};
+use ::lmap::{Column, ColumnKind, Detector, Preparation, Reason, ScoreForm, Settings};
 
+use super::peer::{prepare, prepared};
 use super::{Candidate, RowScore, TrainError};
 use crate::unit::Unit;
 
@@ -81,5 +82,42 @@ impl Candidate for Lmap {
     fn named(&mut self, top: usize) -> Vec<usize> {
         self.detector.explain(top, &mut self.reasons);
         self.reasons.iter().map(|reason| reason.column).collect()
+    }
+}
+
+/// The paper's pipeline, absolute score, over rows that our preparation made.
+#[derive(Debug)]
+pub(super) struct PreparedPaper {
+    preparation: Preparation,
+    lmap: Lmap,
+}
+
+impl PreparedPaper {
+    /// Prepares the training rows by `settings`, and fits the paper's pipeline to them.
+    pub(super) fn train(unit: &Unit, settings: &Settings) -> Result<Self, TrainError> {
+        let (preparation, train) = prepare(unit, settings);
+        let column = Column { level: Some(false), ..Column::new(ColumnKind::Gauge, 0) };
+        let unit = Unit { columns: vec![column; unit.columns.len()], train, ..unit.clone() };
+        // The floor leaves rows as they are that have had it, and no training row is then as far out as the clip.
+        let paper = Settings {
+            deviation_floor: settings.deviation_floor,
+            smoothing_span: settings.smoothing_span,
+            ..Settings::paper(ScoreForm::PaperAbsolute)
+        };
+        Ok(Self { preparation, lmap: Lmap::train(&unit, &paper)? })
+    }
+}
+
+impl Candidate for PreparedPaper {
+    fn gamma(&self) -> f64 {
+        self.lmap.gamma()
+    }
+
+    fn step(&mut self, row: &[f64], gap: bool) -> RowScore {
+        self.lmap.step(&prepared(&mut self.preparation, row, gap), gap)
+    }
+
+    fn named(&mut self, top: usize) -> Vec<usize> {
+        self.lmap.named(top)
     }
 }

@@ -2,9 +2,10 @@
 //! and 4.5).
 //!
 //! The paper does not say how to treat metrics that drift or are constant in training. Here drifting gauges are
-//! differenced and constants are left out; otherwise their size alone would be the score.
+//! differenced and constants are left out; otherwise their size alone would be the score. As published, U is renewed at
+//! every learnt row (row-wise); the buffered sketch, which our detectors have, is another reading.
 
-use lmap::{LevelRule, ScoreForm, Settings};
+use lmap::{LevelRule, ScoreForm, Settings, SketchForm};
 
 use crate::candidate::{Lmap, TrainError};
 use crate::protocol;
@@ -18,15 +19,32 @@ pub const SKETCH_ROWS: [usize; 2] = [25, 50];
 /// The percentiles of a sweep.
 pub const PERCENTILES: [f64; 6] = [90.0, 95.0, 97.0, 99.0, 99.5, 99.9];
 
-/// The paper's pipeline with these sizes.
-#[must_use]
-pub fn settings(rank: usize, sketch_rows: usize, percentile: f64) -> Settings {
-    Settings {
-        rank: Some(rank),
-        sketch_rows: Some(sketch_rows),
-        percentile,
-        levels: Some(LevelRule::default()),
-        ..Settings::paper(ScoreForm::PaperRelative)
+/// The paper's form of the detector: its sketch and sizes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PaperForm {
+    /// Row-wise as published: U is renewed at every learnt row.
+    pub sketch: SketchForm,
+    /// k: rank of the basis.
+    pub rank: usize,
+    /// l: rows of the sketch.
+    pub sketch_rows: usize,
+    /// q: percentile of γ.
+    pub percentile: f64,
+}
+
+impl PaperForm {
+    /// The settings of a detector of this form.
+    #[must_use]
+    pub fn settings(self) -> Settings {
+        let Self { sketch, rank, sketch_rows, percentile } = self;
+        Settings {
+            rank: Some(rank),
+            sketch_rows: Some(sketch_rows),
+            percentile,
+            levels: Some(LevelRule::default()),
+            sketch,
+            ..Settings::paper(ScoreForm::PaperRelative)
+        }
     }
 }
 
@@ -54,21 +72,21 @@ pub struct Point {
 /// # Errors
 ///
 /// [`TrainError`] if the unit cannot be trained on.
-pub fn sweep(unit: &Unit) -> Result<Vec<Point>, TrainError> {
+pub fn sweep(unit: &Unit, sketch: SketchForm) -> Result<Vec<Point>, TrainError> {
     let unit = unit.without_constants();
     let mut points = Vec::new();
     for sketch_rows in SKETCH_ROWS {
         for rank in RANKS.into_iter().filter(|rank| *rank < sketch_rows) {
             for percentile in PERCENTILES {
-                points.push(point(&unit, rank, sketch_rows, percentile)?);
+                points.push(point(&unit, PaperForm { sketch, rank, sketch_rows, percentile })?);
             }
         }
     }
     Ok(points)
 }
 
-fn point(unit: &Unit, rank: usize, sketch_rows: usize, percentile: f64) -> Result<Point, TrainError> {
-    let mut candidate = Lmap::train(unit, &settings(rank, sketch_rows, percentile))?;
+fn point(unit: &Unit, form: PaperForm) -> Result<Point, TrainError> {
+    let mut candidate = Lmap::train(unit, &form.settings())?;
     let quantiles = candidate.detector().training_quantiles().unwrap_or_default();
     let at = |percent: f64| {
         let place = lmap::QUANTILES.iter().position(|known| *known == percent);
@@ -84,6 +102,7 @@ fn point(unit: &Unit, rank: usize, sketch_rows: usize, percentile: f64) -> Resul
     }
     let share = |of: u32| if of > 0 { f64::from(hits) / f64::from(of) } else { 0.0 };
     let (precision, recall) = (share(taken), share(faulty));
+    let PaperForm { rank, sketch_rows, percentile, .. } = form;
     Ok(Point { rank, sketch_rows, percentile, median: at(50.0), tail: at(99.9), precision, recall })
 }
 
@@ -160,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_sweep_has_every_choice_once_and_figures_that_are_shares() {
-        let points = sweep(&unit()).unwrap();
+        let points = sweep(&unit(), SketchForm::RowWise).unwrap();
 
         assert_eq!(points.len(), RANKS.len() * SKETCH_ROWS.len() * PERCENTILES.len());
         for point in &points {
