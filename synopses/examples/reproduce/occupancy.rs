@@ -88,12 +88,12 @@ impl Bins {
             Loss::Exactly(lost) => lost as f64 / self.packets as f64,
         };
         let good = self.probability * (1.0 - lost) * self.packets as f64;
-        self.mean(runs, |random| good * self.share_of_useful(random))
+        mean(runs, |random| good * self.share_of_useful(random))
     }
 
     /// Useful buckets as a share of all.
     pub fn useful_share(&self, runs: u64) -> f64 {
-        self.mean(runs, |random| self.share_of_useful(random)).value
+        mean(runs, |random| self.share_of_useful(random)).value
     }
 
     fn share_of_useful(&self, random: &mut ChaCha8Rng) -> f64 {
@@ -104,7 +104,7 @@ impl Bins {
 
     /// The relative error of the loss, absolute.
     pub fn error_of_loss(&self, runs: u64) -> Mean {
-        self.mean(runs, |random| {
+        mean(runs, |random| {
             let sampled = self.sampled_losses(random);
             let lost = match self.loss {
                 Loss::Exactly(lost) => lost,
@@ -115,14 +115,6 @@ impl Bins {
             };
             (self.estimated(&self.thrown(sampled, random), lost) - 1.0).abs()
         })
-    }
-
-    fn mean(&self, runs: u64, run: impl Fn(&mut ChaCha8Rng) -> f64 + Sync) -> Mean {
-        let parts = each(PARTS, |part| {
-            let mut random = ChaCha8Rng::seed_from_u64(0x0b5 + part);
-            (0..runs.div_ceil(PARTS)).map(|_| run(&mut random)).collect::<Vec<_>>()
-        });
-        Mean::of(&parts.concat())
     }
 
     /// How many of the lost packets are sampled.
@@ -165,4 +157,13 @@ impl Bins {
         }
         if of > 0.0 { lost / of / (truly_lost as f64 / self.packets as f64) } else { 0.0 }
     }
+}
+
+/// The mean of at least `runs` runs, from seeds of their own.
+fn mean(runs: u64, run: impl Fn(&mut ChaCha8Rng) -> f64 + Sync) -> Mean {
+    let parts = each(PARTS, |part| {
+        let mut random = ChaCha8Rng::seed_from_u64(0x0b5 + part);
+        (0..runs.div_ceil(PARTS)).map(|_| run(&mut random)).collect::<Vec<_>>()
+    });
+    Mean::of(&parts.concat())
 }

@@ -84,7 +84,7 @@ fn gain(id: &'static str, reading: Reading, sweeps: &Sweeps) -> Claim {
         published: "about 15 to 30 % more",
         ours: format!("{}, {}", reading.name(), told.collect::<Vec<_>>().join("; ")),
         tolerance: "at least 15 % at some point, nowhere more than 30 % nor less than −2 %",
-        verdict: judged(most >= 0.15 && most <= 0.30 && least > -0.02),
+        verdict: judged((0.15..=0.30).contains(&most) && least > -0.02),
     }
 }
 

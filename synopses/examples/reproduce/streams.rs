@@ -269,17 +269,23 @@ pub fn play_each(stream: &Stream<'_>, each: &[DisplacedPackets], settings: &[Set
     let mut senders: Vec<FineComb> =
         settings.iter().map(|settings| FineComb::new(settings).expect("possible")).collect();
     let mut sums = Sums::default();
-    each.iter_mut().for_each(|arrivals| arrivals.begin(common.start));
+    for arrivals in &mut each {
+        arrivals.begin(common.start);
+    }
     for number in 0..packets {
         let (digest, sent, at) = stream.packet(number);
-        senders.iter_mut().for_each(|sender| sender.insert(digest, sent));
+        for sender in &mut senders {
+            sender.insert(digest, sent);
+        }
         let Some(at) = at else {
             sums.lost += 1;
             continue;
         };
         sums.add(at - sent);
         if common.contains(&number) {
-            each.iter_mut().for_each(|arrivals| arrivals.arrive(digest, at));
+            for arrivals in &mut each {
+                arrivals.arrive(digest, at);
+            }
         }
     }
     let ends = each.iter_mut().map(|arrivals| {

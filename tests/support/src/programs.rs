@@ -15,14 +15,8 @@ use crate::workspace;
 const PACKAGES: [&str; 6] = ["e2e", "hooks", "lab", "nic-agent", "synopses", "uview-cli"];
 /// The programs in them: `uview`, `lab`, the reproduction of synopses, the tests that are too slow in a debug build, and
 /// the one whose times are judged.
-const TARGETS: [&str; 6] = [
-    "--bin=lab",
-    "--bin=uview",
-    "--example=reproduce",
-    "--test=coherence",
-    "--test=simulation",
-    "--test=two_agents",
-];
+const TARGETS: [&str; 6] =
+    ["--bin=lab", "--bin=uview", "--example=reproduce", "--test=coherence", "--test=simulation", "--test=two_agents"];
 
 /// The built programs: target name → path.
 #[derive(Debug)]

@@ -262,7 +262,7 @@ pub fn times(scale: Scale) -> [Claim; 2] {
                 Rule::FineComb,
                 solver,
                 Deviation::PerBucket,
-            )))
+            )));
         };
         least_ms(if scale.full { 5 } else { 2 }, run)
     };

@@ -90,7 +90,7 @@ impl TwoAgents {
 /// R11: the whole pipeline; and its time as it is if the wait for late packets is counted.
 pub fn two_agents(file: Option<&Path>) -> [Claim; 2] {
     let found = TwoAgents::read(file);
-    let ours = |of: &dyn Fn(&TwoAgents) -> String| found.as_ref().map_or_else(Clone::clone, |agents| of(agents));
+    let ours = |of: &dyn Fn(&TwoAgents) -> String| found.as_ref().map_or_else(Clone::clone, of);
     let verdict = |holds: fn(&TwoAgents) -> bool| {
         found.as_ref().map_or(Verdict::NotComputable, |agents| judged_on_stand_in(holds(agents)))
     };
