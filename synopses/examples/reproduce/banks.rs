@@ -152,16 +152,16 @@ impl Banks {
             }
         };
         let mut claims: Vec<Claim> = rows!("F15b").zip(&self.0).map(row).collect();
-        claims.push(least(scale));
+        claims.extend(least(scale));
         claims
     }
 }
 
-/// LDA beside FineComb where next to nothing is displaced.
-fn least(scale: Scale) -> Claim {
+/// LDA beside FineComb where next to nothing is displaced, by the mean and by the median of the runs.
+fn least(scale: Scale) -> [Claim; 2] {
     let (delays, packets) = (weibull(), PACKETS as f64);
     let case = Case { loss: Loss::Share(LOSSES[2]), share: SHARES[0], readings: &[Reading::Forward], delays: &delays };
-    let runs = if scale.full { MANY_RUNS } else { MANY_RUNS / 10 };
+    let runs = if scale.full { MANY_RUNS } else { MANY_RUNS / 4 };
     let played = case.play(runs, |seed| {
         let fine = four_banks(MEMORY, packets, seed);
         let lda = two_banks(&fine, packets, seed);
@@ -175,22 +175,34 @@ fn least(scale: Scale) -> Claim {
         (all.mean, means[means.len() / 2], all.packets)
     };
     let (fine, lda) = (of(0, Rule::FineComb), of(1, Rule::Lda));
-    Claim {
+    let text = "at extremely small ρ LDA with two banks is better than FineComb with four, β = 10⁻²";
+    let mean = Claim {
         id: "F15c",
-        text: "at extremely small ρ LDA with two banks is better than FineComb with four, β = 10⁻²",
+        text,
         published: "yes",
         ours: format!(
-            "forward, ρ = {:e}: LDA {}, FineComb {} in the mean of {runs} runs, {} and {} in the median; {:.0} and {:.0} packets in useful \
-             buckets. In about one run of a hundred LDA's few displaced packets meet a lost one, and that run decides its mean",
+            "forward, ρ = {:e}: LDA {}, FineComb {} in the mean of {runs} runs; {:.0} and {:.0} packets in useful buckets. In about one run of \
+             a hundred LDA's few displaced packets meet a lost one, and that run decides its mean",
             case.share,
             percent(lda.0),
             percent(fine.0),
-            percent(lda.1),
-            percent(fine.1),
             lda.2,
             fine.2
         ),
-        tolerance: "a smaller mean, or by our own bar a smaller median",
-        verdict: graded(lda.0 < fine.0, lda.1 < fine.1),
-    }
+        tolerance: "a smaller mean",
+        verdict: judged(lda.0 < fine.0),
+    };
+    let median = Claim {
+        id: "F15c-median",
+        text: "the same in the median of the runs",
+        published: "nothing of medians",
+        ours: format!(
+            "LDA {}, FineComb {} (a bar that was set after the mean had missed)",
+            percent(lda.1),
+            percent(fine.1)
+        ),
+        tolerance: "a smaller median",
+        verdict: judged_by_own_bar(lda.1 < fine.1),
+    };
+    [mean, median]
 }

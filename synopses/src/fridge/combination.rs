@@ -18,8 +18,9 @@ pub enum Combination {
     HtTotal,
     /// As published: in each octave of the delay, fridges are weighted with the inverse of their estimated variance Σ
     /// w², without those that have no sample. Tails are underestimated, because a fridge that has no heavy samples by
-    /// chance seems to vary little: by 5 to 15 % with octaves, by half with a single bin (the paper does not give the
-    /// width of its bins). For comparison.
+    /// chance seems to vary little: by up to 11 % in the two longest of seven bins with octaves, by 3 to 67 % with a
+    /// single bin (the paper does not give the width of its bins; rows A6 of docs/reproduction/fridges.md). For
+    /// comparison.
     Ivw,
     /// Equal weights for all fridges. Unbiased, but as imprecise as the worst fridge.
     Mean,
