@@ -123,7 +123,8 @@ fn with_folds_figures_are_of_settings_chosen_on_other_rows() {
 
     let (result, shown) = (text(&json.stdout), text(&studies.stdout));
     let result: serde_json::Value = serde_json::from_str(&result).unwrap();
-    for name in ["lmap", "lmap, default", "pca", "pca+prepared", "pca+prepared, in hindsight"] {
+    let chosen = ["lmap", "lmap, default", "pca+prepared", "pca+prepared, in hindsight", "rcf+prepared, default"];
+    for name in chosen.into_iter().chain(["pca"]) {
         assert!(result["shop"][name]["auc_pr"].is_f64(), "{name}: {result}");
     }
     assert!(result["shop"]["pca, default"].is_null(), "no setting was chosen for it");

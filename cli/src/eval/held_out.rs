@@ -38,10 +38,12 @@ impl Basis {
         chosen.unwrap_or_else(|| RowSettings::all(Settings::default()))
     }
 
-    /// What was chosen for `kind`, if anything was.
+    /// What was chosen for `kind`, if anything was. A forest takes too long for a search of its own: its rows are
+    /// prepared as the LMAP's.
     #[must_use]
     pub fn chosen(&self, kind: Kind) -> Option<&Choices> {
-        self.choices.iter().find(|choices| choices.kind == kind)
+        let whose = if kind.takes_settings() && kind.is_slow() { Kind::Lmap } else { kind };
+        self.choices.iter().find(|choices| choices.kind == whose)
     }
 
     /// Each setting of the LMAP that judges some row.

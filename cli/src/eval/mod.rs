@@ -21,8 +21,8 @@ use studies::Study;
 pub(crate) const LONG_ABOUT: &str = "\
 Trains detectors on healthy rows, runs them on labelled rows, and reports how well they did.
 
-DATA is a folder of units, or a folder of such folders. A unit is what one LMAP watches: UNIT.train.csv and UNIT.test.csv
-(also .csv.gz). The first line has the column names. Each column is a metric, except for
+DATA is a folder of units, or a folder of such folders. A unit is what one LMAP watches: UNIT.train.csv and
+UNIT.test.csv (also .csv.gz). The first line has the column names. Each column is a metric, except for
   time   seconds; a step of more than 1.5 intervals is a gap
   label  0 normal, 1 anomalous, 2 ignored; in test files
   fault  the kind of fault, as text
@@ -35,9 +35,10 @@ deviation), norm-z (the norm of all deviations), rcf (Random Cut Forest). NAME+p
 as lmap's are, with its score smoothed. All train on the same rows and score every test row once, in order. Labels
 choose nothing but the thresholds of `best F1` and `composite F1`, which are hindsight.
 
-With --folds, labels choose settings too, for lmap and for each NAME+prepared but rcf's, though never those by which
-the same rows are judged: units are dealt to K folds by service (what stands before the last `_` of a unit's name), a
-set of one service is cut into K blocks of time, and the rows of each fold are judged by settings chosen on the others.";
+With --folds, labels choose settings too, for lmap and for each NAME+prepared (for rcf+prepared those of lmap), though
+never those by which the same rows are judged: units are dealt to K folds by service (what stands before the last `_`
+of a unit's name), a set of one service is cut into K blocks of time, and the rows of each fold are judged by settings
+chosen on the others.";
 
 /// Arguments of `uview eval`.
 #[derive(Clone, Debug, clap::Args)]

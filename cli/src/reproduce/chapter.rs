@@ -14,7 +14,7 @@ const L: usize = 50;
 const SMALL: usize = 1;
 const LARGE: usize = 20;
 const CARD: &str = "a BlueField-2 card; [scale.md](../scale.md) says what is expected of one";
-const NO_DATA: &str = "UVIEW_DATA does not name a folder with the set";
+const NO_DATA: &str = "UVIEW_DATA does not name a folder with the set, or none of its units has a fault";
 
 /// The rows of one reading of the chapter: their ids end in its suffix.
 #[derive(Clone, Copy, Debug)]

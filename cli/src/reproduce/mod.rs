@@ -80,12 +80,12 @@ fn units(folder: &Path) -> Result<Vec<Unit>, Failure> {
     files.map(|unit| unit.load().map_err(|error| refused(&error))).collect()
 }
 
-/// The mean sweep of all units that have an event; `None` without units.
+/// The mean sweep of all units that have an event; `None` without such a unit.
 fn swept(units: Option<&[Unit]>, reading: Reading) -> Result<Option<Vec<sweep::Point>>, Failure> {
     let Some(units) = units else { return Ok(None) };
     let each = units.iter().filter(|unit| !unit.events().is_empty()).map(|unit| sweep::sweep(unit, reading.sketch));
     let each: Vec<_> = each.collect::<Result<_, _>>().map_err(|error| Failure::to(WHAT).caused_by(&error))?;
-    Ok(Some(sweep::mean(&each)))
+    Ok((!each.is_empty()).then(|| sweep::mean(&each)))
 }
 
 fn autoscale(args: &ReproduceArgs, program: Option<PathBuf>) -> Result<Vec<AutoscaleRecord>, Failure> {

@@ -115,9 +115,12 @@ fn timeline(of: &OverloadRun) -> String {
         notes.extend(run.added_s.iter().filter(|at| in_part(**at)).map(|_| "a replica more"));
         notes.extend(run.overloaded_from_s.filter(|at| in_part(*at)).map(|_| "no further replica: overload"));
         notes.extend(run.alarms.iter().filter(|alarm| in_part(alarm.began_s)).map(|_| "alarm"));
-        let highest = |scores: &Timeline| scores.highest(from, from + PART_S);
+        let highest = |scores: &Timeline| {
+            let is_judged = scores.ratios.iter().any(|(at, _)| in_part(*at));
+            if is_judged { format!("{:.2}", scores.highest(from, from + PART_S)) } else { "–".to_owned() }
+        };
         let (live, paper) = (highest(&of.live), highest(&of.paper));
-        let _ = writeln!(text, "| {from:.0} | {live:.2} | {paper:.2} | {} |", notes.join(", "));
+        let _ = writeln!(text, "| {from:.0} | {live} | {paper} | {} |", notes.join(", "));
         from += PART_S;
     }
     let (sent, failed) = run.sent;

@@ -27,10 +27,10 @@ use scenes::{CHAPTER, DEMO};
 use shop::{MILLI, SECOND};
 use table::Series;
 
-/// The seeds that verdicts are about. Nothing was chosen on them.
-const SEEDS: RangeInclusive<u64> = 101..=120;
+/// The seeds that verdicts are about. Nothing was chosen on them, nor had anybody seen them before.
+const SEEDS: RangeInclusive<u64> = 201..=220;
 /// The same in the reduced form.
-const REDUCED_SEEDS: RangeInclusive<u64> = 101..=101;
+const REDUCED_SEEDS: RangeInclusive<u64> = 201..=201;
 /// The seeds on which the agents' constants were chosen, above all the three seconds that a verdict is about at the
 /// least.
 const CHOSEN_SEEDS: RangeInclusive<u64> = 1..=20;
@@ -95,7 +95,8 @@ percentile of its operation before the first fault; *overhead* is the share of t
 asks for the cause as well (*truth*, below). The publication's figures are of Online Boutique; the shop with the suffix `-chapter-4` stands for it, and the column \
 *published* is empty elsewhere. Everything happens in virtual time; the agents' code is the product's (`otlp::SpanMetrics`, `nic_agent::Worker`, `otlp::TailSampler`) \
 with its defaults, the shop is a model of the demo's. Each ± is half a 95 % confidence interval of the mean over 20 seeds. The three seconds that a verdict is about at \
-the least were chosen on seeds 1 to 20, so verdicts are about seeds 101 to 120, and so are the tables below the first.
+the least were chosen on seeds 1 to 20, so verdicts are about seeds 201 to 220, and so are the tables below the first. Bars of our own were set when results of other seeds (1 to 20, 101 to 120) were known. \
+The publication's *70 % performance boost* is read as percentage points.
 
 - **Shop**: frontend → cart, catalogue, payment → store; five operations with paths of their own, 100 requests/s in an open loop with a wave, bursts and a drift; one \
 worker and a queue for each service; callers wait 1 s. One request in a thousand fails at each callee without any fault. Spans come in the SDKs' batches (512 spans or 5 s, \

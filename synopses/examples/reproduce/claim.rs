@@ -58,6 +58,10 @@ impl Verdict {
     const ALL: [Self; 6] =
         [Self::Holds, Self::HoldsOnStandIn, Self::HoldsByOwnBar, Self::Fails, Self::Refuted, Self::NotComputable];
 
+    const fn holds(self) -> bool {
+        matches!(self, Self::Holds | Self::HoldsOnStandIn | Self::HoldsByOwnBar)
+    }
+
     const fn name(self) -> &'static str {
         match self {
             Self::Holds => "holds",
@@ -136,10 +140,8 @@ impl Reproduction {
         text += "| id | claim | published | ours | tolerance | verdict |\n| --- | --- | --- | --- | --- | --- |\n";
         for claim in &self.claims {
             let Claim { id, text: statement, published, ours, tolerance, .. } = claim;
-            let verdict = match claim.verdict.name() {
-                holds if holds.starts_with("holds") => holds.to_owned(),
-                other => format!("**{other}**"),
-            };
+            let name = claim.verdict.name();
+            let verdict = if claim.verdict.holds() { name.to_owned() } else { format!("**{name}**") };
             let _ = writeln!(text, "| {id} | {statement} | {published} | {ours} | {tolerance} | {verdict} |");
         }
         for Figure { file, caption, .. } in &self.figures {
@@ -163,7 +165,7 @@ impl Reproduction {
             match self.claims.iter().find(|claim| claim.id == id) {
                 None => Some(format!("{id} was not computed")),
                 Some(claim) if verdict == Verdict::Fails.name() || verdict == claim.verdict.name() => None,
-                Some(claim) if verdict == Verdict::HoldsByOwnBar.name() && claim.verdict == Verdict::Holds => None,
+                Some(claim) if verdict == Verdict::HoldsByOwnBar.name() && claim.verdict.holds() => None,
                 Some(_) if self.not_run().any(|claim| claim.id == id) => None,
                 Some(claim) => Some(format!("{id} {}: {} ({})", claim.verdict.name(), claim.ours, claim.tolerance)),
             }

@@ -89,7 +89,12 @@ fn much_lost(id: &'static str, reading: Reading, sweeps: &Sweeps, pareto: &[Erro
         id,
         text: "error of the mean delay, β = 10⁻², Weibull and Pareto, all ρ",
         published: "below 1.2 %",
-        ours: format!("{}: at most {} and {}", reading.name(), percent(short), percent(long)),
+        ours: format!(
+            "{}: at most {} and {} (Pareto's shape, 3, is the one chosen for F7)",
+            reading.name(),
+            percent(short),
+            percent(long)
+        ),
         tolerance: "as published, or by our own bar at most 1.5 %",
         verdict: graded(short.max(long) < 0.012, short.max(long) <= 0.015),
     }

@@ -13,7 +13,7 @@ use crate::sweep::{Sweeps, weibull};
 use crate::trace::TraceResults;
 use crate::{delay, formula, lda, loss, samples};
 
-const ABOUT: &str = "Five million packets in an interval of a second, mean of the relative errors over ten runs or more (forty at β = 10⁻⁴). \
+const ABOUT: &str = "Five million packets in an interval of a second, mean of the relative errors over ten runs or more (forty at β = 10⁻⁴ and of the trace). \
     β is the share of lost packets, ρ that of displaced ones, which arrive on the other side of an interval's end; W = pR entries of a stash \
     are made for R = ρT of them, and 1,000 buckets and stash entries at the receiver (S = M + W), as printed, with sampling p by the paper's \
     formula. FineComb− has no stash.\n\n\

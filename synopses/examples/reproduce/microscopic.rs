@@ -139,8 +139,8 @@ impl Microscopic {
             text,
             published: "about 2,000 %",
             ours: told.collect::<Vec<_>>().join("; "),
-            tolerance: "at least 300 % with 5 lost: the printed figure cannot be that of all four numbers",
-            verdict: judged_by_own_bar(readings.iter().all(|reading| each(reading)[0] >= 3.0)),
+            tolerance: "ours: 1,000 to 4,000 % with 5 lost, since the printed figure cannot be that of all four numbers",
+            verdict: judged_by_own_bar(readings.iter().all(|reading| (10.0..=40.0).contains(&each(reading)[0]))),
         }
     }
 

@@ -121,7 +121,7 @@ impl TraceResults {
     pub fn new(scale: Scale) -> Self {
         let queue = queue();
         let mut points: Vec<[TracePoint; 4]> =
-            scale.of(&SHARES).into_iter().map(|share| at(share, scale.runs, &queue)).collect();
+            scale.of(&SHARES).into_iter().map(|share| at(share, scale.many, &queue)).collect();
         points.sort_by(|one, other| one[0].share.total_cmp(&other[0].share));
         Self([0, 1, 2, 3].map(|reading| points.iter().map(|readings| readings[reading]).collect()))
     }

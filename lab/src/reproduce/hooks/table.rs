@@ -216,7 +216,7 @@ pub fn summary(series: &[Series]) -> String {
 pub fn page(series: &[Series], head: &str) -> String {
     let mut text = format!(
         "# What the trace hooks are worth\n\nMade by `cargo lab reproduce hooks`. Verdicts: {}.\n\n{}\n\n{head}\n\
-         | id | claim | published | ours, seeds 101 to 120 | seeds 1 to 20 | bar, in every seed | verdict |\n\
+         | id | claim | published | ours, seeds 201 to 220 | seeds 1 to 20 | bar, in every seed | verdict |\n\
          | --- | --- | --- | --- | --- | --- | --- |\n",
         summary(series),
         Verdict::MEANING,

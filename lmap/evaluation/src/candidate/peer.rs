@@ -1,5 +1,5 @@
-//! Detectors of other kinds: standardised rows in, a score out. Standardisation, γ and smoothing are the same for all of
-//! them, bare or with our preparation.
+//! Detectors of other kinds: standardised rows in, a score out. Standardisation, γ and smoothing are the same for all
+//! of them, bare or with our preparation.
 
 use ::lmap::{Preparation, Settings};
 

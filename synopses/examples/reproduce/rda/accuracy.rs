@@ -1,8 +1,8 @@
 //! Errors of RDA, FineComb and LDA on the same intervals.
 //!
-//! The publication states means of ten runs, ours are of more. With two banks that cannot be decoded in one of seven intervals such a mean
-//! is that of the few incomplete runs, so medians stand beside it as readings of their own. Where everything is decoded
-//! the error is exactly 0, which no ratio can express. [`LEAST_PRINTED`] stands for it, the least error that the
+//! The publication states means of ten runs, ours are of more. With two banks that cannot be decoded in one of seven
+//! intervals such a mean is that of the few incomplete runs, so medians stand beside it, by our own bar. Where everything
+//! is decoded the error is exactly 0, which no ratio can express. [`LEAST_PRINTED`] stands for it, the least error that the
 //! publication's text names: ratios are so many orders at most, and depend on the errors of the others.
 
 use plotters::chart::SeriesLabelPosition;
@@ -34,6 +34,16 @@ enum Average {
     /// As published.
     Mean,
     Median,
+}
+
+impl Average {
+    /// The verdict on a published figure: it is a mean, so that a bar on medians is ours.
+    const fn judged(self, holds: bool) -> Verdict {
+        match self {
+            Self::Mean => judged_on_stand_in(holds),
+            Self::Median => judged_by_own_bar(holds),
+        }
+    }
 }
 
 /// The errors of all runs at one point of a sweep.
@@ -154,6 +164,12 @@ fn of_differences(swept: &[Errors], average: Average) -> Claim {
     let (to_lda, _) = bounds(few.iter().map(|means| means.orders().1));
     let after = swept.iter().filter(|errors| errors.differences == 3_000).map(at);
     let rises = after.map(|means| means.rda).all(|error| (1e-5..1e-3).contains(&error));
+    let below = swept.iter().filter(|errors| errors.differences < 2_500);
+    let whole = below.map(|errors| {
+        let share = (1.0 - (errors.differences as f64 / 2_500.0).powi(2)).sqrt();
+        format!("{:.0} % ({})", 100.0 * share, errors.differences)
+    });
+    let whole = whole.collect::<Vec<_>>().join(", ");
     let (id, text) = match average {
         Average::Mean => ("R5", "error of the mean, 5,000 cells, d from 0 to 10,000 packets, mean of the runs"),
         Average::Median => ("R5-median", "the same, median of the runs"),
@@ -163,14 +179,14 @@ fn of_differences(swept: &[Errors], average: Average) -> Claim {
         text,
         published: "10⁻¹⁴ below d = 2,000, then rising sharply to about 10⁻⁴; FineComb and LDA over ten orders worse below 2,000",
         ours: format!(
-            "RDA {}; exact in {}; FineComb {}, LDA {}; below 2,000 {to_fine:.1} and {to_lda:.1} orders at least",
+            "RDA {}; exact in {} (a whole decoding has the probability √(1 − (d/2,500)²): {whole}); FineComb {}, LDA {}; below 2,000 {to_fine:.1} and {to_lda:.1} orders at least",
             each(&|errors| short(at(errors).rda)),
             each(&|errors| format!("{:.0} %", 100.0 * errors.exact())),
             range(swept.iter().map(|errors| at(errors).fine), short),
             range(swept.iter().map(|errors| at(errors).lda), short),
         ),
         tolerance: "at least ten orders to both at every d below 2,000, with 10⁻¹⁴ for what is exact; 10⁻⁵ to 10⁻³ at 3,000",
-        verdict: judged_on_stand_in(to_fine >= 10.0 && to_lda >= 10.0 && rises),
+        verdict: average.judged(to_fine >= 10.0 && to_lda >= 10.0 && rises),
     }
 }
 
@@ -227,7 +243,7 @@ fn of_laws(laws: &[Law], average: Average) -> Claim {
         ),
         tolerance: "published: at every point at least ten and fifteen orders, with 10⁻¹⁴ for what is exact. Ours: ten to both; deviations in this order, LDA's at least ten times FineComb's",
         verdict: if order && to_fine >= 10.0 && to_lda >= 15.0 {
-            Verdict::HoldsOnStandIn
+            average.judged(true)
         } else {
             judged_by_own_bar(order && to_fine >= 10.0 && to_lda >= 10.0)
         },
@@ -252,7 +268,7 @@ fn headline(swept: &[Errors], laws: &[Law], average: Average) -> Claim {
         published: "10 to 15 orders",
         ours: format!("{least:.1} to {most:.1} orders"),
         tolerance: "at least 10 at every point, with 10⁻¹⁴ for what is exact",
-        verdict: judged_on_stand_in(least >= 10.0),
+        verdict: average.judged(least >= 10.0),
     }
 }
 
@@ -270,7 +286,8 @@ fn deviations(swept: &[Errors]) -> [Claim; 2] {
         let rda = bounds(rda.map(|errors| errors.deviations(collapsed).rda)).1;
         let middle = median(orders.iter().map(|orders| orders.0).collect());
         let below = orders.iter().all(|orders| orders.0 > 0.0 && orders.1 > 1.0);
-        let published = (0.4..=0.6).contains(&middle);
+        let (nearest, farthest) = bounds(orders.iter().map(|orders| orders.1));
+        let published = [(0.4..=0.6).contains(&middle), (5.5..=6.5).contains(&farthest)];
         let each =
             swept.iter().zip(&orders).map(|(errors, orders)| format!("{:.2} ({})", orders.0, errors.differences));
         Claim {
@@ -278,14 +295,18 @@ fn deviations(swept: &[Errors]) -> [Claim; 2] {
             text,
             published: "around half an order below FineComb, up to six orders below LDA",
             ours: format!(
-                "RDA at most {} up to d = 2,500; orders to FineComb {}, {middle:.2} in the middle (half an order: {}); to LDA {}",
+                "RDA at most {} up to d = 2,500; orders to FineComb {}, {middle:.2} in the middle (half an order: {}); to LDA {nearest:.1} to {farthest:.1} (up to six: {})",
                 percent(rda),
                 each.collect::<Vec<_>>().join(", "),
-                half(published),
-                range(orders.iter().map(|orders| orders.1), |orders| format!("{orders:.1}")),
+                half(published[0]),
+                half(published[1]),
             ),
-            tolerance: "published: 0.4 to 0.6 orders in the middle of the points. Ours: at most 3 %, and below both at every point",
-            verdict: if published { Verdict::HoldsOnStandIn } else { judged_by_own_bar(rda <= 0.03 && below) },
+            tolerance: "published: 0.4 to 0.6 orders in the middle of the points, and 5.5 to 6.5 at most. Ours: at most 3 %, and below both at every point",
+            verdict: if published == [true; 2] {
+                Verdict::HoldsOnStandIn
+            } else {
+                judged_by_own_bar(rda <= 0.03 && below)
+            },
         }
     };
     [
@@ -359,7 +380,8 @@ fn useful(scale: Scale) -> Claim {
     let (least, most) = bounds(rows.iter().map(|(_, [.., lda], _)| *lda));
     Claim {
         id: "R7",
-        text: "packets in useful cells, four cells for each that only one end has; shares lost and too much",
+        text: "packets in useful cells, four cells for each that only one end has; shares lost and too much; LDA's include those that came too \
+               much and that it does not notice",
         published: "RDA 1.0 in most cases; FineComb falls with loss, rises with reordering; LDA lowest, flat",
         ours: format!("RDA, FineComb (expected), LDA: {}", each.collect::<Vec<_>>().join("; ")),
         tolerance: "RDA at least 0.98, FineComb within 0.02 of e^(−p_l/4(p_l + p_r)) and above LDA, LDA within 0.05",

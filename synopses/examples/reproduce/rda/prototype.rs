@@ -91,9 +91,7 @@ impl TwoAgents {
 pub fn two_agents(file: Option<&Path>) -> [Claim; 2] {
     let found = TwoAgents::read(file);
     let ours = |of: &dyn Fn(&TwoAgents) -> String| found.as_ref().map_or_else(Clone::clone, of);
-    let verdict = |holds: fn(&TwoAgents) -> bool| {
-        found.as_ref().map_or(Verdict::NotComputable, |agents| judged_on_stand_in(holds(agents)))
-    };
+    let verdict = |judge: fn(&TwoAgents) -> Verdict| found.as_ref().map_or(Verdict::NotComputable, judge);
     [
         Claim {
             id: "R11",
@@ -116,9 +114,12 @@ pub fn two_agents(file: Option<&Path>) -> [Claim; 2] {
                     agents.mean_us
                 )
             }),
-            tolerance: "10⁻⁶; 0.1; 50 ms",
+            tolerance: "published: 10⁻⁷; 0.1; 20 ms. Ours: 10⁻⁶; 0.1; 50 ms",
             verdict: verdict(|agents| {
-                agents.mean_error <= 1e-6 && agents.deviation_error <= 0.1 && agents.exchange_ms <= 50.0
+                let within = |mean: f64, ms: f64| {
+                    agents.mean_error <= mean && agents.deviation_error <= 0.1 && agents.exchange_ms <= ms
+                };
+                if within(1e-7, 20.0) { judged_on_stand_in(true) } else { judged_by_own_bar(within(1e-6, 50.0)) }
             }),
         },
         Claim {
@@ -131,8 +132,8 @@ pub fn two_agents(file: Option<&Path>) -> [Claim; 2] {
                     agents.after_end_ms
                 )
             }),
-            tolerance: "50 ms",
-            verdict: verdict(|agents| agents.after_end_ms <= 50.0),
+            tolerance: "ours: 50 ms",
+            verdict: verdict(|agents| judged_by_own_bar(agents.after_end_ms <= 50.0)),
         },
     ]
 }
