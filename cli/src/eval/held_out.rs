@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use evaluation::candidate::Kind;
 use evaluation::choice::{Choices, RowSettings, Search};
 use evaluation::data_set::DataSet;
-use evaluation::folds::{Folds, Place};
+use evaluation::folds::{Folds, UnitIndex};
 use evaluation::unit::Unit;
 use lmap::{ScoreForm, Settings, Threshold};
 
@@ -33,7 +33,7 @@ impl Basis {
 
     /// The settings for each row of a unit.
     #[must_use]
-    pub fn of(&self, kind: Kind, place: Place, unit: &Unit) -> RowSettings {
+    pub fn of(&self, kind: Kind, place: UnitIndex, unit: &Unit) -> RowSettings {
         let chosen = self.chosen(kind).map(|choices| choices.of(place, unit));
         chosen.unwrap_or_else(|| RowSettings::all(Settings::default()))
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use evaluation::candidate::{Kind, TrainError};
 use evaluation::choice::RowSettings;
 use evaluation::data_set::DataSet;
-use evaluation::folds::Place;
+use evaluation::folds::UnitIndex;
 use evaluation::protocol::{Outcome, Summary};
 use evaluation::unit::Unit;
 use lmap::Settings;
@@ -15,9 +15,9 @@ use serde::ser::{SerializeMap as _, Serializer};
 use super::held_out::Basis;
 use super::work::{self, WorkError};
 
-/// By which settings an entry's rows are judged.
+/// Where the settings come from by which an entry's rows are judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Judged {
+enum SettingsOrigin {
     /// Those of the basis: held out with folds, otherwise the default.
     Basis,
     /// The default, beside folds: in sample where it was chosen on the same data.
@@ -26,7 +26,7 @@ enum Judged {
     Hindsight,
 }
 
-impl Judged {
+impl SettingsOrigin {
     const ALL: [Self; 3] = [Self::Basis, Self::Default, Self::Hindsight];
 
     const fn suffix(self) -> &'static str {
@@ -42,31 +42,32 @@ impl Judged {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     kind: Kind,
-    judged: Judged,
+    origin: SettingsOrigin,
 }
 
 impl Entry {
     /// In table order: all detectors; with folds, those to which settings matter three times.
     fn all(basis: &Basis) -> Vec<Self> {
-        let ways = |kind: Kind| if basis.chosen(kind).is_some() { &Judged::ALL[..] } else { &[Judged::Basis] };
-        let entries = |kind: Kind| ways(kind).iter().map(move |judged| Self { kind, judged: *judged });
+        let ways =
+            |kind: Kind| if basis.chosen(kind).is_some() { &SettingsOrigin::ALL[..] } else { &[SettingsOrigin::Basis] };
+        let entries = |kind: Kind| ways(kind).iter().map(move |origin| Self { kind, origin: *origin });
         Kind::ALL.into_iter().flat_map(entries).collect()
     }
 
     fn name(self) -> String {
-        format!("{}{}", self.kind.name(), self.judged.suffix())
+        format!("{}{}", self.kind.name(), self.origin.suffix())
     }
 
     /// Whether it has a line in a set's table: the others are in the table of pairs and in the JSON.
     fn has_line(self) -> bool {
-        self.judged == Judged::Basis || self.kind == Kind::Lmap
+        self.origin == SettingsOrigin::Basis || self.kind == Kind::Lmap
     }
 
-    fn run(self, place: Place, unit: &Unit, basis: &Basis) -> Result<Outcome, TrainError> {
-        let settings = match self.judged {
-            Judged::Basis => basis.of(self.kind, place, unit),
-            Judged::Default => RowSettings::all(Settings::default()),
-            Judged::Hindsight => {
+    fn run(self, place: UnitIndex, unit: &Unit, basis: &Basis) -> Result<Outcome, TrainError> {
+        let settings = match self.origin {
+            SettingsOrigin::Basis => basis.of(self.kind, place, unit),
+            SettingsOrigin::Default => RowSettings::all(Settings::default()),
+            SettingsOrigin::Hindsight => {
                 let chosen = basis.chosen(self.kind).map(|choices| choices.on_all.clone());
                 RowSettings::all(chosen.unwrap_or_default())
             }
@@ -98,12 +99,13 @@ impl SetReport {
     }
 
     /// AUC-PR, bare and prepared: `0.515 → 0.575`. Where nothing was chosen, it is the same however judged.
-    fn pair(&self, kind: Kind, judged: Judged) -> String {
+    fn pair(&self, kind: Kind, origin: SettingsOrigin) -> String {
         let prepared = format!("{}+prepared", kind.name());
         let of = |name: &str| {
-            let figure =
-                |judged: Judged| self.detectors.iter().find(|(e, _)| e.kind.name() == name && e.judged == judged);
-            let (_, summary) = figure(judged).or_else(|| figure(Judged::Basis))?;
+            let figure = |origin: SettingsOrigin| {
+                self.detectors.iter().find(|(e, _)| e.kind.name() == name && e.origin == origin)
+            };
+            let (_, summary) = figure(origin).or_else(|| figure(SettingsOrigin::Basis))?;
             Some(format!("{:.3}", summary.figures.auc_pr))
         };
         let figures: Vec<String> = [kind.name(), &prepared].into_iter().filter_map(of).collect();
@@ -212,12 +214,12 @@ impl Report {
         bare.iter().try_for_each(|kind| write!(f, " {} |", kind.name()))?;
         writeln!(f, "\n| --- |{}", " --- |".repeat(bare.len()))?;
         for set in &self.sets {
-            let is_folded = set.detectors.iter().any(|(entry, _)| entry.judged == Judged::Default);
-            let rows = if is_folded { &Judged::ALL[..] } else { &[Judged::Basis] };
-            for judged in rows {
-                let suffix = if is_folded && *judged == Judged::Basis { ", held out" } else { judged.suffix() };
+            let is_folded = set.detectors.iter().any(|(entry, _)| entry.origin == SettingsOrigin::Default);
+            let rows = if is_folded { &SettingsOrigin::ALL[..] } else { &[SettingsOrigin::Basis] };
+            for origin in rows {
+                let suffix = if is_folded && *origin == SettingsOrigin::Basis { ", held out" } else { origin.suffix() };
                 write!(f, "| {}{suffix} |", set.name)?;
-                bare.iter().try_for_each(|kind| write!(f, " {} |", set.pair(*kind, *judged)))?;
+                bare.iter().try_for_each(|kind| write!(f, " {} |", set.pair(*kind, *origin)))?;
                 writeln!(f)?;
             }
         }

@@ -6,7 +6,7 @@ use std::thread;
 use agent_runtime::chain;
 use evaluation::candidate::TrainError;
 use evaluation::data_set::{DataError, DataSet, UnitFiles};
-use evaluation::folds::Place;
+use evaluation::folds::UnitIndex;
 use evaluation::unit::Unit;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -49,10 +49,10 @@ pub fn untrained(detector: &str, unit: &Unit, error: &TrainError) -> WorkError {
 pub fn on_all_units<T: Send>(
     sets: &[DataSet],
     steps: u64,
-    work: impl Fn(Place, &Unit, &dyn Fn(&str)) -> Result<T, WorkError> + Sync,
+    work: impl Fn(UnitIndex, &Unit, &dyn Fn(&str)) -> Result<T, WorkError> + Sync,
 ) -> Result<Vec<Vec<T>>, WorkError> {
-    let places = |(set, data): (usize, &DataSet)| (0..data.units.len()).map(move |unit| Place { set, unit });
-    let jobs: Vec<Place> = sets.iter().enumerate().flat_map(places).collect();
+    let places = |(set, data): (usize, &DataSet)| (0..data.units.len()).map(move |unit| UnitIndex { set, unit });
+    let jobs: Vec<UnitIndex> = sets.iter().enumerate().flat_map(places).collect();
     let bar = progress_bar(steps * jobs.len() as u64);
     let next = Mutex::new(jobs.iter().enumerate());
     let done = Mutex::new((0..jobs.len()).map(|_| None).collect::<Vec<Option<Result<T, WorkError>>>>());

@@ -19,7 +19,7 @@ use lmap::{EpisodeRule, LevelRule, ScoreForm, Settings, Threshold};
 
 use crate::candidate::{Candidate, Kind, TrainError};
 use crate::episodes::Episodes;
-use crate::folds::{Folds, Place, without};
+use crate::folds::{Folds, UnitIndex, without};
 use crate::protocol::{self, DetectorRun};
 use crate::unit::Unit;
 
@@ -188,7 +188,7 @@ impl Search {
     /// [`TrainError`] if the unit cannot be trained on.
     pub fn run(
         &self,
-        place: Place,
+        place: UnitIndex,
         unit: &Unit,
         options: &[Settings],
         step: impl Fn(),
@@ -277,7 +277,7 @@ pub struct Choices {
 impl Choices {
     /// The settings for each test row of the unit at `place`: chosen without the labels of its fold.
     #[must_use]
-    pub fn of(&self, place: Place, unit: &Unit) -> RowSettings {
+    pub fn of(&self, place: UnitIndex, unit: &Unit) -> RowSettings {
         RowSettings { settings: self.per_fold.clone(), rows: self.folds.of(place, unit) }
     }
 }
@@ -383,7 +383,7 @@ mod tests {
             let trials = units
                 .iter()
                 .enumerate()
-                .map(|(index, unit)| search.run(Place { set: 0, unit: index }, unit, &options, || {}).unwrap());
+                .map(|(index, unit)| search.run(UnitIndex { set: 0, unit: index }, unit, &options, || {}).unwrap());
             let trials = vec![trials.collect()];
             search.choose(&options, &trials);
         }

@@ -10,7 +10,7 @@ use crate::unit::Unit;
 
 /// Where a unit stands among all sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct UnitIndex {
     /// Index of its set.
     pub set: usize,
     /// Index within its set.
@@ -61,7 +61,7 @@ impl Folds {
 
     /// The fold of each test row of the unit at `place`.
     #[must_use]
-    pub fn of(&self, place: Place, unit: &Unit) -> Vec<usize> {
+    pub fn of(&self, place: UnitIndex, unit: &Unit) -> Vec<usize> {
         match &self.sets[place.set] {
             SetFolds::Units(folds) => vec![folds[place.unit]; unit.labels.len()],
             SetFolds::Blocks => blocks(unit, self.count),
@@ -119,7 +119,7 @@ mod tests {
     fn a_service_is_in_one_fold_on_all_its_days() {
         let folds = Folds::new(&set(&["cart_1", "cart_2", "pay_1", "pay_2", "shop_2"]), 2);
 
-        let of = |unit| folds.of(Place { set: 0, unit }, &super::tests::unit("00"))[0];
+        let of = |unit| folds.of(UnitIndex { set: 0, unit }, &super::tests::unit("00"))[0];
         assert_eq!([0, 1, 2, 3, 4].map(of), [0, 0, 1, 1, 0]);
     }
 
@@ -128,7 +128,7 @@ mod tests {
         let unit = unit("0100110000001200");
         let folds = Folds::new(&set(&["redis"]), 3);
 
-        let rows = folds.of(Place { set: 0, unit: 0 }, &unit);
+        let rows = folds.of(UnitIndex { set: 0, unit: 0 }, &unit);
 
         assert_eq!(rows, [0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2]);
         assert_eq!(without(&unit, &rows, 1).unwrap().events(), [(1, 2), (12, 13)]);
