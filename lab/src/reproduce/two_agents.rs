@@ -1,5 +1,5 @@
-//! The row of RDA that is about two hosts: a test of the NIC agent measures it with two agents in network namespaces, in
-//! a release build, and the table judges what it wrote.
+//! The row of RDA that is about two hosts: a test of the NIC agent measures it with two agents in network namespaces,
+//! in a release build, and the table judges what it wrote.
 
 use std::path::Path;
 use std::process::Command;

@@ -152,7 +152,7 @@ fn one_bank(scale: Scale) -> Claim {
 /// Cells by what they hold.
 #[derive(Clone, Copy, Default)]
 struct CellKinds {
-    /// One packet.
+    /// One packet of the stream.
     pure: f64,
     /// Two or more packets.
     several: f64,

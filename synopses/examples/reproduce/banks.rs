@@ -160,8 +160,8 @@ impl Banks {
     }
 }
 
-/// LDA beside FineComb where next to nothing is displaced. The median stands in the row without a verdict of its own: it
-/// is not published, and another number of runs turns it.
+/// LDA beside FineComb where next to nothing is displaced. The median stands in the row without a verdict of its own:
+/// it is not published, and another number of runs turns it.
 fn least(scale: Scale) -> Claim {
     let (delays, packets) = (weibull(), PACKETS as f64);
     let case = Case { loss: Loss::Share(LOSSES[2]), share: SHARES[0], readings: &[Reading::Forward], delays: &delays };

@@ -156,8 +156,9 @@ impl Reproduction {
         self.claims.iter().filter(not_run)
     }
 
-    /// Claims whose verdict in the committed table `json` is not confirmed by this one, and rows that were not computed.
-    /// With fewer runs, a claim that failed there may hold here, and one that held by our own bar as published.
+    /// Claims whose verdict in the committed table `json` is not confirmed by this one, and rows that were not
+    /// computed. With fewer runs, a claim that failed there may hold here, and one that held by our own bar as
+    /// published.
     pub fn broken(&self, json: &str) -> serde_json::Result<Vec<String>> {
         let committed: Vec<BTreeMap<String, String>> = serde_json::from_str(json)?;
         let unconfirmed = committed.iter().filter_map(|row| {

@@ -23,7 +23,8 @@ fn pareto() -> Delays {
     Delays::pareto(3.0, 6_667.0)
 }
 
-/// FineComb's errors with these delays at several ρ, β = 10⁻², deviation by the paper's pairs, for each of the readings.
+/// FineComb's errors with these delays at several ρ, β = 10⁻², deviation by the paper's pairs, for each of the
+/// readings.
 fn of_law(delays: &Delays, readings: &[Reading], scale: Scale, runs: u64) -> Vec<Vec<Errors>> {
     let at = |share: f64| {
         let case = Case { loss: Loss::Share(LOSSES[2]), share, readings, delays };

@@ -55,8 +55,8 @@ pub struct DisplacedPackets {
     pub post_end: u64,
 }
 
-/// Which packets are displaced, x of each kind. The publication names forward and backward as its main types; a tuple is
-/// ⟨pre-start, post-start, pre-end, post-end⟩.
+/// Which packets are displaced, x of each kind. The publication names forward and backward as its main types; a tuple
+/// is ⟨pre-start, post-start, pre-end, post-end⟩.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reading {
     /// ⟨0, x, 0, 0⟩: packets of the interval before arrive in this one.

@@ -13,8 +13,8 @@ use crate::workspace;
 
 /// The packages of the call.
 const PACKAGES: [&str; 6] = ["e2e", "hooks", "lab", "nic-agent", "synopses", "uview-cli"];
-/// The programs in them: `uview`, `lab`, the reproduction of synopses, the tests that are too slow in a debug build, and
-/// the one whose times are judged.
+/// The programs in them: `uview`, `lab`, the reproduction of synopses, the tests that are too slow in a debug build,
+/// and the one whose times are judged.
 const TARGETS: [&str; 6] =
     ["--bin=lab", "--bin=uview", "--example=reproduce", "--test=coherence", "--test=simulation", "--test=two_agents"];
 

@@ -1,9 +1,9 @@
 //! Errors of RDA, FineComb and LDA on the same intervals.
 //!
 //! The publication states means of ten runs, ours are of more. With two banks that cannot be decoded in one of seven
-//! intervals such a mean is that of the few incomplete runs, so medians stand beside it, by our own bar. Where everything
-//! is decoded the error is exactly 0, which no ratio can express. [`LEAST_PRINTED`] stands for it, the least error that the
-//! publication's text names: ratios are so many orders at most, and depend on the errors of the others.
+//! intervals such a mean is that of the few incomplete runs, so medians stand beside it, by our own bar. Where
+//! everything is decoded the error is exactly 0, which no ratio can express. [`LEAST_PRINTED`] stands for it, the least
+//! error that the publication's text names: ratios are so many orders at most, and depend on the errors of the others.
 
 use plotters::chart::SeriesLabelPosition;
 use synopses::finecomb::Deviation;
@@ -31,7 +31,7 @@ const RUNS: u64 = 40;
 /// How errors of several runs are put together.
 #[derive(Clone, Copy)]
 enum Average {
-    /// As published.
+    /// As the publication does.
     Mean,
     Median,
 }

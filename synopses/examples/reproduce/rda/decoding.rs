@@ -259,7 +259,8 @@ fn comb_of_a_thousand() -> Ends {
 /// Entries of the stash whose subsets are all looked at, and those of the publication.
 const STASH: (u32, u32) = (24, 40);
 
-/// R4: the time of decoding beside FineComb's, by enumeration of the whole stash and with the stash sorted into buckets.
+/// R4: the time of decoding beside FineComb's, by enumeration of the whole stash and with the stash sorted into
+/// buckets.
 pub fn times(scale: Scale) -> [Claim; 2] {
     let rda = decode_ms(4_000, 20_000, 1_000);
     let ends = comb_of_a_thousand();
