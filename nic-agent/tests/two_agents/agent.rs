@@ -48,7 +48,7 @@ impl Agent {
         let file = folder.path().join("nic-agent.yaml");
         let socket = folder.path().join("services.sock");
         let text = format!(
-            "transport: shm\nmetrics: {{listen: '0.0.0.0:0'}}\nlog: {{format: json, level: 'info,nic_agent=debug'}}\nnetwork:\n  services_socket: {}\n{config}",
+            "transport: shm\nmetrics: {{listen: '0.0.0.0:0'}}\nlog: {{format: json, level: 'info,nic_agent=debug'}}\nnetwork:\n  services_socket: {}\n  memory_bytes: 67108864\n{config}",
             socket.display()
         );
         std::fs::write(&file, text).expect("it can be written");
