@@ -21,7 +21,8 @@ use crate::tracing::watermark::Watermark;
 /// Memory: at most [`Limits::bytes`], at present [`TailBuffer::memory`]. A trace takes 80 bytes. A span takes its
 /// encoded bytes and an index of about 30 bytes, less up to 58 encoded bytes that repeat the index (if the encoder
 /// wrote fields in order), in blocks of 64 bytes with 60 of payload. That is at most 1.3 times the encoded bytes and
-/// 64, for a single span of 210 bytes and more, and for several of any usual length. Cost: O(1) for a span, without the
+/// 64, for a single span of 210 bytes and more, and for several of any usual length; a shorter single span may take up
+/// to 1.2 times that (the rows `hooks-memory-alone-*` of docs/figures.md). Cost: O(1) for a span, without the
 /// eviction of other traces.
 #[derive(Debug)]
 pub struct TailBuffer {
