@@ -3,6 +3,8 @@
 //!
 //! | module | what |
 //! | --- | --- |
+//! | [`access`] | who a peer is, and what it may do |
+//! | [`server`] | HTTP servers with bounded connections whose requests know their sender |
 //! | [`config`] | the configuration file: read, checked, refused with line, column and value; common sections |
 //! | [`error`] | an error and its causes in one line |
 //! | [`tls`] | certificates of a server and of a client |
@@ -12,12 +14,14 @@
 //! | [`stop`] | SIGTERM and SIGINT |
 //! | [`program`] | what `main` does around an agent: arguments, default configuration, exit code |
 
+pub mod access;
 pub mod config;
 pub mod error;
 pub mod listen;
 pub mod logs;
 pub mod page;
 pub mod program;
+pub mod server;
 pub mod stop;
 pub mod tls;
 

@@ -14,13 +14,17 @@ use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint, Uri};
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{
-    ListReply, ListRequest, ReceiptReply, ReceiptRequest, RowEvent, StatusReply, StatusRequest, WatchRowsRequest,
+    ListReply, ListRequest, PathsReply, PathsRequest, ReceiptReply, ReceiptRequest, RowEvent, StatusReply,
+    StatusRequest, WatchRowsRequest,
 };
 
 use crate::discovery::{self, READY_FILE, RUNTIME_DIR};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::tls::{self, Tls, TlsArgs, TlsError, TlsProblem};
+
+/// What the address of a Unix socket begins with.
+const UNIX: &str = "unix:";
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
@@ -31,8 +35,8 @@ pub struct AgentArgs {
     /// Runtime directory of the host agent [default: $UVIEW_RUNTIME_DIR, else /run/uview, else the only agent's]
     #[arg(long, value_name = "DIR")]
     pub runtime_dir: Option<PathBuf>,
-    /// Address of the operators' API, instead of the one in host-agent.json; https://HOST:PORT needs --tls-ca
-    #[arg(long, value_name = "HOST:PORT")]
+    /// Address of the operators' API, instead of the one in host-agent.json: unix:PATH, or HOST:PORT with --tls-ca
+    #[arg(long, value_name = "ADDRESS")]
     pub operators: Option<String>,
     /// TLS to the operators' API.
     #[command(flatten)]
@@ -74,10 +78,14 @@ impl AgentArgs {
     pub fn named_target(self, from_environment: Option<PathBuf>) -> Result<Target, Failure> {
         let runtime_dir = self.runtime_dir.or(from_environment).unwrap_or_else(|| PathBuf::from(RUNTIME_DIR));
         let tls = Tls::load(&self.tls).map_err(|error| certificates(&error))?;
+        let is_socket = self.operators.as_deref().is_some_and(|address| address.starts_with(UNIX));
         let contradiction = |because: &str, advice| {
             Err(Failure::to("decide on TLS").because(because).advice(advice).exit_with(Exit::Usage))
         };
         let scheme = self.operators.as_deref().and_then(|address| address.split_once("://")).map(|(scheme, _)| scheme);
+        if is_socket && tls.is_some() {
+            return contradiction("--operators names a Unix socket, which needs no TLS", "leave out the TLS arguments");
+        }
         match (scheme.map(|scheme| scheme.eq_ignore_ascii_case("https")), &tls) {
             (Some(true), None) => contradiction(
                 "--operators begins with https, but no authority is named",
@@ -139,8 +147,11 @@ pub enum AgentError {
         #[source]
         cause: serde_json::Error,
     },
+    /// The role that the call needs is not granted.
+    #[error("{0}")]
+    Denied(String),
     /// The address cannot be parsed.
-    #[error("`{0}` is no address of the form HOST:PORT")]
+    #[error("`{0}` is no address of the form unix:PATH or HOST:PORT")]
     Address(String),
     /// No reply: nothing listens there, or the connection broke.
     #[error("the host agent does not answer at {address}: {cause}")]
@@ -181,10 +192,11 @@ impl AgentError {
             Self::Malformed { path, .. } => {
                 failure.advice(format!("remove {} and start the agent again", path.display()))
             }
-            Self::Address(_) => failure.advice("--operators 127.0.0.1:9701").exit_with(Exit::Usage),
+            Self::Denied(_) => failure,
+            Self::Address(_) => failure.advice("--operators unix:/run/uview/operators.sock").exit_with(Exit::Usage),
             Self::Unreachable { .. } => failure
                 .advice("`uview check` shows whether the agent runs")
-                .advice("--operators HOST:PORT, if it listens elsewhere"),
+                .advice("--runtime-dir DIR or --operators ADDRESS, if it listens elsewhere"),
             Self::Tls { problem, .. } => failure.advice(problem.advice()),
             Self::Refused { .. } => failure.advice("are agent and command of the same release? `uview --version`"),
         }
@@ -233,7 +245,8 @@ impl Connection {
             None => ready(&target.runtime_dir)?.operators,
         };
         let scheme = if target.tls.is_some() { "https" } else { "http" };
-        let url = if address.contains("://") { address.clone() } else { format!("{scheme}://{address}") };
+        let complete = address.starts_with(UNIX) || address.contains("://");
+        let url = if complete { address.clone() } else { format!("{scheme}://{address}") };
         let no_address = |_| AgentError::Address(address.clone());
         let mut endpoint = Endpoint::from_shared(url).map_err(no_address)?;
         let peer = Peer { address: address.clone(), uri: endpoint.uri().clone(), tls: target.tls.clone() };
@@ -268,6 +281,19 @@ impl Connection {
     pub async fn receipt(&mut self) -> Result<ReceiptReply, AgentError> {
         match self.client.receipt(ReceiptRequest {}).await {
             Ok(reply) => Ok(reply.into_inner()),
+            Err(status) => Err(self.peer.error(&status).await),
+        }
+    }
+
+    /// Operations and the services on their paths. `None` if traces are not buffered.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status).
+    pub async fn paths(&mut self) -> Result<Option<PathsReply>, AgentError> {
+        match self.client.paths(PathsRequest {}).await {
+            Ok(reply) => Ok(Some(reply.into_inner())),
+            Err(status) if status.code() == tonic::Code::FailedPrecondition => Ok(None),
             Err(status) => Err(self.peer.error(&status).await),
         }
     }
@@ -310,12 +336,18 @@ impl Peer {
         if status.source().is_some() || matches!(status.code(), Cancelled | DeadlineExceeded | Unavailable) {
             return self.unreachable(innermost(status)).await;
         }
+        if status.code() == tonic::Code::PermissionDenied {
+            return AgentError::Denied(status.message().to_owned());
+        }
         AgentError::Refused { address: self.address.clone(), message: status.message().to_owned() }
     }
 
     /// Finds out whether TLS is the reason; else the error is `cause`.
     async fn unreachable(&self, cause: String) -> AgentError {
         let address = self.address.clone();
+        if address.starts_with(UNIX) {
+            return AgentError::Unreachable { address, cause };
+        }
         let host = self.uri.host().unwrap_or_default().trim_matches(['[', ']']);
         let port = self.uri.port_u16().unwrap_or(if self.tls.is_some() { 443 } else { 80 });
         match tls::diagnose(host, port, self.tls.as_ref()).await {

@@ -158,6 +158,9 @@ fn text(reply: &StatusReply, problems: &[String]) -> String {
     for (service, detector) in own {
         let _ = writeln!(text, "\n{service}: detector: {}", settings(detector));
     }
+    for warning in &reply.warnings {
+        let _ = writeln!(text, "\nINSECURE: {warning}");
+    }
     if !problems.is_empty() {
         let _ = writeln!(text, "\nproblems");
     }

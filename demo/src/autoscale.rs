@@ -169,7 +169,7 @@ impl Run {
         visitors.borrow_mut().open(first.listen);
         tokio::task::spawn_local(visitors::send(visitors.clone()));
         testbed.start_agents(config).await?;
-        let agent = HostAgentClient::open(testbed.operators, clock).await?;
+        let agent = HostAgentClient::open(&testbed.operators, clock).await?;
         Ok(Self {
             clock,
             testbed,

@@ -1,7 +1,6 @@
 //! A client of the host agent's operator interface: the stream of verdicts, rows, receipts and status.
 
 use core::error::Error;
-use core::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -28,7 +27,7 @@ pub enum HostAgentError {
     #[error("cannot connect to the host agent at {address}: {cause}")]
     Connect {
         /// The agent's address.
-        address: SocketAddr,
+        address: String,
         /// The innermost error.
         cause: String,
     },
@@ -51,9 +50,12 @@ pub(crate) struct HostAgentClient {
 
 impl HostAgentClient {
     /// Connects and subscribes to all verdicts. Each gets a timestamp of `clock` when it arrives.
-    pub(crate) async fn open(address: SocketAddr, clock: Clock) -> Result<Self, HostAgentError> {
-        let failed = |error: tonic::transport::Error| HostAgentError::Connect { address, cause: innermost(&error) };
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(failed)?;
+    pub(crate) async fn open(address: &str, clock: Clock) -> Result<Self, HostAgentError> {
+        let failed = |error: tonic::transport::Error| HostAgentError::Connect {
+            address: address.to_owned(),
+            cause: innermost(&error),
+        };
+        let endpoint = Endpoint::from_shared(address.to_owned()).map_err(failed)?;
         let channel = endpoint.connect_timeout(CONNECT_WITHIN).tcp_nodelay(true).connect().await.map_err(failed)?;
         let mut operators = OperatorsClient::new(channel);
         let all = RegisterHookRequest { lmaps: Vec::new(), min_share: 0.0, queue: 0 };

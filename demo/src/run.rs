@@ -60,7 +60,7 @@ pub(crate) async fn run(
     if let Some(why) = &skipped {
         screen.print(&messages::skipped(Kind::SlowLink, why));
     }
-    let agent = HostAgentClient::open(testbed.operators, clock).await?;
+    let agent = HostAgentClient::open(&testbed.operators, clock).await?;
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let record = Record {

@@ -91,8 +91,8 @@ impl From<ExitedProcess> for TestbedError {
 /// The addresses of the host agent: the fields of `host-agent.json` in its runtime directory that the demo needs.
 #[derive(Clone, Debug, Deserialize)]
 struct HostAgentInfo {
-    control: SocketAddr,
-    operators: SocketAddr,
+    control: String,
+    operators: String,
     regions: PathBuf,
 }
 
@@ -115,7 +115,7 @@ pub(crate) struct TestbedConfig {
 #[derive(Debug)]
 pub(crate) struct Testbed {
     pub(crate) processes: Processes,
-    pub(crate) operators: SocketAddr,
+    pub(crate) operators: String,
     /// The route of spans, if the shop sends any.
     pub(crate) route: Option<Route>,
     /// The link between two services, or why there is none; `None` if none was requested.
@@ -157,8 +157,7 @@ impl Testbed {
         let program = config.program.display().to_string();
         let prefix = [program.as_str(), "child", "--parent", &parent, "--"].map(str::to_owned);
         let processes = Processes::new(prefix.to_vec(), directory.path());
-        let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        Ok(Self { processes, operators: nowhere, route: None, link: None, shop: Vec::new(), directory })
+        Ok(Self { processes, operators: String::new(), route: None, link: None, shop: Vec::new(), directory })
     }
 
     /// Starts the link between two services, or records why there is none.
@@ -193,7 +192,7 @@ impl Testbed {
     /// Starts both agents.
     pub(crate) async fn start_agents(&mut self, config: &TestbedConfig) -> Result<(), TestbedError> {
         let host = self.start_host_agent(config).await?;
-        self.operators = host.operators;
+        self.operators.clone_from(&host.operators);
         self.start_nic_agent(&host, config.per_second)
     }
 
@@ -229,8 +228,7 @@ impl Testbed {
         let runtime_dir = self.runtime_dir();
         fs::create_dir(&runtime_dir).map_err(|cause| TestbedError::Directory(runtime_dir.clone(), cause))?;
         let text = format!(
-            "runtime_dir: {}\nlmap: {{interval_ms: {}}}\ncontrol: {{listen: 127.0.0.1:0}}\n\
-             operators: {{listen: 127.0.0.1:0}}\nmetrics: {{listen: 127.0.0.1:0}}\n{}",
+            "runtime_dir: {}\nlmap: {{interval_ms: {}}}\nmetrics: {{listen: 127.0.0.1:0}}\n{}",
             yaml_string(&runtime_dir),
             config.interval_ms,
             self.route.as_mut().map(Route::hand_over).unwrap_or_default()
@@ -243,7 +241,7 @@ impl Testbed {
     fn start_nic_agent(&mut self, host: &HostAgentInfo, per_second: f64) -> Result<(), TestbedError> {
         let text = format!(
             "control: {{address: {}}}\nregions_socket: {}\nmetrics: {{listen: 127.0.0.1:0}}\n{}",
-            host.control,
+            yaml_string(Path::new(&host.control)),
             yaml_string(&host.regions),
             self.streams(per_second)
         );

@@ -31,6 +31,7 @@ pub use self::receipt::ReceiptConfig;
 pub use self::remote_write::{DenseConfig, PolicyConfig, RemoteWriteConfig, VersionConfig};
 pub use self::webhooks::WebhookConfig;
 pub(crate) use self::webhooks::start as start_webhooks;
+pub use agent_runtime::access::AccessConfig;
 pub use agent_runtime::{ConfigError, LogConfig, LogFormat, Rdma, ServerTls};
 
 /// The file that `--print-default-config` prints: every key with its default and what it is for.
@@ -46,6 +47,8 @@ pub struct Config {
     pub lmap: LmapConfig,
     /// Services that register on the Unix socket.
     pub services: ServicesConfig,
+    /// Who may be a worker, an operator, a viewer.
+    pub access: AccessConfig,
     /// Access to region descriptors.
     pub regions: RegionsConfig,
     /// How workers read regions.
@@ -187,20 +190,23 @@ pub enum Transport {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ControlConfig {
-    /// Address for NIC workers; port 0 is any free port.
-    pub listen: SocketAddr,
+    /// Address for NIC workers of other machines, such as a DPU; port 0 is any free port. Those of this machine connect
+    /// to `control.sock`.
+    pub listen: Option<SocketAddr>,
+    /// Whether `listen` takes workers without a certificate, whoever they are.
+    pub insecure: bool,
     /// A worker that is silent for this long is fenced, and its LMAPs move to another worker.
     pub lease_ms: NonZeroU32,
     /// Verdicts with a score below this share of γ are sent as summaries only, whatever hooks ask for. While no hook
     /// asks for less than γ, that applies to all verdicts below γ. 0 to 1.
     pub min_verdict_share: f64,
-    /// Server TLS. Without it, use a trusted network only, such as loopback.
+    /// Server TLS of `listen`, with the authority that signs workers' certificates.
     pub tls: Option<ServerTls>,
 }
 
 impl Default for ControlConfig {
     fn default() -> Self {
-        Self { listen: local(9700), lease_ms: at_least_one(5000), min_verdict_share: 0.5, tls: None }
+        Self { listen: None, insecure: false, lease_ms: at_least_one(5000), min_verdict_share: 0.5, tls: None }
     }
 }
 
@@ -208,8 +214,11 @@ impl Default for ControlConfig {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OperatorsConfig {
-    /// Address for operators and hooks; port 0 is any free port.
-    pub listen: SocketAddr,
+    /// Address for operators, viewers and hooks of other machines; port 0 is any free port. Those of this machine
+    /// connect to `operators.sock`.
+    pub listen: Option<SocketAddr>,
+    /// Whether `listen` takes everybody who connects for an operator.
+    pub insecure: bool,
     /// Verdicts queued for a slow hook before its oldest are lost.
     pub hook_queue: NonZeroUsize,
     /// Limit of hooks and watchers.
@@ -221,7 +230,7 @@ pub struct OperatorsConfig {
 impl Default for OperatorsConfig {
     fn default() -> Self {
         let size = |size| NonZeroUsize::new(size).unwrap_or(NonZeroUsize::MIN);
-        Self { listen: local(9701), hook_queue: size(1024), hooks: size(256), tls: None }
+        Self { listen: None, insecure: false, hook_queue: size(1024), hooks: size(256), tls: None }
     }
 }
 
@@ -263,6 +272,29 @@ fn at_least_one(number: u32) -> NonZeroU32 {
     NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN)
 }
 
+/// Refuses an address that everybody may use, unless that was said in words.
+fn check_listener(
+    section: &'static str,
+    listen: Option<SocketAddr>,
+    tls: Option<&ServerTls>,
+    insecure: bool,
+) -> Result<(), ConfigError> {
+    let Some(address) = listen.filter(|_| !insecure) else { return Ok(()) };
+    let [listen, client_ca] = match section {
+        "control" => ["control.listen", "control.tls.client_ca"],
+        _ => ["operators.listen", "operators.tls.client_ca"],
+    };
+    let wanted = "needs tls with client_ca, so that peers are known by their certificates; or, for everybody who can reach it, insecure: true";
+    range(tls.is_some(), listen, &address, wanted)?;
+    let has_authority = tls.is_some_and(|tls| tls.client_ca.is_some());
+    range(
+        has_authority,
+        client_ca,
+        &"missing",
+        "names the authority of peers' certificates; or, for everybody, insecure: true",
+    )
+}
+
 impl Config {
     /// Reads the file at `path`.
     ///
@@ -290,6 +322,9 @@ impl Config {
     pub fn settings(&self, incarnation: Incarnation) -> Result<Settings, ConfigError> {
         self.remote_write.check()?;
         self.otlp_metrics.check()?;
+        let Self { control, operators, .. } = self;
+        check_listener("control", control.listen, control.tls.as_ref(), control.insecure)?;
+        check_listener("operators", operators.listen, operators.tls.as_ref(), operators.insecure)?;
         let share = self.control.min_verdict_share;
         range((0.0..=1.0).contains(&share), "control.min_verdict_share", &share, "must be a share of γ from 0 to 1")?;
         let lease = self.control.lease_ms.get();
@@ -304,9 +339,23 @@ impl Config {
         settings.lowest_share = share;
         settings.identities = self.services.identities.iter().map(Identity::rule).collect::<Result<_, _>>()?;
         settings.limits = self.services.limits.limits()?;
+        settings.warnings = self.warnings();
         settings.periods = process_metrics::periods(self.process_metrics_interval());
         settings.periods.extend(span_metrics::periods(self.span_metrics_interval()));
         Ok(settings)
+    }
+
+    /// What is open to anybody, in words.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let open = |section, listen: Option<SocketAddr>, insecure: bool, who| {
+            let address = listen.filter(|_| insecure)?;
+            Some(format!("{section}.listen {address} takes whoever connects for {who} ({section}.insecure)"))
+        };
+        let Self { control, operators, .. } = self;
+        let control = open("control", control.listen, control.insecure, "a worker");
+        let operators = open("operators", operators.listen, operators.insecure, "an operator");
+        control.into_iter().chain(operators).collect()
     }
 
     /// Interval of process metrics: at least the default interval of LMAPs.
@@ -390,6 +439,7 @@ mod tests {
     fn a_value_of_the_wrong_type_is_refused_with_line_and_column() {
         for text in [
             "control:\n  listen: nowhere\n",
+            "access:\n  operators: {user: [root]}\n",
             "lmap:\n  interval_ms: 0\n",
             "lmap: [1]\n",
             "transport: rdma\n",
@@ -407,6 +457,8 @@ mod tests {
             ("lmap:\n  interval_ms: 3600001\n", "lmap.interval_ms"),
             ("control:\n  min_verdict_share: 2\n", "control.min_verdict_share is 2"),
             ("control:\n  lease_ms: 10\n", "control.lease_ms is 10"),
+            ("control:\n  listen: 0.0.0.0:9700\n", "control.listen is 0.0.0.0:9700: needs tls"),
+            ("operators: {listen: '[::1]:0', tls: {certificate: a, key: b}}", "operators.tls.client_ca is missing"),
             ("process_metrics:\n  interval_ms: 10\n", "process_metrics.interval_ms is 10"),
             ("services:\n  limits:\n    series_per_service: 5000\n", "series_per_service is 5000"),
             ("services:\n  identities:\n    - uid: 5\n      services: ['a b']\n", "services.identities"),

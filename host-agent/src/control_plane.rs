@@ -47,6 +47,7 @@ use wire::name::ServiceName;
 use wire::time::{Interval, Nanos};
 
 pub use action::{Action, ConnectionId, Event, NamedReason, RowBatch};
+pub use agent_runtime::access::Identity;
 pub use counters::Counters;
 pub use incidents::Suspicion;
 pub use lmap_view::LmapView;

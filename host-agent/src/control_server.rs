@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_runtime::access::{Access, Identity, Role};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use wire::control::MAX_MESSAGE_BYTES;
@@ -17,29 +18,38 @@ const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
 /// The control service of `node`.
 #[must_use]
-pub fn service(node: Arc<Node>) -> ControlServer<impl Control> {
-    ControlServer::new(Workers(node))
+pub fn service(node: Arc<Node>, access: Arc<Access>) -> ControlServer<impl Control> {
+    ControlServer::new(Workers { node, access })
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES)
 }
 
-struct Workers(Arc<Node>);
+struct Workers {
+    node: Arc<Node>,
+    access: Arc<Access>,
+}
 
 #[tonic::async_trait]
 impl Control for Workers {
     type WorkStream = ReceiverStream<Result<HostMessage, Status>>;
 
     async fn work(&self, request: Request<Streaming<WorkerMessage>>) -> Result<Response<Self::WorkStream>, Status> {
-        let from = request.remote_addr();
+        let identity = sender(&request);
+        if let Err(denied) = self.access.require(&identity, Role::Worker, "be a worker") {
+            self.node.counts.denied_calls.one_more();
+            tracing::warn!(%denied, "worker refused");
+            return Err(Status::permission_denied(denied.to_string()));
+        }
         let mut messages = request.into_inner();
         let Some(hello) = hello(&mut messages).await else {
-            self.0.counts.broken_workers.one_more();
-            tracing::warn!(?from, "worker stream without a hello");
+            self.node.counts.broken_workers.one_more();
+            tracing::warn!(%identity, "worker stream without a hello");
             return Err(Status::invalid_argument("the first message must be a hello, within 5 s"));
         };
-        let (id, to_worker, mut closed) = self.0.worker_connected(&hello);
-        tracing::info!(worker = hello.worker, connection = id.0, ?from, version = hello.version, "worker connected");
-        let node = Arc::clone(&self.0);
+        let (id, to_worker, mut closed) = self.node.worker_connected(&identity, &hello);
+        let (worker, version) = (hello.worker, &hello.version);
+        tracing::info!(worker, connection = id.0, %identity, version, "worker connected");
+        let node = Arc::clone(&self.node);
         tokio::spawn(async move {
             loop {
                 tokio::select! {
@@ -60,6 +70,11 @@ impl Control for Workers {
         });
         Ok(Response::new(ReceiverStream::new(to_worker)))
     }
+}
+
+/// Who sent a request. The server puts it there; a request without it is nobody's.
+pub(crate) fn sender<T>(request: &Request<T>) -> Identity {
+    request.extensions().get::<Identity>().cloned().unwrap_or(Identity::Certificate(Vec::new()))
 }
 
 async fn hello(messages: &mut Streaming<WorkerMessage>) -> Option<WorkerHello> {

@@ -1,14 +1,13 @@
-//! The HTTP endpoint: `/metrics` (OpenMetrics), `/paths` (JSON), `/healthz` and `/readyz`.
+//! The HTTP endpoint: `/metrics` (OpenMetrics), `/healthz` and `/readyz`.
 
 mod durations;
 mod otlp;
-mod paths;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ::otlp::Edge;
-use agent_runtime::page;
+use agent_runtime::{page, server};
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -29,12 +28,17 @@ use crate::span_metrics;
 pub fn router(
     node: &Arc<Node>,
     measuring: Arc<Counts>,
+    connections: Arc<server::Counts>,
     otlp: Option<Arc<Edge>>,
     remote: impl Iterator<Item = Arc<RemoteMonitor>>,
 ) -> Router {
-    let paths = paths::router(otlp.clone());
     let mut registry = page::registry("uview_host");
-    registry.register_collector(Box::new(NodeMetrics { node: Arc::clone(node), measuring, otlp: otlp.clone() }));
+    registry.register_collector(Box::new(NodeMetrics {
+        node: Arc::clone(node),
+        measuring,
+        connections,
+        otlp: otlp.clone(),
+    }));
     for remote in remote {
         let registry = if remote.is_otlp() { registry.sub_registry_with_prefix("otlp_metrics") } else { &mut registry };
         registry.register_collector(Box::new(MonitorMetrics(remote)));
@@ -43,7 +47,6 @@ pub fn router(
         .route("/metrics", get(metrics))
         .with_state(Arc::new(Page { registry, otlp }))
         .route("/healthz", get(|| async { "ok\n" }))
-        .merge(paths)
         .merge(Router::new().route("/readyz", get(ready)).with_state(Arc::clone(node)))
 }
 
@@ -72,6 +75,7 @@ async fn ready(State(node): State<Arc<Node>>) -> Response {
 struct NodeMetrics {
     node: Arc<Node>,
     measuring: Arc<Counts>,
+    connections: Arc<server::Counts>,
     otlp: Option<Arc<Edge>>,
 }
 
@@ -107,6 +111,21 @@ impl Collector for NodeMetrics {
                 "lost_process_requests",
                 "Requests to measure a process lost because the queue was full.",
                 &self.measuring.lost_requests,
+            ),
+            (
+                "refused_connections",
+                "Connections to control, operators and metrics refused: too many, of all or of one peer.",
+                &self.connections.refused,
+            ),
+            (
+                "refused_handshakes",
+                "TLS handshakes of control and operators that failed.",
+                &self.connections.handshakes,
+            ),
+            (
+                "failed_accepts",
+                "Failed accepts on control, operators and metrics, usually for lack of descriptors.",
+                &self.connections.accept_errors,
             ),
         ] {
             counter(&mut encoder, name, help, count.load(Ordering::Relaxed))?;

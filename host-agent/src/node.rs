@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use agent_runtime::access::Identity;
 use region::{AcceptedRegion, OwnedRegion};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use wire::id::{HookId, Incarnation, LmapId, RegionId};
@@ -265,14 +266,18 @@ impl Node {
 
     /// A worker's stream began. The first channel carries messages to the worker; the second one closes when the stream
     /// has to end.
-    pub fn worker_connected(&self, hello: &proto::WorkerHello) -> (ConnectionId, ToWorker, oneshot::Receiver<()>) {
+    pub fn worker_connected(
+        &self,
+        identity: &Identity,
+        hello: &proto::WorkerHello,
+    ) -> (ConnectionId, ToWorker, oneshot::Receiver<()>) {
         let (messages, to_worker) = mpsc::channel(WORKER_QUEUE);
         let (open, closed) = oneshot::channel();
         let id = self
             .with(|state, now| {
                 let id = state.next_connection();
                 state.workers.insert(id, WorkerStream { messages, queued: 0, _open: open });
-                state.plane.worker_connected(now, id, hello);
+                state.plane.worker_connected(now, id, identity, hello);
                 id
             })
             .0;

@@ -1,9 +1,12 @@
 //! The gRPC API of operators and hooks (μView, Table 4.2).
 
+mod paths;
 mod translate;
 
 use std::sync::Arc;
 
+use agent_runtime::access::{Access, Identity, Role};
+use otlp::Edge;
 use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -12,6 +15,7 @@ use wire::id::{HookId, LmapId, MetricId};
 use wire::proto::operators as proto;
 use wire::proto::operators::operators_server::{Operators, OperatorsServer};
 
+use crate::control_server::sender;
 use crate::dispatch::StreamId;
 use crate::node::Node;
 use crate::receipts::Receipts;
@@ -21,16 +25,38 @@ const ROW_QUEUE: usize = 4096;
 
 /// The operators' service of `node`. `hook_queue` is the default queue length of hooks.
 #[must_use]
-pub(crate) fn service(node: Arc<Node>, hook_queue: usize, receipts: Arc<Receipts>) -> OperatorsServer<impl Operators> {
-    OperatorsServer::new(OperatorsService { node, hook_queue, receipts })
+pub(crate) fn service(
+    node: Arc<Node>,
+    access: Arc<Access>,
+    hook_queue: usize,
+    receipts: Arc<Receipts>,
+    edge: Option<Arc<Edge>>,
+) -> OperatorsServer<impl Operators> {
+    OperatorsServer::new(OperatorsService { node, access, hook_queue, receipts, edge })
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES)
 }
 
 struct OperatorsService {
     node: Arc<Node>,
+    access: Arc<Access>,
     hook_queue: usize,
     receipts: Arc<Receipts>,
+    edge: Option<Arc<Edge>>,
+}
+
+impl OperatorsService {
+    /// Who sent `request`, if they have `role`. `what` completes "may not …".
+    fn require<T>(&self, request: &Request<T>, role: Role, what: &'static str) -> Result<Identity, Status> {
+        let identity = sender(request);
+        let checked = self.access.require(&identity, role, what);
+        checked.map_err(|denied| {
+            self.node.counts.denied_calls.one_more();
+            tracing::warn!(%denied, "call refused");
+            Status::permission_denied(denied.to_string())
+        })?;
+        Ok(identity)
+    }
 }
 
 /// Unregisters a watcher when its stream ends.
@@ -106,12 +132,13 @@ impl Operators for OperatorsService {
     type WatchRowsStream = ReceiverStream<Result<proto::RowEvent, Status>>;
 
     async fn new_lmap(&self, request: Request<proto::NewLmapRequest>) -> Result<Response<proto::NewLmapReply>, Status> {
+        let by = self.require(&request, Role::Operator, "create an LMAP")?;
         let request = request.into_inner();
         let service = translate::service(&request.service)?;
         let options = translate::lmap_options(request)?;
         let created = self.node.plane(|plane, now| plane.new_lmap(now, &service, options));
         let lmap = created.map_err(|error| translate::status(&error))?;
-        tracing::info!(%lmap, %service, "operator created an LMAP");
+        tracing::info!(%by, %lmap, %service, "operator created an LMAP");
         Ok(Response::new(proto::NewLmapReply { lmap: lmap.0 }))
     }
 
@@ -119,11 +146,12 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::ConfigLmapRequest>,
     ) -> Result<Response<proto::ConfigLmapReply>, Status> {
+        let by = self.require(&request, Role::Operator, "configure an LMAP")?;
         let request = request.into_inner();
         let choices = request.metrics.iter().map(translate::choice).collect::<Result<_, _>>()?;
         let configured = self.node.plane(|plane, now| plane.config_lmap(now, LmapId(request.lmap), choices));
         configured.map_err(|error| translate::status(&error))?;
-        tracing::info!(lmap = request.lmap, metrics = request.metrics.len(), "operator configured an LMAP");
+        tracing::info!(%by, lmap = request.lmap, metrics = request.metrics.len(), "operator configured an LMAP");
         Ok(Response::new(proto::ConfigLmapReply {}))
     }
 
@@ -131,10 +159,11 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::DeleteLmapRequest>,
     ) -> Result<Response<proto::DeleteLmapReply>, Status> {
+        let by = self.require(&request, Role::Operator, "delete an LMAP")?;
         let lmap = LmapId(request.into_inner().lmap);
         let deleted = self.node.plane(|plane, now| plane.delete_lmap(now, lmap));
         deleted.map_err(|error| translate::status(&error))?;
-        tracing::info!(%lmap, "operator deleted an LMAP");
+        tracing::info!(%by, %lmap, "operator deleted an LMAP");
         Ok(Response::new(proto::DeleteLmapReply {}))
     }
 
@@ -142,12 +171,14 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::AddMetricRequest>,
     ) -> Result<Response<proto::AddMetricReply>, Status> {
+        let by = self.require(&request, Role::Operator, "add a metric to an LMAP")?;
         let request = request.into_inner();
         let metric = request.metric.ok_or_else(|| Status::invalid_argument("metric is missing"))?;
         let choice = translate::choice(&metric)?;
         let kind = Some(request.r#type.as_str()).filter(|kind| !kind.is_empty());
         let added = self.node.plane(|plane, now| plane.add_metric(now, LmapId(request.lmap), choice, kind));
         let metrics = added.map_err(|error| translate::status(&error))?;
+        tracing::info!(%by, lmap = request.lmap, "operator added a metric");
         Ok(Response::new(proto::AddMetricReply { metrics: metrics.into_iter().map(|metric| metric.0).collect() }))
     }
 
@@ -155,10 +186,12 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::DeleteMetricRequest>,
     ) -> Result<Response<proto::DeleteMetricReply>, Status> {
+        let by = self.require(&request, Role::Operator, "delete a metric of an LMAP")?;
         let request = request.into_inner();
         let (lmap, metric) = (LmapId(request.lmap), MetricId(request.metric));
         let deleted = self.node.plane(|plane, now| plane.delete_metric(now, lmap, metric));
         deleted.map_err(|error| translate::status(&error))?;
+        tracing::info!(%by, %lmap, %metric, "operator deleted a metric");
         Ok(Response::new(proto::DeleteMetricReply {}))
     }
 
@@ -166,6 +199,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::RegisterHookRequest>,
     ) -> Result<Response<Self::RegisterHookStream>, Status> {
+        let by = self.require(&request, Role::Operator, "register a hook")?;
         let request = request.into_inner();
         let filter = translate::filter(&request)?;
         let known =
@@ -176,7 +210,7 @@ impl Operators for OperatorsService {
         let queue = if request.queue == 0 { self.hook_queue } else { request.queue as usize };
         let registered = self.node.register_hook(filter, queue);
         let (id, notified) = registered.map_err(|error| Status::resource_exhausted(error.to_string()))?;
-        tracing::info!(hook = %id, "hook registered");
+        tracing::info!(%by, hook = %id, "hook registered");
         let gone = || Status::internal("the hook no longer exists");
         let stream = self.node.hook_stream(id).ok_or_else(gone)?;
         Ok(Response::new(events(HookStream { node: Arc::clone(&self.node), id, stream }, notified)))
@@ -186,10 +220,11 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::ResumeHookRequest>,
     ) -> Result<Response<Self::ResumeHookStream>, Status> {
+        let by = self.require(&request, Role::Operator, "resume a hook")?;
         let proto::ResumeHookRequest { hook, after } = request.into_inner();
         let resumed = self.node.resume_hook(HookId(hook), after);
         let (stream, notified) = resumed.map_err(|error| Status::not_found(error.to_string()))?;
-        tracing::info!(hook, after, "hook resumed");
+        tracing::info!(%by, hook, after, "hook resumed");
         Ok(Response::new(events(HookStream { node: Arc::clone(&self.node), id: HookId(hook), stream }, notified)))
     }
 
@@ -197,6 +232,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::WatchRowsRequest>,
     ) -> Result<Response<Self::WatchRowsStream>, Status> {
+        self.require(&request, Role::Viewer, "watch rows")?;
         let request = request.into_inner();
         let watched = self.node.watch_rows(LmapId(request.lmap), request.every, ROW_QUEUE);
         let watched = watched.map_err(|error| translate::status(&error))?;
@@ -213,22 +249,33 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::FitAgainRequest>,
     ) -> Result<Response<proto::FitAgainReply>, Status> {
+        let by = self.require(&request, Role::Operator, "fit an LMAP again")?;
         let lmap = LmapId(request.into_inner().lmap);
         let asked = self.node.plane(|plane, _| plane.fit_again(lmap));
         asked.map_err(|error| translate::status(&error))?;
-        tracing::info!(%lmap, "operator requested a refit");
+        tracing::info!(%by, %lmap, "operator requested a refit");
         Ok(Response::new(proto::FitAgainReply {}))
     }
 
-    async fn list(&self, _request: Request<proto::ListRequest>) -> Result<Response<proto::ListReply>, Status> {
+    async fn list(&self, request: Request<proto::ListRequest>) -> Result<Response<proto::ListReply>, Status> {
+        self.require(&request, Role::Viewer, "list LMAPs")?;
         Ok(Response::new(self.node.inspect(|plane, _| plane.list())))
     }
 
-    async fn receipt(&self, _request: Request<proto::ReceiptRequest>) -> Result<Response<proto::ReceiptReply>, Status> {
+    async fn receipt(&self, request: Request<proto::ReceiptRequest>) -> Result<Response<proto::ReceiptReply>, Status> {
+        self.require(&request, Role::Viewer, "read the receipt")?;
         Ok(Response::new(self.receipts.reply(&self.node)))
     }
 
-    async fn status(&self, _request: Request<proto::StatusRequest>) -> Result<Response<proto::StatusReply>, Status> {
+    async fn paths(&self, request: Request<proto::PathsRequest>) -> Result<Response<proto::PathsReply>, Status> {
+        self.require(&request, Role::Viewer, "read paths")?;
+        let paths = self.edge.as_deref().and_then(paths::reply);
+        let not_buffered = || Status::failed_precondition("traces are not buffered: set otlp.traces.keep to tail");
+        paths.map(Response::new).ok_or_else(not_buffered)
+    }
+
+    async fn status(&self, request: Request<proto::StatusRequest>) -> Result<Response<proto::StatusReply>, Status> {
+        self.require(&request, Role::Viewer, "read the status")?;
         let (mut status, delivered) = self.node.inspect(|plane, dispatch| (plane.status(), dispatch.delivered()));
         env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
         status.uptime_ms = self.node.clock().now().as_millis();

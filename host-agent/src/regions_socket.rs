@@ -4,6 +4,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_runtime::access;
 use prost::Message as _;
 use region::fd_passing;
 use tokio::io::Interest;
@@ -43,7 +44,7 @@ pub async fn serve(listener: UnixListener, node: Arc<Node>, uid: u32) {
 }
 
 fn may_ask(stream: &UnixStream, node: &Node, uid: u32, readers: usize) -> bool {
-    let peer = fd_passing::peer(stream);
+    let peer = access::peer(stream);
     let allowed = peer.as_ref().is_ok_and(|peer| peer.uid == uid) && readers < READERS;
     if !allowed {
         node.counts.refused_readers.one_more();

@@ -7,15 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_runtime::TlsError;
+use agent_runtime::access::{Access, UnknownName};
 use agent_runtime::listen::{BindError, tcp};
+use agent_runtime::server::{self, Limits, Listener, Server};
 use hooks::time::UnixNanos;
 use otlp::Edge;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinSet;
-use tokio_stream::wrappers::TcpListenerStream;
-use tonic::transport::Server;
+use tokio_rustls::TlsAcceptor;
+use tonic::service::Routes;
 use transport::verbs::DeviceChoice;
 use wire::id::Incarnation;
 use wire::rdma::TRANSPORT;
@@ -37,11 +39,12 @@ use crate::{
 
 /// Deadline of each shutdown step.
 const DRAIN_WITHIN: Duration = Duration::from_secs(3);
-/// HTTP/2 keep-alive interval and timeout: a peer that does not reply within this is treated as gone, whatever TCP
-/// says.
-const KEEPALIVE: Duration = Duration::from_secs(5);
-/// Concurrent calls per connection.
-const CALLS: usize = 64;
+/// Connections of workers: of all, and of one user or address.
+const WORKER_LIMITS: Limits = Limits { connections: 256, connections_per_peer: 128 };
+/// Connections of operators, viewers and hooks.
+const OPERATOR_LIMITS: Limits = Limits { connections: 512, connections_per_peer: 128 };
+/// Connections to `/metrics`.
+const METRICS_LIMITS: Limits = Limits { connections: 128, connections_per_peer: 64 };
 
 /// Why the agent did not start, or stopped by itself.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +59,9 @@ pub enum RunError {
     /// A certificate cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The configuration grants a role to somebody whom this system does not know.
+    #[error(transparent)]
+    Access(#[from] UnknownName),
     /// A Unix socket cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -87,8 +93,13 @@ pub enum RunError {
 struct Addresses<'a> {
     pid: u32,
     incarnation: u64,
-    control: SocketAddr,
-    operators: SocketAddr,
+    /// `unix:` and the path of the workers' socket.
+    control: String,
+    /// Where workers of other machines connect.
+    control_listen: Option<SocketAddr>,
+    /// `unix:` and the path of the operators' socket.
+    operators: String,
+    operators_listen: Option<SocketAddr>,
     metrics: SocketAddr,
     /// The gRPC and the HTTP address; empty without an upstream.
     otlp: Vec<SocketAddr>,
@@ -112,10 +123,41 @@ struct Listeners {
     services: (UnixListener, SocketFile),
     regions: (UnixListener, SocketFile),
     regions_uid: u32,
-    control: (TcpListener, SocketAddr),
-    operators: (TcpListener, SocketAddr),
+    control: ApiListeners,
+    operators: ApiListeners,
     metrics: (TcpListener, SocketAddr),
     otlp: Vec<(TcpListener, SocketAddr)>,
+}
+
+/// The listeners of a gRPC API.
+struct ApiListeners {
+    unix: (UnixListener, SocketFile),
+    tcp: Option<(TcpListener, SocketAddr)>,
+}
+
+impl ApiListeners {
+    /// Everybody may connect to the socket, to be refused with the reason.
+    async fn open(socket: &Path, key: &'static str, listen: Option<SocketAddr>) -> Result<Self, RunError> {
+        let tcp = match listen {
+            Some(address) => Some(tcp(key, address).await?),
+            None => None,
+        };
+        Ok(Self { unix: unix(socket, 0o666)?, tcp })
+    }
+
+    fn endpoint(&self) -> String {
+        format!("unix:{}", self.unix.1.path().display())
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        self.tcp.as_ref().map(|(_, address)| *address)
+    }
+
+    fn split(self) -> (Vec<Listener>, SocketFile) {
+        let (unix, file) = self.unix;
+        let tcp = self.tcp.map(|(listener, _)| Listener::Tcp(listener));
+        ([Listener::Unix(unix)].into_iter().chain(tcp).collect(), file)
+    }
 }
 
 impl Listeners {
@@ -135,8 +177,11 @@ impl Listeners {
             services: unix(&folder.join("services.sock"), 0o666)?,
             regions: unix(&folder.join("regions.sock"), regions_mode)?,
             regions_uid,
-            control: tcp("control.listen", config.control.listen).await?,
-            operators: tcp("operators.listen", config.operators.listen).await?,
+            control: ApiListeners::open(&folder.join("control.sock"), "control.listen", config.control.listen).await?,
+            operators: {
+                let listen = config.operators.listen;
+                ApiListeners::open(&folder.join("operators.sock"), "operators.listen", listen).await?
+            },
             metrics: tcp("metrics.listen", config.metrics.listen).await?,
             otlp,
         })
@@ -147,8 +192,10 @@ impl Listeners {
         let addresses = Addresses {
             pid: std::process::id(),
             incarnation: incarnation.0,
-            control: self.control.1,
-            operators: self.operators.1,
+            control: self.control.endpoint(),
+            control_listen: self.control.address(),
+            operators: self.operators.endpoint(),
+            operators_listen: self.operators.address(),
             metrics: self.metrics.1,
             otlp: self.otlp.iter().map(|(_, address)| *address).collect(),
             services: self.services.1.path(),
@@ -172,16 +219,12 @@ fn unix(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), RunError> 
     Ok((listener, listening))
 }
 
-fn server(name: &'static str, tls: Option<&ServerTls>) -> Result<Server, RunError> {
-    let server = Server::builder()
-        .http2_keepalive_interval(Some(KEEPALIVE))
-        .http2_keepalive_timeout(Some(KEEPALIVE))
-        .tcp_nodelay(true)
-        .concurrency_limit_per_connection(CALLS);
-    match tls {
-        Some(tls) => server.tls_config(tls.server()?).map_err(|error| RunError::Server(name, error.into())),
-        None => Ok(server),
-    }
+/// The TLS of a gRPC API over TCP.
+fn acceptor(tls: Option<&ServerTls>) -> Result<Option<TlsAcceptor>, RunError> {
+    let Some(tls) = tls else { return Ok(None) };
+    let mut config = tls.library()?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(Some(TlsAcceptor::from(Arc::new(config))))
 }
 
 /// Resolves when `node` drains.
@@ -199,42 +242,48 @@ struct MonitoringSources {
     receipts: Arc<Receipts>,
 }
 
-/// Starts the servers on `listeners`.
+/// Starts the servers on `listeners`. The files are removed on drop.
 fn serve(
     config: &Config,
     node: &Arc<Node>,
+    access: Arc<Access>,
     listeners: Listeners,
     sources: MonitoringSources,
-) -> Result<(Tasks, [SocketFile; 2]), RunError> {
+) -> Result<(Tasks, [SocketFile; 4]), RunError> {
     let MonitoringSources { counts, otlp, remotes, receipts } = sources;
-    let mut control = server("control", config.control.tls.as_ref())?;
-    let mut operators = server("operators", config.operators.tls.as_ref())?;
-    let control = control.add_service(control_server::service(Arc::clone(node)));
-    let hook_queue = config.operators.hook_queue.get();
+    let connections = Arc::new(server::Counts::default());
+    let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
+    let control = Routes::new(control_server::service(Arc::clone(node), Arc::clone(&access)));
+    let control = named("control", control.into_axum_router(), WORKER_LIMITS);
     receipts.start(node).map_err(|error| RunError::Server("operators", error.into()))?;
-    let operators = operators.add_service(operators_server::service(Arc::clone(node), hook_queue, receipts));
-    let metrics = metrics_endpoint::router(node, counts, otlp, remotes.into_iter());
+    let hook_queue = config.operators.hook_queue.get();
+    let operators = operators_server::service(Arc::clone(node), access, hook_queue, receipts, otlp.clone());
+    let operators = named("operators", Routes::new(operators).into_axum_router(), OPERATOR_LIMITS);
+    let metrics = metrics_endpoint::router(node, counts, Arc::clone(&connections), otlp, remotes.into_iter());
+    let metrics = named("metrics", metrics, METRICS_LIMITS);
     let needs_cgroup = config.services.identities.iter().any(|identity| identity.cgroup.is_some());
     let ((services, services_file), (regions, regions_file)) = (listeners.services, listeners.regions);
+    let (control_listeners, control_file) = listeners.control.split();
+    let (operator_listeners, operators_file) = listeners.operators.split();
     let mut tasks = JoinSet::new();
-    let streams = (TcpListenerStream::new(listeners.control.0), TcpListenerStream::new(listeners.operators.0));
-    let ended = control.serve_with_incoming_shutdown(streams.0, drained(Arc::clone(node)));
-    tasks.spawn(async { ended.await.map_err(|error| RunError::Server("control", error.into())) });
-    let ended = operators.serve_with_incoming_shutdown(streams.1, drained(Arc::clone(node)));
-    tasks.spawn(async { ended.await.map_err(|error| RunError::Server("operators", error.into())) });
-    let ended = axum::serve(listeners.metrics.0, metrics).with_graceful_shutdown(drained(Arc::clone(node)));
-    tasks.spawn(async { ended.await.map_err(|error| RunError::Server("metrics", error.into())) });
-    let ended = services_socket::serve(services, Arc::clone(node), needs_cgroup);
+    for (server, listeners, tls) in [
+        (control, control_listeners, acceptor(config.control.tls.as_ref())?),
+        (operators, operator_listeners, acceptor(config.operators.tls.as_ref())?),
+        (metrics, vec![Listener::Tcp(listeners.metrics.0)], None),
+    ] {
+        spawn(&mut tasks, server.serve(listeners, tls, drained(Arc::clone(node))));
+    }
+    spawn(&mut tasks, services_socket::serve(services, Arc::clone(node), needs_cgroup));
+    spawn(&mut tasks, regions_socket::serve(regions, Arc::clone(node), listeners.regions_uid));
+    Ok((tasks, [services_file, regions_file, control_file, operators_file]))
+}
+
+/// Runs a server that has no error of its own.
+fn spawn(tasks: &mut Tasks, server: impl Future<Output = ()> + Send + 'static) {
     tasks.spawn(async {
-        ended.await;
+        server.await;
         Ok(())
     });
-    let ended = regions_socket::serve(regions, Arc::clone(node), listeners.regions_uid);
-    tasks.spawn(async {
-        ended.await;
-        Ok(())
-    });
-    Ok((tasks, [services_file, regions_file]))
 }
 
 /// A remote monitor, and the client that sends to it.
@@ -292,6 +341,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let registrations = registrations(&config, &mut settings.transports)?;
     let (requests, inbox) = registrar::channel();
     let transports = settings.transports.join(", ");
+    let access = Arc::new(Access::resolve(&config.access)?);
     let files = raise_file_limit();
     let mut listeners = Listeners::open(&config).await?;
     // One more hook: the receipt's.
@@ -305,9 +355,12 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let folder = &config.runtime_dir.0;
     let announced = listeners.announce(folder, incarnation)?;
     tracing::info!(
-        %incarnation, control = %listeners.control.1, operators = %listeners.operators.1, metrics = %listeners.metrics.1,
-        runtime_dir = %folder.display(), transports, "host agent started"
+        %incarnation, control = listeners.control.endpoint(), operators = listeners.operators.endpoint(),
+        metrics = %listeners.metrics.1, runtime_dir = %folder.display(), transports, "host agent started"
     );
+    for warning in config.warnings() {
+        tracing::warn!("{warning}");
+    }
     let otlp_listeners = core::mem::take(&mut listeners.otlp).into_iter().map(|(listener, _)| listener);
     let interval = config.span_metrics_interval();
     let otlp = otlp.map(|settings| otlp_endpoint::start(&settings, otlp_listeners, &node, interval)).transpose()?;
@@ -327,7 +380,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let receipts = receipts(&config, edge.as_ref(), clock)?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
     let sources = MonitoringSources { counts, otlp: edge.clone(), remotes, receipts: Arc::clone(&receipts) };
-    let (mut tasks, sockets) = serve(&config, &node, listeners, sources)?;
+    let (mut tasks, sockets) = serve(&config, &node, access, listeners, sources)?;
     spawn_monitors(&mut tasks, &node, edge.as_ref(), monitors);
     webhooks::start(webhooks, &node).map_err(|error| RunError::Server("webhooks", error.into()))?;
     let failed = tokio::select! {

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_runtime::access;
 use region::fd_passing;
 use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
@@ -54,7 +55,7 @@ enum End {
 }
 
 async fn connection(stream: UnixStream, node: Arc<Node>, needs_cgroup: bool) {
-    let peer = match fd_passing::peer(&stream) {
+    let peer = match access::peer(&stream) {
         Ok(peer) => peer,
         Err(error) => {
             tracing::warn!(%error, "cannot get the credentials of a service");

@@ -70,11 +70,14 @@ impl Default for Config {
     }
 }
 
+/// What the address of a Unix socket begins with.
+pub(crate) const UNIX: &str = "unix:";
+
 /// The connection to the host agent.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ControlConfig {
-    /// Where the host agent listens for workers: host and port.
+    /// Where the host agent listens for workers: `unix:` and the path of its `control.sock`, or host and port.
     pub address: String,
     /// TLS of the connection; `None` for plain text.
     pub tls: Option<ClientTls>,
@@ -82,7 +85,7 @@ pub struct ControlConfig {
 
 impl Default for ControlConfig {
     fn default() -> Self {
-        Self { address: "127.0.0.1:9700".to_owned(), tls: None }
+        Self { address: "unix:/run/uview/control.sock".to_owned(), tls: None }
     }
 }
 
@@ -207,11 +210,12 @@ impl Config {
 impl agent_runtime::Settings for Config {
     fn check(&self) -> Result<(), ConfigError> {
         let address = &self.control.address;
+        let is_socket = address.strip_prefix(UNIX).is_some_and(|path| path.starts_with('/'));
         let is_address = address
             .rsplit_once(':')
             .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
-        let wanted = "a host and a port are needed, such as 127.0.0.1:9700";
-        range(is_address, "control.address", &format!("{address:?}"), wanted)?;
+        let wanted = "the host agent's socket is needed, such as unix:/run/uview/control.sock, or a host and a port";
+        range(is_socket || is_address, "control.address", &format!("{address:?}"), wanted)?;
         let has_socket = self.transport != Transport::Shm || self.regions_socket.is_some();
         range(has_socket, "regions_socket", &"null", "transport shm needs the host agent's regions socket")?;
         let limits = &self.limits;
@@ -272,6 +276,7 @@ mod tests {
         for (text, key) in [
             ("control:\n  address: localhost\n", "control.address is \"localhost\""),
             ("control:\n  address: 'host:0'\n", "control.address"),
+            ("control:\n  address: 'unix:control.sock'\n", "control.address"),
             ("transport: shm\nregions_socket: null\n", "regions_socket is null"),
             ("limits:\n  row_history: 10001\n", "limits.row_history is 10001"),
             ("limits:\n  outbox_messages: 1048577\n", "limits.outbox_messages is 1048577"),

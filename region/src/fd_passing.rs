@@ -1,8 +1,6 @@
-//! Passes file descriptors over Unix sockets (`SCM_RIGHTS`), and identifies the peer (`SO_PEERCRED`).
+//! Passes file descriptors over Unix sockets (`SCM_RIGHTS`).
 //!
 //! Works on any Unix stream socket, blocking or not (`WouldBlock` is passed on, so that an event loop can use it).
-
-mod peer;
 
 use core::mem::MaybeUninit;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -12,8 +10,6 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
 };
-
-pub use peer::{Peer, peer};
 
 /// Control buffer for one descriptor: no message carries more.
 const ONE_DESCRIPTOR: usize = rustix::cmsg_space!(ScmRights(1));

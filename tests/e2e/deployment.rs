@@ -34,7 +34,7 @@ fn the_agents_take_their_configurations() {
     assert!(worker.core.is_some() && worker.control.tls.is_some());
     assert_eq!(
         worker.control.address,
-        host.control.listen.to_string(),
+        host.control.listen.unwrap().to_string(),
         "the NIC agent connects to the host agent's address"
     );
     assert!(host.control.tls.is_some());

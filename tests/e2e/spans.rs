@@ -95,16 +95,15 @@ struct Agents {
 }
 
 fn agents(folder: &Path, upstream: SocketAddr) -> Agents {
-    let (worker, control, otlp, any) = (free(), free(), free(), "127.0.0.1:0");
+    let (worker, otlp, any) = (free(), free(), "127.0.0.1:0");
     let folder = folder.display();
     let host = format!(
-        "runtime_dir: {folder}\nlmap: {{interval_ms: 100}}\ntransport: shm\ncontrol: {{listen: '{control}'}}\n\
-         operators: {{listen: '{any}'}}\nmetrics: {{listen: '{any}'}}\notlp:\n  upstream: {{endpoint: 'http://{upstream}', protocol: http}}\n  \
+        "runtime_dir: {folder}\nlmap: {{interval_ms: 100}}\ntransport: shm\nmetrics: {{listen: '{any}'}}\notlp:\n  upstream: {{endpoint: 'http://{upstream}', protocol: http}}\n  \
          listen_grpc: '{any}'\n  listen_http: '{otlp}'\n  derived: {{delay_ms: 500}}\n  \
          traces: {{keep: tail, decision_wait_ms: 20000, floor: 0, latency: false}}\n"
     );
     let nic = format!(
-        "control: {{address: '{control}'}}\ntransport: shm\nregions_socket: {folder}/regions.sock\nmetrics: {{listen: '{worker}'}}\n"
+        "control: {{address: 'unix:{folder}/control.sock'}}\ntransport: shm\nregions_socket: {folder}/regions.sock\nmetrics: {{listen: '{worker}'}}\n"
     );
     let (host, nic) =
         (host_agent::config::Config::parse(&host).unwrap(), nic_agent::config::Config::parse(&nic).unwrap());

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use host_agent::control_plane::{Action, ConnectionId, ControlPlane, Descriptor, Event, Peer, RowBatch, Settings};
+use host_agent::control_plane::{
+    Action, ConnectionId, ControlPlane, Descriptor, Event, Identity, Peer, RowBatch, Settings,
+};
 use transport::local::Region;
 use wire::id::{Incarnation, LmapId, RegionId, WorkerId};
 use wire::layout::{RegionSize, Slot};
@@ -148,7 +150,7 @@ impl Host {
     ) -> Option<ConnectionId> {
         if let (None, Some(worker_message::Message::Hello(hello))) = (connection, &message.message) {
             let connection = self.connection();
-            self.control.worker_connected(now, connection, hello);
+            self.control.worker_connected(now, connection, &Identity::Anyone, hello);
             return Some(connection);
         }
         let connection = connection?;

@@ -11,12 +11,8 @@ use super::Finding;
 use crate::agent::{self, AgentError, Target};
 
 /// Name of the check, default port, what listens there.
-const PORTS: [(&str, u16, &str); 4] = [
-    ("port 9700", 9700, "control"),
-    ("port 9701", 9701, "operators"),
-    ("port 9702", 9702, "host agent's metrics"),
-    ("port 9703", 9703, "NIC agent's metrics"),
-];
+const PORTS: [(&str, u16, &str); 2] =
+    [("port 9702", 9702, "host agent's metrics"), ("port 9703", 9703, "NIC agent's metrics")];
 
 pub(super) fn runtime_dir(directory: &Path, running: bool) -> Finding {
     const NAME: &str = "runtime directory";

@@ -4,23 +4,17 @@
 mod drawing;
 
 use std::fmt::Write as _;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use wire::proto::operators::{PathOperation, PathService, PathsReply};
 
-use crate::discovery::{self, READY_FILE};
+use crate::agent::{self, AgentArgs, Connection};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::figures::duration_ms;
 use crate::output::{self, json};
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-const READ_TIMEOUT: Duration = Duration::from_secs(3);
-/// Largest response that is read: 10,000 operations with 256 services each fit.
-const MAX_RESPONSE_BYTES: u64 = 256 << 20;
 const WHAT: &str = "ask the host agent for paths";
 
 /// Arguments of `uview paths`.
@@ -32,23 +26,20 @@ pub struct PathsArgs {
     /// Also draw operations and services into this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Runtime directory of the host agent [default: $UVIEW_RUNTIME_DIR, else /run/uview, else the only agent's]
-    #[arg(long, value_name = "DIR")]
-    runtime_dir: Option<PathBuf>,
-    /// Address of the agent's /metrics and /paths, instead of the one in host-agent.json
-    #[arg(long, value_name = "HOST:PORT")]
-    metrics: Option<String>,
+    /// The host agent to ask.
+    #[command(flatten)]
+    agent: AgentArgs,
 }
 
-/// The JSON document at `/paths` of the agent.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+/// What `--json` prints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Paths {
     /// Sorted by tenant, frontend and name.
     pub operations: Vec<Operation>,
 }
 
 /// One operation of a frontend.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Operation {
     /// The tenant of the request.
     pub tenant: String,
@@ -63,21 +54,29 @@ pub struct Operation {
 }
 
 /// A service on the path of an operation.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ServiceOnPath {
     /// The name of the service.
     pub service: String,
     /// Milliseconds since a request was last seen in it.
     pub age_ms: u64,
-    /// Operations that were requested of it; empty from an older agent.
-    #[serde(default)]
+    /// Operations that were requested of it.
     pub asked: Vec<String>,
 }
 
-/// The field of `host-agent.json` that is used here.
-#[derive(Debug, Deserialize)]
-struct Ready {
-    metrics: String,
+impl From<PathsReply> for Paths {
+    fn from(reply: PathsReply) -> Self {
+        let service =
+            |hop: PathService| ServiceOnPath { service: hop.service, age_ms: hop.age_ms, asked: hop.operations };
+        let operation = |path: PathOperation| Operation {
+            tenant: path.tenant,
+            service: path.service,
+            operation: path.operation,
+            requests: path.requests,
+            services: path.services.into_iter().map(service).collect(),
+        };
+        Self { operations: reply.operations.into_iter().map(operation).collect() }
+    }
 }
 
 /// Asks the agent for its paths, prints them, and draws them if requested.
@@ -86,54 +85,20 @@ struct Ready {
 ///
 /// [`Failure`] if the agent cannot be asked or has no paths, or the output cannot be written.
 pub fn run(args: &PathsArgs, from_environment: Option<PathBuf>) -> Result<Exit, Failure> {
-    let address = match &args.metrics {
-        Some(address) => address.clone(),
-        None => announced(&discovery::runtime_dir(WHAT, args.runtime_dir.clone(), from_environment)?)?,
+    let target = args.agent.clone().target(from_environment)?;
+    let request = async { Connection::open(&target).await?.paths().await };
+    let paths = agent::runtime(WHAT)?.block_on(request).map_err(|error| error.into_failure(WHAT))?;
+    let not_buffered = || {
+        let advice = "paths are learnt from buffered spans: set otlp.traces.keep to tail";
+        Failure::to(WHAT).because("it has no paths").advice(advice)
     };
-    let paths = ask(&address)?;
+    let paths = Paths::from(paths.ok_or_else(not_buffered)?);
     if let Some(file) = &args.svg {
         let failed = |error: std::io::Error| Failure::to(format!("draw {}", file.display())).caused_by(&error);
         std::fs::write(file, drawing::svg(&paths)).map_err(failed)?;
     }
     output::print(&if args.json { json(&paths)? } else { text(&paths) })?;
     Ok(Exit::Fine)
-}
-
-/// The metrics address in `host-agent.json`.
-fn announced(folder: &Path) -> Result<String, Failure> {
-    let path = folder.join(READY_FILE);
-    let failed = |error: &(dyn core::error::Error + 'static)| {
-        let advice = "start `uview host-agent`, or pass its --runtime-dir or --metrics address";
-        Failure::to(WHAT).because(format!("{} cannot be read", path.display())).caused_by(error).advice(advice)
-    };
-    let text = std::fs::read(&path).map_err(|error| failed(&error))?;
-    let ready: Ready = serde_json::from_slice(&text).map_err(|error| failed(&error))?;
-    Ok(ready.metrics)
-}
-
-fn ask(address: &str) -> Result<Paths, Failure> {
-    let failed = |because: String| Failure::to(WHAT).because(format!("{address}: {because}"));
-    let response = get(address).map_err(|error| failed(error.to_string()).advice("is the host agent running?"))?;
-    let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
-    let status = head.split(' ').nth(1).unwrap_or_default();
-    match status {
-        "200" => serde_json::from_str(body).map_err(|error| failed(error.to_string())),
-        "404" => Err(failed("it has no paths".to_owned())
-            .advice("paths are learnt from buffered spans: set otlp.traces.keep to tail")),
-        other => Err(failed(format!("HTTP status {other:?}"))),
-    }
-}
-
-/// Sends the HTTP request; this is the only HTTP client of this program.
-fn get(address: &str) -> std::io::Result<String> {
-    let addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
-    let first = addresses.first().ok_or_else(|| std::io::Error::other("no such host"))?;
-    let mut stream = TcpStream::connect_timeout(first, CONNECT_TIMEOUT)?;
-    stream.set_read_timeout(Some(READ_TIMEOUT))?;
-    write!(stream, "GET /paths HTTP/1.0\r\nhost: {address}\r\nconnection: close\r\n\r\n")?;
-    let mut response = String::new();
-    stream.take(MAX_RESPONSE_BYTES).read_to_string(&mut response)?;
-    Ok(response)
 }
 
 /// A table with one line for each service on the path of each operation.
@@ -209,14 +174,5 @@ frontend GET /<id>              1200  catalog                   0 ms ago
             assert_eq!(svg.matches(&format!("{name}</text>")).count(), 1, "{name}");
         }
         assert_eq!(svg.matches("<path ").count(), 3);
-    }
-
-    #[test]
-    fn an_agent_that_is_not_there_is_named_with_what_to_do() {
-        let folder = tempfile::tempdir().unwrap();
-        let text = announced(folder.path()).unwrap_err().to_string();
-
-        assert!(text.contains("host-agent.json cannot be read") && text.contains("uview host-agent"), "{text}");
-        assert!(ask("127.0.0.1:1").unwrap_err().to_string().contains("is the host agent running?"));
     }
 }

@@ -11,9 +11,9 @@ use wire::proto::operators::operators_server::{Operators, OperatorsServer};
 use wire::proto::operators::{
     AddMetricReply, AddMetricRequest, ConfigLmapReply, ConfigLmapRequest, DeleteLmapReply, DeleteLmapRequest,
     DeleteMetricReply, DeleteMetricRequest, FitAgainReply, FitAgainRequest, HookEvent, ListReply, ListRequest,
-    LmapInfo, LmapStatus, NewLmapReply, NewLmapRequest, Reason, ReceiptDay, ReceiptLine, ReceiptReply, ReceiptRequest,
-    ReceiptRun, RegisterHookRequest, ResumeHookRequest, RowEvent, StatusReply, StatusRequest, WatchRowsRequest,
-    WorkerStatus,
+    LmapInfo, LmapStatus, NewLmapReply, NewLmapRequest, PathsReply, PathsRequest, Reason, ReceiptDay, ReceiptLine,
+    ReceiptReply, ReceiptRequest, ReceiptRun, RegisterHookRequest, ResumeHookRequest, RowEvent, StatusReply,
+    StatusRequest, WatchRowsRequest, WorkerStatus,
 };
 
 /// A fake agent that runs until it is stopped or dropped.
@@ -189,6 +189,10 @@ impl Operators for Replies {
     }
 
     async fn fit_again(&self, _: Request<FitAgainRequest>) -> ReplyResult<FitAgainReply> {
+        refused()
+    }
+
+    async fn paths(&self, _: Request<PathsRequest>) -> ReplyResult<PathsReply> {
         refused()
     }
 

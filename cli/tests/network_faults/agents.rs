@@ -56,9 +56,7 @@ impl<'a> Agents<'a> {
             assert!(up.success());
         }
         let any = "{listen: '127.0.0.1:0'}";
-        let host = format!(
-            "runtime_dir: {run}\nlmap: {{interval_ms: 100}}\ntransport: shm\ncontrol: {{listen: '127.0.0.1:9700'}}\noperators: {any}\nmetrics: {any}\n"
-        );
+        let host = format!("runtime_dir: {run}\nlmap: {{interval_ms: 100}}\ntransport: shm\nmetrics: {any}\n");
         let filter = format!("udp and dst port {UDP}");
         let receiver = format!(
             "transport: shm\nmetrics: {any}\nnetwork:\n  services_socket: {run}/nowhere.sock\n  peers: {{listen: '0.0.0.0:9705'}}\n  streams:\n    \
@@ -66,7 +64,7 @@ impl<'a> Agents<'a> {
         );
         let peer = format!("{}:9705", Network::direct_address(THERE));
         let sender = format!(
-            "control: {{address: '127.0.0.1:9700'}}\ntransport: shm\nregions_socket: {run}/regions.sock\nmetrics: {any}\nnetwork:\n  \
+            "control: {{address: 'unix:{run}/control.sock'}}\ntransport: shm\nregions_socket: {run}/regions.sock\nmetrics: {any}\nnetwork:\n  \
              services_socket: {run}/services.sock\n  streams:\n    \
              - {{name: link, interface: here0, filter: {filter}, interval_ms: 100, one_way: {{synopsis: rda, peer: '{peer}'}}}}\n    \
              - {{name: tcp, interface: here0, filter: port {TCP}, interval_ms: 200, pair: data}}\n"

@@ -139,7 +139,7 @@ fn operator_calls_take_effect_in_the_real_agents() {
     let runtime_dir = directory.path().join("run");
     let (host_config, nic_config) = (directory.path().join("host.yaml"), directory.path().join("nic.yaml"));
     let text = format!(
-        "runtime_dir: {}\nlmap: {{interval_ms: 10}}\nprocess_metrics: {{enabled: false}}\ncontrol: {ANY}\noperators: {ANY}\nmetrics: {ANY}\n",
+        "runtime_dir: {}\nlmap: {{interval_ms: 10}}\nprocess_metrics: {{enabled: false}}\nmetrics: {ANY}\n",
         runtime_dir.display()
     );
     std::fs::write(&host_config, text).unwrap();
@@ -148,7 +148,7 @@ fn operator_calls_take_effect_in_the_real_agents() {
     let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
     let nic_metrics = free_port();
     let text = format!(
-        "control: {{address: {control}}}\nregions_socket: {regions}\nmetrics: {{listen: '{nic_metrics}'}}\ndetector: {{alarms_per_day: 3}}\n"
+        "control: {{address: '{control}'}}\nregions_socket: {regions}\nmetrics: {{listen: '{nic_metrics}'}}\ndetector: {{alarms_per_day: 3}}\n"
     );
     std::fs::write(&nic_config, text).unwrap();
     let _nic = Agent::start("nic-agent", &nic_config);

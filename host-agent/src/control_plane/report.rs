@@ -43,6 +43,7 @@ impl ControlPlane {
             lmaps: self.lmaps.values().map(lmap_status).collect(),
             counters: self.counters.iter().map(|(name, _, value)| (name.to_owned(), value)).collect(),
             problems: self.unfenced().chain(self.unreadable()).chain(self.problems.lines()).collect(),
+            warnings: self.settings.warnings.clone(),
         }
     }
 

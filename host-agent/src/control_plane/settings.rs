@@ -113,6 +113,8 @@ pub struct Settings {
     pub identities: Vec<IdentityRule>,
     /// Limits on services.
     pub limits: Limits,
+    /// What is open to anybody, for the status.
+    pub warnings: Vec<String>,
 }
 
 impl Settings {
@@ -133,6 +135,7 @@ impl Settings {
             periods: BTreeMap::new(),
             identities: Vec::new(),
             limits: Limits::default(),
+            warnings: Vec::new(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 
+use agent_runtime::access::Identity;
 use wire::histogram::Scale;
 use wire::layout::Slot;
 use wire::metric::{Group, Kind, Series};
@@ -38,3 +39,6 @@ pub fn labelled(series: Series, key: &str, value: &str) -> Series {
 pub fn placed(series: Series, region: u32, first: u32) -> PlacedSeries {
     PlacedSeries { series, region, first: Slot(first) }
 }
+
+/// Who runs the workers of tests.
+pub(super) const OWNER: Identity = Identity::User { uid: 1000, groups: Vec::new() };

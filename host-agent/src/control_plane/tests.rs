@@ -17,7 +17,7 @@ use wire::proto::registration as to_service;
 use wire::registration::{Hello, ServiceMessage, SlotRun};
 use wire::time::{Interval, Nanos};
 
-use super::testing::placed;
+use super::testing::{OWNER, placed};
 use super::*;
 
 /// A control plane and its pending actions.
@@ -129,7 +129,7 @@ impl Node {
             transports: transports.iter().map(ToString::to_string).collect(),
             takes_lowest_share: true,
         };
-        self.plane.worker_connected(self.now, ConnectionId(connection), &hello);
+        self.plane.worker_connected(self.now, ConnectionId(connection), &OWNER, &hello);
         self.step();
     }
 

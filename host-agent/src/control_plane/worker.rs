@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use agent_runtime::access::Identity;
 use wire::id::{Epoch, Incarnation, LmapId};
 use wire::proto::control as proto;
 use wire::time::Nanos;
@@ -20,6 +21,8 @@ pub struct SentLmap {
 #[derive(Debug)]
 pub struct Session {
     pub incarnation: Incarnation,
+    /// Who runs it.
+    pub identity: Identity,
     pub transport: String,
     /// Whether the lowest share can be changed while it is connected.
     pub takes_lowest_share: bool,
@@ -125,6 +128,7 @@ mod tests {
         let mut worker = Worker::new();
         worker.session = Some(Session {
             incarnation: Incarnation(1),
+            identity: Identity::Anyone,
             takes_lowest_share: true,
             transport: "shm".into(),
             connection: Some(ConnectionId(1)),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use agent_runtime::access::Identity;
 use wire::control::PROTOCOL;
 use wire::id::{Epoch, Incarnation, LmapId, WorkerId};
 use wire::proto::control as proto;
@@ -22,6 +23,8 @@ enum WorkerRefusal {
     Number(u32, u32),
     #[error("this run of the worker was fenced: restart the worker")]
     Fenced,
+    #[error("worker {0} runs already, as {1}: stop it first, or take another number")]
+    Identity(u32, Identity),
     #[error("another run of this worker connected")]
     Superseded,
     #[error("silent for {0}")]
@@ -35,10 +38,17 @@ enum WorkerRefusal {
 }
 
 impl ControlPlane {
-    /// A worker's stream began with `hello`.
-    pub fn worker_connected(&mut self, now: Nanos, connection: ConnectionId, hello: &proto::WorkerHello) {
+    /// The stream of a worker that `identity` runs began with `hello`. A run that is connected, or may come back, is
+    /// superseded by its own identity only.
+    pub fn worker_connected(
+        &mut self,
+        now: Nanos,
+        connection: ConnectionId,
+        identity: &Identity,
+        hello: &proto::WorkerHello,
+    ) {
         let id = WorkerId(hello.worker);
-        if let Err(refusal) = self.check_hello(hello) {
+        if let Err(refusal) = self.check_hello(identity, hello) {
             self.counters.refused_workers += 1;
             return self.refuse_worker(connection, id, &refusal);
         }
@@ -56,6 +66,7 @@ impl ControlPlane {
             let transport = hello.transports.iter().find(|name| self.settings.transports.contains(name));
             let session = Session {
                 incarnation,
+                identity: identity.clone(),
                 transport: transport.cloned().unwrap_or_default(),
                 takes_lowest_share: hello.takes_lowest_share,
                 connection: Some(connection),
@@ -180,7 +191,7 @@ impl ControlPlane {
         }
     }
 
-    fn check_hello(&self, hello: &proto::WorkerHello) -> Result<(), WorkerRefusal> {
+    fn check_hello(&self, identity: &Identity, hello: &proto::WorkerHello) -> Result<(), WorkerRefusal> {
         let limit = self.settings.limits.workers;
         if hello.protocol != PROTOCOL {
             return Err(WorkerRefusal::Protocol(hello.protocol));
@@ -195,6 +206,10 @@ impl ControlPlane {
         let worker = self.workers.get(&WorkerId(hello.worker));
         if worker.is_some_and(|worker| worker.was_fenced(Incarnation(hello.incarnation))) {
             return Err(WorkerRefusal::Fenced);
+        }
+        let running = worker.and_then(|worker| worker.session.as_ref());
+        if let Some(session) = running.filter(|session| !session.identity.is_same(identity)) {
+            return Err(WorkerRefusal::Identity(hello.worker, session.identity.clone()));
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 use wire::id::Incarnation;
 use wire::proto::operators::operators_client::OperatorsClient;
-use wire::proto::operators::{StatusReply, StatusRequest};
+use wire::proto::operators::{PathOperation, PathsRequest, StatusReply, StatusRequest};
 
 /// Longest wait for a condition; generous, for busy machines.
 pub const PATIENCE: Duration = Duration::from_mins(1);
@@ -38,8 +38,10 @@ pub fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
 pub struct Addresses {
     pub pid: u32,
     pub incarnation: u64,
-    pub control: SocketAddr,
-    pub operators: SocketAddr,
+    /// `unix:` and a path, as the next one.
+    pub control: String,
+    pub operators: String,
+    pub control_listen: Option<SocketAddr>,
     pub metrics: SocketAddr,
     pub otlp: Vec<SocketAddr>,
     pub services: PathBuf,
@@ -58,7 +60,7 @@ pub fn config(folder: &Path, more: &str) -> Config {
     }
     folder.clone_into(&mut config.runtime_dir.0);
     let any = "127.0.0.1:0".parse().unwrap();
-    (config.control.listen, config.operators.listen, config.metrics.listen) = (any, any, any);
+    config.metrics.listen = any;
     config
 }
 
@@ -104,12 +106,19 @@ impl Agent {
     }
 
     pub fn operators(&self) -> Operators {
-        Operators::connect(self.at.operators)
+        Operators::connect(&self.at.operators)
     }
 
     pub fn status(&self) -> StatusReply {
         let mut operators = self.operators();
         operators.runtime.block_on(operators.client.status(StatusRequest {})).unwrap().into_inner()
+    }
+
+    /// Operations and the services on their paths.
+    pub fn paths(&self) -> Vec<PathOperation> {
+        let mut operators = self.operators();
+        let reply = operators.runtime.block_on(operators.client.paths(PathsRequest {})).unwrap();
+        reply.into_inner().operations
     }
 
     pub fn counter(&self, name: &str) -> u64 {
@@ -149,9 +158,9 @@ pub struct Operators {
 }
 
 impl Operators {
-    fn connect(address: SocketAddr) -> Self {
+    pub fn connect(address: &str) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let client = runtime.block_on(OperatorsClient::connect(format!("http://{address}"))).unwrap();
+        let client = runtime.block_on(OperatorsClient::connect(address.to_owned())).unwrap();
         Self { runtime, client }
     }
 }

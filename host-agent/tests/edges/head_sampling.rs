@@ -86,11 +86,9 @@ async fn ask_grpc(ask: SocketAddr, service: &str) -> StrategyResponse {
 fn fault(agent: &Agent, frontends: &[String], tracers: &[SdkTracer], limit: Duration, quiet: impl FnOnce()) {
     assert_eq!(send(agent.at.otlp[1], &requests(frontends, 1)), "HTTP/1.1 200 OK");
     wait_for("paths", || {
-        let (_, page) = agent.get("/paths");
-        let page: serde_json::Value = serde_json::from_str(&page).ok()?;
-        let pays = page["operations"].as_array()?.iter().filter(|path| path["operation"] == "POST /pay");
-        let through = pays.filter(|path| path["services"].as_array().is_some_and(|services| services.len() == 2));
-        (through.count() == frontends.len()).then_some(())
+        let paths = agent.paths();
+        let pays = paths.iter().filter(|path| path.operation == "POST /pay");
+        (pays.filter(|path| path.services.len() == 2).count() == frontends.len()).then_some(())
     });
     quiet();
     let mut worker = Worker::connect(agent, 0);

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "a test that cannot go on fails")]
 
+mod access;
 mod agent;
 mod coherence;
 mod exemplars;

@@ -1,14 +1,15 @@
 //! Workers that misbehave.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 
 use axum::body::{Body, Bytes};
 use prost::Message as _;
 use tokio_stream::StreamExt as _;
 use tonic::client::GrpcService;
 use tonic::codegen::http::Request;
-use tonic::transport::Channel;
+use tonic::transport::Endpoint;
 use wire::proto::control::{WorkerHello, WorkerMessage, worker_message};
 
 use crate::agent::{Agent, PATIENCE, wait_for};
@@ -50,7 +51,7 @@ fn a_worker_that_dies_with_slots_unacknowledged_does_not_keep_them() {
 
 /// What the control port replies to `bytes` until it closes the connection; `None` if it does not close it.
 fn answered(agent: &Agent, bytes: &[u8]) -> Option<Vec<u8>> {
-    let mut stream = TcpStream::connect(agent.at.control).unwrap();
+    let mut stream = UnixStream::connect(agent.at.control.trim_start_matches("unix:")).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     // It may close the connection before everything is written.
     _ = stream.write_all(bytes).and_then(|()| stream.shutdown(Shutdown::Write));
@@ -153,7 +154,7 @@ fn a_second_run_of_a_worker_takes_its_place() {
 /// Opens a worker's stream, sends `bytes` as they are, closes it if `end`, and waits until the host agent has closed
 /// it.
 async fn stream(agent: &Agent, bytes: Vec<u8>, end: bool) {
-    let mut channel = Channel::from_shared(format!("http://{}", agent.at.control)).unwrap().connect().await.unwrap();
+    let mut channel = Endpoint::from_shared(agent.at.control.clone()).unwrap().connect().await.unwrap();
     std::future::poll_fn(|context| GrpcService::<tonic::body::Body>::poll_ready(&mut channel, context)).await.unwrap();
     let bytes = tokio_stream::once(Ok::<_, std::io::Error>(Bytes::from(bytes)));
     let body = if end { Body::from_stream(bytes) } else { Body::from_stream(bytes.chain(tokio_stream::pending())) };

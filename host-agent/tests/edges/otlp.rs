@@ -161,11 +161,9 @@ fn a_verdict_has_traces_kept_that_went_through_its_service() {
     let text = format!("{kept:?}");
     assert!(text.contains("payment: score 20.0, threshold 4.0") && text.contains("POST /pay"), "{text}");
     assert!(!text.contains("GET /list") && !text.contains("catalog"), "{text}");
-    let (_, page) = agent.get("/paths");
-    let page: serde_json::Value = serde_json::from_str(&page).unwrap();
-    let pays = page["operations"].as_array().unwrap().iter().find(|path| path["operation"] == "POST /pay").unwrap();
-    assert_eq!((&pays["tenant"], &pays["service"]), (&"default".into(), &"frontend".into()));
-    let through: Vec<_> = pays["services"].as_array().unwrap().iter().map(|passed| &passed["service"]).collect();
+    let pays = agent.paths().into_iter().find(|path| path.operation == "POST /pay").unwrap();
+    assert_eq!((pays.tenant.as_str(), pays.service.as_str()), ("default", "frontend"));
+    let through: Vec<_> = pays.services.iter().map(|passed| passed.service.as_str()).collect();
     assert_eq!(through, ["frontend", "payment"]);
     let (_, page) = agent.get("/metrics");
     assert!(page.contains(r#"uview_host_refused_otlp_requests_total{signal="traces",reason="malformed"} 0"#), "{page}");

@@ -14,7 +14,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_uview-host-agent");
 fn write_config(folder: &Path) -> std::path::PathBuf {
     let path = folder.join("config.yaml");
     let text = format!(
-        "runtime_dir: {}\ncontrol: {{listen: '127.0.0.1:0'}}\noperators: {{listen: '127.0.0.1:0'}}\nmetrics: {{listen: '127.0.0.1:0'}}\nlog: {{format: json}}\n",
+        "runtime_dir: {}\nmetrics: {{listen: '127.0.0.1:0'}}\nlog: {{format: json}}\n",
         folder.join("run").display()
     );
     std::fs::write(&path, text).unwrap();

@@ -7,6 +7,9 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use crate::agent::Agent;
 use crate::worker::{Worker, hello};
 
+/// The name in the certificates of tests.
+const WORKER: &str = "localhost";
+
 fn certificate(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/edges/certificates").join(name)
 }
@@ -18,7 +21,8 @@ fn read(name: &str) -> Vec<u8> {
 fn agent() -> Agent {
     let path = |name| certificate(name).display().to_string();
     Agent::with(&format!(
-        "control:\n  tls: {{certificate: {}, key: {}, client_ca: {}}}\nprocess_metrics: {{enabled: false}}\n",
+        "access: {{workers: {{certificates: [{WORKER}]}}}}\ncontrol:\n  listen: 127.0.0.1:0\n  \
+         tls: {{certificate: {}, key: {}, client_ca: {}}}\nprocess_metrics: {{enabled: false}}\n",
         path("server.pem"),
         path("server.key"),
         path("ca.pem")
@@ -27,7 +31,7 @@ fn agent() -> Agent {
 
 fn worker(agent: &Agent, scheme: &str, tls: Option<ClientTlsConfig>) -> Result<Worker, String> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let endpoint: Endpoint = Channel::from_shared(format!("{scheme}://{}", agent.at.control)).unwrap();
+    let endpoint: Endpoint = Channel::from_shared(format!("{scheme}://{}", agent.at.control_listen.unwrap())).unwrap();
     let endpoint = match tls {
         Some(tls) => endpoint.tls_config(tls).unwrap(),
         None => endpoint,

@@ -3,7 +3,7 @@
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
-use tonic::transport::Channel;
+use tonic::transport::{Channel, Endpoint};
 use wire::proto::control::control_client::ControlClient;
 use wire::proto::control::host_message::Message;
 use wire::proto::control::worker_message::Message as FromWorker;
@@ -40,7 +40,7 @@ impl Worker {
 
     pub fn with(agent: &Agent, hello: WorkerHello) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let endpoint = Channel::from_shared(format!("http://{}", agent.at.control)).unwrap();
+        let endpoint = Endpoint::from_shared(agent.at.control.clone()).unwrap();
         let channel = runtime.block_on(endpoint.connect()).unwrap();
         Self::over(runtime, channel, hello).unwrap()
     }

@@ -30,7 +30,6 @@ pub struct Agents {
     program: PathBuf,
     folder: PathBuf,
     upstream: SocketAddr,
-    control: SocketAddr,
     nic_metrics: SocketAddr,
     _nic: Process,
 }
@@ -42,13 +41,14 @@ impl Agents {
     ///
     /// It does not start.
     pub async fn prepare(program: &Path, folder: &Path, upstream: SocketAddr) -> Result<Self> {
-        let [control, nic_metrics] = free()?;
+        let [nic_metrics] = free()?;
         let config = folder.join("nic-agent.yaml");
         let regions = folder.join("regions.sock");
         fs::write(
             &config,
             format!(
-                "control: {{address: '{control}'}}\ntransport: shm\nregions_socket: {}\nmetrics: {{listen: '{nic_metrics}'}}\n",
+                "control: {{address: 'unix:{}'}}\ntransport: shm\nregions_socket: {}\nmetrics: {{listen: '{nic_metrics}'}}\n",
+                folder.join("control.sock").display(),
                 regions.display()
             ),
         )?;
@@ -57,7 +57,7 @@ impl Agents {
         let nic = Process::start(&mut command, &folder.join("nic-agent.log"))?;
         wait_until_listening(nic_metrics).await?;
         let (program, folder) = (program.to_owned(), folder.to_owned());
-        Ok(Self { program, folder, upstream, control, nic_metrics, _nic: nic })
+        Ok(Self { program, folder, upstream, nic_metrics, _nic: nic })
     }
 
     /// Starts a host agent with its OTLP endpoint at `endpoint`, and waits until it listens.
@@ -66,14 +66,13 @@ impl Agents {
     ///
     /// It does not start.
     pub async fn host(&self, endpoint: Endpoint, traces: Traces) -> Result<Process> {
-        let Self { folder, upstream, control, .. } = self;
+        let Self { folder, upstream, .. } = self;
         let Endpoint { grpc, http } = endpoint;
         let floor = if traces == Traces::All { 1.0 } else { 0.01 };
         let any = "127.0.0.1:0";
         // Ten rows per second, so that detectors are armed soon.
         let text = format!(
-            "runtime_dir: {}\nlmap: {{interval_ms: 100}}\ntransport: shm\ncontrol: {{listen: '{control}'}}\n\
-             operators: {{listen: '{any}'}}\nmetrics: {{listen: '{any}'}}\notlp:\n  \
+            "runtime_dir: {}\nlmap: {{interval_ms: 100}}\ntransport: shm\nmetrics: {{listen: '{any}'}}\notlp:\n  \
              upstream: {{endpoint: 'http://{upstream}'}}\n  listen_grpc: '{grpc}'\n  listen_http: '{http}'\n  \
              traces: {{keep: tail, floor: {floor}}}\n",
             folder.display()

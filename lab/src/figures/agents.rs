@@ -138,7 +138,7 @@ impl Agents {
         fs::create_dir(&runtime_dir)?;
         let free = "listen: 127.0.0.1:0";
         let text = format!(
-            "runtime_dir: {}\nlmap: {{interval_ms: {}}}\ncontrol: {{{free}}}\noperators: {{{free}}}\nmetrics: {{{free}}}\n{more}",
+            "runtime_dir: {}\nlmap: {{interval_ms: {}}}\nmetrics: {{{free}}}\n{more}",
             runtime_dir.display(),
             case.interval_ms
         );
@@ -147,7 +147,7 @@ impl Agents {
         agents.host = agents.agent("host-agent", &folder.join("host.yaml"))?;
         let ready: HostAgentInfo = until_read(&agents.runtime_dir.join("host-agent.json"))?;
         let (control, regions) = (ready.control, ready.regions.display());
-        let text = format!("control: {{address: {control}}}\nregions_socket: {regions}\nmetrics: {{{free}}}\n");
+        let text = format!("control: {{address: '{control}'}}\nregions_socket: {regions}\nmetrics: {{{free}}}\n");
         fs::write(folder.join("nic.yaml"), text)?;
         agents.nic = agents.agent("nic-agent", &folder.join("nic.yaml"))?;
         let socket = agents.runtime_dir.join("services.sock");

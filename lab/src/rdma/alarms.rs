@@ -17,13 +17,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use tokio::runtime;
-use tonic::transport::Channel;
+use tonic::transport::Endpoint;
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{HookEvent, RegisterHookRequest};
 
@@ -50,7 +49,7 @@ const AGAIN_AFTER: Duration = Duration::from_millis(200);
 /// # Errors
 ///
 /// The runtime cannot be created.
-pub fn watch(operators: SocketAddr) -> Result<()> {
+pub fn watch(operators: &str) -> Result<()> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let mut reported = ReportedReasons::default();
     loop {
@@ -62,8 +61,8 @@ pub fn watch(operators: SocketAddr) -> Result<()> {
     }
 }
 
-async fn events(operators: SocketAddr, reported: &mut ReportedReasons) -> Result<()> {
-    let channel = Channel::from_shared(format!("http://{operators}"))?.connect().await?;
+async fn events(operators: &str, reported: &mut ReportedReasons) -> Result<()> {
+    let channel = Endpoint::from_shared(operators.to_owned())?.connect().await?;
     let mut client = OperatorsClient::new(channel);
     let mut events = client.register_hook(RegisterHookRequest::default()).await?.into_inner();
     println!("{} # watching", uptime()?);

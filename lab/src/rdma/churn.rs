@@ -6,7 +6,6 @@
 //! negative control, which reuses slots before they are retired, must be detected.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use client::{Client, Gauge, UpDownCounter};
 use tokio::runtime;
-use tonic::transport::Channel;
+use tonic::transport::Endpoint;
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{ListRequest, RowEvent, WatchRowsRequest};
 
@@ -105,12 +104,12 @@ impl Series {
 /// # Errors
 ///
 /// As for [`run`].
-pub fn run_service(socket: PathBuf, operators: SocketAddr, cycles: u64, hasty: bool) -> Result<()> {
+pub fn run_service(socket: PathBuf, operators: String, cycles: u64, hasty: bool) -> Result<()> {
     let service = SERVICES[usize::from(hasty)];
     let client = client::connect(client::Service::new(service).socket(socket));
     let observed = Arc::new(Mutex::new(RowObservations::default()));
     let watched = Arc::clone(&observed);
-    std::thread::Builder::new().name("watch".to_owned()).spawn(move || watch(operators, service, &watched))?;
+    std::thread::Builder::new().name("watch".to_owned()).spawn(move || watch(&operators, service, &watched))?;
     let mut live = VecDeque::new();
     for number in 1..=cycles {
         live.push_back(Series::add(&client, number));
@@ -216,7 +215,7 @@ fn lock(observed: &Mutex<RowObservations>) -> MutexGuard<'_, RowObservations> {
 }
 
 /// Subscribes to rows for as long as the process runs.
-fn watch(operators: SocketAddr, service: &str, observed: &Mutex<RowObservations>) {
+fn watch(operators: &str, service: &str, observed: &Mutex<RowObservations>) {
     let Ok(runtime) = runtime::Builder::new_current_thread().enable_all().build() else { return };
     loop {
         // Subscribes again if the LMAP does not exist yet, or if the stream ended.
@@ -228,8 +227,8 @@ fn watch(operators: SocketAddr, service: &str, observed: &Mutex<RowObservations>
     }
 }
 
-async fn stream(operators: SocketAddr, service: &str, observed: &Mutex<RowObservations>) -> Result<()> {
-    let channel = Channel::from_shared(format!("http://{operators}"))?.connect().await?;
+async fn stream(operators: &str, service: &str, observed: &Mutex<RowObservations>) -> Result<()> {
+    let channel = Endpoint::from_shared(operators.to_owned())?.connect().await?;
     let mut client = OperatorsClient::new(channel);
     let lmaps = client.list(ListRequest {}).await?.into_inner().lmaps;
     let lmap = lmaps.into_iter().find(|lmap| lmap.service == service).context("there is no LMAP")?.lmap;

@@ -29,9 +29,9 @@ pub enum GuestProgram {
         /// Socket of the host agent for services.
         #[arg(long)]
         socket: PathBuf,
-        /// Address of the host agent for operators.
+        /// Address of the host agent for operators, such as unix:/run/uview/operators.sock.
         #[arg(long)]
-        operators: SocketAddr,
+        operators: String,
         /// Number of series.
         #[arg(long, default_value_t = 1000)]
         cycles: u64,
@@ -41,9 +41,9 @@ pub enum GuestProgram {
     },
     /// Print a line for the start and the end of each alarm, forever.
     Alarms {
-        /// Address of the host agent for operators.
+        /// Address of the host agent for operators, such as unix:/run/uview/operators.sock.
         #[arg(long)]
-        operators: SocketAddr,
+        operators: String,
     },
     /// Evaluate the output of `alarms` together with the marks of faults.
     Judge {
@@ -91,7 +91,7 @@ pub fn run(part: GuestProgram) -> Result<()> {
         GuestProgram::Churn { socket, operators, cycles, hasty } => {
             churn::run_service(socket, operators, cycles, hasty)
         }
-        GuestProgram::Alarms { operators } => alarms::watch(operators),
+        GuestProgram::Alarms { operators } => alarms::watch(&operators),
         GuestProgram::Judge { file } => alarms::judge_file(&file),
         GuestProgram::Reads { regions, batches } => reads::run(regions, batches),
         GuestProgram::PathSink => path::sink(),

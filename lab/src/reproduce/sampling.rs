@@ -16,7 +16,7 @@ use evaluation::reproduction::Verdict;
 use serde_json::{Value, json};
 
 use self::redis::Redis;
-use crate::clients::shop::{Process, ending_with_us, free};
+use crate::clients::shop::{Process, ending_with_us};
 use crate::clock::Stopwatch;
 use support::workspace;
 
@@ -101,14 +101,11 @@ fn live(program: &Path, folder: &Path, length: Duration) -> Result<PathBuf> {
 
 /// Starts both agents, with an interval of a second.
 fn agents(program: &Path, folder: &Path) -> Result<[Process; 2]> {
-    let [control, operators] = free()?;
     let dir = folder.display();
     let any = "127.0.0.1:0";
-    let host = format!(
-        "runtime_dir: {dir}\ntransport: shm\ncontrol: {{listen: '{control}'}}\noperators: {{listen: '{operators}'}}\nmetrics: {{listen: '{any}'}}\n"
-    );
+    let host = format!("runtime_dir: {dir}\ntransport: shm\nmetrics: {{listen: '{any}'}}\n");
     let nic = format!(
-        "control: {{address: '{control}'}}\ntransport: shm\nregions_socket: {dir}/regions.sock\nmetrics: {{listen: '{any}'}}\n"
+        "control: {{address: 'unix:{dir}/control.sock'}}\ntransport: shm\nregions_socket: {dir}/regions.sock\nmetrics: {{listen: '{any}'}}\n"
     );
     let start = |name: &str, text: String| {
         let config = folder.join(format!("{name}.yaml"));

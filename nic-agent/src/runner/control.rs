@@ -16,7 +16,7 @@ use wire::time::Nanos;
 
 use super::{Connection, Event, RunError, chain, send_event};
 use crate::backoff::{Backoff, Seeds};
-use crate::config::ControlConfig;
+use crate::config::{ControlConfig, UNIX};
 use crate::metrics::Board;
 
 /// Most messages queued for the network; others stay in the worker's outbox.
@@ -38,9 +38,10 @@ const BACKOFF: (Nanos, Nanos) = (Nanos::from_millis(100), Nanos::from_secs(2));
 ///
 /// [`RunError::Address`] or [`RunError::Tls`] if the configuration cannot be used.
 pub(super) fn endpoint(config: &ControlConfig) -> Result<Endpoint, RunError> {
-    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    let scheme = if config.tls.is_some() { "https://" } else { "http://" };
+    let scheme = if config.address.starts_with(UNIX) { "" } else { scheme };
     let wrong = |cause| RunError::Address { address: config.address.clone(), cause };
-    let endpoint = Endpoint::from_shared(format!("{scheme}://{}", config.address)).map_err(wrong)?;
+    let endpoint = Endpoint::from_shared(format!("{scheme}{}", config.address)).map_err(wrong)?;
     let endpoint = endpoint
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)

@@ -11,7 +11,7 @@ use wire::layout::RegionSize;
 use wire::rdma::{Endpoint, PacketSequence, TRANSPORT};
 
 use super::{RunError, chain};
-use crate::config::{Config, Rdma, Transport};
+use crate::config::{Config, Rdma, Transport, UNIX};
 use crate::settings::Fetching;
 
 const SHM: &str = "shm";
@@ -55,8 +55,11 @@ impl RemoteRegion {
     }
 }
 
-/// Whether an address (host and port) is a loopback address, and so on this machine.
-fn is_loopback(address: &str) -> bool {
+/// Whether an address is a Unix socket or a loopback address, and so on this machine.
+fn is_here(address: &str) -> bool {
+    if address.starts_with(UNIX) {
+        return true;
+    }
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
@@ -77,7 +80,7 @@ impl Reader {
         let has_socket = config.regions_socket.is_some();
         let shm_only = match config.transport {
             Transport::Shm => true,
-            Transport::Auto => has_socket && is_loopback(&config.control.address),
+            Transport::Auto => has_socket && is_here(&config.control.address),
             Transport::Verbs => false,
         };
         let mut reader = Self { fetching: Fetching::Memory, memory: ShmReader::new(), verbs: None };
@@ -219,12 +222,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_addresses_are_here_and_others_are_not() {
-        for address in ["127.0.0.1:9700", "127.3.2.1:1", "[::1]:9700", "localhost:9700"] {
-            assert!(is_loopback(address), "{address}");
+    fn sockets_and_loopback_addresses_are_here_and_others_are_not() {
+        for address in ["unix:/run/uview/control.sock", "127.0.0.1:9700", "127.3.2.1:1", "[::1]:9700", "localhost:9700"]
+        {
+            assert!(is_here(address), "{address}");
         }
         for address in ["10.0.0.1:9700", "[fe80::1]:9700", "host-agent.example:9700"] {
-            assert!(!is_loopback(address), "{address}");
+            assert!(!is_here(address), "{address}");
         }
     }
 

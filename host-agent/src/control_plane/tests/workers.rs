@@ -330,13 +330,42 @@ fn workers_of_another_protocol_number_or_transport_are_refused() {
         proto::WorkerHello { transports: vec!["pigeon".into()], ..good.clone() },
     ];
     for (connection, hello) in (70..).zip(&bad) {
-        node.plane.worker_connected(node.now, ConnectionId(connection), hello);
+        node.plane.worker_connected(node.now, ConnectionId(connection), &OWNER, hello);
         node.step();
         assert_eq!(reasons(&node.sent(connection)).len(), 1);
     }
 
     assert_eq!(node.plane.counters().refused_workers, 3);
     assert!(node.plane.status().workers.is_empty());
+}
+
+#[test]
+fn a_run_of_a_worker_is_superseded_by_its_own_identity_only() {
+    let mut node = Node::new(settings());
+    node.worker(50, 0, 1);
+    let hello = proto::WorkerHello {
+        protocol: wire::control::PROTOCOL,
+        incarnation: 2,
+        transports: vec!["shm".into()],
+        ..proto::WorkerHello::default()
+    };
+    let stranger = Identity::User { uid: 65_534, groups: vec![65_534] };
+
+    node.plane.worker_connected(node.now, ConnectionId(51), &stranger, &hello);
+    node.step();
+
+    assert_eq!(reasons(&node.sent(51)), ["worker 0 runs already, as user 1000: stop it first, or take another number"]);
+    assert!(node.plane.status().workers[0].connected);
+    // Neither while it may come back, …
+    node.plane.worker_gone(node.now, ConnectionId(50));
+    node.plane.worker_connected(node.now, ConnectionId(52), &stranger, &hello);
+    node.step();
+    assert_eq!(reasons(&node.sent(52)).len(), 1);
+    // … but the same user with another run, whatever its groups.
+    let owner = Identity::User { uid: 1000, groups: vec![7] };
+    node.plane.worker_connected(node.now, ConnectionId(53), &owner, &hello);
+    node.step();
+    assert!(reasons(&node.sent(53)).is_empty());
 }
 
 #[test]
@@ -359,7 +388,7 @@ fn workers_get_the_lowest_share_that_a_hook_wants_and_those_without_support_send
         transports: vec!["shm".into()],
         ..proto::WorkerHello::default()
     };
-    node.plane.worker_connected(node.now, ConnectionId(51), &older);
+    node.plane.worker_connected(node.now, ConnectionId(51), &OWNER, &older);
     node.step();
     assert_eq!((shares(&mut node, 50), shares(&mut node, 51)), (vec![1.0], vec![lowest]));
 

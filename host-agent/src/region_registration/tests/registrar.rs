@@ -20,7 +20,7 @@ use wire::time::Interval;
 use super::super::registrar;
 use super::*;
 use crate::clock::Clock;
-use crate::control_plane::{ConnectionId, Peer, Settings};
+use crate::control_plane::{ConnectionId, Identity, Peer, Settings};
 use crate::node::{Node, ToWorker};
 use crate::outbox::Outbox;
 
@@ -116,7 +116,7 @@ impl Agent {
 
     /// A worker of this incarnation, welcomed.
     fn worker(&self, incarnation: u64) -> ToWorker {
-        let (_, mut to_worker, _open) = self.node.worker_connected(&hello(incarnation));
+        let (_, mut to_worker, _open) = self.node.worker_connected(&Identity::Anyone, &hello(incarnation));
         assert!(matches!(self.next_message(&mut to_worker), Message::Welcome(_)));
         to_worker
     }
@@ -225,7 +225,7 @@ fn slots_are_given_back_after_the_fence_of_the_worker_that_may_read_them() {
 
     // Another run of the worker comes. The first run is fenced, which takes the device its time.
     agent.gate.set(true);
-    let _second = agent.node.worker_connected(&hello(2));
+    let _second = agent.node.worker_connected(&Identity::Anyone, &hello(2));
     assert_eq!(agent.sent_to_service(&outbox, Duration::ZERO), [], "the device has not reset its queue pair");
     agent.gate.set(false);
 

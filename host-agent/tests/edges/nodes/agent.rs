@@ -48,7 +48,7 @@ impl Node {
         let peers: Vec<_> = NODES.iter().map(|node| format!("'{}:9704'", Network::address(*node))).collect();
         let text = format!(
             "runtime_dir: {run}\nprocess_metrics: {{enabled: false}}\nreceipt: {{dir: {run}/ledger, write_interval_ms: 200}}\n\
-             operators: {{listen: '{address}:9701'}}\nmetrics: {{listen: '{address}:9702'}}\n\
+             metrics: {{listen: '{address}:9702'}}\n\
              coherence:\n  listen: '{address}:9704'\n  peers: [{peers}]\n  tls: {{{pair}, client_ca: {all}/ours.pem}}\n  \
              peers_tls: {{ca: {all}/ours.pem, {pair}}}\n\
              otlp:\n  upstream: {{endpoint: 'http://{upstream}', protocol: http}}\n  listen_grpc: '{address}:4317'\n  listen_http: '{address}:4318'\n  \
@@ -96,7 +96,7 @@ impl Node {
     pub fn receipt(&self) -> ReceiptReply {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let address = format!("http://{}:9701", Network::address(self.number));
+            let address = addresses(&self.folder).unwrap().operators;
             let mut client = OperatorsClient::connect(address).await.unwrap();
             client.receipt(ReceiptRequest {}).await.unwrap().into_inner()
         })

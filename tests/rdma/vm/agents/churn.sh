@@ -8,8 +8,8 @@ start_host_agent
 wait_for 20 "the host agent listens" wget -q -O - http://127.0.0.1:9702/readyz
 start_nic_agent 10.0.0.1
 wait_for 30 "the queue pair is connected" at_least 1 nic connected_queue_pairs_total
-./lab part guest churn --socket $run/services.sock --operators 127.0.0.1:9701 --cycles 400 --hasty || fail "the negative control was not detected"
-./lab part guest churn --socket $run/services.sock --operators 127.0.0.1:9701 --cycles 1000 >/tmp/churn.out 2>&1 &
+./lab part guest churn --socket $run/services.sock --operators unix:$run/operators.sock --cycles 400 --hasty || fail "the negative control was not detected"
+./lab part guest churn --socket $run/services.sock --operators unix:$run/operators.sock --cycles 1000 >/tmp/churn.out 2>&1 &
 churn=$!
 
 fenced=$(host fenced_workers_total)

@@ -58,7 +58,7 @@ runtime_dir: $run
 lmap: {interval_ms: $interval_ms}
 services: {heartbeat_ms: $heartbeat_ms}
 transport: verbs
-control: {listen: '0.0.0.0:9700', lease_ms: $lease_ms}
+control: {listen: '0.0.0.0:9700', insecure: true, lease_ms: $lease_ms}
 process_metrics: {enabled: $process_metrics}
 END
     ./uview host-agent --config /tmp/host.yaml >>/tmp/host.log 2>&1 &
@@ -96,4 +96,4 @@ start_shop() {
     ./uview load --target 127.0.0.1:8005 --per-second 10 >>/tmp/load.log 2>&1 &
 }
 
-status() { ./uview status --json --operators 127.0.0.1:9701; }
+status() { ./uview status --json --operators unix:$run/operators.sock; }

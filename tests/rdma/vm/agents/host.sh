@@ -13,7 +13,7 @@ wait_for 40 "the shop has worked for a while" has_run
 start_host_agent
 wait_for 20 "the host agent listens" wget -q -O - http://127.0.0.1:9702/readyz
 # Every alarm, with marks of the injected faults, for the evaluation.
-./lab part guest alarms --operators 127.0.0.1:9701 >>/tmp/alarms 2>&1 &
+./lab part guest alarms --operators unix:$run/operators.sock >>/tmp/alarms 2>&1 &
 mark() { echo "$(cut -d' ' -f1 /proc/uptime) mark $*" >>/tmp/alarms; }
 
 # field SERVICE NAME: a field of the service's LMAP in the status.
@@ -53,7 +53,7 @@ while true; do
         wait_for 15 "the fault in payment is an alarm, for its errors" named payment
         # Time for alarms of other services.
         sleep 5
-        ./uview status --operators 127.0.0.1:9701
+        ./uview status --operators unix:$run/operators.sock
         fault 1 0
         mark over
         wait_for 60 "the alarm of payment ends" no_alarm payment
@@ -76,7 +76,7 @@ while true; do
         mark over
         ;;
     report*)
-        ./uview status --operators 127.0.0.1:9701
+        ./uview status --operators unix:$run/operators.sock
         say "fenced $(host fenced_workers_total), queue pairs $(host requested_queue_pairs_total), stale verdicts $(host stale_verdicts_total)," \
             "unregistered regions $(host unregistered_regions_total)"
         judge

@@ -14,7 +14,7 @@ wait_for 30 "the queue pair is connected" at_least 1 nic connected_queue_pairs_t
 wait_for 30 "regions are fetched" at_least 100 nic fetched_regions_total
 [ "$(nic 'transport_info{name="verbs"}')" = 1 ] || fail "the transport is not named"
 [ "$(grep -c 'the host agent chose how regions are fetched transport="verbs"' /tmp/nic.log)" = 1 ] || fail "the log does not have it once"
-./uview status --operators 127.0.0.1:9701 >/tmp/status
+./uview status --operators unix:$run/operators.sock >/tmp/status
 cat /tmp/status
 grep -q 'worker 0 connected, verbs,' /tmp/status || fail "the status does not name the transport"
 
@@ -49,7 +49,7 @@ wait_for 30 "the others are attached" at_least 1 nic attached_regions
 fetched=$(nic fetched_regions_total)
 wait_for 30 "and fetched" at_least $((fetched + 20)) nic fetched_regions_total
 [ "$(nic attached_regions)" -lt 10 ] || fail "all regions are attached: the limit had no effect"
-./uview status --operators 127.0.0.1:9701 >/tmp/status
+./uview status --operators unix:$run/operators.sock >/tmp/status
 cat /tmp/status
 grep -q 'region-.*RLIMIT_MEMLOCK is 40960 bytes' /tmp/status || fail "the status does not name the region and the limit"
 grep -v INFO /tmp/host-user.log | head -5

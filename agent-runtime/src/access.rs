@@ -1,0 +1,386 @@
+//! Who is at the other end of a connection, and what they may do there.
+//!
+//! | role | may |
+//! | --- | --- |
+//! | worker | fetch regions, and send verdicts about them |
+//! | operator | change LMAPs and register hooks; everything a viewer may |
+//! | viewer | read status, lists, rows, receipt |
+//!
+//! On one machine, the kernel says which user and groups a peer has. Over TCP, a certificate does. Root and the agent's
+//! own user have every role. A peer that is nobody in particular (plain TCP, which `insecure: true` allows) has every
+//! role, too: that is what the word is for.
+
+mod peer;
+
+use core::fmt;
+
+use nix::unistd::{Group, User};
+use serde::Deserialize;
+
+pub use peer::{Peer, peer, peer_process};
+
+/// Limit of certificate names that are kept of one certificate.
+const MAX_NAMES: usize = 64;
+/// A name in a certificate (URI) that gives a role: `uview:worker`, `uview:operator` or `uview:viewer`.
+const ROLE_SCHEME: &str = "uview:";
+
+/// What somebody may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// A NIC agent: fetches regions, sends verdicts.
+    Worker,
+    /// Changes LMAPs, registers hooks, and reads.
+    Operator,
+    /// Reads.
+    Viewer,
+}
+
+impl Role {
+    /// Name in messages and in certificates.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Worker => "worker",
+            Self::Operator => "operator",
+            Self::Viewer => "viewer",
+        }
+    }
+
+    /// Key of its members in the configuration.
+    const fn key(self) -> &'static str {
+        match self {
+            Self::Worker => "workers",
+            Self::Operator => "operators",
+            Self::Viewer => "viewers",
+        }
+    }
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Identity {
+    /// A user of this machine, as the kernel recorded it at `connect`.
+    User {
+        /// The effective user id.
+        uid: u32,
+        /// The effective group id, and the supplementary ones.
+        groups: Vec<u32>,
+    },
+    /// The holder of a certificate that the configured authority has signed: its DNS names and URIs.
+    Certificate(Vec<String>),
+    /// Anybody who can reach an address that is open on purpose (`insecure: true`).
+    Anyone,
+}
+
+impl Identity {
+    /// The identity in a certificate: its names, up to a limit.
+    #[must_use]
+    pub fn of_certificate(names: impl Iterator<Item = String>) -> Self {
+        Self::Certificate(names.take(MAX_NAMES).collect())
+    }
+
+    /// The same user or certificate, whatever groups it had.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::User { uid, .. }, Self::User { uid: other, .. }) => uid == other,
+            _ => self == other,
+        }
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User { uid, .. } => write!(f, "user {uid}"),
+            Self::Certificate(names) if names.is_empty() => f.write_str("a certificate without a name"),
+            Self::Certificate(names) => write!(f, "certificate {}", names.join(", ").escape_debug()),
+            Self::Anyone => f.write_str("somebody without a certificate"),
+        }
+    }
+}
+
+/// The name of a user; `None` if the system does not know it.
+fn user_name(uid: u32) -> Option<String> {
+    User::from_uid(uid.into()).ok().flatten().map(|user| user.name)
+}
+
+/// Who has which role on this node. Root and the agent's own user have every role.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AccessConfig {
+    /// Who may be a NIC agent.
+    pub workers: Members,
+    /// Who may change LMAPs and register hooks.
+    pub operators: Members,
+    /// Who may read.
+    pub viewers: Members,
+}
+
+impl Default for AccessConfig {
+    fn default() -> Self {
+        let viewers = Members { groups: vec![NameOrId::Name("uview".to_owned())], ..Members::default() };
+        Self { workers: Members::default(), operators: Members::default(), viewers }
+    }
+}
+
+/// Users, groups and certificates that have a role.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Members {
+    /// Users of this machine, by name or number.
+    pub users: Vec<NameOrId>,
+    /// Groups of this machine, by name or number.
+    pub groups: Vec<NameOrId>,
+    /// DNS names or URIs of certificates.
+    pub certificates: Vec<String>,
+}
+
+/// A user or a group.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum NameOrId {
+    /// By number.
+    Id(u32),
+    /// By name.
+    Name(String),
+}
+
+impl fmt::Display for NameOrId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(id) => id.fmt(f),
+            Self::Name(name) => name.fmt(f),
+        }
+    }
+}
+
+/// A user or a group that this system does not know.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("access.{role}.{kind} names {name:?}, which this system does not know: create it, or leave it out")]
+pub struct UnknownName {
+    role: &'static str,
+    kind: &'static str,
+    name: String,
+}
+
+/// Members with names resolved to numbers.
+#[derive(Clone, Debug, Default)]
+struct Granted {
+    users: Vec<u32>,
+    groups: Vec<u32>,
+    certificates: Vec<String>,
+}
+
+impl Granted {
+    fn resolve(role: Role, members: &Members) -> Result<Self, UnknownName> {
+        let unknown = |kind, name: &String| UnknownName { role: role.key(), kind, name: name.clone() };
+        let user = |user: &NameOrId| match user {
+            NameOrId::Id(id) => Ok(*id),
+            NameOrId::Name(name) => {
+                let found = User::from_name(name).ok().flatten();
+                found.map(|user| user.uid.as_raw()).ok_or_else(|| unknown("users", name))
+            }
+        };
+        let group = |group: &NameOrId| match group {
+            NameOrId::Id(id) => Ok(*id),
+            NameOrId::Name(name) => {
+                let found = Group::from_name(name).ok().flatten();
+                found.map(|group| group.gid.as_raw()).ok_or_else(|| unknown("groups", name))
+            }
+        };
+        Ok(Self {
+            users: members.users.iter().map(user).collect::<Result<_, _>>()?,
+            groups: members.groups.iter().map(group).collect::<Result<_, _>>()?,
+            certificates: members.certificates.clone(),
+        })
+    }
+
+    fn has(&self, role: Role, identity: &Identity) -> bool {
+        match identity {
+            Identity::Anyone => true,
+            Identity::User { uid, groups } => {
+                self.users.contains(uid) || groups.iter().any(|group| self.groups.contains(group))
+            }
+            Identity::Certificate(names) => names
+                .iter()
+                .any(|name| name.strip_prefix(ROLE_SCHEME) == Some(role.name()) || self.certificates.contains(name)),
+        }
+    }
+}
+
+/// Why somebody may not do something, and how to grant it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{who} may not {what}: it needs the role {role}. To grant it: {grant}", role = .role.name())]
+pub struct Denied {
+    who: String,
+    what: &'static str,
+    role: Role,
+    grant: String,
+}
+
+/// Who has which role, with names resolved.
+#[derive(Clone, Debug)]
+pub struct Access {
+    own_uid: u32,
+    workers: Granted,
+    operators: Granted,
+    viewers: Granted,
+    config: AccessConfig,
+}
+
+impl Access {
+    /// Resolves the names of users and groups. A group of viewers that this system does not have is left out if it is
+    /// the default one.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownName`] for a user or group that the configuration names and this system does not know.
+    pub fn resolve(config: &AccessConfig) -> Result<Self, UnknownName> {
+        let viewers = match Granted::resolve(Role::Viewer, &config.viewers) {
+            Err(_) if config.viewers == AccessConfig::default().viewers => Granted::default(),
+            viewers => viewers?,
+        };
+        Ok(Self {
+            own_uid: nix::unistd::geteuid().as_raw(),
+            workers: Granted::resolve(Role::Worker, &config.workers)?,
+            operators: Granted::resolve(Role::Operator, &config.operators)?,
+            viewers,
+            config: config.clone(),
+        })
+    }
+
+    /// Whether `who` has `role`.
+    #[must_use]
+    pub fn has(&self, who: &Identity, role: Role) -> bool {
+        if matches!(who, Identity::User { uid, .. } if *uid == 0 || *uid == self.own_uid) {
+            return true;
+        }
+        match role {
+            Role::Worker => self.workers.has(role, who),
+            Role::Operator => self.operators.has(role, who),
+            Role::Viewer => self.viewers.has(role, who) || self.operators.has(Role::Operator, who),
+        }
+    }
+
+    /// Refuses `who` unless it has `role`. `what` completes "may not …".
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`], which says how to grant the role.
+    pub fn require(&self, who: &Identity, role: Role, what: &'static str) -> Result<(), Denied> {
+        if self.has(who, role) {
+            return Ok(());
+        }
+        let name = match who {
+            Identity::User { uid, .. } => user_name(*uid),
+            _ => None,
+        };
+        let who_is = name.map_or_else(|| who.to_string(), |name| format!("user {name}"));
+        Err(Denied { who: who_is, what, role, grant: self.grant(who, role) })
+    }
+
+    /// The command, or the lines of the configuration, that give `who` the role.
+    fn grant(&self, who: &Identity, role: Role) -> String {
+        let (key, members) = match role {
+            Role::Worker => (role.key(), &self.config.workers),
+            Role::Operator => (role.key(), &self.config.operators),
+            Role::Viewer => (role.key(), &self.config.viewers),
+        };
+        match who {
+            Identity::User { uid, .. } => {
+                let user = user_name(*uid).unwrap_or_else(|| uid.to_string());
+                match members.groups.first() {
+                    Some(NameOrId::Name(group)) if Group::from_name(group).ok().flatten().is_none() => {
+                        format!(
+                            "groupadd --system {group} && usermod -aG {group} {user}, start the host agent again, log in again"
+                        )
+                    }
+                    Some(group) => format!("usermod -aG {group} {user}, then log in again"),
+                    None => format!("`access: {{{key}: {{users: [{user}]}}}}` in the host agent's configuration"),
+                }
+            }
+            Identity::Certificate(_) | Identity::Anyone => format!(
+                "a certificate with the URI {ROLE_SCHEME}{}, or its name in `access.{key}.certificates` of the host agent's configuration",
+                role.name()
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(uid: u32, groups: &[u32]) -> Identity {
+        Identity::User { uid, groups: groups.to_vec() }
+    }
+
+    fn access(text: &str) -> Access {
+        Access::resolve(&serde_saphyr::from_str(text).unwrap()).unwrap()
+    }
+
+    const ROLES: [Role; 3] = [Role::Worker, Role::Operator, Role::Viewer];
+
+    #[test]
+    fn root_and_the_agents_own_user_may_do_everything_and_others_nothing() {
+        let access = Access::resolve(&AccessConfig::default()).unwrap();
+
+        for role in ROLES {
+            assert!(access.has(&user(0, &[]), role) && access.has(&user(access.own_uid, &[]), role));
+            assert!(!access.has(&user(54_321, &[54_321]), role), "{role:?}");
+        }
+    }
+
+    #[test]
+    fn a_role_comes_from_a_user_or_a_group_and_an_operator_may_read() {
+        let access = access("{workers: {users: [7001]}, operators: {groups: [7002]}, viewers: {users: [7003]}}");
+
+        let roles = |who: &Identity| ROLES.map(|role| access.has(who, role));
+        assert_eq!(roles(&user(7001, &[])), [true, false, false]);
+        assert_eq!(roles(&user(9999, &[1, 7002])), [false, true, true]);
+        assert_eq!(roles(&user(7003, &[])), [false, false, true]);
+    }
+
+    #[test]
+    fn a_certificate_has_the_roles_in_its_names_and_those_that_are_listed() {
+        let access = access("{operators: {certificates: [alice.example]}}");
+        let holder = |names: &[&str]| Identity::of_certificate(names.iter().map(|name| (*name).to_owned()));
+
+        let roles = |names: &[&str]| ROLES.map(|role| access.has(&holder(names), role));
+        assert_eq!(roles(&["nic-1", "uview:worker"]), [true, false, false]);
+        assert_eq!(roles(&["alice.example"]), [false, true, true]);
+        assert_eq!(roles(&["mallory.example", "uview:workers"]), [false, false, false]);
+    }
+
+    #[test]
+    fn a_refusal_says_who_what_and_how_to_grant_it() {
+        let access = access("{operators: {groups: [7002]}}");
+
+        let denied = access.require(&user(54_321, &[]), Role::Operator, "delete an LMAP").unwrap_err().to_string();
+
+        assert!(denied.starts_with("user 54321 may not delete an LMAP: it needs the role operator."), "{denied}");
+        assert!(denied.ends_with("usermod -aG 7002 54321, then log in again"), "{denied}");
+        let denied = access.require(&user(54_321, &[]), Role::Worker, "be a worker").unwrap_err().to_string();
+        assert!(denied.contains("`access: {workers: {users: [54321]}}`"), "{denied}");
+        let stranger = Identity::Certificate(Vec::new());
+        let denied = access.require(&stranger, Role::Viewer, "read the status").unwrap_err().to_string();
+        assert!(denied.contains("uview:viewer"), "{denied}");
+    }
+
+    #[test]
+    fn a_name_that_the_system_does_not_know_is_refused_with_its_key() {
+        let config = serde_saphyr::from_str("{operators: {users: [nobody-of-that-name]}}").unwrap();
+
+        let error = Access::resolve(&config).unwrap_err().to_string();
+
+        assert!(error.contains("access.operators.users") && error.contains("nobody-of-that-name"), "{error}");
+    }
+
+    #[test]
+    fn names_of_a_certificate_are_printed_without_control_characters() {
+        let identity = Identity::Certificate(vec!["a\u{1b}[2J".to_owned()]);
+
+        assert_eq!(identity.to_string(), "certificate a\\u{1b}[2J");
+    }
+}

@@ -1,0 +1,113 @@
+//! Who may do what: another user of this machine against the sockets of a running agent. Needs root, to be another user.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use rustix::process::{Gid, Uid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use tonic::transport::Endpoint;
+use tonic::{Code, Status};
+use wire::proto::operators::{
+    DeleteLmapRequest, FitAgainRequest, ListRequest, NewLmapRequest, PathsRequest, ReceiptRequest, RegisterHookRequest,
+    StatusRequest, WatchRowsRequest,
+};
+
+use crate::agent::{Agent, Operators};
+use crate::worker::{Worker, hello};
+
+/// A user of no rights, as `nobody` is on most systems.
+const NOBODY: u32 = 65_534;
+
+/// An agent whose directory others may enter, as /run/uview; `None` without root, which is said.
+fn agent(access: &str) -> Option<Agent> {
+    if !rustix::process::geteuid().is_root() {
+        println!("NOT RUN: access of other users needs root");
+        return None;
+    }
+    let agent = Agent::with(&format!("process_metrics: {{enabled: false}}\n{access}\n"));
+    std::fs::set_permissions(agent.folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    Some(agent)
+}
+
+/// Runs `call` on a thread that is user and group `id`, and in `groups`.
+fn as_user<T: Send>(id: u32, groups: &[u32], call: impl FnOnce() -> T + Send) -> T {
+    let groups: Vec<Gid> = groups.iter().copied().map(Gid::from_raw).collect();
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
+            set_thread_groups(&groups).unwrap();
+            set_thread_res_gid(gid, gid, gid).unwrap();
+            set_thread_res_uid(uid, uid, uid).unwrap();
+            call()
+        });
+        thread.join().unwrap()
+    })
+}
+
+/// The outcome of each call of the operators' API: reading ones, then changing ones.
+fn calls(agent: &Agent) -> (Vec<Result<(), Status>>, Vec<Result<(), Status>>) {
+    let Operators { runtime, mut client } = Operators::connect(&agent.at.operators);
+    runtime.block_on(async {
+        let reading = vec![
+            client.status(StatusRequest {}).await.map(drop),
+            client.list(ListRequest {}).await.map(drop),
+            client.receipt(ReceiptRequest {}).await.map(drop),
+            client.paths(PathsRequest {}).await.map(drop),
+            client.watch_rows(WatchRowsRequest { lmap: 1, every: 1 }).await.map(drop),
+        ];
+        let model = NewLmapRequest { service: "payment".to_owned(), ..NewLmapRequest::default() };
+        let changing = vec![
+            client.new_lmap(model).await.map(drop),
+            client.fit_again(FitAgainRequest { lmap: 1 }).await.map(drop),
+            client.delete_lmap(DeleteLmapRequest { lmap: 1 }).await.map(drop),
+            client.register_hook(RegisterHookRequest::default()).await.map(drop),
+        ];
+        (reading, changing)
+    })
+}
+
+fn denied(calls: &[Result<(), Status>]) -> Vec<bool> {
+    calls.iter().map(|call| call.as_ref().is_err_and(|status| status.code() == Code::PermissionDenied)).collect()
+}
+
+#[test]
+fn any_other_user_is_neither_operator_nor_viewer() {
+    let Some(agent) = agent("") else { return };
+
+    let (reading, changing) = as_user(NOBODY, &[], || calls(&agent));
+
+    assert_eq!((denied(&reading), denied(&changing)), (vec![true; 5], vec![true; 4]));
+    let text = reading[0].as_ref().unwrap_err().message();
+    assert!(text.contains("may not read the status") && text.contains("usermod -aG uview"), "{text}");
+    assert_eq!(agent.counter("denied_calls"), 9);
+    // The same user is anybody's equal where services register.
+    assert!(agent.status().lmaps.is_empty());
+}
+
+#[test]
+fn a_viewer_reads_and_changes_nothing_and_an_operator_does_both() {
+    let Some(agent) = agent("access: {operators: {users: [7001]}, viewers: {groups: [7002]}}") else { return };
+
+    let (reading, changing) = as_user(NOBODY, &[7002], || calls(&agent));
+    assert_eq!((denied(&reading), denied(&changing)), (vec![false; 5], vec![true; 4]));
+    let (reading, changing) = as_user(7001, &[], || calls(&agent));
+    assert_eq!((denied(&reading), denied(&changing)), (vec![false; 5], vec![false; 4]));
+}
+
+#[test]
+fn another_user_is_no_worker_and_the_real_one_is_not_disturbed() {
+    let Some(agent) = agent("") else { return };
+    let _worker = Worker::connect(&agent, 0);
+
+    let refused = as_user(NOBODY, &[], || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let endpoint = Endpoint::from_shared(agent.at.control.clone()).unwrap();
+        let channel = runtime.block_on(endpoint.connect()).unwrap();
+        Worker::over(runtime, channel, hello(0, 99)).err().map(|status| status.message().to_owned())
+    });
+
+    let refused = refused.expect("refused");
+    assert!(refused.contains("may not be a worker") && refused.contains("access: {workers: {users: ["), "{refused}");
+    let status = agent.status();
+    assert!(status.workers.len() == 1 && status.workers[0].connected);
+    assert_eq!(status.counters["worker_sessions"], 1);
+}
