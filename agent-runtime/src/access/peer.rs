@@ -79,9 +79,12 @@ fn supplementary_groups(socket: &impl AsFd) -> io::Result<Vec<u32>> {
 }
 
 /// A descriptor of the process at the other end of `socket` (SO_PEERPIDFD): it names that process for ever, while its
-/// number may be reused. `None` on a kernel before 6.5, or if the process is gone.
-#[must_use]
-pub fn peer_process(socket: impl AsFd) -> Option<OwnedFd> {
+/// number may be reused. `None` on a kernel before 6.5.
+///
+/// # Errors
+///
+/// The process is gone, or `socket` is not a connected Unix socket.
+pub fn peer_process(socket: impl AsFd) -> io::Result<Option<OwnedFd>> {
     let mut descriptor: libc::c_int = -1;
     let mut length = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: `descriptor` has `length` bytes, may hold any number, and both outlive the call.
@@ -94,8 +97,15 @@ pub fn peer_process(socket: impl AsFd) -> Option<OwnedFd> {
             &raw mut length,
         )
     };
+    if result != 0 {
+        let error = io::Error::last_os_error();
+        return if error.raw_os_error() == Some(libc::ENOPROTOOPT) { Ok(None) } else { Err(error) };
+    }
+    if descriptor < 0 {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
     // SAFETY: the kernel has just made this descriptor for us, and nobody else has its number.
-    (result == 0 && descriptor >= 0).then(|| unsafe { OwnedFd::from_raw_fd(descriptor) })
+    Ok(Some(unsafe { OwnedFd::from_raw_fd(descriptor) }))
 }
 
 #[cfg(test)]
@@ -126,6 +136,6 @@ mod tests {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
 
         assert!(peer(&socket).is_ok_and(|peer| peer.pid.is_none()) || peer(&socket).is_err());
-        assert!(peer_process(&socket).is_none());
+        assert!(!matches!(peer_process(&socket), Ok(Some(_))));
     }
 }

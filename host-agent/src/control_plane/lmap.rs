@@ -206,7 +206,10 @@ pub struct ProblemLog(VecDeque<String>);
 impl ProblemLog {
     const LIMIT: usize = 64;
 
-    pub fn push(&mut self, line: String) {
+    /// Adds a line. Its control characters are written out: services and workers have a say in it.
+    pub fn push(&mut self, line: &str) {
+        let escape = |c: char| if c.is_control() { c.escape_unicode().to_string() } else { c.to_string() };
+        let line: String = line.chars().map(escape).collect();
         // Repeated failures have the same text: keep one line, at the newest position.
         self.0.retain(|known| *known != line);
         if self.0.len() == Self::LIMIT {

@@ -443,6 +443,6 @@ impl ControlPlane {
                 None => format!("process {} of user {}", entry.peer.pid, entry.peer.uid),
             },
         );
-        self.problems.push(format!("{who}: {what}: {reason}"));
+        self.problems.push(&format!("{who}: {what}: {reason}"));
     }
 }

@@ -100,7 +100,7 @@ impl ControlPlane {
             Some(FromWorker::RegionProblem(problem)) => {
                 self.counters.region_problems += 1;
                 let text: String = problem.problem.chars().take(256).collect();
-                self.problems.push(format!("{id}: region-{}: {text}", problem.region));
+                self.problems.push(&format!("{id}: region-{}: {text}", problem.region));
             }
             Some(FromWorker::LmapProblem(problem)) => self.lmap_problem(id, &problem),
             Some(FromWorker::ConnectQueuePair(connect)) => self.connect_queue_pair(id, connection, &connect),
@@ -137,7 +137,7 @@ impl ControlPlane {
     /// The edge could not connect a worker's queue pair.
     pub fn queue_pair_refused(&mut self, worker: WorkerId, why: &str) {
         self.counters.refused_queue_pairs += 1;
-        self.problems.push(format!("{worker}: no queue pair: {why}"));
+        self.problems.push(&format!("{worker}: no queue pair: {why}"));
     }
 
     fn lmap_problem(&mut self, id: WorkerId, problem: &proto::LmapProblem) {
@@ -147,7 +147,7 @@ impl ControlPlane {
         };
         self.counters.lmap_problems += 1;
         let text: String = problem.problem.chars().take(256).collect();
-        self.problems.push(format!("{} ({}) on {id}: {text}", lmap.service, lmap.id));
+        self.problems.push(&format!("{} ({}) on {id}: {text}", lmap.service, lmap.id));
     }
 
     fn connect_queue_pair(&mut self, id: WorkerId, connection: ConnectionId, connect: &proto::ConnectQueuePair) {
@@ -158,7 +158,7 @@ impl ControlPlane {
         if !connect.problem.is_empty() {
             self.counters.missing_queue_pairs += 1;
             let text: String = connect.problem.chars().take(256).collect();
-            return self.problems.push(format!("{id}: no queue pair: {text}"));
+            return self.problems.push(&format!("{id}: no queue pair: {text}"));
         }
         self.counters.requested_queue_pairs += 1;
         let attempt = connect.attempt;
@@ -318,7 +318,7 @@ impl ControlPlane {
             self.links.remove(&connection);
             self.refuse_worker(connection, id, why);
         } else {
-            self.problems.push(format!("{id}: {why}"));
+            self.problems.push(&format!("{id}: {why}"));
         }
         let mut ran = Vec::new();
         for lmap in self.lmaps.values_mut().filter(|lmap| lmap.worker == Some(id)) {
@@ -333,7 +333,7 @@ impl ControlPlane {
 
     fn refuse_worker(&mut self, connection: ConnectionId, worker: WorkerId, why: &WorkerRefusal) {
         let reason = why.to_string();
-        self.problems.push(format!("{worker}: {reason}"));
+        self.problems.push(&format!("{worker}: {reason}"));
         let message = proto::HostMessage { epoch: 0, message: Some(Message::Refusal(proto::Refusal { reason })) };
         self.actions.push(Action::ToWorker { connection, worker, message });
         self.actions.push(Action::CloseWorker { connection });

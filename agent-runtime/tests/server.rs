@@ -1,0 +1,118 @@
+//! The agents' server against peers that take too much: connections that say nothing, heads that trickle, one peer with
+//! all the places.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use agent_runtime::access::Identity;
+use agent_runtime::server::{Counts, Limits, Listener, Server};
+use axum::routing::get;
+use axum::{Extension, Router};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::oneshot;
+
+const LIMITS: Limits = Limits { connections: 6, connections_per_peer: 4 };
+const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+
+struct Running {
+    counts: Arc<Counts>,
+    address: SocketAddr,
+    _stop: oneshot::Sender<()>,
+}
+
+/// A server on a free port, and on `socket`, whose page says who asked.
+async fn start(socket: &Path) -> Running {
+    let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = tcp.local_addr().unwrap();
+    let unix = UnixListener::bind(socket).unwrap();
+    let page = get(|Extension(who): Extension<Identity>| async move { who.to_string() });
+    let counts = Arc::new(Counts::default());
+    let router = Router::new().route("/", page);
+    let server = Server { name: "test", router, limits: LIMITS, counts: Arc::clone(&counts) };
+    let (stop, stopped) = oneshot::channel();
+    let stopped = async move { drop(stopped.await) };
+    tokio::spawn(server.serve(vec![Listener::Tcp(tcp), Listener::Unix(unix)], None, stopped));
+    Running { counts, address, _stop: stop }
+}
+
+/// What a stream brings until its end.
+async fn rest(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
+    let mut text = String::new();
+    // A connection that is reset has ended, too.
+    _ = stream.read_to_string(&mut text).await;
+    text
+}
+
+async fn page(address: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(GET).await.unwrap();
+    rest(&mut stream).await
+}
+
+#[tokio::test]
+async fn a_request_knows_who_sent_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("a.sock");
+    let running = start(&socket).await;
+
+    let mut stream = UnixStream::connect(&socket).await.unwrap();
+    stream.write_all(GET).await.unwrap();
+    let own = format!("user {}", nix::unistd::geteuid());
+    assert!(rest(&mut stream).await.ends_with(&own));
+    assert!(page(running.address).await.ends_with("somebody without a certificate"));
+}
+
+#[tokio::test]
+async fn one_peer_cannot_take_all_places_and_gets_them_back_when_it_leaves() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("a.sock");
+    let running = start(&socket).await;
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(TcpStream::connect(running.address).await.unwrap());
+    }
+    let mut fifth = TcpStream::connect(running.address).await.unwrap();
+
+    assert_eq!(rest(&mut fifth).await, "", "closed without a word");
+    assert_eq!(running.counts.refused.load(Ordering::Relaxed), 1);
+    let mut other = UnixStream::connect(&socket).await.unwrap();
+    other.write_all(GET).await.unwrap();
+    assert!(rest(&mut other).await.starts_with("HTTP/1.1 200"), "another peer has its own share");
+    drop(held);
+    let answered = async {
+        while !page(running.address).await.starts_with("HTTP/1.1 200") {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), answered).await.unwrap();
+}
+
+#[tokio::test]
+async fn connections_that_say_nothing_or_too_little_are_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = start(&folder.path().join("a.sock")).await;
+    let beginnings: [&[u8]; 4] = [b"", b"GET / HTTP/1.1\r\nho", b"PRI * HT", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"];
+    let mut slow = Vec::new();
+    for bytes in beginnings {
+        let mut stream = TcpStream::connect(running.address).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        slow.push(stream);
+    }
+
+    let closed = async {
+        for stream in &mut slow {
+            // The last one gets the server's settings first, and its pings.
+            let mut bytes = Vec::new();
+            _ = stream.read_to_end(&mut bytes).await;
+        }
+    };
+
+    // The limit is 20 s, of a first request.
+    tokio::time::timeout(Duration::from_secs(40), closed).await.unwrap_or_else(|_| panic!("one is still open"));
+}
