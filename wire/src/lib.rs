@@ -4,6 +4,7 @@
 //! features; the agents add `grpc`.
 
 pub mod control;
+mod entries;
 pub mod frame;
 pub mod histogram;
 pub mod id;

@@ -4,12 +4,22 @@ use core::num::NonZeroU64;
 
 use prost::Message as _;
 
+use crate::entries;
 use crate::histogram::{Scale, ScaleError};
 use crate::layout::{RegionSize, RegionSizeError, Slot};
 use crate::metric::{Group, Kind, Series};
 use crate::name::{InstanceName, Labels, MetricName, NameError, ServiceName, Unit};
 use crate::proto::registration as proto;
 use crate::time::{Interval, Nanos};
+
+/// Most series, or slot runs, of one message: as many of usual length as fit into a frame.
+pub const MAX_ENTRIES: usize = 8_192;
+/// Most labels of one message.
+const MAX_LABELS: usize = 65_536;
+/// Field numbers on the way to what is repeated in a message of a service, and its limit: series and their labels, slot
+/// runs, labels of a hello.
+const REPEATED: [(&[u32], usize); 4] =
+    [(&[3, 1], MAX_ENTRIES), (&[3, 1, 2], MAX_LABELS), (&[4, 1], MAX_ENTRIES), (&[1, 4], MAX_LABELS)];
 
 /// Version of the protocol. An agent accepts this and every earlier one.
 pub const PROTOCOL: u32 = 1;
@@ -124,6 +134,14 @@ pub enum MessageError {
     /// The bytes are no protocol buffer.
     #[error("not a message: {0}")]
     Garbage(#[from] prost::DecodeError),
+    /// More entries than a message may have.
+    #[error("{found} series, labels or slot runs in one message, at most {limit} are allowed: send several messages")]
+    Entries {
+        /// Entries of the message.
+        found: usize,
+        /// The limit.
+        limit: usize,
+    },
     /// A message of a later release, or an empty one.
     #[error("a message of a kind that this release does not know")]
     Unknown,
@@ -223,6 +241,12 @@ impl ServiceMessage {
     ///
     /// [`MessageError`]: close the connection and say why. A series that cannot be taken is no error of the message.
     pub fn decode(frame: &[u8]) -> Result<Self, MessageError> {
+        for (path, limit) in REPEATED {
+            let found = entries::count(frame, path)?;
+            if found > limit {
+                return Err(MessageError::Entries { found, limit });
+            }
+        }
         let message = proto::ServiceMessage::decode(frame)?.message.ok_or(MessageError::Unknown)?;
         Ok(match message {
             proto::service_message::Message::Hello(hello) => {
@@ -323,6 +347,24 @@ mod tests {
             parts_per_unit: NonZeroU64::new(1000).unwrap(),
         };
         PlacedSeries { series, region: 1, first: Slot(9) }
+    }
+
+    #[test]
+    fn a_message_of_more_entries_than_allowed_is_refused_before_it_is_decoded() {
+        let of = |series: usize| {
+            let series = vec![proto::Series::default(); series];
+            let message = proto::service_message::Message::AddSeries(proto::AddSeries { series });
+            ServiceMessage::decode(&proto::ServiceMessage { message: Some(message) }.encode_to_vec())
+        };
+
+        assert!(matches!(of(MAX_ENTRIES), Ok(ServiceMessage::AddSeries(all)) if all.len() == MAX_ENTRIES));
+        let refused = MessageError::Entries { found: MAX_ENTRIES + 1, limit: MAX_ENTRIES };
+        assert_eq!(of(MAX_ENTRIES + 1), Err(refused));
+        // The labels of one series, each of two bytes, in the largest frame.
+        let series = proto::Series { labels: vec![proto::Label::default(); 500_000], ..proto::Series::default() };
+        let message = proto::service_message::Message::AddSeries(proto::AddSeries { series: vec![series] });
+        let bytes = proto::ServiceMessage { message: Some(message) }.encode_to_vec();
+        assert!(matches!(ServiceMessage::decode(&bytes), Err(MessageError::Entries { found: 500_000, .. })));
     }
 
     #[test]

@@ -9,9 +9,27 @@ use wire::registration::RefusedSeries;
 #[non_exhaustive]
 pub enum HelloRefusal {
     /// The limit of connections is reached.
-    #[error("the limit of {limit} service connections is reached: raise services.limits.connections, or close some")]
+    #[error(
+        "the limit of {limit} service connections is reached, of which user {uid} has {own}: raise services.limits.connections, or close some"
+    )]
     Connections {
         /// The limit of connections.
+        limit: usize,
+        /// The user with the most of them.
+        uid: u32,
+        /// Connections of that user.
+        own: usize,
+    },
+    /// The user's share of connections is taken.
+    #[error(
+        "user {uid} has {own} of {limit} service connections, which is a user's share: raise services.limits.connections, or close some"
+    )]
+    User {
+        /// The user.
+        uid: u32,
+        /// Connections of that user.
+        own: usize,
+        /// The limit of connections of all users.
         limit: usize,
     },
     /// Another message came before the hello.

@@ -35,15 +35,35 @@ impl ControlPlane {
     /// A service connected.
     pub fn service_connected(&mut self, now: Nanos, connection: ConnectionId, peer: Peer) {
         self.counters.service_connections += 1;
-        let limit = self.settings.limits.connections;
-        if self.connections.len() - self.agent_replicas.len() >= limit {
+        if let Err(refusal) = self.check_places(&peer) {
             self.counters.refused_connections += 1;
-            self.refuse(connection, "hello", &HelloRefusal::Connections { limit });
+            self.refuse(connection, "hello", &refusal);
             self.actions.push(Action::CloseService { connection });
             return;
         }
         self.connections.insert(connection, Connection { peer, messages: 0, replica: None });
         self.awaiting_hello.insert((now.plus(self.settings.hello_within), connection));
+    }
+
+    /// Whether there is a place for one more connection of `peer`'s user. One user gets three quarters of them at most, so
+    /// that others find a place while it holds all that it can.
+    fn check_places(&self, peer: &Peer) -> Result<(), HelloRefusal> {
+        let limit = self.settings.limits.connections;
+        let agents = |id: &ConnectionId| self.agent_replicas.contains(id);
+        let of_services =
+            || self.connections.iter().filter(|(id, _)| !agents(id)).map(|(_, connection)| &connection.peer);
+        let own = of_services().filter(|other| other.uid == peer.uid).count();
+        let share = limit - limit / 4;
+        if own >= share {
+            return Err(HelloRefusal::User { uid: peer.uid, own, limit });
+        }
+        if self.connections.len() - self.agent_replicas.len() < limit {
+            return Ok(());
+        }
+        let mut users: BTreeMap<u32, usize> = BTreeMap::new();
+        of_services().for_each(|other| *users.entry(other.uid).or_default() += 1);
+        let (uid, own) = users.into_iter().max_by_key(|(_, own)| *own).unwrap_or((peer.uid, own));
+        Err(HelloRefusal::Connections { limit, uid, own })
     }
 
     /// A service sent `message`. Ignored if the connection is closed.

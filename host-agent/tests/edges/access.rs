@@ -12,6 +12,7 @@ use wire::proto::operators::{
 };
 
 use crate::agent::{Agent, Operators};
+use crate::service::Service;
 use crate::worker::{Worker, hello};
 
 /// A user of no rights, as `nobody` is on most systems.
@@ -110,4 +111,16 @@ fn another_user_is_no_worker_and_the_real_one_is_not_disturbed() {
     let status = agent.status();
     assert!(status.workers.len() == 1 && status.workers[0].connected);
     assert_eq!(status.counters["worker_sessions"], 1);
+}
+
+#[test]
+fn a_user_with_all_connections_that_it_may_have_leaves_some_to_others() {
+    let Some(agent) = agent("services: {limits: {connections: 8}}") else { return };
+
+    let taken: Vec<_> = as_user(NOBODY, &[], || (0..8).map(|_| Service::connect(&agent)).collect());
+
+    let (service, _region) = Service::register(&agent, "payment", &["requests"]);
+    let refused: Vec<_> = taken.into_iter().skip(6).map(|service| format!("{:?}", service.wait_closed())).collect();
+    assert!(refused.iter().all(|text| text.contains("user 65534 has 6 of 8 service connections")), "{refused:?}");
+    drop(service);
 }

@@ -284,3 +284,58 @@ fn regions_are_given_to_the_configured_user_only_and_by_their_present_names() {
     assert!(ask(agent.incarnation(), 98).contains("region-98"));
     assert_eq!(agent.counter("refused_requests"), 3);
 }
+
+#[test]
+fn the_rest_of_a_frame_has_to_come_soon() {
+    let agent = Agent::start();
+    let mut bystander = Bystander::of(&agent);
+    let mut service = Service::connect(&agent);
+
+    service.stream.write_all(&[0, 0, 8, 0, 10]).unwrap();
+
+    let refused = service.wait_closed();
+    assert!(refused[0].reason.contains("did not come within 5s"), "{refused:?}");
+    bystander.is_unharmed();
+}
+
+#[test]
+fn incomplete_frames_of_one_user_are_bounded_together() {
+    let agent = Agent::start();
+    let mut bystander = Bystander::of(&agent);
+    let mut services: Vec<_> = (0..20).map(|_| Service::connect(&agent)).collect();
+    let mut half = vec![0; (1 << 20) + 3];
+    half[..4].copy_from_slice(&(1_u32 << 20).to_le_bytes());
+
+    let mut refused = 0;
+    for service in &mut services {
+        // Written in full unless the agent closes the connection.
+        if service.stream.write_all(&half).is_err() {
+            refused += 1;
+        }
+    }
+    for service in services {
+        let text = format!("{:?}", service.wait_closed());
+        refused += usize::from(text.contains("bytes of incomplete messages"));
+    }
+
+    assert!((3..=5).contains(&refused), "{refused}");
+    bystander.is_unharmed();
+}
+
+#[test]
+fn a_frame_of_empty_series_is_refused_before_it_is_decoded() {
+    let agent = Agent::start();
+    let mut bystander = Bystander::of(&agent);
+    let mut service = Service::connect(&agent);
+    // AddSeries (field 3) with 262,144 times an empty series (field 1), of two bytes each.
+    let mut message = vec![0x1a, 0x80, 0x80, 0x20];
+    message.extend([0x0a, 0x00].repeat(1 << 18));
+    let mut frame = (message.len() as u32).to_le_bytes().to_vec();
+    frame.extend(message);
+
+    service.stream.write_all(&frame).unwrap();
+
+    let refused = service.wait_closed();
+    assert!(refused[0].reason.contains("262144 series"), "{refused:?}");
+    bystander.is_unharmed();
+}

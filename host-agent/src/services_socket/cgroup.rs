@@ -1,0 +1,120 @@
+//! The cgroup of a service's process.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use agent_runtime::access;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tokio::net::UnixStream;
+
+/// The cgroup (v2) of the process that connected; empty if unknown, or if that process has ended: another one may have
+/// its number by now. On a kernel before 6.5 it is that of the process that has the number when it connects.
+pub(super) async fn cgroup_of(stream: &UnixStream, pid: u32) -> String {
+    let process = match access::peer_process(stream) {
+        Ok(Some(process)) => Ok(process),
+        Ok(None) => process_of(pid),
+        Err(gone) => Err(gone),
+    };
+    let Ok(process) = process else { return String::new() };
+    let read = move || {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        // It lives, so that the number was its own all the while.
+        if is_alive(&process) { text } else { String::new() }
+    };
+    let text = tokio::task::spawn_blocking(read).await.unwrap_or_default();
+    text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default().to_owned()
+}
+
+fn process_of(pid: u32) -> io::Result<OwnedFd> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
+    Ok(pidfd_open(pid, PidfdFlags::empty())?)
+}
+
+/// Whether a process still runs: its descriptor becomes readable when it ends.
+fn is_alive(process: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream as StdStream;
+    use std::process::{Child, Command};
+
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    const SOCKET: &str = "UVIEW_TEST_SOCKET";
+    const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
+
+    /// A process of this test program that connects to `path`, and ends.
+    #[expect(clippy::disallowed_methods, reason = "a program of its own")]
+    fn connecting(path: &std::path::Path) -> Child {
+        let mut program = Command::new(std::env::current_exe().unwrap());
+        program.args(["--exact", "services_socket::cgroup::tests::connects_and_ends", "--ignored"]);
+        program.env(SOCKET, path).stdout(std::process::Stdio::null()).spawn().unwrap()
+    }
+
+    #[test]
+    #[ignore = "a process of the next test"]
+    #[expect(clippy::disallowed_methods, reason = "the other process names the socket")]
+    fn connects_and_ends() {
+        let Some(path) = std::env::var_os(SOCKET) else { return };
+        drop(StdStream::connect(path).unwrap());
+    }
+
+    /// A process with the number of `ended`; `None` if another one was faster.
+    fn reusing(ended: u32) -> Option<Child> {
+        std::fs::write(LAST_PID, (ended - 1).to_string()).unwrap();
+        let mut process = Command::new("sleep").arg("60").spawn().unwrap();
+        if process.id() == ended {
+            return Some(process);
+        }
+        process.kill().and_then(|()| process.wait()).unwrap();
+        None
+    }
+
+    #[tokio::test]
+    async fn a_process_that_has_the_number_of_one_that_connected_does_not_get_its_place() {
+        if std::fs::OpenOptions::new().write(true).open(LAST_PID).is_err() {
+            println!("NOT RUN: the number of the next process is chosen by root only");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let (stream, mut successor) = loop {
+            let mut first = connecting(&path);
+            let (stream, _) = listener.accept().await.unwrap();
+            first.wait().unwrap();
+            if let Some(successor) = reusing(first.id()) {
+                break (stream, successor);
+            }
+        };
+        let pid = successor.id();
+
+        assert_eq!(access::peer(&stream).unwrap().pid, Some(pid));
+        assert!(!std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap().is_empty());
+        let cgroup = cgroup_of(&stream, pid).await;
+        let knows_processes = !matches!(access::peer_process(&stream), Ok(None));
+
+        successor.kill().and_then(|()| successor.wait()).unwrap();
+        if knows_processes {
+            assert_eq!(cgroup, "");
+        } else {
+            println!("NOT RUN: this kernel has no SO_PEERPIDFD");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_cgroup_of_a_process_that_lives_is_known() {
+        let (near, _far) = UnixStream::pair().unwrap();
+        let own = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+
+        let found = cgroup_of(&near, std::process::id()).await;
+
+        assert_eq!(Some(found.as_str()), own.lines().find_map(|line| line.strip_prefix("0::")).or(Some("")));
+    }
+}
