@@ -1,5 +1,7 @@
 //! Messages of services, and their effects.
 
+use std::collections::BTreeMap;
+
 use wire::id::{RegionId, ReplicaId};
 use wire::layout::{RegionSize, VERSION};
 use wire::name::{InstanceName, ServiceName};
@@ -45,25 +47,23 @@ impl ControlPlane {
         self.awaiting_hello.insert((now.plus(self.settings.hello_within), connection));
     }
 
-    /// Whether there is a place for one more connection of `peer`'s user. One user gets three quarters of them at most, so
-    /// that others find a place while it holds all that it can.
+    /// Whether there is a place for one more connection of `peer`'s user. One user gets three quarters of them at most,
+    /// so that others find a place while it holds all that it can.
     fn check_places(&self, peer: &Peer) -> Result<(), HelloRefusal> {
         let limit = self.settings.limits.connections;
-        let agents = |id: &ConnectionId| self.agent_replicas.contains(id);
-        let of_services =
-            || self.connections.iter().filter(|(id, _)| !agents(id)).map(|(_, connection)| &connection.peer);
-        let own = of_services().filter(|other| other.uid == peer.uid).count();
-        let share = limit - limit / 4;
-        if own >= share {
-            return Err(HelloRefusal::User { uid: peer.uid, own, limit });
-        }
-        if self.connections.len() - self.agent_replicas.len() < limit {
-            return Ok(());
-        }
         let mut users: BTreeMap<u32, usize> = BTreeMap::new();
-        of_services().for_each(|other| *users.entry(other.uid).or_default() += 1);
-        let (uid, own) = users.into_iter().max_by_key(|(_, own)| *own).unwrap_or((peer.uid, own));
-        Err(HelloRefusal::Connections { limit, uid, own })
+        for (_, connection) in self.connections.iter().filter(|(id, _)| !self.agent_replicas.contains(id)) {
+            *users.entry(connection.peer.uid).or_default() += 1;
+        }
+        if users.values().sum::<usize>() >= limit {
+            let most = users.into_iter().max_by_key(|(_, own)| *own);
+            let (uid, own) = most.unwrap_or((peer.uid, 0));
+            return Err(HelloRefusal::Connections { limit, uid, own });
+        }
+        match users.get(&peer.uid) {
+            Some(&own) if own >= limit - limit / 4 => Err(HelloRefusal::User { uid: peer.uid, own, limit }),
+            _ => Ok(()),
+        }
     }
 
     /// A service sent `message`. Ignored if the connection is closed.

@@ -120,7 +120,7 @@ fn a_user_with_all_connections_that_it_may_have_leaves_some_to_others() {
     let taken: Vec<_> = as_user(NOBODY, &[], || (0..8).map(|_| Service::connect(&agent)).collect());
 
     let (service, _region) = Service::register(&agent, "payment", &["requests"]);
-    let refused: Vec<_> = taken.into_iter().skip(6).map(|service| format!("{:?}", service.wait_closed())).collect();
+    let refused: Vec<_> = taken.into_iter().skip(6).map(|mut service| format!("{:?}", service.wait_closed())).collect();
     assert!(refused.iter().all(|text| text.contains("user 65534 has 6 of 8 service connections")), "{refused:?}");
     drop(service);
 }

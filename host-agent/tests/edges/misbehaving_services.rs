@@ -313,7 +313,7 @@ fn incomplete_frames_of_one_user_are_bounded_together() {
             refused += 1;
         }
     }
-    for service in services {
+    for mut service in services {
         let text = format!("{:?}", service.wait_closed());
         refused += usize::from(text.contains("bytes of incomplete messages"));
     }
