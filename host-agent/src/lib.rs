@@ -13,6 +13,7 @@ mod control_server;
 pub mod dispatch;
 pub mod edge_counts;
 mod head_sampling;
+mod listeners;
 mod metrics_endpoint;
 pub mod node;
 mod operators_server;

@@ -1,20 +1,17 @@
 //! Startup, servers and shutdown of the host agent.
 
 use std::io;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use agent_runtime::TlsError;
 use agent_runtime::access::{Access, UnknownName};
-use agent_runtime::listen::{BindError, tcp};
+use agent_runtime::listen::BindError;
 use agent_runtime::server::{self, Limits, Listener, Server};
 use hooks::time::UnixNanos;
 use otlp::Edge;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use serde::Serialize;
-use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tonic::service::Routes;
@@ -25,6 +22,7 @@ use wire::rdma::TRANSPORT;
 use crate::clock::{self, Clock};
 use crate::coherence::{self, Coherence};
 use crate::config::{self, Config, ConfigError, Rdma, ServerTls, Transport};
+use crate::listeners::Listeners;
 use crate::node::Node;
 use crate::otlp_endpoint::{self, OtlpError};
 use crate::process_metrics::{self, Counts};
@@ -86,137 +84,6 @@ pub enum RunError {
     /// A thread could not be started.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
-}
-
-/// Contents of `host-agent.json`, by which others find the running agent.
-#[derive(Debug, Serialize)]
-struct Addresses<'a> {
-    pid: u32,
-    incarnation: u64,
-    /// `unix:` and the path of the workers' socket.
-    control: String,
-    /// Where workers of other machines connect.
-    control_listen: Option<SocketAddr>,
-    /// `unix:` and the path of the operators' socket.
-    operators: String,
-    operators_listen: Option<SocketAddr>,
-    metrics: SocketAddr,
-    /// The gRPC and the HTTP address; empty without an upstream.
-    otlp: Vec<SocketAddr>,
-    services: &'a Path,
-    regions: &'a Path,
-}
-
-/// `host-agent.json`, removed on drop.
-struct AddressFile(PathBuf);
-
-impl Drop for AddressFile {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.0) {
-            tracing::warn!(path = %self.0.display(), %error, "cannot remove the file");
-        }
-    }
-}
-
-/// All listening sockets of the agent.
-struct Listeners {
-    services: (UnixListener, SocketFile),
-    regions: (UnixListener, SocketFile),
-    regions_uid: u32,
-    control: ApiListeners,
-    operators: ApiListeners,
-    metrics: (TcpListener, SocketAddr),
-    otlp: Vec<(TcpListener, SocketAddr)>,
-}
-
-/// The listeners of a gRPC API.
-struct ApiListeners {
-    unix: (UnixListener, SocketFile),
-    tcp: Option<(TcpListener, SocketAddr)>,
-}
-
-impl ApiListeners {
-    /// Everybody may connect to the socket, to be refused with the reason.
-    async fn open(socket: &Path, key: &'static str, listen: Option<SocketAddr>) -> Result<Self, RunError> {
-        let tcp = match listen {
-            Some(address) => Some(tcp(key, address).await?),
-            None => None,
-        };
-        Ok(Self { unix: unix(socket, 0o666)?, tcp })
-    }
-
-    fn endpoint(&self) -> String {
-        format!("unix:{}", self.unix.1.path().display())
-    }
-
-    fn address(&self) -> Option<SocketAddr> {
-        self.tcp.as_ref().map(|(_, address)| *address)
-    }
-
-    fn split(self) -> (Vec<Listener>, SocketFile) {
-        let (unix, file) = self.unix;
-        let tcp = self.tcp.map(|(listener, _)| Listener::Tcp(listener));
-        ([Listener::Unix(unix)].into_iter().chain(tcp).collect(), file)
-    }
-}
-
-impl Listeners {
-    async fn open(config: &Config) -> Result<Self, RunError> {
-        let folder = &config.runtime_dir.0;
-        std::fs::create_dir_all(folder).map_err(|cause| RunError::Runtime { path: folder.clone(), cause })?;
-        let own_uid = rustix::process::geteuid().as_raw();
-        let regions_uid = config.regions.uid.unwrap_or(own_uid);
-        let mut otlp = Vec::new();
-        if config.otlp.upstream.is_some() {
-            otlp.push(tcp("otlp.listen_grpc", config.otlp.listen_grpc).await?);
-            otlp.push(tcp("otlp.listen_http", config.otlp.listen_http).await?);
-        }
-        // Other users must be able to connect, to be refused by uid with a log line.
-        let regions_mode = if regions_uid == own_uid { 0o600 } else { 0o666 };
-        Ok(Self {
-            services: unix(&folder.join("services.sock"), 0o666)?,
-            regions: unix(&folder.join("regions.sock"), regions_mode)?,
-            regions_uid,
-            control: ApiListeners::open(&folder.join("control.sock"), "control.listen", config.control.listen).await?,
-            operators: {
-                let listen = config.operators.listen;
-                ApiListeners::open(&folder.join("operators.sock"), "operators.listen", listen).await?
-            },
-            metrics: tcp("metrics.listen", config.metrics.listen).await?,
-            otlp,
-        })
-    }
-
-    /// Writes `host-agent.json` atomically (rename).
-    fn announce(&self, folder: &Path, incarnation: Incarnation) -> Result<AddressFile, RunError> {
-        let addresses = Addresses {
-            pid: std::process::id(),
-            incarnation: incarnation.0,
-            control: self.control.endpoint(),
-            control_listen: self.control.address(),
-            operators: self.operators.endpoint(),
-            operators_listen: self.operators.address(),
-            metrics: self.metrics.1,
-            otlp: self.otlp.iter().map(|(_, address)| *address).collect(),
-            services: self.services.1.path(),
-            regions: self.regions.1.path(),
-        };
-        let path = folder.join("host-agent.json");
-        let draft = folder.join(".host-agent.json.new");
-        let written = serde_json::to_vec(&addresses).map_err(io::Error::from).and_then(|mut text| {
-            text.push(b'\n');
-            std::fs::write(&draft, text)?;
-            std::fs::rename(&draft, &path)
-        });
-        written.map_err(|cause| RunError::Runtime { path: path.clone(), cause })?;
-        Ok(AddressFile(path))
-    }
-}
-
-fn unix(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), RunError> {
-    let (listener, listening) = SocketFile::bind(path, mode)?;
-    let listener = UnixListener::from_std(listener).map_err(|cause| RunError::Runtime { path: path.into(), cause })?;
-    Ok((listener, listening))
 }
 
 /// The TLS of a gRPC API over TCP.
@@ -354,13 +221,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let measuring = measure(&config, files, &node, Arc::clone(&counts))?;
     let folder = &config.runtime_dir.0;
     let announced = listeners.announce(folder, incarnation)?;
-    tracing::info!(
-        %incarnation, control = listeners.control.endpoint(), operators = listeners.operators.endpoint(),
-        metrics = %listeners.metrics.1, runtime_dir = %folder.display(), transports, "host agent started"
-    );
-    for warning in config.warnings() {
-        tracing::warn!("{warning}");
-    }
+    listeners.log_start(&config, incarnation, &transports);
     let otlp_listeners = core::mem::take(&mut listeners.otlp).into_iter().map(|(listener, _)| listener);
     let interval = config.span_metrics_interval();
     let otlp = otlp.map(|settings| otlp_endpoint::start(&settings, otlp_listeners, &node, interval)).transpose()?;

@@ -50,7 +50,6 @@ mod tests {
     const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
 
     /// A process of this test program that connects to `path`, and ends.
-    #[expect(clippy::disallowed_methods, reason = "a program of its own")]
     fn connecting(path: &std::path::Path) -> Child {
         let mut program = Command::new(std::env::current_exe().unwrap());
         program.args(["--exact", "services_socket::cgroup::tests::connects_and_ends", "--ignored"]);

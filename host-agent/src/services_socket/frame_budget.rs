@@ -64,7 +64,9 @@ mod tests {
         let budget = Arc::new(FrameBudget::default());
         let full = |uid| {
             let mut shares: Vec<_> = (0..16).map(|_| FrameShare::new(Arc::clone(&budget), uid)).collect();
-            shares.iter_mut().for_each(|share| share.resize(MAX_FRAME_BYTES).unwrap());
+            for share in &mut shares {
+                share.resize(MAX_FRAME_BYTES).unwrap();
+            }
             shares
         };
         let mut users: Vec<_> = (1..=4).map(full).collect();

@@ -44,8 +44,10 @@ fn as_user<T: Send>(id: u32, groups: &[u32], call: impl FnOnce() -> T + Send) ->
     })
 }
 
+type Outcomes = Vec<Result<(), Status>>;
+
 /// The outcome of each call of the operators' API: reading ones, then changing ones.
-fn calls(agent: &Agent) -> (Vec<Result<(), Status>>, Vec<Result<(), Status>>) {
+fn calls(agent: &Agent) -> (Outcomes, Outcomes) {
     let Operators { runtime, mut client } = Operators::connect(&agent.at.operators);
     runtime.block_on(async {
         let reading = vec![
