@@ -1,7 +1,7 @@
 //! The agents' server against peers that take too much: connections that say nothing, heads that trickle, one peer with
 //! all the places.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -127,7 +127,8 @@ mod tests {
         assert_eq!(peer.groups.first(), Some(&nix::unistd::getegid().as_raw()));
         let mut groups = peer.groups[1..].to_vec();
         let mut own: Vec<u32> = nix::unistd::getgroups().unwrap().into_iter().map(nix::unistd::Gid::as_raw).collect();
-        (groups.sort_unstable(), own.sort_unstable());
+        groups.sort_unstable();
+        own.sort_unstable();
         assert_eq!(groups, own);
     }
 
