@@ -31,7 +31,7 @@ pub enum Role {
     Worker,
     /// Changes LMAPs, registers hooks, and reads.
     Operator,
-    /// Reads.
+    /// Reads, and changes nothing.
     Viewer,
 }
 
@@ -140,9 +140,9 @@ pub struct Members {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum NameOrId {
-    /// By number.
+    /// A user or group number.
     Id(u32),
-    /// By name.
+    /// A user or group name.
     Name(String),
 }
 

@@ -52,7 +52,7 @@ pub enum Listener {
 /// How many connections a server takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Concurrent connections.
+    /// Concurrent connections of all peers.
     pub connections: usize,
     /// Concurrent connections of one user, or from one address.
     pub connections_per_peer: usize,
@@ -81,8 +81,8 @@ enum Share {
 struct Shares(Mutex<BTreeMap<Share, usize>>);
 
 impl Shares {
-    /// A place for one more connection of `share`; `None` if there is none left.
-    fn take(self: &Arc<Self>, share: Share, limits: Limits) -> Option<Place> {
+    /// A slot for one more connection of `share`; `None` if there is none left.
+    fn take(self: &Arc<Self>, share: Share, limits: Limits) -> Option<ConnectionSlot> {
         let mut shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let all: usize = shares.values().sum();
         let own = shares.get(&share).copied().unwrap_or(0);
@@ -90,18 +90,18 @@ impl Shares {
             return None;
         }
         shares.insert(share.clone(), own + 1);
-        Some(Place { shares: Arc::clone(self), share })
+        Some(ConnectionSlot { shares: Arc::clone(self), share })
     }
 }
 
-/// The place of a connection, given back on drop.
+/// The slot of a connection, given back on drop.
 #[derive(Debug)]
-struct Place {
+struct ConnectionSlot {
     shares: Arc<Shares>,
     share: Share,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut shares = self.shares.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(own) = shares.get_mut(&self.share) {
@@ -118,7 +118,7 @@ impl Drop for Place {
 pub struct Server {
     /// Name in logs.
     pub name: &'static str,
-    /// What answers.
+    /// What answers the requests.
     pub router: Router,
     /// How many connections it takes.
     pub limits: Limits,
@@ -146,12 +146,12 @@ impl Server {
                 next = admitted.recv() => next,
                 () = &mut stop => None,
             };
-            let Some(Admitted { stream, identity, place }) = next else { break };
+            let Some(Admitted { stream, identity, slot }) = next else { break };
             let (server, tls) = (self.clone(), tls.clone());
             let (builder, watcher) = (builder.clone(), graceful.watcher());
             tokio::spawn(async move {
                 server.serve_connection(stream, tls, identity, &builder, watcher).await;
-                drop(place);
+                drop(slot);
             });
         }
         drop(accepting);
@@ -180,13 +180,13 @@ impl Server {
                     }
                 },
             };
-            let Some(place) = shares.take(share.clone(), self.limits) else {
+            let Some(slot) = shares.take(share.clone(), self.limits) else {
                 if self.counts.refused.fetch_add(1, Ordering::Relaxed) == 0 {
                     tracing::warn!(server = self.name, ?share, "connections are refused: too many are open");
                 }
                 continue;
             };
-            if admitted.send(Admitted { stream, identity, place }).await.is_err() {
+            if admitted.send(Admitted { stream, identity, slot }).await.is_err() {
                 return;
             }
         }
@@ -239,11 +239,11 @@ enum Stream {
     Tcp(TcpStream, IpAddr),
 }
 
-/// A connection that has a place.
+/// A connection that has a slot.
 struct Admitted {
     stream: Stream,
     identity: Identity,
-    place: Place,
+    slot: ConnectionSlot,
 }
 
 impl Listener {

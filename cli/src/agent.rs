@@ -118,8 +118,18 @@ fn certificates(error: &TlsError) -> Failure {
 pub struct Ready {
     /// The process id of the agent.
     pub pid: u32,
-    /// The address of the operators' API.
+    /// The address of the operators' API on this machine.
     pub operators: String,
+    /// Its address for other machines, with TLS; `None` if there is none.
+    #[serde(default)]
+    pub operators_listen: Option<String>,
+}
+
+impl Ready {
+    /// The address to connect to: with `tls` that for other machines, if there is one.
+    fn address(self, tls: bool) -> String {
+        self.operators_listen.filter(|_| tls).unwrap_or(self.operators)
+    }
 }
 
 /// Why the host agent cannot be asked.
@@ -242,7 +252,7 @@ impl Connection {
     pub async fn open(target: &Target) -> Result<Self, AgentError> {
         let address = match &target.operators {
             Some(address) => address.clone(),
-            None => ready(&target.runtime_dir)?.operators,
+            None => ready(&target.runtime_dir)?.address(target.tls.is_some()),
         };
         let scheme = if target.tls.is_some() { "https" } else { "http" };
         let complete = address.starts_with(UNIX) || address.contains("://");
@@ -250,7 +260,8 @@ impl Connection {
         let no_address = |_| AgentError::Address(address.clone());
         let mut endpoint = Endpoint::from_shared(url).map_err(no_address)?;
         let peer = Peer { address: address.clone(), uri: endpoint.uri().clone(), tls: target.tls.clone() };
-        if let Some(tls) = &target.tls {
+        // On a Unix socket, the kernel says who is there.
+        if let Some(tls) = target.tls.as_ref().filter(|_| !address.starts_with(UNIX)) {
             // The certificates were checked when they were read, so that an error here is about the address.
             endpoint = endpoint.tls_config(tls.client()).map_err(no_address)?;
         }
@@ -414,9 +425,13 @@ mod tests {
     #[test]
     fn a_file_of_a_newer_agent_is_understood() {
         let directory = tempfile::tempdir().unwrap();
-        let text = r#"{"pid": 12, "incarnation": 3, "operators": "127.0.0.1:9701", "something": {"new": true}}"#;
+        let text =
+            r#"{"pid": 12, "incarnation": 3, "operators": "unix:/a/operators.sock", "something": {"new": true}}"#;
         std::fs::write(directory.path().join(READY_FILE), text).unwrap();
 
-        assert_eq!(ready(directory.path()).unwrap(), Ready { pid: 12, operators: "127.0.0.1:9701".to_owned() });
+        assert_eq!(
+            ready(directory.path()).unwrap(),
+            Ready { pid: 12, operators: "unix:/a/operators.sock".to_owned(), operators_listen: None }
+        );
     }
 }

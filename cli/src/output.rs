@@ -1,5 +1,5 @@
-//! Printing: the only module that writes to stdout and stderr. A closed pipe is no error. Whatever a service, a worker or
-//! another node said reaches the terminal without control characters.
+//! Printing: the only module that writes to stdout and stderr. A closed pipe is no error. Whatever a service, a worker
+//! or another node said reaches the terminal without control characters.
 
 use std::borrow::Cow;
 use std::io::{self, Write as _};

@@ -113,17 +113,17 @@ impl Collector for NodeMetrics {
                 &self.measuring.lost_requests,
             ),
             (
-                "refused_connections",
+                "refused_api_connections",
                 "Connections to control, operators and metrics refused: too many, of all or of one peer.",
                 &self.connections.refused,
             ),
             (
-                "refused_handshakes",
+                "failed_api_handshakes",
                 "TLS handshakes of control and operators that failed.",
                 &self.connections.handshakes,
             ),
             (
-                "failed_accepts",
+                "failed_api_accepts",
                 "Failed accepts on control, operators and metrics, usually for lack of descriptors.",
                 &self.connections.accept_errors,
             ),

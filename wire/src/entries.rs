@@ -1,5 +1,5 @@
-//! Counts the entries of repeated fields in an encoded message, before anything is decoded: an empty entry has two bytes
-//! on the wire, and a hundred times as many in memory.
+//! Counts the entries of repeated fields in an encoded message, before anything is decoded: an empty entry has two
+//! bytes on the wire, and a hundred times as many in memory.
 
 use prost::DecodeError;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};

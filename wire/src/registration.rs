@@ -139,7 +139,7 @@ pub enum MessageError {
     Entries {
         /// Entries of the message.
         found: usize,
-        /// The limit.
+        /// The limit of them.
         limit: usize,
     },
     /// A message of a later release, or an empty one.

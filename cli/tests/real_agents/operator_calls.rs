@@ -75,7 +75,7 @@ struct Operators {
 impl Operators {
     fn connect(address: &str) -> Self {
         let runtime = Runtime::new().unwrap();
-        let client = runtime.block_on(OperatorsClient::connect(format!("http://{address}"))).unwrap();
+        let client = runtime.block_on(OperatorsClient::connect(address.to_owned())).unwrap();
         Self { runtime, client }
     }
 
@@ -91,6 +91,12 @@ impl Operators {
             let status = self.runtime.block_on(self.client.status(StatusRequest {})).unwrap().into_inner();
             status.lmaps.into_iter().find(|lmap| lmap.service == service && fits(lmap))
         })
+    }
+
+    /// The last configuration that the worker has acknowledged.
+    fn acknowledged(&mut self) -> u64 {
+        let status = self.runtime.block_on(self.client.status(StatusRequest {})).unwrap().into_inner();
+        status.workers.first().unwrap().acknowledged_epoch
     }
 
     fn armed(&mut self, service: &str) -> LmapStatus {
@@ -199,8 +205,11 @@ fn operator_calls_take_effect_in_the_real_agents() {
 
     // A service that returns is judged by its old model, long before it could have learnt a new one.
     let before = operators.armed("again");
+    let epoch = operators.acknowledged();
     drop(again);
     let gone = operators.when("again", "gone", |lmap| lmap.replicas == 0);
+    // One that is back before the worker has heard that it left goes on as if nothing had been.
+    eventually("the worker has heard of it", || (operators.acknowledged() > epoch).then_some(()));
     let _again = start("again");
     let warm = operators.when("again", "judged again", |lmap| is_armed(lmap) && lmap.samples < before.samples);
     // It may have been fitted once more between the last status and its end.

@@ -58,7 +58,7 @@ fn check_names_a_service_that_records_one_request_in_a_hundred_and_its_share() {
     let (run, otlp) = (folder.path().join("run"), free_port());
     let (host_config, nic_config) = (folder.path().join("host.yaml"), folder.path().join("nic.yaml"));
     let text = format!(
-        "runtime_dir: {}\ncontrol: {ANY}\noperators: {ANY}\nmetrics: {ANY}\notlp: {{upstream: {{endpoint: 'http://127.0.0.1:1'}}, \
+        "runtime_dir: {}\nmetrics: {ANY}\notlp: {{upstream: {{endpoint: 'http://127.0.0.1:1'}}, \
          listen_grpc: 127.0.0.1:0, listen_http: '{otlp}', derived: {{delay_ms: 500}}, traces: {{keep: tail}}}}\n",
         run.display()
     );
@@ -66,7 +66,7 @@ fn check_names_a_service_that_records_one_request_in_a_hundred_and_its_share() {
     let _host = Agent::start("host-agent", &host_config);
     let ready = addresses(&run);
     let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
-    let text = format!("control: {{address: {control}}}\nregions_socket: {regions}\nmetrics: {ANY}\n");
+    let text = format!("control: {{address: '{control}'}}\nregions_socket: {regions}\nmetrics: {ANY}\n");
     std::fs::write(&nic_config, text).unwrap();
     let _nic = Agent::start("nic-agent", &nic_config);
     for (name, every) in [("payment", 100), ("cart", 1)] {

@@ -36,10 +36,8 @@ fn authority(folder: &Path, name: &str) -> Authority {
 /// Writes `name.pem` and `name.key`. A server certificate has names, a client certificate has none.
 fn sign(folder: &Path, name: &str, names: &[&str], authority: &Authority, validity: Validity) {
     let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-    let usage =
-        if names.is_empty() { ExtendedKeyUsagePurpose::ClientAuth } else { ExtendedKeyUsagePurpose::ServerAuth };
     let mut params = CertificateParams::new(names).unwrap();
-    params.extended_key_usages = vec![usage];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
     if matches!(validity, Validity::Expired) {
         params.not_after = date_time_ymd(2020, 1, 1);
     }
@@ -66,20 +64,21 @@ impl Node {
         sign(at, "agent", &[NAME, "127.0.0.1"], &ours, Validity::Valid);
         sign(at, "elsewhere", &[NAME], &ours, Validity::Valid);
         sign(at, "old", &["127.0.0.1"], &ours, Validity::Expired);
-        sign(at, "operator", &[], &ours, Validity::Valid);
+        sign(at, "operator", &["operator.example"], &ours, Validity::Valid);
         sign(at, "late", &[], &ours, Validity::Expired);
         sign(at, "stranger", &[], &theirs, Validity::Valid);
         let any = "listen: 127.0.0.1:0";
         let run = at.join("run");
         let tls = tls.replace('@', &format!("{}/", at.display()));
         let text = format!(
-            "runtime_dir: {}\ncontrol: {{{any}}}\nmetrics: {{{any}}}\noperators: {{{any}, tls: {tls}}}\n",
+            "runtime_dir: {}\naccess: {{viewers: {{certificates: [operator.example]}}}}\nmetrics: {{{any}}}\n\
+             operators: {{{any}, insecure: true, tls: {tls}}}\n",
             run.display()
         );
         let config = at.join("host.yaml");
         std::fs::write(&config, text).unwrap();
         let agent = Agent::start("host-agent", &config);
-        let operators = addresses(&run)["operators"].as_str().unwrap().to_owned();
+        let operators = addresses(&run)["operators_listen"].as_str().unwrap().to_owned();
         Self { operators, folder, _agent: agent }
     }
 
@@ -192,12 +191,12 @@ fn an_untrusted_agent_is_refused_with_the_reason() {
 fn tls_on_one_side_only_is_diagnosed() {
     let (with, without) = (Node::start(WITH_TLS), Node::start("null"));
 
-    let plain = with.error_message("status", 4);
+    let plain = with.error_message(&format!("status --operators {}", with.operators), 4);
     let tls = without.error_message("top --once --tls-ca @ours.pem", 4);
 
     assert_contains(&plain, &["it speaks TLS", "--tls-ca FILE"]);
     assert_contains(&tls, &["it does not speak TLS", "without --tls-ca", "operators.tls"]);
-    let check = with.uview("check");
+    let check = with.uview(&format!("check --operators {}", with.operators));
     assert_contains(&String::from_utf8(check.stdout).unwrap(), &["it speaks TLS", "fix: --tls-ca FILE"]);
 }
 

@@ -25,7 +25,7 @@ pub enum HelloRefusal {
         "user {uid} has {own} of {limit} service connections, which is a user's share: raise services.limits.connections, or close some"
     )]
     User {
-        /// The user.
+        /// The user who connects.
         uid: u32,
         /// Connections of that user.
         own: usize,

@@ -1,4 +1,5 @@
-//! Who may do what: another user of this machine against the sockets of a running agent. Needs root, to be another user.
+//! Who may do what: another user of this machine against the sockets of a running agent. Needs root, to be another
+//! user.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -119,10 +120,13 @@ fn another_user_is_no_worker_and_the_real_one_is_not_disturbed() {
 fn a_user_with_all_connections_that_it_may_have_leaves_some_to_others() {
     let Some(agent) = agent("services: {limits: {connections: 8}}") else { return };
 
-    let taken: Vec<_> = as_user(NOBODY, &[], || (0..8).map(|_| Service::connect(&agent)).collect());
+    let (taken, refused) = as_user(NOBODY, &[], || {
+        let taken: Vec<_> = (0..6).map(|_| Service::register(&agent, "greedy", &["a"])).collect();
+        (taken, [(); 2].map(|()| format!("{:?}", Service::connect(&agent).wait_closed())))
+    });
 
     let (service, _region) = Service::register(&agent, "payment", &["requests"]);
-    let refused: Vec<_> = taken.into_iter().skip(6).map(|mut service| format!("{:?}", service.wait_closed())).collect();
     assert!(refused.iter().all(|text| text.contains("user 65534 has 6 of 8 service connections")), "{refused:?}");
+    drop(taken);
     drop(service);
 }

@@ -289,7 +289,7 @@ fn regions_are_given_to_the_configured_user_only_and_by_their_present_names() {
 fn the_rest_of_a_frame_has_to_come_soon() {
     let agent = Agent::start();
     let mut bystander = Bystander::of(&agent);
-    let mut service = Service::connect(&agent);
+    let (mut service, _region) = Service::register(&agent, "slow", &["a"]);
 
     service.stream.write_all(&[0, 0, 8, 0, 10]).unwrap();
 
