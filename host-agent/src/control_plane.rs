@@ -8,8 +8,8 @@
 //! - An LMAP is created with the first series of a service's first replica. It is deleted with the last replica, unless
 //!   an operator created or configured it. After an operator has deleted it, it stays deleted until an operator creates
 //!   it again.
-//! - It runs on the connected worker with the least load (values per second), and stays there until that worker is
-//!   fenced.
+//! - It runs on the connected worker with the least load (values per second). It moves when that worker leaves or is
+//!   fenced, and to a worker that joins and has less to do.
 //! - Each configuration change sent to a worker has an epoch of that worker. Slots and regions are released after every
 //!   worker that may know them has acknowledged an epoch without them, or was fenced: its lease expired, another run
 //!   took its number, or it acknowledged an epoch that was never sent.
@@ -19,8 +19,10 @@ mod action;
 mod catalogue;
 mod counters;
 mod incidents;
+mod kept_models;
 mod lmap;
 mod lmap_view;
+mod moves;
 mod operators;
 mod placement;
 mod refusal;
@@ -60,6 +62,7 @@ pub use settings::{IdentityRule, Limits, Peer, Settings};
 
 use catalogue::Catalogue;
 use incidents::Incidents;
+use kept_models::KeptModels;
 use lmap::{Lmap, ProblemLog};
 use release::{Release, Releases};
 use replica::Replica;
@@ -120,6 +123,10 @@ pub struct ControlPlane {
     unfenced: BTreeMap<WorkerId, String>,
     /// Lowest share of γ at which a hook wants verdicts.
     wanted_share: f64,
+    /// What detectors have learnt, for the next worker that runs their LMAP.
+    models: KeptModels,
+    /// When LMAPs are next moved to workers that have less to do.
+    rebalance: Option<Nanos>,
     last_replica: u32,
     last_lmap: u32,
 }
@@ -129,6 +136,8 @@ impl ControlPlane {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
+            models: KeptModels::new(settings.model_bytes),
+            rebalance: None,
             settings,
             connections: BTreeMap::new(),
             agent_replicas: BTreeSet::new(),
@@ -171,6 +180,7 @@ impl ControlPlane {
     pub fn poll(&mut self, now: Nanos) -> Nanos {
         self.close_late(now);
         self.expire_leases(now);
+        self.move_lmaps(now);
         self.send_due(now);
         self.track_unsent_releases();
         self.next_deadline()
@@ -193,7 +203,7 @@ impl ControlPlane {
         let hello = self.awaiting_hello.first().map(|&(at, _)| at);
         let due = self.due.values().min().copied();
         let lease = self.lease_deadline();
-        [hello, due, lease].into_iter().flatten().min().unwrap_or(Nanos::NEVER)
+        [hello, due, lease, self.next_move()].into_iter().flatten().min().unwrap_or(Nanos::NEVER)
     }
 
     /// The LMAP changed: its worker gets the change once it has settled.

@@ -46,7 +46,7 @@ fn lmap(id: u64, kind: proto::Kind) -> proto::Lmap {
                 .collect(),
         }],
         model: Vec::new(),
-        detector: None,
+        ..proto::Lmap::default()
     }
 }
 
@@ -65,8 +65,13 @@ impl Node {
         let detector = lmap::Settings { fit_again_rows: Vec::new(), ..lmap::Settings::default() };
         let mut worker = Worker::new(WorkerSettings { detector, ..WorkerSettings::default() }, 1);
         worker.connected(Nanos::ZERO);
-        let welcome =
-            proto::HostWelcome { host_incarnation: 1, lowest_share: 1e9, lease_ms: 60_000, transport: "shm".into() };
+        let welcome = proto::HostWelcome {
+            host_incarnation: 1,
+            lowest_share: 1e9,
+            lease_ms: 60_000,
+            transport: "shm".into(),
+            ..proto::HostWelcome::default()
+        };
         let mut tell = |epoch, message| {
             worker.on_host(Nanos::ZERO, HostMessage { epoch, message: Some(message) }).expect("the worker takes it");
         };

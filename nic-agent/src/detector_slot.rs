@@ -73,7 +73,10 @@ impl DetectorFactory {
         let detector = match from {
             Start::Empty => Detector::new(columns, settings, seed)?,
             Start::Trained(model) => Detector::from_model(model, columns, settings, seed)?,
-            Start::Warm(model) => Detector::warm(model, columns, settings, seed)?,
+            Start::Warm(model, continues) => {
+                let settle_rows = if continues { 0 } else { settings.settle_rows };
+                Detector::warm(model, columns, lmap::Settings { settle_rows, ..settings }, seed)?
+            }
         };
         // Detectors of a node are fitted together at its start. Without an offset they would decompose their sketches
         // in the same tick for ever.
@@ -115,14 +118,25 @@ impl DetectorFactory {
         match trained.map_or_else(|| self.create_slot(infos, Start::Empty), Ok) {
             Ok(current) => {
                 let model = fingerprint_of(model);
-                (Some(Detectors { current, shadow: None, restarts: 0, model, is_trained, warm_model: None }), refused)
+                (
+                    Some(Detectors {
+                        current,
+                        shadow: None,
+                        restarts: 0,
+                        model,
+                        is_trained,
+                        warm_model: None,
+                        continues: false,
+                    }),
+                    refused,
+                )
             }
             Err(error) => (None, Err(error)),
         }
     }
 
     /// Detectors for a service that was watched before: armed by `warm_model`, or learning while none of the columns is
-    /// in that model.
+    /// in that model. `continues`: the service has been running since the model was learnt.
     ///
     /// # Errors
     ///
@@ -131,13 +145,15 @@ impl DetectorFactory {
         &mut self,
         infos: &[ColumnInfo],
         warm_model: Arc<Model>,
+        continues: bool,
     ) -> (Option<Detectors>, Result<(), UnexpectedMessage>) {
         let (mut detectors, refused) = self.create(infos, &[]);
         if let Some(detectors) = &mut detectors {
-            if let Ok(current) = self.create_slot(infos, Start::Warm(&warm_model)) {
+            if let Ok(current) = self.create_slot(infos, Start::Warm(&warm_model, continues)) {
                 detectors.current = current;
             }
             detectors.warm_model = Some(warm_model);
+            detectors.continues = continues;
         }
         (detectors, refused)
     }
@@ -150,7 +166,8 @@ enum Start<'a> {
     /// A trained model. The detector learns no other.
     Trained(&'a Model),
     /// The model that an earlier detector of the service learned.
-    Warm(&'a Model),
+    /// True: the service has been running since, so its first rows are judged, too.
+    Warm(&'a Model, bool),
 }
 
 /// A detector, and the positions of its columns in the LMAP's row.
@@ -217,6 +234,8 @@ pub(crate) struct Detectors {
     /// The model from which the detectors started, until the current one has a fit of its own. It may contain columns
     /// that are added later.
     warm_model: Option<Arc<Model>>,
+    /// The service has been running since that model was learnt.
+    continues: bool,
 }
 
 /// A column that contributes to the score, by its position in the LMAP's row.
@@ -282,7 +301,7 @@ impl Detectors {
             self.warm_model = None;
         }
         let Some(warm_model) = &self.warm_model else { return false };
-        let Ok(current) = factory.create_slot(infos, Start::Warm(warm_model)) else { return false };
+        let Ok(current) = factory.create_slot(infos, Start::Warm(warm_model, self.continues)) else { return false };
         (self.current, self.shadow) = (current, None);
         true
     }

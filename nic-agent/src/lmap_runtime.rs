@@ -73,6 +73,8 @@ pub(crate) struct RetainedLmap {
     detectors: Option<Detectors>,
     /// The model from which the next detectors start, if the detectors were dropped.
     warm_model: Option<Arc<lmap::Model>>,
+    /// The service has been running since the model was learnt.
+    continues: bool,
     interval: Interval,
     detector: DetectorSpec,
     samples: u64,
@@ -95,6 +97,8 @@ pub(crate) struct LmapRuntime {
     detectors: Option<Detectors>,
     /// The model from which its detectors start once there are columns.
     warm_model: Option<Arc<lmap::Model>>,
+    /// When its model was last due for the host agent.
+    model_given: Option<Nanos>,
     alarm: Alarm,
     /// Whether rows were missed: differences and smoothing restart with the next row.
     gap: bool,
@@ -140,6 +144,7 @@ impl LmapRuntime {
             retained.interval == spec.interval && retained.detector == spec.detector && spec.model.is_empty()
         };
         let warm_model = retained.as_ref().filter(alike).and_then(|retained| retained.warm_model.clone());
+        let continues = retained.as_ref().is_some_and(|retained| retained.continues);
         let (detectors, refused) = match retained.filter(usable).and_then(|retained| retained.detectors) {
             Some(mut detectors) => {
                 detectors.columns_changed(columns.infos(), &spec.model, factory);
@@ -148,7 +153,7 @@ impl LmapRuntime {
             None if columns.infos().is_empty() => (None, Ok(())),
             None => {
                 let (detectors, refused) = match &warm_model {
-                    Some(warm_model) => factory.create_warm(columns.infos(), Arc::clone(warm_model)),
+                    Some(warm_model) => factory.create_warm(columns.infos(), Arc::clone(warm_model), continues),
                     None => factory.create(columns.infos(), &spec.model),
                 };
                 (detectors, unfit.and(refused))
@@ -166,6 +171,7 @@ impl LmapRuntime {
             columns,
             detectors,
             warm_model,
+            model_given: None,
             alarm,
             gap: true,
             score: 0.0,
@@ -188,7 +194,8 @@ impl LmapRuntime {
             self.history = old.history;
         }
         self.columns = self.columns.take_over(old.columns);
-        Self { score: old.score, digest: old.digest, subscription: old.subscription, ..self }
+        let Self { score, digest, subscription, model_given, .. } = old;
+        Self { score, digest, subscription, model_given, ..self }
     }
 
     /// Sends the buffered rows: they belong to this configuration.
@@ -203,7 +210,7 @@ impl LmapRuntime {
     pub(crate) fn hand_over(&mut self, now: Nanos) -> RetainedLmap {
         let (detectors, warm_model) = (self.detectors.take(), self.warm_model.take());
         let Self { interval, detector, samples, alarm, .. } = *self;
-        RetainedLmap { detectors, warm_model, interval, detector, samples, alarm, since: now }
+        RetainedLmap { detectors, warm_model, continues: false, interval, detector, samples, alarm, since: now }
     }
 
     /// The service is gone. Returns the model from which its detectors start when it comes back; `None` if nothing was
@@ -433,6 +440,16 @@ impl LmapRuntime {
         self.digest.restart(now, period);
     }
 
+    /// Whether the host agent is due to get the model: when the detector is first armed, and `every` so often.
+    pub(crate) fn model_is_due(&mut self, now: Nanos, every: Nanos) -> bool {
+        let recent = self.model_given.and_then(|at| now.since(at)).is_some_and(|length| length < every);
+        let is_due = !recent && matches!(self.state(), State::Armed | State::Drifted);
+        if is_due {
+            self.model_given = Some(now);
+        }
+        is_due
+    }
+
     /// Whether this is the LMAP of `service`.
     pub(crate) fn is_of(&self, service: &ServiceName) -> bool {
         self.service == *service
@@ -458,6 +475,30 @@ impl LmapRuntime {
 }
 
 impl RetainedLmap {
+    /// What the detectors of another worker have learnt, as the configuration `lmap` hands it over; `None` if it hands
+    /// over nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`UnexpectedMessage::Model`] if it cannot be read. The LMAP learns from the beginning then.
+    pub(crate) fn of_another(
+        lmap: &proto::Lmap,
+        spec: &LmapSpec,
+        now: Nanos,
+    ) -> (Option<Self>, Result<(), UnexpectedMessage>) {
+        if lmap.learnt.is_empty() {
+            return (None, Ok(()));
+        }
+        let model = match lmap::Model::decode(&lmap.learnt) {
+            Ok(model) => Arc::new(model),
+            Err(error) => return (None, Err(error.into())),
+        };
+        let (interval, detector) = (spec.interval, spec.detector);
+        let (alarm, continues) = (Alarm::default(), lmap.continues);
+        let (detectors, warm_model) = (None, Some(model));
+        (Some(Self { detectors, warm_model, continues, interval, detector, samples: 0, alarm, since: now }), Ok(()))
+    }
+
     /// Drops the detectors, and keeps their model.
     pub(crate) fn drop_detectors(&mut self) {
         if let Some(detectors) = self.detectors.take() {

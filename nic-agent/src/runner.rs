@@ -41,7 +41,7 @@ use crate::network;
 use crate::settings::WorkerSettings;
 use crate::worker::Worker;
 use reader::Reader;
-use thread::{Helpers, Runner};
+use thread::{Helpers, LEAVE_WITHIN, Runner};
 
 /// Most events queued for the worker's thread. Other threads wait when the queue is full; the worker never does.
 const EVENTS: usize = 1024;
@@ -104,7 +104,7 @@ pub enum RunError {
     Broken,
 }
 
-/// Timeout for the end of the worker's thread, and for that of the connection.
+/// Timeout for the end of the worker's thread after it had to let go, and for that of the connection.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs the NIC agent until `shutdown` is ready, then sends the host agent what is queued, and ends. Helper threads end
@@ -186,7 +186,7 @@ pub async fn run_with(
     // A pending connection attempt ends. An open connection is closed by the worker, after it has sent everything.
     let _ = stopping.send(true);
     drop(stop);
-    let orderly = timeout(STOP_TIMEOUT, &mut ended).await.is_ok_and(|ended| ended.is_ok());
+    let orderly = timeout(STOP_TIMEOUT + LEAVE_WITHIN.into(), &mut ended).await.is_ok_and(|ended| ended.is_ok());
     let _ = timeout(STOP_TIMEOUT, control.join_next()).await;
     if orderly { Ok(()) } else { Err(RunError::Broken) }
 }

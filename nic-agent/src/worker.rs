@@ -2,6 +2,7 @@
 //! It owns no thread, clock, socket or reader, so the same code runs on a DPU, on a host, and in a simulation.
 
 mod host;
+mod models;
 mod report;
 mod tick;
 
@@ -9,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use transport::RegionBuffer;
-use wire::control::PROTOCOL;
+use wire::control::{OLDEST_PROTOCOL, PROTOCOL};
 use wire::id::{Epoch, Incarnation, LmapId, RegionId};
 use wire::name::ServiceName;
 use wire::proto::control as proto;
@@ -25,6 +26,7 @@ use crate::outbox::Outbox;
 use crate::queue_pair::QueuePair;
 use crate::settings::{Fetching, WorkerSettings};
 use crate::ticker::Schedule;
+use models::Handover;
 use report::Counters;
 pub use report::WorkerStatus;
 
@@ -86,6 +88,10 @@ pub struct Worker {
     /// When the batch in flight was started.
     in_flight: Option<Nanos>,
     deferred: VecDeque<proto::HostMessage>,
+    /// Models for the host agent.
+    handover: Handover,
+    /// Time of the latest call.
+    now: Nanos,
     counters: Counters,
 }
 
@@ -129,6 +135,8 @@ impl Worker {
             wall_clock: None,
             in_flight: None,
             deferred: VecDeque::new(),
+            handover: Handover::default(),
+            now: Nanos::ZERO,
             counters: Counters::default(),
             settings,
         }
@@ -145,6 +153,8 @@ impl Worker {
             version: self.settings.version.clone(),
             transports: self.settings.transports.clone(),
             takes_lowest_share: true,
+            oldest_protocol: OLDEST_PROTOCOL,
+            hands_over_models: true,
         }
     }
 
@@ -168,7 +178,10 @@ impl Worker {
 
     /// The next message for the host agent; `None` if there is none, or without a session.
     pub fn next_message(&mut self) -> Option<proto::WorkerMessage> {
-        if self.link == Link::Up { self.shared.outbox.pop() } else { None }
+        if self.link != Link::Up {
+            return None;
+        }
+        self.shared.outbox.pop().or_else(|| self.next_model())
     }
 
     /// Takes all queued messages for the host agent. Messages that the iterator does not reach stay queued.

@@ -70,7 +70,7 @@ fn lmap() -> proto::Lmap {
         metrics: (1..=METRICS).map(metric).collect(),
         replicas: (1..=REPLICAS).map(replica).collect(),
         model: Vec::new(),
-        detector: None,
+        ..proto::Lmap::default()
     }
 }
 
@@ -104,8 +104,13 @@ fn a_tick_with_nothing_to_say_does_not_allocate() {
     let mut reader = LocalReader::new();
     let regions: Vec<Region> = (0..REPLICAS).map(|_| Region::new(RegionSize::ONE_PAGE)).collect();
     worker.connected(Nanos::ZERO);
-    let welcome =
-        proto::HostWelcome { host_incarnation: 1, lowest_share: 1e9, lease_ms: 60_000, transport: "shm".into() };
+    let welcome = proto::HostWelcome {
+        host_incarnation: 1,
+        lowest_share: 1e9,
+        lease_ms: 60_000,
+        transport: "shm".into(),
+        ..proto::HostWelcome::default()
+    };
     worker.on_host(Nanos::ZERO, HostMessage { epoch: 0, message: Some(Message::Welcome(welcome)) }).unwrap();
     worker.on_host(Nanos::ZERO, HostMessage { epoch: 1, message: Some(Message::SetLmap(lmap())) }).unwrap();
     for effect in worker.take_effects() {

@@ -93,7 +93,7 @@ fn spec(service: u32, model: Vec<u8>) -> proto::Lmap {
             places: (1..=METRICS).map(place).collect(),
         }],
         model,
-        detector: None,
+        ..proto::Lmap::default()
     }
 }
 
@@ -126,8 +126,13 @@ fn run(model: Vec<u8>, offend: impl Fn(&Memory, u64)) -> Run {
     let memories = [Memory::new(), Memory::new()];
     let mut refused = Vec::new();
     worker.connected(Nanos::ZERO);
-    let welcome =
-        proto::HostWelcome { host_incarnation: 1, lowest_share: 0.01, lease_ms: 600_000, transport: "shm".into() };
+    let welcome = proto::HostWelcome {
+        host_incarnation: 1,
+        lowest_share: 0.01,
+        lease_ms: 600_000,
+        transport: "shm".into(),
+        ..proto::HostWelcome::default()
+    };
     let watch = |lmap| FromHost::SubscribeRows(proto::SubscribeRows { lmap, every: 1 });
     let messages = [
         (0, FromHost::Welcome(welcome)),

@@ -56,6 +56,16 @@ counters! {
     worker_sessions;
     /// Workers refused: protocol, number, fenced, or transport.
     refused_workers;
+    /// LMAPs moved to another worker without a gap.
+    moved_lmaps;
+    /// Moves of LMAPs that were given up: a worker was fenced, or had no model.
+    cancelled_moves;
+    /// Workers that left in good order.
+    left_workers;
+    /// Models of detectors taken from workers.
+    taken_models;
+    /// Models of detectors dropped: too large, or no room.
+    dropped_models;
     /// Workers fenced: replaced, lease expired, or unknown epoch.
     fenced_workers;
     /// Worker leases that expired.

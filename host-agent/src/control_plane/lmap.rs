@@ -11,6 +11,7 @@ use wire::proto::control as proto;
 use wire::time::Interval;
 
 use super::catalogue::Catalogue;
+use super::moves::Move;
 use super::replica::{Replica, SeriesKey};
 use super::selection::Selection;
 use super::settings::Settings;
@@ -50,6 +51,8 @@ pub struct Lmap {
     last_number: u32,
     pub worker: Option<WorkerId>,
     pub sent: Option<SentConfig>,
+    /// Its move to another worker.
+    pub moving: Option<Move>,
     /// Row stride of the subscription; 0 is none.
     pub rows_every: u32,
     pub health: Health,
@@ -69,6 +72,7 @@ impl Lmap {
             last_number: 0,
             worker: None,
             sent: None,
+            moving: None,
             rows_every: 0,
             health: Health::default(),
         }
@@ -115,6 +119,22 @@ impl Lmap {
     pub fn watch_settings(&self, series: &Series, settings: &Settings) -> (Aggregation, TickDivider) {
         let (aggregation, every) = self.selection.watch_settings(&series.name, series.kind);
         (aggregation, every.max(settings.every(&series.name, self.interval)))
+    }
+
+    /// Whether `worker` runs it, or it is moving there.
+    pub fn is_on(&self, worker: WorkerId) -> bool {
+        self.worker == Some(worker) || self.moving.as_ref().is_some_and(|moving| moving.to == worker)
+    }
+
+    /// Whether a move costs nothing that was learnt: its detector is armed, or has hardly begun. Not during an alarm.
+    pub fn may_move(&self) -> bool {
+        let state = self.health.summary.as_ref().map(|summary| (summary.state(), summary.rows, summary.rows_needed));
+        let is_costless = match state {
+            None => true,
+            Some((proto::State::Armed | proto::State::Drifted, ..)) => true,
+            Some((_, rows, needed)) => rows * 4 < needed,
+        };
+        is_costless && !self.health.alarm && self.moving.is_none()
     }
 
     /// Takes the LMAP off its worker.

@@ -146,6 +146,7 @@ impl ControlPlane {
     pub fn delete_lmap(&mut self, now: Nanos, id: LmapId) -> Result<(), OperatorError> {
         let service = self.lmaps.get(&id).ok_or(OperatorError::NoLmap(id))?.service.clone();
         self.remove_lmap(id, now);
+        self.models.forget(&service);
         self.services.entry(service).or_default().unwatched = true;
         Ok(())
     }
@@ -210,6 +211,8 @@ impl ControlPlane {
         worker.epoch = worker.epoch.next();
         let epoch = worker.epoch.0;
         self.counters.sent_changes += 1;
+        // What was normal before is not what the operator means.
+        self.models.forget(&lmap.service);
         self.send(worker_id, epoch, Message::FitAgain(proto::FitAgain { lmap: id.0 }));
         Ok(())
     }

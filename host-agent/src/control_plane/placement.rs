@@ -2,18 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use wire::control::MAX_LMAPS;
+use wire::control::{LmapSpec, MAX_LMAPS};
 use wire::id::{LmapId, WorkerId};
 use wire::proto::control as proto;
 use wire::proto::control::host_message::Message;
 use wire::time::Nanos;
 
+use super::kept_models::KeptModel;
 use super::lmap::SentConfig;
 use super::release::Release;
 use super::{Action, ControlPlane, UnsentRelease};
 
+/// Load and number of LMAPs by worker.
+pub(super) type Loads = BTreeMap<WorkerId, (f64, usize)>;
+
 /// The worker with the least load among those with room for an LMAP; the first of equals.
-fn least_loaded(loads: &BTreeMap<WorkerId, (f64, usize)>) -> Option<WorkerId> {
+pub(super) fn least_loaded(loads: &Loads) -> Option<WorkerId> {
     loads
         .iter()
         .filter(|(_, (_, lmaps))| *lmaps < MAX_LMAPS)
@@ -32,6 +36,7 @@ impl ControlPlane {
         for id in due {
             self.due.remove(&id);
             self.send_config(id, &mut loads);
+            self.resend_move(id, now);
         }
     }
 
@@ -80,12 +85,13 @@ impl ControlPlane {
         }
     }
 
-    /// Load and number of LMAPs of each connected worker.
-    fn loads(&self) -> BTreeMap<WorkerId, (f64, usize)> {
-        let connected = self.workers.iter().filter(|(_, worker)| worker.is_connected());
-        let mut loads: BTreeMap<_, _> = connected.map(|(&id, _)| (id, (0.0, 0))).collect();
+    /// Load and number of LMAPs of each worker that takes LMAPs. An LMAP that moves counts where it moves to.
+    pub(super) fn loads(&self) -> Loads {
+        let taking = self.workers.iter().filter(|(_, worker)| worker.takes_lmaps());
+        let mut loads: Loads = taking.map(|(&id, _)| (id, (0.0, 0))).collect();
         for lmap in self.lmaps.values() {
-            if let Some((load, lmaps)) = lmap.worker.and_then(|worker| loads.get_mut(&worker)) {
+            let worker = lmap.moving.as_ref().map(|moving| moving.to).or(lmap.worker);
+            if let Some((load, lmaps)) = worker.and_then(|worker| loads.get_mut(&worker)) {
                 *load += lmap.load();
                 *lmaps += 1;
             }
@@ -93,18 +99,24 @@ impl ControlPlane {
         loads
     }
 
+    /// The LMAP's configuration; `None` if there is nothing to watch.
+    pub(super) fn spec_of(&self, id: LmapId) -> Option<LmapSpec> {
+        let lmap = self.lmaps.get(&id)?;
+        let service = self.services.get(&lmap.service)?;
+        let replicas = service.replicas.iter().filter_map(|c| self.connections.get(c)?.replica.as_ref());
+        lmap.spec(&service.catalogue, replicas, &self.settings)
+    }
+
     /// Sends the LMAP's configuration to its worker, after placing it if it has none; or its removal, if there is
     /// nothing to watch.
-    fn send_config(&mut self, id: LmapId, loads: &mut BTreeMap<WorkerId, (f64, usize)>) {
+    fn send_config(&mut self, id: LmapId, loads: &mut Loads) {
+        let spec = self.spec_of(id);
         let Some(lmap) = self.lmaps.get_mut(&id) else {
             return self.send_removal(id);
         };
-        let spec = self.services.get(&lmap.service).and_then(|service| {
-            let replicas = service.replicas.iter().filter_map(|c| self.connections.get(c)?.replica.as_ref());
-            lmap.spec(&service.catalogue, replicas, &self.settings)
-        });
         let Some(spec) = spec else {
             lmap.unplace();
+            lmap.moving = None;
             return self.send_removal(id);
         };
         let Some(worker) = lmap.worker.or_else(|| least_loaded(loads)) else {
@@ -116,35 +128,54 @@ impl ControlPlane {
             *load += lmap.load();
             *lmaps += 1;
         }
-        let Some(epoch) = self.workers.get_mut(&worker).and_then(|worker| worker.next_epoch(id, true)) else {
-            return lmap.unplace();
-        };
+        let sent = self.send_spec(worker, spec);
+        let Some(lmap) = self.lmaps.get_mut(&id) else { return };
+        match sent {
+            Some(sent) => lmap.sent = Some(sent),
+            None => lmap.unplace(),
+        }
+    }
+
+    /// Sends a configuration to a worker; `None` if the worker has no session. A worker that does not have the LMAP yet
+    /// gets what earlier detectors have learnt.
+    pub(super) fn send_spec(&mut self, worker: WorkerId, spec: LmapSpec) -> Option<SentConfig> {
+        let id = spec.id;
+        let of_worker = self.workers.get_mut(&worker)?;
+        let is_known = of_worker.knows(id);
+        let epoch = of_worker.next_epoch(id, true)?;
+        let uses_models = of_worker.session.as_ref().is_some_and(|session| session.hands_over_models);
         self.counters.sent_changes += 1;
-        let message = proto::Lmap::from(&spec);
-        lmap.sent = Some(SentConfig::new(epoch, spec));
-        let every = lmap.rows_every;
+        let mut message = proto::Lmap::from(&spec);
+        let kept = if is_known || !uses_models { None } else { self.models.get(&spec.service) };
+        // An operator's model goes first.
+        let is_alike = |kept: &&KeptModel| kept.interval == spec.interval && kept.detector == spec.detector;
+        if let Some(kept) = kept.filter(is_alike).filter(|_| spec.model.is_empty()) {
+            (message.learnt, message.continues) = (kept.bytes.to_vec(), kept.lmap == Some(id));
+        }
         self.send(worker, epoch.0, Message::SetLmap(message));
+        let every = self.lmaps.get(&id).map_or(0, |lmap| lmap.rows_every);
         if every > 0 {
             self.send(worker, epoch.0, Message::SubscribeRows(proto::SubscribeRows { lmap: id.0, every }));
         }
+        Some(SentConfig::new(epoch, spec))
     }
 
     fn send_removal(&mut self, id: LmapId) {
         self.unregistered.forget_lmap(id);
-        let knowing: Vec<WorkerId> = self
-            .workers
-            .iter()
-            .filter(|(_, worker)| {
-                worker.session.as_ref().and_then(|s| s.lmaps_sent.get(&id)).is_some_and(|known| known.set)
-            })
-            .map(|(&worker, _)| worker)
-            .collect();
+        let knowing = self.workers.iter().filter(|(_, worker)| worker.knows(id));
+        let knowing: Vec<WorkerId> = knowing.map(|(&worker, _)| worker).collect();
         for worker in knowing {
-            let epoch = self.workers.get_mut(&worker).and_then(|worker| worker.next_epoch(id, false));
-            if let Some(epoch) = epoch {
-                self.counters.sent_changes += 1;
-                self.send(worker, epoch.0, Message::RemoveLmap(proto::RemoveLmap { lmap: id.0 }));
-            }
+            self.send_removal_to(worker, id);
+        }
+    }
+
+    /// Tells a worker to forget an LMAP.
+    pub(super) fn send_removal_to(&mut self, worker: WorkerId, id: LmapId) {
+        self.unregistered.forget(worker, id);
+        let epoch = self.workers.get_mut(&worker).and_then(|worker| worker.next_epoch(id, false));
+        if let Some(epoch) = epoch {
+            self.counters.sent_changes += 1;
+            self.send(worker, epoch.0, Message::RemoveLmap(proto::RemoveLmap { lmap: id.0 }));
         }
     }
 }

@@ -55,9 +55,9 @@ impl ControlPlane {
     }
 
     /// Sizes by metric name: services, replicas, LMAPs, LMAPs without a worker, regions that are unreadable by RDMA,
-    /// and workers that are not fenced.
+    /// workers that are not fenced, and bytes of models that are kept.
     #[must_use]
-    pub fn sizes(&self) -> [(&'static str, usize); 6] {
+    pub fn sizes(&self) -> [(&'static str, usize); 7] {
         let replicas = self.services.values().map(|service| service.replicas.len()).sum();
         let services = self.services.values().filter(|service| !service.replicas.is_empty()).count();
         let unplaced = self.lmaps.values().filter(|lmap| lmap.worker.is_none()).count();
@@ -69,6 +69,7 @@ impl ControlPlane {
             ("unplaced_lmaps", unplaced),
             ("unreadable_regions", unreadable),
             ("unfenced_workers", self.unfenced.len()),
+            ("kept_model_bytes", self.models.bytes()),
         ]
     }
 

@@ -113,6 +113,10 @@ pub struct Settings {
     pub identities: Vec<IdentityRule>,
     /// Limits on services.
     pub limits: Limits,
+    /// How often workers hand over what the detectors of each LMAP have learnt; zero: never.
+    pub models_every: Nanos,
+    /// Bytes of all models that are kept.
+    pub model_bytes: usize,
     /// What is open to anybody, for the status.
     pub warnings: Vec<String>,
 }
@@ -135,6 +139,8 @@ impl Settings {
             periods: BTreeMap::new(),
             identities: Vec::new(),
             limits: Limits::default(),
+            models_every: Nanos::from_secs(300),
+            model_bytes: 64 << 20,
             warnings: Vec::new(),
         }
     }

@@ -128,6 +128,8 @@ impl Node {
             version: "test".into(),
             transports: transports.iter().map(ToString::to_string).collect(),
             takes_lowest_share: true,
+            hands_over_models: true,
+            ..proto::WorkerHello::default()
         };
         self.plane.worker_connected(self.now, ConnectionId(connection), &OWNER, &hello);
         self.step();

@@ -24,6 +24,11 @@ impl UnregisteredRegions {
         self.0.retain(|(_, of), _| *of != lmap);
     }
 
+    /// The LMAP does not run on the worker any more.
+    pub(super) fn forget(&mut self, worker: WorkerId, lmap: LmapId) {
+        self.0.remove(&(worker, lmap));
+    }
+
     /// The worker was fenced.
     pub(super) fn forget_worker(&mut self, worker: WorkerId) {
         self.0.retain(|(of, _), _| *of != worker);
@@ -36,7 +41,7 @@ impl ControlPlane {
     pub fn regions_registered(&mut self, worker: WorkerId, lmap: LmapId, but: Vec<(RegionId, String)>) {
         self.counters.unregistered_regions += but.len() as u64;
         // By now the LMAP may run elsewhere, or nowhere.
-        let runs = self.lmaps.get(&lmap).is_some_and(|known| known.worker == Some(worker));
+        let runs = self.lmaps.get(&lmap).is_some_and(|known| known.is_on(worker));
         if but.is_empty() || !runs {
             self.unregistered.0.remove(&(worker, lmap));
         } else {
@@ -47,7 +52,7 @@ impl ControlPlane {
     /// Sends the configuration of a worker's LMAPs again with the next poll (`lmaps`; all if `None`): addresses or keys
     /// of their regions changed.
     pub fn resend(&mut self, now: Nanos, worker: WorkerId, lmaps: Option<&BTreeSet<LmapId>>) {
-        let its = self.lmaps.values().filter(|lmap| lmap.worker == Some(worker)).map(|lmap| lmap.id);
+        let its = self.lmaps.values().filter(|lmap| lmap.is_on(worker)).map(|lmap| lmap.id);
         let its: Vec<LmapId> = its.filter(|id| lmaps.is_none_or(|lmaps| lmaps.contains(id))).collect();
         for id in its {
             self.changed_now(id, now);

@@ -26,6 +26,12 @@ pub struct Session {
     pub transport: String,
     /// Whether the lowest share can be changed while it is connected.
     pub takes_lowest_share: bool,
+    /// Whether it hands over what its detectors have learnt.
+    pub hands_over_models: bool,
+    /// The protocol of the session.
+    pub protocol: u32,
+    /// It is about to end: its LMAPs move to other workers, and it gets no others.
+    pub leaving: bool,
     pub connection: Option<ConnectionId>,
     /// Time of its latest message.
     pub last_message: Nanos,
@@ -68,6 +74,17 @@ impl Worker {
     /// Whether it has a connection.
     pub fn is_connected(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.connection.is_some())
+    }
+
+    /// Whether LMAPs may be placed on it.
+    pub fn takes_lmaps(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.connection.is_some() && !session.leaving)
+    }
+
+    /// Whether it may have the configuration of `lmap`.
+    pub fn knows(&self, lmap: LmapId) -> bool {
+        let sent = self.session.as_ref().and_then(|session| session.lmaps_sent.get(&lmap));
+        sent.is_some_and(|sent| sent.set)
     }
 
     /// The connection of its session.
@@ -130,6 +147,9 @@ mod tests {
             incarnation: Incarnation(1),
             identity: Identity::Anyone,
             takes_lowest_share: true,
+            hands_over_models: true,
+            protocol: 1,
+            leaving: false,
             transport: "shm".into(),
             connection: Some(ConnectionId(1)),
             last_message: Nanos::ZERO,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use agent_runtime::access::Identity;
-use wire::control::PROTOCOL;
+use wire::control::{OLDEST_PROTOCOL, PROTOCOL, common_protocol};
 use wire::id::{Epoch, Incarnation, LmapId, WorkerId};
 use wire::proto::control as proto;
 use wire::proto::control::host_message::Message;
@@ -17,8 +17,11 @@ use super::{Action, ConnectionId, ControlPlane};
 /// Why a worker is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum WorkerRefusal {
-    #[error("the worker speaks protocol {0}, this host agent speaks {PROTOCOL}: install the same release on both")]
-    Protocol(u32),
+    #[error(
+        "the worker speaks protocols {0} to {1}, this host agent speaks {OLDEST_PROTOCOL} to {PROTOCOL}: install releases \
+         that are closer together"
+    )]
+    Protocol(u32, u32),
     #[error("worker number {0} is not below the limit of {1}")]
     Number(u32, u32),
     #[error("this run of the worker was fenced: restart the worker")]
@@ -29,6 +32,8 @@ enum WorkerRefusal {
     Superseded,
     #[error("silent for {0}")]
     Lease(Nanos),
+    #[error("it left")]
+    Left,
     #[error("acknowledged epoch {found}, but the last one sent is {last}")]
     Epoch { found: u64, last: u64 },
     #[error("no common transport: the worker has {0:?}, this host agent has {1:?}")]
@@ -69,6 +74,9 @@ impl ControlPlane {
                 identity: identity.clone(),
                 transport: transport.cloned().unwrap_or_default(),
                 takes_lowest_share: hello.takes_lowest_share,
+                hands_over_models: hello.hands_over_models,
+                protocol: common_protocol(hello.protocol, hello.oldest_protocol).unwrap_or(PROTOCOL),
+                leaving: false,
                 connection: Some(connection),
                 last_message: now,
                 acknowledged: Epoch::NONE,
@@ -82,7 +90,11 @@ impl ControlPlane {
         self.renew_lease(id, now);
         self.welcome(id);
         self.resend_all(id, &taken_over, now);
-        self.place_unplaced(now.plus(self.settings.gather));
+        let gathered = now.plus(self.settings.gather);
+        self.place_unplaced(gathered);
+        if !resumed {
+            self.rebalance_at(gathered);
+        }
     }
 
     /// A worker sent `message`. Dropped and counted if the connection is unknown.
@@ -103,6 +115,8 @@ impl ControlPlane {
                 self.problems.push(&format!("{id}: region-{}: {text}", problem.region));
             }
             Some(FromWorker::LmapProblem(problem)) => self.lmap_problem(id, &problem),
+            Some(FromWorker::LearntModel(learnt)) => self.take_model(id, learnt, now),
+            Some(FromWorker::Leaving(_)) => self.leave(id, now),
             Some(FromWorker::ConnectQueuePair(connect)) => self.connect_queue_pair(id, connection, &connect),
             Some(FromWorker::Hello(_)) | None => {
                 self.counters.unexpected_messages += 1;
@@ -111,11 +125,16 @@ impl ControlPlane {
         }
     }
 
-    /// A worker's stream ended. It keeps its LMAPs until its lease runs out.
-    pub fn worker_gone(&mut self, _now: Nanos, connection: ConnectionId) {
+    /// A worker's stream ended. It keeps its LMAPs until its lease runs out, unless it said that it leaves.
+    pub fn worker_gone(&mut self, now: Nanos, connection: ConnectionId) {
         let Some(id) = self.links.remove(&connection) else {
             return;
         };
+        let session = self.workers.get(&id).and_then(|worker| worker.session.as_ref());
+        if session.is_some_and(|session| session.leaving && session.connection == Some(connection)) {
+            self.fence_and_move(id, &WorkerRefusal::Left, now);
+            return;
+        }
         if let Some(session) = self.workers.get_mut(&id).and_then(|worker| worker.session.as_mut())
             && session.connection == Some(connection)
         {
@@ -193,8 +212,9 @@ impl ControlPlane {
 
     fn check_hello(&self, identity: &Identity, hello: &proto::WorkerHello) -> Result<(), WorkerRefusal> {
         let limit = self.settings.limits.workers;
-        if hello.protocol != PROTOCOL {
-            return Err(WorkerRefusal::Protocol(hello.protocol));
+        if common_protocol(hello.protocol, hello.oldest_protocol).is_none() {
+            let oldest = if hello.oldest_protocol == 0 { hello.protocol } else { hello.oldest_protocol };
+            return Err(WorkerRefusal::Protocol(oldest, hello.protocol));
         }
         if hello.worker >= limit {
             return Err(WorkerRefusal::Number(hello.worker, limit));
@@ -227,6 +247,8 @@ impl ControlPlane {
             lowest_share: session.map_or(self.settings.lowest_share, |session| self.lowest_share_for(session)),
             lease_ms: self.settings.lease.as_millis() as u32,
             transport: session.map(|session| session.transport.clone()).unwrap_or_default(),
+            protocol: session.map_or(0, |session| session.protocol),
+            models_every_s: (self.settings.models_every.as_millis() / 1000) as u32,
         };
         let epoch = self.workers.get(&id).map_or(0, |worker| worker.epoch.0);
         self.send(id, epoch, Message::Welcome(welcome));
@@ -288,6 +310,7 @@ impl ControlPlane {
                 for release in self.releases.acknowledged(id, epoch) {
                     self.release(release);
                 }
+                self.finish_moves(id, epoch);
             }
             Acknowledgement::Repeated => {}
             Acknowledgement::Unknown => {
@@ -308,7 +331,10 @@ impl ControlPlane {
         let Some(session) = self.workers.get_mut(&id).and_then(Worker::fence) else {
             return Vec::new();
         };
-        self.counters.fenced_workers += 1;
+        match why {
+            WorkerRefusal::Left => self.counters.left_workers += 1,
+            _ => self.counters.fenced_workers += 1,
+        }
         self.unregistered.forget_worker(id);
         // Before anything that it may read is released.
         if session.transport == TRANSPORT {
@@ -317,9 +343,10 @@ impl ControlPlane {
         if let Some(connection) = session.connection {
             self.links.remove(&connection);
             self.refuse_worker(connection, id, why);
-        } else {
+        } else if !matches!(why, WorkerRefusal::Left) {
             self.problems.push(&format!("{id}: {why}"));
         }
+        self.end_moves(id);
         let mut ran = Vec::new();
         for lmap in self.lmaps.values_mut().filter(|lmap| lmap.worker == Some(id)) {
             lmap.unplace();

@@ -27,6 +27,7 @@ pub fn hello(worker: u32, incarnation: u64) -> WorkerHello {
         version: "test".into(),
         transports: vec!["shm".into()],
         takes_lowest_share: true,
+        ..WorkerHello::default()
     }
 }
 

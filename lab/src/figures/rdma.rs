@@ -202,7 +202,7 @@ fn lmap() -> proto::Lmap {
         }],
         replicas: (1..=REGIONS).map(replica).collect(),
         model: Vec::new(),
-        detector: None,
+        ..proto::Lmap::default()
     }
 }
 

@@ -119,7 +119,7 @@ fn lmap(id: u64, columns: usize, size: RegionSize) -> proto::Lmap {
                 .collect(),
         }],
         model: Vec::new(),
-        detector: None,
+        ..proto::Lmap::default()
     }
 }
 

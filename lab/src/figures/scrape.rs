@@ -153,7 +153,7 @@ fn lmap(bytes: u64) -> proto::Lmap {
             places,
         }],
         model: Vec::new(),
-        detector: None,
+        ..proto::Lmap::default()
     }
 }
 

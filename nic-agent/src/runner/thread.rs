@@ -46,14 +46,29 @@ pub(super) struct Runner {
     /// A job for which the queue of the jobs' thread was full.
     job: Option<(JobId, lmap::Job)>,
     next_publish: Nanos,
+    /// Set when the thread is to end: it goes on until the host agent lets it go, and not longer than this.
+    leave_until: Option<Nanos>,
 }
+
+/// Time for other workers to take over the LMAPs, before this one ends.
+pub(super) const LEAVE_WITHIN: Nanos = Nanos::from_secs(3);
 
 /// A helper thread has ended, which none does before this thread.
 struct HelperEnded;
 
 impl Runner {
     pub(super) fn new(worker: Worker, reader: Reader, helpers: Helpers, clock: Clock, board: Board) -> Self {
-        Self { worker, reader, helpers, clock, board, connection: None, job: None, next_publish: Nanos::ZERO }
+        Self {
+            worker,
+            reader,
+            helpers,
+            clock,
+            board,
+            connection: None,
+            job: None,
+            next_publish: Nanos::ZERO,
+            leave_until: None,
+        }
     }
 
     /// Starts the thread, on `core` if given. The receiver gets a message when the thread has ended normally, and an
@@ -79,12 +94,16 @@ impl Runner {
     fn run(mut self, inbox: &Receiver<Event>) -> Result<(), HelperEnded> {
         loop {
             while let Ok(event) = inbox.try_recv() {
-                if !self.take(event) {
-                    return Ok(());
-                }
+                self.take(event);
             }
             self.act()?;
             let now = self.clock.now();
+            if self.leave_until.is_some_and(|until| now >= until || self.worker.has_left()) {
+                // Effects that fail do not matter any more.
+                _ = self.act();
+                self.worker.disconnected(now);
+                return Ok(());
+            }
             match self.worker.poll(now) {
                 Step::Fetch => self.fetch(),
                 Step::SleepUntil(deadline) => {
@@ -92,11 +111,7 @@ impl Runner {
                     self.act()?;
                     let wait = deadline.since(self.clock.now()).unwrap_or(Nanos::ZERO);
                     match inbox.recv_timeout(wait.into()) {
-                        Ok(event) => {
-                            if !self.take(event) {
-                                return Ok(());
-                            }
-                        }
+                        Ok(event) => self.take(event),
                         Err(RecvTimeoutError::Timeout) => {}
                         Err(RecvTimeoutError::Disconnected) => return Ok(()),
                     }
@@ -122,8 +137,7 @@ impl Runner {
         }
     }
 
-    /// Handles an event. Returns false if it is the last one.
-    fn take(&mut self, event: Event) -> bool {
+    fn take(&mut self, event: Event) {
         let now = self.clock.now();
         match event {
             Event::Connected(connection) => {
@@ -159,12 +173,9 @@ impl Runner {
             // The requester may be gone.
             Event::Model(service, answer) => _ = answer.send(self.worker.model(&service)),
             Event::Stop => {
-                let _ = self.act();
-                self.worker.disconnected(now);
-                return false;
+                self.leave_until = Some(if self.worker.leave() { now.plus(LEAVE_WITHIN) } else { now });
             }
         }
-        true
     }
 
     fn is_current(&self, number: u64) -> bool {

@@ -16,7 +16,7 @@ use wire::time::Nanos;
 use super::{Effect, Link, MAX_DEFERRED, Worker};
 use crate::alarm::Alarm;
 use crate::error::{UnexpectedMessage, chain};
-use crate::lmap_runtime::LmapRuntime;
+use crate::lmap_runtime::{LmapRuntime, RetainedLmap};
 use crate::settings::Fetching;
 
 /// The shortest period of summaries, however short the lease.
@@ -69,6 +69,14 @@ impl Worker {
                 self.set_lowest_share(set.share);
                 Ok(())
             }
+            (Link::Up, Some(Message::GiveModel(give))) => {
+                self.handover.ask(LmapId(give.lmap));
+                Ok(())
+            }
+            (Link::Up, Some(Message::Goodbye(_))) => {
+                self.handover.goodbye();
+                Ok(())
+            }
             (Link::Up, None) => {
                 self.begin(epoch)?;
                 Err(UnexpectedMessage::Unknown)
@@ -106,6 +114,8 @@ impl Worker {
             | Message::Refusal(_)
             | Message::SubscribeRows(_)
             | Message::SetLowestShare(_)
+            | Message::GiveModel(_)
+            | Message::Goodbye(_)
             | Message::QueuePair(_) => Err(UnexpectedMessage::Unknown),
         }
     }
@@ -151,6 +161,7 @@ impl Worker {
         self.set_lowest_share(welcome.lowest_share);
         let lease = Nanos::from_millis(u64::from(welcome.lease_ms));
         self.counters.welcomes += 1;
+        self.handover.welcomed(welcome.models_every_s);
         self.period = self.settings.summary;
         if lease != Nanos::ZERO {
             self.period = self.period.min(Nanos(lease.0 / 3)).max(MIN_SUMMARY_PERIOD);
@@ -195,6 +206,10 @@ impl Worker {
             Some(old) => Some(old.hand_over(now)),
             None => self.retained.remove(&spec.service),
         };
+        let (retained, unreadable) = match retained {
+            Some(retained) => (Some(retained), Ok(())),
+            None => RetainedLmap::of_another(lmap, &spec, now),
+        };
         let (mut runtime, refused) = LmapRuntime::new(&spec, epoch, &self.settings, retained, &mut self.shared.factory);
         self.schedule.join(spec.interval, now);
         let mut attached = Vec::new();
@@ -211,7 +226,7 @@ impl Worker {
         }
         self.runtimes.insert(id, runtime);
         self.drop_orphaned_jobs();
-        refused
+        refused.and(unreadable)
     }
 
     /// Decodes and checks a configuration, before anything is changed.

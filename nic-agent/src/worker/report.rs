@@ -132,6 +132,13 @@ impl Worker {
 
     pub(super) fn summarise(&mut self, now: Nanos) {
         self.expire_retained(now);
+        if let Some(every) = self.handover.every() {
+            for (id, runtime) in &mut self.runtimes {
+                if runtime.model_is_due(now, every) {
+                    self.handover.ask(*id);
+                }
+            }
+        }
         let (period, shared) = (self.period, &mut self.shared);
         let lmaps: Vec<_> = self.runtimes.values_mut().map(|runtime| runtime.summarise(now, period, shared)).collect();
         if self.link == Link::Up {

@@ -3,6 +3,7 @@
 mod connecting;
 mod control;
 mod detection;
+mod models;
 mod reading;
 mod replicas;
 mod warm;
@@ -56,6 +57,8 @@ struct Node {
     device: Option<Endpoint>,
     /// Whether jobs are run as soon as the worker returns them.
     runs_jobs: bool,
+    /// How often the host agent wants models.
+    models_every_s: u32,
 }
 
 impl Node {
@@ -73,6 +76,7 @@ impl Node {
             used: Vec::new(),
             device: None,
             runs_jobs: true,
+            models_every_s: 0,
         };
         node.welcome(1);
         node
@@ -92,6 +96,8 @@ impl Node {
             lowest_share: 0.5,
             lease_ms: 60_000,
             transport: transport.to_owned(),
+            models_every_s: self.models_every_s,
+            ..proto::HostWelcome::default()
         };
         self.receive(self.epoch, FromHost::Welcome(welcome))
     }

@@ -13,6 +13,7 @@ use crate::settings::Fetching;
 impl Worker {
     /// The next action at `now`. Skipped intervals are counted, and never ticked later.
     pub fn poll(&mut self, now: Nanos) -> Step {
+        self.now = now;
         if self.in_flight.is_some() {
             return Step::Fetch;
         }
@@ -83,7 +84,8 @@ impl Worker {
             _ => Nanos::NEVER,
         };
         let tries = self.attachments.next().min(self.queue_pair.next());
-        self.schedule.next().min(self.next_summary).min(tries).min(alone)
+        let model = if self.link == Link::Up { self.handover.deadline(self.now) } else { Nanos::NEVER };
+        self.schedule.next().min(self.next_summary).min(tries).min(alone).min(model)
     }
 
     fn is_without_host_for_too_long(&self, now: Nanos) -> bool {

@@ -54,7 +54,13 @@ fn message_frame(epoch: u64, message: FromHost) -> Vec<u8> {
 }
 
 fn welcome() -> proto::HostWelcome {
-    proto::HostWelcome { host_incarnation: 1, lowest_share: 0.5, lease_ms: 5000, transport: "shm".into() }
+    proto::HostWelcome {
+        host_incarnation: 1,
+        lowest_share: 0.5,
+        lease_ms: 5000,
+        transport: "shm".into(),
+        ..proto::HostWelcome::default()
+    }
 }
 
 /// All kinds of broken replies.

@@ -106,7 +106,13 @@ impl Link {
     }
 
     pub async fn welcome(&mut self, host_incarnation: u64) {
-        let welcome = HostWelcome { host_incarnation, lowest_share: 0.5, lease_ms: 5000, transport: "shm".into() };
+        let welcome = HostWelcome {
+            host_incarnation,
+            lowest_share: 0.5,
+            lease_ms: 5000,
+            transport: "shm".into(),
+            ..HostWelcome::default()
+        };
         self.send(0, FromHost::Welcome(welcome)).await;
     }
 

@@ -98,7 +98,7 @@ fn lmap(regions: &[u64]) -> proto::Lmap {
         ],
         replicas: regions.iter().map(replica).collect(),
         model: Vec::new(),
-        detector: None,
+        ..proto::Lmap::default()
     }
 }
 

@@ -336,6 +336,8 @@ impl From<&LmapSpec> for proto::Lmap {
             replicas: spec.replicas.iter().map(ReplicaSpec::encode).collect(),
             model: spec.model.clone(),
             detector: (!spec.detector.is_default()).then(|| (&spec.detector).into()),
+            learnt: Vec::new(),
+            continues: false,
         }
     }
 }

@@ -323,6 +323,7 @@ fn workers_of_another_protocol_number_or_transport_are_refused() {
         version: String::new(),
         transports: vec!["shm".into()],
         takes_lowest_share: true,
+        ..proto::WorkerHello::default()
     };
     let bad = [
         proto::WorkerHello { protocol: 2, ..good.clone() },

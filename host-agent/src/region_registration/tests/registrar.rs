@@ -167,6 +167,7 @@ fn hello(incarnation: u64) -> proto::WorkerHello {
         version: "test".to_owned(),
         transports: vec!["verbs".to_owned()],
         takes_lowest_share: true,
+        ..proto::WorkerHello::default()
     }
 }
 

@@ -307,8 +307,12 @@ fn a_short_lease_is_kept_by_frequent_summaries() {
     let mut node = Node::new(WorkerSettings::default());
     node.worker.disconnected(node.now);
     node.worker.connected(node.now);
-    let welcome =
-        proto::HostWelcome { host_incarnation: 1, lowest_share: f64::NAN, lease_ms: 300, transport: String::new() };
+    let welcome = proto::HostWelcome {
+        host_incarnation: 1,
+        lowest_share: f64::NAN,
+        lease_ms: 300,
+        ..proto::HostWelcome::default()
+    };
     node.receive(0, FromHost::Welcome(welcome)).unwrap();
 
     while node.now < Nanos::from_secs(1) {

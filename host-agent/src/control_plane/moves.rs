@@ -1,0 +1,295 @@
+//! Moves of LMAPs between workers, and the models that go with them.
+//!
+//! A move has no gap. The LMAP's worker hands over its model; the next worker gets the configuration and the model; when
+//! it has acknowledged, its verdicts count, and the first one is told to stop.
+
+use wire::control::MAX_LMAPS;
+use wire::id::{Epoch, LmapId, WorkerId};
+use wire::proto::control as proto;
+use wire::proto::control::host_message::Message;
+use wire::time::Nanos;
+
+use super::ControlPlane;
+use super::kept_models::KeptModel;
+use super::lmap::{Lmap, SentConfig};
+use super::placement::Loads;
+
+/// Time for a worker to hand over a model.
+const MODEL_WITHIN: Nanos = Nanos::from_secs(2);
+/// Pause before LMAPs are moved that could not be moved before: they were learning, or in alarm.
+const AGAIN_AFTER: Nanos = Nanos::from_secs(10);
+/// Loads that differ by less than this share of the larger one are equal: a move has its price.
+const EQUAL_SHARE: f64 = 0.1;
+
+/// A move to another worker that has begun.
+#[derive(Debug)]
+pub struct Move {
+    pub to: WorkerId,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// The LMAP's worker was asked for its model.
+    AwaitingModel { until: Nanos },
+    /// The next worker was sent this configuration.
+    Preparing(SentConfig),
+}
+
+/// An LMAP that may move: its worker and its load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Movable {
+    lmap: LmapId,
+    worker: WorkerId,
+    load: f64,
+}
+
+/// The moves from the workers with the most to do to those with the least, until none makes a difference.
+fn plan(mut loads: Loads, mut movable: Vec<Movable>) -> Vec<(LmapId, WorkerId)> {
+    let mut moves = Vec::new();
+    loop {
+        let by_load =
+            |one: &(&WorkerId, &(f64, usize)), other: &(&WorkerId, &(f64, usize))| one.1.0.total_cmp(&other.1.0);
+        let room = loads.iter().filter(|(_, (_, lmaps))| *lmaps < MAX_LMAPS);
+        let least = room.min_by(by_load).map(|(&id, &(load, _))| (id, load));
+        let most = loads.iter().max_by(by_load).map(|(&id, &(load, _))| (id, load));
+        let (Some((to, least)), Some((from, most))) = (least, most) else { return moves };
+        let gap = most - least;
+        if from == to || gap <= EQUAL_SHARE * most {
+            return moves;
+        }
+        // The best move leaves both with the same load.
+        let rest = |of: &Movable| (gap - 2.0 * of.load).abs();
+        let candidates = movable.iter().enumerate().filter(|(_, of)| of.worker == from && rest(of) < gap);
+        let best = candidates.min_by(|(_, one), (_, other)| rest(one).total_cmp(&rest(other))).map(|(at, _)| at);
+        let Some(best) = best else { return moves };
+        let Movable { lmap, load, .. } = movable.swap_remove(best);
+        for (worker, change, count) in [(from, -load, -1), (to, load, 1)] {
+            if let Some((load, lmaps)) = loads.get_mut(&worker) {
+                (*load, *lmaps) = (*load + change, lmaps.saturating_add_signed(count));
+            }
+        }
+        moves.push((lmap, to));
+    }
+}
+
+impl ControlPlane {
+    /// A worker joined: LMAPs move to it once all that come together are there.
+    pub(super) fn rebalance_at(&mut self, at: Nanos) {
+        self.rebalance = Some(self.rebalance.map_or(at, |before| before.max(at)));
+    }
+
+    pub(super) fn next_move(&self) -> Option<Nanos> {
+        let awaited = self.lmaps.values().filter_map(|lmap| match lmap.moving.as_ref()?.stage {
+            Stage::AwaitingModel { until } => Some(until),
+            Stage::Preparing(_) => None,
+        });
+        awaited.chain(self.rebalance).min()
+    }
+
+    /// Begins the moves that are due, and goes on with those whose model did not come.
+    pub(super) fn move_lmaps(&mut self, now: Nanos) {
+        let late = self.lmaps.values().filter(|lmap| {
+            let stage = lmap.moving.as_ref().map(|moving| &moving.stage);
+            matches!(stage, Some(Stage::AwaitingModel { until }) if *until <= now)
+        });
+        let late: Vec<LmapId> = late.map(|lmap| lmap.id).collect();
+        for id in late {
+            self.prepare_move(id, now);
+        }
+        if self.rebalance.is_none_or(|at| at > now) {
+            return;
+        }
+        self.rebalance = None;
+        let loads = self.loads();
+        let movable = |can_move: bool| {
+            let of = self.lmaps.values().filter(move |lmap| !can_move || lmap.may_move());
+            of.filter_map(|lmap| Some(Movable { lmap: lmap.id, worker: lmap.worker?, load: lmap.load() }))
+        };
+        let moves = plan(loads.clone(), movable(true).collect());
+        if moves.len() < plan(loads, movable(false).collect()).len() {
+            self.rebalance = Some(now.plus(AGAIN_AFTER));
+        }
+        for (lmap, to) in moves {
+            self.begin_move(lmap, to, now);
+        }
+    }
+
+    /// Begins to move an LMAP that a worker runs.
+    fn begin_move(&mut self, id: LmapId, to: WorkerId, now: Nanos) {
+        let Some(lmap) = self.lmaps.get_mut(&id) else { return };
+        let Some(from) = lmap.worker else { return };
+        lmap.moving = Some(Move { to, stage: Stage::AwaitingModel { until: now.plus(MODEL_WITHIN) } });
+        let session = self.workers.get(&from).and_then(|worker| worker.session.as_ref());
+        if session.is_some_and(|session| session.hands_over_models && !session.leaving) {
+            let epoch = self.workers.get(&from).map_or(0, |worker| worker.epoch.0);
+            self.send(from, epoch, Message::GiveModel(proto::GiveModel { lmap: id.0 }));
+        } else {
+            self.prepare_move(id, now);
+        }
+    }
+
+    /// Sends the configuration to the LMAP's next worker.
+    fn prepare_move(&mut self, id: LmapId, now: Nanos) {
+        let Some(to) = self.lmaps.get(&id).and_then(|lmap| lmap.moving.as_ref()).map(|moving| moving.to) else {
+            return;
+        };
+        let can_take = self.workers.get(&to).is_some_and(super::worker::Worker::takes_lmaps);
+        let spec = if can_take { self.spec_of(id) } else { None };
+        match spec.and_then(|spec| self.send_spec(to, spec)) {
+            Some(sent) => {
+                if let Some(lmap) = self.lmaps.get_mut(&id) {
+                    lmap.moving = Some(Move { to, stage: Stage::Preparing(sent) });
+                }
+            }
+            None => self.cancel_move(id, now),
+        }
+    }
+
+    /// Gives up a move. Its next worker forgets the LMAP.
+    fn cancel_move(&mut self, id: LmapId, now: Nanos) {
+        let Some(lmap) = self.lmaps.get_mut(&id) else { return };
+        let Some(moving) = lmap.moving.take() else { return };
+        self.counters.cancelled_moves += 1;
+        self.rebalance.get_or_insert(now.plus(AGAIN_AFTER));
+        if matches!(moving.stage, Stage::Preparing(_)) {
+            self.send_removal_to(moving.to, id);
+        }
+    }
+
+    /// The configuration changed while the LMAP moves: its next worker gets it, too.
+    pub(super) fn resend_move(&mut self, id: LmapId, now: Nanos) {
+        let stage = self.lmaps.get(&id).and_then(|lmap| lmap.moving.as_ref()).map(|moving| &moving.stage);
+        if matches!(stage, Some(Stage::Preparing(_))) {
+            self.prepare_move(id, now);
+        }
+    }
+
+    /// `worker` acknowledged `epoch`: the LMAPs that were to move to it have moved.
+    pub(super) fn finish_moves(&mut self, worker: WorkerId, epoch: Epoch) {
+        let mut left = Vec::new();
+        for lmap in self.lmaps.values_mut() {
+            let ready = lmap.moving.take_if(|moving| {
+                moving.to == worker && matches!(&moving.stage, Stage::Preparing(sent) if sent.epoch <= epoch)
+            });
+            let Some(Move { stage: Stage::Preparing(sent), .. }) = ready else { continue };
+            left.extend(lmap.worker.map(|from| (from, lmap.id)));
+            lmap.unplace();
+            (lmap.worker, lmap.sent) = (Some(worker), Some(sent));
+        }
+        for (from, id) in left {
+            self.counters.moved_lmaps += 1;
+            self.send_removal_to(from, id);
+            self.say_goodbye(from);
+        }
+    }
+
+    /// A worker's run ended. LMAPs that were moving to it stay; those that were moving from it are where they were
+    /// moving to.
+    pub(super) fn end_moves(&mut self, ended: WorkerId) {
+        for lmap in self.lmaps.values_mut() {
+            let (from_it, to) = (lmap.worker == Some(ended), lmap.moving.as_ref().map(|moving| moving.to));
+            if to == Some(ended) {
+                lmap.moving = None;
+                self.counters.cancelled_moves += 1;
+            } else if from_it && let Some(Move { to, stage }) = lmap.moving.take() {
+                lmap.unplace();
+                if let Stage::Preparing(sent) = stage {
+                    (lmap.worker, lmap.sent) = (Some(to), Some(sent));
+                }
+            }
+        }
+    }
+
+    /// A worker says that it is about to end.
+    pub(super) fn leave(&mut self, id: WorkerId, now: Nanos) {
+        let Some(session) = self.workers.get_mut(&id).and_then(|worker| worker.session.as_mut()) else { return };
+        session.leaving = true;
+        let to_it = self.lmaps.values().filter(|lmap| lmap.moving.as_ref().is_some_and(|moving| moving.to == id));
+        let to_it: Vec<LmapId> = to_it.map(|lmap| lmap.id).collect();
+        for lmap in to_it {
+            self.cancel_move(lmap, now);
+        }
+        let mut loads = self.loads();
+        let of_it = self.lmaps.values().filter(|lmap| lmap.worker == Some(id) && lmap.moving.is_none());
+        let of_it: Vec<(LmapId, f64)> = of_it.map(|lmap| (lmap.id, lmap.load())).collect();
+        for (lmap, load) in of_it {
+            let Some(to) = super::placement::least_loaded(&loads) else { break };
+            if let Some((sum, lmaps)) = loads.get_mut(&to) {
+                (*sum, *lmaps) = (*sum + load, *lmaps + 1);
+            }
+            self.begin_move(lmap, to, now);
+        }
+        self.say_goodbye(id);
+    }
+
+    /// Lets a leaving worker end, if nothing of it is on the move.
+    fn say_goodbye(&mut self, id: WorkerId) {
+        let worker = self.workers.get(&id);
+        if !worker.and_then(|worker| worker.session.as_ref()).is_some_and(|session| session.leaving) {
+            return;
+        }
+        if self.lmaps.values().any(|lmap| lmap.worker == Some(id) && lmap.moving.is_some()) {
+            return;
+        }
+        let epoch = worker.map_or(0, |worker| worker.epoch.0);
+        self.send(id, epoch, Message::Goodbye(proto::Goodbye {}));
+    }
+
+    /// A worker hands over what the detectors of an LMAP have learnt.
+    pub(super) fn take_model(&mut self, worker: WorkerId, learnt: proto::LearntModel, now: Nanos) {
+        let id = LmapId(learnt.lmap);
+        let Some(lmap) = self.lmaps.get(&id).filter(|lmap| lmap.worker == Some(worker)) else {
+            self.counters.unexpected_messages += 1;
+            return;
+        };
+        if !learnt.model.is_empty() {
+            self.counters.taken_models += 1;
+            let Lmap { interval, detector, .. } = *lmap;
+            let model = KeptModel { bytes: learnt.model.into(), lmap: Some(id), interval, detector };
+            self.counters.dropped_models += self.models.put(&lmap.service, model);
+        }
+        let awaited = lmap.moving.as_ref().is_some_and(|moving| matches!(moving.stage, Stage::AwaitingModel { .. }));
+        if awaited {
+            self.prepare_move(id, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loads(of: &[(u32, f64)]) -> Loads {
+        of.iter().map(|&(id, load)| (WorkerId(id), (load, 1))).collect()
+    }
+
+    fn lmaps(of: &[(u32, u32, f64)]) -> Vec<Movable> {
+        of.iter().map(|&(lmap, worker, load)| Movable { lmap: LmapId(lmap), worker: WorkerId(worker), load }).collect()
+    }
+
+    #[test]
+    fn a_worker_that_joins_takes_its_share() {
+        let moves =
+            plan(loads(&[(0, 40.0), (1, 0.0)]), lmaps(&[(1, 0, 10.0), (2, 0, 10.0), (3, 0, 10.0), (4, 0, 10.0)]));
+
+        assert_eq!(moves.len(), 2);
+        assert!(moves.iter().all(|(_, to)| *to == WorkerId(1)));
+    }
+
+    #[test]
+    fn nothing_moves_that_would_make_no_difference() {
+        let one = lmaps(&[(1, 0, 40.0)]);
+        assert_eq!(plan(loads(&[(0, 40.0), (1, 0.0)]), one.clone()), [], "the only LMAP would only change its place");
+        assert_eq!(plan(loads(&[(0, 40.0)]), one), []);
+        let small = lmaps(&[(1, 0, 1.0), (2, 0, 39.0)]);
+        assert_eq!(plan(loads(&[(0, 40.0), (1, 37.0)]), small), []);
+        assert_eq!(plan(loads(&[(0, 40.0), (1, 0.0)]), Vec::new()), [], "none may move");
+    }
+
+    #[test]
+    fn the_move_that_evens_out_best_is_made() {
+        let of = lmaps(&[(1, 0, 30.0), (2, 0, 20.0), (3, 0, 2.0)]);
+        assert_eq!(plan(loads(&[(0, 52.0), (1, 0.0)]), of), [(LmapId(1), WorkerId(1))]);
+    }
+}

@@ -1,0 +1,150 @@
+//! Models that are handed over to the host agent and to the next worker, and the end of a worker in good order.
+
+use super::*;
+
+const METRICS: u32 = 6;
+
+/// A node whose host agent wants models every 60 s.
+fn node() -> Node {
+    let mut node = Node::new(quick());
+    node.models_every_s = 60;
+    node.welcome(2);
+    node
+}
+
+/// The models among the messages since the last call, with their LMAPs.
+fn models(messages: &[ToHost]) -> Vec<(u32, usize)> {
+    let model = |message: &ToHost| match message {
+        ToHost::LearntModel(learnt) => Some((learnt.lmap, learnt.model.len())),
+        _ => None,
+    };
+    messages.iter().filter_map(model).collect()
+}
+
+fn is_leaving(messages: &[ToHost]) -> bool {
+    messages.iter().any(|message| matches!(message, ToHost::Leaving(_)))
+}
+
+#[test]
+fn a_model_is_handed_over_when_it_is_armed_and_then_as_often_as_is_wanted() {
+    let mut node = node();
+    node.set(&lmap(metrics(METRICS), 1));
+    let mut at = Vec::new();
+    for tick in 0..1500 {
+        node.healthy(METRICS, tick);
+        let messages = node.take_messages();
+        at.extend(models(&messages).iter().map(|_| node.now.as_secs_f64()));
+    }
+
+    let [first, second, third] = at[..] else { panic!("{at:?}") };
+    assert!(first < 10.0, "{at:?}");
+    assert!((second - first - 60.0).abs() < 1.5 && (third - second - 60.0).abs() < 1.5, "{at:?}");
+}
+
+#[test]
+fn another_worker_goes_on_with_a_model_from_the_next_row() {
+    let mut node = node();
+    let spec = lmap(metrics(METRICS), 1);
+    node.set(&spec);
+    (0..200).for_each(|tick| node.healthy(METRICS, tick));
+    node.take_messages();
+    node.receive(node.epoch, FromHost::GiveModel(proto::GiveModel { lmap: 1 })).unwrap();
+    node.healthy(METRICS, 200);
+    let messages = node.take_messages();
+    let learnt = messages.into_iter().find_map(|message| match message {
+        ToHost::LearntModel(learnt) => Some(learnt.model),
+        _ => None,
+    });
+    let learnt = learnt.expect("it was asked for");
+
+    for (continues, rows) in [(true, 2), (false, 22)] {
+        let mut other =
+            Node::new(WorkerSettings { detector: lmap::Settings { settle_rows: 20, ..quick().detector }, ..quick() });
+        for region in spec.replicas.iter().flat_map(|replica| &replica.regions) {
+            other.regions.insert(region.id, Region::new(region.size));
+        }
+        let configured = proto::Lmap { learnt: learnt.clone(), continues, ..(&spec).into() };
+        other.change(FromHost::SetLmap(configured)).unwrap();
+        let armed_after = (1..60).find(|tick| {
+            other.healthy(METRICS, *tick);
+            other.verdicts().iter().any(|verdict| verdict.state == State::Armed)
+        });
+        assert!(armed_after.is_some_and(|after| after <= rows), "continues: {continues}, {armed_after:?}");
+    }
+}
+
+#[test]
+fn a_model_that_cannot_be_read_is_a_problem_and_the_lmap_learns() {
+    let mut node = node();
+    let spec = lmap(metrics(METRICS), 1);
+    for region in spec.replicas.iter().flat_map(|replica| &replica.regions) {
+        node.regions.insert(region.id, Region::new(region.size));
+    }
+    let broken = proto::Lmap { learnt: vec![7; 100], ..(&spec).into() };
+
+    assert!(matches!(node.change(FromHost::SetLmap(broken)), Err(UnexpectedMessage::Model(_))));
+
+    (0..200).for_each(|tick| node.healthy(METRICS, tick));
+    let messages = node.take_messages();
+    assert!(messages.iter().any(|message| matches!(message, ToHost::LmapProblem(_))));
+    assert_eq!(models(&messages).len(), 1, "it was armed");
+}
+
+#[test]
+fn a_worker_leaves_after_its_models_and_ticks_until_it_may_go() {
+    let mut node = node();
+    node.set(&lmap(metrics(METRICS), 1));
+    let mut second = lmap(metrics(METRICS), 1);
+    (second.id, second.service) = (LmapId(2), ServiceName::new("store").unwrap());
+    node.set(&second);
+    (0..100).for_each(|tick| node.healthy(METRICS, tick));
+    node.take_messages();
+
+    assert!(node.worker.leave());
+    let samples = |node: &Node| node.worker.status().counters.fetched_regions;
+    let before = samples(&node);
+    node.healthy(METRICS, 100);
+    let messages = node.take_messages();
+
+    assert_eq!(models(&messages).iter().map(|(lmap, _)| *lmap).collect::<Vec<_>>(), [1, 2]);
+    assert!(is_leaving(&messages));
+    assert!(matches!(messages.last(), Some(ToHost::Leaving(_) | ToHost::Verdicts(_) | ToHost::Summary(_))));
+    assert!(samples(&node) > before && !node.worker.has_left());
+    node.receive(node.epoch, FromHost::Goodbye(proto::Goodbye {})).unwrap();
+    assert!(node.worker.has_left());
+}
+
+#[test]
+fn a_worker_whose_host_agent_takes_no_models_or_is_gone_may_end_at_once() {
+    let mut older = Node::new(quick());
+    assert!(!older.worker.leave(), "it wants no models");
+
+    let mut gone = node();
+    gone.worker.disconnected(gone.now);
+    assert!(!gone.worker.leave());
+
+    let mut lost = node();
+    assert!(lost.worker.leave());
+    lost.worker.disconnected(lost.now);
+    assert!(lost.worker.has_left(), "nobody can say goodbye");
+}
+
+#[test]
+fn models_do_not_make_the_worker_spin_while_the_network_is_stalled() {
+    let mut node = node();
+    node.set(&lmap(metrics(METRICS), 1));
+    (0..100).for_each(|tick| node.healthy(METRICS, tick));
+    assert!(node.worker.leave());
+
+    // Nobody takes messages.
+    let mut steps = 0;
+    let until = node.now.plus(Nanos::from_millis(90));
+    while let Step::SleepUntil(deadline) = node.worker.poll(node.now) {
+        assert!(deadline > node.now);
+        (node.now, steps) = (deadline, steps + 1);
+        if node.now >= until {
+            break;
+        }
+    }
+    assert!(steps <= 60, "{steps}");
+}
