@@ -98,11 +98,15 @@ impl Default for RuntimeDir {
 pub struct LmapConfig {
     /// The local scraping interval, 1 ms to 1 h.
     pub interval_ms: NonZeroU32,
+    /// How often workers hand over what each LMAP has learnt, in seconds; 0: never.
+    pub models_every_s: u32,
+    /// Bytes of all models that are kept.
+    pub model_bytes: usize,
 }
 
 impl Default for LmapConfig {
     fn default() -> Self {
-        Self { interval_ms: at_least_one(1000) }
+        Self { interval_ms: at_least_one(1000), models_every_s: 300, model_bytes: 64 << 20 }
     }
 }
 
@@ -335,6 +339,8 @@ impl Config {
         let interval = interval.map_err(|cause| ConfigError::value("lmap.interval_ms", cause))?;
         let mut settings = Settings::new(incarnation, interval);
         settings.heartbeat = Nanos::from_millis(u64::from(self.services.heartbeat_ms.get()));
+        settings.models_every = Nanos::from_secs(u64::from(self.lmap.models_every_s));
+        settings.model_bytes = self.lmap.model_bytes;
         settings.lease = Nanos::from_millis(u64::from(lease));
         settings.lowest_share = share;
         settings.identities = self.services.identities.iter().map(Identity::rule).collect::<Result<_, _>>()?;

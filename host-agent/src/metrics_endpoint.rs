@@ -154,6 +154,7 @@ fn size(name: &str) -> &'static str {
         "unplaced_lmaps" => "LMAPs that no worker runs.",
         "unreadable_regions" => "Regions that a worker cannot read by RDMA.",
         "unfenced_workers" => "Workers that an RDMA device does not fence; slots are held back.",
+        "kept_model_bytes" => "Bytes of models that detectors have learnt, kept for the next worker.",
         _ => "Current number.",
     }
 }

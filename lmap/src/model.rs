@@ -23,7 +23,7 @@ use crate::latch::Latches;
 use crate::onsets::Onsets;
 use crate::pipeline::{Constant, ConstantRule, Pipeline};
 use crate::quantile::QUANTILES;
-use crate::scorer::{Projection, Scorer};
+use crate::scorer::{MIN_VARIANCE, Projection, Scorer};
 use crate::settings::{ScoreForm, Settings, SketchForm};
 use crate::standard::{Role, Standard};
 use crate::verdict::DetectorError;
@@ -220,7 +220,8 @@ impl Model {
             rank,
             sketch_rows: pipeline.sketch_rows,
             removed: sketch.removed(),
-            inside_variance: scorer.inside_variance.clone(),
+            // A running average may have fallen below what scores are computed with, and what a file may have.
+            inside_variance: scorer.inside_variance.iter().map(|inside| inside.max(MIN_VARIANCE)).collect(),
             basis: (0..rank).flat_map(|at| scorer.direction(at).into_iter().take(m)).collect(),
             sketch: sketch.rows().flatten().copied().collect(),
         })
@@ -266,10 +267,13 @@ impl Model {
             let row = |row: &[f64]| found.iter().map(|index| index.map_or(0.0, |index| row[index])).collect::<Vec<_>>();
             rows.chunks_exact(known).flat_map(row).collect()
         };
-        let directions: Vec<f64> = rearranged(&self.basis).chunks_exact(m).flat_map(padded_row).collect();
-        let basis = Basis::new(Aligned::from(directions.as_slice()), self.rank, m);
+        // There are no more directions than columns. The first ones matter most.
+        let rank = self.rank.min(m);
+        let directions: Vec<f64> = rearranged(&self.basis).chunks_exact(m).take(rank).flat_map(padded_row).collect();
+        let basis = Basis::new(Aligned::from(directions.as_slice()), rank, m);
         let mut scorer = Scorer::new(self.rule.score, self.rule.residual_floor, &basis, m);
-        scorer.set_variances(&padded_row(&each(|column| column.variance)), self.inside_variance.clone());
+        let inside = self.inside_variance.iter().take(rank).copied().collect();
+        scorer.set_variances(&padded_row(&each(|column| column.variance)), inside);
         let sketch = FrequentDirections::new(m, self.sketch_rows, self.rule.sketch)
             .map_err(|_| ModelError::Value { field: "sketch_rows", found: self.sketch_rows as f64 })?
             .restore(&rearranged(&self.sketch), self.removed);

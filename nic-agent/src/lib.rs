@@ -41,6 +41,7 @@ mod outbox;
 mod queue_pair;
 mod region_limits;
 mod regions;
+mod retained_lmap;
 mod rows;
 mod runner;
 mod settings;

@@ -22,6 +22,7 @@ use crate::jobs::Jobs;
 use crate::observation::ObservationTime;
 use crate::outbox::Outbox;
 use crate::regions::Regions;
+use crate::retained_lmap::RetainedLmap;
 use crate::rows::{self, History, Subscription};
 use crate::settings::WorkerSettings;
 
@@ -65,22 +66,6 @@ impl SharedState {
         detectors.explain(self.reasons, &mut self.scratch, &mut self.explained);
         detectors.group_shares(&mut self.group_scratch, &mut self.groups);
     }
-}
-
-/// What is retained of an LMAP without a configuration, for a host agent or a service that comes back.
-#[derive(Debug)]
-pub(crate) struct RetainedLmap {
-    detectors: Option<Detectors>,
-    /// The model from which the next detectors start, if the detectors were dropped.
-    warm_model: Option<Arc<lmap::Model>>,
-    /// The service has been running since the model was learnt.
-    continues: bool,
-    interval: Interval,
-    detector: DetectorSpec,
-    samples: u64,
-    /// Whether the host agent knows of an alarm that has not ended.
-    pub(crate) alarm: Alarm,
-    pub(crate) since: Nanos,
 }
 
 /// The runtime of one LMAP.
@@ -471,57 +456,6 @@ impl LmapRuntime {
     /// The state that was reported last.
     pub(crate) fn reported_state(&self) -> State {
         self.reported_state.unwrap_or(State::Learning)
-    }
-}
-
-impl RetainedLmap {
-    /// What the detectors of another worker have learnt, as the configuration `lmap` hands it over; `None` if it hands
-    /// over nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`UnexpectedMessage::Model`] if it cannot be read. The LMAP learns from the beginning then.
-    pub(crate) fn of_another(
-        lmap: &proto::Lmap,
-        spec: &LmapSpec,
-        now: Nanos,
-    ) -> (Option<Self>, Result<(), UnexpectedMessage>) {
-        if lmap.learnt.is_empty() {
-            return (None, Ok(()));
-        }
-        let model = match lmap::Model::decode(&lmap.learnt) {
-            Ok(model) => Arc::new(model),
-            Err(error) => return (None, Err(error.into())),
-        };
-        let (interval, detector) = (spec.interval, spec.detector);
-        let (alarm, continues) = (Alarm::default(), lmap.continues);
-        let (detectors, warm_model) = (None, Some(model));
-        (Some(Self { detectors, warm_model, continues, interval, detector, samples: 0, alarm, since: now }), Ok(()))
-    }
-
-    /// Drops the detectors, and keeps their model.
-    pub(crate) fn drop_detectors(&mut self) {
-        if let Some(detectors) = self.detectors.take() {
-            self.warm_model = detectors.learned_model();
-        }
-    }
-
-    /// The learned model.
-    pub(crate) fn learned_model(&self) -> Option<Arc<lmap::Model>> {
-        self.detectors.as_ref().and_then(Detectors::learned_model).or_else(|| self.warm_model.clone())
-    }
-
-    /// Whether there are detectors or a model.
-    pub(crate) fn is_useful(&self) -> bool {
-        self.detectors.is_some() || self.warm_model.is_some()
-    }
-
-    pub(crate) fn detectors(&self) -> Option<&Detectors> {
-        self.detectors.as_ref()
-    }
-
-    pub(crate) fn detectors_mut(&mut self) -> Option<&mut Detectors> {
-        self.detectors.as_mut()
     }
 }
 

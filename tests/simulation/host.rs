@@ -91,7 +91,8 @@ impl Host {
     pub fn new(incarnation: u64, interval: Interval, fabric: Fabric) -> Self {
         let incarnation = Incarnation(incarnation);
         let transports = vec!["verbs".to_owned(), "shm".to_owned()];
-        let settings = Settings { lease: Nanos::from_secs(2), transports, ..Settings::new(incarnation, interval) };
+        let (lease, models_every) = (Nanos::from_secs(2), Nanos::from_secs(1));
+        let settings = Settings { lease, models_every, transports, ..Settings::new(incarnation, interval) };
         fabric.restart_host();
         // Regions of different runs have the same numbers; only the incarnation distinguishes them.
         Self {

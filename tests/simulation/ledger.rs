@@ -106,6 +106,15 @@ impl Count {
 /// Identifies a verdict: its worker's wall-clock time, LMAP and epoch.
 type VerdictKey = (u64, u32, u64);
 
+/// A configuration as it was sent.
+#[derive(Debug)]
+struct Configured {
+    epoch: u64,
+    service: ServiceName,
+    /// Place in the order of configurations.
+    order: u64,
+}
+
 /// All messages from workers to the host agent, from the time they are sent.
 #[derive(Debug, Default)]
 pub struct MessageLedger {
@@ -114,8 +123,9 @@ pub struct MessageLedger {
     arrived: Count,
     /// Verdicts of each worker that may still be dispatched, in the order in which they were sent.
     order: BTreeMap<WorkerId, VecDeque<VerdictKey>>,
-    /// The last configuration of each LMAP: worker, epoch and service.
-    configured: BTreeMap<u32, (WorkerId, u64, ServiceName)>,
+    /// The last configuration of each LMAP on each worker that has it: while it moves, two do.
+    configured: BTreeMap<(u32, WorkerId), Configured>,
+    configurations: u64,
     /// Verdicts dispatched by this run of the host agent.
     dispatched: u64,
 }
@@ -155,30 +165,34 @@ impl MessageLedger {
         match &message.message {
             Some(ToWorker::SetLmap(lmap)) => {
                 let service = ServiceName::new(&lmap.service).expect("the host agent knows names");
-                self.configured.insert(lmap.lmap, (worker, message.epoch, service));
+                self.configurations += 1;
+                let configured = Configured { epoch: message.epoch, service, order: self.configurations };
+                self.configured.insert((lmap.lmap, worker), configured);
             }
             Some(ToWorker::RemoveLmap(remove)) => {
-                self.configured.retain(|lmap, (whose, ..)| *lmap != remove.lmap || *whose != worker);
+                self.configured.remove(&(remove.lmap, worker));
             }
             _ => {}
         }
     }
 
     /// A verdict goes to the hooks. Its worker must have sent it, in this order, for the service of this LMAP and in
-    /// the epoch of its last configuration.
+    /// the epoch of its last configuration. After the first one of a worker, no other worker has the LMAP any more that
+    /// had it before.
     pub fn dispatched(&mut self, event: &Event) {
         self.dispatched += 1;
         let verdict = &event.verdict;
         let which = (event.at_unix_ns, verdict.lmap.0, verdict.epoch.0);
         let order = self.order.entry(event.worker).or_default();
         assert!(core::iter::from_fn(|| order.pop_front()).any(|sent| sent == which), "no worker sent this: {event:?}");
-        let configured = self.configured.get(&verdict.lmap.0);
-        let (worker, epoch, service) = configured.expect("a verdict belongs to a configured LMAP");
+        let configured = self.configured.get(&(verdict.lmap.0, event.worker));
+        let &Configured { epoch, ref service, order } = configured.expect("its worker has the LMAP");
         assert_eq!(
-            (event.worker, verdict.epoch.0, &event.service),
-            (*worker, *epoch, service),
+            (verdict.epoch.0, &event.service),
+            (epoch, service),
             "a verdict belongs to another configuration: {event:?}"
         );
+        self.configured.retain(|(lmap, _), of| *lmap != verdict.lmap.0 || of.order >= order);
     }
 
     /// A run of the host agent ends.

@@ -36,6 +36,7 @@ mod link;
 mod node;
 mod operators;
 mod service;
+mod stats;
 mod values;
 mod verbs;
 mod world;
@@ -44,8 +45,9 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use stats::RunStats;
 use wire::time::Nanos;
-use world::{RunStats, World};
+use world::World;
 
 const LENGTH: Nanos = Nanos::from_secs(12);
 
@@ -112,6 +114,7 @@ fn nothing_is_misattributed_or_leaked_whatever_goes_wrong() {
     if count >= 100 {
         let least = all.values.min(all.verdicts).min(all.released).min(all.late_ticks).min(all.lost_by_slow_hooks);
         let least = least.min(all.connections).min(all.revoked).min(all.lost_with_connections).min(all.calls);
+        let least = least.min(all.moved).min(all.models / 4).min(4 * all.left);
         let least =
             all.discarded.into_iter().fold(least, u64::min).min(all.of_processes / 100).min(all.increments / 400);
         assert!(

@@ -18,78 +18,13 @@ use crate::link::Link;
 use crate::node::Node;
 use crate::operators;
 use crate::service::{OutgoingMessage, Service, name};
+use crate::stats::RunStats;
 use crate::values;
 use crate::verbs::Fabric;
 
 const STEP: Nanos = Nanos::from_millis(5);
 const SERVICES: u64 = 4;
 const WORKERS: u32 = 2;
-
-/// Statistics of a run, to check that it exercised everything.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RunStats {
-    pub values: u64,
-    pub verdicts: u64,
-    pub released: u64,
-    pub restarts: u64,
-    pub late_ticks: u64,
-    pub lost_by_slow_hooks: u64,
-    /// Regions fetched by RDMA.
-    pub by_verbs: u64,
-    pub connections: u64,
-    pub revoked: u64,
-    /// Verdicts and rows lost with a connection.
-    pub lost_with_connections: u64,
-    /// Successful operator calls.
-    pub calls: u64,
-    /// Values of counters and histograms.
-    pub increments: u64,
-    /// Values of process metrics.
-    pub of_processes: u64,
-    /// Cells compared with the fetched words.
-    pub compared: u64,
-    /// Places compared with the metric that wrote them.
-    pub places: u64,
-    /// Discarded samples by reason.
-    pub discarded: [u64; 3],
-}
-
-impl RunStats {
-    /// Adds the statistics of another run.
-    pub fn add(&mut self, more: &Self) {
-        self.values += more.values;
-        self.verdicts += more.verdicts;
-        self.released += more.released;
-        self.restarts += more.restarts;
-        self.late_ticks += more.late_ticks;
-        self.lost_by_slow_hooks += more.lost_by_slow_hooks;
-        self.by_verbs += more.by_verbs;
-        self.connections += more.connections;
-        self.revoked += more.revoked;
-        self.lost_with_connections += more.lost_with_connections;
-        self.calls += more.calls;
-        self.increments += more.increments;
-        self.of_processes += more.of_processes;
-        self.compared += more.compared;
-        self.places += more.places;
-        self.discarded.iter_mut().zip(more.discarded).for_each(|(all, more)| *all += more);
-    }
-
-    /// Adds the counters of a worker.
-    fn count(&mut self, node: &Node) {
-        let status = node.worker.status();
-        self.late_ticks += status.counters.late_ticks;
-        self.connections += status.counters.connections;
-        self.revoked += status.counters.revoked_regions;
-        let (cells, places) = node.compared();
-        self.compared += cells;
-        self.places += places;
-        self.discarded.iter_mut().zip(status.discarded).for_each(|(all, more)| *all += more);
-        if status.transport == "verbs" {
-            self.by_verbs += status.counters.fetched_regions;
-        }
-    }
-}
 
 /// Transports of a worker; over several seeds each worker has each combination.
 fn transports(seed: u64, worker: u32) -> &'static [&'static str] {
@@ -113,6 +48,8 @@ struct WorkerEnd {
     up: Link<WorkerMessage>,
     down: Link<Option<HostMessage>>,
     next_try: Nanos,
+    /// It ends once it has left.
+    leaves: bool,
 }
 
 /// The simulated node with its services.
@@ -150,6 +87,7 @@ impl World {
             up: Link::default(),
             down: Link::default(),
             next_try: Nanos::ZERO,
+            leaves: false,
         };
         Self {
             now: Nanos::from_secs(1),
@@ -197,6 +135,7 @@ impl World {
         }
         self.close_hooks();
         self.ledger.host_ends(self.host.control.counters());
+        self.stats.count_host(self.host.control.counters());
         let in_flight = self.workers.iter().flat_map(|end| end.up.in_flight());
         self.stats.lost_with_connections = self.ledger.close(in_flight);
         for end in &self.workers {
@@ -210,7 +149,9 @@ impl World {
     }
 
     fn is_empty(&self) -> bool {
-        let agent = self.host.control.sizes().iter().all(|(_, size)| *size == 0);
+        // What was learnt stays, for services that come back.
+        let freed = |(name, size): &(&str, usize)| *size == 0 || *name == "kept_model_bytes";
+        let agent = self.host.control.sizes().iter().all(freed);
         let waits = self.host.control.pending_releases() + self.host.regions() + self.fabric.registrations();
         agent && waits == 0 && self.workers.iter().all(|end| end.node.attached() == 0)
     }
@@ -265,6 +206,9 @@ impl World {
         }
         if self.random.random_bool(0.0005) {
             self.restart_worker(at);
+        }
+        if self.random.random_bool(0.001) && self.workers[at].open {
+            self.workers[at].leaves = self.workers[at].node.worker.leave();
         }
         if self.random.random_bool(0.001) {
             self.workers[at].node.stalled_until = self.now.plus(Nanos::from_millis(self.random.random_range(10..4000)));
@@ -323,6 +267,7 @@ impl World {
         self.break_worker(at);
         let seed = self.random.random();
         let transports = transports(self.seed, at as u32);
+        self.workers[at].leaves = false;
         self.workers[at].node = Node::new(at as u32, seed, transports, self.fabric.clone());
     }
 
@@ -330,6 +275,7 @@ impl World {
         self.stats.restarts += 1;
         self.incarnations += 1;
         self.ledger.host_ends(self.host.control.counters());
+        self.stats.count_host(self.host.control.counters());
         (0..self.services.len()).for_each(|at| self.break_service(at));
         (0..self.workers.len()).for_each(|at| self.break_worker(at));
         self.host = Host::new(self.incarnations, self.interval, self.fabric.clone());
@@ -406,6 +352,9 @@ impl World {
         while let Some(message) = end.node.next_message() {
             self.ledger.sent(WorkerId(at as u32), &message);
             end.up.send(now, &mut self.random, message);
+        }
+        if end.leaves && end.node.worker.has_left() {
+            self.restart_worker(at);
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod metrics;
 mod operator_calls;
+mod restarts;
 mod sampling;
 mod tls;
 

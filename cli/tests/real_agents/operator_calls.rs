@@ -1,5 +1,6 @@
 //! Calls of the operators' API about LMAPs, from the call to the detector and back. Each test checks the effect.
 
+use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
@@ -13,7 +14,7 @@ use lmap::{Column, ColumnKind, Model, Settings};
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
 use wire::proto::operators::operators_client::OperatorsClient;
-use wire::proto::operators::{Detector, LmapStatus, NewLmapRequest, StatusRequest};
+use wire::proto::operators::{Detector, ListRequest, LmapStatus, NewLmapRequest, StatusRequest};
 
 use crate::{ANY, Agent, addresses, eventually, free_port};
 
@@ -31,13 +32,13 @@ impl Noise {
 }
 
 /// A service that runs until this value is dropped.
-struct RunningService {
+pub(crate) struct RunningService {
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl RunningService {
-    fn start(name: &str, socket: &Path) -> Self {
+    pub(crate) fn start(name: &str, socket: &Path) -> Self {
         let ends = Arc::new(AtomicBool::new(false));
         let (stop, service) = (Arc::clone(&ends), client::Service::new(name).instance("one").socket(socket));
         let work = move || {
@@ -67,13 +68,13 @@ impl Drop for RunningService {
 }
 
 /// A client of the operators' API.
-struct Operators {
+pub(crate) struct Operators {
     runtime: Runtime,
     client: OperatorsClient<Channel>,
 }
 
 impl Operators {
-    fn connect(address: &str) -> Self {
+    pub(crate) fn connect(address: &str) -> Self {
         let runtime = Runtime::new().unwrap();
         let client = runtime.block_on(OperatorsClient::connect(address.to_owned())).unwrap();
         Self { runtime, client }
@@ -86,11 +87,17 @@ impl Operators {
     }
 
     /// The status of a service's LMAP, as soon as `fits` returns true.
-    fn when(&mut self, service: &str, what: &str, fits: impl Fn(&LmapStatus) -> bool) -> LmapStatus {
+    pub(crate) fn when(&mut self, service: &str, what: &str, fits: impl Fn(&LmapStatus) -> bool) -> LmapStatus {
         eventually(&format!("{service}: {what}"), || {
             let status = self.runtime.block_on(self.client.status(StatusRequest {})).unwrap().into_inner();
             status.lmaps.into_iter().find(|lmap| lmap.service == service && fits(lmap))
         })
+    }
+
+    /// Workers that run LMAPs, by service.
+    pub(crate) fn placed(&mut self) -> BTreeMap<String, u32> {
+        let list = self.runtime.block_on(self.client.list(ListRequest {})).unwrap().into_inner();
+        list.lmaps.into_iter().map(|lmap| (lmap.service, lmap.worker)).collect()
     }
 
     /// The last configuration that the worker has acknowledged.
@@ -99,13 +106,13 @@ impl Operators {
         status.workers.first().unwrap().acknowledged_epoch
     }
 
-    fn armed(&mut self, service: &str) -> LmapStatus {
+    pub(crate) fn armed(&mut self, service: &str) -> LmapStatus {
         self.when(service, "armed", |lmap| is_armed(lmap) && lmap.columns == 5 && !lmap.scores.is_empty())
     }
 }
 
 /// Whether the LMAP judges rows; after a long alarm its state is drifted.
-fn is_armed(lmap: &LmapStatus) -> bool {
+pub(crate) fn is_armed(lmap: &LmapStatus) -> bool {
     ["armed", "drifted"].contains(&lmap.state.as_str())
 }
 

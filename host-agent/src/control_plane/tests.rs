@@ -1,6 +1,7 @@
 //! The rules of the control plane, one by one.
 
 mod lifecycle;
+mod moves;
 mod operators;
 mod registration;
 mod verbs;

@@ -130,8 +130,9 @@ impl ControlPlane {
         let Some(id) = self.links.remove(&connection) else {
             return;
         };
-        let session = self.workers.get(&id).and_then(|worker| worker.session.as_ref());
-        if session.is_some_and(|session| session.leaving && session.connection == Some(connection)) {
+        let session = self.workers.get_mut(&id).and_then(|worker| worker.session.as_mut());
+        if let Some(session) = session.filter(|session| session.leaving && session.connection == Some(connection)) {
+            session.connection = None;
             self.fence_and_move(id, &WorkerRefusal::Left, now);
             return;
         }

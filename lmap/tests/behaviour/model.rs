@@ -48,6 +48,31 @@ fn a_detector_from_a_model_scores_as_the_one_it_was_taken_from() {
     }
 }
 
+/// Where nothing moves, variances inside of the basis fall towards 0.
+#[test]
+fn a_model_of_a_service_in_which_nothing_moves_can_be_read_again() {
+    let mut detector = detector(M, Settings::default());
+    for t in 0..2000 {
+        let _ = run(&mut detector, &[5.0; M]);
+        let bytes = detector.model().map(|model| model.encode());
+        let read = bytes.map_or(Ok(()), |bytes| Model::decode(&bytes).map(drop));
+        assert_eq!(read, Ok(()), "after {t} rows");
+    }
+}
+
+#[test]
+fn a_model_can_go_to_fewer_columns_than_it_has_directions_and_from_there_to_others() {
+    let model = trained(Settings { rank: Some(6), ..Settings::default() }).0.model().unwrap();
+    let mut fewer = Detector::warm(&model, gauges(3), Settings::default(), 1).unwrap();
+    let mut service = Service::new(3, 7);
+    for _ in 0..500 {
+        let _ = run(&mut fewer, &service.row());
+        if let Some(model) = fewer.model() {
+            assert_eq!(Model::decode(&model.encode()), Ok(model));
+        }
+    }
+}
+
 #[test]
 fn a_model_survives_its_bytes_bit_by_bit() {
     let model = trained(Settings::default()).0.model().unwrap();

@@ -16,7 +16,8 @@ use wire::time::Nanos;
 use super::{Effect, Link, MAX_DEFERRED, Worker};
 use crate::alarm::Alarm;
 use crate::error::{UnexpectedMessage, chain};
-use crate::lmap_runtime::{LmapRuntime, RetainedLmap};
+use crate::lmap_runtime::LmapRuntime;
+use crate::retained_lmap::RetainedLmap;
 use crate::settings::Fetching;
 
 /// The shortest period of summaries, however short the lease.

@@ -7,8 +7,8 @@ use wire::proto::control as proto;
 use wire::time::Nanos;
 
 use super::{Link, Worker};
-use crate::lmap_runtime::RetainedLmap;
 use crate::regions::DiscardCounts;
+use crate::retained_lmap::RetainedLmap;
 use crate::settings::WorkerSettings;
 
 #[derive(Clone, Copy, Debug, Default)]

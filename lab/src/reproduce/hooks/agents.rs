@@ -73,8 +73,13 @@ impl Agents {
         self.watched = lmaps?;
         let at = now.monotonic.plus(self.phase);
         self.worker.connected(at);
-        let welcome =
-            proto::HostWelcome { host_incarnation: 1, lowest_share: 0.5, lease_ms: 60_000, transport: "shm".into(), ..proto::HostWelcome::default() };
+        let welcome = proto::HostWelcome {
+            host_incarnation: 1,
+            lowest_share: 0.5,
+            lease_ms: 60_000,
+            transport: "shm".into(),
+            ..proto::HostWelcome::default()
+        };
         let mut tell = |epoch, message| self.worker.on_host(at, HostMessage { epoch, message: Some(message) });
         tell(0, Message::Welcome(welcome))?;
         for (epoch, watched) in (1..).zip(&self.watched) {

@@ -1,0 +1,78 @@
+//! What a worker retains of an LMAP without a configuration.
+
+use std::sync::Arc;
+
+use wire::control::{DetectorSpec, LmapSpec};
+use wire::proto::control as proto;
+use wire::time::{Interval, Nanos};
+
+use crate::alarm::Alarm;
+use crate::detector_slot::Detectors;
+use crate::error::UnexpectedMessage;
+
+/// What is retained of an LMAP without a configuration, for a host agent or a service that comes back.
+#[derive(Debug)]
+pub(crate) struct RetainedLmap {
+    pub(crate) detectors: Option<Detectors>,
+    /// The model from which the next detectors start, if the detectors were dropped.
+    pub(crate) warm_model: Option<Arc<lmap::Model>>,
+    /// The service has been running since the model was learnt.
+    pub(crate) continues: bool,
+    pub(crate) interval: Interval,
+    pub(crate) detector: DetectorSpec,
+    pub(crate) samples: u64,
+    /// Whether the host agent knows of an alarm that has not ended.
+    pub(crate) alarm: Alarm,
+    pub(crate) since: Nanos,
+}
+
+impl RetainedLmap {
+    /// What the detectors of another worker have learnt, as the configuration `lmap` hands it over; `None` if it hands
+    /// over nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`UnexpectedMessage::Model`] if it cannot be read. The LMAP learns from the beginning then.
+    pub(crate) fn of_another(
+        lmap: &proto::Lmap,
+        spec: &LmapSpec,
+        now: Nanos,
+    ) -> (Option<Self>, Result<(), UnexpectedMessage>) {
+        if lmap.learnt.is_empty() {
+            return (None, Ok(()));
+        }
+        let model = match lmap::Model::decode(&lmap.learnt) {
+            Ok(model) => Arc::new(model),
+            Err(error) => return (None, Err(error.into())),
+        };
+        let (interval, detector) = (spec.interval, spec.detector);
+        let (alarm, continues) = (Alarm::default(), lmap.continues);
+        let (detectors, warm_model) = (None, Some(model));
+        (Some(Self { detectors, warm_model, continues, interval, detector, samples: 0, alarm, since: now }), Ok(()))
+    }
+
+    /// Drops the detectors, and keeps their model.
+    pub(crate) fn drop_detectors(&mut self) {
+        if let Some(detectors) = self.detectors.take() {
+            self.warm_model = detectors.learned_model();
+        }
+    }
+
+    /// The learned model.
+    pub(crate) fn learned_model(&self) -> Option<Arc<lmap::Model>> {
+        self.detectors.as_ref().and_then(Detectors::learned_model).or_else(|| self.warm_model.clone())
+    }
+
+    /// Whether there are detectors or a model.
+    pub(crate) fn is_useful(&self) -> bool {
+        self.detectors.is_some() || self.warm_model.is_some()
+    }
+
+    pub(crate) fn detectors(&self) -> Option<&Detectors> {
+        self.detectors.as_ref()
+    }
+
+    pub(crate) fn detectors_mut(&mut self) -> Option<&mut Detectors> {
+        self.detectors.as_mut()
+    }
+}
