@@ -4,6 +4,7 @@ mod arm64;
 mod ci;
 mod clock;
 mod demo;
+mod deny;
 mod licences;
 mod proto;
 
@@ -31,7 +32,9 @@ enum Task {
         #[arg(long, value_name = "SECONDS")]
         tests_took: Option<u64>,
     },
-    /// Check the licence of every dependency.
+    /// Check dependencies: licences, sources, bans, and advisories about them.
+    Deny,
+    /// Check the licence and the source of every dependency, without cargo-deny.
     Licences,
     /// Generate wire/src/proto from wire/proto (no protoc needed).
     Proto {
@@ -45,6 +48,7 @@ fn main() -> Result<()> {
     match Arguments::parse().task {
         Task::Arm64 { build } => arm64::run(if build { &arm64::Plan::Build } else { &arm64::Plan::Test }),
         Task::Ci { tests_took } => ci::run(tests_took),
+        Task::Deny => deny::run(),
         Task::Licences => licences::check(),
         Task::Proto { check } => proto::generate(check),
     }
