@@ -1,5 +1,5 @@
-//! `cargo xtask deny`: what the dependencies may be (`deny.toml`), by cargo-deny where it is installed. Where it is not,
-//! licences and sources are checked without it, and the rest is said to be not run.
+//! `cargo xtask deny`: what the dependencies may be (`deny.toml`), by cargo-deny where it is installed. Where it is
+//! not, licences and sources are checked without it, and the rest is said to be not run.
 
 use std::fs;
 use std::io::ErrorKind;

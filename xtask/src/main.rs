@@ -7,6 +7,7 @@ mod demo;
 mod deny;
 mod licences;
 mod proto;
+mod release;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -36,6 +37,15 @@ enum Task {
     Deny,
     /// Check the licence and the source of every dependency, without cargo-deny.
     Licences,
+    /// Build an archive for users, with a bill of materials and checksums, the same bytes from the same commit.
+    Release {
+        /// Kind of machine, such as aarch64-unknown-linux-musl. Without it: this machine's.
+        #[arg(long)]
+        target: Option<String>,
+        /// Folder to write to.
+        #[arg(long, default_value = "target/release-files")]
+        into: std::path::PathBuf,
+    },
     /// Generate wire/src/proto from wire/proto (no protoc needed).
     Proto {
         /// Only compare; fail if a file differs.
@@ -50,6 +60,7 @@ fn main() -> Result<()> {
         Task::Ci { tests_took } => ci::run(tests_took),
         Task::Deny => deny::run(),
         Task::Licences => licences::check(),
+        Task::Release { target, into } => release::run(target.as_deref(), &into),
         Task::Proto { check } => proto::generate(check),
     }
 }
