@@ -21,7 +21,8 @@ fn unchecked(text: &str) -> usize {
 
 /// The rows between the marks of the page: module → number in its second column.
 fn listed(page: &str) -> BTreeMap<String, usize> {
-    let parts = page.split(&format!("<!-- {WORD} -->")).skip(1);
+    let mark = format!("<!-- {WORD} -->");
+    let parts = page.split(&mark).skip(1);
     let tables = parts.map(|part| part.split_once("<!-- end").expect("a table has an end").0);
     let rows = tables.flat_map(|table| table.lines().filter(|line| line.starts_with("| `")));
     rows.map(|row| {
