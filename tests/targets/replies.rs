@@ -84,8 +84,10 @@ fn webhook(reply: &Reply, longest: Nanos) {
             }
             Step::Send(_) => match groups.complete(reply, NOW, now, 0.5) {
                 Delivery::Retry(pause) => assert!(pause <= longest && pause > Nanos::ZERO, "{pause:?}"),
-                Delivery::Accepted | Delivery::Refused => break,
-                Delivery::Unexpected => panic!("a message was in flight"),
+                delivery => {
+                    assert_ne!(delivery, Delivery::Unexpected, "a message was in flight");
+                    break;
+                }
             },
         }
     }

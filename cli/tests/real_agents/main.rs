@@ -5,6 +5,7 @@ mod metrics;
 mod operator_calls;
 mod sampling;
 mod tls;
+mod unprivileged;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;

@@ -31,13 +31,13 @@ impl Noise {
 }
 
 /// A service that runs until this value is dropped.
-struct RunningService {
+pub(crate) struct RunningService {
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl RunningService {
-    fn start(name: &str, socket: &Path) -> Self {
+    pub(crate) fn start(name: &str, socket: &Path) -> Self {
         let ends = Arc::new(AtomicBool::new(false));
         let (stop, service) = (Arc::clone(&ends), client::Service::new(name).instance("one").socket(socket));
         let work = move || {
