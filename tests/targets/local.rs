@@ -11,19 +11,21 @@ use wire::proto::operators as proto;
 
 /// Words of a record in the fuzzed ring: few, so that an input has several cells.
 const WORDS: usize = 2;
-/// Words of the ring: 8 of its head, and 4 cells.
-const RING: usize = 8 + 4 * (1 + WORDS);
+/// Cells of the ring: more than may be pending.
+const CELLS: usize = 512;
+/// Words that an input changes between two polls: 8 of the ring's head, and 4 cells. The other cells are never written.
+const CHANGED: usize = 8 + 4 * (1 + WORDS);
 /// Records that may be pending between two polls.
 const PENDING: u64 = 256;
 
-/// A span ring whose words change between polls, as a service that means no good writes them: 20 words each time.
+/// A span ring whose words change between polls, as a service that means no good writes them: the first 20 each time.
 pub fn ring(bytes: &[u8]) {
-    let words: Vec<AtomicU64> = (0..RING).map(|_| AtomicU64::new(0)).collect();
-    let cells = Cells::<AtomicU64, WORDS>::new(&words).expect("four cells fit");
+    let words: Vec<AtomicU64> = (0..8 + CELLS * (1 + WORDS)).map(|_| AtomicU64::new(0)).collect();
+    let cells = Cells::<AtomicU64, WORDS>::new(&words).expect("the cells fit");
     let mut tickets = Tickets::<WORDS>::new(0);
     // Every ticket up to here was read, is lost, or is pending.
     let (mut next, mut tickets_passed, mut accounted) = (0, 0_u128, 0_u128);
-    for contents in bytes.chunks(8 * RING) {
+    for contents in bytes.chunks(8 * CHANGED) {
         for (word, bytes) in words.iter().zip(contents.chunks(8)) {
             let mut whole = [0; 8];
             whole[..bytes.len()].copy_from_slice(bytes);
@@ -32,7 +34,7 @@ pub fn ring(bytes: &[u8]) {
         let end = words[0].load(Relaxed);
         let mut read = 0;
         let PollSummary { read: said, lost } = tickets.poll(cells, |_| read += 1);
-        assert!(read == said && read <= 4 + PENDING, "{read} records of a ring of four");
+        assert!(read == said && read <= CELLS as u64 + PENDING, "{read} records of a ring of {CELLS}");
         tickets_passed += u128::from(u64::saturating_sub(end, next));
         next = end;
         accounted += u128::from(read) + u128::from(lost.overwritten) + u128::from(lost.unfinished);
