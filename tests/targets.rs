@@ -2,7 +2,9 @@
 //!
 //! A target returns nothing. It proves that no input makes it panic, and checks invariants of accepted input.
 
+mod local;
 mod one_way;
+mod replies;
 mod traces;
 
 use evaluation::columns::Columns;
@@ -20,35 +22,44 @@ use wire::proto::control::worker_message::Message;
 use wire::rdma::Endpoint;
 use wire::registration::ServiceMessage;
 
+pub use local::{head_sampling, operators_request, packet_filter, proc_text, ring};
 pub use one_way::one_way;
+pub use replies::{receiver_reply, upstream_reply};
 pub use traces::{gossip, otlp_json, otlp_request};
 
 /// A target with its name, which is also the folder of its corpus.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All fuzz targets, by name.
-pub const TARGETS: [Target; 22] = [
+pub const TARGETS: [Target; 29] = [
     ("attach", attach),
     ("capture", capture),
     ("columns", columns),
     ("control", control),
     ("frames", frames),
     ("gossip", gossip),
+    ("head_sampling", head_sampling),
     ("header", header),
     ("host_config", host_config),
     ("host_message", host_message),
     ("model", model),
     ("nic_config", nic_config),
     ("one_way", one_way),
+    ("operators_request", operators_request),
     ("otlp_json", otlp_json),
     ("otlp_request", otlp_request),
+    ("packet_filter", packet_filter),
+    ("proc_text", proc_text),
     ("queue_pair", queue_pair),
     ("receipt", receipt),
+    ("receiver_reply", receiver_reply),
     ("recording", recording),
     ("registration", registration),
+    ("ring", ring),
     ("span_record", span_record),
     ("synopsis", synopsis),
     ("table", table),
+    ("upstream_reply", upstream_reply),
     ("worker_message", worker_message),
 ];
 

@@ -16,7 +16,7 @@ mod head_sampling;
 mod listeners;
 mod metrics_endpoint;
 pub mod node;
-mod operators_server;
+pub mod operators_server;
 mod otlp_endpoint;
 pub mod outbox;
 pub mod process_metrics;

@@ -1,7 +1,7 @@
 //! The gRPC API of operators and hooks (μView, Table 4.2).
 
 mod paths;
-mod translate;
+pub mod translate;
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ mod cpu_time;
 mod measures;
 mod process;
 mod tasks;
-mod text;
+pub mod text;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

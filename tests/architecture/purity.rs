@@ -42,7 +42,7 @@ const PURE_MODULES: [(&str, &[&str]); 6] = [
         "hooks/remote-write/src",
         &["encoding", "feed", "ledger", "naming", "otlp", "queue", "reading", "reply", "series", "shipper"],
     ),
-    ("hooks/head-sampling/src", &["advice", "strategy"]),
+    ("hooks/head-sampling/src", &["advice", "request", "strategy"]),
     ("synopses/packets/src", &["delays", "filter", "frame", "identity", "packet", "pair"]),
 ];
 

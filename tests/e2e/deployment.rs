@@ -13,15 +13,43 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the workspace")
 }
 
-fn file(name: &str) -> String {
-    let path = root().join("deploy/bluefield").join(name);
+/// A file of `deploy/`.
+fn deployed(path: &str) -> String {
+    let path = root().join("deploy").join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn files(ending: &str) -> Vec<String> {
-    let entries = fs::read_dir(root().join("deploy/bluefield")).unwrap();
-    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    names.filter(|name| name.ends_with(ending)).collect()
+fn file(name: &str) -> String {
+    deployed(&format!("bluefield/{name}"))
+}
+
+/// All units, by their paths in `deploy/`, with those of ordinary hosts also as they are with a drop-in.
+fn units() -> Vec<(String, String)> {
+    let mut units = Vec::new();
+    for folder in ["bluefield", "systemd"] {
+        let entries = fs::read_dir(root().join("deploy").join(folder)).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let names = names.filter(|name| name.ends_with(".service")).map(|name| format!("{folder}/{name}"));
+        units.extend(names.map(|path| (path.clone(), deployed(&path))));
+    }
+    for (unit, addition) in [("uview-host-agent", "processes"), ("uview-nic-agent", "packets")] {
+        let lines = [format!("systemd/{unit}.service"), format!("systemd/{unit}-{addition}.conf")];
+        let both = lines.iter().map(|path| deployed(path)).collect::<String>();
+        units.push((format!("systemd/{unit}-with-{addition}.service"), both));
+    }
+    units
+}
+
+/// Whether there is a systemd-analyze. If not, it is said that `what` was not checked.
+fn systemd_analyze(what: &str) -> bool {
+    let there = Command::new("systemd-analyze").arg("--version").output().is_ok();
+    if !there {
+        // Not `println!`, which the test's harness swallows.
+        let mut loud = std::io::stderr();
+        writeln!(loud, "!! {what} NOT CHECKED: there is no systemd-analyze (Debian: apt-get install systemd).")
+            .unwrap();
+    }
+    there
 }
 
 #[test]
@@ -60,27 +88,64 @@ fn the_pod_starts_the_program_that_is_built_with_the_files_that_are_there() {
 
 #[test]
 fn systemd_takes_the_units() {
-    if Command::new("systemd-analyze").arg("--version").output().is_err() {
-        // Not `println!`, which the test's harness swallows.
-        let mut loud = std::io::stderr();
-        writeln!(loud, "!! THE UNITS WERE NOT CHECKED: there is no systemd-analyze (Debian: apt-get install systemd).")
-            .unwrap();
+    if !systemd_analyze("THE UNITS WERE") {
         return;
     }
-    let units = files(".service");
-    assert_eq!(units.len(), 2);
+    let units = units();
+    assert_eq!(units.len(), 6);
     let folder = tempfile::tempdir().unwrap();
-    for name in units {
-        let unit = file(&name);
+    for (path, unit) in units {
         let program = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
         let program = program.split(' ').next().unwrap();
         // The program is not installed here; everything else must be correct.
-        let copy = folder.path().join(name.replace("@.", "@0."));
-        fs::write(&copy, unit.replace(program, "/bin/true")).unwrap();
+        let name = path.rsplit('/').next().unwrap().replace("@.", "@0.");
+        let copy = folder.path().join(name);
+        fs::write(&copy, unit.replace(&format!("={program} "), "=/bin/true ")).unwrap();
         let output = Command::new("systemd-analyze").arg("verify").arg(&copy).output().unwrap();
         let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success() && complaints.is_empty(), "{name}: {complaints}");
+        assert!(output.status.success() && complaints.is_empty(), "{path}: {complaints}");
+        fs::remove_file(&copy).unwrap();
     }
+}
+
+/// The exposure of each unit that systemd computes, from 0 (none) to 10.
+#[test]
+fn units_leave_little_exposed() {
+    const MAX_EXPOSURE: f64 = 3.0;
+    if !systemd_analyze("EXPOSURE OF THE UNITS WAS") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (path, unit) in units() {
+        let copy = folder.path().join(path.replace('/', "-").replace("@.", "@0."));
+        fs::write(&copy, unit).unwrap();
+        let mut command = Command::new("systemd-analyze");
+        let output = command.args(["security", "--offline=true", "--no-pager"]).arg(&copy).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let exposure = text.lines().find_map(|line| line.split_once("Overall exposure level for ")?.1.split_once(": "));
+        let exposure = exposure.and_then(|(_, level)| level.split(' ').next()?.parse::<f64>().ok());
+        assert!(exposure.is_some_and(|level| level <= MAX_EXPOSURE), "{path}: {exposure:?}\n{text}");
+    }
+}
+
+#[test]
+fn units_of_ordinary_hosts_start_the_program_with_the_configurations_that_are_there() {
+    for agent in ["host-agent", "nic-agent"] {
+        let unit = deployed(&format!("systemd/uview-{agent}.service"));
+        let start = format!("ExecStart=/usr/local/bin/uview {agent} --config /etc/uview/{agent}.yaml");
+        assert!(unit.lines().any(|line| line == start), "{agent} is started otherwise");
+        assert!(
+            unit.contains("\nUser=uview\n") && unit.contains("\nMemoryMax="),
+            "{agent} has another user, or no limit"
+        );
+    }
+    let host = host_agent::config::Config::parse(&deployed("systemd/host-agent.yaml")).unwrap();
+    let worker = nic_agent::config::Config::parse(&deployed("systemd/nic-agent.yaml")).unwrap();
+
+    assert_eq!(host.receipt.dir.as_deref(), Some(Path::new("/var/lib/uview")));
+    assert_eq!(worker.transport, nic_agent::config::Transport::Shm);
+    let users = deployed("systemd/uview.sysusers.conf");
+    assert!(users.contains("\ng uview ") && users.contains("\nu uview "));
 }
 
 /// All Rust sources of the members whose messages operators read.

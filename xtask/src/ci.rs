@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use support::programs::Programs;
 use support::{MISSING, workspace};
 
-use crate::{arm64, demo, licences, proto};
+use crate::{arm64, demo, deny, licences, proto};
 use steps::Steps;
 
 /// Runs all checks and prints how long each took. `tests_took`: the tests were run already, in so many seconds.
@@ -27,8 +27,7 @@ pub fn run(tests_took: Option<u64>) -> Result<()> {
     }
     steps.run("format", || cargo(&["fmt", "--all", "--check"]))?;
     steps.run("generated code", || proto::generate(true))?;
-    steps.run("licences", licences::check)?;
-    steps.cannot("advisories", "the advisory database needs a network; run `cargo audit` where there is one");
+    dependencies(&mut steps)?;
     steps.run("clippy", || {
         cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])
     })?;
@@ -49,6 +48,24 @@ pub fn run(tests_took: Option<u64>) -> Result<()> {
     inside_tests(&mut steps);
     println!("== done\n{}", steps.report());
     Ok(())
+}
+
+/// Licences, sources, bans and advisories of dependencies.
+fn dependencies(steps: &mut Steps) -> Result<()> {
+    steps.run("licences and sources", licences::check)?;
+    if let Some(why) = deny::missing() {
+        steps.cannot("bans", &why);
+        steps.cannot("advisories", &why);
+        return Ok(());
+    }
+    steps.run("bans", deny::rules)?;
+    match deny::Advisories::fetch()? {
+        Ok(advisories) => steps.run("advisories", || advisories.check()),
+        Err(why) => {
+            steps.cannot("advisories", &why);
+            Ok(())
+        }
+    }
 }
 
 /// Tests inside of `cargo test` that pass without running where something is missing, which cargo does not show.

@@ -1,4 +1,5 @@
-//! Checks that the licence of every dependency is permissive, from Cargo's metadata, without network access.
+//! Checks that the licence of every dependency is permissive and that it comes from crates.io, from Cargo's metadata,
+//! without network access. `deny.toml` says the same to cargo-deny.
 
 use anyhow::{Result, bail};
 use cargo_metadata::MetadataCommand;
@@ -7,7 +8,7 @@ use spdx::{Expression, LicenseReq};
 use support::workspace;
 
 /// Licences that are compatible with Apache-2.0 code and its distribution.
-const PERMISSIVE: [&str; 12] = [
+pub const PERMISSIVE: [&str; 12] = [
     "0BSD",
     "Apache-2.0",
     "BSD-2-Clause",
@@ -22,15 +23,18 @@ const PERMISSIVE: [&str; 12] = [
     "Zlib",
 ];
 
+/// The only registry: its index pins a checksum of each crate.
+pub const REGISTRY: &str = "https://github.com/rust-lang/crates.io-index";
+
 fn permissive(requirement: &LicenseReq) -> bool {
     requirement.license.id().is_some_and(|licence| PERMISSIVE.contains(&licence.name))
 }
 
-/// Checks the licences of all packages in the lock file.
+/// Checks licence and source of all packages in the lock file.
 ///
 /// # Errors
 ///
-/// Names every package whose licence is missing or not permissive.
+/// Names every package whose licence is missing or not permissive, or that comes from elsewhere.
 pub fn check() -> Result<()> {
     let metadata = MetadataCommand::new().current_dir(workspace()).exec()?;
     let mut refused = Vec::new();
@@ -41,10 +45,15 @@ pub fn check() -> Result<()> {
         if !expression.is_ok_and(|expression| expression.evaluate(permissive)) {
             refused.push(format!("{} {}: {licence:?}", package.name, package.version));
         }
+        // Members have no source.
+        let source = package.source.as_ref().map(|source| source.repr.as_str());
+        if source.is_some_and(|source| source.strip_prefix("registry+") != Some(REGISTRY)) {
+            refused.push(format!("{} {}: from {}", package.name, package.version, source.unwrap_or_default()));
+        }
     }
     if !refused.is_empty() {
-        bail!("not permissively licensed:\n  {}", refused.join("\n  "));
+        bail!("not permissively licensed, or not from crates.io:\n  {}", refused.join("\n  "));
     }
-    println!("{} packages, all permissively licensed", metadata.packages.len());
+    println!("{} packages, all permissively licensed and from crates.io", metadata.packages.len());
     Ok(())
 }

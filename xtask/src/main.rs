@@ -4,8 +4,10 @@ mod arm64;
 mod ci;
 mod clock;
 mod demo;
+mod deny;
 mod licences;
 mod proto;
+mod release;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -31,8 +33,19 @@ enum Task {
         #[arg(long, value_name = "SECONDS")]
         tests_took: Option<u64>,
     },
-    /// Check the licence of every dependency.
+    /// Check dependencies: licences, sources, bans, and advisories about them.
+    Deny,
+    /// Check the licence and the source of every dependency, without cargo-deny.
     Licences,
+    /// Build an archive for users, with a bill of materials and checksums, the same bytes from the same commit.
+    Release {
+        /// Kind of machine, such as aarch64-unknown-linux-musl. Without it: this machine's.
+        #[arg(long)]
+        target: Option<String>,
+        /// Folder to write to.
+        #[arg(long, default_value = "target/release-files")]
+        into: std::path::PathBuf,
+    },
     /// Generate wire/src/proto from wire/proto (no protoc needed).
     Proto {
         /// Only compare; fail if a file differs.
@@ -45,7 +58,9 @@ fn main() -> Result<()> {
     match Arguments::parse().task {
         Task::Arm64 { build } => arm64::run(if build { &arm64::Plan::Build } else { &arm64::Plan::Test }),
         Task::Ci { tests_took } => ci::run(tests_took),
+        Task::Deny => deny::run(),
         Task::Licences => licences::check(),
+        Task::Release { target, into } => release::run(target.as_deref(), &into),
         Task::Proto { check } => proto::generate(check),
     }
 }

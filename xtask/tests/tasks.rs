@@ -12,9 +12,12 @@ fn run(arguments: &[&str]) -> (bool, String) {
 
 #[test]
 fn tasks_used_by_ci_and_the_documents_exist() {
-    for (arguments, option) in
-        [(&["ci", "--help"][..], "--tests-took"), (&["arm64", "--help"], "--build"), (&["proto", "--help"], "--check")]
-    {
+    for (arguments, option) in [
+        (&["ci", "--help"][..], "--tests-took"),
+        (&["arm64", "--help"], "--build"),
+        (&["proto", "--help"], "--check"),
+        (&["deny", "--help"], "advisories"),
+    ] {
         let (succeeded, help) = run(arguments);
         assert!(succeeded && help.contains(option), "{arguments:?}: {help}");
     }

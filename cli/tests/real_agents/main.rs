@@ -6,6 +6,7 @@ mod operator_calls;
 mod restarts;
 mod sampling;
 mod tls;
+mod unprivileged;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;

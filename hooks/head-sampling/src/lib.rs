@@ -6,9 +6,11 @@
 //! | --- | --- |
 //! | [`Advice`] | which operations have a raised probability, and for how long; pure, time is an argument |
 //! | [`StrategyResponse`] | the protocol's response as JSON and as Protocol Buffers |
+//! | [`request`] | the service that a request names; pure |
 //! | `server` | HTTP (`/sampling?service=`) and gRPC (`jaeger.api_v2.SamplingManager`) on either port |
 
 mod advice;
+pub mod request;
 mod server;
 mod strategy;
 

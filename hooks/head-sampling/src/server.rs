@@ -11,29 +11,26 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use prost::Message as _;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use crate::strategy::{Parameters, StrategyResponse};
+use crate::request::{self, FRAME};
+use crate::strategy::StrategyResponse;
 
 /// The path of the gRPC method.
 const METHOD: &str = "/jaeger.api_v2.SamplingManager/GetSamplingStrategy";
 /// Maximum bytes of a gRPC request, which is a service's name.
 const MAX_BODY_BYTES: usize = 4_096;
-/// Maximum bytes of a service's name.
-const MAX_NAME_BYTES: usize = 512;
 /// Maximum number of connections.
 const CONNECTIONS: usize = 1_024;
 /// Time limit for the headers of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for the body of a request.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Length of a gRPC frame's header: a flag and a length.
-const FRAME: usize = 5;
 
 type Body = BoxBody<Bytes, Infallible>;
 
@@ -103,15 +100,6 @@ async fn answer<A: StrategyProvider>(
     Ok(response.unwrap_or_else(Refusal::response))
 }
 
-/// Checks the length of a service's name.
-fn named(service: &str) -> Result<&str, &'static str> {
-    match service.len() {
-        0 => Err("'service' parameter must be provided once"),
-        1..=MAX_NAME_BYTES => Ok(service),
-        _ => Err("the service's name is longer than 512 bytes"),
-    }
-}
-
 fn by_http<A: StrategyProvider>(request: &Request<Incoming>, provider: &A) -> Result<Response<Body>, Refusal> {
     // The paths of Jaeger's agent and collector.
     if !matches!(request.uri().path(), "/sampling" | "/api/sampling" | "/") {
@@ -120,9 +108,9 @@ fn by_http<A: StrategyProvider>(request: &Request<Incoming>, provider: &A) -> Re
     if request.method() != Method::GET {
         return Err(Refusal::Http(StatusCode::METHOD_NOT_ALLOWED, "method not allowed: use GET"));
     }
-    let service = service_of(request.uri()).unwrap_or_default();
-    let service = named(&service).map_err(|why| Refusal::Http(StatusCode::BAD_REQUEST, why))?;
-    let mut response = Response::new(Full::new(provider.strategy(service).json().into()).boxed());
+    let service = request::service_in_query(request.uri().query().unwrap_or_default());
+    let service = service.map_err(|why| Refusal::Http(StatusCode::BAD_REQUEST, why))?;
+    let mut response = Response::new(Full::new(provider.strategy(&service).json().into()).boxed());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
 }
@@ -152,24 +140,6 @@ impl Refusal {
     }
 }
 
-/// The query parameter `service`, if it is there once and valid.
-fn service_of(uri: &Uri) -> Option<String> {
-    let mut values = uri.query()?.split('&').filter_map(|pair| pair.strip_prefix("service="));
-    let value = values.next().filter(|_| values.next().is_none())?;
-    let (mut bytes, mut rest) = (Vec::with_capacity(value.len()), value.bytes());
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'+' => b' ',
-            b'%' => {
-                let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-                (digit(rest.next())? * 16 + digit(rest.next())?) as u8
-            }
-            byte => byte,
-        });
-    }
-    String::from_utf8(bytes).ok()
-}
-
 async fn by_grpc<A: StrategyProvider>(request: Request<Incoming>, provider: &A) -> Result<Response<Body>, Refusal> {
     const INVALID: u8 = 3;
     const UNIMPLEMENTED: u8 = 12;
@@ -180,19 +150,8 @@ async fn by_grpc<A: StrategyProvider>(request: Request<Incoming>, provider: &A) 
     let Ok(Ok(body)) = body else {
         return Err(Refusal::Grpc(INVALID, "the request is longer than 4096 bytes or took longer than 10 s"));
     };
-    let parameters = unframed(&body.to_bytes()).and_then(|message| Parameters::decode(message).ok());
-    let parameters =
-        parameters.ok_or(Refusal::Grpc(INVALID, "not an uncompressed SamplingStrategyParameters message"))?;
-    let service = named(&parameters.service_name).map_err(|why| Refusal::Grpc(INVALID, why))?;
-    Ok(framed(&provider.strategy(service)))
-}
-
-/// The message of the only frame in `body`, uncompressed.
-fn unframed(body: &Bytes) -> Option<Bytes> {
-    let head: [u8; FRAME] = body.get(..FRAME)?.try_into().ok()?;
-    let [packed, length @ ..] = head;
-    let message = body.slice(FRAME..);
-    (packed == 0 && message.len() == u32::from_be_bytes(length) as usize).then_some(message)
+    let service = request::service_in_frame(&body.to_bytes()).map_err(|why| Refusal::Grpc(INVALID, why))?;
+    Ok(framed(&provider.strategy(&service)))
 }
 
 fn status(code: u8, text: &'static str) -> HeaderMap {

@@ -8,9 +8,10 @@ use wire::time::Nanos;
 
 use crate::forwarded_headers::ForwardedHeaders;
 use crate::queue::UpstreamRequest;
+use crate::reply::Failure;
 use crate::signal::{Encoding, Signal};
 use crate::tenants::DEFAULT;
-use crate::upstream::{Failure, Upstream, UpstreamError, UpstreamSettings};
+use crate::upstream::{Upstream, UpstreamError, UpstreamSettings};
 
 /// Sends metrics to one upstream.
 #[derive(Debug)]

@@ -45,6 +45,7 @@ mod messages;
 mod observer;
 mod origins;
 mod queue;
+pub mod reply;
 mod sender;
 mod server;
 mod settings;

@@ -1,4 +1,4 @@
-//! OTLP client: sends one request to the upstream, and interprets its response.
+//! OTLP client: sends one request to the upstream. What it replies is interpreted in `reply`.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -9,24 +9,23 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::http::uri::PathAndQuery;
-use hyper::{HeaderMap, Request, StatusCode, Uri};
+use hyper::{HeaderMap, Request, Uri};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use prost::Message as _;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
+use tonic::Status;
 use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
-use tonic::{Code, Status};
 
 use crate::frames::{self, FullBody};
-use crate::messages::{self, ExportResponse, RetryInfo};
 use crate::queue::UpstreamRequest;
-use crate::signal::{Encoding, Signal};
+use crate::reply::{self, Failure};
+use crate::signal::Encoding;
 
 /// Time limit for connecting, and for the reply to a keep-alive ping.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -99,16 +98,6 @@ pub enum UpstreamError {
     /// The TLS library rejects its configuration.
     #[error("TLS cannot be set up")]
     Library(#[source] rustls::Error),
-}
-
-/// Why a request failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
-    pub(crate) text: String,
-    /// A retry may succeed.
-    pub(crate) retryable: bool,
-    /// Pause that the upstream asks for.
-    pub(crate) retry_after: Option<Duration>,
 }
 
 enum Transport {
@@ -225,12 +214,6 @@ fn headers(pairs: &[(String, String)]) -> Result<HeaderMap, UpstreamError> {
     pairs.collect()
 }
 
-/// Number of rejected items in a response. 0 if it cannot be read.
-fn rejected(response: &[u8]) -> u64 {
-    let partial = ExportResponse::decode(response).ok().and_then(|response| response.partial_success);
-    partial.map_or(0, |partial| u64::try_from(partial.rejected).unwrap_or(0))
-}
-
 async fn by_grpc(
     channel: Channel,
     headers: &MetadataMap,
@@ -249,30 +232,8 @@ async fn by_grpc(
     outgoing.forwarded.apply(&mut all);
     *request.metadata_mut() = MetadataMap::from_headers(all);
     let path = PathAndQuery::from_static(outgoing.signal.grpc_path());
-    let response = client.unary(request, path, BytesCodec).await.map_err(|status| failure(&status))?;
-    Ok(rejected(response.get_ref()))
-}
-
-/// Interprets a gRPC status as OTLP specifies.
-fn failure(status: &Status) -> Failure {
-    let info = messages::Status::decode(status.details()).unwrap_or_default().details.into_iter();
-    let info = info.filter(|detail| detail.type_url == RetryInfo::TYPE).find_map(|detail| {
-        let info = RetryInfo::decode(detail.value.as_slice()).ok()?;
-        info.pause()
-    });
-    let retryable = match status.code() {
-        Code::Cancelled
-        | Code::DeadlineExceeded
-        | Code::Aborted
-        | Code::OutOfRange
-        | Code::Unavailable
-        | Code::DataLoss => true,
-        Code::ResourceExhausted => info.is_some(),
-        // This is what a broken connection becomes.
-        Code::Unknown => core::error::Error::source(status).is_some(),
-        _ => false,
-    };
-    Failure { text: format!("{:?}: {}", status.code(), status.message()), retryable, retry_after: info }
+    let response = client.unary(request, path, BytesCodec).await.map_err(|status| reply::grpc_failure(&status))?;
+    Ok(reply::rejected(outgoing.signal, Encoding::Protobuf, response.get_ref(), outgoing.body.len()))
 }
 
 async fn by_http(
@@ -310,21 +271,10 @@ async fn by_http(
         }
     }
     if head.status.is_success() {
-        return Ok(if outgoing.encoding == Encoding::Json {
-            rejected_in_json(outgoing.signal, &text)
-        } else {
-            rejected(&text)
-        });
+        return Ok(reply::rejected(outgoing.signal, outgoing.encoding, &text, outgoing.body.len()));
     }
-    let retryable = matches!(
-        head.status,
-        StatusCode::TOO_MANY_REQUESTS
-            | StatusCode::BAD_GATEWAY
-            | StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::GATEWAY_TIMEOUT
-    );
-    let after = head.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-    Err(Failure { text: head.status.to_string(), retryable, retry_after: after.map(Duration::from_secs) })
+    let after = head.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+    Err(reply::http_failure(head.status, after))
 }
 
 /// Compresses `body` with gzip. Fast rather than small: spans repeat so much that either gives a tenth.
@@ -333,12 +283,6 @@ fn compressed(body: &[u8]) -> Bytes {
     // Writing into memory does not fail.
     _ = encoder.write_all(body);
     encoder.finish().unwrap_or_default().into()
-}
-
-fn rejected_in_json(signal: Signal, response: &[u8]) -> u64 {
-    let response: serde_json::Value = serde_json::from_slice(response).unwrap_or_default();
-    let number = &response["partialSuccess"][signal.rejected()];
-    number.as_u64().or_else(|| number.as_str()?.parse().ok()).unwrap_or(0)
 }
 
 /// An error with its causes in one line: the outermost alone says only "transport error".
@@ -405,21 +349,5 @@ mod tests {
         let mut settings = settings("http://x", Protocol::Http);
         settings.headers.push(("a b".to_owned(), String::new()));
         assert!(Upstream::new(&settings).unwrap_err().to_string().contains("\"a b\" is not a valid header"));
-    }
-
-    #[test]
-    fn resource_exhausted_is_tried_again_only_if_the_upstream_says_when() {
-        let pause = Duration::from_millis(1_500);
-        let info =
-            messages::Any { type_url: RetryInfo::TYPE.to_owned(), value: RetryInfo::after(pause).encode_to_vec() };
-        let details = messages::Status { details: vec![info], ..messages::Status::default() }.encode_to_vec();
-
-        let told = failure(&Status::with_details(Code::ResourceExhausted, "later", details.into()));
-        let full = failure(&Status::resource_exhausted("too long"));
-        let down = failure(&Status::unavailable("down"));
-        let wrong = failure(&Status::invalid_argument("no spans"));
-
-        assert_eq!((told.retryable, told.retry_after), (true, Some(pause)));
-        assert_eq!((full.retryable, down.retryable, wrong.retryable), (false, true, false));
     }
 }

@@ -21,15 +21,13 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
-use crate::reply::Reply;
+use crate::reply::{self, Reply};
 use crate::shipper::Request;
 
 /// Default path for a URL without one.
 const PATH: &str = "/api/v1/write";
 /// Maximum bytes read of a response body; a longer one closes the connection.
 const MAX_BODY: usize = 64 * 1024;
-/// Maximum characters of it in a report.
-const MAX_TEXT: usize = 400;
 /// Usual places of the system's trusted certificates.
 const SYSTEM_ROOTS: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
@@ -316,7 +314,7 @@ async fn read(response: Response<Incoming>) -> Result<(SendReport, bool), SendEr
         }
     }
     let status = parts.status.as_u16();
-    let text = if parts.status.is_success() { String::new() } else { excerpt(&body, status) };
+    let text = if parts.status.is_success() { String::new() } else { reply::excerpt(&body, status) };
     let number = |name: &str| parts.headers.get(name)?.to_str().ok()?.trim().parse().ok();
     let written = |what: &str| format!("x-prometheus-remote-write-{what}-written");
     let reply = Reply::Http {
@@ -329,13 +327,6 @@ async fn read(response: Response<Incoming>) -> Result<(SendReport, bool), SendEr
         retry_after: parts.headers.get(header::RETRY_AFTER).and_then(|value| Some(value.to_str().ok()?.to_owned())),
     };
     Ok((SendReport { reply, text }, reusable))
-}
-
-/// The beginning of a response body, in one line.
-fn excerpt(body: &[u8], status: u16) -> String {
-    let text = String::from_utf8_lossy(body);
-    let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(MAX_TEXT).collect();
-    format!("status {status}: {line}")
 }
 
 impl Request<'_> {

@@ -8,6 +8,9 @@ use wire::time::Nanos;
 
 use crate::encoding::Version;
 
+/// Maximum characters of a response's body in a report.
+const MAX_TEXT: usize = 400;
+
 /// Reply to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
@@ -89,6 +92,16 @@ pub fn retry_after(text: &str, now: UnixNanos) -> Option<Nanos> {
     }
     let date: Duration = httpdate::parse_http_date(text).ok()?.duration_since(UNIX_EPOCH).ok()?;
     Some(UnixNanos(u64::try_from(date.as_nanos()).unwrap_or(u64::MAX)).since(now))
+}
+
+/// Status and beginning of a response's body in one line, of at most 400 characters and a status. Other control
+/// characters than space are replaced: the text goes to logs.
+#[must_use]
+pub fn excerpt(body: &[u8], status: u16) -> String {
+    let text = String::from_utf8_lossy(body);
+    let plain = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    format!("status {status}: {}", line.chars().take(MAX_TEXT).map(plain).collect::<String>())
 }
 
 /// The request that a reply belongs to.
@@ -239,6 +252,13 @@ mod tests {
         assert_eq!(read(one, &asking("7")), ReplyAction::Retry(Nanos::from_secs(7)));
         assert_eq!(read(one, &asking("0")), ReplyAction::Retry(Nanos::from_millis(100)));
         assert_eq!(read(one, &asking("99999999999999999")), ReplyAction::Retry(Nanos::from_secs(600)));
+    }
+
+    #[test]
+    fn what_a_receiver_wrote_is_one_line_without_control_characters() {
+        assert_eq!(excerpt(b"out of\r\n  order", 400), "status 400: out of order");
+        assert_eq!(excerpt(b"\x1b[2Jgone\xff", 500), "status 500: \u{fffd}[2Jgone\u{fffd}");
+        assert_eq!(excerpt(&[b'a'; 70_000], 500).len(), "status 500: ".len() + MAX_TEXT);
     }
 
     #[test]

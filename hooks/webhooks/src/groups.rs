@@ -252,14 +252,14 @@ impl AlertGroups {
         let delivery = match reply {
             Reply::Http { status: 200..=299, .. } => Delivery::Accepted,
             Reply::Http { status: 408 | 429 | 500..=599, retry_after: asked, .. } => {
-                let pause = self.rule.backoff.pause(group.failures + 1, random);
+                let pause = self.rule.backoff.pause(group.failures.saturating_add(1), random);
                 let asked = asked.as_deref().and_then(|text| retry_after(text, at)).unwrap_or(Nanos::ZERO);
                 Delivery::Retry(pause.max(asked.min(self.rule.backoff.max_retry_after)))
             }
             Reply::Http { .. } => Delivery::Refused,
             // The others belong to OTLP: no webhook replies so.
             Reply::None | Reply::OtlpAccepted { .. } | Reply::OtlpFailed { .. } => {
-                Delivery::Retry(self.rule.backoff.pause(group.failures + 1, random))
+                Delivery::Retry(self.rule.backoff.pause(group.failures.saturating_add(1), random))
             }
         };
         if let Delivery::Retry(pause) = delivery {

@@ -30,11 +30,20 @@ pub fn status(error: &OperatorError) -> Status {
     }
 }
 
+/// A service's name.
+///
+/// # Errors
+///
+/// `INVALID_ARGUMENT` with what names are possible.
 pub fn service(name: &str) -> Result<ServiceName, Status> {
     ServiceName::new(name).map_err(|error| invalid(&error))
 }
 
 /// An interval in microseconds; 0 is the default.
+///
+/// # Errors
+///
+/// `INVALID_ARGUMENT` outside 1 ms to 1 h.
 pub fn interval(micros: u64) -> Result<Option<Interval>, Status> {
     if micros == 0 {
         return Ok(None);
@@ -43,6 +52,10 @@ pub fn interval(micros: u64) -> Result<Option<Interval>, Status> {
 }
 
 /// The options of a new LMAP.
+///
+/// # Errors
+///
+/// `INVALID_ARGUMENT` with the setting that is out of its range.
 pub fn lmap_options(request: proto::NewLmapRequest) -> Result<LmapOptions, Status> {
     let detector = request.detector.as_ref().map(DetectorSpec::try_from).transpose();
     Ok(LmapOptions {
@@ -52,6 +65,11 @@ pub fn lmap_options(request: proto::NewLmapRequest) -> Result<LmapOptions, Statu
     })
 }
 
+/// How a metric is aggregated, and how often.
+///
+/// # Errors
+///
+/// `INVALID_ARGUMENT` for a name that is not valid, or an unknown aggregation.
 pub fn choice(config: &proto::MetricConfig) -> Result<Choice, Status> {
     let aggregation = Some(config.aggregation.as_str()).filter(|name| !name.is_empty());
     Ok(Choice {
@@ -61,6 +79,11 @@ pub fn choice(config: &proto::MetricConfig) -> Result<Choice, Status> {
     })
 }
 
+/// Which verdicts a hook is sent.
+///
+/// # Errors
+///
+/// `INVALID_ARGUMENT` for a share that is no number from 0 on, or too many LMAPs.
 pub fn filter(request: &proto::RegisterHookRequest) -> Result<Filter, Status> {
     let min_share = request.min_share;
     if !(min_share.is_finite() && min_share >= 0.0) {
@@ -72,6 +95,7 @@ pub fn filter(request: &proto::RegisterHookRequest) -> Result<Filter, Status> {
     Ok(Filter { lmaps: request.lmaps.iter().copied().map(LmapId).collect(), min_share })
 }
 
+/// A verdict as hooks get it.
 pub fn event(hook: HookId, taken: &Delivery<Arc<Event>>) -> proto::HookEvent {
     let event = &*taken.item;
     let suspicion = event.suspicion.as_ref();

@@ -16,10 +16,10 @@ mod timestamps;
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
-use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use thiserror::Error;
 
 use crate::frame::{Frame, Link};
@@ -313,23 +313,17 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> RingError {
 }
 
 fn interface_index(name: &str) -> Result<libc::c_int, RingError> {
-    let unknown = || RingError::Interface(name.to_owned());
-    let text = CString::new(name).map_err(|_| unknown())?;
-    // SAFETY: a string that ends with 0 and lives until the call has returned.
-    let index = unsafe { libc::if_nametoindex(text.as_ptr()) };
-    if index == 0 { Err(unknown()) } else { Ok(index as libc::c_int) }
+    // Any socket can ask. This one needs no privilege: a wrong name is told to those without, too.
+    let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None);
+    let index = socket.and_then(|socket| rustix::net::netdevice::name_to_index(&socket, name));
+    index.map(|index| index as libc::c_int).map_err(|_| RingError::Interface(name.to_owned()))
 }
 
 fn socket() -> Result<OwnedFd, RingError> {
-    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // Protocol 0: the socket receives nothing before it is bound to an interface.
-    // SAFETY: takes no pointers.
-    let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
-    if fd < 0 {
-        return Err(system("open a packet socket")(io::Error::last_os_error()));
-    }
-    // SAFETY: the kernel has just created it, and nothing else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    // Without a protocol the socket receives nothing before it is bound to an interface.
+    let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None);
+    socket.map_err(|error| system("open a packet socket")(error.into()))
 }
 
 fn set<T>(socket: &OwnedFd, what: &'static str, option: libc::c_int, value: &T) -> Result<(), RingError> {

@@ -1,0 +1,210 @@
+//! `cargo xtask release`: an archive with the program, its units, default configurations and licences; a bill of
+//! materials; and checksums. The same commit and the same compiler give the same bytes, wherever the clone lies.
+
+mod archive;
+mod notices;
+mod sbom;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use cargo_metadata::{Metadata, MetadataCommand, Package};
+use sha2::{Digest as _, Sha256};
+use support::workspace;
+
+use archive::Entry;
+
+/// The member that is released, and its program.
+const MEMBER: &str = "uview-cli";
+const PROGRAM: &str = "uview";
+
+/// What goes into the archive besides the program, with its place there.
+const FILES: [(&str, &str); 9] = [
+    ("LICENSE", "LICENSE"),
+    ("README.md", "README.md"),
+    ("CHANGELOG.md", "CHANGELOG.md"),
+    ("SECURITY.md", "SECURITY.md"),
+    ("docs/systemd.md", "docs/systemd.md"),
+    ("docs/access.md", "docs/access.md"),
+    ("docs/metrics.md", "docs/metrics.md"),
+    ("host-agent/src/config/default.yaml", "defaults/host-agent.yaml"),
+    ("nic-agent/src/config/default.yaml", "defaults/nic-agent.yaml"),
+];
+/// A folder that is packed as a whole: units, users, folders, and configurations to begin with.
+const UNITS: &str = "deploy/systemd";
+
+/// The commit that is released.
+struct Commit {
+    id: String,
+    /// Seconds since 1970: the time of everything in the archive.
+    seconds: u64,
+    /// The same, such as 2026-11-24T01:45:00Z.
+    time: String,
+}
+
+/// Builds the release for `target` (`None`: this machine's kind) into the folder `into`.
+///
+/// # Errors
+///
+/// Changes that are not committed, a build that fails, or a program that holds paths of this machine.
+pub fn run(target: Option<&str>, into: &Path) -> Result<()> {
+    let commit = commit()?;
+    let target = target.map_or_else(host, |target| Ok(target.to_owned()))?;
+    let metadata = MetadataCommand::new()
+        .current_dir(workspace())
+        .other_options(["--locked".to_owned(), "--filter-platform".to_owned(), target.clone()])
+        .exec()?;
+    let program = build(&metadata, &target, &commit)?;
+    let bytes = fs::read(&program).with_context(|| program.display().to_string())?;
+    no_path_of_this_machine(&bytes, &hidden_paths()?)?;
+
+    let packages = shipped(&metadata, &target)?;
+    let version = &metadata.packages.iter().find(|package| package.name == MEMBER).context(MEMBER)?.version;
+    let name = format!("{PROGRAM}-{version}-{target}");
+    let lock = fs::read_to_string(workspace().join("Cargo.lock"))?;
+    let bill = sbom::bill(&metadata, &packages, &lock, &commit.time)?;
+
+    let mut entries = vec![
+        Entry { path: format!("bin/{PROGRAM}"), bytes, executable: true },
+        Entry::text("sbom.cdx.json", bill.clone()),
+        Entry::text("COMMIT", format!("{}\n", commit.id).into_bytes()),
+        Entry::text("THIRD-PARTY-LICENCES", notices::collect(&packages)?),
+    ];
+    entries.extend(files()?);
+    fs::create_dir_all(into)?;
+    let archive = archive::pack(&name, entries, commit.seconds)?;
+    let written = [(format!("{name}.tar.gz"), archive), (format!("{name}.cdx.json"), bill)];
+    for (file, bytes) in &written {
+        fs::write(into.join(file), bytes)?;
+    }
+    let sums: Vec<_> = written.iter().map(|(file, bytes)| format!("{:x}  {file}\n", Sha256::digest(bytes))).collect();
+    let sums = sums.concat();
+    fs::write(into.join("SHA256SUMS"), &sums)?;
+    print!("{} of {}, {} packages\n{sums}", into.display(), commit.id, packages.len());
+    Ok(())
+}
+
+fn output(command: &mut Command) -> Result<String> {
+    let output = command.current_dir(workspace()).output()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{} failed: {text}", command.get_program().display());
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+fn commit() -> Result<Commit> {
+    let changes = output(Command::new("git").args(["status", "--porcelain"]))?;
+    ensure!(changes.is_empty(), "commit first: a release is of a commit, and these files differ:\n{changes}");
+    let show = |format: &str| {
+        let date = "--date=format-local:%Y-%m-%dT%H:%M:%SZ";
+        output(Command::new("git").env("TZ", "UTC0").args(["show", "--no-patch", date, &format!("--format={format}")]))
+    };
+    Ok(Commit { id: show("%H")?, seconds: show("%ct")?.parse()?, time: show("%cd")? })
+}
+
+/// The target of this machine's compiler.
+fn host() -> Result<String> {
+    let about = output(Command::new("rustc").arg("-vV"))?;
+    let host = about.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("rustc does not say its host")?.to_owned())
+}
+
+/// Folders of this machine that a compiler may write into a program, and what stands for them.
+fn hidden_paths() -> Result<Vec<(String, &'static str)>> {
+    let registry = cargo_home().context("neither CARGO_HOME nor HOME is set")?;
+    Ok(vec![(workspace().display().to_string(), "/uview"), (registry.display().to_string(), "/cargo")])
+}
+
+#[expect(clippy::disallowed_methods, reason = "only the environment says where cargo keeps its files")]
+fn cargo_home() -> Option<PathBuf> {
+    let named = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    named.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")))
+}
+
+/// Builds the program in a folder of its own, since these flags would have everything else built anew.
+fn build(metadata: &Metadata, target: &str, commit: &Commit) -> Result<PathBuf> {
+    let paths = hidden_paths()?;
+    let rust: Vec<_> = paths.iter().map(|(path, name)| format!("--remap-path-prefix={path}={name}")).collect();
+    let c: Vec<_> = paths.iter().map(|(path, name)| format!("-ffile-prefix-map={path}={name}")).collect();
+    let folder = metadata.target_directory.join("release-archive");
+    let mut command = Command::new("cargo");
+    command.args(["build", "--release", "--locked", "-p", MEMBER, "--bin", PROGRAM, "--target", target]);
+    command.arg("--target-dir").arg(&folder).current_dir(workspace());
+    command.env("SOURCE_DATE_EPOCH", commit.seconds.to_string()).env("CARGO_INCREMENTAL", "0");
+    // Symbols name no path, but take a third of the file.
+    command.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
+    command.env("CARGO_ENCODED_RUSTFLAGS", rust.join("\u{1f}")).env("CFLAGS", c.join(" "));
+    ensure!(command.status()?.success(), "the release does not build");
+    Ok(folder.join(target).join("release").join(PROGRAM).into_std_path_buf())
+}
+
+/// A path of this machine in the program tells who built it, and makes it differ from anybody else's.
+fn no_path_of_this_machine(program: &[u8], paths: &[(String, &str)]) -> Result<()> {
+    for (path, _) in paths {
+        let found = program.windows(path.len()).any(|window| window == path.as_bytes());
+        ensure!(!found, "the program contains the path {path} of this machine");
+    }
+    Ok(())
+}
+
+/// The packages in the program and those that took part in building it, without those of tests, by name and version.
+fn shipped<'a>(metadata: &'a Metadata, target: &str) -> Result<Vec<&'a Package>> {
+    let tree = ["tree", "--locked", "-p", MEMBER, "-e", "no-dev", "--target", target, "--prefix", "none", "-f", "{p}"];
+    let text = output(Command::new("cargo").args(tree))?;
+    // "serde v1.0.0 (proc-macro)": cargo knows which features are on, its metadata has those of all members.
+    let named = |line: &str| {
+        let mut words = line.split(' ');
+        let (name, version) = (words.next()?, words.next()?.strip_prefix('v')?);
+        let mut all = metadata.packages.iter();
+        all.find(|package| package.name == name && package.version.to_string() == version)
+    };
+    let mut packages: Vec<_> = text
+        .lines()
+        .filter(|line| !line.is_empty())
+        .map(named)
+        .collect::<Option<_>>()
+        .context("cargo's tree names a package that its metadata does not have")?;
+    packages.sort_by_key(|package| (package.name.to_string(), package.version.clone()));
+    packages.dedup_by_key(|package| &package.id);
+    Ok(packages)
+}
+
+/// Documents, configurations and units.
+fn files() -> Result<Vec<Entry>> {
+    let read = |from: &Path| fs::read(workspace().join(from)).with_context(|| from.display().to_string());
+    let mut entries = Vec::new();
+    for (from, to) in FILES {
+        entries.push(Entry::text(to, read(from.as_ref())?));
+    }
+    for unit in fs::read_dir(workspace().join(UNITS))? {
+        let name = unit?.file_name().into_string().ok().context("a unit's name is no text")?;
+        let path = format!("{UNITS}/{name}");
+        entries.push(Entry::text(&path, read(path.as_ref())?));
+    }
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_archive_is_there_and_has_a_place_of_its_own() {
+        let entries = files().unwrap();
+        let mut places: Vec<_> = entries.iter().map(|entry| entry.path.as_str()).collect();
+        places.sort_unstable();
+        places.dedup();
+
+        assert_eq!(places.len(), entries.len());
+        assert!(entries.iter().any(|entry| entry.path == "deploy/systemd/uview-host-agent.service"));
+    }
+
+    #[test]
+    fn a_program_with_a_path_of_this_machine_is_refused() {
+        let paths = [("/home/somebody".to_owned(), "/uview")];
+
+        assert!(no_path_of_this_machine(b"\x7fELF /uview/src/main.rs", &paths).is_ok());
+        assert!(no_path_of_this_machine(b"\x7fELF /home/somebody/src/main.rs", &paths).is_err());
+    }
+}
