@@ -37,18 +37,22 @@
 
 mod codec;
 mod entry_log;
+mod hearsay;
 mod item;
 mod member;
 mod message;
 mod path_join;
+mod peer;
 mod pending;
+mod refusal;
 mod tenant;
 
 pub use codec::{DecodeError, MAX_MESSAGE_BYTES};
-pub use entry_log::{EntryLog, NewEntry};
-pub use item::{Decision, Entry, Item, KnownPath, OperationRef, PathPiece, Run, ServiceVerdict};
-pub use member::{Effect, Member, MemberCounts, MemberSettings, ReceiveError};
+pub use entry_log::EntryLog;
+pub use item::{Decision, Entry, Item, KnownPath, OperationRef, PathPiece, Run, RunId, ServiceVerdict};
+pub use member::{Effect, Member, MemberCounts, MemberSettings, ReceiveError, Speaker};
 pub use message::{Entries, GossipMessage, VersionVector};
 pub use path_join::PathJoin;
 pub use pending::PendingDecisions;
+pub use refusal::{Refusal, Refusals};
 pub use tenant::{Export, TenantTraces};

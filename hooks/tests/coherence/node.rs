@@ -1,9 +1,10 @@
 //! One node of the simulation: a keeper and a member, as in an agent, and what it exported.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use hooks::coherence::{Export, GossipMessage, Member, MemberSettings, PathJoin, Run, ServiceVerdict, TenantTraces};
+use hooks::coherence::{Export, GossipMessage, Member, MemberSettings, PathJoin, Run, RunId, ServiceVerdict, Speaker, TenantTraces};
 use hooks::id::OriginId;
 use hooks::paths::{FrontendRule, Frontends, Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
 use hooks::time::UnixNanos;
@@ -82,8 +83,9 @@ impl Node {
         let switches = Switches { floor: Some(floor), latency: false, ..Switches::default() };
         let policies = Policies::new(switches, Budget::new(budget, Nanos::ZERO).expect("a valid rule"));
         let mut keeper = Keeper::new(buffer, Triggers::new(TriggerRule::default()), policies);
-        let run = Run { node: name.into(), began: wall(began, plan.skew) };
-        keeper.join(predecessor.map(|_| run.began), Nanos::from_secs(120));
+        // Not in the order of the runs: an id orders nothing.
+        let run = Run { node: name.into(), id: RunId(NonZeroU64::new(!(began + 1)).expect("not zero")) };
+        keeper.join(predecessor.map(|_| wall(began, plan.skew)), Nanos::from_secs(120));
         if let Some(account) = predecessor {
             keeper.resume(account);
         }
@@ -172,12 +174,18 @@ impl Node {
         self.carry_out(millis, backend);
     }
 
-    /// Takes a message of another node. Returns the reply.
-    pub fn receive(&mut self, message: GossipMessage, millis: u64, backend: &mut Backend) -> GossipMessage {
+    /// Takes a message over a connection of the node `from`. Returns the reply, unless the message is refused.
+    pub fn receive(
+        &mut self,
+        message: GossipMessage,
+        from: &str,
+        millis: u64,
+        backend: &mut Backend,
+    ) -> Option<GossipMessage> {
         let sender = Arc::clone(&message.run.node);
-        let _outdated = self.member.receive(message, self.now(millis), self.wall(millis));
+        let received = self.member.receive(message, Speaker::Named(&[from]), self.now(millis), self.wall(millis));
         self.carry_out(millis, backend);
-        self.member.message(Some(&sender), self.now(millis))
+        received.is_ok().then(|| self.member.message(Some(&sender), self.now(millis)))
     }
 
     fn carry_out(&mut self, millis: u64, backend: &mut Backend) {

@@ -147,9 +147,12 @@ impl World {
             Event::Message { .. } if self.down[node] => {}
             Event::Message { from, message, wanted } => {
                 let message = GossipMessage::decode(&message).expect("messages of nodes are valid");
-                let reply = self.nodes[node].receive(message, millis, &mut self.backend);
+                let sender = format!("node-{from}");
+                let reply = self.nodes[node].receive(message, &sender, millis, &mut self.backend);
                 if wanted {
-                    self.send(node, from, &reply, false, millis);
+                    if let Some(reply) = reply {
+                        self.send(node, from, &reply, false, millis);
+                    }
                 } else if let Some((_, awaited)) = &mut self.spoken[node][from] {
                     *awaited = false;
                 }
