@@ -468,6 +468,11 @@ impl Member {
         &self.log
     }
 
+    /// A message of `who` was refused before it came here.
+    pub fn refuse(&mut self, who: &str, why: Refusal, now: Nanos) {
+        self.refusals.add(who, why, now);
+    }
+
     /// Words of peers that were not believed.
     #[must_use]
     pub const fn refusals(&self) -> &Refusals {

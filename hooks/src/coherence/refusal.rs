@@ -15,6 +15,10 @@ const NAME_BYTES: usize = 253;
 /// Why words of a peer are not believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Refusal {
+    /// Its connection's identity does not have the role of a peer.
+    NoPeer,
+    /// Its message is malformed.
+    Malformed,
     /// Its connection's identity does not have the name that it speaks in.
     Impostor,
     /// It has this node's own name.
@@ -35,7 +39,9 @@ pub enum Refusal {
 
 impl Refusal {
     /// All reasons, in the order of the declaration.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
+        Self::NoPeer,
+        Self::Malformed,
         Self::Impostor,
         Self::SameName,
         Self::TooManyPeers,
@@ -50,6 +56,8 @@ impl Refusal {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::NoPeer => "no_peer",
+            Self::Malformed => "malformed",
             Self::Impostor => "impostor",
             Self::SameName => "same_name",
             Self::TooManyPeers => "too_many_peers",
@@ -64,6 +72,10 @@ impl Refusal {
     /// The rest of a sentence that begins with the peer's name.
     const fn sentence(self) -> &'static str {
         match self {
+            Self::NoPeer => {
+                "is no peer: its certificate needs the URI uview:peer, or its name in access.peers.certificates"
+            }
+            Self::Malformed => "sends malformed messages",
             Self::Impostor => "speaks in a name that its certificate does not have",
             Self::SameName => "has the name of this node: set otlp.traces.node to a different one",
             Self::TooManyPeers => "is one node too many: at most 1024 peers are taken",
