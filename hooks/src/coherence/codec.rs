@@ -219,7 +219,9 @@ fn decode_entries(block: &proto::Entries) -> Result<Entries, DecodeError> {
     bounded("reasons", &block.reasons, MAX_ENTRIES)?;
     let reasons: Vec<_> = block.reasons.iter().map(reason).collect::<Result<_, _>>()?;
     let entries = block.entries.iter().map(|entry| self::entry(entry, &reasons)).collect::<Result<_, _>>()?;
-    Ok(Entries { run: run(block.run.as_ref())?, first: number(block.first)?, entries })
+    // The receiver passes its position on: that has to be a number that others accept.
+    number(block.first.saturating_add(block.entries.len() as u64))?;
+    Ok(Entries { run: run(block.run.as_ref())?, first: block.first, entries })
 }
 
 fn entry(entry: &proto::Entry, reasons: &[Arc<Reason>]) -> Result<Entry, DecodeError> {
@@ -432,7 +434,7 @@ mod tests {
             (|message| message.to = Some(proto::Run { node: "b".repeat(254), id: 1 }), DecodeError::Node(254)),
             (|message| message.appended = (1 << 53) + 1, DecodeError::Number((1 << 53) + 1)),
             (|message| message.versions[0].next = u64::MAX, DecodeError::Number(u64::MAX)),
-            (|message| message.entries[0].first = (1 << 53) + 1, DecodeError::Number((1 << 53) + 1)),
+            (|message| message.entries[0].first = (1 << 53) - 1, DecodeError::Number((1 << 53) + 7)),
             (|message| message.entries[0].entries[0].item = None, DecodeError::Missing("an entry's item")),
             (|message| message.entries[0].reasons[0].reason = None, DecodeError::Missing("a reason")),
             (

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use hooks::coherence::{Export, GossipMessage, Member, MemberSettings, PathJoin, Run, RunId, ServiceVerdict, Speaker, TenantTraces};
+use hooks::coherence::{Effect, Export, GossipMessage, Member, MemberSettings, PathJoin, Run, RunId, ServiceVerdict, Speaker, TenantTraces};
 use hooks::id::OriginId;
 use hooks::paths::{FrontendRule, Frontends, Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
 use hooks::time::UnixNanos;
@@ -66,6 +66,8 @@ pub struct Node {
     began: u64,
     pub keeper: Keeper,
     pub member: Member,
+    /// Traces that it was told to keep, or decided to, over all of its runs; without the inventions of liars.
+    pub kept: BTreeSet<TraceId>,
     names: Names,
     paths: Paths,
     latencies: Latencies,
@@ -99,6 +101,7 @@ impl Node {
             began,
             keeper,
             member: Member::new(run, MemberSettings::default()),
+            kept: BTreeSet::new(),
             names,
             paths: Paths::new(PathLimits::default()),
             latencies: Latencies::new(LatencyRule::default()),
@@ -110,7 +113,7 @@ impl Node {
     /// Its successor after a kill. The account at that moment is all that is left of it.
     pub fn again(&self, began: u64) -> Self {
         let account = *self.keeper.buffer().account();
-        Self::start(&self.name, self.plan, began, Some(account))
+        Self { kept: self.kept.clone(), ..Self::start(&self.name, self.plan, began, Some(account)) }
     }
 
     /// By its monotonic clock, which began with the run.
@@ -191,6 +194,11 @@ impl Node {
     fn carry_out(&mut self, millis: u64, backend: &mut Backend) {
         let (now, wall) = (self.now(millis), self.wall(millis));
         for effect in self.member.effects() {
+            if let Effect::Keep(decision, _) | Effect::Release(decision) = &effect
+                && !matches!(&*decision.reason, Reason::Trigger { text } if &**text == "a lie")
+            {
+                self.kept.insert(decision.trace);
+            }
             self.here().0.carry_out(&effect, now, wall, |sent| backend.take(&sent));
         }
     }

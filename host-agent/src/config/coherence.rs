@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn nodes_that_keep_traces_together_need_one_order() {
-        let text = "coherence: {peers: ['node-2:9704']}\notlp:\n  upstream: {endpoint: 'http://c:4318'}\n";
+        let text = "coherence: {peers: ['node-2:9704'], insecure: true}\notlp:\n  upstream: {endpoint: 'http://c:4318'}\n";
         let key = "order_key: 00112233445566778899aabbccddeeff";
 
         let passing = Config::parse(text).unwrap();
@@ -85,5 +85,24 @@ mod tests {
         let together = Config::parse(&format!("{text}  traces: {{keep: tail, {key}}}\n")).unwrap();
         let settings = together.coherence.settings(&together.otlp).unwrap().unwrap();
         assert_eq!(settings.addresses, ["node-2:9704"]);
+    }
+
+    #[test]
+    fn nodes_need_certificates_on_both_sides_or_the_word_insecure() {
+        let otlp = "otlp:\n  upstream: {endpoint: 'http://c:4318'}\n  \
+                    traces: {keep: tail, order_key: 00112233445566778899aabbccddeeff}\n";
+        let parse = |keys: &str| Config::parse(&format!("coherence: {{peers: ['node-2:9704']{keys}}}\n{otlp}"));
+        let server = ", tls: {certificate: a, key: b, client_ca: c}";
+
+        let bare = parse("").unwrap_err().to_string();
+        assert!(bare.starts_with("coherence.listen is 127.0.0.1:9704: needs tls with client_ca"), "{bare}");
+        let without_authority = parse(", tls: {certificate: a, key: b}").unwrap_err().to_string();
+        assert!(without_authority.starts_with("coherence.tls.client_ca is missing"), "{without_authority}");
+        let silent = parse(&format!("{server}, peers_tls: {{ca: c}}")).unwrap_err().to_string();
+        assert!(silent.starts_with("coherence.peers_tls is incomplete: needs a certificate"), "{silent}");
+        let open = parse(", insecure: true").unwrap();
+        assert!(open.warnings()[0].starts_with("coherence.listen 127.0.0.1:9704 takes whoever connects for any node"));
+        // Said, and not in use.
+        assert!(Config::parse("coherence: {insecure: true}").unwrap().warnings().is_empty());
     }
 }
