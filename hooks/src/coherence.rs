@@ -35,6 +35,7 @@
 //! message. Measured with everything (version vectors, paths, entries sent twice): 10,000 traces a second, 39,000 of
 //! them kept in a minute, took 120 bytes per kept trace and receiving node (`tests/coherence`, the ignored one).
 
+mod allowance;
 mod codec;
 mod entry_log;
 mod hearsay;

@@ -49,7 +49,7 @@ impl Hearsay {
         if log.announced(&run).is_some_and(|announced| end > announced.saturating_add(WINDOW)) {
             return Err(Refusal::Unannounced);
         }
-        let known = log.next(&run).max(self.next(&run));
+        let known = self.known(&run, log);
         if speaks || end <= known {
             return Ok(Vec::new());
         }
@@ -62,6 +62,11 @@ impl Hearsay {
             new.into_iter().partition(|entry| is_plausible(entry.at, remember, wall));
         log.count_implausible(implausible.len() as u64);
         Ok(plausible)
+    }
+
+    /// The number up to which entries of `run` are known, from itself or from this peer.
+    pub(super) fn known(&self, run: &Run, log: &EntryLog) -> u64 {
+        log.next(run).max(self.next(run))
     }
 
     /// The position up to which the peer has relayed `run`; 0 for an unknown one.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use wire::time::Nanos;
 
+use crate::coherence::allowance::Allowances;
 use crate::coherence::entry_log::EntryLog;
 use crate::coherence::item::{Decision, Entry, Item, KnownPath, PathPiece, Run, ServiceVerdict};
 use crate::coherence::message::{Entries, GossipMessage, VersionVector};
@@ -36,6 +37,9 @@ pub struct MemberSettings {
     pub remember: Nanos,
     /// Memory of the entries that are remembered, in bytes. 32 MiB by default: 2^18 decisions.
     pub memory: usize,
+    /// Decisions of one peer that are taken at once, and in each [`remember`](Self::remember). An eighth of the
+    /// decisions that fit into [`Limits::decisions`](crate::tracing::Limits): 2^16 by default.
+    pub peer_decisions: u32,
     /// Longest time that a decision waits until another node has it. 2 s by default.
     pub patience: Nanos,
     /// A peer that has been silent for so long counts as dead: no decision waits for it. 3 s by default.
@@ -54,6 +58,7 @@ impl Default for MemberSettings {
         Self {
             remember: Nanos::from_secs(120),
             memory: 32 << 20,
+            peer_decisions: 1 << 16,
             patience: Nanos::from_secs(2),
             lease: Nanos::from_secs(3),
             forget: Nanos::from_secs(900),
@@ -83,6 +88,10 @@ impl Speaker<'_> {
         }
     }
 }
+
+/// The level of a peer that has left holds for so long. One that leaves and comes back does not make it rise and fall:
+/// traces would be selected late, and be gone by then.
+const LEVEL_HOLD: Nanos = Nanos::from_secs(60);
 
 /// What the caller has to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -144,12 +153,15 @@ pub struct Member {
     pending: PendingDecisions,
     log: EntryLog,
     peers: BTreeMap<Arc<str>, Peer>,
+    allowances: Allowances,
     effects: Vec<Effect>,
     level: Option<Rank>,
     leaving: bool,
     pieces: (Nanos, u32),
     counts: MemberCounts,
     refusals: Refusals,
+    /// The level of peers that have left, and when the last of them did.
+    left_level: Option<(Rank, Nanos)>,
     /// When what is known of peers was looked through.
     looked: Nanos,
 }
@@ -162,6 +174,7 @@ impl Member {
             run,
             pending: PendingDecisions::new(settings.patience),
             log: EntryLog::new(settings.remember, settings.memory),
+            allowances: Allowances::new(settings.peer_decisions, settings.remember),
             settings,
             peers: BTreeMap::new(),
             effects: Vec::new(),
@@ -177,6 +190,7 @@ impl Member {
                 unacknowledged: 0,
             },
             refusals: Refusals::new(),
+            left_level: None,
             looked: Nanos::ZERO,
         }
     }
@@ -231,7 +245,9 @@ impl Member {
     /// requests and the floor take no such advice. A peer that has evicted more marks what it lacks.
     #[must_use]
     pub fn peer_eviction_level(&self, now: Nanos) -> Option<Rank> {
-        self.live(now).filter_map(|peer| peer.level).max().map(|level| level.min(MAX_PEER_LEVEL))
+        let left = self.left_level.filter(|(_, at)| now.since(*at).is_none_or(|age| age < LEVEL_HOLD));
+        let levels = self.live(now).filter_map(|peer| peer.level).chain(left.map(|(level, _)| level));
+        levels.max().map(|level| level.min(MAX_PEER_LEVEL))
     }
 
     /// This node is about to shut down.
@@ -329,14 +345,20 @@ impl Member {
         }
         self.log.announce(&run, appended, now);
         if leaving {
-            self.peers.remove(&run.node);
+            let level = self.peers.remove(&run.node).and_then(|peer| peer.level);
+            let held = self.left_level.filter(|(_, at)| now.since(*at).is_none_or(|age| age < LEVEL_HOLD));
+            self.left_level = level.max(held.map(|(level, _)| level)).map(|level| (level, now));
         } else {
             self.update_peer(&run, level, versions, now);
         }
         // A message for a predecessor begins where that one was. Its entries come again, from where this run is.
         let meant = to.is_none_or(|to| to == self.run);
-        for block in entries.into_iter().filter(|_| meant) {
+        for mut block in entries.into_iter().filter(|_| meant) {
             if block.run == run {
+                let known = self.log.next(&run);
+                if self.allowances.cut(&run.node, &mut block, known, now) {
+                    self.refusals.add(&run.node, Refusal::TooManyDecisions, now);
+                }
                 for entry in self.log.receive(block, now, wall) {
                     self.apply(entry);
                 }
@@ -349,14 +371,20 @@ impl Member {
 
     /// `relayer` says what another run said. Whether the predecessor of this node had carried it out, only others know:
     /// that is the relayer's own word.
-    fn receive_relayed(&mut self, relayer: &str, block: Entries, now: Nanos, wall: UnixNanos) {
+    fn receive_relayed(&mut self, relayer: &Arc<str>, mut block: Entries, now: Nanos, wall: UnixNanos) {
         let MemberSettings { lease, remember, .. } = self.settings;
-        let of = self.peers.get(&block.run.node);
+        let (node, of) = (Arc::clone(&block.run.node), self.peers.get(&block.run.node));
         let speaks = of.is_some_and(|peer| peer.run == block.run && peer.is_live(lease, now));
+        let Some(peer) = self.peers.get(relayer) else { return };
+        let known = peer.hearsay.known(&block.run, &self.log);
+        let is_known = of.is_some() || node == self.run.node;
+        if !speaks && self.allowances.cut_relayed(relayer, is_known, &mut block, known, now) {
+            self.refusals.add(relayer, Refusal::TooManyDecisions, now);
+        }
         let Some(peer) = self.peers.get_mut(relayer) else { return };
         match peer.hearsay.receive(block, &mut self.log, speaks, (remember, now, wall)) {
             Ok(entries) => entries.into_iter().for_each(|entry| self.apply(entry)),
-            Err(why) => self.refusals.add(relayer, why, now),
+            Err(why) => self.refusals.add(&format!("{relayer} about {node}"), why, now),
         }
     }
 
@@ -427,6 +455,7 @@ impl Member {
             self.looked = now;
             let (log, own, age) = (&self.log, &self.run, Nanos(self.settings.remember.0.saturating_mul(2)));
             self.peers.retain(|_, peer| peer.is_live(self.settings.forget, now));
+            self.allowances.forget(now);
             for peer in self.peers.values_mut() {
                 peer.forget(|run| run == own || log.announced(run).is_some(), age, now);
             }

@@ -29,6 +29,8 @@ pub enum Refusal {
     Unannounced,
     /// It relays entries of more runs than a cluster may have.
     TooManyRuns,
+    /// It announces more decisions than are taken of one peer.
+    TooManyDecisions,
     /// It says that it has entries which this node has not appended.
     Overclaimed,
     /// It says that it has evicted more than peers may suppress.
@@ -39,7 +41,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// All reasons, in the order of the declaration.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::NoPeer,
         Self::Malformed,
         Self::Impostor,
@@ -47,6 +49,7 @@ impl Refusal {
         Self::TooManyPeers,
         Self::Unannounced,
         Self::TooManyRuns,
+        Self::TooManyDecisions,
         Self::Overclaimed,
         Self::Level,
         Self::Alternating,
@@ -63,6 +66,7 @@ impl Refusal {
             Self::TooManyPeers => "too_many_peers",
             Self::Unannounced => "unannounced",
             Self::TooManyRuns => "too_many_runs",
+            Self::TooManyDecisions => "too_many_decisions",
             Self::Overclaimed => "overclaimed",
             Self::Level => "level",
             Self::Alternating => "alternating",
@@ -79,8 +83,9 @@ impl Refusal {
             Self::Impostor => "speaks in a name that its certificate does not have",
             Self::SameName => "has the name of this node: set otlp.traces.node to a different one",
             Self::TooManyPeers => "is one node too many: at most 1024 peers are taken",
-            Self::Unannounced => "relays words of another node that this one has not announced; they are not taken",
-            Self::TooManyRuns => "relays words of more than 1024 runs of other nodes; the rest is not taken",
+            Self::Unannounced => "relayed words with numbers that their node has not announced: one of the two lies",
+            Self::TooManyRuns => "relayed words of more than 1024 runs of other nodes; the rest is not taken",
+            Self::TooManyDecisions => "decides about more traces than are taken of one node; the rest waits",
             Self::Overclaimed => "says that it has decisions that this node has not made; that is not believed",
             Self::Level => {
                 "says that it has evicted more than 7/8 of its traces: LMAPs and latency go on choosing among the rest"
@@ -151,7 +156,7 @@ mod tests {
 
         let lines: Vec<_> = refusals.lines(Nanos::from_secs(3)).collect();
         assert_eq!(lines.len(), 1);
-        assert!(lines[0].starts_with("gossip: b\\u{1b}[2J relays") && lines[0].ends_with("(2 times)"), "{lines:?}");
+        assert!(lines[0].starts_with("gossip: b\\u{1b}[2J relayed") && lines[0].ends_with("(2 times)"), "{lines:?}");
         assert_eq!(refusals.lines(Nanos::from_secs(603)).count(), 0);
 
         for number in 0..1_000_u64 {

@@ -1,5 +1,6 @@
 //! A member of the cluster that says whatever harms the others: in their names, about them, and in its own.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -23,6 +24,8 @@ pub struct Liar {
     appended: u64,
     /// Runs of others, and how far they are, as far as they said.
     known: VersionVector,
+    /// Ids of runs that it has made up.
+    invented: BTreeSet<RunId>,
     /// What others sent to it.
     heard: Vec<Entries>,
 }
@@ -30,12 +33,12 @@ pub struct Liar {
 impl Liar {
     pub fn new(seed: u64) -> Self {
         let known = VersionVector::new();
-        Self { messages: 0, random: Random(seed ^ 0xbad), id: 1, appended: 0, known, heard: Vec::new() }
+        Self { messages: 0, random: Random(seed ^ 0xbad), id: 1, appended: 0, known, invented: BTreeSet::new(), heard: Vec::new() }
     }
 
     /// An honest node answers.
     pub fn hear(&mut self, message: GossipMessage) {
-        self.known.extend(message.versions);
+        self.known.extend(message.versions.into_iter().filter(|(run, _)| !self.invented.contains(&run.id)));
         self.known.insert(message.run, message.appended);
         self.heard.extend(message.entries);
         let excess = self.heard.len().saturating_sub(1_000);
@@ -68,8 +71,8 @@ impl Liar {
             9 => message.versions.extend(self.known.iter().map(|(run, _)| (run.clone(), 1 << 53))),
             // Its own words: many, or far ahead, or of a new run.
             10 => {
-                message.entries = vec![self.entries(message.run.clone(), self.appended, 2_000, wall)];
-                self.appended += 2_000;
+                message.entries = vec![self.entries(message.run.clone(), self.appended, 500, wall)];
+                self.appended += 500;
             }
             11 => {
                 message.entries = vec![self.entries(message.run.clone(), (1 << 53) - 10, 10, wall)];
@@ -120,12 +123,14 @@ impl Liar {
     }
 
     fn made_up_runs(&mut self, wall: UnixNanos) -> Vec<Entries> {
-        let node = self.victim().node;
-        let run = |of: &Self, id: u64| of.run_of(&node, id | 1);
-        (0..20).map(|_| self.random.draw()).collect::<Vec<_>>().into_iter().map(|id| {
-            let first = self.random.below(1 << 20);
-            self.entries(run(self, id), first, 2, wall)
-        }).collect()
+        let (node, mut all) = (self.victim().node, Vec::new());
+        for _ in 0..20 {
+            let (id, first) = (self.random.draw() | 1, self.random.below(1 << 20));
+            let run = self.run_of(&node, id);
+            self.invented.insert(run.id);
+            all.push(self.entries(run, first, 2, wall));
+        }
+        all
     }
 
     fn entries(&mut self, run: Run, first: u64, count: usize, wall: UnixNanos) -> Entries {

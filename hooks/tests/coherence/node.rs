@@ -91,6 +91,7 @@ impl Node {
         if let Some(account) = predecessor {
             keeper.resume(account);
         }
+        let settings = MemberSettings { peer_decisions: plan.decisions as u32 / 8, ..MemberSettings::default() };
         let mut names = Names::new(NameLimits::default());
         let mut frontends = Frontends::new(FrontendRule::default());
         frontends.configure(names.service("frontend", Nanos::ZERO));
@@ -100,7 +101,7 @@ impl Node {
             tenant: "".into(),
             began,
             keeper,
-            member: Member::new(run, MemberSettings::default()),
+            member: Member::new(run, settings),
             kept: BTreeSet::new(),
             names,
             paths: Paths::new(PathLimits::default()),

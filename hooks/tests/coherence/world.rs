@@ -121,7 +121,11 @@ impl World {
     /// Asserts that no span and no entry is under way. Idle messages go on for ever.
     pub fn is_over(&self) {
         let is_idle = |event: &Event| match event {
-            Event::Message { from, message, .. } => *from == LIAR || message.entries.is_empty(),
+            Event::Message { from, message, .. } => {
+                let of_liar =
+                    |block: &proto::Entries| block.run.as_ref().is_some_and(|run| run.node == liar::NAME);
+                *from == LIAR || message.entries.iter().all(of_liar)
+            }
             Event::Span(_) => false,
         };
         let honest = self.wheel.values().flatten().filter(|(to, _)| *to != LIAR);
