@@ -1,7 +1,9 @@
-//! Fuzz targets: every decoder of bytes from outside. The fuzzer (`fuzz/`) runs them; `corpus.rs` replays the corpus.
+//! Fuzz targets: every decoder of bytes from outside, and a member of a cluster among others that lie. The fuzzer
+//! (`fuzz/`) runs them; `corpus.rs` replays the corpus.
 //!
 //! A target returns nothing. It proves that no input makes it panic, and checks invariants of accepted input.
 
+mod gossip_member;
 mod one_way;
 mod traces;
 
@@ -20,6 +22,7 @@ use wire::proto::control::worker_message::Message;
 use wire::rdma::Endpoint;
 use wire::registration::ServiceMessage;
 
+pub use gossip_member::gossip_member;
 pub use one_way::one_way;
 pub use traces::{gossip, otlp_json, otlp_request};
 
@@ -27,13 +30,14 @@ pub use traces::{gossip, otlp_json, otlp_request};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All fuzz targets, by name.
-pub const TARGETS: [Target; 22] = [
+pub const TARGETS: [Target; 23] = [
     ("attach", attach),
     ("capture", capture),
     ("columns", columns),
     ("control", control),
     ("frames", frames),
     ("gossip", gossip),
+    ("gossip_member", gossip_member),
     ("header", header),
     ("host_config", host_config),
     ("host_message", host_message),

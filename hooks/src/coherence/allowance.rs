@@ -54,7 +54,8 @@ impl Allowances {
     }
 
     /// Cuts `block`, which the peer `node` says itself, where its allowance ends, and takes from that. Entries with
-    /// numbers below `known` cost nothing. Returns whether it was cut: what is cut is not acknowledged, and comes again.
+    /// numbers below `known` cost nothing. Returns whether it was cut: what is cut is not acknowledged, and comes
+    /// again.
     pub(super) fn cut(&mut self, node: &Arc<str>, block: &mut Entries, known: u64, now: Nanos) -> bool {
         self.cut_for(&[Source::Node(Arc::clone(node))], block, known, now)
     }

@@ -74,7 +74,7 @@ impl Hearsay {
         self.0.get(run).map_or(0, |position| position.next)
     }
 
-    /// All positions.
+    /// Positions of all runs that the peer has relayed.
     pub(super) fn positions(&self) -> impl Iterator<Item = (&Run, u64)> {
         self.0.iter().map(|(run, position)| (run, position.next))
     }

@@ -64,7 +64,8 @@ impl PathServices {
 }
 
 /// Traces of which only the entry or only the services are known, and paths to announce. Memory: about 100 bytes for
-/// each of `most` traces of either kind, 5 KiB if a peer fills them, and 20 for each service on a path that was seen in the last minutes.
+/// each of `most` traces of either kind, 5 KiB if a peer fills them, and 20 for each service on a path that was seen in
+/// the last minutes.
 #[derive(Debug)]
 pub struct PathJoin {
     operations: Recent<Option<OperationId>>,

@@ -71,8 +71,8 @@ fn at_ten_thousand_traces_a_second_too() {
     minute(10_000, plans(320 << 20, 1 << 20, 60), 1, None);
 }
 
-/// The figures of the test above hold, but for one: LMAPs choose among an eighth of the traces, since the liar says that
-/// it has evicted all.
+/// The figures of the test above hold, but for one: LMAPs choose among an eighth of the traces, since the liar says
+/// that it has evicted all.
 #[test]
 fn a_member_that_lies_takes_nothing_from_what_honest_ones_keep_and_their_memory_is_bounded() {
     let world = minute(200, plans(10 << 20, 1 << 14, 200), 1, Some(Liar::new(1)));

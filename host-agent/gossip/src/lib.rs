@@ -3,8 +3,8 @@
 //!
 //! Each node calls every other node: every 100 ms while it has something to send, once a second otherwise, and one call
 //! at a time per peer. Request and reply carry a message each, made by [`LocalNode`]. A failed call is not retried: the
-//! next message repeats what was lost. Whoever is at the other end, called or calling, needs the role `peer`, and speaks
-//! in the names of its certificate only.
+//! next message repeats what was lost. Whoever is at the other end, called or calling, needs the role `peer`, and
+//! speaks in the names of its certificate only.
 //!
 //! | module | what |
 //! | --- | --- |

@@ -5,8 +5,8 @@ use wire::time::Nanos;
 
 /// State that this node gossips about. Called from several tasks, so no method may block for long.
 pub trait LocalNode: Send + Sync + 'static {
-    /// Takes in a message that came over a connection of `speaker`. All its effects are done on return, so the next [`Self::message`] reflects
-    /// them.
+    /// Takes in a message that came over a connection of `speaker`. All its effects are done on return, so the next
+    /// [`Self::message`] reflects them.
     ///
     /// # Errors
     ///
