@@ -96,7 +96,9 @@ impl Service<Uri> for Connector {
     fn call(&mut self, _: Uri) -> Self::Future {
         let connecting = tokio::time::timeout(CONNECT_WITHIN, self.clone().connect());
         Box::pin(async {
-            connecting.await.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no connection within 2 s")))
+            connecting
+                .await
+                .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no connection within 2 s")))
         })
     }
 }

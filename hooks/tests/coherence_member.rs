@@ -4,8 +4,8 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use hooks::coherence::{
-    Decision, Effect, Entries, Entry, GossipMessage, Item, Member, MemberSettings, ReceiveError, Refusal, Run, RunId, Speaker,
-    VersionVector,
+    Decision, Effect, Entries, Entry, GossipMessage, Item, Member, MemberSettings, ReceiveError, Refusal, Run, RunId,
+    Speaker, VersionVector,
 };
 use hooks::time::UnixNanos;
 use hooks::tracing::{Rank, Reason, TraceId, TraceStart};
@@ -211,10 +211,14 @@ fn words_in_another_nodes_name_cannot_make_its_own_words_be_skipped() {
     exchange(&mut b, &mut a, 40);
 
     a.tick(at(50), wall(50));
-    let kept: Vec<_> = a.effects().iter().filter_map(|effect| match effect {
-        Effect::Keep(decision, _) => Some(decision.trace),
-        _ => None,
-    }).collect();
+    let kept: Vec<_> = a
+        .effects()
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Keep(decision, _) => Some(decision.trace),
+            _ => None,
+        })
+        .collect();
     assert_eq!(kept, [1, 2, 3, 4, 5].map(trace));
     assert_eq!(done(&mut b, 60), "rrrrr");
 }
@@ -285,6 +289,18 @@ fn a_level_beyond_all_reason_leaves_an_eighth_of_the_traces() {
 
     assert_eq!(a.peer_eviction_level(at(1)), Some(Rank::at(u64::MAX / 8 * 7)));
     assert_eq!(a.refusals().count(Refusal::Level), 1);
+}
+
+#[test]
+fn the_level_of_a_peer_that_leaves_holds_for_a_minute() {
+    let (mut a, mut b) = (member("a", 1), member("b", 1));
+    b.set_eviction_level(Some(Rank::at(9)));
+    exchange(&mut b, &mut a, 0);
+    b.leave();
+    receive(&mut a, b.message(Some("a"), at(1_000)), 1_000).expect("it leaves");
+
+    let level = |millis| a.peer_eviction_level(at(millis)).map(Rank::position);
+    assert_eq!([level(1_000), level(60_999), level(61_000)], [Some(9), Some(9), None]);
 }
 
 #[test]

@@ -74,9 +74,9 @@ pub(crate) struct Membership<'a> {
     /// Whom it calls.
     pub(crate) peers: PeerSettings,
     /// Who may be a peer.
-    pub(crate) access: Arc<Access>,
+    pub(crate) access: &'a Arc<Access>,
     /// Connections of all servers.
-    pub(crate) connections: Arc<server::Counts>,
+    pub(crate) connections: &'a Arc<server::Counts>,
 }
 
 /// Starts gossip for the traces of `edge`.
@@ -94,13 +94,15 @@ pub(crate) async fn start(
     std::fs::write(&trace_run, "").map_err(|cause| RunError::Runtime { path: trace_run.clone(), cause })?;
     edge.join(name, RunId(rand::random()), CoherenceSettings { member: MemberSettings::default(), successor });
     let (counts, local) = (Arc::new(Counts::default()), Arc::new(Endpoint(Arc::clone(&edge))));
-    let service = gossip::service(Arc::clone(&local), Arc::clone(&access), Arc::clone(&counts));
+    let service = gossip::service(Arc::clone(&local), Arc::clone(access), Arc::clone(&counts));
     let router = Routes::new(service).into_axum_router();
-    let server = Server { name: "coherence", router, limits: LIMITS, counts: connections };
+    let server = Server { name: "coherence", router, limits: LIMITS, counts: Arc::clone(connections) };
     let (stop, stopped) = oneshot::channel::<()>();
-    let serving = server.serve(vec![Listener::Tcp(listener)], acceptor(config.tls.as_ref())?, async { _ = stopped.await });
+    let serving =
+        server.serve(vec![Listener::Tcp(listener)], acceptor(config.tls.as_ref())?, async { _ = stopped.await });
     let server = tokio::spawn(serving);
-    let exchange = gossip::start(peers, local, access, Arc::clone(&counts)).map_err(|error| failed(error.into()))?;
+    let exchange =
+        gossip::start(peers, local, Arc::clone(access), Arc::clone(&counts)).map_err(|error| failed(error.into()))?;
     tracing::info!(%address, node = name, successor, "gossip started");
     Ok(Coherence { edge, exchange, stop, server, trace_run })
 }

@@ -234,8 +234,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let coherence = match (peers, &edge) {
         (Some(peers), Some(edge)) => {
             let name = config.otlp.traces.node.clone().unwrap_or_else(host_name);
-            let (access, connections) = (Arc::clone(&access), Arc::clone(&connections));
-            let membership = Membership { name: &name, peers, access, connections };
+            let membership = Membership { name: &name, peers, access: &access, connections: &connections };
             Some(coherence::start(&config.coherence, membership, folder, Arc::clone(edge)).await?)
         }
         _ => None,
@@ -243,7 +242,8 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let spans = edge.as_ref().map(|edge| read_spans(edge, &node));
     let receipts = receipts(&config, edge.as_ref(), clock)?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
-    let sources = MonitoringSources { connections, counts, otlp: edge.clone(), remotes, receipts: Arc::clone(&receipts) };
+    let sources =
+        MonitoringSources { connections, counts, otlp: edge.clone(), remotes, receipts: Arc::clone(&receipts) };
     let (mut tasks, sockets) = serve(&config, &node, access, listeners, sources)?;
     spawn_monitors(&mut tasks, &node, edge.as_ref(), monitors);
     webhooks::start(webhooks, &node).map_err(|error| RunError::Server("webhooks", error.into()))?;

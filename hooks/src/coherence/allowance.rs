@@ -108,8 +108,7 @@ impl Allowances {
                 self.by_source.remove(&fullest);
             }
         }
-        let allowance =
-            self.by_source.entry(source.clone()).or_insert(Allowance { decisions: most, at: now });
+        let allowance = self.by_source.entry(source.clone()).or_insert(Allowance { decisions: most, at: now });
         if let Some(passed) = now.since(allowance.at) {
             allowance.decisions = (allowance.decisions + most * passed.as_secs_f64() / per).min(most);
             allowance.at = now;

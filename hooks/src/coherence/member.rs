@@ -13,6 +13,8 @@ use crate::coherence::message::{Entries, GossipMessage, VersionVector};
 use crate::coherence::peer::{Peer, Succession};
 use crate::coherence::pending::PendingDecisions;
 use crate::coherence::refusal::{Refusal, Refusals};
+use crate::coherence::settings::MemberSettings;
+use crate::coherence::speaker::Speaker;
 use crate::time::UnixNanos;
 use crate::tracing::{Rank, TraceStart};
 
@@ -29,65 +31,6 @@ pub(super) const MAX_VERSIONS: usize = 1_024;
 const FORGET_EVERY: Nanos = Nanos::from_secs(10);
 /// Peers may keep LMAPs and latency from at most 7/8 of all traces, whatever they say.
 const MAX_PEER_LEVEL: Rank = Rank::at(u64::MAX / 8 * 7);
-
-/// Timing and limits of the gossip.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemberSettings {
-    /// How long entries are remembered and relayed: as long as decisions are. 120 s by default.
-    pub remember: Nanos,
-    /// Memory of the entries that are remembered, in bytes. 32 MiB by default: 2^18 decisions.
-    pub memory: usize,
-    /// Decisions of one peer that are taken at once, and in each [`remember`](Self::remember). An eighth of the
-    /// decisions that fit into [`Limits::decisions`](crate::tracing::Limits): 2^16 by default.
-    pub peer_decisions: u32,
-    /// Longest time that a decision waits until another node has it. 2 s by default.
-    pub patience: Nanos,
-    /// A peer that has been silent for so long counts as dead: no decision waits for it. 3 s by default.
-    pub lease: Nanos,
-    /// A peer that has been silent for so long is forgotten: no trace is marked because of it any more. 15 min by
-    /// default.
-    pub forget: Nanos,
-    /// An entry of another run is relayed after so long: that run sends it first. 1 s by default.
-    pub relay_after: Nanos,
-    /// Interval of messages while there is nothing to send. 1 s by default.
-    pub idle: Nanos,
-}
-
-impl Default for MemberSettings {
-    fn default() -> Self {
-        Self {
-            remember: Nanos::from_secs(120),
-            memory: 32 << 20,
-            peer_decisions: 1 << 16,
-            patience: Nanos::from_secs(2),
-            lease: Nanos::from_secs(3),
-            forget: Nanos::from_secs(900),
-            relay_after: Nanos::from_secs(1),
-            idle: Nanos::from_secs(1),
-        }
-    }
-}
-
-/// Whose words a connection may carry, as far as it says.
-#[derive(Clone, Copy, Debug)]
-pub enum Speaker<'a> {
-    /// The holder of a certificate with these names: it may speak for nodes of these names, and for no other.
-    Named(&'a [&'a str]),
-    /// Anybody: the operator has opened the address to everybody (`coherence.insecure`). Nothing said under a name is
-    /// known to come from its node.
-    Anyone,
-}
-
-impl Speaker<'_> {
-    /// Whether it may speak in the name of `node`.
-    #[must_use]
-    pub fn may_speak_for(self, node: &str) -> bool {
-        match self {
-            Self::Named(names) => names.contains(&node),
-            Self::Anyone => true,
-        }
-    }
-}
 
 /// The level of a peer that has left holds for so long. One that leaves and comes back does not make it rise and fall:
 /// traces would be selected late, and be gone by then.
@@ -241,8 +184,8 @@ impl Member {
     ///
     /// It is advice: LMAPs and latency pass over a trace that a peer has evicted, since they have others to select, and
     /// those are whole. Ranks are uniform over traces, so an eighth of the traces is left to select from even if a peer
-    /// lies, and more than an eighth of its memory is what no honest one should lack. Errors, traces that a service
-    /// requests and the floor take no such advice. A peer that has evicted more marks what it lacks.
+    /// lies. Errors, traces that a service requests and the floor take no such advice. A peer that has evicted more
+    /// marks what it lacks. The level of a peer that has left holds for a minute.
     #[must_use]
     pub fn peer_eviction_level(&self, now: Nanos) -> Option<Rank> {
         let left = self.left_level.filter(|(_, at)| now.since(*at).is_none_or(|age| age < LEVEL_HOLD));

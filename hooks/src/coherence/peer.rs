@@ -58,13 +58,7 @@ impl Peer {
 
     /// The peer itself speaks, for `run`. Whichever run it speaks for is its newest: no order of runs exists by which
     /// somebody could outbid it.
-    pub(super) fn update(
-        &mut self,
-        run: Run,
-        level: Option<Rank>,
-        versions: VersionVector,
-        now: Nanos,
-    ) -> Succession {
+    pub(super) fn update(&mut self, run: Run, level: Option<Rank>, versions: VersionVector, now: Nanos) -> Succession {
         let succession = if run == self.run {
             Succession::Same
         } else if self.former.as_ref() == Some(&run) {

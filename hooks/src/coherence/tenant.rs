@@ -161,7 +161,8 @@ impl TenantTraces<'_> {
 
     fn by_id(&mut self, half: &PathServices, now: Nanos) -> Vec<Step> {
         let names = &mut *self.names;
-        let mut steps: Vec<Step> = half.services.iter().map(|service| (names.heard_service(service, now), None)).collect();
+        let mut steps: Vec<Step> =
+            half.services.iter().map(|service| (names.heard_service(service, now), None)).collect();
         for (service, operation) in &half.requested {
             let service = names.heard_service(service, now);
             steps.push((service, Some(names.heard_operation(service, operation, now))));

@@ -33,7 +33,15 @@ pub struct Liar {
 impl Liar {
     pub fn new(seed: u64) -> Self {
         let known = VersionVector::new();
-        Self { messages: 0, random: Random(seed ^ 0xbad), id: 1, appended: 0, known, invented: BTreeSet::new(), heard: Vec::new() }
+        Self {
+            messages: 0,
+            random: Random(seed ^ 0xbad),
+            id: 1,
+            appended: 0,
+            known,
+            invented: BTreeSet::new(),
+            heard: Vec::new(),
+        }
     }
 
     /// An honest node answers.
@@ -68,7 +76,7 @@ impl Liar {
             7 => message.entries = self.made_up_runs(wall),
             // What it has: nothing, or everything.
             8 => message.versions.clear(),
-            9 => message.versions.extend(self.known.iter().map(|(run, _)| (run.clone(), 1 << 53))),
+            9 => message.versions.extend(self.known.keys().map(|run| (run.clone(), 1 << 53))),
             // Its own words: many, or far ahead, or of a new run.
             10 => {
                 message.entries = vec![self.entries(message.run.clone(), self.appended, 500, wall)];
@@ -78,18 +86,18 @@ impl Liar {
                 message.entries = vec![self.entries(message.run.clone(), (1 << 53) - 10, 10, wall)];
             }
             12 => self.id += 1,
-            _ => (message.leaving, message.to) = (self.random.one_in(2), Some(self.run_of(to, 77))),
+            _ => (message.leaving, message.to) = (self.random.one_in(2), Some(Self::run_of(to, 77))),
         }
         message
     }
 
-    fn run_of(&self, node: &str, id: u64) -> Run {
+    fn run_of(node: &str, id: u64) -> Run {
         Run { node: node.into(), id: RunId(NonZeroU64::new(id).expect("not zero")) }
     }
 
     fn empty(&self) -> GossipMessage {
         GossipMessage {
-            run: self.run_of(NAME, self.id),
+            run: Self::run_of(NAME, self.id),
             level: Some(Rank::at(u64::MAX)),
             versions: self.known.clone(),
             entries: Vec::new(),
@@ -103,7 +111,7 @@ impl Liar {
     fn victim(&mut self) -> Run {
         let honest: Vec<_> = self.known.keys().filter(|run| &*run.node != NAME).cloned().collect();
         match honest.len() as u64 {
-            0 => self.run_of("node-0", 1),
+            0 => Self::run_of("node-0", 1),
             count => honest[self.random.below(count) as usize].clone(),
         }
     }
@@ -126,7 +134,7 @@ impl Liar {
         let (node, mut all) = (self.victim().node, Vec::new());
         for _ in 0..20 {
             let (id, first) = (self.random.draw() | 1, self.random.below(1 << 20));
-            let run = self.run_of(&node, id);
+            let run = Self::run_of(&node, id);
             self.invented.insert(run.id);
             all.push(self.entries(run, first, 2, wall));
         }

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use hooks::coherence::{Effect, Export, GossipMessage, Member, MemberSettings, PathJoin, Run, RunId, ServiceVerdict, Speaker, TenantTraces};
+use hooks::coherence::{
+    Effect, Export, GossipMessage, Member, MemberSettings, PathJoin, Run, RunId, ServiceVerdict, Speaker, TenantTraces,
+};
 use hooks::id::OriginId;
 use hooks::paths::{FrontendRule, Frontends, Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
 use hooks::time::UnixNanos;

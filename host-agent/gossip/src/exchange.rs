@@ -118,11 +118,10 @@ fn endpoint(name: &str, address: SocketAddr, settings: &PeerSettings) -> Result<
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     let connector = Connector::new(address, host, settings.tls.as_ref())?;
     // The connector does TLS.
-    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|_| TlsError::Name(address.to_string()))?;
-    let endpoint = endpoint
-        .http2_keep_alive_interval(KEEP_ALIVE)
-        .keep_alive_timeout(KEEP_ALIVE)
-        .keep_alive_while_idle(true);
+    let endpoint =
+        Endpoint::from_shared(format!("http://{address}")).map_err(|_| TlsError::Name(address.to_string()))?;
+    let endpoint =
+        endpoint.http2_keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(KEEP_ALIVE).keep_alive_while_idle(true);
     Ok((endpoint, connector))
 }
 

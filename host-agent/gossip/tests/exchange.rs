@@ -12,7 +12,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use agent_runtime::access::{Access, AccessConfig};
 use agent_runtime::server::{self, Limits, Listener, Server};
 use gossip::{Counts, Exchange, LocalNode, PeerSettings};
-use hooks::coherence::{Decision, Effect, GossipMessage, Member, MemberSettings, ReceiveError, Refusal, Run, RunId, Speaker};
+use hooks::coherence::{
+    Decision, Effect, GossipMessage, Member, MemberSettings, ReceiveError, Refusal, Run, RunId, Speaker,
+};
 use hooks::time::UnixNanos;
 use hooks::tracing::{Reason, TraceId};
 use tokio::net::TcpListener;

@@ -75,7 +75,8 @@ mod tests {
 
     #[test]
     fn nodes_that_keep_traces_together_need_one_order() {
-        let text = "coherence: {peers: ['node-2:9704'], insecure: true}\notlp:\n  upstream: {endpoint: 'http://c:4318'}\n";
+        let text =
+            "coherence: {peers: ['node-2:9704'], insecure: true}\notlp:\n  upstream: {endpoint: 'http://c:4318'}\n";
         let key = "order_key: 00112233445566778899aabbccddeeff";
 
         let passing = Config::parse(text).unwrap();

@@ -20,7 +20,8 @@ pub fn certificates(folder: &Path, name: &str) {
     std::fs::write(folder.join(format!("{name}.pem")), authority.pem()).unwrap();
     for node in NODES {
         let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(vec![Network::address(node).to_string(), format!("node-{node}")]).unwrap();
+        let mut params =
+            CertificateParams::new(vec![Network::address(node).to_string(), format!("node-{node}")]).unwrap();
         params.subject_alt_names.push(SanType::URI("uview:peer".try_into().unwrap()));
         let made = params.signed_by(&key, &authority).unwrap().pem();
         std::fs::write(folder.join(format!("{name}-{node}.pem")), made).unwrap();
