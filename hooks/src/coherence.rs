@@ -18,9 +18,9 @@
 //! of paths. Two nodes exchange [`GossipMessage`]s. A message carries a version vector (the sender's position in the
 //! log of each run) and the entries that the receiver lacked by its last version vector. So a lost message needs no
 //! retransmission: the next exchange carries its entries. Entries of a dead node are relayed by the nodes that received
-//! them from it: what they have from each other they do not pass on. A restarted node gets everything that is still remembered, with a mark on the entries that its predecessor had
-//! carried out. No node is elected: each replica of a frontend decides about the traces that entered there, and an
-//! entry at another replica is another trace.
+//! them from it: what they have from each other they do not pass on. A restarted node gets everything that is still
+//! remembered, with a mark on the entries that its predecessor had carried out. No node is elected: each replica of a
+//! frontend decides about the traces that entered there, and an entry at another replica is another trace.
 //!
 //! *Trust.* A peer may lie, also one with a certificate. Every member keeps these properties, whatever others say:
 //!
@@ -35,8 +35,8 @@
 //! 4. An honest member's message is accepted by every honest member.
 //!
 //! A liar can have too much kept and marked, tell nodes different things about traces that it decides itself, and hide
-//! what a restarted node may lack. What is not believed is counted and named ([`Refusals`]). Tested in `tests/coherence`
-//! (a fourth member that lies) and by the fuzz target `gossip_member`.
+//! what a restarted node may lack. What is not believed is counted and named ([`Refusals`]). Tested in
+//! `tests/coherence` (a fourth member that lies) and by the fuzz target `gossip_member`.
 //!
 //! *Guarantee.* A decision is released only when another node has it, or when no other node is alive. So the death of
 //! one node never leaves the others ignorant of what it kept. A trace that may be incomplete is marked: by a node that
