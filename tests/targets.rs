@@ -1,8 +1,10 @@
-//! Fuzz targets: every decoder of bytes from outside. The fuzzer (`fuzz/`) runs them; `corpus.rs` replays the corpus.
+//! Fuzz targets: every decoder of bytes from outside, and a member of a cluster among others that lie. The fuzzer
+//! (`fuzz/`) runs them; `corpus.rs` replays the corpus.
 //!
 //! A target returns nothing. It proves that no input makes it panic, and checks invariants of accepted input.
 
 mod local;
+mod gossip_member;
 mod one_way;
 mod replies;
 mod traces;
@@ -23,6 +25,7 @@ use wire::rdma::Endpoint;
 use wire::registration::ServiceMessage;
 
 pub use local::{head_sampling, operators_request, packet_filter, proc_text, ring};
+pub use gossip_member::gossip_member;
 pub use one_way::one_way;
 pub use replies::{receiver_reply, upstream_reply};
 pub use traces::{gossip, otlp_json, otlp_request};
@@ -31,13 +34,14 @@ pub use traces::{gossip, otlp_json, otlp_request};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All fuzz targets, by name.
-pub const TARGETS: [Target; 29] = [
+pub const TARGETS: [Target; 30] = [
     ("attach", attach),
     ("capture", capture),
     ("columns", columns),
     ("control", control),
     ("frames", frames),
     ("gossip", gossip),
+    ("gossip_member", gossip_member),
     ("head_sampling", head_sampling),
     ("header", header),
     ("host_config", host_config),

@@ -5,6 +5,7 @@
 //! | worker | fetch regions, and send verdicts about them |
 //! | operator | change LMAPs and register hooks; everything a viewer may |
 //! | viewer | read status, lists, rows, receipt |
+//! | peer | be the host agent of another node, under a name in its certificate |
 //!
 //! On one machine, the kernel says which user and groups a peer has. Over TCP, a certificate does. Root and the agent's
 //! own user have every role. A peer that is nobody in particular (plain TCP, which `insecure: true` allows) has every
@@ -21,8 +22,10 @@ pub use peer::{Peer, peer, peer_process};
 
 /// Limit of certificate names that are kept of one certificate.
 const MAX_NAMES: usize = 64;
-/// A name in a certificate (URI) that gives a role: `uview:worker`, `uview:operator` or `uview:viewer`.
+/// A name in a certificate (URI) that gives a role: `uview:worker`, `uview:operator`, `uview:viewer` or `uview:peer`.
 const ROLE_SCHEME: &str = "uview:";
+/// A name in a certificate (URI) that is a node's name behind this.
+const NODE_SCHEME: &str = "uview:node/";
 
 /// What somebody may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +36,8 @@ pub enum Role {
     Operator,
     /// Reads, and changes nothing.
     Viewer,
+    /// The host agent of another node.
+    Peer,
 }
 
 impl Role {
@@ -43,6 +48,7 @@ impl Role {
             Self::Worker => "worker",
             Self::Operator => "operator",
             Self::Viewer => "viewer",
+            Self::Peer => "peer",
         }
     }
 
@@ -52,6 +58,7 @@ impl Role {
             Self::Worker => "workers",
             Self::Operator => "operators",
             Self::Viewer => "viewers",
+            Self::Peer => "peers",
         }
     }
 }
@@ -77,6 +84,19 @@ impl Identity {
     #[must_use]
     pub fn of_certificate(names: impl Iterator<Item = String>) -> Self {
         Self::Certificate(names.take(MAX_NAMES).collect())
+    }
+
+    /// The names of nodes that a certificate has: its DNS names, and what follows `uview:node/` in its URIs. Names are
+    /// compared letter by letter.
+    pub fn node_names(&self) -> impl Iterator<Item = &str> {
+        let names = match self {
+            Self::Certificate(names) => names.as_slice(),
+            Self::User { .. } | Self::Anyone => &[],
+        };
+        names.iter().filter_map(|name| match name.strip_prefix(NODE_SCHEME) {
+            None if name.starts_with(ROLE_SCHEME) => None,
+            node => Some(node.unwrap_or(name)),
+        })
     }
 
     /// The same user or certificate, whatever groups it had.
@@ -115,12 +135,14 @@ pub struct AccessConfig {
     pub operators: Members,
     /// Who may read.
     pub viewers: Members,
+    /// Who may be the host agent of another node. Only certificates count: nodes connect over TCP.
+    pub peers: Members,
 }
 
 impl Default for AccessConfig {
     fn default() -> Self {
         let viewers = Members { groups: vec![NameOrId::Name("uview".to_owned())], ..Members::default() };
-        Self { workers: Members::default(), operators: Members::default(), viewers }
+        Self { workers: Members::default(), operators: Members::default(), viewers, peers: Members::default() }
     }
 }
 
@@ -226,6 +248,7 @@ pub struct Access {
     workers: Granted,
     operators: Granted,
     viewers: Granted,
+    peers: Granted,
     config: AccessConfig,
 }
 
@@ -246,6 +269,7 @@ impl Access {
             workers: Granted::resolve(Role::Worker, &config.workers)?,
             operators: Granted::resolve(Role::Operator, &config.operators)?,
             viewers,
+            peers: Granted::resolve(Role::Peer, &config.peers)?,
             config: config.clone(),
         })
     }
@@ -260,6 +284,7 @@ impl Access {
             Role::Worker => self.workers.has(role, who),
             Role::Operator => self.operators.has(role, who),
             Role::Viewer => self.viewers.has(role, who) || self.operators.has(Role::Operator, who),
+            Role::Peer => self.peers.has(role, who),
         }
     }
 
@@ -286,6 +311,7 @@ impl Access {
             Role::Worker => (role.key(), &self.config.workers),
             Role::Operator => (role.key(), &self.config.operators),
             Role::Viewer => (role.key(), &self.config.viewers),
+            Role::Peer => (role.key(), &self.config.peers),
         };
         match who {
             Identity::User { uid, .. } => {
@@ -320,7 +346,7 @@ mod tests {
         Access::resolve(&serde_saphyr::from_str(text).unwrap()).unwrap()
     }
 
-    const ROLES: [Role; 3] = [Role::Worker, Role::Operator, Role::Viewer];
+    const ROLES: [Role; 4] = [Role::Worker, Role::Operator, Role::Viewer, Role::Peer];
 
     #[test]
     fn root_and_the_agents_own_user_may_do_everything_and_others_nothing() {
@@ -337,20 +363,31 @@ mod tests {
         let access = access("{workers: {users: [7001]}, operators: {groups: [7002]}, viewers: {users: [7003]}}");
 
         let roles = |who: &Identity| ROLES.map(|role| access.has(who, role));
-        assert_eq!(roles(&user(7001, &[])), [true, false, false]);
-        assert_eq!(roles(&user(9999, &[1, 7002])), [false, true, true]);
-        assert_eq!(roles(&user(7003, &[])), [false, false, true]);
+        assert_eq!(roles(&user(7001, &[])), [true, false, false, false]);
+        assert_eq!(roles(&user(9999, &[1, 7002])), [false, true, true, false]);
+        assert_eq!(roles(&user(7003, &[])), [false, false, true, false]);
     }
 
     #[test]
     fn a_certificate_has_the_roles_in_its_names_and_those_that_are_listed() {
-        let access = access("{operators: {certificates: [alice.example]}}");
+        let access = access("{operators: {certificates: [alice.example]}, peers: {certificates: [node-7]}}");
         let holder = |names: &[&str]| Identity::of_certificate(names.iter().map(|name| (*name).to_owned()));
 
         let roles = |names: &[&str]| ROLES.map(|role| access.has(&holder(names), role));
-        assert_eq!(roles(&["nic-1", "uview:worker"]), [true, false, false]);
-        assert_eq!(roles(&["alice.example"]), [false, true, true]);
-        assert_eq!(roles(&["mallory.example", "uview:workers"]), [false, false, false]);
+        assert_eq!(roles(&["nic-1", "uview:worker"]), [true, false, false, false]);
+        assert_eq!(roles(&["alice.example"]), [false, true, true, false]);
+        assert_eq!(roles(&["uview:peer"]), [false, false, false, true]);
+        assert_eq!(roles(&["node-7"]), [false, false, false, true]);
+        assert_eq!(roles(&["mallory.example", "uview:workers", "uview:node/node-7"]), [false; 4]);
+    }
+
+    #[test]
+    fn names_of_nodes_are_the_dns_names_and_those_behind_the_scheme_and_no_roles() {
+        let names = ["node-1", "uview:peer", "uview:node/node-2", "uview:other", "uview:node/uview:peer"];
+        let identity = Identity::of_certificate(names.map(str::to_owned).into_iter());
+
+        assert_eq!(identity.node_names().collect::<Vec<_>>(), ["node-1", "node-2", "uview:peer"]);
+        assert_eq!(Identity::Anyone.node_names().count() + user(0, &[]).node_names().count(), 0);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | [`access`] | who a peer is, and what it may do |
 //! | [`server`] | HTTP servers with bounded connections whose requests know their sender |
+//! | [`connect`] | connections to another agent that know who answered |
 //! | [`config`] | the configuration file: read, checked, refused with line, column and value; common sections |
 //! | [`error`] | an error and its causes in one line |
 //! | [`tls`] | certificates of a server and of a client |
@@ -16,6 +17,7 @@
 
 pub mod access;
 pub mod config;
+pub mod connect;
 pub mod error;
 pub mod listen;
 pub mod logs;

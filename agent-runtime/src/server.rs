@@ -286,8 +286,8 @@ async fn requests<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     }
 }
 
-/// The identity in the first of a client's certificates.
-fn certified(certificates: Option<&[CertificateDer<'_>]>) -> Identity {
+/// The identity in the first of the peer's certificates.
+pub(crate) fn certified(certificates: Option<&[CertificateDer<'_>]>) -> Identity {
     let Some(first) = certificates.and_then(<[_]>::first) else { return Identity::Anyone };
     let Ok(certificate) = EndEntityCert::try_from(first) else { return Identity::Certificate(Vec::new()) };
     let names = certificate.valid_dns_names().chain(certificate.valid_uri_names());

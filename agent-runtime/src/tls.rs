@@ -195,6 +195,8 @@ pub struct ClientConfigs {
     pub channel: ClientTlsConfig,
     /// For rustls, without ALPN.
     pub library: ClientConfig,
+    /// The name that the server's certificate must have, if not the host of the address.
+    pub domain: Option<String>,
 }
 
 // Does not print the key.
@@ -274,7 +276,7 @@ fn configs(
         }
         _ => return Err(TlsError::Incomplete),
     };
-    Ok(ClientConfigs { channel, library })
+    Ok(ClientConfigs { channel, library, domain: domain.map(str::to_owned) })
 }
 
 fn pair(certificate: &Path, key: &Path, cause: rustls::Error) -> TlsError {

@@ -61,7 +61,7 @@ impl Tls {
     pub fn load(args: &TlsArgs) -> Result<Option<Self>, TlsError> {
         let TlsArgs { tls_ca: Some(ca), tls_cert, tls_key, tls_name } = args.clone() else { return Ok(None) };
         let files = ClientTls { ca: ca.clone(), domain: tls_name, certificate: tls_cert, key: tls_key };
-        let ClientConfigs { channel, mut library } = files.load()?;
+        let ClientConfigs { channel, mut library, .. } = files.load()?;
         library.alpn_protocols.push(PROTOCOL.to_vec());
         let client = channel.timeout(diagnosis::HANDSHAKE_TIMEOUT);
         Ok(Some(Self { args: args.clone(), ca, client, config: Arc::new(library) }))

@@ -9,6 +9,7 @@
 //! | [`Member`] | one node of the cluster: which message to send to which peer, what to do with a received one |
 //! | [`PendingDecisions`] | decisions of this node, held back until another node has them |
 //! | [`EntryLog`] | recent entries of all nodes: applied here once and in order, relayed to peers that lack them |
+//! | [`Refusals`] | words of peers that were not believed |
 //! | [`TenantTraces`] | carries out decisions and received entries on the traces of one tenant |
 //! | [`PathJoin`] | joins, by trace, the entry span on one node with the services on others |
 //! | [`GossipMessage`] | a message between two nodes; bounded when it is decoded |
@@ -17,9 +18,25 @@
 //! of paths. Two nodes exchange [`GossipMessage`]s. A message carries a version vector (the sender's position in the
 //! log of each run) and the entries that the receiver lacked by its last version vector. So a lost message needs no
 //! retransmission: the next exchange carries its entries. Entries of a dead node are relayed by the nodes that received
-//! them. A restarted node gets everything that is still remembered, with a mark on the entries that its predecessor had
-//! carried out. No node is elected: each replica of a frontend decides about the traces that entered there, and an
-//! entry at another replica is another trace.
+//! them from it: what they have from each other they do not pass on. A restarted node gets everything that is still
+//! remembered, with a mark on the entries that its predecessor had carried out. No node is elected: each replica of a
+//! frontend decides about the traces that entered there, and an entry at another replica is another trace.
+//!
+//! *Trust.* A peer may lie, also one with a certificate. Every member keeps these properties, whatever others say:
+//!
+//! 1. A node is heard under a name that its connection's identity has ([`Speaker`]), and under no other.
+//! 2. What this node takes of an honest node that speaks to it is not lessened by anybody else: only the run itself
+//!    moves or clears its log, leaves, restarts, states its level, and is acknowledged. What others relay of it
+//!    ([`Member::receive`]) is carried out while it is silent, and stored nowhere; each relayer has a position of its
+//!    own.
+//! 3. What one peer can use up is bounded: decisions ([`MemberSettings::peer_decisions`]), memory
+//!    ([`MemberSettings::memory`]), space in messages, and the ranks that it may keep LMAPs and latency from
+//!    ([`Member::peer_eviction_level`]).
+//! 4. An honest member's message is accepted by every honest member.
+//!
+//! A liar can have too much kept and marked, tell nodes different things about traces that it decides itself, and hide
+//! what a restarted node may lack. What is not believed is counted and named ([`Refusals`]). Tested in
+//! `tests/coherence` (a fourth member that lies) and by the fuzz target `gossip_member`.
 //!
 //! *Guarantee.* A decision is released only when another node has it, or when no other node is alive. So the death of
 //! one node never leaves the others ignorant of what it kept. A trace that may be incomplete is marked: by a node that
@@ -35,20 +52,29 @@
 //! message. Measured with everything (version vectors, paths, entries sent twice): 10,000 traces a second, 39,000 of
 //! them kept in a minute, took 120 bytes per kept trace and receiving node (`tests/coherence`, the ignored one).
 
+mod allowance;
 mod codec;
 mod entry_log;
+mod hearsay;
 mod item;
 mod member;
 mod message;
 mod path_join;
+mod peer;
 mod pending;
+mod refusal;
+mod settings;
+mod speaker;
 mod tenant;
 
 pub use codec::{DecodeError, MAX_MESSAGE_BYTES};
-pub use entry_log::{EntryLog, NewEntry};
-pub use item::{Decision, Entry, Item, KnownPath, OperationRef, PathPiece, Run, ServiceVerdict};
-pub use member::{Effect, Member, MemberCounts, MemberSettings, ReceiveError};
+pub use entry_log::EntryLog;
+pub use item::{Decision, Entry, Item, KnownPath, OperationRef, PathPiece, Run, RunId, ServiceVerdict};
+pub use member::{Effect, Member, MemberCounts, ReceiveError};
 pub use message::{Entries, GossipMessage, VersionVector};
 pub use path_join::PathJoin;
 pub use pending::PendingDecisions;
+pub use refusal::{Refusal, Refusals};
+pub use settings::MemberSettings;
+pub use speaker::Speaker;
 pub use tenant::{Export, TenantTraces};

@@ -4,21 +4,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_runtime::access::Access;
 use agent_runtime::listen::tcp;
+use agent_runtime::server::{self, Limits, Listener, Server};
 use gossip::{Counts, Exchange, LocalNode, PeerSettings};
-use hooks::coherence::{GossipMessage, MemberSettings, ReceiveError};
+use hooks::coherence::{GossipMessage, MemberSettings, ReceiveError, Refusal, RunId, Speaker};
 use otlp::{CoherenceSettings, Edge};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::TcpListenerStream;
-use tonic::transport::Server;
+use tonic::service::Routes;
 use wire::time::Nanos;
 
 use crate::config::CoherenceConfig;
-use crate::run::RunError;
+use crate::run::{RunError, acceptor};
 
-/// Concurrent calls per connection.
-const CALLS: usize = 8;
+/// Connections of peers: of all, and from one address.
+const LIMITS: Limits = Limits { connections: 2_048, connections_per_peer: 64 };
 /// Deadline of the last messages on shutdown.
 const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 
@@ -26,8 +27,12 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 struct Endpoint(Arc<Edge>);
 
 impl LocalNode for Endpoint {
-    fn receive(&self, message: GossipMessage) -> Result<(), ReceiveError> {
-        self.0.receive(message)
+    fn receive(&self, message: GossipMessage, speaker: Speaker<'_>) -> Result<(), ReceiveError> {
+        self.0.receive(message, speaker)
+    }
+
+    fn refuse(&self, who: &str, why: Refusal) {
+        self.0.refuse_message(who, why);
     }
 
     fn message(&self, peer: Option<&str>) -> Option<GossipMessage> {
@@ -53,7 +58,7 @@ pub(crate) struct Coherence {
     edge: Arc<Edge>,
     exchange: Exchange,
     stop: oneshot::Sender<()>,
-    server: JoinHandle<Result<(), tonic::transport::Error>>,
+    server: JoinHandle<()>,
     trace_run: PathBuf,
 }
 
@@ -62,30 +67,42 @@ fn trace_run(folder: &Path) -> PathBuf {
     folder.join("trace-run")
 }
 
-/// Starts gossip for the traces of `edge` with `peers`, as the node `name`.
+/// Who gossips with whom.
+pub(crate) struct Membership<'a> {
+    /// Name of this node.
+    pub(crate) name: &'a str,
+    /// Whom it calls.
+    pub(crate) peers: PeerSettings,
+    /// Who may be a peer.
+    pub(crate) access: &'a Arc<Access>,
+    /// Connections of all servers.
+    pub(crate) connections: &'a Arc<server::Counts>,
+}
+
+/// Starts gossip for the traces of `edge`.
 pub(crate) async fn start(
     config: &CoherenceConfig,
-    peers: PeerSettings,
-    name: &str,
+    membership: Membership<'_>,
     folder: &Path,
     edge: Arc<Edge>,
 ) -> Result<Coherence, RunError> {
+    let Membership { name, peers, access, connections } = membership;
     let (listener, address) = tcp("coherence.listen", config.listen).await?;
     let failed = |error| RunError::Server("coherence", error);
     let trace_run = trace_run(folder);
     let successor = trace_run.exists();
     std::fs::write(&trace_run, "").map_err(|cause| RunError::Runtime { path: trace_run.clone(), cause })?;
-    edge.join(name, CoherenceSettings { member: MemberSettings::default(), successor });
+    edge.join(name, RunId(rand::random()), CoherenceSettings { member: MemberSettings::default(), successor });
     let (counts, local) = (Arc::new(Counts::default()), Arc::new(Endpoint(Arc::clone(&edge))));
-    let mut server = Server::builder().tcp_nodelay(true).concurrency_limit_per_connection(CALLS);
-    if let Some(tls) = &config.tls {
-        server = server.tls_config(tls.server()?).map_err(|error| failed(error.into()))?;
-    }
-    let server = server.add_service(gossip::service(Arc::clone(&local), Arc::clone(&counts)));
+    let service = gossip::service(Arc::clone(&local), Arc::clone(access), Arc::clone(&counts));
+    let router = Routes::new(service).into_axum_router();
+    let server = Server { name: "coherence", router, limits: LIMITS, counts: Arc::clone(connections) };
     let (stop, stopped) = oneshot::channel::<()>();
-    let incoming = TcpListenerStream::new(listener);
-    let server = tokio::spawn(server.serve_with_incoming_shutdown(incoming, async { _ = stopped.await }));
-    let exchange = gossip::start(peers, local, Arc::clone(&counts)).map_err(|error| failed(error.into()))?;
+    let serving =
+        server.serve(vec![Listener::Tcp(listener)], acceptor(config.tls.as_ref())?, async { _ = stopped.await });
+    let server = tokio::spawn(serving);
+    let exchange =
+        gossip::start(peers, local, Arc::clone(access), Arc::clone(&counts)).map_err(|error| failed(error.into()))?;
     tracing::info!(%address, node = name, successor, "gossip started");
     Ok(Coherence { edge, exchange, stop, server, trace_run })
 }

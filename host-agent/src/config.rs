@@ -47,7 +47,7 @@ pub struct Config {
     pub lmap: LmapConfig,
     /// Services that register on the Unix socket.
     pub services: ServicesConfig,
-    /// Who may be a worker, an operator, a viewer.
+    /// Who may be a worker, an operator, a viewer, a peer.
     pub access: AccessConfig,
     /// Access to region descriptors.
     pub regions: RegionsConfig,
@@ -286,6 +286,7 @@ fn check_listener(
     let Some(address) = listen.filter(|_| !insecure) else { return Ok(()) };
     let [listen, client_ca] = match section {
         "control" => ["control.listen", "control.tls.client_ca"],
+        "coherence" => ["coherence.listen", "coherence.tls.client_ca"],
         _ => ["operators.listen", "operators.tls.client_ca"],
     };
     let wanted = "needs tls with client_ca, so that peers are known by their certificates; or, for everybody who can reach it, insecure: true";
@@ -361,7 +362,7 @@ impl Config {
         let Self { control, operators, .. } = self;
         let control = open("control", control.listen, control.insecure, "a worker");
         let operators = open("operators", operators.listen, operators.insecure, "an operator");
-        control.into_iter().chain(operators).collect()
+        control.into_iter().chain(operators).chain(self.coherence.warning(&self.otlp)).collect()
     }
 
     /// Interval of process metrics: at least the default interval of LMAPs.

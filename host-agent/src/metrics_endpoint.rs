@@ -114,17 +114,17 @@ impl Collector for NodeMetrics {
             ),
             (
                 "refused_api_connections",
-                "Connections to control, operators and metrics refused: too many, of all or of one peer.",
+                "Connections to control, operators, coherence and metrics refused: too many, of all or of one peer.",
                 &self.connections.refused,
             ),
             (
                 "failed_api_handshakes",
-                "TLS handshakes of control and operators that failed.",
+                "TLS handshakes of control, operators and coherence that failed.",
                 &self.connections.handshakes,
             ),
             (
                 "failed_api_accepts",
-                "Failed accepts on control, operators and metrics, usually for lack of descriptors.",
+                "Failed accepts on control, operators, coherence and metrics, usually for lack of descriptors.",
                 &self.connections.accept_errors,
             ),
         ] {

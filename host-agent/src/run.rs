@@ -20,7 +20,7 @@ use wire::id::Incarnation;
 use wire::rdma::TRANSPORT;
 
 use crate::clock::{self, Clock};
-use crate::coherence::{self, Coherence};
+use crate::coherence::{self, Coherence, Membership};
 use crate::config::{self, Config, ConfigError, Rdma, ServerTls, Transport};
 use crate::listeners::Listeners;
 use crate::node::Node;
@@ -87,7 +87,7 @@ pub enum RunError {
 }
 
 /// The TLS of a gRPC API over TCP.
-fn acceptor(tls: Option<&ServerTls>) -> Result<Option<TlsAcceptor>, RunError> {
+pub(crate) fn acceptor(tls: Option<&ServerTls>) -> Result<Option<TlsAcceptor>, RunError> {
     let Some(tls) = tls else { return Ok(None) };
     let mut config = tls.library()?;
     config.alpn_protocols = vec![b"h2".to_vec()];
@@ -103,6 +103,7 @@ type Tasks = JoinSet<Result<(), RunError>>;
 
 /// What the operators' server and `/metrics` report besides the node.
 struct MonitoringSources {
+    connections: Arc<server::Counts>,
     counts: Arc<Counts>,
     otlp: Option<Arc<Edge>>,
     remotes: Vec<Arc<RemoteMonitor>>,
@@ -117,8 +118,7 @@ fn serve(
     listeners: Listeners,
     sources: MonitoringSources,
 ) -> Result<(Tasks, [SocketFile; 4]), RunError> {
-    let MonitoringSources { counts, otlp, remotes, receipts } = sources;
-    let connections = Arc::new(server::Counts::default());
+    let MonitoringSources { connections, counts, otlp, remotes, receipts } = sources;
     let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
     let control = Routes::new(control_server::service(Arc::clone(node), Arc::clone(&access)));
     let control = named("control", control.into_axum_router(), WORKER_LIMITS);
@@ -230,17 +230,20 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
         Some(listen) => Some(head_sampling::start(listen, advice, edge.clone(), Arc::clone(&node)).await?),
         None => None,
     };
+    let connections = Arc::new(server::Counts::default());
     let coherence = match (peers, &edge) {
         (Some(peers), Some(edge)) => {
             let name = config.otlp.traces.node.clone().unwrap_or_else(host_name);
-            Some(coherence::start(&config.coherence, peers, &name, folder, Arc::clone(edge)).await?)
+            let membership = Membership { name: &name, peers, access: &access, connections: &connections };
+            Some(coherence::start(&config.coherence, membership, folder, Arc::clone(edge)).await?)
         }
         _ => None,
     };
     let spans = edge.as_ref().map(|edge| read_spans(edge, &node));
     let receipts = receipts(&config, edge.as_ref(), clock)?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
-    let sources = MonitoringSources { counts, otlp: edge.clone(), remotes, receipts: Arc::clone(&receipts) };
+    let sources =
+        MonitoringSources { connections, counts, otlp: edge.clone(), remotes, receipts: Arc::clone(&receipts) };
     let (mut tasks, sockets) = serve(&config, &node, access, listeners, sources)?;
     spawn_monitors(&mut tasks, &node, edge.as_ref(), monitors);
     webhooks::start(webhooks, &node).map_err(|error| RunError::Server("webhooks", error.into()))?;

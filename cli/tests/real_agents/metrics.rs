@@ -26,7 +26,7 @@ const OTLP: &str = concat!(
     "otlp: {upstream: {endpoint: 'http://127.0.0.1:1'}, listen_grpc: 127.0.0.1:0, listen_http: 127.0.0.1:0, ",
     "traces: {keep: tail, order_key: 00112233445566778899aabbccddeeff}}\n",
     // A peer that does not exist.
-    "coherence: {peers: ['127.0.0.1:1'], listen: 127.0.0.1:0}\n",
+    "coherence: {peers: ['127.0.0.1:1'], listen: 127.0.0.1:0, insecure: true}\n",
 );
 
 /// The rows of the list for the metrics of `page`: `| name{labels} | type | help |`.

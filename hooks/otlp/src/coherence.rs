@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use hooks::coherence::{
-    Effect, Export, GossipMessage, Member, MemberSettings, PathJoin, ReceiveError, Run, ServiceVerdict, TenantTraces,
+    Effect, Export, GossipMessage, Member, MemberSettings, PathJoin, ReceiveError, Refusal, Run, RunId, ServiceVerdict,
+    Speaker, TenantTraces,
 };
 use hooks::tracing::Verdict;
 use wire::time::Nanos;
@@ -34,22 +35,27 @@ pub(crate) struct Coherence {
 }
 
 impl TailSampler {
-    /// Joins the other nodes as `run`: from now on they keep the same traces.
+    /// Joins the other nodes as `run`, which begins now: from now on they keep the same traces.
     pub fn join(&mut self, run: Run, settings: CoherenceSettings, now: Timestamp) {
         let CoherenceSettings { member, successor } = settings;
-        self.keeper.join(successor.then_some(run.began), now.monotonic.plus(member.remember));
+        self.keeper.join(successor.then_some(now.wall), now.monotonic.plus(member.remember));
         let (member, pieces) = (Member::new(run, member), PathJoin::new(PENDING_PATHS));
         self.coherence = Some(Coherence { member, pieces, tenant: "".into() });
     }
 
-    /// Receives a gossip message and carries it out.
+    /// Receives a gossip message over a connection of `speaker`, and carries it out.
     ///
     /// # Errors
     ///
     /// [`ReceiveError`]; then nothing was carried out.
-    pub fn receive(&mut self, message: GossipMessage, now: Timestamp) -> Result<(), ReceiveError> {
+    pub fn receive(
+        &mut self,
+        message: GossipMessage,
+        speaker: Speaker<'_>,
+        now: Timestamp,
+    ) -> Result<(), ReceiveError> {
         if let Some(coherence) = &mut self.coherence {
-            coherence.member.receive(message, now.monotonic, now.wall)?;
+            coherence.member.receive(message, speaker, now.monotonic, now.wall)?;
             self.carry_out(now);
         }
         Ok(())
@@ -107,25 +113,42 @@ impl TailSampler {
 }
 
 impl Edge {
-    /// Joins the other nodes as the node `name`: from now on they keep the same traces. Does nothing where spans pass
-    /// through.
-    pub fn join(&self, name: &str, settings: CoherenceSettings) {
+    /// Joins the other nodes as the node `name`, with the random `id` of this run: from now on they keep the same
+    /// traces. Does nothing where spans pass through.
+    pub fn join(&self, name: &str, id: RunId, settings: CoherenceSettings) {
         let now = self.timestamp();
         if let Some(mut tail) = self.tail(DEFAULT) {
-            tail.join(Run { node: name.into(), began: now.wall }, settings, now);
+            tail.join(Run { node: name.into(), id }, settings, now);
         }
     }
 
-    /// Receives a gossip message. It is carried out before this returns, and so before the reply.
+    /// Receives a gossip message over a connection of `speaker`. It is carried out before this returns, and so before
+    /// the reply.
     ///
     /// # Errors
     ///
     /// [`ReceiveError`] if the message is not accepted.
-    pub fn receive(&self, message: GossipMessage) -> Result<(), ReceiveError> {
+    pub fn receive(&self, message: GossipMessage, speaker: Speaker<'_>) -> Result<(), ReceiveError> {
         let Some(mut tail) = self.tail(DEFAULT) else { return Ok(()) };
-        let received = tail.receive(message, self.timestamp());
+        let received = tail.receive(message, speaker, self.timestamp());
         self.queue_kept(DEFAULT, tail);
         received
+    }
+
+    /// A gossip message of `who` was refused before it could be received.
+    pub fn refuse_message(&self, who: &str, why: Refusal) {
+        let now = self.now();
+        if let Some(member) = self.tail(DEFAULT).as_mut().and_then(|tail| tail.member_mut()) {
+            member.refuse(who, why, now);
+        }
+    }
+
+    /// Gossip that was refused in the last ten minutes, in words.
+    #[must_use]
+    pub fn refused_gossip(&self) -> Vec<String> {
+        let (tail, now) = (self.tail(DEFAULT), self.now());
+        let member = tail.as_ref().and_then(|tail| tail.member());
+        member.map(|member| member.refusals().lines(now).collect()).unwrap_or_default()
     }
 
     /// The gossip message for the node `peer`, or for a node of unknown name; `None` if this node is alone.

@@ -2,6 +2,7 @@
 //! bounded, and refused as a whole if any part is invalid.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use wire::proto::gossip as proto;
@@ -9,7 +10,8 @@ use wire::proto::gossip::entry::Item as ProtoItem;
 use wire::proto::gossip::reason::Reason as ProtoReason;
 use wire::time::Nanos;
 
-use crate::coherence::item::{Decision, Entry, Item, KnownPath, OperationRef, PathPiece, Run, ServiceVerdict};
+use crate::coherence::item::{Decision, Entry, Item, KnownPath, OperationRef, PathPiece, Run, RunId, ServiceVerdict};
+use crate::coherence::member::MAX_VERSIONS;
 use crate::coherence::message::{Entries, GossipMessage, VersionVector};
 use crate::time::UnixNanos;
 use crate::tracing::{Metric, Rank, Reason, ScoreBreakdown, TraceId};
@@ -17,13 +19,15 @@ use crate::tracing::{Metric, Rank, Reason, ScoreBreakdown, TraceId};
 /// Largest encoded message that a node accepts: 4 MiB.
 pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
 /// Runs in one message.
-const MAX_RUNS: usize = 1_024;
+const MAX_RUNS: usize = MAX_VERSIONS;
 /// Entries in one message.
 const MAX_ENTRIES: usize = 1 << 16;
 /// Metrics of one reason, and services of one piece of a path.
 const MAX_PARTS: usize = 256;
 /// Bytes of a name or a text.
 const NAME_BYTES: usize = 512;
+/// Bytes of a node's name: a DNS name's.
+const NODE_BYTES: usize = 253;
 /// Largest entry number. A run that appends a million entries a second reaches it after 285 years.
 const MAX_NUMBER: u64 = 1 << 53;
 
@@ -47,6 +51,9 @@ pub enum DecodeError {
     /// A name that is empty where it must not be, too long, or has control characters.
     #[error("a name of {0} bytes, expected 1 to 512 bytes without control characters")]
     Name(usize),
+    /// A node's name that is longer than a DNS name.
+    #[error("a node's name of {0} bytes, at most 253 are allowed")]
+    Node(usize),
     /// A trace id is not 16 bytes, or they are all zero.
     #[error("a trace id of {0} bytes, expected 16 bytes, not all zero")]
     Trace(usize),
@@ -95,11 +102,16 @@ fn trace(bytes: &[u8]) -> Result<TraceId, DecodeError> {
 
 fn run(run: Option<&proto::Run>) -> Result<Run, DecodeError> {
     let run = run.ok_or(DecodeError::Missing("run"))?;
-    Ok(Run { node: name(&run.node)?, began: UnixNanos(run.began_unix_ns) })
+    let id = NonZeroU64::new(run.id).ok_or(DecodeError::Missing("a run's id"))?;
+    let node = name(&run.node)?;
+    if node.len() > NODE_BYTES {
+        return Err(DecodeError::Node(node.len()));
+    }
+    Ok(Run { node, id: RunId(id) })
 }
 
 fn of_run(run: &Run) -> proto::Run {
-    proto::Run { node: run.node.as_ref().into(), began_unix_ns: run.began.0 }
+    proto::Run { node: run.node.as_ref().into(), id: run.id.0.get() }
 }
 
 impl GossipMessage {
@@ -114,6 +126,7 @@ impl GossipMessage {
             entries: self.entries.iter().map(encode_entries).collect(),
             leaving: self.leaving,
             to: self.to.as_ref().map(of_run),
+            appended: self.appended,
         }
     }
 
@@ -136,6 +149,7 @@ impl GossipMessage {
             entries: message.entries.iter().map(decode_entries).collect::<Result<_, _>>()?,
             leaving: message.leaving,
             to: message.to.as_ref().map(|to| run(Some(to))).transpose()?,
+            appended: number(message.appended)?,
         })
     }
 }
@@ -205,7 +219,9 @@ fn decode_entries(block: &proto::Entries) -> Result<Entries, DecodeError> {
     bounded("reasons", &block.reasons, MAX_ENTRIES)?;
     let reasons: Vec<_> = block.reasons.iter().map(reason).collect::<Result<_, _>>()?;
     let entries = block.entries.iter().map(|entry| self::entry(entry, &reasons)).collect::<Result<_, _>>()?;
-    Ok(Entries { run: run(block.run.as_ref())?, first: number(block.first)?, entries })
+    // The receiver passes its position on: that has to be a number that others accept.
+    number(block.first.saturating_add(block.entries.len() as u64))?;
+    Ok(Entries { run: run(block.run.as_ref())?, first: block.first, entries })
 }
 
 fn entry(entry: &proto::Entry, reasons: &[Arc<Reason>]) -> Result<Entry, DecodeError> {
@@ -329,7 +345,7 @@ mod tests {
     use super::*;
 
     fn message() -> GossipMessage {
-        let run = |node: &str, began| Run { node: node.into(), began: UnixNanos(began) };
+        let run = |node: &str, id| Run { node: node.into(), id: RunId(NonZeroU64::new(id).unwrap()) };
         let trace = |number: u8| TraceId::new([number; 16]).unwrap();
         let metric = Metric { title: "p99".into(), unit: "s".into(), seen: 0.18, expected: 0.02 };
         let lmap = Reason::Lmap { service: "payment".into(), score: 9.0, gamma: 3.0, metrics: [metric].into() };
@@ -385,6 +401,7 @@ mod tests {
             entries: vec![Entries { run: run("b", 2), first: 3, entries }],
             leaving: true,
             to: Some(run("b", 2)),
+            appended: 5,
         }
     }
 
@@ -411,10 +428,13 @@ mod tests {
         assert_eq!(GossipMessage::decode(&spoilt).unwrap_err(), DecodeError::Trace(15));
         entry(&mut spoilt, decision(vec![1; 16], 4));
         assert_eq!(GossipMessage::decode(&spoilt).unwrap_err(), DecodeError::Reason(4));
-        let cases: [(Spoil, DecodeError); 6] = [
+        let cases: [(Spoil, DecodeError); 9] = [
             (|message| message.run = None, DecodeError::Missing("run")),
+            (|message| message.to = Some(proto::Run { node: "b".into(), id: 0 }), DecodeError::Missing("a run's id")),
+            (|message| message.to = Some(proto::Run { node: "b".repeat(254), id: 1 }), DecodeError::Node(254)),
+            (|message| message.appended = (1 << 53) + 1, DecodeError::Number((1 << 53) + 1)),
             (|message| message.versions[0].next = u64::MAX, DecodeError::Number(u64::MAX)),
-            (|message| message.entries[0].first = (1 << 53) + 1, DecodeError::Number((1 << 53) + 1)),
+            (|message| message.entries[0].first = (1 << 53) - 1, DecodeError::Number((1 << 53) + 7)),
             (|message| message.entries[0].entries[0].item = None, DecodeError::Missing("an entry's item")),
             (|message| message.entries[0].reasons[0].reason = None, DecodeError::Missing("a reason")),
             (

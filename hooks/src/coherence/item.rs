@@ -1,18 +1,23 @@
 //! Entries of the gossip log.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::time::UnixNanos;
 use crate::tracing::{Reason, ScoreBreakdown, TraceId};
 
-/// One run of a node: its name in the cluster, and its start. Of two runs with one name, the later one is the
-/// successor.
+/// Tells runs of one node apart. Random, drawn by the caller when the run starts, and never 0. No clock is in it, so
+/// that a clock that was ahead changes nothing; the order of ids means nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunId(pub NonZeroU64);
+
+/// One run of a node: its name in the cluster, and its id. A node's newest run is the one that it speaks with.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Run {
     /// Name of the node, unique in the cluster.
     pub node: Arc<str>,
-    /// Start of the run, by its own clock.
-    pub began: UnixNanos,
+    /// Id of the run.
+    pub id: RunId,
 }
 
 /// The decision to keep a trace.
@@ -98,4 +103,42 @@ pub struct Entry {
     pub carried_out: bool,
     /// What it announces.
     pub item: Item,
+}
+
+/// Memory of a name beside its text, and more than its frame in a message takes.
+const NAME: usize = 32;
+
+impl Item {
+    /// Approximate bytes of its names, in memory and in a message.
+    pub(super) fn name_bytes(&self) -> usize {
+        let names = |all: &[Arc<str>]| all.iter().map(|name| NAME + name.len()).sum::<usize>();
+        let operations = |all: &[OperationRef]| all.iter().map(|(a, b)| 2 * NAME + a.len() + b.len()).sum::<usize>();
+        match self {
+            Self::Keep(keep) => keep.tenant.len(),
+            Self::Verdict(verdict) => {
+                let operations = verdict.breakdown.iter().flat_map(|breakdown| breakdown.operations.keys());
+                verdict.service.len() + operations.map(|name| 2 * NAME + name.len()).sum::<usize>()
+            }
+            Self::Piece(piece) => piece.tenant.len() + names(&piece.services) + operations(&piece.requested),
+            Self::Path(path) => {
+                let own = path.tenant.len() + path.service.len() + path.operation.len();
+                own + names(&path.services) + operations(&path.requested)
+            }
+        }
+    }
+
+    /// Its reason, which the entries of one message may share.
+    pub(super) const fn reason(&self) -> Option<&Arc<Reason>> {
+        match self {
+            Self::Keep(keep) => Some(&keep.reason),
+            Self::Verdict(verdict) => Some(&verdict.reason),
+            Self::Piece(_) | Self::Path(_) => None,
+        }
+    }
+
+    /// Approximate heap memory in bytes. Those that share a reason pay a part of it each.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let shared = |reason: &Arc<Reason>| reason.heap_bytes() / Arc::strong_count(reason);
+        self.name_bytes() + self.reason().map_or(0, shared)
+    }
 }

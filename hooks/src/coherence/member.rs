@@ -1,14 +1,20 @@
 //! One node of the cluster: builds messages to its peers, takes theirs, and says what to do.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Slot;
 use std::sync::Arc;
 
 use wire::time::Nanos;
 
+use crate::coherence::allowance::Allowances;
 use crate::coherence::entry_log::EntryLog;
 use crate::coherence::item::{Decision, Entry, Item, KnownPath, PathPiece, Run, ServiceVerdict};
-use crate::coherence::message::{GossipMessage, VersionVector};
+use crate::coherence::message::{Entries, GossipMessage, VersionVector};
+use crate::coherence::peer::{Peer, Succession};
 use crate::coherence::pending::PendingDecisions;
+use crate::coherence::refusal::{Refusal, Refusals};
+use crate::coherence::settings::MemberSettings;
+use crate::coherence::speaker::Speaker;
 use crate::time::UnixNanos;
 use crate::tracing::{Rank, TraceStart};
 
@@ -19,40 +25,16 @@ const PIECES_PER_S: u32 = 64;
 
 /// Largest number of peers.
 const MAX_PEERS: usize = 1_024;
+/// Runs in the version vector of a message; a peer refuses more.
+pub(super) const MAX_VERSIONS: usize = 1_024;
+/// How often what is known of peers is looked through for what can be forgotten.
+const FORGET_EVERY: Nanos = Nanos::from_secs(10);
+/// Peers may keep LMAPs and latency from at most 7/8 of all traces, whatever they say.
+const MAX_PEER_LEVEL: Rank = Rank::at(u64::MAX / 8 * 7);
 
-/// Timing and limits of the gossip.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemberSettings {
-    /// How long entries are remembered and relayed: as long as decisions are. 120 s by default.
-    pub remember: Nanos,
-    /// Largest number of entries that are remembered. 2^18 by default: 26 MB.
-    pub entries: usize,
-    /// Longest time that a decision waits until another node has it. 2 s by default.
-    pub patience: Nanos,
-    /// A peer that has been silent for so long counts as dead: no decision waits for it. 3 s by default.
-    pub lease: Nanos,
-    /// An entry of another run is relayed after so long: that run sends it first. 1 s by default.
-    pub relay_after: Nanos,
-    /// Interval of messages while there is nothing to send. 1 s by default.
-    pub idle: Nanos,
-}
-
-impl Default for MemberSettings {
-    fn default() -> Self {
-        Self {
-            remember: Nanos::from_secs(120),
-            entries: 1 << 18,
-            patience: Nanos::from_secs(2),
-            lease: Nanos::from_secs(3),
-            relay_after: Nanos::from_secs(1),
-            idle: Nanos::from_secs(1),
-        }
-    }
-}
-
-/// Time within which a node has exported what it carried out. What it carried out just before it was killed may still
-/// have been in its queue: for its successor it does not count as carried out, and such traces are marked.
-const SENT_WITHIN: Nanos = Nanos::from_secs(2);
+/// The level of a peer that has left holds for so long. One that leaves and comes back does not make it rise and fall:
+/// traces would be selected late, and be gone by then.
+const LEVEL_HOLD: Nanos = Nanos::from_secs(60);
 
 /// What the caller has to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,15 +57,18 @@ pub enum Effect {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiveError {
+    /// The connection's identity does not have the name of the node that sends the message.
+    #[error(
+        "this connection may not speak for the node {0:?}: its certificate needs that name (DNS), or the URI \
+         uview:node/NAME"
+    )]
+    Impostor(Arc<str>),
     /// Two nodes have one name: each would take the other's entries for its own.
     #[error("another node has the name {0:?}: set otlp.traces.node to a different one")]
     SameName(Arc<str>),
     /// More peers than a cluster may have.
     #[error("{0:?} is one node too many, at most 1024 peers are allowed")]
     TooMany(Arc<str>),
-    /// The message is of a run that has a successor.
-    #[error("{0:?} has restarted since this message")]
-    Outdated(Arc<str>),
 }
 
 /// Counters of decisions and messages.
@@ -103,20 +88,6 @@ pub struct MemberCounts {
     pub unacknowledged: u64,
 }
 
-#[derive(Debug)]
-struct Peer {
-    run: Run,
-    versions: VersionVector,
-    /// What its predecessor had carried out and exported, as far as known.
-    before: VersionVector,
-    /// What it had at least [`SENT_WITHIN`] before its last message.
-    settled: VersionVector,
-    /// Its version vector then, not yet settled.
-    sample: (Nanos, VersionVector),
-    last_seen: Nanos,
-    level: Option<Rank>,
-}
-
 /// A node of the cluster: its own entries, those it received, and what its peers have of both.
 #[derive(Debug)]
 pub struct Member {
@@ -125,11 +96,17 @@ pub struct Member {
     pending: PendingDecisions,
     log: EntryLog,
     peers: BTreeMap<Arc<str>, Peer>,
+    allowances: Allowances,
     effects: Vec<Effect>,
     level: Option<Rank>,
     leaving: bool,
     pieces: (Nanos, u32),
     counts: MemberCounts,
+    refusals: Refusals,
+    /// The level of peers that have left, and when the last of them did.
+    left_level: Option<(Rank, Nanos)>,
+    /// When what is known of peers was looked through.
+    looked: Nanos,
 }
 
 impl Member {
@@ -139,7 +116,8 @@ impl Member {
         Self {
             run,
             pending: PendingDecisions::new(settings.patience),
-            log: EntryLog::new(settings.remember, settings.entries),
+            log: EntryLog::new(settings.remember, settings.memory),
+            allowances: Allowances::new(settings.peer_decisions, settings.remember),
             settings,
             peers: BTreeMap::new(),
             effects: Vec::new(),
@@ -154,6 +132,9 @@ impl Member {
                 restarts: 0,
                 unacknowledged: 0,
             },
+            refusals: Refusals::new(),
+            left_level: None,
+            looked: Nanos::ZERO,
         }
     }
 
@@ -199,10 +180,17 @@ impl Member {
         self.level = level;
     }
 
-    /// The highest rank up to which any live peer has evicted traces.
+    /// The highest rank up to which any live peer has evicted traces, and at most 7/8 of all ranks.
+    ///
+    /// It is advice: LMAPs and latency pass over a trace that a peer has evicted, since they have others to select, and
+    /// those are whole. Ranks are uniform over traces, so an eighth of the traces is left to select from even if a peer
+    /// lies. Errors, traces that a service requests and the floor take no such advice. A peer that has evicted more
+    /// marks what it lacks. The level of a peer that has left holds for a minute.
     #[must_use]
     pub fn peer_eviction_level(&self, now: Nanos) -> Option<Rank> {
-        self.live(now).filter_map(|peer| peer.level).max()
+        let left = self.left_level.filter(|(_, at)| now.since(*at).is_none_or(|age| age < LEVEL_HOLD));
+        let levels = self.live(now).filter_map(|peer| peer.level).chain(left.map(|(level, _)| level));
+        levels.max().map(|level| level.min(MAX_PEER_LEVEL))
     }
 
     /// This node is about to shut down.
@@ -226,8 +214,6 @@ impl Member {
     /// are carried out.
     #[must_use]
     pub fn message(&self, peer: Option<&str>, now: Nanos) -> GossipMessage {
-        let mut versions = self.log.versions();
-        versions.insert(self.run.clone(), self.pending.carried_out());
         let peer = peer.and_then(|name| self.peers.get(name));
         let entries = peer.map_or_else(Vec::new, |peer| {
             let relayed = self.relayed(now);
@@ -240,73 +226,134 @@ impl Member {
             }
             blocks
         });
-        let to = peer.map(|peer| peer.run.clone());
-        GossipMessage { run: self.run.clone(), level: self.level, versions, entries, leaving: self.leaving, to }
+        GossipMessage {
+            run: self.run.clone(),
+            level: self.level,
+            versions: self.versions_for(peer),
+            entries,
+            leaving: self.leaving,
+            to: peer.map(|peer| peer.run.clone()),
+            appended: self.log.next(&self.run),
+        }
     }
 
-    /// Takes a message of another node. Carry out the [`effects`](Self::effects) before the reply.
+    /// The version vector to show to `peer`. What another node relayed is not in it: the peer, or the run itself, may
+    /// have other words with these numbers.
+    fn versions_for(&self, peer: Option<&Peer>) -> VersionVector {
+        let mut versions = VersionVector::from([(self.run.clone(), self.pending.carried_out())]);
+        // The peer's own run first: with a place for each peer, it is the one that must not be left out.
+        versions.extend(peer.map(|peer| (peer.run.clone(), self.log.next(&peer.run))));
+        let direct = self.log.versions().into_iter().filter(|(run, _)| **run != self.run);
+        let relayed = peer.into_iter().flat_map(|peer| peer.hearsay.positions());
+        for (run, next) in direct.chain(relayed) {
+            let is_full = versions.len() >= MAX_VERSIONS;
+            match versions.entry(run.clone()) {
+                Slot::Occupied(mut known) => _ = known.insert(next.max(*known.get())),
+                Slot::Vacant(_) if is_full => {}
+                Slot::Vacant(free) => _ = free.insert(next),
+            }
+        }
+        versions
+    }
+
+    /// Takes a message that came over a connection of `speaker`. Carry out the [`effects`](Self::effects) before the
+    /// reply. Words that are not believed are skipped and [counted](Self::refusals).
     ///
     /// # Errors
     ///
-    /// [`ReceiveError`], if another node has the same name, there are too many peers, or the run has a successor.
-    pub fn receive(&mut self, message: GossipMessage, now: Nanos, wall: UnixNanos) -> Result<(), ReceiveError> {
-        let GossipMessage { run, level, versions, entries, leaving, to } = message;
-        if run.node == self.run.node {
-            return if run == self.run { Ok(()) } else { Err(ReceiveError::SameName(run.node)) };
+    /// [`ReceiveError`], if the speaker may not speak for the node, another node has this node's name, or there are too
+    /// many peers. Then nothing of the message was taken.
+    pub fn receive(
+        &mut self,
+        message: GossipMessage,
+        speaker: Speaker<'_>,
+        now: Nanos,
+        wall: UnixNanos,
+    ) -> Result<(), ReceiveError> {
+        let GossipMessage { run, level, versions, entries, leaving, to, appended } = message;
+        if !speaker.may_speak_for(&run.node) {
+            self.refusals.add(&run.node, Refusal::Impostor, now);
+            return Err(ReceiveError::Impostor(run.node));
         }
+        if run.node == self.run.node {
+            if run == self.run {
+                return Ok(());
+            }
+            self.refusals.add(&run.node, Refusal::SameName, now);
+            return Err(ReceiveError::SameName(run.node));
+        }
+        if self.peers.len() >= MAX_PEERS && !self.peers.contains_key(&run.node) {
+            self.refusals.add(&run.node, Refusal::TooManyPeers, now);
+            return Err(ReceiveError::TooMany(run.node));
+        }
+        self.log.announce(&run, appended, now);
         if leaving {
-            self.peers.remove(&run.node);
+            let level = self.peers.remove(&run.node).and_then(|peer| peer.level);
+            let held = self.left_level.filter(|(_, at)| now.since(*at).is_none_or(|age| age < LEVEL_HOLD));
+            self.left_level = level.max(held.map(|(level, _)| level)).map(|level| (level, now));
         } else {
-            self.update_peer(run, level, versions, now)?;
+            self.update_peer(&run, level, versions, now);
         }
         // A message for a predecessor begins where that one was. Its entries come again, from where this run is.
         let meant = to.is_none_or(|to| to == self.run);
-        for block in entries.into_iter().filter(|_| meant) {
-            if block.run == self.run {
-                continue;
-            }
-            for new in self.log.receive(block, now, wall) {
-                self.apply(new.entry);
+        for mut block in entries.into_iter().filter(|_| meant) {
+            if block.run == run {
+                let known = self.log.next(&run);
+                if self.allowances.cut(&run.node, &mut block, known, now) {
+                    self.refusals.add(&run.node, Refusal::TooManyDecisions, now);
+                }
+                for entry in self.log.receive(block, now, wall) {
+                    self.apply(entry);
+                }
+            } else if block.run != self.run {
+                self.receive_relayed(&run.node, block, now, wall);
             }
         }
         Ok(())
     }
 
-    fn update_peer(
-        &mut self,
-        run: Run,
-        level: Option<Rank>,
-        versions: VersionVector,
-        now: Nanos,
-    ) -> Result<(), ReceiveError> {
-        let Some(peer) = self.peers.get_mut(&run.node) else {
-            let name = Arc::clone(&run.node);
-            if self.peers.len() >= MAX_PEERS {
-                return Err(ReceiveError::TooMany(name));
+    /// `relayer` says what another run said. Whether the predecessor of this node had carried it out, only others know:
+    /// that is the relayer's own word.
+    fn receive_relayed(&mut self, relayer: &Arc<str>, mut block: Entries, now: Nanos, wall: UnixNanos) {
+        let MemberSettings { lease, remember, .. } = self.settings;
+        let (node, of) = (Arc::clone(&block.run.node), self.peers.get(&block.run.node));
+        let speaks = of.is_some_and(|peer| peer.run == block.run && peer.is_live(lease, now));
+        let Some(peer) = self.peers.get(relayer) else { return };
+        let known = peer.hearsay.known(&block.run, &self.log);
+        let is_known = of.is_some() || node == self.run.node;
+        if !speaks && self.allowances.cut_relayed(relayer, is_known, &mut block, known, now) {
+            self.refusals.add(relayer, Refusal::TooManyDecisions, now);
+        }
+        let Some(peer) = self.peers.get_mut(relayer) else { return };
+        match peer.hearsay.receive(block, &mut self.log, speaks, (remember, now, wall)) {
+            Ok(entries) => entries.into_iter().for_each(|entry| self.apply(entry)),
+            Err(why) => self.refusals.add(&format!("{relayer} about {node}"), why, now),
+        }
+    }
+
+    fn update_peer(&mut self, run: &Run, level: Option<Rank>, versions: VersionVector, now: Nanos) {
+        let name = Arc::clone(&run.node);
+        if level > Some(MAX_PEER_LEVEL) {
+            self.refusals.add(&name, Refusal::Level, now);
+        }
+        let appended = self.log.next(&self.run);
+        let claimed = versions.get(&self.run).copied();
+        let mut versions = self.log.known(versions);
+        if let Some(claimed) = claimed {
+            if claimed > appended {
+                self.refusals.add(&name, Refusal::Overclaimed, now);
             }
-            let (before, settled, sample) = (VersionVector::new(), VersionVector::new(), (now, versions.clone()));
-            self.peers.insert(name, Peer { run, versions, before, settled, sample, last_seen: now, level });
-            return Ok(());
+            versions.insert(self.run.clone(), claimed.min(appended));
+        }
+        let Some(peer) = self.peers.get_mut(&name) else {
+            self.peers.insert(name, Peer::new(run.clone(), level, versions, now));
+            return;
         };
-        if run < peer.run {
-            return Err(ReceiveError::Outdated(run.node));
+        match peer.update(run.clone(), level, versions, now) {
+            Succession::Same => {}
+            Succession::New => self.counts.restarts += 1,
+            Succession::Former => self.refusals.add(&name, Refusal::Alternating, now),
         }
-        if run != peer.run {
-            self.counts.restarts += 1;
-            peer.before = core::mem::take(&mut peer.settled);
-            peer.sample = (now, versions.clone());
-            peer.versions.clear();
-            peer.run = run;
-        } else if now.since(peer.sample.0).is_some_and(|age| age >= SENT_WITHIN) {
-            peer.settled = core::mem::replace(&mut peer.sample, (now, versions.clone())).1;
-        }
-        // Messages may overtake each other; a version vector never falls.
-        for (run, next) in versions {
-            let known = peer.versions.entry(run).or_default();
-            *known = next.max(*known);
-        }
-        (peer.last_seen, peer.level) = (now, level);
-        Ok(())
     }
 
     fn apply(&mut self, entry: Entry) {
@@ -329,6 +376,8 @@ impl Member {
 
     /// To be called about ten times a second: releases decisions, and forgets old entries.
     pub fn tick(&mut self, now: Nanos, wall: UnixNanos) {
+        // Numbers of this run go on, however long it had nothing to say.
+        self.log.announce(&self.run, 0, now);
         let known = self.live(now).filter_map(|peer| peer.versions.get(&self.run)).max().copied().unwrap_or(0);
         let has_live_peer = self.live(now).next().is_some();
         self.effects.extend(self.pending.ready(known, has_live_peer, now).into_iter().map(Effect::Release));
@@ -345,6 +394,15 @@ impl Member {
                 effects.push(Effect::Unacknowledged(decision.clone(), Arc::clone(name)));
             }
         });
+        if now.since(self.looked).is_some_and(|passed| passed >= FORGET_EVERY) {
+            self.looked = now;
+            let (log, own, age) = (&self.log, &self.run, Nanos(self.settings.remember.0.saturating_mul(2)));
+            self.peers.retain(|_, peer| peer.is_live(self.settings.forget, now));
+            self.allowances.forget(now);
+            for peer in self.peers.values_mut() {
+                peer.forget(|run| run == own || log.announced(run).is_some(), age, now);
+            }
+        }
     }
 
     /// Takes what has to be done, in order.
@@ -382,6 +440,17 @@ impl Member {
         &self.log
     }
 
+    /// A message of `who` was refused before it came here.
+    pub fn refuse(&mut self, who: &str, why: Refusal, now: Nanos) {
+        self.refusals.add(who, why, now);
+    }
+
+    /// Words of peers that were not believed.
+    #[must_use]
+    pub const fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
     /// Counters of decisions and messages.
     #[must_use]
     pub const fn counts(&self) -> &MemberCounts {
@@ -398,11 +467,5 @@ impl Member {
 
     const fn relayed(&self, now: Nanos) -> Nanos {
         Nanos(now.0.saturating_sub(self.settings.relay_after.0))
-    }
-}
-
-impl Peer {
-    fn is_live(&self, lease: Nanos, now: Nanos) -> bool {
-        now.since(self.last_seen).is_none_or(|silent| silent < lease)
     }
 }

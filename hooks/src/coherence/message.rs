@@ -34,4 +34,6 @@ pub struct GossipMessage {
     pub leaving: bool,
     /// The run for which the message is meant, as far as the sender knows. A successor of that run lacks what it had.
     pub to: Option<Run>,
+    /// How many entries the sender's run has appended.
+    pub appended: u64,
 }

@@ -38,6 +38,11 @@ impl<T: Default> Recent<T> {
 /// A path that is in use is announced at this interval.
 const ANNOUNCE_EVERY: Nanos = Nanos::from_secs(60);
 
+/// Names that are remembered of one trace take about so many bytes at most.
+const HALF_BYTES: usize = 4 << 10;
+/// Bytes of a name beside its text.
+const NAME_BYTES: usize = 32;
+
 /// A service on a path, and the operation that was requested of it.
 pub type Step = (ServiceId, Option<OperationId>);
 
@@ -50,8 +55,17 @@ pub struct PathServices {
     pub requested: Vec<OperationRef>,
 }
 
+impl PathServices {
+    fn bytes(&self) -> usize {
+        let services = self.services.iter().map(|name| NAME_BYTES + name.len());
+        let requested = self.requested.iter().map(|(a, b)| 2 * NAME_BYTES + a.len() + b.len());
+        services.chain(requested).sum()
+    }
+}
+
 /// Traces of which only the entry or only the services are known, and paths to announce. Memory: about 100 bytes for
-/// each of `most` traces of either kind, and 20 for each service on a path that was seen in the last minutes.
+/// each of `most` traces of either kind, 5 KiB if a peer fills them, and 20 for each service on a path that was seen in
+/// the last minutes.
 #[derive(Debug)]
 pub struct PathJoin {
     operations: Recent<Option<OperationId>>,
@@ -116,8 +130,17 @@ impl PathJoin {
             return Some(operation);
         }
         let known = self.halves.at(trace);
-        known.services.extend_from_slice(&half.services);
-        known.requested.extend_from_slice(&half.requested);
+        // Whoever repeats its words adds nothing.
+        for service in &half.services {
+            if known.bytes() < HALF_BYTES && !known.services.contains(service) {
+                known.services.push(Arc::clone(service));
+            }
+        }
+        for requested in &half.requested {
+            if known.bytes() < HALF_BYTES && !known.requested.contains(requested) {
+                known.requested.push(requested.clone());
+            }
+        }
         None
     }
 }
@@ -155,6 +178,12 @@ mod tests {
         assert_eq!(pieces.entered(trace(1), OperationId(7)), Some(&payment));
         assert!(pieces.entered(trace(2), OperationId(8)).is_none());
         assert_eq!(pieces.passed(trace(2), &payment), Some(OperationId(8)));
+
+        let long = |number: u32| PathServices { services: vec![format!("{number:500}").into()], requested: Vec::new() };
+        for number in 0..100 {
+            assert_eq!(pieces.passed(trace(7), &long(number)), None);
+        }
+        assert_eq!(pieces.entered(trace(7), OperationId(7)).map(|half| half.services.len()), Some(8));
 
         for number in 3..5 {
             assert!(pieces.entered(trace(number), OperationId(9)).is_none());

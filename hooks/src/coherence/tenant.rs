@@ -101,7 +101,7 @@ impl TenantTraces<'_> {
                 (decision, self.keeper.release(*trace, reason, now, spans))
             }
             Effect::Verdict(output) => {
-                let service = self.names.service(&output.service, now);
+                let service = self.names.heard_service(&output.service, now);
                 let ServiceVerdict { from, at, weight, breakdown, reason, .. } = output.clone();
                 return self.keeper.verdict(&Verdict { service, from, at, breakdown, weight, reason }, wall);
             }
@@ -113,8 +113,8 @@ impl TenantTraces<'_> {
                 return;
             }
             Effect::Path(path) => {
-                let service = self.names.service(&path.service, now);
-                let operation = self.names.operation(service, &path.operation, now);
+                let service = self.names.heard_service(&path.service, now);
+                let operation = self.names.heard_operation(service, &path.operation, now);
                 let half = PathServices { services: path.services.clone(), requested: path.requested.clone() };
                 for (service, requested) in self.by_id(&half, now) {
                     self.paths.take(&PathStep { operation, service, requested }, now);
@@ -161,10 +161,11 @@ impl TenantTraces<'_> {
 
     fn by_id(&mut self, half: &PathServices, now: Nanos) -> Vec<Step> {
         let names = &mut *self.names;
-        let mut steps: Vec<Step> = half.services.iter().map(|service| (names.service(service, now), None)).collect();
+        let mut steps: Vec<Step> =
+            half.services.iter().map(|service| (names.heard_service(service, now), None)).collect();
         for (service, operation) in &half.requested {
-            let service = names.service(service, now);
-            steps.push((service, Some(names.operation(service, operation, now))));
+            let service = names.heard_service(service, now);
+            steps.push((service, Some(names.heard_operation(service, operation, now))));
         }
         steps
     }

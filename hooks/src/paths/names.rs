@@ -89,6 +89,30 @@ impl Names {
         id
     }
 
+    /// Like [`service`](Self::service), for a name that another node says. Such names are added as long as half of the
+    /// places are free; the others are for services of this node.
+    pub fn heard_service(&mut self, name: &str, now: Nanos) -> ServiceId {
+        let name = self.usable(name);
+        if 2 * self.services.len() >= self.limits.services && !self.services.contains_key(name) {
+            self.others += 1;
+            return self.service(OTHER, now);
+        }
+        self.service(name, now)
+    }
+
+    /// Like [`operation`](Self::operation), for a name that another node says, as in
+    /// [`heard_service`](Self::heard_service).
+    pub fn heard_operation(&mut self, service: ServiceId, name: &str, now: Nanos) -> OperationId {
+        let name = self.usable(name);
+        let limit = self.limits.operations_per_service;
+        let is_new = |known: &Service| 2 * known.operations.len() >= limit && !known.operations.contains_key(name);
+        if self.by_id.get(&service).is_some_and(is_new) {
+            self.others += 1;
+            return self.operation(service, OTHER, now);
+        }
+        self.operation(service, name, now)
+    }
+
     /// The id of the operation `name` of `service`, seen at `now`. An unknown or forgotten service is [`OTHER`].
     pub fn operation(&mut self, service: ServiceId, name: &str, now: Nanos) -> OperationId {
         let name = self.usable(name);

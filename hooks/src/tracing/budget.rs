@@ -23,6 +23,9 @@ impl Default for BudgetRule {
     }
 }
 
+/// Share of the common bucket that decisions of other nodes may take.
+const OTHERS: f64 = 0.5;
+
 /// Invalid settings of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -83,11 +86,16 @@ impl TokenBucket {
 /// bucket. From that, [`Policy::Trigger`] may take only while more than 60 % of the burst are saved,
 /// [`Policy::Latency`] 40 %, [`Policy::Lmap`] 20 %, [`Policy::Error`] 10 %. So they yield in this order under lasting
 /// demand: the later ones get nothing unless the earlier ones leave enough.
+///
+/// What other nodes decide is never refused, and charged to the common bucket up to half of it. So however much a peer
+/// keeps, or says that it keeps, this node's own policies have the other half.
 #[derive(Clone, Debug)]
 pub struct Budget {
     floor: TokenBucket,
     error: TokenBucket,
     common: TokenBucket,
+    /// What may still be charged to the common bucket for decisions of others.
+    others: TokenBucket,
     at: Nanos,
     forgiven: f64,
 }
@@ -111,6 +119,7 @@ impl Budget {
             floor: bucket(floor),
             error: bucket(error),
             common: bucket(1.0 - floor - error),
+            others: bucket((1.0 - floor - error) * OTHERS),
             at: now,
             forgiven: 0.0,
         })
@@ -144,10 +153,13 @@ impl Budget {
     }
 
     /// Takes `bytes` that are kept whatever is left: late spans of kept traces, and traces that another node decided to
-    /// keep. Debts beyond one burst are forgiven, and counted.
+    /// keep. More than half of the common bucket in the long run, and debts beyond one burst, are forgiven and counted.
     pub fn charge(&mut self, bytes: u64, now: Nanos) {
         self.fill(now);
-        self.owe(bytes as f64);
+        let charged = (bytes as f64).min(self.others.tokens);
+        self.others.tokens -= charged;
+        self.forgiven += bytes as f64 - charged;
+        self.owe(charged);
     }
 
     fn owe(&mut self, bytes: f64) {
@@ -177,6 +189,7 @@ impl Budget {
         let seconds = passed.as_secs_f64();
         let spilled = self.floor.fill(seconds, 0.0) + self.error.fill(seconds, 0.0);
         self.common.fill(seconds, spilled);
+        self.others.fill(seconds, 0.0);
     }
 }
 
@@ -232,10 +245,26 @@ mod tests {
 
         budget.charge(100_000_000, Nanos::ZERO);
 
-        assert!(!budget.spend(Policy::Lmap, 1, Nanos::from_secs(5)));
-        assert!((budget.left() - -0.17).abs() < 0.2 && budget.left() < 0.0, "{}", budget.left());
-        assert!((budget.forgiven() - 88_000_000.0).abs() < 1.0, "{}", budget.forgiven());
-        assert!(budget.spend(Policy::Lmap, 1, Nanos::from_secs(20)));
+        // Half of the common bucket of 6 MB.
+        assert!((budget.left() - 0.5).abs() < 1e-9, "{}", budget.left());
+        assert!((budget.forgiven() - 97_000_000.0).abs() < 1.0, "{}", budget.forgiven());
+    }
+
+    #[test]
+    fn own_policies_have_half_of_the_common_budget_however_much_other_nodes_keep() {
+        let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
+        let mut got = 0_u64;
+
+        for step in 0..10_000 {
+            let now = Nanos::from_millis(step * 100);
+            budget.charge(10_000_000, now);
+            for _ in 0..100 {
+                got += 1_000 * u64::from(budget.spend(Policy::Lmap, 1_000, now));
+            }
+        }
+
+        // Half of 600 kB/s for 1,000 s, and what the floor and errors do not use.
+        assert!(got > 300_000_000, "{got}");
     }
 
     #[test]

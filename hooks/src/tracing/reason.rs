@@ -113,6 +113,22 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Approximate memory in bytes, with all texts.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        let texts = match self {
+            Self::Floor { .. } => 0,
+            Self::Error { service, operation } => service.len() + operation.len(),
+            Self::Lmap { service, metrics, .. } => {
+                let metric = |metric: &Metric| size_of::<Metric>() + metric.title.len() + metric.unit.len();
+                service.len() + metrics.iter().map(metric).sum::<usize>()
+            }
+            Self::Latency { operation, .. } => operation.len(),
+            Self::Trigger { text } => text.len(),
+        };
+        size_of::<Self>() + texts
+    }
+
     /// By how many seconds something took longer than expected: the largest difference among means and quantiles of
     /// durations. Processor seconds are no delay: a row has no more of them than it is long.
     #[must_use]

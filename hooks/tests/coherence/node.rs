@@ -1,9 +1,12 @@
 //! One node of the simulation: a keeper and a member, as in an agent, and what it exported.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use hooks::coherence::{Export, GossipMessage, Member, MemberSettings, PathJoin, Run, ServiceVerdict, TenantTraces};
+use hooks::coherence::{
+    Effect, Export, GossipMessage, Member, MemberSettings, PathJoin, Run, RunId, ServiceVerdict, Speaker, TenantTraces,
+};
 use hooks::id::OriginId;
 use hooks::paths::{FrontendRule, Frontends, Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
 use hooks::time::UnixNanos;
@@ -65,6 +68,8 @@ pub struct Node {
     began: u64,
     pub keeper: Keeper,
     pub member: Member,
+    /// Traces that it was told to keep, or decided to, over all of its runs; without the inventions of liars.
+    pub kept: BTreeSet<TraceId>,
     names: Names,
     paths: Paths,
     latencies: Latencies,
@@ -82,11 +87,13 @@ impl Node {
         let switches = Switches { floor: Some(floor), latency: false, ..Switches::default() };
         let policies = Policies::new(switches, Budget::new(budget, Nanos::ZERO).expect("a valid rule"));
         let mut keeper = Keeper::new(buffer, Triggers::new(TriggerRule::default()), policies);
-        let run = Run { node: name.into(), began: wall(began, plan.skew) };
-        keeper.join(predecessor.map(|_| run.began), Nanos::from_secs(120));
+        // Not in the order of the runs: an id orders nothing.
+        let run = Run { node: name.into(), id: RunId(NonZeroU64::new(!(began + 1)).expect("not zero")) };
+        keeper.join(predecessor.map(|_| wall(began, plan.skew)), Nanos::from_secs(120));
         if let Some(account) = predecessor {
             keeper.resume(account);
         }
+        let settings = MemberSettings { peer_decisions: plan.decisions as u32 / 8, ..MemberSettings::default() };
         let mut names = Names::new(NameLimits::default());
         let mut frontends = Frontends::new(FrontendRule::default());
         frontends.configure(names.service("frontend", Nanos::ZERO));
@@ -96,7 +103,8 @@ impl Node {
             tenant: "".into(),
             began,
             keeper,
-            member: Member::new(run, MemberSettings::default()),
+            member: Member::new(run, settings),
+            kept: BTreeSet::new(),
             names,
             paths: Paths::new(PathLimits::default()),
             latencies: Latencies::new(LatencyRule::default()),
@@ -108,7 +116,7 @@ impl Node {
     /// Its successor after a kill. The account at that moment is all that is left of it.
     pub fn again(&self, began: u64) -> Self {
         let account = *self.keeper.buffer().account();
-        Self::start(&self.name, self.plan, began, Some(account))
+        Self { kept: self.kept.clone(), ..Self::start(&self.name, self.plan, began, Some(account)) }
     }
 
     /// By its monotonic clock, which began with the run.
@@ -172,17 +180,28 @@ impl Node {
         self.carry_out(millis, backend);
     }
 
-    /// Takes a message of another node. Returns the reply.
-    pub fn receive(&mut self, message: GossipMessage, millis: u64, backend: &mut Backend) -> GossipMessage {
+    /// Takes a message over a connection of the node `from`. Returns the reply, unless the message is refused.
+    pub fn receive(
+        &mut self,
+        message: GossipMessage,
+        from: &str,
+        millis: u64,
+        backend: &mut Backend,
+    ) -> Option<GossipMessage> {
         let sender = Arc::clone(&message.run.node);
-        let _outdated = self.member.receive(message, self.now(millis), self.wall(millis));
+        let received = self.member.receive(message, Speaker::Named(&[from]), self.now(millis), self.wall(millis));
         self.carry_out(millis, backend);
-        self.member.message(Some(&sender), self.now(millis))
+        received.is_ok().then(|| self.member.message(Some(&sender), self.now(millis)))
     }
 
     fn carry_out(&mut self, millis: u64, backend: &mut Backend) {
         let (now, wall) = (self.now(millis), self.wall(millis));
         for effect in self.member.effects() {
+            if let Effect::Keep(decision, _) | Effect::Release(decision) = &effect
+                && !matches!(&*decision.reason, Reason::Trigger { text } if &**text == "a lie")
+            {
+                self.kept.insert(decision.trace);
+            }
             self.here().0.carry_out(&effect, now, wall, |sent| backend.take(&sent));
         }
     }

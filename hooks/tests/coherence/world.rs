@@ -7,10 +7,13 @@ use hooks::tracing::{LossReason, TraceId};
 use prost::Message as _;
 use wire::proto::gossip as proto;
 
+use crate::liar::{self, Liar};
 use crate::node::{Backend, Node, Plan};
 use crate::traffic::{Random, RecordedSpan, Shop};
 
 pub const NODES: usize = 3;
+/// The place of the member that lies.
+const LIAR: usize = NODES;
 
 /// What arrives at a node.
 enum Event {
@@ -46,6 +49,8 @@ pub struct World {
     pub acknowledged: [u64; NODES],
     pub messages: u64,
     pub message_bytes: u64,
+    /// A fourth member, which lies to each node ten times a second.
+    pub liar: Option<Liar>,
     down: [bool; NODES],
     /// Events by time; none is looked for twice.
     wheel: BTreeMap<u64, Vec<(usize, Event)>>,
@@ -68,6 +73,7 @@ impl World {
             acknowledged: [0; NODES],
             messages: 0,
             message_bytes: 0,
+            liar: None,
             down: [false; NODES],
             wheel: BTreeMap::new(),
             spoken: Default::default(),
@@ -99,17 +105,30 @@ impl World {
             // Each node ticks at a time of its own.
             for node in (0..NODES).filter(|node| millis % 100 == *node as u64 * 31) {
                 self.tick(node, millis);
+                self.lie(node, millis);
             }
+        }
+    }
+
+    fn lie(&mut self, node: usize, millis: u64) {
+        let wall = self.nodes[node].wall(millis);
+        if let Some(liar) = &mut self.liar {
+            let message = liar.lie(&format!("node-{node}"), wall);
+            self.send(LIAR, node, &message, true, millis);
         }
     }
 
     /// Asserts that no span and no entry is under way. Idle messages go on for ever.
     pub fn is_over(&self) {
         let is_idle = |event: &Event| match event {
-            Event::Message { message, .. } => message.entries.is_empty(),
+            Event::Message { from, message, .. } => {
+                let of_liar = |block: &proto::Entries| block.run.as_ref().is_some_and(|run| run.node == liar::NAME);
+                *from == LIAR || message.entries.iter().all(of_liar)
+            }
             Event::Span(_) => false,
         };
-        assert!(self.wheel.values().flatten().all(|(_, event)| is_idle(event)), "something is still under way");
+        let honest = self.wheel.values().flatten().filter(|(to, _)| *to != LIAR);
+        assert!(honest.into_iter().all(|(_, event)| is_idle(event)), "something is still under way");
     }
 
     fn request(&mut self, millis: u64) {
@@ -134,6 +153,10 @@ impl World {
 
     fn play(&mut self, node: usize, event: Event, millis: u64) {
         match event {
+            Event::Message { message, .. } if node == LIAR => {
+                let message = GossipMessage::decode(&message).expect("messages of nodes are valid");
+                self.liar.as_mut().expect("it has asked").hear(message);
+            }
             // Clients resend what was not acknowledged.
             Event::Span(span) if self.down[node] => {
                 let again = millis + 200 + self.random.below(800);
@@ -146,11 +169,18 @@ impl World {
             }
             Event::Message { .. } if self.down[node] => {}
             Event::Message { from, message, wanted } => {
-                let message = GossipMessage::decode(&message).expect("messages of nodes are valid");
-                let reply = self.nodes[node].receive(message, millis, &mut self.backend);
+                let decoded = GossipMessage::decode(&message);
+                if from == LIAR && decoded.is_err() {
+                    return;
+                }
+                let message = decoded.expect("messages of nodes are valid");
+                let sender = if from == LIAR { liar::NAME.to_owned() } else { format!("node-{from}") };
+                let reply = self.nodes[node].receive(message, &sender, millis, &mut self.backend);
                 if wanted {
-                    self.send(node, from, &reply, false, millis);
-                } else if let Some((_, awaited)) = &mut self.spoken[node][from] {
+                    if let Some(reply) = reply {
+                        self.send(node, from, &reply, false, millis);
+                    }
+                } else if let Some(Some((_, awaited))) = self.spoken[node].get_mut(from) {
                     *awaited = false;
                 }
             }
@@ -198,6 +228,16 @@ impl World {
         let unmarked = kept.iter().filter(|of| !whole(of) && !marked.contains(of.0)).count();
         let all_marked = kept.keys().filter(|trace| marked.contains(trace)).count();
         (kept.len(), kept.iter().filter(whole).count(), unmarked, all_marked)
+    }
+
+    /// Asserts that what each node decided and released was taken by each other node.
+    pub fn agree(&self) {
+        for (one, node) in self.nodes.iter().enumerate() {
+            for (other, follower) in self.nodes.iter().enumerate() {
+                let lacks = node.kept.iter().filter(|trace| !follower.kept.contains(trace)).count();
+                assert_eq!(lacks, 0, "of {} traces that node {one} keeps, node {other} lacks so many", node.kept.len());
+            }
+        }
     }
 
     /// Asserts that the account of each node agrees with what its services know, over all of its runs.

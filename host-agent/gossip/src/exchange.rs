@@ -6,18 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use agent_runtime::access::Access;
+use agent_runtime::connect::Connector;
+use agent_runtime::{ClientConfigs, TlsError};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{interval, timeout};
-use tonic::transport::{ClientTlsConfig, Endpoint, Error};
+use tonic::transport::Endpoint;
 
 use crate::local_node::LocalNode;
-use crate::peer::{self, PeerState};
+use crate::peer::{self, PeerState, Shared};
 
 /// How often names are resolved.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(10);
-/// A connection attempt that takes longer is retried.
-const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 /// HTTP/2 keep-alive interval and timeout: a peer that does not reply within this is treated as gone, whatever TCP
 /// says.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
@@ -29,10 +30,8 @@ const MAX_PEERS: usize = 1_024;
 pub struct PeerSettings {
     /// `host:port` each. A name stands for all its addresses. This node's own address may be among them.
     pub addresses: Vec<String>,
-    /// Client TLS. Without it, use a trusted network only.
-    pub tls: Option<ClientTlsConfig>,
-    /// Whether `tls` sets the name that peers' certificates must have. If not, the host part of the address is used.
-    pub overrides_name: bool,
+    /// Client TLS. Without it, whoever answers is anyone: use a trusted network only.
+    pub tls: Option<ClientConfigs>,
 }
 
 /// Why gossip did not start.
@@ -44,7 +43,7 @@ pub enum StartError {
     Address(String),
     /// The certificates cannot be used.
     #[error("the certificates for peers cannot be used")]
-    Tls(#[source] Error),
+    Tls(#[source] TlsError),
 }
 
 /// A counter that many tasks may add to.
@@ -71,7 +70,7 @@ pub struct Counts {
     pub failed: Count,
     /// Messages received and applied.
     pub received: Count,
-    /// Messages refused: malformed, or not applicable.
+    /// Messages refused as a whole: of somebody who is no peer or has another name, malformed, or not applicable.
     pub refused: Count,
 }
 
@@ -82,12 +81,17 @@ pub struct Exchange {
     task: JoinHandle<()>,
 }
 
-/// Starts calling peers. Needs a tokio runtime with time and network.
+/// Starts calling peers. `access` says who may be one. Needs a tokio runtime with time and network.
 ///
 /// # Errors
 ///
 /// [`StartError`] if an address or the certificates cannot be used.
-pub fn start<L: LocalNode>(settings: PeerSettings, local: Arc<L>, counts: Arc<Counts>) -> Result<Exchange, StartError> {
+pub fn start<L: LocalNode>(
+    settings: PeerSettings,
+    local: Arc<L>,
+    access: Arc<Access>,
+    counts: Arc<Counts>,
+) -> Result<Exchange, StartError> {
     for address in &settings.addresses {
         let port =
             address.rsplit_once(':').and_then(|(host, port)| port.parse::<u16>().ok().filter(|_| !host.is_empty()));
@@ -95,7 +99,7 @@ pub fn start<L: LocalNode>(settings: PeerSettings, local: Arc<L>, counts: Arc<Co
         endpoint(address, SocketAddr::from(([127, 0, 0, 1], 1)), &settings).map_err(StartError::Tls)?;
     }
     let (stop, stopped) = watch::channel(false);
-    let task = tokio::spawn(run(settings, local, counts, stopped));
+    let task = tokio::spawn(run(settings, Shared { local, access, counts }, stopped));
     Ok(Exchange { stop, task })
 }
 
@@ -107,28 +111,22 @@ impl Exchange {
     }
 }
 
-/// The gRPC endpoint of `address`, which `name` resolved to. Its certificate is checked against `name`.
-fn endpoint(name: &str, address: SocketAddr, settings: &PeerSettings) -> Result<Endpoint, Error> {
-    let PeerSettings { tls, overrides_name, .. } = settings;
-    let scheme = if tls.is_some() { "https" } else { "http" };
-    let endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))?
-        .connect_timeout(CONNECT_WITHIN)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(KEEP_ALIVE)
-        .keep_alive_timeout(KEEP_ALIVE)
-        .keep_alive_while_idle(true);
-    let Some(tls) = tls else { return Ok(endpoint) };
+/// How to call `address`, which `name` resolved to. Its certificate is checked against `name`, unless the settings have
+/// another one.
+fn endpoint(name: &str, address: SocketAddr, settings: &PeerSettings) -> Result<(Endpoint, Connector), TlsError> {
     let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
-    endpoint.tls_config(if *overrides_name { tls.clone() } else { tls.clone().domain_name(host) })
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let connector = Connector::new(address, host, settings.tls.as_ref())?;
+    // The connector does TLS.
+    let endpoint =
+        Endpoint::from_shared(format!("http://{address}")).map_err(|_| TlsError::Name(address.to_string()))?;
+    let endpoint =
+        endpoint.http2_keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(KEEP_ALIVE).keep_alive_while_idle(true);
+    Ok((endpoint, connector))
 }
 
 /// Keeps one call task per resolved address until `stopped`.
-async fn run<L: LocalNode>(
-    settings: PeerSettings,
-    local: Arc<L>,
-    counts: Arc<Counts>,
-    mut stopped: watch::Receiver<bool>,
-) {
+async fn run<L: LocalNode>(settings: PeerSettings, shared: Shared<L>, mut stopped: watch::Receiver<bool>) {
     let mut calls = JoinSet::new();
     // Each call task has its own state: a single address may be removed.
     let mut called: BTreeMap<SocketAddr, watch::Sender<PeerState>> = BTreeMap::new();
@@ -154,7 +152,7 @@ async fn run<L: LocalNode>(
             match endpoint(&name, address, &settings) {
                 Ok(endpoint) => {
                     let (stop, stopped) = watch::channel(PeerState::Active);
-                    calls.spawn(peer::call(endpoint, address, Arc::clone(&local), Arc::clone(&counts), stopped));
+                    calls.spawn(peer::call(endpoint, address, shared.clone(), stopped));
                     called.insert(address, stop);
                 }
                 Err(error) => tracing::warn!(%address, %error, "cannot call peer"),

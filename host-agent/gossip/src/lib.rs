@@ -3,15 +3,18 @@
 //!
 //! Each node calls every other node: every 100 ms while it has something to send, once a second otherwise, and one call
 //! at a time per peer. Request and reply carry a message each, made by [`LocalNode`]. A failed call is not retried: the
-//! next message repeats what was lost.
+//! next message repeats what was lost. Whoever is at the other end, called or calling, needs the role `peer`, and
+//! speaks in the names of its certificate only.
 //!
 //! | module | what |
 //! | --- | --- |
 //! | [`LocalNode`] | the local state that messages are made from and applied to |
+//! | `connected_peer` | what the identity at the other end of a connection may say |
 //! | `server` | answers the calls of peers |
 //! | `peer` | calls one peer |
 //! | [`Exchange`] | peer discovery by address and DNS, one call task per peer |
 
+mod connected_peer;
 mod exchange;
 mod local_node;
 mod peer;

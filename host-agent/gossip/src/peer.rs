@@ -4,12 +4,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hooks::coherence::{GossipMessage, MAX_MESSAGE_BYTES};
+use agent_runtime::access::Access;
+use agent_runtime::connect::Connector;
+use hooks::coherence::MAX_MESSAGE_BYTES;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tonic::transport::{Channel, Endpoint};
 use wire::proto::gossip::gossip_client::GossipClient;
 
+use crate::connected_peer::take;
 use crate::exchange::Counts;
 use crate::local_node::LocalNode;
 
@@ -33,18 +36,32 @@ pub(crate) enum PeerState {
     Removed,
 }
 
+/// What all calls share.
+pub(crate) struct Shared<L> {
+    pub(crate) local: Arc<L>,
+    pub(crate) access: Arc<Access>,
+    pub(crate) counts: Arc<Counts>,
+}
+
+impl<L> Clone for Shared<L> {
+    fn clone(&self) -> Self {
+        let Self { local, access, counts } = self;
+        Self { local: Arc::clone(local), access: Arc::clone(access), counts: Arc::clone(counts) }
+    }
+}
+
 /// Calls the peer at `address` until `stop` changes. Returns at once if the peer is this node itself.
 pub(crate) async fn call<L: LocalNode>(
-    endpoint: Endpoint,
+    (endpoint, connector): (Endpoint, Connector),
     address: SocketAddr,
-    local: Arc<L>,
-    counts: Arc<Counts>,
+    shared: Shared<L>,
     mut stop: watch::Receiver<PeerState>,
 ) {
-    let client = GossipClient::new(endpoint.connect_lazy())
+    let channel = endpoint.connect_with_connector_lazy(connector.clone());
+    let client = GossipClient::new(channel)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
-    let mut peer = Peer { client, local, counts, name: None, last: None, failures: 0, backoff: 0 };
+    let mut peer = Peer { client, connector, shared, name: None, last: None, failures: 0, backoff: 0 };
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while *stop.borrow() == PeerState::Active {
@@ -52,28 +69,29 @@ pub(crate) async fn call<L: LocalNode>(
             _ = ticks.tick() => {}
             _ = stop.wait_for(|until| *until != PeerState::Active) => break,
         }
-        if peer.turn(address).await == Identity::ThisNode {
+        if peer.turn(address).await == Answer::ThisNode {
             return;
         }
     }
     let gone = *stop.borrow() == PeerState::Removed;
     match &peer.name {
-        Some(name) if gone => peer.local.forget_peer(name),
+        Some(name) if gone => peer.shared.local.forget_peer(name),
         // A node that shuts down announces it, so that no peer waits for its acknowledgements.
         _ => _ = timeout(LEAVE_WITHIN, peer.exchange()).await,
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Identity {
+enum Answer {
     Other,
     ThisNode,
 }
 
 struct Peer<L> {
     client: GossipClient<Channel>,
-    local: Arc<L>,
-    counts: Arc<Counts>,
+    /// Knows who answered: the channel has one connection at a time, and waits for each reply.
+    connector: Connector,
+    shared: Shared<L>,
     /// The peer's name, known from its first reply.
     name: Option<Arc<str>>,
     last: Option<wire::time::Nanos>,
@@ -82,48 +100,49 @@ struct Peer<L> {
 }
 
 impl<L: LocalNode> Peer<L> {
-    async fn turn(&mut self, address: SocketAddr) -> Identity {
+    async fn turn(&mut self, address: SocketAddr) -> Answer {
         if self.backoff > 0 {
             self.backoff -= 1;
-            return Identity::Other;
+            return Answer::Other;
         }
-        if !self.local.is_due(self.name.as_deref(), self.last) {
-            return Identity::Other;
+        if !self.shared.local.is_due(self.name.as_deref(), self.last) {
+            return Answer::Other;
         }
         match self.exchange().await {
-            Ok(identity) => {
+            Ok(answer) => {
                 if self.failures > 0 {
                     tracing::info!(%address, node = self.name.as_deref(), "peer replies again");
                 }
                 (self.failures, self.backoff) = (0, 0);
-                identity
+                answer
             }
             Err(why) => {
-                self.counts.failed.add(1);
+                self.shared.counts.failed.add(1);
                 if self.failures == 0 {
                     tracing::warn!(%address, node = self.name.as_deref(), why, "peer does not reply; retrying");
                 }
                 self.failures = self.failures.saturating_add(1);
                 self.backoff =
                     1_u32.checked_shl(self.failures.min(5)).unwrap_or(MAX_BACKOFF_TICKS).min(MAX_BACKOFF_TICKS);
-                Identity::Other
+                Answer::Other
             }
         }
     }
 
-    async fn exchange(&mut self) -> Result<Identity, String> {
-        let Some(message) = self.local.message(self.name.as_deref()) else { return Ok(Identity::Other) };
-        self.last = Some(self.local.time());
-        self.counts.sent.add(1);
+    async fn exchange(&mut self) -> Result<Answer, String> {
+        let Some(message) = self.shared.local.message(self.name.as_deref()) else { return Ok(Answer::Other) };
+        self.last = Some(self.shared.local.time());
+        self.shared.counts.sent.add(1);
         let reply = timeout(REPLY_WITHIN, self.client.exchange(message.encode())).await;
         let reply = reply.map_err(|_| "no reply within 1 s".to_owned())?;
         let reply = reply.map_err(|status| status.message().to_owned())?.into_inner();
-        let reply = GossipMessage::decode(&reply).map_err(|error| error.to_string())?;
-        if reply.run == message.run {
-            return Ok(Identity::ThisNode);
+        let identity = self.connector.answered().ok_or("no connection")?;
+        let Shared { local, access, .. } = &self.shared;
+        let run = take(&reply, &identity, access, &**local).map_err(|error| error.to_string())?;
+        if run == message.run {
+            return Ok(Answer::ThisNode);
         }
-        self.name = Some(Arc::clone(&reply.run.node));
-        self.local.receive(reply).map_err(|error| error.to_string())?;
-        Ok(Identity::Other)
+        self.name = Some(run.node);
+        Ok(Answer::Other)
     }
 }

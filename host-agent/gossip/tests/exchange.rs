@@ -9,14 +9,17 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use agent_runtime::access::{Access, AccessConfig};
+use agent_runtime::server::{self, Limits, Listener, Server};
 use gossip::{Counts, Exchange, LocalNode, PeerSettings};
-use hooks::coherence::{Decision, Effect, GossipMessage, Member, MemberSettings, ReceiveError, Run};
+use hooks::coherence::{
+    Decision, Effect, GossipMessage, Member, MemberSettings, ReceiveError, Refusal, Run, RunId, Speaker,
+};
 use hooks::time::UnixNanos;
 use hooks::tracing::{Reason, TraceId};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tokio_stream::wrappers::TcpListenerStream;
-use tonic::transport::Server;
+use tonic::service::Routes;
 use wire::time::Nanos;
 
 fn day() -> UnixNanos {
@@ -32,7 +35,8 @@ struct Node {
 
 impl Node {
     fn new(name: &str) -> Arc<Self> {
-        let member = Mutex::new(Member::new(Run { node: name.into(), began: day() }, MemberSettings::default()));
+        let run = Run { node: name.into(), id: RunId(rand::random()) };
+        let member = Mutex::new(Member::new(run, MemberSettings::default()));
         Arc::new(Self { member, effects: Mutex::default(), start: Instant::now() })
     }
 
@@ -57,8 +61,12 @@ impl Node {
 }
 
 impl LocalNode for Node {
-    fn receive(&self, message: GossipMessage) -> Result<(), ReceiveError> {
-        self.member.lock().unwrap().receive(message, self.time(), day())
+    fn receive(&self, message: GossipMessage, speaker: Speaker<'_>) -> Result<(), ReceiveError> {
+        self.member.lock().unwrap().receive(message, speaker, self.time(), day())
+    }
+
+    fn refuse(&self, who: &str, why: Refusal) {
+        self.member.lock().unwrap().refuse(who, why, self.time());
     }
 
     fn message(&self, peer: Option<&str>) -> Option<GossipMessage> {
@@ -93,11 +101,14 @@ struct RunningNode {
 fn serve(name: &str, listener: TcpListener, addresses: Vec<String>) -> RunningNode {
     let (node, counts) = (Node::new(name), Arc::new(Counts::default()));
     let (stop, stopped) = oneshot::channel::<()>();
-    let server = Server::builder().add_service(gossip::service(Arc::clone(&node), Arc::clone(&counts)));
-    let incoming = TcpListenerStream::new(listener);
-    tokio::spawn(server.serve_with_incoming_shutdown(incoming, async move { _ = stopped.await }));
-    let settings = PeerSettings { addresses, tls: None, overrides_name: false };
-    let calls = gossip::start(settings, Arc::clone(&node), Arc::clone(&counts)).unwrap();
+    let access = Arc::new(Access::resolve(&AccessConfig::default()).unwrap());
+    let service = gossip::service(Arc::clone(&node), Arc::clone(&access), Arc::clone(&counts));
+    let router = Routes::new(service).into_axum_router();
+    let limits = Limits { connections: 64, connections_per_peer: 64 };
+    let server = Server { name: "gossip", router, limits, counts: Arc::new(server::Counts::default()) };
+    tokio::spawn(server.serve(vec![Listener::Tcp(listener)], None, async move { _ = stopped.await }));
+    let settings = PeerSettings { addresses, tls: None };
+    let calls = gossip::start(settings, Arc::clone(&node), access, Arc::clone(&counts)).unwrap();
     RunningNode { node, calls, counts, stop }
 }
 
@@ -165,9 +176,10 @@ async fn a_second_node_of_the_same_name_is_refused_and_counted() {
 
 #[tokio::test]
 async fn an_address_without_a_port_is_refused_with_what_is_needed() {
-    let settings = PeerSettings { addresses: vec!["node-1".to_owned()], tls: None, overrides_name: false };
+    let access = Arc::new(Access::resolve(&AccessConfig::default()).unwrap());
+    let settings = PeerSettings { addresses: vec!["node-1".to_owned()], tls: None };
 
-    let error = gossip::start(settings, Node::new("a"), Arc::default()).unwrap_err();
+    let error = gossip::start(settings, Node::new("a"), access, Arc::default()).unwrap_err();
 
     assert_eq!(error.to_string(), r#""node-1" is not a peer address: use host:port"#);
 }

@@ -7,7 +7,7 @@ use agent_runtime::{ClientTls, ServerTls};
 use gossip::PeerSettings;
 use serde::Deserialize;
 
-use super::{ConfigError, KeepMode, OtlpConfig, local};
+use super::{ConfigError, KeepMode, OtlpConfig, check_listener, local};
 
 /// Gossip with the host agents of other nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -19,13 +19,15 @@ pub struct CoherenceConfig {
     pub peers: Vec<String>,
     /// Server TLS: this node's certificate, and the authority that peers need a certificate of.
     pub tls: Option<ServerTls>,
+    /// Whether `listen` takes whoever connects for a peer, and `peers` whoever answers, under any name.
+    pub insecure: bool,
     /// Client TLS: the certificate shown to peers, and the authority to trust.
     pub peers_tls: Option<ClientTls>,
 }
 
 impl Default for CoherenceConfig {
     fn default() -> Self {
-        Self { listen: local(9704), peers: Vec::new(), tls: None, peers_tls: None }
+        Self { listen: local(9704), peers: Vec::new(), insecure: false, tls: None, peers_tls: None }
     }
 }
 
@@ -34,19 +36,36 @@ impl CoherenceConfig {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if `order_key` is missing (nodes would evict different traces), or a certificate cannot be read.
+    /// [`ConfigError`] if `order_key` is missing (nodes would evict different traces), a certificate cannot be read, or
+    /// peers are not known by certificates and `insecure` does not say that this is meant.
     pub fn settings(&self, otlp: &OtlpConfig) -> Result<Option<PeerSettings>, ConfigError> {
-        if self.peers.is_empty() || otlp.upstream.is_none() || otlp.traces.keep != KeepMode::Tail {
+        if !self.is_on(otlp) {
             return Ok(None);
         }
+        check_listener("coherence", Some(self.listen), self.tls.as_ref(), self.insecure)?;
+        let shown = self.peers_tls.as_ref().is_some_and(|tls| tls.certificate.is_some());
+        let wanted = "needs a certificate to show to peers, and the authority of theirs; or, for whoever answers, insecure: true";
+        range(shown || self.insecure, "coherence.peers_tls", &"incomplete", wanted)?;
         let key = otlp.traces.order_key.is_some();
         let wanted =
             "with coherence.peers it must be set, the same on all nodes: otherwise each node evicts other traces";
         range(key, "otlp.traces.order_key", &"null", wanted)?;
-        let tls = self.peers_tls.as_ref().map(ClientTls::client).transpose();
+        let tls = self.peers_tls.as_ref().map(ClientTls::load).transpose();
         let tls = tls.map_err(|cause| ConfigError::value("coherence.peers_tls", cause))?;
-        let overrides_name = self.peers_tls.as_ref().is_some_and(|tls| tls.domain.is_some());
-        Ok(Some(PeerSettings { addresses: self.peers.clone(), tls, overrides_name }))
+        Ok(Some(PeerSettings { addresses: self.peers.clone(), tls }))
+    }
+
+    /// Whether this node gossips.
+    fn is_on(&self, otlp: &OtlpConfig) -> bool {
+        !self.peers.is_empty() && otlp.upstream.is_some() && otlp.traces.keep == KeepMode::Tail
+    }
+
+    /// What is open to anybody, in words.
+    pub(super) fn warning(&self, otlp: &OtlpConfig) -> Option<String> {
+        let Self { listen, .. } = self;
+        (self.insecure && self.is_on(otlp)).then(|| {
+            format!("coherence.listen {listen} takes whoever connects for any node, and coherence.peers whoever answers (coherence.insecure)")
+        })
     }
 }
 
@@ -56,7 +75,8 @@ mod tests {
 
     #[test]
     fn nodes_that_keep_traces_together_need_one_order() {
-        let text = "coherence: {peers: ['node-2:9704']}\notlp:\n  upstream: {endpoint: 'http://c:4318'}\n";
+        let text =
+            "coherence: {peers: ['node-2:9704'], insecure: true}\notlp:\n  upstream: {endpoint: 'http://c:4318'}\n";
         let key = "order_key: 00112233445566778899aabbccddeeff";
 
         let passing = Config::parse(text).unwrap();
@@ -66,5 +86,24 @@ mod tests {
         let together = Config::parse(&format!("{text}  traces: {{keep: tail, {key}}}\n")).unwrap();
         let settings = together.coherence.settings(&together.otlp).unwrap().unwrap();
         assert_eq!(settings.addresses, ["node-2:9704"]);
+    }
+
+    #[test]
+    fn nodes_need_certificates_on_both_sides_or_the_word_insecure() {
+        let otlp = "otlp:\n  upstream: {endpoint: 'http://c:4318'}\n  \
+                    traces: {keep: tail, order_key: 00112233445566778899aabbccddeeff}\n";
+        let parse = |keys: &str| Config::parse(&format!("coherence: {{peers: ['node-2:9704']{keys}}}\n{otlp}"));
+        let server = ", tls: {certificate: a, key: b, client_ca: c}";
+
+        let bare = parse("").unwrap_err().to_string();
+        assert!(bare.starts_with("coherence.listen is 127.0.0.1:9704: needs tls with client_ca"), "{bare}");
+        let without_authority = parse(", tls: {certificate: a, key: b}").unwrap_err().to_string();
+        assert!(without_authority.starts_with("coherence.tls.client_ca is missing"), "{without_authority}");
+        let silent = parse(&format!("{server}, peers_tls: {{ca: c}}")).unwrap_err().to_string();
+        assert!(silent.starts_with("coherence.peers_tls is incomplete: needs a certificate"), "{silent}");
+        let open = parse(", insecure: true").unwrap();
+        assert!(open.warnings()[0].starts_with("coherence.listen 127.0.0.1:9704 takes whoever connects for any node"));
+        // Said, and not in use.
+        assert!(Config::parse("coherence: {insecure: true}").unwrap().warnings().is_empty());
     }
 }

@@ -282,7 +282,7 @@ impl UpstreamConfig {
         let secure = self.endpoint.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https:"));
         let usual = secure.then(OutwardTls::default);
         let tls = self.tls.as_ref().or(usual.as_ref()).map(|tls| {
-            let ClientConfigs { channel, library } = tls.load()?;
+            let ClientConfigs { channel, library, .. } = tls.load()?;
             Ok::<_, TlsError>(UpstreamTls { channel, library, domain: tls.domain.clone() })
         });
         Ok(UpstreamSettings {

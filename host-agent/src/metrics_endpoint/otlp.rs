@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use hooks::coherence::Member;
+use hooks::coherence::{Member, Refusal};
 use hooks::tracing::{DropReason, LossReason, Policy};
 use otlp::counts::{Count, Counts, RefusalReason, SignalCounts, UpstreamLoss};
 use otlp::{Edge, Signal, TailSampler, Timestamp};
@@ -185,6 +185,10 @@ fn encode_member(member: &Member, now: Timestamp, encoder: &mut DescriptorEncode
         "Gossip entries dropped early because of the limit of entries.",
         follower.shed(),
     )?;
+    let refused = Refusal::ALL.into_iter().map(|why| ([("reason", why.name())], member.refusals().count(why)));
+    counters(encoder, ("refused_gossip", "Words of peers, or of others, that were not believed, by reason."), refused)?;
+    let help = "Memory of gossip entries kept here, of all nodes.";
+    gauge(encoder, "gossip_entry_bytes", help, follower.memory())?;
     gauge(encoder, "gossip_entries", "Gossip entries kept here, of all nodes.", follower.len())
 }
 

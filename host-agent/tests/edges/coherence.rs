@@ -23,7 +23,7 @@ fn agent(name: &str, listen: SocketAddr, peers: &[SocketAddr], upstream: SocketA
     let peers: Vec<_> = peers.iter().map(|peer| format!("'{peer}'")).collect();
     Agent::with(&format!(
         "process_metrics: {{enabled: false}}\n\
-         coherence: {{listen: '{listen}', peers: [{}]}}\n\
+         coherence: {{listen: '{listen}', peers: [{}], insecure: true}}\n\
          otlp:\n  upstream: {{endpoint: 'http://{upstream}', protocol: http}}\n  listen_grpc: 127.0.0.1:0\n  listen_http: 127.0.0.1:0\n  \
          traces: {{keep: tail, floor: 0, latency: false, frontends: [frontend], node: {name}, order_key: 00112233445566778899aabbccddeeff}}\n",
         peers.join(", "),
@@ -93,7 +93,7 @@ fn after_a_kill_a_node_marks_traces_that_it_may_have_had() {
     let folder = second.stop();
     std::fs::write(folder.path().join("trace-run"), "").unwrap();
     let text = format!(
-        "process_metrics: {{enabled: false}}\ncoherence: {{listen: '{}', peers: ['{}']}}\n\
+        "process_metrics: {{enabled: false}}\ncoherence: {{listen: '{}', peers: ['{}'], insecure: true}}\n\
          otlp:\n  upstream: {{endpoint: 'http://{to}', protocol: http}}\n  listen_grpc: 127.0.0.1:0\n  listen_http: 127.0.0.1:0\n  \
          traces: {{keep: tail, floor: 0, frontends: [frontend], node: b, order_key: 00112233445566778899aabbccddeeff}}\n",
         at[1], at[0],

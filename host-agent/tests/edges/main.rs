@@ -14,6 +14,7 @@ mod normal_operation;
 mod operators;
 mod otlp;
 mod otlp_metrics;
+mod peers;
 mod program;
 mod receipts;
 mod remote_write;

@@ -19,15 +19,19 @@ pub struct GossipMessage {
     /// The run for which the message is meant, as far as the sender knows. A successor of that run lacks what it had.
     #[prost(message, optional, tag = "6")]
     pub to: ::core::option::Option<Run>,
+    /// How many entries the sender's run has appended: what others relay of it has lower numbers, or not much higher ones.
+    #[prost(uint64, tag = "7")]
+    pub appended: u64,
 }
 /// One run of a node.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Run {
+    /// Name of the node, at most 253 bytes. With TLS it is one of the names in the node's certificate.
     #[prost(string, tag = "1")]
     pub node: ::prost::alloc::string::String,
-    /// Start of the run by its own clock. Of two runs of one node, the later one is the successor.
-    #[prost(fixed64, tag = "2")]
-    pub began_unix_ns: u64,
+    /// Random, drawn at the start of the run; not 0. It orders nothing: the run that a node speaks with is its newest one.
+    #[prost(fixed64, tag = "3")]
+    pub id: u64,
 }
 /// One element of a version vector: the sender has all entries of `run` with a number below `next`. For the sender's own
 /// run: all entries that it has carried out itself.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{ReceiptReply, ReceiptRequest};
 
@@ -20,7 +20,9 @@ pub fn certificates(folder: &Path, name: &str) {
     std::fs::write(folder.join(format!("{name}.pem")), authority.pem()).unwrap();
     for node in NODES {
         let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![Network::address(node).to_string()]).unwrap();
+        let mut params =
+            CertificateParams::new(vec![Network::address(node).to_string(), format!("node-{node}")]).unwrap();
+        params.subject_alt_names.push(SanType::URI("uview:peer".try_into().unwrap()));
         let made = params.signed_by(&key, &authority).unwrap().pem();
         std::fs::write(folder.join(format!("{name}-{node}.pem")), made).unwrap();
         std::fs::write(folder.join(format!("{name}-{node}.key")), key.serialize_pem()).unwrap();

@@ -1,0 +1,104 @@
+//! Connections to another agent that know who answered: what a tonic channel connects with.
+
+use core::fmt;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hyper::Uri;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tower_service::Service;
+
+use crate::access::Identity;
+use crate::server::certified;
+use crate::tls::{ClientConfigs, TlsError};
+
+/// Time limit for TCP and TLS together.
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+
+/// A connection, with or without TLS.
+pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+
+/// Connects to one TCP address, with TLS if there are certificates. Clones share what they learn.
+#[derive(Clone)]
+pub struct Connector {
+    address: SocketAddr,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+    answered: Arc<Mutex<Option<Identity>>>,
+}
+
+// Does not print keys.
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Connector {
+    /// Connects to `address`. With `tls`, whoever answers needs a certificate of the configured authority with the name
+    /// `host`, or the configured domain; without, it is [`Identity::Anyone`].
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError::Name`] if `host` is neither a host name nor an IP address.
+    pub fn new(address: SocketAddr, host: &str, tls: Option<&ClientConfigs>) -> Result<Self, TlsError> {
+        let with_name = |tls: &ClientConfigs| {
+            let host = tls.domain.as_deref().unwrap_or(host);
+            let name = ServerName::try_from(host.to_owned()).map_err(|_| TlsError::Name(host.to_owned()))?;
+            let mut config = tls.library.clone();
+            config.alpn_protocols = vec![b"h2".to_vec()];
+            Ok((TlsConnector::from(Arc::new(config)), name))
+        };
+        Ok(Self { address, tls: tls.map(with_name).transpose()?, answered: Arc::default() })
+    }
+
+    /// Who answered at the latest connection; `None` before the first one.
+    #[must_use]
+    pub fn answered(&self) -> Option<Identity> {
+        self.answered.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn connect(self) -> io::Result<TokioIo<Box<dyn Connection>>> {
+        let stream = TcpStream::connect(self.address).await?;
+        stream.set_nodelay(true)?;
+        let (stream, identity): (Box<dyn Connection>, _) = match self.tls {
+            None => (Box::new(stream), Identity::Anyone),
+            Some((tls, name)) => {
+                let stream = tls.connect(name, stream).await?;
+                let identity = certified(stream.get_ref().1.peer_certificates());
+                (Box::new(stream), identity)
+            }
+        };
+        *self.answered.lock().unwrap_or_else(PoisonError::into_inner) = Some(identity);
+        Ok(TokioIo::new(stream))
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<Box<dyn Connection>>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// Connects to the address of this value, whatever the URI.
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let connecting = tokio::time::timeout(CONNECT_WITHIN, self.clone().connect());
+        Box::pin(async {
+            connecting
+                .await
+                .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no connection within 2 s")))
+        })
+    }
+}

@@ -1,0 +1,182 @@
+//! A member of the cluster that says whatever harms the others: in their names, about them, and in its own.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use hooks::coherence::{
+    Decision, Entries, Entry, GossipMessage, Item, KnownPath, Run, RunId, ServiceVerdict, VersionVector,
+};
+use hooks::time::UnixNanos;
+use hooks::tracing::{Rank, Reason, TraceId};
+use wire::time::Nanos;
+
+use crate::traffic::Random;
+
+/// The name in its certificate.
+pub const NAME: &str = "evil";
+
+pub struct Liar {
+    pub messages: u64,
+    random: Random,
+    id: u64,
+    /// How many entries it says that its run has appended.
+    appended: u64,
+    /// Runs of others, and how far they are, as far as they said.
+    known: VersionVector,
+    /// Ids of runs that it has made up.
+    invented: BTreeSet<RunId>,
+    /// What others sent to it.
+    heard: Vec<Entries>,
+}
+
+impl Liar {
+    pub fn new(seed: u64) -> Self {
+        let known = VersionVector::new();
+        Self {
+            messages: 0,
+            random: Random(seed ^ 0xbad),
+            id: 1,
+            appended: 0,
+            known,
+            invented: BTreeSet::new(),
+            heard: Vec::new(),
+        }
+    }
+
+    /// An honest node answers.
+    pub fn hear(&mut self, message: GossipMessage) {
+        self.known.extend(message.versions.into_iter().filter(|(run, _)| !self.invented.contains(&run.id)));
+        self.known.insert(message.run, message.appended);
+        self.heard.extend(message.entries);
+        let excess = self.heard.len().saturating_sub(1_000);
+        self.heard.drain(..excess);
+    }
+
+    /// The next lie, for the node `to`. Most are in its own name, as else they are refused.
+    pub fn lie(&mut self, to: &str, wall: UnixNanos) -> GossipMessage {
+        self.messages += 1;
+        let mut message = self.empty();
+        match self.random.below(14) {
+            // In another's name, of its run or of a new one: it leaves, it has evicted everything.
+            0 => (message.run, message.leaving) = (self.victim(), true),
+            1 => (message.run, message.level) = (self.victim(), Some(Rank::at(u64::MAX))),
+            2 => message.run.node = self.victim().node,
+            // About others: entries that they will append, or never could.
+            3 | 4 => {
+                let (run, ahead) = (self.victim(), self.random.below(3));
+                let next = self.known.get(&run).copied().unwrap_or(0);
+                message.entries = vec![self.entries(run, next + ahead, 50, wall)];
+            }
+            5 => {
+                let run = self.victim();
+                message.entries = vec![self.entries(run, 1 << 50, 3, wall)];
+            }
+            6 => message.entries = self.replayed(),
+            7 => message.entries = self.made_up_runs(wall),
+            // What it has: nothing, or everything.
+            8 => message.versions.clear(),
+            9 => message.versions.extend(self.known.keys().map(|run| (run.clone(), 1 << 53))),
+            // Its own words: many, or far ahead, or of a new run.
+            10 => {
+                message.entries = vec![self.entries(message.run.clone(), self.appended, 500, wall)];
+                self.appended += 500;
+            }
+            11 => {
+                message.entries = vec![self.entries(message.run.clone(), (1 << 53) - 10, 10, wall)];
+            }
+            12 => self.id += 1,
+            _ => (message.leaving, message.to) = (self.random.one_in(2), Some(Self::run_of(to, 77))),
+        }
+        message
+    }
+
+    fn run_of(node: &str, id: u64) -> Run {
+        Run { node: node.into(), id: RunId(NonZeroU64::new(id).expect("not zero")) }
+    }
+
+    fn empty(&self) -> GossipMessage {
+        GossipMessage {
+            run: Self::run_of(NAME, self.id),
+            level: Some(Rank::at(u64::MAX)),
+            versions: self.known.clone(),
+            entries: Vec::new(),
+            leaving: false,
+            to: None,
+            appended: self.appended,
+        }
+    }
+
+    /// A run of an honest node.
+    fn victim(&mut self) -> Run {
+        let honest: Vec<_> = self.known.keys().filter(|run| &*run.node != NAME).cloned().collect();
+        match honest.len() as u64 {
+            0 => Self::run_of("node-0", 1),
+            count => honest[self.random.below(count) as usize].clone(),
+        }
+    }
+
+    /// What others said, as it was, or with other numbers.
+    fn replayed(&mut self) -> Vec<Entries> {
+        if self.heard.is_empty() {
+            return Vec::new();
+        }
+        let place = self.random.below(self.heard.len() as u64) as usize;
+        let mut block = self.heard[place].clone();
+        if self.random.one_in(2) {
+            block.first += self.random.below(10);
+        }
+        block.entries.iter_mut().for_each(|entry| entry.carried_out = self.random.one_in(2));
+        vec![block]
+    }
+
+    fn made_up_runs(&mut self, wall: UnixNanos) -> Vec<Entries> {
+        let (node, mut all) = (self.victim().node, Vec::new());
+        for _ in 0..20 {
+            let (id, first) = (self.random.draw() | 1, self.random.below(1 << 20));
+            let run = Self::run_of(&node, id);
+            self.invented.insert(run.id);
+            all.push(self.entries(run, first, 2, wall));
+        }
+        all
+    }
+
+    fn entries(&mut self, run: Run, first: u64, count: usize, wall: UnixNanos) -> Entries {
+        let entries = (0..count).map(|_| {
+            let at = match self.random.below(8) {
+                0 => UnixNanos(0),
+                1 => UnixNanos(u64::MAX),
+                _ => wall.minus(Nanos::from_millis(self.random.below(20_000))),
+            };
+            Entry { at, carried_out: self.random.one_in(2), item: self.item(wall) }
+        });
+        Entries { run, first, entries: entries.collect() }
+    }
+
+    fn item(&mut self, wall: UnixNanos) -> Item {
+        let (tenant, invented) = (Arc::<str>::from(""), Arc::<str>::from(format!("s{}", self.random.below(1 << 30))));
+        match self.random.below(20) {
+            0 => Item::Verdict(ServiceVerdict {
+                service: invented,
+                from: UnixNanos(0),
+                at: wall,
+                weight: f64::MAX,
+                breakdown: None,
+                reason: Arc::new(Reason::Trigger { text: "a lie".into() }),
+            }),
+            1 => Item::Path(KnownPath {
+                tenant,
+                service: Arc::clone(&invented),
+                operation: Arc::clone(&invented),
+                services: vec![Arc::clone(&invented); 50],
+                requested: vec![(Arc::clone(&invented), invented); 50],
+            }),
+            _ => {
+                let id = u128::from(self.random.draw()) << 64 | 1;
+                let trace = TraceId::new(id.to_be_bytes()).expect("not zero");
+                let reason = Arc::new(Reason::Trigger { text: "a lie".into() });
+                Item::Keep(Decision { tenant, trace, reason, began: Some(UnixNanos(u64::MAX)) })
+            }
+        }
+    }
+}
