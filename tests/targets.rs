@@ -21,19 +21,20 @@ use wire::rdma::Endpoint;
 use wire::registration::ServiceMessage;
 
 pub use one_way::one_way;
-pub use traces::{gossip, otlp_json, otlp_request};
+pub use traces::{gossip, gzip, otlp_json, otlp_request};
 
 /// A target with its name, which is also the folder of its corpus.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All fuzz targets, by name.
-pub const TARGETS: [Target; 22] = [
+pub const TARGETS: [Target; 23] = [
     ("attach", attach),
     ("capture", capture),
     ("columns", columns),
     ("control", control),
     ("frames", frames),
     ("gossip", gossip),
+    ("gzip", gzip),
     ("header", header),
     ("host_config", host_config),
     ("host_message", host_message),

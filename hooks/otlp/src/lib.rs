@@ -10,7 +10,8 @@
 //! | `server` | OTLP in: gRPC and HTTP, Protocol Buffers and JSON, bounded before it is stored |
 //! | [`codec`] | finds spans in encoded requests and puts them together again; pure |
 //! | [`tenants`] | which tenant a peer belongs to, and which services belong to which tenant |
-//! | `memory_budget` | the memory that requests share while they are read; gzip with a limit |
+//! | `memory_budget` | the memory that requests share while they are read |
+//! | [`gzip`] | decompression, bounded in memory and work; pure |
 //! | [`json`] | transcodes OTLP/JSON to Protocol Buffers |
 //! | `edge`, `local` | what servers, senders and the clock share; spans that the agent itself read from rings |
 //! | [`tail`], `origins`, `export_buffer` | tail sampling: spans and verdicts in, requests with kept traces out |
@@ -37,6 +38,7 @@ mod export_buffer;
 mod exporter;
 mod forwarded_headers;
 mod frames;
+pub mod gzip;
 pub mod json;
 mod lifecycle;
 mod local;
