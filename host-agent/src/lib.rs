@@ -30,6 +30,7 @@ pub mod socket_file;
 mod span_columns;
 mod span_metrics;
 pub mod span_ring;
+mod telemetry_threads;
 mod webhooks;
 
 pub use agent_runtime::stop;

@@ -58,8 +58,12 @@ struct Page {
 }
 
 async fn metrics(State(page): State<Arc<Page>>) -> Response {
-    let durations = page.otlp.as_ref().map(|edge| durations::text(&span_metrics::read(edge)));
-    page::response_with(&page.registry, &durations.unwrap_or_default())
+    // On a thread of its own: it waits for the OTLP endpoint's locks, and the control plane waits for nobody.
+    let written = tokio::task::spawn_blocking(move || {
+        let durations = page.otlp.as_ref().map(|edge| durations::text(&span_metrics::read(edge)));
+        page::response_with(&page.registry, &durations.unwrap_or_default())
+    });
+    written.await.unwrap_or_else(|_| (StatusCode::INTERNAL_SERVER_ERROR, "cannot write the metrics\n").into_response())
 }
 
 /// Ready from the start of all listeners until shutdown.

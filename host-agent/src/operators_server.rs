@@ -59,6 +59,11 @@ impl OperatorsService {
     }
 }
 
+/// What `ask` returns, which may wait for the OTLP endpoint's locks: the control plane's threads wait for nobody.
+async fn unblocked<R: Send + 'static>(ask: impl FnOnce() -> R + Send + 'static) -> Result<R, Status> {
+    tokio::task::spawn_blocking(ask).await.map_err(|_| Status::internal("the call ended without a reply"))
+}
+
 /// Unregisters a watcher when its stream ends.
 struct WatcherGuard {
     node: Arc<Node>,
@@ -264,12 +269,14 @@ impl Operators for OperatorsService {
 
     async fn receipt(&self, request: Request<proto::ReceiptRequest>) -> Result<Response<proto::ReceiptReply>, Status> {
         self.require(&request, Role::Viewer, "read the receipt")?;
-        Ok(Response::new(self.receipts.reply(&self.node)))
+        let (receipts, node) = (Arc::clone(&self.receipts), Arc::clone(&self.node));
+        unblocked(move || receipts.reply(&node)).await.map(Response::new)
     }
 
     async fn paths(&self, request: Request<proto::PathsRequest>) -> Result<Response<proto::PathsReply>, Status> {
         self.require(&request, Role::Viewer, "read paths")?;
-        let paths = self.edge.as_deref().and_then(paths::reply);
+        let edge = self.edge.clone();
+        let paths = unblocked(move || edge.as_deref().and_then(paths::reply)).await?;
         let not_buffered = || Status::failed_precondition("traces are not buffered: set otlp.traces.keep to tail");
         paths.map(Response::new).ok_or_else(not_buffered)
     }

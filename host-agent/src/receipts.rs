@@ -15,6 +15,7 @@ use hooks::time::UnixNanos;
 use hooks::tracing::{DiscardReason, DropReason, LossReason, Policy};
 use otlp::counts::UpstreamLoss;
 use otlp::{Edge, Signal};
+use tokio::runtime::Handle;
 use tokio::time::MissedTickBehavior;
 use wire::control::Episode;
 use wire::id::HookId;
@@ -90,17 +91,18 @@ impl Receipts {
         Ok(Self { own, edge, node, store, write_every: config.write_every(), closing })
     }
 
-    /// Records alarms and counters of `node` until it drains.
+    /// Records alarms and counters of `node` until it drains, in the runtime of `threads`: it waits for the OTLP
+    /// endpoint's locks.
     ///
     /// # Errors
     ///
     /// [`TooManyHooks`] at the limit.
-    pub(crate) fn start(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), TooManyHooks> {
+    pub(crate) fn start(self: &Arc<Self>, node: &Arc<Node>, threads: &Handle) -> Result<(), TooManyHooks> {
         // Begins and ends of alarms only: no score is infinite.
         let turns = Filter { lmaps: [].into(), min_share: f64::INFINITY };
         let (id, notified) = node.register_hook(turns, VERDICTS)?;
         let (receipts, node) = (Arc::clone(self), Arc::clone(node));
-        tokio::spawn(async move {
+        threads.spawn(async move {
             let mut recorded = tokio::time::interval(RECORD_INTERVAL);
             let mut written = tokio::time::interval(receipts.write_every);
             written.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -12,6 +12,7 @@ use agent_runtime::server::{self, Limits, Listener, Server};
 use hooks::time::UnixNanos;
 use otlp::Edge;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tonic::service::Routes;
@@ -30,6 +31,7 @@ use crate::receipts::Receipts;
 use crate::region_registration::{self, Registrations, registrar};
 use crate::remote_monitor::{Output, RemoteMonitor};
 use crate::socket_file::{ListenError, SocketFile};
+use crate::telemetry_threads::TelemetryThreads;
 use crate::{
     control_server, head_sampling, metrics_endpoint, operators_server, regions_socket, services_socket, span_ring,
     webhooks,
@@ -122,7 +124,6 @@ fn serve(
     let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
     let control = Routes::new(control_server::service(Arc::clone(node), Arc::clone(&access)));
     let control = named("control", control.into_axum_router(), WORKER_LIMITS);
-    receipts.start(node).map_err(|error| RunError::Server("operators", error.into()))?;
     let hook_queue = config.operators.hook_queue.get();
     let operators = operators_server::service(Arc::clone(node), access, hook_queue, receipts, otlp.clone());
     let operators = named("operators", Routes::new(operators).into_axum_router(), OPERATOR_LIMITS);
@@ -168,18 +169,26 @@ fn monitors(config: &Config, clock: Clock) -> Result<Vec<Monitor>, RunError> {
 }
 
 /// Feeds and sends to remote monitors until the node drains.
-fn spawn_monitors(tasks: &mut Tasks, node: &Arc<Node>, edge: Option<&Arc<Edge>>, monitors: Vec<Monitor>) {
+fn spawn_monitors(
+    tasks: &mut Tasks,
+    threads: &Handle,
+    node: &Arc<Node>,
+    edge: Option<&Arc<Edge>>,
+    monitors: Vec<Monitor>,
+) {
     for (remote, output) in monitors {
         let (rows, of, edge) = (Arc::clone(&remote), Arc::clone(node), edge.cloned());
-        tasks.spawn(async move {
+        let rows = async move {
             rows.take_rows(&of, edge.as_deref()).await;
             Ok(())
-        });
+        };
+        tasks.spawn_on(rows, threads);
         let node = Arc::clone(node);
-        tasks.spawn(async move {
+        let samples = async move {
             remote.send(&node, output).await;
             Ok(())
-        });
+        };
+        tasks.spawn_on(samples, threads);
     }
 }
 
@@ -209,6 +218,9 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let (requests, inbox) = registrar::channel();
     let transports = settings.transports.join(", ");
     let access = Arc::new(Access::resolve(&config.access)?);
+    // One for samples to remote monitors, where there is no OTLP.
+    let threads = if otlp.is_some() { config.otlp.threads } else { Some(1) };
+    let threads = TelemetryThreads::start(threads).map_err(RunError::Thread)?;
     let files = raise_file_limit();
     let mut listeners = Listeners::open(&config).await?;
     // One more hook: the receipt's.
@@ -224,25 +236,32 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     listeners.log_start(&config, incarnation, &transports);
     let otlp_listeners = core::mem::take(&mut listeners.otlp).into_iter().map(|(listener, _)| listener);
     let interval = config.span_metrics_interval();
-    let otlp = otlp.map(|settings| otlp_endpoint::start(&settings, otlp_listeners, &node, interval)).transpose()?;
+    let otlp = otlp
+        .map(|settings| otlp_endpoint::start(&settings, otlp_listeners, &node, interval, threads.handle()))
+        .transpose()?;
     let edge = otlp.as_ref().map(|otlp| Arc::clone(otlp.edge()));
     let head_sampling_tasks = match config.head_sampling.listen {
-        Some(listen) => Some(head_sampling::start(listen, advice, edge.clone(), Arc::clone(&node)).await?),
+        Some(listen) => {
+            Some(start_on(&threads, head_sampling::start(listen, advice, edge.clone(), Arc::clone(&node))).await?)
+        }
         None => None,
     };
     let coherence = match (peers, &edge) {
         (Some(peers), Some(edge)) => {
             let name = config.otlp.traces.node.clone().unwrap_or_else(host_name);
-            Some(coherence::start(&config.coherence, peers, &name, folder, Arc::clone(edge)).await?)
+            let (folder, edge, config) = (folder.clone(), Arc::clone(edge), config.coherence.clone());
+            let starting = async move { coherence::start(&config, peers, &name, &folder, edge).await };
+            Some(start_on(&threads, starting).await?)
         }
         _ => None,
     };
-    let spans = edge.as_ref().map(|edge| read_spans(edge, &node));
+    let spans = edge.as_ref().map(|edge| read_spans(edge, &node, threads.handle()));
     let receipts = receipts(&config, edge.as_ref(), clock)?;
+    receipts.start(&node, threads.handle()).map_err(|error| RunError::Server("operators", error.into()))?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
     let sources = MonitoringSources { counts, otlp: edge.clone(), remotes, receipts: Arc::clone(&receipts) };
     let (mut tasks, sockets) = serve(&config, &node, access, listeners, sources)?;
-    spawn_monitors(&mut tasks, &node, edge.as_ref(), monitors);
+    spawn_monitors(&mut tasks, threads.handle(), &node, edge.as_ref(), monitors);
     webhooks::start(webhooks, &node).map_err(|error| RunError::Server("webhooks", error.into()))?;
     let failed = tokio::select! {
         () = shutdown => None,
@@ -260,6 +279,20 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
         Some(Err(error)) => Err(RunError::Server("services", error.into())),
         _ => Ok(()),
     }
+}
+
+/// Starts something with its listeners and tasks on `threads`.
+async fn start_on<T, E>(
+    threads: &TelemetryThreads,
+    starting: impl Future<Output = Result<T, E>> + Send + 'static,
+) -> Result<T, RunError>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+    RunError: From<E>,
+{
+    let started = threads.handle().spawn(starting).await;
+    Ok(started.map_err(|error| RunError::Server("telemetry", error.into()))??)
 }
 
 /// What is stopped on shutdown, in this order.
@@ -310,10 +343,10 @@ fn receipts(config: &Config, edge: Option<&Arc<Edge>>, clock: Clock) -> Result<A
 }
 
 /// Starts reading the span rings of replicas.
-fn read_spans(edge: &Arc<Edge>, node: &Arc<Node>) -> tokio::task::JoinHandle<()> {
+fn read_spans(edge: &Arc<Edge>, node: &Arc<Node>, threads: &Handle) -> tokio::task::JoinHandle<()> {
     let (requests, inbox) = span_ring::channel();
     node.read_spans_with(requests);
-    tokio::spawn(span_ring::run(Arc::clone(edge), Arc::clone(node), inbox))
+    threads.spawn(span_ring::run(Arc::clone(edge), Arc::clone(node), inbox))
 }
 
 /// Region registration for workers that read by RDMA, if `config` wants it and this machine has a device. Puts the

@@ -309,10 +309,11 @@ mod tests {
     fn memory_is_asked_for_before_it_is_used_and_not_for_more_than_twice_the_output() {
         let bytes: Vec<u8> = (0..1_000_000_u32).map(|n| (n.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
         let mut asked = 0;
-        let unpacked: Result<_, GzipError<Infallible>> = unpack(&packed(&bytes, Compression::fast()), 16 << 20, |more| {
-            asked += more;
-            Ok(())
-        });
+        let unpacked: Result<_, GzipError<Infallible>> =
+            unpack(&packed(&bytes, Compression::fast()), 16 << 20, |more| {
+                asked += more;
+                Ok(())
+            });
         assert_eq!(unpacked.unwrap(), bytes);
         assert!((bytes.len()..=2 * bytes.len() + STEP).contains(&asked), "{asked}");
 

@@ -1,6 +1,10 @@
 //! Hostile input: decompression bombs, floods, fragments. Memory stays within its limits, and every client gets the
 //! right status.
 
+use std::io::Write as _;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use otlp::counts::RefusalReason;
 use otlp::{Edge, Protocol, Settings, Signal};
 use prost::Message as _;
@@ -53,7 +57,9 @@ async fn gzip_that_costs_work_and_yields_nothing_is_refused_with_the_bound_in_wo
     let (running, address) = start(&settings(upstream.address, Protocol::Grpc)).await;
     let many = packed(b"").repeat(800_000);
     assert!(many.len() > 15 << 20);
-    let dense = packed(&vec![0; 8 << 20]);
+    let mut dense = GzEncoder::new(Vec::new(), Compression::best());
+    dense.write_all(&vec![0; 12 << 20]).unwrap();
+    let dense = dense.finish().unwrap();
 
     let four = (0..4).map(|_| post(address, "/v1/traces", PROTO, &GZIP, many.clone()));
     let answers = futures(four).await;
