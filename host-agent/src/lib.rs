@@ -16,6 +16,7 @@ mod head_sampling;
 mod listeners;
 mod metrics_endpoint;
 pub mod node;
+mod open_problems;
 mod operators_server;
 mod otlp_endpoint;
 pub mod outbox;

@@ -54,17 +54,12 @@ pub(crate) struct Receipts {
     own: Mutex<ReceiptLedger>,
     edge: Option<Arc<Edge>>,
     node: String,
-    store: Option<Mutex<Writer>>,
+    store: Option<Mutex<Store>>,
     write_every: Duration,
     /// The run ends in order; nothing follows.
     closing: AtomicBool,
-}
-
-#[derive(Debug)]
-struct Writer {
-    store: Store,
-    /// Whether the last write failed.
-    fails: bool,
+    /// Why the last write failed; `None` if it did not.
+    failure: Mutex<Option<String>>,
 }
 
 impl Receipts {
@@ -86,9 +81,9 @@ impl Receipts {
             let (runs, ended) = (own.runs.len(), last.ended);
             tracing::info!(dir = %dir.display(), runs, ended_in_order = ended, "continuing the receipt's ledger");
         }
-        let store = store.map(|store| Mutex::new(Writer { store, fails: false }));
-        let (own, closing) = (Mutex::new(own), AtomicBool::new(false));
-        Ok(Self { own, edge, node, store, write_every: config.write_every(), closing })
+        let (own, store, closing) = (Mutex::new(own), store.map(Mutex::new), AtomicBool::new(false));
+        let (failure, write_every) = (Mutex::new(None), config.write_every());
+        Ok(Self { own, edge, node, store, write_every, closing, failure })
     }
 
     /// Records alarms and counters of `node` until it drains, in the runtime of `threads`: it waits for the OTLP
@@ -173,27 +168,38 @@ impl Receipts {
     /// Writes the ledger, if it is stored. Skipped while another write is in progress, unless `must`.
     fn write(&self, node: &Node, must: bool) {
         let Some(store) = &self.store else { return };
-        let mut writer = match store.try_lock() {
-            Ok(writer) => writer,
+        let store = match store.try_lock() {
+            Ok(store) => store,
             Err(_) if must => store.lock().unwrap_or_else(PoisonError::into_inner),
             Err(_) => return,
         };
         // Under the lock, so that the last write is the newest.
         let stored = self.stored(node);
-        match writer.store.write(&stored) {
+        match store.write(&stored) {
             Ok(()) => {
-                writer.fails = false;
+                self.lock_failure().take();
                 let mut own = self.lock();
                 if let (Some(run), Some(written)) = (own.runs.last_mut(), stored.runs.last()) {
                     run.written = written.written;
                 }
             }
-            Err(error) if !writer.fails => {
-                writer.fails = true;
-                tracing::warn!(%error, "cannot write the receipt's ledger; retrying. A restart loses what is not written");
+            Err(error) => {
+                node.counts.failed_receipt_writes.one_more();
+                if self.lock_failure().replace(error.to_string()).is_none() {
+                    tracing::warn!(%error, "cannot write the receipt's ledger; retrying. A restart loses what is not written");
+                }
             }
-            Err(_) => {}
         }
+    }
+
+    /// What is wrong now, in words: the ledger cannot be written.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let error = self.lock_failure().clone()?;
+        Some(format!("receipt: the ledger cannot be written, and a restart loses what is not written: {error}"))
+    }
+
+    fn lock_failure(&self) -> MutexGuard<'_, Option<String>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes the ledger for the last time.

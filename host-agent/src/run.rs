@@ -25,6 +25,7 @@ use crate::coherence::{self, Coherence};
 use crate::config::{self, Config, ConfigError, Rdma, ServerTls, Transport};
 use crate::listeners::Listeners;
 use crate::node::Node;
+use crate::open_problems::ProblemSources;
 use crate::otlp_endpoint::{self, OtlpError};
 use crate::process_metrics::{self, Counts};
 use crate::receipts::Receipts;
@@ -125,7 +126,8 @@ fn serve(
     let control = Routes::new(control_server::service(Arc::clone(node), Arc::clone(&access)));
     let control = named("control", control.into_axum_router(), WORKER_LIMITS);
     let hook_queue = config.operators.hook_queue.get();
-    let operators = operators_server::service(Arc::clone(node), access, hook_queue, receipts, otlp.clone());
+    let problems = ProblemSources { edge: otlp.clone(), remotes: remotes.clone(), receipts };
+    let operators = operators_server::service(Arc::clone(node), access, hook_queue, problems);
     let operators = named("operators", Routes::new(operators).into_axum_router(), OPERATOR_LIMITS);
     let metrics = metrics_endpoint::router(node, counts, Arc::clone(&connections), otlp, remotes.into_iter());
     let metrics = named("metrics", metrics, METRICS_LIMITS);
@@ -205,6 +207,9 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let clock = Clock::start();
     let mut settings = config.settings(incarnation)?;
     let mut otlp = config.otlp.settings(rand::random(), &host_name())?;
+    if let Some(otlp) = &mut otlp {
+        otlp.senders = config.services.senders()?;
+    }
     let peers = config.coherence.settings(&config.otlp)?;
     let advice = config.head_sampling.advice(&config.otlp)?;
     if let (Some(otlp), Some(_)) = (&mut otlp, config.head_sampling.listen) {

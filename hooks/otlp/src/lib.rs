@@ -16,6 +16,7 @@
 //! | `edge`, `local` | what servers, senders and the clock share; spans that the agent itself read from rings |
 //! | [`tail`], `origins`, `export_buffer` | tail sampling: spans and verdicts in, requests with kept traces out |
 //! | [`forwarded_headers`](DEFAULT_FORWARDED_HEADERS) | headers of clients that are forwarded |
+//! | `senders`, `unverified`, `socket_owner` | who may send spans in which service's name |
 //! | [`span_metrics`] | errors and durations of each service's operations, from its spans |
 //! | `exemplars` | kept traces of each operation |
 //! | `observer` | which operations are anomalous, where spans pass through |
@@ -48,12 +49,15 @@ mod observer;
 mod origins;
 mod queue;
 mod sender;
+mod senders;
 mod server;
 mod settings;
 mod signal;
+mod socket_owner;
 pub mod span_metrics;
 pub mod tail;
 pub mod tenants;
+mod unverified;
 mod upstream;
 mod walk;
 
@@ -65,9 +69,11 @@ pub use exporter::{ExportError, MetricsExporter};
 pub use forwarded_headers::DEFAULT_FORWARDED as DEFAULT_FORWARDED_HEADERS;
 pub use lifecycle::{EdgeHandle, start};
 pub use local::IngestError;
+pub use senders::{SenderRule, TOKEN_HEADER, Token, UNVERIFIED};
 pub use settings::{Settings, StartError, TenantSettings};
 pub use signal::{Encoding, Signal};
 pub use span_metrics::{SpanMetrics, SpanMetricsSettings};
 pub use tail::{Finding, OperationPath, PathService, TailSampler, TailSettings, Timestamp};
 pub use tenants::{Tenant, TenantId};
+pub use unverified::UnverifiedSpans;
 pub use upstream::{Protocol, UpstreamError, UpstreamSettings, UpstreamTls};
