@@ -7,6 +7,7 @@ mod otlp;
 mod otlp_metrics;
 mod receipt;
 mod remote_write;
+mod warnings;
 mod webhooks;
 
 use std::net::SocketAddr;
@@ -333,19 +334,6 @@ impl Config {
         settings.periods = process_metrics::periods(self.process_metrics_interval());
         settings.periods.extend(span_metrics::periods(self.span_metrics_interval()));
         Ok(settings)
-    }
-
-    /// What is open to anybody, in words.
-    #[must_use]
-    pub fn warnings(&self) -> Vec<String> {
-        let open = |section, listen: Option<SocketAddr>, insecure: bool, who| {
-            let address = listen.filter(|_| insecure)?;
-            Some(format!("{section}.listen {address} takes whoever connects for {who} ({section}.insecure)"))
-        };
-        let Self { control, operators, .. } = self;
-        let control = open("control", control.listen, control.insecure, "a worker");
-        let operators = open("operators", operators.listen, operators.insecure, "an operator");
-        control.into_iter().chain(operators).collect()
     }
 
     /// Interval of process metrics: at least the default interval of LMAPs.

@@ -85,7 +85,7 @@ struct NodeMetrics {
 
 impl Collector for NodeMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), core::fmt::Error> {
-        let (counters, sizes, delivered, hooks, waiting, workers) = self.node.inspect(|plane, dispatch| {
+        let (counters, sizes, delivered, hooks, waiting, workers, warnings) = self.node.inspect(|plane, dispatch| {
             let workers = plane.status().workers.iter().filter(|worker| worker.connected).count();
             (
                 plane.counters().clone(),
@@ -94,6 +94,7 @@ impl Collector for NodeMetrics {
                 dispatch.open(),
                 plane.pending_releases(),
                 workers,
+                plane.settings().warnings.len(),
             )
         });
         for (name, help, value) in counters.iter().chain(self.node.counts.iter()) {
@@ -138,6 +139,8 @@ impl Collector for NodeMetrics {
             gauge(&mut encoder, name, size(name), value)?;
         }
         gauge(&mut encoder, "workers", "Connected NIC workers.", workers)?;
+        let help = "What the configuration leaves open: listeners and secrets without TLS. `uview status` names it.";
+        gauge(&mut encoder, "warnings", help, warnings)?;
         gauge(&mut encoder, "hooks", "Registered hooks and watchers, including the agent's own.", hooks)?;
         gauge(
             &mut encoder,

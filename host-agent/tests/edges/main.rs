@@ -17,6 +17,7 @@ mod otlp_metrics;
 mod program;
 mod receipts;
 mod remote_write;
+mod senders;
 mod service;
 mod spans;
 mod tls;
