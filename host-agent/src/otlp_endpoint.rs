@@ -186,7 +186,7 @@ mod tests {
         let interval = Nanos::from_millis(100);
         let _running = start(&Settings::new(upstream), [listener], &node, interval, threads.handle()).unwrap();
         let asking = |patience| tokio::task::spawn_blocking(move || ask(address, patience));
-        assert_eq!(asking(Duration::from_secs(60)).await.unwrap().as_deref(), Some("HTTP/1.1 404"));
+        assert_eq!(asking(Duration::from_mins(1)).await.unwrap().as_deref(), Some("HTTP/1.1 404"));
 
         // A request that takes for ever.
         let (release, released) = mpsc::channel::<()>();
@@ -198,13 +198,13 @@ mod tests {
         began.await.unwrap();
         let unanswered = asking(Duration::from_millis(300)).await.unwrap();
         // This thread serves the control plane here.
-        let ticks = tokio::time::timeout(Duration::from_secs(60), tokio::time::sleep(Duration::from_millis(1))).await;
+        let ticks = tokio::time::timeout(Duration::from_mins(1), tokio::time::sleep(Duration::from_millis(1))).await;
         node.inspect(|plane, _| assert!(plane.list().lmaps.is_empty()));
         drop(release);
 
         assert_eq!(unanswered, None, "the endpoint runs on the threads that are busy, and on no others");
         assert!(ticks.is_ok());
-        assert_eq!(asking(Duration::from_secs(60)).await.unwrap().as_deref(), Some("HTTP/1.1 404"));
+        assert_eq!(asking(Duration::from_mins(1)).await.unwrap().as_deref(), Some("HTTP/1.1 404"));
     }
 
     fn event(episode: Episode, silent: &[&str]) -> Event {

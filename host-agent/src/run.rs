@@ -5,13 +5,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::head_sampling::Advice;
 use agent_runtime::TlsError;
 use agent_runtime::access::{Access, UnknownName};
 use agent_runtime::listen::BindError;
 use agent_runtime::server::{self, Limits, Listener, Server};
+use gossip::PeerSettings;
 use hooks::time::UnixNanos;
 use otlp::Edge;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -206,15 +209,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let incarnation = Incarnation(rand::random::<u64>() >> 11);
     let clock = Clock::start();
     let mut settings = config.settings(incarnation)?;
-    let mut otlp = config.otlp.settings(rand::random(), &host_name())?;
-    if let Some(otlp) = &mut otlp {
-        otlp.senders = config.services.senders()?;
-    }
-    let peers = config.coherence.settings(&config.otlp)?;
-    let advice = config.head_sampling.advice(&config.otlp)?;
-    if let (Some(otlp), Some(_)) = (&mut otlp, config.head_sampling.listen) {
-        otlp.observed = Some(config.otlp.traces.frontends.clone());
-    }
+    let telemetry = TelemetrySettings::of(&config)?;
     let monitors = monitors(&config, clock)?;
     let webhooks = config::start_webhooks(&config.webhooks, &host_name(), "")?;
     // Each remote monitor watches the rows of every service.
@@ -224,7 +219,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let transports = settings.transports.join(", ");
     let access = Arc::new(Access::resolve(&config.access)?);
     // One for samples to remote monitors, where there is no OTLP.
-    let threads = if otlp.is_some() { config.otlp.threads } else { Some(1) };
+    let threads = if telemetry.otlp.is_some() { config.otlp.threads } else { Some(1) };
     let threads = TelemetryThreads::start(threads).map_err(RunError::Thread)?;
     let files = raise_file_limit();
     let mut listeners = Listeners::open(&config).await?;
@@ -236,31 +231,11 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     }
     let counts = Arc::new(Counts::default());
     let measuring = measure(&config, files, &node, Arc::clone(&counts))?;
-    let folder = &config.runtime_dir.0;
-    let announced = listeners.announce(folder, incarnation)?;
+    let announced = listeners.announce(&config.runtime_dir.0, incarnation)?;
     listeners.log_start(&config, incarnation, &transports);
     let otlp_listeners = core::mem::take(&mut listeners.otlp).into_iter().map(|(listener, _)| listener);
-    let interval = config.span_metrics_interval();
-    let otlp = otlp
-        .map(|settings| otlp_endpoint::start(&settings, otlp_listeners, &node, interval, threads.handle()))
-        .transpose()?;
-    let edge = otlp.as_ref().map(|otlp| Arc::clone(otlp.edge()));
-    let head_sampling_tasks = match config.head_sampling.listen {
-        Some(listen) => {
-            Some(start_on(&threads, head_sampling::start(listen, advice, edge.clone(), Arc::clone(&node))).await?)
-        }
-        None => None,
-    };
-    let coherence = match (peers, &edge) {
-        (Some(peers), Some(edge)) => {
-            let name = config.otlp.traces.node.clone().unwrap_or_else(host_name);
-            let (folder, edge, config) = (folder.clone(), Arc::clone(edge), config.coherence.clone());
-            let starting = async move { coherence::start(&config, peers, &name, &folder, edge).await };
-            Some(start_on(&threads, starting).await?)
-        }
-        _ => None,
-    };
-    let spans = edge.as_ref().map(|edge| read_spans(edge, &node, threads.handle()));
+    let telemetry = telemetry.start(&config, &threads, &node, otlp_listeners).await?;
+    let edge = telemetry.edge().cloned();
     let receipts = receipts(&config, edge.as_ref(), clock)?;
     receipts.start(&node, threads.handle()).map_err(|error| RunError::Server("operators", error.into()))?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
@@ -274,15 +249,83 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
         Some(ended) = tasks.join_next() => Some(ended),
     };
     tracing::info!("host agent stopping");
-    drop((announced, sockets, head_sampling_tasks));
+    drop((announced, sockets));
     node.drain();
-    Shutdown { spans, tasks, coherence, otlp, measuring }.end().await;
+    Shutdown { telemetry, tasks, measuring }.end().await;
     // Every span is decided or lost by now. A write that does not panic has no error.
     _ = tokio::task::spawn_blocking(move || receipts.close(&node)).await;
     match failed {
         Some(Ok(Err(error))) => Err(error),
         Some(Err(error)) => Err(RunError::Server("services", error.into())),
         _ => Ok(()),
+    }
+}
+
+/// Settings of what runs on the telemetry threads, besides remote monitors.
+struct TelemetrySettings {
+    otlp: Option<otlp::Settings>,
+    peers: Option<PeerSettings>,
+    advice: Advice,
+}
+
+/// What runs there.
+struct Telemetry {
+    otlp: Option<otlp::EdgeHandle>,
+    /// Stops when it is dropped.
+    head_sampling: Option<JoinSet<()>>,
+    coherence: Option<Coherence>,
+    spans: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl TelemetrySettings {
+    fn of(config: &Config) -> Result<Self, RunError> {
+        let mut otlp = config.otlp.settings(rand::random(), &host_name())?;
+        if let Some(otlp) = &mut otlp {
+            otlp.senders = config.services.senders()?;
+            otlp.observed = config.head_sampling.listen.map(|_| config.otlp.traces.frontends.clone());
+        }
+        let peers = config.coherence.settings(&config.otlp)?;
+        Ok(Self { otlp, peers, advice: config.head_sampling.advice(&config.otlp)? })
+    }
+
+    async fn start(
+        self,
+        config: &Config,
+        threads: &TelemetryThreads,
+        node: &Arc<Node>,
+        listeners: impl Iterator<Item = TcpListener>,
+    ) -> Result<Telemetry, RunError> {
+        let Self { otlp, peers, advice } = self;
+        let interval = config.span_metrics_interval();
+        let otlp = otlp
+            .map(|settings| otlp_endpoint::start(&settings, listeners, node, interval, threads.handle()))
+            .transpose()?;
+        let edge = otlp.as_ref().map(|otlp| Arc::clone(otlp.edge()));
+        let head_sampling = match config.head_sampling.listen {
+            Some(listen) => {
+                let starting = head_sampling::start(listen, advice, edge.clone(), Arc::clone(node));
+                Some(start_on(threads, starting).await?)
+            }
+            None => None,
+        };
+        let coherence = match (peers, &edge) {
+            (Some(peers), Some(edge)) => {
+                let name = config.otlp.traces.node.clone().unwrap_or_else(host_name);
+                let (folder, edge) = (config.runtime_dir.0.clone(), Arc::clone(edge));
+                let config = config.coherence.clone();
+                let starting = async move { coherence::start(&config, peers, &name, &folder, edge).await };
+                Some(start_on(threads, starting).await?)
+            }
+            _ => None,
+        };
+        let spans = edge.as_ref().map(|edge| read_spans(edge, node, threads.handle()));
+        Ok(Telemetry { otlp, head_sampling, coherence, spans })
+    }
+}
+
+impl Telemetry {
+    fn edge(&self) -> Option<&Arc<Edge>> {
+        self.otlp.as_ref().map(otlp::EdgeHandle::edge)
     }
 }
 
@@ -302,17 +345,16 @@ where
 
 /// What is stopped on shutdown, in this order.
 struct Shutdown {
-    spans: Option<tokio::task::JoinHandle<()>>,
+    telemetry: Telemetry,
     tasks: Tasks,
-    coherence: Option<Coherence>,
-    otlp: Option<otlp::EdgeHandle>,
     measuring: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Shutdown {
     /// Waits for queued output, up to [`DRAIN_WITHIN`] per step.
     async fn end(self) {
-        let Self { spans, mut tasks, coherence, otlp, measuring } = self;
+        let Self { telemetry: Telemetry { otlp, head_sampling, coherence, spans }, mut tasks, measuring } = self;
+        drop(head_sampling);
         if let Some(spans) = spans {
             // Services' span rings are read to the end before the endpoint stops. A task that does not panic has no
             // error.

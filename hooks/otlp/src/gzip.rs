@@ -65,8 +65,8 @@ pub enum GzipError<E> {
     Malformed(&'static str),
 }
 
-/// Decompresses `compressed`, at most `limit` bytes. Stops as soon as a bound is exceeded. `reserve` is asked for memory
-/// before it is used: for at least [`STEP`] bytes, and for no more than twice the output.
+/// Decompresses `compressed`, at most `limit` bytes. Stops as soon as a bound is exceeded. `reserve` is asked for
+/// memory before it is used: 64 KiB at first, and no more than twice the output and that.
 ///
 /// # Errors
 ///
@@ -208,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    /// Unlimited memory.
+    /// Unpacks with unlimited memory.
     fn unlimited(compressed: &[u8], limit: usize) -> Result<Vec<u8>, GzipError<Infallible>> {
         unpack(compressed, limit, |_| Ok(()))
     }

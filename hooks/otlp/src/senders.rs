@@ -45,7 +45,7 @@ impl fmt::Debug for Token {
 /// Lets some senders use the names of services. One of its conditions is enough.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SenderRule {
-    /// Every sender.
+    /// Every sender fits.
     pub anyone: bool,
     /// Processes of this user, that connect from this machine.
     pub uid: Option<u32>,

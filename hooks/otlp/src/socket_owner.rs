@@ -7,17 +7,17 @@ use std::io;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with};
 
 const HEADER: usize = 16;
-/// `struct inet_diag_req_v2`.
+/// Length of a `struct inet_diag_req_v2`.
 const REQUEST: usize = 56;
-/// `struct inet_diag_msg`, of which the last two words are the user and the inode.
+/// Length of a `struct inet_diag_msg`, of which the last two words are the user and the inode.
 const REPLY: usize = 72;
 const USER: usize = HEADER + 64;
 const INODE: usize = HEADER + 68;
-/// `SOCK_DIAG_BY_FAMILY`.
+/// Message type `SOCK_DIAG_BY_FAMILY`.
 const BY_FAMILY: u16 = 20;
-/// `NLM_F_REQUEST`: exactly one socket is asked for.
+/// Flag `NLM_F_REQUEST`: exactly one socket is asked for.
 const ONE: u16 = 1;
-/// `NLMSG_ERROR`.
+/// Message type `NLMSG_ERROR`.
 const ERROR: u16 = 2;
 const TCP: u8 = 6;
 const INET: u8 = 2;

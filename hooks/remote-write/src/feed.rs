@@ -10,8 +10,8 @@
 //! # Times
 //! Rows from before the agent's start are not sent: what its predecessor sent is unknown. Rows from before the end of
 //! the same service are not sent either, and count as lost. A worker that reconnects sends rows again: they are
-//! recognised by their timestamps, and count once. If the wall clock is set back by more than a minute, samples go on at
-//! its times: the receiver decides whether it takes them.
+//! recognised by their timestamps, and count once. If the wall clock is set back by more than a minute, samples go on
+//! at its times: the receiver decides whether it takes them.
 
 pub(crate) mod clock;
 

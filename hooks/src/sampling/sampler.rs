@@ -129,8 +129,8 @@ impl Sampler {
         self.ids = ids.to_vec();
     }
 
-    /// The wall clock was set back: what was sent after `last_ms` (milliseconds since 1970) is forgotten. Rows that wait
-    /// are suppressed: their times are ahead.
+    /// The wall clock was set back: what was sent after `last_ms` (milliseconds since 1970) is forgotten. Rows that
+    /// wait are suppressed: their times are ahead.
     pub fn set_back(&mut self, last_ms: u64) {
         let waited = self.ring.clear();
         self.dense.waiting -= waited;

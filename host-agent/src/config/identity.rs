@@ -150,7 +150,10 @@ mod tests {
             (format!("token_file: {}", empty.display()), "must name a file with one line"),
         ] {
             let error = Config::parse(&format!("services: {{identities: [{{{rule}}}]}}")).unwrap_err();
-            assert!(format!("{error}: {error:?}").contains(expected), "{rule}: {error}");
+            let causes: Vec<String> = core::iter::successors(Some(&error as &dyn core::error::Error), |e| e.source())
+                .map(ToString::to_string)
+                .collect();
+            assert!(causes.iter().any(|cause| cause.contains(expected)), "{rule}: {causes:?}");
         }
     }
 }

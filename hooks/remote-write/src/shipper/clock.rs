@@ -31,7 +31,7 @@ pub struct ClockBehind {
 pub(super) struct ClockStep {
     /// The latest time that was sent.
     until: UnixNanos,
-    /// Losses before.
+    /// Losses before it.
     lost: u64,
 }
 
