@@ -43,6 +43,8 @@ use crate::{
 
 /// Deadline of each shutdown step.
 const DRAIN_WITHIN: Duration = Duration::from_secs(3);
+/// Time limit for the body of an operator's request.
+const BODY_WITHIN: Duration = Duration::from_secs(10);
 /// Connections of workers: of all, and of one user or address.
 const WORKER_LIMITS: Limits = Limits { connections: 256, connections_per_peer: 128 };
 /// Connections of operators, viewers and hooks.
@@ -131,7 +133,9 @@ fn serve(
     let hook_queue = config.operators.hook_queue.get();
     let problems = ProblemSources { edge: otlp.clone(), remotes: remotes.clone(), receipts };
     let operators = operators_server::service(Arc::clone(node), access, hook_queue, problems);
-    let operators = named("operators", Routes::new(operators).into_axum_router(), OPERATOR_LIMITS);
+    // Each operator's request is one message; a worker's is a stream.
+    let operators = server::with_body_deadline(Routes::new(operators).into_axum_router(), BODY_WITHIN);
+    let operators = named("operators", operators, OPERATOR_LIMITS);
     let metrics = metrics_endpoint::router(node, counts, Arc::clone(&connections), otlp, remotes.into_iter());
     let metrics = named("metrics", metrics, METRICS_LIMITS);
     let needs_cgroup = config.services.identities.iter().any(|identity| identity.cgroup.is_some());
