@@ -10,10 +10,11 @@ use miniz_oxide::inflate::core::inflate_flags::{
 };
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress};
 
-/// Most bytes of output per byte of input, above [`RATIO_FLOOR`]. Spans reach 20, metrics with few values 100.
-pub const MAX_RATIO: usize = 256;
+/// Most bytes of output per byte of input, above [`RATIO_FLOOR`]. Spans reach 20; records that each have ids of their
+/// own and the same stack trace of 16 KiB reach 350. Deflate ends at 1,032.
+pub const MAX_RATIO: usize = 512;
 /// So many bytes of output are taken whatever the ratio.
-pub const RATIO_FLOOR: usize = 1 << 20;
+pub const RATIO_FLOOR: usize = 4 << 20;
 /// Most members of one stream.
 pub const MAX_MEMBERS: usize = 256;
 /// Fewest bytes of output per block, on average, after the first [`FREE_BLOCKS`].
@@ -283,7 +284,7 @@ mod tests {
         let refused = unlimited(&more, 16 << 20);
         assert_eq!(refused, Err(GzipError::Ratio { compressed: more.len(), limit }));
         let text = refused.unwrap_err().to_string();
-        assert!(text.contains("at most 256 bytes per byte") && text.len() < 200, "{text}");
+        assert!(text.contains("at most 512 bytes per byte") && text.len() < 200, "{text}");
     }
 
     #[test]

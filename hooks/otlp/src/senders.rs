@@ -81,6 +81,9 @@ impl fmt::Display for Sender {
         match self {
             Self::Agent => f.write_str("the agent"),
             Self::Peer { address, uid: Some(uid), .. } => write!(f, "user {uid} ({})", address.to_canonical()),
+            Self::Peer { address, uid: None, .. } if address.to_canonical().is_loopback() => {
+                write!(f, "an unknown user ({})", address.to_canonical())
+            }
             Self::Peer { address, uid: None, .. } => write!(f, "{}", address.to_canonical()),
         }
     }

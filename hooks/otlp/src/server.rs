@@ -64,11 +64,11 @@ pub(crate) async fn serve(
             continue;
         };
         let tenant = edge.tenant(peer.ip());
-        let sender = edge.sender(peer, stream.local_addr().ok());
         let Ok(permit) = Arc::clone(&edge.tenant_state(tenant).free).try_acquire_owned() else {
             edge.counts.refused_connections.add(1);
             continue;
         };
+        let sender = edge.sender(peer, stream.local_addr().ok());
         _ = stream.set_nodelay(true);
         let (edge, tls, builder, watcher) = (Arc::clone(&edge), tls.clone(), builder.clone(), graceful.watcher());
         tokio::spawn(async move {

@@ -74,7 +74,7 @@ async fn gzip_that_costs_work_and_yields_nothing_is_refused_with_the_bound_in_wo
     assert_eq!(by_grpc.headers["grpc-status"], INVALID_ARGUMENT);
     let text = String::from_utf8_lossy(&too_dense.body).into_owned();
     assert_eq!(too_dense.status.as_u16(), 413);
-    assert!(text.contains("at most 256 bytes per byte are taken"), "{text}");
+    assert!(text.contains("at most 512 bytes per byte are taken"), "{text}");
     assert_eq!(refused(running.edge(), Signal::Traces, RefusalReason::Malformed), 5);
     assert_eq!(refused(running.edge(), Signal::Traces, RefusalReason::TooLarge), 1);
     assert_eq!(running.edge().receiving_bytes(), 0);
