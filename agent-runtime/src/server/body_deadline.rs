@@ -13,7 +13,6 @@ use tokio::time::{Sleep, sleep};
 
 /// Lets the body of each request take `within` from the request's head on; then reading it fails. For calls with one
 /// message: a stream of messages has no end.
-#[must_use]
 pub fn with_body_deadline(router: Router, within: Duration) -> Router {
     router.layer(map_request(move |request: Request| async move {
         let limited = |body| Body::new(LimitedBody { body, deadline: Box::pin(sleep(within)), within });
