@@ -28,13 +28,13 @@ pub use local::{head_sampling, operators_request, packet_filter, proc_text, ring
 pub use gossip_member::gossip_member;
 pub use one_way::one_way;
 pub use replies::{receiver_reply, upstream_reply};
-pub use traces::{gossip, otlp_json, otlp_request};
+pub use traces::{gossip, gzip, otlp_json, otlp_request};
 
 /// A target with its name, which is also the folder of its corpus.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All fuzz targets, by name.
-pub const TARGETS: [Target; 30] = [
+pub const TARGETS: [Target; 31] = [
     ("attach", attach),
     ("capture", capture),
     ("columns", columns),
@@ -42,6 +42,7 @@ pub const TARGETS: [Target; 30] = [
     ("frames", frames),
     ("gossip", gossip),
     ("gossip_member", gossip_member),
+    ("gzip", gzip),
     ("head_sampling", head_sampling),
     ("header", header),
     ("host_config", host_config),

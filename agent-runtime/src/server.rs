@@ -1,6 +1,8 @@
 //! HTTP servers of the agents: gRPC and plain HTTP, on Unix sockets and TCP. Connections are bounded in number and per
 //! peer, and each request knows who sent it (an extension, [`Identity`]).
 
+mod body_deadline;
+
 use core::pin::pin;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::BTreeMap;
@@ -24,6 +26,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tower_service::Service as _;
 use webpki::EndEntityCert;
 
+pub use self::body_deadline::with_body_deadline;
 use crate::access::{Identity, peer};
 
 /// Time limit for a TLS handshake.

@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agent_runtime::access::Identity;
-use agent_runtime::server::{Counts, Limits, Listener, Server};
-use axum::routing::get;
+use agent_runtime::server::{Counts, Limits, Listener, Server, with_body_deadline};
+use axum::routing::{get, post};
 use axum::{Extension, Router};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -19,6 +19,9 @@ use tokio::sync::oneshot;
 
 const LIMITS: Limits = Limits { connections: 6, connections_per_peer: 4 };
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+
+/// A deadline that a slow machine keeps for a whole body.
+const BODY_WITHIN: Duration = Duration::from_secs(3);
 
 struct Running {
     counts: Arc<Counts>,
@@ -33,7 +36,8 @@ async fn start(socket: &Path) -> Running {
     let unix = UnixListener::bind(socket).unwrap();
     let page = get(|Extension(who): Extension<Identity>| async move { who.to_string() });
     let counts = Arc::new(Counts::default());
-    let router = Router::new().route("/", page);
+    let echo = Router::new().route("/echo", post(|body: String| async move { body }));
+    let router = Router::new().route("/", page).merge(with_body_deadline(echo, BODY_WITHIN));
     let server = Server { name: "test", router, limits: LIMITS, counts: Arc::clone(&counts) };
     let (stop, stopped) = oneshot::channel();
     let stopped = async move { drop(stopped.await) };
@@ -115,4 +119,21 @@ async fn connections_that_say_nothing_or_too_little_are_closed() {
 
     // The limit is 20 s, of a first request.
     tokio::time::timeout(Duration::from_secs(40), closed).await.unwrap_or_else(|_| panic!("one is still open"));
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_given_up_and_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = start(&folder.path().join("a.sock")).await;
+    let head = "POST /echo HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 5\r\n\r\n";
+    let (mut whole, mut half) =
+        (TcpStream::connect(running.address).await.unwrap(), TcpStream::connect(running.address).await.unwrap());
+    whole.write_all(format!("{head}hello").as_bytes()).await.unwrap();
+    half.write_all(format!("{head}he").as_bytes()).await.unwrap();
+
+    let whole = rest(&mut whole).await;
+    let half = tokio::time::timeout(Duration::from_secs(30), rest(&mut half)).await.unwrap();
+
+    assert!(whole.starts_with("HTTP/1.1 200") && whole.ends_with("hello"), "{whole}");
+    assert!(half.starts_with("HTTP/1.1 400") && half.contains("the request was not complete after 3s"), "{half}");
 }

@@ -2,10 +2,12 @@
 
 mod coherence;
 mod head_sampling;
+mod identity;
 mod otlp;
 mod otlp_metrics;
 mod receipt;
 mod remote_write;
+mod warnings;
 mod webhooks;
 
 use std::net::SocketAddr;
@@ -15,14 +17,14 @@ use std::path::{Path, PathBuf};
 use agent_runtime::config::{load, parse, range};
 use serde::Deserialize;
 use wire::id::Incarnation;
-use wire::name::{NameError, ServiceName};
 use wire::time::{Interval, Nanos};
 
-use crate::control_plane::{IdentityRule, Limits, Settings};
+use crate::control_plane::{Limits, Settings};
 use crate::{process_metrics, span_metrics};
 
 pub use self::coherence::CoherenceConfig;
 pub use self::head_sampling::HeadSamplingConfig;
+pub use self::identity::Identity;
 pub use self::otlp::{
     Compression, DerivedConfig, KeepMode, OtlpConfig, TenantConfig, TracesConfig, UpstreamConfig, UpstreamProtocol,
 };
@@ -116,7 +118,8 @@ impl Default for LmapConfig {
 pub struct ServicesConfig {
     /// How often a service's heartbeat word has to change, in milliseconds.
     pub heartbeat_ms: NonZeroU32,
-    /// Which processes may register as which services. Empty: every process as any service.
+    /// Which processes may register as which services, and who may send spans in their names. Empty: every process as
+    /// any service.
     pub identities: Vec<Identity>,
     /// Limits per service and in total.
     pub limits: LimitsConfig,
@@ -126,18 +129,6 @@ impl Default for ServicesConfig {
     fn default() -> Self {
         Self { heartbeat_ms: at_least_one(100), identities: Vec::new(), limits: LimitsConfig::default() }
     }
-}
-
-/// Lets matching processes register as the listed services.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Identity {
-    /// Processes of this user; any user if left out.
-    pub uid: Option<u32>,
-    /// Processes in or below this cgroup (v2 path); any cgroup if left out.
-    pub cgroup: Option<String>,
-    /// The services; any service if left out.
-    pub services: Option<Vec<String>>,
 }
 
 /// Limits on what services may register. More is refused.
@@ -352,19 +343,6 @@ impl Config {
         Ok(settings)
     }
 
-    /// What is open to anybody, in words.
-    #[must_use]
-    pub fn warnings(&self) -> Vec<String> {
-        let open = |section, listen: Option<SocketAddr>, insecure: bool, who| {
-            let address = listen.filter(|_| insecure)?;
-            Some(format!("{section}.listen {address} takes whoever connects for {who} ({section}.insecure)"))
-        };
-        let Self { control, operators, .. } = self;
-        let control = open("control", control.listen, control.insecure, "a worker");
-        let operators = open("operators", operators.listen, operators.insecure, "an operator");
-        control.into_iter().chain(operators).chain(self.coherence.warning(&self.otlp)).collect()
-    }
-
     /// Interval of process metrics: at least the default interval of LMAPs.
     #[must_use]
     pub fn process_metrics_interval(&self) -> Nanos {
@@ -388,16 +366,8 @@ impl agent_runtime::Settings for Config {
         self.coherence.settings(&self.otlp)?;
         self.head_sampling.advice(&self.otlp)?;
         self.receipt.check()?;
+        self.services.senders()?;
         self.otlp.settings(0, "").map(drop)
-    }
-}
-
-impl Identity {
-    fn rule(&self) -> Result<IdentityRule, ConfigError> {
-        let names = |names: &Vec<String>| names.iter().map(|name| ServiceName::new(name)).collect::<Result<_, _>>();
-        let services = self.services.as_ref().map(names).transpose();
-        let services = services.map_err(|cause: NameError| ConfigError::value("services.identities", cause))?;
-        Ok(IdentityRule { uid: self.uid, cgroup: self.cgroup.clone(), services })
     }
 }
 
@@ -473,17 +443,5 @@ mod tests {
             let error = Config::parse(text).unwrap_err().to_string();
             assert!(error.contains(key), "{text}: {error}");
         }
-    }
-
-    #[test]
-    fn identities_become_rules() {
-        let text =
-            "services:\n  identities:\n    - uid: 1000\n      services: [payment]\n    - cgroup: /system.slice\n";
-        let rules = Config::parse(text).unwrap().settings(Incarnation(1)).unwrap().identities;
-
-        assert_eq!(rules[0].uid, Some(1000));
-        assert_eq!(rules[0].services, Some(vec![ServiceName::new("payment").unwrap()]));
-        assert_eq!(rules[1].cgroup.as_deref(), Some("/system.slice"));
-        assert_eq!(rules[1].services, None);
     }
 }

@@ -52,6 +52,8 @@ counts! {
     slow_workers;
     /// Worker streams that broke, or began without a hello.
     broken_workers;
+    /// Writes of the receipt's ledger that failed; the next one is tried as usual.
+    failed_receipt_writes;
     /// Calls of workers, operators and viewers that their role does not allow.
     denied_calls;
     /// Connections to the regions socket refused: wrong user, or too many.

@@ -16,6 +16,7 @@ mod head_sampling;
 mod listeners;
 mod metrics_endpoint;
 pub mod node;
+mod open_problems;
 pub mod operators_server;
 mod otlp_endpoint;
 pub mod outbox;
@@ -30,6 +31,7 @@ pub mod socket_file;
 mod span_columns;
 mod span_metrics;
 pub mod span_ring;
+mod telemetry_threads;
 mod webhooks;
 
 pub use agent_runtime::stop;

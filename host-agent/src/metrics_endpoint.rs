@@ -58,8 +58,12 @@ struct Page {
 }
 
 async fn metrics(State(page): State<Arc<Page>>) -> Response {
-    let durations = page.otlp.as_ref().map(|edge| durations::text(&span_metrics::read(edge)));
-    page::response_with(&page.registry, &durations.unwrap_or_default())
+    // On a thread of its own: it waits for the OTLP endpoint's locks, and the control plane waits for nobody.
+    let written = tokio::task::spawn_blocking(move || {
+        let durations = page.otlp.as_ref().map(|edge| durations::text(&span_metrics::read(edge)));
+        page::response_with(&page.registry, &durations.unwrap_or_default())
+    });
+    written.await.unwrap_or_else(|_| (StatusCode::INTERNAL_SERVER_ERROR, "cannot write the metrics\n").into_response())
 }
 
 /// Ready from the start of all listeners until shutdown.
@@ -81,7 +85,7 @@ struct NodeMetrics {
 
 impl Collector for NodeMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), core::fmt::Error> {
-        let (counters, sizes, delivered, hooks, waiting, workers) = self.node.inspect(|plane, dispatch| {
+        let (counters, sizes, delivered, hooks, waiting, workers, warnings) = self.node.inspect(|plane, dispatch| {
             let workers = plane.status().workers.iter().filter(|worker| worker.connected).count();
             (
                 plane.counters().clone(),
@@ -90,6 +94,7 @@ impl Collector for NodeMetrics {
                 dispatch.open(),
                 plane.pending_releases(),
                 workers,
+                plane.settings().warnings.len(),
             )
         });
         for (name, help, value) in counters.iter().chain(self.node.counts.iter()) {
@@ -134,6 +139,8 @@ impl Collector for NodeMetrics {
             gauge(&mut encoder, name, size(name), value)?;
         }
         gauge(&mut encoder, "workers", "Connected NIC workers.", workers)?;
+        let help = "What the configuration leaves open: listeners and secrets without TLS. `uview status` names it.";
+        gauge(&mut encoder, "warnings", help, warnings)?;
         gauge(&mut encoder, "hooks", "Registered hooks and watchers, including the agent's own.", hooks)?;
         gauge(
             &mut encoder,

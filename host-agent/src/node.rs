@@ -16,7 +16,7 @@ use wire::proto::control as proto;
 use wire::registration::{PlacedSeries, ServiceMessage};
 use wire::time::Nanos;
 
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::control_plane::{ConnectionId, ControlPlane, Descriptor, Event, OperatorError, Peer, Settings};
 use crate::dispatch::{Delivery, Dispatch, Filter, StreamId, TooManyHooks, UnknownHook, WatchedRow};
 use crate::edge_counts::EdgeCounts;
@@ -46,6 +46,8 @@ struct State {
     plane: ControlPlane,
     dispatch: Dispatch,
     services: BTreeMap<ConnectionId, Arc<Outbox>>,
+    /// When each service connected, since boot.
+    connected: BTreeMap<ConnectionId, Nanos>,
     workers: BTreeMap<ConnectionId, WorkerStream>,
     regions: BTreeMap<RegionId, Arc<AcceptedRegion>>,
     hooks: BTreeMap<HookId, Arc<Notify>>,
@@ -95,6 +97,7 @@ impl Node {
             plane: ControlPlane::new(settings),
             dispatch: Dispatch::new(hooks),
             services: BTreeMap::new(),
+            connected: BTreeMap::new(),
             workers: BTreeMap::new(),
             regions: BTreeMap::new(),
             hooks: BTreeMap::new(),
@@ -162,11 +165,17 @@ impl Node {
         look(&state.plane, &state.dispatch)
     }
 
-    /// A service connected. Messages to it go through the outbox.
+    /// A service connected just now. Messages to it go through the outbox.
     pub fn service_connected(&self, peer: Peer) -> (ConnectionId, Arc<Outbox>) {
+        self.service_connected_at(peer, clock::since_boot())
+    }
+
+    /// A service connected `connected` after boot: a process with its number that began later is another one.
+    pub(crate) fn service_connected_at(&self, peer: Peer, connected: Nanos) -> (ConnectionId, Arc<Outbox>) {
         self.with(|state, now| {
             let (id, outbox) = (state.next_connection(), Arc::new(Outbox::default()));
             state.services.insert(id, Arc::clone(&outbox));
+            state.connected.insert(id, connected);
             state.plane.service_connected(now, id, peer);
             (id, outbox)
         })
@@ -203,6 +212,7 @@ impl Node {
     pub fn service_gone(&self, id: ConnectionId) {
         self.with(|state, now| {
             state.services.remove(&id);
+            state.connected.remove(&id);
             state.plane.service_gone(now, id);
         });
     }

@@ -6,7 +6,6 @@ pub mod translate;
 use std::sync::Arc;
 
 use agent_runtime::access::{Access, Identity, Role};
-use otlp::Edge;
 use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -18,7 +17,7 @@ use wire::proto::operators::operators_server::{Operators, OperatorsServer};
 use crate::control_server::sender;
 use crate::dispatch::StreamId;
 use crate::node::Node;
-use crate::receipts::Receipts;
+use crate::open_problems::ProblemSources;
 
 /// Rows queued for a slow watcher.
 const ROW_QUEUE: usize = 4096;
@@ -29,10 +28,9 @@ pub(crate) fn service(
     node: Arc<Node>,
     access: Arc<Access>,
     hook_queue: usize,
-    receipts: Arc<Receipts>,
-    edge: Option<Arc<Edge>>,
+    sources: ProblemSources,
 ) -> OperatorsServer<impl Operators> {
-    OperatorsServer::new(OperatorsService { node, access, hook_queue, receipts, edge })
+    OperatorsServer::new(OperatorsService { node, access, hook_queue, sources })
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES)
 }
@@ -41,8 +39,7 @@ struct OperatorsService {
     node: Arc<Node>,
     access: Arc<Access>,
     hook_queue: usize,
-    receipts: Arc<Receipts>,
-    edge: Option<Arc<Edge>>,
+    sources: ProblemSources,
 }
 
 impl OperatorsService {
@@ -57,6 +54,11 @@ impl OperatorsService {
         })?;
         Ok(identity)
     }
+}
+
+/// What `ask` returns, which may wait for the OTLP endpoint's locks: the control plane's threads wait for nobody.
+async fn unblocked<R: Send + 'static>(ask: impl FnOnce() -> R + Send + 'static) -> Result<R, Status> {
+    tokio::task::spawn_blocking(ask).await.map_err(|_| Status::internal("the call ended without a reply"))
 }
 
 /// Unregisters a watcher when its stream ends.
@@ -264,12 +266,14 @@ impl Operators for OperatorsService {
 
     async fn receipt(&self, request: Request<proto::ReceiptRequest>) -> Result<Response<proto::ReceiptReply>, Status> {
         self.require(&request, Role::Viewer, "read the receipt")?;
-        Ok(Response::new(self.receipts.reply(&self.node)))
+        let (receipts, node) = (Arc::clone(&self.sources.receipts), Arc::clone(&self.node));
+        unblocked(move || receipts.reply(&node)).await.map(Response::new)
     }
 
     async fn paths(&self, request: Request<proto::PathsRequest>) -> Result<Response<proto::PathsReply>, Status> {
         self.require(&request, Role::Viewer, "read paths")?;
-        let paths = self.edge.as_deref().and_then(paths::reply);
+        let edge = self.sources.edge.clone();
+        let paths = unblocked(move || edge.as_deref().and_then(paths::reply)).await?;
         let not_buffered = || Status::failed_precondition("traces are not buffered: set otlp.traces.keep to tail");
         paths.map(Response::new).ok_or_else(not_buffered)
     }
@@ -281,6 +285,8 @@ impl Operators for OperatorsService {
         status.uptime_ms = self.node.clock().now().as_millis();
         let edges = self.node.counts.iter().map(|(name, _, value)| (name.to_owned(), value));
         status.counters.extend(edges);
+        // What is wrong for all comes before what is wrong with one service.
+        status.problems.splice(..0, self.sources.lines());
         for (name, value) in [
             ("delivered_verdicts", delivered.verdicts),
             ("lost_verdicts", delivered.lost_verdicts),

@@ -9,6 +9,7 @@ use hooks::time::UnixNanos;
 use hooks::tracing::Metric;
 use otlp::{Edge, EdgeHandle, Finding, Settings, StartError};
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::time::MissedTickBehavior;
 use wire::control::Episode;
 use wire::time::Nanos;
@@ -16,7 +17,7 @@ use wire::time::Nanos;
 use crate::control_plane::Event;
 use crate::dispatch::{Filter, TooManyHooks};
 use crate::node::Node;
-use crate::{span_columns, span_metrics};
+use crate::{span_columns, span_metrics, telemetry_threads};
 
 /// Queued verdicts: 100 services in alarm for ten seconds.
 const VERDICTS: usize = 1_024;
@@ -33,16 +34,23 @@ pub enum OtlpError {
     /// The limit of hooks leaves none for it.
     #[error("the OTLP endpoint needs a hook: raise operators.hooks")]
     Hooks(#[from] TooManyHooks),
+    /// A listener cannot be served by other threads.
+    #[error("cannot move a listener to the threads of the OTLP endpoint")]
+    Listener(#[source] std::io::Error),
 }
 
-/// Starts the endpoint on `listeners`. It gets the verdicts of `node` like any hook, through its own queue. Writes span
-/// metrics into regions every `interval`.
+/// Starts the endpoint on `listeners`, in the runtime of `threads`. It gets the verdicts of `node` like any hook,
+/// through its own queue. Writes span metrics into regions every `interval`.
 pub(crate) fn start(
     settings: &Settings,
     listeners: impl IntoIterator<Item = TcpListener>,
     node: &Arc<Node>,
     interval: Nanos,
+    threads: &Handle,
 ) -> Result<EdgeHandle, OtlpError> {
+    let moved = listeners.into_iter().map(|listener| telemetry_threads::move_to(threads, listener));
+    let listeners = moved.collect::<Result<Vec<_>, _>>().map_err(OtlpError::Listener)?;
+    let _entered = threads.enter();
     let running = otlp::start(settings, listeners)?;
     let (upstream, waits) = (settings.upstream.endpoint.as_str(), settings.tail.is_some());
     tracing::info!(upstream, buffers_traces = waits, "OTLP endpoint started");
@@ -130,11 +138,74 @@ fn finding(event: &Event) -> Option<Finding<'_>> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::sync::mpsc;
+
+    use otlp::{Protocol, UpstreamSettings};
+    use wire::id::Incarnation;
+    use wire::time::Interval;
+
     use wire::control::{State, Verdict};
     use wire::id::{Epoch, LmapId, WorkerId};
     use wire::name::{InstanceName, ServiceName};
 
     use super::*;
+    use crate::clock::Clock;
+    use crate::telemetry_threads::TelemetryThreads;
+
+    /// A node without services.
+    fn node() -> Arc<Node> {
+        let interval = Interval::new(Nanos::from_millis(100)).unwrap();
+        let settings = crate::control_plane::Settings::new(Incarnation(1), interval);
+        Arc::new(Node::new(settings, 4, Clock::start(), None))
+    }
+
+    /// Asks for an unknown path of the endpoint. The status line, if it comes within `patience`.
+    fn ask(address: std::net::SocketAddr, patience: Duration) -> Option<String> {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(patience)).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+        let mut line = [0; 12];
+        stream.read_exact(&mut line).ok()?;
+        String::from_utf8(line.to_vec()).ok()
+    }
+
+    #[tokio::test]
+    async fn while_the_endpoint_has_no_thread_left_the_control_plane_runs() {
+        let upstream = UpstreamSettings {
+            endpoint: "http://127.0.0.1:1".to_owned(),
+            protocol: Protocol::Http,
+            headers: Vec::new(),
+            tls: None,
+            gzip: false,
+            timeout: Duration::from_secs(1),
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (threads, node) = (TelemetryThreads::start(Some(1)).unwrap(), node());
+        let interval = Nanos::from_millis(100);
+        let _running = start(&Settings::new(upstream), [listener], &node, interval, threads.handle()).unwrap();
+        let asking = |patience| tokio::task::spawn_blocking(move || ask(address, patience));
+        assert_eq!(asking(Duration::from_mins(1)).await.unwrap().as_deref(), Some("HTTP/1.1 404"));
+
+        // A request that takes for ever.
+        let (release, released) = mpsc::channel::<()>();
+        let (begun, began) = tokio::sync::oneshot::channel();
+        threads.handle().spawn(async move {
+            _ = begun.send(());
+            _ = released.recv();
+        });
+        began.await.unwrap();
+        let unanswered = asking(Duration::from_millis(300)).await.unwrap();
+        // This thread serves the control plane here.
+        let ticks = tokio::time::timeout(Duration::from_mins(1), tokio::time::sleep(Duration::from_millis(1))).await;
+        node.inspect(|plane, _| assert!(plane.list().lmaps.is_empty()));
+        drop(release);
+
+        assert_eq!(unanswered, None, "the endpoint runs on the threads that are busy, and on no others");
+        assert!(ticks.is_ok());
+        assert_eq!(asking(Duration::from_mins(1)).await.unwrap().as_deref(), Some("HTTP/1.1 404"));
+    }
 
     fn event(episode: Episode, silent: &[&str]) -> Event {
         let verdict = Verdict {

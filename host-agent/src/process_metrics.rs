@@ -71,6 +71,13 @@ impl RequestSender {
             self.counts.lost_requests.fetch_add(1, Ordering::Relaxed);
         }
     }
+
+    /// A sender, and what it sends.
+    #[cfg(test)]
+    pub(crate) fn for_test() -> (Self, Receiver<Request>) {
+        let (sender, requests) = sync_channel(QUEUE);
+        (Self { sender, counts: Arc::default() }, requests)
+    }
 }
 
 /// Announces a region with a process's values.

@@ -15,6 +15,7 @@ use hooks::time::UnixNanos;
 use hooks::tracing::{DiscardReason, DropReason, LossReason, Policy};
 use otlp::counts::UpstreamLoss;
 use otlp::{Edge, Signal};
+use tokio::runtime::Handle;
 use tokio::time::MissedTickBehavior;
 use wire::control::Episode;
 use wire::id::HookId;
@@ -53,17 +54,12 @@ pub(crate) struct Receipts {
     own: Mutex<ReceiptLedger>,
     edge: Option<Arc<Edge>>,
     node: String,
-    store: Option<Mutex<Writer>>,
+    store: Option<Mutex<Store>>,
     write_every: Duration,
     /// The run ends in order; nothing follows.
     closing: AtomicBool,
-}
-
-#[derive(Debug)]
-struct Writer {
-    store: Store,
-    /// Whether the last write failed.
-    fails: bool,
+    /// Why the last write failed; `None` if it did not.
+    failure: Mutex<Option<String>>,
 }
 
 impl Receipts {
@@ -85,22 +81,23 @@ impl Receipts {
             let (runs, ended) = (own.runs.len(), last.ended);
             tracing::info!(dir = %dir.display(), runs, ended_in_order = ended, "continuing the receipt's ledger");
         }
-        let store = store.map(|store| Mutex::new(Writer { store, fails: false }));
-        let (own, closing) = (Mutex::new(own), AtomicBool::new(false));
-        Ok(Self { own, edge, node, store, write_every: config.write_every(), closing })
+        let (own, store, closing) = (Mutex::new(own), store.map(Mutex::new), AtomicBool::new(false));
+        let (failure, write_every) = (Mutex::new(None), config.write_every());
+        Ok(Self { own, edge, node, store, write_every, closing, failure })
     }
 
-    /// Records alarms and counters of `node` until it drains.
+    /// Records alarms and counters of `node` until it drains, in the runtime of `threads`: it waits for the OTLP
+    /// endpoint's locks.
     ///
     /// # Errors
     ///
     /// [`TooManyHooks`] at the limit.
-    pub(crate) fn start(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), TooManyHooks> {
+    pub(crate) fn start(self: &Arc<Self>, node: &Arc<Node>, threads: &Handle) -> Result<(), TooManyHooks> {
         // Begins and ends of alarms only: no score is infinite.
         let turns = Filter { lmaps: [].into(), min_share: f64::INFINITY };
         let (id, notified) = node.register_hook(turns, VERDICTS)?;
         let (receipts, node) = (Arc::clone(self), Arc::clone(node));
-        tokio::spawn(async move {
+        threads.spawn(async move {
             let mut recorded = tokio::time::interval(RECORD_INTERVAL);
             let mut written = tokio::time::interval(receipts.write_every);
             written.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -171,27 +168,38 @@ impl Receipts {
     /// Writes the ledger, if it is stored. Skipped while another write is in progress, unless `must`.
     fn write(&self, node: &Node, must: bool) {
         let Some(store) = &self.store else { return };
-        let mut writer = match store.try_lock() {
-            Ok(writer) => writer,
+        let store = match store.try_lock() {
+            Ok(store) => store,
             Err(_) if must => store.lock().unwrap_or_else(PoisonError::into_inner),
             Err(_) => return,
         };
         // Under the lock, so that the last write is the newest.
         let stored = self.stored(node);
-        match writer.store.write(&stored) {
+        match store.write(&stored) {
             Ok(()) => {
-                writer.fails = false;
+                self.lock_failure().take();
                 let mut own = self.lock();
                 if let (Some(run), Some(written)) = (own.runs.last_mut(), stored.runs.last()) {
                     run.written = written.written;
                 }
             }
-            Err(error) if !writer.fails => {
-                writer.fails = true;
-                tracing::warn!(%error, "cannot write the receipt's ledger; retrying. A restart loses what is not written");
+            Err(error) => {
+                node.counts.failed_receipt_writes.one_more();
+                if self.lock_failure().replace(error.to_string()).is_none() {
+                    tracing::warn!(%error, "cannot write the receipt's ledger; retrying. A restart loses what is not written");
+                }
             }
-            Err(_) => {}
         }
+    }
+
+    /// What is wrong now, in words: the ledger cannot be written.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let error = self.lock_failure().clone()?;
+        Some(format!("receipt: the ledger cannot be written, and a restart loses what is not written: {error}"))
+    }
+
+    fn lock_failure(&self) -> MutexGuard<'_, Option<String>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes the ledger for the last time.

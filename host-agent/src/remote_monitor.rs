@@ -16,7 +16,7 @@ use remote_write::feed::Column;
 use remote_write::reading::Reading;
 use remote_write::reply::Reply;
 use remote_write::series::ServiceNumber;
-use remote_write::shipper::{Delivery, Shipper, Step, Timestamp};
+use remote_write::shipper::{ClockBehind, Delivery, Shipper, Step, Timestamp};
 use tokio::sync::Notify;
 use wire::control::MetricSpec;
 use wire::id::{HookId, LmapId};
@@ -79,6 +79,18 @@ impl RemoteMonitor {
     #[must_use]
     pub const fn is_otlp(&self) -> bool {
         self.is_otlp
+    }
+
+    /// What is wrong now, in words: samples that are lost because the clock was set back.
+    #[must_use]
+    pub fn problem(&self) -> Option<String> {
+        let ClockBehind { remaining, lost } = self.lock().clock_behind(self.at().wall)?;
+        let section = if self.is_otlp { "otlp_metrics" } else { "remote_write" };
+        let seconds = remaining.0 / 1_000_000_000;
+        Some(format!(
+            "{section}: the clock was set back: the receiver may refuse samples for {seconds} s, until it is where it \
+             was; {lost} samples are lost so far"
+        ))
     }
 
     fn lock(&self) -> MutexGuard<'_, Shipper> {

@@ -5,13 +5,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::head_sampling::Advice;
 use agent_runtime::TlsError;
 use agent_runtime::access::{Access, UnknownName};
 use agent_runtime::listen::BindError;
 use agent_runtime::server::{self, Limits, Listener, Server};
+use gossip::PeerSettings;
 use hooks::time::UnixNanos;
 use otlp::Edge;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tonic::service::Routes;
@@ -24,12 +28,14 @@ use crate::coherence::{self, Coherence, Membership};
 use crate::config::{self, Config, ConfigError, Rdma, ServerTls, Transport};
 use crate::listeners::Listeners;
 use crate::node::Node;
+use crate::open_problems::ProblemSources;
 use crate::otlp_endpoint::{self, OtlpError};
 use crate::process_metrics::{self, Counts};
 use crate::receipts::Receipts;
 use crate::region_registration::{self, Registrations, registrar};
 use crate::remote_monitor::{Output, RemoteMonitor};
 use crate::socket_file::{ListenError, SocketFile};
+use crate::telemetry_threads::TelemetryThreads;
 use crate::{
     control_server, head_sampling, metrics_endpoint, operators_server, regions_socket, services_socket, span_ring,
     webhooks,
@@ -37,6 +43,8 @@ use crate::{
 
 /// Deadline of each shutdown step.
 const DRAIN_WITHIN: Duration = Duration::from_secs(3);
+/// Time limit for the body of an operator's request.
+const BODY_WITHIN: Duration = Duration::from_secs(10);
 /// Connections of workers: of all, and of one user or address.
 const WORKER_LIMITS: Limits = Limits { connections: 256, connections_per_peer: 128 };
 /// Connections of operators, viewers and hooks.
@@ -122,10 +130,12 @@ fn serve(
     let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
     let control = Routes::new(control_server::service(Arc::clone(node), Arc::clone(&access)));
     let control = named("control", control.into_axum_router(), WORKER_LIMITS);
-    receipts.start(node).map_err(|error| RunError::Server("operators", error.into()))?;
     let hook_queue = config.operators.hook_queue.get();
-    let operators = operators_server::service(Arc::clone(node), access, hook_queue, receipts, otlp.clone());
-    let operators = named("operators", Routes::new(operators).into_axum_router(), OPERATOR_LIMITS);
+    let problems = ProblemSources { edge: otlp.clone(), remotes: remotes.clone(), receipts };
+    let operators = operators_server::service(Arc::clone(node), access, hook_queue, problems);
+    // Each operator's request is one message; a worker's is a stream.
+    let operators = server::with_body_deadline(Routes::new(operators).into_axum_router(), BODY_WITHIN);
+    let operators = named("operators", operators, OPERATOR_LIMITS);
     let metrics = metrics_endpoint::router(node, counts, Arc::clone(&connections), otlp, remotes.into_iter());
     let metrics = named("metrics", metrics, METRICS_LIMITS);
     let needs_cgroup = config.services.identities.iter().any(|identity| identity.cgroup.is_some());
@@ -168,18 +178,26 @@ fn monitors(config: &Config, clock: Clock) -> Result<Vec<Monitor>, RunError> {
 }
 
 /// Feeds and sends to remote monitors until the node drains.
-fn spawn_monitors(tasks: &mut Tasks, node: &Arc<Node>, edge: Option<&Arc<Edge>>, monitors: Vec<Monitor>) {
+fn spawn_monitors(
+    tasks: &mut Tasks,
+    threads: &Handle,
+    node: &Arc<Node>,
+    edge: Option<&Arc<Edge>>,
+    monitors: Vec<Monitor>,
+) {
     for (remote, output) in monitors {
         let (rows, of, edge) = (Arc::clone(&remote), Arc::clone(node), edge.cloned());
-        tasks.spawn(async move {
+        let rows = async move {
             rows.take_rows(&of, edge.as_deref()).await;
             Ok(())
-        });
+        };
+        tasks.spawn_on(rows, threads);
         let node = Arc::clone(node);
-        tasks.spawn(async move {
+        let samples = async move {
             remote.send(&node, output).await;
             Ok(())
-        });
+        };
+        tasks.spawn_on(samples, threads);
     }
 }
 
@@ -195,12 +213,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let incarnation = Incarnation(rand::random::<u64>() >> 11);
     let clock = Clock::start();
     let mut settings = config.settings(incarnation)?;
-    let mut otlp = config.otlp.settings(rand::random(), &host_name())?;
-    let peers = config.coherence.settings(&config.otlp)?;
-    let advice = config.head_sampling.advice(&config.otlp)?;
-    if let (Some(otlp), Some(_)) = (&mut otlp, config.head_sampling.listen) {
-        otlp.observed = Some(config.otlp.traces.frontends.clone());
-    }
+    let telemetry = TelemetrySettings::of(&config)?;
     let monitors = monitors(&config, clock)?;
     let webhooks = config::start_webhooks(&config.webhooks, &host_name(), "")?;
     // Each remote monitor watches the rows of every service.
@@ -209,6 +222,9 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let (requests, inbox) = registrar::channel();
     let transports = settings.transports.join(", ");
     let access = Arc::new(Access::resolve(&config.access)?);
+    // One for samples to remote monitors, where there is no OTLP.
+    let threads = if telemetry.otlp.is_some() { config.otlp.threads } else { Some(1) };
+    let threads = TelemetryThreads::start(threads).map_err(RunError::Thread)?;
     let files = raise_file_limit();
     let mut listeners = Listeners::open(&config).await?;
     // One more hook: the receipt's.
@@ -219,33 +235,20 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     }
     let counts = Arc::new(Counts::default());
     let measuring = measure(&config, files, &node, Arc::clone(&counts))?;
-    let folder = &config.runtime_dir.0;
-    let announced = listeners.announce(folder, incarnation)?;
+    let announced = listeners.announce(&config.runtime_dir.0, incarnation)?;
     listeners.log_start(&config, incarnation, &transports);
     let otlp_listeners = core::mem::take(&mut listeners.otlp).into_iter().map(|(listener, _)| listener);
-    let interval = config.span_metrics_interval();
-    let otlp = otlp.map(|settings| otlp_endpoint::start(&settings, otlp_listeners, &node, interval)).transpose()?;
-    let edge = otlp.as_ref().map(|otlp| Arc::clone(otlp.edge()));
-    let head_sampling_tasks = match config.head_sampling.listen {
-        Some(listen) => Some(head_sampling::start(listen, advice, edge.clone(), Arc::clone(&node)).await?),
-        None => None,
-    };
     let connections = Arc::new(server::Counts::default());
-    let coherence = match (peers, &edge) {
-        (Some(peers), Some(edge)) => {
-            let name = config.otlp.traces.node.clone().unwrap_or_else(host_name);
-            let membership = Membership { name: &name, peers, access: &access, connections: &connections };
-            Some(coherence::start(&config.coherence, membership, folder, Arc::clone(edge)).await?)
-        }
-        _ => None,
-    };
-    let spans = edge.as_ref().map(|edge| read_spans(edge, &node));
+    let servers = Servers { access: Arc::clone(&access), connections: Arc::clone(&connections) };
+    let telemetry = telemetry.start(&config, &threads, &node, otlp_listeners, servers).await?;
+    let edge = telemetry.edge().cloned();
     let receipts = receipts(&config, edge.as_ref(), clock)?;
+    receipts.start(&node, threads.handle()).map_err(|error| RunError::Server("operators", error.into()))?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
     let sources =
         MonitoringSources { connections, counts, otlp: edge.clone(), remotes, receipts: Arc::clone(&receipts) };
     let (mut tasks, sockets) = serve(&config, &node, access, listeners, sources)?;
-    spawn_monitors(&mut tasks, &node, edge.as_ref(), monitors);
+    spawn_monitors(&mut tasks, threads.handle(), &node, edge.as_ref(), monitors);
     webhooks::start(webhooks, &node).map_err(|error| RunError::Server("webhooks", error.into()))?;
     let failed = tokio::select! {
         () = shutdown => None,
@@ -253,9 +256,9 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
         Some(ended) = tasks.join_next() => Some(ended),
     };
     tracing::info!("host agent stopping");
-    drop((announced, sockets, head_sampling_tasks));
+    drop((announced, sockets));
     node.drain();
-    Shutdown { spans, tasks, coherence, otlp, measuring }.end().await;
+    Shutdown { telemetry, tasks, measuring }.end().await;
     // Every span is decided or lost by now. A write that does not panic has no error.
     _ = tokio::task::spawn_blocking(move || receipts.close(&node)).await;
     match failed {
@@ -265,19 +268,111 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     }
 }
 
+/// Settings of what runs on the telemetry threads, besides remote monitors.
+struct TelemetrySettings {
+    otlp: Option<otlp::Settings>,
+    peers: Option<PeerSettings>,
+    advice: Advice,
+}
+
+/// What all servers share.
+struct Servers {
+    access: Arc<Access>,
+    connections: Arc<server::Counts>,
+}
+
+/// What runs there.
+struct Telemetry {
+    otlp: Option<otlp::EdgeHandle>,
+    /// Stops when it is dropped.
+    head_sampling: Option<JoinSet<()>>,
+    coherence: Option<Coherence>,
+    spans: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl TelemetrySettings {
+    fn of(config: &Config) -> Result<Self, RunError> {
+        let mut otlp = config.otlp.settings(rand::random(), &host_name())?;
+        if let Some(otlp) = &mut otlp {
+            otlp.senders = config.services.senders()?;
+            otlp.observed = config.head_sampling.listen.map(|_| config.otlp.traces.frontends.clone());
+        }
+        let peers = config.coherence.settings(&config.otlp)?;
+        Ok(Self { otlp, peers, advice: config.head_sampling.advice(&config.otlp)? })
+    }
+
+    async fn start(
+        self,
+        config: &Config,
+        threads: &TelemetryThreads,
+        node: &Arc<Node>,
+        listeners: impl Iterator<Item = TcpListener>,
+        servers: Servers,
+    ) -> Result<Telemetry, RunError> {
+        let Self { otlp, peers, advice } = self;
+        let interval = config.span_metrics_interval();
+        let otlp = otlp
+            .map(|settings| otlp_endpoint::start(&settings, listeners, node, interval, threads.handle()))
+            .transpose()?;
+        let edge = otlp.as_ref().map(|otlp| Arc::clone(otlp.edge()));
+        let head_sampling = match config.head_sampling.listen {
+            Some(listen) => {
+                let starting = head_sampling::start(listen, advice, edge.clone(), Arc::clone(node));
+                Some(start_on(threads, starting).await?)
+            }
+            None => None,
+        };
+        let coherence = match (peers, &edge) {
+            (Some(peers), Some(edge)) => {
+                let name = config.otlp.traces.node.clone().unwrap_or_else(host_name);
+                let (folder, edge) = (config.runtime_dir.0.clone(), Arc::clone(edge));
+                let config = config.coherence.clone();
+                let starting = async move {
+                    let Servers { access, connections } = &servers;
+                    let membership = Membership { name: &name, peers, access, connections };
+                    coherence::start(&config, membership, &folder, edge).await
+                };
+                Some(start_on(threads, starting).await?)
+            }
+            _ => None,
+        };
+        let spans = edge.as_ref().map(|edge| read_spans(edge, node, threads.handle()));
+        Ok(Telemetry { otlp, head_sampling, coherence, spans })
+    }
+}
+
+impl Telemetry {
+    fn edge(&self) -> Option<&Arc<Edge>> {
+        self.otlp.as_ref().map(otlp::EdgeHandle::edge)
+    }
+}
+
+/// Starts something with its listeners and tasks on `threads`.
+async fn start_on<T, E>(
+    threads: &TelemetryThreads,
+    starting: impl Future<Output = Result<T, E>> + Send + 'static,
+) -> Result<T, RunError>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+    RunError: From<E>,
+{
+    let started = threads.handle().spawn(starting).await;
+    Ok(started.map_err(|error| RunError::Server("telemetry", error.into()))??)
+}
+
 /// What is stopped on shutdown, in this order.
 struct Shutdown {
-    spans: Option<tokio::task::JoinHandle<()>>,
+    telemetry: Telemetry,
     tasks: Tasks,
-    coherence: Option<Coherence>,
-    otlp: Option<otlp::EdgeHandle>,
     measuring: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Shutdown {
     /// Waits for queued output, up to [`DRAIN_WITHIN`] per step.
     async fn end(self) {
-        let Self { spans, mut tasks, coherence, otlp, measuring } = self;
+        let Self { telemetry: Telemetry { otlp, head_sampling, coherence, spans }, mut tasks, measuring } = self;
+        drop(head_sampling);
         if let Some(spans) = spans {
             // Services' span rings are read to the end before the endpoint stops. A task that does not panic has no
             // error.
@@ -313,10 +408,10 @@ fn receipts(config: &Config, edge: Option<&Arc<Edge>>, clock: Clock) -> Result<A
 }
 
 /// Starts reading the span rings of replicas.
-fn read_spans(edge: &Arc<Edge>, node: &Arc<Node>) -> tokio::task::JoinHandle<()> {
+fn read_spans(edge: &Arc<Edge>, node: &Arc<Node>, threads: &Handle) -> tokio::task::JoinHandle<()> {
     let (requests, inbox) = span_ring::channel();
     node.read_spans_with(requests);
-    tokio::spawn(span_ring::run(Arc::clone(edge), Arc::clone(node), inbox))
+    threads.spawn(span_ring::run(Arc::clone(edge), Arc::clone(node), inbox))
 }
 
 /// Region registration for workers that read by RDMA, if `config` wants it and this machine has a device. Puts the

@@ -17,8 +17,9 @@ use tokio::time::{Instant, timeout_at};
 use wire::frame::Frames;
 use wire::registration::ServiceMessage;
 
-use self::cgroup::cgroup_of;
+use self::cgroup::{cgroup_of, lives};
 use self::frame_budget::{FrameBudget, FrameShare};
+use crate::clock;
 use crate::control_plane::{ConnectionId, Peer};
 use crate::node::Node;
 use crate::outbox::Outbox;
@@ -72,9 +73,12 @@ async fn connection(stream: UnixStream, node: Arc<Node>, budget: Arc<FrameBudget
         }
     };
     let pid = peer.pid.unwrap_or(0);
+    // Before the process is looked at: one that gets its number later began later.
+    let connected = clock::since_boot();
     let cgroup = if needs_cgroup { cgroup_of(&stream, pid).await } else { String::new() };
+    let pid = if lives(&stream, pid) { pid } else { 0 };
     let share = FrameShare::new(budget, peer.uid);
-    let (id, outbox) = node.service_connected(Peer { pid, uid: peer.uid, cgroup });
+    let (id, outbox) = node.service_connected_at(Peer { pid, uid: peer.uid, cgroup }, connected);
     let mut writing = core::pin::pin!(write(&stream, &outbox));
     let ended = tokio::select! {
         end = read(&stream, &node, id, share) => Some(end),

@@ -37,7 +37,7 @@ const PURE_MODULES: [(&str, &[&str]); 6] = [
         ],
     ),
     ("host-agent/src", &["control_plane", "span_columns"]),
-    ("hooks/otlp/src", &["codec"]),
+    ("hooks/otlp/src", &["codec", "gzip"]),
     (
         "hooks/remote-write/src",
         &["encoding", "feed", "ledger", "naming", "otlp", "queue", "reading", "reply", "series", "shipper"],

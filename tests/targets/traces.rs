@@ -1,8 +1,13 @@
 //! Decoders of messages about traces, from services and other nodes.
 
+use core::convert::Infallible;
+use std::io::Read as _;
+
+use flate2::bufread::MultiGzDecoder;
 use hooks::coherence::GossipMessage;
 use otlp::Signal;
 use otlp::codec::{count, mask, rename, scan};
+use otlp::gzip::GzipError;
 use prost::Message as _;
 use wire::proto;
 
@@ -46,6 +51,30 @@ pub fn otlp_json(bytes: &[u8]) {
                 assert!(count(&request).is_ok(), "a transcoded request can be read");
             }
             Err(error) => super::check_message(&error),
+        }
+    }
+}
+
+/// A gzip stream, as bodies of OTLP requests are: unpacked within every bound, to what another decoder makes of it.
+pub fn gzip(bytes: &[u8]) {
+    let mut reserved = 0;
+    let unpacked = otlp::gzip::unpack(bytes, LIMIT, |more| {
+        reserved += more;
+        Ok::<(), Infallible>(())
+    });
+    assert!(reserved <= LIMIT + 1, "memory over the limit is not asked for");
+    let mut other = Vec::new();
+    let is_taken = MultiGzDecoder::new(bytes).take(LIMIT as u64 + 1).read_to_end(&mut other).is_ok();
+    match unpacked {
+        Ok(unpacked) => {
+            assert!(unpacked.len() <= LIMIT.min(reserved), "the length limit holds");
+            // The other decoder may refuse it for a header's checksum.
+            assert!(!is_taken || unpacked == other, "both decoders yield the same");
+        }
+        Err(error) => {
+            super::check_message(&error);
+            let is_malformed = matches!(error, GzipError::Malformed(_));
+            assert!(!(is_malformed && is_taken && other.len() <= LIMIT), "what another decoder takes is not malformed");
         }
     }
 }

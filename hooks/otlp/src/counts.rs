@@ -128,6 +128,10 @@ pub struct Counts {
     pub refused_handshakes: Count,
     /// Requests whose path is no signal's.
     pub unexpected: Count,
+    /// Spans whose sender may not use the name of their service: forwarded like others, and not counted as its own.
+    pub unverified_spans: Count,
+    /// Connections from this machine whose user is unknown.
+    pub unknown_senders: Count,
     /// Kept spans that did not reach the upstream, for any reason.
     pub lost_spans: Count,
 }

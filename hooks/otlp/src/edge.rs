@@ -17,12 +17,14 @@ use crate::json;
 use crate::memory_budget::{MemoryBudget, Reservation};
 use crate::observer;
 use crate::queue::{Queue, UpstreamRequest};
+use crate::senders::{Sender, SenderCheck, SenderRules};
 use crate::server::{Acceptance, Refusal};
 use crate::settings::{Settings, StartError, TenantSettings};
 use crate::signal::{Encoding, Signal};
 use crate::span_metrics::SpanMetrics;
 use crate::tail::{Finding, IngestCounts, TailSampler, Timestamp};
 use crate::tenants::{DEFAULT, TenantId, Tenants};
+use crate::unverified::UnverifiedSpans;
 use crate::upstream::Upstream;
 use crate::walk::walk;
 
@@ -36,6 +38,8 @@ pub(crate) struct IncomingRequest {
     pub(crate) body: Bytes,
     /// Headers to forward.
     pub(crate) forwarded: ForwardedHeaders,
+    /// Who sent it.
+    pub(crate) sender: Sender,
 }
 
 /// The OTLP endpoint: accepts requests, and forwards them or samples their traces.
@@ -48,6 +52,9 @@ pub struct Edge {
     pub(crate) forwarded_names: ForwardedHeaderNames,
     pub(crate) upstream: Upstream,
     tenants: Tenants,
+    /// Who may send spans in which service's name.
+    pub(crate) senders: SenderRules,
+    pub(crate) unverified: Mutex<Vec<UnverifiedSpans>>,
     /// One per tenant, by its number.
     tenant_states: Vec<TenantState>,
     /// Lock order: this before a tail sampler.
@@ -110,6 +117,8 @@ impl Edge {
                 .map_err(StartError::ForwardedHeader)?,
             upstream,
             tenants,
+            senders: SenderRules::new(&settings.senders),
+            unverified: Mutex::default(),
             tenant_states,
             observer: observer.map(Mutex::new),
             redacted: settings.redacted.clone(),
@@ -216,7 +225,8 @@ impl Edge {
         incoming: IncomingRequest,
         reservation: &mut Reservation<'_>,
     ) -> Result<Acceptance, Refusal> {
-        let IncomingRequest { tenant, signal, encoding, body, forwarded } = incoming;
+        let IncomingRequest { tenant, signal, encoding, body, forwarded, sender } = incoming;
+        let mut check = SenderCheck::new(&self.senders, &self.tenants, tenant, sender);
         let (message, json) = match encoding {
             Encoding::Protobuf => (body, None),
             Encoding::Json => {
@@ -231,9 +241,11 @@ impl Edge {
         {
             let span_metrics_to =
                 span_metrics.as_deref_mut().map(|span_metrics| (span_metrics, self.detector_name(tenant)));
-            let counts = walk(&message, span_metrics_to, Some((&mut tail, &forwarded)), self.clock.timestamp())
-                .map_err(malformed)?;
+            let tail_to = Some((&mut *tail, &forwarded));
+            let counts = walk(&message, span_metrics_to, tail_to, Some(&mut check), self.clock.timestamp());
+            let counts = counts.map_err(malformed)?;
             drop(span_metrics);
+            self.record_unverified(check);
             self.counts.of(signal).items.add(counts.accepted + counts.malformed + counts.over_limit);
             self.queue_kept(tenant, tail);
             return Ok(acceptance(counts));
@@ -261,7 +273,8 @@ impl Edge {
                 span_metrics.as_deref_mut().map(|span_metrics| (span_metrics, self.detector_name(tenant)));
             let no_headers = ForwardedHeaders::default();
             let observer = observer.as_deref_mut().map(|observer| (observer, &no_headers));
-            walk(&spans, span_metrics_to, observer, self.clock.timestamp()).map_err(malformed)?;
+            walk(&spans, span_metrics_to, observer, Some(&mut check), self.clock.timestamp()).map_err(malformed)?;
+            self.record_unverified(check);
         }
         Ok(Acceptance::default())
     }

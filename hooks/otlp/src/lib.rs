@@ -10,11 +10,13 @@
 //! | `server` | OTLP in: gRPC and HTTP, Protocol Buffers and JSON, bounded before it is stored |
 //! | [`codec`] | finds spans in encoded requests and puts them together again; pure |
 //! | [`tenants`] | which tenant a peer belongs to, and which services belong to which tenant |
-//! | `memory_budget` | the memory that requests share while they are read; gzip with a limit |
+//! | `memory_budget` | the memory that requests share while they are read |
+//! | [`gzip`] | decompression, bounded in memory and work; pure |
 //! | [`json`] | transcodes OTLP/JSON to Protocol Buffers |
 //! | `edge`, `local` | what servers, senders and the clock share; spans that the agent itself read from rings |
 //! | [`tail`], `origins`, `export_buffer` | tail sampling: spans and verdicts in, requests with kept traces out |
 //! | [`forwarded_headers`](DEFAULT_FORWARDED_HEADERS) | headers of clients that are forwarded |
+//! | `senders`, `unverified`, `socket_owner` | who may send spans in which service's name |
 //! | [`span_metrics`] | errors and durations of each service's operations, from its spans |
 //! | `exemplars` | kept traces of each operation |
 //! | `observer` | which operations are anomalous, where spans pass through |
@@ -37,6 +39,7 @@ mod export_buffer;
 mod exporter;
 mod forwarded_headers;
 mod frames;
+pub mod gzip;
 pub mod json;
 mod lifecycle;
 mod local;
@@ -47,12 +50,15 @@ mod origins;
 mod queue;
 pub mod reply;
 mod sender;
+mod senders;
 mod server;
 mod settings;
 mod signal;
+mod socket_owner;
 pub mod span_metrics;
 pub mod tail;
 pub mod tenants;
+mod unverified;
 mod upstream;
 mod walk;
 
@@ -64,9 +70,11 @@ pub use exporter::{ExportError, MetricsExporter};
 pub use forwarded_headers::DEFAULT_FORWARDED as DEFAULT_FORWARDED_HEADERS;
 pub use lifecycle::{EdgeHandle, start};
 pub use local::IngestError;
+pub use senders::{SenderRule, TOKEN_HEADER, Token, UNVERIFIED};
 pub use settings::{Settings, StartError, TenantSettings};
 pub use signal::{Encoding, Signal};
 pub use span_metrics::{SpanMetrics, SpanMetricsSettings};
 pub use tail::{Finding, OperationPath, PathService, TailSampler, TailSettings, Timestamp};
 pub use tenants::{Tenant, TenantId};
+pub use unverified::UnverifiedSpans;
 pub use upstream::{Protocol, UpstreamError, UpstreamSettings, UpstreamTls};

@@ -4,6 +4,7 @@ use hooks::tracing::TraceId;
 
 use crate::edge::{Edge, IncomingRequest};
 use crate::forwarded_headers::ForwardedHeaders;
+use crate::senders::Sender;
 use crate::server::Refusal;
 use crate::signal::{Encoding, Signal};
 use crate::tenants::DEFAULT;
@@ -21,8 +22,8 @@ impl Edge {
     /// [`IngestError`] if it is malformed, or the queue to the upstream is full.
     pub fn ingest_spans(&self, request: Vec<u8>) -> Result<(), IngestError> {
         let (tenant, signal, encoding) = (DEFAULT, Signal::Traces, Encoding::Protobuf);
-        let incoming =
-            IncomingRequest { tenant, signal, encoding, body: request.into(), forwarded: ForwardedHeaders::default() };
+        let (body, forwarded, sender) = (request.into(), ForwardedHeaders::default(), Sender::Agent);
+        let incoming = IncomingRequest { tenant, signal, encoding, body, forwarded, sender };
         let accepted = self.ingest(incoming, &mut self.tenant_state(DEFAULT).budget.reservation());
         accepted.map(drop).map_err(|Refusal { why, text }| {
             self.counts.of(Signal::Traces).refused(why).add(1);

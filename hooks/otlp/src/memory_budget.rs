@@ -1,14 +1,11 @@
 //! The memory budget for requests that are being read: shared by all of them, never exceeded. Bytes are reserved before
 //! a body is read or decompressed.
 
-use std::io::Read as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use flate2::read::MultiGzDecoder;
 
-/// Decompression step before more memory is reserved: at least this, later as much as was decompressed already.
-const STEP: usize = 64 << 10;
+use crate::gzip::{self, GzipError};
 
 /// Bytes that all requests together may take while they are read, decompressed and ingested.
 #[derive(Debug)]
@@ -28,20 +25,6 @@ pub(crate) struct Reservation<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the memory budget of {0} bytes for requests is exhausted: retry later")]
 pub(crate) struct OverBudget(pub(crate) usize);
-
-/// Why a body cannot be decompressed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum InflateError {
-    /// Over the size limit; the output is discarded.
-    #[error("the request is longer than {0} bytes when decompressed")]
-    TooLarge(usize),
-    /// Over the memory budget.
-    #[error(transparent)]
-    OverBudget(#[from] OverBudget),
-    /// Not valid gzip.
-    #[error("not gzip: {0}")]
-    Malformed(std::io::Error),
-}
 
 impl MemoryBudget {
     pub(crate) const fn new(limit: usize) -> Self {
@@ -76,29 +59,13 @@ impl Drop for Reservation<'_> {
     }
 }
 
-/// Decompresses `compressed`, at most `limit` bytes. It stops as soon as the limit is exceeded.
+/// Decompresses `compressed`, at most `limit` bytes. It stops as soon as a limit is exceeded.
 pub(crate) fn inflate(
     compressed: &[u8],
     limit: usize,
     reservation: &mut Reservation<'_>,
-) -> Result<Bytes, InflateError> {
-    let mut decompressed = Vec::new();
-    let mut decoder = MultiGzDecoder::new(compressed);
-    loop {
-        let before = decompressed.len();
-        // One byte over the limit, to notice an excess.
-        let step = STEP.max(before).min(limit - before + 1);
-        reservation.grow(step)?;
-        decompressed.reserve_exact(step);
-        let read =
-            decoder.by_ref().take(step as u64).read_to_end(&mut decompressed).map_err(InflateError::Malformed)?;
-        if decompressed.len() > limit {
-            return Err(InflateError::TooLarge(limit));
-        }
-        if read < step {
-            return Ok(decompressed.into());
-        }
-    }
+) -> Result<Bytes, GzipError<OverBudget>> {
+    gzip::unpack(compressed, limit, |bytes| reservation.grow(bytes)).map(Bytes::from)
 }
 
 #[cfg(test)]
@@ -109,6 +76,7 @@ mod tests {
     use flate2::write::GzEncoder;
 
     use super::*;
+    use crate::gzip::STEP;
 
     fn compressed(bytes: &[u8]) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
@@ -125,7 +93,7 @@ mod tests {
         let mut reservation = budget.reservation();
         let refused = inflate(&bomb, 200_000, &mut reservation);
 
-        assert!(matches!(refused, Err(InflateError::TooLarge(200_000))));
+        assert!(matches!(refused, Err(GzipError::TooLarge(200_000))));
         assert!(budget.reserved() <= 200_001, "{}", budget.reserved());
         drop(reservation);
         assert_eq!(budget.reserved(), 0);
@@ -140,7 +108,7 @@ mod tests {
             assert_eq!(whole.unwrap(), bytes, "{length}");
             if length > 0 {
                 let one_too_many = inflate(&compressed(&bytes), length - 1, &mut budget.reservation());
-                assert!(matches!(one_too_many, Err(InflateError::TooLarge(_))), "{length}");
+                assert!(matches!(one_too_many, Err(GzipError::TooLarge(_))), "{length}");
             }
         }
         let two = [compressed(b"ab"), compressed(b"cd")].concat();
@@ -154,7 +122,7 @@ mod tests {
 
         for bytes in [&whole[..whole.len() - 3], &whole[..5], b"hello"] {
             let refused = inflate(bytes, 1_000, &mut budget.reservation());
-            assert!(matches!(refused, Err(InflateError::Malformed(_))), "{refused:?}");
+            assert!(matches!(refused, Err(GzipError::Malformed(_))), "{refused:?}");
         }
     }
 

@@ -26,6 +26,7 @@ use crate::edge::{Edge, IncomingRequest};
 use crate::forwarded_headers::ForwardedHeaders;
 use crate::frames::{self, FullBody};
 use crate::memory_budget::{self, Reservation};
+use crate::senders::Sender;
 use crate::tenants::TenantId;
 
 /// Time limit for receiving a request.
@@ -67,14 +68,15 @@ pub(crate) async fn serve(
             edge.counts.refused_connections.add(1);
             continue;
         };
+        let sender = edge.sender(peer, stream.local_addr().ok());
         _ = stream.set_nodelay(true);
         let (edge, tls, builder, watcher) = (Arc::clone(&edge), tls.clone(), builder.clone(), graceful.watcher());
         tokio::spawn(async move {
             // The result does not matter: its requests are counted one by one.
             match tls {
-                None => _ = watcher.watch(connection(&builder, stream, tenant, edge)).await,
+                None => _ = watcher.watch(connection(&builder, stream, (tenant, sender), edge)).await,
                 Some(tls) => match tokio::time::timeout(READ_TIMEOUT, tls.accept(stream)).await {
-                    Ok(Ok(stream)) => _ = watcher.watch(connection(&builder, stream, tenant, edge)).await,
+                    Ok(Ok(stream)) => _ = watcher.watch(connection(&builder, stream, (tenant, sender), edge)).await,
                     Ok(Err(error)) => {
                         tracing::debug!(%peer, %error, "TLS handshake with a client failed");
                         edge.counts.refused_handshakes.add(1);
@@ -105,17 +107,17 @@ fn builder() -> Builder<TokioExecutor> {
 fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     builder: &Builder<TokioExecutor>,
     stream: S,
-    tenant: TenantId,
+    from: (TenantId, Sender),
     edge: Arc<Edge>,
 ) -> impl hyper_util::server::graceful::GracefulConnection<Error = Box<dyn core::error::Error + Send + Sync>> + use<S> {
     let service = service_fn(move |request| {
         let edge = Arc::clone(&edge);
-        async move { Ok::<_, Infallible>(respond(&edge, tenant, request).await) }
+        async move { Ok::<_, Infallible>(respond(&edge, from, request).await) }
     });
     builder.serve_connection(TokioIo::new(stream), service).into_owned()
 }
 
-async fn respond(edge: &Edge, tenant: TenantId, request: Request<Incoming>) -> Response<FullBody> {
+async fn respond(edge: &Edge, (tenant, sender): (TenantId, Sender), request: Request<Incoming>) -> Response<FullBody> {
     let (parts, body) = request.into_parts();
     let head = match RequestHead::of(&parts) {
         Ok(head) => head,
@@ -129,7 +131,8 @@ async fn respond(edge: &Edge, tenant: TenantId, request: Request<Incoming>) -> R
         }
     };
     let forwarded = edge.forwarded_names.of(&parts.headers);
-    let outcome = ingest(edge, tenant, head, forwarded, body).await;
+    let sender = sender.showing(edge.senders.token(&parts.headers));
+    let outcome = ingest(edge, (tenant, sender), head, forwarded, body).await;
     let counts = edge.counts.of(head.signal);
     match &outcome {
         Ok(_) => counts.accepted.add(1),
@@ -148,7 +151,7 @@ async fn respond(edge: &Edge, tenant: TenantId, request: Request<Incoming>) -> R
 
 async fn ingest(
     edge: &Edge,
-    tenant: TenantId,
+    (tenant, sender): (TenantId, Sender),
     head: RequestHead,
     forwarded: ForwardedHeaders,
     body: Incoming,
@@ -161,8 +164,8 @@ async fn ingest(
     let received = reading.await.map_err(late)??;
     let (message, compressed) = head.message(received)?;
     let plain = if compressed { memory_budget::inflate(&message, limit, &mut reservation)? } else { message };
-    let incoming =
-        IncomingRequest { tenant, signal: head.signal, encoding: head.dialect.encoding(), body: plain, forwarded };
+    let (signal, encoding) = (head.signal, head.dialect.encoding());
+    let incoming = IncomingRequest { tenant, signal, encoding, body: plain, forwarded, sender };
     edge.ingest(incoming, &mut reservation)
 }
 

@@ -3,6 +3,7 @@
 use tokio_rustls::rustls::ServerConfig;
 
 use crate::forwarded_headers::DEFAULT_FORWARDED;
+use crate::senders::SenderRule;
 use crate::span_metrics::SpanMetricsSettings;
 use crate::tail::{TailError, TailSettings};
 use crate::tenants::{Tenant, TenantsError};
@@ -26,6 +27,8 @@ pub struct Settings {
     pub observed: Option<Vec<String>>,
     /// Tenants beside the default one. Each has memory and connections of its own, as many as are set here.
     pub tenants: Vec<TenantSettings>,
+    /// Who may send spans in which service's name; a service that no rule names is open to everybody.
+    pub senders: Vec<SenderRule>,
     /// Keys of attributes whose values are masked before anything is stored: of spans, resources, scopes, events and
     /// links.
     pub redacted: Vec<String>,
@@ -51,6 +54,7 @@ impl Settings {
             span_metrics: None,
             observed: None,
             tenants: Vec::new(),
+            senders: Vec::new(),
             redacted: Vec::new(),
             request_bytes: 16 << 20,
             receive_memory_bytes: 64 << 20,

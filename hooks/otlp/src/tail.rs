@@ -23,7 +23,7 @@ use crate::coherence::Coherence;
 use crate::export_buffer::{Batch, ExportBuffer};
 use crate::forwarded_headers::ForwardedHeaders;
 use crate::origins::Origins;
-use crate::walk::{UNKNOWN, walk};
+use crate::walk::walk;
 
 /// Longest request: a span that began earlier has a wrong clock.
 const LONGEST_REQUEST: Nanos = Nanos::from_secs(3600);
@@ -192,7 +192,7 @@ impl TailSampler {
     ///
     /// [`WireError`] if it is malformed; then nothing of it was ingested.
     pub fn ingest(&mut self, request: &[u8], now: Timestamp) -> Result<IngestCounts, WireError> {
-        walk(request, None::<(_, fn(&str) -> Cow<'_, str>)>, Some((self, &ForwardedHeaders::default())), now)
+        walk(request, None::<(_, fn(&str) -> Cow<'_, str>)>, Some((self, &ForwardedHeaders::default())), None, now)
     }
 
     /// Ingests a span of `source`, or the bytes of a malformed one.
@@ -335,9 +335,15 @@ impl TailSampler {
         self.paths.calls().map(names)
     }
 
-    /// Service and origin of `group`, received with the headers `forwarded`.
-    pub(crate) fn source(&mut self, group: &Group<'_>, forwarded: &ForwardedHeaders, now: Nanos) -> Source {
-        let service = self.names.service(group.service_name().unwrap_or(UNKNOWN), now);
+    /// Service and origin of `group`, which counts as `service`, received with the headers `forwarded`.
+    pub(crate) fn source(
+        &mut self,
+        service: &str,
+        group: &Group<'_>,
+        forwarded: &ForwardedHeaders,
+        now: Nanos,
+    ) -> Source {
+        let service = self.names.service(service, now);
         Source { service, origin: self.origins.id(group, forwarded, now) }
     }
 

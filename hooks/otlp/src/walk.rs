@@ -6,18 +6,22 @@ use crate::codec::{Group, WireError, scan};
 use hooks::id::ServiceId;
 
 use crate::forwarded_headers::ForwardedHeaders;
+use crate::senders::{SenderCheck, UNVERIFIED};
 use crate::span_metrics::SpanMetrics;
 use crate::tail::{IngestCounts, Source, TailSampler, Timestamp};
 
 /// What holds for all spans of one group.
 struct GroupContext<'a> {
     group: Group<'a>,
+    /// Its service, if the sender may not use that name.
+    unverified: Option<&'a str>,
     span_metrics: Option<ServiceId>,
     source: Option<Source>,
 }
 
 /// Passes the spans of `request` to `span_metrics`, which knows services by detector names, and to `tail`, with the
-/// client's forwarded headers. Without a tail sampler the counts are zero.
+/// client's forwarded headers. Without a tail sampler the counts are zero. What `check` does not let its sender send is
+/// in no service's metrics, and of the service [`UNVERIFIED`] for the tail sampler.
 ///
 /// # Errors
 ///
@@ -26,6 +30,7 @@ pub(crate) fn walk<N: Fn(&str) -> Cow<'_, str>>(
     request: &[u8],
     mut span_metrics: Option<(&mut SpanMetrics, N)>,
     mut tail: Option<(&mut TailSampler, &ForwardedHeaders)>,
+    mut check: Option<&mut SenderCheck<'_>>,
     now: Timestamp,
 ) -> Result<IngestCounts, WireError> {
     let mut counts = IngestCounts::default();
@@ -33,16 +38,22 @@ pub(crate) fn walk<N: Fn(&str) -> Cow<'_, str>>(
     scan(request, |group, span| {
         let context = last.take().filter(|context| context.group.is(group)).unwrap_or_else(|| {
             let service = group.service_name().unwrap_or(UNKNOWN);
+            let is_verified = check.as_ref().is_none_or(|check| check.may_send(service));
+            let counted = if is_verified { service } else { UNVERIFIED };
             GroupContext {
                 group: *group,
+                unverified: (!is_verified).then_some(service),
                 span_metrics: span_metrics
                     .as_mut()
+                    .filter(|_| is_verified)
                     .and_then(|(span_metrics, name)| span_metrics.service(&name(service), now.monotonic)),
-                source: tail.as_mut().map(|(tail, forwarded)| tail.source(group, forwarded, now.monotonic)),
+                source: tail.as_mut().map(|(tail, forwarded)| tail.source(counted, group, forwarded, now.monotonic)),
             }
         });
-        if let (Some((span_metrics, _)), Ok(span)) = (&mut span_metrics, &span) {
-            span_metrics.record_span(context.span_metrics, span, now);
+        match (context.unverified, &mut check, &mut span_metrics, &span) {
+            (Some(service), Some(check), ..) => check.refuse(service),
+            (None, _, Some((span_metrics, _)), Ok(span)) => span_metrics.record_span(context.span_metrics, span, now),
+            _ => {}
         }
         if let (Some((tail, _)), Some(source)) = (tail.as_mut(), context.source) {
             tail.ingest_span(&span, source, &mut counts, now);

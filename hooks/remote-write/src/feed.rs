@@ -10,7 +10,10 @@
 //! # Times
 //! Rows from before the agent's start are not sent: what its predecessor sent is unknown. Rows from before the end of
 //! the same service are not sent either, and count as lost. A worker that reconnects sends rows again: they are
-//! recognised by their timestamps, and count once.
+//! recognised by their timestamps, and count once. If the wall clock is set back by more than a minute, samples go on
+//! at its times: the receiver decides whether it takes them.
+
+pub(crate) mod clock;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -28,7 +31,7 @@ use crate::series::{Owner, Point, Series, SeriesMetadata, ServiceNumber};
 /// interval's worth.
 pub const LONGEST_GAP: u64 = 10;
 /// Maximum lead of a row over this machine's clock. A receiver would accept nothing older after such a sample.
-const MAX_AHEAD: Nanos = Nanos::from_secs(60);
+pub(crate) const MAX_AHEAD: Nanos = Nanos::from_secs(60);
 /// Number of rows whose timestamps are remembered, so that they count once.
 const REMEMBERED: usize = 1024;
 

@@ -15,6 +15,7 @@ use hooks::sampling::{self, Ledger, SampleLossReason};
 use hooks::time::UnixNanos;
 
 use crate::feed::SeriesFactory;
+use crate::feed::clock::start_before;
 use crate::naming::{MetricType, metric_name, unit_name};
 use crate::series::{Attachment, Distribution, Exemplar, Point, Series, SeriesMetadata};
 
@@ -79,6 +80,15 @@ impl ReadingSeries {
     /// Time of the last sample or stale marker.
     pub(crate) const fn last_ms(&self) -> u64 {
         self.last_ms
+    }
+
+    /// The wall clock was set back: what was sent after `last_ms` is forgotten.
+    pub(crate) fn set_back(&mut self, last_ms: u64) {
+        self.last_ms = self.last_ms.min(last_ms);
+        for histogram in self.histograms.values_mut() {
+            histogram.series.iter_mut().for_each(|series| start_before(series, last_ms));
+            histogram.shown_ms.iter_mut().for_each(|shown| *shown = (*shown).min(last_ms as i64));
+        }
     }
 
     /// Adds a reading at `at`. Samples, and stale markers of what is gone, go to `out`; samples are recorded in

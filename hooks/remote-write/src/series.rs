@@ -52,7 +52,7 @@ impl Hash for Text {
 }
 
 /// A time series, shared by its samples.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series {
     /// Number that orders series; never reused.
     pub number: u64,

@@ -9,6 +9,9 @@ use hooks::sampling::{Ledger, Row, RuleError, SampleLossReason, SamplingRule, Se
 use hooks::time::UnixNanos;
 use wire::time::{Interval, Nanos};
 
+mod clock;
+
+pub use self::clock::{ClockBehind, Timestamp};
 pub use crate::ledger::{Counters, LedgerTotals};
 
 use crate::encoding::{Encoder, Version};
@@ -149,6 +152,7 @@ pub struct Shipper {
     counters: Counters,
     /// The baseline interval in which services were last read, counted from 1970.
     read: Option<u64>,
+    clock_step: Option<clock::ClockStep>,
     /// Samples of the current call; kept for its memory.
     points: Vec<Point>,
 }
@@ -199,6 +203,7 @@ impl Shipper {
             in_flight: None,
             counters: Counters::default(),
             read: None,
+            clock_step: None,
             points: Vec::new(),
         })
     }
@@ -231,6 +236,7 @@ impl Shipper {
 
     /// Sets the columns of a service's rows from now on.
     pub fn set_columns(&mut self, service: ServiceNumber, columns: &[Column], interval: Interval, at: Timestamp) {
+        self.follow_clock(service, at.wall);
         let Self { feeds, numbers, points, .. } = self;
         let Some(entry) = feeds.get_mut(&service) else { return };
         entry.feed.set_columns(columns, interval, at.wall, numbers, points);
@@ -239,21 +245,32 @@ impl Shipper {
 
     /// Adds a row of a service.
     pub fn row(&mut self, service: ServiceNumber, row: &Row<'_>, at: Timestamp) {
+        self.follow_clock(service, at.wall);
         let Some(entry) = self.feeds.get_mut(&service) else { return };
+        let late = |feed: &Feed| feed.ledger(Resolution::Baseline).lost(SampleLossReason::OutOfOrder);
+        let late_before = late(&entry.feed);
         match entry.feed.row(row, at.wall, &mut self.points) {
-            Ok(()) => self.put(service, at.monotonic),
+            Ok(()) => {
+                let lost = late(&entry.feed) - late_before;
+                if lost > 0 {
+                    self.note_loss(service, at.wall, RESOLUTIONS.len() as u64 * lost);
+                }
+                self.put(service, at.monotonic);
+            }
             Err(WidthError { .. }) => self.counters.misfits += 1,
         }
     }
 
     /// Whether services are to be read now: at the first call, then once per baseline interval.
     pub fn is_reading_due(&mut self, at: UnixNanos) -> bool {
+        self.forget_step(at);
         let round = at.0 / self.settings.rule.baseline.0.max(1);
         self.read.replace(round) != Some(round)
     }
 
     /// Adds values of a service that are not in rows. Ignored for a service that has ended.
     pub fn read(&mut self, service: ServiceNumber, reading: &Reading, at: Timestamp) {
+        self.follow_clock(service, at.wall);
         let Self { feeds, numbers, points, .. } = self;
         let Some(entry) = feeds.get_mut(&service).filter(|entry| !entry.ended) else { return };
         entry.feed.read(reading, at.wall, numbers, points);
@@ -267,6 +284,7 @@ impl Shipper {
 
     /// A service is gone: its series end.
     pub fn end(&mut self, service: ServiceNumber, at: Timestamp) {
+        self.follow_clock(service, at.wall);
         let Self { feeds, numbers, points, ends, .. } = self;
         let Some(entry) = feeds.get_mut(&service).filter(|entry| !entry.ended) else { return };
         entry.ended = true;
@@ -490,13 +508,4 @@ impl Shipper {
         }
         self.queue.release(batch);
     }
-}
-
-/// A point in time, by both clocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timestamp {
-    /// Monotonic time since the agent's start.
-    pub monotonic: Nanos,
-    /// Wall-clock time; may jump.
-    pub wall: UnixNanos,
 }

@@ -129,6 +129,16 @@ impl Sampler {
         self.ids = ids.to_vec();
     }
 
+    /// The wall clock was set back: what was sent after `last_ms` (milliseconds since 1970) is forgotten. Rows that
+    /// wait are suppressed: their times are ahead.
+    pub fn set_back(&mut self, last_ms: u64) {
+        let waited = self.ring.clear();
+        self.dense.waiting -= waited;
+        self.dense.add_suppressed(SuppressionReason::Policy, waited);
+        self.last_ms = self.last_ms.map(|last| last.min(last_ms));
+        self.next_baseline = UnixNanos(0);
+    }
+
     /// The service was removed: all of its series are ended.
     pub fn gone(&mut self, at: UnixNanos, sink: impl FnMut(Sample)) {
         self.set_columns(&[], at, sink);

@@ -31,6 +31,8 @@ pub struct OtlpConfig {
     pub tls: Option<ServerTls>,
     /// Client headers that are forwarded to the upstream.
     pub pass_headers: Vec<String>,
+    /// Threads for OTLP, 1 to 256; `None`: half of the processors, from 2 to 8. The control plane has its own.
+    pub threads: Option<usize>,
     /// Limit of one request, in bytes after decompression.
     pub request_bytes: usize,
     /// Memory budget of all requests while they are received, in bytes.
@@ -55,6 +57,7 @@ impl Default for OtlpConfig {
             listen_http: local(4318),
             tls: None,
             pass_headers: otlp::DEFAULT_FORWARDED_HEADERS.map(str::to_owned).to_vec(),
+            threads: None,
             request_bytes: 16 << 20,
             receive_memory_bytes: 64 << 20,
             queue_bytes: 64 << 20,
@@ -251,6 +254,8 @@ impl OtlpConfig {
     /// [`ConfigError`] if a value is out of range, or a certificate cannot be read.
     pub fn settings(&self, drawn: u128, host: &str) -> Result<Option<Settings>, ConfigError> {
         let Some(upstream) = &self.upstream else { return Ok(None) };
+        let threads = self.threads.unwrap_or(1);
+        range((1..=256).contains(&threads), "otlp.threads", &threads, "must be 1 to 256")?;
         let least = "must be at least 4096";
         range(self.request_bytes >= 4_096, "otlp.request_bytes", &self.request_bytes, least)?;
         let (reading, queue) = (self.receive_memory_bytes, self.queue_bytes);
@@ -365,6 +370,7 @@ mod tests {
         for (text, key) in [
             ("  request_bytes: 100\n", "otlp.request_bytes is 100"),
             ("  receive_memory_bytes: 20000000\n", "otlp.receive_memory_bytes is 20000000"),
+            ("  threads: 0\n", "otlp.threads is 0"),
             ("  queue_bytes: 16777216\n", "otlp.queue_bytes is 16777216"),
             ("  derived: {operations: 201}\n", "otlp.derived.operations is 201"),
             ("  derived: {services: 0}\n", "otlp.derived.services is 0"),

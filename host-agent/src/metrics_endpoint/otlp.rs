@@ -72,6 +72,10 @@ pub(super) fn encode(edge: &Edge, encoder: &mut DescriptorEncoder) -> fmt::Resul
     counter(encoder, "refused_otlp_handshakes", help, counts.refused_handshakes.get())?;
     let help = "Failed accepts on the OTLP ports.";
     counter(encoder, "otlp_accept_errors", help, counts.accept_errors.get())?;
+    let help = "Spans whose sender may not use their service's name: forwarded, and not counted as its own.";
+    counter(encoder, "unverified_spans", help, counts.unverified_spans.get())?;
+    let help = "OTLP connections from this machine whose user is unknown.";
+    counter(encoder, "unknown_otlp_senders", help, counts.unknown_senders.get())?;
     let help = "Kept spans that did not reach the upstream.";
     counter(encoder, "lost_kept_spans", help, counts.lost_spans.get())?;
     gauge(encoder, "receiving_otlp_bytes", "Memory of OTLP requests that are being received.", edge.receiving_bytes())?;

@@ -11,7 +11,6 @@ use wire::proto::control::host_message::Message;
 use wire::proto::registration::{AgentMessage, Refusal, agent_message};
 
 use super::{Node, State, WORKER_QUEUE};
-use crate::clock;
 use crate::control_plane::{Action, ConnectionId};
 use crate::process_metrics;
 use crate::region_registration::registrar::Request;
@@ -31,8 +30,9 @@ impl Node {
             }
             Action::ReplicaJoined { connection, replica, service, instance, pid, process_metrics } => {
                 tracing::info!(%service, %instance, %replica, pid, connection = connection.0, "replica registered");
-                if let (Some(requests), true) = (&state.requests, pid != 0 && process_metrics) {
-                    let connected = clock::since_boot();
+                // Not the time of the hello: the number may have been reused since the process connected.
+                let connected = state.connected.get(&connection).copied().filter(|_| pid != 0 && process_metrics);
+                if let (Some(requests), Some(connected)) = (&state.requests, connected) {
                     requests.leave(process_metrics::Request::Measure { connection, pid, connected });
                 }
             }
@@ -168,4 +168,36 @@ fn memories(
     let Some(Message::SetLmap(lmap)) = &message.message else { return BTreeMap::new() };
     let named = lmap.replicas.iter().flat_map(|replica| &replica.regions).map(|region| RegionId(region.region));
     named.filter_map(|id| Some((id, Arc::clone(regions.get(&id)?)))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::id::Incarnation;
+    use wire::name::{InstanceName, Labels, ServiceName};
+    use wire::registration::{Hello, ServiceMessage};
+    use wire::time::{Interval, Nanos};
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::control_plane::{Peer, Settings};
+    use crate::process_metrics::{Request, RequestSender};
+
+    #[test]
+    fn a_process_is_measured_if_it_is_the_one_that_connected_however_late_its_hello() {
+        let interval = Interval::new(Nanos::from_millis(100)).unwrap();
+        let node = Node::new(Settings::new(Incarnation(1), interval), 4, Clock::start(), None);
+        let (sender, requests) = RequestSender::for_test();
+        node.measure_with(sender);
+        let hello = |pid| {
+            let (id, _outbox) = node.service_connected_at(Peer { pid, uid: 0, cgroup: String::new() }, Nanos(5));
+            let names = (ServiceName::new("payment").unwrap(), InstanceName::new(&format!("p-{pid}")).unwrap());
+            node.service_message(id, ServiceMessage::Hello(Hello::new(names.0, names.1, Labels::default())), None);
+            id
+        };
+
+        let (first, _unknown) = (hello(7), hello(0));
+
+        let measured: Vec<_> = requests.try_iter().collect();
+        assert_eq!(measured, [Request::Measure { connection: first, pid: 7, connected: Nanos(5) }]);
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use hooks::time::UnixNanos;
@@ -12,6 +13,8 @@ const FILE: &str = "receipt.ledger";
 /// Name for a file that could not be read. Only the latest is kept.
 const SET_ASIDE: &str = "receipt.set-aside";
 const DRAFT: &str = ".receipt.ledger.new";
+/// The agent's user writes, its group reads.
+const FILE_MODE: u32 = 0o640;
 
 /// The ledger's directory.
 #[derive(Clone, Debug)]
@@ -37,7 +40,8 @@ enum ReadError {
 impl Store {
     /// Opens `folder`, and creates it if needed.
     pub(super) fn open(folder: &Path) -> io::Result<Self> {
-        fs::create_dir_all(folder)?;
+        // Names of services and what they cost are for operators, not for everybody.
+        fs::DirBuilder::new().recursive(true).mode(0o750).create(folder)?;
         Ok(Self(folder.to_owned()))
     }
 
@@ -63,7 +67,9 @@ impl Store {
     /// Replaces the file atomically, also across a power failure (fsync of file and directory).
     pub(super) fn write(&self, stored: &StoredReceipt) -> io::Result<()> {
         let draft = self.0.join(DRAFT);
-        let mut file = File::create(&draft)?;
+        let mut file = File::options().write(true).create(true).truncate(true).mode(FILE_MODE).open(&draft)?;
+        // Where a draft was left by a run that made it readable for everybody.
+        file.set_permissions(fs::Permissions::from_mode(FILE_MODE))?;
         file.write_all(&stored.encode())?;
         file.sync_all()?;
         fs::rename(&draft, self.0.join(FILE))?;
@@ -108,6 +114,21 @@ mod tests {
 
         let found = store.read();
         assert_eq!((found.stored, found.set_aside), (stored(2), false));
+    }
+
+    #[test]
+    fn only_the_user_and_the_group_of_the_agent_can_read_the_ledger() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("new");
+        let store = Store::open(&dir).unwrap();
+        // Left by an earlier release.
+        fs::write(dir.join(DRAFT), b"").unwrap();
+        fs::set_permissions(dir.join(DRAFT), fs::Permissions::from_mode(0o644)).unwrap();
+
+        store.write(&stored(1)).unwrap();
+
+        let others = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o027;
+        assert_eq!((others(&dir), others(&dir.join(FILE))), (0, 0));
     }
 
     #[test]

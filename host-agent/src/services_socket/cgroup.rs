@@ -1,22 +1,18 @@
-//! The cgroup of a service's process.
+//! The process of a service: whether it is the one that connected, and its cgroup.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 use agent_runtime::access;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::net::UnixStream;
 
 /// The cgroup (v2) of the process that connected; empty if unknown, or if that process has ended: another one may have
 /// its number by now. On a kernel before 6.5 it is that of the process that has the number when it connects.
 pub(super) async fn cgroup_of(stream: &UnixStream, pid: u32) -> String {
-    let process = match access::peer_process(stream) {
-        Ok(Some(process)) => Ok(process),
-        Ok(None) => process_of(pid),
-        Err(gone) => Err(gone),
-    };
-    let Ok(process) = process else { return String::new() };
+    let Ok(process) = process_at(stream, pid) else { return String::new() };
     let read = move || {
         let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
         // It lives, so that the number was its own all the while.
@@ -24,6 +20,23 @@ pub(super) async fn cgroup_of(stream: &UnixStream, pid: u32) -> String {
     };
     let text = tokio::task::spawn_blocking(read).await.unwrap_or_default();
     text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default().to_owned()
+}
+
+/// Whether the process that connected still runs, so that the number `pid` is its own; true if that cannot be found out
+/// for lack of descriptors. On a kernel before 6.5, whether any process has that number.
+pub(super) fn lives(stream: &UnixStream, pid: u32) -> bool {
+    match process_at(stream, pid) {
+        Ok(process) => is_alive(&process),
+        Err(error) => [Errno::MFILE, Errno::NFILE].iter().any(|full| error.raw_os_error() == Some(full.raw_os_error())),
+    }
+}
+
+/// The process at the other end of `stream`.
+fn process_at(stream: &UnixStream, pid: u32) -> io::Result<OwnedFd> {
+    match access::peer_process(stream)? {
+        Some(process) => Ok(process),
+        None => process_of(pid),
+    }
 }
 
 fn process_of(pid: u32) -> io::Result<OwnedFd> {
@@ -97,11 +110,12 @@ mod tests {
         assert_eq!(access::peer(&stream).unwrap().pid, Some(pid));
         assert!(!std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap().is_empty());
         let cgroup = cgroup_of(&stream, pid).await;
+        let lives = lives(&stream, pid);
         let knows_processes = !matches!(access::peer_process(&stream), Ok(None));
 
         successor.kill().and_then(|()| successor.wait()).unwrap();
         if knows_processes {
-            assert_eq!(cgroup, "");
+            assert_eq!((cgroup.as_str(), lives), ("", false));
         } else {
             println!("NOT RUN: this kernel has no SO_PEERPIDFD");
         }
@@ -113,6 +127,7 @@ mod tests {
         let own = std::fs::read_to_string("/proc/self/cgroup").unwrap();
 
         let found = cgroup_of(&near, std::process::id()).await;
+        assert!(lives(&near, std::process::id()));
 
         assert_eq!(Some(found.as_str()), own.lines().find_map(|line| line.strip_prefix("0::")).or(Some("")));
     }

@@ -18,6 +18,7 @@ mod peers;
 mod program;
 mod receipts;
 mod remote_write;
+mod senders;
 mod service;
 mod spans;
 mod tls;

@@ -114,3 +114,22 @@ fn an_unreadable_ledger_is_moved_aside_and_the_agent_starts() {
 fn wall_clock() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
 }
+
+#[test]
+fn a_ledger_that_cannot_be_written_is_a_problem_until_it_can() {
+    let (to, _) = upstream();
+    let agent = start(tempfile::tempdir().unwrap(), to);
+    let ledger = agent.folder.path().join("ledger");
+    let problem = || agent.status().problems.into_iter().find(|problem| problem.starts_with("receipt: "));
+    wait_for("the first write", || ledger.join("receipt.ledger").exists().then_some(()));
+    assert_eq!(problem(), None);
+
+    // A full disk says no as well, with other words.
+    fs::remove_dir_all(&ledger).unwrap();
+    let said = wait_for("the problem", problem);
+    assert!(said.contains("the ledger cannot be written"), "{said}");
+    assert!(agent.counter("failed_receipt_writes") > 0);
+
+    fs::create_dir(&ledger).unwrap();
+    wait_for("the end of the problem", || problem().is_none().then_some(()));
+}

@@ -11,8 +11,9 @@ use tonic::Code;
 use super::request_head::{Dialect, RequestHead};
 use crate::counts::RefusalReason;
 use crate::frames::FullBody;
+use crate::gzip::GzipError;
 use crate::json::JsonError;
-use crate::memory_budget::{InflateError, OverBudget};
+use crate::memory_budget::OverBudget;
 use crate::messages::{Any, ExportResponse, PartialSuccess, RetryInfo, Status};
 
 /// Pause that a client over budget is asked for.
@@ -64,12 +65,12 @@ impl From<OverBudget> for Refusal {
     }
 }
 
-impl From<InflateError> for Refusal {
-    fn from(error: InflateError) -> Self {
+impl From<GzipError<OverBudget>> for Refusal {
+    fn from(error: GzipError<OverBudget>) -> Self {
         let why = match &error {
-            InflateError::TooLarge(_) => RefusalReason::TooLarge,
-            InflateError::OverBudget(_) => RefusalReason::Busy,
-            InflateError::Malformed(_) => RefusalReason::Malformed,
+            GzipError::TooLarge(_) | GzipError::Ratio { .. } => RefusalReason::TooLarge,
+            GzipError::Memory(_) => RefusalReason::Busy,
+            GzipError::Members | GzipError::Blocks { .. } | GzipError::Malformed(_) => RefusalReason::Malformed,
         };
         Self::new(why, error.to_string())
     }

@@ -1,6 +1,10 @@
 //! Hostile input: decompression bombs, floods, fragments. Memory stays within its limits, and every client gets the
 //! right status.
 
+use std::io::Write as _;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use otlp::counts::RefusalReason;
 use otlp::{Edge, Protocol, Settings, Signal};
 use prost::Message as _;
@@ -45,6 +49,45 @@ async fn a_bomb_is_given_up_at_the_limit_and_told_so() {
     assert!(!by_grpc.headers.contains_key("grpc-status-details-bin") && !by_http.headers.contains_key("retry-after"));
     assert_eq!(refused(running.edge(), Signal::Traces, RefusalReason::TooLarge), 3);
     assert_eq!(running.edge().receiving_bytes(), 0);
+}
+
+#[tokio::test]
+async fn gzip_that_costs_work_and_yields_nothing_is_refused_with_the_bound_in_words() {
+    let upstream = Upstream::start().await;
+    let (running, address) = start(&settings(upstream.address, Protocol::Grpc)).await;
+    let many = packed(b"").repeat(800_000);
+    assert!(many.len() > 15 << 20);
+    let mut dense = GzEncoder::new(Vec::new(), Compression::best());
+    dense.write_all(&vec![0; 12 << 20]).unwrap();
+    let dense = dense.finish().unwrap();
+
+    let four = (0..4).map(|_| post(address, "/v1/traces", PROTO, &GZIP, many.clone()));
+    let answers = futures(four).await;
+    let by_grpc = call(address, Signal::Traces.grpc_path(), 1, Some("gzip"), &packed(b"").repeat(300)).await;
+    let too_dense = post(address, "/v1/traces", PROTO, &GZIP, dense).await;
+
+    for answer in answers {
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        assert_eq!(answer.status.as_u16(), 400);
+        assert!(text.contains("gzip with more than 256 members: compress the request as one"), "{text}");
+    }
+    assert_eq!(by_grpc.headers["grpc-status"], INVALID_ARGUMENT);
+    let text = String::from_utf8_lossy(&too_dense.body).into_owned();
+    assert_eq!(too_dense.status.as_u16(), 413);
+    assert!(text.contains("at most 512 bytes per byte are taken"), "{text}");
+    assert_eq!(refused(running.edge(), Signal::Traces, RefusalReason::Malformed), 5);
+    assert_eq!(refused(running.edge(), Signal::Traces, RefusalReason::TooLarge), 1);
+    assert_eq!(running.edge().receiving_bytes(), 0);
+}
+
+/// Runs all at the same time.
+async fn futures<F: Future<Output: Send + 'static> + Send + 'static>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let all: Vec<_> = all.map(tokio::spawn).collect();
+    let mut outputs = Vec::new();
+    for one in all {
+        outputs.push(one.await.unwrap());
+    }
+    outputs
 }
 
 #[tokio::test]

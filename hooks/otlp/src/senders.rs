@@ -1,0 +1,251 @@
+//! Who may send spans in a service's name. Pure.
+//!
+//! A service that a rule names belongs to the senders that a rule lets be it. Spans of others pass on to the upstream
+//! unchanged, and are not counted as that service's: neither in its metrics nor in its paths and latencies.
+
+use core::fmt;
+use core::net::IpAddr;
+use std::collections::HashMap;
+
+use hyper::HeaderMap;
+use subtle::ConstantTimeEq as _;
+
+use crate::tenants::{Network, TenantId, Tenants};
+
+/// Header (or gRPC metadata) with a sender's token.
+pub const TOKEN_HEADER: &str = "uview-token";
+/// The name under which spans of senders that may not use their service's name are sampled.
+pub const UNVERIFIED: &str = "_unverified";
+/// Services of one request that are named in a problem.
+const NAMED: usize = 8;
+
+/// A secret that a sender shows. Never printed; compared in constant time.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(Box<[u8]>);
+
+impl Token {
+    /// The token `secret`; `None` if it is empty, or a header cannot carry it.
+    #[must_use]
+    pub fn new(secret: &str) -> Option<Self> {
+        let is_visible = !secret.is_empty() && secret.bytes().all(|byte| byte.is_ascii_graphic());
+        is_visible.then(|| Self(secret.as_bytes().into()))
+    }
+
+    fn is(&self, shown: &[u8]) -> bool {
+        self.0.ct_eq(shown).into()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// Lets some senders use the names of services. One of its conditions is enough.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SenderRule {
+    /// Every sender fits.
+    pub anyone: bool,
+    /// Processes of this user, that connect from this machine.
+    pub uid: Option<u32>,
+    /// Senders with these addresses.
+    pub peers: Vec<Network>,
+    /// Senders that show this token.
+    pub token: Option<Token>,
+    /// The services; any if `None`.
+    pub services: Option<Vec<String>>,
+}
+
+/// Who sent a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sender {
+    /// The agent itself, for a service that registered.
+    Agent,
+    /// A client, and the first rule whose token it showed.
+    Peer { address: IpAddr, uid: Option<u32>, token: Option<usize> },
+}
+
+impl Sender {
+    /// The sender of a request with this token.
+    pub(crate) const fn showing(self, token: Option<usize>) -> Self {
+        match self {
+            Self::Peer { address, uid, .. } => Self::Peer { address, uid, token },
+            Self::Agent => self,
+        }
+    }
+}
+
+impl fmt::Display for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Agent => f.write_str("the agent"),
+            Self::Peer { address, uid: Some(uid), .. } => write!(f, "user {uid} ({})", address.to_canonical()),
+            Self::Peer { address, uid: None, .. } if address.to_canonical().is_loopback() => {
+                write!(f, "an unknown user ({})", address.to_canonical())
+            }
+            Self::Peer { address, uid: None, .. } => write!(f, "{}", address.to_canonical()),
+        }
+    }
+}
+
+/// All rules, by service.
+#[derive(Debug, Default)]
+pub(crate) struct SenderRules {
+    rules: Vec<SenderRule>,
+    /// Rules that name a service.
+    owned: HashMap<Box<str>, Vec<usize>>,
+    /// Rules for any service.
+    general: Vec<usize>,
+}
+
+impl SenderRules {
+    pub(crate) fn new(rules: &[SenderRule]) -> Self {
+        let mut table = Self { rules: rules.to_vec(), ..Self::default() };
+        for (place, rule) in rules.iter().enumerate() {
+            match &rule.services {
+                None => table.general.push(place),
+                Some(services) => {
+                    for service in services {
+                        table.owned.entry(service.as_str().into()).or_default().push(place);
+                    }
+                }
+            }
+        }
+        table
+    }
+
+    /// Whether users of senders have to be known.
+    pub(crate) fn need_users(&self) -> bool {
+        !self.owned.is_empty() && self.rules.iter().any(|rule| rule.uid.is_some())
+    }
+
+    /// The first rule whose token is in `headers`.
+    pub(crate) fn token(&self, headers: &HeaderMap) -> Option<usize> {
+        let shown = headers.get(TOKEN_HEADER)?.as_bytes();
+        self.rules.iter().position(|rule| rule.token.as_ref().is_some_and(|token| token.is(shown)))
+    }
+
+    /// Whether `sender` may use the name `service`. O(rules for that service); allocates nothing.
+    pub(crate) fn may_send(&self, sender: Sender, service: &str) -> bool {
+        let Some(named) = self.owned.get(service) else { return true };
+        named.iter().chain(&self.general).any(|place| self.fits(*place, sender))
+    }
+
+    fn fits(&self, place: usize, sender: Sender) -> bool {
+        let Some(rule) = self.rules.get(place) else { return false };
+        let Sender::Peer { address, uid, token } = sender else { return true };
+        let shown = token.and_then(|place| self.rules.get(place)?.token.as_ref());
+        rule.anyone
+            || rule.uid.is_some_and(|rule| uid == Some(rule))
+            || rule.peers.iter().any(|network| network.holds(address))
+            || rule.token.is_some() && rule.token.as_ref() == shown
+    }
+}
+
+/// Spans of one request that their sender may not send in their service's name.
+#[derive(Debug)]
+pub(crate) struct SenderCheck<'a> {
+    rules: &'a SenderRules,
+    tenants: &'a Tenants,
+    tenant: TenantId,
+    pub(crate) sender: Sender,
+    /// Services by detector names, and how many spans. What is over the limit counts with the last one.
+    pub(crate) refused: Vec<(String, u64)>,
+}
+
+impl<'a> SenderCheck<'a> {
+    pub(crate) const fn new(rules: &'a SenderRules, tenants: &'a Tenants, tenant: TenantId, sender: Sender) -> Self {
+        Self { rules, tenants, tenant, sender, refused: Vec::new() }
+    }
+
+    /// Whether a group of spans may be counted as the tenant's `service`.
+    pub(crate) fn may_send(&self, service: &str) -> bool {
+        self.rules.owned.is_empty()
+            || self.rules.may_send(self.sender, &self.tenants.detector_name(self.tenant, service))
+    }
+
+    /// Counts one span of `service` that may not.
+    pub(crate) fn refuse(&mut self, service: &str) {
+        let name = self.tenants.detector_name(self.tenant, service);
+        let is_full = self.refused.len() >= NAMED;
+        let known = self.refused.iter().position(|(known, _)| **known == *name);
+        match known.or(is_full.then_some(NAMED - 1)) {
+            Some(place) => self.refused[place].1 += 1,
+            None => self.refused.push((name.into_owned(), 1)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(services: &[&str]) -> SenderRule {
+        let services = services.iter().map(ToString::to_string).collect();
+        SenderRule { services: Some(services), ..SenderRule::default() }
+    }
+
+    fn peer(address: &str, uid: Option<u32>) -> Sender {
+        Sender::Peer { address: address.parse().unwrap(), uid, token: None }
+    }
+
+    #[test]
+    fn a_name_belongs_to_those_that_a_rule_names_and_other_names_to_everybody() {
+        let payment = SenderRule { uid: Some(0), ..rule(&["payment"]) };
+        let cart = SenderRule { peers: vec!["10.1.0.0/16".parse().unwrap()], ..rule(&["cart", "payment"]) };
+        let admin = SenderRule { uid: Some(7), ..SenderRule::default() };
+        let rules = SenderRules::new(&[payment, cart, admin]);
+
+        for (sender, service, allowed) in [
+            (peer("127.0.0.1", Some(0)), "payment", true),
+            (peer("127.0.0.1", Some(65_534)), "payment", false),
+            (peer("127.0.0.1", None), "payment", false),
+            (peer("127.0.0.1", Some(7)), "payment", true),
+            (peer("10.1.2.3", None), "payment", true),
+            (peer("::ffff:10.1.2.3", None), "cart", true),
+            (peer("10.2.2.3", None), "cart", false),
+            (peer("127.0.0.1", Some(0)), "cart", false),
+            (peer("10.2.2.3", None), "frontend", true),
+            (Sender::Agent, "payment", true),
+        ] {
+            assert_eq!(rules.may_send(sender, service), allowed, "{sender} {service}");
+        }
+        assert!(rules.need_users());
+        assert!(!SenderRules::new(&[rule(&["x"])]).need_users());
+    }
+
+    #[test]
+    fn a_token_opens_the_rules_that_have_it_and_is_not_printed() {
+        let with = |token: &str, service: &str| SenderRule { token: Token::new(token), ..rule(&[service]) };
+        let rules = SenderRules::new(&[with("abc", "payment"), with("xyz", "cart"), with("abc", "shop")]);
+        let shown = |token: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(TOKEN_HEADER, hyper::header::HeaderValue::from_static(token));
+            Sender::Peer { address: "10.0.0.1".parse().unwrap(), uid: None, token: rules.token(&headers) }
+        };
+
+        let allowed = |token| ["payment", "cart", "shop"].map(|service| rules.may_send(shown(token), service));
+        assert_eq!(allowed("abc"), [true, false, true]);
+        assert_eq!(allowed("xyz"), [false, true, false]);
+        assert_eq!(allowed("abcd"), [false; 3]);
+        assert_eq!(rules.token(&HeaderMap::new()), None);
+        assert!(!format!("{rules:?}").contains("abc"));
+        assert_eq!((Token::new(""), Token::new("a b"), Token::new("a\n")), (None, None, None));
+    }
+
+    #[test]
+    fn spans_that_may_not_are_counted_by_service_for_a_few_services() {
+        let tenants = Tenants::new(&[]).unwrap();
+        let rules = SenderRules::new(&[rule(&["payment"])]);
+        let mut check = SenderCheck::new(&rules, &tenants, 0, peer("127.0.0.1", Some(5)));
+
+        assert!(check.may_send("cart") && !check.may_send("payment"));
+        for number in 0..20 {
+            check.refuse(&format!("service-{}", number / 2));
+        }
+
+        assert_eq!(check.refused.len(), NAMED);
+        assert_eq!((&*check.refused[0].0, check.refused[0].1, check.refused[NAMED - 1].1), ("service-0", 2, 6));
+    }
+}

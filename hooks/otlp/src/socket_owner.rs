@@ -1,0 +1,134 @@
+//! The user that owns the other end of a TCP connection on this machine, as the kernel knows it (`NETLINK_SOCK_DIAG`).
+//! One exchange with the kernel per connection, of a few microseconds; it needs no privilege.
+
+use core::net::{IpAddr, SocketAddr};
+use std::io;
+
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with};
+
+const HEADER: usize = 16;
+/// Length of a `struct inet_diag_req_v2`.
+const REQUEST: usize = 56;
+/// Length of a `struct inet_diag_msg`, of which the last two words are the user and the inode.
+const REPLY: usize = 72;
+const USER: usize = HEADER + 64;
+const INODE: usize = HEADER + 68;
+/// Message type `SOCK_DIAG_BY_FAMILY`.
+const BY_FAMILY: u16 = 20;
+/// Flag `NLM_F_REQUEST`: exactly one socket is asked for.
+const ONE: u16 = 1;
+/// Message type `NLMSG_ERROR`.
+const ERROR: u16 = 2;
+const TCP: u8 = 6;
+const INET: u8 = 2;
+const INET6: u8 = 10;
+const ESTABLISHED: u8 = 1;
+
+/// The user that owns the socket `peer` of the connection to `local`, where both are of this machine.
+///
+/// # Errors
+///
+/// The socket is of another machine or network namespace, is closed already, or the kernel has no `tcp_diag`.
+pub(crate) fn owner(peer: SocketAddr, local: SocketAddr) -> io::Result<u32> {
+    let kernel =
+        socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(netlink::SOCK_DIAG))?;
+    send(&kernel, &request(peer, local), SendFlags::empty())?;
+    // The kernel has answered when `send` returns.
+    let mut reply = [0; 512];
+    let (_, length) = recv(&kernel, &mut reply[..], RecvFlags::DONTWAIT)?;
+    user(reply.get(..length).unwrap_or_default())
+}
+
+/// Both addresses of a connection have the same family.
+fn request(peer: SocketAddr, local: SocketAddr) -> [u8; HEADER + REQUEST] {
+    let (peer_ip, local_ip) = (peer.ip().to_canonical(), local.ip().to_canonical());
+    let mut bytes = [0; HEADER + REQUEST];
+    let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
+    put(0, &((HEADER + REQUEST) as u32).to_ne_bytes());
+    put(4, &BY_FAMILY.to_ne_bytes());
+    put(6, &ONE.to_ne_bytes());
+    put(HEADER, &[if peer_ip.is_ipv4() { INET } else { INET6 }, TCP]);
+    // Sockets in any state.
+    put(HEADER + 4, &u32::MAX.to_ne_bytes());
+    // The connection from its client's side.
+    put(HEADER + 8, &peer.port().to_be_bytes());
+    put(HEADER + 10, &local.port().to_be_bytes());
+    for (at, address) in [(HEADER + 12, peer_ip), (HEADER + 28, local_ip)] {
+        match address {
+            IpAddr::V4(address) => put(at, &address.octets()),
+            IpAddr::V6(address) => put(at, &address.octets()),
+        }
+    }
+    // No interface, and no cookie (INET_DIAG_NOCOOKIE).
+    put(HEADER + 48, &[0xff; 8]);
+    bytes
+}
+
+fn user(reply: &[u8]) -> io::Result<u32> {
+    let word = |at: usize| {
+        let bytes = reply.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+        bytes.map(u32::from_ne_bytes).ok_or(io::ErrorKind::UnexpectedEof)
+    };
+    let kind = reply.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
+    match kind {
+        Some(BY_FAMILY) if reply.len() >= HEADER + REPLY => {}
+        Some(ERROR) => return Err(io::Error::from_raw_os_error(word(HEADER)?.cast_signed().wrapping_neg())),
+        _ => return Err(io::ErrorKind::InvalidData.into()),
+    }
+    // A socket that is closed has no owner any more, and the kernel says root. Its inode is read after the user: if
+    // there is one, there was a user.
+    if reply.get(HEADER + 1) != Some(&ESTABLISHED) || word(INODE)? == 0 {
+        return Err(io::ErrorKind::NotConnected.into());
+    }
+    Ok(word(USER)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    fn own_user() -> u32 {
+        rustix::process::geteuid().as_raw()
+    }
+
+    #[test]
+    fn the_kernel_says_whose_the_other_end_is() {
+        for address in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
+            let Ok(listener) = TcpListener::bind(address) else {
+                println!("NOT RUN: no IPv6 here");
+                continue;
+            };
+            let port = listener.local_addr().unwrap().port();
+            let to = if address == "[::]:0" { "127.0.0.1" } else { address.rsplit_once(':').unwrap().0 };
+            let client = TcpStream::connect(format!("{to}:{port}")).unwrap();
+            let (server, peer) = listener.accept().unwrap();
+            let local = server.local_addr().unwrap();
+
+            assert_eq!(owner(peer, local).unwrap(), own_user(), "{address}");
+            drop(client);
+            assert!(owner(peer, local).is_err(), "a closed socket has no owner");
+        }
+        let nobody = "127.0.0.1:1".parse().unwrap();
+        assert_eq!(owner(nobody, nobody).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_reply_that_names_no_living_socket_is_an_error() {
+        let mut reply = vec![0; HEADER + REPLY];
+        reply[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
+        reply[HEADER + 1] = ESTABLISHED;
+        reply[USER..USER + 4].copy_from_slice(&7_u32.to_ne_bytes());
+        assert!(user(&reply).is_err(), "without an inode it says root for everybody");
+        reply[INODE] = 1;
+        assert_eq!(user(&reply).unwrap(), 7);
+
+        // TIME_WAIT.
+        reply[HEADER + 1] = 6;
+        assert!(user(&reply).is_err());
+        for length in 0..reply.len() {
+            assert!(user(&reply[..length]).is_err(), "{length}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What a configuration leaves open, in words: for the log, the status and `/metrics`.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use super::Config;
+
+/// Headers whose names have one of these are taken for secrets.
+const SECRET: [&str; 8] = ["authorization", "token", "key", "secret", "password", "cookie", "dsn", "credential"];
+
+impl Config {
+    /// What is open to anybody, and what goes out where anybody on the way can read it.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        self.unauthenticated().chain(self.unencrypted()).chain(self.open_secrets()).collect()
+    }
+
+    /// Listeners that take everybody for somebody.
+    fn unauthenticated(&self) -> impl Iterator<Item = String> {
+        let open = |section, listen: Option<SocketAddr>, insecure: bool, who| {
+            let address = listen.filter(|_| insecure)?;
+            Some(format!("{section}.listen {address} takes whoever connects for {who} ({section}.insecure)"))
+        };
+        let Self { control, operators, .. } = self;
+        let control = open("control", control.listen, control.insecure, "a worker");
+        let operators = open("operators", operators.listen, operators.insecure, "an operator");
+        control.into_iter().chain(operators).chain(self.coherence.warning(&self.otlp))
+    }
+
+    /// Listeners for other machines without TLS.
+    fn unencrypted(&self) -> impl Iterator<Item = String> {
+        let Self { otlp, metrics, head_sampling, .. } = self;
+        let plain_otlp = otlp.upstream.is_some() && otlp.tls.is_none();
+        let advice = "set otlp.tls, or listen on loopback";
+        let front = "listen on loopback, or let a proxy with TLS and authentication through only";
+        [
+            ("otlp.listen_grpc", Some(otlp.listen_grpc).filter(|_| plain_otlp), "send spans, metrics and logs", advice),
+            ("otlp.listen_http", Some(otlp.listen_http).filter(|_| plain_otlp), "send spans, metrics and logs", advice),
+            ("metrics.listen", Some(metrics.listen), "read names of services and operations", front),
+            ("head_sampling.listen", head_sampling.listen, "read names of services and operations", front),
+        ]
+        .into_iter()
+        .filter_map(|(key, listen, what, advice)| {
+            let address = listen.filter(|address| !address.ip().to_canonical().is_loopback())?;
+            Some(format!("{key} {address} has no TLS: whoever reaches it may {what}; {advice}"))
+        })
+    }
+
+    /// Secrets that are sent without TLS.
+    fn open_secrets(&self) -> impl Iterator<Item = String> {
+        let Self { otlp, otlp_metrics, remote_write, webhooks, .. } = self;
+        let upstream = otlp.upstream.iter().map(|to| ("otlp.upstream", to.endpoint.as_str(), &to.headers));
+        let metrics =
+            otlp_metrics.upstream.iter().map(|to| ("otlp_metrics.upstream", to.endpoint.as_str(), &to.headers));
+        let samples = remote_write.url.iter().map(|url| ("remote_write", url.as_str(), &remote_write.headers));
+        let webhooks = webhooks.iter().map(|to| ("webhooks", to.url.as_str(), &to.headers));
+        upstream.chain(metrics).chain(samples).chain(webhooks).filter_map(|(key, url, headers)| {
+            let (header, host) = (secret(headers)?, plain_host(url)?);
+            Some(format!(
+                "{key}: the header {header} goes to {host} over http, where anybody on the way can read it; use https"
+            ))
+        })
+    }
+}
+
+/// The name of the first header that looks like a secret.
+fn secret(headers: &BTreeMap<String, String>) -> Option<&str> {
+    let is_secret = |name: &&String| {
+        let name = name.to_ascii_lowercase();
+        SECRET.iter().any(|part| name.contains(part))
+    };
+    headers.keys().find(is_secret).map(String::as_str)
+}
+
+/// The host of a URL without TLS, unless it is this machine.
+fn plain_host(url: &str) -> Option<&str> {
+    let (scheme, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let host = match authority.strip_prefix('[') {
+        Some(bracketed) => bracketed.split(']').next()?,
+        None => authority.split(':').next()?,
+    };
+    let is_here = host.eq_ignore_ascii_case("localhost")
+        || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
+    (scheme.eq_ignore_ascii_case("http") && !is_here).then_some(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warnings(text: &str) -> Vec<String> {
+        Config::parse(text).unwrap().warnings()
+    }
+
+    #[test]
+    fn the_default_leaves_nothing_open() {
+        assert_eq!(warnings(""), [""; 0]);
+        let here = "otlp: {upstream: {endpoint: 'http://127.0.0.1:4317', headers: {authorization: x}}}\n\
+                    remote_write: {url: 'http://[::1]:9090/w', headers: {authorization: x}}\n\
+                    head_sampling: {listen: '[::1]:5778'}\n";
+        assert_eq!(warnings(here), [""; 0]);
+    }
+
+    #[test]
+    fn an_address_for_other_machines_without_tls_is_named() {
+        let open = warnings(
+            "otlp: {upstream: {endpoint: 'http://c:4317'}, listen_grpc: 0.0.0.0:4317, listen_http: '[::]:4318'}\n\
+             metrics: {listen: 10.0.0.1:9702}\nhead_sampling: {listen: 0.0.0.0:5778}\n",
+        );
+
+        let keys = [
+            "otlp.listen_grpc 0.0.0.0:4317",
+            "otlp.listen_http [::]:4318",
+            "metrics.listen 10.0.0.1:9702",
+            "head_sampling.listen",
+        ];
+        assert_eq!(open.len(), keys.len(), "{open:?}");
+        for (warning, key) in open.iter().zip(keys) {
+            assert!(warning.starts_with(key) && warning.contains("has no TLS"), "{warning}");
+        }
+        // Off: nobody listens.
+        assert_eq!(warnings("otlp: {listen_grpc: 0.0.0.0:4317}"), [""; 0]);
+    }
+
+    #[test]
+    fn a_secret_over_http_is_named_without_its_value() {
+        let open = warnings(
+            "otlp: {upstream: {endpoint: 'http://collector:4317', headers: {X-Api-Key: s3cret}}}\n\
+             otlp_metrics: {upstream: {endpoint: 'HTTP://10.0.0.1:4317', headers: {x-token: s3cret}}}\n\
+             remote_write: {url: 'http://p:9090/w', headers: {x-scope-orgid: shop, authorization: s3cret}}\n\
+             webhooks: [{name: a, url: 'http://[fd00::1]/x', headers: {Cookie: s3cret}}, {name: b, url: 'http://a/'}]\n",
+        );
+
+        let expected = [
+            "otlp.upstream: the header X-Api-Key goes to collector ",
+            "otlp_metrics.upstream: the header x-token goes to 10.0.0.1 ",
+            "remote_write: the header authorization goes to p ",
+            "webhooks: the header Cookie goes to fd00::1 ",
+        ];
+        assert_eq!(open.len(), expected.len(), "{open:?}");
+        for (warning, expected) in open.iter().zip(expected) {
+            assert!(warning.starts_with(expected) && !warning.contains("s3cret"), "{warning}");
+        }
+    }
+}
