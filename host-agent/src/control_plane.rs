@@ -30,6 +30,7 @@ mod report;
 mod selection;
 mod services;
 mod settings;
+mod shares;
 mod span_rings;
 #[cfg(test)]
 mod testing;
@@ -63,6 +64,7 @@ use incidents::Incidents;
 use lmap::{Lmap, ProblemLog};
 use release::{Release, Releases};
 use replica::Replica;
+use shares::NodeShares;
 use unregistered_regions::UnregisteredRegions;
 use worker::Worker;
 
@@ -114,6 +116,7 @@ pub struct ControlPlane {
     accepted: BTreeSet<ConnectionId>,
     actions: Vec<Action>,
     counters: Counters,
+    shares: NodeShares,
     problems: ProblemLog,
     unregistered: UnregisteredRegions,
     /// Workers that their RDMA devices did not fence, and why.
@@ -129,6 +132,7 @@ impl ControlPlane {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
+            shares: NodeShares::new(&settings.limits),
             settings,
             connections: BTreeMap::new(),
             agent_replicas: BTreeSet::new(),
@@ -165,11 +169,17 @@ impl ControlPlane {
         &self.counters
     }
 
+    /// What was refused since the start because its owner had its share, by bound.
+    pub fn over_share(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.shares.refused()
+    }
+
     /// Does what is due at `now`: closes connections without a hello, fences workers whose lease expired, sends changes
     /// that have settled, and releases slots and regions. Returns when to call again at the latest; [`Nanos::NEVER`] if
     /// nothing is due.
     pub fn poll(&mut self, now: Nanos) -> Nanos {
         self.close_late(now);
+        self.shares.expire(now);
         self.expire_leases(now);
         self.send_due(now);
         self.track_unsent_releases();

@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
@@ -81,10 +82,11 @@ struct NodeMetrics {
 
 impl Collector for NodeMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), core::fmt::Error> {
-        let (counters, sizes, delivered, hooks, waiting, workers) = self.node.inspect(|plane, dispatch| {
+        let (counters, over_share, sizes, delivered, hooks, waiting, workers) = self.node.inspect(|plane, dispatch| {
             let workers = plane.status().workers.iter().filter(|worker| worker.connected).count();
             (
                 plane.counters().clone(),
+                plane.over_share().collect::<Vec<_>>(),
                 plane.sizes(),
                 dispatch.delivered(),
                 dispatch.open(),
@@ -95,6 +97,13 @@ impl Collector for NodeMetrics {
         for (name, help, value) in counters.iter().chain(self.node.counts.iter()) {
             counter(&mut encoder, name, help, value)?;
         }
+        labelled_counter(
+            &mut encoder,
+            "refused_over_share",
+            "Connections, services, series and regions refused because their user had its share, by bound.",
+            "bound",
+            &over_share,
+        )?;
         counter(&mut encoder, "delivered_verdicts", "Verdicts delivered to hooks.", delivered.verdicts)?;
         counter(&mut encoder, "lost_verdicts", "Verdicts dropped because a hook was slow.", delivered.lost_verdicts)?;
         counter(&mut encoder, "delivered_rows", "Rows delivered to watchers.", delivered.rows)?;
@@ -167,6 +176,21 @@ pub(crate) fn counter(
     let metric = ConstCounter::new(value);
     let metric_encoder = encoder.encode_descriptor(name, help, None, metric.metric_type())?;
     metric.encode(metric_encoder)
+}
+
+/// A counter with one label.
+fn labelled_counter(
+    encoder: &mut DescriptorEncoder,
+    name: &str,
+    help: &str,
+    label: &str,
+    values: &[(&str, u64)],
+) -> Result<(), core::fmt::Error> {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (value, count) in values {
+        ConstCounter::new(*count).encode(family.encode_family(&[(label, *value)])?)?;
+    }
+    Ok(())
 }
 
 pub(crate) fn gauge(

@@ -100,6 +100,11 @@ fn registry(status: &WorkerStatus) -> Registry {
         ("failed_batches", "Batches that failed as a whole", of.failed_batches),
         ("connected_queue_pairs", "Connections of the queue pair (RDMA)", of.connections),
         ("revoked_regions", "Regions whose key was found revoked (RDMA)", of.revoked_regions),
+        (
+            "punched_regions",
+            "Regions that are not read any more: their services freed memory that had been read",
+            status.punched_regions,
+        ),
         ("lost_rows", "Rows lost because the host agent was slow or gone", of.lost_rows),
         ("lost_verdicts", "Verdicts lost because the host agent was slow or gone", of.lost_verdicts),
         (

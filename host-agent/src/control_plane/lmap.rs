@@ -177,7 +177,7 @@ impl Lmap {
             .filter(|(heartbeat, region)| *heartbeat || watched.contains(&region.id))
             .map(|(heartbeat, region)| RegionSpec { id: region.id, size: region.size, heartbeat, address: 0, rkey: 0 })
             .collect();
-        ReplicaSpec { id: replica.id, instance: replica.instance.clone(), regions, places }
+        ReplicaSpec { id: replica.id, instance: replica.instance.clone(), owner: replica.owner, regions, places }
     }
 }
 

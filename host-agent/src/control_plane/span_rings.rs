@@ -1,6 +1,7 @@
 //! Span rings of services: accepted within the same limits as regions, and read by this agent.
 
 use wire::layout::{RegionSize, VERSION};
+use wire::time::Nanos;
 
 use super::refusal::RegionRefusal;
 use super::replica::Replica;
@@ -9,6 +10,7 @@ use super::{Action, ConnectionId, ControlPlane, Descriptor};
 impl ControlPlane {
     pub(super) fn add_span_ring(
         &mut self,
+        now: Nanos,
         connection: ConnectionId,
         size: RegionSize,
         layout_version: u64,
@@ -31,8 +33,11 @@ impl ControlPlane {
         if bytes > limit {
             return Err(RegionRefusal::Bytes { bytes, limit });
         }
+        let Some(owner) = self.owner_of(connection) else { return Ok(()) };
+        self.shares.check_region(now, owner, size)?;
         if let Some(replica) = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut()) {
             replica.add_span_ring(size)?;
+            self.shares.add_region(owner, size);
             let instance = replica.instance.clone();
             self.actions.push(Action::ReadSpans { connection, service, instance, region, size, first_ticket });
             self.counters.accepted_regions += 1;

@@ -18,6 +18,8 @@ pub(super) struct Counters {
     /// Lost batches, in the order of [`Loss::ALL`].
     lost: [u64; Loss::ALL.len()],
     pub(super) revoked_regions: u64,
+    /// Regions that are not read any more, since their services have punched holes into them.
+    pub(super) punched_regions: u64,
     cpu_ns: u64,
     pub(super) unexpected_messages: u64,
     pub(super) welcomes: u64,
@@ -64,6 +66,8 @@ pub struct WorkerStatus {
     pub attached: usize,
     /// Regions in use.
     pub regions: usize,
+    /// Regions since the start that are not read any more, since their services have punched holes into them.
+    pub punched_regions: u64,
     /// Batches that failed as a whole, in the order of [`Loss::ALL`].
     pub lost_batches: [u64; Loss::ALL.len()],
 }
@@ -108,6 +112,7 @@ impl Worker {
             retained_models: self.retained.values().filter(|retained| retained.detectors().is_none()).count(),
             attached,
             regions,
+            punched_regions: self.counters.punched_regions,
             lost_batches: self.counters.lost,
         }
     }
