@@ -142,7 +142,7 @@ fn a_user_that_comes_and_goes_is_slowed_down_and_no_other_one_is() {
 
     assert_eq!((welcomed, node.over_share("registrations")), (64, 36));
     assert!(node.joins(NEWCOMER, 200, "cart"));
-    let problem = "36 times since the start: user 65534 has registered all replicas that it may at once, and more than 10 per second: try again in 100 ms";
+    let problem = "36 times since the start: user 65534 has registered all replicas that it may at once, and more than 10 per second: try again in 100ms";
     assert!(node.problems()[0].contains(problem), "{:?}", node.problems());
     node.pass(Nanos::from_secs(1));
     let later = (301..=320).filter(|connection| node.joins(GREEDY, *connection, "greedy")).count();
