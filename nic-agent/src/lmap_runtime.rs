@@ -7,7 +7,7 @@ use std::sync::Arc;
 use wire::control::{
     DetectorSpec, Episode, GroupShare, LmapSpec, MetricShare, Reason as WireReason, RowScore, State, Verdict,
 };
-use wire::id::{Epoch, LmapId, MetricId};
+use wire::id::{Epoch, LmapId, MetricId, Owner};
 use wire::metric::Statistic;
 use wire::name::ServiceName;
 use wire::proto::control as proto;
@@ -79,6 +79,8 @@ pub(crate) struct RetainedLmap {
     /// Whether the host agent knows of an alarm that has not ended.
     pub(crate) alarm: Alarm,
     pub(crate) since: Nanos,
+    /// Who pays for it.
+    pub(crate) owner: Owner,
 }
 
 /// The runtime of one LMAP.
@@ -86,6 +88,8 @@ pub(crate) struct RetainedLmap {
 pub(crate) struct LmapRuntime {
     id: LmapId,
     service: ServiceName,
+    /// Who pays for what is retained of it: the owner of its first replica.
+    owner: Owner,
     pub(crate) interval: Interval,
     epoch: Epoch,
     model: Vec<u8>,
@@ -157,6 +161,7 @@ impl LmapRuntime {
         let runtime = Self {
             id: spec.id,
             service: spec.service.clone(),
+            owner: spec.replicas.first().map_or(Owner::Agent, |replica| replica.owner),
             interval: spec.interval,
             epoch,
             model: spec.model.clone(),
@@ -202,8 +207,8 @@ impl LmapRuntime {
     /// Hands the detectors over to a later configuration of the same LMAP.
     pub(crate) fn hand_over(&mut self, now: Nanos) -> RetainedLmap {
         let (detectors, warm_model) = (self.detectors.take(), self.warm_model.take());
-        let Self { interval, detector, samples, alarm, .. } = *self;
-        RetainedLmap { detectors, warm_model, interval, detector, samples, alarm, since: now }
+        let Self { interval, detector, samples, alarm, owner, .. } = *self;
+        RetainedLmap { detectors, warm_model, interval, detector, samples, alarm, since: now, owner }
     }
 
     /// The service is gone. Returns the model from which its detectors start when it comes back; `None` if nothing was
@@ -468,6 +473,12 @@ impl RetainedLmap {
     /// The learned model.
     pub(crate) fn learned_model(&self) -> Option<Arc<lmap::Model>> {
         self.detectors.as_ref().and_then(Detectors::learned_model).or_else(|| self.warm_model.clone())
+    }
+
+    /// Bytes of the model, if it is all that is retained; `None` with detectors.
+    pub(crate) fn model_bytes(&self) -> Option<u64> {
+        let model = self.warm_model.as_ref().filter(|_| self.detectors.is_none())?;
+        Some(model.memory_bytes() as u64)
     }
 
     /// Whether there are detectors or a model.

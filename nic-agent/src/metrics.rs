@@ -105,6 +105,11 @@ fn registry(status: &WorkerStatus) -> Registry {
             "Regions that are not read any more: their services freed memory that had been read",
             status.punched_regions,
         ),
+        (
+            "evicted_models",
+            "Models of services that are gone, dropped before their time: too many, or too many bytes",
+            status.evicted_models,
+        ),
         ("lost_rows", "Rows lost because the host agent was slow or gone", of.lost_rows),
         ("lost_verdicts", "Verdicts lost because the host agent was slow or gone", of.lost_verdicts),
         (
@@ -126,6 +131,16 @@ fn registry(status: &WorkerStatus) -> Registry {
             "retained_detectors",
             "Services without a configuration whose detectors are retained",
             count(status.retained_detectors),
+        ),
+        (
+            "retained_models",
+            "Services that are gone of which the learned model is retained",
+            count(status.retained_models),
+        ),
+        (
+            "retained_model_bytes",
+            "Bytes of learned models of services that are gone",
+            status.retained_model_bytes.cast_signed(),
         ),
         ("silent_replicas", "Replicas whose heartbeat has stopped", count(status.silent_replicas)),
         ("attached_regions", "Regions that are attached", count(status.attached)),

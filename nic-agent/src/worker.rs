@@ -3,6 +3,7 @@
 
 mod host;
 mod report;
+mod retained_models;
 mod tick;
 
 use std::collections::{BTreeMap, VecDeque};
