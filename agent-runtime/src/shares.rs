@@ -45,7 +45,7 @@ pub struct Shares<K> {
     held: BTreeMap<K, u64>,
 }
 
-impl<K: Copy + Ord + fmt::Display> Shares<K> {
+impl<K: Clone + Ord + fmt::Display> Shares<K> {
     /// Nobody holds anything. `what` and the `key` of the configuration that sets the `limit` are for errors.
     #[must_use]
     pub const fn new(what: &'static str, key: &'static str, limit: u64) -> Self {
@@ -54,8 +54,8 @@ impl<K: Copy + Ord + fmt::Display> Shares<K> {
 
     /// What `owner` holds.
     #[must_use]
-    pub fn held(&self, owner: K) -> u64 {
-        self.held.get(&owner).copied().unwrap_or(0)
+    pub fn held(&self, owner: &K) -> u64 {
+        self.held.get(owner).copied().unwrap_or(0)
     }
 
     /// What all owners hold together.
@@ -67,7 +67,7 @@ impl<K: Copy + Ord + fmt::Display> Shares<K> {
     /// The owner that holds most, and how much; the last in their order if several do.
     #[must_use]
     pub fn largest(&self) -> Option<(K, u64)> {
-        self.held.iter().max_by_key(|(_, held)| **held).map(|(owner, held)| (*owner, *held))
+        self.held.iter().max_by_key(|(_, held)| **held).map(|(owner, held)| (owner.clone(), *held))
     }
 
     /// Checks whether `owner` may have `more`.
@@ -76,12 +76,12 @@ impl<K: Copy + Ord + fmt::Display> Shares<K> {
     ///
     /// [`ShareError`] if it would hold more than its share, or all owners more than there is.
     pub fn check(&self, owner: K, more: u64) -> Result<(), ShareError<K>> {
-        let wanted = self.held(owner).saturating_add(more);
+        let wanted = self.held(&owner).saturating_add(more);
         let free = self.limit.checked_sub(self.used.saturating_add(more));
         if free.is_some_and(|free| wanted / OF_FREE <= free) {
             return Ok(());
         }
-        let (largest, held) = self.largest().unwrap_or((owner, 0));
+        let (largest, held) = self.largest().unwrap_or_else(|| (owner.clone(), 0));
         let Self { what, key, limit, .. } = *self;
         Err(ShareError { owner, wanted, limit, free: free.unwrap_or(0), what, largest, held, key })
     }
@@ -92,7 +92,7 @@ impl<K: Copy + Ord + fmt::Display> Shares<K> {
     ///
     /// As [`Self::check`]; nothing has changed then.
     pub fn take(&mut self, owner: K, more: u64) -> Result<(), ShareError<K>> {
-        self.check(owner, more)?;
+        self.check(owner.clone(), more)?;
         self.add(owner, more);
         Ok(())
     }
@@ -107,13 +107,13 @@ impl<K: Copy + Ord + fmt::Display> Shares<K> {
     }
 
     /// Takes back up to `less` of what `owner` holds.
-    pub fn release(&mut self, owner: K, less: u64) {
-        let Some(held) = self.held.get_mut(&owner) else { return };
+    pub fn release(&mut self, owner: &K, less: u64) {
+        let Some(held) = self.held.get_mut(owner) else { return };
         let less = less.min(*held);
         *held -= less;
         self.used = self.used.saturating_sub(less);
         if *held == 0 {
-            self.held.remove(&owner);
+            self.held.remove(owner);
         }
     }
 
@@ -123,7 +123,7 @@ impl<K: Copy + Ord + fmt::Display> Shares<K> {
     ///
     /// [`ShareError`] of the first such owner.
     pub fn check_since(&self, before: &Self, changed: impl IntoIterator<Item = K>) -> Result<(), ShareError<K>> {
-        let mut grown = changed.into_iter().filter(|owner| self.held(*owner) > before.held(*owner));
+        let mut grown = changed.into_iter().filter(|owner| self.held(owner) > before.held(owner));
         grown.try_for_each(|owner| self.check(owner, 0))
     }
 }
@@ -139,7 +139,7 @@ mod tests {
     /// What `owner` gets if it takes all that it can, one by one.
     fn fill(shares: &mut Shares<char>, owner: char) -> u64 {
         while shares.take(owner, 1).is_ok() {}
-        shares.held(owner)
+        shares.held(&owner)
     }
 
     #[test]
@@ -173,9 +173,9 @@ mod tests {
         assert!(shares.take('b', 1).is_ok());
         assert!(shares.take('b', 1).is_err());
 
-        shares.release('a', 7);
+        shares.release(&'a', 7);
 
-        assert_eq!((shares.held('a'), shares.used(), shares.largest()), (0, 1, Some(('b', 1))));
+        assert_eq!((shares.held(&'a'), shares.used(), shares.largest()), (0, 1, Some(('b', 1))));
         assert!(shares.take('b', 1).is_ok());
     }
 
@@ -199,7 +199,7 @@ mod tests {
         before.take('b', 20).unwrap();
 
         let (mut same, mut more) = (before.clone(), before.clone());
-        same.release('a', 70);
+        same.release(&'a', 70);
         same.add('a', 70);
         more.add('a', 1);
 

@@ -49,10 +49,11 @@ use wire::time::{Interval, Nanos};
 
 pub use action::{Action, ConnectionId, Event, NamedReason, RowBatch};
 pub use agent_runtime::access::Identity;
+use agent_runtime::shares::Shares;
 pub use counters::Counters;
 pub use incidents::Suspicion;
 pub use lmap_view::LmapView;
-pub use operators::{LmapOptions, OperatorError};
+pub use operators::{LmapOptions, OperatorError, TrainedModel};
 pub use refusal::{HelloRefusal, RegionRefusal, SeriesRefusal};
 pub(crate) use report::group_shares;
 pub use selection::Choice;
@@ -117,6 +118,8 @@ pub struct ControlPlane {
     actions: Vec<Action>,
     counters: Counters,
     shares: NodeShares,
+    /// Bytes of models, by operator.
+    models: Shares<String>,
     problems: ProblemLog,
     unregistered: UnregisteredRegions,
     /// Workers that their RDMA devices did not fence, and why.
@@ -133,6 +136,7 @@ impl ControlPlane {
     pub fn new(settings: Settings) -> Self {
         Self {
             shares: NodeShares::new(&settings.limits),
+            models: Shares::new("bytes of operators' models", "a limit of the program", operators::MAX_MODELS_BYTES),
             settings,
             connections: BTreeMap::new(),
             agent_replicas: BTreeSet::new(),
@@ -172,6 +176,11 @@ impl ControlPlane {
     /// What was refused since the start because its owner had its share, by bound.
     pub fn over_share(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.shares.refused()
+    }
+
+    /// Bytes of the models that operators have sent.
+    pub fn model_bytes(&self) -> u64 {
+        self.models.used()
     }
 
     /// Does what is due at `now`: closes connections without a hello, fences workers whose lease expired, sends changes
@@ -245,6 +254,7 @@ impl ControlPlane {
         let Some(lmap) = self.lmaps.remove(&id) else {
             return;
         };
+        self.models.release(&lmap.model_by, lmap.model.bytes() as u64);
         self.counters.deleted_lmaps += 1;
         self.changed_now(id, now);
         let workers = &self.workers;

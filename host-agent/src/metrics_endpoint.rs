@@ -82,11 +82,12 @@ struct NodeMetrics {
 
 impl Collector for NodeMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), core::fmt::Error> {
-        let (counters, over_share, sizes, delivered, hooks, waiting, workers) = self.node.inspect(|plane, dispatch| {
+        let (counters, over_share, model_bytes, sizes, delivered, hooks, waiting, workers) = self.node.inspect(|plane, dispatch| {
             let workers = plane.status().workers.iter().filter(|worker| worker.connected).count();
             (
                 plane.counters().clone(),
                 plane.over_share().collect::<Vec<_>>(),
+                plane.model_bytes() as usize,
                 plane.sizes(),
                 dispatch.delivered(),
                 dispatch.open(),
@@ -142,6 +143,7 @@ impl Collector for NodeMetrics {
         for (name, value) in sizes {
             gauge(&mut encoder, name, size(name), value)?;
         }
+        gauge(&mut encoder, "operators_model_bytes", "Bytes of models that operators have sent.", model_bytes)?;
         gauge(&mut encoder, "workers", "Connected NIC workers.", workers)?;
         gauge(&mut encoder, "hooks", "Registered hooks and watchers, including the agent's own.", hooks)?;
         gauge(

@@ -123,8 +123,8 @@ fn serve(
     let control = Routes::new(control_server::service(Arc::clone(node), Arc::clone(&access)));
     let control = named("control", control.into_axum_router(), WORKER_LIMITS);
     receipts.start(node).map_err(|error| RunError::Server("operators", error.into()))?;
-    let hook_queue = config.operators.hook_queue.get();
-    let operators = operators_server::service(Arc::clone(node), access, hook_queue, receipts, otlp.clone());
+    let hooks = (config.operators.hooks.get(), config.operators.hook_queue.get());
+    let operators = operators_server::service(Arc::clone(node), access, hooks, receipts, otlp.clone());
     let operators = named("operators", Routes::new(operators).into_axum_router(), OPERATOR_LIMITS);
     let metrics = metrics_endpoint::router(node, counts, Arc::clone(&connections), otlp, remotes.into_iter());
     let metrics = named("metrics", metrics, METRICS_LIMITS);

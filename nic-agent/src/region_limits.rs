@@ -109,8 +109,8 @@ impl RegionUsage {
         let (mut count, mut bytes) = (self.count.clone(), self.bytes.clone());
         let (mut owners, mut new) = (BTreeSet::new(), BTreeMap::new());
         for claim in replaced {
-            count.release(claim.owner, 1);
-            bytes.release(claim.owner, claim.bytes);
+            count.release(&claim.owner, 1);
+            bytes.release(&claim.owner, claim.bytes);
         }
         for RegionClaim { spec, owner, bytes: more } in claims {
             count.add(*owner, 1);
@@ -138,8 +138,8 @@ impl RegionUsage {
 
     /// Removes a region that an LMAP no longer uses.
     pub(crate) fn remove(&mut self, claim: &RegionClaim) {
-        self.count.release(claim.owner, 1);
-        self.bytes.release(claim.owner, claim.bytes);
+        self.count.release(&claim.owner, 1);
+        self.bytes.release(&claim.owner, claim.bytes);
     }
 
     /// Frees the address range of a region.

@@ -11,6 +11,7 @@ use wire::proto::control as proto;
 use wire::time::Interval;
 
 use super::catalogue::Catalogue;
+use super::operators::TrainedModel;
 use super::replica::{Replica, SeriesKey};
 use super::selection::Selection;
 use super::settings::Settings;
@@ -41,7 +42,9 @@ pub struct Lmap {
     pub id: LmapId,
     pub service: ServiceName,
     pub interval: Interval,
-    pub model: Vec<u8>,
+    pub model: TrainedModel,
+    /// The operator who brought the model.
+    pub model_by: String,
     pub detector: DetectorSpec,
     /// An operator created or configured it: it outlives the last replica.
     pub pinned: bool,
@@ -61,7 +64,8 @@ impl Lmap {
             id,
             service,
             interval,
-            model: Vec::new(),
+            model: TrainedModel::default(),
+            model_by: String::new(),
             detector: DetectorSpec::default(),
             pinned: false,
             selection: Selection::default(),
@@ -151,7 +155,7 @@ impl Lmap {
             heartbeat: settings.heartbeat,
             metrics,
             replicas,
-            model: self.model.clone(),
+            model: self.model.to_vec(),
             detector: self.detector,
         })
     }

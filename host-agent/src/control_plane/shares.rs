@@ -88,7 +88,7 @@ impl NodeShares {
 
     /// A connection of `owner` is closed.
     pub fn disconnect(&mut self, owner: Owner) {
-        self.connections.release(owner, 1);
+        self.connections.release(&owner, 1);
     }
 
     /// `owner` registers a replica of `service`.
@@ -106,15 +106,15 @@ impl NodeShares {
 
     /// A replica of `owner` has left, with all that it held.
     pub fn leave(&mut self, owner: Owner, replica: &Replica) {
-        self.series.release(owner, replica.own_series());
-        self.regions.release(owner, replica.own_regions() as u64);
-        self.region_bytes.release(owner, replica.bytes());
+        self.series.release(&owner, replica.own_series());
+        self.regions.release(&owner, replica.own_regions() as u64);
+        self.region_bytes.release(&owner, replica.bytes());
         let key = (owner, replica.service.clone());
         let Some(replicas) = self.names.get_mut(&key) else { return };
         *replicas -= 1;
         if *replicas == 0 {
             self.names.remove(&key);
-            self.services.release(owner, 1);
+            self.services.release(&owner, 1);
         }
     }
 
@@ -140,7 +140,7 @@ impl NodeShares {
 
     /// `owner` has retired so many series.
     pub fn release_series(&mut self, owner: Owner, series: u64) {
-        self.series.release(owner, series);
+        self.series.release(&owner, series);
     }
 
     /// What was refused since the start, by bound.
