@@ -1,13 +1,13 @@
 //! The node: holds the state of the control plane and carries out its actions. All edges call it; nothing here blocks.
 
 mod actions;
+mod operators;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_runtime::access::Identity;
-use agent_runtime::shares::ShareError;
 use region::{AcceptedRegion, OwnedRegion};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use wire::id::{HookId, Incarnation, LmapId, RegionId};
@@ -310,26 +310,6 @@ impl Node {
             Ok((id, state.notified(id)))
         });
         registered
-    }
-
-    /// Gives `by` a hook or watcher by `register`, if it may have one more of the `limit` of all operators and viewers.
-    ///
-    /// # Errors
-    ///
-    /// [`ShareError`] if it may not; else those of `register`.
-    pub fn for_operator<E>(
-        &self,
-        by: &Identity,
-        limit: usize,
-        register: impl FnOnce(&Self) -> Result<(HookId, Arc<Notify>), E>,
-    ) -> Result<Result<(HookId, Arc<Notify>), E>, ShareError<String>> {
-        let by = by.to_string();
-        self.lock().dispatch.check_share(&by, limit)?;
-        let registered = register(self);
-        if let Ok((id, _)) = &registered {
-            self.lock().dispatch.set_owner(*id, &by);
-        }
-        Ok(registered)
     }
 
     /// Ranks services in alarm by the call graph `calls` from now on.

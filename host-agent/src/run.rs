@@ -210,6 +210,8 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let transports = settings.transports.join(", ");
     let access = Arc::new(Access::resolve(&config.access)?);
     let files = raise_file_limit();
+    // Each region takes a descriptor; one user's must not take those of another, or of connections.
+    settings.limits.regions = settings.limits.regions.min(files / 2).max(1);
     let mut listeners = Listeners::open(&config).await?;
     // One more hook: the receipt's.
     let hooks = config.operators.hooks.get() + watchers + config.webhooks.len() + 1;
