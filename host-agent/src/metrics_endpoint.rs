@@ -82,29 +82,24 @@ struct NodeMetrics {
 
 impl Collector for NodeMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), core::fmt::Error> {
-        let (counters, over_share, model_bytes, sizes, delivered, hooks, waiting, workers) = self.node.inspect(|plane, dispatch| {
-            let workers = plane.status().workers.iter().filter(|worker| worker.connected).count();
-            (
-                plane.counters().clone(),
-                plane.over_share().collect::<Vec<_>>(),
-                plane.model_bytes() as usize,
-                plane.sizes(),
-                dispatch.delivered(),
-                dispatch.open(),
-                plane.pending_releases(),
-                workers,
-            )
-        });
+        let (counters, over_share, model_bytes, sizes, delivered, hooks, waiting, workers) =
+            self.node.inspect(|plane, dispatch| {
+                let workers = plane.status().workers.iter().filter(|worker| worker.connected).count();
+                (
+                    plane.counters().clone(),
+                    plane.over_share().collect::<Vec<_>>(),
+                    plane.model_bytes() as usize,
+                    plane.sizes(),
+                    dispatch.delivered(),
+                    dispatch.open(),
+                    plane.pending_releases(),
+                    workers,
+                )
+            });
         for (name, help, value) in counters.iter().chain(self.node.counts.iter()) {
             counter(&mut encoder, name, help, value)?;
         }
-        labelled_counter(
-            &mut encoder,
-            "refused_over_share",
-            "Connections, services, series and regions refused because their user had its share, by bound.",
-            "bound",
-            &over_share,
-        )?;
+        encode_refusals(&mut encoder, &over_share)?;
         counter(&mut encoder, "delivered_verdicts", "Verdicts delivered to hooks.", delivered.verdicts)?;
         counter(&mut encoder, "lost_verdicts", "Verdicts dropped because a hook was slow.", delivered.lost_verdicts)?;
         counter(&mut encoder, "delivered_rows", "Rows delivered to watchers.", delivered.rows)?;
@@ -180,17 +175,12 @@ pub(crate) fn counter(
     metric.encode(metric_encoder)
 }
 
-/// A counter with one label.
-fn labelled_counter(
-    encoder: &mut DescriptorEncoder,
-    name: &str,
-    help: &str,
-    label: &str,
-    values: &[(&str, u64)],
-) -> Result<(), core::fmt::Error> {
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-    for (value, count) in values {
-        ConstCounter::new(*count).encode(family.encode_family(&[(label, *value)])?)?;
+/// What was refused over a share, by bound.
+fn encode_refusals(encoder: &mut DescriptorEncoder, refused: &[(&str, u64)]) -> Result<(), core::fmt::Error> {
+    let help = "Connections, services, series and regions refused because their user had its share, by bound.";
+    let mut family = encoder.encode_descriptor("refused_over_share", help, None, MetricType::Counter)?;
+    for (bound, count) in refused {
+        ConstCounter::new(*count).encode(family.encode_family(&[("bound", *bound)])?)?;
     }
     Ok(())
 }

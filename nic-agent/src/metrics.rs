@@ -123,6 +123,30 @@ fn registry(status: &WorkerStatus) -> Registry {
     }
     let cpu = Nanos(of.cpu_ns).as_secs_f64();
     registry.register("cpu_seconds", "CPU time of this process", ConstCounter::new(cpu));
+    add_gauges(&mut registry, status);
+    if !status.transport.is_empty() {
+        registry.register("transport", "Transport for regions", Info::new([("name", status.transport.clone())]));
+    }
+    let discarded = Family::<[(&str, &str); 1], Counter>::default();
+    for (reason, count) in ["generation", "header", "unread"].into_iter().zip(status.discarded) {
+        discarded.get_or_create(&[("reason", reason)]).inc_by(count);
+    }
+    registry.register("discarded_samples", "Region samples that were not used, by reason", discarded);
+    let lost = Family::<[(&str, &str); 1], Counter>::default();
+    for (loss, count) in Loss::ALL.into_iter().zip(status.lost_batches) {
+        lost.get_or_create(&[("reason", loss.name())]).inc_by(count);
+    }
+    registry.register("lost_batches", "Batches that failed as a whole, by reason", lost);
+    let lmaps = Family::<[(&str, &str); 1], Gauge>::default();
+    for (state, lmap) in ["learning", "armed", "drifted", "silent"].into_iter().zip(status.lmaps) {
+        lmaps.get_or_create(&[("state", state)]).set(count(lmap));
+    }
+    registry.register("lmaps", "LMAPs, by state", lmaps);
+    registry
+}
+
+/// Adds what has a current number.
+fn add_gauges(registry: &mut Registry, status: &WorkerStatus) {
     for (name, help, value) in [
         ("queue_pair_connected", "1 while the queue pair is connected (RDMA)", i64::from(status.connected)),
         ("host_connected", "1 while a session with the host agent is open", i64::from(status.welcomed)),
@@ -148,25 +172,6 @@ fn registry(status: &WorkerStatus) -> Registry {
     ] {
         registry.register(name, help, ConstGauge::new(value));
     }
-    if !status.transport.is_empty() {
-        registry.register("transport", "Transport for regions", Info::new([("name", status.transport.clone())]));
-    }
-    let discarded = Family::<[(&str, &str); 1], Counter>::default();
-    for (reason, count) in ["generation", "header", "unread"].into_iter().zip(status.discarded) {
-        discarded.get_or_create(&[("reason", reason)]).inc_by(count);
-    }
-    registry.register("discarded_samples", "Region samples that were not used, by reason", discarded);
-    let lost = Family::<[(&str, &str); 1], Counter>::default();
-    for (loss, count) in Loss::ALL.into_iter().zip(status.lost_batches) {
-        lost.get_or_create(&[("reason", loss.name())]).inc_by(count);
-    }
-    registry.register("lost_batches", "Batches that failed as a whole, by reason", lost);
-    let lmaps = Family::<[(&str, &str); 1], Gauge>::default();
-    for (state, lmap) in ["learning", "armed", "drifted", "silent"].into_iter().zip(status.lmaps) {
-        lmaps.get_or_create(&[("state", state)]).set(count(lmap));
-    }
-    registry.register("lmaps", "LMAPs, by state", lmaps);
-    registry
 }
 
 /// Adds the counters of interfaces with streams; adds nothing if there are none.

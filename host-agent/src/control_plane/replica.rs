@@ -221,8 +221,12 @@ mod tests {
     use super::*;
 
     fn replica() -> Replica {
-        let mut replica =
-            Replica::new(ReplicaId(1), ServiceName::new("cart").unwrap(), InstanceName::new("cart-1").unwrap(), Owner::Agent);
+        let mut replica = Replica::new(
+            ReplicaId(1),
+            ServiceName::new("cart").unwrap(),
+            InstanceName::new("cart-1").unwrap(),
+            Owner::Agent,
+        );
         replica.add_region(0, ReplicaRegion { id: RegionId(1), size: RegionSize::ONE_PAGE }, 2).unwrap();
         replica
     }

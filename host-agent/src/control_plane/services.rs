@@ -35,7 +35,8 @@ impl ControlPlane {
     /// A service connected.
     pub fn service_connected(&mut self, now: Nanos, connection: ConnectionId, peer: Peer) {
         self.counters.service_connections += 1;
-        if let Err(refusal) = self.shares.connect(now, peer.owner()) {
+        self.shares.set_time(now);
+        if let Err(refusal) = self.shares.connect(peer.owner()) {
             self.counters.refused_connections += 1;
             self.refuse(connection, "hello", &refusal);
             self.actions.push(Action::CloseService { connection });
@@ -57,6 +58,7 @@ impl ControlPlane {
             return self.drop_surplus(descriptor);
         };
         entry.messages += 1;
+        self.shares.set_time(now);
         let registered = entry.replica.is_some();
         let region = matches!(message, ServiceMessage::AddRegion { .. } | ServiceMessage::AddSpanRing { .. });
         if !(region && registered) {
@@ -64,13 +66,13 @@ impl ControlPlane {
         }
         match message {
             ServiceMessage::Hello(hello) if !registered => {
-                if let Err(refusal) = self.accept_hello(now, connection, hello) {
+                if let Err(refusal) = self.accept_hello(connection, hello) {
                     self.reject(now, connection, &refusal);
                 }
             }
             ServiceMessage::Hello(_) => self.reject(now, connection, &HelloRefusal::Twice),
             ServiceMessage::AddRegion { region, size, layout_version } if registered => {
-                let added = self.add_region(now, connection, region, size, layout_version, descriptor);
+                let added = self.add_region(connection, region, size, layout_version, descriptor);
                 if let Err(refusal) = added {
                     self.counters.refused_regions += 1;
                     self.drop_accepted(descriptor);
@@ -78,7 +80,7 @@ impl ControlPlane {
                 }
             }
             ServiceMessage::AddSpanRing { size, layout_version, first_ticket } if registered => {
-                let added = self.add_span_ring(now, connection, size, layout_version, first_ticket, descriptor);
+                let added = self.add_span_ring(connection, size, layout_version, first_ticket, descriptor);
                 if let Err(refusal) = added {
                     self.counters.refused_regions += 1;
                     self.drop_accepted(descriptor);
@@ -202,7 +204,7 @@ impl ControlPlane {
         self.actions.push(Action::ToService { connection, message });
     }
 
-    fn accept_hello(&mut self, now: Nanos, connection: ConnectionId, hello: Hello) -> Result<(), HelloRefusal> {
+    fn accept_hello(&mut self, connection: ConnectionId, hello: Hello) -> Result<(), HelloRefusal> {
         let Some(entry) = self.connections.get_mut(&connection) else {
             return Ok(());
         };
@@ -216,7 +218,7 @@ impl ControlPlane {
             return Err(HelloRefusal::Replicas { service, limit });
         }
         let owner = entry.peer.owner();
-        self.shares.join(now, owner, &service)?;
+        self.shares.join(owner, &service)?;
         self.last_replica += 1;
         let replica = ReplicaId(self.last_replica);
         let mut taken = Replica::new(replica, service.clone(), instance.clone(), owner);
@@ -237,7 +239,6 @@ impl ControlPlane {
 
     fn add_region(
         &mut self,
-        now: Nanos,
         connection: ConnectionId,
         number: u32,
         size: RegionSize,
@@ -267,7 +268,7 @@ impl ControlPlane {
             return Err(RegionRefusal::Bytes { bytes, limit: limits.bytes_per_service });
         }
         let Some(owner) = self.owner_of(connection) else { return Ok(()) };
-        self.shares.check_region(now, owner, size)?;
+        self.shares.check_region(owner, size)?;
         if let Some(replica) = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut()) {
             replica.add_region(number, ReplicaRegion { id, size }, limits.regions_per_replica)?;
             self.shares.add_region(owner, size);
@@ -322,7 +323,7 @@ impl ControlPlane {
         let service = self.services.entry(replica.service.clone()).or_default();
         service.catalogue.check(&key, &placed.series, owner, &self.settings.limits)?;
         if owner == Owner::Service {
-            self.shares.take_series(now, replica.owner)?;
+            self.shares.take_series(replica.owner)?;
         }
         let run = placed.run();
         let (key, _) = service.catalogue.add(key, placed.series);

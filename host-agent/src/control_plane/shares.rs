@@ -55,6 +55,8 @@ pub struct NodeShares {
     /// Replicas of each owner in each service: a service counts once for each of its owners.
     names: BTreeMap<(Owner, ServiceName), usize>,
     rates: Rates,
+    /// The time of the event that is being handled.
+    now: Nanos,
     refused: BTreeMap<Bound, u64>,
     /// The last refusal of each bound, and when it was.
     last: BTreeMap<Bound, (Nanos, String)>,
@@ -64,26 +66,23 @@ impl NodeShares {
     pub const fn new(limits: &Limits) -> Self {
         let Limits { services, series, regions, region_bytes, .. } = *limits;
         Self {
-            connections: Shares::new(
-                "service connections",
-                "services.limits.connections",
-                limits.connections as u64,
-            ),
+            connections: Shares::new("service connections", "services.limits.connections", limits.connections as u64),
             services: Shares::new("services", "services.limits.services", services as u64),
             series: Shares::new("series", "services.limits.series", series as u64),
             regions: Shares::new("regions", "services.limits.regions", regions as u64),
             region_bytes: Shares::new("bytes of regions", "services.limits.region_bytes", region_bytes),
             names: BTreeMap::new(),
             rates: Rates::new(limits.registrations_per_s, limits.connections),
+            now: Nanos::ZERO,
             refused: BTreeMap::new(),
             last: BTreeMap::new(),
         }
     }
 
     /// `owner` opens a connection.
-    pub fn connect(&mut self, now: Nanos, owner: Owner) -> Result<(), ShareError<Owner>> {
+    pub fn connect(&mut self, owner: Owner) -> Result<(), ShareError<Owner>> {
         let taken = self.connections.take(owner, 1);
-        self.noted(now, Bound::Connections, taken)
+        self.noted(Bound::Connections, taken)
     }
 
     /// A connection of `owner` is closed.
@@ -92,13 +91,13 @@ impl NodeShares {
     }
 
     /// `owner` registers a replica of `service`.
-    pub fn join(&mut self, now: Nanos, owner: Owner, service: &ServiceName) -> Result<(), HelloRefusal> {
-        let taken = self.rates.take(now, owner);
-        self.noted(now, Bound::Registrations, taken)?;
+    pub fn join(&mut self, owner: Owner, service: &ServiceName) -> Result<(), HelloRefusal> {
+        let taken = self.rates.take(self.now, owner);
+        self.noted(Bound::Registrations, taken)?;
         let key = (owner, service.clone());
         if !self.names.contains_key(&key) {
             let taken = self.services.take(owner, 1);
-            self.noted(now, Bound::Services, taken)?;
+            self.noted(Bound::Services, taken)?;
         }
         *self.names.entry(key).or_default() += 1;
         Ok(())
@@ -119,11 +118,11 @@ impl NodeShares {
     }
 
     /// Checks whether `owner` may register a region of `size`.
-    pub fn check_region(&mut self, now: Nanos, owner: Owner, size: RegionSize) -> Result<(), ShareError<Owner>> {
+    pub fn check_region(&mut self, owner: Owner, size: RegionSize) -> Result<(), ShareError<Owner>> {
         let checked = self.regions.check(owner, 1);
-        self.noted(now, Bound::Regions, checked)?;
+        self.noted(Bound::Regions, checked)?;
         let checked = self.region_bytes.check(owner, size.bytes() as u64);
-        self.noted(now, Bound::RegionBytes, checked)
+        self.noted(Bound::RegionBytes, checked)
     }
 
     /// `owner` has registered a region of `size`.
@@ -133,9 +132,9 @@ impl NodeShares {
     }
 
     /// `owner` registers a series.
-    pub fn take_series(&mut self, now: Nanos, owner: Owner) -> Result<(), ShareError<Owner>> {
+    pub fn take_series(&mut self, owner: Owner) -> Result<(), ShareError<Owner>> {
         let taken = self.series.take(owner, 1);
-        self.noted(now, Bound::Series, taken)
+        self.noted(Bound::Series, taken)
     }
 
     /// `owner` has retired so many series.
@@ -156,16 +155,22 @@ impl NodeShares {
         })
     }
 
+    /// Sets the time of what follows.
+    pub const fn set_time(&mut self, now: Nanos) {
+        self.now = now;
+    }
+
     /// Forgets refusals that are no longer news.
     pub fn expire(&mut self, now: Nanos) {
+        self.now = now;
         self.last.retain(|_, (at, _)| now.since(*at).is_none_or(|ago| ago < SHOWN));
     }
 
     /// Counts an error, and keeps it for the status.
-    fn noted<E: core::error::Error>(&mut self, now: Nanos, bound: Bound, outcome: Result<(), E>) -> Result<(), E> {
+    fn noted<E: core::error::Error>(&mut self, bound: Bound, outcome: Result<(), E>) -> Result<(), E> {
         if let Err(error) = &outcome {
             *self.refused.entry(bound).or_default() += 1;
-            self.last.insert(bound, (now, error.to_string()));
+            self.last.insert(bound, (self.now, error.to_string()));
         }
         outcome
     }

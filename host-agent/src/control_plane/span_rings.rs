@@ -1,7 +1,6 @@
 //! Span rings of services: accepted within the same limits as regions, and read by this agent.
 
 use wire::layout::{RegionSize, VERSION};
-use wire::time::Nanos;
 
 use super::refusal::RegionRefusal;
 use super::replica::Replica;
@@ -10,7 +9,6 @@ use super::{Action, ConnectionId, ControlPlane, Descriptor};
 impl ControlPlane {
     pub(super) fn add_span_ring(
         &mut self,
-        now: Nanos,
         connection: ConnectionId,
         size: RegionSize,
         layout_version: u64,
@@ -34,7 +32,7 @@ impl ControlPlane {
             return Err(RegionRefusal::Bytes { bytes, limit });
         }
         let Some(owner) = self.owner_of(connection) else { return Ok(()) };
-        self.shares.check_region(now, owner, size)?;
+        self.shares.check_region(owner, size)?;
         if let Some(replica) = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut()) {
             replica.add_span_ring(size)?;
             self.shares.add_region(owner, size);

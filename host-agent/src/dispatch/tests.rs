@@ -21,16 +21,7 @@ fn event(lmap: u32, score: f64) -> Event {
     };
     let service = ServiceName::new("cart").unwrap();
     let (reasons, silent) = (Vec::new(), Vec::new());
-    Event {
-        worker: WorkerId(0),
-        service,
-        at_unix_ns: 0,
-        verdict,
-        reasons,
-        breakdown: None,
-        silent,
-        suspicion: None,
-    }
+    Event { worker: WorkerId(0), service, at_unix_ns: 0, verdict, reasons, breakdown: None, silent, suspicion: None }
 }
 
 fn all() -> Filter {
@@ -90,8 +81,7 @@ fn rows_are_subscribed_at_the_smallest_stride_and_thinned_for_other_watchers() {
     let often = dispatch.watch(LmapId(1), 2, 4).unwrap();
     assert_eq!(dispatch.rows_every(LmapId(1)), 2);
     let row = |at| Row { at_unix_ns: at, score: 0.0, values: Vec::new() };
-    let batch =
-        RowBatch { lmap: LmapId(1), epoch: Epoch(1), columns: Arc::new([]), rows: (1..=10).map(row).collect() };
+    let batch = RowBatch { lmap: LmapId(1), epoch: Epoch(1), columns: Arc::new([]), rows: (1..=10).map(row).collect() };
 
     assert_eq!(dispatch.rows(&batch), [seldom, often]);
 
@@ -117,8 +107,7 @@ fn a_resumed_hook_gets_what_follows_the_last_verdict_received() {
     dispatch.detach(hook, first, Nanos::from_secs(10));
     drop(dispatch.dispatch(event(1, 5.0)));
     let rest = |dispatch: &mut Dispatch, stream| {
-        let next =
-            || dispatch.take_for(hook, stream).unwrap().map(|taken| (taken.sequence, taken.lost, score(&taken)));
+        let next = || dispatch.take_for(hook, stream).unwrap().map(|taken| (taken.sequence, taken.lost, score(&taken)));
         std::iter::from_fn(next).collect::<Vec<_>>()
     };
 

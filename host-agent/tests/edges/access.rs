@@ -129,7 +129,10 @@ fn a_user_with_all_connections_that_it_may_have_leaves_some_to_others() {
     });
 
     let (service, _region) = Service::register(&agent, "payment", &["requests"]);
-    assert!(refused.iter().all(|text| text.contains("user 65534 would have 7 of 8 service connections with 1 free")), "{refused:?}");
+    assert!(
+        refused.iter().all(|text| text.contains("user 65534 would have 7 of 8 service connections with 1 free")),
+        "{refused:?}"
+    );
     drop(taken);
     drop(service);
 }

@@ -72,13 +72,7 @@ pub(super) struct Histograms {
 impl Histograms {
     /// Adds a histogram whose first column is `first`, with its locations in the order of replicas. Allocates
     /// everything that reading it needs.
-    pub(super) fn add(
-        &mut self,
-        shape: Shape,
-        method: Option<Method>,
-        first: usize,
-        places: &[Place],
-    ) {
+    pub(super) fn add(&mut self, shape: Shape, method: Option<Method>, first: usize, places: &[Place]) {
         let Shape { metric, scale, parts, every } = shape;
         let slots = scale.slots() as usize;
         let merged = vec![0; if method.as_ref().is_some_and(Method::is_sum) { slots } else { 0 }].into();

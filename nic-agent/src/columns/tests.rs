@@ -29,7 +29,13 @@ fn replica(id: u32, regions: &[u64], places: Vec<wire::control::MetricPlace>) ->
     let region =
         |id: &u64| RegionSpec { id: RegionId(*id), size: RegionSize::ONE_PAGE, heartbeat: true, address: 0, rkey: 0 };
     let instance = InstanceName::new(&format!("cart-{id}")).unwrap();
-    ReplicaSpec { id: ReplicaId(id), instance, owner: Owner::Agent, regions: regions.iter().map(region).collect(), places }
+    ReplicaSpec {
+        id: ReplicaId(id),
+        instance,
+        owner: Owner::Agent,
+        regions: regions.iter().map(region).collect(),
+        places,
+    }
 }
 
 fn place(metric: u32, region: u64, first: u32) -> wire::control::MetricPlace {

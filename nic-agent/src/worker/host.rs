@@ -224,7 +224,9 @@ impl Worker {
         }
         let claims = RegionClaim::of(&spec);
         let replaced = old.into_iter().flat_map(|old| old.regions.claims());
-        self.attachments.check(claims.iter(), replaced).map_err(|source| UnexpectedMessage::Regions { lmap: id, source })?;
+        self.attachments
+            .check(claims.iter(), replaced)
+            .map_err(|source| UnexpectedMessage::Regions { lmap: id, source })?;
         Ok(spec)
     }
 

@@ -56,7 +56,8 @@ async fn a_service_that_punches_holes_is_not_read_any_more_and_another_one_is() 
 
     let punched = regions.owned(RegionId(2));
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    let free = move || fallocate(punched.as_fd(), punch, PAGE_BYTES as u64, (size.bytes() - PAGE_BYTES) as u64).unwrap();
+    let free =
+        move || fallocate(punched.as_fd(), punch, PAGE_BYTES as u64, (size.bytes() - PAGE_BYTES) as u64).unwrap();
     let going = Arc::new(AtomicBool::new(true));
     let (still, touched) = (Arc::clone(&going), regions.owned(RegionId(2)));
     let puncher = std::thread::spawn(move || {

@@ -91,7 +91,10 @@ fn an_operator_with_all_the_models_that_it_may_have_leaves_room_to_others_until_
     };
 
     let refused = refused.to_string();
-    assert!(refused.starts_with("user 65534 would have") && refused.contains("bytes of operators' models"), "{refused}");
+    assert!(
+        refused.starts_with("user 65534 would have") && refused.contains("bytes of operators' models"),
+        "{refused}"
+    );
     let quarters = node.plane.model_bytes() * 4 / (256 << 20);
     assert_eq!(quarters, 2, "nearly three of four");
     assert!(asks(&mut node, "user 1000", "cart".to_owned()).is_ok());
