@@ -17,7 +17,7 @@ const OF_FREE: u64 = 3;
     "{owner} would have {wanted} of {limit} {what} with {free} free, and one owner may have three times what is free; {largest} has most, {held}: release some, or raise {key}"
 )]
 pub struct ShareError<K: fmt::Display> {
-    /// Who asked.
+    /// The owner that asked.
     pub owner: K,
     /// What it would hold.
     pub wanted: u64,

@@ -122,7 +122,7 @@ pub(crate) struct Columns {
 
 /// Where a series of a replica is read.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct SeriesPlace {
     location: SeriesLocation,
     /// Index of its region.
     region: usize,
@@ -140,7 +140,7 @@ struct Draft {
 
 impl Draft {
     /// Adds a metric; `places` has its replicas in order.
-    fn add(&mut self, metric: &MetricSpec, first: usize, method: Option<Method>, places: &[Place]) {
+    fn add(&mut self, metric: &MetricSpec, first: usize, method: Option<Method>, places: &[SeriesPlace]) {
         let (id, every) = (metric.id, metric.every);
         let kind = match metric.series.kind {
             Kind::Counter => SlotKind::Counter,
@@ -153,7 +153,7 @@ impl Draft {
         };
         let alone = places.len() == 1 && method.as_ref().is_some_and(Method::keeps_one);
         let (column, state) = (alone.then_some(first), SeriesState::EMPTY);
-        let series = |&Place { location, region, word }| {
+        let series = |&SeriesPlace { location, region, word }| {
             let word = word as u32;
             Series { metric: id, location, region, word, kind, every, column, state }
         };
@@ -165,21 +165,21 @@ impl Draft {
 }
 
 impl Columns {
-    /// The columns of `spec`; `regions` has the index of each region of the LMAP, and the words in its buffer. Allocates
-    /// everything that reading needs.
+    /// The columns of `spec`; `regions` has the index of each region of the LMAP, and the words in its buffer.
+    /// Allocates everything that reading needs.
     pub(crate) fn new(
         spec: &LmapSpec,
         regions: &BTreeMap<RegionId, (usize, Runs)>,
         aggregations: &Aggregations,
         observations_held: u32,
     ) -> Self {
-        let mut places: BTreeMap<MetricId, Vec<Place>> = BTreeMap::new();
+        let mut places: BTreeMap<MetricId, Vec<SeriesPlace>> = BTreeMap::new();
         for replica in &spec.replicas {
             for place in &replica.places {
                 let Some((region, runs)) = regions.get(&place.region) else { continue };
                 let Some(word) = runs.position(place.first.word()) else { continue };
                 let location = SeriesLocation { replica: replica.id, region: place.region, first: place.first };
-                places.entry(place.metric).or_default().push(Place { location, region: *region, word });
+                places.entry(place.metric).or_default().push(SeriesPlace { location, region: *region, word });
             }
         }
         let (mut infos, mut metrics, mut draft) = (Vec::new(), Vec::new(), Draft::default());

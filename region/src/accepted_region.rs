@@ -43,8 +43,8 @@ pub enum AcceptError {
         /// The file's size, in bytes.
         found: u64,
     },
-    /// Part of it is not allocated. Whoever touches such a page first pays for it: a reader, or the agent that registers
-    /// it for RDMA.
+    /// Part of it is not allocated. Whoever touches such a page first pays for it: a reader, or the agent that
+    /// registers it for RDMA.
     #[error(
         "only {allocated} of the memfd's {} bytes are allocated: allocate all of them (fallocate) before it is announced",
         .announced.bytes()

@@ -19,7 +19,7 @@ pub enum HelloRefusal {
         "{owner} has registered all replicas that it may at once, and more than {limit} per second: try again in {wait}, or raise services.limits.registrations_per_s"
     )]
     Rate {
-        /// Who registers.
+        /// The owner that registers.
         owner: Owner,
         /// The limit, per second.
         limit: u32,

@@ -9,7 +9,7 @@ use wire::id::MetricId;
 use wire::metric::TickDivider;
 use wire::time::Nanos;
 
-use super::Place;
+use super::SeriesPlace;
 use crate::aggregation::Method;
 use crate::histogram::{self, Buckets};
 use crate::observation::{Observation, ObservationTime, SeriesLocation, is_due};
@@ -72,7 +72,7 @@ pub(super) struct Histograms {
 impl Histograms {
     /// Adds a histogram whose first column is `first`, with its locations in the order of replicas. Allocates
     /// everything that reading it needs.
-    pub(super) fn add(&mut self, shape: Shape, method: Option<Method>, first: usize, places: &[Place]) {
+    pub(super) fn add(&mut self, shape: Shape, method: Option<Method>, first: usize, places: &[SeriesPlace]) {
         let Shape { metric, scale, parts, every } = shape;
         let slots = scale.slots() as usize;
         let merged = vec![0; if method.as_ref().is_some_and(Method::is_sum) { slots } else { 0 }].into();
@@ -160,7 +160,7 @@ impl Histogram {
 }
 
 impl Reading {
-    fn new(Place { location, region, word }: Place, scale: Scale) -> Self {
+    fn new(SeriesPlace { location, region, word }: SeriesPlace, scale: Scale) -> Self {
         let (buckets, last) = (Buckets::new(scale), [f64::NAN; STATISTICS]);
         Self { location, region, word, buckets, seen: Nanos::ZERO, written: None, last, age: None }
     }

@@ -9,7 +9,7 @@ use wire::time::Nanos;
 
 use crate::lmap_runtime::RetainedLmap;
 
-/// One model.
+/// A model that may have to go.
 #[derive(Clone, Debug)]
 struct Candidate {
     service: ServiceName,

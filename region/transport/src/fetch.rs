@@ -29,8 +29,8 @@ pub trait RegionReader: Send {
     /// Detaches `region`: once this has returned, no fetch touches its memory. Does nothing if it is not attached.
     fn detach(&mut self, region: RegionId);
 
-    /// Fetches the runs that each buffer of `batch` names, and sets the status of each, in any order. A region may be in
-    /// the batch twice.
+    /// Fetches the runs that each buffer of `batch` names, and sets the status of each, in any order. A region may be
+    /// in the batch twice.
     ///
     /// Each word is a value that it had at one point in time during the call; different words may be of different
     /// times. The contents of a buffer whose status is not [`FetchStatus::Fetched`] are undefined.
@@ -122,8 +122,8 @@ pub enum RegionError {
     /// The host agent has revoked the right to read it. Wait for a configuration without it, or attach it anew.
     #[error("the right to read the region is revoked")]
     Revoked,
-    /// Pages that held values are free: its service has punched a hole into it. Reading it would allocate them again, at
-    /// the reader's expense. Leave it.
+    /// Pages that held values are free: its service has punched a hole into it. Reading it would allocate them again,
+    /// at the reader's expense. Leave it.
     #[error(
         "{pages} of its pages were freed after they had been read, which only the service can do: it is not read any more. Restart the service"
     )]

@@ -11,8 +11,8 @@ use crate::runs::Runs;
 
 /// Words of a page.
 const PAGE_WORDS: usize = PAGE_BYTES / SLOT_BYTES;
-/// Most pages that are loaded from between two looks at a region, unless it has more in use. A look is a system call for
-/// each hole, and one for each run; so a small region, as most are, is looked at rarely. A load from a punched page
+/// Most pages that are loaded from between two looks at a region, unless it has more in use. A look is a system call
+/// for each hole, and one for each run; so a small region, as most are, is looked at rarely. A load from a punched page
 /// costs a page fault, which is more than a look; so a large region is looked at in every fetch.
 const PAGES_BETWEEN_LOOKS: usize = 64;
 

@@ -1,4 +1,4 @@
-//! The words of a region that a reader wants: runs of words, so that what lies between costs neither reading nor memory.
+//! The words of a region that a reader wants: runs of words. What lies between costs neither reading nor memory.
 
 use core::ops::Range;
 
