@@ -3,8 +3,8 @@
 //!
 //! A target returns nothing. It proves that no input makes it panic, and checks invariants of accepted input.
 
-mod local;
 mod gossip_member;
+mod local;
 mod one_way;
 mod replies;
 mod traces;
@@ -24,8 +24,8 @@ use wire::proto::control::worker_message::Message;
 use wire::rdma::Endpoint;
 use wire::registration::ServiceMessage;
 
-pub use local::{head_sampling, operators_request, packet_filter, proc_text, ring};
 pub use gossip_member::gossip_member;
+pub use local::{head_sampling, operators_request, packet_filter, proc_text, ring};
 pub use one_way::one_way;
 pub use replies::{receiver_reply, upstream_reply};
 pub use traces::{gossip, gzip, otlp_json, otlp_request};

@@ -12,6 +12,7 @@
 //! | [`logs`] | logs to standard error, as text or JSON |
 //! | [`listen`] | TCP listeners; errors name the configuration key |
 //! | [`page`] | `/metrics` as OpenMetrics text |
+//! | [`shares`] | who holds how much of something bounded, and who may have more |
 //! | [`stop`] | SIGTERM and SIGINT |
 //! | [`program`] | what `main` does around an agent: arguments, default configuration, exit code |
 
@@ -24,6 +25,7 @@ pub mod logs;
 pub mod page;
 pub mod program;
 pub mod server;
+pub mod shares;
 pub mod stop;
 pub mod tls;
 

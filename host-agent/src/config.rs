@@ -3,6 +3,7 @@
 mod coherence;
 mod head_sampling;
 mod identity;
+mod limits;
 mod otlp;
 mod otlp_metrics;
 mod receipt;
@@ -19,12 +20,13 @@ use serde::Deserialize;
 use wire::id::Incarnation;
 use wire::time::{Interval, Nanos};
 
-use crate::control_plane::{Limits, Settings};
+use crate::control_plane::Settings;
 use crate::{process_metrics, span_metrics};
 
 pub use self::coherence::CoherenceConfig;
 pub use self::head_sampling::HeadSamplingConfig;
 pub use self::identity::Identity;
+pub use self::limits::LimitsConfig;
 pub use self::otlp::{
     Compression, DerivedConfig, KeepMode, OtlpConfig, TenantConfig, TracesConfig, UpstreamConfig, UpstreamProtocol,
 };
@@ -131,33 +133,6 @@ impl Default for ServicesConfig {
     }
 }
 
-/// Limits on what services may register. More is refused.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LimitsConfig {
-    /// Concurrent connections of services.
-    pub connections: usize,
-    /// Replicas of one service, at most 1024.
-    pub replicas_per_service: usize,
-    /// Regions of one replica.
-    pub regions_per_replica: usize,
-    /// Bytes of all regions of one service.
-    pub bytes_per_service: u64,
-    /// Series of one service, at most 4096.
-    pub series_per_service: usize,
-}
-
-impl Default for LimitsConfig {
-    fn default() -> Self {
-        let limits = Limits::default();
-        Self {
-            connections: limits.connections,
-            replicas_per_service: limits.replicas_per_service,
-            regions_per_replica: limits.regions_per_replica,
-            bytes_per_service: limits.bytes_per_service,
-            series_per_service: limits.series_per_service,
-        }
-    }
 }
 
 /// Access to region descriptors.
@@ -371,24 +346,6 @@ impl agent_runtime::Settings for Config {
     }
 }
 
-impl LimitsConfig {
-    fn limits(&self) -> Result<Limits, ConfigError> {
-        let (replicas, series) = (self.replicas_per_service, self.series_per_service);
-        let (most_replicas, most_series) = (wire::control::MAX_REPLICAS, wire::control::MAX_METRICS);
-        range(self.connections > 0, "services.limits.connections", &self.connections, "must be at least 1")?;
-        let wanted = "must be 1 to 1024";
-        range((1..=most_replicas).contains(&replicas), "services.limits.replicas_per_service", &replicas, wanted)?;
-        let wanted = "must be 33 to 4096; 32 of them are reserved for process metrics";
-        let possible = Limits::OWN_SERIES + 1..=most_series;
-        range(possible.contains(&series), "services.limits.series_per_service", &series, wanted)?;
-        Ok(Limits {
-            connections: self.connections,
-            replicas_per_service: replicas,
-            regions_per_replica: self.regions_per_replica,
-            bytes_per_service: self.bytes_per_service,
-            series_per_service: series,
-            ..Limits::default()
-        })
     }
 }
 

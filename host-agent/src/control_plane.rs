@@ -32,6 +32,7 @@ mod report;
 mod selection;
 mod services;
 mod settings;
+mod shares;
 mod span_rings;
 #[cfg(test)]
 mod testing;
@@ -50,10 +51,11 @@ use wire::time::{Interval, Nanos};
 
 pub use action::{Action, ConnectionId, Event, NamedReason, RowBatch};
 pub use agent_runtime::access::Identity;
+use agent_runtime::shares::Shares;
 pub use counters::Counters;
 pub use incidents::Suspicion;
 pub use lmap_view::LmapView;
-pub use operators::{LmapOptions, OperatorError};
+pub use operators::{LmapOptions, OperatorError, TrainedModel};
 pub use refusal::{HelloRefusal, RegionRefusal, SeriesRefusal};
 pub(crate) use report::group_shares;
 pub use selection::Choice;
@@ -66,6 +68,7 @@ use kept_models::KeptModels;
 use lmap::{Lmap, ProblemLog};
 use release::{Release, Releases};
 use replica::Replica;
+use shares::NodeShares;
 use unregistered_regions::UnregisteredRegions;
 use worker::Worker;
 
@@ -117,6 +120,9 @@ pub struct ControlPlane {
     accepted: BTreeSet<ConnectionId>,
     actions: Vec<Action>,
     counters: Counters,
+    shares: NodeShares,
+    /// Bytes of models, by operator.
+    models: Shares<String>,
     problems: ProblemLog,
     unregistered: UnregisteredRegions,
     /// Workers that their RDMA devices did not fence, and why.
@@ -124,7 +130,7 @@ pub struct ControlPlane {
     /// Lowest share of γ at which a hook wants verdicts.
     wanted_share: f64,
     /// What detectors have learnt, for the next worker that runs their LMAP.
-    models: KeptModels,
+    kept: KeptModels,
     /// When LMAPs are next moved to workers that have less to do.
     rebalance: Option<Nanos>,
     last_replica: u32,
@@ -136,8 +142,10 @@ impl ControlPlane {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
-            models: KeptModels::new(settings.model_bytes),
+            kept: KeptModels::new(settings.model_bytes),
             rebalance: None,
+            shares: NodeShares::new(&settings.limits),
+            models: Shares::new("bytes of operators' models", "a limit of the program", operators::MAX_MODELS_BYTES),
             settings,
             connections: BTreeMap::new(),
             agent_replicas: BTreeSet::new(),
@@ -174,11 +182,22 @@ impl ControlPlane {
         &self.counters
     }
 
+    /// What was refused since the start because its owner had its share, by bound.
+    pub fn over_share(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.shares.refused()
+    }
+
+    /// Bytes of the models that operators have sent.
+    pub fn model_bytes(&self) -> u64 {
+        self.models.used()
+    }
+
     /// Does what is due at `now`: closes connections without a hello, fences workers whose lease expired, sends changes
     /// that have settled, and releases slots and regions. Returns when to call again at the latest; [`Nanos::NEVER`] if
     /// nothing is due.
     pub fn poll(&mut self, now: Nanos) -> Nanos {
         self.close_late(now);
+        self.shares.expire(now);
         self.expire_leases(now);
         self.move_lmaps(now);
         self.send_due(now);
@@ -245,6 +264,7 @@ impl ControlPlane {
         let Some(lmap) = self.lmaps.remove(&id) else {
             return;
         };
+        self.models.release(&lmap.model_by, lmap.model.bytes() as u64);
         self.counters.deleted_lmaps += 1;
         self.changed_now(id, now);
         let workers = &self.workers;

@@ -1,6 +1,8 @@
 //! Bounded queues for hooks and watchers (decision D8). A slow hook loses its own oldest verdicts, which is counted,
 //! and delays no other. Pure: an edge takes items from here and sends them.
 
+mod owners;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -142,6 +144,8 @@ pub struct Dispatch {
     limit: usize,
     last: u32,
     delivered: DeliveryCounts,
+    /// Who registered a hook or watcher; without those of the agent itself, perhaps with some that are gone.
+    owners: BTreeMap<HookId, String>,
 }
 
 /// The limit of hooks and watchers is reached.
@@ -156,7 +160,8 @@ impl Dispatch {
     /// Allows `limit` hooks and watchers.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { hooks: BTreeMap::new(), watchers: BTreeMap::new(), limit, last: 0, delivered: DeliveryCounts::default() }
+        let (hooks, watchers, owners) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { hooks, watchers, limit, last: 0, delivered: DeliveryCounts::default(), owners }
     }
 
     /// `registerHook`: queues verdicts that match `filter`, at most `queue` of them.
@@ -342,157 +347,4 @@ impl Dispatch {
 }
 
 #[cfg(test)]
-mod tests {
-    use wire::control::{Episode, State, Verdict};
-    use wire::id::{Epoch, ReplicaId, WorkerId};
-    use wire::name::ServiceName;
-
-    use super::*;
-
-    fn event(lmap: u32, score: f64) -> Event {
-        let verdict = Verdict {
-            lmap: LmapId(lmap),
-            epoch: Epoch(1),
-            score,
-            gamma: Some(10.0),
-            state: State::Armed,
-            episode: Episode::Quiet,
-            reasons: Vec::new(),
-            groups: Vec::new(),
-            row: None,
-            silent: Vec::new(),
-        };
-        let service = ServiceName::new("cart").unwrap();
-        let (reasons, silent) = (Vec::new(), Vec::new());
-        Event {
-            worker: WorkerId(0),
-            service,
-            at_unix_ns: 0,
-            verdict,
-            reasons,
-            breakdown: None,
-            silent,
-            suspicion: None,
-        }
-    }
-
-    fn all() -> Filter {
-        Filter { lmaps: BTreeSet::new(), min_share: 0.0 }
-    }
-
-    fn score(taken: &Delivery<Arc<Event>>) -> f64 {
-        taken.item.verdict.score
-    }
-
-    #[test]
-    fn a_slow_hook_loses_its_own_oldest_verdicts_and_learns_how_many() {
-        let mut dispatch = Dispatch::new(8);
-        let slow = dispatch.register(all(), 2).unwrap();
-        let fast = dispatch.register(all(), 2).unwrap();
-        let mut seen = Vec::new();
-
-        for score in 1..=5 {
-            let woken = dispatch.dispatch(event(1, f64::from(score)));
-            assert_eq!(woken, [slow, fast]);
-            seen.extend(dispatch.take(fast).map(|taken| (taken.sequence, taken.lost)));
-        }
-
-        assert_eq!(seen, [(1, 0), (2, 0), (3, 0), (4, 0), (5, 0)]);
-        let first = dispatch.take(slow).unwrap();
-        assert_eq!((first.sequence, first.lost, score(&first)), (4, 3, 4.0));
-        let second = dispatch.take(slow).unwrap();
-        assert_eq!((second.sequence, second.lost, score(&second)), (5, 0, 5.0));
-        assert!(dispatch.take(slow).is_none());
-        assert_eq!(dispatch.delivered(), DeliveryCounts { verdicts: 7, lost_verdicts: 3, ..DeliveryCounts::default() });
-    }
-
-    #[test]
-    fn a_hook_gets_verdicts_of_its_lmaps_above_its_share_and_every_begin_and_end() {
-        let mut dispatch = Dispatch::new(8);
-        let filter = Filter { lmaps: BTreeSet::from([LmapId(1)]), min_share: 1.0 };
-        let hook = dispatch.register(filter, 8).unwrap();
-        let mut began = event(1, 0.0);
-        began.verdict.episode = Episode::Began;
-        let mut silent = event(1, 0.0);
-        silent.verdict.silent = vec![ReplicaId(1)];
-        let mut learning = event(1, 50.0);
-        learning.verdict.gamma = None;
-
-        assert!(dispatch.dispatch(event(2, 20.0)).is_empty());
-        assert!(dispatch.dispatch(event(1, 9.9)).is_empty());
-        assert!(dispatch.dispatch(learning).is_empty());
-        assert_eq!(dispatch.dispatch(event(1, 10.0)), [hook]);
-        assert_eq!(dispatch.dispatch(began), [hook]);
-        assert_eq!(dispatch.dispatch(silent), [hook]);
-    }
-
-    #[test]
-    fn rows_are_subscribed_at_the_smallest_stride_and_thinned_for_other_watchers() {
-        let mut dispatch = Dispatch::new(8);
-        let seldom = dispatch.watch(LmapId(1), 10, 4).unwrap();
-        let often = dispatch.watch(LmapId(1), 2, 4).unwrap();
-        assert_eq!(dispatch.rows_every(LmapId(1)), 2);
-        let row = |at| Row { at_unix_ns: at, score: 0.0, values: Vec::new() };
-        let batch =
-            RowBatch { lmap: LmapId(1), epoch: Epoch(1), columns: Arc::new([]), rows: (1..=10).map(row).collect() };
-
-        assert_eq!(dispatch.rows(&batch), [seldom, often]);
-
-        let mut taken = |id| std::iter::from_fn(|| dispatch.take_row(id)).collect::<Vec<_>>();
-        assert_eq!(taken(seldom).iter().map(|taken| taken.item.row.at_unix_ns).collect::<Vec<_>>(), [5, 10]);
-        let rows = taken(often);
-        assert_eq!(rows.len(), 4);
-        assert_eq!((rows[0].lost, rows[0].sequence), (6, 7));
-        assert_eq!(dispatch.unregister(often), Some(LmapId(1)));
-        assert_eq!(dispatch.rows_every(LmapId(1)), 10);
-        assert_eq!(dispatch.unregister(seldom), Some(LmapId(1)));
-        assert_eq!(dispatch.rows_every(LmapId(1)), 0);
-        assert!(dispatch.is_empty());
-    }
-
-    #[test]
-    fn a_resumed_hook_gets_what_follows_the_last_verdict_received() {
-        let mut dispatch = Dispatch::new(8);
-        let hook = dispatch.register(all(), 4).unwrap();
-        let first = dispatch.stream(hook).unwrap();
-        (1..=4).for_each(|score| drop(dispatch.dispatch(event(1, f64::from(score)))));
-        (1..=3).for_each(|_| drop(dispatch.take(hook).unwrap()));
-        dispatch.detach(hook, first, Nanos::from_secs(10));
-        drop(dispatch.dispatch(event(1, 5.0)));
-        let rest = |dispatch: &mut Dispatch, stream| {
-            let next =
-                || dispatch.take_for(hook, stream).unwrap().map(|taken| (taken.sequence, taken.lost, score(&taken)));
-            std::iter::from_fn(next).collect::<Vec<_>>()
-        };
-
-        // Three verdicts were sent, one was received.
-        let second = dispatch.resume(hook, 1).unwrap();
-        assert!(dispatch.take_for(hook, first).is_err(), "the first stream is over");
-        assert_eq!(rest(&mut dispatch, second), [(2, 0, 2.0), (3, 0, 3.0), (4, 0, 4.0), (5, 0, 5.0)]);
-
-        // The last 20 were not received. Four of them are still queued, the others are lost.
-        (6..=25).for_each(|score| {
-            drop(dispatch.dispatch(event(1, f64::from(score))));
-            drop(dispatch.take(hook));
-        });
-        let third = dispatch.resume(hook, 5).unwrap();
-        assert_eq!(rest(&mut dispatch, third), [(22, 16, 22.0), (23, 0, 23.0), (24, 0, 24.0), (25, 0, 25.0)]);
-
-        // The end of an earlier stream does not end this one.
-        dispatch.detach(hook, second, Nanos::from_secs(10));
-        assert_eq!(dispatch.expire_detached(Nanos::from_secs(100)), []);
-        dispatch.detach(hook, third, Nanos::from_secs(100));
-        assert_eq!(dispatch.expire_detached(Nanos::from_secs(159)), []);
-        assert_eq!(dispatch.expire_detached(Nanos::from_secs(160)), [hook]);
-        assert_eq!(dispatch.resume(hook, 25), Err(UnknownHook(hook.0)));
-    }
-
-    #[test]
-    fn hooks_are_bounded() {
-        let mut dispatch = Dispatch::new(1);
-        dispatch.register(all(), 0).unwrap();
-
-        assert_eq!(dispatch.register(all(), 1), Err(TooManyHooks(1)));
-        assert_eq!(dispatch.watch(LmapId(1), 1, 1), Err(TooManyHooks(1)));
-    }
-}
+mod tests;

@@ -56,6 +56,10 @@ counts! {
     failed_receipt_writes;
     /// Calls of workers, operators and viewers that their role does not allow.
     denied_calls;
+    /// Hooks and watchers refused because their operator or viewer had its share.
+    refused_hooks;
+    /// Models of operators refused: no model, or over the operator's share of bytes.
+    refused_models;
     /// Connections to the regions socket refused: wrong user, or too many.
     refused_readers;
     /// Region descriptors passed to readers.

@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
@@ -85,21 +86,25 @@ struct NodeMetrics {
 
 impl Collector for NodeMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), core::fmt::Error> {
-        let (counters, sizes, delivered, hooks, waiting, workers, warnings) = self.node.inspect(|plane, dispatch| {
-            let workers = plane.status().workers.iter().filter(|worker| worker.connected).count();
-            (
-                plane.counters().clone(),
-                plane.sizes(),
-                dispatch.delivered(),
-                dispatch.open(),
-                plane.pending_releases(),
-                workers,
-                plane.settings().warnings.len(),
-            )
-        });
+        let (counters, over_share, model_bytes, sizes, delivered, hooks, waiting, workers, warnings) =
+            self.node.inspect(|plane, dispatch| {
+                let workers = plane.status().workers.iter().filter(|worker| worker.connected).count();
+                (
+                    plane.counters().clone(),
+                    plane.over_share().collect::<Vec<_>>(),
+                    plane.model_bytes() as usize,
+                    plane.sizes(),
+                    dispatch.delivered(),
+                    dispatch.open(),
+                    plane.pending_releases(),
+                    workers,
+                    plane.settings().warnings.len(),
+                )
+            });
         for (name, help, value) in counters.iter().chain(self.node.counts.iter()) {
             counter(&mut encoder, name, help, value)?;
         }
+        encode_refusals(&mut encoder, &over_share)?;
         counter(&mut encoder, "delivered_verdicts", "Verdicts delivered to hooks.", delivered.verdicts)?;
         counter(&mut encoder, "lost_verdicts", "Verdicts dropped because a hook was slow.", delivered.lost_verdicts)?;
         counter(&mut encoder, "delivered_rows", "Rows delivered to watchers.", delivered.rows)?;
@@ -138,6 +143,7 @@ impl Collector for NodeMetrics {
         for (name, value) in sizes {
             gauge(&mut encoder, name, size(name), value)?;
         }
+        gauge(&mut encoder, "operators_model_bytes", "Bytes of models that operators have sent.", model_bytes)?;
         gauge(&mut encoder, "workers", "Connected NIC workers.", workers)?;
         let help = "What the configuration leaves open: listeners and secrets without TLS. `uview status` names it.";
         gauge(&mut encoder, "warnings", help, warnings)?;
@@ -175,6 +181,16 @@ pub(crate) fn counter(
     let metric = ConstCounter::new(value);
     let metric_encoder = encoder.encode_descriptor(name, help, None, metric.metric_type())?;
     metric.encode(metric_encoder)
+}
+
+/// What was refused over a share, by bound.
+fn encode_refusals(encoder: &mut DescriptorEncoder, refused: &[(&str, u64)]) -> Result<(), core::fmt::Error> {
+    let help = "Connections, services, series and regions refused because their user had its share, by bound.";
+    let mut family = encoder.encode_descriptor("refused_over_share", help, None, MetricType::Counter)?;
+    for (bound, count) in refused {
+        ConstCounter::new(*count).encode(family.encode_family(&[("bound", *bound)])?)?;
+    }
+    Ok(())
 }
 
 pub(crate) fn gauge(

@@ -1,6 +1,7 @@
 //! The node: holds the state of the control plane and carries out its actions. All edges call it; nothing here blocks.
 
 mod actions;
+mod operators;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};

@@ -6,6 +6,7 @@ pub mod translate;
 use std::sync::Arc;
 
 use agent_runtime::access::{Access, Identity, Role};
+use agent_runtime::shares::ShareError;
 use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -14,6 +15,7 @@ use wire::id::{HookId, LmapId, MetricId};
 use wire::proto::operators as proto;
 use wire::proto::operators::operators_server::{Operators, OperatorsServer};
 
+use crate::control_plane::{LmapOptions, OperatorError, TrainedModel};
 use crate::control_server::sender;
 use crate::dispatch::StreamId;
 use crate::node::Node;
@@ -22,15 +24,16 @@ use crate::open_problems::ProblemSources;
 /// Rows queued for a slow watcher.
 const ROW_QUEUE: usize = 4096;
 
-/// The operators' service of `node`. `hook_queue` is the default queue length of hooks.
+/// The operators' service of `node`, with at most `hooks` hooks and watchers. `hook_queue` is the default queue length
+/// of hooks.
 #[must_use]
 pub(crate) fn service(
     node: Arc<Node>,
     access: Arc<Access>,
-    hook_queue: usize,
+    (hooks, hook_queue): (usize, usize),
     sources: ProblemSources,
 ) -> OperatorsServer<impl Operators> {
-    OperatorsServer::new(OperatorsService { node, access, hook_queue, sources })
+    OperatorsServer::new(OperatorsService { node, access, hooks, hook_queue, sources })
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES)
 }
@@ -38,11 +41,20 @@ pub(crate) fn service(
 struct OperatorsService {
     node: Arc<Node>,
     access: Arc<Access>,
+    /// Most hooks and watchers of all operators and viewers.
+    hooks: usize,
     hook_queue: usize,
     sources: ProblemSources,
 }
 
 impl OperatorsService {
+    /// The status of a call by somebody who has their share.
+    fn over_share(&self, error: &ShareError<String>) -> Status {
+        self.node.counts.refused_hooks.one_more();
+        tracing::warn!(%error, "hook refused");
+        Status::resource_exhausted(error.to_string())
+    }
+
     /// Who sent `request`, if they have `role`. `what` completes "may not …".
     fn require<T>(&self, request: &Request<T>, role: Role, what: &'static str) -> Result<Identity, Status> {
         let identity = sender(request);
@@ -135,11 +147,22 @@ impl Operators for OperatorsService {
 
     async fn new_lmap(&self, request: Request<proto::NewLmapRequest>) -> Result<Response<proto::NewLmapReply>, Status> {
         let by = self.require(&request, Role::Operator, "create an LMAP")?;
-        let request = request.into_inner();
+        let mut request = request.into_inner();
         let service = translate::service(&request.service)?;
-        let options = translate::lmap_options(request)?;
+        let model = TrainedModel::new(core::mem::take(&mut request.model)).map_err(|error| {
+            self.node.counts.refused_models.one_more();
+            let how = "send a model file, as the NIC agent gives it at /models/SERVICE";
+            Status::invalid_argument(format!("model: {error}: {how}"))
+        })?;
+        let options = translate::lmap_options(&request, model)?;
+        let options = LmapOptions { by: by.to_string(), ..options };
         let created = self.node.plane(|plane, now| plane.new_lmap(now, &service, options));
-        let lmap = created.map_err(|error| translate::status(&error))?;
+        let lmap = created.map_err(|error| {
+            if matches!(error, OperatorError::Share(_)) {
+                self.node.counts.refused_models.one_more();
+            }
+            translate::status(&error)
+        })?;
         tracing::info!(%by, %lmap, %service, "operator created an LMAP");
         Ok(Response::new(proto::NewLmapReply { lmap: lmap.0 }))
     }
@@ -207,10 +230,11 @@ impl Operators for OperatorsService {
         let known =
             self.node.inspect(|plane, _| filter.lmaps.iter().find(|lmap| plane.columns(**lmap).is_none()).copied());
         if let Some(lmap) = known {
-            return Err(translate::status(&crate::control_plane::OperatorError::NoLmap(lmap)));
+            return Err(translate::status(&OperatorError::NoLmap(lmap)));
         }
         let queue = if request.queue == 0 { self.hook_queue } else { request.queue as usize };
-        let registered = self.node.register_hook(filter, queue);
+        let registered = self.node.for_operator(&by, self.hooks, |node| node.register_hook(filter, queue));
+        let registered = registered.map_err(|error| self.over_share(&error))?;
         let (id, notified) = registered.map_err(|error| Status::resource_exhausted(error.to_string()))?;
         tracing::info!(%by, hook = %id, "hook registered");
         let gone = || Status::internal("the hook no longer exists");
@@ -234,11 +258,14 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::WatchRowsRequest>,
     ) -> Result<Response<Self::WatchRowsStream>, Status> {
-        self.require(&request, Role::Viewer, "watch rows")?;
+        let by = self.require(&request, Role::Viewer, "watch rows")?;
         let request = request.into_inner();
-        let watched = self.node.watch_rows(LmapId(request.lmap), request.every, ROW_QUEUE);
-        let watched = watched.map_err(|error| translate::status(&error))?;
-        let (id, notified) = watched.map_err(|error| Status::resource_exhausted(error.to_string()))?;
+        let watched = self.node.for_operator(&by, self.hooks, |node| {
+            let watched = node.watch_rows(LmapId(request.lmap), request.every, ROW_QUEUE);
+            let watched = watched.map_err(|error| translate::status(&error))?;
+            watched.map_err(|error| Status::resource_exhausted(error.to_string()))
+        });
+        let (id, notified) = watched.map_err(|error| self.over_share(&error))??;
         let registered = WatcherGuard { node: Arc::clone(&self.node), id };
         let mut sent_columns: Option<Arc<[String]>> = None;
         let rows = stream(&self.node, notified, move || {

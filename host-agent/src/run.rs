@@ -130,9 +130,9 @@ fn serve(
     let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
     let control = Routes::new(control_server::service(Arc::clone(node), Arc::clone(&access)));
     let control = named("control", control.into_axum_router(), WORKER_LIMITS);
-    let hook_queue = config.operators.hook_queue.get();
+    let hooks = (config.operators.hooks.get(), config.operators.hook_queue.get());
     let problems = ProblemSources { edge: otlp.clone(), remotes: remotes.clone(), receipts };
-    let operators = operators_server::service(Arc::clone(node), access, hook_queue, problems);
+    let operators = operators_server::service(Arc::clone(node), access, hooks, problems);
     // Each operator's request is one message; a worker's is a stream.
     let operators = server::with_body_deadline(Routes::new(operators).into_axum_router(), BODY_WITHIN);
     let operators = named("operators", operators, OPERATOR_LIMITS);
@@ -226,6 +226,8 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let threads = if telemetry.otlp.is_some() { config.otlp.threads } else { Some(1) };
     let threads = TelemetryThreads::start(threads).map_err(RunError::Thread)?;
     let files = raise_file_limit();
+    // Each region takes a descriptor; one user's must not take those of another, or of connections.
+    settings.limits.regions = settings.limits.regions.min(files / 2).max(1);
     let mut listeners = Listeners::open(&config).await?;
     // One more hook: the receipt's.
     let hooks = config.operators.hooks.get() + watchers + config.webhooks.len() + 1;

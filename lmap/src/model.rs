@@ -143,6 +143,13 @@ impl Model {
         codec::decode(bytes)
     }
 
+    /// Memory that the model takes, in bytes: about as many as [`encode`](Self::encode) gives.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let numbers = self.inside_variance.len() + self.basis.len() + self.sketch.len();
+        size_of::<Self>() + self.columns.len() * size_of::<ModelColumn>() + numbers * size_of::<f64>()
+    }
+
     /// γ: the threshold of scores.
     #[must_use]
     pub fn gamma(&self) -> f64 {

@@ -44,6 +44,7 @@ fn lmap(id: u64, kind: proto::Kind) -> proto::Lmap {
             places: (1..=SLOTS)
                 .map(|metric| proto::MetricPlace { metric, region: id, first_slot: metric - 1 })
                 .collect(),
+            ..proto::Replica::default()
         }],
         model: Vec::new(),
         ..proto::Lmap::default()

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use wire::control::RegionSpec;
 use wire::id::{Incarnation, RegionId};
 use wire::layout::RegionSize;
 use wire::time::Nanos;
 
 use crate::backoff::{Backoff, Seeds};
 use crate::queue_pair::QueuePairEffect;
-use crate::region_limits::{RegionLimits, RegionUsage, RegionsError};
+use crate::region_limits::{RegionClaim, RegionLimits, RegionUsage, RegionsError};
 use crate::settings::Fetching;
 
 /// A request to attach a region. Report its outcome to [`Worker::attached`](crate::Worker::attached).
@@ -85,36 +84,38 @@ impl Attachments {
     /// [`RegionsError`] if they do not.
     pub(crate) fn check<'a>(
         &self,
-        specs: impl Iterator<Item = &'a RegionSpec>,
-        replaced: impl Iterator<Item = &'a RegionSpec>,
+        claims: impl Iterator<Item = &'a RegionClaim>,
+        replaced: impl Iterator<Item = &'a RegionClaim>,
     ) -> Result<(), RegionsError> {
-        self.usage.check(specs, replaced)
+        self.usage.check(claims, replaced)
     }
 
     /// Adds a user of a region of `host`. Returns whether it is attached.
-    pub(crate) fn acquire(&mut self, host: Incarnation, spec: &RegionSpec) -> bool {
+    pub(crate) fn acquire(&mut self, host: Incarnation, claim: &RegionClaim) -> bool {
+        let spec = &claim.spec;
         let request = AttachRequest { host, region: spec.id, size: spec.size, address: spec.address, rkey: spec.rkey };
         if let Some(attachment) = self.regions.get_mut(&spec.id) {
             attachment.users += 1;
             self.usage.free(spec.id, attachment.request.address);
-            self.usage.add(spec);
+            self.usage.add(claim);
             if attachment.request != request {
                 (attachment.request, attachment.state) = (request, State::Requested);
                 self.effects.extend([Effect::Detach(spec.id), Effect::Attach(request)]);
             }
             return attachment.state == State::Attached;
         }
-        self.usage.add(spec);
+        self.usage.add(claim);
         let backoff = Backoff::new(self.pause.0, self.pause.1);
         self.regions.insert(spec.id, Attachment { users: 1, request, state: State::Requested, backoff });
         self.effects.push(Effect::Attach(request));
         false
     }
 
-    /// Removes a user of a region that was acquired as `spec`. The last one detaches it.
-    pub(crate) fn release(&mut self, spec: &RegionSpec) {
+    /// Removes a user of a region that was acquired as `claim`. The last one detaches it.
+    pub(crate) fn release(&mut self, claim: &RegionClaim) {
+        let spec = &claim.spec;
         let Some(attachment) = self.regions.get_mut(&spec.id) else { return };
-        self.usage.remove(spec);
+        self.usage.remove(claim);
         attachment.users -= 1;
         if attachment.users == 0 {
             self.usage.free(spec.id, attachment.request.address);
@@ -134,6 +135,15 @@ impl Attachments {
         attachment.state = State::Failed { again };
         self.next_try = self.next_try.min(again);
         self.effects.push(Effect::Detach(region));
+    }
+
+    /// The service has punched a hole into a region. It is not read again until its configuration changes, which needs
+    /// another region.
+    pub(crate) fn punched(&mut self, region: RegionId) {
+        if let Some(attachment) = self.regions.get_mut(&region).filter(|known| known.state == State::Attached) {
+            attachment.state = State::Failed { again: Nanos::NEVER };
+            self.effects.push(Effect::Detach(region));
+        }
     }
 
     /// Whether the outcome of `request` is still expected.
@@ -200,12 +210,16 @@ impl Attachments {
 
 #[cfg(test)]
 mod tests {
+    use wire::control::RegionSpec;
+    use wire::id::Owner;
+
     use super::*;
 
     const HOST: Incarnation = Incarnation(1);
 
-    fn region(id: u64) -> RegionSpec {
-        RegionSpec { id: RegionId(id), size: RegionSize::ONE_PAGE, heartbeat: true, address: 0, rkey: 0 }
+    fn region(id: u64) -> RegionClaim {
+        let spec = RegionSpec { id: RegionId(id), size: RegionSize::ONE_PAGE, heartbeat: true, address: 0, rkey: 0 };
+        RegionClaim { spec, owner: Owner::Agent, bytes: 4096 }
     }
 
     fn attachments() -> (Attachments, Seeds) {
@@ -264,9 +278,25 @@ mod tests {
         attachments.completed(again, RegionId(1), true, &mut seeds);
         attachments.revoked(again, RegionId(1), &mut seeds);
         attachments.take_effects();
-        let anew = RegionSpec { rkey: 5, ..region(1) };
+        let anew = RegionClaim { spec: RegionSpec { rkey: 5, ..region(1).spec }, ..region(1) };
         assert!(!attachments.acquire(HOST, &anew));
         assert!(matches!(attachments.take_effects()[..], [Effect::Detach(_), Effect::Attach(_)]));
+    }
+
+    #[test]
+    fn a_punched_region_is_left_alone_until_it_is_another_one() {
+        let (mut attachments, mut seeds) = attachments();
+        attachments.acquire(HOST, &region(1));
+        attachments.completed(Nanos::ZERO, RegionId(1), true, &mut seeds);
+        attachments.take_effects();
+
+        attachments.punched(RegionId(1));
+        attachments.punched(RegionId(1));
+        attachments.poll(Nanos::from_secs(1_000_000));
+
+        assert_eq!((attachments.take_effects(), attachments.next()), (vec![Effect::Detach(RegionId(1))], Nanos::NEVER));
+        assert!(!attachments.acquire(HOST, &region(1)), "the same configuration again");
+        assert!(attachments.take_effects().is_empty());
     }
 
     #[test]

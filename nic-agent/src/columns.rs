@@ -24,7 +24,7 @@ use core::ops::Range;
 use std::collections::BTreeMap;
 
 use lmap::ColumnKind;
-use transport::RegionBuffer;
+use transport::{RegionBuffer, Runs};
 use wire::control::{LmapSpec, MetricSpec};
 use wire::id::{MetricId, RegionId};
 use wire::metric::{Kind, Statistic, TickDivider};
@@ -120,6 +120,16 @@ pub(crate) struct Columns {
     values: Vec<f64>,
 }
 
+/// Where a series of a replica is read.
+#[derive(Clone, Copy, Debug)]
+struct SeriesPlace {
+    location: SeriesLocation,
+    /// Index of its region.
+    region: usize,
+    /// Its first word in the region's buffer.
+    word: usize,
+}
+
 /// The columns of a configuration, while they are collected metric by metric.
 #[derive(Default)]
 struct Draft {
@@ -130,7 +140,7 @@ struct Draft {
 
 impl Draft {
     /// Adds a metric; `places` has its replicas in order.
-    fn add(&mut self, metric: &MetricSpec, first: usize, method: Option<Method>, places: &[(SeriesLocation, usize)]) {
+    fn add(&mut self, metric: &MetricSpec, first: usize, method: Option<Method>, places: &[SeriesPlace]) {
         let (id, every) = (metric.id, metric.every);
         let kind = match metric.series.kind {
             Kind::Counter => SlotKind::Counter,
@@ -143,7 +153,10 @@ impl Draft {
         };
         let alone = places.len() == 1 && method.as_ref().is_some_and(Method::keeps_one);
         let (column, state) = (alone.then_some(first), SeriesState::EMPTY);
-        let series = |&(location, region)| Series { metric: id, location, region, kind, every, column, state };
+        let series = |&SeriesPlace { location, region, word }| {
+            let word = word as u32;
+            Series { metric: id, location, region, word, kind, every, column, state }
+        };
         self.series.extend(places.iter().map(series));
         if !alone {
             self.aggregated.push(AggregatedColumn { metric: id, column: first, every, method, members: 0..0 });
@@ -152,27 +165,27 @@ impl Draft {
 }
 
 impl Columns {
-    /// The columns of `spec`; `regions` has the index of each region of the LMAP. Allocates everything that reading
-    /// needs.
+    /// The columns of `spec`; `regions` has the index of each region of the LMAP, and the words in its buffer.
+    /// Allocates everything that reading needs.
     pub(crate) fn new(
         spec: &LmapSpec,
-        regions: &BTreeMap<RegionId, usize>,
+        regions: &BTreeMap<RegionId, (usize, Runs)>,
         aggregations: &Aggregations,
         observations_held: u32,
     ) -> Self {
-        let mut places: BTreeMap<MetricId, Vec<(SeriesLocation, usize)>> = BTreeMap::new();
+        let mut places: BTreeMap<MetricId, Vec<SeriesPlace>> = BTreeMap::new();
         for replica in &spec.replicas {
-            for location in &replica.places {
-                if let Some(&region) = regions.get(&location.region) {
-                    let found = SeriesLocation { replica: replica.id, region: location.region, first: location.first };
-                    places.entry(location.metric).or_default().push((found, region));
-                }
+            for place in &replica.places {
+                let Some((region, runs)) = regions.get(&place.region) else { continue };
+                let Some(word) = runs.position(place.first.word()) else { continue };
+                let location = SeriesLocation { replica: replica.id, region: place.region, first: place.first };
+                places.entry(place.metric).or_default().push(SeriesPlace { location, region: *region, word });
             }
         }
         let (mut infos, mut metrics, mut draft) = (Vec::new(), Vec::new(), Draft::default());
         for metric in &spec.metrics {
             let places = places.entry(metric.id).or_default();
-            places.sort_by_key(|(location, _)| *location);
+            places.sort_by_key(|place| place.location);
             draft.add(metric, infos.len(), aggregations.find(&metric.aggregation), places);
             metrics.push((metric.id, metric.series.kind, infos.len()));
             infos.extend(ColumnInfo::all(metric));

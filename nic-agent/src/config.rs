@@ -132,8 +132,12 @@ pub struct LimitsConfig {
     pub row_history: u32,
     /// Most regions of all LMAPs.
     pub regions: NonZeroUsize,
-    /// Total size of all regions, in bytes. Their buffers take as much memory.
+    /// Bytes of the pages in use of all regions. Their buffers take about as much memory.
     pub region_bytes: NonZeroU64,
+    /// Most models of services that are gone.
+    pub retained_models: usize,
+    /// Most bytes of models of services that are gone.
+    pub retained_model_bytes: u64,
 }
 
 /// Largest value of `limits.row_history`.
@@ -153,6 +157,8 @@ impl Default for LimitsConfig {
             row_history: settings.row_history as u32,
             regions: messages(settings.regions.regions),
             region_bytes: NonZeroU64::new(settings.regions.bytes).unwrap_or(NonZeroU64::MIN),
+            retained_models: settings.max_retained_models,
+            retained_model_bytes: settings.max_retained_model_bytes,
         }
     }
 }
@@ -191,6 +197,8 @@ impl Config {
             row_history,
             regions,
             region_bytes,
+            retained_models,
+            retained_model_bytes,
         } = self.limits;
         WorkerSettings {
             worker: WorkerId(self.worker),
@@ -200,6 +208,8 @@ impl Config {
             outbox_rows: outbox_rows.get(),
             row_history: row_history as usize,
             regions: RegionLimits { regions: regions.get(), bytes: region_bytes.get() },
+            max_retained_models: retained_models,
+            max_retained_model_bytes: retained_model_bytes,
             detector: self.detector.settings(),
             alarms_per_day: self.detector.alarms_per_day,
             ..WorkerSettings::default()

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use wire::control::{
     DetectorSpec, Episode, GroupShare, LmapSpec, MetricShare, Reason as WireReason, RowScore, State, Verdict,
 };
-use wire::id::{Epoch, LmapId, MetricId};
+use wire::id::{Epoch, LmapId, MetricId, Owner};
 use wire::metric::Statistic;
 use wire::name::ServiceName;
 use wire::proto::control as proto;
@@ -73,6 +73,8 @@ impl SharedState {
 pub(crate) struct LmapRuntime {
     id: LmapId,
     service: ServiceName,
+    /// Who pays for what is retained of it: the owner of its first replica.
+    owner: Owner,
     pub(crate) interval: Interval,
     epoch: Epoch,
     model: Vec<u8>,
@@ -147,6 +149,7 @@ impl LmapRuntime {
         let runtime = Self {
             id: spec.id,
             service: spec.service.clone(),
+            owner: spec.replicas.first().map_or(Owner::Agent, |replica| replica.owner),
             interval: spec.interval,
             epoch,
             model: spec.model.clone(),
@@ -194,8 +197,8 @@ impl LmapRuntime {
     /// Hands the detectors over to a later configuration of the same LMAP.
     pub(crate) fn hand_over(&mut self, now: Nanos) -> RetainedLmap {
         let (detectors, warm_model) = (self.detectors.take(), self.warm_model.take());
-        let Self { interval, detector, samples, alarm, .. } = *self;
-        RetainedLmap { detectors, warm_model, continues: false, interval, detector, samples, alarm, since: now }
+        let Self { interval, detector, samples, alarm, owner, .. } = *self;
+        RetainedLmap { detectors, warm_model, continues: false, interval, detector, samples, alarm, since: now, owner }
     }
 
     /// The service is gone. Returns the model from which its detectors start when it comes back; `None` if nothing was

@@ -100,6 +100,16 @@ fn registry(status: &WorkerStatus) -> Registry {
         ("failed_batches", "Batches that failed as a whole", of.failed_batches),
         ("connected_queue_pairs", "Connections of the queue pair (RDMA)", of.connections),
         ("revoked_regions", "Regions whose key was found revoked (RDMA)", of.revoked_regions),
+        (
+            "punched_regions",
+            "Regions that are not read any more: their services freed memory that had been read",
+            status.punched_regions,
+        ),
+        (
+            "evicted_models",
+            "Models of services that are gone, dropped before their time: too many, or too many bytes",
+            status.evicted_models,
+        ),
         ("lost_rows", "Rows lost because the host agent was slow or gone", of.lost_rows),
         ("lost_verdicts", "Verdicts lost because the host agent was slow or gone", of.lost_verdicts),
         (
@@ -113,21 +123,7 @@ fn registry(status: &WorkerStatus) -> Registry {
     }
     let cpu = Nanos(of.cpu_ns).as_secs_f64();
     registry.register("cpu_seconds", "CPU time of this process", ConstCounter::new(cpu));
-    for (name, help, value) in [
-        ("queue_pair_connected", "1 while the queue pair is connected (RDMA)", i64::from(status.connected)),
-        ("host_connected", "1 while a session with the host agent is open", i64::from(status.welcomed)),
-        ("epoch", "Configuration epoch in effect", status.epoch.cast_signed()),
-        (
-            "retained_detectors",
-            "Services without a configuration whose detectors are retained",
-            count(status.retained_detectors),
-        ),
-        ("silent_replicas", "Replicas whose heartbeat has stopped", count(status.silent_replicas)),
-        ("attached_regions", "Regions that are attached", count(status.attached)),
-        ("regions", "Regions that are configured", count(status.regions)),
-    ] {
-        registry.register(name, help, ConstGauge::new(value));
-    }
+    add_gauges(&mut registry, status);
     if !status.transport.is_empty() {
         registry.register("transport", "Transport for regions", Info::new([("name", status.transport.clone())]));
     }
@@ -147,6 +143,35 @@ fn registry(status: &WorkerStatus) -> Registry {
     }
     registry.register("lmaps", "LMAPs, by state", lmaps);
     registry
+}
+
+/// Adds what has a current number.
+fn add_gauges(registry: &mut Registry, status: &WorkerStatus) {
+    for (name, help, value) in [
+        ("queue_pair_connected", "1 while the queue pair is connected (RDMA)", i64::from(status.connected)),
+        ("host_connected", "1 while a session with the host agent is open", i64::from(status.welcomed)),
+        ("epoch", "Configuration epoch in effect", status.epoch.cast_signed()),
+        (
+            "retained_detectors",
+            "Services without a configuration whose detectors are retained",
+            count(status.retained_detectors),
+        ),
+        (
+            "retained_models",
+            "Services that are gone of which the learned model is retained",
+            count(status.retained_models),
+        ),
+        (
+            "retained_model_bytes",
+            "Bytes of learned models of services that are gone",
+            status.retained_model_bytes.cast_signed(),
+        ),
+        ("silent_replicas", "Replicas whose heartbeat has stopped", count(status.silent_replicas)),
+        ("attached_regions", "Regions that are attached", count(status.attached)),
+        ("regions", "Regions that are configured", count(status.regions)),
+    ] {
+        registry.register(name, help, ConstGauge::new(value));
+    }
 }
 
 /// Adds the counters of interfaces with streams; adds nothing if there are none.

@@ -1,9 +1,10 @@
 //! The regions of one LMAP: checks their headers and their replicas' heartbeats after each fetch.
 
+use core::ops::Range;
 use std::collections::BTreeMap;
 
-use transport::{FetchStatus, RegionBuffer, RegionError};
-use wire::control::{LmapSpec, RegionSpec};
+use transport::{FetchStatus, RegionBuffer, RegionError, Runs};
+use wire::control::LmapSpec;
 use wire::id::{Generation, RegionId, ReplicaId};
 use wire::layout::{Header, Slot};
 use wire::time::Nanos;
@@ -11,6 +12,7 @@ use wire::time::Nanos;
 use crate::liveness::{Change, Liveness};
 use crate::observation::Observation;
 use crate::outbox::Outbox;
+use crate::region_limits::RegionClaim;
 
 /// Region samples that were not used, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,7 +55,7 @@ enum Access {
 /// The state of one region.
 #[derive(Clone, Copy, Debug)]
 struct Region {
-    spec: RegionSpec,
+    claim: RegionClaim,
     replica: usize,
     access: Access,
     generation: Option<Generation>,
@@ -88,17 +90,18 @@ pub(crate) struct Regions {
 /// Length of a header, in words.
 const HEADER_WORDS: usize = Slot(0).word();
 
-/// End of the last slot in use of each region, in words from the region's start. Words behind it are not fetched; a
-/// page has 504 slots.
-fn ends(spec: &LmapSpec) -> BTreeMap<RegionId, usize> {
+/// The words in use of each region of `spec`, header included. Others are neither fetched nor paid for.
+pub(crate) fn runs(spec: &LmapSpec) -> BTreeMap<RegionId, Runs> {
     let slots: BTreeMap<_, _> = spec.metrics.iter().map(|metric| (metric.id, metric.series.kind.slots())).collect();
-    let mut ends = BTreeMap::new();
-    for place in spec.replicas.iter().flat_map(|replica| &replica.places) {
-        let Some(slots) = slots.get(&place.metric) else { continue };
-        let end = ends.entry(place.region).or_insert(HEADER_WORDS);
-        *end = (place.first.word() + *slots as usize).max(*end);
+    let mut used: BTreeMap<RegionId, Vec<Range<usize>>> = BTreeMap::new();
+    for region in spec.replicas.iter().flat_map(|replica| &replica.regions) {
+        used.entry(region.id).or_default().push(0..HEADER_WORDS);
     }
-    ends
+    for place in spec.replicas.iter().flat_map(|replica| &replica.places) {
+        let (Some(slots), Some(used)) = (slots.get(&place.metric), used.get_mut(&place.region)) else { continue };
+        used.push(place.first.word()..place.first.word() + *slots as usize);
+    }
+    used.into_iter().map(|(region, used)| (region, Runs::covering(used))).collect()
 }
 
 /// The outcome of checking all regions after a fetch.
@@ -113,26 +116,28 @@ pub(crate) struct CheckOutcome {
 impl Regions {
     /// Creates the regions of `spec`, and allocates their buffers.
     pub(crate) fn new(spec: &LmapSpec, silent_heartbeats: u32) -> Self {
-        let mut regions = Vec::new();
+        let (mut regions, mut buffers) = (Vec::new(), Vec::new());
+        let mut runs = runs(spec);
         for (replica, of) in spec.replicas.iter().enumerate() {
-            regions.extend(of.regions.iter().map(|spec| Region {
-                spec: *spec,
-                replica,
-                access: Access::Pending,
-                generation: None,
-                heartbeat: None,
-                stale: false,
-                failing: false,
-                beats: false,
-            }));
+            for region in &of.regions {
+                let runs = runs.remove(&region.id).unwrap_or_default();
+                let claim = RegionClaim { spec: *region, owner: of.owner, bytes: runs.page_bytes() };
+                buffers.push(RegionBuffer::for_runs(region.id, runs));
+                regions.push(Region {
+                    claim,
+                    replica,
+                    access: Access::Pending,
+                    generation: None,
+                    heartbeat: None,
+                    stale: false,
+                    failing: false,
+                    beats: false,
+                });
+            }
         }
-        let ends = ends(spec);
-        let buffer = |region: &Region| {
-            RegionBuffer::for_first(region.spec.id, ends.get(&region.spec.id).copied().unwrap_or(HEADER_WORDS))
-        };
         let replica = |id| Replica { id, liveness: Liveness::default() };
         Self {
-            buffers: regions.iter().map(buffer).collect(),
+            buffers,
             observations: vec![Observation::Unread; regions.len()],
             heartbeats: vec![None; spec.replicas.len()],
             replicas: spec.replicas.iter().map(|of| replica(of.id)).collect(),
@@ -145,10 +150,10 @@ impl Regions {
     /// Takes over the state that `old` has of regions and replicas that still exist.
     pub(crate) fn take_over(&mut self, old: &Self) {
         self.discarded = old.discarded;
-        let regions: BTreeMap<_, _> = old.all.iter().map(|region| (region.spec.id, region)).collect();
+        let regions: BTreeMap<_, _> = old.all.iter().map(|region| (region.claim.spec.id, region)).collect();
         for region in &mut self.all {
-            if let Some(old) = regions.get(&region.spec.id) {
-                *region = Region { spec: region.spec, replica: region.replica, stale: false, ..**old };
+            if let Some(old) = regions.get(&region.claim.spec.id) {
+                *region = Region { claim: region.claim, replica: region.replica, stale: false, ..**old };
             }
         }
         let replicas: BTreeMap<_, _> = old.replicas.iter().map(|replica| (replica.id, replica.liveness)).collect();
@@ -164,18 +169,18 @@ impl Regions {
         self.replicas.iter().map(|replica| replica.id).eq(other.replicas.iter().map(|replica| replica.id))
     }
 
-    /// The index of each region, for [`Columns`](crate::columns::Columns).
-    pub(crate) fn indices(&self) -> BTreeMap<RegionId, usize> {
-        self.all.iter().enumerate().map(|(at, region)| (region.spec.id, at)).collect()
+    /// The index of each region, and what its buffer holds, for [`Columns`](crate::columns::Columns).
+    pub(crate) fn indices(&self) -> BTreeMap<RegionId, (usize, Runs)> {
+        self.buffers.iter().enumerate().map(|(at, buffer)| (buffer.region, (at, buffer.runs.clone()))).collect()
     }
 
-    pub(crate) fn specs(&self) -> impl Iterator<Item = &RegionSpec> {
-        self.all.iter().map(|region| &region.spec)
+    pub(crate) fn claims(&self) -> impl Iterator<Item = &RegionClaim> {
+        self.all.iter().map(|region| &region.claim)
     }
 
     /// Sets whether the reader has attached `id`, without counting a failure.
     pub(crate) fn set_attached(&mut self, id: RegionId, attached: bool) {
-        for region in self.all.iter_mut().filter(|region| region.spec.id == id) {
+        for region in self.all.iter_mut().filter(|region| region.claim.spec.id == id) {
             region.access = match region.access {
                 _ if attached => Access::Attached,
                 Access::Attached => Access::Pending,
@@ -186,7 +191,7 @@ impl Regions {
 
     /// The outcome of an attempt to attach `id`.
     pub(crate) fn attached(&mut self, id: RegionId, attached: bool) {
-        for region in self.all.iter_mut().filter(|region| region.spec.id == id) {
+        for region in self.all.iter_mut().filter(|region| region.claim.spec.id == id) {
             region.access = if attached { Access::Attached } else { Access::Failed };
         }
     }
@@ -217,7 +222,7 @@ impl Regions {
         }
         for (region, observation) in self.all.iter().zip(&mut self.observations) {
             let silent = self.replicas.get(region.replica).is_some_and(|replica| replica.liveness.is_silent());
-            if silent && region.spec.heartbeat {
+            if silent && region.claim.spec.heartbeat {
                 *observation = Observation::Silent;
             }
             outcome.fresh |= matches!(observation, Observation::Fresh | Observation::Sampled(_));
@@ -229,7 +234,7 @@ impl Regions {
     fn without_heartbeat(&mut self) {
         for (replica, alive) in self.heartbeats.iter_mut().enumerate().filter(|(_, alive)| **alive == Some(false)) {
             let of = |region: &&Region| region.replica == replica;
-            if !self.all.iter().filter(of).any(|region| region.spec.heartbeat) {
+            if !self.all.iter().filter(of).any(|region| region.claim.spec.heartbeat) {
                 let observations = self.all.iter().zip(&self.observations);
                 *alive = Some(
                     observations
@@ -274,7 +279,7 @@ impl Region {
         let was_requested = batch && self.access == Access::Attached;
         if !(was_requested && matches!(buffer.status, FetchStatus::Fetched)) {
             if let (FetchStatus::Failed(error), true, false) = (&buffer.status, was_requested, self.failing) {
-                outbox.problem(self.spec.id, error.to_string());
+                outbox.problem(self.claim.spec.id, error.to_string());
                 self.failing = true;
             }
             discarded.unread += 1;
@@ -287,7 +292,7 @@ impl Region {
         };
         let before = self.heartbeat.replace(header.heartbeat);
         let beat = before != Some(header.heartbeat);
-        let alive = self.spec.heartbeat && beat;
+        let alive = self.claim.spec.heartbeat && beat;
         self.beats |= beat && before.is_some();
         let changed = self.generation.replace(header.generation).is_some_and(|before| before != header.generation);
         self.stale |= changed && alone;
@@ -296,7 +301,7 @@ impl Region {
             return (Observation::Discarded, alive);
         }
         // In a region without the replica's own heartbeat, the host agent counts its writes in the heartbeat word.
-        let is_sampled = !self.spec.heartbeat && self.beats;
+        let is_sampled = !self.claim.spec.heartbeat && self.beats;
         (if is_sampled { Observation::Sampled(header.heartbeat) } else { Observation::Fresh }, alive)
     }
 }

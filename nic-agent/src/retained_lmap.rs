@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use wire::control::{DetectorSpec, LmapSpec};
+use wire::id::Owner;
 use wire::proto::control as proto;
 use wire::time::{Interval, Nanos};
 
@@ -24,6 +25,8 @@ pub(crate) struct RetainedLmap {
     /// Whether the host agent knows of an alarm that has not ended.
     pub(crate) alarm: Alarm,
     pub(crate) since: Nanos,
+    /// Who pays for it.
+    pub(crate) owner: Owner,
 }
 
 impl RetainedLmap {
@@ -47,8 +50,11 @@ impl RetainedLmap {
         };
         let (interval, detector) = (spec.interval, spec.detector);
         let (alarm, continues) = (Alarm::default(), lmap.continues);
+        let owner = spec.replicas.first().map_or(Owner::Agent, |replica| replica.owner);
         let (detectors, warm_model) = (None, Some(model));
-        (Some(Self { detectors, warm_model, continues, interval, detector, samples: 0, alarm, since: now }), Ok(()))
+        let retained =
+            Self { detectors, warm_model, continues, interval, detector, samples: 0, alarm, since: now, owner };
+        (Some(retained), Ok(()))
     }
 
     /// Drops the detectors, and keeps their model.
@@ -61,6 +67,12 @@ impl RetainedLmap {
     /// The learned model.
     pub(crate) fn learned_model(&self) -> Option<Arc<lmap::Model>> {
         self.detectors.as_ref().and_then(Detectors::learned_model).or_else(|| self.warm_model.clone())
+    }
+
+    /// Bytes of the model, if it is all that is retained; `None` with detectors.
+    pub(crate) fn model_bytes(&self) -> Option<u64> {
+        let model = self.warm_model.as_ref().filter(|_| self.detectors.is_none())?;
+        Some(model.memory_bytes() as u64)
     }
 
     /// Whether there are detectors or a model.

@@ -11,6 +11,7 @@
 
 mod attach;
 mod control;
+mod files;
 mod jobs;
 mod models;
 mod reader;
@@ -164,7 +165,7 @@ pub async fn run_with(
         regions_socket = config.regions_socket.as_ref().map(|socket| tracing::field::display(socket.display())),
         "NIC agent started"
     );
-    let worker = Worker::new(WorkerSettings { transports, aggregations, ..config.settings() }, seed);
+    let worker = Worker::new(WorkerSettings { transports, aggregations, ..files::settings(&config) }, seed);
     let helpers = Helpers {
         jobs: jobs::start(events.clone()).map_err(RunError::Thread)?,
         attach: attach::start(config.regions_socket, events.clone()).map_err(RunError::Thread)?,

@@ -33,8 +33,10 @@ pub struct WorkerSettings {
     pub detector_retention: Nanos,
     /// How long the model of a service that is gone is retained, for its next start. Default: 1 day.
     pub model_retention: Nanos,
-    /// Most such models. The oldest are dropped first. Default: 256.
+    /// Most such models. The oldest of the owner with most of them are dropped first. Default: 256.
     pub max_retained_models: usize,
+    /// Most bytes of such models. The oldest of the owner with most bytes are dropped first. Default: 128 MiB.
+    pub max_retained_model_bytes: u64,
     /// Target number of alarms per day and service, by which γ is adjusted; `None`: γ does not move after training.
     /// Default: `None`.
     pub alarms_per_day: Option<f64>,
@@ -77,6 +79,7 @@ impl Default for WorkerSettings {
             detector_retention: Nanos::from_secs(600),
             model_retention: Nanos::from_secs(86_400),
             max_retained_models: 256,
+            max_retained_model_bytes: 128 << 20,
             alarms_per_day: None,
             summary: Nanos::from_secs(1),
             lowest_share: 0.5,

@@ -45,6 +45,11 @@ impl Ticker {
     pub fn next(&self) -> Nanos {
         self.next
     }
+
+    /// Whole intervals between the deadline that is due and `now`; 0 if none is due.
+    fn skipped(&self, now: Nanos) -> u64 {
+        now.since(self.next).map_or(0, |behind| behind.0 / self.interval.nanos())
+    }
 }
 
 /// The tickers of all intervals in use. LMAPs with the same interval tick together.
@@ -61,13 +66,14 @@ impl Schedule {
         self.tickers.entry(interval).or_insert_with(|| (Ticker::new(interval, now), 0)).1 += 1;
     }
 
-    /// Removes an LMAP with `interval`.
-    pub fn leave(&mut self, interval: Interval) {
-        if let Some((_, lmaps)) = self.tickers.get_mut(&interval) {
-            *lmaps -= 1;
-            if *lmaps == 0 {
-                self.tickers.remove(&interval);
-            }
+    /// Removes an LMAP with `interval`. Intervals that its ticker has skipped by then are counted with the last one: a
+    /// worker that stood still for longer than its lease ends its configuration before the next tick.
+    pub fn leave(&mut self, interval: Interval, now: Nanos) {
+        let Some((ticker, lmaps)) = self.tickers.get_mut(&interval) else { return };
+        *lmaps -= 1;
+        if *lmaps == 0 {
+            self.late += ticker.skipped(now);
+            self.tickers.remove(&interval);
         }
     }
 
@@ -155,14 +161,31 @@ mod tests {
         schedule.join(interval(10), at(0));
         schedule.join(interval(10), at(0));
 
-        schedule.leave(interval(10));
+        schedule.leave(interval(10), at(0));
         schedule.poll(at(0), &mut due);
         assert_eq!(due.len(), 1);
-        schedule.leave(interval(10));
+        schedule.leave(interval(10), at(0));
         schedule.poll(at(10), &mut due);
 
         assert!(due.is_empty());
         assert_eq!(schedule.next(), Nanos::NEVER);
+    }
+
+    #[test]
+    fn intervals_that_were_skipped_before_the_last_lmap_left_are_counted() {
+        let (mut schedule, mut due) = (Schedule::default(), Vec::new());
+        schedule.join(interval(10), at(0));
+        schedule.join(interval(10), at(0));
+        schedule.poll(at(0), &mut due);
+
+        schedule.leave(interval(10), at(30_009));
+        assert_eq!(schedule.late(), 0, "the other one may tick yet");
+        schedule.leave(interval(10), at(30_009));
+
+        assert_eq!((schedule.ticks(), schedule.late()), (1, 2999));
+        schedule.join(interval(10), at(30_009));
+        schedule.leave(interval(10), at(30_011));
+        assert_eq!(schedule.late(), 2999, "nothing was skipped");
     }
 
     #[test]

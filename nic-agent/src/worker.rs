@@ -4,6 +4,7 @@
 mod host;
 mod models;
 mod report;
+mod retained_models;
 mod tick;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -80,6 +81,8 @@ pub struct Worker {
     queue_pair: QueuePair,
     /// Regions of the last batch whose key was revoked.
     revoked: Vec<RegionId>,
+    /// Regions of the last batch into which a hole was punched.
+    punched: Vec<RegionId>,
     shared: SharedState,
     due: Vec<(Interval, u64)>,
     batch: Vec<RegionBuffer>,
@@ -129,6 +132,7 @@ impl Worker {
             fetching: Fetching::Memory,
             queue_pair: QueuePair::new(),
             revoked: Vec::new(),
+            punched: Vec::new(),
             shared,
             due: Vec::new(),
             batch: Vec::new(),
@@ -264,16 +268,16 @@ impl Worker {
     /// Ends all configurations, and retains what was learned.
     fn retain_all(&mut self, now: Nanos) {
         for (_, runtime) in core::mem::take(&mut self.runtimes) {
-            self.release(&runtime);
+            self.release(now, &runtime);
             let (service, retained) = runtime.into_retained(now);
             self.retained.insert(service, retained);
         }
         self.drop_orphaned_jobs();
     }
 
-    fn release(&mut self, runtime: &LmapRuntime) {
-        self.schedule.leave(runtime.interval);
-        for region in runtime.regions.specs() {
+    fn release(&mut self, now: Nanos, runtime: &LmapRuntime) {
+        self.schedule.leave(runtime.interval, now);
+        for region in runtime.regions.claims() {
             self.attachments.release(region);
         }
     }

@@ -61,6 +61,7 @@ fn lmap() -> proto::Lmap {
         instance: format!("cart-{region}"),
         regions: vec![proto::Region { region, bytes: 4096, heartbeat: true, ..proto::Region::default() }],
         places: (1..=METRICS).map(|metric| proto::MetricPlace { metric, region, first_slot: metric - 1 }).collect(),
+        ..proto::Replica::default()
     };
     proto::Lmap {
         lmap: 1,

@@ -91,6 +91,7 @@ fn spec(service: u32, model: Vec<u8>) -> proto::Lmap {
             instance: format!("replica-{service}"),
             regions: vec![proto::Region { region, bytes: BYTES as u64, heartbeat: true, ..proto::Region::default() }],
             places: (1..=METRICS).map(place).collect(),
+            ..proto::Replica::default()
         }],
         model,
         ..proto::Lmap::default()

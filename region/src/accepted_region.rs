@@ -8,6 +8,9 @@ use wire::layout::RegionSize;
 
 use crate::seals::seals;
 
+/// Unit of `st_blocks`.
+const BLOCK_BYTES: u64 = 512;
+
 /// Why a descriptor is not accepted as a region. It is closed in any case.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -40,10 +43,22 @@ pub enum AcceptError {
         /// The file's size, in bytes.
         found: u64,
     },
+    /// Part of it is not allocated. Whoever touches such a page first pays for it: a reader, or the agent that
+    /// registers it for RDMA.
+    #[error(
+        "only {allocated} of the memfd's {} bytes are allocated: allocate all of them (fallocate) before it is announced",
+        .announced.bytes()
+    )]
+    Sparse {
+        /// The announced size.
+        announced: RegionSize,
+        /// Allocated memory, in bytes.
+        allocated: u64,
+    },
 }
 
 /// A region of a service: a memfd whose seals, access mode and size are validated. The service cannot change them
-/// afterwards.
+/// afterwards. All of its memory was allocated by the service, which can free pages later: see `SparseMapping`.
 ///
 /// Costs a descriptor and no memory. The agent never writes to the region.
 #[derive(Debug)]
@@ -71,9 +86,13 @@ impl AcceptedRegion {
         if access & OFlags::RWMODE != OFlags::RDWR {
             return Err(AcceptError::Access);
         }
-        let found = fstat(&memory).map_err(|error| AcceptError::NotMemory(error.into()))?.st_size as u64;
+        let status = fstat(&memory).map_err(|error| AcceptError::NotMemory(error.into()))?;
+        let (found, allocated) = (status.st_size as u64, status.st_blocks as u64 * BLOCK_BYTES);
         if found != announced.bytes() as u64 {
             return Err(AcceptError::Size { announced, found });
+        }
+        if allocated < found {
+            return Err(AcceptError::Sparse { announced, allocated });
         }
         Ok(Self { memory, size: announced })
     }

@@ -25,6 +25,7 @@ pub mod ring;
 mod seals;
 mod shared_mapping;
 mod slots;
+mod sparse_mapping;
 mod sync;
 
 pub use accepted_region::{AcceptError, AcceptedRegion};
@@ -32,3 +33,4 @@ pub use owned_region::{CreateError, OwnedRegion};
 pub use read_mapping::{BufferLengthError, MapError, ReadMapping};
 pub use shared_mapping::SharedMapping;
 pub use slots::{SlotRef, SlotRun, SlotsRef};
+pub use sparse_mapping::SparseMapping;

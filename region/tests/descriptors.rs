@@ -19,6 +19,9 @@ const NEEDED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 fn memory(bytes: u64, seals: SealFlags) -> OwnedFd {
     let memory = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("descriptors are left");
     ftruncate(&memory, bytes).expect("descriptors are left");
+    if (1..=16384).contains(&bytes) {
+        fallocate(&memory, FallocateFlags::empty(), 0, bytes).expect("memory is left");
+    }
     fcntl_add_seals(&memory, seals).expect("descriptors are left");
     memory
 }
@@ -87,6 +90,21 @@ fn a_memfd_of_another_size_than_announced_is_refused() {
     for bytes in [0, 4095, 8000, 8192, 1 << 30] {
         let error = AcceptedRegion::accept(memory(bytes, NEEDED), SIZE).unwrap_err();
         assert!(matches!(error, AcceptError::Size { found, .. } if found == bytes), "{error}");
+    }
+}
+
+#[test]
+fn a_memfd_that_is_not_allocated_as_a_whole_is_refused() {
+    let size = RegionSize::new(16384).unwrap();
+    for punched in [0..1, 3..4, 0..4] {
+        let memory = memory(16384, NEEDED);
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&memory, hole, punched.start * 4096, (punched.end - punched.start) * 4096).unwrap();
+
+        let error = AcceptedRegion::accept(memory, size).unwrap_err();
+
+        let left = 16384 - (punched.end - punched.start) * 4096;
+        assert!(matches!(error, AcceptError::Sparse { allocated, .. } if allocated == left), "{error}");
     }
 }
 

@@ -36,7 +36,20 @@ impl TickLedger {
             Some(ToWorker::RemoveLmap(remove)) => _ = self.lmaps.remove(&remove.lmap),
             _ => {}
         }
-        self.next.retain(|interval, _| self.lmaps.values().any(|used| used == interval));
+        self.end_unused(now);
+    }
+
+    /// Ends the ticks of intervals that no LMAP has any more. Those that were skipped before the one that is due are
+    /// late.
+    fn end_unused(&mut self, now: Nanos) {
+        let Self { lmaps, next, due, .. } = self;
+        next.retain(|interval, next| {
+            let is_used = lmaps.values().any(|used| used == interval);
+            if !is_used {
+                *due += (now.0 / (1000 * interval)).saturating_sub(*next);
+            }
+            is_used
+        });
     }
 
     /// The intervals, in microseconds, that have a tick due.
@@ -69,9 +82,9 @@ impl TickLedger {
 
     /// The worker has dropped all LMAPs. It does so at once when it is welcomed, refused, or without a host agent for
     /// too long.
-    pub fn clear(&mut self) {
+    pub fn clear(&mut self, now: Nanos) {
         self.lmaps.clear();
-        self.next.clear();
+        self.end_unused(now);
     }
 }
 

@@ -109,16 +109,16 @@ impl Node {
 
     fn check_books(&mut self, now: Nanos) {
         let status = self.worker.status();
-        self.follow(&status);
+        self.follow(now, &status);
         self.ticks.polled(now);
         self.ticks.check(&status);
         self.fetches.check(status.discarded);
     }
 
     /// Clears the ledgers if the worker has dropped all LMAPs.
-    fn follow(&mut self, status: &WorkerStatus) {
+    fn follow(&mut self, now: Nanos, status: &WorkerStatus) {
         if status.lmaps.iter().sum::<usize>() == 0 {
-            self.ticks.clear();
+            self.ticks.clear(now);
             self.fetches.clear();
             self.is_fenced = false;
         }
@@ -127,7 +127,7 @@ impl Node {
     /// A message of the host agent arrived. The worker must accept it, unless the host agent refuses the worker.
     pub fn on_host_message(&mut self, now: Nanos, message: &HostMessage) {
         let taken = self.worker.on_host(now, message.clone());
-        self.follow(&self.worker.status());
+        self.follow(now, &self.worker.status());
         if taken.is_ok() {
             self.ticks.on_host_message(now, message);
             self.fetches.on_host_message(message);

@@ -39,6 +39,42 @@ ids! {
     Generation(u64), "generation-";
 }
 
+/// Who pays for what a replica takes of a node. Shares are per owner. On one machine that is a user; where several
+/// tenants share a user, as in Kubernetes, it has to be something else of the process, such as its pod's cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Owner {
+    /// The host agent itself: replicas that are known by their spans only.
+    Agent,
+    /// All processes of the user with this uid.
+    User(u32),
+}
+
+impl Owner {
+    /// The owner in a message: the uid, or nothing for the agent.
+    #[must_use]
+    pub const fn uid(self) -> Option<u32> {
+        match self {
+            Self::Agent => None,
+            Self::User(uid) => Some(uid),
+        }
+    }
+}
+
+impl From<Option<u32>> for Owner {
+    fn from(uid: Option<u32>) -> Self {
+        uid.map_or(Self::Agent, Self::User)
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Agent => f.write_str("the agent"),
+            Self::User(uid) => write!(f, "user {uid}"),
+        }
+    }
+}
+
 impl Epoch {
     /// The epoch before any configuration.
     pub const NONE: Self = Self(0);

@@ -22,7 +22,7 @@ counters! {
     service_connections;
     /// Service connections refused: too many.
     refused_connections;
-    /// Hellos refused: identity, limit of replicas, or order of messages.
+    /// Hellos refused: identity, a limit, or order of messages.
     refused_hellos;
     /// Connections closed because no hello came in time.
     late_hellos;
@@ -30,7 +30,7 @@ counters! {
     refused_frames;
     /// Regions accepted from services.
     accepted_regions;
-    /// Regions refused: no descriptor, not sealed, wrong size, or over a limit.
+    /// Regions refused: no descriptor, not sealed, not allocated, wrong size, or over a limit.
     refused_regions;
     /// Descriptors that came with a message that takes none.
     surplus_descriptors;

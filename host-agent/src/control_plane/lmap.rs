@@ -12,6 +12,7 @@ use wire::time::Interval;
 
 use super::catalogue::Catalogue;
 use super::moves::Move;
+use super::operators::TrainedModel;
 use super::replica::{Replica, SeriesKey};
 use super::selection::Selection;
 use super::settings::Settings;
@@ -42,7 +43,9 @@ pub struct Lmap {
     pub id: LmapId,
     pub service: ServiceName,
     pub interval: Interval,
-    pub model: Vec<u8>,
+    pub model: TrainedModel,
+    /// The operator who brought the model.
+    pub model_by: String,
     pub detector: DetectorSpec,
     /// An operator created or configured it: it outlives the last replica.
     pub pinned: bool,
@@ -64,7 +67,8 @@ impl Lmap {
             id,
             service,
             interval,
-            model: Vec::new(),
+            model: TrainedModel::default(),
+            model_by: String::new(),
             detector: DetectorSpec::default(),
             pinned: false,
             selection: Selection::default(),
@@ -171,7 +175,7 @@ impl Lmap {
             heartbeat: settings.heartbeat,
             metrics,
             replicas,
-            model: self.model.clone(),
+            model: self.model.to_vec(),
             detector: self.detector,
         })
     }
@@ -197,7 +201,7 @@ impl Lmap {
             .filter(|(heartbeat, region)| *heartbeat || watched.contains(&region.id))
             .map(|(heartbeat, region)| RegionSpec { id: region.id, size: region.size, heartbeat, address: 0, rkey: 0 })
             .collect();
-        ReplicaSpec { id: replica.id, instance: replica.instance.clone(), regions, places }
+        ReplicaSpec { id: replica.id, instance: replica.instance.clone(), owner: replica.owner, regions, places }
     }
 }
 

@@ -247,7 +247,7 @@ impl ControlPlane {
             self.counters.taken_models += 1;
             let Lmap { interval, detector, .. } = *lmap;
             let model = KeptModel { bytes: learnt.model.into(), lmap: Some(id), interval, detector };
-            self.counters.dropped_models += self.models.put(&lmap.service, model);
+            self.counters.dropped_models += self.kept.put(&lmap.service, model);
         }
         let awaited = lmap.moving.as_ref().is_some_and(|moving| matches!(moving.stage, Stage::AwaitingModel { .. }));
         if awaited {

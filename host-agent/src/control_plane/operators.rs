@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use agent_runtime::shares::ShareError;
+use lmap::ModelError;
 use wire::control::DetectorSpec;
 use wire::id::{LmapId, MetricId};
 use wire::metric::Kind;
@@ -15,6 +17,8 @@ use super::{ControlPlane, Service};
 
 /// Size limit of an LMAP's model.
 const MAX_MODEL_BYTES: usize = 8 << 20;
+/// Most bytes of all operators' models. Each is kept here, and by the worker that runs its LMAP.
+pub(super) const MAX_MODELS_BYTES: u64 = 256 << 20;
 /// Limit of choices and exclusions for one LMAP.
 const MAX_CHOICES: usize = 2 * wire::control::MAX_METRICS;
 
@@ -62,6 +66,9 @@ pub enum OperatorError {
     /// No connected worker runs the LMAP.
     #[error("{0} runs on no worker: start a NIC agent, or wait until it reconnects")]
     NotRunning(LmapId),
+    /// The operator's share of bytes of models is taken.
+    #[error(transparent)]
+    Share(#[from] ShareError<String>),
     /// A limit is exceeded.
     #[error("{found} {what} exceed the limit of {limit}")]
     TooMany {
@@ -74,15 +81,48 @@ pub enum OperatorError {
     },
 }
 
+/// A trained model as bytes; empty: there is none. What is not empty decodes as a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrainedModel(Vec<u8>);
+
+impl TrainedModel {
+    /// The model in `bytes`. Decodes them, which takes milliseconds for a large one: not for a thread that others wait
+    /// for.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError`] unless they are empty or a model file.
+    pub fn new(bytes: Vec<u8>) -> Result<Self, ModelError> {
+        if !bytes.is_empty() {
+            lmap::Model::decode(&bytes)?;
+        }
+        Ok(Self(bytes))
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Its bytes, for a worker.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.0.clone()
+    }
+}
+
 /// Options of a new LMAP. The defaults are those of LMAPs that no operator asked for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LmapOptions {
     /// The local scraping interval; the agent's default if `None`.
     pub interval: Option<Interval>,
     /// A trained model; empty: the LMAP learns by itself.
-    pub model: Vec<u8>,
+    pub model: TrainedModel,
     /// Settings of the detector.
     pub detector: DetectorSpec,
+    /// The operator who asks, and who pays for the model.
+    pub by: String,
 }
 
 fn bounded(what: &'static str, found: usize, limit: usize) -> Result<(), OperatorError> {
@@ -104,22 +144,23 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`OperatorError::Exists`], [`OperatorError::TooMany`] for a model over 8 MiB.
+    /// [`OperatorError::Exists`], [`OperatorError::TooMany`] for a model over 8 MiB, [`OperatorError::Share`].
     pub fn new_lmap(
         &mut self,
         now: Nanos,
         service: &ServiceName,
         options: LmapOptions,
     ) -> Result<LmapId, OperatorError> {
-        bounded("bytes of a model", options.model.len(), MAX_MODEL_BYTES)?;
+        bounded("bytes of a model", options.model.bytes(), MAX_MODEL_BYTES)?;
         bounded("LMAPs", self.lmaps.len() + 1, wire::control::MAX_LMAPS * self.settings.limits.workers as usize)?;
         if let Some(lmap) = self.services.get(service).and_then(|service| service.lmap) {
             return Err(OperatorError::Exists { service: service.clone(), lmap });
         }
+        self.models.take(options.by.clone(), options.model.bytes() as u64)?;
         let id = self.create_lmap(service, now);
         if let Some(lmap) = self.lmaps.get_mut(&id) {
             lmap.interval = options.interval.unwrap_or(lmap.interval);
-            (lmap.model, lmap.detector) = (options.model, options.detector);
+            (lmap.model, lmap.model_by, lmap.detector) = (options.model, options.by, options.detector);
             lmap.pinned = true;
         }
         Ok(id)
@@ -146,7 +187,7 @@ impl ControlPlane {
     pub fn delete_lmap(&mut self, now: Nanos, id: LmapId) -> Result<(), OperatorError> {
         let service = self.lmaps.get(&id).ok_or(OperatorError::NoLmap(id))?.service.clone();
         self.remove_lmap(id, now);
-        self.models.forget(&service);
+        self.kept.forget(&service);
         self.services.entry(service).or_default().unwatched = true;
         Ok(())
     }
@@ -212,7 +253,7 @@ impl ControlPlane {
         let epoch = worker.epoch.0;
         self.counters.sent_changes += 1;
         // What was normal before is not what the operator means.
-        self.models.forget(&lmap.service);
+        self.kept.forget(&lmap.service);
         self.send(worker_id, epoch, Message::FitAgain(proto::FitAgain { lmap: id.0 }));
         Ok(())
     }

@@ -146,7 +146,7 @@ impl ControlPlane {
         let uses_models = of_worker.session.as_ref().is_some_and(|session| session.hands_over_models);
         self.counters.sent_changes += 1;
         let mut message = proto::Lmap::from(&spec);
-        let kept = if is_known || !uses_models { None } else { self.models.get(&spec.service) };
+        let kept = if is_known || !uses_models { None } else { self.kept.get(&spec.service) };
         // An operator's model goes first.
         let is_alike = |kept: &&KeptModel| kept.interval == spec.interval && kept.detector == spec.detector;
         if let Some(kept) = kept.filter(is_alike).filter(|_| spec.model.is_empty()) {

@@ -1,36 +1,30 @@
 //! Why a request of a service is refused. The texts say what to do about it.
 
+use agent_runtime::shares::ShareError;
+use wire::id::Owner;
 use wire::layout::{RegionSizeError, VERSION};
 use wire::name::ServiceName;
 use wire::registration::RefusedSeries;
+use wire::time::Nanos;
 
 /// Why a hello is refused. The connection is closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HelloRefusal {
-    /// The limit of connections is reached.
+    /// The owner's share of connections, or of services, is taken.
+    #[error(transparent)]
+    Share(#[from] ShareError<Owner>),
+    /// The owner registers replicas too fast.
     #[error(
-        "the limit of {limit} service connections is reached, of which user {uid} has {own}: raise services.limits.connections, or close some"
+        "{owner} has registered all replicas that it may at once, and more than {limit} per second: try again in {wait}, or raise services.limits.registrations_per_s"
     )]
-    Connections {
-        /// The limit of connections.
-        limit: usize,
-        /// The user with the most of them.
-        uid: u32,
-        /// Connections of that user.
-        own: usize,
-    },
-    /// The user's share of connections is taken.
-    #[error(
-        "user {uid} has {own} of {limit} service connections, which is a user's share: raise services.limits.connections, or close some"
-    )]
-    User {
-        /// The user who connects.
-        uid: u32,
-        /// Connections of that user.
-        own: usize,
-        /// The limit of connections of all users.
-        limit: usize,
+    Rate {
+        /// The owner that registers.
+        owner: Owner,
+        /// The limit, per second.
+        limit: u32,
+        /// When the next one is accepted.
+        wait: Nanos,
     },
     /// Another message came before the hello.
     #[error("the first message of a connection must be a hello")]
@@ -98,6 +92,9 @@ pub enum RegionRefusal {
         /// The limit of bytes per service.
         limit: u64,
     },
+    /// The owner's share of regions, or of their bytes, is taken.
+    #[error(transparent)]
+    Share(#[from] ShareError<Owner>),
     /// The agent's own region has an invalid size.
     #[error(transparent)]
     Size(#[from] RegionSizeError),
@@ -161,6 +158,9 @@ pub enum SeriesRefusal {
         /// Bytes of names and labels per service.
         limit: usize,
     },
+    /// The owner's share of series is taken.
+    #[error(transparent)]
+    Share(#[from] ShareError<Owner>),
     /// The limit of places is reached.
     #[error("the replicas of the service have reached the limit of {limit} series in total")]
     Places {

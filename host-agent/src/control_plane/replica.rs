@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wire::id::{RegionId, ReplicaId};
+use wire::id::{Owner, RegionId, ReplicaId};
 use wire::layout::{RegionSize, Slot};
 use wire::metric::Series;
 use wire::name::{InstanceName, Labels, MetricName, ServiceName};
@@ -58,6 +58,8 @@ pub struct Replica {
     span_ring: Option<RegionSize>,
     occupied: BTreeMap<(u32, Slot), OccupiedSlots>,
     series: BTreeMap<Arc<SeriesKey>, (u32, Slot)>,
+    /// Who pays for it.
+    pub owner: Owner,
 }
 
 /// Result of placing a series.
@@ -73,9 +75,10 @@ impl Replica {
     /// Number of the region with the agent's own values about this replica.
     pub const AGENT_REGION: u32 = u32::MAX;
 
-    pub fn new(id: ReplicaId, service: ServiceName, instance: InstanceName) -> Self {
+    pub fn new(id: ReplicaId, service: ServiceName, instance: InstanceName, owner: Owner) -> Self {
         Self {
             id,
+            owner,
             service,
             instance,
             changes_every: None,
@@ -96,6 +99,17 @@ impl Replica {
 
     pub fn region(&self, number: u32) -> Option<ReplicaRegion> {
         self.regions.get(&number).copied()
+    }
+
+    /// Number of regions that the service brought, with its span ring.
+    pub fn own_regions(&self) -> usize {
+        let regions = self.regions.keys().filter(|number| **number != Self::AGENT_REGION).count();
+        regions + usize::from(self.span_ring.is_some())
+    }
+
+    /// Number of series that the service registered.
+    pub fn own_series(&self) -> u64 {
+        self.series.values().filter(|(region, _)| *region != Self::AGENT_REGION).count() as u64
     }
 
     /// Bytes of all regions that the service brought.
@@ -207,8 +221,12 @@ mod tests {
     use super::*;
 
     fn replica() -> Replica {
-        let mut replica =
-            Replica::new(ReplicaId(1), ServiceName::new("cart").unwrap(), InstanceName::new("cart-1").unwrap());
+        let mut replica = Replica::new(
+            ReplicaId(1),
+            ServiceName::new("cart").unwrap(),
+            InstanceName::new("cart-1").unwrap(),
+            Owner::Agent,
+        );
         replica.add_region(0, ReplicaRegion { id: RegionId(1), size: RegionSize::ONE_PAGE }, 2).unwrap();
         replica
     }

@@ -42,7 +42,12 @@ impl ControlPlane {
             workers: self.workers.iter().map(|(id, worker)| worker_status(id.0, worker)).collect(),
             lmaps: self.lmaps.values().map(lmap_status).collect(),
             counters: self.counters.iter().map(|(name, _, value)| (name.to_owned(), value)).collect(),
-            problems: self.unfenced().chain(self.unreadable()).chain(self.problems.lines()).collect(),
+            problems: self
+                .unfenced()
+                .chain(self.unreadable())
+                .chain(self.shares.lines())
+                .chain(self.problems.lines())
+                .collect(),
             warnings: self.settings.warnings.clone(),
         }
     }
@@ -69,7 +74,7 @@ impl ControlPlane {
             ("unplaced_lmaps", unplaced),
             ("unreadable_regions", unreadable),
             ("unfenced_workers", self.unfenced.len()),
-            ("kept_model_bytes", self.models.bytes()),
+            ("kept_model_bytes", self.kept.bytes()),
         ]
     }
 

@@ -1,8 +1,6 @@
 //! Messages of services, and their effects.
 
-use std::collections::BTreeMap;
-
-use wire::id::{RegionId, ReplicaId};
+use wire::id::{Owner as Payer, RegionId, ReplicaId};
 use wire::layout::{RegionSize, VERSION};
 use wire::name::{InstanceName, ServiceName};
 use wire::proto::registration as proto;
@@ -37,7 +35,8 @@ impl ControlPlane {
     /// A service connected.
     pub fn service_connected(&mut self, now: Nanos, connection: ConnectionId, peer: Peer) {
         self.counters.service_connections += 1;
-        if let Err(refusal) = self.check_places(&peer) {
+        self.shares.set_time(now);
+        if let Err(refusal) = self.shares.connect(peer.owner()) {
             self.counters.refused_connections += 1;
             self.refuse(connection, "hello", &refusal);
             self.actions.push(Action::CloseService { connection });
@@ -45,25 +44,6 @@ impl ControlPlane {
         }
         self.connections.insert(connection, Connection { peer, messages: 0, replica: None });
         self.awaiting_hello.insert((now.plus(self.settings.hello_within), connection));
-    }
-
-    /// Whether there is a place for one more connection of `peer`'s user. One user gets three quarters of them at most,
-    /// so that others find a place while it holds all that it can.
-    fn check_places(&self, peer: &Peer) -> Result<(), HelloRefusal> {
-        let limit = self.settings.limits.connections;
-        let mut users: BTreeMap<u32, usize> = BTreeMap::new();
-        for (_, connection) in self.connections.iter().filter(|(id, _)| !self.agent_replicas.contains(id)) {
-            *users.entry(connection.peer.uid).or_default() += 1;
-        }
-        if users.values().sum::<usize>() >= limit {
-            let most = users.into_iter().max_by_key(|(_, own)| *own);
-            let (uid, own) = most.unwrap_or((peer.uid, 0));
-            return Err(HelloRefusal::Connections { limit, uid, own });
-        }
-        match users.get(&peer.uid) {
-            Some(&own) if own >= limit - limit / 4 => Err(HelloRefusal::User { uid: peer.uid, own, limit }),
-            _ => Ok(()),
-        }
     }
 
     /// A service sent `message`. Ignored if the connection is closed.
@@ -78,6 +58,7 @@ impl ControlPlane {
             return self.drop_surplus(descriptor);
         };
         entry.messages += 1;
+        self.shares.set_time(now);
         let registered = entry.replica.is_some();
         let region = matches!(message, ServiceMessage::AddRegion { .. } | ServiceMessage::AddSpanRing { .. });
         if !(region && registered) {
@@ -130,10 +111,15 @@ impl ControlPlane {
     pub fn service_gone(&mut self, now: Nanos, connection: ConnectionId) {
         self.awaiting_hello.retain(|&(_, waiting)| waiting != connection);
         self.accepted.remove(&connection);
-        self.agent_replicas.remove(&connection);
-        let Some(Connection { replica: Some(replica), .. }) = self.connections.remove(&connection) else {
+        let is_own = self.agent_replicas.remove(&connection);
+        let Some(Connection { peer, replica, .. }) = self.connections.remove(&connection) else {
             return;
         };
+        if !is_own {
+            self.shares.disconnect(peer.owner());
+        }
+        let Some(replica) = replica else { return };
+        self.shares.leave(replica.owner, &replica);
         self.actions.push(Action::ReplicaLeft { connection });
         self.replica_left(now, connection, &replica);
     }
@@ -143,7 +129,7 @@ impl ControlPlane {
     /// connections.
     pub fn agent_replica(&mut self, connection: ConnectionId, service: ServiceName, instance: InstanceName) {
         self.last_replica += 1;
-        let replica = Replica::new(ReplicaId(self.last_replica), service.clone(), instance);
+        let replica = Replica::new(ReplicaId(self.last_replica), service.clone(), instance, Payer::Agent);
         self.services.entry(service).or_default().replicas.insert(connection);
         let peer = Peer { pid: 0, uid: 0, cgroup: String::new() };
         self.connections.insert(connection, Connection { peer, messages: 0, replica: Some(replica) });
@@ -231,9 +217,11 @@ impl ControlPlane {
         if self.services.get(&service).is_some_and(|known| known.replicas.len() >= limit) {
             return Err(HelloRefusal::Replicas { service, limit });
         }
+        let owner = entry.peer.owner();
+        self.shares.join(owner, &service)?;
         self.last_replica += 1;
         let replica = ReplicaId(self.last_replica);
-        let mut taken = Replica::new(replica, service.clone(), instance.clone());
+        let mut taken = Replica::new(replica, service.clone(), instance.clone(), owner);
         taken.changes_every = changes_every;
         entry.replica = Some(taken);
         self.awaiting_hello.retain(|&(_, waiting)| waiting != connection);
@@ -279,8 +267,11 @@ impl ControlPlane {
         if bytes > limits.bytes_per_service {
             return Err(RegionRefusal::Bytes { bytes, limit: limits.bytes_per_service });
         }
+        let Some(owner) = self.owner_of(connection) else { return Ok(()) };
+        self.shares.check_region(owner, size)?;
         if let Some(replica) = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut()) {
             replica.add_region(number, ReplicaRegion { id, size }, limits.regions_per_replica)?;
+            self.shares.add_region(owner, size);
             self.counters.accepted_regions += 1;
         }
         Ok(())
@@ -331,6 +322,9 @@ impl ControlPlane {
         }
         let service = self.services.entry(replica.service.clone()).or_default();
         service.catalogue.check(&key, &placed.series, owner, &self.settings.limits)?;
+        if owner == Owner::Service {
+            self.shares.take_series(replica.owner)?;
+        }
         let run = placed.run();
         let (key, _) = service.catalogue.add(key, placed.series);
         replica.place(key.clone(), run);
@@ -359,6 +353,7 @@ impl ControlPlane {
             match replica.retire(run) {
                 Ok(keys) => {
                     retired.push(run);
+                    self.shares.release_series(replica.owner, keys.len() as u64);
                     let name = replica.service.clone();
                     self.series_gone(now, &name, keys.iter().map(|key| &**key));
                 }
@@ -418,6 +413,11 @@ impl ControlPlane {
         if forget {
             self.services.remove(name);
         }
+    }
+
+    /// Who pays for the replica of `connection`.
+    pub(super) fn owner_of(&self, connection: ConnectionId) -> Option<Payer> {
+        Some(self.connections.get(&connection)?.replica.as_ref()?.owner)
     }
 
     pub(super) fn service_of(&self, connection: ConnectionId) -> Option<ServiceName> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use wire::id::Incarnation;
+use wire::id::{Incarnation, Owner};
 use wire::metric::TickDivider;
 use wire::name::{MetricName, ServiceName};
 use wire::time::{Interval, Nanos};
@@ -16,6 +16,15 @@ pub struct Peer {
     pub uid: u32,
     /// cgroup (v2 path); empty if unknown.
     pub cgroup: String,
+}
+
+impl Peer {
+    /// Who pays for what the process takes. This is the one place that says so: in a cluster, where pods of several
+    /// tenants run as one user, the pod's cgroup would be the owner.
+    #[must_use]
+    pub const fn owner(&self) -> Owner {
+        Owner::User(self.uid)
+    }
 }
 
 /// Lets matching processes register as some services.
@@ -43,11 +52,22 @@ fn is_below(path: &str, above: &str) -> bool {
     path.strip_prefix(above.trim_end_matches('/')).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Limits on what services may register.
+/// Limits on what services may register. Of those of the node, an owner may hold three times what is free: three
+/// quarters if it is alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Concurrent connections of services.
+    /// Concurrent connections of services on the node.
     pub connections: usize,
+    /// Services on the node. One with replicas of several owners counts for each of them.
+    pub services: usize,
+    /// Series on the node: each counts once per replica.
+    pub series: usize,
+    /// Regions on the node, span rings included.
+    pub regions: usize,
+    /// Bytes of all regions on the node.
+    pub region_bytes: u64,
+    /// Replicas that one owner may register per second, after a burst of as many as there are connections.
+    pub registrations_per_s: u32,
     /// Replicas of one service.
     pub replicas_per_service: usize,
     /// Regions of one replica.
@@ -74,6 +94,11 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 1024,
+            services: 1024,
+            series: 1 << 18,
+            regions: 1 << 16,
+            region_bytes: 1 << 30,
+            registrations_per_s: 100,
             replicas_per_service: wire::control::MAX_REPLICAS,
             regions_per_replica: 64,
             bytes_per_service: 64 << 20,

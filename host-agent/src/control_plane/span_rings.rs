@@ -31,8 +31,11 @@ impl ControlPlane {
         if bytes > limit {
             return Err(RegionRefusal::Bytes { bytes, limit });
         }
+        let Some(owner) = self.owner_of(connection) else { return Ok(()) };
+        self.shares.check_region(owner, size)?;
         if let Some(replica) = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut()) {
             replica.add_span_ring(size)?;
+            self.shares.add_region(owner, size);
             let instance = replica.instance.clone();
             self.actions.push(Action::ReadSpans { connection, service, instance, region, size, first_ticket });
             self.counters.accepted_regions += 1;

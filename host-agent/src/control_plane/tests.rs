@@ -4,6 +4,7 @@ mod lifecycle;
 mod moves;
 mod operators;
 mod registration;
+mod shares;
 mod verbs;
 mod workers;
 
@@ -60,7 +61,11 @@ impl Node {
     }
 
     fn connect(&mut self, connection: u64) {
-        let peer = Peer { pid: 100 + connection as u32, uid: 1000, cgroup: String::new() };
+        self.connect_as(1000, connection);
+    }
+
+    fn connect_as(&mut self, uid: u32, connection: u64) {
+        let peer = Peer { pid: 100 + connection as u32, uid, cgroup: String::new() };
         self.plane.service_connected(self.now, ConnectionId(connection), peer);
         self.step();
     }

@@ -10,7 +10,7 @@ use wire::name::{MetricName, ServiceName};
 use wire::proto::operators as proto;
 use wire::time::{Interval, Nanos};
 
-use crate::control_plane::{Choice, Event, LmapOptions, OperatorError, group_shares};
+use crate::control_plane::{Choice, Event, LmapOptions, OperatorError, TrainedModel, group_shares};
 use crate::dispatch::{Delivery, Filter, WatchedRow};
 
 fn invalid(error: &impl ToString) -> Status {
@@ -27,6 +27,7 @@ pub fn status(error: &OperatorError) -> Status {
         OperatorError::Exists { .. } => Status::already_exists(text),
         OperatorError::Type { .. } | OperatorError::TooMany { .. } => Status::invalid_argument(text),
         OperatorError::NotRunning(_) => Status::failed_precondition(text),
+        OperatorError::Share(_) => Status::resource_exhausted(text),
     }
 }
 
@@ -56,11 +57,12 @@ pub fn interval(micros: u64) -> Result<Option<Interval>, Status> {
 /// # Errors
 ///
 /// `INVALID_ARGUMENT` with the setting that is out of its range.
-pub fn lmap_options(request: proto::NewLmapRequest) -> Result<LmapOptions, Status> {
+pub fn lmap_options(request: &proto::NewLmapRequest, model: TrainedModel) -> Result<LmapOptions, Status> {
     let detector = request.detector.as_ref().map(DetectorSpec::try_from).transpose();
     Ok(LmapOptions {
         interval: interval(request.interval_us)?,
-        model: request.model,
+        model,
+        by: String::new(),
         detector: detector.map_err(|error| Status::invalid_argument(format!("detector: {error}")))?.unwrap_or_default(),
     })
 }
@@ -150,7 +152,7 @@ mod tests {
         let wrong = proto::Detector { percentile: Some(101.0), ..proto::Detector::default() };
         let request = proto::NewLmapRequest { detector: Some(wrong), ..proto::NewLmapRequest::default() };
         assert_eq!(
-            lmap_options(request).unwrap_err().message(),
+            lmap_options(&request, TrainedModel::default()).unwrap_err().message(),
             "detector: percentile is 101: above 0 up to 100 is possible"
         );
         let config = proto::MetricConfig { metric: "a".into(), aggregation: "b c".into(), every: 0 };

@@ -1,12 +1,15 @@
 //! Who may do what: another user of this machine against the sockets of a running agent. Needs root, to be another
 //! user.
 
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 
+use region::OwnedRegion;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use tonic::transport::Endpoint;
 use tonic::{Code, Status};
+use wire::layout::RegionSize;
 use wire::proto::operators::{
     DeleteLmapRequest, FitAgainRequest, ListRequest, NewLmapRequest, PathsRequest, ReceiptRequest, RegisterHookRequest,
     StatusRequest, WatchRowsRequest,
@@ -126,7 +129,33 @@ fn a_user_with_all_connections_that_it_may_have_leaves_some_to_others() {
     });
 
     let (service, _region) = Service::register(&agent, "payment", &["requests"]);
-    assert!(refused.iter().all(|text| text.contains("user 65534 has 6 of 8 service connections")), "{refused:?}");
+    assert!(
+        refused.iter().all(|text| text.contains("user 65534 would have 7 of 8 service connections with 1 free")),
+        "{refused:?}"
+    );
     drop(taken);
     drop(service);
+}
+
+#[test]
+fn a_user_that_fills_the_node_with_regions_leaves_room_to_another_one_and_is_named_in_the_status() {
+    let Some(agent) = agent("services: {limits: {region_bytes: 65536, regions: 8}}") else { return };
+
+    let (taken, refused) = as_user(NOBODY, &[], || {
+        let taken: Vec<_> = (0..6).map(|at| Service::register(&agent, &format!("greedy-{at}"), &["a"])).collect();
+        let mut more = Service::connect(&agent);
+        more.hello("greedy-6");
+        let region = OwnedRegion::create("test", RegionSize::ONE_PAGE).unwrap();
+        more.add_region(Some(region.as_fd()), RegionSize::ONE_PAGE);
+        (taken, format!("{:?}", more.wait_accepted(2)))
+    });
+
+    let (service, _region) = Service::register(&agent, "payment", &["requests"]);
+    assert!(refused.contains("user 65534 would have 7 of 8 regions with 1 free"), "{refused}");
+    let problems = agent.status().problems;
+    let named = "refused over a share of regions, 1 times since the start: user 65534 would have 7 of 8 regions";
+    assert!(problems.iter().any(|line| line.starts_with(named)), "{problems:?}");
+    let metrics = agent.get("/metrics").1;
+    assert!(metrics.contains("uview_host_refused_over_share_total{bound=\"regions\"} 1"), "{metrics}");
+    drop((taken, service));
 }

@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
 
 use region::OwnedRegion;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
 use transport::attach::{Attacher, RequestError};
 use wire::id::{Incarnation, RegionId};
 use wire::layout::{RegionSize, Slot};
@@ -111,11 +111,13 @@ fn a_descriptor_that_is_no_sealed_memfd_of_the_announced_size_is_refused() {
     let mut bystander = Bystander::of(&agent);
     let memory = |seals: SealFlags, bytes: u64| {
         let memory = memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();
-        ftruncate(&memory, bytes).unwrap();
+        fallocate(&memory, FallocateFlags::empty(), 0, bytes).unwrap();
         fcntl_add_seals(&memory, seals).unwrap();
         memory
     };
     let sealed = SealFlags::SHRINK | SealFlags::GROW;
+    let sparse = memory(sealed, 4096);
+    fallocate(&sparse, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 4096).unwrap();
     let (unsealed, small) = (memory(SealFlags::empty(), 4096), memory(sealed, 8192));
     let file = tempfile::tempfile().unwrap();
     file.set_len(4096).unwrap();
@@ -128,6 +130,7 @@ fn a_descriptor_that_is_no_sealed_memfd_of_the_announced_size_is_refused() {
         (small.as_fd(), "8192 bytes, 4096 were announced"),
         (file.as_fd(), "no memfd"),
         (socket.as_fd(), "no memfd"),
+        (sparse.as_fd(), "only 0 of the memfd's 4096 bytes are allocated"),
     ];
     for (said, (descriptor, reason)) in (2..).zip(bad) {
         service.add_region(Some(descriptor), RegionSize::ONE_PAGE);
@@ -135,11 +138,11 @@ fn a_descriptor_that_is_no_sealed_memfd_of_the_announced_size_is_refused() {
         assert!(refused[0].reason.contains(reason), "{refused:?}");
     }
 
-    assert_eq!(agent.counter("refused_regions"), 4);
+    assert_eq!(agent.counter("refused_regions"), 5);
     bystander.is_unharmed();
     let good = memory(sealed, 4096);
     service.add_region(Some(good.as_fd()), RegionSize::ONE_PAGE);
-    assert!(service.wait_accepted(6).is_empty(), "nothing bad sticks to the connection");
+    assert!(service.wait_accepted(7).is_empty(), "nothing bad sticks to the connection");
 }
 
 #[test]

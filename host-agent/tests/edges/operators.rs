@@ -19,6 +19,21 @@ fn metric(name: &str) -> proto::MetricConfig {
     proto::MetricConfig { metric: name.into(), aggregation: "max".into(), every: 0 }
 }
 
+/// A small model.
+fn model() -> Vec<u8> {
+    let columns = vec![lmap::Column::new(lmap::ColumnKind::Gauge, 1)];
+    let mut detector = lmap::Detector::new(columns, lmap::Settings::default(), 1).unwrap();
+    let mut row = 0_u64;
+    while detector.model().is_none() {
+        row += 1;
+        let _ = detector.score(&[(row * 7919 % 101) as f64]).unwrap();
+        if let Some(job) = detector.learn() {
+            detector.install(job.run());
+        }
+    }
+    detector.model().unwrap().encode()
+}
+
 #[test]
 fn every_call_of_the_table_except_hooks_works() {
     let agent = Agent::start();
@@ -26,14 +41,19 @@ fn every_call_of_the_table_except_hooks_works() {
     let mut operators = agent.operators();
     let detector = proto::Detector { score: "relative".into(), rank: Some(2), ..proto::Detector::default() };
     let (service, detector) = ("cart".to_owned(), Some(detector));
-    let request = proto::NewLmapRequest { service, interval_us: 50_000, model: vec![7], detector };
+    let request = proto::NewLmapRequest { service, interval_us: 50_000, model: model(), detector };
     let lmap = call!(operators, new_lmap, request.clone()).unwrap().lmap;
     let (_service, _region) = Service::register(&agent, "cart", &["a", "b", "c"]);
     let (_, set) = worker.set_where(|lmap| lmap.metrics.len() == 3);
-    assert_eq!((set.lmap, set.interval_us, set.model), (lmap, 50_000, vec![7]));
+    assert_eq!((set.lmap, set.interval_us, set.model), (lmap, 50_000, model()));
     let detector = set.detector.expect("what was asked for is told");
     assert_eq!((detector.score.as_str(), detector.rank, detector.margin), ("relative", Some(2), None));
     assert_eq!(agent.status().lmaps[0].detector.as_ref().map(|detector| detector.rank), Some(Some(2)));
+
+    let none = proto::NewLmapRequest { service: "other".to_owned(), model: vec![7], ..request.clone() };
+    let refused = call!(operators, new_lmap, none).unwrap_err();
+    assert!(refused.message().contains("model: ") && refused.message().contains("/models/SERVICE"), "{refused:?}");
+    assert_eq!(agent.counter("refused_models"), 1);
 
     let problem = LmapProblem { lmap, problem: "not a model file".into() };
     worker.send(worker_message::Message::LmapProblem(problem));

@@ -186,6 +186,7 @@ fn lmap() -> proto::Lmap {
         instance: format!("shop-{n}"),
         regions: vec![proto::Region { region: n, bytes, heartbeat: true, ..proto::Region::default() }],
         places: vec![proto::MetricPlace { metric: 1, region: n, first_slot: 0 }],
+        ..proto::Replica::default()
     };
     proto::Lmap {
         lmap: 1,

@@ -117,6 +117,7 @@ fn lmap(id: u64, columns: usize, size: RegionSize) -> proto::Lmap {
             places: (1..=count)
                 .map(|metric| proto::MetricPlace { metric, region: id, first_slot: metric - 1 })
                 .collect(),
+            ..proto::Replica::default()
         }],
         model: Vec::new(),
         ..proto::Lmap::default()

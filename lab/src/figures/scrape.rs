@@ -151,6 +151,7 @@ fn lmap(bytes: u64) -> proto::Lmap {
             instance: "shop-1".to_owned(),
             regions: vec![proto::Region { region: 1, bytes, heartbeat: true, ..proto::Region::default() }],
             places,
+            ..proto::Replica::default()
         }],
         model: Vec::new(),
         ..proto::Lmap::default()

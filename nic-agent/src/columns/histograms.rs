@@ -9,6 +9,7 @@ use wire::id::MetricId;
 use wire::metric::TickDivider;
 use wire::time::Nanos;
 
+use super::SeriesPlace;
 use crate::aggregation::Method;
 use crate::histogram::{self, Buckets};
 use crate::observation::{Observation, ObservationTime, SeriesLocation, is_due};
@@ -22,6 +23,8 @@ struct Reading {
     location: SeriesLocation,
     /// Index of its region.
     region: usize,
+    /// Its first word in the region's buffer.
+    word: usize,
     buckets: Buckets,
     seen: Nanos,
     /// Writes of its region at the last observation, if the region is sampled.
@@ -69,17 +72,11 @@ pub(super) struct Histograms {
 impl Histograms {
     /// Adds a histogram whose first column is `first`, with its locations in the order of replicas. Allocates
     /// everything that reading it needs.
-    pub(super) fn add(
-        &mut self,
-        shape: Shape,
-        method: Option<Method>,
-        first: usize,
-        places: &[(SeriesLocation, usize)],
-    ) {
+    pub(super) fn add(&mut self, shape: Shape, method: Option<Method>, first: usize, places: &[SeriesPlace]) {
         let Shape { metric, scale, parts, every } = shape;
         let slots = scale.slots() as usize;
         let merged = vec![0; if method.as_ref().is_some_and(Method::is_sum) { slots } else { 0 }].into();
-        let readings = places.iter().map(|(location, region)| Reading::new(*location, *region, scale)).collect();
+        let readings = places.iter().map(|place| Reading::new(*place, scale)).collect();
         let of_all = [f64::NAN; STATISTICS];
         self.all.push(Histogram { metric, scale, parts, every, method, first, readings, merged, of_all });
         self.added.resize(self.added.len().max(slots), 0);
@@ -99,7 +96,7 @@ impl Histograms {
                 if let Some((scale, old)) = known.remove(&(histogram.metric, reading.location))
                     && scale == histogram.scale
                 {
-                    *reading = Reading { region: reading.region, ..old };
+                    *reading = Reading { region: reading.region, word: reading.word, ..old };
                 }
             }
         }
@@ -163,9 +160,9 @@ impl Histogram {
 }
 
 impl Reading {
-    fn new(location: SeriesLocation, region: usize, scale: Scale) -> Self {
+    fn new(SeriesPlace { location, region, word }: SeriesPlace, scale: Scale) -> Self {
         let (buckets, last) = (Buckets::new(scale), [f64::NAN; STATISTICS]);
-        Self { location, region, buckets, seen: Nanos::ZERO, written: None, last, age: None }
+        Self { location, region, word, buckets, seen: Nanos::ZERO, written: None, last, age: None }
     }
 
     /// Reads the region's `words`. Returns true if there is a new value; then `added` holds the increase of each slot.
@@ -177,7 +174,7 @@ impl Reading {
         time: ObservationTime,
         added: &mut [u64],
     ) -> bool {
-        let first = self.location.first.word();
+        let first = self.word;
         let new = match observation {
             Observation::Fresh => true,
             Observation::Sampled(written) => self.written.replace(written) != Some(written),

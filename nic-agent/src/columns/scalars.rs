@@ -54,6 +54,8 @@ pub(super) struct Series {
     pub(super) location: SeriesLocation,
     /// Index of its region.
     pub(super) region: usize,
+    /// Its place in the region's buffer.
+    pub(super) word: u32,
     pub(super) kind: SlotKind,
     pub(super) every: TickDivider,
     /// Its column, if the column has no other series; `None` if its value is aggregated with others.
@@ -173,8 +175,7 @@ impl Scalars {
             if series.column.is_none() {
                 self.cells.push(f64::NAN);
             }
-            let one =
-                Stretch { word: series.location.first.word() as u32, cell: cell as u32, series: at as u32, count: 1 };
+            let one = Stretch { word: series.word, cell: cell as u32, series: at as u32, count: 1 };
             match self.stretches[before..].last_mut() {
                 Some(last) if last.word + last.count == one.word && last.cell + last.count == one.cell => {
                     last.count += 1;
@@ -189,7 +190,7 @@ impl Scalars {
             max_age: if head.column.is_some() { 0 } else { observations_held.min(NEVER - 1) },
             written: head.state.written,
             seen: head.state.seen.map(|(at, _)| at),
-            words: run.last().map_or(0, |last| last.location.first.word() + 1),
+            words: run.last().map_or(0, |last| last.word as usize + 1),
             first,
             end: first + run.len(),
             stretches: before..self.stretches.len(),
@@ -273,15 +274,17 @@ impl Scalars {
     /// Every series, with its current state.
     fn series(&self) -> impl Iterator<Item = Series> {
         let runs = self.runs.iter().flat_map(|run| self.stretches[run.stretches.clone()].iter().map(move |s| (run, s)));
-        let each = runs.flat_map(|(run, stretch)| stretch.series().zip(stretch.cells()).map(move |at| (run, at)));
-        each.map(|(run, (series, cell))| {
+        let each = runs.flat_map(|(run, stretch)| {
+            stretch.series().zip(stretch.cells()).zip(stretch.word..).map(move |at| (run, at))
+        });
+        each.map(|(run, ((series, cell), word))| {
             let (metric, location, kind) = self.keys[series];
             let before = self.states.before.get(series).copied();
             let last = if run.exact { self.cells[cell] } else { self.states.held[series] };
             let (seen, written, age) = (run.seen.zip(before), run.written, self.states.ages[series]);
             let state = SeriesState { seen, written, last, age };
             let column = Some(cell).filter(|cell| *cell < self.columns);
-            Series { metric, location, region: run.region, kind, every: run.every, column, state }
+            Series { metric, location, region: run.region, word, kind, every: run.every, column, state }
         })
     }
 }

@@ -5,7 +5,7 @@ use core::num::NonZeroU64;
 use transport::FetchStatus;
 use wire::control::{DetectorSpec, RegionSpec, ReplicaSpec};
 use wire::histogram::Scale;
-use wire::id::{LmapId, ReplicaId};
+use wire::id::{LmapId, Owner, ReplicaId};
 use wire::layout::{RegionSize, Slot};
 use wire::metric::{Aggregation, Group, Series as Title};
 use wire::name::{InstanceName, Labels, MetricName, ServiceName};
@@ -29,7 +29,13 @@ fn replica(id: u32, regions: &[u64], places: Vec<wire::control::MetricPlace>) ->
     let region =
         |id: &u64| RegionSpec { id: RegionId(*id), size: RegionSize::ONE_PAGE, heartbeat: true, address: 0, rkey: 0 };
     let instance = InstanceName::new(&format!("cart-{id}")).unwrap();
-    ReplicaSpec { id: ReplicaId(id), instance, regions: regions.iter().map(region).collect(), places }
+    ReplicaSpec {
+        id: ReplicaId(id),
+        instance,
+        owner: Owner::Agent,
+        regions: regions.iter().map(region).collect(),
+        places,
+    }
 }
 
 fn place(metric: u32, region: u64, first: u32) -> wire::control::MetricPlace {
@@ -58,8 +64,15 @@ fn regions(spec: &LmapSpec) -> BTreeMap<RegionId, usize> {
     ids.zip(0..).collect()
 }
 
+/// The index of each region, whose buffer holds the whole of it.
+fn whole(spec: &LmapSpec) -> BTreeMap<RegionId, (usize, Runs)> {
+    let runs = Runs::first(RegionSize::ONE_PAGE.words());
+    regions(spec).into_iter().map(|(region, at)| (region, (at, runs.clone()))).collect()
+}
+
 fn buffer(region: u64, words: Vec<u64>) -> RegionBuffer {
-    RegionBuffer { region: RegionId(region), words, status: FetchStatus::Fetched }
+    let runs = Runs::first(words.len());
+    RegionBuffer { region: RegionId(region), words, runs, status: FetchStatus::Fetched }
 }
 
 fn at(millis: u64) -> ObservationTime {
@@ -73,7 +86,7 @@ impl SingleMetric {
     fn new(kind: Kind, replicas: u32) -> Self {
         let replicas = (1..=replicas).map(|id| replica(id, &[u64::from(id)], vec![place(1, u64::from(id), 0)]));
         let spec = spec(vec![metric(1, kind, Aggregation::Sum, 1)], replicas.collect());
-        Self(Columns::new(&spec, &regions(&spec), &Aggregations::default(), OBSERVATIONS_HELD))
+        Self(Columns::new(&spec, &whole(&spec), &Aggregations::default(), OBSERVATIONS_HELD))
     }
 
     /// The first column; `None` if it is missing.
@@ -192,7 +205,7 @@ fn a_region_that_is_shorter_than_said_is_not_read() {
 fn a_column_that_no_replica_has_any_more_is_missing() {
     let gauge = || vec![metric(1, Kind::Gauge, Aggregation::Sum, 1)];
     let spec = |metrics, places| spec(metrics, vec![replica(1, &[1], places)]);
-    let columns = |spec: &LmapSpec| Columns::new(spec, &regions(spec), &Aggregations::default(), OBSERVATIONS_HELD);
+    let columns = |spec: &LmapSpec| Columns::new(spec, &whole(spec), &Aggregations::default(), OBSERVATIONS_HELD);
     let mut before = columns(&spec(gauge(), vec![place(1, 1, 0)]));
     let buffers = [buffer(1, vec![0; 9])];
     assert_eq!(before.read(&buffers, &[Observation::Fresh], at(0)), [0.0]);
@@ -295,7 +308,7 @@ fn rows_are_those_that_series_by_series_would_give_whatever_happens() {
     for seed in 0..200 {
         let mut dice = Dice(seed);
         let mut spec = configuration(&mut dice);
-        let mut scalars = Columns::new(&spec, &regions(&spec), &aggregations, OBSERVATIONS_HELD);
+        let mut scalars = Columns::new(&spec, &whole(&spec), &aggregations, OBSERVATIONS_HELD);
         let mut plain = reference::Columns::new(&spec, &regions(&spec), &aggregations, OBSERVATIONS_HELD);
         let mut state: BTreeMap<RegionId, Vec<u64>> = BTreeMap::new();
         let (mut now, mut wild, mut sampled, mut written) = (1000, false, false, 0);
@@ -305,7 +318,7 @@ fn rows_are_those_that_series_by_series_would_give_whatever_happens() {
             }
             if dice.one_in(25) {
                 spec = configuration(&mut dice);
-                scalars = Columns::new(&spec, &regions(&spec), &aggregations, OBSERVATIONS_HELD).take_over(scalars);
+                scalars = Columns::new(&spec, &whole(&spec), &aggregations, OBSERVATIONS_HELD).take_over(scalars);
                 plain =
                     reference::Columns::new(&spec, &regions(&spec), &aggregations, OBSERVATIONS_HELD).take_over(plain);
             }

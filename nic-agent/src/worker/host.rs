@@ -17,6 +17,7 @@ use super::{Effect, Link, MAX_DEFERRED, Worker};
 use crate::alarm::Alarm;
 use crate::error::{UnexpectedMessage, chain};
 use crate::lmap_runtime::LmapRuntime;
+use crate::region_limits::RegionClaim;
 use crate::retained_lmap::RetainedLmap;
 use crate::settings::Fetching;
 
@@ -197,7 +198,7 @@ impl Worker {
             Ok(spec) => spec,
             Err(refused) => {
                 if let Some(old) = &old {
-                    self.release(old);
+                    self.release(now, old);
                     self.drop_orphaned_jobs();
                 }
                 return Err(refused);
@@ -214,12 +215,12 @@ impl Worker {
         let (mut runtime, refused) = LmapRuntime::new(&spec, epoch, &self.settings, retained, &mut self.shared.factory);
         self.schedule.join(spec.interval, now);
         let mut attached = Vec::new();
-        for region in runtime.regions.specs() {
-            attached.push((region.id, self.attachments.acquire(self.host, region)));
+        for region in runtime.regions.claims() {
+            attached.push((region.spec.id, self.attachments.acquire(self.host, region)));
         }
         runtime.begin_digest(now, self.period);
         if let Some(old) = old {
-            self.release(&old);
+            self.release(now, &old);
             runtime = runtime.take_over(old, &mut self.shared.outbox);
         }
         for (region, attached) in attached {
@@ -237,9 +238,11 @@ impl Worker {
         if old.is_none() && self.runtimes.len() >= MAX_LMAPS {
             return Err(UnexpectedMessage::TooMany(id));
         }
-        let regions = spec.replicas.iter().flat_map(|replica| &replica.regions);
-        let replaced = old.into_iter().flat_map(|old| old.regions.specs());
-        self.attachments.check(regions, replaced).map_err(|source| UnexpectedMessage::Regions { lmap: id, source })?;
+        let claims = RegionClaim::of(&spec);
+        let replaced = old.into_iter().flat_map(|old| old.regions.claims());
+        self.attachments
+            .check(claims.iter(), replaced)
+            .map_err(|source| UnexpectedMessage::Regions { lmap: id, source })?;
         Ok(spec)
     }
 
@@ -247,7 +250,7 @@ impl Worker {
     /// longer has. The learned model is retained for the service's next start.
     fn remove_lmap(&mut self, now: Nanos, id: LmapId) {
         let Some(runtime) = self.runtimes.remove(&id) else { return };
-        self.release(&runtime);
+        self.release(now, &runtime);
         if let Some((service, retained)) = runtime.into_model(now) {
             self.retained.insert(service, retained);
         }

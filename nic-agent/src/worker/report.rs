@@ -6,7 +6,7 @@ use wire::id::Epoch;
 use wire::proto::control as proto;
 use wire::time::Nanos;
 
-use super::{Link, Worker};
+use super::{Link, Worker, retained_models};
 use crate::regions::DiscardCounts;
 use crate::retained_lmap::RetainedLmap;
 use crate::settings::WorkerSettings;
@@ -18,6 +18,10 @@ pub(super) struct Counters {
     /// Lost batches, in the order of [`Loss::ALL`].
     lost: [u64; Loss::ALL.len()],
     pub(super) revoked_regions: u64,
+    /// Regions that are not read any more, since their services have punched holes into them.
+    pub(super) punched_regions: u64,
+    /// Models of services that are gone, dropped before their time.
+    evicted_models: u64,
     cpu_ns: u64,
     pub(super) unexpected_messages: u64,
     pub(super) welcomes: u64,
@@ -60,10 +64,16 @@ pub struct WorkerStatus {
     pub retained_detectors: usize,
     /// Services without a configuration of which only the model is retained.
     pub retained_models: usize,
+    /// Bytes of these models.
+    pub retained_model_bytes: u64,
+    /// Such models since the start that were dropped before their time, since there were too many.
+    pub evicted_models: u64,
     /// Regions that are attached.
     pub attached: usize,
     /// Regions in use.
     pub regions: usize,
+    /// Regions since the start that are not read any more, since their services have punched holes into them.
+    pub punched_regions: u64,
     /// Batches that failed as a whole, in the order of [`Loss::ALL`].
     pub lost_batches: [u64; Loss::ALL.len()],
 }
@@ -105,9 +115,12 @@ impl Worker {
             discarded: [discarded.generation, discarded.header, discarded.unread],
             welcomes: self.counters.welcomes,
             retained_detectors: self.retained.values().filter_map(RetainedLmap::detectors).count(),
+            retained_model_bytes: self.retained.values().filter_map(RetainedLmap::model_bytes).sum(),
+            evicted_models: self.counters.evicted_models,
             retained_models: self.retained.values().filter(|retained| retained.detectors().is_none()).count(),
             attached,
             regions,
+            punched_regions: self.counters.punched_regions,
             lost_batches: self.counters.lost,
         }
     }
@@ -153,6 +166,7 @@ impl Worker {
     /// models for longer, for a service that does.
     fn expire_retained(&mut self, now: Nanos) {
         let WorkerSettings { detector_retention, model_retention, max_retained_models, .. } = self.settings;
+        let model_bytes = self.settings.max_retained_model_bytes;
         let older =
             |retained: &RetainedLmap, than: Nanos| now.since(retained.since).is_some_and(|length| length >= than);
         let detectors = self.retained.values().filter_map(RetainedLmap::detectors).count();
@@ -161,12 +175,7 @@ impl Worker {
         }
         self.retained
             .retain(|_, retained| retained.is_useful() && !older(retained, model_retention.max(detector_retention)));
-        while self.retained.values().filter(|retained| retained.detectors().is_none()).count() > max_retained_models {
-            let of_use = self.retained.iter().filter(|(_, retained)| retained.detectors().is_none());
-            let oldest = of_use.min_by_key(|(_, retained)| retained.since).map(|(service, _)| service.clone());
-            let Some(oldest) = oldest else { break };
-            self.retained.remove(&oldest);
-        }
+        self.counters.evicted_models += retained_models::evict(&mut self.retained, max_retained_models, model_bytes);
         if self.retained.values().filter_map(RetainedLmap::detectors).count() < detectors {
             self.drop_orphaned_jobs();
         }

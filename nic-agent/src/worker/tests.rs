@@ -18,7 +18,7 @@ use wire::control::{
     DetectorSpec, Episode, LmapSpec, MetricPlace, MetricSpec, RegionSpec, ReplicaSpec, ScoreForm, State, Verdict,
 };
 use wire::histogram::Scale;
-use wire::id::{Epoch, LmapId, MetricId, RegionId, ReplicaId};
+use wire::id::{Epoch, LmapId, MetricId, Owner, RegionId, ReplicaId};
 use wire::layout::{RegionSize, Slot};
 use wire::metric::{Aggregation, Group, Kind, Series};
 use wire::name::{InstanceName, Labels, MetricName, ServiceName};
@@ -260,6 +260,7 @@ fn replica(id: u32, metrics: &[MetricSpec]) -> ReplicaSpec {
     ReplicaSpec {
         id: ReplicaId(id),
         instance: InstanceName::new(&format!("cart-{id}")).unwrap(),
+        owner: Owner::User(1000),
         regions: vec![RegionSpec { id: region, size: RegionSize::ONE_PAGE, heartbeat: true, address: 0, rkey: 0 }],
         places: metrics.iter().map(place).collect(),
     }

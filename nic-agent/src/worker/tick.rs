@@ -74,6 +74,7 @@ impl Worker {
             self.queue_pair.lost(now, self.link == Link::Up, &mut self.seeds);
         }
         self.detach_revoked(now);
+        self.detach_punched();
         let deferred = core::mem::take(&mut self.deferred);
         deferred.into_iter().filter_map(|message| self.on_host(now, message).err()).collect()
     }
@@ -106,8 +107,8 @@ impl Worker {
             self.owners.extend(runtime.regions.to_fetch().map(|at| (*id, at)));
             for (_, at) in self.owners.iter().skip(first) {
                 if let Some(buffer) = runtime.regions.buffers.get_mut(*at) {
-                    let words = core::mem::take(&mut buffer.words);
-                    self.batch.push(RegionBuffer { region: buffer.region, words, status: FetchStatus::Pending });
+                    let (words, runs) = (core::mem::take(&mut buffer.words), core::mem::take(&mut buffer.runs));
+                    self.batch.push(RegionBuffer { region: buffer.region, words, runs, status: FetchStatus::Pending });
                 }
             }
         }
@@ -122,8 +123,22 @@ impl Worker {
             if batch && buffer.status == FetchStatus::Failed(RegionError::Revoked) {
                 self.revoked.push(buffer.region);
             }
+            if batch && matches!(buffer.status, FetchStatus::Failed(RegionError::Punched { .. })) {
+                self.punched.push(buffer.region);
+            }
             if let Some(place) = self.runtimes.get_mut(&id).and_then(|runtime| runtime.regions.buffers.get_mut(at)) {
                 *place = buffer;
+            }
+        }
+    }
+
+    /// Stops reading regions of which pages have vanished. Their replicas fall silent, which is what operators see.
+    fn detach_punched(&mut self) {
+        while let Some(region) = self.punched.pop() {
+            self.counters.punched_regions += 1;
+            self.attachments.punched(region);
+            for runtime in self.runtimes.values_mut() {
+                runtime.regions.attached(region, false);
             }
         }
     }

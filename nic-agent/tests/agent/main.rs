@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 mod broken;
+mod holes;
 mod host;
 mod memory;
 
@@ -86,6 +87,7 @@ fn lmap(regions: &[u64]) -> proto::Lmap {
         instance: format!("cart-{region}"),
         regions: vec![proto::Region { region: *region, bytes: 4096, heartbeat: true, ..proto::Region::default() }],
         places: (1..=2).map(|metric| proto::MetricPlace { metric, region: *region, first_slot: metric - 1 }).collect(),
+        uid: Some(1000),
     };
     proto::Lmap {
         lmap: 1,

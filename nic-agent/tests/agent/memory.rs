@@ -24,9 +24,14 @@ pub struct Regions {
 impl Regions {
     /// Creates regions of one page with these ids, and a socket that passes them.
     pub fn serve(ids: impl IntoIterator<Item = u64>) -> Arc<Self> {
-        let region = |id| (RegionId(id), Arc::new(OwnedRegion::create("test", RegionSize::ONE_PAGE).unwrap()));
+        Self::serve_sized(ids.into_iter().map(|id| (id, RegionSize::ONE_PAGE)))
+    }
+
+    /// The same with regions of these sizes.
+    pub fn serve_sized(regions: impl IntoIterator<Item = (u64, RegionSize)>) -> Arc<Self> {
+        let region = |(id, size)| (RegionId(id), Arc::new(OwnedRegion::create("test", size).unwrap()));
         let folder = TempDir::new().unwrap();
-        let owned = ids.into_iter().map(region).collect();
+        let owned = regions.into_iter().map(region).collect();
         let regions = Arc::new(Self { folder, owned, garbage: Mutex::default() });
         let listener = UnixListener::bind(regions.socket()).unwrap();
         let server = Arc::clone(&regions);
@@ -61,7 +66,8 @@ impl Regions {
                 let request = AttachRequest::decode(request).unwrap();
                 let descriptor = self.descriptor(RegionId(request.region));
                 let problem = if descriptor.is_some() { String::new() } else { "no such region".to_owned() };
-                let bytes = RegionSize::ONE_PAGE.bytes() as u64;
+                let size = self.owned.get(&RegionId(request.region)).map_or(RegionSize::ONE_PAGE, |of| of.size());
+                let bytes = size.bytes() as u64;
                 let mut reply = Vec::new();
                 frame::encode(&AttachReply { region: request.region, bytes, problem }, &mut reply).unwrap();
                 fd_passing::send(socket, &reply, descriptor.as_ref().map(OwnedFd::as_fd)).unwrap();
@@ -76,6 +82,6 @@ impl Regions {
         }
         let owned = self.owned.get(&id)?;
         let memory = owned.as_fd().try_clone_to_owned().unwrap();
-        Some(AcceptedRegion::accept(memory, RegionSize::ONE_PAGE).unwrap().reader_fd().unwrap())
+        Some(AcceptedRegion::accept(memory, owned.size()).unwrap().reader_fd().unwrap())
     }
 }

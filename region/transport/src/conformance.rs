@@ -8,6 +8,7 @@ use wire::id::RegionId;
 use wire::layout::{Header, RegionSize, Slot};
 
 use crate::fetch::{Access, AttachError, FetchStatus, RegionBuffer, RegionError, RegionReader};
+use crate::runs::Runs;
 
 /// The service side: a region that is written while it is read.
 pub trait Service {
@@ -80,6 +81,35 @@ pub fn a_region_is_fetched_as_far_as_its_buffer_is_long<S: Service>(mut reader: 
     let mut none = [RegionBuffer::for_first(RegionId(1), 0)];
     fetch(&mut reader, &mut none);
     assert_eq!(none[0].status, FetchStatus::Failed(RegionError::Length { buffer: 0, region: 1024 }));
+}
+
+/// Runs with gaps between them are fetched side by side, in whatever order the batch has its regions.
+pub fn runs_of_a_region_are_fetched_without_what_is_between_them<S: Service>(mut reader: impl RegionReader) {
+    let size = RegionSize::new(8 * 4096).expect("eight pages are a size");
+    let services = [S::create(size), S::create(size)];
+    for (id, service) in (1..).zip(&services) {
+        (0..size.slots()).for_each(|slot| service.store(Slot(slot), id * 100_000 + u64::from(slot)));
+        attach(&mut reader, id, size, service);
+    }
+    let word = |slot: u32| Slot(slot).word();
+    let runs = Runs::covering([0..8, word(1500)..word(1503), word(size.slots() - 1)..size.words()]);
+    let mut batch = [2, 1, 2].map(|region| RegionBuffer::for_runs(RegionId(region), runs.clone()));
+    batch[1] = buffer(1, size);
+
+    fetch(&mut reader, &mut batch);
+
+    for buffer in &batch {
+        assert_eq!(buffer.status, FetchStatus::Fetched);
+        assert!(Header::decode(&buffer.words).is_ok());
+        for slot in [1500, 1502, size.slots() - 1] {
+            let at = buffer.runs.position(word(slot)).expect("it is in a run");
+            assert_eq!(buffer.words[at], buffer.region.0 * 100_000 + u64::from(slot));
+        }
+    }
+    assert_eq!((batch[0].words.len(), batch[1].words.len()), (8 + 3 + 1, size.words()));
+    let mut beyond = [RegionBuffer::for_runs(RegionId(1), Runs::covering([0..8, 4095..4097]))];
+    fetch(&mut reader, &mut beyond);
+    assert_eq!(beyond[0].status, FetchStatus::Failed(RegionError::Length { buffer: 4097, region: 4096 }));
 }
 
 /// A fetch reads current values, not those at the time of attaching: a private copy of the memory is not enough.
@@ -266,6 +296,7 @@ macro_rules! on_every_backend {
         $crate::on_every_backend!(@ $service, $reader;
             a_fetched_region_is_the_whole_of_it,
             a_region_is_fetched_as_far_as_its_buffer_is_long,
+            runs_of_a_region_are_fetched_without_what_is_between_them,
             a_value_written_after_attaching_is_seen,
             each_buffer_gets_its_own_region,
             a_failure_of_one_region_harms_no_other,

@@ -1,5 +1,6 @@
 //! The trait that fetches regions, its buffers, and its errors.
 
+use core::ops::Range;
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -8,6 +9,7 @@ use wire::id::RegionId;
 use wire::layout::RegionSize;
 
 use crate::local;
+use crate::runs::Runs;
 use crate::verbs::LostReason;
 
 /// Reads metric regions: from shared memory, from this process, or over RDMA.
@@ -27,8 +29,8 @@ pub trait RegionReader: Send {
     /// Detaches `region`: once this has returned, no fetch touches its memory. Does nothing if it is not attached.
     fn detach(&mut self, region: RegionId);
 
-    /// Fetches every region of `batch` up to the length of its buffer, and sets the status of each, in any order. A
-    /// region may be in the batch twice.
+    /// Fetches the runs that each buffer of `batch` names, and sets the status of each, in any order. A region may be
+    /// in the batch twice.
     ///
     /// Each word is a value that it had at one point in time during the call; different words may be of different
     /// times. The contents of a buffer whose status is not [`FetchStatus::Fetched`] are undefined.
@@ -45,8 +47,10 @@ pub trait RegionReader: Send {
 pub struct RegionBuffer {
     /// The region to fetch.
     pub region: RegionId,
-    /// The region's words, header first: all of them, or the first ones.
+    /// The region's words that are wanted, run after run.
     pub words: Vec<u64>,
+    /// Which words these are.
+    pub runs: Runs,
     /// The outcome of the last fetch.
     pub status: FetchStatus,
 }
@@ -62,7 +66,30 @@ impl RegionBuffer {
     /// Fetching fails with [`RegionError::Length`] unless `words` is between 1 and the region's length.
     #[must_use]
     pub fn for_first(region: RegionId, words: usize) -> Self {
-        Self { region, words: vec![0; words], status: FetchStatus::Pending }
+        Self::for_runs(region, Runs::first(words))
+    }
+
+    /// A buffer for these words of `region`, all zeros. Fetching fails with [`RegionError::Length`] unless there is a
+    /// run, and all of them are within the region.
+    #[must_use]
+    pub fn for_runs(region: RegionId, runs: Runs) -> Self {
+        Self { region, words: vec![0; runs.words()], runs, status: FetchStatus::Pending }
+    }
+
+    /// Checks that the buffer is for words of a region that has `words`.
+    pub(crate) fn check(&self, words: usize) -> Result<(), RegionError> {
+        let fits = !self.words.is_empty() && self.words.len() == self.runs.words() && self.runs.end() <= words;
+        if fits { Ok(()) } else { Err(RegionError::Length { buffer: self.runs.end(), region: words }) }
+    }
+
+    /// Each run, as a range of the region's words, with its part of the buffer.
+    pub(crate) fn parts(&mut self) -> impl Iterator<Item = (Range<usize>, &mut [u64])> {
+        let mut rest = &mut self.words[..];
+        self.runs.iter().map(move |run| {
+            let (part, after) = core::mem::take(&mut rest).split_at_mut(run.len());
+            rest = after;
+            (run, part)
+        })
     }
 }
 
@@ -84,10 +111,10 @@ pub enum RegionError {
     /// The region is not attached: attach it first.
     #[error("the region is not attached")]
     NotAttached,
-    /// The buffer is empty or longer than the region.
-    #[error("a buffer of {buffer} words for a region of {region}")]
+    /// The buffer is empty or reaches beyond the region.
+    #[error("a buffer for words up to {buffer} of a region of {region}")]
     Length {
-        /// Words of the buffer.
+        /// End of what the buffer is for, in words from the region's start.
         buffer: usize,
         /// Words of the region.
         region: usize,
@@ -95,6 +122,15 @@ pub enum RegionError {
     /// The host agent has revoked the right to read it. Wait for a configuration without it, or attach it anew.
     #[error("the right to read the region is revoked")]
     Revoked,
+    /// Pages that held values are free: its service has punched a hole into it. Reading it would allocate them again,
+    /// at the reader's expense. Leave it.
+    #[error(
+        "{pages} of its pages were freed after they had been read, which only the service can do: it is not read any more. Restart the service"
+    )]
+    Punched {
+        /// Number of such pages.
+        pages: usize,
+    },
     /// No response in time. Try again.
     #[error("no response in time")]
     Timeout,

@@ -12,10 +12,13 @@ pub mod attach;
 pub mod conformance;
 mod fetch;
 pub mod local;
+mod pages;
+mod runs;
 mod shm;
 pub mod verbs;
 
 pub use fetch::{Access, AttachError, BatchError, FetchStatus, Loss, RegionBuffer, RegionError, RegionReader};
 pub use local::LocalReader;
+pub use runs::Runs;
 pub use shm::ShmReader;
 pub use verbs::VerbsReader;

@@ -117,11 +117,11 @@ impl LocalReader {
             return Err(failure.clone());
         }
         let words = &region.0.words;
-        if buffer.words.is_empty() || buffer.words.len() > words.len() {
-            return Err(RegionError::Length { buffer: buffer.words.len(), region: words.len() });
-        }
-        for (copy, word) in buffer.words.iter_mut().zip(words) {
-            *copy = word.load(Relaxed);
+        buffer.check(words.len())?;
+        for (run, part) in buffer.parts() {
+            for (copy, word) in part.iter_mut().zip(words.get(run).unwrap_or_default()) {
+                *copy = word.load(Relaxed);
+            }
         }
         Ok(())
     }

@@ -2,20 +2,30 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::os::fd::AsFd as _;
 
-use region::ReadMapping;
+use region::SparseMapping;
 use wire::id::RegionId;
 use wire::layout::RegionSize;
 
 use crate::fetch::{Access, AttachError, BatchError, FetchStatus, RegionBuffer, RegionError, RegionReader};
+use crate::pages::Pages;
 
-/// Reads regions that are mapped into this process. A fetch is a copy without a system call and cannot fail as a whole.
+/// Reads regions that are mapped into this process. A fetch is a copy, with a system call now and then, and cannot fail
+/// as a whole.
 ///
-/// An attached region costs address space and no descriptor. It stays readable after its service has ended.
+/// Only pages that hold values are read. Others are zeros, and stay unallocated: loading from them would charge them to
+/// this process. A region whose pages vanish is refused ([`RegionError::Punched`]) within 64 fetches.
+///
+/// An attached region costs address space and a descriptor. It stays readable after its service has ended.
 #[derive(Debug, Default)]
 pub struct ShmReader {
-    regions: HashMap<RegionId, ReadMapping>,
+    regions: HashMap<RegionId, Attached>,
+}
+
+#[derive(Debug)]
+struct Attached {
+    memory: SparseMapping,
+    pages: Pages,
 }
 
 impl ShmReader {
@@ -25,11 +35,10 @@ impl ShmReader {
         Self::default()
     }
 
-    fn fetch_one(&self, buffer: &mut RegionBuffer) -> Result<(), RegionError> {
-        let mapping = self.regions.get(&buffer.region).ok_or(RegionError::NotAttached)?;
-        mapping
-            .copy_into(&mut buffer.words)
-            .map_err(|wrong| RegionError::Length { buffer: wrong.buffer, region: wrong.region })
+    fn fetch_one(&mut self, buffer: &mut RegionBuffer) -> Result<(), RegionError> {
+        let Attached { memory, pages } = self.regions.get_mut(&buffer.region).ok_or(RegionError::NotAttached)?;
+        buffer.check(memory.size().words())?;
+        pages.copy(memory, buffer)
     }
 }
 
@@ -45,7 +54,8 @@ impl RegionReader for ShmReader {
         let Access::Descriptor(memory) = access else {
             return Err(AttachError::Access { reader: "shm", needed: "a descriptor", given: access.name() });
         };
-        place.insert(ReadMapping::map(memory.as_fd(), size)?);
+        let memory = SparseMapping::map(memory, size)?;
+        place.insert(Attached { memory, pages: Pages::new(size.words()) });
         Ok(())
     }
 
@@ -67,6 +77,8 @@ impl RegionReader for ShmReader {
 #[cfg(test)]
 #[cfg(not(miri))] // Memory of the system, which Miri does not have.
 mod tests {
+    use std::os::fd::AsFd as _;
+
     use region::{MapError, OwnedRegion};
     use wire::layout::{Header, Slot};
 

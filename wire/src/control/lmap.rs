@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::detector::{DetectorSpec, DetectorSpecError};
 use super::{MAX_METRICS, MAX_REGIONS, MAX_REPLICAS};
 use crate::histogram::{Scale, ScaleError};
-use crate::id::{LmapId, MetricId, RegionId, ReplicaId};
+use crate::id::{LmapId, MetricId, Owner, RegionId, ReplicaId};
 use crate::layout::{RegionSize, RegionSizeError, Slot};
 use crate::metric::{Aggregation, Kind, Series, TickDivider};
 use crate::name::{InstanceName, Labels, MetricName, NameError, ServiceName};
@@ -61,6 +61,8 @@ pub struct ReplicaSpec {
     pub id: ReplicaId,
     /// Its name, as operators see it.
     pub instance: InstanceName,
+    /// Who pays for it.
+    pub owner: Owner,
     /// The regions that it owns.
     pub regions: Vec<RegionSpec>,
     /// Places of its metrics. A metric without a place is missing in this replica.
@@ -234,6 +236,7 @@ impl ReplicaSpec {
         Ok(Self {
             id: ReplicaId(message.replica),
             instance: InstanceName::new(&message.instance)?,
+            owner: message.uid.into(),
             regions,
             places: message.places.iter().map(place).collect(),
         })
@@ -257,6 +260,7 @@ impl ReplicaSpec {
             instance: self.instance.to_string(),
             regions: self.regions.iter().map(region).collect(),
             places: self.places.iter().map(place).collect(),
+            uid: self.owner.uid(),
         }
     }
 }
@@ -372,6 +376,7 @@ mod tests {
             replicas: vec![ReplicaSpec {
                 id: ReplicaId(1),
                 instance: InstanceName::new("cart-1").unwrap(),
+                owner: Owner::User(1000),
                 regions: vec![region],
                 places: vec![place(1, 0), place(2, 1)],
             }],

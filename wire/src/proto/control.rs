@@ -320,6 +320,9 @@ pub struct Replica {
     pub regions: ::prost::alloc::vec::Vec<Region>,
     #[prost(message, repeated, tag = "4")]
     pub places: ::prost::alloc::vec::Vec<MetricPlace>,
+    /// The user who runs it, and who pays for what it takes; absent: the host agent itself.
+    #[prost(uint32, optional, tag = "5")]
+    pub uid: ::core::option::Option<u32>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Region {

@@ -24,7 +24,8 @@ fn an_operators_lmap_has_its_settings_and_waits_for_its_service_without_one() {
     let mut node = Node::new(settings());
     let interval = Interval::new(Nanos::from_millis(10)).unwrap();
     let detector = DetectorSpec { rank: Some(3), margin: Some(1.2), ..DetectorSpec::default() };
-    let asked = LmapOptions { interval: Some(interval), model: vec![1], detector };
+    let model = TrainedModel::new(model(1)).unwrap();
+    let asked = LmapOptions { interval: Some(interval), model: model.clone(), detector, ..LmapOptions::default() };
     let id = node.plane.new_lmap(node.now, &service("cart"), asked).unwrap();
     node.worker(50, 0, 1);
     node.settle();
@@ -33,7 +34,7 @@ fn an_operators_lmap_has_its_settings_and_waits_for_its_service_without_one() {
     node.replica(1, "cart", &[counter("a")]);
     node.settle();
     let (_, lmap) = node.set(50).pop().unwrap();
-    assert_eq!((lmap.lmap, lmap.interval_us, &lmap.model), (id.0, 10_000, &vec![1]));
+    assert_eq!((lmap.lmap, lmap.interval_us, &lmap.model), (id.0, 10_000, &model.to_vec()));
     assert_eq!(lmap.detector, Some((&detector).into()));
     assert_eq!(node.plane.status().lmaps[0].detector, Some((&detector).into()));
 
@@ -43,6 +44,63 @@ fn an_operators_lmap_has_its_settings_and_waits_for_its_service_without_one() {
     assert_eq!(node.only_lmap(), id);
     let again = node.plane.new_lmap(node.now, &service("cart"), LmapOptions::default());
     assert!(matches!(again, Err(OperatorError::Exists { lmap, .. }) if lmap == id));
+}
+
+/// A small model with this many columns.
+fn model(columns: u64) -> Vec<u8> {
+    let of = |title| ::lmap::Column::new(::lmap::ColumnKind::Gauge, title);
+    let mut detector = ::lmap::Detector::new((0..columns).map(of).collect(), ::lmap::Settings::default(), 1).unwrap();
+    let mut row = 0_u64;
+    while detector.model().is_none() {
+        row += 1;
+        let value = |column: u64| 1000.0 + (row * (column + 7) * 7919 % 101) as f64;
+        let _ = detector.score(&(0..columns).map(value).collect::<Vec<_>>()).unwrap();
+        if let Some(job) = detector.learn() {
+            detector.install(job.run());
+        }
+    }
+    detector.model().unwrap().encode()
+}
+
+#[test]
+fn bytes_that_are_no_model_are_refused_before_they_are_kept() {
+    let mut cut = model(2);
+    cut.pop();
+    for bytes in [vec![7], vec![0; 8 << 20], cut] {
+        assert!(TrainedModel::new(bytes).is_err());
+    }
+    assert_eq!(TrainedModel::new(Vec::new()), Ok(TrainedModel::default()));
+}
+
+#[test]
+fn an_operator_with_all_the_models_that_it_may_have_leaves_room_to_others_until_it_deletes_some() {
+    let mut node = Node::new(settings());
+    let large = model(600);
+    let asks = |node: &mut Node, by: &str, name: String| {
+        let model = TrainedModel::new(large.clone()).unwrap();
+        let options = LmapOptions { model, by: by.to_owned(), ..LmapOptions::default() };
+        node.plane.new_lmap(node.now, &service(&name), options)
+    };
+
+    let mut taken = Vec::new();
+    let refused = loop {
+        match asks(&mut node, "user 65534", format!("flood-{}", taken.len())) {
+            Ok(lmap) => taken.push(lmap),
+            Err(refused) => break refused,
+        }
+    };
+
+    let refused = refused.to_string();
+    assert!(
+        refused.starts_with("user 65534 would have") && refused.contains("bytes of operators' models"),
+        "{refused}"
+    );
+    let quarters = node.plane.model_bytes() * 4 / (256 << 20);
+    assert_eq!(quarters, 2, "nearly three of four");
+    assert!(asks(&mut node, "user 1000", "cart".to_owned()).is_ok());
+    node.plane.delete_lmap(node.now, taken[0]).unwrap();
+    node.plane.delete_lmap(node.now, taken[1]).unwrap();
+    assert!(asks(&mut node, "user 65534", "again".to_owned()).is_ok());
 }
 
 #[test]

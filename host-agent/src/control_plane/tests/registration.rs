@@ -164,7 +164,7 @@ fn a_hundred_thousand_series_are_accepted_up_to_the_limit_with_few_refusal_messa
 
 #[test]
 fn connections_replicas_and_memory_are_bounded() {
-    let limits = Limits { connections: 3, replicas_per_service: 2, bytes_per_service: 3 * 4096, ..Limits::default() };
+    let limits = Limits { connections: 4, replicas_per_service: 2, bytes_per_service: 3 * 4096, ..Limits::default() };
     let mut node = Node::new(Settings { limits, ..settings() });
     node.replica(1, "cart", &[counter("a")]);
     node.replica(2, "cart", &[counter("a")]);
@@ -178,7 +178,7 @@ fn connections_replicas_and_memory_are_bounded() {
 
     node.connect(4);
     node.connect(5);
-    assert!(node.refusals(5)[0].contains("the limit of 3 service connections is reached"));
+    assert!(node.refusals(5)[0].contains("user 1000 would have 4 of 4 service connections with 0 free"));
     assert!(node.did(&Action::CloseService { connection: ConnectionId(5) }));
     assert_eq!(node.plane.counters().refused_connections, 1);
     node.gone(5);

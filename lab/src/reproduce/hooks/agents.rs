@@ -14,7 +14,7 @@ use otlp::{Finding, SpanMetrics, SpanMetricsSettings, Timestamp};
 use transport::local::Region;
 use transport::{Access, LocalReader, RegionReader as _};
 use wire::control::{DetectorSpec, Episode, LmapSpec, MetricPlace, MetricSpec, RegionSpec, ReplicaSpec, Verdict};
-use wire::id::{LmapId, MetricId, RegionId, ReplicaId};
+use wire::id::{LmapId, MetricId, Owner, RegionId, ReplicaId};
 use wire::layout::{RegionSize, Slot};
 use wire::metric::{Aggregation, Group, Kind, Series};
 use wire::name::{InstanceName, Labels, MetricName, ServiceName, Unit};
@@ -188,7 +188,7 @@ fn watched(number: u32, service: otlp::span_metrics::ServiceSpanMetrics<'_>, int
         interval: Interval::new(interval)?,
         heartbeat: Nanos::from_millis(100),
         metrics,
-        replicas: vec![ReplicaSpec { id: ReplicaId(number), instance, regions, places }],
+        replicas: vec![ReplicaSpec { id: ReplicaId(number), instance, owner: Owner::Agent, regions, places }],
         model: Vec::new(),
         detector: DetectorSpec::default(),
     };

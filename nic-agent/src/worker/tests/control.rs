@@ -115,6 +115,19 @@ fn a_worker_that_is_refused_lets_everything_go_and_comes_back_as_another() {
 }
 
 #[test]
+fn ticks_that_were_missed_in_a_stop_longer_than_the_lease_are_counted() {
+    let (mut node, _) = armed();
+    let before = node.worker.status().counters;
+
+    node.now = node.now.plus(Nanos(300 * INTERVAL.0));
+    let refused = node.receive(0, FromHost::Refusal(proto::Refusal { reason: "fenced".into() }));
+
+    assert!(refused.is_err());
+    let after = node.worker.status().counters;
+    assert_eq!((after.ticks - before.ticks, after.late_ticks - before.late_ticks), (0, 299));
+}
+
+#[test]
 fn regions_that_stay_are_not_attached_again() {
     let mut node = Node::new(WorkerSettings::default());
     let mut spec = lmap(metrics(2), 2);

@@ -6,6 +6,8 @@ use wire::layout::{HeaderWord, VERSION};
 use super::*;
 use transport::{BatchError, RegionError};
 
+use crate::region_limits::RegionLimits;
+
 /// A node with one LMAP whose rows are subscribed to, after its first tick.
 fn watched(metrics: Vec<MetricSpec>, replicas: u32) -> Node {
     let mut node = Node::new(WorkerSettings::default());
@@ -59,6 +61,47 @@ fn a_region_is_fetched_as_far_as_its_last_slot_in_use_and_its_header_at_the_leas
     let mut lengths: Vec<_> = node.worker.batch().iter().map(|buffer| (buffer.region.0, buffer.words.len())).collect();
     lengths.sort_unstable();
     assert_eq!(lengths, [(1, Slot(1 + histogram.slots()).word()), (2, Slot(0).word())]);
+}
+
+#[test]
+fn pages_between_slots_in_use_are_neither_fetched_nor_paid_for_and_values_are_found() {
+    let kinds = [Kind::Counter, Kind::Histogram(Scale::DEFAULT), Kind::Gauge];
+    let metrics = (1..).zip(kinds).map(|(id, kind)| metric(id, &format!("metric.{id}"), kind)).collect();
+    let mut spec = lmap(metrics, 1);
+    let size = RegionSize::new(16 << 20).unwrap();
+    let (histogram, last) = (Slot(700_000), Slot(size.slots() - 1));
+    spec.replicas[0].regions[0].size = size;
+    spec.replicas[0].places[1].first = histogram;
+    spec.replicas[0].places[2].first = last;
+    let limits = RegionLimits { regions: 10, bytes: 32 << 10 };
+    let mut node = Node::new(WorkerSettings { regions: limits, ..WorkerSettings::default() });
+    node.set(&spec);
+    node.alive();
+    node.watch_rows();
+
+    node.add(1, 0, 3);
+    let (bucket, sum) = (Scale::DEFAULT.bucket(8), Scale::DEFAULT.sum_slot());
+    node.add(1, histogram.0 + bucket, 2);
+    node.add(1, histogram.0 + sum, 16);
+    node.store(1, last.0, 2.5_f64.to_bits());
+    node.alive();
+
+    assert_row(&mut node, &[3.0, 2.0, 8.0, 8.0 + 2.0 * 0.99, 2.5]);
+    let more = MetricSpec { every: NonZeroU32::MIN, ..metric(4, "more", Kind::Counter) };
+    spec.metrics.push(more);
+    spec.replicas[0].places.push(MetricPlace { metric: MetricId(4), region: RegionId(1), first: Slot(400_000) });
+    node.set(&spec);
+    node.add(1, 0, 5);
+    node.add(1, histogram.0 + bucket, 1);
+    node.add(1, histogram.0 + sum, 8);
+    node.alive();
+    let rows = node.rows();
+    let row = rows.last().unwrap();
+    assert_eq!((row[0], row[1], row[4]), (5.0, 1.0, 2.5), "values go on at other places of the buffer: {row:?}");
+    while let Step::SleepUntil(deadline) = node.worker.poll(node.now) {
+        node.now = deadline;
+    }
+    assert!(node.worker.batch()[0].words.len() < 2048);
 }
 
 #[test]

@@ -109,10 +109,23 @@ fn what_is_known_of_services_is_bounded_in_number_and_in_time() {
     node.change(FromHost::RemoveLmap(proto::RemoveLmap { lmap: 2 })).unwrap();
     assert_eq!(node.worker.status().retained_models, 2);
     pass(&mut node, Nanos::from_secs(2));
-    assert_eq!(node.worker.status().retained_models, 1, "the older one is forgotten");
+    let status = node.worker.status();
+    assert_eq!((status.retained_models, status.evicted_models), (1, 1), "the older one is forgotten");
+    assert!((500..50_000).contains(&status.retained_model_bytes), "{} bytes", status.retained_model_bytes);
 
     pass(&mut node, Nanos::from_secs(86_401));
     assert_eq!(node.worker.status().retained_models, 0);
+}
+
+#[test]
+fn what_is_known_of_services_is_bounded_in_bytes() {
+    let mut node = gone(WorkerSettings { max_retained_model_bytes: 100, ..settings() });
+    assert_eq!(node.worker.status().retained_models, 1);
+
+    pass(&mut node, Nanos::from_secs(2));
+
+    let status = node.worker.status();
+    assert_eq!((status.retained_models, status.retained_model_bytes, status.evicted_models), (0, 0, 1));
 }
 
 /// Time passes with summaries only.

@@ -104,7 +104,11 @@ struct Piece {
 #[derive(Debug, Default)]
 struct Cursor {
     buffer: usize,
+    /// Words of the buffer that are done.
     first: usize,
+    run: usize,
+    /// Words of the run that are done.
+    of_run: usize,
 }
 
 /// Why a chain was not completed.
@@ -194,21 +198,25 @@ impl VerbsReader {
                 Ok(remote) => remote,
                 Err(error) => {
                     buffer.status = FetchStatus::Failed(error);
-                    cursor.buffer += 1;
+                    *cursor = Cursor { buffer: cursor.buffer + 1, ..Cursor::default() };
                     continue;
                 }
             };
-            let left = buffer.words.len() - cursor.first;
+            let run = buffer.runs.get(cursor.run).unwrap_or_default();
+            let left = run.len() - cursor.of_run;
             let words = left.min(self.longest_read).min(self.reads.words_left());
-            let address = remote.address.wrapping_add((cursor.first * SLOT_BYTES) as u64);
+            let address = remote.address.wrapping_add(((run.start + cursor.of_run) * SLOT_BYTES) as u64);
             if !self.reads.push(address, remote.rkey, words) {
                 break;
             }
-            self.pieces.push(Piece { buffer: cursor.buffer, first: cursor.first, words, last: words == left });
-            *cursor = if words == left {
-                Cursor { buffer: cursor.buffer + 1, first: 0 }
+            let last = cursor.first + words == buffer.words.len();
+            self.pieces.push(Piece { buffer: cursor.buffer, first: cursor.first, words, last });
+            *cursor = if last {
+                Cursor { buffer: cursor.buffer + 1, ..Cursor::default() }
+            } else if words == left {
+                Cursor { first: cursor.first + words, run: cursor.run + 1, of_run: 0, ..*cursor }
             } else {
-                Cursor { first: cursor.first + words, ..*cursor }
+                Cursor { first: cursor.first + words, of_run: cursor.of_run + words, ..*cursor }
             };
         }
         Ok(self.reads.chained() > 0)
@@ -219,9 +227,7 @@ impl VerbsReader {
         if remote.revoked {
             return Err(RegionError::Revoked);
         }
-        if buffer.words.is_empty() || buffer.words.len() > remote.words {
-            return Err(RegionError::Length { buffer: buffer.words.len(), region: remote.words });
-        }
+        buffer.check(remote.words)?;
         Ok(remote)
     }
 

@@ -1,0 +1,165 @@
+//! What one user takes of a node never shuts out another one.
+
+use super::super::testing::counter;
+use super::*;
+
+const GREEDY: u32 = 65_534;
+const NEWCOMER: u32 = 1000;
+
+/// A node with small limits.
+fn node() -> Node {
+    let limits = Limits {
+        connections: 64,
+        services: 16,
+        series: 16,
+        regions: 16,
+        region_bytes: 32 * 4096,
+        registrations_per_s: 10,
+        ..Limits::default()
+    };
+    Node::new(Settings { limits, ..settings() })
+}
+
+impl Node {
+    /// A replica of `name` on a connection of user `uid`. Returns whether it was welcomed.
+    fn joins(&mut self, uid: u32, connection: u64, name: &str) -> bool {
+        self.connect_as(uid, connection);
+        self.hello(connection, name);
+        self.sent_to_service(connection)
+            .iter()
+            .any(|message| matches!(message, to_service::agent_message::Message::Welcome(_)))
+    }
+
+    fn over_share(&self, bound: &str) -> u64 {
+        self.plane.over_share().find(|(name, _)| *name == bound).unwrap().1
+    }
+
+    fn problems(&self) -> Vec<String> {
+        self.plane.status().problems
+    }
+}
+
+#[test]
+fn a_user_with_all_the_connections_that_it_gets_leaves_some_to_others() {
+    let mut node = node();
+
+    let joined = (1..=64).filter(|at| node.joins(GREEDY, *at, "greedy")).count();
+
+    assert_eq!((joined, node.over_share("connections")), (48, 16));
+    assert!(node.joins(NEWCOMER, 100, "cart"));
+    let problem = "refused over a share of connections, 16 times since the start: user 65534 would have 49 of 64 service connections with 15 free";
+    assert!(node.problems()[0].starts_with(problem), "{:?}", node.problems());
+}
+
+#[test]
+fn a_user_that_invents_services_leaves_names_to_others() {
+    let mut node = node();
+
+    let joined = (1..=16).filter(|at| node.joins(GREEDY, *at, &format!("greedy-{at}"))).count();
+
+    assert_eq!((joined, node.over_share("services")), (12, 4));
+    assert!(node.did(&Action::CloseService { connection: ConnectionId(13) }));
+    assert!(node.joins(NEWCOMER, 100, "cart"), "a service of its own");
+    assert!(node.joins(NEWCOMER, 101, "greedy-1"), "and one that the other user has, too");
+    assert!(node.joins(GREEDY, 102, "greedy-1"), "a further replica is no further service");
+}
+
+#[test]
+fn a_user_with_all_the_series_that_it_gets_leaves_some_to_others() {
+    let mut node = node();
+    for (uid, connection) in [(GREEDY, 1), (NEWCOMER, 2)] {
+        assert!(node.joins(uid, connection, &format!("of-{uid}")));
+        node.region(connection, 0);
+    }
+
+    (0..20).for_each(|slot| node.series(1, counter(&format!("m{slot}")), slot));
+    node.series(2, counter("requests"), 0);
+
+    let refused = node.refusals(1);
+    assert_eq!((refused.len(), node.over_share("series")), (8, 8));
+    assert!(refused[0].contains("m12: user 65534 would have 13 of 16 series with 3 free"), "{refused:?}");
+    assert_eq!(node.refusals(2), Vec::<String>::new());
+
+    node.retire(1, 0, 3);
+    node.series(1, counter("again"), 30);
+    assert_eq!(node.over_share("series"), 8, "what was retired is free again");
+}
+
+#[test]
+fn a_user_with_all_the_regions_or_bytes_that_it_gets_leaves_some_to_others() {
+    let mut node = node();
+    for (uid, connection) in [(GREEDY, 1), (NEWCOMER, 2)] {
+        assert!(node.joins(uid, connection, &format!("of-{uid}")));
+    }
+
+    for number in 0..16 {
+        node.region(1, number);
+    }
+    node.region(2, 0);
+    assert_eq!((node.refusals(1).len(), node.over_share("regions")), (4, 4));
+    assert!(node.did(&Action::DropRegion(RegionId(13))), "its descriptor is closed");
+    assert_eq!(node.refusals(2), Vec::<String>::new());
+
+    node.gone(1);
+    assert!(node.joins(GREEDY, 3, "large"));
+    let large = ServiceMessage::AddSpanRing {
+        size: RegionSize::new(30 * 4096).unwrap(),
+        layout_version: VERSION,
+        first_ticket: 0,
+    };
+    node.plane.service_message(node.now, ConnectionId(3), large, &Descriptor::Accepted(RegionId(99)));
+    node.step();
+    let refused = node.refusals(3);
+    assert!(refused[0].contains("122880 of 131072 bytes of regions"), "{refused:?}");
+    assert_eq!(node.over_share("region_bytes"), 1);
+}
+
+#[test]
+fn whoever_leaves_gives_everything_back() {
+    let mut node = node();
+    for round in 0..10 {
+        for at in 1..=12 {
+            let connection = round * 100 + at;
+            assert!(node.joins(GREEDY, connection, &format!("greedy-{at}")), "round {round}, {at}");
+            node.region(connection, 0);
+            node.series(connection, counter("a"), 0);
+        }
+        (1..=12).for_each(|at| node.gone(round * 100 + at));
+        node.pass(Nanos::from_secs(10));
+    }
+
+    assert!(node.plane.over_share().all(|(_, refused)| refused == 0));
+}
+
+#[test]
+fn a_user_that_comes_and_goes_is_slowed_down_and_no_other_one_is() {
+    let mut node = node();
+    let mut welcomed = 0;
+    for connection in 1..=100 {
+        welcomed += u32::from(node.joins(GREEDY, connection, "greedy"));
+        node.gone(connection);
+    }
+
+    assert_eq!((welcomed, node.over_share("registrations")), (64, 36));
+    assert!(node.joins(NEWCOMER, 200, "cart"));
+    let problem = "36 times since the start: user 65534 has registered all replicas that it may at once, and more than 10 per second: try again in 100ms";
+    assert!(node.problems()[0].contains(problem), "{:?}", node.problems());
+    node.pass(Nanos::from_secs(1));
+    let later = (301..=320).filter(|connection| node.joins(GREEDY, *connection, "greedy")).count();
+    assert_eq!(later, 10);
+}
+
+#[test]
+fn a_refusal_is_no_problem_any_more_after_ten_minutes() {
+    let mut node = node();
+    for at in 1..=16 {
+        node.joins(GREEDY, at, &format!("greedy-{at}"));
+    }
+    let shown = |node: &Node| node.problems().iter().any(|line| line.starts_with("refused over a share"));
+    assert!(shown(&node));
+
+    node.pass(Nanos::from_secs(600));
+
+    assert!(!shown(&node));
+    assert_eq!(node.over_share("services"), 4);
+}
