@@ -133,8 +133,6 @@ impl Default for ServicesConfig {
     }
 }
 
-}
-
 /// Access to region descriptors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -343,9 +341,6 @@ impl agent_runtime::Settings for Config {
         self.receipt.check()?;
         self.services.senders()?;
         self.otlp.settings(0, "").map(drop)
-    }
-}
-
     }
 }
 
