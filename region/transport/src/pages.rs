@@ -190,13 +190,15 @@ mod tests {
         for pages in [2_u32, 200] {
             let slots: Vec<Slot> = (0..pages).map(|page| Slot(page * 512)).collect();
             let mut setup = setup(slots.iter().map(|slot| slot.0));
-            slots.iter().for_each(|slot| setup.store(*slot, 1));
+            for slot in slots {
+                setup.store(slot, 1);
+            }
             assert_eq!(setup.fetch(), &FetchStatus::Fetched);
 
             // The hole is punched before each fetch: what a fetch has loaded from would hide it otherwise.
-            let refused = (0..PAGES_BETWEEN_LOOKS).find_map(|fetch| {
+            let refused = (0..PAGES_BETWEEN_LOOKS).find(|_| {
                 setup.punch(1);
-                (*setup.fetch() == FetchStatus::Failed(RegionError::Punched { pages: 1 })).then_some(fetch)
+                *setup.fetch() == FetchStatus::Failed(RegionError::Punched { pages: 1 })
             });
 
             assert!(refused.is_some_and(|fetch| fetch <= PAGES_BETWEEN_LOOKS / pages as usize), "{refused:?}");
