@@ -322,7 +322,7 @@ impl Operators for OperatorsService {
         ] {
             status.counters.insert(name.to_owned(), value);
         }
-        status.problems.extend(self.edge.iter().flat_map(|edge| edge.refused_gossip()));
+        status.problems.extend(self.sources.edge.iter().flat_map(|edge| edge.refused_gossip()));
         Ok(Response::new(status))
     }
 }

@@ -7,7 +7,7 @@ use wire::id::Owner;
 use wire::name::ServiceName;
 use wire::time::Nanos;
 
-use crate::lmap_runtime::RetainedLmap;
+use crate::retained_lmap::RetainedLmap;
 
 /// A model that may have to go.
 #[derive(Clone, Debug)]
