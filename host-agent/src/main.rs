@@ -4,7 +4,7 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use agent_runtime::program::{self, ConfigArgs};
+use agent_runtime::program::{self, ConfigArgs, Program};
 use agent_runtime::{logs, stop};
 use clap::Parser;
 use host_agent::config::{Config, DEFAULT};
@@ -18,7 +18,8 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    program::run("uview-host-agent", &Arguments::parse().config, DEFAULT, start)
+    let program = Program { name: "uview-host-agent", default: DEFAULT, check: host_agent::check_config };
+    program::run(&program, &Arguments::parse().config, start)
 }
 
 fn start(config: Config) -> Result<(), Box<dyn Error>> {

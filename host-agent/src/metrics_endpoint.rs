@@ -21,6 +21,7 @@ use prometheus_client::registry::Registry;
 
 use crate::node::Node;
 use crate::process_metrics::Counts;
+use crate::readiness::Readiness;
 use crate::remote_monitor::{MonitorMetrics, RemoteMonitor};
 use crate::span_metrics;
 
@@ -47,7 +48,7 @@ pub fn router(
         .route("/metrics", get(metrics))
         .with_state(Arc::new(Page { registry, otlp }))
         .route("/healthz", get(|| async { "ok\n" }))
-        .merge(Router::new().route("/readyz", get(ready)).with_state(Arc::clone(node)))
+        .merge(Router::new().route("/readyz", get(ready)).with_state((Arc::clone(node), Arc::default())))
 }
 
 /// Contents of `/metrics`.
@@ -62,12 +63,11 @@ async fn metrics(State(page): State<Arc<Page>>) -> Response {
     page::response_with(&page.registry, &durations.unwrap_or_default())
 }
 
-/// Ready from the start of all listeners until shutdown.
-async fn ready(State(node): State<Arc<Node>>) -> Response {
-    if *node.draining().borrow() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n").into_response();
+async fn ready(State((node, readiness)): State<(Arc<Node>, Arc<Readiness>)>) -> Response {
+    match readiness.missing(node.readiness()) {
+        None => "ready\n".into_response(),
+        Some(missing) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {missing}\n")).into_response(),
     }
-    "ready\n".into_response()
 }
 
 /// Collects the values on each scrape, so that nothing is counted twice.

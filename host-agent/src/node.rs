@@ -22,6 +22,7 @@ use crate::dispatch::{Delivery, Dispatch, Filter, StreamId, TooManyHooks, Unknow
 use crate::edge_counts::EdgeCounts;
 use crate::outbox::Outbox;
 use crate::process_metrics::RequestSender;
+use crate::readiness::Facts;
 use crate::region_registration::registrar;
 use crate::span_ring;
 
@@ -53,6 +54,8 @@ struct State {
     spans: Option<span_ring::RequestSender>,
     last_connection: u64,
     last_region: u64,
+    /// When the latest service connected.
+    last_service: Nanos,
     deadline: Nanos,
 }
 
@@ -102,6 +105,7 @@ impl Node {
             spans: None,
             last_connection: 0,
             last_region: 0,
+            last_service: Nanos::ZERO,
             deadline: Nanos::NEVER,
         };
         Self {
@@ -167,6 +171,7 @@ impl Node {
         self.with(|state, now| {
             let (id, outbox) = (state.next_connection(), Arc::new(Outbox::default()));
             state.services.insert(id, Arc::clone(&outbox));
+            state.last_service = now;
             state.plane.service_connected(now, id, peer);
             (id, outbox)
         })
@@ -399,6 +404,14 @@ impl Node {
     /// True once the agent is shutting down.
     pub fn draining(&self) -> watch::Receiver<bool> {
         self.draining.subscribe()
+    }
+
+    /// What readiness is judged by.
+    pub(crate) fn readiness(&self) -> Facts {
+        let state = self.lock();
+        let (connected, configured) = state.plane.worker_readiness();
+        let (draining, now, last_service) = (*self.draining.borrow(), self.clock.now(), state.last_service);
+        Facts { draining, connected, configured, now, last_service }
     }
 
     /// Resolves when the agent starts to shut down.

@@ -9,6 +9,7 @@ use agent_runtime::TlsError;
 use agent_runtime::access::{Access, UnknownName};
 use agent_runtime::listen::BindError;
 use agent_runtime::server::{self, Limits, Listener, Server};
+use agent_runtime::socket_file::{ListenError, SocketFile};
 use hooks::time::UnixNanos;
 use otlp::Edge;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -29,7 +30,6 @@ use crate::process_metrics::{self, Counts};
 use crate::receipts::Receipts;
 use crate::region_registration::{self, Registrations, registrar};
 use crate::remote_monitor::{Output, RemoteMonitor};
-use crate::socket_file::{ListenError, SocketFile};
 use crate::{
     control_server, head_sampling, metrics_endpoint, operators_server, regions_socket, services_socket, span_ring,
     webhooks,
@@ -316,15 +316,19 @@ fn read_spans(edge: &Arc<Edge>, node: &Arc<Node>) -> tokio::task::JoinHandle<()>
     tokio::spawn(span_ring::run(Arc::clone(edge), Arc::clone(node), inbox))
 }
 
+/// The RDMA device that `config` names.
+pub(crate) fn device_choice(config: &Config) -> DeviceChoice {
+    let Rdma { device, port, gid_index } = config.rdma.clone();
+    DeviceChoice { name: device, port: port.map(core::num::NonZero::get), gid_index }
+}
+
 /// Region registration for workers that read by RDMA, if `config` wants it and this machine has a device. Puts the
 /// transport's name before the others in `transports`, or in their place.
 fn registrations(config: &Config, transports: &mut Vec<String>) -> Result<Option<Registrations>, RunError> {
     if config.transport == Transport::Shm {
         return Ok(None);
     }
-    let Rdma { device, port, gid_index } = config.rdma.clone();
-    let choice = DeviceChoice { name: device, port: port.map(core::num::NonZero::get), gid_index };
-    match region_registration::device(choice) {
+    match region_registration::device(device_choice(config)) {
         Ok(open) => {
             if config.transport == Transport::Verbs {
                 transports.clear();

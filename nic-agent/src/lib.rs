@@ -16,12 +16,13 @@
 //! | `attachments`, `region_limits`, `backoff` | regions to attach; limits of what the host agent announces; retries |
 //! | `queue_pair` | the RDMA connection to the host agent |
 //! | `network` | packets of an interface, as services of their own |
-//! | [`runner`](run), `clock`, [`config`], `metrics` | the edge: threads, sockets, time, files |
+//! | [`runner`](run), `clock`, [`config`], `check_config`, `metrics` | the edge: threads, sockets, time, files |
 
 mod aggregation;
 mod alarm;
 mod attachments;
 mod backoff;
+mod check_config;
 mod clock;
 mod clock_state;
 mod columns;
@@ -50,6 +51,7 @@ mod worker;
 pub use aggregation::{Aggregate, Aggregations};
 pub use attachments::{AttachRequest, Effect};
 pub use backoff::Backoff;
+pub use check_config::check_config;
 pub use columns::fingerprint;
 pub use error::UnexpectedMessage;
 pub use jobs::JobId;

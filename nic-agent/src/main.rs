@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use agent_runtime::program::{self, ConfigArgs};
+use agent_runtime::program::{self, ConfigArgs, Program};
 use agent_runtime::{logs, stop};
 use clap::Parser;
 use nic_agent::config::{Config, DEFAULT};
@@ -17,7 +17,8 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    program::run("uview-nic-agent", &Arguments::parse().config, DEFAULT, start)
+    let program = Program { name: "uview-nic-agent", default: DEFAULT, check: nic_agent::check_config };
+    program::run(&program, &Arguments::parse().config, start)
 }
 
 fn start(config: Config) -> Result<(), Box<dyn Error>> {

@@ -5,7 +5,7 @@
 //! | `worker` | owns the [`Worker`] and the reader: waits, fetches, scores. Runs nothing else, and never blocks |
 //! | `jobs` | decompositions and fits, at lower priority |
 //! | `attach` | requests region descriptors from the host agent; may block for seconds |
-//! | tokio | the control connection, `/metrics`, `/models` |
+//! | tokio | the control connection, `/metrics`, health, models |
 //!
 //! They send [`Event`]s to the worker's thread, through one queue.
 
@@ -13,17 +13,21 @@ mod attach;
 mod control;
 mod jobs;
 mod models;
-mod reader;
+mod pages;
+pub(crate) mod reader;
 mod thread;
 
-use std::future::{Future, IntoFuture as _};
+use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use agent_runtime::TlsError;
-use agent_runtime::listen::{BindError, tcp};
+use agent_runtime::access::{Access, UnknownName};
+use agent_runtime::listen::BindError;
+use agent_runtime::reload::Reloadable;
+use agent_runtime::socket_file::ListenError;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -40,6 +44,7 @@ use crate::metrics::Board;
 use crate::network;
 use crate::settings::WorkerSettings;
 use crate::worker::Worker;
+use pages::Pages;
 use reader::Reader;
 use thread::{Helpers, Runner};
 
@@ -96,6 +101,12 @@ pub enum RunError {
     /// The address of `/metrics` cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// The socket of the models cannot be listened on.
+    #[error("models.socket")]
+    Listen(#[from] ListenError),
+    /// The configuration grants a role to somebody whom this system does not know.
+    #[error(transparent)]
+    Access(#[from] UnknownName),
     /// The system cannot start a thread.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
@@ -145,7 +156,8 @@ pub async fn run_with(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let endpoint = control::endpoint(&config.control)?;
-    let (listener, metrics) = tcp("metrics.listen", config.metrics.listen).await?;
+    let access = Reloadable::new(Access::resolve(&config.access)?);
+    let pages = Pages::open(&config).await?;
     let (reader, transports) = Reader::open(&config)?;
     let clock = Clock::start();
     // The threads of packet measurement end when this is dropped.
@@ -153,13 +165,16 @@ pub async fn run_with(
         network::StartError::Thread(cause) => RunError::Thread(cause),
         network::StartError::Bind(cause) => RunError::Bind(cause),
     })?;
+    for warning in config.network.warnings() {
+        tracing::warn!("{warning}");
+    }
     let board = Board::new(clock, network.interfaces());
     let (events, inbox) = sync_channel(EVENTS);
     let seed = rand::random();
     tracing::info!(
         worker = config.worker,
         control = config.control.address,
-        %metrics,
+        metrics = %pages.metrics(),
         transports = transports.join(", "),
         regions_socket = config.regions_socket.as_ref().map(|socket| tracing::field::display(socket.display())),
         "NIC agent started"
@@ -174,10 +189,9 @@ pub async fn run_with(
     let stop = StopGuard(events);
     let (stopping, is_stopping) = watch::channel(false);
     // Join sets abort their tasks when they are dropped.
-    let (mut control, mut pages) = (JoinSet::new(), JoinSet::new());
+    let mut control = JoinSet::new();
     control.spawn(control::maintain(endpoint, stop.0.clone(), board.clone(), seed, is_stopping));
-    let router = board.router().merge(models::router(stop.0.clone()));
-    pages.spawn(axum::serve(listener, router).into_future());
+    let _pages = pages.serve(&board, access, stop.0.clone());
     tokio::select! {
         () = shutdown => {}
         _ = &mut ended => return Err(RunError::Broken),

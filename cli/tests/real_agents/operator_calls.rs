@@ -153,8 +153,10 @@ fn operator_calls_take_effect_in_the_real_agents() {
     let ready = addresses(&runtime_dir);
     let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
     let nic_metrics = free_port();
+    let models = runtime_dir.join("models.sock");
+    let models = models.to_str().unwrap();
     let text = format!(
-        "control: {{address: '{control}'}}\nregions_socket: {regions}\nmetrics: {{listen: '{nic_metrics}'}}\ndetector: {{alarms_per_day: 3}}\n"
+        "control: {{address: '{control}'}}\nregions_socket: {regions}\nmetrics: {{listen: '{nic_metrics}'}}\nmodels: {{socket: {models}}}\ndetector: {{alarms_per_day: 3}}\n"
     );
     std::fs::write(&nic_config, text).unwrap();
     let _nic = Agent::start("nic-agent", &nic_config);
@@ -189,11 +191,18 @@ fn operator_calls_take_effect_in_the_real_agents() {
     assert_eq!(found.detector, Some(budget));
 
     // A model is a file that the agent of another node accepts.
-    let learnt = eventually("a model of the service", || file(&nic_metrics.to_string(), "/models/plain"));
-    assert!(Model::decode(&learnt).unwrap().gamma() > 1.0);
-    assert_eq!(file(&nic_metrics.to_string(), "/models/nobody"), None);
     let [first, second, merged] = ["a.model", "b.model", "both.model"].map(|name| directory.path().join(name));
-    std::fs::write(&first, learnt).unwrap();
+    let fetch = |service: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
+        command.args(["model", "fetch", service, "--from", &format!("unix:{models}")]).arg("--out").arg(&first);
+        command.output().unwrap()
+    };
+    eventually("a model of the service", || fetch("plain").status.success().then_some(()));
+    assert!(Model::decode(&std::fs::read(&first).unwrap()).unwrap().gamma() > 1.0);
+    let nobodys = fetch("nobody");
+    let text = String::from_utf8(nobodys.stderr).unwrap();
+    assert!(nobodys.status.code() == Some(1) && text.contains("no model of nobody"), "{text}");
+    assert_eq!(file(&nic_metrics.to_string(), "/models/plain"), None, "not for everybody who reaches the port");
     std::fs::write(&second, trained().0).unwrap();
     let mut merge = Command::new(env!("CARGO_BIN_EXE_uview"));
     assert!(

@@ -62,6 +62,8 @@ pub struct WorkerStatus {
     pub retained_models: usize,
     /// Regions that are attached.
     pub attached: usize,
+    /// Regions of which neither success nor failure of an attempt to attach them is known yet.
+    pub pending_regions: usize,
     /// Regions in use.
     pub regions: usize,
     /// Batches that failed as a whole, in the order of [`Loss::ALL`].
@@ -107,6 +109,7 @@ impl Worker {
             retained_detectors: self.retained.values().filter_map(RetainedLmap::detectors).count(),
             retained_models: self.retained.values().filter(|retained| retained.detectors().is_none()).count(),
             attached,
+            pending_regions: self.attachments.pending(),
             regions,
             lost_batches: self.counters.lost,
         }

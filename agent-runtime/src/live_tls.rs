@@ -1,0 +1,155 @@
+//! Certificates that are replaced while their listener listens, or their client runs. Connections that are open keep
+//! what they began with; each new handshake takes the current certificate, key and authority.
+//!
+//! Sessions are not resumed: a resumed one would not be checked against the current authority.
+
+use core::fmt;
+use core::hash::{Hash as _, Hasher as _};
+use std::hash::DefaultHasher;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
+use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use tokio_rustls::rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
+use tokio_rustls::rustls::sign::CertifiedKey;
+use tokio_rustls::rustls::{self, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
+
+use crate::reload::Reloadable;
+use crate::tls::{Credentials, ServerTls, TlsError, authority, pair, read};
+
+/// Certificate, key and authority of a listener, read and checked.
+#[derive(Clone)]
+pub struct ServerFiles {
+    certified: Arc<CertifiedKey>,
+    verifier: Arc<dyn ClientCertVerifier>,
+    fingerprint: u64,
+}
+
+// Does not print the key.
+impl fmt::Debug for ServerFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerFiles").field("fingerprint", &self.fingerprint).finish_non_exhaustive()
+    }
+}
+
+/// A number that changes with the content of files.
+fn fingerprint<'a>(paths: impl Iterator<Item = &'a Path>) -> Result<u64, TlsError> {
+    let mut hasher = DefaultHasher::new();
+    for path in paths {
+        read(path)?.hash(&mut hasher);
+    }
+    Ok(hasher.finish())
+}
+
+impl ServerFiles {
+    /// Reads and checks the files.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError`] if a file cannot be read or has something else in it, or certificate and key do not match.
+    pub fn load(tls: &ServerTls) -> Result<Self, TlsError> {
+        let paths = [tls.certificate.as_path(), tls.key.as_path()].into_iter().chain(tls.client_ca.as_deref());
+        let fingerprint = fingerprint(paths)?;
+        let provider = Arc::new(ring::default_provider());
+        let own = Credentials::read(&tls.certificate, &tls.key)?;
+        let certified = CertifiedKey::from_der(own.chain, own.key, &provider);
+        let certified = certified.map_err(|cause| pair(&tls.certificate, &tls.key, cause))?;
+        let verifier = match &tls.client_ca {
+            None => WebPkiClientVerifier::no_client_auth(),
+            Some(path) => {
+                let roots = Arc::new(authority(path)?.1);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
+                verifier.map_err(|_| TlsError::NoCertificate(path.clone()))?
+            }
+        };
+        Ok(Self { certified: Arc::new(certified), verifier, fingerprint })
+    }
+}
+
+/// The files of a listener. Clones share them.
+#[derive(Clone, Debug)]
+pub struct LiveServer(Reloadable<ServerFiles>);
+
+impl LiveServer {
+    /// Begins with `files`.
+    #[must_use]
+    pub fn new(files: ServerFiles) -> Self {
+        Self(Reloadable::new(files))
+    }
+
+    /// A configuration for rustls, without ALPN, whose handshakes take the current files.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError::Library`] if rustls does not support its own protocol versions.
+    pub fn config(&self) -> Result<ServerConfig, TlsError> {
+        let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let builder = builder.map_err(TlsError::Library)?.with_client_cert_verifier(Arc::new(self.clone()));
+        let mut config = builder.with_cert_resolver(Arc::new(self.clone()));
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        Ok(config)
+    }
+
+    /// Takes over new files for the handshakes to come. Returns whether they differ.
+    pub fn replace(&self, files: ServerFiles) -> bool {
+        let differs = self.0.load().fingerprint != files.fingerprint;
+        self.0.replace(files);
+        differs
+    }
+}
+
+impl ResolvesServerCert for LiveServer {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0.load().certified))
+    }
+}
+
+impl ClientCertVerifier for LiveServer {
+    fn offer_client_auth(&self) -> bool {
+        self.0.load().verifier.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.0.load().verifier.client_auth_mandatory()
+    }
+
+    /// None: they are only a hint, and would outlive the authority that they name.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        self.0.load().verifier.verify_client_cert(end_entity, intermediates, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.load().verifier.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.load().verifier.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        ring::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
