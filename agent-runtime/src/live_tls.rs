@@ -6,7 +6,7 @@
 use core::fmt;
 use core::hash::{Hash as _, Hasher as _};
 use std::hash::DefaultHasher;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
@@ -17,8 +17,11 @@ use tokio_rustls::rustls::server::{ClientHello, NoServerSessionStorage, Resolves
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{self, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 
+use tokio_rustls::TlsAcceptor;
+use tonic::transport::ClientTlsConfig;
+
 use crate::reload::Reloadable;
-use crate::tls::{Credentials, ServerTls, TlsError, authority, pair, read};
+use crate::tls::{ClientTls, Credentials, ServerTls, TlsError, authority, pair, read};
 
 /// Certificate, key and authority of a listener, read and checked.
 #[derive(Clone)]
@@ -51,8 +54,7 @@ impl ServerFiles {
     ///
     /// [`TlsError`] if a file cannot be read or has something else in it, or certificate and key do not match.
     pub fn load(tls: &ServerTls) -> Result<Self, TlsError> {
-        let paths = [tls.certificate.as_path(), tls.key.as_path()].into_iter().chain(tls.client_ca.as_deref());
-        let fingerprint = fingerprint(paths)?;
+        let fingerprint = fingerprint(tls.files().map(PathBuf::as_path))?;
         let provider = Arc::new(ring::default_provider());
         let own = Credentials::read(&tls.certificate, &tls.key)?;
         let certified = CertifiedKey::from_der(own.chain, own.key, &provider);
@@ -66,6 +68,39 @@ impl ServerFiles {
             }
         };
         Ok(Self { certified: Arc::new(certified), verifier, fingerprint })
+    }
+}
+
+/// Certificate, key and authority of a client, read and checked.
+#[derive(Clone)]
+pub struct ClientFiles {
+    /// The configuration of a tonic channel.
+    pub channel: ClientTlsConfig,
+    fingerprint: u64,
+}
+
+// Does not print the key.
+impl fmt::Debug for ClientFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientFiles").field("fingerprint", &self.fingerprint).finish_non_exhaustive()
+    }
+}
+
+impl ClientFiles {
+    /// Reads and checks the files.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ClientTls::load`].
+    pub fn load(tls: &ClientTls) -> Result<Self, TlsError> {
+        let fingerprint = fingerprint(tls.files().map(PathBuf::as_path))?;
+        Ok(Self { channel: tls.load()?.channel, fingerprint })
+    }
+
+    /// Whether the content of a file differs.
+    #[must_use]
+    pub const fn differs(&self, other: &Self) -> bool {
+        self.fingerprint != other.fingerprint
     }
 }
 
@@ -92,6 +127,17 @@ impl LiveServer {
         let mut config = builder.with_cert_resolver(Arc::new(self.clone()));
         config.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(config)
+    }
+
+    /// The acceptor of a listener that speaks `protocol` (ALPN).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`config`](Self::config).
+    pub fn acceptor(&self, protocol: &[u8]) -> Result<TlsAcceptor, TlsError> {
+        let mut config = self.config()?;
+        config.alpn_protocols = vec![protocol.to_vec()];
+        Ok(TlsAcceptor::from(Arc::new(config)))
     }
 
     /// Takes over new files for the handshakes to come. Returns whether they differ.

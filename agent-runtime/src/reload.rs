@@ -141,7 +141,7 @@ fn fingerprint(files: &[PathBuf]) -> u64 {
 }
 
 /// Reloads `agent` at SIGHUP and when its files have changed, until it is dropped.
-pub async fn watch(agent: impl Reload, state: impl AsRef<ReloadState>) {
+pub async fn watch(agent: impl Reload, state: Arc<ReloadState>) {
     let mut hangup = signal(SignalKind::hangup()).inspect_err(|error| {
         tracing::warn!(%error, "SIGHUP cannot be caught: changed files are found by looking at them");
     });
@@ -160,7 +160,8 @@ pub async fn watch(agent: impl Reload, state: impl AsRef<ReloadState>) {
         let looked = tokio::task::spawn_blocking(move || {
             // Taken before the files are read: what changes meanwhile is seen the next time.
             let now = fingerprint(&held.files());
-            let is_changed = before.is_some_and(|before| before != now);
+            // The first time, too: a file may have changed since the agent has read it.
+            let is_changed = before != Some(now);
             let outcome = (is_asked || is_changed).then(|| held.reload());
             (held, now, outcome)
         });
@@ -168,7 +169,7 @@ pub async fn watch(agent: impl Reload, state: impl AsRef<ReloadState>) {
         agent = Some(held);
         known = Some(now);
         if let Some(outcome) = outcome {
-            state.as_ref().note(outcome);
+            state.note(outcome);
         }
     }
 }

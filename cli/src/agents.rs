@@ -35,7 +35,8 @@ pub fn host(args: &ConfigArgs) -> Result<Exit, Failure> {
     logs::init(&config.log).map_err(|error| configuration(args, &error))?;
     let runtime_dir = config.runtime_dir.0.clone();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let ended = run_until_signal(WHAT, runtime, async |stop| host_agent::run(config, stop).await)?;
+    let ended =
+        run_until_signal(WHAT, runtime, async |stop| host_agent::run_from(config, args.config.clone(), stop).await)?;
     let Err(error) = ended else { return Ok(Exit::Fine) };
     let failure = Failure::to(WHAT).caused_by(&error);
     Err(match error {
@@ -66,7 +67,8 @@ pub fn nic(args: &ConfigArgs) -> Result<Exit, Failure> {
     let config: Config = load(args)?;
     logs::init(&config.log).map_err(|error| configuration(args, &error))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let ended = run_until_signal(WHAT, runtime, async |stop| nic_agent::run(config, stop).await)?;
+    let ended =
+        run_until_signal(WHAT, runtime, async |stop| nic_agent::run_from(config, args.config.clone(), stop).await)?;
     ended.map(|()| Exit::Fine).map_err(|error| Failure::to(WHAT).caused_by(&error).advice(SEE_CONFIG))
 }
 

@@ -114,7 +114,8 @@ fn receivers(config: &Config, to: &mut Inspection) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let Ok(runtime) = runtime else { return to.error("config", "no event queue is left", "raise `ulimit -n`") };
     let _guard = runtime.enter();
-    let upstreams = [("otlp.upstream", &config.otlp.upstream), ("otlp_metrics.upstream", &config.otlp_metrics.upstream)];
+    let upstreams =
+        [("otlp.upstream", &config.otlp.upstream), ("otlp_metrics.upstream", &config.otlp_metrics.upstream)];
     for (key, upstream) in upstreams {
         let Some(upstream) = upstream else { continue };
         inspect_upstream(key, upstream, to);
@@ -242,7 +243,7 @@ mod tests {
              receipt: {{dir: {}/file}}\n\
              remote_write: {{url: 'ftp://x/'}}\n\
              webhooks: [{{name: a, url: 'http://a.example/', headers: {{authorization: x}}}}]\n\
-             log: {{level: "info,x=loud"}}\n",
+             log: {{level: 'info,x=loud'}}\n",
             folder.path().display()
         );
 

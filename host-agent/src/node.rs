@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_runtime::access::Identity;
+use agent_runtime::reload::ReloadState;
 use region::{AcceptedRegion, OwnedRegion};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use wire::id::{HookId, Incarnation, LmapId, RegionId};
@@ -71,6 +72,8 @@ pub struct Node {
     registrar: Option<registrar::RequestSender>,
     /// Counters of the edges.
     pub counts: EdgeCounts,
+    /// What became of changed configuration.
+    pub reloads: Arc<ReloadState>,
 }
 
 /// Why a reader does not get a region's descriptor.
@@ -116,6 +119,7 @@ impl Node {
             draining: watch::Sender::new(false),
             registrar,
             counts: EdgeCounts::default(),
+            reloads: Arc::default(),
         }
     }
 
@@ -164,6 +168,11 @@ impl Node {
     pub fn inspect<R>(&self, look: impl FnOnce(&ControlPlane, &Dispatch) -> R) -> R {
         let state = self.lock();
         look(&state.plane, &state.dispatch)
+    }
+
+    /// Whether a rule of identity asks for cgroups. The rules may change while the agent runs.
+    pub(crate) fn needs_cgroups(&self) -> bool {
+        self.lock().plane.settings().identities.iter().any(|rule| rule.cgroup.is_some())
     }
 
     /// A service connected. Messages to it go through the outbox.

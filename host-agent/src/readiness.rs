@@ -71,15 +71,13 @@ mod tests {
         assert_eq!(missing(READY), None);
         assert_eq!(missing(Facts { draining: true, ..READY }), Some("it shuts down"));
         assert_eq!(missing(Facts { connected: 0, configured: 0, ..READY }), Some("no worker is connected"));
-        assert_eq!(
-            missing(Facts { configured: 0, ..READY }),
-            Some("no worker has acknowledged its configuration")
-        );
+        assert_eq!(missing(Facts { configured: 0, ..READY }), Some("no worker has acknowledged its configuration"));
     }
 
     #[test]
     fn services_of_before_are_waited_for_until_none_has_come_for_a_while() {
-        let at = |ms, last_ms| Facts { now: Nanos::from_millis(ms), last_service: Nanos::from_millis(last_ms), ..READY };
+        let at =
+            |ms, last_ms| Facts { now: Nanos::from_millis(ms), last_service: Nanos::from_millis(last_ms), ..READY };
         let readiness = Readiness::default();
         let waits = Some("services of the previous run may still come back");
 

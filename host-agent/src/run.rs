@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_runtime::TlsError;
-use agent_runtime::access::{Access, UnknownName};
+use agent_runtime::access::UnknownName;
 use agent_runtime::listen::BindError;
+use agent_runtime::live_tls::LiveServer;
+use agent_runtime::reload;
 use agent_runtime::server::{self, Limits, Listener, Server};
 use agent_runtime::socket_file::{ListenError, SocketFile};
 use hooks::time::UnixNanos;
@@ -22,13 +24,14 @@ use wire::rdma::TRANSPORT;
 
 use crate::clock::{self, Clock};
 use crate::coherence::{self, Coherence};
-use crate::config::{self, Config, ConfigError, Rdma, ServerTls, Transport};
+use crate::config::{self, Config, ConfigError, Rdma, Transport};
 use crate::listeners::Listeners;
 use crate::node::Node;
 use crate::otlp_endpoint::{self, OtlpError};
 use crate::process_metrics::{self, Counts};
 use crate::receipts::Receipts;
 use crate::region_registration::{self, Registrations, registrar};
+use crate::reload::{AgentFiles, LiveParts};
 use crate::remote_monitor::{Output, RemoteMonitor};
 use crate::{
     control_server, head_sampling, metrics_endpoint, operators_server, regions_socket, services_socket, span_ring,
@@ -87,11 +90,8 @@ pub enum RunError {
 }
 
 /// The TLS of a gRPC API over TCP.
-fn acceptor(tls: Option<&ServerTls>) -> Result<Option<TlsAcceptor>, RunError> {
-    let Some(tls) = tls else { return Ok(None) };
-    let mut config = tls.library()?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(Some(TlsAcceptor::from(Arc::new(config))))
+fn acceptor(tls: Option<&LiveServer>) -> Result<Option<TlsAcceptor>, RunError> {
+    Ok(tls.map(|tls| tls.acceptor(b"h2")).transpose()?)
 }
 
 /// Resolves when `node` drains.
@@ -113,36 +113,44 @@ struct MonitoringSources {
 fn serve(
     config: &Config,
     node: &Arc<Node>,
-    access: Arc<Access>,
+    live: &LiveParts,
     listeners: Listeners,
     sources: MonitoringSources,
 ) -> Result<(Tasks, [SocketFile; 4]), RunError> {
     let MonitoringSources { counts, otlp, remotes, receipts } = sources;
     let connections = Arc::new(server::Counts::default());
     let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
-    let control = Routes::new(control_server::service(Arc::clone(node), Arc::clone(&access)));
+    let control = Routes::new(control_server::service(Arc::clone(node), live.access.clone()));
     let control = named("control", control.into_axum_router(), WORKER_LIMITS);
     receipts.start(node).map_err(|error| RunError::Server("operators", error.into()))?;
     let hook_queue = config.operators.hook_queue.get();
+    let access = live.access.clone();
     let operators = operators_server::service(Arc::clone(node), access, hook_queue, receipts, otlp.clone());
     let operators = named("operators", Routes::new(operators).into_axum_router(), OPERATOR_LIMITS);
     let metrics = metrics_endpoint::router(node, counts, Arc::clone(&connections), otlp, remotes.into_iter());
     let metrics = named("metrics", metrics, METRICS_LIMITS);
-    let needs_cgroup = config.services.identities.iter().any(|identity| identity.cgroup.is_some());
     let ((services, services_file), (regions, regions_file)) = (listeners.services, listeners.regions);
     let (control_listeners, control_file) = listeners.control.split();
     let (operator_listeners, operators_file) = listeners.operators.split();
     let mut tasks = JoinSet::new();
     for (server, listeners, tls) in [
-        (control, control_listeners, acceptor(config.control.tls.as_ref())?),
-        (operators, operator_listeners, acceptor(config.operators.tls.as_ref())?),
+        (control, control_listeners, acceptor(live.control.as_ref())?),
+        (operators, operator_listeners, acceptor(live.operators.as_ref())?),
         (metrics, vec![Listener::Tcp(listeners.metrics.0)], None),
     ] {
         spawn(&mut tasks, server.serve(listeners, tls, drained(Arc::clone(node))));
     }
-    spawn(&mut tasks, services_socket::serve(services, Arc::clone(node), needs_cgroup));
+    spawn(&mut tasks, services_socket::serve(services, Arc::clone(node)));
     spawn(&mut tasks, regions_socket::serve(regions, Arc::clone(node), listeners.regions_uid));
     Ok((tasks, [services_file, regions_file, control_file, operators_file]))
+}
+
+/// Runs `task` until `node` drains.
+async fn until_drained(task: impl Future<Output = ()>, node: Arc<Node>) {
+    tokio::select! {
+        () = task => {}
+        () = node.drained() => {}
+    }
 }
 
 /// Runs a server that has no error of its own.
@@ -191,6 +199,20 @@ fn spawn_monitors(tasks: &mut Tasks, node: &Arc<Node>, edge: Option<&Arc<Edge>>,
 ///
 /// [`RunError`]. No file is left behind.
 pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
+    run_from(config, None, shutdown).await
+}
+
+/// Like [`run`], with the `file` that `config` was read from. Changes of the file, and of certificates that it names, are
+/// taken over at SIGHUP, or within seconds.
+///
+/// # Errors
+///
+/// [`RunError`], as for [`run`].
+pub async fn run_from(
+    config: Config,
+    file: Option<PathBuf>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), RunError> {
     // 53 bits, so that JSON readers with double-precision numbers keep every digit.
     let incarnation = Incarnation(rand::random::<u64>() >> 11);
     let clock = Clock::start();
@@ -208,7 +230,10 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let registrations = registrations(&config, &mut settings.transports)?;
     let (requests, inbox) = registrar::channel();
     let transports = settings.transports.join(", ");
-    let access = Arc::new(Access::resolve(&config.access)?);
+    let live = LiveParts::new(&config)?;
+    if let (Some(otlp), Some(tls)) = (&mut otlp, &live.otlp) {
+        otlp.tls = Some(tls.config()?);
+    }
     let files = raise_file_limit();
     let mut listeners = Listeners::open(&config).await?;
     // One more hook: the receipt's.
@@ -241,7 +266,9 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let receipts = receipts(&config, edge.as_ref(), clock)?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
     let sources = MonitoringSources { counts, otlp: edge.clone(), remotes, receipts: Arc::clone(&receipts) };
-    let (mut tasks, sockets) = serve(&config, &node, access, listeners, sources)?;
+    let (mut tasks, sockets) = serve(&config, &node, &live, listeners, sources)?;
+    let files = AgentFiles::new(file, config, live, Arc::clone(&node));
+    spawn(&mut tasks, until_drained(reload::watch(files, Arc::clone(&node.reloads)), Arc::clone(&node)));
     spawn_monitors(&mut tasks, &node, edge.as_ref(), monitors);
     webhooks::start(webhooks, &node).map_err(|error| RunError::Server("webhooks", error.into()))?;
     let failed = tokio::select! {

@@ -16,7 +16,7 @@
 //! | `attachments`, `region_limits`, `backoff` | regions to attach; limits of what the host agent announces; retries |
 //! | `queue_pair` | the RDMA connection to the host agent |
 //! | `network` | packets of an interface, as services of their own |
-//! | [`runner`](run), `clock`, [`config`], `check_config`, `metrics` | the edge: threads, sockets, time, files |
+//! | [`runner`](run), `clock`, [`config`], `check_config`, `reload`, `metrics` | the edge: threads, sockets, time, files |
 
 mod aggregation;
 mod alarm;
@@ -42,6 +42,7 @@ mod outbox;
 mod queue_pair;
 mod region_limits;
 mod regions;
+mod reload;
 mod rows;
 mod runner;
 mod settings;
@@ -57,7 +58,7 @@ pub use error::UnexpectedMessage;
 pub use jobs::JobId;
 pub use queue_pair::{QueuePairEffect, QueuePairReplyError};
 pub use region_limits::{RegionLimits, RegionsError};
-pub use runner::{RunError, run, run_with};
+pub use runner::{RunError, run, run_from, run_with};
 pub use settings::{Fetching, WorkerSettings};
 pub use ticker::{Schedule, Ticker};
 pub use wire;

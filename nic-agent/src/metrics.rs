@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use agent_runtime::reload::ReloadState;
 use agent_runtime::{page, server};
 use axum::Router;
 use axum::http::StatusCode;
@@ -31,6 +32,7 @@ pub(crate) struct Board {
     interfaces: Interfaces,
     connections: Arc<server::Counts>,
     denied_calls: Arc<AtomicU64>,
+    reloads: Arc<ReloadState>,
 }
 
 #[derive(Debug, Default)]
@@ -49,12 +51,18 @@ impl Board {
             interfaces,
             connections: Arc::default(),
             denied_calls: Arc::default(),
+            reloads: Arc::default(),
         }
     }
 
     /// The counters of connections to the agent's own pages.
     pub(crate) fn connections(&self) -> Arc<server::Counts> {
         Arc::clone(&self.connections)
+    }
+
+    /// What became of changed configuration.
+    pub(crate) fn reloads(&self) -> Arc<ReloadState> {
+        Arc::clone(&self.reloads)
     }
 
     /// Counts a call that the role of its sender does not allow.
@@ -101,6 +109,14 @@ impl Board {
         ] {
             registry.register(name, help, ConstCounter::new(count.load(Ordering::Relaxed)));
         }
+        let reloads = &self.reloads;
+        let help = "Changes of configuration files taken over without a restart";
+        registry.register("reloads", help, ConstCounter::new(reloads.taken()));
+        let help = "Changed configuration files that could not be used";
+        registry.register("failed_reloads", help, ConstCounter::new(reloads.failed()));
+        let help = "1 while the configuration files as they are cannot be used, and those before are in use";
+        let is_rejected = i64::from(reloads.problem().is_some());
+        registry.register("configuration_rejected", help, ConstGauge::new(is_rejected));
         add_interfaces(&mut registry, self.interfaces.iter().map(|interface| (interface.name(), interface.snapshot())));
         registry
     }

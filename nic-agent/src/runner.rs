@@ -10,7 +10,7 @@
 //! They send [`Event`]s to the worker's thread, through one queue.
 
 mod attach;
-mod control;
+pub(crate) mod control;
 mod jobs;
 mod models;
 mod pages;
@@ -19,14 +19,15 @@ mod thread;
 
 use std::future::Future;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use agent_runtime::TlsError;
-use agent_runtime::access::{Access, UnknownName};
+use agent_runtime::access::UnknownName;
 use agent_runtime::listen::BindError;
-use agent_runtime::reload::Reloadable;
+use agent_runtime::reload::watch;
 use agent_runtime::socket_file::ListenError;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
@@ -42,6 +43,7 @@ use crate::error::chain;
 use crate::jobs::JobId;
 use crate::metrics::Board;
 use crate::network;
+use crate::reload::{AgentFiles, LiveParts};
 use crate::settings::WorkerSettings;
 use crate::worker::Worker;
 use pages::Pages;
@@ -129,6 +131,20 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     run_with(config, Aggregations::default(), shutdown).await
 }
 
+/// Like [`run`], with the `file` that `config` was read from. Changes of the file, and of certificates that it names, are
+/// taken over at SIGHUP, or within seconds.
+///
+/// # Errors
+///
+/// [`RunError`], as for [`run`].
+pub async fn run_from(
+    config: Config,
+    file: Option<PathBuf>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    run_agent(config, file, Aggregations::default(), shutdown).await
+}
+
 /// Like [`run`], with user-defined aggregations over replicas, which metrics select by name. A NIC agent with your own
 /// aggregations is a program of a few lines.
 ///
@@ -155,19 +171,28 @@ pub async fn run_with(
     aggregations: Aggregations,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    let endpoint = control::endpoint(&config.control)?;
-    let access = Reloadable::new(Access::resolve(&config.access)?);
+    run_agent(config, None, aggregations, shutdown).await
+}
+
+async fn run_agent(
+    config: Config,
+    file: Option<PathBuf>,
+    aggregations: Aggregations,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    let live = LiveParts::new(&config)?;
     let pages = Pages::open(&config).await?;
     let (reader, transports) = Reader::open(&config)?;
     let clock = Clock::start();
     // The threads of packet measurement end when this is dropped.
-    let network = network::start(&config.network).map_err(|error| match error {
+    let network = network::start(&config.network, live.peers.clone()).map_err(|error| match error {
         network::StartError::Thread(cause) => RunError::Thread(cause),
         network::StartError::Bind(cause) => RunError::Bind(cause),
     })?;
     for warning in config.network.warnings() {
         tracing::warn!("{warning}");
     }
+    let files = AgentFiles::new(file, config.clone(), live.clone());
     let board = Board::new(clock, network.interfaces());
     let (events, inbox) = sync_channel(EVENTS);
     let seed = rand::random();
@@ -190,8 +215,9 @@ pub async fn run_with(
     let (stopping, is_stopping) = watch::channel(false);
     // Join sets abort their tasks when they are dropped.
     let mut control = JoinSet::new();
-    control.spawn(control::maintain(endpoint, stop.0.clone(), board.clone(), seed, is_stopping));
-    let _pages = pages.serve(&board, access, stop.0.clone());
+    control.spawn(control::maintain(live.endpoint.clone(), stop.0.clone(), board.clone(), seed, is_stopping));
+    let _pages = pages.serve(&board, live.access.clone(), stop.0.clone());
+    control.spawn(watch(files, board.reloads()));
     tokio::select! {
         () = shutdown => {}
         _ = &mut ended => return Err(RunError::Broken),

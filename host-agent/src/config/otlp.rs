@@ -10,7 +10,8 @@ use agent_runtime::{ClientConfigs, OutwardTls, ServerTls, TlsError};
 use hooks::tracing::{BudgetRule, Limits, OrderKey, Switches, Threshold};
 use otlp::tenants::{NetworkError, Tenants};
 use otlp::{
-    MetricsExporter, Protocol, Settings, SpanMetricsSettings, TailSettings, Tenant, TenantSettings, UpstreamSettings, UpstreamTls,
+    MetricsExporter, Protocol, Settings, SpanMetricsSettings, TailSettings, Tenant, TenantSettings, UpstreamSettings,
+    UpstreamTls,
 };
 use serde::Deserialize;
 use wire::time::Nanos;

@@ -16,6 +16,7 @@ mod otlp;
 mod otlp_metrics;
 mod program;
 mod receipts;
+mod reload;
 mod remote_write;
 mod service;
 mod spans;

@@ -66,7 +66,7 @@ fn what_a_killed_one_left_is_taken_over_and_a_living_one_is_not_disturbed() {
     let third = run(&["--config", config.to_str().unwrap()]);
     assert!(!third.status.success());
     let text = String::from_utf8(third.stderr).unwrap();
-    assert!(text.contains("another host agent listens on"), "{text}");
+    assert!(text.contains("another agent listens on"), "{text}");
     assert!(addresses(&folder.path().join("run")).is_some_and(|at| at.pid == second.id()));
     kill_process(Pid::from_child(&second), Signal::TERM).unwrap();
     assert!(second.wait().unwrap().success());
