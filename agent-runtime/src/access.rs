@@ -257,9 +257,12 @@ struct Granted {
 
 impl Granted {
     fn resolve(role: Role, members: &Members) -> Result<Self, UnknownName> {
+        let groups = members.groups.iter().map(|group| resolve_group(role, group));
         Ok(Self {
             users: members.users.iter().map(|user| resolve_user(role, user)).collect::<Result<_, _>>()?,
-            groups: members.groups.iter().map(|group| resolve_group(role, group)).collect::<Result<_, _>>()?,
+            groups: groups
+                .filter(|group| !group.as_ref().is_err_and(UnknownName::is_default))
+                .collect::<Result<_, _>>()?,
             certificates: members.certificates.clone(),
         })
     }
@@ -299,21 +302,17 @@ pub struct Access {
 
 impl Access {
     /// Resolves the names of users and groups. A group of viewers that this system does not have is left out if it is
-    /// the default one.
+    /// the default one (`uview`).
     ///
     /// # Errors
     ///
     /// [`UnknownName`] for a user or group that the configuration names and this system does not know.
     pub fn resolve(config: &AccessConfig) -> Result<Self, UnknownName> {
-        let viewers = match Granted::resolve(Role::Viewer, &config.viewers) {
-            Err(_) if config.viewers == AccessConfig::default().viewers => Granted::default(),
-            viewers => viewers?,
-        };
         Ok(Self {
             own_uid: nix::unistd::geteuid().as_raw(),
             workers: Granted::resolve(Role::Worker, &config.workers)?,
             operators: Granted::resolve(Role::Operator, &config.operators)?,
-            viewers,
+            viewers: Granted::resolve(Role::Viewer, &config.viewers)?,
             config: config.clone(),
         })
     }
@@ -378,6 +377,15 @@ mod tests {
 
     fn user(uid: u32, groups: &[u32]) -> Identity {
         Identity::User { uid, groups: groups.to_vec() }
+    }
+
+    #[test]
+    fn the_default_group_of_viewers_need_not_exist_and_others_do() {
+        let resolved = |text: &str| Access::resolve(&serde_saphyr::from_str(text).unwrap()).is_ok();
+        // It may exist on the machine that runs the test, too.
+        assert!(resolved("{viewers: {users: [7001], groups: [uview]}}"));
+        assert!(!resolved("{viewers: {groups: [uview-of-nowhere]}}"));
+        assert!(!resolved("{operators: {users: [nobody-at-all]}}"));
     }
 
     fn access(text: &str) -> Access {

@@ -1,5 +1,5 @@
 //! `--check-config`: what a start would stumble over, all of it, without starting. Reads files and `/proc`, binds
-//! addresses and releases them; writes nothing and calls nobody.
+//! addresses and releases them, opens Unix sockets and closes them; writes nothing, and calls nobody by network.
 //!
 //! | module | checks |
 //! | --- | --- |
@@ -59,9 +59,10 @@ pub struct Finding {
 }
 
 impl fmt::Display for Finding {
-    /// `level  key  what: advice`, in one line whatever the texts contain.
+    /// `level  key  what; fix: advice`, in one line whatever the texts contain.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let line = if self.advice.is_empty() { self.what.clone() } else { format!("{}: {}", self.what, self.advice) };
+        let Self { what, advice, .. } = self;
+        let line = if advice.is_empty() { what.clone() } else { format!("{what}; fix: {advice}") };
         let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         write!(f, "{:<8} {:<28} {line}", self.level.name(), self.key)
     }
@@ -194,7 +195,7 @@ mod tests {
 
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 4, "{text}");
-        assert_eq!(lines[1], "error    control.listen               in use by [2J somebody: stop it");
+        assert_eq!(lines[1], "error    control.listen               in use by [2J somebody; fix: stop it");
         assert_eq!(lines[3], "1 errors, 1 warnings, 1 ok");
         assert_eq!(inspection.worst(), Level::Error);
     }

@@ -102,7 +102,10 @@ pub fn check<S: Settings>(args: &ConfigArgs, now_s: i64, inspect: impl FnOnce(&S
     // `inspect` looks at each file with a certificate.
     let is_of_files = |problem: &ConfigError| problem.source().is_some_and(|cause| cause.is::<TlsError>());
     for problem in settings.problems().into_iter().filter(|problem| !is_of_files(problem)) {
-        inspection.error(problem.key(), chain(&problem), "--print-default-config says what is possible");
+        let text = chain(&problem);
+        // The key is in front of the line already.
+        let what = text.strip_prefix(problem.key()).map_or(text.as_str(), str::trim_start);
+        inspection.error(problem.key(), what, "--print-default-config says what is possible");
     }
     inspect(&settings, &mut inspection);
     inspection
@@ -148,7 +151,7 @@ mod tests {
     fn a_value_out_of_range_hides_nothing_and_a_file_that_is_none_hides_all() {
         assert!(checked("workers: 4\n").ends_with("0 errors, 0 warnings, 2 ok\n"));
         let found = checked("workers: 5\n");
-        assert!(found.contains("workers is 5: at most 4") && found.contains("was looked at"), "{found}");
+        assert!(found.contains("is 5: at most 4") && found.contains("was looked at"), "{found}");
         let found = checked("worker: 5\n");
         assert!(found.contains("line 1") && found.ends_with("1 errors, 0 warnings, 0 ok\n"), "{found}");
     }

@@ -37,7 +37,8 @@ fn inspect(config: &Config, to: &mut Inspection) {
     memory_access(config, to);
     for warning in config.warnings() {
         let key = warning.split(' ').next().unwrap_or("config").to_owned();
-        to.warning(key, warning, "tls with client_ca on both sides lets only known peers in");
+        let what = warning.strip_prefix(&key).unwrap_or(&warning).trim_start().to_owned();
+        to.warning(key, what, "tls with client_ca on both sides lets only known peers in");
     }
 }
 

@@ -1,5 +1,6 @@
 //! `--check-config` of the NIC agent: all that a start would stumble over.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use agent_runtime::access::Role;
@@ -44,7 +45,8 @@ fn inspect(config: &Config, file: Option<&Path>, to: &mut Inspection) {
     }
     for warning in config.network.warnings() {
         let key = warning.split(' ').next().unwrap_or("network.peers").to_owned();
-        to.warning(key, warning, "tls on both sides lets only known agents take part");
+        let what = warning.strip_prefix(&key).unwrap_or(&warning).trim_start().to_owned();
+        to.warning(key, what, "tls on both sides lets only known agents take part");
     }
 }
 
@@ -54,6 +56,14 @@ fn host_agent(config: &Config, to: &mut Inspection) {
     let address = &config.control.address;
     if let Some(path) = address.strip_prefix(UNIX) {
         to.others_socket(KEY, Path::new(path));
+        let (own, owner) = (rustix::process::geteuid().as_raw(), std::fs::metadata(path).map(|data| data.uid()));
+        if let Ok(owner) = owner
+            && own != owner
+            && own != 0
+        {
+            let what = format!("user {own} is not the user of the host agent, {owner}");
+            to.warning(KEY, what, "access.workers and regions.uid of the host agent must name it");
+        }
         if config.control.tls.is_some() {
             to.warning("control.tls", "it is not used on a Unix socket", "leave it out");
         }

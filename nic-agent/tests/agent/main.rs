@@ -400,7 +400,7 @@ async fn models_are_for_viewers_on_a_socket_and_for_nobody_on_the_port() {
     config.control.address = "127.0.0.1:1".to_owned();
     config.metrics.listen = address;
     config.models.socket = Some(socket.clone());
-    config.access.viewers.users = vec![agent_runtime::access::NameOrId::Id(54_321)];
+    config.access = Config::parse("access: {viewers: {users: [54321]}}\n").unwrap().access;
     drop(held);
     let agent = Agent::start(config);
 
