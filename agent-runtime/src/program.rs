@@ -100,7 +100,7 @@ pub fn check<S: Settings>(args: &ConfigArgs, now_s: i64, inspect: impl FnOnce(&S
     let file = args.config.as_ref().map_or_else(|| "every key has its default".to_owned(), |p| p.display().to_string());
     inspection.ok("config", file);
     // `inspect` looks at each file with a certificate.
-    let is_of_files = |problem: &ConfigError| problem.source().is_some_and(|cause| cause.is::<TlsError>());
+    let is_of_files = |problem: &ConfigError| problem.source().is_some_and(<dyn Error>::is::<TlsError>);
     for problem in settings.problems().into_iter().filter(|problem| !is_of_files(problem)) {
         let text = chain(&problem);
         // The key is in front of the line already.

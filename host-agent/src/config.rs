@@ -364,9 +364,7 @@ impl Config {
         let interval = self.process_metrics.interval_ms.max(self.lmap.interval_ms);
         Nanos::from_millis(u64::from(interval.get()))
     }
-}
 
-impl Config {
     /// Interval at which span metrics are written into regions: at least the default interval of LMAPs, and at least
     /// 100 ms.
     #[must_use]

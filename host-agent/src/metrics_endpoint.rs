@@ -141,26 +141,23 @@ impl Collector for NodeMetrics {
             "Slot runs and regions that wait until all workers have forgotten them.",
             waiting,
         )?;
+        self.encode_reloads(&mut encoder)?;
+        self.otlp.as_ref().map_or(Ok(()), |edge| self::otlp::encode(edge, &mut encoder))
+    }
+}
+
+impl NodeMetrics {
+    /// What became of changed configuration.
+    fn encode_reloads(&self, encoder: &mut DescriptorEncoder) -> Result<(), core::fmt::Error> {
         let reloads = &self.node.reloads;
-        counter(
-            &mut encoder,
-            "reloads",
-            "Changes of configuration files taken over without a restart.",
-            reloads.taken(),
-        )?;
-        counter(
-            &mut encoder,
-            "failed_reloads",
-            "Changed configuration files that could not be used.",
-            reloads.failed(),
-        )?;
+        counter(encoder, "reloads", "Changes of configuration files taken over without a restart.", reloads.taken())?;
+        counter(encoder, "failed_reloads", "Changed configuration files that could not be used.", reloads.failed())?;
         gauge(
-            &mut encoder,
+            encoder,
             "configuration_rejected",
             "1 while the configuration files as they are cannot be used, and those before are in use.",
             usize::from(reloads.problem().is_some()),
-        )?;
-        self.otlp.as_ref().map_or(Ok(()), |edge| self::otlp::encode(edge, &mut encoder))
+        )
     }
 }
 

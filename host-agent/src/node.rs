@@ -1,6 +1,7 @@
 //! The node: holds the state of the control plane and carries out its actions. All edges call it; nothing here blocks.
 
 mod actions;
+mod facts;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,7 +24,6 @@ use crate::dispatch::{Delivery, Dispatch, Filter, StreamId, TooManyHooks, Unknow
 use crate::edge_counts::EdgeCounts;
 use crate::outbox::Outbox;
 use crate::process_metrics::RequestSender;
-use crate::readiness::Facts;
 use crate::region_registration::registrar;
 use crate::span_ring;
 
@@ -168,11 +168,6 @@ impl Node {
     pub fn inspect<R>(&self, look: impl FnOnce(&ControlPlane, &Dispatch) -> R) -> R {
         let state = self.lock();
         look(&state.plane, &state.dispatch)
-    }
-
-    /// Whether a rule of identity asks for cgroups. The rules may change while the agent runs.
-    pub(crate) fn needs_cgroups(&self) -> bool {
-        self.lock().plane.settings().identities.iter().any(|rule| rule.cgroup.is_some())
     }
 
     /// A service connected. Messages to it go through the outbox.
@@ -413,14 +408,6 @@ impl Node {
     /// True once the agent is shutting down.
     pub fn draining(&self) -> watch::Receiver<bool> {
         self.draining.subscribe()
-    }
-
-    /// What readiness is judged by.
-    pub(crate) fn readiness(&self) -> Facts {
-        let state = self.lock();
-        let (connected, configured) = state.plane.worker_readiness();
-        let (draining, now, last_service) = (*self.draining.borrow(), self.clock.now(), state.last_service);
-        Facts { draining, connected, configured, now, last_service }
     }
 
     /// Resolves when the agent starts to shut down.

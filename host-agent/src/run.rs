@@ -145,6 +145,15 @@ fn serve(
     Ok((tasks, [services_file, regions_file, control_file, operators_file]))
 }
 
+/// The parts that change while the agent runs. Those of OTLP go into its settings.
+fn live_parts(config: &Config, otlp: Option<&mut otlp::Settings>) -> Result<LiveParts, RunError> {
+    let live = LiveParts::new(config)?;
+    if let (Some(otlp), Some(tls)) = (otlp, &live.otlp) {
+        otlp.tls = Some(tls.config()?);
+    }
+    Ok(live)
+}
+
 /// Runs `task` until `node` drains.
 async fn until_drained(task: impl Future<Output = ()>, node: Arc<Node>) {
     tokio::select! {
@@ -230,10 +239,7 @@ pub async fn run_from(
     let registrations = registrations(&config, &mut settings.transports)?;
     let (requests, inbox) = registrar::channel();
     let transports = settings.transports.join(", ");
-    let live = LiveParts::new(&config)?;
-    if let (Some(otlp), Some(tls)) = (&mut otlp, &live.otlp) {
-        otlp.tls = Some(tls.config()?);
-    }
+    let live = live_parts(&config, otlp.as_mut())?;
     let files = raise_file_limit();
     let mut listeners = Listeners::open(&config).await?;
     // One more hook: the receipt's.

@@ -174,6 +174,7 @@ impl Reload for AgentFiles {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::Arc;
 
     use super::*;
 
@@ -203,7 +204,7 @@ mod tests {
         let mut agent = AgentFiles::new(Some(file.clone()), config, live.clone());
         let (endpoint, peers) = (live.endpoint.load(), live.peers.client.load());
         let is_same =
-            || std::ptr::eq(&*peers, &*live.peers.client.load()) && std::ptr::eq(&*endpoint, &*live.endpoint.load());
+            || Arc::ptr_eq(&peers, &live.peers.client.load()) && Arc::ptr_eq(&endpoint, &live.endpoint.load());
         assert_eq!(agent.files().len(), 7);
 
         std::fs::write(folder.path().join("a.key"), "no key\n").unwrap();

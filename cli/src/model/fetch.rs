@@ -89,15 +89,11 @@ fn parse(answer: &[u8]) -> Option<(u16, Vec<u8>)> {
 
 /// `service` as a segment of a path: other bytes than letters, digits and `-._~` as %XX.
 fn escaped(service: &str) -> String {
-    let mut text = String::new();
-    for byte in service.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            text.push(char::from(byte));
-        } else {
-            text.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    text
+    let escape = |byte: u8| {
+        let is_plain = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+        if is_plain { char::from(byte).to_string() } else { format!("%{byte:02X}") }
+    };
+    service.bytes().map(escape).collect()
 }
 
 #[cfg(test)]
