@@ -199,3 +199,32 @@ impl ClientCertVerifier for LiveServer {
         ring::default_provider().signature_verification_algorithms.supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_of_another_certificate_is_refused_and_equal_files_do_not_differ() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for name in ["a", "b"] {
+            let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+            std::fs::write(path(&format!("{name}.pem")), made.cert.pem()).unwrap();
+            std::fs::write(path(&format!("{name}.key")), made.signing_key.serialize_pem()).unwrap();
+        }
+        let tls = |certificate, key, ca| ServerTls {
+            certificate: path(certificate),
+            key: path(key),
+            client_ca: Some(path(ca)),
+        };
+        let load = |certificate, key, ca| ServerFiles::load(&tls(certificate, key, ca));
+
+        assert!(matches!(load("a.pem", "b.key", "a.pem"), Err(TlsError::Pair { .. })));
+        assert!(matches!(load("a.pem", "a.key", "a.key"), Err(TlsError::NoCertificate(_))));
+        let live = LiveServer::new(load("a.pem", "a.key", "a.pem").unwrap());
+        assert!(!live.replace(load("a.pem", "a.key", "a.pem").unwrap()));
+        assert!(live.replace(load("a.pem", "a.key", "b.pem").unwrap()), "another authority");
+        assert!(live.config().is_ok());
+    }
+}

@@ -129,8 +129,9 @@ pub trait Reload: Send + 'static {
     fn reload(&mut self) -> Result<Changes, String>;
 }
 
-/// A number that changes with the names or the content of `files`.
-fn fingerprint(files: &[PathBuf]) -> u64 {
+/// A number that changes with the names or the content of `files`. Not a secure hash.
+#[must_use]
+pub fn fingerprint(files: &[PathBuf]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for path in files {
         let mut bytes = Vec::new();

@@ -237,6 +237,11 @@ impl ClientTls {
 }
 
 impl OutwardTls {
+    /// Its files.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.ca.iter().chain(&self.certificate).chain(&self.key)
+    }
+
     /// Reads and checks the files. Without `ca`, the client trusts the system's store: SSL_CERT_FILE and SSL_CERT_DIR
     /// if they are set, else the directory of this system's OpenSSL.
     ///

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use agent_runtime::access::Access;
 use agent_runtime::live_tls::{LiveServer, ServerFiles};
-use agent_runtime::reload::{Changes, Reload, Reloadable, changed_keys};
+use agent_runtime::reload::{Changes, Reload, Reloadable, changed_keys, fingerprint};
 use agent_runtime::{ServerTls, chain, config as files, logs};
 use wire::id::Incarnation;
 
-use crate::config::Config;
+use crate::config::{Config, UpstreamConfig};
 use crate::node::Node;
 use crate::run::RunError;
 
@@ -52,6 +52,23 @@ fn sections(config: &Config) -> [(&'static str, Option<&ServerTls>); 3] {
     ]
 }
 
+/// Certificates that are read at the start only: the key of each section, and its files.
+fn fixed_sections(config: &Config) -> Vec<(&'static str, Vec<PathBuf>)> {
+    let upstream = |upstream: &Option<UpstreamConfig>| {
+        let tls = upstream.as_ref().and_then(|upstream| upstream.tls.as_ref());
+        tls.map_or_else(Vec::new, |tls| tls.files().cloned().collect())
+    };
+    let coherence = &config.coherence;
+    let server = coherence.tls.as_ref().map_or_else(Vec::new, |tls| tls.files().cloned().collect());
+    let client = coherence.peers_tls.as_ref().map_or_else(Vec::new, |tls| tls.files().cloned().collect());
+    vec![
+        ("coherence.tls", server),
+        ("coherence.peers_tls", client),
+        ("otlp.upstream.tls", upstream(&config.otlp.upstream)),
+        ("otlp_metrics.upstream.tls", upstream(&config.otlp_metrics.upstream)),
+    ]
+}
+
 /// The files of a running agent.
 #[derive(Debug)]
 pub(crate) struct AgentFiles {
@@ -64,13 +81,16 @@ pub(crate) struct AgentFiles {
     latest: Config,
     live: LiveParts,
     node: Arc<Node>,
+    /// Content of the files that are read at the start only, as far as the log has spoken of them.
+    fixed: Vec<u64>,
 }
 
 impl AgentFiles {
     /// The files of an agent that has started with `config`, read from `file` if there is one.
     pub(crate) fn new(file: Option<PathBuf>, config: Config, live: LiveParts, node: Arc<Node>) -> Self {
         let text = file.as_deref().and_then(|path| files::read(path).ok()).unwrap_or_default();
-        Self { file, text, started: config.clone(), latest: config, live, node }
+        let fixed = fixed_sections(&config).iter().map(|(_, files)| fingerprint(files)).collect();
+        Self { file, text, started: config.clone(), latest: config, live, node, fixed }
     }
 }
 
@@ -84,7 +104,8 @@ fn is_of_same_kind(before: Option<&ServerTls>, after: Option<&ServerTls>) -> boo
 impl Reload for AgentFiles {
     fn files(&self) -> Vec<PathBuf> {
         let of_sections = sections(&self.latest).into_iter().filter_map(|(_, tls)| tls).flat_map(ServerTls::files);
-        self.file.iter().chain(of_sections).cloned().collect()
+        let fixed = fixed_sections(&self.started).into_iter().flat_map(|(_, files)| files);
+        self.file.iter().chain(of_sections).cloned().chain(fixed).collect()
     }
 
     fn reload(&mut self) -> Result<Changes, String> {
@@ -120,6 +141,12 @@ impl Reload for AgentFiles {
         for (key, live, files) in loaded {
             if live.replace(files) && !changes.live.iter().any(|name| name.starts_with(key)) {
                 changes.live.push(key.to_owned());
+            }
+        }
+        for ((key, files), known) in fixed_sections(&self.started).iter().zip(&mut self.fixed) {
+            let now = fingerprint(files);
+            if core::mem::replace(known, now) != now {
+                changes.at_restart.push(format!("{key} (other content)"));
             }
         }
         self.live.access.replace(access);

@@ -120,6 +120,13 @@ fn file(address: &str, path: &str) -> Option<Vec<u8>> {
     answer.starts_with(b"HTTP/1.1 200 ").then(|| answer.split_off(body))
 }
 
+/// What `uview model fetch` says about a service, and the model in `out`.
+fn fetch(service: &str, models: &str, out: &Path) -> std::process::Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
+    command.args(["model", "fetch", service, "--from", &format!("unix:{models}")]).arg("--out").arg(out);
+    command.output().unwrap()
+}
+
 /// A model of the metrics of [`RunningService`], and its γ.
 fn trained() -> (Vec<u8>, f64) {
     let column = |(kind, title): (ColumnKind, &str)| Column::new(kind, nic_agent::fingerprint(title));
@@ -192,11 +199,7 @@ fn operator_calls_take_effect_in_the_real_agents() {
 
     // A model is a file that the agent of another node accepts.
     let [first, second, merged] = ["a.model", "b.model", "both.model"].map(|name| directory.path().join(name));
-    let fetch = |service: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
-        command.args(["model", "fetch", service, "--from", &format!("unix:{models}")]).arg("--out").arg(&first);
-        command.output().unwrap()
-    };
+    let fetch = |service: &str| fetch(service, models, &first);
     eventually("a model of the service", || fetch("plain").status.success().then_some(()));
     assert!(Model::decode(&std::fs::read(&first).unwrap()).unwrap().gamma() > 1.0);
     let nobodys = fetch("nobody");

@@ -81,6 +81,32 @@ fn the_default_configuration_is_printed() {
 }
 
 #[test]
+fn a_configuration_is_checked_without_a_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write_config(folder.path());
+    let check = || run(&["--config", path.to_str().unwrap(), "--check-config"]);
+
+    let good = check();
+    let text = String::from_utf8(good.stdout).unwrap();
+    assert!(good.status.success() && text.contains("\n0 errors, "), "{text}");
+    assert!(!folder.path().join("run").exists(), "nothing was created");
+
+    let mut running = start(folder.path());
+    let again = check();
+    let text = String::from_utf8(again.stdout).unwrap();
+    let process = format!("an agent runs with it, process {};", running.id());
+    assert!(again.status.success() && text.contains(&process), "{text}");
+    kill_process(Pid::from_child(&running), Signal::TERM).unwrap();
+    assert!(running.wait().unwrap().success());
+
+    std::fs::write(&path, "runtime_dir: /proc/self/nowhere\nlmap: {interval_ms: 3600001}\n").unwrap();
+    let bad = check();
+    let text = String::from_utf8(bad.stdout).unwrap();
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(text.contains("error    lmap.interval_ms") && text.contains("error    runtime_dir"), "{text}");
+}
+
+#[test]
 fn an_unknown_key_ends_it_with_line_and_column() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config.yaml");
