@@ -1,8 +1,8 @@
 //! Configuration that is taken over while the agent runs: at SIGHUP, and when a file's content has changed.
 //!
 //! What can change while it is in use is a [`Reloadable`] (roles, rules) or a
-//! [`LiveServer`](crate::live_tls::LiveServer) (certificates). An agent says in [`Reload`] which files it depends on and
-//! how it takes them over, all of them or none; [`watch`] calls it.
+//! [`LiveServer`](crate::live_tls::LiveServer) (certificates). An agent says in [`Reload`] which files it depends on
+//! and how it takes them over, all of them or none; [`watch`] calls it.
 
 mod keys;
 

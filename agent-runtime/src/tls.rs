@@ -151,7 +151,7 @@ pub fn tls_builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, TlsEr
 }
 
 impl ServerTls {
-    /// Its files.
+    /// The files that it names.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         [&self.certificate, &self.key].into_iter().chain(&self.client_ca)
     }
@@ -210,7 +210,7 @@ impl fmt::Debug for ClientConfigs {
 }
 
 impl ClientTls {
-    /// Its files.
+    /// The files that it names.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         [&self.ca].into_iter().chain(&self.certificate).chain(&self.key)
     }
@@ -237,7 +237,7 @@ impl ClientTls {
 }
 
 impl OutwardTls {
-    /// Its files.
+    /// The files that it names.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         self.ca.iter().chain(&self.certificate).chain(&self.key)
     }

@@ -19,7 +19,7 @@ const LONGEST: Nanos = Nanos::from_secs(30);
 pub(crate) struct Facts {
     /// It shuts down.
     pub(crate) draining: bool,
-    /// Connected workers.
+    /// Number of connected workers.
     pub(crate) connected: usize,
     /// Those of them that have acknowledged a configuration, or were sent none.
     pub(crate) configured: usize,

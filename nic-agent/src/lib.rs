@@ -16,7 +16,8 @@
 //! | `attachments`, `region_limits`, `backoff` | regions to attach; limits of what the host agent announces; retries |
 //! | `queue_pair` | the RDMA connection to the host agent |
 //! | `network` | packets of an interface, as services of their own |
-//! | [`runner`](run), `clock`, [`config`], `check_config`, `reload`, `metrics` | the edge: threads, sockets, time, files |
+//! | [`runner`](run), `clock`, [`config`], `metrics` | the edge: threads, sockets, time, files |
+//! | `check_config`, `reload` | files before a start, and those that change while the agent runs |
 
 mod aggregation;
 mod alarm;

@@ -144,8 +144,8 @@ fn readyz(missing: Option<String>) -> Response {
     }
 }
 
-/// Why a worker is not ready. It is ready when a host agent has welcomed it, and each region of its LMAPs is attached or
-/// has been reported as a problem. Its status is at most a second old.
+/// Why a worker is not ready. It is ready when a host agent has welcomed it, and each region of its LMAPs is attached
+/// or has been reported as a problem. Its status is at most a second old.
 fn missing(status: &WorkerStatus, age: Nanos) -> Option<String> {
     if age >= HANG_TIMEOUT {
         return Some(format!("the worker's thread has not responded for {age}"));

@@ -75,8 +75,8 @@ impl AgentFiles {
         Self { file, text, started: config.clone(), latest: config, live }
     }
 
-    /// Keys of sections that cannot be taken over: TLS comes or goes, a listener would be open to others than it was, or
-    /// another name is expected.
+    /// Keys of sections that cannot be taken over: TLS comes or goes, a listener would be open to others than it was,
+    /// or another name is expected.
     fn fixed_sections(&self) -> Vec<&'static str> {
         let (before, after) = (&self.started, &self.latest);
         let authority = |tls: &Option<ServerTls>| tls.as_ref().map(|tls| tls.client_ca.is_some());

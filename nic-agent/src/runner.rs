@@ -131,8 +131,8 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     run_with(config, Aggregations::default(), shutdown).await
 }
 
-/// Like [`run`], with the `file` that `config` was read from. Changes of the file, and of certificates that it names, are
-/// taken over at SIGHUP, or within seconds.
+/// Like [`run`], with the `file` that `config` was read from. Changes of the file, and of certificates that it names,
+/// are taken over at SIGHUP, or within seconds.
 ///
 /// # Errors
 ///

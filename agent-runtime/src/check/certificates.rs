@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    /// 2026-01-01.
+    /// Midnight of 2026-01-01.
     const NOW_S: i64 = 1_767_225_600;
 
     struct Files(tempfile::TempDir);

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::config::{ConfigError, parse_tree};
 
-/// Any YAML.
+/// A value of any YAML document.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Tree {
@@ -39,12 +39,12 @@ impl Tree {
 pub struct KeyChanges {
     /// Those that are taken over at once.
     pub live: Vec<String>,
-    /// The others.
+    /// Those that wait for a start.
     pub at_restart: Vec<String>,
 }
 
-/// The keys whose values differ between the texts of two configuration files. `live` are the keys, or the sections, that
-/// are taken over at once. Values are not kept: they may be secret.
+/// The keys whose values differ between the texts of two configuration files. `live` are the keys, or the sections,
+/// that are taken over at once. Values are not kept: they may be secret.
 ///
 /// # Errors
 ///
