@@ -23,9 +23,12 @@ pub use peer::{Peer, peer, peer_process};
 /// Limit of certificate names that are kept of one certificate.
 const MAX_NAMES: usize = 64;
 /// A name in a certificate (URI) that gives a role: `uview:worker`, `uview:operator`, `uview:viewer` or `uview:peer`.
-const ROLE_SCHEME: &str = "uview:";
+pub(crate) const ROLE_SCHEME: &str = "uview:";
 /// A name in a certificate (URI) that is a node's name behind this.
 const NODE_SCHEME: &str = "uview:node/";
+
+/// The group that may read, unless the configuration says otherwise.
+const DEFAULT_VIEWERS: &str = "uview";
 
 /// What somebody may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,8 +55,13 @@ impl Role {
         }
     }
 
+    /// The full key of its members in the configuration.
+    pub(crate) fn access_key(self) -> String {
+        format!("access.{}", self.key())
+    }
+
     /// Key of its members in the configuration.
-    const fn key(self) -> &'static str {
+    pub(crate) const fn key(self) -> &'static str {
         match self {
             Self::Worker => "workers",
             Self::Operator => "operators",
@@ -141,8 +149,30 @@ pub struct AccessConfig {
 
 impl Default for AccessConfig {
     fn default() -> Self {
-        let viewers = Members { groups: vec![NameOrId::Name("uview".to_owned())], ..Members::default() };
+        let viewers = Members { groups: vec![NameOrId::Name(DEFAULT_VIEWERS.to_owned())], ..Members::default() };
         Self { workers: Members::default(), operators: Members::default(), viewers, peers: Members::default() }
+    }
+}
+
+impl AccessConfig {
+    /// The members that have `role` by themselves.
+    #[must_use]
+    pub const fn members(&self, role: Role) -> &Members {
+        match role {
+            Role::Worker => &self.workers,
+            Role::Operator => &self.operators,
+            Role::Viewer => &self.viewers,
+            Role::Peer => &self.peers,
+        }
+    }
+
+    /// All users and groups with `role` that this system does not know.
+    #[must_use]
+    pub fn unknown_names(&self, role: Role) -> Vec<UnknownName> {
+        let members = self.members(role);
+        let user = |name: &NameOrId| resolve_user(role, name).err();
+        let group = |name: &NameOrId| resolve_group(role, name).err();
+        members.users.iter().filter_map(user).chain(members.groups.iter().filter_map(group)).collect()
     }
 }
 
@@ -156,6 +186,16 @@ pub struct Members {
     pub groups: Vec<NameOrId>,
     /// DNS names or URIs of certificates.
     pub certificates: Vec<String>,
+}
+
+impl fmt::Display for Members {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("root, the agent's user")?;
+        for (kind, names) in [("user", &self.users), ("group", &self.groups)] {
+            names.iter().try_for_each(|name| write!(f, ", {kind} {name}"))?;
+        }
+        self.certificates.iter().try_for_each(|name| write!(f, ", certificate {name}"))
+    }
 }
 
 /// A user or a group.
@@ -186,6 +226,50 @@ pub struct UnknownName {
     name: String,
 }
 
+impl UnknownName {
+    /// The full name of its key in the configuration.
+    #[must_use]
+    pub fn key(&self) -> String {
+        format!("access.{}.{}", self.role, self.kind)
+    }
+
+    /// The name that the system does not know.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it is the default group of viewers, which need not exist.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        self.role == Role::Viewer.key() && self.kind == "groups" && self.name == DEFAULT_VIEWERS
+    }
+
+    fn new(role: Role, kind: &'static str, name: &str) -> Self {
+        Self { role: role.key(), kind, name: name.to_owned() }
+    }
+}
+
+fn resolve_user(role: Role, user: &NameOrId) -> Result<u32, UnknownName> {
+    match user {
+        NameOrId::Id(id) => Ok(*id),
+        NameOrId::Name(name) => {
+            let found = User::from_name(name).ok().flatten();
+            found.map(|user| user.uid.as_raw()).ok_or_else(|| UnknownName::new(role, "users", name))
+        }
+    }
+}
+
+fn resolve_group(role: Role, group: &NameOrId) -> Result<u32, UnknownName> {
+    match group {
+        NameOrId::Id(id) => Ok(*id),
+        NameOrId::Name(name) => {
+            let found = Group::from_name(name).ok().flatten();
+            found.map(|group| group.gid.as_raw()).ok_or_else(|| UnknownName::new(role, "groups", name))
+        }
+    }
+}
+
 /// Members with names resolved to numbers.
 #[derive(Clone, Debug, Default)]
 struct Granted {
@@ -196,24 +280,12 @@ struct Granted {
 
 impl Granted {
     fn resolve(role: Role, members: &Members) -> Result<Self, UnknownName> {
-        let unknown = |kind, name: &String| UnknownName { role: role.key(), kind, name: name.clone() };
-        let user = |user: &NameOrId| match user {
-            NameOrId::Id(id) => Ok(*id),
-            NameOrId::Name(name) => {
-                let found = User::from_name(name).ok().flatten();
-                found.map(|user| user.uid.as_raw()).ok_or_else(|| unknown("users", name))
-            }
-        };
-        let group = |group: &NameOrId| match group {
-            NameOrId::Id(id) => Ok(*id),
-            NameOrId::Name(name) => {
-                let found = Group::from_name(name).ok().flatten();
-                found.map(|group| group.gid.as_raw()).ok_or_else(|| unknown("groups", name))
-            }
-        };
+        let groups = members.groups.iter().map(|group| resolve_group(role, group));
         Ok(Self {
-            users: members.users.iter().map(user).collect::<Result<_, _>>()?,
-            groups: members.groups.iter().map(group).collect::<Result<_, _>>()?,
+            users: members.users.iter().map(|user| resolve_user(role, user)).collect::<Result<_, _>>()?,
+            groups: groups
+                .filter(|group| !group.as_ref().is_err_and(UnknownName::is_default))
+                .collect::<Result<_, _>>()?,
             certificates: members.certificates.clone(),
         })
     }
@@ -254,21 +326,17 @@ pub struct Access {
 
 impl Access {
     /// Resolves the names of users and groups. A group of viewers that this system does not have is left out if it is
-    /// the default one.
+    /// the default one (`uview`).
     ///
     /// # Errors
     ///
     /// [`UnknownName`] for a user or group that the configuration names and this system does not know.
     pub fn resolve(config: &AccessConfig) -> Result<Self, UnknownName> {
-        let viewers = match Granted::resolve(Role::Viewer, &config.viewers) {
-            Err(_) if config.viewers == AccessConfig::default().viewers => Granted::default(),
-            viewers => viewers?,
-        };
         Ok(Self {
             own_uid: nix::unistd::geteuid().as_raw(),
             workers: Granted::resolve(Role::Worker, &config.workers)?,
             operators: Granted::resolve(Role::Operator, &config.operators)?,
-            viewers,
+            viewers: Granted::resolve(Role::Viewer, &config.viewers)?,
             peers: Granted::resolve(Role::Peer, &config.peers)?,
             config: config.clone(),
         })
@@ -307,27 +375,22 @@ impl Access {
 
     /// The command, or the lines of the configuration, that give `who` the role.
     fn grant(&self, who: &Identity, role: Role) -> String {
-        let (key, members) = match role {
-            Role::Worker => (role.key(), &self.config.workers),
-            Role::Operator => (role.key(), &self.config.operators),
-            Role::Viewer => (role.key(), &self.config.viewers),
-            Role::Peer => (role.key(), &self.config.peers),
-        };
+        let (key, members) = (role.key(), self.config.members(role));
         match who {
             Identity::User { uid, .. } => {
                 let user = user_name(*uid).unwrap_or_else(|| uid.to_string());
                 match members.groups.first() {
                     Some(NameOrId::Name(group)) if Group::from_name(group).ok().flatten().is_none() => {
                         format!(
-                            "groupadd --system {group} && usermod -aG {group} {user}, start the host agent again, log in again"
+                            "groupadd --system {group} && usermod -aG {group} {user}, let the agent look it up again (SIGHUP), log in again"
                         )
                     }
                     Some(group) => format!("usermod -aG {group} {user}, then log in again"),
-                    None => format!("`access: {{{key}: {{users: [{user}]}}}}` in the host agent's configuration"),
+                    None => format!("`access: {{{key}: {{users: [{user}]}}}}` in the agent's configuration"),
                 }
             }
             Identity::Certificate(_) | Identity::Anyone => format!(
-                "a certificate with the URI {ROLE_SCHEME}{}, or its name in `access.{key}.certificates` of the host agent's configuration",
+                "a certificate with the URI {ROLE_SCHEME}{}, or its name in `access.{key}.certificates` of the agent's configuration",
                 role.name()
             ),
         }
@@ -340,6 +403,15 @@ mod tests {
 
     fn user(uid: u32, groups: &[u32]) -> Identity {
         Identity::User { uid, groups: groups.to_vec() }
+    }
+
+    #[test]
+    fn the_default_group_of_viewers_need_not_exist_and_others_do() {
+        let resolved = |text: &str| Access::resolve(&serde_saphyr::from_str(text).unwrap()).is_ok();
+        // It may exist on the machine that runs the test, too.
+        assert!(resolved("{viewers: {users: [7001], groups: [uview]}}"));
+        assert!(!resolved("{viewers: {groups: [uview-of-nowhere]}}"));
+        assert!(!resolved("{operators: {users: [nobody-at-all]}}"));
     }
 
     fn access(text: &str) -> Access {

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::reload::Tree;
+
 /// Larger configuration files are refused.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Characters of a wrong line that an error message shows.
@@ -20,6 +22,11 @@ pub trait Settings: Default + DeserializeOwned {
     ///
     /// [`ConfigError`] with the first key that does not.
     fn check(&self) -> Result<(), ConfigError>;
+
+    /// All keys that do not, as far as they can be told apart. By default the first one.
+    fn problems(&self) -> Vec<ConfigError> {
+        self.check().err().into_iter().collect()
+    }
 }
 
 /// Why a configuration cannot be used.
@@ -63,6 +70,15 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
+    /// The full name of the key that is wrong; `config` if it is the file.
+    #[must_use]
+    pub const fn key(&self) -> &'static str {
+        match self {
+            Self::Range { key, .. } | Self::Value { key, .. } => key,
+            Self::Read { .. } | Self::Size(_) | Self::Parse(_) => "config",
+        }
+    }
+
     /// [`ConfigError::Value`]: the value of `key` was refused with `cause`.
     pub fn value(key: &'static str, cause: impl Error + Send + Sync + 'static) -> Self {
         Self::Value { key, cause: Box::new(cause) }
@@ -84,12 +100,21 @@ pub fn range(holds: bool, key: &'static str, found: &dyn ToString, wanted: &'sta
 ///
 /// [`ConfigError`] if it cannot be read, is not valid, or has a value out of range.
 pub fn load<S: Settings>(path: &Path) -> Result<S, ConfigError> {
+    parse(&read(path)?)
+}
+
+/// The text of the configuration file at `path`.
+///
+/// # Errors
+///
+/// [`ConfigError`] if it cannot be read or is too large.
+pub fn read(path: &Path) -> Result<String, ConfigError> {
     let failed = |cause| ConfigError::Read { path: path.to_owned(), cause };
     let bytes = std::fs::metadata(path).map_err(failed)?.len();
     if bytes > MAX_FILE_BYTES {
         return Err(ConfigError::Size(bytes));
     }
-    parse(&std::fs::read_to_string(path).map_err(failed)?)
+    std::fs::read_to_string(path).map_err(failed)
 }
 
 /// Reads and checks a configuration. Empty text is the default.
@@ -98,14 +123,33 @@ pub fn load<S: Settings>(path: &Path) -> Result<S, ConfigError> {
 ///
 /// [`ConfigError`] if it is not valid, or has a value out of range.
 pub fn parse<S: Settings>(text: &str) -> Result<S, ConfigError> {
-    let is_empty = text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
-    let settings = if is_empty {
-        S::default()
-    } else {
-        serde_saphyr::from_str(text).map_err(|error| ConfigError::Parse(with_line(&error, text)))?
-    };
+    let settings: S = parse_unchecked(text)?;
     settings.check()?;
     Ok(settings)
+}
+
+/// Like [`parse`], but values may be out of their ranges: [`Settings::problems`] tells.
+///
+/// # Errors
+///
+/// [`ConfigError`] if it is not valid.
+pub fn parse_unchecked<S: Settings>(text: &str) -> Result<S, ConfigError> {
+    if is_empty(text) {
+        return Ok(S::default());
+    }
+    serde_saphyr::from_str(text).map_err(|error| ConfigError::Parse(with_line(&error, text)))
+}
+
+fn is_empty(text: &str) -> bool {
+    text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'))
+}
+
+/// The keys and values of a file, whatever they mean; `None` if it has none.
+pub(crate) fn parse_tree(text: &str) -> Result<Option<Tree>, ConfigError> {
+    if is_empty(text) {
+        return Ok(None);
+    }
+    serde_saphyr::from_str(text).map(Some).map_err(|error| ConfigError::Parse(with_line(&error, text)))
 }
 
 /// `error` in one line, with line and column, and the line of `text` that it is about.

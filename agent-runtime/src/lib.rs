@@ -5,27 +5,36 @@
 //! | --- | --- |
 //! | [`access`] | who a peer is, and what it may do |
 //! | [`server`] | HTTP servers with bounded connections whose requests know their sender |
+//! | [`check`], `certificate` | what a start would stumble over (`--check-config`); dates in certificates |
 //! | [`connect`] | connections to another agent that know who answered |
 //! | [`config`] | the configuration file: read, checked, refused with line, column and value; common sections |
 //! | [`error`] | an error and its causes in one line |
 //! | [`tls`] | certificates of a server and of a client |
+//! | [`live_tls`] | certificates that are replaced while their listener listens |
 //! | [`logs`] | logs to standard error, as text or JSON |
 //! | [`listen`] | TCP listeners; errors name the configuration key |
 //! | [`page`] | `/metrics` as OpenMetrics text |
+//! | [`reload`] | values, files and certificates that are replaced while the agent runs |
 //! | [`shares`] | who holds how much of something bounded, and who may have more |
+//! | [`socket_file`] | Unix sockets whose file is removed on exit |
 //! | [`stop`] | SIGTERM and SIGINT |
 //! | [`program`] | what `main` does around an agent: arguments, default configuration, exit code |
 
 pub mod access;
+mod certificate;
+pub mod check;
 pub mod config;
 pub mod connect;
 pub mod error;
 pub mod listen;
+pub mod live_tls;
 pub mod logs;
 pub mod page;
 pub mod program;
+pub mod reload;
 pub mod server;
 pub mod shares;
+pub mod socket_file;
 pub mod stop;
 pub mod tls;
 

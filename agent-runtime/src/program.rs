@@ -7,8 +7,10 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::check::{Inspection, Level};
 use crate::config::{self, ConfigError, Settings};
 use crate::error::chain;
+use crate::tls::TlsError;
 
 /// Command line arguments of an agent.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -19,6 +21,9 @@ pub struct ConfigArgs {
     /// Print every configuration key with its default, and exit
     #[arg(long)]
     pub print_default_config: bool,
+    /// Check the configuration, certificates, addresses, directories and rights, print all findings, and exit
+    #[arg(long)]
+    pub check_config: bool,
 }
 
 impl ConfigArgs {
@@ -32,28 +37,78 @@ impl ConfigArgs {
     }
 }
 
-/// Runs the program `name`: with `--print-default-config` prints `default`, else reads the configuration and calls
-/// `start`.
+/// The commands of an agent.
+#[derive(Clone, Copy, Debug)]
+pub struct Program<'a> {
+    /// Name in messages.
+    pub name: &'a str,
+    /// What `--print-default-config` prints.
+    pub default: &'a str,
+    /// What `--check-config` does.
+    pub check: fn(&ConfigArgs) -> Inspection,
+}
+
+/// Runs `program`: prints the default configuration or checks the given one if `args` say so, else reads the
+/// configuration and calls `start`.
 pub fn run<S: Settings>(
-    name: &str,
+    program: &Program<'_>,
     args: &ConfigArgs,
-    default: &str,
     start: impl FnOnce(S) -> Result<(), Box<dyn Error>>,
 ) -> ExitCode {
     if args.print_default_config {
-        // A closed pipe is no error: the reader has what it wanted.
-        return match io::stdout().write_all(default.as_bytes()) {
-            Err(error) if error.kind() != ErrorKind::BrokenPipe => ExitCode::FAILURE,
-            _ => ExitCode::SUCCESS,
-        };
+        return print(program.default, ExitCode::SUCCESS);
+    }
+    if args.check_config {
+        let inspection = (program.check)(args);
+        let failed = inspection.worst() == Level::Error;
+        return print(&inspection.to_string(), if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS });
     }
     match args.settings().map_err(Into::into).and_then(start) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{name}: {}", message(&*error));
+            eprintln!("{}: {}", program.name, message(&*error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// Prints `text`. A closed pipe is no error: the reader has what it wanted.
+fn print(text: &str, code: ExitCode) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => ExitCode::FAILURE,
+        _ => code,
+    }
+}
+
+/// Checks the configuration that `args` name, at `now_s` seconds since 1970: the file, the ranges of its values, and
+/// what `inspect` looks at.
+pub fn check<S: Settings>(args: &ConfigArgs, now_s: i64, inspect: impl FnOnce(&S, &mut Inspection)) -> Inspection {
+    let mut inspection = Inspection::new(now_s);
+    let settings = match &args.config {
+        None => Ok(S::default()),
+        Some(path) => config::read(path).and_then(|text| config::parse_unchecked::<S>(&text)),
+    };
+    let settings = match settings {
+        Ok(settings) => settings,
+        Err(error) => {
+            // One mistake hides those behind it.
+            let advice = "mend it and check again; --print-default-config shows every key";
+            inspection.error("config", chain(&error), advice);
+            return inspection;
+        }
+    };
+    let file = args.config.as_ref().map_or_else(|| "every key has its default".to_owned(), |p| p.display().to_string());
+    inspection.ok("config", file);
+    // `inspect` looks at each file with a certificate.
+    let is_of_files = |problem: &ConfigError| problem.source().is_some_and(<dyn Error>::is::<TlsError>);
+    for problem in settings.problems().into_iter().filter(|problem| !is_of_files(problem)) {
+        let text = chain(&problem);
+        // The key is in front of the line already.
+        let what = text.strip_prefix(problem.key()).map_or(text.as_str(), str::trim_start);
+        inspection.error(problem.key(), what, "--print-default-config says what is possible");
+    }
+    inspect(&settings, &mut inspection);
+    inspection
 }
 
 /// `error` with its causes in one line. An error in the configuration has a second line that says what helps.
@@ -68,7 +123,38 @@ fn message(error: &(dyn Error + 'static)) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde::Deserialize;
+
     use super::*;
+    use crate::config::range;
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    struct Example {
+        workers: u32,
+    }
+
+    impl Settings for Example {
+        fn check(&self) -> Result<(), ConfigError> {
+            range(self.workers < 5, "workers", &self.workers, "at most 4 are possible")
+        }
+    }
+
+    fn checked(text: &str) -> String {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, text).unwrap();
+        let args = ConfigArgs { config: Some(file.path().to_owned()), ..ConfigArgs::default() };
+        check(&args, 0, |_: &Example, inspection| inspection.ok("more", "was looked at")).to_string()
+    }
+
+    #[test]
+    fn a_value_out_of_range_hides_nothing_and_a_file_that_is_none_hides_all() {
+        assert!(checked("workers: 4\n").ends_with("0 errors, 0 warnings, 2 ok\n"));
+        let found = checked("workers: 5\n");
+        assert!(found.contains("is 5: at most 4") && found.contains("was looked at"), "{found}");
+        let found = checked("worker: 5\n");
+        assert!(found.contains("line 1") && found.ends_with("1 errors, 0 warnings, 0 ok\n"), "{found}");
+    }
 
     #[test]
     fn a_message_has_the_causes_and_for_the_configuration_also_what_helps() {

@@ -105,14 +105,14 @@ pub enum TlsError {
 }
 
 /// Certificate chain and key of one side, in two forms: PEM for tonic, DER for rustls.
-struct Credentials {
+pub(crate) struct Credentials {
     identity: Identity,
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
+    pub(crate) chain: Vec<CertificateDer<'static>>,
+    pub(crate) key: PrivateKeyDer<'static>,
 }
 
 impl Credentials {
-    fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
+    pub(crate) fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
         let (chain, secret) = (read(certificate)?, read(key)?);
         let identity = Identity::from_pem(&chain, &secret);
         let secret = PrivateKeyDer::from_pem_slice(&secret).map_err(|_| TlsError::NoKey(key.to_owned()))?;
@@ -121,7 +121,7 @@ impl Credentials {
 }
 
 /// The authority in `path`, in two forms: for tonic and for rustls.
-fn authority(path: &Path) -> Result<(Certificate, RootCertStore), TlsError> {
+pub(crate) fn authority(path: &Path) -> Result<(Certificate, RootCertStore), TlsError> {
     let pem = read(path)?;
     let mut roots = RootCertStore::empty();
     if roots.add_parsable_certificates(certificates(&pem, path)?).0 == 0 {
@@ -130,12 +130,12 @@ fn authority(path: &Path) -> Result<(Certificate, RootCertStore), TlsError> {
     Ok((Certificate::from_pem(pem), roots))
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(path).map_err(|cause| TlsError::Read { path: path.to_owned(), cause })
 }
 
 /// All certificates in `pem`, at least one.
-fn certificates(pem: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+pub(crate) fn certificates(pem: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let all = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>().unwrap_or_default();
     if all.is_empty() { Err(TlsError::NoCertificate(path.to_owned())) } else { Ok(all) }
 }
@@ -151,6 +151,11 @@ pub fn tls_builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, TlsEr
 }
 
 impl ServerTls {
+    /// The files that it names.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.certificate, &self.key].into_iter().chain(&self.client_ca)
+    }
+
     /// The configuration of a tonic server.
     ///
     /// # Errors
@@ -207,6 +212,11 @@ impl fmt::Debug for ClientConfigs {
 }
 
 impl ClientTls {
+    /// The files that it names.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.ca].into_iter().chain(&self.certificate).chain(&self.key)
+    }
+
     /// The configuration of a tonic channel.
     ///
     /// # Errors
@@ -229,6 +239,11 @@ impl ClientTls {
 }
 
 impl OutwardTls {
+    /// The files that it names.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.ca.iter().chain(&self.certificate).chain(&self.key)
+    }
+
     /// Reads and checks the files. Without `ca`, the client trusts the system's store: SSL_CERT_FILE and SSL_CERT_DIR
     /// if they are set, else the directory of this system's OpenSSL.
     ///
@@ -279,7 +294,7 @@ fn configs(
     Ok(ClientConfigs { channel, library, domain: domain.map(str::to_owned) })
 }
 
-fn pair(certificate: &Path, key: &Path, cause: rustls::Error) -> TlsError {
+pub(crate) fn pair(certificate: &Path, key: &Path, cause: rustls::Error) -> TlsError {
     TlsError::Pair { certificate: certificate.to_owned(), key: key.to_owned(), cause }
 }
 

@@ -3,6 +3,7 @@
 use core::error::Error;
 use std::time::Duration;
 
+use agent_runtime::check::{Inspection, Level};
 use agent_runtime::program::ConfigArgs;
 use agent_runtime::{ConfigError, Settings, logs, stop};
 use tokio::runtime::Runtime;
@@ -27,11 +28,15 @@ pub fn host(args: &ConfigArgs) -> Result<Exit, Failure> {
     if args.print_default_config {
         return output::print(DEFAULT).map(|()| Exit::Fine);
     }
+    if args.check_config {
+        return inspected(&host_agent::check_config(args));
+    }
     let config: Config = load(args)?;
     logs::init(&config.log).map_err(|error| configuration(args, &error))?;
     let runtime_dir = config.runtime_dir.0.clone();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let ended = run_until_signal(WHAT, runtime, async |stop| host_agent::run(config, stop).await)?;
+    let ended =
+        run_until_signal(WHAT, runtime, async |stop| host_agent::run_from(config, args.config.clone(), stop).await)?;
     let Err(error) = ended else { return Ok(Exit::Fine) };
     let failure = Failure::to(WHAT).caused_by(&error);
     Err(match error {
@@ -56,11 +61,21 @@ pub fn nic(args: &ConfigArgs) -> Result<Exit, Failure> {
     if args.print_default_config {
         return output::print(DEFAULT).map(|()| Exit::Fine);
     }
+    if args.check_config {
+        return inspected(&nic_agent::check_config(args));
+    }
     let config: Config = load(args)?;
     logs::init(&config.log).map_err(|error| configuration(args, &error))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let ended = run_until_signal(WHAT, runtime, async |stop| nic_agent::run(config, stop).await)?;
+    let ended =
+        run_until_signal(WHAT, runtime, async |stop| nic_agent::run_from(config, args.config.clone(), stop).await)?;
     ended.map(|()| Exit::Fine).map_err(|error| Failure::to(WHAT).caused_by(&error).advice(SEE_CONFIG))
+}
+
+/// Prints what `--check-config` found.
+fn inspected(inspection: &Inspection) -> Result<Exit, Failure> {
+    output::print(&inspection.to_string())?;
+    Ok(if inspection.worst() == Level::Error { Exit::Failed } else { Exit::Fine })
 }
 
 const SEE_CONFIG: &str = "--print-default-config shows every key with its default and what it is for";

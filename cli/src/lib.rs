@@ -9,7 +9,7 @@
 //! | [`receipt`] | spans seen, kept, dropped and lost, per day and service |
 //! | [`record`] | records rows of running LMAPs into files, and labels them |
 //! | [`train`] | trains a model on recorded rows, and reports its quality |
-//! | [`model`] | shows and merges model files |
+//! | [`model`] | fetches, shows and merges models |
 //! | [`replay`] | runs a file of metrics through an LMAP, or through several |
 //! | [`canary`] | compares a new version of a service with the old one |
 //! | `eval` | compares detectors on labelled data (feature `lab`) |
@@ -99,7 +99,7 @@ enum Command {
     /// Train a model on recordings, CSV or Parquet, and report how good it is
     #[command(long_about = train::LONG_ABOUT)]
     Train(train::TrainArgs),
-    /// Show or merge models
+    /// Fetch, show or merge models
     Model(model::ModelArgs),
     /// Run a file of metrics through the detector: scores, episodes, top metrics, a plot
     #[command(long_about = replay::LONG_ABOUT)]

@@ -329,3 +329,28 @@ fn top_without_a_terminal_names_the_alternative() {
     assert_ends_with(&output, 1);
     assert_is_prose(&output, &["no terminal", "--once"]);
 }
+
+#[test]
+fn configurations_of_both_agents_are_checked_without_a_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("agent.yaml");
+    let run = folder.path().join("run");
+    let check = |agent: &str, text: &str| {
+        std::fs::write(&file, text).unwrap();
+        uview(&[agent, "--config", file.to_str().unwrap(), "--check-config"])
+    };
+
+    let any = "metrics: {listen: 127.0.0.1:0}\n";
+    let host = check("host-agent", &format!("runtime_dir: {}\n{any}", run.display()));
+    assert_ends_with(&host, 0);
+    assert!(stdout(&host).contains("\n0 errors, ") && !run.exists());
+    let nic = check("nic-agent", any);
+    assert_ends_with(&nic, 0);
+    for agent in ["host-agent", "nic-agent"] {
+        let wrong =
+            check(agent, &format!("{any}log: {{level: 'info,x=loud'}}\naccess: {{operators: {{users: [no-such]}}}}\n"));
+        assert_ends_with(&wrong, 1);
+        let text = stdout(&wrong);
+        assert!(text.contains("error    log.level") && text.contains("error    access.operators.users"), "{text}");
+    }
+}

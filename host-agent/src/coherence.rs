@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use agent_runtime::access::Access;
 use agent_runtime::listen::tcp;
+use agent_runtime::live_tls::{LiveServer, ServerFiles};
+use agent_runtime::reload::Reloadable;
 use agent_runtime::server::{self, Limits, Listener, Server};
 use gossip::{Counts, Exchange, LocalNode, PeerSettings};
 use hooks::coherence::{GossipMessage, MemberSettings, ReceiveError, Refusal, RunId, Speaker};
@@ -74,7 +76,7 @@ pub(crate) struct Membership<'a> {
     /// Whom it calls.
     pub(crate) peers: PeerSettings,
     /// Who may be a peer.
-    pub(crate) access: &'a Arc<Access>,
+    pub(crate) access: &'a Reloadable<Access>,
     /// Connections of all servers.
     pub(crate) connections: &'a Arc<server::Counts>,
 }
@@ -94,15 +96,15 @@ pub(crate) async fn start(
     std::fs::write(&trace_run, "").map_err(|cause| RunError::Runtime { path: trace_run.clone(), cause })?;
     edge.join(name, RunId(rand::random()), CoherenceSettings { member: MemberSettings::default(), successor });
     let (counts, local) = (Arc::new(Counts::default()), Arc::new(Endpoint(Arc::clone(&edge))));
-    let service = gossip::service(Arc::clone(&local), Arc::clone(access), Arc::clone(&counts));
+    let service = gossip::service(Arc::clone(&local), access.clone(), Arc::clone(&counts));
     let router = Routes::new(service).into_axum_router();
     let server = Server { name: "coherence", router, limits: LIMITS, counts: Arc::clone(connections) };
+    let tls = config.tls.as_ref().map(ServerFiles::load).transpose()?.map(LiveServer::new);
     let (stop, stopped) = oneshot::channel::<()>();
-    let serving =
-        server.serve(vec![Listener::Tcp(listener)], acceptor(config.tls.as_ref())?, async { _ = stopped.await });
+    let serving = server.serve(vec![Listener::Tcp(listener)], acceptor(tls.as_ref())?, async { _ = stopped.await });
     let server = tokio::spawn(serving);
     let exchange =
-        gossip::start(peers, local, Arc::clone(access), Arc::clone(&counts)).map_err(|error| failed(error.into()))?;
+        gossip::start(peers, local, access.clone(), Arc::clone(&counts)).map_err(|error| failed(error.into()))?;
     tracing::info!(%address, node = name, successor, "gossip started");
     Ok(Coherence { edge, exchange, stop, server, trace_run })
 }

@@ -322,9 +322,7 @@ impl Config {
         let interval = self.process_metrics.interval_ms.max(self.lmap.interval_ms);
         Nanos::from_millis(u64::from(interval.get()))
     }
-}
 
-impl Config {
     /// Interval at which span metrics are written into regions: at least the default interval of LMAPs, and at least
     /// 100 ms.
     #[must_use]
@@ -335,12 +333,31 @@ impl Config {
 
 impl agent_runtime::Settings for Config {
     fn check(&self) -> Result<(), ConfigError> {
-        self.settings(Incarnation(0))?;
-        self.coherence.settings(&self.otlp)?;
-        self.head_sampling.advice(&self.otlp)?;
-        self.receipt.check()?;
-        self.services.senders()?;
-        self.otlp.settings(0, "").map(drop)
+        self.problems().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    fn problems(&self) -> Vec<ConfigError> {
+        let Self { control, operators, .. } = self;
+        let mut found = Vec::new();
+        // The settings of the control plane have one problem at most, which may be one of the listeners'.
+        for result in [
+            self.settings(Incarnation(0)).map(drop),
+            check_listener("control", control.listen, control.tls.as_ref(), control.insecure),
+            check_listener("operators", operators.listen, operators.tls.as_ref(), operators.insecure),
+            self.remote_write.check(),
+            self.otlp_metrics.check(),
+            self.coherence.settings(&self.otlp).map(drop),
+            self.head_sampling.advice(&self.otlp).map(drop),
+            self.receipt.check(),
+            self.services.senders().map(drop),
+            self.otlp.settings(0, "").map(drop),
+        ] {
+            let Err(error) = result else { continue };
+            if found.iter().all(|known: &ConfigError| known.to_string() != error.to_string()) {
+                found.push(error);
+            }
+        }
+        found
     }
 }
 

@@ -176,6 +176,11 @@ impl ControlPlane {
         &self.settings
     }
 
+    /// Lets processes register as services by these rules from now on. Who has registered stays.
+    pub fn set_identities(&mut self, rules: Vec<IdentityRule>) {
+        self.settings.identities = rules;
+    }
+
     /// The counters since the start.
     #[must_use]
     pub fn counters(&self) -> &Counters {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_runtime::access::{Access, Identity, Role};
+use agent_runtime::reload::Reloadable;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use wire::control::MAX_MESSAGE_BYTES;
@@ -18,7 +19,7 @@ const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
 /// The control service of `node`.
 #[must_use]
-pub fn service(node: Arc<Node>, access: Arc<Access>) -> ControlServer<impl Control> {
+pub fn service(node: Arc<Node>, access: Reloadable<Access>) -> ControlServer<impl Control> {
     ControlServer::new(Workers { node, access })
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES)
@@ -26,7 +27,7 @@ pub fn service(node: Arc<Node>, access: Arc<Access>) -> ControlServer<impl Contr
 
 struct Workers {
     node: Arc<Node>,
-    access: Arc<Access>,
+    access: Reloadable<Access>,
 }
 
 #[tonic::async_trait]
@@ -35,7 +36,7 @@ impl Control for Workers {
 
     async fn work(&self, request: Request<Streaming<WorkerMessage>>) -> Result<Response<Self::WorkStream>, Status> {
         let identity = sender(&request);
-        if let Err(denied) = self.access.require(&identity, Role::Worker, "be a worker") {
+        if let Err(denied) = self.access.load().require(&identity, Role::Worker, "be a worker") {
             self.node.counts.denied_calls.one_more();
             tracing::warn!(%denied, "worker refused");
             return Err(Status::permission_denied(denied.to_string()));

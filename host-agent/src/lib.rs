@@ -5,6 +5,7 @@
 //! [`dispatch`] decide: pure state machines that get the time as a parameter and return what to do. The other modules
 //! do the I/O; [`run`] starts them all.
 
+mod check_config;
 pub mod clock;
 mod coherence;
 pub mod config;
@@ -21,13 +22,14 @@ pub mod operators_server;
 mod otlp_endpoint;
 pub mod outbox;
 pub mod process_metrics;
+mod readiness;
 pub mod receipts;
 mod region_registration;
 mod regions_socket;
+mod reload;
 pub mod remote_monitor;
 mod run;
 mod services_socket;
-pub mod socket_file;
 mod span_columns;
 mod span_metrics;
 pub mod span_ring;
@@ -35,5 +37,6 @@ mod telemetry_threads;
 mod webhooks;
 
 pub use agent_runtime::stop;
+pub use check_config::check_config;
 pub use otlp_endpoint::OtlpError;
-pub use run::{RunError, run};
+pub use run::{RunError, run, run_from};

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use agent_runtime::listen::tcp;
 use agent_runtime::server::Listener;
+use agent_runtime::socket_file::SocketFile;
 use serde::Serialize;
 use tokio::net::{TcpListener, UnixListener};
 use wire::id::Incarnation;
 
 use crate::config::Config;
 use crate::run::RunError;
-use crate::socket_file::SocketFile;
 
 /// Contents of `host-agent.json`, by which others find the running agent.
 #[derive(Debug, Serialize)]

@@ -1,10 +1,11 @@
 //! The host agent as a stand-alone program, the same as `uview host-agent`.
 
 use std::error::Error;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use agent_runtime::program::{self, ConfigArgs};
+use agent_runtime::program::{self, ConfigArgs, Program};
 use agent_runtime::{logs, stop};
 use clap::Parser;
 use host_agent::config::{Config, DEFAULT};
@@ -18,15 +19,18 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    program::run("uview-host-agent", &Arguments::parse().config, DEFAULT, start)
+    let program = Program { name: "uview-host-agent", default: DEFAULT, check: host_agent::check_config };
+    let args = Arguments::parse().config;
+    let file = args.config.clone();
+    program::run(&program, &args, |config| start(config, file))
 }
 
-fn start(config: Config) -> Result<(), Box<dyn Error>> {
+fn start(config: Config, file: Option<PathBuf>) -> Result<(), Box<dyn Error>> {
     logs::init(&config.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let ended = runtime.block_on(async {
         let stop = stop::requested()?;
-        host_agent::run(config, stop).await.map_err(Box::<dyn Error>::from)
+        host_agent::run_from(config, file, stop).await.map_err(Box::<dyn Error>::from)
     });
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended

@@ -22,6 +22,7 @@ use prometheus_client::registry::Registry;
 
 use crate::node::Node;
 use crate::process_metrics::Counts;
+use crate::readiness::Readiness;
 use crate::remote_monitor::{MonitorMetrics, RemoteMonitor};
 use crate::span_metrics;
 
@@ -48,7 +49,7 @@ pub fn router(
         .route("/metrics", get(metrics))
         .with_state(Arc::new(Page { registry, otlp }))
         .route("/healthz", get(|| async { "ok\n" }))
-        .merge(Router::new().route("/readyz", get(ready)).with_state(Arc::clone(node)))
+        .merge(Router::new().route("/readyz", get(ready)).with_state((Arc::clone(node), Arc::default())))
 }
 
 /// Contents of `/metrics`.
@@ -67,12 +68,11 @@ async fn metrics(State(page): State<Arc<Page>>) -> Response {
     written.await.unwrap_or_else(|_| (StatusCode::INTERNAL_SERVER_ERROR, "cannot write the metrics\n").into_response())
 }
 
-/// Ready from the start of all listeners until shutdown.
-async fn ready(State(node): State<Arc<Node>>) -> Response {
-    if *node.draining().borrow() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n").into_response();
+async fn ready(State((node, readiness)): State<(Arc<Node>, Arc<Readiness>)>) -> Response {
+    match readiness.missing(node.readiness()) {
+        None => "ready\n".into_response(),
+        Some(missing) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {missing}\n")).into_response(),
     }
-    "ready\n".into_response()
 }
 
 /// Collects the values on each scrape, so that nothing is counted twice.
@@ -154,7 +154,23 @@ impl Collector for NodeMetrics {
             "Slot runs and regions that wait until all workers have forgotten them.",
             waiting,
         )?;
+        self.encode_reloads(&mut encoder)?;
         self.otlp.as_ref().map_or(Ok(()), |edge| self::otlp::encode(edge, &mut encoder))
+    }
+}
+
+impl NodeMetrics {
+    /// What became of changed configuration.
+    fn encode_reloads(&self, encoder: &mut DescriptorEncoder) -> Result<(), core::fmt::Error> {
+        let reloads = &self.node.reloads;
+        counter(encoder, "reloads", "Changes of configuration files taken over without a restart.", reloads.taken())?;
+        counter(encoder, "failed_reloads", "Changed configuration files that could not be used.", reloads.failed())?;
+        gauge(
+            encoder,
+            "configuration_rejected",
+            "1 while the configuration files as they are cannot be used, and those before are in use.",
+            usize::from(reloads.problem().is_some()),
+        )
     }
 }
 

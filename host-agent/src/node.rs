@@ -1,6 +1,7 @@
 //! The node: holds the state of the control plane and carries out its actions. All edges call it; nothing here blocks.
 
 mod actions;
+mod facts;
 mod operators;
 
 use std::collections::BTreeMap;
@@ -8,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_runtime::access::Identity;
+use agent_runtime::reload::ReloadState;
 use region::{AcceptedRegion, OwnedRegion};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use wire::id::{HookId, Incarnation, LmapId, RegionId};
@@ -56,6 +58,8 @@ struct State {
     spans: Option<span_ring::RequestSender>,
     last_connection: u64,
     last_region: u64,
+    /// When the latest service connected.
+    last_service: Nanos,
     deadline: Nanos,
 }
 
@@ -71,6 +75,8 @@ pub struct Node {
     registrar: Option<registrar::RequestSender>,
     /// Counters of the edges.
     pub counts: EdgeCounts,
+    /// What became of changed configuration.
+    pub reloads: Arc<ReloadState>,
 }
 
 /// Why a reader does not get a region's descriptor.
@@ -106,6 +112,7 @@ impl Node {
             spans: None,
             last_connection: 0,
             last_region: 0,
+            last_service: Nanos::ZERO,
             deadline: Nanos::NEVER,
         };
         Self {
@@ -116,6 +123,7 @@ impl Node {
             draining: watch::Sender::new(false),
             registrar,
             counts: EdgeCounts::default(),
+            reloads: Arc::default(),
         }
     }
 
@@ -177,6 +185,7 @@ impl Node {
             let (id, outbox) = (state.next_connection(), Arc::new(Outbox::default()));
             state.services.insert(id, Arc::clone(&outbox));
             state.connected.insert(id, connected);
+            state.last_service = now;
             state.plane.service_connected(now, id, peer);
             (id, outbox)
         })

@@ -6,6 +6,7 @@ pub mod translate;
 use std::sync::Arc;
 
 use agent_runtime::access::{Access, Identity, Role};
+use agent_runtime::reload::Reloadable;
 use agent_runtime::shares::ShareError;
 use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
@@ -29,7 +30,7 @@ const ROW_QUEUE: usize = 4096;
 #[must_use]
 pub(crate) fn service(
     node: Arc<Node>,
-    access: Arc<Access>,
+    access: Reloadable<Access>,
     (hooks, hook_queue): (usize, usize),
     sources: ProblemSources,
 ) -> OperatorsServer<impl Operators> {
@@ -40,7 +41,7 @@ pub(crate) fn service(
 
 struct OperatorsService {
     node: Arc<Node>,
-    access: Arc<Access>,
+    access: Reloadable<Access>,
     /// Most hooks and watchers of all operators and viewers.
     hooks: usize,
     hook_queue: usize,
@@ -58,7 +59,7 @@ impl OperatorsService {
     /// Who sent `request`, if they have `role`. `what` completes "may not …".
     fn require<T>(&self, request: &Request<T>, role: Role, what: &'static str) -> Result<Identity, Status> {
         let identity = sender(request);
-        let checked = self.access.require(&identity, role, what);
+        let checked = self.access.load().require(&identity, role, what);
         checked.map_err(|denied| {
             self.node.counts.denied_calls.one_more();
             tracing::warn!(%denied, "call refused");
@@ -308,6 +309,7 @@ impl Operators for OperatorsService {
     async fn status(&self, request: Request<proto::StatusRequest>) -> Result<Response<proto::StatusReply>, Status> {
         self.require(&request, Role::Viewer, "read the status")?;
         let (mut status, delivered) = self.node.inspect(|plane, dispatch| (plane.status(), dispatch.delivered()));
+        status.problems.extend(self.node.reloads.problem());
         env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
         status.uptime_ms = self.node.clock().now().as_millis();
         let edges = self.node.counts.iter().map(|(name, _, value)| (name.to_owned(), value));

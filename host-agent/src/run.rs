@@ -9,7 +9,10 @@ use ::head_sampling::Advice;
 use agent_runtime::TlsError;
 use agent_runtime::access::{Access, UnknownName};
 use agent_runtime::listen::BindError;
+use agent_runtime::live_tls::LiveServer;
+use agent_runtime::reload::{self, Reloadable};
 use agent_runtime::server::{self, Limits, Listener, Server};
+use agent_runtime::socket_file::{ListenError, SocketFile};
 use gossip::PeerSettings;
 use hooks::time::UnixNanos;
 use otlp::Edge;
@@ -25,7 +28,7 @@ use wire::rdma::TRANSPORT;
 
 use crate::clock::{self, Clock};
 use crate::coherence::{self, Coherence, Membership};
-use crate::config::{self, Config, ConfigError, Rdma, ServerTls, Transport};
+use crate::config::{self, Config, ConfigError, Rdma, Transport};
 use crate::listeners::Listeners;
 use crate::node::Node;
 use crate::open_problems::ProblemSources;
@@ -33,8 +36,8 @@ use crate::otlp_endpoint::{self, OtlpError};
 use crate::process_metrics::{self, Counts};
 use crate::receipts::Receipts;
 use crate::region_registration::{self, Registrations, registrar};
+use crate::reload::{AgentFiles, LiveParts};
 use crate::remote_monitor::{Output, RemoteMonitor};
-use crate::socket_file::{ListenError, SocketFile};
 use crate::telemetry_threads::TelemetryThreads;
 use crate::{
     control_server, head_sampling, metrics_endpoint, operators_server, regions_socket, services_socket, span_ring,
@@ -95,11 +98,8 @@ pub enum RunError {
 }
 
 /// The TLS of a gRPC API over TCP.
-pub(crate) fn acceptor(tls: Option<&ServerTls>) -> Result<Option<TlsAcceptor>, RunError> {
-    let Some(tls) = tls else { return Ok(None) };
-    let mut config = tls.library()?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(Some(TlsAcceptor::from(Arc::new(config))))
+pub(crate) fn acceptor(tls: Option<&LiveServer>) -> Result<Option<TlsAcceptor>, RunError> {
+    Ok(tls.map(|tls| tls.acceptor(b"h2")).transpose()?)
 }
 
 /// Resolves when `node` drains.
@@ -122,37 +122,53 @@ struct MonitoringSources {
 fn serve(
     config: &Config,
     node: &Arc<Node>,
-    access: Arc<Access>,
+    live: &LiveParts,
     listeners: Listeners,
     sources: MonitoringSources,
 ) -> Result<(Tasks, [SocketFile; 4]), RunError> {
     let MonitoringSources { connections, counts, otlp, remotes, receipts } = sources;
     let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
-    let control = Routes::new(control_server::service(Arc::clone(node), Arc::clone(&access)));
+    let control = Routes::new(control_server::service(Arc::clone(node), live.access.clone()));
     let control = named("control", control.into_axum_router(), WORKER_LIMITS);
     let hooks = (config.operators.hooks.get(), config.operators.hook_queue.get());
     let problems = ProblemSources { edge: otlp.clone(), remotes: remotes.clone(), receipts };
-    let operators = operators_server::service(Arc::clone(node), access, hooks, problems);
+    let operators = operators_server::service(Arc::clone(node), live.access.clone(), hooks, problems);
     // Each operator's request is one message; a worker's is a stream.
     let operators = server::with_body_deadline(Routes::new(operators).into_axum_router(), BODY_WITHIN);
     let operators = named("operators", operators, OPERATOR_LIMITS);
     let metrics = metrics_endpoint::router(node, counts, Arc::clone(&connections), otlp, remotes.into_iter());
     let metrics = named("metrics", metrics, METRICS_LIMITS);
-    let needs_cgroup = config.services.identities.iter().any(|identity| identity.cgroup.is_some());
     let ((services, services_file), (regions, regions_file)) = (listeners.services, listeners.regions);
     let (control_listeners, control_file) = listeners.control.split();
     let (operator_listeners, operators_file) = listeners.operators.split();
     let mut tasks = JoinSet::new();
     for (server, listeners, tls) in [
-        (control, control_listeners, acceptor(config.control.tls.as_ref())?),
-        (operators, operator_listeners, acceptor(config.operators.tls.as_ref())?),
+        (control, control_listeners, acceptor(live.control.as_ref())?),
+        (operators, operator_listeners, acceptor(live.operators.as_ref())?),
         (metrics, vec![Listener::Tcp(listeners.metrics.0)], None),
     ] {
         spawn(&mut tasks, server.serve(listeners, tls, drained(Arc::clone(node))));
     }
-    spawn(&mut tasks, services_socket::serve(services, Arc::clone(node), needs_cgroup));
+    spawn(&mut tasks, services_socket::serve(services, Arc::clone(node)));
     spawn(&mut tasks, regions_socket::serve(regions, Arc::clone(node), listeners.regions_uid));
     Ok((tasks, [services_file, regions_file, control_file, operators_file]))
+}
+
+/// The parts that change while the agent runs. Those of OTLP go into its settings.
+fn live_parts(config: &Config, otlp: Option<&mut otlp::Settings>) -> Result<LiveParts, RunError> {
+    let live = LiveParts::new(config)?;
+    if let (Some(otlp), Some(tls)) = (otlp, &live.otlp) {
+        otlp.tls = Some(tls.config()?);
+    }
+    Ok(live)
+}
+
+/// Runs `task` until `node` drains.
+async fn until_drained(task: impl Future<Output = ()>, node: Arc<Node>) {
+    tokio::select! {
+        () = task => {}
+        () = node.drained() => {}
+    }
 }
 
 /// Runs a server that has no error of its own.
@@ -209,11 +225,25 @@ fn spawn_monitors(
 ///
 /// [`RunError`]. No file is left behind.
 pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
+    run_from(config, None, shutdown).await
+}
+
+/// Like [`run`], with the `file` that `config` was read from. Changes of the file, and of certificates that it names,
+/// are taken over at SIGHUP, or within seconds.
+///
+/// # Errors
+///
+/// [`RunError`], as for [`run`].
+pub async fn run_from(
+    config: Config,
+    file: Option<PathBuf>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), RunError> {
     // 53 bits, so that JSON readers with double-precision numbers keep every digit.
     let incarnation = Incarnation(rand::random::<u64>() >> 11);
     let clock = Clock::start();
     let mut settings = config.settings(incarnation)?;
-    let telemetry = TelemetrySettings::of(&config)?;
+    let mut telemetry = TelemetrySettings::of(&config)?;
     let monitors = monitors(&config, clock)?;
     let webhooks = config::start_webhooks(&config.webhooks, &host_name(), "")?;
     // Each remote monitor watches the rows of every service.
@@ -221,7 +251,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let registrations = registrations(&config, &mut settings.transports)?;
     let (requests, inbox) = registrar::channel();
     let transports = settings.transports.join(", ");
-    let access = Arc::new(Access::resolve(&config.access)?);
+    let live = live_parts(&config, telemetry.otlp.as_mut())?;
     // One for samples to remote monitors, where there is no OTLP.
     let threads = if telemetry.otlp.is_some() { config.otlp.threads } else { Some(1) };
     let threads = TelemetryThreads::start(threads).map_err(RunError::Thread)?;
@@ -241,7 +271,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     listeners.log_start(&config, incarnation, &transports);
     let otlp_listeners = core::mem::take(&mut listeners.otlp).into_iter().map(|(listener, _)| listener);
     let connections = Arc::new(server::Counts::default());
-    let servers = Servers { access: Arc::clone(&access), connections: Arc::clone(&connections) };
+    let servers = Servers { access: live.access.clone(), connections: Arc::clone(&connections) };
     let telemetry = telemetry.start(&config, &threads, &node, otlp_listeners, servers).await?;
     let edge = telemetry.edge().cloned();
     let receipts = receipts(&config, edge.as_ref(), clock)?;
@@ -249,8 +279,10 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
     let sources =
         MonitoringSources { connections, counts, otlp: edge.clone(), remotes, receipts: Arc::clone(&receipts) };
-    let (mut tasks, sockets) = serve(&config, &node, access, listeners, sources)?;
+    let (mut tasks, sockets) = serve(&config, &node, &live, listeners, sources)?;
     spawn_monitors(&mut tasks, threads.handle(), &node, edge.as_ref(), monitors);
+    let files = AgentFiles::new(file, config, live, Arc::clone(&node));
+    spawn(&mut tasks, until_drained(reload::watch(files, Arc::clone(&node.reloads)), Arc::clone(&node)));
     webhooks::start(webhooks, &node).map_err(|error| RunError::Server("webhooks", error.into()))?;
     let failed = tokio::select! {
         () = shutdown => None,
@@ -279,7 +311,7 @@ struct TelemetrySettings {
 
 /// What all servers share.
 struct Servers {
-    access: Arc<Access>,
+    access: Reloadable<Access>,
     connections: Arc<server::Counts>,
 }
 
@@ -416,15 +448,19 @@ fn read_spans(edge: &Arc<Edge>, node: &Arc<Node>, threads: &Handle) -> tokio::ta
     threads.spawn(span_ring::run(Arc::clone(edge), Arc::clone(node), inbox))
 }
 
+/// The RDMA device that `config` names.
+pub(crate) fn device_choice(config: &Config) -> DeviceChoice {
+    let Rdma { device, port, gid_index } = config.rdma.clone();
+    DeviceChoice { name: device, port: port.map(core::num::NonZero::get), gid_index }
+}
+
 /// Region registration for workers that read by RDMA, if `config` wants it and this machine has a device. Puts the
 /// transport's name before the others in `transports`, or in their place.
 fn registrations(config: &Config, transports: &mut Vec<String>) -> Result<Option<Registrations>, RunError> {
     if config.transport == Transport::Shm {
         return Ok(None);
     }
-    let Rdma { device, port, gid_index } = config.rdma.clone();
-    let choice = DeviceChoice { name: device, port: port.map(core::num::NonZero::get), gid_index };
-    match region_registration::device(choice) {
+    match region_registration::device(device_choice(config)) {
         Ok(open) => {
             if config.transport == Transport::Verbs {
                 transports.clear();

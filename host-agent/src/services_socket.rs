@@ -32,7 +32,7 @@ const FRAME_WITHIN: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves services until the node drains, then until their outboxes are sent.
-pub async fn serve(listener: UnixListener, node: Arc<Node>, needs_cgroup: bool) {
+pub async fn serve(listener: UnixListener, node: Arc<Node>) {
     let mut drained = core::pin::pin!(node.drained());
     let mut connections = JoinSet::new();
     let budget = Arc::new(FrameBudget::default());
@@ -40,7 +40,7 @@ pub async fn serve(listener: UnixListener, node: Arc<Node>, needs_cgroup: bool) 
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(connection(stream, Arc::clone(&node), Arc::clone(&budget), needs_cgroup));
+                    connections.spawn(connection(stream, Arc::clone(&node), Arc::clone(&budget)));
                 }
                 Err(error) => {
                     node.counts.accept_errors.one_more();
@@ -64,7 +64,7 @@ enum End {
     Garbage,
 }
 
-async fn connection(stream: UnixStream, node: Arc<Node>, budget: Arc<FrameBudget>, needs_cgroup: bool) {
+async fn connection(stream: UnixStream, node: Arc<Node>, budget: Arc<FrameBudget>) {
     let peer = match access::peer(&stream) {
         Ok(peer) => peer,
         Err(error) => {
@@ -75,7 +75,7 @@ async fn connection(stream: UnixStream, node: Arc<Node>, budget: Arc<FrameBudget
     let pid = peer.pid.unwrap_or(0);
     // Before the process is looked at: one that gets its number later began later.
     let connected = clock::since_boot();
-    let cgroup = if needs_cgroup { cgroup_of(&stream, pid).await } else { String::new() };
+    let cgroup = if node.needs_cgroups() { cgroup_of(&stream, pid).await } else { String::new() };
     let pid = if lives(&stream, pid) { pid } else { 0 };
     let share = FrameShare::new(budget, peer.uid);
     let (id, outbox) = node.service_connected_at(Peer { pid, uid: peer.uid, cgroup }, connected);

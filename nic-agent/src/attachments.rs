@@ -59,6 +59,8 @@ struct Attachment {
     request: AttachRequest,
     state: State,
     backoff: Backoff,
+    /// Whether an attempt has failed, which the host agent was told.
+    has_failed: bool,
 }
 
 /// All regions in use.
@@ -100,13 +102,15 @@ impl Attachments {
             self.usage.add(claim);
             if attachment.request != request {
                 (attachment.request, attachment.state) = (request, State::Requested);
+                attachment.has_failed = false;
                 self.effects.extend([Effect::Detach(spec.id), Effect::Attach(request)]);
             }
             return attachment.state == State::Attached;
         }
         self.usage.add(claim);
         let backoff = Backoff::new(self.pause.0, self.pause.1);
-        self.regions.insert(spec.id, Attachment { users: 1, request, state: State::Requested, backoff });
+        self.regions
+            .insert(spec.id, Attachment { users: 1, request, state: State::Requested, backoff, has_failed: false });
         self.effects.push(Effect::Attach(request));
         false
     }
@@ -159,6 +163,7 @@ impl Attachments {
         else {
             return false;
         };
+        attachment.has_failed = !attached;
         if attached {
             attachment.state = State::Attached;
             attachment.backoff.reset();
@@ -200,6 +205,12 @@ impl Attachments {
 
     pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
         core::mem::take(&mut self.effects)
+    }
+
+    /// The number of regions of which neither success nor failure is known yet.
+    pub(crate) fn pending(&self) -> usize {
+        let is_pending = |attachment: &&Attachment| attachment.state == State::Requested && !attachment.has_failed;
+        self.regions.values().filter(is_pending).count()
     }
 
     /// The numbers of attached regions and of regions in use.
@@ -258,6 +269,20 @@ mod tests {
 
         assert_eq!(attachments.take_effects(), asked);
         assert_eq!(attachments.next(), Nanos::NEVER);
+    }
+
+    #[test]
+    fn a_region_is_pending_until_its_first_outcome() {
+        let (mut attachments, mut seeds) = attachments();
+        attachments.acquire(HOST, &region(1));
+        assert_eq!(attachments.pending(), 1);
+
+        attachments.completed(Nanos::ZERO, RegionId(1), false, &mut seeds);
+        assert_eq!(attachments.pending(), 0);
+        attachments.poll(Nanos::from_secs(10));
+        assert_eq!(attachments.pending(), 0, "it was reported, and is tried again");
+        attachments.acquire(Incarnation(2), &region(1));
+        assert_eq!(attachments.pending(), 1, "it is another one");
     }
 
     #[test]

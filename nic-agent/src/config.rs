@@ -15,6 +15,7 @@ use wire::time::Nanos;
 use crate::region_limits::RegionLimits;
 use crate::settings::WorkerSettings;
 
+pub use agent_runtime::access::AccessConfig;
 pub use agent_runtime::{ClientTls, ConfigError, LogConfig, LogFormat, Rdma};
 pub use detector::{DetectorConfig, Score};
 pub use network::{
@@ -42,6 +43,10 @@ pub struct Config {
     pub regions_socket: Option<PathBuf>,
     /// The HTTP endpoint of the agent's own metrics and health.
     pub metrics: MetricsConfig,
+    /// The learned models, for those who may read.
+    pub models: ModelsConfig,
+    /// Who may read the models.
+    pub access: AccessConfig,
     /// Settings of the detectors of all LMAPs.
     pub detector: DetectorConfig,
     /// Packet measurement: interfaces, streams and peers.
@@ -62,6 +67,8 @@ impl Default for Config {
             rdma: Rdma::default(),
             regions_socket: Some(PathBuf::from("/run/uview/regions.sock")),
             metrics: MetricsConfig::default(),
+            models: ModelsConfig::default(),
+            access: AccessConfig::default(),
             detector: DetectorConfig::default(),
             network: NetworkConfig::default(),
             limits: LimitsConfig::default(),
@@ -106,7 +113,7 @@ pub enum Transport {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetricsConfig {
-    /// Address of `/metrics`, `/healthz` and `/models`; port 0 is any free port.
+    /// Address of `/metrics`, `/healthz` and `/readyz`; port 0 is any free port.
     pub listen: SocketAddr,
 }
 
@@ -114,6 +121,14 @@ impl Default for MetricsConfig {
     fn default() -> Self {
         Self { listen: SocketAddr::from(([127, 0, 0, 1], 9703)) }
     }
+}
+
+/// The learned models. They tell how a service behaves, so that not everybody may read them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelsConfig {
+    /// Unix socket of `/models/SERVICE`, for viewers; `None`: not served.
+    pub socket: Option<PathBuf>,
 }
 
 /// Limits of queues, memory and retention.
@@ -219,25 +234,33 @@ impl Config {
 
 impl agent_runtime::Settings for Config {
     fn check(&self) -> Result<(), ConfigError> {
+        self.problems().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    fn problems(&self) -> Vec<ConfigError> {
         let address = &self.control.address;
         let is_socket = address.strip_prefix(UNIX).is_some_and(|path| path.starts_with('/'));
         let is_address = address
             .rsplit_once(':')
             .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
-        let wanted = "the host agent's socket is needed, such as unix:/run/uview/control.sock, or a host and a port";
-        range(is_socket || is_address, "control.address", &format!("{address:?}"), wanted)?;
         let has_socket = self.transport != Transport::Shm || self.regions_socket.is_some();
-        range(has_socket, "regions_socket", &"null", "transport shm needs the host agent's regions socket")?;
-        let limits = &self.limits;
-        let rows = limits.row_history;
-        range(rows <= MAX_ROW_HISTORY, "limits.row_history", &rows, "at most 10000 are possible")?;
-        for (key, found) in
-            [("limits.outbox_messages", limits.outbox_messages), ("limits.outbox_rows", limits.outbox_rows)]
-        {
-            range(found.get() <= MAX_OUTBOX, key, &found, "at most 1048576 are possible")?;
-        }
-        self.network.check()?;
-        self.detector.check()
+        let LimitsConfig { row_history, outbox_messages, outbox_rows, .. } = &self.limits;
+        let outbox =
+            |key, found: &NonZeroUsize| range(found.get() <= MAX_OUTBOX, key, found, "at most 1048576 are possible");
+        let wanted = "the host agent's socket is needed, such as unix:/run/uview/control.sock, or a host and a port";
+        let without = "transport shm needs the host agent's regions socket";
+        [
+            range(is_socket || is_address, "control.address", &format!("{address:?}"), wanted),
+            range(has_socket, "regions_socket", &"null", without),
+            range(*row_history <= MAX_ROW_HISTORY, "limits.row_history", row_history, "at most 10000 are possible"),
+            outbox("limits.outbox_messages", outbox_messages),
+            outbox("limits.outbox_rows", outbox_rows),
+            self.network.check(),
+            self.detector.check(),
+        ]
+        .into_iter()
+        .filter_map(Result::err)
+        .collect()
     }
 }
 

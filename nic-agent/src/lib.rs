@@ -17,11 +17,13 @@
 //! | `queue_pair` | the RDMA connection to the host agent |
 //! | `network` | packets of an interface, as services of their own |
 //! | [`runner`](run), `clock`, [`config`], `metrics` | the edge: threads, sockets, time, files |
+//! | `check_config`, `reload` | files before a start, and those that change while the agent runs |
 
 mod aggregation;
 mod alarm;
 mod attachments;
 mod backoff;
+mod check_config;
 mod clock;
 mod clock_state;
 mod columns;
@@ -41,6 +43,7 @@ mod outbox;
 mod queue_pair;
 mod region_limits;
 mod regions;
+mod reload;
 mod retained_lmap;
 mod rows;
 mod runner;
@@ -51,12 +54,13 @@ mod worker;
 pub use aggregation::{Aggregate, Aggregations};
 pub use attachments::{AttachRequest, Effect};
 pub use backoff::Backoff;
+pub use check_config::check_config;
 pub use columns::fingerprint;
 pub use error::UnexpectedMessage;
 pub use jobs::JobId;
 pub use queue_pair::{QueuePairEffect, QueuePairReplyError};
 pub use region_limits::{RegionLimits, RegionsError};
-pub use runner::{RunError, run, run_with};
+pub use runner::{RunError, run, run_from, run_with};
 pub use settings::{Fetching, WorkerSettings};
 pub use ticker::{Schedule, Ticker};
 pub use wire;

@@ -1,8 +1,10 @@
-//! The agent's own metrics and health over HTTP: `/metrics` (OpenMetrics) and `/healthz`.
+//! The agent's own metrics and health over HTTP: `/metrics` (OpenMetrics), `/healthz` and `/readyz`.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use agent_runtime::page;
+use agent_runtime::reload::ReloadState;
+use agent_runtime::{page, server};
 use axum::Router;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -28,6 +30,9 @@ pub(crate) struct Board {
     clock: Clock,
     state: Arc<Mutex<State>>,
     interfaces: Interfaces,
+    connections: Arc<server::Counts>,
+    denied_calls: Arc<AtomicU64>,
+    reloads: Arc<ReloadState>,
 }
 
 #[derive(Debug, Default)]
@@ -40,7 +45,29 @@ struct State {
 impl Board {
     pub(crate) fn new(clock: Clock, interfaces: Interfaces) -> Self {
         let at = clock.now();
-        Self { clock, state: Arc::new(Mutex::new(State { at, ..State::default() })), interfaces }
+        Self {
+            clock,
+            state: Arc::new(Mutex::new(State { at, ..State::default() })),
+            interfaces,
+            connections: Arc::default(),
+            denied_calls: Arc::default(),
+            reloads: Arc::default(),
+        }
+    }
+
+    /// The counters of connections to the agent's own pages.
+    pub(crate) fn connections(&self) -> Arc<server::Counts> {
+        Arc::clone(&self.connections)
+    }
+
+    /// What became of changed configuration.
+    pub(crate) fn reloads(&self) -> Arc<ReloadState> {
+        Arc::clone(&self.reloads)
+    }
+
+    /// Counts a call that the role of its sender does not allow.
+    pub(crate) fn count_denied_call(&self) {
+        self.denied_calls.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts an open connection to the host agent that failed.
@@ -67,17 +94,67 @@ impl Board {
         let mut registry = registry(&status);
         let help = "Connections to the host agent that failed, or delivered an invalid message";
         registry.register("broken_connections", help, ConstCounter::new(broken));
+        for (name, help, count) in [
+            ("denied_calls", "Calls for models that the sender's role does not allow", &*self.denied_calls),
+            (
+                "refused_api_connections",
+                "Connections to metrics and models refused: too many, of all or of one peer",
+                &self.connections.refused,
+            ),
+            (
+                "failed_api_accepts",
+                "Failed accepts on metrics and models, usually for lack of descriptors",
+                &self.connections.accept_errors,
+            ),
+        ] {
+            registry.register(name, help, ConstCounter::new(count.load(Ordering::Relaxed)));
+        }
+        let reloads = &self.reloads;
+        let help = "Changes of configuration files taken over without a restart";
+        registry.register("reloads", help, ConstCounter::new(reloads.taken()));
+        let help = "Changed configuration files that could not be used";
+        registry.register("failed_reloads", help, ConstCounter::new(reloads.failed()));
+        let help = "1 while the configuration files as they are cannot be used, and those before are in use";
+        let is_rejected = i64::from(reloads.problem().is_some());
+        registry.register("configuration_rejected", help, ConstGauge::new(is_rejected));
         add_interfaces(&mut registry, self.interfaces.iter().map(|interface| (interface.name(), interface.snapshot())));
         registry
     }
 
-    /// The routes of both pages.
+    /// Why the agent is not ready; `None` if it is.
+    fn missing(&self) -> Option<String> {
+        let age = self.age();
+        missing(&self.state.lock().unwrap_or_else(PoisonError::into_inner).status, age)
+    }
+
+    /// The routes of all pages.
     pub(crate) fn router(self) -> Router {
-        let health = self.clone();
+        let (health, readiness) = (self.clone(), self.clone());
         Router::new()
             .route("/metrics", get(move || async move { page::response(&self.registry()) }))
             .route("/healthz", get(move || async move { healthz(health.age()) }))
+            .route("/readyz", get(move || async move { readyz(readiness.missing()) }))
     }
+}
+
+fn readyz(missing: Option<String>) -> Response {
+    match missing {
+        None => (StatusCode::OK, "ready\n").into_response(),
+        Some(missing) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {missing}\n")).into_response(),
+    }
+}
+
+/// Why a worker is not ready. It is ready when a host agent has welcomed it, and each region of its LMAPs is attached
+/// or has been reported as a problem. Its status is at most a second old.
+fn missing(status: &WorkerStatus, age: Nanos) -> Option<String> {
+    if age >= HANG_TIMEOUT {
+        return Some(format!("the worker's thread has not responded for {age}"));
+    }
+    if !status.welcomed {
+        return Some("no session with the host agent".to_owned());
+    }
+    let WorkerStatus { pending_regions, regions, .. } = status;
+    (*pending_regions > 0).then(|| format!("{pending_regions} of {regions} regions are not attached yet"))
 }
 
 fn healthz(age: Nanos) -> Response {
@@ -279,6 +356,21 @@ mod tests {
             assert!(found.lines().any(|found| found == line), "no {line} in\n{found}");
         }
         assert!(!page(&[]).contains("interface"));
+    }
+
+    #[test]
+    fn a_worker_is_ready_with_a_session_and_all_regions_attached_or_reported() {
+        let ready = WorkerStatus { welcomed: true, regions: 5, attached: 4, ..WorkerStatus::default() };
+        let now = Nanos::ZERO;
+
+        assert_eq!(missing(&ready, now), None, "one is reported");
+        let pending = missing(&WorkerStatus { pending_regions: 2, ..ready.clone() }, now).unwrap();
+        assert_eq!(pending, "2 of 5 regions are not attached yet");
+        let alone = missing(&WorkerStatus { welcomed: false, ..ready.clone() }, now).unwrap();
+        assert_eq!(alone, "no session with the host agent");
+        assert!(missing(&ready, HANG_TIMEOUT).unwrap().contains("has not responded"));
+        assert_eq!(readyz(None).status(), StatusCode::OK);
+        assert_eq!(readyz(Some(alone)).status(), StatusCode::SERVICE_UNAVAILABLE);
     }
 
     #[test]

@@ -36,6 +36,7 @@ use interface_stats::InterfaceStats;
 pub(crate) use interface_stats::{InterfaceSnapshot, Interfaces};
 use one_way_metrics::OneWayMetrics;
 use one_way_stream::{OneWayStream, Queues};
+pub(crate) use peers::PeerCertificates;
 use peers::{EffectHandler, OneWayTask};
 use tokio::sync::{mpsc, oneshot};
 
@@ -81,7 +82,7 @@ impl Drop for Network {
 /// # Errors
 ///
 /// [`StartError`] if a thread or the listener cannot be started.
-pub(crate) fn start(config: &NetworkConfig) -> Result<Network, StartError> {
+pub(crate) fn start(config: &NetworkConfig, certificates: PeerCertificates) -> Result<Network, StartError> {
     let listener = config.peers.listen.map(|address| {
         let listener = TcpListener::bind(address).and_then(|listener| {
             listener.set_nonblocking(true)?;
@@ -116,7 +117,7 @@ pub(crate) fn start(config: &NetworkConfig) -> Result<Network, StartError> {
         thread::Builder::new().name("packets".to_owned()).spawn(move || reader.run(streams, &stop))?;
     }
     let (peers_stop, stopped) = oneshot::channel();
-    peers::start(config.peers.clone(), listener, tasks, stopped)?;
+    peers::start(certificates, listener, tasks, stopped)?;
     Ok(Network { stop, interfaces: all_stats.into(), _peers: peers_stop })
 }
 

@@ -5,26 +5,31 @@
 //! | `worker` | owns the [`Worker`] and the reader: waits, fetches, scores. Runs nothing else, and never blocks |
 //! | `jobs` | decompositions and fits, at lower priority |
 //! | `attach` | requests region descriptors from the host agent; may block for seconds |
-//! | tokio | the control connection, `/metrics`, `/models` |
+//! | tokio | the control connection, `/metrics`, health, models |
 //!
 //! They send [`Event`]s to the worker's thread, through one queue.
 
 mod attach;
-mod control;
+pub(crate) mod control;
 mod files;
 mod jobs;
 mod models;
-mod reader;
+mod pages;
+pub(crate) mod reader;
 mod thread;
 
-use std::future::{Future, IntoFuture as _};
+use std::future::Future;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use agent_runtime::TlsError;
-use agent_runtime::listen::{BindError, tcp};
+use agent_runtime::access::UnknownName;
+use agent_runtime::listen::BindError;
+use agent_runtime::reload::watch;
+use agent_runtime::socket_file::ListenError;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -39,8 +44,10 @@ use crate::error::chain;
 use crate::jobs::JobId;
 use crate::metrics::Board;
 use crate::network;
+use crate::reload::{AgentFiles, LiveParts};
 use crate::settings::WorkerSettings;
 use crate::worker::Worker;
+use pages::Pages;
 use reader::Reader;
 use thread::{Helpers, LEAVE_WITHIN, Runner};
 
@@ -97,6 +104,12 @@ pub enum RunError {
     /// The address of `/metrics` cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// The socket of the models cannot be listened on.
+    #[error("models.socket")]
+    Listen(#[from] ListenError),
+    /// The configuration grants a role to somebody whom this system does not know.
+    #[error(transparent)]
+    Access(#[from] UnknownName),
     /// The system cannot start a thread.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
@@ -117,6 +130,20 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// tries again for ever.
 pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
     run_with(config, Aggregations::default(), shutdown).await
+}
+
+/// Like [`run`], with the `file` that `config` was read from. Changes of the file, and of certificates that it names,
+/// are taken over at SIGHUP, or within seconds.
+///
+/// # Errors
+///
+/// [`RunError`], as for [`run`].
+pub async fn run_from(
+    config: Config,
+    file: Option<PathBuf>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    run_agent(config, file, Aggregations::default(), shutdown).await
 }
 
 /// Like [`run`], with user-defined aggregations over replicas, which metrics select by name. A NIC agent with your own
@@ -145,22 +172,35 @@ pub async fn run_with(
     aggregations: Aggregations,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    let endpoint = control::endpoint(&config.control)?;
-    let (listener, metrics) = tcp("metrics.listen", config.metrics.listen).await?;
+    run_agent(config, None, aggregations, shutdown).await
+}
+
+async fn run_agent(
+    config: Config,
+    file: Option<PathBuf>,
+    aggregations: Aggregations,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    let live = LiveParts::new(&config)?;
+    let pages = Pages::open(&config).await?;
     let (reader, transports) = Reader::open(&config)?;
     let clock = Clock::start();
     // The threads of packet measurement end when this is dropped.
-    let network = network::start(&config.network).map_err(|error| match error {
+    let network = network::start(&config.network, live.peers.clone()).map_err(|error| match error {
         network::StartError::Thread(cause) => RunError::Thread(cause),
         network::StartError::Bind(cause) => RunError::Bind(cause),
     })?;
+    for warning in config.network.warnings() {
+        tracing::warn!("{warning}");
+    }
+    let files = AgentFiles::new(file, config.clone(), live.clone());
     let board = Board::new(clock, network.interfaces());
     let (events, inbox) = sync_channel(EVENTS);
     let seed = rand::random();
     tracing::info!(
         worker = config.worker,
         control = config.control.address,
-        %metrics,
+        metrics = %pages.metrics(),
         transports = transports.join(", "),
         regions_socket = config.regions_socket.as_ref().map(|socket| tracing::field::display(socket.display())),
         "NIC agent started"
@@ -175,10 +215,10 @@ pub async fn run_with(
     let stop = StopGuard(events);
     let (stopping, is_stopping) = watch::channel(false);
     // Join sets abort their tasks when they are dropped.
-    let (mut control, mut pages) = (JoinSet::new(), JoinSet::new());
-    control.spawn(control::maintain(endpoint, stop.0.clone(), board.clone(), seed, is_stopping));
-    let router = board.router().merge(models::router(stop.0.clone()));
-    pages.spawn(axum::serve(listener, router).into_future());
+    let mut control = JoinSet::new();
+    control.spawn(control::maintain(live.endpoint.clone(), stop.0.clone(), board.clone(), seed, is_stopping));
+    let _pages = pages.serve(&board, live.access.clone(), stop.0.clone());
+    control.spawn(watch(files, board.reloads()));
     tokio::select! {
         () = shutdown => {}
         _ = &mut ended => return Err(RunError::Broken),

@@ -141,9 +141,10 @@ pub fn run(args: CheckArgs, from_environment: Option<std::path::PathBuf>) -> Res
 }
 
 fn run_checks(target: &Target) -> Report {
-    let agent = node::agent(target);
+    let (agent, open) = node::agent(target);
     let running = agent.level == Level::Fine;
     let mut findings = vec![node::runtime_dir(&target.runtime_dir, running), agent];
+    findings.extend(open);
     findings.extend(node::ports(running));
     findings.extend([kernel::version(), kernel::cores(), kernel::sealed_memory()]);
     findings.extend(processes::check());

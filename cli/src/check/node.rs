@@ -9,6 +9,7 @@ use rustix::fs::{Access, access};
 
 use super::Finding;
 use crate::agent::{self, AgentError, Target};
+use crate::output::printable;
 
 /// Name of the check, default port, what listens there.
 const PORTS: [(&str, u16, &str); 2] =
@@ -42,10 +43,11 @@ fn parent_is_writable(directory: &Path) -> bool {
     existing.is_some_and(|ancestor| access(ancestor, Access::WRITE_OK | Access::EXEC_OK).is_ok())
 }
 
-pub(super) fn agent(target: &Target) -> Finding {
+/// Whether a host agent runs, and if so, what it leaves open.
+pub(super) fn agent(target: &Target) -> (Finding, Option<Finding>) {
     const NAME: &str = "host agent";
-    match agent::runtime("ask").map(|runtime| runtime.block_on(ask(target))) {
-        Ok(Ok(found)) => Finding::fine(NAME, found),
+    let finding = match agent::runtime("ask").map(|runtime| runtime.block_on(ask(target))) {
+        Ok(Ok((found, warnings))) => return (Finding::fine(NAME, found), Some(judge_warnings(&warnings))),
         Ok(Err(error @ AgentError::NotReady(_))) => {
             Finding::missing(NAME, error.to_string(), "start `uview host-agent`; `uview demo` starts its own")
         }
@@ -62,14 +64,27 @@ pub(super) fn agent(target: &Target) -> Finding {
             Finding::missing(NAME, error.to_string(), fix)
         }
         Err(failure) => Finding::broken(NAME, failure.to_string(), "raise the limit of open files (ulimit -n)"),
-    }
+    };
+    (finding, None)
 }
 
-async fn ask(target: &Target) -> Result<String, AgentError> {
+/// What the agent says is open to anybody.
+fn judge_warnings(warnings: &[String]) -> Finding {
+    const NAME: &str = "open addresses";
+    if warnings.is_empty() {
+        return Finding::fine(NAME, "none: workers and operators are known by user or certificate");
+    }
+    let fix = "tls with client_ca instead of insecure: true in the agent's configuration (docs/access.md)";
+    Finding::missing(NAME, printable(&warnings.join("; ")).into_owned(), fix)
+}
+
+async fn ask(target: &Target) -> Result<(String, Vec<String>), AgentError> {
     let mut connection = agent::Connection::open(target).await?;
     let status = connection.status().await?;
     let (lmaps, workers) = (status.lmaps.len(), status.workers.iter().filter(|worker| worker.connected).count());
-    Ok(format!("release {} answers at {}: {lmaps} LMAPs, {workers} workers", status.version, connection.address()))
+    let found =
+        format!("release {} answers at {}: {lmaps} LMAPs, {workers} workers", status.version, connection.address());
+    Ok((found, status.warnings))
 }
 
 pub(super) fn ports(running: bool) -> impl Iterator<Item = Finding> {
@@ -116,10 +131,23 @@ mod tests {
         let text = serde_json::json!({ "pid": 1, "operators": address }).to_string();
         fs::write(directory.path().join(crate::discovery::READY_FILE), text).unwrap();
 
-        let finding = agent(&Target { runtime_dir: directory.path().to_owned(), operators: None, tls: None });
+        let (finding, open) = agent(&Target { runtime_dir: directory.path().to_owned(), operators: None, tls: None });
 
         assert_eq!(finding.level, Level::Missing);
         assert!(finding.found.contains(&address) && finding.found.contains("refused"), "{}", finding.found);
+        assert_eq!(open, None);
+    }
+
+    #[test]
+    fn what_is_open_to_anybody_is_repeated() {
+        assert_eq!(judge_warnings(&[]).level, Level::Fine);
+
+        let open = ["control.listen 0.0.0.0:9700 takes whoever connects\x1b[2J".to_owned(), "b".to_owned()];
+        let finding = judge_warnings(&open);
+
+        assert_eq!(finding.level, Level::Missing);
+        assert!(finding.found.starts_with("control.listen 0.0.0.0:9700 takes"), "{}", finding.found);
+        assert!(finding.found.ends_with("; b") && !finding.found.contains('\x1b'), "{}", finding.found);
     }
 
     #[test]

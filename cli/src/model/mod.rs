@@ -1,5 +1,6 @@
-//! `uview model`: shows the content of a model file, or merges several models.
+//! `uview model`: fetches a model from a NIC agent, shows the content of a model file, or merges several models.
 
+pub mod fetch;
 pub mod merge;
 pub mod show;
 
@@ -14,6 +15,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::input;
 use crate::output::{self, json};
+pub use fetch::FetchArgs;
 pub use merge::MergeArgs;
 use show::ModelReport;
 
@@ -31,7 +33,9 @@ pub struct ModelArgs {
 enum Command {
     /// Show a model: threshold γ, size, training scores, and the role of each metric
     Show(ShowArgs),
-    /// Merge the models of several nodes (a NIC agent serves its own at /models/SERVICE)
+    /// Get the learned model of a service from a running NIC agent
+    Fetch(FetchArgs),
+    /// Merge the models of several nodes (`uview model fetch` gets them)
     Merge(MergeArgs),
 }
 
@@ -52,10 +56,11 @@ pub struct ShowArgs {
 ///
 /// # Errors
 ///
-/// [`Failure`] if a file is no model, or the output cannot be written.
+/// [`Failure`] if a file is no model, an agent does not answer, or the output cannot be written.
 pub fn run(args: &ModelArgs) -> Result<Exit, Failure> {
     match &args.command {
         Command::Show(args) => show(args),
+        Command::Fetch(args) => fetch::run(args),
         Command::Merge(args) => merge::run(args),
     }
 }

@@ -59,7 +59,7 @@ impl<'a> Agents<'a> {
         let host = format!("runtime_dir: {run}\nlmap: {{interval_ms: 100}}\ntransport: shm\nmetrics: {any}\n");
         let filter = format!("udp and dst port {UDP}");
         let receiver = format!(
-            "transport: shm\nmetrics: {any}\nnetwork:\n  services_socket: {run}/nowhere.sock\n  peers: {{listen: '0.0.0.0:9705'}}\n  streams:\n    \
+            "transport: shm\nmetrics: {any}\nnetwork:\n  services_socket: {run}/nowhere.sock\n  peers: {{listen: '0.0.0.0:9705', insecure: true}}\n  streams:\n    \
              - {{name: link, interface: there0, filter: {filter}, interval_ms: 100, one_way: {{synopsis: rda}}}}\n"
         );
         let peer = format!("{}:9705", Network::direct_address(THERE));

@@ -127,6 +127,13 @@ fn file(address: &str, path: &str) -> Option<Vec<u8>> {
     answer.starts_with(b"HTTP/1.1 200 ").then(|| answer.split_off(body))
 }
 
+/// What `uview model fetch` says about a service, and the model in `out`.
+fn fetch(service: &str, models: &str, out: &Path) -> std::process::Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
+    command.args(["model", "fetch", service, "--from", &format!("unix:{models}")]).arg("--out").arg(out);
+    command.output().unwrap()
+}
+
 /// A model of the metrics of [`RunningService`], and its γ.
 fn trained() -> (Vec<u8>, f64) {
     let column = |(kind, title): (ColumnKind, &str)| Column::new(kind, nic_agent::fingerprint(title));
@@ -160,8 +167,10 @@ fn operator_calls_take_effect_in_the_real_agents() {
     let ready = addresses(&runtime_dir);
     let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
     let nic_metrics = free_port();
+    let models = runtime_dir.join("models.sock");
+    let models = models.to_str().unwrap();
     let text = format!(
-        "control: {{address: '{control}'}}\nregions_socket: {regions}\nmetrics: {{listen: '{nic_metrics}'}}\ndetector: {{alarms_per_day: 3}}\n"
+        "control: {{address: '{control}'}}\nregions_socket: {regions}\nmetrics: {{listen: '{nic_metrics}'}}\nmodels: {{socket: {models}}}\ndetector: {{alarms_per_day: 3}}\n"
     );
     std::fs::write(&nic_config, text).unwrap();
     let _nic = Agent::start("nic-agent", &nic_config);
@@ -196,11 +205,14 @@ fn operator_calls_take_effect_in_the_real_agents() {
     assert_eq!(found.detector, Some(budget));
 
     // A model is a file that the agent of another node accepts.
-    let learnt = eventually("a model of the service", || file(&nic_metrics.to_string(), "/models/plain"));
-    assert!(Model::decode(&learnt).unwrap().gamma() > 1.0);
-    assert_eq!(file(&nic_metrics.to_string(), "/models/nobody"), None);
     let [first, second, merged] = ["a.model", "b.model", "both.model"].map(|name| directory.path().join(name));
-    std::fs::write(&first, learnt).unwrap();
+    let fetch = |service: &str| fetch(service, models, &first);
+    eventually("a model of the service", || fetch("plain").status.success().then_some(()));
+    assert!(Model::decode(&std::fs::read(&first).unwrap()).unwrap().gamma() > 1.0);
+    let nobodys = fetch("nobody");
+    let text = String::from_utf8(nobodys.stderr).unwrap();
+    assert!(nobodys.status.code() == Some(1) && text.contains("no model of nobody"), "{text}");
+    assert_eq!(file(&nic_metrics.to_string(), "/models/plain"), None, "not for everybody who reaches the port");
     std::fs::write(&second, trained().0).unwrap();
     let mut merge = Command::new(env!("CARGO_BIN_EXE_uview"));
     assert!(

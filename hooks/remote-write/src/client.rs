@@ -54,7 +54,7 @@ pub struct Receiver {
     pub url: String,
     /// Headers of each request: tenant, authorization.
     pub headers: Vec<(String, String)>,
-    /// PEM file of the certificate authority for HTTPS; `None`: the system's.
+    /// PEM file of the certificate authority for HTTPS; `None`: the system's. It is read again for each connection.
     pub ca: Option<PathBuf>,
     /// Time limit for a request, including connecting.
     pub timeout: Duration,
@@ -121,6 +121,7 @@ pub struct Client {
     target: Uri,
     headers: HeaderMap,
     tls: Option<(TlsConnector, ServerName<'static>)>,
+    ca: Option<PathBuf>,
     timeout: Duration,
     open: Option<SendRequest<Full<Bytes>>>,
 }
@@ -216,6 +217,7 @@ impl Client {
             target: target.parse().map_err(|_| wrong("its path cannot be read"))?,
             headers: headers(&receiver.headers)?,
             tls,
+            ca: receiver.ca.clone(),
             timeout: receiver.timeout,
             open: None,
         })
@@ -282,6 +284,12 @@ impl Client {
         let failed = |cause| SendError::Connect { host: self.host.clone(), port: self.port, cause };
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
+        if let (Some((current, _)), Some(ca)) = (&mut self.tls, &self.ca)
+            && let Ok(renewed) = connector(Some(ca))
+        {
+            // A file that cannot be used now leaves the authority of before.
+            *current = renewed;
+        }
         match &self.tls {
             None => begin(stream).await,
             Some((connector, name)) => {

@@ -1,5 +1,6 @@
 //! HTTPS: which certificates are trusted.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,31 +32,44 @@ fn a_receiver_is_believed_if_it_is_the_one_that_the_authority_says() {
         .with_single_cert(vec![key.cert.der().clone()], secret)
         .unwrap();
 
-    let (believed, stranger) = runtime.block_on(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let acceptor = TlsAcceptor::from(Arc::new(config));
-        tokio::spawn(async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                let Ok(mut stream) = acceptor.accept(stream).await else { continue };
-                let mut some = [0; 4096];
-                if stream.read(&mut some).await.unwrap_or(0) > 0 {
-                    stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
-                    stream.flush().await.unwrap();
-                }
-            }
-        });
-        let mut report = Vec::new();
-        for ca in [trusted, stranger] {
-            let url = format!("https://localhost:{port}/");
-            let receiver = Receiver { url, headers: Vec::new(), ca: Some(ca), timeout: Duration::from_secs(20) };
-            report.push(Client::new(&receiver).unwrap().send(Version::V1, Bytes::from_static(b"x"), 0).await);
-        }
-        (report.remove(0), report.remove(0))
-    });
+    let port = runtime.block_on(serve(config));
+    let send = |client: &mut Client| runtime.block_on(client.send(Version::V1, Bytes::from_static(b"x"), 0));
+    let client = |ca: &Path| {
+        let url = format!("https://localhost:{port}/");
+        let receiver = Receiver { url, headers: Vec::new(), ca: Some(ca.to_owned()), timeout: Duration::from_secs(20) };
+        Client::new(&receiver).unwrap()
+    };
 
+    let believed = send(&mut client(&trusted));
     assert!(matches!(believed.reply, Reply::Http { status: 204, .. }), "{believed:?}");
-    assert_eq!(stranger.reply, Reply::None);
-    assert!(stranger.text.starts_with("TLS handshake failed: "), "{}", stranger.text);
+    let mut doubting = client(&stranger);
+    let report = send(&mut doubting);
+    assert_eq!(report.reply, Reply::None);
+    assert!(report.text.starts_with("TLS handshake failed: "), "{}", report.text);
+
+    // A renewed authority counts for the next connection, and a file that is none changes nothing.
+    for text in [key.cert.pem().as_str(), "no certificate\n"] {
+        std::fs::write(&stranger, text).unwrap();
+        let report = send(&mut doubting);
+        assert!(matches!(report.reply, Reply::Http { status: 204, .. }), "{report:?}");
+    }
+}
+
+/// Answers one request on each connection. Returns the port.
+async fn serve(config: ServerConfig) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            let mut some = [0; 4096];
+            if stream.read(&mut some).await.unwrap_or(0) > 0 {
+                stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+                stream.flush().await.unwrap();
+            }
+        }
+    });
+    port
 }

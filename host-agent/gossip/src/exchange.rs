@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use agent_runtime::access::Access;
 use agent_runtime::connect::Connector;
+use agent_runtime::reload::Reloadable;
 use agent_runtime::{ClientConfigs, TlsError};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -89,7 +90,7 @@ pub struct Exchange {
 pub fn start<L: LocalNode>(
     settings: PeerSettings,
     local: Arc<L>,
-    access: Arc<Access>,
+    access: Reloadable<Access>,
     counts: Arc<Counts>,
 ) -> Result<Exchange, StartError> {
     for address in &settings.addresses {

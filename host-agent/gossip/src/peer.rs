@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use agent_runtime::access::Access;
 use agent_runtime::connect::Connector;
+use agent_runtime::reload::Reloadable;
 use hooks::coherence::MAX_MESSAGE_BYTES;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -39,14 +40,14 @@ pub(crate) enum PeerState {
 /// What all calls share.
 pub(crate) struct Shared<L> {
     pub(crate) local: Arc<L>,
-    pub(crate) access: Arc<Access>,
+    pub(crate) access: Reloadable<Access>,
     pub(crate) counts: Arc<Counts>,
 }
 
 impl<L> Clone for Shared<L> {
     fn clone(&self) -> Self {
         let Self { local, access, counts } = self;
-        Self { local: Arc::clone(local), access: Arc::clone(access), counts: Arc::clone(counts) }
+        Self { local: Arc::clone(local), access: access.clone(), counts: Arc::clone(counts) }
     }
 }
 
@@ -138,7 +139,7 @@ impl<L: LocalNode> Peer<L> {
         let reply = reply.map_err(|status| status.message().to_owned())?.into_inner();
         let identity = self.connector.answered().ok_or("no connection")?;
         let Shared { local, access, .. } = &self.shared;
-        let run = take(&reply, &identity, access, &**local).map_err(|error| error.to_string())?;
+        let run = take(&reply, &identity, &access.load(), &**local).map_err(|error| error.to_string())?;
         if run == message.run {
             return Ok(Answer::ThisNode);
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agent_runtime::access::{Access, Identity};
+use agent_runtime::reload::Reloadable;
 use hooks::coherence::{MAX_MESSAGE_BYTES, ReceiveError};
 use tonic::{Request, Response, Status};
 use wire::proto::gossip as proto;
@@ -14,14 +15,18 @@ use crate::local_node::LocalNode;
 
 struct GossipService<L> {
     local: Arc<L>,
-    access: Arc<Access>,
+    access: Reloadable<Access>,
     counts: Arc<Counts>,
 }
 
 /// The gRPC service for those whom `access` takes for peers. Its requests have to know who sent them, as those of
 /// [`agent_runtime::server`] do; a request without an [`Identity`] is refused.
 #[must_use]
-pub fn service<L: LocalNode>(local: Arc<L>, access: Arc<Access>, counts: Arc<Counts>) -> GossipServer<impl Gossip> {
+pub fn service<L: LocalNode>(
+    local: Arc<L>,
+    access: Reloadable<Access>,
+    counts: Arc<Counts>,
+) -> GossipServer<impl Gossip> {
     GossipServer::new(GossipService { local, access, counts })
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES)
@@ -32,7 +37,7 @@ impl<L: LocalNode> Gossip for GossipService<L> {
     async fn exchange(&self, request: Request<proto::GossipMessage>) -> Result<Response<proto::GossipMessage>, Status> {
         let nobody = Identity::Certificate(Vec::new());
         let identity = request.extensions().get::<Identity>().cloned().unwrap_or(nobody);
-        let sender = take(request.get_ref(), &identity, &self.access, &*self.local).map_err(|error| {
+        let sender = take(request.get_ref(), &identity, &self.access.load(), &*self.local).map_err(|error| {
             self.counts.refused.add(1);
             let text = error.to_string();
             match error {

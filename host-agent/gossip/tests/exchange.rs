@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use agent_runtime::access::{Access, AccessConfig};
+use agent_runtime::reload::Reloadable;
 use agent_runtime::server::{self, Limits, Listener, Server};
 use gossip::{Counts, Exchange, LocalNode, PeerSettings};
 use hooks::coherence::{
@@ -101,8 +102,8 @@ struct RunningNode {
 fn serve(name: &str, listener: TcpListener, addresses: Vec<String>) -> RunningNode {
     let (node, counts) = (Node::new(name), Arc::new(Counts::default()));
     let (stop, stopped) = oneshot::channel::<()>();
-    let access = Arc::new(Access::resolve(&AccessConfig::default()).unwrap());
-    let service = gossip::service(Arc::clone(&node), Arc::clone(&access), Arc::clone(&counts));
+    let access = Reloadable::new(Access::resolve(&AccessConfig::default()).unwrap());
+    let service = gossip::service(Arc::clone(&node), access.clone(), Arc::clone(&counts));
     let router = Routes::new(service).into_axum_router();
     let limits = Limits { connections: 64, connections_per_peer: 64 };
     let server = Server { name: "gossip", router, limits, counts: Arc::new(server::Counts::default()) };
@@ -176,7 +177,7 @@ async fn a_second_node_of_the_same_name_is_refused_and_counted() {
 
 #[tokio::test]
 async fn an_address_without_a_port_is_refused_with_what_is_needed() {
-    let access = Arc::new(Access::resolve(&AccessConfig::default()).unwrap());
+    let access = Reloadable::new(Access::resolve(&AccessConfig::default()).unwrap());
     let settings = PeerSettings { addresses: vec!["node-1".to_owned()], tls: None };
 
     let error = gossip::start(settings, Node::new("a"), access, Arc::default()).unwrap_err();

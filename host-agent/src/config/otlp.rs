@@ -10,7 +10,8 @@ use agent_runtime::{ClientConfigs, OutwardTls, ServerTls, TlsError};
 use hooks::tracing::{BudgetRule, Limits, OrderKey, Switches, Threshold};
 use otlp::tenants::{NetworkError, Tenants};
 use otlp::{
-    Protocol, Settings, SpanMetricsSettings, TailSettings, Tenant, TenantSettings, UpstreamSettings, UpstreamTls,
+    MetricsExporter, Protocol, Settings, SpanMetricsSettings, TailSettings, Tenant, TenantSettings, UpstreamSettings,
+    UpstreamTls,
 };
 use serde::Deserialize;
 use wire::time::Nanos;
@@ -283,6 +284,16 @@ impl OtlpConfig {
 }
 
 impl UpstreamConfig {
+    /// Checks endpoint, headers and certificates, without a call. Needs a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the upstream cannot be called so.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let made = MetricsExporter::new(&self.settings()?);
+        made.map(drop).map_err(|cause| ConfigError::value("endpoint", cause))
+    }
+
     pub(super) fn settings(&self) -> Result<UpstreamSettings, ConfigError> {
         let secure = self.endpoint.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https:"));
         let usual = secure.then(OutwardTls::default);

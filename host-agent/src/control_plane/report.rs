@@ -1,7 +1,7 @@
 //! Replies to operators: the list of LMAPs and the status.
 
 use wire::control::{GroupShare, Reason};
-use wire::id::{LmapId, ReplicaId};
+use wire::id::{Epoch, LmapId, ReplicaId};
 use wire::proto::{control, operators as proto};
 
 use super::lmap::{Lmap, SentConfig};
@@ -50,6 +50,19 @@ impl ControlPlane {
                 .collect(),
             warnings: self.settings.warnings.clone(),
         }
+    }
+
+    /// Connected workers, and those of them that have acknowledged a configuration or were sent none.
+    #[must_use]
+    pub fn worker_readiness(&self) -> (usize, usize) {
+        let connected = self.workers.values().filter(|worker| worker.is_connected());
+        let is_configured = |worker: &&Worker| {
+            worker.session.as_ref().is_some_and(|session| {
+                // Later changes are acknowledged within a tick: they do not make it unready.
+                session.acknowledged > Epoch::NONE || session.lmaps_sent.is_empty()
+            })
+        };
+        (connected.clone().count(), connected.filter(is_configured).count())
     }
 
     /// The LMAP's column titles; `None` if there is no such LMAP. Empty while no worker runs it.

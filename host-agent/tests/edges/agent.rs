@@ -83,10 +83,20 @@ impl Agent {
     /// Starts in the directory of an earlier agent.
     pub fn again(folder: TempDir, config: impl FnOnce(&Path) -> Config) -> Self {
         let config = config(folder.path());
+        Self::run(folder, config, None)
+    }
+
+    /// Starts with the configuration file `file`, which the agent watches.
+    pub fn of_file(folder: TempDir, file: &Path) -> Self {
+        let config = config(folder.path(), &std::fs::read_to_string(file).unwrap());
+        Self::run(folder, config, Some(file.to_owned()))
+    }
+
+    fn run(folder: TempDir, config: Config, file: Option<PathBuf>) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-            runtime.block_on(host_agent::run(config, async move { _ = stopped.await }))
+            runtime.block_on(host_agent::run_from(config, file, async move { _ = stopped.await }))
         });
         let at = wait_for("host-agent.json", || {
             assert!(!thread.is_finished(), "the agent did not start");

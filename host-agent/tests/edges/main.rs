@@ -17,6 +17,7 @@ mod otlp_metrics;
 mod peers;
 mod program;
 mod receipts;
+mod reload;
 mod remote_write;
 mod senders;
 mod service;

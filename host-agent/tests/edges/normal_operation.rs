@@ -126,8 +126,26 @@ fn the_agent_exports_metrics_and_health_over_http() {
     assert!(metrics.contains("uview_host_build_info{version="), "{metrics}");
     assert!(metrics.ends_with("# EOF\n"));
     assert_eq!(agent.get("/healthz").1, "ok\n");
-    assert_eq!(agent.get("/readyz").1, "ready\n");
     assert!(agent.get("/nothing").0.starts_with("HTTP/1.1 404"));
+}
+
+#[test]
+fn the_agent_is_ready_with_a_configured_worker_once_no_service_comes_back() {
+    let agent = Agent::start();
+    let (head, body) = agent.get("/readyz");
+    assert!(head.starts_with("HTTP/1.1 503"), "{head}");
+    assert_eq!(body, "not ready: no worker is connected\n");
+    assert_eq!(agent.get("/healthz").1, "ok\n", "it lives");
+    let (_service, _region) = Service::register(&agent, "cart", &["a"]);
+
+    let mut worker = Worker::connect(&agent, 0);
+    let sent = worker.receive().unwrap();
+    assert_eq!(agent.get("/readyz").1, "not ready: no worker has acknowledged its configuration\n");
+    worker.acknowledge(sent.epoch);
+
+    wait_for("readiness", || (agent.get("/readyz").1 == "ready\n").then_some(()));
+    drop(worker);
+    wait_for("the worker's end", || (agent.get("/readyz").1 == "not ready: no worker is connected\n").then_some(()));
 }
 
 #[test]

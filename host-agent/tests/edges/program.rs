@@ -66,7 +66,7 @@ fn what_a_killed_one_left_is_taken_over_and_a_living_one_is_not_disturbed() {
     let third = run(&["--config", config.to_str().unwrap()]);
     assert!(!third.status.success());
     let text = String::from_utf8(third.stderr).unwrap();
-    assert!(text.contains("another host agent listens on"), "{text}");
+    assert!(text.contains("another agent listens on"), "{text}");
     assert!(addresses(&folder.path().join("run")).is_some_and(|at| at.pid == second.id()));
     kill_process(Pid::from_child(&second), Signal::TERM).unwrap();
     assert!(second.wait().unwrap().success());
@@ -78,6 +78,32 @@ fn the_default_configuration_is_printed() {
 
     assert!(printed.status.success());
     assert_eq!(Config::parse(&String::from_utf8(printed.stdout).unwrap()).unwrap(), Config::default());
+}
+
+#[test]
+fn a_configuration_is_checked_without_a_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write_config(folder.path());
+    let check = || run(&["--config", path.to_str().unwrap(), "--check-config"]);
+
+    let good = check();
+    let text = String::from_utf8(good.stdout).unwrap();
+    assert!(good.status.success() && text.contains("\n0 errors, "), "{text}");
+    assert!(!folder.path().join("run").exists(), "nothing was created");
+
+    let mut running = start(folder.path());
+    let again = check();
+    let text = String::from_utf8(again.stdout).unwrap();
+    let process = format!("an agent runs with it, process {};", running.id());
+    assert!(again.status.success() && text.contains(&process), "{text}");
+    kill_process(Pid::from_child(&running), Signal::TERM).unwrap();
+    assert!(running.wait().unwrap().success());
+
+    std::fs::write(&path, "runtime_dir: /proc/self/nowhere\nlmap: {interval_ms: 3600001}\n").unwrap();
+    let bad = check();
+    let text = String::from_utf8(bad.stdout).unwrap();
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(text.contains("error    lmap.interval_ms") && text.contains("error    runtime_dir"), "{text}");
 }
 
 #[test]

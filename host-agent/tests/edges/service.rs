@@ -59,12 +59,16 @@ impl Service {
     }
 
     pub fn hello(&mut self, name: &str) {
+        self.send_hello(name);
+        assert!(matches!(self.receive(), Some(Message::Welcome(_))));
+    }
+
+    pub fn send_hello(&mut self, name: &str) {
         self.send(&ServiceMessage::Hello(Hello::new(
             ServiceName::new(name).unwrap(),
             InstanceName::new(&format!("{name}-1")).unwrap(),
             Labels::default(),
         )));
-        assert!(matches!(self.receive(), Some(Message::Welcome(_))));
     }
 
     pub fn send(&mut self, message: &ServiceMessage) {

@@ -79,10 +79,40 @@ pub enum Timestamps {
 pub struct PeersConfig {
     /// Where agents at the sending end connect; `None`: no listener.
     pub listen: Option<SocketAddr>,
+    /// Whether `listen` takes everybody for the other end of a measurement.
+    pub insecure: bool,
     /// TLS of that listener; `None` for plain text.
     pub tls: Option<ServerTls>,
     /// TLS of connections to other agents; `None` for plain text.
     pub peers_tls: Option<ClientTls>,
+}
+
+impl PeersConfig {
+    /// Refuses an address that everybody may use, unless that was said in words.
+    fn check_listener(&self) -> Result<(), ConfigError> {
+        let Some(address) = self.listen.filter(|_| !self.insecure) else { return Ok(()) };
+        let wanted = "needs tls with client_ca, so that only known agents take part; or, for everybody who can reach it, insecure: true";
+        range(self.tls.is_some(), "network.peers.listen", &address, wanted)?;
+        let has_authority = self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        let wanted = "names the authority of the other agents' certificates; or, for everybody, insecure: true";
+        range(has_authority, "network.peers.tls.client_ca", &"missing", wanted)
+    }
+}
+
+impl NetworkConfig {
+    /// What is open to anybody, in words.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let peers = &self.peers;
+        let open = peers.listen.filter(|_| peers.insecure).map(|address| {
+            let text = "takes whoever connects for the other end of a measurement (network.peers.insecure)";
+            format!("network.peers.listen {address} {text}")
+        });
+        let asks = |stream: &&StreamConfig| stream.one_way.as_ref().is_some_and(|one_way| one_way.peer.is_some());
+        let asks_openly = peers.peers_tls.is_none() && self.streams.iter().any(|stream| asks(&stream));
+        let text = "network.peers.peers_tls is missing: whoever is at the peers' addresses takes part in measurements";
+        open.into_iter().chain(asks_openly.then(|| text.to_owned())).collect()
+    }
 }
 
 impl Default for NetworkConfig {
@@ -296,6 +326,7 @@ impl NetworkConfig {
             &found,
             "raise it, or lower network.streams.memory_bytes",
         )?;
+        self.peers.check_listener()?;
         if let Some(tls) = &self.peers.tls {
             drop(tls.server().map_err(|cause| ConfigError::value("network.peers.tls", cause))?);
         }
@@ -351,8 +382,8 @@ mod tests {
     #[test]
     fn a_one_way_stream_has_a_sending_and_a_receiving_end() {
         let sender = Config::parse(&one_way("{synopsis: rda, peer: 'node-2:9705'}")).unwrap();
-        let receiver =
-            one_way("{synopsis: finecomb}").replace("network:", "network:\n  peers: {listen: '0.0.0.0:9705'}");
+        let receiver = one_way("{synopsis: finecomb}")
+            .replace("network:", "network:\n  peers: {listen: '0.0.0.0:9705', insecure: true}");
         let receiver = Config::parse(&receiver).unwrap();
 
         let stream = &sender.network.streams[0];

@@ -9,15 +9,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use agent_runtime::live_tls::{ClientFiles, LiveServer};
+use agent_runtime::reload::Reloadable;
+use agent_runtime::server::{Counts, Limits, Listener, Server};
 use one_way::{
     Action, Effect, IntervalPackets, MAX_MESSAGE_BYTES, Plan, Receiver, ReceiverSettings, Refusal, Report, Request,
     Response, ResponseBody, Sender, SenderSettings,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
-use tokio_stream::wrappers::TcpListenerStream;
 use tonic::Status;
-use tonic::transport::{Channel, ClientTlsConfig, Endpoint, Server};
+use tonic::service::Routes;
+use tonic::transport::{Channel, Endpoint};
 use wire::proto::one_way as proto;
 use wire::proto::one_way::one_way_client::OneWayClient;
 use wire::proto::one_way::one_way_server::{OneWay, OneWayServer};
@@ -26,17 +29,28 @@ use super::one_way_metrics::OneWayMetrics;
 use super::one_way_stream::Command;
 use crate::clock::unix_now;
 use crate::clock_state::clock_state;
-use crate::config::{OneWayConfig, PeersConfig, StreamConfig};
+use crate::config::{OneWayConfig, StreamConfig};
 use crate::error::chain;
 
 /// Timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// HTTP/2 keep-alive: its interval, and the timeout after which a silent peer is disconnected.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// Most requests in flight on one connection.
-const MAX_REQUESTS: usize = 64;
+/// Connections of other agents.
+const LIMITS: Limits = Limits { connections: 256, connections_per_peer: 32 };
 /// The longest sleep of a task before it reads the wall clock again, which may have been set.
 const MAX_SLEEP: Duration = Duration::from_millis(200);
+
+/// The certificates that other agents are shown. They may change while the agent runs.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerCertificates {
+    /// Those of the listener; `None` for plain text.
+    pub(crate) server: Option<LiveServer>,
+    /// Those of connections to other agents; `None` for plain text.
+    pub(crate) client: Reloadable<Option<ClientFiles>>,
+    /// Whether the configuration has the name in the other agents' certificates, instead of their addresses.
+    pub(crate) is_named: bool,
+}
 
 /// What the task of one stream needs.
 #[derive(Debug)]
@@ -123,7 +137,7 @@ impl EffectHandler {
 ///
 /// The system cannot start a thread or a runtime.
 pub(super) fn start(
-    peers: PeersConfig,
+    certificates: PeerCertificates,
     listener: Option<std::net::TcpListener>,
     streams: Vec<OneWayTask>,
     stop: oneshot::Receiver<()>,
@@ -135,7 +149,7 @@ pub(super) fn start(
     thread::Builder::new().name("one-way".to_owned()).spawn(move || {
         runtime.block_on(async {
             tokio::select! {
-                outcome = run(peers, listener, streams) => {
+                outcome = run(certificates, listener, streams) => {
                     if let Err(error) = outcome {
                         tracing::error!(why = chain(&*error), "one-way measurement ended");
                     }
@@ -150,12 +164,10 @@ pub(super) fn start(
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 async fn run(
-    peers: PeersConfig,
+    certificates: PeerCertificates,
     listener: Option<std::net::TcpListener>,
     streams: Vec<OneWayTask>,
 ) -> Result<(), BoxError> {
-    let tls = peers.peers_tls.as_ref().map(agent_runtime::ClientTls::client).transpose()?;
-    let named = peers.peers_tls.as_ref().is_some_and(|tls| tls.domain.is_some());
     let mut tasks = tokio::task::JoinSet::new();
     let mut receiving_ends = BTreeMap::new();
     for stream in streams {
@@ -164,7 +176,7 @@ async fn run(
         let synopsis = config.synopsis(one_way.synopsis);
         let clock_bound_ns = u64::from(one_way.max_clock_error_us) * 1_000;
         if let Some(peer) = &one_way.peer {
-            let client = client(peer, tls.clone(), named)?;
+            let client = PeerClient::new(peer, &certificates)?;
             let settings = SenderSettings { clock_bound_ns, ..SenderSettings::new(config.name, length_ns, synopsis) };
             tasks.spawn(run_sender(Sender::new(settings), client, intervals, handler));
         } else {
@@ -176,21 +188,51 @@ async fn run(
         }
     }
     if let Some(listener) = listener {
-        let mut server = Server::builder().tcp_nodelay(true).concurrency_limit_per_connection(MAX_REQUESTS);
-        if let Some(tls) = &peers.tls {
-            server = server.tls_config(tls.server()?)?;
-        }
         let service = OneWayServer::new(OneWayService(receiving_ends))
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES);
-        let incoming = TcpListenerStream::new(tokio::net::TcpListener::from_std(listener)?);
-        server.add_service(service).serve_with_incoming(incoming).await?;
+        let router = Routes::new(service).into_axum_router();
+        let server = Server { name: "peers", router, limits: LIMITS, counts: Arc::new(Counts::default()) };
+        let tls = certificates.server.map(|tls| tls.acceptor(b"h2")).transpose()?;
+        let listener = Listener::Tcp(tokio::net::TcpListener::from_std(listener)?);
+        server.serve(vec![listener], tls, core::future::pending()).await;
     }
     while tasks.join_next().await.is_some() {}
     Ok(())
 }
 
-fn client(peer: &str, tls: Option<ClientTlsConfig>, named: bool) -> Result<OneWayClient<Channel>, BoxError> {
+/// The client of one other agent. Connects anew when the certificates have changed; a request in flight ends on the
+/// connection on which it began.
+#[derive(Debug)]
+struct PeerClient {
+    peer: String,
+    certificates: PeerCertificates,
+    used: Arc<Option<ClientFiles>>,
+    client: OneWayClient<Channel>,
+}
+
+impl PeerClient {
+    fn new(peer: &str, certificates: &PeerCertificates) -> Result<Self, BoxError> {
+        let used = certificates.client.load();
+        let client = client(peer, used.as_ref().as_ref(), certificates.is_named)?;
+        Ok(Self { peer: peer.to_owned(), certificates: certificates.clone(), used, client })
+    }
+
+    /// The client with the current certificates.
+    fn current(&mut self) -> OneWayClient<Channel> {
+        let current = self.certificates.client.load();
+        if !Arc::ptr_eq(&current, &self.used) {
+            match client(&self.peer, current.as_ref().as_ref(), self.certificates.is_named) {
+                Ok(client) => self.client = client,
+                Err(error) => tracing::warn!(why = chain(&*error), "new certificates cannot be used for another agent"),
+            }
+            self.used = current;
+        }
+        self.client.clone()
+    }
+}
+
+fn client(peer: &str, tls: Option<&ClientFiles>, is_named: bool) -> Result<OneWayClient<Channel>, BoxError> {
     let scheme = if tls.is_some() { "https" } else { "http" };
     let endpoint = Endpoint::from_shared(format!("{scheme}://{peer}"))?
         .connect_timeout(CONNECT_TIMEOUT)
@@ -199,8 +241,8 @@ fn client(peer: &str, tls: Option<ClientTlsConfig>, named: bool) -> Result<OneWa
         .keep_alive_timeout(KEEP_ALIVE)
         .keep_alive_while_idle(true);
     let host = peer.rsplit_once(':').map_or(peer, |(host, _)| host);
-    let endpoint = match tls {
-        Some(tls) => endpoint.tls_config(if named { tls } else { tls.domain_name(host) })?,
+    let endpoint = match tls.map(|files| files.channel.clone()) {
+        Some(tls) => endpoint.tls_config(if is_named { tls } else { tls.domain_name(host) })?,
         None => endpoint,
     };
     Ok(OneWayClient::new(endpoint.connect_lazy())
@@ -214,7 +256,7 @@ type PendingResponse = Pin<Box<dyn Future<Output = (u64, Result<Response, String
 /// The sending end of one stream: sends requests until its queue is closed.
 async fn run_sender(
     mut sender: Sender,
-    client: OneWayClient<Channel>,
+    mut client: PeerClient,
     mut intervals: mpsc::Receiver<IntervalPackets>,
     mut handler: EffectHandler,
 ) {
@@ -224,7 +266,7 @@ async fn run_sender(
         sender.set_clock_state(clock_state());
         let wait = match sender.poll(unix_now(), &mut random) {
             Action::Send { call, request } => {
-                pending = Some(Box::pin(exchange(client.clone(), call, *request)));
+                pending = Some(Box::pin(exchange(client.current(), call, *request)));
                 continue;
             }
             Action::Wait(until_ns) => Duration::from_nanos(until_ns.saturating_sub(unix_now())).min(MAX_SLEEP),

@@ -4,6 +4,8 @@ use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use agent_runtime::TlsError;
+use agent_runtime::live_tls::ClientFiles;
+use agent_runtime::reload::Reloadable;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -32,13 +34,13 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// The first and the longest pause between two attempts.
 const BACKOFF: (Nanos, Nanos) = (Nanos::from_millis(100), Nanos::from_secs(2));
 
-/// The endpoint of the host agent, with TLS as configured.
+/// The endpoint of the host agent, with TLS by `files`.
 ///
 /// # Errors
 ///
 /// [`RunError::Address`] or [`RunError::Tls`] if the configuration cannot be used.
-pub(super) fn endpoint(config: &ControlConfig) -> Result<Endpoint, RunError> {
-    let scheme = if config.tls.is_some() { "https://" } else { "http://" };
+pub(crate) fn endpoint(config: &ControlConfig, files: Option<&ClientFiles>) -> Result<Endpoint, RunError> {
+    let scheme = if files.is_some() { "https://" } else { "http://" };
     let scheme = if config.address.starts_with(UNIX) { "" } else { scheme };
     let wrong = |cause| RunError::Address { address: config.address.clone(), cause };
     let endpoint = Endpoint::from_shared(format!("{scheme}{}", config.address)).map_err(wrong)?;
@@ -48,9 +50,9 @@ pub(super) fn endpoint(config: &ControlConfig) -> Result<Endpoint, RunError> {
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
         .keep_alive_while_idle(true);
-    match &config.tls {
+    match files {
         None => Ok(endpoint),
-        Some(tls) => Ok(endpoint.tls_config(tls.client()?).map_err(TlsError::Certificates)?),
+        Some(files) => Ok(endpoint.tls_config(files.channel.clone()).map_err(TlsError::Certificates)?),
     }
 }
 
@@ -83,7 +85,7 @@ impl Failure {
 
 /// Keeps a connection to the host agent open until it is `stopping`. Counts failed connections on the `board`.
 pub(super) async fn maintain(
-    endpoint: Endpoint,
+    endpoint: Reloadable<Endpoint>,
     events: SyncSender<Event>,
     board: Board,
     seed: u64,
@@ -94,8 +96,10 @@ pub(super) async fn maintain(
     let mut complained = false;
     for number in 0.. {
         let mut welcomed = false;
+        // Certificates may have changed since the last connection.
+        let current = endpoint.load();
         let channel = tokio::select! {
-            channel = endpoint.connect() => channel,
+            channel = current.connect() => channel,
             () = stopped(&mut stopping) => return,
         };
         let failure = match channel {

@@ -1,21 +1,31 @@
-//! Learned models over HTTP: `/models/SERVICE` is a model file. `uview model merge` merges those of several nodes, and
-//! the operators' call `NewLmap` takes the result.
+//! Learned models over HTTP on a Unix socket, for viewers: `/models/SERVICE` is a model file. `uview model fetch` gets
+//! it, `uview model merge` merges those of several nodes, and the operators' call `NewLmap` takes the result.
 
 use std::sync::mpsc::SyncSender;
 
-use axum::Router;
+use agent_runtime::access::{Access, Identity, Role};
+use agent_runtime::reload::Reloadable;
 use axum::extract::Path;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use tokio::sync::oneshot;
 use wire::name::ServiceName;
 
 use super::{Event, send_event};
+use crate::metrics::Board;
 
-/// The route of the models.
-pub(super) fn router(events: SyncSender<Event>) -> Router {
-    let give = move |Path(service): Path<String>| async move { model(&events, &service).await };
+/// The route of the models. Counts on the `board` who may not read them.
+pub(super) fn router(events: SyncSender<Event>, access: Reloadable<Access>, board: Board) -> Router {
+    let give = move |Extension(who): Extension<Identity>, Path(service): Path<String>| async move {
+        if let Err(denied) = access.load().require(&who, Role::Viewer, "read models") {
+            board.count_denied_call();
+            tracing::warn!(%denied, "call refused");
+            return (StatusCode::FORBIDDEN, format!("{denied}\n")).into_response();
+        }
+        model(&events, &service).await
+    };
     Router::new().route("/models/{service}", get(give))
 }
 

@@ -18,7 +18,7 @@ const SHM: &str = "shm";
 
 /// Fetches over the transport that the host agent has chosen.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(crate) struct Reader {
     fetching: Fetching,
     memory: ShmReader,
     verbs: Option<Verbs>,
@@ -56,7 +56,7 @@ impl RemoteRegion {
 }
 
 /// Whether an address is a Unix socket or a loopback address, and so on this machine.
-fn is_here(address: &str) -> bool {
+pub(crate) fn is_here(address: &str) -> bool {
     if address.starts_with(UNIX) {
         return true;
     }
@@ -72,7 +72,7 @@ impl Reader {
     /// # Errors
     ///
     /// [`RunError::Rdma`] if only RDMA is allowed and there is no usable device.
-    pub(super) fn open(config: &Config) -> Result<(Self, Vec<String>), RunError> {
+    pub(crate) fn open(config: &Config) -> Result<(Self, Vec<String>), RunError> {
         Self::open_with(installed, config)
     }
 

@@ -70,6 +70,8 @@ pub struct WorkerStatus {
     pub evicted_models: u64,
     /// Regions that are attached.
     pub attached: usize,
+    /// Regions of which neither success nor failure of an attempt to attach them is known yet.
+    pub pending_regions: usize,
     /// Regions in use.
     pub regions: usize,
     /// Regions since the start that are not read any more, since their services have punched holes into them.
@@ -119,6 +121,7 @@ impl Worker {
             evicted_models: self.counters.evicted_models,
             retained_models: self.retained.values().filter(|retained| retained.detectors().is_none()).count(),
             attached,
+            pending_regions: self.attachments.pending(),
             regions,
             punched_regions: self.counters.punched_regions,
             lost_batches: self.counters.lost,

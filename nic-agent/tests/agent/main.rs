@@ -323,6 +323,105 @@ async fn metrics_and_health_are_served_without_any_host_agent() {
     agent.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_is_ready_when_it_is_welcome_and_each_region_is_attached_or_reported() {
+    let regions = Regions::serve([1]);
+    let _alive = service(&regions, RegionId(1));
+    let mut host = Host::start(None).await;
+    let (held, address) = free_port();
+    let mut config = worker_config(&host, &regions);
+    config.metrics.listen = address;
+    drop(held);
+    let agent = Agent::start(config);
+
+    let mut link = host.accept().await;
+    let before = page(address, "/readyz").await;
+    assert!(before.starts_with("HTTP/1.1 503") && before.ends_with("not ready: no session with the host agent\n"));
+    assert!(page(address, "/healthz").await.starts_with("HTTP/1.1 200"), "it lives");
+    link.welcome(1).await;
+    link.send(1, FromHost::SetLmap(lmap(&[1, 5]))).await;
+    link.wait(|message| matches!(message, ToHost::RegionProblem(problem) if problem.region == 5)).await;
+    until(async || is_ready(address).await).await;
+
+    drop(link);
+    until(async || !is_ready(address).await).await;
+    agent.stop().await;
+}
+
+async fn is_ready(address: std::net::SocketAddr) -> bool {
+    page(address, "/readyz").await.starts_with("HTTP/1.1 200")
+}
+
+/// Waits until `holds`.
+async fn until(holds: impl AsyncFn() -> bool) {
+    let waiting = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, waiting).await.unwrap();
+}
+
+/// The answer on a Unix socket, as the user of the calling thread.
+fn answer(socket: &std::path::Path, path: &str) -> String {
+    use std::io::{Read as _, Write as _};
+
+    let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// [`answer`] to another user.
+fn answer_to(user: u32, socket: &std::path::Path, path: &str) -> String {
+    use rustix::process::{Gid, Uid};
+    use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
+            set_thread_groups(&[]).unwrap();
+            set_thread_res_gid(gid, gid, gid).unwrap();
+            set_thread_res_uid(uid, uid, uid).unwrap();
+            answer(socket, path)
+        });
+        asking.join().unwrap()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn models_are_for_viewers_on_a_socket_and_for_nobody_on_the_port() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("models.sock");
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let (held, address) = free_port();
+    let mut config = Config::default();
+    config.control.address = "127.0.0.1:1".to_owned();
+    config.metrics.listen = address;
+    config.models.socket = Some(socket.clone());
+    config.access = Config::parse("access: {viewers: {users: [54321]}}\n").unwrap().access;
+    drop(held);
+    let agent = Agent::start(config);
+
+    assert!(page(address, "/models/cart").await.starts_with("HTTP/1.1 404"));
+    let own = answer(&socket, "/models/cart");
+    assert!(own.starts_with("HTTP/1.1 404") && own.contains("no model of cart"), "{own}");
+    if rustix::process::geteuid().is_root() {
+        let viewer = answer_to(54_321, &socket, "/models/cart");
+        assert!(viewer.contains("no model of cart"), "{viewer}");
+        let other = answer_to(54_322, &socket, "/models/cart");
+        assert!(other.starts_with("HTTP/1.1 403") && other.contains("may not read models"), "{other}");
+        assert!(page(address, "/metrics").await.contains("uview_nic_denied_calls_total 1\n"));
+    } else {
+        println!("NOT RUN: other users need root");
+    }
+    agent.stop().await;
+    assert!(!socket.exists(), "removed at the end");
+}
+
 #[tokio::test]
 async fn a_port_that_is_taken_is_an_error_with_the_address() {
     let (_held, address) = free_port();

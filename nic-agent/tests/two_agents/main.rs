@@ -63,7 +63,11 @@ fn memory(synopsis: &str) -> &'static str {
 fn receiver(network: &Network, synopsis: &str, filter: &str, interface: &str) -> Agent {
     let (one_way, memory) = (format!("{{synopsis: {synopsis}}}"), memory(synopsis));
     let stream = format!("{{name: way, interface: {interface}, filter: {filter}, one_way: {one_way}{memory}}}");
-    Agent::start(network, THERE, &format!("  peers: {{listen: '0.0.0.0:9705'}}\n  streams: [{stream}]\n"))
+    Agent::start(
+        network,
+        THERE,
+        &format!("  peers: {{listen: '0.0.0.0:9705', insecure: true}}\n  streams: [{stream}]\n"),
+    )
 }
 
 /// Starts the agents at both ends.

@@ -5,7 +5,7 @@ lease_ms=1500
 . ./common.sh
 
 start_host_agent
-wait_for 20 "the host agent listens" wget -q -O - http://127.0.0.1:9702/readyz
+wait_for 20 "the host agent listens" wget -q -O - http://127.0.0.1:9702/healthz
 start_nic_agent 10.0.0.1
 wait_for 30 "the queue pair is connected" at_least 1 nic connected_queue_pairs_total
 ./lab part guest churn --socket $run/services.sock --operators unix:$run/operators.sock --cycles 400 --hasty || fail "the negative control was not detected"

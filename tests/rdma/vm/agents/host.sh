@@ -11,7 +11,7 @@ has_run() { [ "$(now)" -ge $((started + 25)) ]; }
 started=$(now)
 wait_for 40 "the shop has worked for a while" has_run
 start_host_agent
-wait_for 20 "the host agent listens" wget -q -O - http://127.0.0.1:9702/readyz
+wait_for 20 "the host agent listens" wget -q -O - http://127.0.0.1:9702/healthz
 # Every alarm, with marks of the injected faults, for the evaluation.
 ./lab part guest alarms --operators unix:$run/operators.sock >>/tmp/alarms 2>&1 &
 mark() { echo "$(cut -d' ' -f1 /proc/uptime) mark $*" >>/tmp/alarms; }
@@ -64,7 +64,7 @@ while true; do
         kill -9 $host_pid
         sleep 1
         start_host_agent
-        wait_for 20 "the host agent is back" wget -q -O - http://127.0.0.1:9702/readyz
+        wait_for 20 "the host agent is back" wget -q -O - http://127.0.0.1:9702/healthz
         ;;
     kill-service*)
         # Callers of payment get errors.

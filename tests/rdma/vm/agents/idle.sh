@@ -9,7 +9,7 @@ scrapes=10000
 services='1 2 3'
 
 start_host_agent
-wait_for 20 "the host agent listens" wget -q -O - http://127.0.0.1:9702/readyz
+wait_for 20 "the host agent listens" wget -q -O - http://127.0.0.1:9702/healthz
 watched="host-agent=$host_pid"
 for n in $services; do
     ./lab part service --name "idle-$n" --socket $run/services.sock >>"/tmp/service-$n.log" 2>&1 &

@@ -6,7 +6,7 @@
 cat /tmp/check
 grep -q 'fine  *RDMA devices  *rxe0/1' /tmp/check || fail "check does not find the device"
 start_host_agent
-wait_for 20 "the host agent listens" wget -q -O - http://127.0.0.1:9702/readyz
+wait_for 20 "the host agent listens" wget -q -O - http://127.0.0.1:9702/healthz
 start_shop
 # The address of RDMA will change, that of the control connection will not.
 start_nic_agent 127.0.0.1
@@ -43,7 +43,7 @@ echo 'user:x:1000:1000::/:/bin/sh' >/etc/passwd
     ulimit -l 40
     exec su user -c "./uview host-agent --config /tmp/host.yaml" >>/tmp/host-user.log 2>&1
 ) &
-wait_for 20 "an ordinary user's host agent listens" wget -q -O - http://127.0.0.1:9702/readyz
+wait_for 20 "an ordinary user's host agent listens" wget -q -O - http://127.0.0.1:9702/healthz
 wait_for 30 "some regions cannot be registered" at_least 1 host unregistered_regions_total
 wait_for 30 "the others are attached" at_least 1 nic attached_regions
 fetched=$(nic fetched_regions_total)

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 #[non_exhaustive]
 pub enum ListenError {
     /// Another agent listens on it.
-    #[error("another host agent listens on {}: stop it, or choose another runtime_dir", .0.display())]
+    #[error("another agent listens on {}: stop it, or choose another path", .0.display())]
     InUse(PathBuf),
     /// The path exists and is not a socket.
-    #[error("{} is not a socket: remove it, or choose another runtime_dir", .0.display())]
+    #[error("{} is not a socket: remove it, or choose another path", .0.display())]
     NoSocket(PathBuf),
     /// The operating system refused.
     #[error("cannot listen on {}", .path.display())]

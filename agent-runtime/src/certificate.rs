@@ -1,0 +1,136 @@
+//! From when and until when an X.509 certificate is valid. rustls checks that at each handshake, but does not tell it.
+//! Reads these two dates and nothing else (RFC 5280, section 4.1.2.5); any bytes give a value or `None`.
+
+const SEQUENCE: u8 = 0x30;
+const INTEGER: u8 = 0x02;
+/// The explicit tag of a version other than the first.
+const VERSION: u8 = 0xa0;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+const DAY_S: i64 = 86_400;
+
+/// When a certificate is valid, in seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// The first second.
+    pub from_s: i64,
+    /// The last second.
+    pub until_s: i64,
+}
+
+impl Validity {
+    /// Reads a certificate in DER; `None` if it is none.
+    #[must_use]
+    pub fn of(certificate: &[u8]) -> Option<Self> {
+        let (certificate, _) = expect(certificate, SEQUENCE)?;
+        let (mut fields, _) = expect(certificate, SEQUENCE)?;
+        if let Some((_, rest)) = expect(fields, VERSION) {
+            fields = rest;
+        }
+        // Serial number, signature algorithm, issuer.
+        for tag in [INTEGER, SEQUENCE, SEQUENCE] {
+            (_, fields) = expect(fields, tag)?;
+        }
+        let (validity, _) = expect(fields, SEQUENCE)?;
+        let (from_s, rest) = time(validity)?;
+        let (until_s, _) = time(rest)?;
+        Some(Self { from_s, until_s })
+    }
+}
+
+/// The content of the first element, which must have `tag`, and what follows it.
+fn expect(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
+    let (found, content, rest) = element(bytes)?;
+    (found == tag).then_some((content, rest))
+}
+
+/// Tag and content of the first element, and what follows it.
+fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&[tag, first], rest) = bytes.split_first_chunk()?;
+    let (length, rest) = match first {
+        0..=0x7f => (usize::from(first), rest),
+        0x81..=0x83 => {
+            let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
+            (digits.iter().fold(0, |length, &digit| length << 8 | usize::from(digit)), rest)
+        }
+        _ => return None,
+    };
+    let (content, rest) = rest.split_at_checked(length)?;
+    Some((tag, content, rest))
+}
+
+/// The time in the first element, in seconds since 1970, and what follows it.
+fn time(bytes: &[u8]) -> Option<(i64, &[u8])> {
+    let (tag, content, rest) = element(bytes)?;
+    let digits = content.strip_suffix(b"Z")?;
+    let (year, digits) = match tag {
+        UTC_TIME => {
+            let (year, digits) = number(digits, 2)?;
+            (if year < 50 { 2000 + year } else { 1900 + year }, digits)
+        }
+        GENERALIZED_TIME => number(digits, 4)?,
+        _ => return None,
+    };
+    let (month, digits) = number(digits, 2)?;
+    let (day, digits) = number(digits, 2)?;
+    let (hour, digits) = number(digits, 2)?;
+    let (minute, digits) = number(digits, 2)?;
+    let (second, digits) = number(digits, 2)?;
+    let possible = (1..=12).contains(&month) && (1..=31).contains(&day) && hour < 24 && minute < 60 && second <= 60;
+    (possible && digits.is_empty())
+        .then(|| (days_since_1970(year, month, day) * DAY_S + hour * 3600 + minute * 60 + second, rest))
+}
+
+fn number(digits: &[u8], length: usize) -> Option<(i64, &[u8])> {
+    let (number, rest) = digits.split_at_checked(length)?;
+    if !number.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    Some((number.iter().fold(0, |number, &digit| number * 10 + i64::from(digit - b'0')), rest))
+}
+
+/// Days from 1970-01-01 to a day of the Gregorian calendar. A year is counted from March, so that a leap day is its
+/// last day.
+const fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    // 719,468 days from the first of March of the year 0 to 1970.
+    365 * year + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + day_of_year - 719_468
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(from: (i32, u8, u8), until: (i32, u8, u8)) -> Vec<u8> {
+        let mut params = rcgen::CertificateParams::new(["a.example".to_owned()]).unwrap();
+        params.not_before = rcgen::date_time_ymd(from.0, from.1, from.2);
+        params.not_after = rcgen::date_time_ymd(until.0, until.1, until.2);
+        params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().der().to_vec()
+    }
+
+    #[test]
+    fn both_forms_of_a_date_are_read() {
+        let found = Validity::of(&made((2000, 2, 29), (2049, 12, 31))).unwrap();
+        assert_eq!((found.from_s, found.until_s), (951_782_400, 2_524_521_600));
+        let found = Validity::of(&made((1970, 1, 1), (2100, 3, 1))).unwrap();
+        assert_eq!((found.from_s, found.until_s), (0, 4_107_542_400));
+    }
+
+    #[test]
+    fn bytes_that_are_no_certificate_or_are_cut_give_nothing() {
+        let whole = made((2020, 1, 1), (2030, 1, 1));
+
+        assert_eq!(Validity::of(b""), None);
+        assert_eq!(Validity::of(b"\x30\x84\xff\xff\xff\xff"), None);
+        for length in 0..whole.len() {
+            assert_eq!(Validity::of(&whole[..length]), None, "{length}");
+        }
+        for at in 0..whole.len().min(200) {
+            let mut wrong = whole.clone();
+            wrong[at] ^= 0xff;
+            // It must not panic.
+            let _ = Validity::of(&wrong);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Certificates that are replaced while their listener listens, or their client runs. Connections that are open keep
+//! what they began with; each new handshake takes the current certificate, key and authority.
+//!
+//! Sessions are not resumed: a resumed one would not be checked against the current authority.
+
+use core::fmt;
+use core::hash::{Hash as _, Hasher as _};
+use std::hash::DefaultHasher;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
+use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use tokio_rustls::rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
+use tokio_rustls::rustls::sign::CertifiedKey;
+use tokio_rustls::rustls::{self, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
+
+use tokio_rustls::TlsAcceptor;
+use tonic::transport::ClientTlsConfig;
+
+use crate::reload::Reloadable;
+use crate::tls::{ClientTls, Credentials, ServerTls, TlsError, authority, pair, read};
+
+/// Certificate, key and authority of a listener, read and checked.
+#[derive(Clone)]
+pub struct ServerFiles {
+    certified: Arc<CertifiedKey>,
+    verifier: Arc<dyn ClientCertVerifier>,
+    fingerprint: u64,
+}
+
+// Does not print the key.
+impl fmt::Debug for ServerFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerFiles").field("fingerprint", &self.fingerprint).finish_non_exhaustive()
+    }
+}
+
+/// A number that changes with the content of files.
+fn fingerprint<'a>(paths: impl Iterator<Item = &'a Path>) -> Result<u64, TlsError> {
+    let mut hasher = DefaultHasher::new();
+    for path in paths {
+        read(path)?.hash(&mut hasher);
+    }
+    Ok(hasher.finish())
+}
+
+impl ServerFiles {
+    /// Reads and checks the files.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError`] if a file cannot be read or has something else in it, or certificate and key do not match.
+    pub fn load(tls: &ServerTls) -> Result<Self, TlsError> {
+        let fingerprint = fingerprint(tls.files().map(PathBuf::as_path))?;
+        let provider = Arc::new(ring::default_provider());
+        let own = Credentials::read(&tls.certificate, &tls.key)?;
+        let certified = CertifiedKey::from_der(own.chain, own.key, &provider);
+        let certified = certified.map_err(|cause| pair(&tls.certificate, &tls.key, cause))?;
+        let verifier = match &tls.client_ca {
+            None => WebPkiClientVerifier::no_client_auth(),
+            Some(path) => {
+                let roots = Arc::new(authority(path)?.1);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
+                verifier.map_err(|_| TlsError::NoCertificate(path.clone()))?
+            }
+        };
+        Ok(Self { certified: Arc::new(certified), verifier, fingerprint })
+    }
+}
+
+/// Certificate, key and authority of a client, read and checked.
+#[derive(Clone)]
+pub struct ClientFiles {
+    /// The configuration of a tonic channel.
+    pub channel: ClientTlsConfig,
+    fingerprint: u64,
+}
+
+// Does not print the key.
+impl fmt::Debug for ClientFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientFiles").field("fingerprint", &self.fingerprint).finish_non_exhaustive()
+    }
+}
+
+impl ClientFiles {
+    /// Reads and checks the files.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ClientTls::load`].
+    pub fn load(tls: &ClientTls) -> Result<Self, TlsError> {
+        let fingerprint = fingerprint(tls.files().map(PathBuf::as_path))?;
+        Ok(Self { channel: tls.load()?.channel, fingerprint })
+    }
+
+    /// Whether the content of a file differs.
+    #[must_use]
+    pub const fn differs(&self, other: &Self) -> bool {
+        self.fingerprint != other.fingerprint
+    }
+}
+
+/// The files of a listener. Clones share them.
+#[derive(Clone, Debug)]
+pub struct LiveServer(Reloadable<ServerFiles>);
+
+impl LiveServer {
+    /// Begins with `files`.
+    #[must_use]
+    pub fn new(files: ServerFiles) -> Self {
+        Self(Reloadable::new(files))
+    }
+
+    /// A configuration for rustls, without ALPN, whose handshakes take the current files.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError::Library`] if rustls does not support its own protocol versions.
+    pub fn config(&self) -> Result<ServerConfig, TlsError> {
+        let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let builder = builder.map_err(TlsError::Library)?.with_client_cert_verifier(Arc::new(self.clone()));
+        let mut config = builder.with_cert_resolver(Arc::new(self.clone()));
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        Ok(config)
+    }
+
+    /// The acceptor of a listener that speaks `protocol` (ALPN).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`config`](Self::config).
+    pub fn acceptor(&self, protocol: &[u8]) -> Result<TlsAcceptor, TlsError> {
+        let mut config = self.config()?;
+        config.alpn_protocols = vec![protocol.to_vec()];
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+
+    /// Takes over new files for the handshakes to come. Returns whether they differ.
+    pub fn replace(&self, files: ServerFiles) -> bool {
+        let differs = self.0.load().fingerprint != files.fingerprint;
+        self.0.replace(files);
+        differs
+    }
+}
+
+impl ResolvesServerCert for LiveServer {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0.load().certified))
+    }
+}
+
+impl ClientCertVerifier for LiveServer {
+    fn offer_client_auth(&self) -> bool {
+        self.0.load().verifier.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.0.load().verifier.client_auth_mandatory()
+    }
+
+    /// None: they are only a hint, and would outlive the authority that they name.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        self.0.load().verifier.verify_client_cert(end_entity, intermediates, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.load().verifier.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.load().verifier.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        ring::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_of_another_certificate_is_refused_and_equal_files_do_not_differ() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for name in ["a", "b"] {
+            let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+            std::fs::write(path(&format!("{name}.pem")), made.cert.pem()).unwrap();
+            std::fs::write(path(&format!("{name}.key")), made.signing_key.serialize_pem()).unwrap();
+        }
+        let tls = |certificate, key, ca| ServerTls {
+            certificate: path(certificate),
+            key: path(key),
+            client_ca: Some(path(ca)),
+        };
+        let load = |certificate, key, ca| ServerFiles::load(&tls(certificate, key, ca));
+
+        assert!(matches!(load("a.pem", "b.key", "a.pem"), Err(TlsError::Pair { .. })));
+        assert!(matches!(load("a.pem", "a.key", "a.key"), Err(TlsError::NoCertificate(_))));
+        let live = LiveServer::new(load("a.pem", "a.key", "a.pem").unwrap());
+        assert!(!live.replace(load("a.pem", "a.key", "a.pem").unwrap()));
+        assert!(live.replace(load("a.pem", "a.key", "b.pem").unwrap()), "another authority");
+        assert!(live.config().is_ok());
+    }
+}

@@ -1,0 +1,233 @@
+//! Configuration that is taken over while the agent runs: at SIGHUP, and when a file's content has changed.
+//!
+//! What can change while it is in use is a [`Reloadable`] (roles, rules) or a
+//! [`LiveServer`](crate::live_tls::LiveServer) (certificates). An agent says in [`Reload`] which files it depends on
+//! and how it takes them over, all of them or none; [`watch`] calls it.
+
+mod keys;
+
+use core::hash::{Hash as _, Hasher as _};
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::hash::DefaultHasher;
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::MissedTickBehavior;
+
+pub(crate) use keys::Tree;
+pub use keys::{KeyChanges, changed_keys};
+
+/// How often the files are looked at. Contents are compared and not times: Kubernetes replaces a symlink.
+const POLL: Duration = Duration::from_secs(2);
+/// Bytes of a file that are compared.
+const MAX_BYTES: u64 = 4 << 20;
+
+/// A value that is replaced while it is in use. Clones share it; who has loaded it keeps what it was then.
+#[derive(Debug)]
+pub struct Reloadable<T>(Arc<Mutex<Arc<T>>>);
+
+impl<T> Clone for Reloadable<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Reloadable<T> {
+    /// Begins with `value`.
+    #[must_use]
+    pub fn new(value: T) -> Self {
+        Self(Arc::new(Mutex::new(Arc::new(value))))
+    }
+
+    /// The current value.
+    #[must_use]
+    pub fn load(&self) -> Arc<T> {
+        // Nothing under this lock panics.
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the value for all clones.
+    pub fn replace(&self, value: T) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(value);
+    }
+}
+
+/// What became of changed files, for metrics and status.
+#[derive(Debug, Default)]
+pub struct ReloadState {
+    taken: AtomicU64,
+    failed: AtomicU64,
+    problem: Mutex<Option<String>>,
+}
+
+impl ReloadState {
+    /// Changes that were taken over.
+    pub fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Changes that were refused: a file could not be read or used, and what was in use before stays.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Why the files as they are now cannot be used; `None` if they can.
+    #[must_use]
+    pub fn problem(&self) -> Option<String> {
+        self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_problem(&self, problem: Option<String>) {
+        *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
+    }
+
+    /// Notes and logs the outcome of a reload.
+    fn note(&self, outcome: Result<Changes, String>) {
+        match outcome {
+            Ok(Changes { taken, at_restart }) => {
+                self.set_problem(None);
+                if !taken.is_empty() {
+                    self.taken.fetch_add(1, Ordering::Relaxed);
+                    tracing::info!(changed = taken.join(", "), "configuration taken over");
+                }
+                if !at_restart.is_empty() {
+                    let changed = at_restart.join(", ");
+                    tracing::warn!(changed, "these keys take effect with the next start of the agent");
+                }
+            }
+            Err(why) => {
+                self.failed.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(why, "the changed configuration cannot be used: the one before stays in use");
+                self.set_problem(Some(format!("changed configuration is not in use: {why}")));
+            }
+        }
+    }
+}
+
+/// What a reload has changed: full names of keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// In use from now on.
+    pub taken: Vec<String>,
+    /// In use after the next start.
+    pub at_restart: Vec<String>,
+}
+
+/// How an agent takes over changed files.
+pub trait Reload: Send + 'static {
+    /// The files on whose content it depends.
+    fn files(&self) -> Vec<PathBuf>;
+
+    /// Takes over the files as they are now: all of them, or none.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with which file. Nothing has changed.
+    fn reload(&mut self) -> Result<Changes, String>;
+}
+
+/// A number that changes with the names or the content of `files`. Not a secure hash.
+#[must_use]
+pub fn fingerprint(files: &[PathBuf]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for path in files {
+        let mut bytes = Vec::new();
+        let read = std::fs::File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));
+        (path, read.is_ok(), bytes).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// Reloads `agent` at SIGHUP and when its files have changed, until it is dropped.
+pub async fn watch(agent: impl Reload, state: Arc<ReloadState>) {
+    let mut hangup = signal(SignalKind::hangup()).inspect_err(|error| {
+        tracing::warn!(%error, "SIGHUP cannot be caught: changed files are found by looking at them");
+    });
+    let mut every = tokio::time::interval(POLL);
+    every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut agent = Some(agent);
+    let mut known = None;
+    loop {
+        let is_asked = tokio::select! {
+            _ = every.tick() => false,
+            () = received(hangup.as_mut().ok()) => true,
+        };
+        let Some(mut held) = agent.take() else { return };
+        let before = known;
+        // Files may be on a file system that hangs.
+        let looked = tokio::task::spawn_blocking(move || {
+            // Taken before the files are read: what changes meanwhile is seen the next time.
+            let now = fingerprint(&held.files());
+            // The first time, too: a file may have changed since the agent has read it.
+            let is_changed = before != Some(now);
+            let outcome = (is_asked || is_changed).then(|| held.reload());
+            (held, now, outcome)
+        });
+        let Ok((held, now, outcome)) = looked.await else { return };
+        agent = Some(held);
+        known = Some(now);
+        if let Some(outcome) = outcome {
+            state.note(outcome);
+        }
+    }
+}
+
+/// Waits for the signal; for ever if there is none.
+async fn received(hangup: Option<&mut Signal>) {
+    match hangup {
+        Some(hangup) => _ = hangup.recv().await,
+        None => core::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_loaded_a_value_keeps_it() {
+        let value = Reloadable::new(1);
+        let (clone, held) = (value.clone(), value.load());
+
+        clone.replace(2);
+
+        assert_eq!((*held, *value.load()), (1, 2));
+    }
+
+    #[test]
+    fn a_changed_content_is_seen_behind_a_symlink_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("old"), "a").unwrap();
+        std::fs::write(path("new"), "b").unwrap();
+        std::os::unix::fs::symlink("old", path("link")).unwrap();
+        let files = [path("link")];
+        let before = fingerprint(&files);
+
+        assert_eq!(fingerprint(&files), before);
+        std::os::unix::fs::symlink("new", path("next")).unwrap();
+        std::fs::rename(path("next"), path("link")).unwrap();
+        let after = fingerprint(&files);
+
+        assert_ne!(after, before);
+        std::fs::remove_file(path("new")).unwrap();
+        assert_ne!(fingerprint(&files), after, "a file that is gone is another content");
+    }
+
+    #[test]
+    fn a_problem_stays_until_it_is_mended() {
+        let state = ReloadState::default();
+        assert_eq!(state.problem(), None);
+
+        state.note(Err("no key in a.key".to_owned()));
+        assert!(state.problem().unwrap().ends_with("no key in a.key"));
+        state.note(Ok(Changes::default()));
+
+        assert_eq!((state.problem(), state.failed(), state.taken()), (None, 1, 0));
+        state.note(Ok(Changes { taken: vec!["access".to_owned()], at_restart: Vec::new() }));
+        assert_eq!(state.taken(), 1);
+    }
+}

@@ -1,0 +1,279 @@
+//! `--check-config` of the host agent: all that a start would stumble over.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use agent_runtime::access::Role;
+use agent_runtime::check::{CAP_SYS_PTRACE, Inspection, SocketState};
+use agent_runtime::program::{self, ConfigArgs};
+use agent_runtime::{OutwardTls, chain};
+use hooks::time::UnixNanos;
+use rustix::process::{Resource, getrlimit};
+
+use crate::clock;
+use crate::config::{self, Config, Transport, UpstreamConfig};
+use crate::region_registration;
+use crate::run::device_choice;
+
+/// Descriptors that a service takes: its connection, its regions, and what measures it.
+const DESCRIPTORS_PER_SERVICE: u64 = 10;
+/// The sockets in `runtime_dir`.
+const SOCKETS: [&str; 4] = ["services.sock", "regions.sock", "control.sock", "operators.sock"];
+
+/// Checks the configuration that `args` name, without starting an agent. Binds its addresses for a moment.
+#[must_use]
+pub fn check_config(args: &ConfigArgs) -> Inspection {
+    let now_s = i64::try_from(clock::unix_now().0 / 1_000_000_000).unwrap_or(i64::MAX);
+    program::check(args, now_s, inspect)
+}
+
+fn inspect(config: &Config, to: &mut Inspection) {
+    to.log_level(&config.log);
+    to.access(&config.access, &[Role::Worker, Role::Operator, Role::Viewer]);
+    let running = directories(config, to);
+    addresses(config, running, to);
+    certificates(config, to);
+    receivers(config, to);
+    memory_access(config, to);
+    for warning in config.warnings() {
+        let key = warning.split(' ').next().unwrap_or("config").to_owned();
+        let what = warning.strip_prefix(&key).unwrap_or(&warning).trim_start().to_owned();
+        to.warning(key, what, "tls with client_ca on both sides lets only known peers in");
+    }
+}
+
+/// Directories and sockets. Returns the process of the agent that runs there.
+fn directories(config: &Config, to: &mut Inspection) -> Option<u32> {
+    let folder = &config.runtime_dir.0;
+    to.directory("runtime_dir", folder);
+    if let Some(folder) = &config.receipt.dir {
+        to.directory("receipt.dir", folder);
+    }
+    let mut running = None;
+    for name in SOCKETS {
+        let path = folder.join(name);
+        // The operators' socket stands for all of a running agent.
+        if name == "operators.sock" {
+            if let SocketState::Listening(pid) = to.own_socket("runtime_dir", &path) {
+                running = pid;
+            }
+        } else if path.exists() && !is_socket(&path) {
+            to.error("runtime_dir", format!("{} is not a socket", path.display()), "remove it");
+        }
+    }
+    running
+}
+
+fn is_socket(path: &std::path::Path) -> bool {
+    use std::os::unix::fs::FileTypeExt as _;
+
+    std::fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket())
+}
+
+/// TCP addresses that a start would bind.
+fn addresses(config: &Config, running: Option<u32>, to: &mut Inspection) {
+    let otlp = config.otlp.upstream.is_some();
+    let gossips = !config.coherence.peers.is_empty();
+    let listens: [(&str, Option<SocketAddr>); 7] = [
+        ("control.listen", config.control.listen),
+        ("operators.listen", config.operators.listen),
+        ("metrics.listen", Some(config.metrics.listen)),
+        ("otlp.listen_grpc", Some(config.otlp.listen_grpc).filter(|_| otlp)),
+        ("otlp.listen_http", Some(config.otlp.listen_http).filter(|_| otlp)),
+        ("coherence.listen", Some(config.coherence.listen).filter(|_| gossips)),
+        ("head_sampling.listen", config.head_sampling.listen),
+    ];
+    for (key, address) in listens {
+        let Some(address) = address else { continue };
+        to.listen(key, address, |process| Some(process.pid) == running);
+    }
+    if !config.metrics.listen.ip().is_loopback() {
+        let what = format!("{} is open to everybody who can reach it", config.metrics.listen);
+        to.warning("metrics.listen", what, "a firewall, or a loopback address");
+    }
+}
+
+fn certificates(config: &Config, to: &mut Inspection) {
+    for (key, tls) in [
+        ("control.tls", &config.control.tls),
+        ("operators.tls", &config.operators.tls),
+        ("otlp.tls", &config.otlp.tls),
+        ("coherence.tls", &config.coherence.tls),
+    ] {
+        if let Some(tls) = tls {
+            to.server_tls(key, tls);
+        }
+    }
+    if let Some(tls) = &config.coherence.peers_tls {
+        to.client_tls("coherence.peers_tls", tls, None);
+    }
+}
+
+/// Receivers of spans, samples and alarms: URLs, headers, certificates. None of them is called.
+fn receivers(config: &Config, to: &mut Inspection) {
+    // Their clients are made, and dropped before they connect. They want a runtime around them.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let Ok(runtime) = runtime else { return to.error("config", "no event queue is left", "raise `ulimit -n`") };
+    let _guard = runtime.enter();
+    let upstreams =
+        [("otlp.upstream", &config.otlp.upstream), ("otlp_metrics.upstream", &config.otlp_metrics.upstream)];
+    for (key, upstream) in upstreams {
+        let Some(upstream) = upstream else { continue };
+        inspect_upstream(key, upstream, to);
+    }
+    if let Some(url) = &config.remote_write.url {
+        let made = config.remote_write.start("", UnixNanos(0)).map(drop);
+        inspect_receiver("remote_write.url", url, &config.remote_write.headers, made.err().as_ref(), to);
+        if let Some(ca) = &config.remote_write.ca {
+            to.authority("remote_write.ca", ca);
+        }
+    }
+    for (index, webhook) in config.webhooks.iter().enumerate() {
+        let made = config::start_webhooks(core::slice::from_ref(webhook), "", "").map(drop);
+        let key = format!("webhooks[{index}].url");
+        inspect_receiver(&key, &webhook.url, &webhook.headers, made.err().as_ref(), to);
+        if let Some(ca) = &webhook.ca {
+            to.authority(&format!("webhooks[{index}].ca"), ca);
+        }
+    }
+}
+
+fn inspect_upstream(key: &str, upstream: &UpstreamConfig, to: &mut Inspection) {
+    let tls = upstream.tls.clone().unwrap_or_default();
+    if upstream.tls.is_some() || upstream.endpoint.starts_with("https:") {
+        to.outward_tls(&format!("{key}.tls"), &tls);
+    }
+    // Certificates have been looked at: here they are those of the system's store, or none.
+    let made = UpstreamConfig { tls: upstream.tls.as_ref().map(|_| OutwardTls::default()), ..upstream.clone() };
+    let made = made.check();
+    inspect_receiver(&format!("{key}.endpoint"), &upstream.endpoint, &upstream.headers, made.err().as_ref(), to);
+}
+
+fn inspect_receiver(
+    key: &str,
+    url: &str,
+    headers: &BTreeMap<String, String>,
+    error: Option<&config::ConfigError>,
+    to: &mut Inspection,
+) {
+    if let Some(error) = error {
+        return to.error(key, chain(error), "a URL such as http://collector:4318, and headers as HTTP allows them");
+    }
+    let is_plain = url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http:"));
+    if is_plain && !headers.is_empty() && !is_of_this_machine(url) {
+        let names: Vec<_> = headers.keys().map(String::as_str).collect();
+        let what = format!("headers ({}) travel unencrypted to {url}", names.join(", "));
+        return to.warning(key, what, "https, if they are secret");
+    }
+    to.ok(key, url);
+}
+
+/// Whether the host of a URL is a loopback address.
+fn is_of_this_machine(url: &str) -> bool {
+    let host = url.split("://").nth(1).and_then(|rest| rest.split(['/', '?']).next()).unwrap_or_default();
+    let host = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()).map_or(host, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+}
+
+/// RDMA, rights, and limits of the system.
+fn memory_access(config: &Config, to: &mut Inspection) {
+    match config.transport {
+        Transport::Shm => to.ok("transport", "shared memory of this machine"),
+        wanted => match region_registration::device(device_choice(config)) {
+            Ok(_) => to.ok("transport", "this machine has a usable RDMA device"),
+            Err(why) if wanted == Transport::Auto => {
+                to.ok("transport", format!("shared memory of this machine; no RDMA ({why})"));
+            }
+            Err(why) => to.error("transport", format!("no RDMA: {why}"), "`uview check`, or transport: auto"),
+        },
+    }
+    if config.process_metrics.enabled && !Inspection::has_capability(CAP_SYS_PTRACE) {
+        let what = "without CAP_SYS_PTRACE: no metrics of files and I/O of other users' processes";
+        to.warning("process_metrics.enabled", what, "AmbientCapabilities=CAP_SYS_PTRACE, or enabled: false");
+    }
+    if let Some(uid) = config.regions.uid {
+        to.ok("regions.uid", format!("only processes of user {uid} get descriptors of regions"));
+    }
+    let files = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    let wanted = config.services.limits.connections as u64 * DESCRIPTORS_PER_SERVICE;
+    if files < wanted {
+        let what = format!("so many services may need {wanted} descriptors; this user has {files}");
+        to.warning("services.limits.connections", what, format!("LimitNOFILE={wanted}, or fewer connections"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_runtime::check::Level;
+
+    use super::*;
+
+    /// The findings that are not fine about `text`, in `folder`, with every address on a free port.
+    fn bad(folder: &std::path::Path, text: &str) -> Vec<(Level, String)> {
+        let file = folder.join("host.yaml");
+        let metrics = if text.contains("metrics:") { "" } else { "metrics: {listen: 127.0.0.1:0}\n" };
+        let run = folder.join("run");
+        std::fs::write(&file, format!("runtime_dir: {}\n{metrics}{text}", run.display())).unwrap();
+        let args = ConfigArgs { config: Some(file), ..ConfigArgs::default() };
+        let found = check_config(&args);
+        // What this user may do and which groups exist depends on the machine.
+        let of_machine = ["process_metrics.enabled", "access.viewers", "services.limits.connections"];
+        let worse = found.findings().iter().filter(|f| f.level != Level::Ok && !of_machine.contains(&f.key.as_str()));
+        worse.map(|finding| (finding.level, finding.key.clone())).collect()
+    }
+
+    #[test]
+    fn a_good_file_has_no_finding_that_is_bad() {
+        let folder = tempfile::tempdir().unwrap();
+
+        assert_eq!(bad(folder.path(), "transport: shm\n"), []);
+    }
+
+    #[test]
+    fn all_faults_of_a_file_are_found_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        let text = format!(
+            "metrics: {{listen: '{address}'}}\n\
+             control: {{lease_ms: 5, listen: 0.0.0.0:0, insecure: true}}\n\
+             operators: {{listen: 127.0.0.1:0, tls: {{certificate: /no/c, key: /no/k, client_ca: /no/ca}}}}\n\
+             access: {{operators: {{users: [nobody-at-all]}}}}\n\
+             receipt: {{dir: {}/file}}\n\
+             remote_write: {{url: 'ftp://x/'}}\n\
+             webhooks: [{{name: a, url: 'http://a.example/', headers: {{authorization: x}}}}]\n\
+             log: {{level: 'info,x=loud'}}\n",
+            folder.path().display()
+        );
+
+        let found = bad(folder.path(), &text);
+
+        let errors = [
+            "control.lease_ms",
+            "log.level",
+            "access.operators.users",
+            "receipt.dir",
+            "metrics.listen",
+            "operators.tls.certificate",
+            "operators.tls.key",
+            "operators.tls.client_ca",
+            "remote_write.url",
+        ];
+        let warnings = ["webhooks[0].url", "control.listen"];
+        let expected: Vec<_> = errors.iter().map(|key| (Level::Error, (*key).to_owned())).collect();
+        let expected = [expected, warnings.iter().map(|key| (Level::Warning, (*key).to_owned())).collect()].concat();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn addresses_of_this_machine_are_told_from_others() {
+        for url in ["http://localhost:4317", "http://127.0.0.1/x", "http://[::1]:5/"] {
+            assert!(is_of_this_machine(url), "{url}");
+        }
+        for url in ["http://collector:4317", "http://10.0.0.1/x", "nonsense"] {
+            assert!(!is_of_this_machine(url), "{url}");
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! What the edges ask about the node as a whole.
+
+use super::Node;
+use crate::readiness::Facts;
+
+impl Node {
+    /// Whether a rule of identity asks for cgroups. The rules may change while the agent runs.
+    pub(crate) fn needs_cgroups(&self) -> bool {
+        self.lock().plane.settings().identities.iter().any(|rule| rule.cgroup.is_some())
+    }
+
+    /// What readiness is judged by.
+    pub(crate) fn readiness(&self) -> Facts {
+        let state = self.lock();
+        let (connected, configured) = state.plane.worker_readiness();
+        let (draining, now, last_service) = (*self.draining.borrow(), self.clock.now(), state.last_service);
+        Facts { draining, connected, configured, now, last_service }
+    }
+}

@@ -1,0 +1,122 @@
+//! Certificates and configuration that change while the agent runs.
+
+use std::path::Path;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+
+use crate::agent::{Agent, wait_for};
+use crate::service::Service;
+use crate::worker::{Worker, hello};
+
+type Authority = CertifiedIssuer<'static, KeyPair>;
+
+fn authority() -> Authority {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// A certificate of `name`, and its key.
+fn signed(authority: &Authority, name: &str) -> (String, String) {
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    (params.signed_by(&key, authority).unwrap().pem(), key.serialize_pem())
+}
+
+/// Replaces a file as a whole, as a rotation does.
+fn replace(path: &Path, text: &str) {
+    let draft = path.with_extension("draft");
+    std::fs::write(&draft, text).unwrap();
+    std::fs::rename(&draft, path).unwrap();
+}
+
+/// A worker that trusts `authority` and shows a certificate of `own`.
+fn worker(agent: &Agent, number: u32, authority: &Authority, own: &Authority) -> Result<Worker, String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (certificate, key) = signed(own, "nic.example");
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(authority.pem()))
+        .domain_name("host.example")
+        .identity(Identity::from_pem(certificate, key));
+    let endpoint: Endpoint = Channel::from_shared(format!("https://{}", agent.at.control_listen.unwrap())).unwrap();
+    let endpoint = endpoint.tls_config(tls).unwrap();
+    let channel = runtime.block_on(endpoint.connect()).map_err(|error| error.to_string())?;
+    Worker::over(runtime, channel, hello(number, u64::from(number) + 1)).map_err(|status| status.to_string())
+}
+
+fn rejected(agent: &Agent) -> bool {
+    agent.get("/metrics").1.contains("uview_host_configuration_rejected 1\n")
+}
+
+#[test]
+fn new_connections_get_the_renewed_certificate_old_ones_live_and_a_broken_file_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (first, second) = (authority(), authority());
+    let write = |authority: &Authority| {
+        let (certificate, key) = signed(authority, "host.example");
+        replace(&path("host.key"), &key);
+        replace(&path("host.pem"), &certificate);
+    };
+    write(&first);
+    replace(&path("ca.pem"), &first.pem());
+    let agent = Agent::with(&format!(
+        "access: {{workers: {{certificates: [nic.example]}}}}\nprocess_metrics: {{enabled: false}}\ncontrol:\n  \
+         listen: 127.0.0.1:0\n  tls: {{certificate: {0}/host.pem, key: {0}/host.key, client_ca: {0}/ca.pem}}\n",
+        folder.path().display()
+    ));
+    let mut old = worker(&agent, 0, &first, &first).unwrap();
+    old.welcomed();
+    assert!(worker(&agent, 1, &second, &second).is_err());
+
+    replace(&path("ca.pem"), &second.pem());
+    write(&second);
+    let mut new = wait_for("the renewed certificate", || worker(&agent, 1, &second, &second).ok());
+    assert_eq!(new.welcomed().host_incarnation, agent.at.incarnation);
+    assert!(worker(&agent, 2, &first, &first).is_err() && worker(&agent, 2, &second, &first).is_err());
+    drop(new);
+
+    replace(&path("host.pem"), "no certificate\n");
+    wait_for("the problem", || rejected(&agent).then_some(()));
+    let problems = agent.status().problems;
+    assert!(problems.iter().any(|line| line.contains("not in use") && line.contains("host.pem")), "{problems:?}");
+    drop(worker(&agent, 3, &second, &second).unwrap());
+
+    write(&second);
+    wait_for("the end of the problem", || (!rejected(&agent)).then_some(()));
+    assert!(!agent.status().problems.iter().any(|line| line.contains("not in use")));
+    assert!(agent.status().workers[0].connected, "the first connection has outlived it all");
+}
+
+#[test]
+fn changed_rules_hold_for_who_comes_later_and_a_file_that_is_wrong_is_reported_until_it_is_mended() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("host.yaml");
+    std::fs::write(&file, "process_metrics: {enabled: false}\n").unwrap();
+    let agent = Agent::of_file(tempfile::tempdir().unwrap(), &file);
+    let (_cart, _region) = Service::register(&agent, "cart", &["a"]);
+    let reloads = |agent: &Agent| agent.get("/metrics").1.contains("uview_host_reloads_total 1\n");
+
+    replace(
+        &file,
+        "process_metrics: {enabled: false}\nservices: {identities: [{services: [payment]}]}\nlmap: {interval_ms: 10}\n",
+    );
+    wait_for("the rules", || {
+        assert_eq!(agent.status().problems, Vec::<String>::new());
+        reloads(&agent).then_some(())
+    });
+    let (_payment, _other) = Service::register(&agent, "payment", &["a"]);
+    let mut refused = Service::connect(&agent);
+    refused.send_hello("cart");
+    wait_for("the refusal", || (agent.counter("refused_hellos") == 1).then_some(()));
+    assert_eq!(agent.status().lmaps.len(), 2, "who was there stays");
+
+    replace(&file, "servces: {}\n");
+    wait_for("the problem", || rejected(&agent).then_some(()));
+    let problems = agent.status().problems;
+    assert!(problems.iter().any(|line| line.contains("line 1") && line.contains("servces")), "{problems:?}");
+    replace(&file, "process_metrics: {enabled: false}\n");
+    wait_for("the end of the problem", || (!rejected(&agent)).then_some(()));
+    let (_cart, _region) = Service::register(&agent, "cart", &["a"]);
+}
