@@ -182,8 +182,8 @@ impl LmapRuntime {
             self.history = old.history;
         }
         self.columns = self.columns.take_over(old.columns);
-        let Self { score, digest, subscription, model_given, .. } = old;
-        Self { score, digest, subscription, model_given, ..self }
+        let Self { model_given, score, digest, subscription, .. } = old;
+        Self { model_given, score, digest, subscription, ..self }
     }
 
     /// Sends the buffered rows: they belong to this configuration.
