@@ -134,8 +134,7 @@ impl Lmap {
     pub fn may_move(&self) -> bool {
         let state = self.health.summary.as_ref().map(|summary| (summary.state(), summary.rows, summary.rows_needed));
         let is_costless = match state {
-            None => true,
-            Some((proto::State::Armed | proto::State::Drifted, ..)) => true,
+            None | Some((proto::State::Armed | proto::State::Drifted, ..)) => true,
             Some((_, rows, needed)) => rows * 4 < needed,
         };
         is_costless && !self.health.alarm && self.moving.is_none()
