@@ -152,7 +152,7 @@ impl Operators for OperatorsService {
         let service = translate::service(&request.service)?;
         let model = TrainedModel::new(core::mem::take(&mut request.model)).map_err(|error| {
             self.node.counts.refused_models.one_more();
-            let how = "send a model file, as the NIC agent gives it at /models/SERVICE";
+            let how = "send a model file, such as `uview model fetch` writes";
             Status::invalid_argument(format!("model: {error}: {how}"))
         })?;
         let options = translate::lmap_options(&request, model)?;

@@ -227,7 +227,8 @@ async fn run_agent(
     // A pending connection attempt ends. An open connection is closed by the worker, after it has sent everything.
     let _ = stopping.send(true);
     drop(stop);
-    let orderly = timeout(STOP_TIMEOUT + Duration::from(LEAVE_WITHIN), &mut ended).await.is_ok_and(|ended| ended.is_ok());
+    let orderly =
+        timeout(STOP_TIMEOUT + Duration::from(LEAVE_WITHIN), &mut ended).await.is_ok_and(|ended| ended.is_ok());
     let _ = timeout(STOP_TIMEOUT, control.join_next()).await;
     if orderly { Ok(()) } else { Err(RunError::Broken) }
 }

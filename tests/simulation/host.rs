@@ -78,6 +78,7 @@ pub struct Host {
 
 /// Output of the host agent.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "as of the host agent's actions")]
 pub enum HostOutput {
     ToService(ConnectionId, AgentMessage),
     CloseService(ConnectionId),

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use host_agent::control_plane::TrainedModel;
 use host_agent::operators_server::translate;
 use host_agent::process_metrics::text::{FromText, Io, Schedstat, Stat, Switches};
 use packets::{Filter, Frame, Link, View};
@@ -91,7 +92,9 @@ pub fn operators_request(bytes: &[u8]) {
     if let Ok(request) = proto::NewLmapRequest::decode(bytes) {
         drop(translate::service(&request.service).map_err(refused));
         let _ = translate::interval(request.interval_us).map_err(refused);
-        drop(translate::lmap_options(request).map_err(refused));
+        if let Ok(model) = TrainedModel::new(request.model.clone()) {
+            drop(translate::lmap_options(&request, model).map_err(refused));
+        }
     }
     if let Ok(metric) = proto::MetricConfig::decode(bytes) {
         drop(translate::choice(&metric).map_err(refused));

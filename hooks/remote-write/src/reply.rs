@@ -258,7 +258,7 @@ mod tests {
     fn what_a_receiver_wrote_is_one_line_without_control_characters() {
         assert_eq!(excerpt(b"out of\r\n  order", 400), "status 400: out of order");
         assert_eq!(excerpt(b"\x1b[2Jgone\xff", 500), "status 500: \u{fffd}[2Jgone\u{fffd}");
-        assert_eq!(excerpt(&[b'a'; 70_000], 500).len(), "status 500: ".len() + MAX_TEXT);
+        assert_eq!(excerpt(&vec![b'a'; 70_000], 500).len(), "status 500: ".len() + MAX_TEXT);
     }
 
     #[test]

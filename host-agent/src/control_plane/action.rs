@@ -74,6 +74,10 @@ pub struct RowBatch {
 /// An action, to be carried out in this order.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "actions are few and short-lived; a box would cost each message an allocation"
+)]
 pub enum Action {
     /// Send `message` to a service.
     ToService {
