@@ -29,16 +29,20 @@ pub fn check_config(args: &ConfigArgs) -> Inspection {
 
 fn inspect(config: &Config, to: &mut Inspection) {
     to.log_level(&config.log);
-    to.access(&config.access, &[Role::Worker, Role::Operator, Role::Viewer]);
+    to.access(&config.access, &[Role::Worker, Role::Operator, Role::Viewer, Role::Peer]);
     let running = directories(config, to);
     addresses(config, running, to);
     certificates(config, to);
     receivers(config, to);
     memory_access(config, to);
-    for warning in config.warnings() {
+    for warning in config.open_addresses() {
         let key = warning.split(' ').next().unwrap_or("config").to_owned();
         let what = warning.strip_prefix(&key).unwrap_or(&warning).trim_start().to_owned();
-        to.warning(key, what, "tls with client_ca on both sides lets only known peers in");
+        to.warning(
+            key,
+            what,
+            "TLS with client_ca lets only known peers in; an address of this machine, only its users",
+        );
     }
 }
 

@@ -29,6 +29,7 @@ const PURE_MODULES: [(&str, &[&str]); 6] = [
             "outbox",
             "queue_pair",
             "region_limits",
+            "retained_lmap",
             "regions",
             "rows",
             "settings",

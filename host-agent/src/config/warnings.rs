@@ -12,7 +12,12 @@ impl Config {
     /// What is open to anybody, and what goes out where anybody on the way can read it.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        self.unauthenticated().chain(self.unencrypted()).chain(self.open_secrets()).collect()
+        self.open_addresses().chain(self.open_secrets()).collect()
+    }
+
+    /// Listeners that are open to anybody.
+    pub(crate) fn open_addresses(&self) -> impl Iterator<Item = String> {
+        self.unauthenticated().chain(self.unencrypted())
     }
 
     /// Listeners that take everybody for somebody.

@@ -1,7 +1,7 @@
 //! Moves of LMAPs between workers, and the models that go with them.
 //!
-//! A move has no gap. The LMAP's worker hands over its model; the next worker gets the configuration and the model; when
-//! it has acknowledged, its verdicts count, and the first one is told to stop.
+//! A move has no gap. The LMAP's worker hands over its model; the next worker gets the configuration and the model;
+//! when it has acknowledged, its verdicts count, and the first one is told to stop.
 
 use wire::control::MAX_LMAPS;
 use wire::id::{Epoch, LmapId, WorkerId};

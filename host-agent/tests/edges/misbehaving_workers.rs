@@ -129,7 +129,7 @@ fn a_worker_of_another_release_learns_why_it_is_refused() {
 
     let mut worker = Worker::with(&agent, WorkerHello { protocol: 9, ..hello(0, 1) });
 
-    assert!(worker.refused().contains("speaks protocol 9"));
+    assert!(worker.refused().contains("speaks protocols 9 to 9"));
     assert!(worker.receive().is_none());
 }
 

@@ -52,7 +52,7 @@ fn every_call_of_the_table_except_hooks_works() {
 
     let none = proto::NewLmapRequest { service: "other".to_owned(), model: vec![7], ..request.clone() };
     let refused = call!(operators, new_lmap, none).unwrap_err();
-    assert!(refused.message().contains("model: ") && refused.message().contains("/models/SERVICE"), "{refused:?}");
+    assert!(refused.message().contains("model: ") && refused.message().contains("uview model fetch"), "{refused:?}");
     assert_eq!(agent.counter("refused_models"), 1);
 
     let problem = LmapProblem { lmap, problem: "not a model file".into() };
