@@ -29,7 +29,7 @@ pub fn check_config(args: &ConfigArgs) -> Inspection {
 
 fn inspect(config: &Config, to: &mut Inspection) {
     to.log_level(&config.log);
-    to.access(&config.access, &[Role::Worker, Role::Operator, Role::Viewer, Role::Peer]);
+    to.access(&config.access);
     let running = directories(config, to);
     addresses(config, running, to);
     certificates(config, to);
@@ -102,14 +102,17 @@ fn certificates(config: &Config, to: &mut Inspection) {
         ("control.tls", &config.control.tls),
         ("operators.tls", &config.operators.tls),
         ("otlp.tls", &config.otlp.tls),
-        ("coherence.tls", &config.coherence.tls),
     ] {
         if let Some(tls) = tls {
             to.server_tls(key, tls);
         }
     }
+    // Peers ask for the role on both sides of a connection.
+    if let Some(tls) = &config.coherence.tls {
+        to.peer_tls("coherence.tls", tls);
+    }
     if let Some(tls) = &config.coherence.peers_tls {
-        to.client_tls("coherence.peers_tls", tls, None);
+        to.client_tls("coherence.peers_tls", tls, Some(Role::Peer));
     }
 }
 
@@ -269,6 +272,26 @@ mod tests {
         let expected: Vec<_> = errors.iter().map(|key| (Level::Error, (*key).to_owned())).collect();
         let expected = [expected, warnings.iter().map(|key| (Level::Warning, (*key).to_owned())).collect()].concat();
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn certificates_of_a_peer_that_do_not_say_so_are_worth_a_warning_on_both_sides() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = rcgen::generate_simple_self_signed(["node-1".to_owned()]).unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        std::fs::write(path("a.pem"), made.cert.pem()).unwrap();
+        std::fs::write(path("a.key"), made.signing_key.serialize_pem()).unwrap();
+        let own = format!("certificate: {0}, key: {1}", path("a.pem"), path("a.key"));
+        let text = format!(
+            "coherence: {{tls: {{{own}, client_ca: {0}}}, peers_tls: {{{own}, ca: {0}}}}}\n",
+            path("a.pem")
+        );
+
+        let found = bad(folder.path(), &text);
+
+        for key in ["coherence.tls.certificate", "coherence.peers_tls.certificate"] {
+            assert!(found.contains(&(Level::Warning, key.to_owned())), "{key}: {found:?}");
+        }
     }
 
     #[test]

@@ -205,6 +205,7 @@ impl ControlPlane {
         self.shares.expire(now);
         self.expire_leases(now);
         self.move_lmaps(now);
+        self.dismiss_leaving();
         self.send_due(now);
         self.track_unsent_releases();
         self.next_deadline()

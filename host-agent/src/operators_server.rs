@@ -281,7 +281,7 @@ impl Operators for OperatorsService {
     ) -> Result<Response<proto::FitAgainReply>, Status> {
         let by = self.require(&request, Role::Operator, "fit an LMAP again")?;
         let lmap = LmapId(request.into_inner().lmap);
-        let asked = self.node.plane(|plane, _| plane.fit_again(lmap));
+        let asked = self.node.plane(|plane, now| plane.fit_again(now, lmap));
         asked.map_err(|error| translate::status(&error))?;
         tracing::info!(%by, %lmap, "operator requested a refit");
         Ok(Response::new(proto::FitAgainReply {}))

@@ -21,7 +21,7 @@ pub fn check_config(args: &ConfigArgs) -> Inspection {
 
 fn inspect(config: &Config, file: Option<&Path>, to: &mut Inspection) {
     to.log_level(&config.log);
-    to.access(&config.access, &[Role::Operator, Role::Viewer]);
+    to.access(&config.access);
     host_agent(config, to);
     addresses(config, file, to);
     packets(config, to);
@@ -193,7 +193,7 @@ mod tests {
         let text = format!(
             "control: {{address: '192.0.2.1:9700', tls: {{ca: /no/ca}}}}\nregions_socket: {here}/nowhere.sock\n\
              metrics: {{listen: '{address}'}}\nmodels: {{socket: {here}/file}}\nlimits: {{row_history: 10001}}\n\
-             core: 99999\naccess: {{viewers: {{groups: [no-such-group]}}}}\nnetwork:\n  peers: {{listen: 127.0.0.1:0}}\n  \
+             core: 99999\naccess: {{workers: {{users: [no-such-user]}}, viewers: {{groups: [no-such-group]}}}}\nnetwork:\n  peers: {{listen: 127.0.0.1:0}}\n  \
              streams: [{{name: a, interface: no-such-0, pair: dns}}]\n"
         );
 
@@ -208,6 +208,7 @@ mod tests {
             [
                 "limits.row_history",
                 "network.peers.listen",
+                "access.workers.users",
                 "access.viewers.groups",
                 "control.tls.ca",
                 "models.socket",

@@ -57,6 +57,13 @@ impl RetainedLmap {
         (Some(retained), Ok(()))
     }
 
+    /// Whether `other`, which another worker has handed over, is to be used in its place: the LMAP has run there since,
+    /// or this one is of other settings.
+    pub(crate) fn is_older_than(&self, other: &Self) -> bool {
+        let is_alike = self.interval == other.interval && self.detector == other.detector;
+        self.detectors.is_none() && (other.continues || !is_alike)
+    }
+
     /// Drops the detectors, and keeps their model.
     pub(crate) fn drop_detectors(&mut self) {
         if let Some(detectors) = self.detectors.take() {

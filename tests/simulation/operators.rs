@@ -23,7 +23,7 @@ pub fn call(control: &mut ControlPlane, now: Nanos, random: &mut ChaCha8Rng) -> 
     let id = LmapId(info.lmap);
     match random.random_range(0..12) {
         0 => control.delete_lmap(now, id).is_ok(),
-        1..=3 => control.fit_again(id).is_ok(),
+        1..=3 => control.fit_again(now, id).is_ok(),
         4..=7 => {
             let Some(last) = info.metrics.len().checked_sub(1) else { return false };
             let known = &info.metrics[random.random_range(0..=last)];

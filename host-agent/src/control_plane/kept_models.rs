@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wire::control::DetectorSpec;
-use wire::id::LmapId;
+use wire::id::{LmapId, Owner};
 use wire::name::ServiceName;
 use wire::time::Interval;
 
@@ -18,6 +18,8 @@ pub struct KeptModel {
     pub interval: Interval,
     /// Settings of that detector.
     pub detector: DetectorSpec,
+    /// Who pays for it: the owner of the service's first replica.
+    pub owner: Owner,
 }
 
 /// A model, and its place in the order of arrivals.
@@ -28,8 +30,8 @@ struct Entry {
     arrival: u64,
 }
 
-/// Models of services, bounded in bytes. Those of services that run come again and again, so the oldest is the first to
-/// go.
+/// Models of services, bounded in bytes. Whoever holds most loses the oldest first: those of services that run come again
+/// and again.
 #[derive(Debug)]
 pub struct KeptModels {
     models: BTreeMap<ServiceName, Entry>,
@@ -53,8 +55,7 @@ impl KeptModels {
         }
         let mut dropped = 0;
         while self.bytes + bytes > self.limit {
-            let oldest = self.models.iter().min_by_key(|(_, entry)| entry.arrival).map(|(name, _)| name.clone());
-            let Some(oldest) = oldest else { break };
+            let Some(oldest) = self.oldest_of_the_largest_owner() else { break };
             self.forget(&oldest);
             dropped += 1;
         }
@@ -62,6 +63,16 @@ impl KeptModels {
         self.bytes += bytes;
         self.models.insert(service.clone(), Entry { model, arrival: self.arrivals });
         dropped
+    }
+
+    fn oldest_of_the_largest_owner(&self) -> Option<ServiceName> {
+        let mut held: BTreeMap<Owner, usize> = BTreeMap::new();
+        for entry in self.models.values() {
+            *held.entry(entry.model.owner).or_default() += entry.model.bytes.len();
+        }
+        let (largest, _) = held.into_iter().max_by_key(|(_, bytes)| *bytes)?;
+        let its = self.models.iter().filter(|(_, entry)| entry.model.owner == largest);
+        its.min_by_key(|(_, entry)| entry.arrival).map(|(name, _)| name.clone())
     }
 
     pub fn get(&self, service: &ServiceName) -> Option<&KeptModel> {
@@ -92,9 +103,16 @@ mod tests {
     }
 
     fn put(models: &mut KeptModels, name: &str, bytes: usize) -> u64 {
+        put_of(models, 1, name, bytes)
+    }
+
+    fn put_of(models: &mut KeptModels, uid: u32, name: &str, bytes: usize) -> u64 {
         let interval = Interval::new(Nanos::from_secs(1)).unwrap();
         let detector = DetectorSpec::default();
-        models.put(&service(name), KeptModel { bytes: vec![0; bytes].into(), lmap: None, interval, detector })
+        models.put(
+            &service(name),
+            KeptModel { bytes: vec![0; bytes].into(), lmap: None, interval, detector, owner: Owner::User(uid) },
+        )
     }
 
     #[test]
@@ -112,6 +130,17 @@ mod tests {
         assert!(models.get(&service("b")).is_none() && models.get(&service("c")).is_none());
         assert!(models.get(&service("a")).is_some() && models.get(&service("d")).is_some());
         assert_eq!(models.bytes(), 90);
+    }
+
+    #[test]
+    fn a_user_with_many_models_loses_its_own_first() {
+        let mut models = KeptModels::new(100);
+        put_of(&mut models, 1, "small", 20);
+        for name in ["a", "b", "c"] {
+            put_of(&mut models, 2, name, 40);
+        }
+
+        assert!(models.get(&service("small")).is_some() && models.get(&service("a")).is_none());
     }
 
     #[test]

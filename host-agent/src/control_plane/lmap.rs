@@ -56,6 +56,8 @@ pub struct Lmap {
     pub sent: Option<SentConfig>,
     /// Its move to another worker.
     pub moving: Option<Move>,
+    /// The epoch of its worker in which an operator had it fitted again.
+    pub refitted: Epoch,
     /// Row stride of the subscription; 0 is none.
     pub rows_every: u32,
     pub health: Health,
@@ -77,6 +79,7 @@ impl Lmap {
             worker: None,
             sent: None,
             moving: None,
+            refitted: Epoch::NONE,
             rows_every: 0,
             health: Health::default(),
         }
@@ -144,6 +147,7 @@ impl Lmap {
     pub fn unplace(&mut self) {
         self.worker = None;
         self.sent = None;
+        self.refitted = Epoch::NONE;
         self.health.alarm = false;
         self.health.summary = None;
     }

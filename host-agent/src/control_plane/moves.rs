@@ -1,10 +1,10 @@
 //! Moves of LMAPs between workers, and the models that go with them.
 //!
 //! A move has no gap. The LMAP's worker hands over its model; the next worker gets the configuration and the model;
-//! when it has acknowledged, its verdicts count, and the first one is told to stop.
+//! when it reports that it has read rows, its verdicts count, and the first one is told to stop.
 
 use wire::control::MAX_LMAPS;
-use wire::id::{Epoch, LmapId, WorkerId};
+use wire::id::{Epoch, LmapId, Owner, WorkerId};
 use wire::proto::control as proto;
 use wire::proto::control::host_message::Message;
 use wire::time::Nanos;
@@ -16,6 +16,8 @@ use super::placement::Loads;
 
 /// Time for a worker to hand over a model.
 const MODEL_WITHIN: Nanos = Nanos::from_secs(2);
+/// Time for the next worker to read rows, besides two intervals of the LMAP.
+const ROWS_WITHIN: Nanos = Nanos::from_secs(10);
 /// Pause before LMAPs are moved that could not be moved before: they were learning, or in alarm.
 const AGAIN_AFTER: Nanos = Nanos::from_secs(10);
 /// Loads that differ by less than this share of the larger one are equal: a move has its price.
@@ -32,8 +34,8 @@ pub struct Move {
 enum Stage {
     /// The LMAP's worker was asked for its model.
     AwaitingModel { until: Nanos },
-    /// The next worker was sent this configuration.
-    Preparing(SentConfig),
+    /// The next worker was sent this configuration, and has to have rows by then.
+    Preparing { sent: SentConfig, until: Nanos },
 }
 
 /// An LMAP that may move: its worker and its load.
@@ -81,21 +83,24 @@ impl ControlPlane {
 
     pub(super) fn next_move(&self) -> Option<Nanos> {
         let awaited = self.lmaps.values().filter_map(|lmap| match lmap.moving.as_ref()?.stage {
-            Stage::AwaitingModel { until } => Some(until),
-            Stage::Preparing(_) => None,
+            Stage::AwaitingModel { until } | Stage::Preparing { until, .. } => Some(until),
         });
         awaited.chain(self.rebalance).min()
     }
 
     /// Begins the moves that are due, and goes on with those whose model did not come.
     pub(super) fn move_lmaps(&mut self, now: Nanos) {
-        let late = self.lmaps.values().filter(|lmap| {
-            let stage = lmap.moving.as_ref().map(|moving| &moving.stage);
-            matches!(stage, Some(Stage::AwaitingModel { until }) if *until <= now)
-        });
-        let late: Vec<LmapId> = late.map(|lmap| lmap.id).collect();
+        let is_late = |lmap: &&Lmap| match lmap.moving.as_ref().map(|moving| &moving.stage) {
+            Some(Stage::AwaitingModel { until } | Stage::Preparing { until, .. }) => *until <= now,
+            None => false,
+        };
+        let late: Vec<LmapId> = self.lmaps.values().filter(is_late).map(|lmap| lmap.id).collect();
         for id in late {
-            self.prepare_move(id, now);
+            let stage = self.lmaps.get(&id).and_then(|lmap| lmap.moving.as_ref()).map(|moving| &moving.stage);
+            match stage {
+                Some(Stage::AwaitingModel { .. }) => self.prepare_move(id, now),
+                _ => self.cancel_move(id, now),
+            }
         }
         if self.rebalance.is_none_or(|at| at > now) {
             return;
@@ -139,7 +144,8 @@ impl ControlPlane {
         match spec.and_then(|spec| self.send_spec(to, spec)) {
             Some(sent) => {
                 if let Some(lmap) = self.lmaps.get_mut(&id) {
-                    lmap.moving = Some(Move { to, stage: Stage::Preparing(sent) });
+                    let until = now.plus(ROWS_WITHIN).plus(Nanos(2 * lmap.interval.length().0));
+                    lmap.moving = Some(Move { to, stage: Stage::Preparing { sent, until } });
                 }
             }
             None => self.cancel_move(id, now),
@@ -147,12 +153,12 @@ impl ControlPlane {
     }
 
     /// Gives up a move. Its next worker forgets the LMAP.
-    fn cancel_move(&mut self, id: LmapId, now: Nanos) {
+    pub(super) fn cancel_move(&mut self, id: LmapId, now: Nanos) {
         let Some(lmap) = self.lmaps.get_mut(&id) else { return };
         let Some(moving) = lmap.moving.take() else { return };
         self.counters.cancelled_moves += 1;
         self.rebalance.get_or_insert(now.plus(AGAIN_AFTER));
-        if matches!(moving.stage, Stage::Preparing(_)) {
+        if matches!(moving.stage, Stage::Preparing { .. }) {
             self.send_removal_to(moving.to, id);
         }
     }
@@ -160,28 +166,31 @@ impl ControlPlane {
     /// The configuration changed while the LMAP moves: its next worker gets it, too.
     pub(super) fn resend_move(&mut self, id: LmapId, now: Nanos) {
         let stage = self.lmaps.get(&id).and_then(|lmap| lmap.moving.as_ref()).map(|moving| &moving.stage);
-        if matches!(stage, Some(Stage::Preparing(_))) {
+        if matches!(stage, Some(Stage::Preparing { .. })) {
             self.prepare_move(id, now);
         }
     }
 
-    /// `worker` acknowledged `epoch`: the LMAPs that were to move to it have moved.
-    pub(super) fn finish_moves(&mut self, worker: WorkerId, epoch: Epoch) {
-        let mut left = Vec::new();
-        for lmap in self.lmaps.values_mut() {
-            let ready = lmap.moving.take_if(|moving| {
-                moving.to == worker && matches!(&moving.stage, Stage::Preparing(sent) if sent.epoch <= epoch)
-            });
-            let Some(Move { stage: Stage::Preparing(sent), .. }) = ready else { continue };
-            left.extend(lmap.worker.map(|from| (from, lmap.id)));
-            lmap.unplace();
-            (lmap.worker, lmap.sent) = (Some(worker), Some(sent));
-        }
-        for (from, id) in left {
-            self.counters.moved_lmaps += 1;
+    /// `worker` has read rows of an LMAP in `epoch`. If the LMAP was to move there, it has moved.
+    pub(super) fn finish_move(&mut self, worker: WorkerId, id: LmapId, epoch: Epoch) {
+        let Some(lmap) = self.lmaps.get_mut(&id) else { return };
+        let ready = lmap.moving.take_if(|moving| {
+            moving.to == worker && matches!(&moving.stage, Stage::Preparing { sent, .. } if sent.epoch <= epoch)
+        });
+        let Some(Move { stage: Stage::Preparing { sent, .. }, .. }) = ready else { return };
+        let from = lmap.worker;
+        lmap.unplace();
+        (lmap.worker, lmap.sent) = (Some(worker), Some(sent));
+        self.counters.moved_lmaps += 1;
+        if let Some(from) = from {
             self.send_removal_to(from, id);
-            self.say_goodbye(from);
         }
+    }
+
+    /// The worker to which the LMAP moves, if it has its configuration.
+    pub(super) fn prepared_worker(&self, id: LmapId) -> Option<WorkerId> {
+        let moving = self.lmaps.get(&id)?.moving.as_ref()?;
+        matches!(moving.stage, Stage::Preparing { .. }).then_some(moving.to)
     }
 
     /// A worker's run ended. LMAPs that were moving to it stay; those that were moving from it are where they were
@@ -194,7 +203,7 @@ impl ControlPlane {
                 self.counters.cancelled_moves += 1;
             } else if from_it && let Some(Move { to, stage }) = lmap.moving.take() {
                 lmap.unplace();
-                if let Stage::Preparing(sent) = stage {
+                if let Stage::Preparing { sent, .. } = stage {
                     (lmap.worker, lmap.sent) = (Some(to), Some(sent));
                 }
             }
@@ -220,20 +229,23 @@ impl ControlPlane {
             }
             self.begin_move(lmap, to, now);
         }
-        self.say_goodbye(id);
     }
 
-    /// Lets a leaving worker end, if nothing of it is on the move.
-    fn say_goodbye(&mut self, id: WorkerId) {
-        let worker = self.workers.get(&id);
-        if !worker.and_then(|worker| worker.session.as_ref()).is_some_and(|session| session.leaving) {
-            return;
+    /// Lets leaving workers end of which nothing is on the move any more.
+    pub(super) fn dismiss_leaving(&mut self) {
+        let is_moving = |id: WorkerId| self.lmaps.values().any(|lmap| lmap.worker == Some(id) && lmap.moving.is_some());
+        let waits = |worker: &super::worker::Worker| {
+            worker.session.as_ref().is_some_and(|session| session.leaving && !session.dismissed)
+        };
+        let waiting = self.workers.iter().filter(|(id, worker)| waits(worker) && !is_moving(**id));
+        let waiting: Vec<WorkerId> = waiting.map(|(&id, _)| id).collect();
+        for id in waiting {
+            if let Some(session) = self.workers.get_mut(&id).and_then(|worker| worker.session.as_mut()) {
+                session.dismissed = true;
+            }
+            let epoch = self.workers.get(&id).map_or(0, |worker| worker.epoch.0);
+            self.send(id, epoch, Message::Goodbye(proto::Goodbye {}));
         }
-        if self.lmaps.values().any(|lmap| lmap.worker == Some(id) && lmap.moving.is_some()) {
-            return;
-        }
-        let epoch = worker.map_or(0, |worker| worker.epoch.0);
-        self.send(id, epoch, Message::Goodbye(proto::Goodbye {}));
     }
 
     /// A worker hands over what the detectors of an LMAP have learnt.
@@ -243,10 +255,14 @@ impl ControlPlane {
             self.counters.unexpected_messages += 1;
             return;
         };
-        if !learnt.model.is_empty() {
+        // One from before an operator had it fitted again is not what is normal now.
+        if !learnt.model.is_empty() && Epoch(learnt.epoch) >= lmap.refitted {
             self.counters.taken_models += 1;
             let Lmap { interval, detector, .. } = *lmap;
-            let model = KeptModel { bytes: learnt.model.into(), lmap: Some(id), interval, detector };
+            let replicas = self.services.get(&lmap.service).map(|service| &service.replicas);
+            let first = replicas.and_then(|replicas| replicas.first().copied());
+            let owner = first.and_then(|connection| self.owner_of(connection)).unwrap_or(Owner::Agent);
+            let model = KeptModel { bytes: learnt.model.into(), lmap: Some(id), interval, detector, owner };
             self.counters.dropped_models += self.kept.put(&lmap.service, model);
         }
         let awaited = lmap.moving.as_ref().is_some_and(|moving| matches!(moving.stage, Stage::AwaitingModel { .. }));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agent_runtime::shares::ShareError;
 use lmap::ModelError;
 use wire::control::DetectorSpec;
-use wire::id::{LmapId, MetricId};
+use wire::id::{Epoch, LmapId, MetricId};
 use wire::metric::Kind;
 use wire::name::ServiceName;
 use wire::proto::control as proto;
@@ -243,7 +243,9 @@ impl ControlPlane {
     /// # Errors
     ///
     /// [`OperatorError::NoLmap`], [`OperatorError::NotRunning`].
-    pub fn fit_again(&mut self, id: LmapId) -> Result<(), OperatorError> {
+    pub fn fit_again(&mut self, now: Nanos, id: LmapId) -> Result<(), OperatorError> {
+        // The next worker would go on with what was normal before.
+        self.cancel_move(id, now);
         let lmap = self.lmaps.get(&id).ok_or(OperatorError::NoLmap(id))?;
         let running = lmap.worker.filter(|_| lmap.sent.is_some() && !self.due.contains_key(&id));
         let worker_id = running.ok_or(OperatorError::NotRunning(id))?;
@@ -254,6 +256,9 @@ impl ControlPlane {
         self.counters.sent_changes += 1;
         // What was normal before is not what the operator means.
         self.kept.forget(&lmap.service);
+        if let Some(lmap) = self.lmaps.get_mut(&id) {
+            lmap.refitted = Epoch(epoch);
+        }
         self.send(worker_id, epoch, Message::FitAgain(proto::FitAgain { lmap: id.0 }));
         Ok(())
     }
@@ -269,7 +274,8 @@ impl ControlPlane {
             return Ok(());
         }
         // An LMAP that is due to be sent gets the subscription with it.
-        if let Some(worker) = lmap.worker.filter(|_| lmap.sent.is_some() && !self.due.contains_key(&id)) {
+        let running = lmap.worker.filter(|_| lmap.sent.is_some() && !self.due.contains_key(&id));
+        for worker in running.into_iter().chain(self.prepared_worker(id)) {
             let epoch = self.workers.get(&worker).map_or(0, |worker| worker.epoch.0);
             self.send(worker, epoch, Message::SubscribeRows(proto::SubscribeRows { lmap: id.0, every }));
         }

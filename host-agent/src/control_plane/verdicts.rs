@@ -68,6 +68,9 @@ impl ControlPlane {
     pub(super) fn summary(&mut self, worker: WorkerId, message: proto::Summary) {
         for mut summary in message.lmaps {
             let id = LmapId(summary.lmap);
+            if summary.samples > 0 {
+                self.finish_move(worker, id, Epoch(summary.epoch));
+            }
             if self.present(worker, id, Epoch(summary.epoch)).is_err() {
                 self.counters.stale_summaries += 1;
                 continue;

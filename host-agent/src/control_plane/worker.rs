@@ -32,6 +32,8 @@ pub struct Session {
     pub protocol: u32,
     /// It is about to end: its LMAPs move to other workers, and it gets no others.
     pub leaving: bool,
+    /// It was told that it may end.
+    pub dismissed: bool,
     pub connection: Option<ConnectionId>,
     /// Time of its latest message.
     pub last_message: Nanos,
@@ -150,6 +152,7 @@ mod tests {
             hands_over_models: true,
             protocol: 1,
             leaving: false,
+            dismissed: false,
             transport: "shm".into(),
             connection: Some(ConnectionId(1)),
             last_message: Nanos::ZERO,

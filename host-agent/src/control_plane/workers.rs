@@ -77,6 +77,7 @@ impl ControlPlane {
                 hands_over_models: hello.hands_over_models,
                 protocol: common_protocol(hello.protocol, hello.oldest_protocol).unwrap_or(PROTOCOL),
                 leaving: false,
+                dismissed: false,
                 connection: Some(connection),
                 last_message: now,
                 acknowledged: Epoch::NONE,
@@ -114,7 +115,7 @@ impl ControlPlane {
                 let text: String = problem.problem.chars().take(256).collect();
                 self.problems.push(&format!("{id}: region-{}: {text}", problem.region));
             }
-            Some(FromWorker::LmapProblem(problem)) => self.lmap_problem(id, &problem),
+            Some(FromWorker::LmapProblem(problem)) => self.lmap_problem(id, &problem, now),
             Some(FromWorker::LearntModel(learnt)) => self.take_model(id, learnt, now),
             Some(FromWorker::Leaving(_)) => self.leave(id, now),
             Some(FromWorker::ConnectQueuePair(connect)) => self.connect_queue_pair(id, connection, &connect),
@@ -160,14 +161,18 @@ impl ControlPlane {
         self.problems.push(&format!("{worker}: no queue pair: {why}"));
     }
 
-    fn lmap_problem(&mut self, id: WorkerId, problem: &proto::LmapProblem) {
-        let Some(lmap) = self.lmaps.get(&LmapId(problem.lmap)).filter(|lmap| lmap.worker == Some(id)) else {
+    fn lmap_problem(&mut self, id: WorkerId, problem: &proto::LmapProblem, now: Nanos) {
+        let Some(lmap) = self.lmaps.get(&LmapId(problem.lmap)).filter(|lmap| lmap.is_on(id)) else {
             self.counters.unexpected_messages += 1;
             return;
         };
         self.counters.lmap_problems += 1;
         let text: String = problem.problem.chars().take(256).collect();
         self.problems.push(&format!("{} ({}) on {id}: {text}", lmap.service, lmap.id));
+        if lmap.worker != Some(id) {
+            // It stays where it runs.
+            self.cancel_move(LmapId(problem.lmap), now);
+        }
     }
 
     fn connect_queue_pair(&mut self, id: WorkerId, connection: ConnectionId, connect: &proto::ConnectQueuePair) {
@@ -311,7 +316,6 @@ impl ControlPlane {
                 for release in self.releases.acknowledged(id, epoch) {
                     self.release(release);
                 }
-                self.finish_moves(id, epoch);
             }
             Acknowledgement::Repeated => {}
             Acknowledgement::Unknown => {

@@ -204,13 +204,17 @@ impl Worker {
                 return Err(refused);
             }
         };
-        let retained = match &mut old {
-            Some(old) => Some(old.hand_over(now)),
-            None => self.retained.remove(&spec.service),
-        };
-        let (retained, unreadable) = match retained {
-            Some(retained) => (Some(retained), Ok(())),
-            None => RetainedLmap::of_another(lmap, &spec, now),
+        let (retained, unreadable) = match &mut old {
+            Some(old) => (Some(old.hand_over(now)), Ok(())),
+            None => {
+                let own = self.retained.remove(&spec.service);
+                let (other, unreadable) = RetainedLmap::of_another(lmap, &spec, now);
+                match (own, other) {
+                    (Some(own), Some(other)) if own.is_older_than(&other) => (Some(other), Ok(())),
+                    (Some(own), _) => (Some(own), unreadable),
+                    (None, other) => (other, unreadable),
+                }
+            }
         };
         let (mut runtime, refused) = LmapRuntime::new(&spec, epoch, &self.settings, retained, &mut self.shared.factory);
         self.schedule.join(spec.interval, now);

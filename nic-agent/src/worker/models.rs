@@ -14,13 +14,16 @@ use crate::detector_slot::Detectors;
 /// Pause between two models: each is copied and encoded on the worker's thread, between ticks.
 const PAUSE: Nanos = Nanos::from_millis(2);
 
+/// Time for models to go before the host agent is told that the worker leaves: others take over within what is left.
+const MODELS_WITHIN: Nanos = Nanos::from_secs(1);
+
 /// How far a worker is with leaving.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Leaving {
     #[default]
     No,
-    /// The models go first.
-    Asked,
+    /// The models go first, until then.
+    Asked(Nanos),
     /// The host agent knows.
     Told,
     /// The host agent lets it go.
@@ -59,7 +62,7 @@ impl Handover {
 
     /// When to try the next message; [`Nanos::NEVER`] without one. One that is overdue waits for the network.
     pub(super) fn deadline(&self, now: Nanos) -> Nanos {
-        if self.due.is_empty() && self.leaving != Leaving::Asked {
+        if self.due.is_empty() && !matches!(self.leaving, Leaving::Asked(_)) {
             Nanos::NEVER
         } else if self.next > now {
             self.next
@@ -87,7 +90,7 @@ impl Worker {
         for id in self.runtimes.keys() {
             self.handover.ask(*id);
         }
-        self.handover.leaving = Leaving::Asked;
+        self.handover.leaving = Leaving::Asked(self.now.plus(MODELS_WITHIN));
         true
     }
 
@@ -102,13 +105,13 @@ impl Worker {
         if self.now < self.handover.next {
             return None;
         }
-        let message = match self.handover.due.pop_front() {
-            Some(id) => self.learnt_model(id),
-            None if self.handover.leaving == Leaving::Asked => {
-                self.handover.leaving = Leaving::Told;
-                Message::Leaving(proto::Leaving {})
-            }
-            None => return None,
+        let due = &self.handover.due;
+        let tells = matches!(self.handover.leaving, Leaving::Asked(until) if due.is_empty() || self.now >= until);
+        let message = if tells {
+            self.handover.leaving = Leaving::Told;
+            Message::Leaving(proto::Leaving {})
+        } else {
+            self.handover.due.pop_front().map(|id| self.learnt_model(id))?
         };
         self.handover.next = self.now.plus(PAUSE);
         Some(WorkerMessage { message: Some(message) })

@@ -38,6 +38,20 @@ impl Node {
         self.receive(connection, FromWorker::Summary(summary));
     }
 
+    /// The worker reports that it has rows of the LMAP, in the epoch of what it was sent last.
+    fn has_rows(&mut self, connection: u64, lmap: u32) {
+        let worker = self.plane.links[&ConnectionId(connection)];
+        let sent = self.plane.workers[&worker].session.as_ref().unwrap().lmaps_sent[&LmapId(lmap)];
+        let summary = proto::LmapSummary {
+            lmap,
+            epoch: sent.epoch.0,
+            samples: 1,
+            state: proto::State::Armed.into(),
+            ..Default::default()
+        };
+        self.receive(connection, FromWorker::Summary(proto::Summary { lmaps: vec![summary], ..Default::default() }));
+    }
+
     fn worker_of(&self, lmap: u32) -> Option<u32> {
         self.plane.lmaps[&LmapId(lmap)].worker.map(|worker| worker.0)
     }
@@ -102,6 +116,8 @@ fn a_worker_that_joins_takes_its_share_with_what_was_learnt_and_without_a_gap() 
     assert_eq!(node.plane.counters().verdicts, 1);
 
     node.acknowledge(51, epoch);
+    assert_eq!((node.worker_of(moved), node.obeyed(50)), (Some(0), vec![]), "it has not read yet");
+    node.has_rows(51, moved);
 
     assert_eq!(node.worker_of(moved), Some(1));
     assert_eq!(node.obeyed(50), [Sent::Remove(moved)]);
@@ -144,6 +160,7 @@ fn a_worker_that_leaves_hands_its_lmaps_over_and_goes_when_they_have_moved() {
     let [Sent::GiveModel(moved)] = node.obeyed(50)[..] else { panic!() };
     node.learnt(50, moved, b"old");
     node.obeyed(51);
+    node.has_rows(51, moved);
     node.obeyed(50);
     let stays = 3 - moved;
 
@@ -152,6 +169,7 @@ fn a_worker_that_leaves_hands_its_lmaps_over_and_goes_when_they_have_moved() {
 
     assert_eq!(node.obeyed(50), [], "it has to go on until the LMAP has moved");
     assert_eq!(node.obeyed(51), [set(stays, b"new")]);
+    node.has_rows(51, stays);
     assert_eq!(node.worker_of(stays), Some(1));
     assert_eq!(node.obeyed(50), [Sent::Remove(stays), Sent::Goodbye]);
     node.worker_gone(50);
@@ -214,7 +232,7 @@ fn what_an_operator_or_the_settings_say_goes_before_a_kept_model() {
     let mut node = two_lmaps();
     node.learnt(50, 1, b"one");
     node.learnt(50, 2, b"two");
-    node.plane.fit_again(LmapId(1)).unwrap();
+    node.plane.fit_again(node.now, LmapId(1)).unwrap();
     node.plane.lmaps.get_mut(&LmapId(2)).unwrap().interval = Interval::new(Nanos::from_secs(7)).unwrap();
 
     node.worker(51, 0, 2);
@@ -231,7 +249,7 @@ fn a_move_ends_where_it_can_when_one_of_its_workers_dies() {
         node.settle();
         let [Sent::GiveModel(moved)] = node.obeyed(50)[..] else { panic!() };
         node.learnt(50, moved, b"model");
-        let (epoch, _) = node.set(51).pop().unwrap();
+        node.set(51);
 
         // The other one is heard of; this one is silent for longer than its lease.
         node.worker_gone(dies);
@@ -242,7 +260,6 @@ fn a_move_ends_where_it_can_when_one_of_its_workers_dies() {
 
         assert_eq!(node.worker_of(moved), Some(at), "{dies}");
         if dies == 50 {
-            node.acknowledge(51, epoch);
             assert_eq!(node.worker_of(3 - moved), Some(1));
         }
         assert!(node.plane.lmaps.values().all(|lmap| lmap.moving.is_none()));
@@ -269,6 +286,7 @@ fn a_change_during_a_move_reaches_both_workers_and_slots_wait_for_both() {
     assert_eq!(node.released(connection), 0, "worker 1 may read the slot still");
     node.acknowledge(51, new.0);
     assert_eq!(node.released(connection), 1);
+    node.has_rows(51, moved);
     assert_eq!(node.worker_of(moved), Some(1));
 }
 
@@ -292,6 +310,77 @@ fn a_move_goes_on_without_a_model_and_is_given_up_with_its_lmap() {
     node.plane.delete_lmap(node.now, LmapId(moved)).unwrap();
     node.settle();
     assert_eq!((node.obeyed(50), node.obeyed(51)), (vec![Sent::Remove(moved)], vec![Sent::Remove(moved)]));
+}
+
+#[test]
+fn a_worker_that_cannot_run_an_lmap_does_not_get_it() {
+    for refuses in [true, false] {
+        let mut node = two_lmaps();
+        node.worker(51, 1, 2);
+        node.settle();
+        let [Sent::GiveModel(moved)] = node.obeyed(50)[..] else { panic!() };
+        node.learnt(50, moved, b"model");
+        node.obeyed(51);
+
+        if refuses {
+            let problem = proto::LmapProblem { lmap: moved, problem: "too many regions".into() };
+            node.receive(51, FromWorker::LmapProblem(problem));
+        } else {
+            // It never reads a row.
+            for _ in 0..12 {
+                node.armed(50, &[1, 2]);
+                node.armed(51, &[]);
+                node.pass(Nanos::from_secs(1));
+            }
+        }
+
+        assert_eq!(node.obeyed(51)[0], Sent::Remove(moved), "{refuses}");
+        assert_eq!(node.worker_of(moved), Some(0));
+        assert_eq!(node.plane.status().problems.iter().any(|problem| problem.contains("too many regions")), refuses);
+    }
+}
+
+#[test]
+fn what_operators_and_watchers_ask_for_during_a_move_holds_after_it() {
+    let mut node = two_lmaps();
+    node.worker(51, 1, 2);
+    node.settle();
+    let [Sent::GiveModel(moved)] = node.obeyed(50)[..] else { panic!() };
+    node.learnt(50, moved, b"before");
+    node.obeyed(51);
+
+    node.plane.subscribe_rows(LmapId(moved), 3).unwrap();
+    node.step();
+    let subscribed = node.sent(51);
+    assert!(matches!(subscribed[..], [(_, Message::SubscribeRows(proto::SubscribeRows { every: 3, .. }))]));
+
+    node.sent(50);
+    node.plane.fit_again(node.now, LmapId(moved)).unwrap();
+    node.step();
+    assert_eq!(node.obeyed(51), [Sent::Remove(moved)], "it would go on with what was normal before");
+    let epoch =
+        node.sent(50).iter().find_map(|(epoch, message)| matches!(message, Message::FitAgain(_)).then_some(*epoch));
+    let learnt = |epoch, model: &[u8]| proto::LearntModel { lmap: moved, epoch, model: model.to_vec() };
+    node.receive(50, FromWorker::LearntModel(learnt(epoch.unwrap() - 1, b"under way")));
+    assert_eq!(node.plane.counters().taken_models, 1, "only the one before");
+    node.receive(50, FromWorker::LearntModel(learnt(epoch.unwrap(), b"after")));
+    assert_eq!(node.plane.counters().taken_models, 2);
+}
+
+#[test]
+fn a_leaving_worker_may_go_when_a_move_from_it_was_given_up() {
+    let mut node = two_lmaps();
+    node.worker(51, 1, 2);
+    node.settle();
+    node.obeyed(50);
+    node.obeyed(51);
+    node.leaves(50);
+    assert_eq!(node.obeyed(50), []);
+
+    node.leaves(51);
+    node.worker_gone(51);
+
+    assert_eq!(node.obeyed(50), [Sent::Goodbye]);
 }
 
 #[test]

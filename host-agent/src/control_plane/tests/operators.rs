@@ -171,17 +171,17 @@ fn an_lmap_is_fitted_again_by_the_worker_that_runs_it() {
     let mut node = Node::new(settings());
     node.replica(1, "cart", &[counter("a")]);
     let id = node.only_lmap();
-    assert_eq!(node.plane.fit_again(id), Err(OperatorError::NotRunning(id)));
+    assert_eq!(node.plane.fit_again(node.now, id), Err(OperatorError::NotRunning(id)));
     node.worker(50, 0, 1);
     node.settle();
     node.sent(50);
 
-    node.plane.fit_again(id).unwrap();
+    node.plane.fit_again(node.now, id).unwrap();
     node.step();
 
     assert!(matches!(node.sent(50)[0].1, Message::FitAgain(proto::FitAgain { lmap }) if lmap == id.0));
     node.plane.worker_gone(node.now, ConnectionId(50));
-    assert_eq!(node.plane.fit_again(id), Err(OperatorError::NotRunning(id)));
+    assert_eq!(node.plane.fit_again(node.now, id), Err(OperatorError::NotRunning(id)));
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn epochs_of_a_worker_rise_by_one() {
     let (mut node, lmap, epoch) = running();
     node.series(1, counter("c"), 2);
     node.settle();
-    node.plane.fit_again(lmap).unwrap();
+    node.plane.fit_again(node.now, lmap).unwrap();
     node.step();
 
     let epochs: Vec<_> = node.sent(50).into_iter().map(|(epoch, _)| epoch).collect();

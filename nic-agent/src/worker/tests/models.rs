@@ -74,6 +74,51 @@ fn another_worker_goes_on_with_a_model_from_the_next_row() {
 }
 
 #[test]
+fn a_worker_that_gets_an_lmap_back_goes_on_with_what_was_learnt_elsewhere() {
+    let learnt_by = |scale: f64| {
+        let mut node = node();
+        node.set(&lmap(metrics(METRICS), 1));
+        for tick in 0..200 {
+            node.healthy(METRICS, tick);
+            node.store(1, 0, (scale * (tick % 5) as f64).to_bits());
+        }
+        node.worker.model(&ServiceName::new("cart").unwrap()).unwrap().encode()
+    };
+    let elsewhere = learnt_by(7.0);
+    let mut node = node();
+    let spec = lmap(metrics(METRICS), 1);
+    node.set(&spec);
+    (0..200).for_each(|tick| node.healthy(METRICS, tick));
+    node.change(FromHost::RemoveLmap(proto::RemoveLmap { lmap: 1 })).unwrap();
+
+    let back = proto::Lmap { learnt: elsewhere.clone(), continues: true, ..(&spec).into() };
+    node.change(FromHost::SetLmap(back)).unwrap();
+
+    let used = node.worker.model(&ServiceName::new("cart").unwrap()).unwrap();
+    assert_eq!(used.gamma(), lmap::Model::decode(&elsewhere).unwrap().gamma());
+}
+
+#[test]
+fn a_worker_with_more_models_than_there_is_time_for_leaves_in_time() {
+    let mut node = node();
+    for id in 0..700 {
+        let mut spec = lmap(metrics(1), 1);
+        (spec.id, spec.service) = (LmapId(id + 1), ServiceName::new(&format!("s{id}")).unwrap());
+        node.set(&spec);
+    }
+    node.take_messages();
+    assert!(node.worker.leave());
+    let begin = node.now;
+
+    while node.now < begin.plus(Nanos::from_millis(1200)) {
+        node.tick();
+    }
+
+    let messages = node.take_messages();
+    assert!(is_leaving(&messages) && models(&messages).len() < 700, "{}", models(&messages).len());
+}
+
+#[test]
 fn a_model_that_cannot_be_read_is_a_problem_and_the_lmap_learns() {
     let mut node = node();
     let spec = lmap(metrics(METRICS), 1);
