@@ -44,6 +44,9 @@ pub enum Role {
 }
 
 impl Role {
+    /// All roles, as they are listed in the configuration.
+    pub const ALL: [Self; 4] = [Self::Worker, Self::Operator, Self::Viewer, Self::Peer];
+
     /// Name in messages and in certificates.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -93,11 +93,14 @@ impl ClientFiles {
     ///
     /// Those of [`ClientTls::load`].
     pub fn load(tls: &ClientTls) -> Result<Self, TlsError> {
-        let fingerprint = fingerprint(tls.files().map(PathBuf::as_path))?;
-        Ok(Self { channel: tls.load()?.channel, fingerprint })
+        let mut hasher = DefaultHasher::new();
+        fingerprint(tls.files().map(PathBuf::as_path))?.hash(&mut hasher);
+        // A channel holds the name that it expects, so that another one is another channel.
+        tls.domain.hash(&mut hasher);
+        Ok(Self { channel: tls.load()?.channel, fingerprint: hasher.finish() })
     }
 
-    /// Whether the content of a file differs.
+    /// Whether the content of a file differs, or the name that the server must have.
     #[must_use]
     pub const fn differs(&self, other: &Self) -> bool {
         self.fingerprint != other.fingerprint
@@ -226,5 +229,27 @@ mod tests {
         assert!(!live.replace(load("a.pem", "a.key", "a.pem").unwrap()));
         assert!(live.replace(load("a.pem", "a.key", "b.pem").unwrap()), "another authority");
         assert!(live.config().is_ok());
+    }
+
+    #[test]
+    fn a_client_differs_by_the_content_of_its_files_and_by_the_name_that_it_expects() {
+        let folder = tempfile::tempdir().unwrap();
+        let ca = folder.path().join("ca.pem");
+        let write = || {
+            let made = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
+            std::fs::write(&ca, made.cert.pem()).unwrap();
+        };
+        let load = |domain: Option<&str>| {
+            let domain = domain.map(str::to_owned);
+            ClientFiles::load(&ClientTls { ca: ca.clone(), domain, certificate: None, key: None }).unwrap()
+        };
+        write();
+        let before = load(Some("a.example"));
+
+        assert!(!before.differs(&load(Some("a.example"))));
+        assert!(before.differs(&load(Some("b.example"))), "another name");
+        assert!(before.differs(&load(None)), "the address's own name");
+        write();
+        assert!(before.differs(&load(Some("a.example"))), "another authority");
     }
 }

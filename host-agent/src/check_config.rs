@@ -98,11 +98,9 @@ fn addresses(config: &Config, running: Option<u32>, to: &mut Inspection) {
 }
 
 fn certificates(config: &Config, to: &mut Inspection) {
-    for (key, tls) in [
-        ("control.tls", &config.control.tls),
-        ("operators.tls", &config.operators.tls),
-        ("otlp.tls", &config.otlp.tls),
-    ] {
+    for (key, tls) in
+        [("control.tls", &config.control.tls), ("operators.tls", &config.operators.tls), ("otlp.tls", &config.otlp.tls)]
+    {
         if let Some(tls) = tls {
             to.server_tls(key, tls);
         }
@@ -282,10 +280,8 @@ mod tests {
         std::fs::write(path("a.pem"), made.cert.pem()).unwrap();
         std::fs::write(path("a.key"), made.signing_key.serialize_pem()).unwrap();
         let own = format!("certificate: {0}, key: {1}", path("a.pem"), path("a.key"));
-        let text = format!(
-            "coherence: {{tls: {{{own}, client_ca: {0}}}, peers_tls: {{{own}, ca: {0}}}}}\n",
-            path("a.pem")
-        );
+        let text =
+            format!("coherence: {{tls: {{{own}, client_ca: {0}}}, peers_tls: {{{own}, ca: {0}}}}}\n", path("a.pem"));
 
         let found = bad(folder.path(), &text);
 

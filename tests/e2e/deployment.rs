@@ -108,6 +108,72 @@ fn systemd_takes_the_units() {
     }
 }
 
+/// What a unit says of `key`, each value once it is set.
+fn settings<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
+    unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('=')).collect()
+}
+
+#[test]
+fn viewers_do_not_belong_to_the_group_that_reads_configurations() {
+    let users = deployed("systemd/uview.sysusers.conf");
+    let lines: Vec<_> = users.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(lines[..2], ["g uview -", "g uview-agent -"]);
+    assert!(lines[2].starts_with("u uview -:uview-agent "), "{lines:?}");
+    assert!(deployed("systemd/uview.tmpfiles.conf").contains("\nd /etc/uview 0750 root uview-agent -\n"));
+    let viewers = host_agent::config::Config::default().access;
+    let shown = format!("{viewers:?}");
+    assert!(shown.contains("\"uview\"") && !shown.contains("uview-agent"), "{shown}");
+
+    for (path, unit) in units() {
+        assert_eq!(settings(&unit, "Group"), ["uview-agent"], "{path}");
+        assert!(settings(&unit, "SupplementaryGroups").is_empty(), "{path}");
+    }
+}
+
+#[test]
+fn units_let_viewers_reach_sockets_and_agents_tell_them_apart() {
+    for (path, unit) in units() {
+        let folder = match path.split_once("uview-").unwrap().1 {
+            agent if agent.starts_with("host-agent") => "uview",
+            "nic-agent@.service" => "uview-nic-%i",
+            _ => "uview-nic",
+        };
+        assert_eq!(settings(&unit, "RuntimeDirectory"), [folder], "{path}");
+        assert_eq!(settings(&unit, "RuntimeDirectoryMode"), ["0755"], "{path}");
+        assert!(settings(&unit, "PrivateUsers").is_empty(), "{path}: users of the peers of a socket are translated");
+        // The marker of a run that was killed is there (coherence.rs).
+        let preserved = settings(&unit, "RuntimeDirectoryPreserve");
+        assert_eq!(preserved, if folder == "uview" { vec!["restart"] } else { vec![] }, "{path}");
+    }
+    let socket = "/run/uview-nic/models.sock";
+    let commented = deployed("systemd/nic-agent.yaml");
+    let (_, line) = commented.split_once("\n# models:").unwrap();
+    let config = nic_agent::config::Config::parse(&format!("models:{line}")).unwrap();
+    assert_eq!(config.models.socket.as_deref(), Some(Path::new(socket)));
+}
+
+#[test]
+fn limits_of_memory_are_above_the_agents_own_bounds() {
+    const MIB: u64 = 1 << 20;
+    let (host, worker) = (host_agent::config::Config::default(), nic_agent::config::Config::default());
+    // Traces, requests, queues of three signals and of two kinds of receivers, half frames, operators' models, gossip.
+    let host = (256 + 64 + 3 * 64 + 2 * 32 + 64 + 256 + 32) * MIB
+        + host.lmap.model_bytes as u64
+        + host.services.limits.series as u64 * 1400;
+    // 1 GiB: 600 services of 100 columns that learn.
+    let worker = worker.limits.region_bytes.get() + 1024 * MIB + worker.limits.retained_model_bytes;
+
+    for (path, unit) in units() {
+        let bound = if path.contains("host-agent") { host } else { worker };
+        let [high, max] = ["MemoryHigh", "MemoryMax"].map(|key| {
+            let found = settings(&unit, key);
+            assert_eq!(found.len(), 1, "{path}: {key}");
+            found[0].strip_suffix('M').unwrap().parse::<u64>().unwrap() * MIB
+        });
+        assert!(bound < high && high < max, "{path}: {bound} B, {high} B, {max} B");
+    }
+}
+
 /// The exposure of each unit that systemd computes, from 0 (none) to 10.
 #[test]
 fn units_leave_little_exposed() {

@@ -5,6 +5,7 @@ mod archive;
 mod notices;
 mod sbom;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -34,6 +35,9 @@ const FILES: [(&str, &str); 9] = [
 ];
 /// A folder that is packed as a whole: units, users, folders, and configurations to begin with.
 const UNITS: &str = "deploy/systemd";
+
+/// The checksums of all archives and bills in a folder, as sha256sum(1) reads them.
+const SUMS: &str = "SHA256SUMS";
 
 /// The commit that is released.
 struct Commit {
@@ -79,11 +83,21 @@ pub fn run(target: Option<&str>, into: &Path) -> Result<()> {
     for (file, bytes) in &written {
         fs::write(into.join(file), bytes)?;
     }
-    let sums: Vec<_> = written.iter().map(|(file, bytes)| format!("{:x}  {file}\n", Sha256::digest(bytes))).collect();
-    let sums = sums.concat();
-    fs::write(into.join("SHA256SUMS"), &sums)?;
+    let sums = sums(into, &written)?;
+    fs::write(into.join(SUMS), &sums)?;
     print!("{} of {}, {} packages\n{sums}", into.display(), commit.id, packages.len());
     Ok(())
+}
+
+/// Checksums of `written`, and those that the folder `into` has of other files there: releases for other targets.
+fn sums(into: &Path, written: &[(String, Vec<u8>)]) -> Result<String> {
+    let path = into.join(SUMS);
+    let before = if path.exists() { fs::read_to_string(&path).context(SUMS)? } else { String::new() };
+    let there = before.lines().filter_map(|line| line.split_once("  ")).filter(|(_, file)| into.join(file).is_file());
+    let mut all: BTreeMap<_, _> = there.map(|(sum, file)| (file, sum.to_owned())).collect();
+    all.extend(written.iter().map(|(file, bytes)| (file.as_str(), format!("{:x}", Sha256::digest(bytes)))));
+    let lines: Vec<_> = all.iter().map(|(file, sum)| format!("{sum}  {file}\n")).collect();
+    Ok(lines.concat())
 }
 
 fn output(command: &mut Command) -> Result<String> {
@@ -198,6 +212,25 @@ mod tests {
 
         assert_eq!(places.len(), entries.len());
         assert!(entries.iter().any(|entry| entry.path == "deploy/systemd/uview-host-agent.service"));
+    }
+
+    #[test]
+    fn checksums_of_other_targets_in_the_same_folder_stay_while_their_files_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let release = |file: &str, bytes: &[u8]| {
+            let written = [(file.to_owned(), bytes.to_owned())];
+            fs::write(folder.path().join(file), bytes).unwrap();
+            let sums = sums(folder.path(), &written).unwrap();
+            fs::write(folder.path().join(SUMS), &sums).unwrap();
+            sums
+        };
+        let line = |file: &str, bytes: &[u8]| format!("{:x}  {file}\n", Sha256::digest(bytes));
+
+        assert_eq!(release("x86.tar.gz", b"1"), line("x86.tar.gz", b"1"));
+        assert_eq!(release("arm.tar.gz", b"2"), [line("arm.tar.gz", b"2"), line("x86.tar.gz", b"1")].concat());
+        assert_eq!(release("x86.tar.gz", b"3"), [line("arm.tar.gz", b"2"), line("x86.tar.gz", b"3")].concat());
+        fs::remove_file(folder.path().join("arm.tar.gz")).unwrap();
+        assert_eq!(release("x86.tar.gz", b"3"), line("x86.tar.gz", b"3"));
     }
 
     #[test]

@@ -23,13 +23,25 @@ const RENEW: &str = "renew it; agents take over new files without a restart";
 impl Inspection {
     /// Checks the certificate of a listener, in the section `key`.
     pub fn server_tls(&mut self, key: &str, tls: &ServerTls) {
+        self.listener(key, tls, None);
+    }
+
+    /// Checks the certificate of a listener that clients have to know as a peer, too, in the section `key`.
+    pub fn peer_tls(&mut self, key: &str, tls: &ServerTls) {
+        self.listener(key, tls, Some(Role::Peer));
+    }
+
+    fn listener(&mut self, key: &str, tls: &ServerTls, role: Option<Role>) {
         let before = self.count(Level::Error);
-        let chain = self.chain(&format!("{key}.certificate"), &tls.certificate);
-        if let Some(identity) = chain.as_deref().and_then(identity)
-            && matches!(identity, Identity::Certificate(names) if names.is_empty())
-        {
-            let advice = "clients look for the host's name there: -addext 'subjectAltName=DNS:host.example'";
-            self.warning(format!("{key}.certificate"), "the certificate has no name (subjectAltName)", advice);
+        let name = format!("{key}.certificate");
+        let names = self.chain(&name, &tls.certificate).as_deref().and_then(names);
+        match (names, role) {
+            (Some(names), Some(role)) => self.role(name, &names, role),
+            (Some(names), None) if names.is_empty() => {
+                let advice = "clients look for the host's name there: -addext 'subjectAltName=DNS:host.example'";
+                self.warning(name, "the certificate has no name (subjectAltName)", advice);
+            }
+            _ => {}
         }
         self.key(&format!("{key}.key"), &tls.key);
         if let Some(authority) = &tls.client_ca {
@@ -62,30 +74,47 @@ impl Inspection {
         }
     }
 
-    /// Checks a file with authorities, the value of `key`.
+    /// Checks a file with authorities, the value of `key`. One that is valid is enough: others may be there until
+    /// all have certificates of the next one.
     pub fn authority(&mut self, key: &str, path: &Path) {
-        self.chain(key, path);
+        let Some(found) = self.certificates(key, path) else { return };
+        let read: Vec<_> = found.iter().filter_map(|certificate| Validity::of(certificate)).collect();
+        let is_valid = |validity: &&Validity| (validity.from_s..=validity.until_s).contains(&self.now_s);
+        let (count, valid) = (read.iter().filter(is_valid).count(), read.iter().filter(is_valid));
+        // The first that ends, or, if there is none, the one that was or will be valid nearest to now.
+        let shown = valid.min_by_key(|validity| validity.until_s).or(read.iter().max_by_key(|end| end.until_s));
+        let Some(&shown) = shown else { return self.no_certificate(key, path) };
+        self.validity(key, path, shown);
+        if (1..found.len()).contains(&count) {
+            let others = found.len() - count;
+            let what = format!("{others} of {} certificates in {} cannot be used now", found.len(), path.display());
+            self.warning(key, what, "remove those that have expired");
+        }
     }
 
     /// The own certificate of a client.
     fn own(&mut self, key: &str, certificate: Option<&Path>, secret: Option<&Path>, role: Option<Role>) {
         let name = format!("{key}.certificate");
-        let chain = certificate.and_then(|path| self.chain(&name, path));
+        let names = certificate.and_then(|path| self.chain(&name, path)).as_deref().and_then(names);
         if let Some(secret) = secret {
             self.key(&format!("{key}.key"), secret);
         }
-        let (Some(role), Some(Identity::Certificate(names))) = (role, chain.as_deref().and_then(identity)) else {
-            return;
-        };
+        if let (Some(role), Some(names)) = (role, names) {
+            self.role(name, &names, role);
+        }
+    }
+
+    /// Whether the other end can see a role in a certificate with `names`, the value of `key`.
+    fn role(&mut self, key: String, names: &[String], role: Role) {
         let uri = format!("{ROLE_SCHEME}{}", role.name());
         if names.contains(&uri) {
-            self.ok(name, format!("it has the role {}", role.name()));
+            self.ok(key, format!("it has the role {}", role.name()));
         } else if names.is_empty() {
             let advice = format!("-addext 'subjectAltName=URI:{uri}'");
-            self.warning(name, "the certificate has no name, so that nobody can give it a role", advice);
+            self.warning(key, "the certificate has no name, so that nobody can give it a role", advice);
         } else {
             let advice = format!("{} of the other end must list one of its names", role.access_key());
-            self.warning(name, format!("the certificate lacks the URI {uri}"), advice);
+            self.warning(key, format!("the certificate lacks the URI {uri}"), advice);
         }
     }
 
@@ -96,19 +125,28 @@ impl Inspection {
         }
     }
 
-    /// Reads a file with certificates, and says until when they are valid.
-    fn chain(&mut self, key: &str, path: &Path) -> Option<Vec<CertificateDer<'static>>> {
-        let found = match read(path).and_then(|pem| certificates(&pem, path)) {
-            Ok(found) => found,
+    /// Reads a file with certificates.
+    fn certificates(&mut self, key: &str, path: &Path) -> Option<Vec<CertificateDer<'static>>> {
+        match read(path).and_then(|pem| certificates(&pem, path)) {
+            Ok(found) => Some(found),
             Err(error) => {
                 self.error(key, chain(&error), readable(&error));
-                return None;
+                None
             }
-        };
+        }
+    }
+
+    fn no_certificate(&mut self, key: &str, path: &Path) {
+        self.error(key, format!("{} has something that is no certificate", path.display()), "replace the file");
+    }
+
+    /// Reads a file with a chain, and says until when it is valid.
+    fn chain(&mut self, key: &str, path: &Path) -> Option<Vec<CertificateDer<'static>>> {
+        let found = self.certificates(key, path)?;
         let ends = found.iter().map(|certificate| Validity::of(certificate));
-        // A chain ends with its first certificate; of several authorities, one may be there for the next rotation.
+        // A chain ends with the first of its certificates that does.
         let Some(validity) = ends.min_by_key(|validity| validity.map(|validity| validity.until_s)).flatten() else {
-            self.error(key, format!("{} has something that is no certificate", path.display()), "replace the file");
+            self.no_certificate(key, path);
             return None;
         };
         self.validity(key, path, validity);
@@ -148,10 +186,13 @@ impl Inspection {
 }
 
 /// The names in the first certificate of a chain.
-fn identity(chain: &[CertificateDer<'_>]) -> Option<Identity> {
+fn names(chain: &[CertificateDer<'_>]) -> Option<Vec<String>> {
     let certificate = EndEntityCert::try_from(chain.first()?).ok()?;
     let names = certificate.valid_dns_names().chain(certificate.valid_uri_names());
-    Some(Identity::of_certificate(names.map(str::to_owned)))
+    match Identity::of_certificate(names.map(str::to_owned)) {
+        Identity::Certificate(names) => Some(names),
+        Identity::User { .. } | Identity::Anyone => None,
+    }
 }
 
 fn readable(error: &TlsError) -> &'static str {
@@ -287,6 +328,63 @@ mod tests {
         assert_eq!(worker.0, Level::Ok, "{worker:?}");
         assert!(named.0 == Level::Warning && named.1.contains("lacks the URI uview:worker"), "{named:?}");
         assert!(nameless.0 == Level::Warning && nameless.1.contains("has no name"), "{nameless:?}");
+    }
+
+    #[test]
+    fn a_listener_of_peers_needs_a_name_by_which_callers_know_it_for_one() {
+        let files = Files::new();
+        files.certificate("ca", (2030, 1, 1), &["ca.example"]);
+        files.certificate("peer", (2030, 1, 1), &["URI:uview:peer", "node-1"]);
+        files.certificate("named", (2030, 1, 1), &["node-1"]);
+        let role = |name: &str| {
+            let [certificate, key] = ["pem", "key"].map(|end| files.path(&format!("{name}.{end}")));
+            let tls = ServerTls { certificate, key, client_ca: Some(files.path("ca.pem")) };
+            found(|to| to.peer_tls("coherence.tls", &tls)).swap_remove(1)
+        };
+
+        let [peer, named] = ["peer", "named"].map(role);
+
+        assert!(peer.0 == Level::Ok && peer.1.ends_with("it has the role peer"), "{peer:?}");
+        assert!(named.0 == Level::Warning && named.1.contains("lacks the URI uview:peer"), "{named:?}");
+    }
+
+    #[test]
+    fn one_authority_of_several_that_is_valid_is_enough() {
+        let files = Files::new();
+        files.certificate("long", (2030, 1, 1), &[]);
+        files.certificate("over", (2025, 12, 30), &[]);
+        let text = |name: &str| std::fs::read_to_string(files.path(name)).unwrap();
+        let (long, over) = (text("long.pem"), text("over.pem"));
+        let unreadable = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
+        let authority = |text: String| {
+            std::fs::write(files.path("ca.pem"), text).unwrap();
+            found(|to| to.authority("tls.client_ca", &files.path("ca.pem")))
+        };
+
+        let [both, other, none, nothing] =
+            [format!("{over}{long}"), format!("{long}{unreadable}"), format!("{over}{over}"), unreadable.to_owned()]
+                .map(authority);
+
+        for found in [&both, &other] {
+            assert_eq!(levels(found), [Level::Ok, Level::Warning], "{found:?}");
+            assert!(found[0].1.contains("is valid for 1461 days"), "{found:?}");
+            assert!(found[1].1.contains("1 of 2 certificates"), "{found:?}");
+        }
+        assert!(levels(&none) == [Level::Error] && none[0].1.ends_with("expired 2 days ago"), "{none:?}");
+        assert_eq!(levels(&nothing), [Level::Error], "{nothing:?}");
+    }
+
+    #[test]
+    fn a_chain_ends_with_the_first_of_its_certificates() {
+        let files = Files::new();
+        files.certificate("long", (2030, 1, 1), &["a.example"]);
+        files.certificate("over", (2025, 12, 30), &[]);
+        let text = ["long.pem", "over.pem"].map(|name| std::fs::read_to_string(files.path(name)).unwrap()).concat();
+        std::fs::write(files.path("chain.pem"), text).unwrap();
+
+        let found = files.server("chain.pem", "long.key", "long.pem");
+
+        assert!(found[0].0 == Level::Error && found[0].1.ends_with("expired 2 days ago"), "{found:?}");
     }
 
     #[test]
