@@ -251,6 +251,49 @@ fn endless_triggers_spend_the_tenants_budget_and_no_more() {
     assert_eq!(shop.keeper.buffer().account().kept.bytes, bytes);
 }
 
+/// A tenth of each trace has arrived when a policy selects it; the rest comes at once, or with the next tick.
+#[test]
+fn traces_that_are_selected_early_are_paid_for_with_all_of_their_spans() {
+    const SECONDS: u64 = 60;
+    let budget = BudgetRule { bytes_per_s: 10_000, ..BudgetRule::default() };
+    for (policy, is_member) in [Policy::Lmap, Policy::Trigger].into_iter().flat_map(|p| [(p, false), (p, true)]) {
+        let mut shop = Shop::new(Switches { floor: None, ..Switches::default() }, budget);
+        if is_member {
+            shop.keeper.join(None, Nanos::ZERO);
+        }
+        for tick in 0..SECONDS * 10 {
+            let (now, wall) = (Nanos::from_millis(tick * 100), at(tick / 10, 0));
+            if policy == Policy::Lmap && tick % 10 == 0 {
+                shop.verdict(shop.payment, NOON + tick / 10);
+            }
+            let entry = index(1, None, SpanKind::Server, shop.frontend, shop.pay, wall);
+            let child = index(2, Some(1), SpanKind::Server, shop.payment, shop.charge, wall);
+            for number in tick * 5..tick * 5 + 5 {
+                let trigger = (policy == Policy::Trigger).then_some("me");
+                let first = Span { trigger, ..span(trace(number), entry, true) };
+                shop.act(|keeper, catalog, sink| {
+                    keeper.span(&first, catalog, now, &mut *sink);
+                    (0..9).for_each(|_| keeper.span(&span(trace(number), child, false), catalog, now, &mut *sink));
+                });
+            }
+            shop.tick(now);
+            // No other node is alive.
+            shop.act(|keeper, _, sink| {
+                for (trace, reason) in keeper.decided().into_iter().filter(|_| is_member) {
+                    let released = keeper.release(trace, &reason, now, &mut *sink);
+                    assert!(matches!(released, KeepOutcome::Released { .. }));
+                }
+            });
+        }
+
+        let kept = shop.keeper.buffer().account().kept.bytes;
+        let allowed = budget.bytes_per_s * (SECONDS + 10);
+        // Of 6 MB, and with a trace that was begun on the last tokens.
+        let bounds = allowed / 2..=allowed + 2_000;
+        assert!(bounds.contains(&kept), "{policy:?}, member: {is_member}: {kept} bytes, {allowed} allowed");
+    }
+}
+
 #[test]
 fn what_another_node_decided_is_kept_whatever_the_budget() {
     let budget = BudgetRule { bytes_per_s: 1, ..BudgetRule::default() };
@@ -264,7 +307,12 @@ fn what_another_node_decided_is_kept_whatever_the_budget() {
     });
 
     assert!(matches!(outcomes[..], [KeepOutcome::Released { .. }, KeepOutcome::Unseen(_)]));
-    assert_eq!(shop.kept[&trace(1)], (2, "cart: AddItem ended in an error".to_owned()));
+    // Late spans of both.
+    for number in [1, 2] {
+        shop.request(trace(number), shop.list, at(0, 0), Nanos::ZERO);
+    }
+    assert_eq!(shop.kept[&trace(1)], (4, "cart: AddItem ended in an error".to_owned()));
+    assert_eq!(shop.kept[&trace(2)].0, 2);
     let budget = shop.keeper.policies().budget();
     assert!((budget.left() - 0.5).abs() < 1e-9 && budget.forgiven() > 0.0, "half is for this node's own policies");
     assert!(shop.keeper.decided().is_empty());

@@ -115,7 +115,7 @@ impl World {
                 assert_eq!(waiting.spans as usize, entry.waiting.len());
                 assert_eq!(waiting.bytes as usize, entry.waiting.iter().map(|(_, bytes)| bytes.len()).sum::<usize>());
             }
-            OfferOutcome::Follows(StickyDecision::Kept(_)) => {}
+            OfferOutcome::Follows(StickyDecision::Kept { .. }) => {}
             OfferOutcome::Follows(_) | OfferOutcome::Lost(_) => {
                 self.model.entry(number).or_default().gone.push(self.now);
             }
@@ -273,7 +273,8 @@ fn a_late_span_follows_what_was_decided() {
         KeepOutcome::Released { tally: Tally { spans: 1, bytes: 3 }, completeness: Completeness::Complete }
     );
     let late = |buffer: &mut TailBuffer, number| buffer.offer(&span(trace(number), 9, b"late"), limits.age);
-    assert_eq!(late(&mut buffer, 1), OfferOutcome::Follows(StickyDecision::Kept(reason())));
+    let own = StickyDecision::Kept { reason: reason(), own: true };
+    assert_eq!(late(&mut buffer, 1), OfferOutcome::Follows(own));
     assert_eq!(late(&mut buffer, 2), OfferOutcome::Follows(StickyDecision::Dropped { spans: 1 }));
     assert_eq!(
         buffer.keep(trace(2), &reason(), limits.age, |_, _| {}),
@@ -356,7 +357,8 @@ fn a_flood_has_no_decision_forgotten() {
 
     let now = Nanos::from_secs(1);
     assert_eq!(buffer.rushed(), 0);
-    assert_eq!(buffer.offer(&span(trace(0), 1, b"late"), now), OfferOutcome::Follows(StickyDecision::Kept(reason())));
+    let own = StickyDecision::Kept { reason: reason(), own: true };
+    assert_eq!(buffer.offer(&span(trace(0), 1, b"late"), now), OfferOutcome::Follows(own));
     // A trace that was refused without a record is of unknown completeness.
     let refused =
         (1..200_000).map(trace).find(|id| buffer.get(*id).is_none() && buffer.decision(*id).is_none()).unwrap();

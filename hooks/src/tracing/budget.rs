@@ -87,8 +87,9 @@ impl TokenBucket {
 /// [`Policy::Latency`] 40 %, [`Policy::Lmap`] 20 %, [`Policy::Error`] 10 %. So they yield in this order under lasting
 /// demand: the later ones get nothing unless the earlier ones leave enough.
 ///
-/// What other nodes decide is never refused, and charged to the common bucket up to half of it. So however much a peer
-/// keeps, or says that it keeps, this node's own policies have the other half.
+/// Late spans of traces that this node selected are owed in full. What other nodes decide is never refused, and charged
+/// to the common bucket up to half of it. So however much a peer keeps, or says that it keeps, this node's own policies
+/// have the other half.
 #[derive(Clone, Debug)]
 pub struct Budget {
     floor: TokenBucket,
@@ -126,8 +127,7 @@ impl Budget {
     }
 
     /// Whether `policy` may keep a trace of `bytes` at `now`; if so, the bytes are taken from the budget. The floor
-    /// always may, because its share is a promise to every reader of `ot=th`: what it needs beyond its buckets is
-    /// [charged](Self::charge) to the others.
+    /// always may, because its share is a promise to every reader of `ot=th`: what it needs beyond its buckets is owed.
     pub fn spend(&mut self, policy: Policy, bytes: u64, now: Nanos) -> bool {
         self.fill(now);
         let bytes = bytes as f64;
@@ -152,8 +152,16 @@ impl Budget {
         policy == Policy::Floor
     }
 
-    /// Takes `bytes` that are kept whatever is left: late spans of kept traces, and traces that another node decided to
-    /// keep. More than half of the common bucket in the long run, and debts beyond one burst, are forgiven and counted.
+    /// Takes `bytes` of late spans of a trace that this node selected. They are kept whatever is left, and owed in
+    /// full: no policy but the floor and errors selects another trace before they are paid. Debts beyond one burst are
+    /// forgiven, and counted.
+    pub fn late(&mut self, bytes: u64, now: Nanos) {
+        self.fill(now);
+        self.owe(bytes as f64);
+    }
+
+    /// Takes `bytes` that another node decided to keep, late spans included. They are kept whatever is left. More than
+    /// half of the common bucket in the long run, and debts beyond one burst, are forgiven and counted.
     pub fn charge(&mut self, bytes: u64, now: Nanos) {
         self.fill(now);
         let charged = (bytes as f64).min(self.others.tokens);
@@ -248,6 +256,19 @@ mod tests {
         // Half of the common bucket of 6 MB.
         assert!((budget.left() - 0.5).abs() < 1e-9, "{}", budget.left());
         assert!((budget.forgiven() - 97_000_000.0).abs() < 1.0, "{}", budget.forgiven());
+    }
+
+    #[test]
+    fn late_spans_of_own_traces_are_owed_in_full_up_to_a_burst() {
+        let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
+
+        budget.late(9_000_000, Nanos::ZERO);
+        assert!((budget.left() - -0.5).abs() < 1e-9 && budget.forgiven() < 1.0, "{}", budget.left());
+        assert!(!budget.spend(Policy::Lmap, 1, Nanos::from_secs(3)));
+        assert!(budget.spend(Policy::Lmap, 1, Nanos::from_secs(8)));
+
+        budget.late(100_000_000, Nanos::from_secs(8));
+        assert!((budget.left() - -1.0).abs() < 1e-9 && budget.forgiven() > 80_000_000.0, "{}", budget.left());
     }
 
     #[test]

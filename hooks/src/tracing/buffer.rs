@@ -109,17 +109,29 @@ impl TailBuffer {
     }
 
     /// Passes the buffered spans of `trace` to `sink`, in order of arrival, with their bytes as received; later spans
-    /// follow.
+    /// follow this node's own decision.
     pub fn keep(
         &mut self,
         trace: TraceId,
         reason: &Arc<Reason>,
         now: Nanos,
+        sink: impl FnMut(&SpanIndex, &[u8]),
+    ) -> KeepOutcome {
+        self.keep_for((trace, true), reason, now, sink)
+    }
+
+    /// Like [`keep`](Self::keep), because a peer decided it unless it is this node's `own` decision.
+    pub(super) fn keep_for(
+        &mut self,
+        (trace, own): (TraceId, bool),
+        reason: &Arc<Reason>,
+        now: Nanos,
         mut sink: impl FnMut(&SpanIndex, &[u8]),
     ) -> KeepOutcome {
         let rank = self.key.rank(trace);
+        let decision = StickyDecision::Kept { reason: Arc::clone(reason), own };
         let Some(place) = self.traces.find(trace, rank) else {
-            return self.keep_absent(trace, rank, reason, now);
+            return self.keep_absent(trace, rank, &decision, now);
         };
         let trace = self.traces.remove(place);
         let completeness = self.completeness_of(&trace, now);
@@ -129,7 +141,7 @@ impl TailBuffer {
             sink(&stored.index, &self.scratch);
         }
         self.blocks.release(trace.chain);
-        self.decisions.put(trace.id, rank, &StickyDecision::Kept(Arc::clone(reason)), now);
+        self.decisions.put(trace.id, rank, &decision, now);
         let tally = BufferedTrace::of(&trace, rank).tally();
         self.account.waiting -= tally;
         self.account.kept += tally;
@@ -153,7 +165,7 @@ impl TailBuffer {
     pub fn pass(&mut self, trace: TraceId, reason: Reason, now: Nanos) {
         let rank = self.key.rank(trace);
         if self.traces.find(trace, rank).is_none() && self.decisions.get(trace, rank).is_none() {
-            self.decisions.put(trace, rank, &StickyDecision::Kept(Arc::new(reason)), now);
+            self.decisions.put(trace, rank, &StickyDecision::Kept { reason: Arc::new(reason), own: true }, now);
         }
     }
 
@@ -406,7 +418,7 @@ impl TailBuffer {
     fn follow(&mut self, decision: StickyDecision, rank: Rank, span: &Span<'_>, now: Nanos) -> OfferOutcome {
         let tally = Tally::one(span.encoded.len());
         match decision {
-            StickyDecision::Kept(_) => self.account.kept += tally,
+            StickyDecision::Kept { .. } => self.account.kept += tally,
             StickyDecision::Dropped { .. } => {
                 self.account.add_dropped(DropReason::Late, tally);
                 self.discarded.add(span.index.service, DiscardReason::Dropped(DropReason::Late), tally);
@@ -417,16 +429,16 @@ impl TailBuffer {
         OfferOutcome::Follows(decision)
     }
 
-    fn keep_absent(&mut self, trace: TraceId, rank: Rank, reason: &Arc<Reason>, now: Nanos) -> KeepOutcome {
+    fn keep_absent(&mut self, trace: TraceId, rank: Rank, decision: &StickyDecision, now: Nanos) -> KeepOutcome {
         match self.decisions.get(trace, rank) {
-            Some(StickyDecision::Kept(_)) => KeepOutcome::Already,
+            Some(StickyDecision::Kept { .. }) => KeepOutcome::Already,
             Some(StickyDecision::Dropped { spans } | StickyDecision::Evicted { spans }) => {
                 KeepOutcome::Gone(Completeness::Missing { spans })
             }
             None => {
                 let sure = self.remembers_before(now) && !self.unrecorded.covers(rank, now);
                 let completeness = if sure { Completeness::Complete } else { Completeness::Unknown };
-                self.decisions.put(trace, rank, &StickyDecision::Kept(Arc::clone(reason)), now);
+                self.decisions.put(trace, rank, decision, now);
                 KeepOutcome::Unseen(completeness)
             }
         }

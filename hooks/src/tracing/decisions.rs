@@ -14,8 +14,13 @@ use crate::tracing::span::TraceId;
 /// The decision about a trace on this node, which late spans follow.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StickyDecision {
-    /// The trace is kept for this reason. Late spans are exported at once.
-    Kept(Arc<Reason>),
+    /// The trace is kept. Late spans are exported at once.
+    Kept {
+        /// Why it is kept.
+        reason: Arc<Reason>,
+        /// Whether this node decided it; else a peer did.
+        own: bool,
+    },
     /// No policy wanted the trace. Late spans are dropped.
     Dropped {
         /// Number of dropped spans so far; saturates at 65,535.
@@ -35,7 +40,8 @@ enum Tag {
     Evicted = 3,
 }
 
-// A slot: 46 bits of the rank, 2 bits of tag, 16 bits of count; 0 is empty. Two traces are confused once in 10^13
+// A slot: 46 bits of the rank, 2 bits of tag, 16 bits of count (for a kept trace, 1 if it is this node's own decision);
+// 0 is empty. Two traces are confused once in 10^13
 // lookups.
 const COUNT_BITS: u32 = 16;
 const MAX: u64 = (1 << COUNT_BITS) - 1;
@@ -127,7 +133,10 @@ impl Decisions {
             let slot = generation.slots[generation.place(rank)];
             let spans = (slot & MAX) as u32;
             match (slot >> COUNT_BITS) & 3 {
-                1 => generation.kept.get(&trace).cloned().map(StickyDecision::Kept),
+                1 => {
+                    let reason = generation.kept.get(&trace).cloned()?;
+                    Some(StickyDecision::Kept { reason, own: spans != 0 })
+                }
                 2 => Some(StickyDecision::Dropped { spans }),
                 3 => Some(StickyDecision::Evicted { spans }),
                 _ => None,
@@ -139,9 +148,9 @@ impl Decisions {
     pub(super) fn put(&mut self, trace: TraceId, rank: Rank, decision: &StickyDecision, now: Nanos) {
         self.turn(now);
         let (tag, spans) = match decision {
-            StickyDecision::Kept(reason) => {
+            StickyDecision::Kept { reason, own } => {
                 self.now.kept.insert(trace, Arc::clone(reason));
-                (Tag::Kept, 0)
+                (Tag::Kept, u32::from(*own))
             }
             StickyDecision::Dropped { spans } => (Tag::Dropped, *spans),
             StickyDecision::Evicted { spans } => (Tag::Evicted, *spans),
@@ -156,7 +165,7 @@ impl Decisions {
     /// before the span is.
     pub(super) fn follow(&mut self, trace: TraceId, rank: Rank, decision: &StickyDecision, now: Nanos) {
         let decision = match decision {
-            StickyDecision::Kept(reason) => StickyDecision::Kept(Arc::clone(reason)),
+            StickyDecision::Kept { .. } => decision.clone(),
             StickyDecision::Dropped { spans } => StickyDecision::Dropped { spans: spans.saturating_add(1) },
             StickyDecision::Evicted { spans } => StickyDecision::Evicted { spans: spans.saturating_add(1) },
         };

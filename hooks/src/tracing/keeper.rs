@@ -160,14 +160,15 @@ impl Keeper {
             self.buffer.pass(span.trace, reason, now);
         }
         match self.buffer.offer(span, now) {
-            OfferOutcome::Buffered(_) if self.is_pending(span.trace) => {}
+            // Paid for when it was selected, but for this span.
+            OfferOutcome::Buffered(_) if self.is_pending(span.trace) => self.policies.late(span.encoded.len(), now),
             OfferOutcome::Buffered(waiting) => {
                 if let Some(reason) = self.policies.judge(span, &waiting, &mut self.triggers, catalog, now) {
                     self.decide(span.trace, reason, now, sink);
                 }
             }
-            OfferOutcome::Follows(StickyDecision::Kept(reason)) => {
-                self.policies.follow(reason.policy(), span.encoded.len(), now);
+            OfferOutcome::Follows(StickyDecision::Kept { reason, own }) => {
+                self.policies.follow(reason.policy(), own, span.encoded.len(), now);
                 let (trace, index, encoded) = (span.trace, &span.index, span.encoded);
                 sink(KeptSpan { trace, index, encoded, reason: &reason, completeness: Completeness::Complete });
             }
@@ -256,7 +257,7 @@ impl Keeper {
         sink: impl FnMut(KeptSpan<'_>),
     ) -> KeepOutcome {
         let paid = self.cluster.as_mut().is_some_and(|cluster| cluster.pending.remove(&trace));
-        let kept = self.give(trace, reason, began, now, sink);
+        let kept = self.give((trace, paid), reason, began, now, sink);
         if let KeepOutcome::Released { tally, .. } = kept
             && !paid
         {
@@ -277,7 +278,7 @@ impl Keeper {
         if let Some(cluster) = &mut self.cluster {
             cluster.pending.remove(&trace);
         }
-        self.give(trace, reason, None, now, sink)
+        self.give((trace, true), reason, None, now, sink)
     }
 
     /// Takes the decisions of this node since the last call, to be announced to the others: at every
@@ -375,14 +376,15 @@ impl Keeper {
         match &mut self.cluster {
             Some(cluster) => _ = cluster.pending.insert(trace),
             // Just selected: it is buffered.
-            None => _ = self.give(trace, &reason, None, now, sink),
+            None => _ = self.give((trace, true), &reason, None, now, sink),
         }
         self.decided.push((trace, reason));
     }
 
+    /// Exports `trace`, of which this node's `own` decision was, or that of a peer.
     fn give(
         &mut self,
-        trace: TraceId,
+        (trace, own): (TraceId, bool),
         reason: &Arc<Reason>,
         began: Option<TraceStart>,
         now: Nanos,
@@ -397,7 +399,7 @@ impl Keeper {
         let operation = waiting.and_then(|waiting| waiting.operation);
         let teaches = self.buffer.rank(trace).teaches();
         let mut path = TracePath::default();
-        let kept = self.buffer.keep(trace, reason, now, |index, encoded| {
+        let kept = self.buffer.keep_for((trace, own), reason, now, |index, encoded| {
             if teaches {
                 path.saw(index);
             }

@@ -170,16 +170,24 @@ impl Policies {
         whole
     }
 
-    /// Charges `bytes` that are kept whatever the budget: late spans, and decisions of other nodes.
+    /// Charges `bytes` that another node decided to keep.
     pub fn charge(&mut self, bytes: u64, now: Nanos) {
         self.budget.charge(bytes, now);
     }
 
-    /// Charges a span of `bytes` that follows an earlier decision of `policy`. All spans of the floor do.
-    pub fn follow(&mut self, policy: Policy, bytes: usize, now: Nanos) {
+    /// Charges a span of `bytes` that arrived after this node selected its trace.
+    pub fn late(&mut self, bytes: usize, now: Nanos) {
+        self.budget.late(bytes as u64, now);
+    }
+
+    /// Charges a span of `bytes` that follows an earlier decision of `policy`: this node's `own`, or that of a peer. All
+    /// spans of the floor do.
+    pub fn follow(&mut self, policy: Policy, own: bool, bytes: usize, now: Nanos) {
         if policy == Policy::Floor {
             let _always = self.budget.spend(policy, bytes as u64, now);
             self.granted[policy as usize] += Tally::one(bytes);
+        } else if own {
+            self.late(bytes, now);
         } else {
             self.budget.charge(bytes as u64, now);
         }

@@ -130,7 +130,7 @@ fn the_reported_look_back_is_the_true_one() {
         let buffer = node.keeper.buffer();
         let reported = buffer.look_back(node.now(END));
         let there =
-            |trace| buffer.get(trace).is_some() || matches!(buffer.decision(trace), Some(StickyDecision::Kept(_)));
+            |trace| buffer.get(trace).is_some() || matches!(buffer.decision(trace), Some(StickyDecision::Kept { .. }));
         let oldest = arrived.iter().filter(|(trace, _)| buffer.get(**trace).is_some()).map(|(_, at)| *at).min();
         let reach = (END - oldest.expect("something waits")) as f64 / 1e3;
         let recent = arrived.iter().filter(|(_, at)| (END - **at) as f64 / 1e3 < reach);
