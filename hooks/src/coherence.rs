@@ -18,9 +18,10 @@
 //! of paths. Two nodes exchange [`GossipMessage`]s. A message carries a version vector (the sender's position in the
 //! log of each run) and the entries that the receiver lacked by its last version vector. So a lost message needs no
 //! retransmission: the next exchange carries its entries. Entries of a dead node are relayed by the nodes that received
-//! them from it: what they have from each other they do not pass on. A restarted node gets everything that is still
-//! remembered, with a mark on the entries that its predecessor had carried out. No node is elected: each replica of a
-//! frontend decides about the traces that entered there, and an entry at another replica is another trace.
+//! them from it: what they have from each other they do not pass on. What a peer does not take is relayed again at the
+//! idle interval. A restarted node gets everything that is still remembered, with a mark on the entries that its
+//! predecessor had carried out. No node is elected: each replica of a frontend decides about the traces that entered
+//! there, and an entry at another replica is another trace.
 //!
 //! *Trust.* A peer may lie, also one with a certificate. Every member keeps these properties, whatever others say:
 //!
@@ -63,6 +64,7 @@ mod path_join;
 mod peer;
 mod pending;
 mod refusal;
+mod relays;
 mod settings;
 mod speaker;
 mod tenant;

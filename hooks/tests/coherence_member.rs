@@ -363,3 +363,71 @@ fn numbers_of_a_run_go_on_after_minutes_of_silence() {
 
     assert_eq!(done(&mut b, 400_020), "k");
 }
+
+/// Messages from `a` to `n` in 30 s, ten ticks a second, and how many of them have entries of `r`. Meanwhile `r` speaks
+/// to `n`, and says another of its words each second; `a` heard all of them at the start.
+fn messages_about_a_run_that_speaks(a_decides: bool) -> (usize, usize) {
+    let (mut a, mut n, r) = (member("a", 1), member("n", 1), run("r", 1));
+    for first in 0..100 {
+        let entries = vec![keep(r.clone(), first, 9, 1)];
+        receive(&mut a, GossipMessage { entries, appended: 100, ..message(r.clone()) }, 1).expect("a member");
+    }
+    exchange(&mut a, &mut n, 1);
+    let (mut last, mut sent, mut relayed) = (at(1), 0, 0);
+    for millis in (2_000..32_000).step_by(100) {
+        let second = millis / 1_000;
+        let entries = if millis % 1_000 == 0 { vec![keep(r.clone(), second - 2, 9, millis)] } else { Vec::new() };
+        let appended = second - 1;
+        receive(&mut n, GossipMessage { entries, appended, ..message(r.clone()) }, millis).expect("a member");
+        if a_decides {
+            decide(&mut a, 1, millis);
+        }
+        if a.is_due(Some("n"), Some(last), at(millis)) {
+            let from_a = a.message(Some("n"), at(millis));
+            relayed += usize::from(from_a.entries.iter().any(|block| block.run == r));
+            receive(&mut n, from_a, millis).expect("a member");
+            receive(&mut a, n.message(Some("a"), at(millis)), millis).expect("a member");
+            (last, sent) = (at(millis), sent + 1);
+        }
+    }
+    (sent, relayed)
+}
+
+#[test]
+fn what_a_peer_does_not_take_is_relayed_at_the_idle_interval() {
+    let (sent, relayed) = messages_about_a_run_that_speaks(false);
+    assert!((30..=33).contains(&sent) && (29..=33).contains(&relayed), "{sent} messages, {relayed} with relays");
+
+    let (sent, relayed) = messages_about_a_run_that_speaks(true);
+    assert!(sent == 300 && (29..=33).contains(&relayed), "{sent} messages, {relayed} with relays");
+}
+
+#[test]
+fn relays_that_a_peer_takes_follow_each_other_at_once_and_lost_ones_come_again() {
+    let (mut a, mut n, r) = (member("a", 1), member("n", 1), run("r", 1));
+    exchange(&mut a, &mut n, 1);
+    // More than fits into five messages, from a run that is dead by then.
+    for first in 0..9_000 {
+        let entries = vec![keep(r.clone(), first, 9, 1)];
+        receive(&mut a, GossipMessage { entries, appended: first + 1, ..message(r.clone()) }, 1).expect("a member");
+    }
+
+    let (mut last, mut taken) = (at(1_900), Vec::new());
+    for millis in (2_000..4_000).step_by(100) {
+        if a.is_due(Some("n"), Some(last), at(millis)) {
+            let from_a = a.message(Some("n"), at(millis));
+            last = at(millis);
+            // The first two are lost.
+            if millis >= 2_200 {
+                receive(&mut n, from_a, millis).expect("a member");
+                receive(&mut a, n.message(Some("a"), at(millis)), millis).expect("a member");
+            }
+        }
+        taken.push(done(&mut n, millis).len());
+    }
+
+    assert_eq!(taken.iter().sum::<usize>(), 9_000, "{taken:?}");
+    let first = taken.iter().position(|taken| *taken > 0).expect("some were taken");
+    let last = taken.iter().rposition(|taken| *taken > 0).expect("some were taken");
+    assert!(first <= 11 && last - first <= 5, "{taken:?}");
+}

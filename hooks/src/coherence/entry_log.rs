@@ -191,23 +191,23 @@ impl EntryLog {
         logs.into_iter().map(|(run, log)| (run, log.next())).collect()
     }
 
-    /// Whether a peer with `versions` lacks an entry that may be sent now: entries of the run `own` at once, those of
-    /// other runs if they arrived before `relayed`.
-    pub fn has_for(&self, versions: &VersionVector, own: &Run, theirs: Option<&Run>, relayed: Nanos) -> bool {
-        self.lacking(versions, own, theirs, relayed).next().is_some()
+    /// Whether a peer with `versions` lacks an entry of a `wanted` run that may be sent now: entries of the run `own` at
+    /// once, those of other runs if they arrived before `relayed`.
+    pub fn has_for(&self, versions: &VersionVector, own: &Run, wanted: impl Fn(&Run) -> bool, relayed: Nanos) -> bool {
+        self.lacking(versions, own, wanted, relayed).next().is_some()
     }
 
-    /// Entries that a peer with `versions` lacks, up to about `bytes`; those of the run `own` before all others. Each
-    /// other run has a share: long entries of one do not keep those of another from being relayed.
+    /// Entries of `wanted` runs that a peer with `versions` lacks, up to about `bytes`; those of the run `own` before all
+    /// others. Each other run has a share: long entries of one do not keep those of another from being relayed.
     pub fn for_peer(
         &self,
         versions: &VersionVector,
         own: &Run,
-        theirs: Option<&Run>,
+        wanted: impl Fn(&Run) -> bool,
         relayed: Nanos,
         mut bytes: usize,
     ) -> Vec<Entries> {
-        let mut lacking: Vec<_> = self.lacking(versions, own, theirs, relayed).collect();
+        let mut lacking: Vec<_> = self.lacking(versions, own, wanted, relayed).collect();
         lacking.sort_by_key(|(run, ..)| *run != own);
         let (mut all, mut left) = (Vec::new(), lacking.len());
         let mut add = |(run, log, start, _): &(&Run, &Log, usize, usize), entries| {
@@ -243,16 +243,16 @@ impl EntryLog {
         &self,
         versions: &VersionVector,
         own: &Run,
-        theirs: Option<&Run>,
+        wanted: impl Fn(&Run) -> bool,
         relayed: Nanos,
     ) -> impl Iterator<Item = (&Run, &Log, usize, usize)> {
-        self.logs.iter().filter(move |(run, _)| Some(*run) != theirs).filter_map(move |(run, log)| {
+        self.logs.iter().filter_map(move |(run, log)| {
             let have = versions.get(run).copied().unwrap_or(0);
             let start = have.saturating_sub(log.first) as usize;
             // The run that appended an entry sends it first: a relay by two nodes would waste the second copy.
             let is_due = |stored: &StoredEntry| stored.came <= relayed;
             let end = if run == own { log.entries.len() } else { log.entries.partition_point(is_due) };
-            (start < end).then_some((run, log, start, end))
+            (start < end && wanted(run)).then_some((run, log, start, end))
         })
     }
 

@@ -207,7 +207,7 @@ impl Member {
             return true;
         }
         let Some(peer) = peer.and_then(|name| self.peers.get(name)) else { return false };
-        self.log.has_for(&peer.versions, &self.run, Some(&peer.run), self.relayed(now))
+        self.log.has_for(&peer.versions, &self.run, |run| self.may_send(run, peer, now), self.relayed(now))
     }
 
     /// The message to `peer` at `now`. Carry out all effects of received messages before: the message says that they
@@ -216,9 +216,12 @@ impl Member {
     pub fn message(&self, peer: Option<&str>, now: Nanos) -> GossipMessage {
         let peer = peer.and_then(|name| self.peers.get(name));
         let entries = peer.map_or_else(Vec::new, |peer| {
-            let relayed = self.relayed(now);
-            let mut blocks = self.log.for_peer(&peer.versions, &self.run, Some(&peer.run), relayed, MESSAGE);
+            let (relayed, wanted) = (self.relayed(now), |run: &Run| self.may_send(run, peer, now));
+            let mut blocks = self.log.for_peer(&peer.versions, &self.run, wanted, relayed, MESSAGE);
             for block in &mut blocks {
+                if block.run != self.run {
+                    peer.relays.sent(block, &peer.versions, now);
+                }
                 let had = peer.before.get(&block.run).copied().unwrap_or(0);
                 for (number, entry) in (block.first..).zip(&mut block.entries) {
                     entry.carried_out = number < had;
@@ -235,6 +238,12 @@ impl Member {
             to: peer.map(|peer| peer.run.clone()),
             appended: self.log.next(&self.run),
         }
+    }
+
+    /// Whether entries of `run` may be sent to `peer` at `now`: this node's own at once; those of other runs once per
+    /// idle interval, if the peer did not take what it was sent of them.
+    fn may_send(&self, run: &Run, peer: &Peer, now: Nanos) -> bool {
+        *run == self.run || (*run != peer.run && peer.relays.is_due(run, &peer.versions, self.settings.idle, now))
     }
 
     /// The version vector to show to `peer`. What another node relayed is not in it: the peer, or the run itself, may

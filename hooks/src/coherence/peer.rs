@@ -5,6 +5,7 @@ use wire::time::Nanos;
 use crate::coherence::hearsay::Hearsay;
 use crate::coherence::item::Run;
 use crate::coherence::message::VersionVector;
+use crate::coherence::relays::Relays;
 use crate::tracing::Rank;
 
 /// Time within which a node has exported what it carried out. What it carried out just before it was killed may still
@@ -38,6 +39,8 @@ pub(super) struct Peer {
     pub(super) level: Option<Rank>,
     /// What it relays of other runs.
     pub(super) hearsay: Hearsay,
+    /// What it was sent of other runs.
+    pub(super) relays: Relays,
 }
 
 impl Peer {
@@ -53,6 +56,7 @@ impl Peer {
             last_seen: now,
             level,
             hearsay: Hearsay::default(),
+            relays: Relays::default(),
         }
     }
 
@@ -70,6 +74,7 @@ impl Peer {
             self.before = core::mem::take(&mut self.settled);
             self.sample = (now, versions.clone());
             self.versions.clear();
+            self.relays = Relays::default();
             self.former = Some(core::mem::replace(&mut self.run, run));
         } else if now.since(self.sample.0).is_some_and(|age| age >= SENT_WITHIN) {
             self.settled = core::mem::replace(&mut self.sample, (now, versions.clone())).1;
@@ -94,6 +99,7 @@ impl Peer {
         for versions in [&mut self.versions, &mut self.before, &mut self.settled, &mut self.sample.1] {
             versions.retain(|run, _| knows(run));
         }
+        self.relays.retain(knows);
         self.hearsay.forget(age, now);
     }
 }
