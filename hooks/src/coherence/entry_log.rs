@@ -191,14 +191,14 @@ impl EntryLog {
         logs.into_iter().map(|(run, log)| (run, log.next())).collect()
     }
 
-    /// Whether a peer with `versions` lacks an entry of a `wanted` run that may be sent now: entries of the run `own` at
-    /// once, those of other runs if they arrived before `relayed`.
+    /// Whether a peer with `versions` lacks an entry of a `wanted` run that may be sent now: entries of the run `own`
+    /// at once, those of other runs if they arrived before `relayed`.
     pub fn has_for(&self, versions: &VersionVector, own: &Run, wanted: impl Fn(&Run) -> bool, relayed: Nanos) -> bool {
         self.lacking(versions, own, wanted, relayed).next().is_some()
     }
 
-    /// Entries of `wanted` runs that a peer with `versions` lacks, up to about `bytes`; those of the run `own` before all
-    /// others. Each other run has a share: long entries of one do not keep those of another from being relayed.
+    /// Entries of `wanted` runs that a peer with `versions` lacks, up to about `bytes`; those of the run `own` before
+    /// all others. Each other run has a share: long entries of one do not keep those of another from being relayed.
     pub fn for_peer(
         &self,
         versions: &VersionVector,

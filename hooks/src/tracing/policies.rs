@@ -180,8 +180,8 @@ impl Policies {
         self.budget.late(bytes as u64, now);
     }
 
-    /// Charges a span of `bytes` that follows an earlier decision of `policy`: this node's `own`, or that of a peer. All
-    /// spans of the floor do.
+    /// Charges a span of `bytes` that follows an earlier decision of `policy`: this node's `own`, or that of a peer.
+    /// All spans of the floor do.
     pub fn follow(&mut self, policy: Policy, own: bool, bytes: usize, now: Nanos) {
         if policy == Policy::Floor {
             let _always = self.budget.spend(policy, bytes as u64, now);

@@ -30,8 +30,8 @@ struct Entry {
     arrival: u64,
 }
 
-/// Models of services, bounded in bytes. Whoever holds most loses the oldest first: those of services that run come again
-/// and again.
+/// Models of services, bounded in bytes. Whoever holds most loses the oldest first: those of services that run come
+/// again and again.
 #[derive(Debug)]
 pub struct KeptModels {
     models: BTreeMap<ServiceName, Entry>,

@@ -13,6 +13,7 @@ use super::ControlPlane;
 use super::kept_models::KeptModel;
 use super::lmap::{Lmap, SentConfig};
 use super::placement::Loads;
+use super::worker::{Departure, Worker};
 
 /// Time for a worker to hand over a model.
 const MODEL_WITHIN: Nanos = Nanos::from_secs(2);
@@ -126,7 +127,7 @@ impl ControlPlane {
         let Some(from) = lmap.worker else { return };
         lmap.moving = Some(Move { to, stage: Stage::AwaitingModel { until: now.plus(MODEL_WITHIN) } });
         let session = self.workers.get(&from).and_then(|worker| worker.session.as_ref());
-        if session.is_some_and(|session| session.hands_over_models && !session.leaving) {
+        if session.is_some_and(|session| session.hands_over_models && session.departure == Departure::No) {
             let epoch = self.workers.get(&from).map_or(0, |worker| worker.epoch.0);
             self.send(from, epoch, Message::GiveModel(proto::GiveModel { lmap: id.0 }));
         } else {
@@ -139,7 +140,7 @@ impl ControlPlane {
         let Some(to) = self.lmaps.get(&id).and_then(|lmap| lmap.moving.as_ref()).map(|moving| moving.to) else {
             return;
         };
-        let can_take = self.workers.get(&to).is_some_and(super::worker::Worker::takes_lmaps);
+        let can_take = self.workers.get(&to).is_some_and(Worker::takes_lmaps);
         let spec = if can_take { self.spec_of(id) } else { None };
         match spec.and_then(|spec| self.send_spec(to, spec)) {
             Some(sent) => {
@@ -213,7 +214,7 @@ impl ControlPlane {
     /// A worker says that it is about to end.
     pub(super) fn leave(&mut self, id: WorkerId, now: Nanos) {
         let Some(session) = self.workers.get_mut(&id).and_then(|worker| worker.session.as_mut()) else { return };
-        session.leaving = true;
+        session.departure = Departure::Announced;
         let to_it = self.lmaps.values().filter(|lmap| lmap.moving.as_ref().is_some_and(|moving| moving.to == id));
         let to_it: Vec<LmapId> = to_it.map(|lmap| lmap.id).collect();
         for lmap in to_it {
@@ -234,14 +235,13 @@ impl ControlPlane {
     /// Lets leaving workers end of which nothing is on the move any more.
     pub(super) fn dismiss_leaving(&mut self) {
         let is_moving = |id: WorkerId| self.lmaps.values().any(|lmap| lmap.worker == Some(id) && lmap.moving.is_some());
-        let waits = |worker: &super::worker::Worker| {
-            worker.session.as_ref().is_some_and(|session| session.leaving && !session.dismissed)
-        };
+        let waits =
+            |worker: &Worker| worker.session.as_ref().is_some_and(|session| session.departure == Departure::Announced);
         let waiting = self.workers.iter().filter(|(id, worker)| waits(worker) && !is_moving(**id));
         let waiting: Vec<WorkerId> = waiting.map(|(&id, _)| id).collect();
         for id in waiting {
             if let Some(session) = self.workers.get_mut(&id).and_then(|worker| worker.session.as_mut()) {
-                session.dismissed = true;
+                session.departure = Departure::Granted;
             }
             let epoch = self.workers.get(&id).map_or(0, |worker| worker.epoch.0);
             self.send(id, epoch, Message::Goodbye(proto::Goodbye {}));

@@ -17,6 +17,17 @@ pub struct SentLmap {
     pub set: bool,
 }
 
+/// Whether a worker is about to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// It is not.
+    No,
+    /// It said so: its LMAPs move to other workers, and it gets no others.
+    Announced,
+    /// It was told that it may.
+    Granted,
+}
+
 /// A run of a worker, from its hello until it is fenced. It may lose its connection and reconnect.
 #[derive(Debug)]
 pub struct Session {
@@ -30,10 +41,8 @@ pub struct Session {
     pub hands_over_models: bool,
     /// The protocol of the session.
     pub protocol: u32,
-    /// It is about to end: its LMAPs move to other workers, and it gets no others.
-    pub leaving: bool,
-    /// It was told that it may end.
-    pub dismissed: bool,
+    /// Whether it is about to end.
+    pub departure: Departure,
     pub connection: Option<ConnectionId>,
     /// Time of its latest message.
     pub last_message: Nanos,
@@ -80,7 +89,7 @@ impl Worker {
 
     /// Whether LMAPs may be placed on it.
     pub fn takes_lmaps(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| session.connection.is_some() && !session.leaving)
+        self.session.as_ref().is_some_and(|session| session.connection.is_some() && session.departure == Departure::No)
     }
 
     /// Whether it may have the configuration of `lmap`.
@@ -151,8 +160,7 @@ mod tests {
             takes_lowest_share: true,
             hands_over_models: true,
             protocol: 1,
-            leaving: false,
-            dismissed: false,
+            departure: Departure::No,
             transport: "shm".into(),
             connection: Some(ConnectionId(1)),
             last_message: Nanos::ZERO,

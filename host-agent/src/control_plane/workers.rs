@@ -11,7 +11,7 @@ use wire::proto::control::worker_message::Message as FromWorker;
 use wire::rdma::{Endpoint, TRANSPORT};
 use wire::time::Nanos;
 
-use super::worker::{Acknowledgement, Session, Worker};
+use super::worker::{Acknowledgement, Departure, Session, Worker};
 use super::{Action, ConnectionId, ControlPlane};
 
 /// Why a worker is refused.
@@ -76,8 +76,7 @@ impl ControlPlane {
                 takes_lowest_share: hello.takes_lowest_share,
                 hands_over_models: hello.hands_over_models,
                 protocol: common_protocol(hello.protocol, hello.oldest_protocol).unwrap_or(PROTOCOL),
-                leaving: false,
-                dismissed: false,
+                departure: Departure::No,
                 connection: Some(connection),
                 last_message: now,
                 acknowledged: Epoch::NONE,
@@ -132,7 +131,9 @@ impl ControlPlane {
             return;
         };
         let session = self.workers.get_mut(&id).and_then(|worker| worker.session.as_mut());
-        if let Some(session) = session.filter(|session| session.leaving && session.connection == Some(connection)) {
+        if let Some(session) =
+            session.filter(|session| session.departure != Departure::No && session.connection == Some(connection))
+        {
             session.connection = None;
             self.fence_and_move(id, &WorkerRefusal::Left, now);
             return;

@@ -204,17 +204,10 @@ impl Worker {
                 return Err(refused);
             }
         };
-        let (retained, unreadable) = match &mut old {
-            Some(old) => (Some(old.hand_over(now)), Ok(())),
-            None => {
-                let own = self.retained.remove(&spec.service);
-                let (other, unreadable) = RetainedLmap::of_another(lmap, &spec, now);
-                match (own, other) {
-                    (Some(own), Some(other)) if own.is_older_than(&other) => (Some(other), Ok(())),
-                    (Some(own), _) => (Some(own), unreadable),
-                    (None, other) => (other, unreadable),
-                }
-            }
+        let (retained, unreadable) = if let Some(old) = &mut old {
+            (Some(old.hand_over(now)), Ok(()))
+        } else {
+            self.retained_for(now, lmap, &spec)
         };
         let (mut runtime, refused) = LmapRuntime::new(&spec, epoch, &self.settings, retained, &mut self.shared.factory);
         self.schedule.join(spec.interval, now);
@@ -233,6 +226,22 @@ impl Worker {
         self.runtimes.insert(id, runtime);
         self.drop_orphaned_jobs();
         refused.and(unreadable)
+    }
+
+    /// What an LMAP that this worker does not run starts with: what it retained of the service, or what another worker
+    /// has handed over, whichever is newer. With why that could not be read.
+    fn retained_for(
+        &mut self,
+        now: Nanos,
+        lmap: &proto::Lmap,
+        spec: &LmapSpec,
+    ) -> (Option<RetainedLmap>, Result<(), UnexpectedMessage>) {
+        let own = self.retained.remove(&spec.service);
+        match (own, RetainedLmap::of_another(lmap, spec, now)) {
+            (Some(own), (Some(other), _)) if own.is_older_than(&other) => (Some(other), Ok(())),
+            (Some(own), (_, unreadable)) => (Some(own), unreadable),
+            (None, other) => other,
+        }
     }
 
     /// Decodes and checks a configuration, before anything is changed.
