@@ -167,7 +167,7 @@ fn a_hole_freezes_what_is_read_and_its_service_alone() {
 #[test]
 fn seals_against_writing_work_only_after_the_mapping_and_end_its_registering_for_good() {
     let memory = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-    ftruncate(&memory, 4096).unwrap();
+    fallocate(&memory, FallocateFlags::empty(), 0, 4096).unwrap();
     fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW).unwrap();
     let (mut reader, mut host) = pair();
     let accepted = AcceptedRegion::accept(memory.try_clone().unwrap(), RegionSize::ONE_PAGE).unwrap();
