@@ -107,6 +107,7 @@ mod tests {
         assert_eq!(runs.page_bytes(), 3 * 4096);
     }
 
+    #[cfg(not(miri))] // Pure: Miri would need minutes for it and see nothing.
     proptest! {
         #[test]
         fn every_used_word_has_a_place_of_its_own_and_no_page_without_one_is_read(
