@@ -36,8 +36,8 @@ const DEVICE_USER_MS: f64 = 1.0;
 /// Allowed cost of a summary in the host agent: two threads receive, decode, store and acknowledge it.
 const SUMMARY_USER_MS: f64 = 10.0;
 const SUMMARY_SWITCHES: f64 = 6.0;
-/// Requirement on any machine: a service may use at most 1 / `SERVICE_PART` of the endpoint's processor time and context
-/// switches (1 / 300 on an idle machine), and the host agent 1 / `HOST_PART` (1 / 120).
+/// Requirement on any machine: a service may use at most 1 / `SERVICE_PART` of the endpoint's processor time and
+/// context switches (1 / 300 on an idle machine), and the host agent 1 / `HOST_PART` (1 / 120).
 const SERVICE_PART: u64 = 10;
 const HOST_PART: u64 = 4;
 /// Pages that contain the table.
