@@ -13,7 +13,7 @@ use crate::io_thread::IoThread;
 use crate::problem::{Cause, Problem};
 use crate::registration::{Handle, MetricSpec, Registration};
 use crate::registry::Registry;
-use crate::service::Service;
+use crate::service::{Limits, Service};
 use crate::session::Session;
 use crate::spans::{SpanRing, TraceId};
 use crate::status::{Connection, Status};
@@ -50,8 +50,7 @@ struct Inner {
     service: String,
     instance: String,
     process: u32,
-    /// Capacity of the span ring, see [`Limits::spans`](crate::Limits::spans).
-    spans: u32,
+    limits: Limits,
     shared: Arc<Shared>,
     io_thread: Option<IoThread>,
 }
@@ -83,7 +82,7 @@ pub fn connect(service: Service) -> Client {
             None
         }
     };
-    let (process, spans) = (environment::process(), service.bounds().spans);
+    let (process, limits) = (environment::process(), service.bounds());
     let valid = hello.is_some();
     let shared = Arc::new(Shared(Mutex::new(Session::new(registry, hello, u64::from(process)))));
     let mut io_thread = None;
@@ -93,7 +92,7 @@ pub fn connect(service: Service) -> Client {
             Err(error) => shared.lock().registry.problems.note(Cause::Thread(error.to_string())),
         }
     }
-    Client(Arc::new(Inner { service: service.name, instance, process, spans, shared, io_thread }))
+    Client(Arc::new(Inner { service: service.name, instance, process, limits, shared, io_thread }))
 }
 
 impl Client {
@@ -155,6 +154,14 @@ impl Client {
         }
     }
 
+    /// A recorder for the facade `metrics`: everything that the process counts with it becomes a metric of this service.
+    /// It keeps the client connected.
+    #[cfg(feature = "metrics")]
+    #[must_use]
+    pub fn recorder(&self) -> crate::facade::Recorder {
+        crate::facade::Recorder::new(self.clone(), self.0.limits.series)
+    }
+
     /// A layer that records `tracing` spans as traces: add it to a `tracing_subscriber::registry()`. Without shared
     /// memory it records nothing, and [`Client::status`] has the problem.
     #[cfg(feature = "tracing")]
@@ -176,7 +183,7 @@ impl Client {
             session.registry.problems.note(Cause::Forked);
             return None;
         }
-        let made = SpanRing::create(&inner.service, inner.spans);
+        let made = SpanRing::create(&inner.service, inner.limits.spans);
         match made {
             Ok(ring) => {
                 session.rings.add(&ring);
@@ -285,7 +292,7 @@ mod tests {
             service: parent.service.clone(),
             instance: parent.instance.clone(),
             process: parent.process + 1,
-            spans: parent.spans,
+            limits: parent.limits,
             shared: Arc::clone(&parent.shared),
             io_thread: None,
         }))

@@ -47,6 +47,13 @@ impl Counter {
         self.slot.word().fetch_add(count, Relaxed);
     }
 
+    /// Raises the count to `total`, for a count that is kept elsewhere: one relaxed atomic operation. A smaller `total`
+    /// changes nothing, so that callers may come in any order.
+    #[inline]
+    pub fn raise_to(&self, total: u64) {
+        self.slot.word().fetch_max(total, Relaxed);
+    }
+
     /// The current count.
     #[must_use]
     pub fn get(&self) -> u64 {
@@ -75,6 +82,14 @@ impl Gauge {
         self.slot.word().store(value.to_bits(), Relaxed);
     }
 
+    /// Adds `difference`: one relaxed atomic operation, repeated while other threads change the value meanwhile.
+    #[inline]
+    pub fn add(&self, difference: f64) {
+        let add = |bits| Some((f64::from_bits(bits) + difference).to_bits());
+        // Never refuses, so the result is the old value.
+        let _ = self.slot.word().fetch_update(Relaxed, Relaxed, add);
+    }
+
     /// The current value, 0 before the first `set`.
     #[must_use]
     pub fn get(&self) -> f64 {
@@ -87,11 +102,17 @@ impl Histogram {
     /// atomic operations, one for the bucket and one for the sum.
     #[inline]
     pub fn observe(&self, value: u64) {
+        self.observe_many(value, 1);
+    }
+
+    /// Records `value` `count` times, at the cost of once.
+    #[inline]
+    pub fn observe_many(&self, value: u64, count: u64) {
         if let Some((sum, buckets)) = self.slots.words().split_last()
             && let Some(bucket) = buckets.get(self.scale.bucket(value) as usize)
         {
-            bucket.fetch_add(1, Relaxed);
-            sum.fetch_add(value, Relaxed);
+            bucket.fetch_add(count, Relaxed);
+            sum.fetch_add(value.wrapping_mul(count), Relaxed);
         }
     }
 
@@ -226,6 +247,43 @@ mod tests {
         gauge.set(-0.25);
 
         assert_eq!(gauge.get(), -0.25);
+    }
+
+    #[test]
+    fn a_gauge_that_threads_add_to_loses_nothing() {
+        let gauge = Gauge::new(&detached(1));
+
+        std::thread::scope(|scope| {
+            for difference in [1.0, 1.0, -0.5] {
+                let gauge = &gauge;
+                scope.spawn(move || (0..1_000).for_each(|_| gauge.add(difference)));
+            }
+        });
+
+        assert_eq!(gauge.get(), 1_500.0);
+    }
+
+    #[test]
+    fn a_count_that_is_kept_elsewhere_never_falls() {
+        let counter = Counter::new(&detached(1));
+
+        counter.raise_to(7);
+        counter.raise_to(5);
+
+        assert_eq!(counter.get(), 7);
+    }
+
+    #[test]
+    fn a_value_that_is_observed_many_times_is_what_as_many_observations_are() {
+        let observed = |observe: &dyn Fn(&Histogram)| {
+            let binding = detached(Scale::DEFAULT.slots());
+            observe(&Histogram::new(&binding, Scale::DEFAULT, 1));
+            binding.run.words().iter().map(|word| word.load(Relaxed)).collect::<Vec<_>>()
+        };
+
+        let many = observed(&|histogram| histogram.observe_many(1_000, 3));
+
+        assert_eq!(many, observed(&|histogram| (0..3).for_each(|_| histogram.observe(1_000))));
     }
 
     #[test]

@@ -21,6 +21,7 @@
 //! | report a value measured elsewhere: queue depth, temperature | [`Client::gauge`] → [`Gauge::set`] |
 //! | measure durations and sizes | [`Client::histogram`] → [`Histogram::observe`], [`Histogram::observe_duration`] |
 //! | remove a series | [`Client::remove`] |
+//! | take what is counted with the facade `metrics` (feature `metrics`) | `Client::recorder`, see [`facade`] |
 //! | record `tracing` spans (feature `tracing`) | `Client::span_layer`, see [`spans`] |
 //! | keep one trace | [`Client::trigger`] |
 //! | find out why a metric does not appear | [`Client::status`] |
@@ -55,6 +56,7 @@
 mod client;
 mod clock;
 mod environment;
+pub mod facade;
 mod free_slots;
 mod handles;
 mod io_thread;

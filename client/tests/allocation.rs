@@ -74,3 +74,23 @@ fn writing_allocates_nothing() {
     assert_eq!(written, 0);
     assert_eq!(histogram.count(), 20_000);
 }
+
+#[cfg(feature = "metrics")]
+#[test]
+fn counting_with_the_facade_allocates_nothing_once_a_metric_is_known() {
+    let client = uview::connect(Service::new("payment").socket("/nonexistent/services.sock"));
+    let recorder = client.recorder();
+    let count = || {
+        metrics::counter!("requests", "route" => "/pay").increment(1);
+        metrics::gauge!("depth").increment(1.0);
+        metrics::histogram!("duration").record(0.018);
+    };
+
+    let written = metrics::with_local_recorder(&recorder, || {
+        count();
+        calls(|| (0..1_000).for_each(|_| count()))
+    });
+
+    assert_eq!(written, 0);
+    assert_eq!(client.counter("requests").label("route", "/pay").register().get(), 1_001);
+}
