@@ -66,9 +66,15 @@ impl<T> Queue<T> {
         Self { items: VecDeque::new(), limit: limit.max(1), offered: 0, lost: 0 }
     }
 
-    /// Appends `item`. Returns how many items were dropped for it: 0 or 1.
+    /// Lowers the limit to `items`, at least one.
+    fn bound(&mut self, items: usize) {
+        self.limit = self.limit.min(items.max(1));
+    }
+
+    /// Appends `item`. Returns how many items were dropped for it.
     pub fn offer(&mut self, item: T) -> u64 {
-        let lost = u64::from(self.items.len() >= self.limit && self.items.pop_front().is_some());
+        let surplus = (self.items.len() + 1).saturating_sub(self.limit);
+        let lost = self.items.drain(..surplus).count() as u64;
         self.lost += lost;
         self.offered += 1;
         self.items.push_back((self.offered, item));
@@ -80,6 +86,11 @@ impl<T> Queue<T> {
         let (sequence, item) = self.items.pop_front()?;
         Some(Delivery { sequence, lost: core::mem::take(&mut self.lost), item })
     }
+}
+
+/// Memory of a row.
+fn row_bytes(row: &Row) -> usize {
+    size_of::<WatchedRow>() + size_of::<f64>() * row.values.len()
 }
 
 /// How long a hook without a stream is kept.
@@ -155,7 +166,9 @@ pub struct TooManyHooks(pub usize);
 
 impl Dispatch {
     /// Longest queue that a hook may ask for.
-    pub const MAX_QUEUE: usize = 65_536;
+    pub const MAX_QUEUE: usize = 8_192;
+    /// Most bytes of rows that wait for one watcher.
+    pub const WATCHER_BYTES: usize = 1 << 20;
 
     /// Allows `limit` hooks and watchers.
     #[must_use]
@@ -269,6 +282,7 @@ impl Dispatch {
             for row in &batch.rows {
                 watcher.seen += 1;
                 if watcher.seen.is_multiple_of(stride) {
+                    watcher.queue.bound(Self::WATCHER_BYTES / row_bytes(row));
                     let item = WatchedRow { columns: Arc::clone(&batch.columns), row: row.clone() };
                     self.delivered.lost_rows += watcher.queue.offer(item);
                 }

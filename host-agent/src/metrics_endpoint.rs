@@ -128,6 +128,11 @@ impl Collector for NodeMetrics {
                 &self.connections.refused,
             ),
             (
+                "unaffordable_api_connections",
+                "Connections to control, operators, coherence and metrics refused: the descriptors left are for services.",
+                &self.connections.reserved,
+            ),
+            (
                 "failed_api_handshakes",
                 "TLS handshakes of control, operators and coherence that failed.",
                 &self.connections.handshakes,
