@@ -14,7 +14,7 @@ use crate::run::{METRICS_LIMITS, OPERATOR_LIMITS, WORKER_LIMITS};
 use crate::{coherence, outbox, receipts, services_socket};
 
 /// The program, its threads, and what the allocator keeps of memory that is free.
-const PROGRAM: u64 = 64 * MIB;
+const PROGRAM: u64 = 48 * MIB;
 /// A series in the catalogue, in its replica, and in the configuration of the LMAP.
 const SERIES_BYTES: u64 = 1_400;
 /// A service's connection: task, buffer, replica, process metrics.
@@ -158,8 +158,6 @@ fn models(config: &Config, load: Load) -> [Bound; 3] {
 /// What waits for hooks and watchers.
 fn queues(config: &Config) -> [Bound; 2] {
     let hooks = config.operators.hooks.get() as u64;
-    let monitors = monitors(config);
-    let watched = monitors * config.services.limits.connections as u64 * Dispatch::WATCHER_BYTES as u64;
     [
         Bound {
             what: "verdicts for hooks",
@@ -172,17 +170,14 @@ fn queues(config: &Config) -> [Bound; 2] {
         },
         Bound {
             what: "rows for watchers, and for remote monitors",
-            bytes: hooks * Dispatch::WATCHER_BYTES as u64 + watched / MONITORED,
-            from: "`operators.hooks` × 1 MiB; a monitor takes its rows five times a second: 16 KiB a service",
+            bytes: Dispatch::ALL_WATCHER_BYTES as u64,
+            from: "fixed, 1 MiB of one watcher",
             payer: "operator or viewer: three times what is free of the hooks",
             full: "a slow watcher loses its oldest",
             metric: "lost_rows",
         },
     ]
 }
-
-/// A remote monitor's queue is emptied five times a second, so that it has this part of a watcher's bytes.
-const MONITORED: u64 = 64;
 
 /// Remote monitors that are configured.
 fn monitors(config: &Config) -> u64 {

@@ -16,7 +16,7 @@ use crate::settings::WorkerSettings;
 /// The program, its threads, and what the allocator keeps of memory that is free.
 const PROGRAM: u64 = 48 * MIB;
 /// An LMAP's description of a column: title, labels, places, state of its aggregation.
-const DESCRIPTION_BYTES: u64 = 1_200;
+const DESCRIPTION_BYTES: u64 = 600;
 /// A column of a fitted detector, besides the directions of its basis and the rows of its sketch.
 const FITTED_BYTES: u64 = 300;
 /// Rows of a sketch and directions of a basis for which the configuration has null.
@@ -57,7 +57,7 @@ pub fn budget(config: &Config, load: Load) -> Budget {
 }
 
 /// What runs.
-fn lmaps(settings: &WorkerSettings, load: Load) -> [Bound; 4] {
+fn lmaps(settings: &WorkerSettings, load: Load) -> [Bound; 5] {
     let Load { services, columns } = load;
     let (learning, fitted) = detector(settings, columns);
     let rows = settings.row_history as u64;
@@ -72,12 +72,20 @@ fn lmaps(settings: &WorkerSettings, load: Load) -> [Bound; 4] {
             metric: "lmap_bytes",
         },
         Bound {
-            what: "descriptions of their columns, and rows for subscribers",
-            bytes: load.all_columns().saturating_mul(DESCRIPTION_BYTES + 8 * rows),
-            from: "services × columns × (1.2 kB + 8 × `limits.row_history`)",
+            what: "rows for subscribers",
+            bytes: load.all_columns().saturating_mul(8 * rows),
+            from: "services × columns × 8 × `limits.row_history`",
             payer: "service",
             full: "the oldest row is overwritten",
             metric: "lmap_bytes",
+        },
+        Bound {
+            what: "descriptions of columns",
+            bytes: load.all_columns().saturating_mul(DESCRIPTION_BYTES),
+            from: "services × columns × 600 B",
+            payer: "service",
+            full: "the host agent refuses series",
+            metric: "",
         },
         Bound {
             what: "a fit in progress, one at a time",
@@ -153,7 +161,7 @@ fn queues(settings: &WorkerSettings, load: Load) -> [Bound; 3] {
         },
         Bound {
             what: "configurations from the host agent that wait for a fetch to end",
-            bytes: load.all_columns().saturating_mul(DESCRIPTION_BYTES / 4),
+            bytes: load.all_columns().saturating_mul(DESCRIPTION_BYTES / 2),
             from: "services × columns × 300 B, 4,096 messages",
             payer: "host agent",
             full: "the connection is closed and opened again",
@@ -219,7 +227,7 @@ mod tests {
             ("limits: {region_bytes: 4096}", "buffers", 4096),
             ("limits: {retained_detector_bytes: 7}", "detectors of services without", 7),
             ("limits: {retained_model_bytes: 5}", "models", 5),
-            ("limits: {outbox_rows: 2}", "rows for", 512 << 10),
+            ("limits: {outbox_rows: 2}", "rows for the host", 512 << 10),
             ("network: {memory_bytes: 65536}", "synopses", 65_536),
         ] {
             let other = of(text, load);

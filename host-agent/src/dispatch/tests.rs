@@ -176,4 +176,8 @@ fn rows_that_wait_for_a_watcher_are_bounded_in_bytes() {
     let bytes: usize = rows.iter().map(|taken| row_bytes(&taken.item.row)).sum();
     assert!(rows.len() == 13 && bytes <= Dispatch::WATCHER_BYTES, "{} rows, {bytes} bytes", rows.len());
     assert_eq!((rows[0].lost, dispatch.delivered().lost_rows), (37, 37));
+    assert_eq!(dispatch.row_bytes, 0);
+    dispatch.row_bytes = Dispatch::ALL_WATCHER_BYTES;
+    dispatch.rows(&batch);
+    assert_eq!(dispatch.watchers[&watcher].queue.items.len(), 1, "where all have too much, each has one");
 }
