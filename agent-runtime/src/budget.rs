@@ -73,13 +73,14 @@ impl Budget {
     /// The table for the documentation.
     #[must_use]
     pub fn table(&self) -> String {
-        let mut table = "| what | MiB | computed from | who pays | when it is full | metric |\n".to_owned();
-        table += "| --- | --- | --- | --- | --- | --- |\n";
-        for Bound { what, bytes, from, payer, full, metric } in &self.bounds {
+        let row = |bound: &Bound| {
+            let Bound { what, bytes, from, payer, full, metric } = bound;
             let metric = if metric.is_empty() { "–".to_owned() } else { format!("`{}_{metric}`", self.prefix) };
-            table += &format!("| {what} | {} | {from} | {payer} | {full} | {metric} |\n", mib(*bytes));
-        }
-        table + &format!("| **all** | **{}** | | | | |\n", mib(self.total()))
+            format!("| {what} | {} | {from} | {payer} | {full} | {metric} |\n", mib(*bytes))
+        };
+        let head = "| what | MiB | computed from | who pays | when it is full | metric |\n| --- | --- | --- | --- | --- | --- |\n";
+        let rows: String = self.bounds.iter().map(row).collect();
+        format!("{head}{rows}| **all** | **{}** | | | | |\n", mib(self.total()))
     }
 }
 

@@ -122,6 +122,33 @@ impl Collector for NodeMetrics {
                 "Requests to measure a process lost because the queue was full.",
                 &self.measuring.lost_requests,
             ),
+        ] {
+            counter(&mut encoder, name, help, count.load(Ordering::Relaxed))?;
+        }
+        for (name, value) in sizes {
+            gauge(&mut encoder, name, size(name), value)?;
+        }
+        gauge(&mut encoder, "operators_model_bytes", "Bytes of models that operators have sent.", model_bytes)?;
+        gauge(&mut encoder, "workers", "Connected NIC workers.", workers)?;
+        let help = "What the configuration leaves open: listeners and secrets without TLS. `uview status` names it.";
+        gauge(&mut encoder, "warnings", help, warnings)?;
+        gauge(&mut encoder, "hooks", "Registered hooks and watchers, including the agent's own.", hooks)?;
+        gauge(
+            &mut encoder,
+            "pending_releases",
+            "Slot runs and regions that wait until all workers have forgotten them.",
+            waiting,
+        )?;
+        self.encode_connections(&mut encoder)?;
+        self.encode_reloads(&mut encoder)?;
+        self.otlp.as_ref().map_or(Ok(()), |edge| self::otlp::encode(edge, &mut encoder))
+    }
+}
+
+impl NodeMetrics {
+    /// What became of connections.
+    fn encode_connections(&self, encoder: &mut DescriptorEncoder) -> Result<(), core::fmt::Error> {
+        for (name, help, count) in [
             (
                 "refused_api_connections",
                 "Connections to control, operators, coherence and metrics refused: too many, of all or of one peer.",
@@ -143,28 +170,11 @@ impl Collector for NodeMetrics {
                 &self.connections.accept_errors,
             ),
         ] {
-            counter(&mut encoder, name, help, count.load(Ordering::Relaxed))?;
+            counter(encoder, name, help, count.load(Ordering::Relaxed))?;
         }
-        for (name, value) in sizes {
-            gauge(&mut encoder, name, size(name), value)?;
-        }
-        gauge(&mut encoder, "operators_model_bytes", "Bytes of models that operators have sent.", model_bytes)?;
-        gauge(&mut encoder, "workers", "Connected NIC workers.", workers)?;
-        let help = "What the configuration leaves open: listeners and secrets without TLS. `uview status` names it.";
-        gauge(&mut encoder, "warnings", help, warnings)?;
-        gauge(&mut encoder, "hooks", "Registered hooks and watchers, including the agent's own.", hooks)?;
-        gauge(
-            &mut encoder,
-            "pending_releases",
-            "Slot runs and regions that wait until all workers have forgotten them.",
-            waiting,
-        )?;
-        self.encode_reloads(&mut encoder)?;
-        self.otlp.as_ref().map_or(Ok(()), |edge| self::otlp::encode(edge, &mut encoder))
+        Ok(())
     }
-}
 
-impl NodeMetrics {
     /// What became of changed configuration.
     fn encode_reloads(&self, encoder: &mut DescriptorEncoder) -> Result<(), core::fmt::Error> {
         let reloads = &self.node.reloads;

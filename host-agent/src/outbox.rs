@@ -45,9 +45,8 @@ impl Outbox {
     /// An empty outbox whose bytes are of `budget`.
     #[must_use]
     pub fn of(budget: &OutboxBudget) -> Self {
-        let mut outbox = Self::default();
-        outbox.budget = budget.clone();
-        outbox
+        let (waiting, changed, ended) = (Mutex::default(), Notify::default(), Notify::default());
+        Self { budget: budget.clone(), waiting, changed, ended }
     }
 
     /// Appends `message` to the queue.

@@ -111,9 +111,9 @@ impl Running {
     fn start(number: usize, generation: usize, args: &MemoryArgs, folder: &Path) -> Self {
         let service = Service::new(format!("service-{number}")).instance(format!("{number}-{generation}"));
         let client = client::connect(service.socket(folder.join("run/services.sock")));
-        let name = |metric: usize| match metric.is_multiple_of(RENAMED) {
-            true => format!("metric.{metric}.of.{generation}"),
-            false => format!("metric.{metric}"),
+        let name = |metric: usize| {
+            let is_renamed = metric.is_multiple_of(RENAMED);
+            if is_renamed { format!("metric.{metric}.of.{generation}") } else { format!("metric.{metric}") }
         };
         let counters = (0..args.metrics).map(|metric| client.counter(&name(metric)).register()).collect();
         Self { generation, counters, client: Some(client) }
@@ -158,6 +158,8 @@ impl Agent {
     fn start(command: &Path, name: &str, folder: &Path, (budget, metrics): (Budget, SocketAddr)) -> Result<Self> {
         let mut command = ending_with_us(command);
         command.arg(name).arg("--config").arg(folder.join(format!("{name}.yaml")));
+        // As the units set it.
+        command.env("MALLOC_MMAP_THRESHOLD_", "1048576");
         let process = Process::start(&mut command, &folder.join(format!("{name}.log")))?;
         Ok(Self { process, budget, peak: Memory::default(), last: Memory::default(), metrics })
     }
