@@ -64,7 +64,7 @@ mod tests {
         let files = [host_agent::config::DEFAULT, nic_agent::config::DEFAULT].concat();
         for (_, table) in tables() {
             let names = table.split('`').skip(1).step_by(2).filter(|name| !name.starts_with("uview_"));
-            for name in names.filter(|name| !name.starts_with('/')) {
+            for name in names.filter(|name| !name.starts_with(['/', '_'])) {
                 let name = name.split(": ").next().unwrap();
                 let key = name.rsplit('.').next().unwrap();
                 assert!(files.contains(&format!("{key}:")), "no configuration has {name}");
