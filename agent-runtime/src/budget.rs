@@ -59,7 +59,7 @@ pub struct Budget {
     pub prefix: &'static str,
     /// What was assumed.
     pub load: Load,
-    /// The rows.
+    /// The rows of its table, in their order.
     pub bounds: Vec<Bound>,
 }
 

@@ -173,7 +173,7 @@ impl Agent {
     }
 }
 
-/// Both agents.
+/// Both agents, as processes that end with this one.
 struct Agents {
     host: Agent,
     nic: Agent,

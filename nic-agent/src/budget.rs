@@ -56,7 +56,7 @@ pub fn budget(config: &Config, load: Load) -> Budget {
     Budget { agent: "NIC agent", prefix: "uview_nic", load, bounds }
 }
 
-/// What runs.
+/// Bounds of LMAPs that run.
 fn lmaps(settings: &WorkerSettings, load: Load) -> [Bound; 5] {
     let Load { services, columns } = load;
     let (learning, fitted) = detector(settings, columns);
