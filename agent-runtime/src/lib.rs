@@ -4,10 +4,12 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`access`] | who a peer is, and what it may do |
+//! | [`budget`] | what an agent may keep in memory, as rows and as a sum |
 //! | [`server`] | HTTP servers with bounded connections whose requests know their sender |
 //! | [`check`], `certificate` | what a start would stumble over (`--check-config`); dates in certificates |
 //! | [`connect`] | connections to another agent that know who answered |
 //! | [`config`] | the configuration file: read, checked, refused with line, column and value; common sections |
+//! | [`descriptors`] | file descriptors that are kept back for services |
 //! | [`error`] | an error and its causes in one line |
 //! | [`tls`] | certificates of a server and of a client |
 //! | [`live_tls`] | certificates that are replaced while their listener listens |
@@ -21,10 +23,12 @@
 //! | [`program`] | what `main` does around an agent: arguments, default configuration, exit code |
 
 pub mod access;
+pub mod budget;
 mod certificate;
 pub mod check;
 pub mod config;
 pub mod connect;
+pub mod descriptors;
 pub mod error;
 pub mod listen;
 pub mod live_tls;

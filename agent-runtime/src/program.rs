@@ -7,6 +7,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::budget::{Budget, Load};
 use crate::check::{Inspection, Level};
 use crate::config::{self, ConfigError, Settings};
 use crate::error::chain;
@@ -24,6 +25,16 @@ pub struct ConfigArgs {
     /// Check the configuration, certificates, addresses, directories and rights, print all findings, and exit
     #[arg(long)]
     pub check_config: bool,
+    /// Print what the agent may keep in memory with this configuration, in rows and as a sum, and exit
+    #[arg(long)]
+    pub budget: bool,
+    /// Services that the budget assumes [default: 600]
+    #[arg(long, value_name = "NUMBER", requires = "budget")]
+    pub services: Option<u64>,
+    /// Columns of each service's LMAP that the budget assumes: 1 for a counter or gauge, 3 for a
+    /// histogram [default: 100]
+    #[arg(long, value_name = "NUMBER", requires = "budget")]
+    pub columns: Option<u64>,
 }
 
 impl ConfigArgs {
@@ -34,6 +45,13 @@ impl ConfigArgs {
     /// [`ConfigError`] if the file cannot be used.
     pub fn settings<S: Settings>(&self) -> Result<S, ConfigError> {
         self.config.as_ref().map_or_else(|| Ok(S::default()), |path| config::load(path))
+    }
+
+    /// What the budget assumes.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        let Load { services, columns } = Load::default();
+        Load { services: self.services.unwrap_or(services), columns: self.columns.unwrap_or(columns) }
     }
 }
 
@@ -46,10 +64,12 @@ pub struct Program<'a> {
     pub default: &'a str,
     /// What `--check-config` does.
     pub check: fn(&ConfigArgs) -> Inspection,
+    /// What `--budget` prints.
+    pub budget: fn(&ConfigArgs) -> Result<Budget, ConfigError>,
 }
 
-/// Runs `program`: prints the default configuration or checks the given one if `args` say so, else reads the
-/// configuration and calls `start`.
+/// Runs `program`: prints the default configuration or the budget, or checks the given configuration, if `args` say so;
+/// else reads the configuration and calls `start`.
 pub fn run<S: Settings>(
     program: &Program<'_>,
     args: &ConfigArgs,
@@ -63,8 +83,13 @@ pub fn run<S: Settings>(
         let failed = inspection.worst() == Level::Error;
         return print(&inspection.to_string(), if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS });
     }
-    match args.settings().map_err(Into::into).and_then(start) {
-        Ok(()) => ExitCode::SUCCESS,
+    let ended = if args.budget {
+        (program.budget)(args).map_err(Into::into).map(|budget| print(&budget.to_string(), ExitCode::SUCCESS))
+    } else {
+        args.settings().map_err(Into::into).and_then(start).map(|()| ExitCode::SUCCESS)
+    };
+    match ended {
+        Ok(code) => code,
         Err(error) => {
             eprintln!("{}: {}", program.name, message(&*error));
             ExitCode::FAILURE

@@ -28,6 +28,7 @@ use webpki::EndEntityCert;
 
 pub use self::body_deadline::with_body_deadline;
 use crate::access::{Identity, peer};
+use crate::descriptors;
 
 /// Time limit for a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -66,6 +67,8 @@ pub struct Limits {
 pub struct Counts {
     /// Refused because the server, or this peer's share, was full.
     pub refused: AtomicU64,
+    /// Refused because the descriptors that are left are kept back for services.
+    pub reserved: AtomicU64,
     /// TLS handshakes that failed or took too long.
     pub handshakes: AtomicU64,
     /// Errors of `accept`.
@@ -173,6 +176,12 @@ impl Server {
                     continue;
                 }
             };
+            if !stream.leaves_enough() {
+                if self.counts.reserved.fetch_add(1, Ordering::Relaxed) == 0 {
+                    tracing::warn!(server = self.name, "connections are refused: few file descriptors are left");
+                }
+                continue;
+            }
             let (identity, share) = match &stream {
                 Stream::Tcp(_, address) => (Identity::Anyone, Share::Address(*address)),
                 Stream::Unix(stream) => match peer(stream) {
@@ -240,6 +249,15 @@ fn builder() -> Builder<TokioExecutor> {
 enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream, IpAddr),
+}
+
+impl Stream {
+    fn leaves_enough(&self) -> bool {
+        match self {
+            Self::Unix(stream) => descriptors::leaves_enough(stream),
+            Self::Tcp(stream, _) => descriptors::leaves_enough(stream),
+        }
+    }
 }
 
 /// A connection that has a slot.

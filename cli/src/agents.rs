@@ -3,6 +3,7 @@
 use core::error::Error;
 use std::time::Duration;
 
+use agent_runtime::budget::Budget;
 use agent_runtime::check::{Inspection, Level};
 use agent_runtime::program::ConfigArgs;
 use agent_runtime::{ConfigError, Settings, logs, stop};
@@ -30,6 +31,9 @@ pub fn host(args: &ConfigArgs) -> Result<Exit, Failure> {
     }
     if args.check_config {
         return inspected(&host_agent::check_config(args));
+    }
+    if args.budget {
+        return budget(args, host_agent::budget_of(args));
     }
     let config: Config = load(args)?;
     logs::init(&config.log).map_err(|error| configuration(args, &error))?;
@@ -64,6 +68,9 @@ pub fn nic(args: &ConfigArgs) -> Result<Exit, Failure> {
     if args.check_config {
         return inspected(&nic_agent::check_config(args));
     }
+    if args.budget {
+        return budget(args, nic_agent::budget_of(args));
+    }
     let config: Config = load(args)?;
     logs::init(&config.log).map_err(|error| configuration(args, &error))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -76,6 +83,12 @@ pub fn nic(args: &ConfigArgs) -> Result<Exit, Failure> {
 fn inspected(inspection: &Inspection) -> Result<Exit, Failure> {
     output::print(&inspection.to_string())?;
     Ok(if inspection.worst() == Level::Error { Exit::Failed } else { Exit::Fine })
+}
+
+/// Prints what an agent may keep in memory.
+fn budget(args: &ConfigArgs, computed: Result<Budget, ConfigError>) -> Result<Exit, Failure> {
+    let budget = computed.map_err(|error| configuration(args, &error))?;
+    output::print(&budget.to_string()).map(|()| Exit::Fine)
 }
 
 const SEE_CONFIG: &str = "--print-default-config shows every key with its default and what it is for";

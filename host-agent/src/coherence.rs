@@ -21,7 +21,7 @@ use crate::config::CoherenceConfig;
 use crate::run::{RunError, acceptor};
 
 /// Connections of peers: of all, and from one address.
-const LIMITS: Limits = Limits { connections: 2_048, connections_per_peer: 64 };
+pub(crate) const LIMITS: Limits = Limits { connections: 2_048, connections_per_peer: 64 };
 /// Deadline of the last messages on shutdown.
 const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 

@@ -55,6 +55,7 @@ use agent_runtime::shares::Shares;
 pub use counters::Counters;
 pub use incidents::Suspicion;
 pub use lmap_view::LmapView;
+pub(crate) use operators::MAX_MODELS_BYTES;
 pub use operators::{LmapOptions, OperatorError, TrainedModel};
 pub use refusal::{HelloRefusal, RegionRefusal, SeriesRefusal};
 pub(crate) use report::group_shares;

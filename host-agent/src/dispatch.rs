@@ -82,6 +82,11 @@ impl<T> Queue<T> {
     }
 }
 
+/// Memory of a row.
+fn row_bytes(row: &Row) -> usize {
+    size_of::<WatchedRow>() + size_of::<f64>() * row.values.len()
+}
+
 /// How long a hook without a stream is kept.
 const DETACHED_HOOK_TTL: Nanos = Nanos::from_secs(60);
 
@@ -121,6 +126,37 @@ struct Watcher {
     every: u32,
     seen: u64,
     queue: Queue<WatchedRow>,
+    /// Memory of the rows in the queue.
+    bytes: usize,
+}
+
+impl Watcher {
+    /// Queues `row`. Its oldest rows are dropped while it has too many, or all watchers have, whose bytes are `all`.
+    /// Returns how many were dropped.
+    fn offer(&mut self, row: WatchedRow, all: &mut usize) -> u64 {
+        let (bytes, mut lost) = (row_bytes(&row.row), 0);
+        while self.bytes + bytes > Dispatch::WATCHER_BYTES || *all + bytes > Dispatch::ALL_WATCHER_BYTES {
+            if self.take(all).is_none() {
+                break;
+            }
+            lost += 1;
+        }
+        if self.queue.items.len() >= self.queue.limit {
+            lost += u64::from(self.take(all).is_some());
+        }
+        self.queue.lost += lost;
+        (self.bytes, *all) = (self.bytes + bytes, *all + bytes);
+        self.queue.offer(row);
+        lost
+    }
+
+    /// Takes the oldest row out of the queue.
+    fn take(&mut self, all: &mut usize) -> Option<(u64, WatchedRow)> {
+        let (sequence, row) = self.queue.items.pop_front()?;
+        let bytes = row_bytes(&row.row);
+        (self.bytes, *all) = (self.bytes - bytes, *all - bytes);
+        Some((sequence, row))
+    }
 }
 
 /// Counters of delivered and lost items.
@@ -141,6 +177,8 @@ pub struct DeliveryCounts {
 pub struct Dispatch {
     hooks: BTreeMap<HookId, Hook>,
     watchers: BTreeMap<HookId, Watcher>,
+    /// Memory of the rows that wait for them.
+    row_bytes: usize,
     limit: usize,
     last: u32,
     delivered: DeliveryCounts,
@@ -155,13 +193,17 @@ pub struct TooManyHooks(pub usize);
 
 impl Dispatch {
     /// Longest queue that a hook may ask for.
-    pub const MAX_QUEUE: usize = 65_536;
+    pub const MAX_QUEUE: usize = 8_192;
+    /// Most bytes of rows that wait for one watcher.
+    pub const WATCHER_BYTES: usize = 1 << 20;
+    /// Most bytes of rows that wait for all watchers, besides one row of each.
+    pub const ALL_WATCHER_BYTES: usize = 256 << 20;
 
     /// Allows `limit` hooks and watchers.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         let (hooks, watchers, owners) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { hooks, watchers, limit, last: 0, delivered: DeliveryCounts::default(), owners }
+        Self { hooks, watchers, row_bytes: 0, limit, last: 0, delivered: DeliveryCounts::default(), owners }
     }
 
     /// `registerHook`: queues verdicts that match `filter`, at most `queue` of them.
@@ -233,14 +275,16 @@ impl Dispatch {
     pub fn watch(&mut self, lmap: LmapId, every: u32, queue: usize) -> Result<HookId, TooManyHooks> {
         let id = self.next_id()?;
         let queue = Queue::new(queue.min(Self::MAX_QUEUE));
-        self.watchers.insert(id, Watcher { lmap, every: every.max(1), seen: 0, queue });
+        self.watchers.insert(id, Watcher { lmap, every: every.max(1), seen: 0, queue, bytes: 0 });
         Ok(id)
     }
 
     /// Removes a hook or watcher. Returns the LMAP that it watched, whose row subscription may have changed.
     pub fn unregister(&mut self, id: HookId) -> Option<LmapId> {
         self.hooks.remove(&id);
-        self.watchers.remove(&id).map(|watcher| watcher.lmap)
+        let watcher = self.watchers.remove(&id)?;
+        self.row_bytes -= watcher.bytes;
+        Some(watcher.lmap)
     }
 
     /// The smallest stride of all watchers of `lmap`; 0 without watchers.
@@ -270,7 +314,7 @@ impl Dispatch {
                 watcher.seen += 1;
                 if watcher.seen.is_multiple_of(stride) {
                     let item = WatchedRow { columns: Arc::clone(&batch.columns), row: row.clone() };
-                    self.delivered.lost_rows += watcher.queue.offer(item);
+                    self.delivered.lost_rows += watcher.offer(item, &mut self.row_bytes);
                 }
             }
             woken.push(id);
@@ -301,9 +345,10 @@ impl Dispatch {
 
     /// Takes the oldest queued row of `watcher`.
     pub fn take_row(&mut self, watcher: HookId) -> Option<Delivery<WatchedRow>> {
-        let taken = self.watchers.get_mut(&watcher)?.queue.take()?;
+        let watcher = self.watchers.get_mut(&watcher)?;
+        let (sequence, item) = watcher.take(&mut self.row_bytes)?;
         self.delivered.rows += 1;
-        Some(taken)
+        Some(Delivery { sequence, lost: core::mem::take(&mut watcher.queue.lost), item })
     }
 
     /// Number of watchers, and of hooks with a stream.

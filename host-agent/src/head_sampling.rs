@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use agent_runtime::descriptors::leaves_enough;
 use agent_runtime::listen::{BindError, tcp};
 use head_sampling::{Advice, AdviceLatency, Counts, StrategyProvider, StrategyResponse};
 use otlp::Edge;
@@ -48,7 +49,7 @@ pub(crate) async fn start(
     let shared = Arc::new(SharedAdvice { advice: Mutex::new(advice), clock: node.clock() });
     let counts = Arc::new(Counts::default());
     let mut tasks = JoinSet::new();
-    tasks.spawn(head_sampling::serve(listener, Arc::clone(&shared), Arc::clone(&counts)));
+    tasks.spawn(head_sampling::serve(listener, Arc::clone(&shared), Arc::clone(&counts), leaves_enough));
     tasks.spawn(async move { look(edge.as_deref(), &shared, &counts, &node).await });
     tracing::info!(%address, "head sampling started");
     Ok(tasks)

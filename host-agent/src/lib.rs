@@ -5,6 +5,7 @@
 //! [`dispatch`] decide: pure state machines that get the time as a parameter and return what to do. The other modules
 //! do the I/O; [`run`] starts them all.
 
+mod budget;
 mod check_config;
 pub mod clock;
 mod coherence;
@@ -37,6 +38,7 @@ mod telemetry_threads;
 mod webhooks;
 
 pub use agent_runtime::stop;
+pub use budget::{budget, budget_of};
 pub use check_config::check_config;
 pub use otlp_endpoint::OtlpError;
 pub use run::{RunError, run, run_from};

@@ -19,7 +19,8 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let program = Program { name: "uview-host-agent", default: DEFAULT, check: host_agent::check_config };
+    let (check, budget) = (host_agent::check_config, host_agent::budget_of);
+    let program = Program { name: "uview-host-agent", default: DEFAULT, check, budget };
     let args = Arguments::parse().config;
     let file = args.config.clone();
     program::run(&program, &args, |config| start(config, file))

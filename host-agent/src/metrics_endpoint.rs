@@ -122,21 +122,6 @@ impl Collector for NodeMetrics {
                 "Requests to measure a process lost because the queue was full.",
                 &self.measuring.lost_requests,
             ),
-            (
-                "refused_api_connections",
-                "Connections to control, operators, coherence and metrics refused: too many, of all or of one peer.",
-                &self.connections.refused,
-            ),
-            (
-                "failed_api_handshakes",
-                "TLS handshakes of control, operators and coherence that failed.",
-                &self.connections.handshakes,
-            ),
-            (
-                "failed_api_accepts",
-                "Failed accepts on control, operators, coherence and metrics, usually for lack of descriptors.",
-                &self.connections.accept_errors,
-            ),
         ] {
             counter(&mut encoder, name, help, count.load(Ordering::Relaxed))?;
         }
@@ -154,12 +139,42 @@ impl Collector for NodeMetrics {
             "Slot runs and regions that wait until all workers have forgotten them.",
             waiting,
         )?;
+        self.encode_connections(&mut encoder)?;
         self.encode_reloads(&mut encoder)?;
         self.otlp.as_ref().map_or(Ok(()), |edge| self::otlp::encode(edge, &mut encoder))
     }
 }
 
 impl NodeMetrics {
+    /// What became of connections.
+    fn encode_connections(&self, encoder: &mut DescriptorEncoder) -> Result<(), core::fmt::Error> {
+        for (name, help, count) in [
+            (
+                "refused_api_connections",
+                "Connections to control, operators, coherence and metrics refused: too many, of all or of one peer.",
+                &self.connections.refused,
+            ),
+            (
+                "unaffordable_api_connections",
+                "Connections to control, operators, coherence and metrics refused: the descriptors left are for services.",
+                &self.connections.reserved,
+            ),
+            (
+                "failed_api_handshakes",
+                "TLS handshakes of control, operators and coherence that failed.",
+                &self.connections.handshakes,
+            ),
+            (
+                "failed_api_accepts",
+                "Failed accepts on control, operators, coherence and metrics, usually for lack of descriptors.",
+                &self.connections.accept_errors,
+            ),
+        ] {
+            counter(encoder, name, help, count.load(Ordering::Relaxed))?;
+        }
+        Ok(())
+    }
+
     /// What became of changed configuration.
     fn encode_reloads(&self, encoder: &mut DescriptorEncoder) -> Result<(), core::fmt::Error> {
         let reloads = &self.node.reloads;

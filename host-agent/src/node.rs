@@ -23,7 +23,7 @@ use crate::clock::{self, Clock};
 use crate::control_plane::{ConnectionId, ControlPlane, Descriptor, Event, OperatorError, Peer, Settings};
 use crate::dispatch::{Delivery, Dispatch, Filter, StreamId, TooManyHooks, UnknownHook, WatchedRow};
 use crate::edge_counts::EdgeCounts;
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, OutboxBudget};
 use crate::process_metrics::RequestSender;
 use crate::region_registration::registrar;
 use crate::span_ring;
@@ -49,6 +49,7 @@ struct State {
     plane: ControlPlane,
     dispatch: Dispatch,
     services: BTreeMap<ConnectionId, Arc<Outbox>>,
+    outboxes: OutboxBudget,
     /// When each service connected, since boot.
     connected: BTreeMap<ConnectionId, Nanos>,
     workers: BTreeMap<ConnectionId, WorkerStream>,
@@ -104,6 +105,7 @@ impl Node {
             plane: ControlPlane::new(settings),
             dispatch: Dispatch::new(hooks),
             services: BTreeMap::new(),
+            outboxes: OutboxBudget::default(),
             connected: BTreeMap::new(),
             workers: BTreeMap::new(),
             regions: BTreeMap::new(),
@@ -182,7 +184,7 @@ impl Node {
     /// A service connected `connected` after boot: a process with its number that began later is another one.
     pub(crate) fn service_connected_at(&self, peer: Peer, connected: Nanos) -> (ConnectionId, Arc<Outbox>) {
         self.with(|state, now| {
-            let (id, outbox) = (state.next_connection(), Arc::new(Outbox::default()));
+            let (id, outbox) = (state.next_connection(), Arc::new(Outbox::of(&state.outboxes)));
             state.services.insert(id, Arc::clone(&outbox));
             state.connected.insert(id, connected);
             state.last_service = now;

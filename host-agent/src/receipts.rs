@@ -4,6 +4,8 @@
 mod file_format;
 mod store;
 
+pub(crate) use self::file_format::MAX_BYTES;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

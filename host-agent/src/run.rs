@@ -8,6 +8,7 @@ use std::time::Duration;
 use ::head_sampling::Advice;
 use agent_runtime::TlsError;
 use agent_runtime::access::{Access, UnknownName};
+use agent_runtime::descriptors::leaves_enough;
 use agent_runtime::listen::BindError;
 use agent_runtime::live_tls::LiveServer;
 use agent_runtime::reload::{self, Reloadable};
@@ -49,11 +50,11 @@ const DRAIN_WITHIN: Duration = Duration::from_secs(3);
 /// Time limit for the body of an operator's request.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
 /// Connections of workers: of all, and of one user or address.
-const WORKER_LIMITS: Limits = Limits { connections: 256, connections_per_peer: 128 };
+pub(crate) const WORKER_LIMITS: Limits = Limits { connections: 256, connections_per_peer: 128 };
 /// Connections of operators, viewers and hooks.
-const OPERATOR_LIMITS: Limits = Limits { connections: 512, connections_per_peer: 128 };
+pub(crate) const OPERATOR_LIMITS: Limits = Limits { connections: 512, connections_per_peer: 128 };
 /// Connections to `/metrics`.
-const METRICS_LIMITS: Limits = Limits { connections: 128, connections_per_peer: 64 };
+pub(crate) const METRICS_LIMITS: Limits = Limits { connections: 128, connections_per_peer: 64 };
 
 /// Why the agent did not start, or stopped by itself.
 #[derive(Debug, thiserror::Error)]
@@ -329,6 +330,7 @@ impl TelemetrySettings {
         let mut otlp = config.otlp.settings(rand::random(), &host_name())?;
         if let Some(otlp) = &mut otlp {
             otlp.senders = config.services.senders()?;
+            otlp.admits = leaves_enough;
             otlp.observed = config.head_sampling.listen.map(|_| config.otlp.traces.frontends.clone());
         }
         let peers = config.coherence.settings(&config.otlp)?;

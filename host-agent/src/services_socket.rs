@@ -18,6 +18,7 @@ use wire::frame::Frames;
 use wire::registration::ServiceMessage;
 
 use self::cgroup::{cgroup_of, lives};
+pub(crate) use self::frame_budget::INCOMPLETE_BYTES;
 use self::frame_budget::{FrameBudget, FrameShare};
 use crate::clock;
 use crate::control_plane::{ConnectionId, Peer};

@@ -3,7 +3,7 @@
 //! receiver directly, then through uview, which is inserted, killed and restarted under load while the shop runs.
 
 mod agents;
-mod load;
+pub mod load;
 mod receiver;
 mod rust_service;
 pub mod shop;

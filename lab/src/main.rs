@@ -1,8 +1,10 @@
 //! `cargo lab`: measurements and reproductions. Writes docs/figures.md, docs/scale.md and docs/reproduction.
 
+mod bounds;
 mod clients;
 mod clock;
 mod figures;
+mod memory;
 mod rdma;
 mod reproduce;
 mod scale;
@@ -19,6 +21,12 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    /// Compute what the agents keep in memory at most: the tables of docs/bounds.md.
+    Bounds {
+        /// Write the tables into docs/bounds.md.
+        #[arg(long)]
+        write: bool,
+    },
     /// Run the OpenTelemetry SDKs for Python, Node and Rust, unmodified, with uview between them and their receiver.
     Clients {
         #[command(flatten)]
@@ -28,6 +36,11 @@ enum Task {
     Figures {
         /// Names of figures, or prefixes of names.
         names: Vec<String>,
+    },
+    /// Compare the memory of both agents with their budgets, while services restart with other names.
+    Memory {
+        #[command(flatten)]
+        arguments: memory::MemoryArgs,
     },
     /// Print why a subject cannot run on this machine; nothing if it can.
     #[command(hide = true)]
@@ -65,6 +78,8 @@ enum Subject {
 
 fn main() -> Result<()> {
     match Arguments::parse().task {
+        Task::Bounds { write } => bounds::run(write),
+        Task::Memory { arguments } => memory::run(&arguments),
         Task::Clients { arguments } => clients::run(arguments),
         Task::Figures { names } => figures::run(&names),
         Task::Missing { subject } => {

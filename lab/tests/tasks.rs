@@ -15,7 +15,9 @@ fn run(arguments: &[&str]) -> (bool, String) {
 fn tasks_used_by_ci_and_the_documents_exist() {
     for (arguments, option) in [
         (&["clients", "--help"][..], "--uview"),
+        (&["bounds", "--help"], "--write"),
         (&["figures", "--help"], "[NAMES]"),
+        (&["memory", "--help"], "--seconds"),
         (&["missing", "--help"], "rdma"),
         (&["rdma", "--help"], "--strict"),
         (&["reproduce", "hooks", "--help"], "--reduced"),

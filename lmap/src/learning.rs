@@ -128,6 +128,11 @@ impl Learning {
         self.rows.as_ref().map_or(0, KeptRows::bytes)
     }
 
+    /// Bytes of [`bytes`](Self::bytes) that rows have arrived in.
+    pub(crate) fn filled_bytes(&self) -> usize {
+        self.rows.as_ref().map_or(0, KeptRows::filled_bytes)
+    }
+
     fn next_fit(&self, settings: &Settings) -> Option<usize> {
         let scheduled = settings.provisional_rows.into_iter().chain([settings.warm_up_rows]);
         scheduled.chain(settings.fit_again_rows.iter().copied()).find(|&rows| rows > self.fitted_at)

@@ -20,35 +20,53 @@ pub(crate) struct Mark {
 }
 
 /// The latest raw rows, at most `capacity` of them.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct KeptRows {
     values: Vec<f64>,
     marks: Vec<Mark>,
     columns: usize,
+    capacity: usize,
     /// Index of the next row.
     next: usize,
-    used: usize,
+}
+
+impl Clone for KeptRows {
+    /// A ring of the same capacity, so that it does not allocate later.
+    fn clone(&self) -> Self {
+        let mut out = Self::new(self.columns, self.capacity);
+        out.values.extend_from_slice(&self.values);
+        out.marks.extend_from_slice(&self.marks);
+        out.next = self.next;
+        out
+    }
 }
 
 impl KeptRows {
-    /// A ring of `capacity` rows. The memory is not touched before rows arrive.
+    /// A ring of `capacity` rows. The memory is reserved and not touched before rows arrive: an allocator that has to
+    /// return zeros writes them into memory that was used before, all of it.
     pub(crate) fn new(columns: usize, capacity: usize) -> Self {
-        let mark = Mark { verdict: RowVerdict::Unjudged, restarted: true };
-        Self { values: vec![0.0; columns * capacity], marks: vec![mark; capacity], columns, next: 0, used: 0 }
+        let values = Vec::with_capacity(columns * capacity);
+        Self { values, marks: Vec::with_capacity(capacity), columns, capacity, next: 0 }
     }
 
     /// Keeps `row`; replaces the oldest if the ring is full. Never allocates.
     pub(crate) fn push(&mut self, row: &[f64], mark: Mark) {
-        let Some(slot) = self.marks.get_mut(self.next) else { return };
-        *slot = mark;
-        let start = self.next * self.columns;
-        self.values[start..start + self.columns].copy_from_slice(&row[..self.columns]);
-        self.next = (self.next + 1) % self.marks.len();
-        self.used = (self.used + 1).min(self.marks.len());
+        if self.capacity == 0 {
+            return;
+        }
+        let (row, start) = (&row[..self.columns], self.next * self.columns);
+        if self.marks.len() < self.capacity {
+            self.values.extend_from_slice(row);
+            self.marks.push(mark);
+        } else {
+            self.values[start..start + self.columns].copy_from_slice(row);
+            self.marks[self.next] = mark;
+        }
+        self.next = (self.next + 1) % self.capacity;
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.used
+        self.marks.len()
     }
 
     /// Marks all rows kept as normal.
@@ -58,32 +76,34 @@ impl KeptRows {
 
     /// The rows and their marks, oldest first. O(n m).
     pub(crate) fn ordered(&self) -> (Vec<f64>, Vec<Mark>) {
-        let first = (self.next + self.marks.len() - self.used).checked_rem(self.marks.len()).unwrap_or(0);
-        let order = (0..self.used).map(|row| (first + row) % self.marks.len());
-        let (mut values, mut marks) = (Vec::with_capacity(self.used * self.columns), Vec::with_capacity(self.used));
-        for row in order {
-            values.extend_from_slice(&self.values[row * self.columns..(row + 1) * self.columns]);
-            marks.push(self.marks[row]);
-        }
-        (values, marks)
+        let oldest = if self.len() < self.capacity { 0 } else { self.next };
+        let (later, earlier) = self.values.split_at(oldest * self.columns);
+        let (later_marks, earlier_marks) = self.marks.split_at(oldest);
+        ([earlier, later].concat(), [earlier_marks, later_marks].concat())
     }
 
     /// The latest `capacity` rows in a ring of that size. Allocates.
     pub(crate) fn resized(&self, capacity: usize) -> Self {
         let (values, marks) = self.ordered();
         let mut out = Self::new(self.columns, capacity);
-        let skip = self.used.saturating_sub(capacity);
+        let skip = self.len().saturating_sub(capacity);
         for (row, mark) in values.chunks_exact(self.columns).zip(marks).skip(skip) {
             out.push(row, mark);
         }
         out
     }
 
-    pub(crate) fn capacity(&self) -> usize {
-        self.marks.len()
+    pub(crate) const fn capacity(&self) -> usize {
+        self.capacity
     }
 
-    pub(crate) fn bytes(&self) -> usize {
+    /// Bytes that are reserved.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.capacity * (size_of::<f64>() * self.columns + size_of::<Mark>())
+    }
+
+    /// Bytes of the rows that have arrived.
+    pub(crate) const fn filled_bytes(&self) -> usize {
         size_of::<f64>() * self.values.len() + size_of::<Mark>() * self.marks.len()
     }
 }
@@ -103,6 +123,19 @@ mod tests {
         assert_eq!(rows.ordered().0, [2.0, 3.0, 4.0]);
         assert_eq!(rows.resized(2).ordered().0, [3.0, 4.0]);
         assert_eq!(rows.resized(4).ordered().0, [2.0, 3.0, 4.0]);
+    }
+
+    #[test]
+    fn rows_that_have_not_come_are_reserved_and_not_filled() {
+        let mut rows = KeptRows::new(10, 100);
+        rows.push(&[1.0; 10], NORMAL);
+        let (copy, reserved) = (rows.clone(), rows.values.as_ptr());
+
+        (0..99).for_each(|_| rows.push(&[2.0; 10], NORMAL));
+
+        assert_eq!((copy.filled_bytes(), copy.values.capacity()), (82, 1_000));
+        assert_eq!((rows.filled_bytes(), rows.bytes()), (8_200, 8_200));
+        assert_eq!(rows.values.as_ptr(), reserved, "it has not grown");
     }
 
     #[test]

@@ -139,6 +139,8 @@ pub struct LimitsConfig {
     pub without_host_agent_s: u32,
     /// Seconds for which the detectors of a service are retained for a host agent that comes back.
     pub detector_retention_s: u32,
+    /// Most bytes of such detectors.
+    pub retained_detector_bytes: u64,
     /// Most messages, other than rows, queued for the host agent.
     pub outbox_messages: NonZeroUsize,
     /// Most messages with rows queued for the host agent.
@@ -167,6 +169,7 @@ impl Default for LimitsConfig {
         Self {
             without_host_agent_s: seconds(settings.without_host_agent),
             detector_retention_s: seconds(settings.detector_retention),
+            retained_detector_bytes: settings.max_retained_detector_bytes,
             outbox_messages: messages(settings.outbox_messages),
             outbox_rows: messages(settings.outbox_rows),
             row_history: settings.row_history as u32,
@@ -207,6 +210,7 @@ impl Config {
         let LimitsConfig {
             without_host_agent_s,
             detector_retention_s,
+            retained_detector_bytes,
             outbox_messages,
             outbox_rows,
             row_history,
@@ -219,6 +223,7 @@ impl Config {
             worker: WorkerId(self.worker),
             without_host_agent: Nanos::from_secs(u64::from(without_host_agent_s)),
             detector_retention: Nanos::from_secs(u64::from(detector_retention_s)),
+            max_retained_detector_bytes: retained_detector_bytes,
             outbox_messages: outbox_messages.get(),
             outbox_rows: outbox_rows.get(),
             row_history: row_history as usize,

@@ -195,6 +195,13 @@ impl DetectorSlot {
         self.keys.len() == columns && self.positions.iter().all(Option::is_some)
     }
 
+    /// Memory in bytes. `used`: without the place for rows that have not come yet.
+    fn bytes(&self, used: bool) -> usize {
+        let detector = if used { self.detector.used_bytes() } else { self.detector.memory_bytes() };
+        let column = size_of::<ColumnKey>() + size_of::<Option<usize>>() + size_of::<f64>();
+        size_of::<Self>() + detector + self.keys.len() * column
+    }
+
     /// Whether it has learned so few rows that it can be restarted.
     fn is_young(&self) -> bool {
         match self.detector.state() {
@@ -336,6 +343,21 @@ impl Detectors {
         if let Some(job) = self.current.detector.fit_again() {
             jobs.add(self.current.id, job);
         }
+    }
+
+    /// Memory in bytes that they take, or will once all rows to learn from have come.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.bytes(false)
+    }
+
+    /// Memory in bytes that is in use: without the place for rows that have not come yet.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.bytes(true)
+    }
+
+    fn bytes(&self, used: bool) -> usize {
+        let slots = self.current.bytes(used) + self.shadow.as_ref().map_or(0, |shadow| shadow.bytes(used));
+        slots + self.warm_model.as_ref().map_or(0, |model| model.memory_bytes())
     }
 
     /// Whether one of these detectors is `owner`.

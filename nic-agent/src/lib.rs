@@ -17,12 +17,14 @@
 //! | `queue_pair` | the RDMA connection to the host agent |
 //! | `network` | packets of an interface, as services of their own |
 //! | [`runner`](run), `clock`, [`config`], `metrics` | the edge: threads, sockets, time, files |
+//! | [`budget`](budget()) | what it may keep in memory, computed from the configuration |
 //! | `check_config`, `reload` | files before a start, and those that change while the agent runs |
 
 mod aggregation;
 mod alarm;
 mod attachments;
 mod backoff;
+mod budget;
 mod check_config;
 mod clock;
 mod clock_state;
@@ -54,6 +56,7 @@ mod worker;
 pub use aggregation::{Aggregate, Aggregations};
 pub use attachments::{AttachRequest, Effect};
 pub use backoff::Backoff;
+pub use budget::{budget, budget_of};
 pub use check_config::check_config;
 pub use columns::fingerprint;
 pub use error::UnexpectedMessage;

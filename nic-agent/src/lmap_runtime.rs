@@ -451,6 +451,12 @@ impl LmapRuntime {
         self.detectors.as_mut()
     }
 
+    /// Memory in bytes of its detectors and of the rows for subscribers, without the place for rows that have not come.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        let detectors = self.detectors.as_ref().map_or(0, Detectors::used_bytes);
+        (detectors + self.history.memory_bytes()) as u64
+    }
+
     #[cfg(test)]
     pub(crate) fn summarised_samples(&self) -> u64 {
         self.samples

@@ -18,7 +18,8 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let program = Program { name: "uview-nic-agent", default: DEFAULT, check: nic_agent::check_config };
+    let (check, budget) = (nic_agent::check_config, nic_agent::budget_of);
+    let program = Program { name: "uview-nic-agent", default: DEFAULT, check, budget };
     let args = Arguments::parse().config;
     let file = args.config.clone();
     program::run(&program, &args, |config| start(config, file))

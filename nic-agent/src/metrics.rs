@@ -102,6 +102,11 @@ impl Board {
                 &self.connections.refused,
             ),
             (
+                "unaffordable_api_connections",
+                "Connections to metrics and models refused: the descriptors left are for regions",
+                &self.connections.reserved,
+            ),
+            (
                 "failed_api_accepts",
                 "Failed accepts on metrics and models, usually for lack of descriptors",
                 &self.connections.accept_errors,
@@ -183,6 +188,11 @@ fn registry(status: &WorkerStatus) -> Registry {
             status.punched_regions,
         ),
         (
+            "evicted_detectors",
+            "Detectors of services without a configuration, dropped before their time: too many bytes",
+            status.evicted_detectors,
+        ),
+        (
             "evicted_models",
             "Models of services that are gone, dropped before their time: too many, or too many bytes",
             status.evicted_models,
@@ -233,6 +243,12 @@ fn add_gauges(registry: &mut Registry, status: &WorkerStatus) {
             "Services without a configuration whose detectors are retained",
             count(status.retained_detectors),
         ),
+        (
+            "retained_detector_bytes",
+            "Bytes of detectors of services without a configuration",
+            status.retained_detector_bytes.cast_signed(),
+        ),
+        ("lmap_bytes", "Bytes of the detectors and rows of all LMAPs", status.lmap_bytes.cast_signed()),
         (
             "retained_models",
             "Services that are gone of which the learned model is retained",

@@ -15,7 +15,7 @@ mod interface;
 mod interface_stats;
 mod one_way_metrics;
 mod one_way_stream;
-mod peers;
+pub(crate) mod peers;
 mod shards;
 mod stream;
 
@@ -41,7 +41,7 @@ use peers::{EffectHandler, OneWayTask};
 use tokio::sync::{mpsc, oneshot};
 
 /// Most collected intervals of a stream that are queued for the thread that talks to other agents.
-const QUEUED_INTERVALS: usize = 8;
+pub(crate) const QUEUED_INTERVALS: usize = 8;
 
 /// The threads of packet measurement. They end when this is dropped.
 #[derive(Debug)]

@@ -6,12 +6,20 @@ use wire::id::{Epoch, LmapId, RegionId};
 use wire::proto::control::worker_message::Message;
 use wire::proto::control::{self as proto, WorkerMessage};
 
+/// Most encoded bytes of queued messages other than rows.
+pub(crate) const MAX_MESSAGE_BYTES: usize = 8 << 20;
+/// Most bytes of one message with rows.
+pub(crate) const ROWS_BYTES: usize = 256 << 10;
+
 /// Messages for the host agent. An acknowledgement is sent first, then verdicts, summaries and problems in order, then
 /// rows.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     acknowledge: Option<Epoch>,
-    messages: VecDeque<Message>,
+    /// With their encoded bytes.
+    messages: VecDeque<(usize, Message)>,
+    /// Encoded bytes of these messages.
+    bytes: usize,
     rows: VecDeque<proto::Rows>,
     most_messages: usize,
     most_rows: usize,
@@ -24,6 +32,7 @@ impl Outbox {
         Self {
             acknowledge: None,
             messages: VecDeque::new(),
+            bytes: 0,
             rows: VecDeque::new(),
             most_messages: most_messages.max(1),
             most_rows,
@@ -58,12 +67,22 @@ impl Outbox {
     }
 
     fn push(&mut self, message: Message) {
-        if self.messages.len() >= self.most_messages
-            && let Some(Message::Verdicts(lost)) = self.messages.pop_front()
+        let bytes = message.encoded_len();
+        while !self.messages.is_empty()
+            && (self.messages.len() >= self.most_messages || self.bytes + bytes > MAX_MESSAGE_BYTES)
         {
-            self.lost_verdicts += lost.verdicts.len() as u64;
+            if let Some(Message::Verdicts(lost)) = self.pop_message() {
+                self.lost_verdicts += lost.verdicts.len() as u64;
+            }
         }
-        self.messages.push_back(message);
+        self.bytes += bytes;
+        self.messages.push_back((bytes, message));
+    }
+
+    fn pop_message(&mut self) -> Option<Message> {
+        let (bytes, message) = self.messages.pop_front()?;
+        self.bytes -= bytes;
+        Some(message)
     }
 
     pub(crate) fn rows(&mut self, rows: proto::Rows) {
@@ -77,14 +96,15 @@ impl Outbox {
     /// The connection is lost: verdicts stay queued for the next one, everything else is dropped.
     pub(crate) fn disconnected(&mut self) {
         self.acknowledge = None;
-        self.messages.retain(|message| matches!(message, Message::Verdicts(_)));
+        self.messages.retain(|(_, message)| matches!(message, Message::Verdicts(_)));
+        self.bytes = self.messages.iter().map(|(bytes, _)| bytes).sum();
         self.lost_rows += self.rows.drain(..).map(|rows| rows.rows.len() as u64).sum::<u64>();
     }
 
     /// The host agent has restarted: drops everything, since it was for the earlier run.
     pub(crate) fn forget(&mut self) {
         self.disconnected();
-        for message in self.messages.drain(..) {
+        while let Some(message) = self.pop_message() {
             if let Message::Verdicts(lost) = message {
                 self.lost_verdicts += lost.verdicts.len() as u64;
             }
@@ -94,7 +114,7 @@ impl Outbox {
     pub(crate) fn pop(&mut self) -> Option<WorkerMessage> {
         let acknowledge =
             self.acknowledge.take().map(|epoch| Message::Acknowledgement(proto::Acknowledgement { epoch: epoch.0 }));
-        let message = acknowledge.or_else(|| self.messages.pop_front());
+        let message = acknowledge.or_else(|| self.pop_message());
         let message = message.or_else(|| self.rows.pop_front().map(Message::Rows))?;
         Some(WorkerMessage { message: Some(message) })
     }
@@ -134,6 +154,22 @@ mod tests {
 
         assert_eq!(outbox.lost_verdicts(), 6);
         assert_eq!(all(&mut outbox), [Message::Verdicts(verdicts(3, 3)), Message::Verdicts(verdicts(4, 3))]);
+    }
+
+    #[test]
+    fn the_oldest_verdicts_are_lost_when_there_are_too_many_bytes() {
+        let mut outbox = Outbox::new(1 << 20, 1);
+        let large = |at| proto::Verdicts {
+            at_unix_ns: at,
+            verdicts: vec![proto::Verdict { silent_replicas: vec![u32::MAX; 1 << 18], ..proto::Verdict::default() }],
+        };
+
+        (1..=20).for_each(|at| outbox.verdicts(large(at)));
+
+        assert!(outbox.bytes <= MAX_MESSAGE_BYTES && outbox.lost_verdicts() > 10, "{}", outbox.lost_verdicts());
+        let left = all(&mut outbox);
+        assert_eq!(left.last(), Some(&Message::Verdicts(large(20))));
+        assert_eq!(outbox.bytes, 0);
     }
 
     #[test]

@@ -82,6 +82,11 @@ impl RetainedLmap {
         Some(model.memory_bytes() as u64)
     }
 
+    /// Bytes of the detectors; `None` without them.
+    pub(crate) fn detector_bytes(&self) -> Option<u64> {
+        self.detectors.as_ref().map(|detectors| detectors.memory_bytes() as u64)
+    }
+
     /// Whether there are detectors or a model.
     pub(crate) fn is_useful(&self) -> bool {
         self.detectors.is_some() || self.warm_model.is_some()

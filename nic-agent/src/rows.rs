@@ -29,6 +29,11 @@ impl History {
         Self { columns, capacity, values: vec![0.0; capacity * columns], heads: Vec::with_capacity(capacity), next: 0 }
     }
 
+    /// Memory in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of::<f64>() * self.values.len() + size_of::<(u64, f64)>() * self.capacity
+    }
+
     /// Stores a row in place of the oldest. Never allocates.
     pub(crate) fn push(&mut self, at_unix_ns: u64, score: f64, row: &[f64]) {
         if self.capacity == 0 || row.len() != self.columns {

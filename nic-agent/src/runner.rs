@@ -14,7 +14,7 @@ pub(crate) mod control;
 mod files;
 mod jobs;
 mod models;
-mod pages;
+pub(crate) mod pages;
 pub(crate) mod reader;
 mod thread;
 

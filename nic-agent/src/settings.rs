@@ -31,6 +31,9 @@ pub struct WorkerSettings {
     /// How long the detectors of a service without a configuration are retained, for a host agent that comes back.
     /// Default: 10 min.
     pub detector_retention: Nanos,
+    /// Most bytes of such detectors. The oldest of the owner with most bytes are dropped first; their models are
+    /// retained. Default: 1 GiB.
+    pub max_retained_detector_bytes: u64,
     /// How long the model of a service that is gone is retained, for its next start. Default: 1 day.
     pub model_retention: Nanos,
     /// Most such models. The oldest of the owner with most of them are dropped first. Default: 256.
@@ -77,6 +80,7 @@ impl Default for WorkerSettings {
             transports: vec!["shm".to_owned()],
             without_host_agent: Nanos::from_secs(60),
             detector_retention: Nanos::from_secs(600),
+            max_retained_detector_bytes: 1 << 30,
             model_retention: Nanos::from_secs(86_400),
             max_retained_models: 256,
             max_retained_model_bytes: 128 << 20,

@@ -272,6 +272,7 @@ impl Worker {
             let (service, retained) = runtime.into_retained(now);
             self.retained.insert(service, retained);
         }
+        self.evict_detectors();
         self.drop_orphaned_jobs();
     }
 

@@ -7,6 +7,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use agent_runtime::budget::Load;
 use serde_json::Value;
 
 fn root() -> &'static Path {
@@ -152,16 +153,22 @@ fn units_let_viewers_reach_sockets_and_agents_tell_them_apart() {
     assert_eq!(config.models.socket.as_deref(), Some(Path::new(socket)));
 }
 
+/// A configuration of the host agent with everything on.
+const EVERYTHING: &str = r#"
+otlp: {upstream: {endpoint: 'http://127.0.0.1:1'}, traces: {keep: tail, order_key: "000102030405060708090a0b0c0d0e0f"}}
+remote_write: {url: 'http://127.0.0.1:1/api/v1/write'}
+otlp_metrics: {upstream: {endpoint: 'http://127.0.0.1:1'}}
+head_sampling: {listen: '127.0.0.1:0'}
+coherence: {peers: ['127.0.0.1:1'], insecure: true}
+"#;
+
 #[test]
 fn limits_of_memory_are_above_the_agents_own_bounds() {
     const MIB: u64 = 1 << 20;
-    let (host, worker) = (host_agent::config::Config::default(), nic_agent::config::Config::default());
-    // Traces, requests, queues of three signals and of two kinds of receivers, half frames, operators' models, gossip.
-    let host = (256 + 64 + 3 * 64 + 2 * 32 + 64 + 256 + 32) * MIB
-        + host.lmap.model_bytes as u64
-        + host.services.limits.series as u64 * 1400;
-    // 1 GiB: 600 services of 100 columns that learn.
-    let worker = worker.limits.region_bytes.get() + 1024 * MIB + worker.limits.retained_model_bytes;
+    let load = Load::default();
+    let host = host_agent::budget(&host_agent::config::Config::parse(EVERYTHING).unwrap(), load).total();
+    let worker = nic_agent::budget(&nic_agent::config::Config::default(), load).total();
+    let page = fs::read_to_string(root().join("docs/systemd.md")).unwrap();
 
     for (path, unit) in units() {
         let bound = if path.contains("host-agent") { host } else { worker };
@@ -171,6 +178,10 @@ fn limits_of_memory_are_above_the_agents_own_bounds() {
             found[0].strip_suffix('M').unwrap().parse::<u64>().unwrap() * MIB
         });
         assert!(bound < high && high < max, "{path}: {bound} B, {high} B, {max} B");
+        let words =
+            [bound.div_ceil(MIB), high / MIB, max / MIB].map(|mib| format!("{},{:03} MiB", mib / 1000, mib % 1000));
+        let row = format!("| {} | {}, {} |", words[0], words[1], words[2]);
+        assert!(page.contains(&row), "docs/systemd.md has no {row}");
     }
 }
 

@@ -15,7 +15,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use prost::Message as _;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use crate::request::{self, FRAME};
@@ -59,14 +59,24 @@ impl Counts {
     }
 }
 
-/// Serves `listener` for as long as it is polled. Needs a tokio runtime with time and network.
-pub async fn serve<A: StrategyProvider>(listener: TcpListener, provider: Arc<A>, counts: Arc<Counts>) {
+/// Serves `listener` for as long as it is polled; closes connections that `admits` does not take. Needs a tokio runtime
+/// with time and network.
+pub async fn serve<A: StrategyProvider>(
+    listener: TcpListener,
+    provider: Arc<A>,
+    counts: Arc<Counts>,
+    admits: fn(&TcpStream) -> bool,
+) {
     let free = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         // The semaphore is never closed.
         let Ok(place) = Arc::clone(&free).acquire_owned().await else { return };
         let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+            Ok((stream, _)) if admits(&stream) => stream,
+            Ok(_) => {
+                counts.refused.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection for head sampling");
                 tokio::time::sleep(Duration::from_millis(100)).await;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::codec::WireError;
 use bytes::Bytes;
 use hooks::time::UnixNanos;
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use wire::time::Nanos;
 
@@ -62,6 +63,7 @@ pub struct Edge {
     /// A tail sampler that keeps nothing, where spans pass through.
     observer: Option<Mutex<TailSampler>>,
     redacted: Vec<String>,
+    pub(crate) admits: fn(&TcpStream) -> bool,
     clock: Clock,
 }
 
@@ -122,6 +124,7 @@ impl Edge {
             tenant_states,
             observer: observer.map(Mutex::new),
             redacted: settings.redacted.clone(),
+            admits: settings.admits,
             span_metrics: settings
                 .span_metrics
                 .map(|span_metrics| Mutex::new(SpanMetrics::new(span_metrics, clock.timestamp()))),

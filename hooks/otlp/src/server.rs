@@ -63,6 +63,10 @@ pub(crate) async fn serve(
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
+        if !(edge.admits)(&stream) {
+            edge.counts.refused_connections.add(1);
+            continue;
+        }
         let tenant = edge.tenant(peer.ip());
         let Ok(permit) = Arc::clone(&edge.tenant_state(tenant).free).try_acquire_owned() else {
             edge.counts.refused_connections.add(1);

@@ -1,5 +1,6 @@
 //! Settings of the endpoint.
 
+use tokio::net::TcpStream;
 use tokio_rustls::rustls::ServerConfig;
 
 use crate::forwarded_headers::DEFAULT_FORWARDED;
@@ -40,6 +41,8 @@ pub struct Settings {
     pub queue_bytes: usize,
     /// Maximum number of connections. 1,024 by default.
     pub connections: usize,
+    /// Whether a connection that was just accepted may stay: `false` closes it. By default all may.
+    pub admits: fn(&TcpStream) -> bool,
 }
 
 impl Settings {
@@ -60,6 +63,7 @@ impl Settings {
             receive_memory_bytes: 64 << 20,
             queue_bytes: 64 << 20,
             connections: 1_024,
+            admits: |_| true,
         }
     }
 }

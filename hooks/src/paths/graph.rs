@@ -19,13 +19,16 @@ pub struct PathLimits {
     /// Operations of one service that requests of one operation may need. 64 by default. Beyond that it is unknown
     /// which operations are not needed.
     pub requested: usize,
+    /// Pairs of operation and service, operations that are requested of them, and pairs of caller and callee: about 100
+    /// bytes each. 262,144 by default.
+    pub pairs: usize,
     /// A service that was not seen on a path for so long is removed from it. 30 min by default.
     pub age: Nanos,
 }
 
 impl Default for PathLimits {
     fn default() -> Self {
-        Self { operations: 10_000, services: 256, requested: 64, age: Nanos::from_secs(1_800) }
+        Self { operations: 10_000, services: 256, requested: 64, pairs: 1 << 18, age: Nanos::from_secs(1_800) }
     }
 }
 
@@ -52,6 +55,8 @@ pub struct Paths {
     passed: BTreeMap<OperationId, BTreeMap<ServiceId, Step>>,
     through: BTreeMap<ServiceId, BTreeSet<OperationId>>,
     calls: BTreeMap<ServiceId, BTreeMap<ServiceId, Nanos>>,
+    /// How many of [`PathLimits::pairs`] there are.
+    pairs: usize,
     version: u64,
     calls_version: u64,
     refused: u64,
@@ -66,6 +71,7 @@ impl Paths {
             passed: BTreeMap::new(),
             through: BTreeMap::new(),
             calls: BTreeMap::new(),
+            pairs: 0,
             version: 0,
             calls_version: 0,
             refused: 0,
@@ -74,19 +80,20 @@ impl Paths {
 
     /// A request of `operation` passed `service`, at `now`. What exceeds the limits is counted and not learnt.
     pub fn learn(&mut self, operation: OperationId, service: ServiceId, now: Nanos) {
-        if self.passed.len() >= self.limits.operations && !self.passed.contains_key(&operation) {
-            self.refused += 1;
-            return;
-        }
-        let path = self.passed.entry(operation).or_default();
-        if let Some(step) = path.get_mut(&service) {
+        if let Some(step) = self.passed.get_mut(&operation).and_then(|path| path.get_mut(&service)) {
             step.seen = step.seen.max(now);
             return;
         }
-        if path.len() >= self.limits.services {
+        let is_long = self
+            .passed
+            .get(&operation)
+            .map_or(self.passed.len() >= self.limits.operations, |path| path.len() >= self.limits.services);
+        if is_long || self.pairs >= self.limits.pairs {
             self.refused += 1;
             return;
         }
+        self.pairs += 1;
+        let path = self.passed.entry(operation).or_default();
         path.insert(service, Step { seen: now, ..Step::default() });
         self.through.entry(service).or_default().insert(operation);
         self.version += 1;
@@ -96,6 +103,7 @@ impl Paths {
     pub fn take(&mut self, passed: &PathStep, now: Nanos) {
         let PathStep { operation, service, requested } = *passed;
         self.learn(operation, service, now);
+        let is_full = self.pairs >= self.limits.pairs;
         let step = self.passed.get_mut(&operation).and_then(|path| path.get_mut(&service));
         let (Some(step), Some(requested)) = (step, requested) else { return };
         if step.moments.1 != Some(now) {
@@ -103,8 +111,9 @@ impl Paths {
         }
         if let Some(seen) = step.requested.get_mut(&requested) {
             *seen = now.max(*seen);
-        } else if step.requested.len() < self.limits.requested {
+        } else if step.requested.len() < self.limits.requested && !is_full {
             step.requested.insert(requested, now);
+            self.pairs += 1;
         } else {
             step.much = true;
             self.refused += 1;
@@ -130,9 +139,10 @@ impl Paths {
     /// learnt.
     pub fn learn_call(&mut self, caller: ServiceId, callee: ServiceId, now: Nanos) {
         let known = self.calls.get(&caller);
-        let full = known.map_or(self.calls.len() >= self.limits.operations, |callees| {
-            callees.len() >= self.limits.services && !callees.contains_key(&callee)
-        });
+        let is_known = known.is_some_and(|callees| callees.contains_key(&callee));
+        let is_long =
+            known.map_or(self.calls.len() >= self.limits.operations, |callees| callees.len() >= self.limits.services);
+        let full = !is_known && (is_long || self.pairs >= self.limits.pairs);
         if full {
             self.refused += 1;
             return;
@@ -141,6 +151,7 @@ impl Paths {
             Entry::Occupied(mut seen) => *seen.get_mut() = now.max(*seen.get()),
             Entry::Vacant(new) => {
                 new.insert(now);
+                self.pairs += 1;
                 self.calls_version += 1;
             }
         }
@@ -230,6 +241,8 @@ impl Paths {
             });
             !callees.is_empty()
         });
+        let steps = self.passed.values().flat_map(BTreeMap::values).map(|step| 1 + step.requested.len()).sum::<usize>();
+        self.pairs = steps + self.calls.values().map(BTreeMap::len).sum::<usize>();
         self.calls_version += u64::from(over);
         self.version += u64::from(forgotten);
     }
@@ -322,10 +335,29 @@ mod tests {
         assert_eq!(paths.refused(), 2 + 2 + 4 + 4);
     }
 
+    #[test]
+    fn all_pairs_together_keep_to_their_limit_and_those_that_are_forgotten_make_room() {
+        let limits = PathLimits { pairs: 5, ..PathLimits::default() };
+        let mut paths = Paths::new(limits);
+        for operation in 1..=3 {
+            let requested = Some(OperationId(operation + 10));
+            paths.take(&PathStep { operation: OperationId(operation), service: ServiceId(1), requested }, Nanos(0));
+        }
+        paths.learn_call(ServiceId(1), ServiceId(2), Nanos(0));
+
+        assert_eq!((paths.pairs, paths.calls().count(), paths.operations().count()), (5, 0, 3));
+        assert_eq!(paths.refused(), 2, "the third requested operation, and the call");
+        paths.learn(OperationId(1), ServiceId(1), Nanos::from_secs(1_000));
+        paths.forget(Nanos::from_secs(1_800));
+        assert_eq!(paths.pairs, 1);
+        paths.learn_call(ServiceId(1), ServiceId(2), Nanos::from_secs(1_800));
+        assert_eq!(paths.calls().count(), 1);
+    }
+
     proptest! {
         #[test]
         fn both_directions_agree_and_limits_hold(pairs in proptest::collection::vec((0..12_u32, 0..12_u32, 0..50_u64), 1..300)) {
-            let mut paths = Paths::new(PathLimits { operations: 8, services: 6, requested: 3, age: Nanos(20) });
+            let mut paths = Paths::new(PathLimits { operations: 8, services: 6, requested: 3, age: Nanos(20), ..PathLimits::default() });
             for (operation, service, now) in pairs {
                 paths.learn(OperationId(operation), ServiceId(service), Nanos(now));
                 paths.forget(Nanos(now));

@@ -18,7 +18,7 @@ use super::{ControlPlane, Service};
 /// Size limit of an LMAP's model.
 const MAX_MODEL_BYTES: usize = 8 << 20;
 /// Most bytes of all operators' models. Each is kept here, and by the worker that runs its LMAP.
-pub(super) const MAX_MODELS_BYTES: u64 = 256 << 20;
+pub const MAX_MODELS_BYTES: u64 = 256 << 20;
 /// Limit of choices and exclusions for one LMAP.
 const MAX_CHOICES: usize = 2 * wire::control::MAX_METRICS;
 

@@ -162,3 +162,22 @@ fn somebody_with_all_the_hooks_that_they_may_have_leaves_some_to_others() {
     dispatch.unregister(taken[3]);
     assert_eq!(dispatch.check_share("user 65534", 16), Ok(()));
 }
+
+#[test]
+fn rows_that_wait_for_a_watcher_are_bounded_in_bytes() {
+    let mut dispatch = Dispatch::new(8);
+    let watcher = dispatch.watch(LmapId(1), 1, 4096).unwrap();
+    let row = Row { at_unix_ns: 0, score: 0.0, values: vec![0.0; 10_000] };
+    let batch = RowBatch { lmap: LmapId(1), epoch: Epoch(1), columns: Arc::new([]), rows: vec![row; 50] };
+
+    dispatch.rows(&batch);
+
+    let rows: Vec<_> = std::iter::from_fn(|| dispatch.take_row(watcher)).collect();
+    let bytes: usize = rows.iter().map(|taken| row_bytes(&taken.item.row)).sum();
+    assert!(rows.len() == 13 && bytes <= Dispatch::WATCHER_BYTES, "{} rows, {bytes} bytes", rows.len());
+    assert_eq!((rows[0].lost, dispatch.delivered().lost_rows), (37, 37));
+    assert_eq!(dispatch.row_bytes, 0);
+    dispatch.row_bytes = Dispatch::ALL_WATCHER_BYTES;
+    dispatch.rows(&batch);
+    assert_eq!(dispatch.watchers[&watcher].queue.items.len(), 1, "where all have too much, each has one");
+}

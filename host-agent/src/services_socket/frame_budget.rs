@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use wire::frame::MAX_FRAME_BYTES;
 
 /// Bytes of incomplete frames of one user's connections, and of all: sixteen, and sixty-four, of the largest.
-const INCOMPLETE_BYTES: (usize, usize) = (16 * MAX_FRAME_BYTES, 64 * MAX_FRAME_BYTES);
+pub(crate) const INCOMPLETE_BYTES: (usize, usize) = (16 * MAX_FRAME_BYTES, 64 * MAX_FRAME_BYTES);
 
 /// Bytes of incomplete frames, by user.
 #[derive(Debug, Default)]

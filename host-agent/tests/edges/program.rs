@@ -1,6 +1,7 @@
 //! The program: arguments, signals, and what a kill leaves behind.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -8,6 +9,7 @@ use host_agent::config::Config;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::agent::{addresses, wait_for};
+use crate::service::Service;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_uview-host-agent");
 
@@ -22,8 +24,12 @@ fn write_config(folder: &Path) -> std::path::PathBuf {
 }
 
 fn start(folder: &Path) -> Child {
-    let mut child =
-        Command::new(PROGRAM).arg("--config").arg(write_config(folder)).stderr(Stdio::piped()).spawn().unwrap();
+    start_by(&mut Command::new(PROGRAM), folder)
+}
+
+/// Starts it by `command`, and waits until it listens.
+fn start_by(command: &mut Command, folder: &Path) -> Child {
+    let mut child = command.arg("--config").arg(write_config(folder)).stderr(Stdio::piped()).spawn().unwrap();
     wait_for("host-agent.json", || {
         assert!(child.try_wait().unwrap().is_none(), "it ended");
         addresses(&folder.join("run")).filter(|at| at.pid == child.id())
@@ -119,4 +125,45 @@ fn an_unknown_key_ends_it_with_line_and_column() {
     assert!(text.contains("line 2") && text.contains("column 3") && text.contains("interval"), "{text}");
     let missing = run(&["--config", "/nowhere/at/all"]);
     assert!(String::from_utf8(missing.stderr).unwrap().contains("cannot read the configuration file /nowhere/at/all"));
+}
+
+#[test]
+fn the_budget_of_a_configuration_is_printed_without_a_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.yaml");
+    std::fs::write(&path, "lmap: {model_bytes: 5242880}\n").unwrap();
+
+    let printed = run(&["--config", path.to_str().unwrap(), "--budget", "--services", "7", "--columns", "9"]);
+
+    let text = String::from_utf8(printed.stdout).unwrap();
+    assert!(printed.status.success() && text.contains("with 7 services of 9 columns"), "{text}");
+    assert!(text.contains("      5 MiB  learnt models: lmap.model_bytes\n"), "{text}");
+    assert!(!run(&["--services", "7"]).status.success(), "without --budget it means nothing");
+}
+
+#[test]
+fn when_others_have_taken_the_descriptors_that_they_may_have_a_service_still_registers() {
+    /// Descriptors of the agent, of which 16 are kept back. It has about twenty before anybody connects.
+    const DESCRIPTORS: &str = "ulimit -n 64 && exec \"$0\" \"$@\"";
+    let folder = tempfile::tempdir().unwrap();
+    let mut agent = start_by(Command::new("sh").args(["-c", DESCRIPTORS, PROGRAM]), folder.path());
+    let at = addresses(&folder.path().join("run")).unwrap();
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", agent.id())).unwrap().count();
+    let held: Vec<_> = (0..60).map(|_| TcpStream::connect(at.metrics).unwrap()).collect();
+    wait_for("full agent", || (open() >= 47).then_some(()));
+
+    let (service, _region) = Service::connect_to(&at.services).registered("payment", &["requests"]);
+
+    drop((held, service));
+    let counted = wait_for("page", || {
+        // What was held is not closed yet at the first try, perhaps.
+        let mut stream = TcpStream::connect(at.metrics).ok()?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page).ok()?;
+        page.lines().find_map(|line| line.strip_prefix("uview_host_unaffordable_api_connections_total ")?.parse().ok())
+    });
+    assert!((10..60).contains(&counted), "{counted} were refused");
+    kill_process(Pid::from_child(&agent), Signal::TERM).unwrap();
+    assert!(agent.wait().unwrap().success());
 }

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use prost::Message as _;
 use region::{OwnedRegion, fd_passing};
@@ -36,7 +37,11 @@ pub fn series(name: &str, first: u32) -> PlacedSeries {
 
 impl Service {
     pub fn connect(agent: &Agent) -> Self {
-        let stream = UnixStream::connect(&agent.at.services).unwrap();
+        Self::connect_to(&agent.at.services)
+    }
+
+    pub fn connect_to(socket: &Path) -> Self {
+        let stream = UnixStream::connect(socket).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         Self { stream, frames: Frames::default() }
@@ -44,7 +49,12 @@ impl Service {
 
     /// A replica with these counters on slots 0, 1, …; each value is 100 plus its slot.
     pub fn register(agent: &Agent, name: &str, counters: &[&str]) -> (Self, OwnedRegion) {
-        let mut service = Self::connect(agent);
+        Self::connect(agent).registered(name, counters)
+    }
+
+    /// The same on this connection.
+    pub fn registered(self, name: &str, counters: &[&str]) -> (Self, OwnedRegion) {
+        let mut service = self;
         service.hello(name);
         let region = OwnedRegion::create("test", RegionSize::ONE_PAGE).unwrap();
         let mut all = Vec::new();

@@ -37,6 +37,11 @@ impl Process {
         Ok(Self(command.spawn().with_context(|| format!("{program} does not start"))?))
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     /// Kills it (SIGKILL).
     pub fn kill(mut self) {
         self.end();

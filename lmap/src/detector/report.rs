@@ -146,4 +146,10 @@ impl Detector {
         let columns = size_of::<Column>() * self.columns.len();
         self.intake.bytes() + pipeline + self.learning.bytes() + self.spare.bytes() + columns
     }
+
+    /// Of [`memory_bytes`](Self::memory_bytes), what is in use: without the place for rows that have not come yet.
+    #[must_use]
+    pub fn used_bytes(&self) -> usize {
+        self.memory_bytes() - self.learning.bytes() + self.learning.filled_bytes()
+    }
 }

@@ -37,7 +37,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// HTTP/2 keep-alive: its interval, and the timeout after which a silent peer is disconnected.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Connections of other agents.
-const LIMITS: Limits = Limits { connections: 256, connections_per_peer: 32 };
+pub(crate) const LIMITS: Limits = Limits { connections: 256, connections_per_peer: 32 };
 /// The longest sleep of a task before it reads the wall clock again, which may have been set.
 const MAX_SLEEP: Duration = Duration::from_millis(200);
 

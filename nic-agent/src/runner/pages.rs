@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::metrics::Board;
 
 /// Connections to `/metrics` and health, and to the models.
-const LIMITS: Limits = Limits { connections: 128, connections_per_peer: 64 };
+pub(crate) const LIMITS: Limits = Limits { connections: 128, connections_per_peer: 64 };
 
 /// The listeners, and the socket's file, which is removed on drop.
 pub(super) struct Pages {

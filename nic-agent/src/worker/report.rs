@@ -7,6 +7,7 @@ use wire::proto::control as proto;
 use wire::time::Nanos;
 
 use super::{Link, Worker, retained_models};
+use crate::lmap_runtime::LmapRuntime;
 use crate::regions::DiscardCounts;
 use crate::retained_lmap::RetainedLmap;
 use crate::settings::WorkerSettings;
@@ -22,6 +23,8 @@ pub(super) struct Counters {
     pub(super) punched_regions: u64,
     /// Models of services that are gone, dropped before their time.
     evicted_models: u64,
+    /// Detectors of services without a configuration, dropped before their time.
+    evicted_detectors: u64,
     cpu_ns: u64,
     pub(super) unexpected_messages: u64,
     pub(super) welcomes: u64,
@@ -62,6 +65,12 @@ pub struct WorkerStatus {
     pub welcomes: u64,
     /// Services without a configuration whose detectors are retained.
     pub retained_detectors: usize,
+    /// Bytes of these detectors.
+    pub retained_detector_bytes: u64,
+    /// Such detectors since the start that were dropped before their time, since they took too much.
+    pub evicted_detectors: u64,
+    /// Bytes of the detectors and rows of all LMAPs, without the place for rows that have not come yet.
+    pub lmap_bytes: u64,
     /// Services without a configuration of which only the model is retained.
     pub retained_models: usize,
     /// Bytes of these models.
@@ -117,6 +126,9 @@ impl Worker {
             discarded: [discarded.generation, discarded.header, discarded.unread],
             welcomes: self.counters.welcomes,
             retained_detectors: self.retained.values().filter_map(RetainedLmap::detectors).count(),
+            retained_detector_bytes: self.retained.values().filter_map(RetainedLmap::detector_bytes).sum(),
+            evicted_detectors: self.counters.evicted_detectors,
+            lmap_bytes: self.runtimes.values().map(LmapRuntime::used_bytes).sum(),
             retained_model_bytes: self.retained.values().filter_map(RetainedLmap::model_bytes).sum(),
             evicted_models: self.counters.evicted_models,
             retained_models: self.retained.values().filter(|retained| retained.detectors().is_none()).count(),
@@ -165,6 +177,12 @@ impl Worker {
         }
     }
 
+    /// Drops the oldest detectors of services without a configuration while they take too much, and keeps their models.
+    pub(super) fn evict_detectors(&mut self) {
+        let most = self.settings.max_retained_detector_bytes;
+        self.counters.evicted_detectors += retained_models::evict_detectors(&mut self.retained, most);
+    }
+
     /// Drops detectors and models whose retention is over. Detectors are retained for a host agent that comes back, and
     /// models for longer, for a service that does.
     fn expire_retained(&mut self, now: Nanos) {
@@ -176,6 +194,7 @@ impl Worker {
         for retained in self.retained.values_mut().filter(|retained| older(retained, detector_retention)) {
             retained.drop_detectors();
         }
+        self.evict_detectors();
         self.retained
             .retain(|_, retained| retained.is_useful() && !older(retained, model_retention.max(detector_retention)));
         self.counters.evicted_models += retained_models::evict(&mut self.retained, max_retained_models, model_bytes);

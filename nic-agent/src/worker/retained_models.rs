@@ -1,5 +1,5 @@
-//! Which models of services that are gone have to go. Whoever has most of them loses its oldest one, so that a flood of
-//! names by one owner costs no other owner a model.
+//! Which models of services that are gone have to go, and which detectors of services without a configuration. Whoever
+//! has most of them loses its oldest one, so that a flood of names by one owner costs no other owner a model.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,21 @@ pub(super) fn evict(retained: &mut BTreeMap<ServiceName, RetainedLmap>, models: 
     surplus.len() as u64
 }
 
-/// The models that have to go.
+/// Drops detectors until those that are left take at most `bytes` bytes, and keeps their models. Returns how many.
+pub(super) fn evict_detectors(retained: &mut BTreeMap<ServiceName, RetainedLmap>, bytes: u64) -> u64 {
+    let candidates = retained.iter().filter_map(|(service, of)| {
+        Some(Candidate { service: service.clone(), owner: of.owner, since: of.since, bytes: of.detector_bytes()? })
+    });
+    let surplus = surplus(candidates.collect(), usize::MAX, bytes);
+    for service in &surplus {
+        if let Some(of) = retained.get_mut(service) {
+            of.drop_detectors();
+        }
+    }
+    surplus.len() as u64
+}
+
+/// Those that have to go.
 fn surplus(mut all: Vec<Candidate>, models: usize, bytes: u64) -> Vec<ServiceName> {
     let mut surplus = Vec::new();
     all.sort_by_key(|model| core::cmp::Reverse(model.since));

@@ -31,6 +31,7 @@ use wire::time::{Interval, Nanos};
 use super::{Step, Worker};
 use crate::attachments::Effect;
 use crate::error::UnexpectedMessage;
+use crate::lmap_runtime::LmapRuntime;
 use crate::queue_pair::QueuePairEffect;
 use crate::settings::{Fetching, WorkerSettings};
 

@@ -259,6 +259,24 @@ fn retained_detectors_are_dropped_in_the_end() {
 }
 
 #[test]
+fn retained_detectors_that_take_too_much_become_models_the_oldest_first() {
+    let (kept, _) = armed();
+    let most = kept.worker.runtimes.values().map(LmapRuntime::used_bytes).sum::<u64>() / 2;
+    for (most, detectors, models) in [(u64::MAX, 1, 0), (most, 0, 1)] {
+        let (mut node, _) = armed();
+        node.worker.settings.max_retained_detector_bytes = most;
+        node.worker.disconnected(node.now);
+        node.worker.retain_all(node.now);
+
+        let status = node.worker.status();
+
+        assert_eq!((status.retained_detectors, status.retained_models), (detectors, models));
+        assert_eq!(status.evicted_detectors, models as u64);
+        assert_eq!(status.retained_detector_bytes > 0, detectors > 0);
+    }
+}
+
+#[test]
 fn a_layout_that_changes_without_a_host_agent_is_not_read_by_the_old_one() {
     let (mut node, _) = armed();
     node.worker.disconnected(node.now);

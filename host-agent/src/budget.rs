@@ -1,0 +1,366 @@
+//! What the host agent may keep in memory, computed from its configuration (`--budget`, docs/bounds.md).
+
+use agent_runtime::ConfigError;
+use agent_runtime::budget::{Bound, Budget, CONNECTION_BYTES, Load, MIB};
+use agent_runtime::program::ConfigArgs;
+use agent_runtime::server::Limits as ServerLimits;
+use hooks::coherence::MemberSettings;
+use hooks::paths::PathLimits;
+
+use crate::config::{Config, KeepMode};
+use crate::control_plane::MAX_MODELS_BYTES;
+use crate::dispatch::Dispatch;
+use crate::run::{METRICS_LIMITS, OPERATOR_LIMITS, WORKER_LIMITS};
+use crate::{coherence, outbox, receipts, services_socket};
+
+/// The program, its threads, and what the allocator keeps of memory that is free.
+const PROGRAM: u64 = 48 * MIB;
+/// A series in the catalogue, in its replica, and in the configuration of the LMAP.
+const SERIES_BYTES: u64 = 1_400;
+/// A service's connection: task, buffer, replica, process metrics.
+const SERVICE_BYTES: u64 = 96 << 10;
+/// Bytes per byte of a service's message while it is decoded: empty series are the worst.
+const DECODED: u64 = 16;
+/// Messages of services that are decoded at a time: one for each thread of the control plane.
+const THREADS: u64 = 2;
+/// A column's part of an encoded configuration.
+const CONFIGURED_BYTES: u64 = 300;
+/// A verdict in memory, with its reasons.
+const VERDICT_BYTES: u64 = 2 << 10;
+/// A place in a hook's queue, whose verdict other hooks share.
+const PLACE_BYTES: u64 = 24;
+/// What sampling remembers of a series, for each remote monitor.
+const SAMPLED_BYTES: u64 = 600;
+/// A series from spans, counted for each operation.
+const OPERATION_BYTES: u64 = 5 * 400;
+/// Memory of a pair of an operation and a service on its path, or of caller and callee.
+const PATH_BYTES: u64 = 100;
+/// Resources and scopes of buffered spans, for each tenant.
+const ORIGIN_BYTES: u64 = 16 * MIB;
+/// Requests that ended and are not counted yet.
+const PENDING_BYTES: u64 = (1 << 18) * 24;
+/// Spans of a tail sampler that keeps nothing.
+const OBSERVER_BYTES: u64 = 16 * MIB;
+/// Connections of OTLP clients of a tenant, and of head sampling.
+const OPEN_CONNECTIONS: u64 = 1_024;
+/// An operation whose probability is raised.
+const RAISED_BYTES: u64 = 100 * 10_000;
+
+/// The budget of the configuration that `args` name.
+///
+/// # Errors
+///
+/// [`ConfigError`] if it cannot be used.
+pub fn budget_of(args: &ConfigArgs) -> Result<Budget, ConfigError> {
+    Ok(budget(&args.settings()?, args.load()))
+}
+
+/// What the agent keeps at most with `config`, on a node with `load`.
+#[must_use]
+pub fn budget(config: &Config, load: Load) -> Budget {
+    let mut bounds = vec![Bound {
+        what: "program, threads, free memory that the allocator keeps",
+        bytes: PROGRAM,
+        from: "fixed",
+        payer: "node",
+        full: "–",
+        metric: "",
+    }];
+    bounds.extend(services(config));
+    bounds.extend(models(config, load));
+    bounds.extend(queues(config));
+    bounds.extend(telemetry(config));
+    bounds.extend(spans(config));
+    bounds.extend(edges(config));
+    Budget { agent: "host agent", prefix: "uview_host", load, bounds }
+}
+
+const SHARE: &str = "user: three times what is free";
+
+/// What services bring.
+fn services(config: &Config) -> [Bound; 5] {
+    let limits = &config.services.limits;
+    let connections = limits.connections as u64;
+    [
+        Bound {
+            what: "series of services",
+            bytes: limits.series as u64 * SERIES_BYTES,
+            from: "`services.limits.series` × 1.4 kB",
+            payer: SHARE,
+            full: "the series is refused, and the service is told who has most",
+            metric: "refused_series",
+        },
+        Bound {
+            what: "connections of services, their replicas and process metrics",
+            bytes: connections * SERVICE_BYTES,
+            from: "`services.limits.connections` × 96 KiB",
+            payer: SHARE,
+            full: "the connection is refused",
+            metric: "refused_connections",
+        },
+        Bound {
+            what: "messages of services that are incomplete",
+            bytes: services_socket::INCOMPLETE_BYTES.1 as u64,
+            from: "fixed",
+            payer: "user: a quarter",
+            full: "the connection is closed",
+            metric: "refused_frames",
+        },
+        Bound {
+            what: "messages of services that are being decoded",
+            bytes: THREADS * DECODED * wire::frame::MAX_FRAME_BYTES as u64,
+            from: "2 threads × 1 MiB × 16",
+            payer: "node",
+            full: "others wait",
+            metric: "",
+        },
+        Bound {
+            what: "messages for services",
+            bytes: outbox::ALL_BYTES as u64 + connections * outbox::FREE_BYTES as u64,
+            from: "64 MiB + `services.limits.connections` × 64 KiB",
+            payer: "service",
+            full: "a service that does not read is disconnected",
+            metric: "slow_services",
+        },
+    ]
+}
+
+/// What workers have learnt, what operators have sent, and configurations.
+fn models(config: &Config, load: Load) -> [Bound; 3] {
+    [
+        Bound {
+            what: "learnt models",
+            bytes: config.lmap.model_bytes as u64,
+            from: "`lmap.model_bytes`",
+            payer: "user: whoever has most loses the oldest first",
+            full: "dropped",
+            metric: "dropped_models",
+        },
+        Bound {
+            what: "operators' models",
+            bytes: MAX_MODELS_BYTES,
+            from: "fixed",
+            payer: "operator: three times what is free",
+            full: "the call is refused",
+            metric: "operators_model_bytes",
+        },
+        Bound {
+            what: "messages to and from a worker: configurations, rows, verdicts",
+            bytes: wire::control::MAX_MESSAGE_BYTES as u64 + load.all_columns().saturating_mul(CONFIGURED_BYTES),
+            from: "16 MiB + services × columns × 300 B, at most 1,024 messages, for one worker",
+            payer: "worker",
+            full: "the worker is disconnected",
+            metric: "slow_workers",
+        },
+    ]
+}
+
+/// What waits for hooks and watchers.
+fn queues(config: &Config) -> [Bound; 2] {
+    let hooks = config.operators.hooks.get() as u64;
+    [
+        Bound {
+            what: "verdicts for hooks",
+            // Queued, and taken but not confirmed.
+            bytes: 2 * Dispatch::MAX_QUEUE as u64 * (hooks * PLACE_BYTES + VERDICT_BYTES),
+            from: "2 × 8,192 × (`operators.hooks` × 24 B + 2 KiB)",
+            payer: "operator or viewer: three times what is free of the hooks",
+            full: "a slow hook loses its oldest",
+            metric: "lost_verdicts",
+        },
+        Bound {
+            what: "rows for watchers, and for remote monitors",
+            bytes: Dispatch::ALL_WATCHER_BYTES as u64,
+            from: "fixed, 1 MiB of one watcher",
+            payer: "operator or viewer: three times what is free of the hooks",
+            full: "a slow watcher loses its oldest",
+            metric: "lost_rows",
+        },
+    ]
+}
+
+/// Remote monitors that are configured.
+fn monitors(config: &Config) -> u64 {
+    u64::from(config.remote_write.url.is_some()) + u64::from(config.otlp_metrics.upstream.is_some())
+}
+
+/// OTLP requests, and samples for remote monitors.
+fn telemetry(config: &Config) -> [Bound; 4] {
+    let (otlp, tenants) = (&config.otlp, tenants(config));
+    let written = if config.remote_write.url.is_some() { config.remote_write.queue_bytes.get() as u64 } else { 0 };
+    let exported =
+        if config.otlp_metrics.upstream.is_some() { config.otlp_metrics.queue_bytes.get() as u64 } else { 0 };
+    [
+        Bound {
+            what: "OTLP requests while they are received",
+            bytes: tenants * otlp.receive_memory_bytes as u64,
+            from: "`otlp.receive_memory_bytes` × tenants",
+            payer: "tenant",
+            full: "the client is told to retry",
+            metric: "refused_otlp_requests",
+        },
+        Bound {
+            what: "OTLP requests that wait for the upstream",
+            bytes: tenants * 3 * otlp.queue_bytes as u64,
+            from: "`otlp.queue_bytes` × 3 signals × tenants",
+            payer: "tenant",
+            full: "the client is told to retry",
+            metric: "lost_otlp_requests",
+        },
+        Bound {
+            what: "samples for remote monitors",
+            bytes: written + exported,
+            from: "`remote_write.queue_bytes` + `otlp_metrics.queue_bytes`",
+            payer: "node",
+            full: "the oldest are lost",
+            metric: "lost_samples",
+        },
+        Bound {
+            what: "what was sent last of each series",
+            bytes: monitors(config) * config.services.limits.series as u64 * SAMPLED_BYTES,
+            from: "`services.limits.series` × 600 B for each remote monitor",
+            payer: "service",
+            full: "the series was refused",
+            metric: "refused_series",
+        },
+    ]
+}
+
+/// Tenants with OTLP, the default one included; 0 without an upstream.
+fn tenants(config: &Config) -> u64 {
+    if config.otlp.upstream.is_some() { 1 + config.otlp.tenants.len() as u64 } else { 0 }
+}
+
+/// Buffered spans, what they taught, and gossip about them.
+fn spans(config: &Config) -> [Bound; 5] {
+    let (otlp, tenants) = (&config.otlp, tenants(config));
+    let tail = tenants > 0 && otlp.traces.keep == KeepMode::Tail;
+    let observer = tenants > 0 && !tail && config.head_sampling.listen.is_some();
+    let memory = |tenant: Option<usize>| tenant.unwrap_or(otlp.traces.memory_bytes) as u64 + ORIGIN_BYTES;
+    let buffered: u64 = memory(None) + otlp.tenants.iter().map(|tenant| memory(tenant.memory_bytes)).sum::<u64>();
+    let when = |condition: bool, bytes: u64| if condition { bytes } else { 0 };
+    let path = PathLimits::default().pairs as u64 * PATH_BYTES;
+    let derived = otlp.derived.services as u64 * otlp.derived.operations as u64 * OPERATION_BYTES + PENDING_BYTES;
+    [
+        Bound {
+            what: "buffered spans and decisions",
+            bytes: when(tail, buffered) + when(observer, OBSERVER_BYTES + ORIGIN_BYTES),
+            from: "`otlp.traces.memory_bytes` + 16 MiB for each tenant, with `otlp.traces.keep: tail`; 32 MiB for head sampling without it",
+            payer: "tenant",
+            full: "the traces that matter least are evicted",
+            metric: "lost_spans",
+        },
+        Bound {
+            what: "learnt paths",
+            bytes: when(tail, tenants * path) + when(observer, path),
+            from: "262,144 pairs of operation and service, or caller and callee, × 100 B for each tenant",
+            payer: "tenant",
+            full: "further ones are not learnt",
+            metric: "",
+        },
+        Bound {
+            what: "metrics from spans",
+            bytes: when(tenants > 0 && otlp.derived.enabled, derived),
+            from: "`otlp.derived.services` × `otlp.derived.operations` × 2 kB + 6 MiB",
+            payer: "service",
+            full: "`_other`; requests are counted at once",
+            metric: "",
+        },
+        Bound {
+            what: "gossip",
+            bytes: when(tail && !config.coherence.peers.is_empty(), 2 * MemberSettings::default().memory as u64),
+            from: "64 MiB with `coherence.peers`",
+            payer: "peer: an eighth at once",
+            full: "the oldest entries are forgotten",
+            metric: "refused_gossip",
+        },
+        Bound {
+            what: "the receipt's ledger, and operations whose probability is raised",
+            bytes: receipts::MAX_BYTES as u64 + when(config.head_sampling.listen.is_some(), RAISED_BYTES),
+            from: "32 MiB + 1 MB with `head_sampling.listen`",
+            payer: "node",
+            full: "the oldest days are dropped",
+            metric: "",
+        },
+    ]
+}
+
+/// Connections of all other listeners.
+fn edges(config: &Config) -> [Bound; 2] {
+    let all = |limits: ServerLimits| limits.connections as u64;
+    let peers = if config.coherence.peers.is_empty() { 0 } else { all(coherence::LIMITS) };
+    let api = all(WORKER_LIMITS) + all(OPERATOR_LIMITS) + all(METRICS_LIMITS) + peers;
+    let sampling = if config.head_sampling.listen.is_some() { OPEN_CONNECTIONS } else { 0 };
+    [
+        Bound {
+            what: "connections of workers, operators, viewers, peers, and to `/metrics`",
+            bytes: api * CONNECTION_BYTES,
+            from: "256 + 512 + 128, with `coherence.peers` 2,048, × 64 KiB",
+            payer: "user or address",
+            full: "refused",
+            metric: "refused_api_connections",
+        },
+        Bound {
+            what: "connections of OTLP clients and for head sampling",
+            bytes: (tenants(config) + sampling / OPEN_CONNECTIONS) * OPEN_CONNECTIONS * CONNECTION_BYTES,
+            from: "1,024 for each tenant, and with `head_sampling.listen`, × 64 KiB",
+            payer: "tenant",
+            full: "refused",
+            metric: "refused_otlp_connections",
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOAD: Load = Load { services: 10, columns: 100 };
+    const OTLP: &str = "otlp: {upstream: {endpoint: 'http://127.0.0.1:1'}";
+
+    fn of(text: &str) -> Budget {
+        budget(&Config::parse(text).unwrap(), LOAD)
+    }
+
+    fn row(budget: &Budget, what: &str) -> u64 {
+        budget.bounds.iter().find(|bound| bound.what.starts_with(what)).unwrap().bytes
+    }
+
+    #[test]
+    fn each_key_moves_its_own_row() {
+        for (text, what, bytes) in [
+            ("services: {limits: {series: 1000}}", "series", 1_400_000),
+            ("lmap: {model_bytes: 5}", "learnt models", 5),
+            (&format!("{OTLP}, receive_memory_bytes: 40000000}}"), "OTLP requests while", 40_000_000),
+            (&format!("{OTLP}, queue_bytes: 20000000}}"), "OTLP requests that wait", 60_000_000),
+            (
+                &format!("{OTLP}, traces: {{keep: tail, memory_bytes: 100000000}}}}"),
+                "buffered spans",
+                100_000_000 + ORIGIN_BYTES,
+            ),
+            ("remote_write: {url: 'http://127.0.0.1:1', queue_bytes: 9000000}", "samples", 9_000_000),
+        ] {
+            assert_eq!(row(&of(text), what), bytes, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_off_costs_nothing() {
+        let plain = of("");
+
+        for what in ["OTLP requests", "samples", "buffered spans", "learnt paths", "gossip", "connections of OTLP"] {
+            assert_eq!(row(&plain, what), 0, "{what}");
+        }
+    }
+
+    #[test]
+    fn each_tenant_has_its_own() {
+        let one = of(&format!("{OTLP}, traces: {{keep: tail}}}}"));
+        let two = of(&format!(
+            "{OTLP}, traces: {{keep: tail}}, tenants: [{{name: bank, peers: [10.1.0.0/16], memory_bytes: 67108864}}]}}"
+        ));
+
+        assert_eq!(row(&two, "OTLP requests while"), 2 * row(&one, "OTLP requests while"));
+        assert_eq!(row(&two, "buffered spans"), row(&one, "buffered spans") + 64 * MIB + ORIGIN_BYTES);
+    }
+}

@@ -1,0 +1,255 @@
+//! What the NIC agent may keep in memory, computed from its configuration (`--budget`, docs/bounds.md).
+
+use std::collections::BTreeSet;
+
+use agent_runtime::ConfigError;
+use agent_runtime::budget::{Bound, Budget, CONNECTION_BYTES, Load, MIB};
+use agent_runtime::program::ConfigArgs;
+use lmap::{Column, ColumnKind, Detector};
+
+use crate::config::{Config, StreamConfig};
+use crate::network::{QUEUED_INTERVALS, peers};
+use crate::outbox::{MAX_MESSAGE_BYTES, ROWS_BYTES};
+use crate::runner::pages;
+use crate::settings::WorkerSettings;
+
+/// The program, its threads, and what the allocator keeps of memory that is free.
+const PROGRAM: u64 = 48 * MIB;
+/// An LMAP's description of a column: title, labels, places, state of its aggregation.
+const DESCRIPTION_BYTES: u64 = 600;
+/// A column of a fitted detector, besides the directions of its basis and the rows of its sketch.
+const FITTED_BYTES: u64 = 300;
+/// Rows of a sketch and directions of a basis for which the configuration has null.
+const SKETCH: (u64, u64) = (25, 12);
+/// Memory of one ring of an interface.
+const RING_BYTES: u64 = 8 * MIB;
+/// Copies of a detector's rows that a fit makes: in order, prepared, and their increments.
+const FIT_COPIES: u64 = 3;
+/// Copies of a verdict's bytes in memory, which has lists and names of its own, per encoded byte.
+const DECODED: u64 = 4;
+
+/// The budget of the configuration that `args` name.
+///
+/// # Errors
+///
+/// [`ConfigError`] if it cannot be used.
+pub fn budget_of(args: &ConfigArgs) -> Result<Budget, ConfigError> {
+    Ok(budget(&args.settings()?, args.load()))
+}
+
+/// What the agent keeps at most with `config`, on a node with `load`.
+#[must_use]
+pub fn budget(config: &Config, load: Load) -> Budget {
+    let settings = config.settings();
+    let mut bounds = vec![Bound {
+        what: "program, threads, free memory that the allocator keeps",
+        bytes: PROGRAM,
+        from: "fixed",
+        payer: "node",
+        full: "–",
+        metric: "",
+    }];
+    bounds.extend(lmaps(&settings, load));
+    bounds.extend(retained(&settings));
+    bounds.extend(queues(&settings, load));
+    bounds.extend(edges(config));
+    Budget { agent: "NIC agent", prefix: "uview_nic", load, bounds }
+}
+
+/// Bounds of LMAPs that run.
+fn lmaps(settings: &WorkerSettings, load: Load) -> [Bound; 5] {
+    let Load { services, columns } = load;
+    let (learning, fitted) = detector(settings, columns);
+    let rows = settings.row_history as u64;
+    [
+        Bound {
+            what: "detectors of services that are running",
+            // The current one, and one that learns columns that have changed.
+            bytes: services.saturating_mul(2 * (learning + fitted)),
+            from: "services × 2 detectors (a second one learns columns that have changed) × rows to learn from × columns × 8; `detector.rank`, `detector.sketch_rows`",
+            payer: "service; how many series a user may have: `services.limits.series` of the host agent",
+            full: "the host agent refuses series",
+            metric: "lmap_bytes",
+        },
+        Bound {
+            what: "rows for subscribers",
+            bytes: load.all_columns().saturating_mul(8 * rows),
+            from: "services × columns × 8 × `limits.row_history`",
+            payer: "service",
+            full: "the oldest row is overwritten",
+            metric: "lmap_bytes",
+        },
+        Bound {
+            what: "descriptions of columns",
+            bytes: load.all_columns().saturating_mul(DESCRIPTION_BYTES),
+            from: "services × columns × 600 B",
+            payer: "service",
+            full: "the host agent refuses series",
+            metric: "",
+        },
+        Bound {
+            what: "a fit in progress, one at a time",
+            bytes: FIT_COPIES * learning,
+            from: "3 × rows to learn from × columns × 8",
+            payer: "node",
+            full: "others wait",
+            metric: "",
+        },
+        Bound {
+            what: "buffers of regions",
+            bytes: settings.regions.bytes,
+            from: "`limits.region_bytes`",
+            payer: "user: three times what is free",
+            full: "the LMAP is refused, and `uview status` says who has most",
+            metric: "regions",
+        },
+    ]
+}
+
+/// Bytes of a detector with `columns` columns: of its rows and buffers while it learns, and of what is fitted.
+fn detector(settings: &WorkerSettings, columns: u64) -> (u64, u64) {
+    let (sketch_rows, rank) = SKETCH;
+    let sketch_rows = settings.detector.sketch_rows.map_or(sketch_rows, |rows| rows as u64);
+    let rank = settings.detector.rank.map_or(rank, |rank| rank as u64);
+    let fitted = columns * (FITTED_BYTES + 8 * (sketch_rows.max(2 * rank) + 2 * rank));
+    let all = (0..columns).map(|fingerprint| Column::new(ColumnKind::Gauge, fingerprint)).collect();
+    // Its memory is reserved, and not touched. None is larger than the largest.
+    let learning = Detector::new(all, settings.detector.clone(), 0).map_or(u64::MAX, |of| of.memory_bytes() as u64);
+    (learning, fitted)
+}
+
+/// What is kept for those who come back.
+fn retained(settings: &WorkerSettings) -> [Bound; 2] {
+    [
+        Bound {
+            what: "detectors of services without a configuration, for a host agent that comes back",
+            bytes: settings.max_retained_detector_bytes,
+            from: "`limits.retained_detector_bytes`, for `limits.detector_retention_s`",
+            payer: "user: whoever has most loses the oldest first",
+            full: "only their models are kept",
+            metric: "evicted_detectors",
+        },
+        Bound {
+            what: "models of services that are gone",
+            bytes: settings.max_retained_model_bytes,
+            from: "`limits.retained_model_bytes`, `limits.retained_models`, for a day",
+            payer: "user: whoever has most loses the oldest first",
+            full: "dropped",
+            metric: "evicted_models",
+        },
+    ]
+}
+
+/// What waits for the host agent, or came from it.
+fn queues(settings: &WorkerSettings, load: Load) -> [Bound; 3] {
+    [
+        Bound {
+            what: "verdicts, summaries and problems for the host agent",
+            bytes: MAX_MESSAGE_BYTES as u64 * DECODED,
+            from: "8 MiB encoded, `limits.outbox_messages`",
+            payer: "node",
+            full: "the oldest are lost",
+            metric: "lost_verdicts",
+        },
+        Bound {
+            what: "rows for the host agent",
+            bytes: (settings.outbox_rows as u64).saturating_mul(ROWS_BYTES as u64),
+            from: "`limits.outbox_rows` × 256 KiB",
+            payer: "node",
+            full: "the newest are lost",
+            metric: "lost_rows",
+        },
+        Bound {
+            what: "configurations from the host agent that wait for a fetch to end",
+            bytes: load.all_columns().saturating_mul(DESCRIPTION_BYTES / 2),
+            from: "services × columns × 300 B, 4,096 messages",
+            payer: "host agent",
+            full: "the connection is closed and opened again",
+            metric: "host_sessions",
+        },
+    ]
+}
+
+/// Connections and packets.
+fn edges(config: &Config) -> [Bound; 3] {
+    let network = &config.network;
+    let read: BTreeSet<_> = network.streams.iter().map(|stream| stream.interface.as_str()).collect();
+    let rings = |name: &str| network.interfaces.iter().find(|of| of.name == name).map_or(1, |of| u64::from(of.rings));
+    let rings: u64 = read.into_iter().map(rings).sum();
+    let one_way: u64 = network.streams.iter().filter(|of| of.one_way.is_some()).map(StreamConfig::bytes).sum();
+    let pages = pages::LIMITS.connections as u64;
+    let peers = if network.peers.listen.is_some() { peers::LIMITS.connections as u64 } else { 0 };
+    [
+        Bound {
+            what: "connections to `/metrics` and `models.socket`, and of other NIC agents",
+            bytes: (pages * (1 + u64::from(config.models.socket.is_some())) + peers) * CONNECTION_BYTES,
+            from: "128 each, 256 with `network.peers.listen`, × 64 KiB",
+            payer: "user or address: half of each",
+            full: "refused",
+            metric: "broken_connections",
+        },
+        Bound {
+            what: "synopses of packets, and rings of interfaces",
+            bytes: network.memory_bytes + rings * RING_BYTES,
+            from: "`network.memory_bytes` + 8 MiB for each ring",
+            payer: "node",
+            full: "the configuration is refused; frames are dropped",
+            metric: "dropped_frames",
+        },
+        Bound {
+            what: "intervals of one-way streams that wait for the other end",
+            bytes: one_way * QUEUED_INTERVALS as u64,
+            from: "8 × `memory_bytes` of each `one_way` stream",
+            payer: "stream",
+            full: "the interval is lost",
+            metric: "",
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str, load: Load) -> Budget {
+        budget(&Config::parse(text).unwrap(), load)
+    }
+
+    fn row(budget: &Budget, what: &str) -> u64 {
+        budget.bounds.iter().find(|bound| bound.what.starts_with(what)).unwrap().bytes
+    }
+
+    #[test]
+    fn each_key_moves_its_own_row() {
+        let load = Load { services: 10, columns: 100 };
+        let plain = of("", load);
+        for (text, what, bytes) in [
+            ("limits: {region_bytes: 4096}", "buffers", 4096),
+            ("limits: {retained_detector_bytes: 7}", "detectors of services without", 7),
+            ("limits: {retained_model_bytes: 5}", "models", 5),
+            ("limits: {outbox_rows: 2}", "rows for the host", 512 << 10),
+            ("network: {memory_bytes: 65536}", "synopses", 65_536),
+        ] {
+            let other = of(text, load);
+            assert_eq!(row(&other, what), bytes, "{text}");
+            assert_eq!(other.total() + row(&plain, what), plain.total() + bytes, "{text}: other rows differ");
+        }
+    }
+
+    #[test]
+    fn a_detector_is_counted_with_all_rows_that_it_learns_from() {
+        let (learning, fitted) = detector(&Config::default().settings(), 1000);
+
+        assert!((16_000_000..18_000_000).contains(&learning), "{learning}");
+        assert!((500_000..900_000).contains(&fitted), "{fitted}");
+    }
+
+    #[test]
+    fn the_budget_grows_with_services_and_columns() {
+        let few = of("", Load { services: 100, columns: 100 }).total();
+        let more = of("", Load { services: 200, columns: 100 }).total();
+        let wider = of("", Load { services: 100, columns: 200 }).total();
+
+        assert!(more > few && wider > few, "{few} {more} {wider}");
+    }
+}
