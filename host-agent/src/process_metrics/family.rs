@@ -32,13 +32,19 @@ pub struct Family {
     connections: Values,
 }
 
+impl core::fmt::Debug for Family {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Family").field("processes", &self.members.keys()).finish_non_exhaustive()
+    }
+}
+
 impl Family {
-    /// Nothing measured yet. Expensive values are read once a second, or with every sample if those are taken every
-    /// `interval` of at least a second.
+    /// Nothing measured yet. Expensive values, too, are read with every sample if one is taken every `interval`: each is
+    /// a row of the detector.
     #[must_use]
     pub fn new(interval: Nanos) -> Self {
-        // With each sample: each is one row of the detector, and a value that stands still in most of them is none.
-        let slow_every = interval.min(SLOW);
+        // A sample may come a little early.
+        let slow_every = Nanos(interval.0 / 2).min(SLOW);
         Self {
             members: BTreeMap::new(),
             counted: Values::default(),
