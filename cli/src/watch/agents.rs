@@ -15,7 +15,7 @@ use crate::discovery::{self, READY_FILE};
 use crate::failure::Failure;
 
 /// Limit for the host agent to get ready; generous, since the machine may be busy.
-const READY_WITHIN: Duration = Duration::from_secs(60);
+const READY_WITHIN: Duration = Duration::from_mins(1);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const HOST_AGENT: &str = "host-agent";
 const NIC_AGENT: &str = "nic-agent";
@@ -96,7 +96,7 @@ impl OwnAgents {
 /// The host agent to use if one is named or runs and `private` is not asked for; else `None`.
 pub(super) fn running(args: AgentArgs, private: bool, environment: Option<PathBuf>) -> Result<Option<Target>, Failure> {
     let named = args.runtime_dir.is_some() || args.operators.is_some() || environment.is_some();
-    if private || !(named || !discovery::running_agents().is_empty()) {
+    if private || (!named && discovery::running_agents().is_empty()) {
         return Ok(None);
     }
     args.target(environment).map(Some)

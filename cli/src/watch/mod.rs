@@ -4,6 +4,7 @@ mod agents;
 mod service;
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -95,14 +96,13 @@ pub fn run(args: WatchArgs, environment: Environment) -> Result<Exit, Failure> {
     let runtime = agent::runtime(WHAT)?;
     runtime.block_on(async {
         let target = agents::running(args.agent.clone(), args.private, environment.runtime_dir)?;
-        let (own, target) = match target {
-            Some(target) => (None, target),
-            None => {
-                let program = environment.program.ok_or_else(|| Failure::to(WHAT).because("/proc is not mounted"))?;
-                let own = OwnAgents::start(&program, args.interval_ms).await?;
-                let args = AgentArgs { runtime_dir: Some(own.runtime_dir()), ..AgentArgs::default() };
-                (Some(own), args.named_target(None)?)
-            }
+        let (own, target) = if let Some(target) = target {
+            (None, target)
+        } else {
+            let program = environment.program.ok_or_else(|| Failure::to(WHAT).because("/proc is not mounted"))?;
+            let own = OwnAgents::start(&program, args.interval_ms).await?;
+            let args = AgentArgs { runtime_dir: Some(own.runtime_dir()), ..AgentArgs::default() };
+            (Some(own), args.named_target(None)?)
         };
         let failed = |error: agent::AgentError| error.into_failure(WHAT);
         let connection = Connection::open(&target).await.map_err(failed)?;
@@ -159,6 +159,8 @@ struct Watch {
     interval: Duration,
     clock: Clock,
     state: String,
+    /// The first reason of the alarm that lasts, as it was last printed.
+    top: String,
 }
 
 impl Watch {
@@ -166,8 +168,8 @@ impl Watch {
         let family = Family::new(Nanos::from(interval));
         let socket = runtime_dir.join("services.sock");
         let Selected { roots, all } = found;
-        let (clock, state) = (Clock::start(), String::new());
-        Self { selector, service, roots, all, family, replica: None, socket, interval, clock, state }
+        let (clock, state, top) = (Clock::start(), String::new(), String::new());
+        Self { selector, service, roots, all, family, replica: None, socket, interval, clock, state, top }
     }
 
     fn greet(&self, pid: u32, own: bool, runtime_dir: &Path) -> Result<(), Failure> {
@@ -178,13 +180,11 @@ impl Watch {
             format!("{}: watching pid {pid}, other processes: {others}, with {agents} in {directory}\n", self.service);
         let lacks = denied(pid).0;
         if !lacks.is_empty() {
-            text += &format!(
-                "{}: not readable: {}; run as the program's user or root, or with CAP_SYS_PTRACE\n",
-                self.service,
-                lacks.join(", ")
-            );
+            let rights = "run as the program's user or root, or with CAP_SYS_PTRACE";
+            let _ = writeln!(text, "{}: not readable: {}; {rights}", self.service, lacks.join(", "));
         }
-        output::print(&(text + &format!("live view: uview top --runtime-dir {directory}\n")))
+        let _ = writeln!(text, "live view: uview top --runtime-dir {directory}");
+        output::print(&text)
     }
 
     async fn run(mut self, mut connection: Connection, mut own: Option<OwnAgents>) -> Result<Exit, Failure> {
@@ -257,20 +257,27 @@ impl Watch {
         output::print(&format!("{}: {text}\n", self.service))
     }
 
-    fn alarm(&self, event: &HookEvent) -> Result<(), Failure> {
+    /// Prints an alarm that begins, ends, or has another first reason than before.
+    fn alarm(&mut self, event: &HookEvent) -> Result<(), Failure> {
         if event.service != self.service {
             return Ok(());
         }
+        let top = event.reasons.first().map_or("", |reason| &reason.column);
+        if event.episode == "on" && top == self.top {
+            return Ok(());
+        }
+        top.clone_into(&mut self.top);
         output::print(&lines(event))
     }
 }
 
-/// An alarm as lines; empty unless it begins or ends.
+/// An alarm as lines; empty without one.
 fn lines(event: &HookEvent) -> String {
     let service = &event.service;
     match event.episode.as_str() {
         "began" => {
-            event.reasons.iter().take(REASONS).map(|why| format!("{service}: {}\n", status::reason(why))).collect()
+            let line = |why| format!("{service}: {}\n", status::reason(why));
+            event.reasons.iter().take(REASONS).map(line).collect::<Vec<_>>().concat()
         }
         "ended" => format!("{service}: the alarm has ended\n"),
         _ => String::new(),
@@ -303,7 +310,7 @@ mod tests {
 
         assert_eq!(began.lines().count(), REASONS);
         assert!(began.starts_with("redis: process.thread.count 9, expected 4 (50 %)\n"), "{began}");
-        assert_eq!(lines(&event("on")), "");
+        assert_eq!(lines(&event("quiet")), "");
         assert_eq!(lines(&event("ended")), "redis: the alarm has ended\n");
     }
 
