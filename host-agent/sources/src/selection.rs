@@ -10,7 +10,7 @@ const KEPT_OF_NAME: usize = 15;
 /// What names a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selector {
-    /// One process.
+    /// The process with this id.
     Pid(u32),
     /// Its name as `ps` shows it, or the file name of its program.
     Name(String),

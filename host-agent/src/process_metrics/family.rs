@@ -39,8 +39,7 @@ impl core::fmt::Debug for Family {
 }
 
 impl Family {
-    /// Nothing measured yet. Expensive values, too, are read with every sample if one is taken every `interval`: each is
-    /// a row of the detector.
+    /// Nothing measured yet. Expensive values, too, are read with every sample if one is taken every `interval`.
     #[must_use]
     pub fn new(interval: Nanos) -> Self {
         // A sample may come a little early.
