@@ -14,8 +14,8 @@ use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint, Uri};
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{
-    ListReply, ListRequest, PathsReply, PathsRequest, ReceiptReply, ReceiptRequest, RowEvent, StatusReply,
-    StatusRequest, WatchRowsRequest,
+    HookEvent, ListReply, ListRequest, PathsReply, PathsRequest, ReceiptReply, ReceiptRequest, RegisterHookRequest,
+    RowEvent, StatusReply, StatusRequest, WatchRowsRequest,
 };
 
 use crate::discovery::{self, READY_FILE, RUNTIME_DIR};
@@ -328,6 +328,18 @@ impl Connection {
     /// As [`status`](Self::status). Later errors end the stream.
     pub async fn watch_rows(&mut self, lmap: u32, every: u32) -> Result<Streaming<RowEvent>, AgentError> {
         match self.client.watch_rows(WatchRowsRequest { lmap, every }).await {
+            Ok(reply) => Ok(reply.into_inner()),
+            Err(status) => Err(self.peer.error(&status).await),
+        }
+    }
+
+    /// Subscribes to the verdicts of all LMAPs, from now on.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status). Later errors end the stream.
+    pub async fn hook(&mut self) -> Result<Streaming<HookEvent>, AgentError> {
+        match self.client.register_hook(RegisterHookRequest::default()).await {
             Ok(reply) => Ok(reply.into_inner()),
             Err(status) => Err(self.peer.error(&status).await),
         }

@@ -60,7 +60,8 @@ pub fn runtime_dir(what: &str, argument: Option<PathBuf>, environment: Option<Pa
 }
 
 /// All host agents of this machine whose `host-agent.json` is readable, by runtime directory.
-fn running_agents() -> Vec<RunningAgent> {
+#[must_use]
+pub fn running_agents() -> Vec<RunningAgent> {
     let sockets = fs::read_to_string(SOCKETS).unwrap_or_default();
     let found = listening(&sockets).into_iter().filter_map(|runtime_dir| {
         let file = fs::read(runtime_dir.join(READY_FILE)).ok()?;

@@ -7,6 +7,7 @@
 //! | [`top`] | the same as a live view |
 //! | [`paths`] | operations and the services on the path of their requests |
 //! | [`receipt`] | spans seen, kept, dropped and lost, per day and service |
+//! | [`watch`] | watches a program that nobody changed, by what the system tells about it |
 //! | [`record`] | records rows of running LMAPs into files, and labels them |
 //! | [`train`] | trains a model on recorded rows, and reports its quality |
 //! | [`model`] | fetches, shows and merges models |
@@ -47,6 +48,7 @@ pub mod synopsis;
 pub mod tls;
 pub mod top;
 pub mod train;
+pub mod watch;
 
 use std::path::PathBuf;
 
@@ -84,6 +86,9 @@ enum Command {
     NicAgent(agent_runtime::program::ConfigArgs),
     /// Show services, states, scores and top metrics, live
     Top(top::TopArgs),
+    /// Watch a program as it is, by its process id, name, command line or systemd unit
+    #[command(long_about = watch::LONG_ABOUT)]
+    Watch(watch::WatchArgs),
     /// Print agents, workers, LMAPs and problems
     Status(status::StatusArgs),
     /// Print how many spans and requests were seen, kept, dropped and lost, per day and service
@@ -158,6 +163,7 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::Receipt(args) => receipt::run(&args, environment.runtime_dir),
         Command::Status(args) => status::run(args, environment.runtime_dir),
         Command::Top(args) => top::run(args, environment),
+        Command::Watch(args) => watch::run(args, environment),
         Command::Child(args) => demonstration::become_child(&args, environment.program),
         Command::Shop(args) => demonstration::serve(&args),
         Command::Load(args) => demonstration::visit(&args),

@@ -33,7 +33,7 @@ pub mod link;
 pub mod load;
 mod messages;
 mod noise;
-mod processes;
+pub mod processes;
 pub mod record;
 mod report;
 mod run;

@@ -1,4 +1,4 @@
-//! The demo's child processes: starts and monitors them, and ends them however the demo ends.
+//! Child processes of the demo and of `uview watch`: starts and monitors them, and ends them however the demo ends.
 
 use std::fs::{self, File};
 use std::io;
@@ -67,15 +67,18 @@ impl Process {
 
 /// A process that ended unexpectedly.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ExitedProcess {
-    pub(crate) name: String,
-    pub(crate) status: ExitStatus,
-    pub(crate) last_output: String,
+pub struct ExitedProcess {
+    /// Its name, as it was started.
+    pub name: String,
+    /// How it ended.
+    pub status: ExitStatus,
+    /// The end of its output.
+    pub last_output: String,
 }
 
 /// All child processes. Dropping ends each and waits for it, so that neither a process nor a zombie is left.
 #[derive(Debug)]
-pub(crate) struct Processes {
+pub struct Processes {
     prefix: Vec<String>,
     logs: PathBuf,
     running: Vec<Process>,
@@ -83,13 +86,18 @@ pub(crate) struct Processes {
 
 impl Processes {
     /// No processes yet. All commands begin with `prefix`; output goes to files in the directory `logs`.
-    pub(crate) fn new(prefix: Vec<String>, logs: &Path) -> Self {
+    #[must_use]
+    pub fn new(prefix: Vec<String>, logs: &Path) -> Self {
         Self { prefix, logs: logs.to_owned(), running: Vec::new() }
     }
 
     /// Starts the prefix with `arguments`, in the demo's environment plus `settings`. The process gets a process group
     /// of its own, so that only the demo gets Ctrl-C.
-    pub(crate) fn start(&mut self, name: &str, arguments: &[String], settings: &[(&str, &str)]) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// The error of the operating system if the log cannot be created, or the process not started.
+    pub fn start(&mut self, name: &str, arguments: &[String], settings: &[(&str, &str)]) -> io::Result<()> {
         let log = self.logs.join(format!("{name}.log"));
         let file = File::create(&log)?;
         let words: Vec<_> = self.prefix.iter().chain(arguments).collect();
@@ -114,7 +122,7 @@ impl Processes {
     }
 
     /// The first process that ended unexpectedly.
-    pub(crate) fn exited(&mut self) -> Option<ExitedProcess> {
+    pub fn exited(&mut self) -> Option<ExitedProcess> {
         self.running.iter_mut().find_map(|process| {
             let status = process.child.try_wait().ok().flatten()?;
             Some(ExitedProcess { name: process.name.clone(), status, last_output: process.last_output() })

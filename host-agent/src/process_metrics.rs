@@ -1,11 +1,13 @@
 //! Process metrics: a thread measures registered processes from /proc into regions of the agent, so that LMAPs see them
 //! along with the service's own metrics.
 
+mod candidates;
+mod connections;
 mod cpu_time;
+mod family;
 mod measures;
 mod process;
 mod tasks;
-pub mod text;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,8 +22,9 @@ use wire::time::Nanos;
 
 use crate::clock::Clock;
 use crate::control_plane::ConnectionId;
-use measures::Values;
-pub use measures::periods;
+pub use candidates::{Denied, candidates, denied};
+pub use family::Family;
+pub use measures::{Measure, Values, periods};
 use process::MeasuredProcess;
 pub use process::ProcessError;
 

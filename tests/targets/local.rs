@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use host_agent::control_plane::TrainedModel;
 use host_agent::operators_server::translate;
-use host_agent::process_metrics::text::{FromText, Io, Schedstat, Stat, Switches};
 use packets::{Filter, Frame, Link, View};
 use prost::Message as _;
 use region::ring::{Cells, PollSummary, Tickets};
+use sources::process::{FromText, Io, Schedstat, Stat, Switches};
 use wire::proto::operators as proto;
 
 /// Words of a record in the fuzzed ring: few, so that an input has several cells.

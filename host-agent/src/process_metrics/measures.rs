@@ -99,6 +99,24 @@ measures! {
     NetworkReceived: Counter "process.network.io" ["network.io.direction" = "receive"] "By" Network Slow;
     /// Bytes transmitted, for a process with a network namespace of its own.
     NetworkTransmitted: Counter "process.network.io" ["network.io.direction" = "transmit"] "By" Network Slow;
+    /// Open TCP connections. This and the next measures are of watched programs only.
+    Established: UpDownCounter "process.network.connection.count" ["network.connection.state" = "established"] "{connection}" Network Slow;
+    /// TCP connections that the peer has closed, and the program not yet.
+    CloseWait: UpDownCounter "process.network.connection.count" ["network.connection.state" = "close_wait"] "{connection}" Network Slow;
+    /// TCP connections that are being opened or closed.
+    OtherConnections: UpDownCounter "process.network.connection.count" ["network.connection.state" = "other"] "{connection}" Network Slow;
+    /// TCP connections that wait to be accepted.
+    Unaccepted: UpDownCounter "process.network.unaccepted" [] "{connection}" Network Slow;
+    /// Bytes that arrived and the program has not read.
+    Unread: UpDownCounter "process.network.queue" ["network.io.direction" = "receive"] "By" Network Slow;
+    /// Bytes that were sent and peers have not acknowledged.
+    Unacknowledged: UpDownCounter "process.network.queue" ["network.io.direction" = "transmit"] "By" Network Slow;
+    /// TCP segments sent again, in a network namespace of its own.
+    Retransmitted: Counter "process.network.tcp.retransmits" [] "{segment}" Network Slow;
+    /// Connections refused because a queue was full, in a network namespace of its own.
+    ListenDrops: Counter "process.network.tcp.listen_drops" [] "{connection}" Network Slow;
+    /// Connections reset, in a network namespace of its own.
+    Resets: Counter "process.network.tcp.resets" [] "{connection}" Network Slow;
 }
 
 /// A sample of a process: values of some measures.
@@ -114,7 +132,7 @@ impl Values {
     }
 
     /// The value of this measure, if it was read.
-    #[cfg(test)]
+    #[must_use]
     pub fn get(&self, measure: Measure) -> Option<u64> {
         self.0.get(measure as usize).copied().flatten()
     }
@@ -126,12 +144,24 @@ impl Values {
 }
 
 impl Measure {
+    /// Whether it only grows.
+    #[must_use]
+    pub fn is_counter(self) -> bool {
+        self.description().kind == Kind::Counter
+    }
+
     /// The measure's slot in the region.
+    #[must_use]
     pub const fn slot(self) -> Slot {
         Slot(self as u32)
     }
 
-    fn series(self) -> Result<Series, NameError> {
+    /// Its name, labels, kind, unit and group.
+    ///
+    /// # Errors
+    ///
+    /// [`NameError`], which a test rules out.
+    pub fn series(self) -> Result<Series, NameError> {
         let description = self.description();
         Ok(Series {
             name: MetricName::new(description.metric)?,

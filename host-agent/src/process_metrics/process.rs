@@ -11,7 +11,7 @@ use wire::time::Nanos;
 use super::cpu_time::CpuTime;
 use super::measures::{Measure, SLOW, Values};
 use super::tasks::Tasks;
-use super::text::{FromText, Io, Stat};
+use sources::process::{FromText, Io, Stat};
 
 /// Threads of a process with more threads than this are not read: its CPU time is accurate to a clock tick only, and
 /// its waiting time is missing.
@@ -64,6 +64,8 @@ pub struct MeasuredProcess {
     tasks: Tasks,
     ran_ns: u64,
     last_slow: Option<Nanos>,
+    /// Interval of values that are expensive to read.
+    pub(super) slow_every: Nanos,
 }
 
 fn network_of(process: &str) -> Option<PathBuf> {
@@ -101,7 +103,13 @@ impl MeasuredProcess {
             tasks: Tasks::default(),
             ran_ns: 0,
             last_slow: None,
+            slow_every: SLOW,
         })
+    }
+
+    /// Whether it has another network namespace than this process.
+    pub const fn has_own_network(&self) -> bool {
+        self.own_network
     }
 
     /// Number of files open for it.
@@ -120,7 +128,7 @@ impl MeasuredProcess {
         if stat.started != self.started {
             return Err(ProcessError::Reused(self.pid));
         }
-        let slow = self.last_slow.is_none_or(|last| now >= last.plus(SLOW));
+        let slow = self.last_slow.is_none_or(|last| now >= last.plus(self.slow_every));
         let mut values = Values::default();
         let tasks = self.tasks.advance(&self.process, stat.threads as usize, most.min(MAX_TASKS), slow);
         let total = tasks.map_or(self.ran_ns, |tasks| tasks.ran_ns);

@@ -11,7 +11,7 @@ use procfs::process::Process;
 use rustix::fs::Dir;
 
 use super::process::read;
-use super::text::{FromText as _, Schedstat, Switches};
+use sources::process::{FromText as _, Schedstat, Switches};
 
 struct OpenTask {
     schedstat: File,

@@ -1,7 +1,9 @@
-//! Parses files of /proc: only what is measured, without allocating. Pure.
+//! Files of one process in /proc: only what is measured, without allocating.
 //!
 //! Source: proc_pid_stat(5), proc_pid_io(5), proc_pid_status(5), and Documentation/scheduler/sched-stats.rst of the
 //! kernel.
+
+use crate::fields::{named_lines, number};
 
 /// A value parsed from a file of /proc.
 pub trait FromText: Sized {
@@ -96,7 +98,7 @@ impl FromText for Stat {
 impl FromText for Io {
     fn from_text(text: &[u8]) -> Option<Self> {
         let mut io = Self::default();
-        for (name, value) in lines(text) {
+        for (name, value) in named_lines(text) {
             let place = match name {
                 b"rchar" => &mut io.bytes_read,
                 b"wchar" => &mut io.bytes_written,
@@ -122,7 +124,7 @@ impl FromText for Schedstat {
 impl FromText for Switches {
     fn from_text(text: &[u8]) -> Option<Self> {
         let mut switches = Self::default();
-        for (name, value) in lines(text) {
+        for (name, value) in named_lines(text) {
             match name {
                 b"voluntary_ctxt_switches" => switches.voluntary = number(value),
                 b"nonvoluntary_ctxt_switches" => switches.involuntary = number(value),
@@ -131,23 +133,6 @@ impl FromText for Switches {
         }
         Some(switches)
     }
-}
-
-/// Lines of `name:   value`.
-fn lines(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    text.split(|byte| *byte == b'\n').filter_map(|line| {
-        let colon = line.iter().position(|byte| *byte == b':')?;
-        Some((line.get(..colon)?, line.get(colon + 1..)?.trim_ascii()))
-    })
-}
-
-/// A decimal number; `None` for anything else, or more than 64 bits.
-fn number(digits: &[u8]) -> Option<u64> {
-    let digit = |value: u64, byte: &u8| {
-        let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
-        value.checked_mul(10)?.checked_add(u64::from(digit))
-    };
-    (!digits.is_empty()).then(|| digits.iter().try_fold(0, digit))?
 }
 
 #[cfg(test)]

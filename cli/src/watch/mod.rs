@@ -1,0 +1,322 @@
+//! `uview watch`: watches a program that nobody changed, by what the system tells about its processes.
+
+mod agents;
+mod service;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agent_runtime::stop;
+use host_agent::process_metrics::{Family, candidates, denied};
+use sources::selection::{Selected, Selector, select};
+use tokio::time::{MissedTickBehavior, interval};
+use wire::proto::operators::{HookEvent, LmapStatus};
+use wire::time::Nanos;
+
+use crate::agent::{self, AgentArgs, Connection};
+use crate::clock::Clock;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::figures::threshold;
+use crate::{Environment, output, status};
+use agents::OwnAgents;
+use service::Replica;
+
+const WHAT: &str = "watch the program";
+/// Time between two questions about the state of the LMAP.
+const ASK_EVERY: Duration = Duration::from_secs(2);
+/// Reasons of an alarm that are printed.
+const REASONS: usize = 3;
+
+/// The text of `uview watch --help`.
+pub const LONG_ABOUT: &str = "\
+Watch a program as it is: CPU time, memory, page faults, context switches, I/O, descriptors and connections of its \
+processes and of those that they start.
+
+Uses the agents that run on this machine. If none run, it starts both for itself, in a private directory, and ends them \
+with itself. It learns for 120 samples, then prints a line for each alarm until Ctrl-C. With --name, --command and --unit it \
+goes on when the program restarts.";
+
+/// Arguments of `uview watch`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct WatchArgs {
+    #[command(flatten)]
+    program: ProgramArgs,
+    /// Name of the service [default: the program's]
+    #[arg(long, value_name = "NAME")]
+    service: Option<String>,
+    /// Time between two samples in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(100..=60_000))]
+    interval_ms: u32,
+    /// Start agents of its own, even if some run
+    #[arg(long, conflicts_with_all = ["runtime_dir", "operators"])]
+    private: bool,
+    #[command(flatten)]
+    agent: AgentArgs,
+}
+
+/// What names the program: exactly one of these.
+#[derive(Clone, Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct ProgramArgs {
+    /// A process by its id; the command ends with it
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+    /// Processes by the name of their program
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Processes by a part of their command line
+    #[arg(long, value_name = "TEXT")]
+    command: Option<String>,
+    /// Processes of a systemd unit, such as redis.service
+    #[arg(long, value_name = "UNIT")]
+    unit: Option<String>,
+}
+
+impl ProgramArgs {
+    fn selector(self) -> Option<Selector> {
+        let by_pid = self.pid.map(Selector::Pid);
+        let by_name = self.name.map(Selector::Name);
+        by_pid.or(by_name).or(self.command.map(Selector::Command)).or(self.unit.map(Selector::Unit))
+    }
+}
+
+/// Watches until Ctrl-C, or until the process that `--pid` names has ended.
+///
+/// # Errors
+///
+/// [`Failure`] if there is no such program, no agent can be used or started, or what is watched has ended.
+pub fn run(args: WatchArgs, environment: Environment) -> Result<Exit, Failure> {
+    let selector = args.program.selector().ok_or_else(|| Failure::to(WHAT).because("nothing names it"))?;
+    let found = find(&selector)?;
+    let Some(&(pid, _)) = found.roots.first() else { return Err(missing(&selector)) };
+    let service = args.service.unwrap_or_else(|| service_name(&selector, pid));
+    let runtime = agent::runtime(WHAT)?;
+    runtime.block_on(async {
+        let target = agents::running(args.agent.clone(), args.private, environment.runtime_dir)?;
+        let (own, target) = if let Some(target) = target {
+            (None, target)
+        } else {
+            let program = environment.program.ok_or_else(|| Failure::to(WHAT).because("/proc is not mounted"))?;
+            let own = OwnAgents::start(&program, args.interval_ms).await?;
+            let args = AgentArgs { runtime_dir: Some(own.runtime_dir()), ..AgentArgs::default() };
+            (Some(own), args.named_target(None)?)
+        };
+        let failed = |error: agent::AgentError| error.into_failure(WHAT);
+        let connection = Connection::open(&target).await.map_err(failed)?;
+        let interval = Duration::from_millis(args.interval_ms.into());
+        let watch = Watch::new(selector, service, found, &target.runtime_dir, interval);
+        watch.greet(pid, own.is_some(), &target.runtime_dir)?;
+        watch.run(connection, own).await
+    })
+}
+
+fn find(selector: &Selector) -> Result<Selected, Failure> {
+    let all =
+        candidates(selector).map_err(|error| Failure::to("list processes").caused_by(&error).advice("mount /proc"))?;
+    Ok(select(selector, &all, std::process::id()))
+}
+
+fn missing(selector: &Selector) -> Failure {
+    let (because, advice) = match selector {
+        Selector::Pid(pid) => {
+            (format!("there is no process {pid}, or /proc hides it from this user"), "`ps -e` lists them")
+        }
+        Selector::Name(name) => {
+            (format!("no process is called {name}"), "--command TEXT, with a part of its command line")
+        }
+        Selector::Command(text) => (format!("no command line contains `{text}`"), "`ps -ef` shows command lines"),
+        Selector::Unit(unit) => {
+            (format!("no process is in a cgroup {unit}"), "`systemctl status` shows units with their processes")
+        }
+    };
+    Failure::to(WHAT).because(because).advice(advice)
+}
+
+/// The service's name: that of the program, with letters that a service may have.
+fn service_name(selector: &Selector, pid: u32) -> String {
+    let by_kernel = || std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let name = match selector {
+        Selector::Pid(_) | Selector::Command(_) => by_kernel(),
+        Selector::Name(name) => name.clone(),
+        Selector::Unit(unit) => unit.strip_suffix(".service").unwrap_or(unit).to_owned(),
+    };
+    let letter = |c: char| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '-' };
+    name.trim().chars().map(letter).take(100).collect()
+}
+
+struct Watch {
+    selector: Selector,
+    service: String,
+    roots: BTreeSet<(u32, u64)>,
+    all: BTreeSet<u32>,
+    family: Family,
+    /// `None` while the program does not run.
+    replica: Option<Replica>,
+    socket: PathBuf,
+    interval: Duration,
+    clock: Clock,
+    state: String,
+    /// The first reason of the alarm that lasts, as it was last printed.
+    top: String,
+}
+
+impl Watch {
+    fn new(selector: Selector, service: String, found: Selected, runtime_dir: &Path, interval: Duration) -> Self {
+        let family = Family::new(Nanos::from(interval));
+        let socket = runtime_dir.join("services.sock");
+        let Selected { roots, all } = found;
+        let (clock, state, top) = (Clock::start(), String::new(), String::new());
+        Self { selector, service, roots, all, family, replica: None, socket, interval, clock, state, top }
+    }
+
+    fn greet(&self, pid: u32, own: bool, runtime_dir: &Path) -> Result<(), Failure> {
+        let agents = if own { "agents of its own" } else { "the agents" };
+        let directory = runtime_dir.display();
+        let others = self.all.len().saturating_sub(1);
+        let mut text =
+            format!("{}: watching pid {pid}, other processes: {others}, with {agents} in {directory}\n", self.service);
+        let lacks = denied(pid).0;
+        if !lacks.is_empty() {
+            let rights = "run as the program's user or root, or with CAP_SYS_PTRACE";
+            let _ = writeln!(text, "{}: not readable: {}; {rights}", self.service, lacks.join(", "));
+        }
+        let _ = writeln!(text, "live view: uview top --runtime-dir {directory}");
+        output::print(&text)
+    }
+
+    async fn run(mut self, mut connection: Connection, mut own: Option<OwnAgents>) -> Result<Exit, Failure> {
+        let no_signals =
+            |error: std::io::Error| Failure::to(WHAT).because("no signal handler is left").caused_by(&error);
+        let mut signal = std::pin::pin!(stop::requested().map_err(no_signals)?);
+        let failed = |error: agent::AgentError| error.into_failure(WHAT);
+        let mut events = connection.hook().await.map_err(failed)?;
+        let mut samples = interval(self.interval);
+        samples.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut questions = interval(ASK_EVERY);
+        loop {
+            tokio::select! {
+                () = &mut signal => return Ok(Exit::Fine),
+                _ = samples.tick() => self.sample()?,
+                _ = questions.tick() => {
+                    own.as_mut().map_or(Ok(()), OwnAgents::check)?;
+                    let reply = connection.status().await.map_err(failed)?;
+                    self.report(&reply.lmaps)?;
+                }
+                event = events.message() => match event {
+                    Ok(Some(event)) => self.alarm(&event)?,
+                    _ => return Err(Failure::to(WHAT).because("the host agent has ended").exit_with(Exit::NoAgent)),
+                },
+            }
+        }
+    }
+
+    /// Measures the program once. A restart makes another replica, so that no value is compared with the run before.
+    fn sample(&mut self) -> Result<(), Failure> {
+        let found = find(&self.selector)?;
+        if found.roots.is_empty() {
+            if let Selector::Pid(pid) = self.selector {
+                let failure = Failure::to(WHAT).because(format!("process {pid} has ended"));
+                return Err(failure.advice("--name NAME, which goes on when the program restarts"));
+            }
+            if self.replica.take().is_some() {
+                output::print(&format!("{}: has ended; waiting for its restart\n", self.service))?;
+            }
+            return Ok(());
+        }
+        let is_same = found.roots.iter().any(|root| self.roots.contains(root));
+        if !is_same {
+            let pid = found.roots.first().map_or(0, |(pid, _)| *pid);
+            output::print(&format!("{}: has restarted as pid {pid}\n", self.service))?;
+            (self.replica, self.family) = (None, Family::new(Nanos::from(self.interval)));
+        }
+        (self.roots, self.all) = (found.roots, found.all);
+        let values = self.family.sample(&self.all, Nanos::from(self.clock.now()));
+        let pid = self.roots.first().map_or(0, |(pid, _)| *pid);
+        let (service, socket) = (&self.service, &self.socket);
+        let replica = self.replica.get_or_insert_with(|| Replica::connect(service, pid, socket, self.interval));
+        replica.write(&values);
+        Ok(())
+    }
+
+    /// Prints a change of the LMAP's state.
+    fn report(&mut self, lmaps: &[LmapStatus]) -> Result<(), Failure> {
+        let Some(lmap) = lmaps.iter().find(|lmap| lmap.service == self.service) else { return Ok(()) };
+        if lmap.state == self.state || lmap.state.is_empty() {
+            return Ok(());
+        }
+        self.state.clone_from(&lmap.state);
+        let metrics = self.replica.as_ref().map_or(0, Replica::metrics);
+        let text = match self.state.as_str() {
+            "learning" => format!("learning what is normal from {} samples of {metrics} metrics", lmap.rows_needed),
+            "armed" => format!("armed, γ {}", threshold(lmap.gamma)),
+            state => state.to_owned(),
+        };
+        output::print(&format!("{}: {text}\n", self.service))
+    }
+
+    /// Prints an alarm that begins, ends, or has another first reason than before.
+    fn alarm(&mut self, event: &HookEvent) -> Result<(), Failure> {
+        if event.service != self.service {
+            return Ok(());
+        }
+        let top = event.reasons.first().map_or("", |reason| &reason.column);
+        if event.episode == "on" && top == self.top {
+            return Ok(());
+        }
+        top.clone_into(&mut self.top);
+        output::print(&lines(event))
+    }
+}
+
+/// An alarm as lines; empty without one.
+fn lines(event: &HookEvent) -> String {
+    let service = &event.service;
+    match event.episode.as_str() {
+        "began" => {
+            let line = |why| format!("{service}: {}\n", status::reason(why));
+            event.reasons.iter().take(REASONS).map(line).collect::<Vec<_>>().concat()
+        }
+        "ended" => format!("{service}: the alarm has ended\n"),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::proto::operators::Reason;
+
+    use super::*;
+
+    #[test]
+    fn an_alarm_is_a_line_for_each_of_its_first_reasons_and_one_at_its_end() {
+        let why = Reason {
+            column: "process.thread.count".to_owned(),
+            seen: 9.0,
+            expected: 4.0,
+            share: 0.5,
+            ..Reason::default()
+        };
+        let event = |episode: &str| HookEvent {
+            service: "redis".to_owned(),
+            episode: episode.to_owned(),
+            reasons: vec![why.clone(); 5],
+            ..HookEvent::default()
+        };
+
+        let began = lines(&event("began"));
+
+        assert_eq!(began.lines().count(), REASONS);
+        assert!(began.starts_with("redis: process.thread.count 9, expected 4 (50 %)\n"), "{began}");
+        assert_eq!(lines(&event("quiet")), "");
+        assert_eq!(lines(&event("ended")), "redis: the alarm has ended\n");
+    }
+
+    #[test]
+    fn a_service_is_named_as_its_program_with_letters_that_a_service_may_have() {
+        assert_eq!(service_name(&Selector::Unit("redis.service".to_owned()), 1), "redis");
+        assert_eq!(service_name(&Selector::Name("my program".to_owned()), 1), "my-program");
+    }
+}

@@ -1,0 +1,66 @@
+//! The program as a service of the agents: what is sampled becomes metrics in shared memory, as if it had registered
+//! itself.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use client::{Client, Counter, Service, UpDownCounter};
+use host_agent::process_metrics::{Measure, Values};
+use wire::metric::Kind;
+
+enum Handle {
+    Counter(Counter),
+    UpDownCounter(UpDownCounter),
+}
+
+/// One run of the program: a replica of its service.
+pub(super) struct Replica {
+    client: Client,
+    handles: BTreeMap<Measure, Handle>,
+}
+
+impl Replica {
+    /// Registers at `socket` a replica of `service` whose values change every `interval`.
+    pub(super) fn connect(service: &str, pid: u32, socket: &Path, interval: Duration) -> Self {
+        let service = Service::new(service).instance(format!("pid-{pid}")).socket(socket);
+        let client = client::connect(service.without_process_metrics().changes_every(interval));
+        Self { client, handles: BTreeMap::new() }
+    }
+
+    /// Writes a sample.
+    pub(super) fn write(&mut self, values: &Values) {
+        for (measure, value) in values.iter() {
+            let Self { client, handles } = self;
+            if !handles.contains_key(&measure)
+                && let Some(handle) = register(client, measure)
+            {
+                handles.insert(measure, handle);
+            }
+            match handles.get(&measure) {
+                Some(Handle::Counter(counter)) => counter.add(value.saturating_sub(counter.get())),
+                Some(Handle::UpDownCounter(level)) => level.add((value as i64).wrapping_sub(level.get())),
+                None => {}
+            }
+        }
+        self.client.changed();
+    }
+
+    /// The number of its metrics.
+    pub(super) fn metrics(&self) -> usize {
+        self.handles.len()
+    }
+}
+
+fn register(client: &Client, measure: Measure) -> Option<Handle> {
+    let series = measure.series().ok()?;
+    let name = series.name.as_str();
+    let unit = series.unit.as_ref().map_or("", |unit| unit.as_str());
+    Some(if series.kind == Kind::Counter {
+        let registration = client.counter(name).unit(unit).group(series.group);
+        Handle::Counter(series.labels.iter().fold(registration, |r, (key, value)| r.label(key, value)).register())
+    } else {
+        let registration = client.up_down_counter(name).unit(unit).group(series.group);
+        Handle::UpDownCounter(series.labels.iter().fold(registration, |r, (key, value)| r.label(key, value)).register())
+    })
+}

@@ -1,0 +1,211 @@
+//! Sums over the processes of one program: itself, its workers and other children.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use wire::time::Nanos;
+
+use super::connections::{self, ConnectionReader};
+use super::measures::{Measure, SLOW, Values};
+use super::process::MeasuredProcess;
+
+/// Files that are kept open for all of them; with more threads, CPU time is accurate to a clock tick only.
+const FILES: usize = 512;
+
+struct Member {
+    measured: MeasuredProcess,
+    /// What it did before it was seen counts: it started meanwhile.
+    from_start: bool,
+    last: Values,
+}
+
+/// The processes of one program, measured as one.
+///
+/// Counters begin at 0 with the first sample and never go back, whatever processes come and go. What a process did
+/// between its last sample and its end is not counted. Values that rise and fall are sums over those that live.
+pub struct Family {
+    members: BTreeMap<u32, Member>,
+    counted: Values,
+    begun: bool,
+    slow_every: Nanos,
+    last_slow: Option<Nanos>,
+    reader: ConnectionReader,
+    connections: Values,
+}
+
+impl core::fmt::Debug for Family {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Family").field("processes", &self.members.keys()).finish_non_exhaustive()
+    }
+}
+
+impl Family {
+    /// Nothing measured yet. Expensive values, too, are read with every sample if one is taken every `interval`.
+    #[must_use]
+    pub fn new(interval: Nanos) -> Self {
+        // A sample may come a little early.
+        let slow_every = Nanos(interval.0 / 2).min(SLOW);
+        Self {
+            members: BTreeMap::new(),
+            counted: Values::default(),
+            begun: false,
+            slow_every,
+            last_slow: None,
+            reader: ConnectionReader::default(),
+            connections: Values::default(),
+        }
+    }
+
+    /// The values of processes `pids` at `now`. Those that cannot be read, or have ended, do not count.
+    pub fn sample(&mut self, pids: &BTreeSet<u32>, now: Nanos) -> Values {
+        self.members.retain(|pid, _| pids.contains(pid));
+        for &pid in pids {
+            if !self.members.contains_key(&pid)
+                && let Ok(mut measured) = MeasuredProcess::open(pid, Nanos::NEVER)
+            {
+                measured.slow_every = self.slow_every;
+                self.members.insert(pid, Member { measured, from_start: self.begun, last: Values::default() });
+            }
+        }
+        let slow = self.last_slow.is_none_or(|last| now >= last.plus(self.slow_every));
+        let mut ended = Vec::new();
+        let mut left = FILES;
+        let mut network = true;
+        for (&pid, member) in &mut self.members {
+            let sampled = member.measured.sample(now, left);
+            left = left.saturating_sub(member.measured.files());
+            let Ok(mut values) = sampled else {
+                ended.push(pid);
+                continue;
+            };
+            // They share the namespace, so one of them tells its counters.
+            if slow && core::mem::take(&mut network) && member.measured.has_own_network() {
+                self.reader.count(pid, &mut values);
+            }
+            count(&mut self.counted, &values, member);
+        }
+        for pid in ended {
+            self.members.remove(&pid);
+        }
+        self.begun |= !self.members.is_empty();
+        if slow {
+            self.last_slow = Some(now);
+            self.connections = Values::default();
+            if let Some(found) = self.reader.connections(self.members.keys().copied()) {
+                connections::set(&found, &mut self.connections);
+            }
+        }
+        self.sums()
+    }
+
+    /// The number of processes that the last sample is of.
+    #[must_use]
+    pub fn processes(&self) -> usize {
+        self.members.len()
+    }
+
+    fn sums(&self) -> Values {
+        let mut sums = self.counted;
+        let live = self.members.values().flat_map(|member| member.last.iter()).chain(self.connections.iter());
+        for (measure, value) in live.filter(|(measure, _)| !measure.is_counter()) {
+            add(&mut sums, measure, value);
+        }
+        sums
+    }
+}
+
+/// Adds what `member` did since its last sample, and keeps this one.
+fn count(counted: &mut Values, values: &Values, member: &mut Member) {
+    for (measure, value) in values.iter() {
+        if measure.is_counter() {
+            let first = if member.from_start { 0 } else { value };
+            let before = member.last.get(measure).unwrap_or(first);
+            add(counted, measure, value.saturating_sub(before));
+        }
+        member.last.set(measure, value);
+    }
+}
+
+fn add(sums: &mut Values, measure: Measure, value: u64) {
+    sums.set(measure, sums.get(measure).unwrap_or(0).saturating_add(value));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::process::{Child, Command};
+
+    use super::*;
+
+    struct Killed(Child);
+
+    impl Killed {
+        fn start(script: &str) -> Self {
+            Self(Command::new("sh").args(["-c", script]).spawn().unwrap())
+        }
+    }
+
+    impl Drop for Killed {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn cpu(values: &Values) -> u64 {
+        values.get(Measure::CpuUser).unwrap() + values.get(Measure::CpuSystem).unwrap()
+    }
+
+    #[test]
+    fn counters_begin_at_zero_and_never_go_back_when_processes_end() {
+        let (one, mut two) = (Killed::start("exec sleep 100"), Killed::start("while :; do :; done"));
+        let both: BTreeSet<u32> = [one.0.id(), two.0.id()].into();
+        let mut family = Family::new(SLOW);
+
+        let mut last = family.sample(&both, Nanos::ZERO);
+        assert_eq!((cpu(&last), family.processes()), (0, 2));
+        while cpu(&last) < 20_000_000 {
+            last = family.sample(&both, Nanos(1));
+        }
+        // Both run their own programs by now.
+        let memory = last.get(Measure::MemoryUsage).unwrap();
+        two.0.kill().unwrap();
+        two.0.wait().unwrap();
+        let after = family.sample(&both, Nanos(2));
+
+        assert_eq!(family.processes(), 1);
+        assert!(cpu(&after) >= cpu(&last), "{} {}", cpu(&after), cpu(&last));
+        assert!(after.get(Measure::MemoryUsage).unwrap() < memory);
+        assert_eq!(after.get(Measure::Threads), Some(1));
+    }
+
+    #[test]
+    fn what_a_process_did_before_it_joined_counts_if_it_started_meanwhile() {
+        let one = Killed::start("exec sleep 100");
+        let mut family = Family::new(SLOW);
+        family.sample(&[one.0.id()].into(), Nanos::ZERO);
+        let two = Killed::start("i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; exec sleep 100");
+        let stat = format!("/proc/{}/comm", two.0.id());
+        while std::fs::read_to_string(&stat).unwrap() != "sleep\n" {
+            std::thread::yield_now();
+        }
+
+        let joined = family.sample(&[one.0.id(), two.0.id()].into(), Nanos(1));
+
+        assert!(cpu(&joined) >= 10_000_000, "{}", cpu(&joined));
+    }
+
+    #[test]
+    fn connections_of_this_process_are_counted() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let own: BTreeSet<u32> = [std::process::id()].into();
+        let mut family = Family::new(SLOW);
+        let before = family.sample(&own, Nanos::ZERO).get(Measure::Unaccepted).unwrap();
+
+        let _clients: Vec<_> = (0..3).map(|_| TcpStream::connect(listener.local_addr().unwrap()).unwrap()).collect();
+        let values = family.sample(&own, SLOW);
+
+        // Other tests of this process may have connections of their own.
+        assert!(values.get(Measure::Unaccepted).unwrap() >= before + 3);
+        assert!(values.get(Measure::Established).unwrap() >= 3);
+    }
+}
