@@ -129,7 +129,7 @@ impl Viewer {
     /// Waits until rows that are younger than `since` (nanoseconds since 1970) of all services that run all the time
     /// were judged. Returns when the last of them was.
     fn all_judged_since(&self, since: u64) -> Instant {
-        let begin = Instant::now();
+        let begin = now();
         loop {
             {
                 let judged = self.judged();
@@ -153,7 +153,7 @@ async fn follow(channel: Channel, judged: Arc<Mutex<Judged>>) {
             while let Ok(Some(event)) = stream.message().await {
                 if matches!(event.state.as_str(), "armed" | "drifted") {
                     let mut judged = judged.lock().unwrap_or_else(PoisonError::into_inner);
-                    judged.insert(event.service, (event.at_unix_ns, Instant::now()));
+                    judged.insert(event.service, (event.at_unix_ns, now()));
                 }
             }
         }
@@ -279,11 +279,11 @@ impl Node {
     /// What is held once it has not changed for a second.
     fn settled(&self) -> Held {
         let mut before = self.held();
-        let mut since = Instant::now();
+        let mut since = now();
         eventually("what the agents hold is steady", || {
-            let now = self.held();
-            if now != before {
-                (before, since) = (now, Instant::now());
+            let held = self.held();
+            if held != before {
+                (before, since) = (held, now());
             }
             (since.elapsed() > Duration::from_secs(1)).then_some(())
         });
@@ -291,6 +291,13 @@ impl Node {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "how long something takes is measured here")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Nanoseconds since 1970, as rows have them.
+#[expect(clippy::disallowed_methods, reason = "rows have the time of the system's clock")]
 fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
 }
@@ -332,7 +339,7 @@ fn after_each_of_fifty_kills_every_service_is_judged_again_and_nothing_is_left_b
     let mut gaps: BTreeMap<Process, Vec<Duration>> = BTreeMap::new();
     for (process, moment) in order(&mut random) {
         node.wait_for(moment, &mut random);
-        let killed = Instant::now();
+        let killed = now();
         let at = node.kill(process, &mut random);
         let judged = node.viewer.all_judged_since(at);
         gaps.entry(process).or_default().push(judged.saturating_duration_since(killed));

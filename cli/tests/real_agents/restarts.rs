@@ -118,8 +118,8 @@ fn both_agents_that_are_killed_go_on_with_what_was_handed_over() {
     let _service = RunningService::start("shop", &host.services);
     // One that was written earlier may be provisional.
     host.operators.when("shop", "it has learnt", |lmap| is_armed(lmap) && lmap.samples > 2 * WARM_UP);
-    let learnt = SystemTime::now();
-    eventually("its model is written", || host.written().filter(|written| *written > learnt));
+    let before = host.written();
+    eventually("its model is written", || host.written().filter(|written| Some(*written) > before));
 
     host.agent.kill();
     drop(nic); // SIGKILL
