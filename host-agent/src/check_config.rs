@@ -53,6 +53,9 @@ fn directories(config: &Config, to: &mut Inspection) -> Option<u32> {
     if let Some(folder) = &config.receipt.dir {
         to.directory("receipt.dir", folder);
     }
+    if let Some(folder) = &config.lmap.models_dir {
+        to.directory("lmap.models_dir", folder);
+    }
     let mut running = None;
     for name in SOCKETS {
         let path = folder.join(name);
@@ -246,7 +249,8 @@ mod tests {
              control: {{lease_ms: 5, listen: 0.0.0.0:0, insecure: true}}\n\
              operators: {{listen: 127.0.0.1:0, tls: {{certificate: /no/c, key: /no/k, client_ca: /no/ca}}}}\n\
              access: {{operators: {{users: [nobody-at-all]}}}}\n\
-             receipt: {{dir: {}/file}}\n\
+             receipt: {{dir: {0}/file}}\n\
+             lmap: {{models_dir: {0}/file}}\n\
              remote_write: {{url: 'ftp://x/'}}\n\
              webhooks: [{{name: a, url: 'http://a.example/', headers: {{authorization: x}}}}]\n\
              log: {{level: 'info,x=loud'}}\n",
@@ -260,6 +264,7 @@ mod tests {
             "log.level",
             "access.operators.users",
             "receipt.dir",
+            "lmap.models_dir",
             "metrics.listen",
             "operators.tls.certificate",
             "operators.tls.key",

@@ -106,11 +106,13 @@ pub struct LmapConfig {
     pub models_every_s: u32,
     /// Bytes of all models that are kept.
     pub model_bytes: usize,
+    /// Directory of these models. `None`: they are kept in memory and lost when the agent ends.
+    pub models_dir: Option<PathBuf>,
 }
 
 impl Default for LmapConfig {
     fn default() -> Self {
-        Self { interval_ms: at_least_one(1000), models_every_s: 300, model_bytes: 64 << 20 }
+        Self { interval_ms: at_least_one(1000), models_every_s: 300, model_bytes: 64 << 20, models_dir: None }
     }
 }
 

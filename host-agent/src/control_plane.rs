@@ -22,6 +22,7 @@ mod incidents;
 mod kept_models;
 mod lmap;
 mod lmap_view;
+mod model_handover;
 mod moves;
 mod operators;
 mod placement;
@@ -54,6 +55,7 @@ pub use agent_runtime::access::Identity;
 use agent_runtime::shares::Shares;
 pub use counters::Counters;
 pub use incidents::Suspicion;
+pub use kept_models::KeptModel;
 pub use lmap_view::LmapView;
 pub(crate) use operators::MAX_MODELS_BYTES;
 pub use operators::{LmapOptions, OperatorError, TrainedModel};
@@ -132,6 +134,8 @@ pub struct ControlPlane {
     wanted_share: f64,
     /// What detectors have learnt, for the next worker that runs their LMAP.
     kept: KeptModels,
+    /// LMAPs whose workers were asked for their models because the agent ends.
+    awaited_models: BTreeSet<LmapId>,
     /// When LMAPs are next moved to workers that have less to do.
     rebalance: Option<Nanos>,
     last_replica: u32,
@@ -144,6 +148,7 @@ impl ControlPlane {
     pub fn new(settings: Settings) -> Self {
         Self {
             kept: KeptModels::new(settings.model_bytes),
+            awaited_models: BTreeSet::new(),
             rebalance: None,
             shares: NodeShares::new(&settings.limits),
             models: Shares::new("bytes of operators' models", "a limit of the program", operators::MAX_MODELS_BYTES),

@@ -54,6 +54,10 @@ counts! {
     broken_workers;
     /// Writes of the receipt's ledger that failed; the next one is tried as usual.
     failed_receipt_writes;
+    /// Writes of stored models that failed; the next one is tried as usual.
+    failed_model_writes;
+    /// Files of stored models that could not be read and were moved aside.
+    unreadable_models;
     /// Calls of workers, operators and viewers that their role does not allow.
     denied_calls;
     /// Hooks and watchers refused because their operator or viewer had its share.

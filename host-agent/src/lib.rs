@@ -34,6 +34,8 @@ mod services_socket;
 mod span_columns;
 mod span_metrics;
 pub mod span_ring;
+pub mod stored_file;
+mod stored_models;
 mod telemetry_threads;
 mod webhooks;
 

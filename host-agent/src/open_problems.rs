@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use otlp::{Edge, UnverifiedSpans};
 
+use crate::node::Node;
 use crate::receipts::Receipts;
 use crate::remote_monitor::RemoteMonitor;
+use crate::stored_models::StoredModels;
 
 /// Where problems may be.
 #[derive(Debug)]
@@ -14,15 +16,17 @@ pub(crate) struct ProblemSources {
     pub(crate) edge: Option<Arc<Edge>>,
     pub(crate) remotes: Vec<Arc<RemoteMonitor>>,
     pub(crate) receipts: Arc<Receipts>,
+    pub(crate) models: Option<Arc<StoredModels>>,
 }
 
 impl ProblemSources {
     /// What is wrong now, in words. Waits for no long work.
-    pub(crate) fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self, node: &Node) -> Vec<String> {
         let unverified = self.edge.iter().flat_map(|edge| edge.unverified());
         let unverified = unverified.map(|spans| unverified_line(&spans));
         let remotes = self.remotes.iter().filter_map(|remote| remote.problem());
-        unverified.chain(remotes).chain(self.receipts.problem()).collect()
+        let models = self.models.iter().flat_map(|models| models.problems(node));
+        unverified.chain(remotes).chain(self.receipts.problem()).chain(models).collect()
     }
 }
 

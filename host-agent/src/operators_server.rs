@@ -315,7 +315,7 @@ impl Operators for OperatorsService {
         let edges = self.node.counts.iter().map(|(name, _, value)| (name.to_owned(), value));
         status.counters.extend(edges);
         // What is wrong for all comes before what is wrong with one service.
-        status.problems.splice(..0, self.sources.lines());
+        status.problems.splice(..0, self.sources.lines(&self.node));
         for (name, value) in [
             ("delivered_verdicts", delivered.verdicts),
             ("lost_verdicts", delivered.lost_verdicts),

@@ -39,6 +39,7 @@ use crate::receipts::Receipts;
 use crate::region_registration::{self, Registrations, registrar};
 use crate::reload::{AgentFiles, LiveParts};
 use crate::remote_monitor::{Output, RemoteMonitor};
+use crate::stored_models::StoredModels;
 use crate::telemetry_threads::TelemetryThreads;
 use crate::{
     control_server, head_sampling, metrics_endpoint, operators_server, regions_socket, services_socket, span_ring,
@@ -117,6 +118,7 @@ struct MonitoringSources {
     otlp: Option<Arc<Edge>>,
     remotes: Vec<Arc<RemoteMonitor>>,
     receipts: Arc<Receipts>,
+    models: Option<Arc<StoredModels>>,
 }
 
 /// Starts the servers on `listeners`. The files are removed on drop.
@@ -127,12 +129,12 @@ fn serve(
     listeners: Listeners,
     sources: MonitoringSources,
 ) -> Result<(Tasks, [SocketFile; 4]), RunError> {
-    let MonitoringSources { connections, counts, otlp, remotes, receipts } = sources;
+    let MonitoringSources { connections, counts, otlp, remotes, receipts, models } = sources;
     let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
     let control = Routes::new(control_server::service(Arc::clone(node), live.access.clone()));
     let control = named("control", control.into_axum_router(), WORKER_LIMITS);
     let hooks = (config.operators.hooks.get(), config.operators.hook_queue.get());
-    let problems = ProblemSources { edge: otlp.clone(), remotes: remotes.clone(), receipts };
+    let problems = ProblemSources { edge: otlp.clone(), remotes: remotes.clone(), receipts, models };
     let operators = operators_server::service(Arc::clone(node), live.access.clone(), hooks, problems);
     // Each operator's request is one message; a worker's is a stream.
     let operators = server::with_body_deadline(Routes::new(operators).into_axum_router(), BODY_WITHIN);
@@ -266,6 +268,7 @@ pub async fn run_from(
     if let Some(registrations) = registrations {
         registrar::start(registrations, inbox, &node).map_err(RunError::Thread)?;
     }
+    let models = stored_models(&config, &node)?;
     let counts = Arc::new(Counts::default());
     let measuring = measure(&config, files, &node, Arc::clone(&counts))?;
     let announced = listeners.announce(&config.runtime_dir.0, incarnation)?;
@@ -278,9 +281,12 @@ pub async fn run_from(
     let receipts = receipts(&config, edge.as_ref(), clock)?;
     receipts.start(&node, threads.handle()).map_err(|error| RunError::Server("operators", error.into()))?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
-    let sources =
-        MonitoringSources { connections, counts, otlp: edge.clone(), remotes, receipts: Arc::clone(&receipts) };
+    let (otlp, of_status) = (edge.clone(), Arc::clone(&receipts));
+    let sources = MonitoringSources { connections, counts, otlp, remotes, receipts: of_status, models: models.clone() };
     let (mut tasks, sockets) = serve(&config, &node, &live, listeners, sources)?;
+    if let Some(models) = &models {
+        models.start(&node, threads.handle());
+    }
     spawn_monitors(&mut tasks, threads.handle(), &node, edge.as_ref(), monitors);
     let files = AgentFiles::new(file, config, live, Arc::clone(&node));
     spawn(&mut tasks, until_drained(reload::watch(files, Arc::clone(&node.reloads)), Arc::clone(&node)));
@@ -292,10 +298,19 @@ pub async fn run_from(
     };
     tracing::info!("host agent stopping");
     drop((announced, sockets));
+    if models.is_some() {
+        StoredModels::gather(&node).await;
+    }
     node.drain();
     Shutdown { telemetry, tasks, measuring }.end().await;
     // Every span is decided or lost by now. A write that does not panic has no error.
-    _ = tokio::task::spawn_blocking(move || receipts.close(&node)).await;
+    let close = move || {
+        receipts.close(&node);
+        if let Some(models) = models {
+            models.write(&node);
+        }
+    };
+    _ = tokio::task::spawn_blocking(close).await;
     match failed {
         Some(Ok(Err(error))) => Err(error),
         Some(Err(error)) => Err(RunError::Server("services", error.into())),
@@ -441,6 +456,14 @@ fn receipts(config: &Config, edge: Option<&Arc<Edge>>, clock: Clock) -> Result<A
     let receipts = Receipts::new(&config.receipt, edge.cloned(), host_name(), began);
     let folder = || config.receipt.dir.clone().unwrap_or_default();
     receipts.map(Arc::new).map_err(|cause| RunError::Runtime { path: folder(), cause })
+}
+
+/// The directory of models, if there is one. `node` keeps what the previous run stored.
+fn stored_models(config: &Config, node: &Node) -> Result<Option<Arc<StoredModels>>, RunError> {
+    let Some(path) = &config.lmap.models_dir else { return Ok(None) };
+    let models = StoredModels::open(path, config.lmap.model_bytes);
+    let models = models.and_then(|models| models.restore(node).map(|()| models));
+    models.map(|models| Some(Arc::new(models))).map_err(|cause| RunError::Runtime { path: path.clone(), cause })
 }
 
 /// Starts reading the span rings of replicas.

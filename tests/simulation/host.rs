@@ -89,11 +89,13 @@ pub enum HostOutput {
 }
 
 impl Host {
-    pub fn new(incarnation: u64, interval: Interval, fabric: Fabric) -> Self {
+    /// Workers send verdicts from `lowest_share` of γ on.
+    pub fn new(incarnation: u64, interval: Interval, lowest_share: f64, fabric: Fabric) -> Self {
         let incarnation = Incarnation(incarnation);
         let transports = vec!["verbs".to_owned(), "shm".to_owned()];
         let (lease, models_every) = (Nanos::from_secs(2), Nanos::from_secs(1));
-        let settings = Settings { lease, models_every, transports, ..Settings::new(incarnation, interval) };
+        let settings =
+            Settings { lease, models_every, lowest_share, transports, ..Settings::new(incarnation, interval) };
         fabric.restart_host();
         // Regions of different runs have the same numbers; only the incarnation distinguishes them.
         Self {

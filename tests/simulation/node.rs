@@ -145,14 +145,20 @@ impl Node {
         self.act(now);
     }
 
-    /// One iteration of its thread. `regions` stands for the regions socket.
-    pub fn step(&mut self, now: Nanos, random: &mut ChaCha8Rng, regions: &dyn Fn(&AttachRequest) -> Option<Region>) {
+    /// One iteration of its thread. `regions` stands for the regions socket. On a quiet node no read fails.
+    pub fn step(
+        &mut self,
+        now: Nanos,
+        random: &mut ChaCha8Rng,
+        is_quiet: bool,
+        regions: &dyn Fn(&AttachRequest) -> Option<Region>,
+    ) {
         if now < self.stalled_until {
             return;
         }
         self.answer(now, regions);
         self.finish_jobs(now, random);
-        if random.random_bool(0.001) {
+        if !is_quiet && random.random_bool(0.001) {
             self.link.cut(1);
             self.verbs.flushed = random.random_range(1..3);
         }

@@ -107,7 +107,8 @@ impl Service {
         self.region.set_generation(Generation(self.generation));
     }
 
-    fn retire(&mut self, at: usize) {
+    /// Retires the series at `at`.
+    pub fn retire(&mut self, at: usize) {
         let (uid, first) = self.series.swap_remove(at);
         let slots = kind_of(uid).slots();
         self.retired.insert(first, slots);
@@ -152,8 +153,8 @@ impl Service {
         self.region.header(HeaderWord::Version).store(VERSION, Relaxed);
     }
 
-    /// Writes values and heartbeats, and sometimes adds or retires a series.
-    pub fn step(&mut self, now: Nanos, random: &mut ChaCha8Rng) {
+    /// Writes values and heartbeats, and sometimes adds or retires a series, unless it `keeps` them.
+    pub fn step(&mut self, now: Nanos, random: &mut ChaCha8Rng, keeps: bool) {
         if now < self.stopped_until {
             return;
         }
@@ -167,6 +168,9 @@ impl Service {
         }
         if self.invalid_until.is_some_and(|until| until <= now) {
             self.restore_header();
+        }
+        if keeps {
+            return;
         }
         if random.random_bool(0.004) {
             self.add(random.random_range(0..SERIES));

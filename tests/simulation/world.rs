@@ -1,12 +1,16 @@
 //! A node with its agents and services in virtual time, and the faults injected into it.
 
+mod kill_matrix;
+
 use std::collections::BTreeSet;
 
 use host_agent::control_plane::{ConnectionId, Event, RowBatch};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use wire::control::State;
 use wire::id::{LmapId, WorkerId};
 use wire::metric::Statistic;
+use wire::name::ServiceName;
 use wire::proto::control::{HostMessage, WorkerMessage, host_message, worker_message};
 use wire::proto::registration::AgentMessage;
 use wire::time::{Interval, Nanos};
@@ -25,6 +29,8 @@ use crate::verbs::Fabric;
 const STEP: Nanos = Nanos::from_millis(5);
 const SERVICES: u64 = 4;
 const WORKERS: u32 = 2;
+/// Share of γ from which on workers send verdicts, as by default.
+const LOWEST_SHARE: f64 = 0.5;
 
 /// Transports of a worker; over several seeds each worker has each combination.
 fn transports(seed: u64, worker: u32) -> &'static [&'static str] {
@@ -71,6 +77,13 @@ pub struct World {
     hooks: Option<Hooks>,
     ledger: MessageLedger,
     careless: bool,
+    /// Nothing goes wrong but what a test does: short delays, services that keep their metrics, and every verdict is
+    /// dispatched.
+    is_quiet: bool,
+    /// When verdicts of each service were dispatched. Of quiet nodes only.
+    judged: Vec<(Nanos, ServiceName)>,
+    /// Services of which rows have arrived. Of quiet nodes only.
+    rows: BTreeSet<ServiceName>,
     pub stats: RunStats,
 }
 
@@ -92,7 +105,7 @@ impl World {
         Self {
             now: Nanos::from_secs(1),
             interval,
-            host: Host::new(1, interval, fabric.clone()),
+            host: Host::new(1, interval, LOWEST_SHARE, fabric.clone()),
             incarnations: 1,
             replicas: 0,
             // Two replicas of each service at most.
@@ -102,6 +115,9 @@ impl World {
             hooks: Some(Hooks::new()),
             ledger: MessageLedger::default(),
             careless: false,
+            is_quiet: false,
+            judged: Vec::new(),
+            rows: BTreeSet::new(),
             stats: RunStats::default(),
             random,
             fabric,
@@ -239,15 +255,17 @@ impl World {
     }
 
     fn break_service(&mut self, at: usize) {
+        let longest = if self.is_quiet { 50 } else { 800 };
         let end = &mut self.services[at];
         if let Some(connection) = end.connection.take() {
             self.host.control.service_gone(self.now, connection);
         }
         (end.up, end.down) = (Link::default(), Link::default());
-        end.next_try = self.now.plus(Nanos::from_millis(self.random.random_range(5..800)));
+        end.next_try = self.now.plus(Nanos::from_millis(self.random.random_range(5..longest)));
     }
 
     fn break_worker(&mut self, at: usize) {
+        let longest = if self.is_quiet { 50 } else { 3000 };
         let end = &mut self.workers[at];
         if let Some(connection) = end.connection.take() {
             self.host.control.worker_gone(self.now, connection);
@@ -257,7 +275,7 @@ impl World {
         }
         end.up.in_flight().for_each(|message| self.ledger.lost(message));
         (end.up, end.down) = (Link::default(), Link::default());
-        end.next_try = self.now.plus(Nanos::from_millis(self.random.random_range(5..3000)));
+        end.next_try = self.now.plus(Nanos::from_millis(self.random.random_range(5..longest)));
     }
 
     fn restart_worker(&mut self, at: usize) {
@@ -278,8 +296,18 @@ impl World {
         self.stats.count_host(self.host.control.counters());
         (0..self.services.len()).for_each(|at| self.break_service(at));
         (0..self.workers.len()).for_each(|at| self.break_worker(at));
-        self.host = Host::new(self.incarnations, self.interval, self.fabric.clone());
+        // A quiet node's host agent stores the models that it keeps (`lmap.models_dir`).
+        let stored = self.host.control.kept_models().map(|(service, _, model)| (service.clone(), model.clone()));
+        let stored: Vec<_> = stored.filter(|_| self.is_quiet).collect();
+        let lowest_share = if self.is_quiet { 0.0 } else { LOWEST_SHARE };
+        self.host = Host::new(self.incarnations, self.interval, lowest_share, self.fabric.clone());
         self.host.careless = self.careless;
+        if self.is_quiet {
+            self.host.control.want_verdicts_from(0.0);
+            for (service, model) in stored {
+                self.host.control.restore_model(&service, model);
+            }
+        }
         self.subscribed.clear();
         self.close_hooks();
     }
@@ -293,7 +321,7 @@ impl World {
             }
             return;
         };
-        service.step(now, &mut self.random);
+        service.step(now, &mut self.random, self.is_quiet);
         if end.connection.is_none() && end.next_try <= now && service.stopped_until <= now {
             end.connection = Some(self.host.service_connected(now));
             service.connected();
@@ -303,7 +331,7 @@ impl World {
             return;
         };
         for message in service.outbox.drain(..) {
-            end.up.send(now, &mut self.random, message);
+            end.up.send(now, &mut self.random, self.is_quiet, message);
         }
         while let Some(message) = end.up.receive(now) {
             self.host.service_message(now, connection, message);
@@ -324,7 +352,7 @@ impl World {
             end.open = true;
             end.node.worker.connected(now);
             let hello = WorkerMessage { message: Some(worker_message::Message::Hello(end.node.worker.hello())) };
-            end.up.send(now, &mut self.random, hello);
+            end.up.send(now, &mut self.random, self.is_quiet, hello);
         }
         while let Some(message) = end.up.receive(now) {
             if end.connection.is_none() && !matches!(message.message, Some(worker_message::Message::Hello(_))) {
@@ -345,13 +373,13 @@ impl World {
             }
         }
         let host = &self.host;
-        end.node.step(now, &mut self.random, &|request| host.region(request.host, request.region));
+        end.node.step(now, &mut self.random, self.is_quiet, &|request| host.region(request.host, request.region));
         if core::mem::take(&mut end.node.disconnect) {
             return self.break_worker(at);
         }
         while let Some(message) = end.node.next_message() {
             self.ledger.sent(WorkerId(at as u32), &message);
-            end.up.send(now, &mut self.random, message);
+            end.up.send(now, &mut self.random, self.is_quiet, message);
         }
         if end.leaves && end.node.worker.has_left() {
             self.restart_worker(at);
@@ -399,13 +427,13 @@ impl World {
 
     fn send_to_service(&mut self, connection: ConnectionId, message: Option<AgentMessage>) {
         if let Some(end) = self.services.iter_mut().find(|end| end.connection == Some(connection)) {
-            end.down.send(self.now, &mut self.random, message);
+            end.down.send(self.now, &mut self.random, self.is_quiet, message);
         }
     }
 
     fn send_to_worker(&mut self, connection: ConnectionId, message: Option<HostMessage>) {
         if let Some(end) = self.workers.iter_mut().find(|end| end.connection == Some(connection)) {
-            end.down.send(self.now, &mut self.random, message);
+            end.down.send(self.now, &mut self.random, self.is_quiet, message);
         }
     }
 
@@ -416,6 +444,9 @@ impl World {
             for (title, value) in batch.columns.iter().zip(&row.values).filter(|(_, value)| !value.is_nan()) {
                 self.stats.values += 1;
                 let (uid, statistic) = values::column(title);
+                if self.is_quiet {
+                    self.rows.insert(name(values::service_of(uid)));
+                }
                 self.stats.increments += u64::from(statistic != Statistic::Value);
                 self.stats.of_processes += u64::from(values::is_of_process(uid));
                 assert!(values::is_of(title, *value), "{value} stands under {title} at {}", self.now);
@@ -425,6 +456,9 @@ impl World {
 
     fn check_verdict(&mut self, event: &Event) {
         self.stats.verdicts += 1;
+        if self.is_quiet && matches!(event.verdict.state, State::Armed | State::Drifted) {
+            self.judged.push((self.now, event.service.clone()));
+        }
         self.ledger.dispatched(event);
         assert!(event.verdict.score.is_finite() && event.verdict.score >= 0.0, "a score is a score: {event:?}");
         for reason in &event.reasons {

@@ -1,6 +1,7 @@
 //! Both agents as subcommands: they connect, `status` shows them, and SIGTERM leaves no file behind.
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
+mod kills;
 mod metrics;
 mod operator_calls;
 mod restarts;
@@ -36,10 +37,21 @@ impl Agent {
     }
 }
 
-impl Drop for Agent {
-    fn drop(&mut self) {
+impl Agent {
+    /// Ends it by SIGKILL.
+    fn kill(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.kill();
     }
 }
 

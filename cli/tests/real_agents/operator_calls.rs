@@ -75,9 +75,14 @@ pub(crate) struct Operators {
 
 impl Operators {
     pub(crate) fn connect(address: &str) -> Self {
+        Self::try_connect(address).unwrap()
+    }
+
+    /// `None` if nobody listens.
+    pub(crate) fn try_connect(address: &str) -> Option<Self> {
         let runtime = Runtime::new().unwrap();
-        let client = runtime.block_on(OperatorsClient::connect(address.to_owned())).unwrap();
-        Self { runtime, client }
+        let client = runtime.block_on(OperatorsClient::connect(address.to_owned())).ok()?;
+        Some(Self { runtime, client })
     }
 
     fn new_lmap(&mut self, service: &str, detector: Detector, model: Vec<u8>, interval_ms: u64) {

@@ -1,6 +1,9 @@
 //! NIC agents that end, are killed, and come: what their detectors have learnt goes on.
 
 use std::path::Path;
+use std::time::SystemTime;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::operator_calls::{Operators, RunningService, is_armed};
 use crate::{ANY, Agent, addresses, eventually};
@@ -8,9 +11,9 @@ use crate::{ANY, Agent, addresses, eventually};
 /// Rows that a detector needs before it is armed, unless it goes on with a model.
 const WARM_UP: u64 = 120;
 
-/// A host agent that wants models each second, and where NIC agents find it.
+/// A host agent, and where NIC agents find it.
 struct Host {
-    _agent: Agent,
+    agent: Agent,
     directory: tempfile::TempDir,
     operators: Operators,
     services: std::path::PathBuf,
@@ -18,13 +21,20 @@ struct Host {
 }
 
 impl Host {
+    /// One that wants models each second.
     fn start() -> Self {
+        Self::with("models_every_s: 1")
+    }
+
+    /// One with more settings of LMAPs.
+    fn with(lmap: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let runtime_dir = directory.path().join("run");
         let config = directory.path().join("host.yaml");
         let text = format!(
-            "runtime_dir: {}\nlmap: {{interval_ms: 20, models_every_s: 1}}\nprocess_metrics: {{enabled: false}}\nmetrics: {ANY}\n",
-            runtime_dir.display()
+            "runtime_dir: {}\nlmap: {{interval_ms: 20, models_dir: {}, {lmap}}}\nprocess_metrics: {{enabled: false}}\nmetrics: {ANY}\n",
+            runtime_dir.display(),
+            directory.path().join("models").display()
         );
         std::fs::write(&config, text).unwrap();
         let agent = Agent::start("host-agent", &config);
@@ -32,12 +42,26 @@ impl Host {
         let address = |name: &str| ready[name].as_str().unwrap().to_owned();
         let (control, regions) = (address("control"), address("regions"));
         Self {
-            _agent: agent,
+            agent,
             operators: Operators::connect(&address("operators")),
             services: runtime_dir.join("services.sock"),
             nic: format!("control: {{address: '{control}'}}\nregions_socket: {regions}\nmetrics: {ANY}\n"),
             directory,
         }
+    }
+
+    /// Starts the host agent again, after it has ended.
+    fn restart(&mut self) {
+        self.agent = Agent::start("host-agent", &self.directory.path().join("host.yaml"));
+        let ready = addresses(&self.directory.path().join("run"));
+        let address = ready["operators"].as_str().unwrap();
+        self.operators = eventually("the host agent is back", || Operators::try_connect(address));
+    }
+
+    /// When a model was last written.
+    fn written(&self) -> Option<SystemTime> {
+        let files = std::fs::read_dir(self.directory.path().join("models")).unwrap();
+        files.filter_map(|file| file.ok()?.metadata().ok()?.modified().ok()).max()
     }
 
     fn nic_agent(&self, worker: u32) -> Agent {
@@ -65,6 +89,45 @@ fn a_nic_agent_that_restarts_or_is_killed_goes_on_with_what_was_learnt() {
     let _nic = host.nic_agent(0);
     let after = host.operators.when("shop", "judged again", |lmap| is_armed(lmap) && lmap.samples < grown.samples);
     assert!(after.samples < WARM_UP, "after a kill: {grown:?} {after:?}");
+}
+
+#[test]
+fn both_agents_that_restart_in_good_order_go_on_with_what_was_learnt() {
+    // They have to hand it over when they end.
+    let mut host = Host::with("models_every_s: 300");
+    let nic = host.nic_agent(0);
+    let _service = RunningService::start("shop", &host.services);
+    host.operators.armed("shop");
+
+    for agent in [&host.agent, &nic] {
+        kill_process(Pid::from_child(&agent.0), Signal::TERM).unwrap();
+    }
+    let mut both = (&mut host.agent, nic);
+    eventually("both have ended", || (both.0.has_ended() && both.1.has_ended()).then_some(()));
+    host.restart();
+    let _nic = host.nic_agent(0);
+
+    let after = host.operators.when("shop", "judged again", |lmap| is_armed(lmap) && lmap.samples > 0);
+    assert!(after.samples < WARM_UP, "{after:?}");
+}
+
+#[test]
+fn both_agents_that_are_killed_go_on_with_what_was_handed_over() {
+    let mut host = Host::start();
+    let nic = host.nic_agent(0);
+    let _service = RunningService::start("shop", &host.services);
+    // One that was written earlier may be provisional.
+    host.operators.when("shop", "it has learnt", |lmap| is_armed(lmap) && lmap.samples > 2 * WARM_UP);
+    let before = host.written();
+    eventually("its model is written", || host.written().filter(|written| Some(*written) > before));
+
+    host.agent.kill();
+    drop(nic); // SIGKILL
+    host.restart();
+    let _nic = host.nic_agent(0);
+
+    let after = host.operators.when("shop", "judged again", |lmap| is_armed(lmap) && lmap.samples > 0);
+    assert!(after.samples < WARM_UP, "{after:?}");
 }
 
 #[test]

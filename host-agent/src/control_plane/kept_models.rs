@@ -9,8 +9,9 @@ use wire::name::ServiceName;
 use wire::time::Interval;
 
 /// The latest model of one service.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct KeptModel {
+    /// The model, encoded by its worker.
     pub bytes: Arc<[u8]>,
     /// The LMAP whose detector has learnt it; `None` if that was in an earlier run of the host agent.
     pub lmap: Option<LmapId>,
@@ -84,6 +85,16 @@ impl KeptModels {
         if let Some(old) = self.models.remove(service) {
             self.bytes -= old.model.bytes.len();
         }
+    }
+
+    /// All models by service, each with its place in the order of arrivals.
+    pub fn iter(&self) -> impl Iterator<Item = (&ServiceName, u64, &KeptModel)> {
+        self.models.iter().map(|(service, entry)| (service, entry.arrival, &entry.model))
+    }
+
+    /// Place of the latest model in the order of arrivals.
+    pub const fn last_arrival(&self) -> u64 {
+        self.arrivals
     }
 
     /// Bytes of all models.

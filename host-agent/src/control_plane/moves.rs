@@ -251,6 +251,7 @@ impl ControlPlane {
     /// A worker hands over what the detectors of an LMAP have learnt.
     pub(super) fn take_model(&mut self, worker: WorkerId, learnt: proto::LearntModel, now: Nanos) {
         let id = LmapId(learnt.lmap);
+        self.awaited_models.remove(&id);
         let Some(lmap) = self.lmaps.get(&id).filter(|lmap| lmap.worker == Some(worker)) else {
             self.counters.unexpected_messages += 1;
             return;

@@ -16,12 +16,13 @@ use hooks::tracing::{DiscardReason, DropReason, LossReason, Policy, Tally};
 use serde::{Deserialize, Serialize};
 use wire::time::Nanos;
 
+use crate::stored_file::{FileHeader, FileHeaderError};
+
 /// Longer files are refused. Eight days of a thousand services take at most 8 MB.
 pub const MAX_BYTES: usize = 32 << 20;
 /// Runs that are kept.
 pub(super) const MAX_RUNS: usize = 64;
-const MAGIC: &str = "uview receipt";
-const VERSION: u32 = 1;
+const HEADER: FileHeader = FileHeader { magic: "uview receipt", version: 1 };
 /// Limit of spans, bytes (1 PB) and nanoseconds (13 days) per day: exact in every JSON reader, and sums of thousands do
 /// not overflow.
 const MAX: u64 = 1 << 50;
@@ -59,18 +60,12 @@ pub struct StoredReceipt {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoredReceiptError {
-    /// The header line does not match.
-    #[error("it does not begin with \"{MAGIC}\": it is not a ledger file")]
-    NotAReceipt,
-    /// Written by another version.
-    #[error("it has version {0}, this agent reads {VERSION}")]
-    Version(u32),
+    /// The header line, or what follows it, is not as it should be.
+    #[error(transparent)]
+    Header(#[from] FileHeaderError),
     /// More bytes than `MAX_BYTES`.
     #[error("it has {0} bytes, over the limit of {MAX_BYTES}")]
     TooLong(usize),
-    /// Truncated or corrupted.
-    #[error("{0}: it is truncated or corrupted")]
-    Torn(String),
     /// The body is not valid JSON.
     #[error("it is not valid JSON: {0}")]
     Json(#[from] serde_json::Error),
@@ -135,8 +130,7 @@ impl StoredReceipt {
         // Numbers and strings always serialise.
         let mut body = serde_json::to_vec(&body).unwrap_or_default();
         body.push(b'\n');
-        let head = format!("{MAGIC} {VERSION} {:08x} {}\n", crc32fast::hash(&body), body.len());
-        [head.into_bytes(), body].concat()
+        HEADER.seal(&body)
     }
 
     /// Parses a file. Takes at most a few times the memory of `bytes`.
@@ -148,7 +142,7 @@ impl StoredReceipt {
         if bytes.len() > MAX_BYTES {
             return Err(StoredReceiptError::TooLong(bytes.len()));
         }
-        let body: Body = serde_json::from_slice(checked(bytes)?)?;
+        let body: Body = serde_json::from_slice(HEADER.unseal(bytes)?)?;
         let stored = Self {
             since: UnixNanos(body.since),
             waiting: body
@@ -167,32 +161,6 @@ impl StoredReceipt {
         hold("the order of days", &format!("{days:?}"), days.is_sorted_by(|a, b| a < b), "must be ascending")?;
         Ok(stored)
     }
-}
-
-/// The body, if the header matches it.
-fn checked(bytes: &[u8]) -> Result<&[u8], StoredReceiptError> {
-    let end = bytes.iter().take(128).position(|byte| *byte == b'\n').ok_or(StoredReceiptError::NotAReceipt)?;
-    let (head, body) = (&bytes[..end], &bytes[end + 1..]);
-    let rest = head.strip_prefix(MAGIC.as_bytes()).and_then(|rest| core::str::from_utf8(rest).ok());
-    let mut words = rest.ok_or(StoredReceiptError::NotAReceipt)?.split_ascii_whitespace();
-    let version: u32 = words.next().and_then(|word| word.parse().ok()).ok_or(StoredReceiptError::NotAReceipt)?;
-    if version != VERSION {
-        return Err(StoredReceiptError::Version(version));
-    }
-    let crc =
-        words.next().and_then(|word| u32::from_str_radix(word, 16).ok()).ok_or(StoredReceiptError::NotAReceipt)?;
-    let length: usize = words.next().and_then(|word| word.parse().ok()).ok_or(StoredReceiptError::NotAReceipt)?;
-    if body.len() != length {
-        return Err(StoredReceiptError::Torn(format!(
-            "{} bytes follow the header, which announces {length}",
-            body.len()
-        )));
-    }
-    let found = crc32fast::hash(body);
-    if found != crc {
-        return Err(StoredReceiptError::Torn(format!("its checksum is {found:08x}, the header has {crc:08x}")));
-    }
-    Ok(body)
 }
 
 fn hold(what: &'static str, found: &dyn ToString, holds: bool, wanted: &'static str) -> Result<(), StoredReceiptError> {
@@ -397,13 +365,13 @@ mod tests {
             refused(text.replacen("receipt 1", "receipt 2", 1).as_bytes()),
             "it has version 2, this agent reads 1"
         );
-        assert!(refused(b"pid: 1\n").contains("not a ledger file"));
+        assert!(refused(b"pid: 1\n").contains("does not begin with \"uview receipt\""));
         assert!(refused(&vec![0; MAX_BYTES + 1]).contains("33554433 bytes"));
     }
 
     /// A file with a valid checksum.
     fn with(body: &str) -> Vec<u8> {
-        format!("{MAGIC} 1 {:08x} {}\n{body}", crc32fast::hash(body.as_bytes()), body.len()).into_bytes()
+        HEADER.seal(body.as_bytes())
     }
 
     #[test]

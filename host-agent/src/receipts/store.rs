@@ -1,24 +1,22 @@
 //! The ledger's file, replaced atomically.
 
-use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
 use hooks::time::UnixNanos;
 
 use super::file_format::{MAX_BYTES, MAX_RUNS, Run, StoredReceipt, StoredReceiptError};
+use crate::stored_file::StateFolder;
 
 const FILE: &str = "receipt.ledger";
 /// Name for a file that could not be read. Only the latest is kept.
 const SET_ASIDE: &str = "receipt.set-aside";
-const DRAFT: &str = ".receipt.ledger.new";
 /// The agent's user writes, its group reads.
 const FILE_MODE: u32 = 0o640;
 
 /// The ledger's directory.
 #[derive(Clone, Debug)]
-pub(super) struct Store(PathBuf);
+pub(super) struct Store(StateFolder);
 
 /// What was found at the start.
 #[derive(Debug, Default)]
@@ -41,47 +39,30 @@ impl Store {
     /// Opens `folder`, and creates it if needed.
     pub(super) fn open(folder: &Path) -> io::Result<Self> {
         // Names of services and what they cost are for operators, not for everybody.
-        fs::DirBuilder::new().recursive(true).mode(0o750).create(folder)?;
-        Ok(Self(folder.to_owned()))
+        Ok(Self(StateFolder::open(folder, 0o750, FILE_MODE)?))
     }
 
     /// The stored ledger; empty if there is none. An unreadable file is logged and moved aside, and does not stop the
     /// agent.
     pub(super) fn read(&self) -> LoadedReceipt {
-        let path = self.0.join(FILE);
-        let error = match read(&path) {
-            Ok(stored) => return LoadedReceipt { stored, set_aside: false },
-            Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
-                return LoadedReceipt { stored: StoredReceipt::default(), set_aside: false };
+        match self.decode() {
+            Ok(stored) => LoadedReceipt { stored, set_aside: false },
+            Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => LoadedReceipt::default(),
+            Err(error) => {
+                self.0.set_aside(FILE, SET_ASIDE, &error);
+                LoadedReceipt { stored: StoredReceipt::default(), set_aside: true }
             }
-            Err(error) => error,
-        };
-        let aside = self.0.join(SET_ASIDE);
-        tracing::warn!(path = %path.display(), %error, aside = %aside.display(), "cannot read the receipt's ledger; moved aside, starting a new one");
-        if let Err(error) = fs::rename(&path, &aside) {
-            tracing::warn!(path = %path.display(), %error, "cannot move the ledger aside; it will be overwritten");
         }
-        LoadedReceipt { stored: StoredReceipt::default(), set_aside: true }
+    }
+
+    fn decode(&self) -> Result<StoredReceipt, ReadError> {
+        Ok(StoredReceipt::decode(&self.0.read(FILE, MAX_BYTES as u64)?)?)
     }
 
     /// Replaces the file atomically, also across a power failure (fsync of file and directory).
     pub(super) fn write(&self, stored: &StoredReceipt) -> io::Result<()> {
-        let draft = self.0.join(DRAFT);
-        let mut file = File::options().write(true).create(true).truncate(true).mode(FILE_MODE).open(&draft)?;
-        // Where a draft was left by a run that made it readable for everybody.
-        file.set_permissions(fs::Permissions::from_mode(FILE_MODE))?;
-        file.write_all(&stored.encode())?;
-        file.sync_all()?;
-        fs::rename(&draft, self.0.join(FILE))?;
-        File::open(&self.0)?.sync_all()
+        self.0.replace(FILE, &stored.encode())
     }
-}
-
-fn read(path: &Path) -> Result<StoredReceipt, ReadError> {
-    let mut bytes = Vec::new();
-    // One byte over the limit, so that longer files are refused.
-    File::open(path)?.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(StoredReceipt::decode(&bytes)?)
 }
 
 /// The runs of `before`, and one that begins now.
@@ -95,7 +76,11 @@ pub(super) fn with_run(mut before: Vec<Run>, began: UnixNanos) -> Vec<Run> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
+    use crate::stored_file::draft_of;
 
     fn stored(since: u64) -> StoredReceipt {
         StoredReceipt { since: UnixNanos(since), ..StoredReceipt::default() }
@@ -110,7 +95,7 @@ mod tests {
         store.write(&stored(1)).unwrap();
         store.write(&stored(2)).unwrap();
         // A kill during a write leaves this.
-        fs::write(folder.path().join("new").join(DRAFT), b"uview rec").unwrap();
+        fs::write(folder.path().join("new").join(draft_of(FILE)), b"uview rec").unwrap();
 
         let found = store.read();
         assert_eq!((found.stored, found.set_aside), (stored(2), false));
@@ -122,8 +107,8 @@ mod tests {
         let dir = folder.path().join("new");
         let store = Store::open(&dir).unwrap();
         // Left by an earlier release.
-        fs::write(dir.join(DRAFT), b"").unwrap();
-        fs::set_permissions(dir.join(DRAFT), fs::Permissions::from_mode(0o644)).unwrap();
+        fs::write(dir.join(draft_of(FILE)), b"").unwrap();
+        fs::set_permissions(dir.join(draft_of(FILE)), fs::Permissions::from_mode(0o644)).unwrap();
 
         store.write(&stored(1)).unwrap();
 

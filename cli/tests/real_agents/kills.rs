@@ -1,0 +1,366 @@
+//! Fifty processes that are killed: services, the host agent and the NIC agent, at each moment of a service's life, in
+//! an order drawn from a seed. After each kill, every service is judged again, and nothing is left behind.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rand::seq::SliceRandom as _;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use tokio::runtime::Runtime;
+use tonic::transport::{Channel, Endpoint};
+use wire::proto::operators::operators_client::OperatorsClient;
+use wire::proto::operators::{ListRequest, LmapInfo, RegisterHookRequest, StatusRequest};
+
+use crate::operator_calls::RunningService;
+use crate::{ANY, Agent, addresses, eventually};
+
+const SEED: u64 = 17;
+const KILLS: usize = 50;
+/// Services that run all the time.
+const SERVICES: [&str; 4] = ["cart", "store", "payment", "mail"];
+/// One that comes and goes, so that there is a moment to kill something at.
+const GUEST: &str = "guest";
+const INTERVAL: Duration = Duration::from_millis(50);
+/// Within this time every service is judged again. An idle machine takes about a second: less than the 120 rows (6 s)
+/// that a detector without a model needs. CI runs other tests meanwhile.
+const LIMIT: Duration = Duration::from_secs(20);
+/// Half of the kills cost less than this: learnt anew, each would cost more.
+const MEDIAN: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Process {
+    Service,
+    HostAgent,
+    NicAgent,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    /// The guest has just been accepted.
+    Registration,
+    /// A worker has just been given the guest's LMAP.
+    Placement,
+    /// Any part of an interval.
+    Reading,
+    /// A verdict has just arrived.
+    Verdict,
+    /// The guest has just ended, and what it held is being released.
+    Release,
+}
+
+const PROCESSES: [Process; 3] = [Process::Service, Process::HostAgent, Process::NicAgent];
+const MOMENTS: [Moment; 5] =
+    [Moment::Registration, Moment::Placement, Moment::Reading, Moment::Verdict, Moment::Release];
+
+/// A service in a process of its own, killed when it is dropped.
+struct ServiceProcess(Child);
+
+impl ServiceProcess {
+    fn start(name: &str, socket: &Path) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "kills::a_service_of_its_own", "--ignored", "--nocapture"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        writeln!(child.stdin.as_mut().unwrap(), "{name} {}", socket.display()).unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for ServiceProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+#[ignore = "the other test runs it as a process"]
+fn a_service_of_its_own() {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    let Some((name, socket)) = line.trim_end().split_once(' ') else { return };
+    let _service = RunningService::start(name, Path::new(socket));
+    // Until the other test ends or is killed.
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+/// When rows of each service were last judged: by the rows' own times, and when that arrived here.
+type Judged = BTreeMap<String, (u64, Instant)>;
+
+/// A viewer of the operators' API that outlives host agents.
+struct Viewer {
+    runtime: Runtime,
+    channel: Channel,
+    judged: Arc<Mutex<Judged>>,
+}
+
+impl Viewer {
+    fn new(address: &str) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let endpoint = Endpoint::from_shared(address.to_owned()).unwrap();
+        let channel = runtime.block_on(async { endpoint.connect_lazy() });
+        let judged = Arc::new(Mutex::new(Judged::new()));
+        runtime.spawn(follow(channel.clone(), Arc::clone(&judged)));
+        Self { runtime, channel, judged }
+    }
+
+    fn judged(&self) -> MutexGuard<'_, Judged> {
+        self.judged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lmap(&self, service: &str) -> Option<LmapInfo> {
+        let mut client = OperatorsClient::new(self.channel.clone());
+        let list = self.runtime.block_on(client.list(ListRequest {})).ok()?.into_inner();
+        list.lmaps.into_iter().find(|lmap| lmap.service == service)
+    }
+
+    fn armed(&self, service: &str) -> bool {
+        let mut client = OperatorsClient::new(self.channel.clone());
+        let status = self.runtime.block_on(client.status(StatusRequest {}));
+        let lmaps = status.map(|status| status.into_inner().lmaps).unwrap_or_default();
+        lmaps.iter().any(|lmap| lmap.service == service && crate::operator_calls::is_armed(lmap))
+    }
+
+    /// Waits until rows that are younger than `since` (nanoseconds since 1970) of all services that run all the time
+    /// were judged. Returns when the last of them was.
+    fn all_judged_since(&self, since: u64) -> Instant {
+        let begin = now();
+        loop {
+            {
+                let judged = self.judged();
+                let of = SERVICES.map(|service| judged.get(service).filter(|(at, _)| *at > since).map(|(_, on)| *on));
+                if let Some(all) = of.into_iter().collect::<Option<Vec<_>>>() {
+                    return all.into_iter().max().unwrap();
+                }
+            }
+            assert!(begin.elapsed() < LIMIT, "not judged again within {LIMIT:?}: {:?}", self.judged());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Records verdicts of all services; goes on with the next run of the host agent.
+async fn follow(channel: Channel, judged: Arc<Mutex<Judged>>) {
+    loop {
+        let request = RegisterHookRequest { lmaps: Vec::new(), min_share: 0.0, queue: 0 };
+        if let Ok(stream) = OperatorsClient::new(channel.clone()).register_hook(request).await {
+            let mut stream = stream.into_inner();
+            while let Ok(Some(event)) = stream.message().await {
+                if matches!(event.state.as_str(), "armed" | "drifted") {
+                    let mut judged = judged.lock().unwrap_or_else(PoisonError::into_inner);
+                    judged.insert(event.service, (event.at_unix_ns, now()));
+                }
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// What must not grow: descriptors of both agents, and files in the runtime directory.
+#[derive(Debug, PartialEq, Eq)]
+struct Held {
+    host: usize,
+    nic: usize,
+    files: Vec<String>,
+}
+
+/// A node with both agents and its services, each a process of its own.
+struct Node {
+    directory: tempfile::TempDir,
+    host: Option<Agent>,
+    nic: Option<Agent>,
+    services: BTreeMap<&'static str, ServiceProcess>,
+    viewer: Viewer,
+}
+
+impl Node {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let run = directory.path().join("run");
+        let text = format!(
+            "runtime_dir: {}\nlmap: {{interval_ms: {}, models_every_s: 1, models_dir: {}}}\ncontrol: {{min_verdict_share: 0.0}}\n\
+             process_metrics: {{enabled: false}}\nmetrics: {ANY}\n",
+            run.display(),
+            INTERVAL.as_millis(),
+            directory.path().join("models").display()
+        );
+        std::fs::write(directory.path().join("host.yaml"), text).unwrap();
+        let host = Agent::start("host-agent", &directory.path().join("host.yaml"));
+        let ready = addresses(&run);
+        let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
+        // Not 0, so that an LMAP without a worker is told from one that has one.
+        let text = format!("worker: 1\ncontrol: {{address: '{control}'}}\nregions_socket: {regions}\nmetrics: {ANY}\n");
+        std::fs::write(directory.path().join("nic.yaml"), text).unwrap();
+        let nic = Agent::start("nic-agent", &directory.path().join("nic.yaml"));
+        let viewer = Viewer::new(ready["operators"].as_str().unwrap());
+        let mut node = Self { directory, host: Some(host), nic: Some(nic), services: BTreeMap::new(), viewer };
+        for service in SERVICES {
+            node.start_service(service);
+        }
+        node
+    }
+
+    fn run(&self) -> PathBuf {
+        self.directory.path().join("run")
+    }
+
+    fn start_service(&mut self, name: &'static str) {
+        let process = ServiceProcess::start(name, &self.run().join("services.sock"));
+        self.services.insert(name, process);
+    }
+
+    /// Waits for the moment. Ends a guest of before, and starts one where the moment needs it.
+    fn wait_for(&mut self, moment: Moment, random: &mut ChaCha8Rng) {
+        let has_replica = |lmap: &LmapInfo| !lmap.replicas.is_empty();
+        match moment {
+            Moment::Registration => {
+                self.start_service(GUEST);
+                eventually("the guest has registered", || self.viewer.lmap(GUEST).filter(has_replica));
+            }
+            Moment::Placement => {
+                self.start_service(GUEST);
+                let is_placed = |lmap: &LmapInfo| has_replica(lmap) && lmap.worker == 1;
+                eventually("the guest's LMAP is placed", || self.viewer.lmap(GUEST).filter(is_placed));
+            }
+            Moment::Reading => std::thread::sleep(INTERVAL.mul_f64(random.random_range(0.0..1.0))),
+            Moment::Verdict => _ = self.viewer.all_judged_since(unix_now()),
+            Moment::Release => {
+                self.start_service(GUEST);
+                eventually("the guest has registered", || self.viewer.lmap(GUEST).filter(has_replica));
+                drop(self.services.remove(GUEST));
+            }
+        }
+    }
+
+    /// Kills a process and starts it again at once; a service that has just come, or one that is drawn. Returns from
+    /// when on rows count.
+    fn kill(&mut self, process: Process, random: &mut ChaCha8Rng) -> u64 {
+        let at = unix_now();
+        match process {
+            Process::Service => {
+                let drawn = SERVICES[random.random_range(0..SERVICES.len())];
+                let name = if self.services.contains_key(GUEST) { GUEST } else { drawn };
+                drop(self.services.remove(name));
+                self.start_service(name);
+                // Rows of its former process, whose memory is still there, do not count.
+                let pid = self.services[name].0.id();
+                let is_new = |lmap: &LmapInfo| lmap.replicas.iter().any(|replica| replica.pid == pid);
+                eventually("it has registered again", || self.viewer.lmap(name).filter(is_new));
+                return unix_now();
+            }
+            Process::HostAgent => {
+                drop(self.host.take());
+                self.host = Some(Agent::start("host-agent", &self.directory.path().join("host.yaml")));
+            }
+            Process::NicAgent => {
+                drop(self.nic.take());
+                self.nic = Some(Agent::start("nic-agent", &self.directory.path().join("nic.yaml")));
+            }
+        }
+        at
+    }
+
+    fn held(&self) -> Held {
+        let descriptors = |agent: &Option<Agent>| {
+            let pid = agent.as_ref().unwrap().0.id();
+            std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+        };
+        let files = std::fs::read_dir(self.run()).unwrap();
+        let mut files: Vec<_> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        files.sort();
+        Held { host: descriptors(&self.host), nic: descriptors(&self.nic), files }
+    }
+
+    /// What is held once it has not changed for a second.
+    fn settled(&self) -> Held {
+        let mut before = self.held();
+        let mut since = now();
+        eventually("what the agents hold is steady", || {
+            let held = self.held();
+            if held != before {
+                (before, since) = (held, now());
+            }
+            (since.elapsed() > Duration::from_secs(1)).then_some(())
+        });
+        before
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long something takes is measured here")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Nanoseconds since 1970, as rows have them.
+#[expect(clippy::disallowed_methods, reason = "rows have the time of the system's clock")]
+fn unix_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
+}
+
+/// Each process at each moment equally often, in an order drawn from the seed; the rest is drawn.
+fn order(random: &mut ChaCha8Rng) -> Vec<(Process, Moment)> {
+    let all = PROCESSES.into_iter().flat_map(|process| MOMENTS.map(|moment| (process, moment)));
+    let all: Vec<_> = all.collect();
+    let mut order: Vec<_> = all.iter().copied().cycle().take(KILLS / all.len() * all.len()).collect();
+    while order.len() < KILLS {
+        order.push(all[random.random_range(0..all.len())]);
+    }
+    order.shuffle(random);
+    order
+}
+
+/// Seconds without a verdict by process: number, median and maximum.
+fn table(gaps: &BTreeMap<Process, Vec<Duration>>) -> String {
+    let mut text = "| process | kills | median s | max s |\n| --- | --- | --- | --- |\n".to_owned();
+    for (process, gaps) in gaps {
+        let mut sorted = gaps.clone();
+        sorted.sort_unstable();
+        let (median, max) = (sorted[sorted.len() / 2].as_secs_f64(), sorted[sorted.len() - 1].as_secs_f64());
+        writeln!(text, "| {process:?} | {} | {median:.2} | {max:.2} |", sorted.len()).unwrap();
+    }
+    text
+}
+
+#[test]
+fn after_each_of_fifty_kills_every_service_is_judged_again_and_nothing_is_left_behind() {
+    let mut random = ChaCha8Rng::seed_from_u64(SEED);
+    let mut node = Node::start();
+    for service in SERVICES {
+        eventually("every service is judged", || node.viewer.armed(service).then_some(()));
+    }
+    node.viewer.all_judged_since(unix_now());
+    let before = node.settled();
+
+    let mut gaps: BTreeMap<Process, Vec<Duration>> = BTreeMap::new();
+    for (process, moment) in order(&mut random) {
+        node.wait_for(moment, &mut random);
+        let killed = now();
+        let at = node.kill(process, &mut random);
+        let judged = node.viewer.all_judged_since(at);
+        gaps.entry(process).or_default().push(judged.saturating_duration_since(killed));
+        drop(node.services.remove(GUEST));
+    }
+
+    println!("{}", table(&gaps));
+    for (process, gaps) in &gaps {
+        let short = gaps.iter().filter(|gap| **gap < MEDIAN).count();
+        assert!(2 * short > gaps.len(), "{process:?}: {gaps:?}");
+    }
+    assert_eq!(gaps.values().map(Vec::len).sum::<usize>(), KILLS);
+    eventually("the guest is gone", || {
+        let lmap = node.viewer.lmap(GUEST);
+        lmap.is_none_or(|lmap| lmap.replicas.is_empty()).then_some(())
+    });
+    let mut after = node.settled();
+    // The viewer's connection and its hook are those of before; connections that end are closed a little later.
+    eventually("nothing is left behind", || {
+        after = node.held();
+        (after.host <= before.host && after.nic <= before.nic && after.files == before.files).then_some(())
+    });
+    println!("held before {before:?}, after {after:?}");
+}
