@@ -5,7 +5,7 @@
 //! | worker | fetch regions, and send verdicts about them |
 //! | operator | change LMAPs and register hooks; everything a viewer may |
 //! | viewer | read status, lists, rows, receipt |
-//! | peer | be the host agent of another node, under a name in its certificate |
+//! | peer | be the host agent of another node, under a name in its certificate; measure one-way delay with a NIC agent |
 //!
 //! On one machine, the kernel says which user and groups a peer has. Over TCP, a certificate does. Root and the agent's
 //! own user have every role. A peer that is nobody in particular (plain TCP, which `insecure: true` allows) has every
@@ -39,7 +39,7 @@ pub enum Role {
     Operator,
     /// Reads, and changes nothing.
     Viewer,
-    /// The host agent of another node.
+    /// The host agent of another node, or a NIC agent with which this one measures.
     Peer,
 }
 
@@ -146,7 +146,8 @@ pub struct AccessConfig {
     pub operators: Members,
     /// Who may read.
     pub viewers: Members,
-    /// Who may be the host agent of another node. Only certificates count: nodes connect over TCP.
+    /// Who may be the host agent of another node, or measure with this NIC agent. Only certificates count: they connect
+    /// over TCP.
     pub peers: Members,
 }
 

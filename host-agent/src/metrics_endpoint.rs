@@ -216,7 +216,7 @@ pub(crate) fn counter(
 
 /// What was refused over a share, by bound.
 fn encode_refusals(encoder: &mut DescriptorEncoder, refused: &[(&str, u64)]) -> Result<(), core::fmt::Error> {
-    let help = "Connections, services, series and regions refused because their user had its share, by bound.";
+    let help = "Connections, services, series and regions refused because their user had its share, or registered too fast, by bound.";
     let mut family = encoder.encode_descriptor("refused_over_share", help, None, MetricType::Counter)?;
     for (bound, count) in refused {
         ConstCounter::new(*count).encode(family.encode_family(&[("bound", *bound)])?)?;

@@ -100,7 +100,7 @@ fn addresses(config: &Config, file: Option<&Path>, to: &mut Inspection) {
         to.server_tls("network.peers.tls", tls);
     }
     if let Some(tls) = &peers.peers_tls {
-        to.client_tls("network.peers.peers_tls", tls, None);
+        to.client_tls("network.peers.peers_tls", tls, Some(Role::Peer));
     }
 }
 

@@ -43,14 +43,15 @@ struct State {
 }
 
 impl Board {
-    pub(crate) fn new(clock: Clock, interfaces: Interfaces) -> Self {
+    /// Nothing has happened, except `denied_calls`, which packet measurement counts, too.
+    pub(crate) fn new(clock: Clock, interfaces: Interfaces, denied_calls: Arc<AtomicU64>) -> Self {
         let at = clock.now();
         Self {
             clock,
             state: Arc::new(Mutex::new(State { at, ..State::default() })),
             interfaces,
             connections: Arc::default(),
-            denied_calls: Arc::default(),
+            denied_calls,
             reloads: Arc::default(),
         }
     }
@@ -95,7 +96,11 @@ impl Board {
         let help = "Connections to the host agent that failed, or delivered an invalid message";
         registry.register("broken_connections", help, ConstCounter::new(broken));
         for (name, help, count) in [
-            ("denied_calls", "Calls for models that the sender's role does not allow", &*self.denied_calls),
+            (
+                "denied_calls",
+                "Calls for models, and of other NIC agents, that the sender's role does not allow",
+                &*self.denied_calls,
+            ),
             (
                 "refused_api_connections",
                 "Connections to metrics and models refused: too many, of all or of one peer",

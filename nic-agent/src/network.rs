@@ -36,8 +36,8 @@ use interface_stats::InterfaceStats;
 pub(crate) use interface_stats::{InterfaceSnapshot, Interfaces};
 use one_way_metrics::OneWayMetrics;
 use one_way_stream::{OneWayStream, Queues};
-pub(crate) use peers::PeerCertificates;
-use peers::{EffectHandler, OneWayTask};
+use peers::{EffectHandler, OneWayTask, PeerListener};
+pub(crate) use peers::{PeerAccess, PeerCertificates};
 use tokio::sync::{mpsc, oneshot};
 
 /// Most collected intervals of a stream that are queued for the thread that talks to other agents.
@@ -82,7 +82,11 @@ impl Drop for Network {
 /// # Errors
 ///
 /// [`StartError`] if a thread or the listener cannot be started.
-pub(crate) fn start(config: &NetworkConfig, certificates: PeerCertificates) -> Result<Network, StartError> {
+pub(crate) fn start(
+    config: &NetworkConfig,
+    certificates: PeerCertificates,
+    access: PeerAccess,
+) -> Result<Network, StartError> {
     let listener = config.peers.listen.map(|address| {
         let listener = TcpListener::bind(address).and_then(|listener| {
             listener.set_nonblocking(true)?;
@@ -90,7 +94,7 @@ pub(crate) fn start(config: &NetworkConfig, certificates: PeerCertificates) -> R
         });
         listener.map_err(|cause| BindError { key: "network.peers.listen", address, cause })
     });
-    let listener = listener.transpose()?;
+    let listener = listener.transpose()?.map(|listener| PeerListener { listener, access });
     let stop = Arc::new(AtomicBool::new(false));
     let mut interfaces: BTreeMap<&str, Vec<MonitoredStream>> = BTreeMap::new();
     let mut tasks = Vec::new();

@@ -43,7 +43,7 @@ use crate::config::Config;
 use crate::error::chain;
 use crate::jobs::JobId;
 use crate::metrics::Board;
-use crate::network;
+use crate::network::{self, PeerAccess};
 use crate::reload::{AgentFiles, LiveParts};
 use crate::settings::WorkerSettings;
 use crate::worker::Worker;
@@ -186,7 +186,9 @@ async fn run_agent(
     let (reader, transports) = Reader::open(&config)?;
     let clock = Clock::start();
     // The threads of packet measurement end when this is dropped.
-    let network = network::start(&config.network, live.peers.clone()).map_err(|error| match error {
+    let peers = PeerAccess { access: live.access.clone(), denied_calls: Arc::default() };
+    let denied_calls = Arc::clone(&peers.denied_calls);
+    let network = network::start(&config.network, live.peers.clone(), peers).map_err(|error| match error {
         network::StartError::Thread(cause) => RunError::Thread(cause),
         network::StartError::Bind(cause) => RunError::Bind(cause),
     })?;
@@ -194,7 +196,7 @@ async fn run_agent(
         tracing::warn!("{warning}");
     }
     let files = AgentFiles::new(file, config.clone(), live.clone());
-    let board = Board::new(clock, network.interfaces());
+    let board = Board::new(clock, network.interfaces(), denied_calls);
     let (events, inbox) = sync_channel(EVENTS);
     let seed = rand::random();
     tracing::info!(

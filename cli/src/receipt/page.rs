@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::view::{COLUMNS, Day, EXPLAINED, Service, View};
+use crate::output::printable;
 
 const STYLE: &str = "\
 :root { color-scheme: light dark; --ink: #202021; --faint: #d0d0d1; --paper: #fff; --bar: #3b6ea8; }
@@ -66,7 +67,19 @@ fn row(tag: &str, cells: &[String]) -> String {
     html + "</tr>\n"
 }
 
-/// `text` with the special characters of HTML escaped.
+/// `text` with the special characters of HTML escaped, and those that are not plain written out.
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    printable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escape;
+
+    #[test]
+    fn no_name_is_markup_or_changes_the_direction_of_text() {
+        let page = escape("<script>\u{202e}\u{1b}[2J\"&");
+
+        assert_eq!(page, "&lt;script&gt;\\u{202e}\\u{1b}[2J&quot;&amp;");
+    }
 }

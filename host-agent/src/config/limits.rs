@@ -23,6 +23,8 @@ pub struct LimitsConfig {
     pub region_bytes: u64,
     /// Replicas that one owner may register per second.
     pub registrations_per_s: u32,
+    /// Series that one owner may register per second.
+    pub series_per_s: u32,
     /// Replicas of one service, at most 1024.
     pub replicas_per_service: usize,
     /// Regions of one replica.
@@ -43,6 +45,7 @@ impl Default for LimitsConfig {
             regions: limits.regions,
             region_bytes: limits.region_bytes,
             registrations_per_s: limits.registrations_per_s,
+            series_per_s: limits.series_per_s,
             replicas_per_service: limits.replicas_per_service,
             regions_per_replica: limits.regions_per_replica,
             bytes_per_service: limits.bytes_per_service,
@@ -66,6 +69,7 @@ impl LimitsConfig {
             ("services.limits.series", self.series),
             ("services.limits.regions", self.regions),
             ("services.limits.registrations_per_s", self.registrations_per_s as usize),
+            ("services.limits.series_per_s", self.series_per_s as usize),
         ] {
             range(found > 0, key, &found, "must be at least 1")?;
         }
@@ -81,6 +85,7 @@ impl LimitsConfig {
             regions: self.regions,
             region_bytes: self.region_bytes,
             registrations_per_s: self.registrations_per_s,
+            series_per_s: self.series_per_s,
             replicas_per_service: replicas,
             regions_per_replica: self.regions_per_replica,
             bytes_per_service: self.bytes_per_service,

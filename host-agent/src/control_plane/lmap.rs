@@ -249,3 +249,20 @@ impl ProblemLog {
         self.0.iter().cloned().collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn problems_that_others_have_a_say_in_are_one_line_without_control_characters_and_bounded() {
+        let mut problems = ProblemLog::default();
+
+        for at in 0..100 {
+            problems.push(&format!("cart: \u{1b}[2Jseries {at}\nall is well\u{9b}"));
+        }
+
+        assert_eq!(problems.lines().len(), ProblemLog::LIMIT);
+        assert_eq!(problems.lines()[63], "cart: \\u{1b}[2Jseries 99\\u{a}all is well\\u{9b}");
+    }
+}

@@ -104,6 +104,18 @@ pub enum RegionRefusal {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SeriesRefusal {
+    /// The owner registers series too fast.
+    #[error(
+        "{owner} has registered all series that it may at once, and more than {limit} per second: retire and register fewer, or raise services.limits.series_per_s; the next one is taken in {wait}"
+    )]
+    Rate {
+        /// The owner that registers.
+        owner: Owner,
+        /// The limit, per second.
+        limit: u32,
+        /// When the next one is accepted.
+        wait: Nanos,
+    },
     /// Its name, a label, its unit or its kind is malformed.
     #[error(transparent)]
     Malformed(#[from] RefusedSeries),

@@ -68,6 +68,8 @@ pub struct Limits {
     pub region_bytes: u64,
     /// Replicas that one owner may register per second, after a burst of as many as there are connections.
     pub registrations_per_s: u32,
+    /// Series that one owner may register per second, after a burst of as many as there are series of the node.
+    pub series_per_s: u32,
     /// Replicas of one service.
     pub replicas_per_service: usize,
     /// Regions of one replica.
@@ -99,6 +101,7 @@ impl Default for Limits {
             regions: 1 << 16,
             region_bytes: 1 << 30,
             registrations_per_s: 100,
+            series_per_s: 10_000,
             replicas_per_service: wire::control::MAX_REPLICAS,
             regions_per_replica: 64,
             bytes_per_service: 64 << 20,

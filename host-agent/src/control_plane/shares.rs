@@ -8,7 +8,7 @@ use wire::layout::RegionSize;
 use wire::name::ServiceName;
 use wire::time::Nanos;
 
-use super::refusal::HelloRefusal;
+use super::refusal::{HelloRefusal, SeriesRefusal};
 use super::replica::Replica;
 use super::settings::Limits;
 
@@ -21,12 +21,20 @@ pub enum Bound {
     Regions,
     RegionBytes,
     Registrations,
+    SeriesRegistrations,
 }
 
 impl Bound {
     /// All bounds, in the order of their declaration.
-    pub const ALL: [Self; 6] =
-        [Self::Connections, Self::Services, Self::Series, Self::Regions, Self::RegionBytes, Self::Registrations];
+    pub const ALL: [Self; 7] = [
+        Self::Connections,
+        Self::Services,
+        Self::Series,
+        Self::Regions,
+        Self::RegionBytes,
+        Self::Registrations,
+        Self::SeriesRegistrations,
+    ];
 
     /// Its value of the label `bound` in metrics.
     pub const fn name(self) -> &'static str {
@@ -37,6 +45,7 @@ impl Bound {
             Self::Regions => "regions",
             Self::RegionBytes => "region_bytes",
             Self::Registrations => "registrations",
+            Self::SeriesRegistrations => "series_registrations",
         }
     }
 }
@@ -54,7 +63,8 @@ pub struct NodeShares {
     region_bytes: Shares<Owner>,
     /// Replicas of each owner in each service: a service counts once for each of its owners.
     names: BTreeMap<(Owner, ServiceName), usize>,
-    rates: Rates,
+    registrations: Rates,
+    series_registrations: Rates,
     /// The time of the event that is being handled.
     now: Nanos,
     refused: BTreeMap<Bound, u64>,
@@ -72,7 +82,8 @@ impl NodeShares {
             regions: Shares::new("regions", "services.limits.regions", regions as u64),
             region_bytes: Shares::new("bytes of regions", "services.limits.region_bytes", region_bytes),
             names: BTreeMap::new(),
-            rates: Rates::new(limits.registrations_per_s, limits.connections),
+            registrations: Rates::new(limits.registrations_per_s, limits.connections),
+            series_registrations: Rates::new(limits.series_per_s, series),
             now: Nanos::ZERO,
             refused: BTreeMap::new(),
             last: BTreeMap::new(),
@@ -92,7 +103,8 @@ impl NodeShares {
 
     /// `owner` registers a replica of `service`.
     pub fn join(&mut self, owner: Owner, service: &ServiceName) -> Result<(), HelloRefusal> {
-        let taken = self.rates.take(self.now, owner);
+        let taken = self.registrations.take(self.now, owner);
+        let taken = taken.map_err(|TooFast { limit, wait }| HelloRefusal::Rate { owner, limit, wait });
         self.noted(Bound::Registrations, taken)?;
         let key = (owner, service.clone());
         if !self.names.contains_key(&key) {
@@ -131,10 +143,15 @@ impl NodeShares {
         self.region_bytes.add(owner, size.bytes() as u64);
     }
 
-    /// `owner` registers a series.
-    pub fn take_series(&mut self, owner: Owner) -> Result<(), ShareError<Owner>> {
-        let taken = self.series.take(owner, 1);
-        self.noted(Bound::Series, taken)
+    /// `owner` registers a series. One that it retires soon after costs work all the same: hence the rate.
+    pub fn take_series(&mut self, owner: Owner) -> Result<(), SeriesRefusal> {
+        let checked = self.series.check(owner, 1);
+        self.noted(Bound::Series, checked)?;
+        let taken = self.series_registrations.take(self.now, owner);
+        let taken = taken.map_err(|TooFast { limit, wait }| SeriesRefusal::Rate { owner, limit, wait });
+        self.noted(Bound::SeriesRegistrations, taken)?;
+        self.series.add(owner, 1);
+        Ok(())
     }
 
     /// `owner` has retired so many series.
@@ -176,11 +193,18 @@ impl NodeShares {
     }
 }
 
+/// An owner registers faster than `limit` per second, and may do so again after `wait`.
+#[derive(Debug)]
+struct TooFast {
+    limit: u32,
+    wait: Nanos,
+}
+
 /// Token buckets, one for each owner that has registered lately.
 #[derive(Debug)]
 struct Rates {
     per_s: u32,
-    /// Registrations that an owner may do at once: all that it can have connected, as after a restart of the agent.
+    /// Registrations that an owner may do at once: all that it can have, as after a restart of the agent.
     burst: u64,
     /// When each bucket is full again.
     full: BTreeMap<Owner, Nanos>,
@@ -192,13 +216,13 @@ impl Rates {
     }
 
     /// Takes a token of `owner`.
-    fn take(&mut self, now: Nanos, owner: Owner) -> Result<(), HelloRefusal> {
+    fn take(&mut self, now: Nanos, owner: Owner) -> Result<(), TooFast> {
         self.full.retain(|_, full| *full > now);
         let token = Nanos(1_000_000_000 / u64::from(self.per_s.max(1)));
         let full = self.full.get(&owner).copied().unwrap_or(now).plus(token);
         let most = now.plus(Nanos(token.0.saturating_mul(self.burst.max(1))));
         if let Some(wait) = full.since(most).filter(|wait| *wait > Nanos::ZERO) {
-            return Err(HelloRefusal::Rate { owner, limit: self.per_s, wait });
+            return Err(TooFast { limit: self.per_s, wait });
         }
         self.full.insert(owner, full);
         Ok(())

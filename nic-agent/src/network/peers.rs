@@ -5,10 +5,12 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use agent_runtime::access::{Access, Identity, Role};
 use agent_runtime::live_tls::{ClientFiles, LiveServer};
 use agent_runtime::reload::Reloadable;
 use agent_runtime::server::{Counts, Limits, Listener, Server};
@@ -50,6 +52,35 @@ pub(crate) struct PeerCertificates {
     pub(crate) client: Reloadable<Option<ClientFiles>>,
     /// Whether the configuration has the name in the other agents' certificates, instead of their addresses.
     pub(crate) is_named: bool,
+}
+
+/// Who may be the other end of a measurement, and how many calls of others were refused.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerAccess {
+    /// Roles of certificates. They may change while the agent runs.
+    pub(crate) access: Reloadable<Access>,
+    /// Calls that the sender's role does not allow.
+    pub(crate) denied_calls: Arc<AtomicU64>,
+}
+
+impl PeerAccess {
+    fn check<T>(&self, request: &tonic::Request<T>) -> Result<(), Status> {
+        // The server puts it there; a request without it is nobody's.
+        let nobody = Identity::Certificate(Vec::new());
+        let who = request.extensions().get::<Identity>().unwrap_or(&nobody);
+        self.access.load().require(who, Role::Peer, "measure one-way delay with this agent").map_err(|denied| {
+            self.denied_calls.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(%denied, "call of another agent refused");
+            Status::permission_denied(denied.to_string())
+        })
+    }
+}
+
+/// The listener for other agents, and who may call there.
+#[derive(Debug)]
+pub(super) struct PeerListener {
+    pub(super) listener: std::net::TcpListener,
+    pub(super) access: PeerAccess,
 }
 
 /// What the task of one stream needs.
@@ -138,7 +169,7 @@ impl EffectHandler {
 /// The system cannot start a thread or a runtime.
 pub(super) fn start(
     certificates: PeerCertificates,
-    listener: Option<std::net::TcpListener>,
+    listener: Option<PeerListener>,
     streams: Vec<OneWayTask>,
     stop: oneshot::Receiver<()>,
 ) -> io::Result<()> {
@@ -165,7 +196,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 async fn run(
     certificates: PeerCertificates,
-    listener: Option<std::net::TcpListener>,
+    listener: Option<PeerListener>,
     streams: Vec<OneWayTask>,
 ) -> Result<(), BoxError> {
     let mut tasks = tokio::task::JoinSet::new();
@@ -187,8 +218,8 @@ async fn run(
             tasks.spawn(run_receiver(end, intervals, poll_every));
         }
     }
-    if let Some(listener) = listener {
-        let service = OneWayServer::new(OneWayService(receiving_ends))
+    if let Some(PeerListener { listener, access }) = listener {
+        let service = OneWayServer::new(OneWayService { receiving_ends, access })
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES);
         let router = Routes::new(service).into_axum_router();
@@ -346,7 +377,10 @@ async fn run_receiver(
 
 /// The gRPC service: responds for all streams whose packets arrive here, by name.
 #[derive(Debug)]
-struct OneWayService(BTreeMap<String, Arc<Mutex<ReceivingEnd>>>);
+struct OneWayService {
+    receiving_ends: BTreeMap<String, Arc<Mutex<ReceivingEnd>>>,
+    access: PeerAccess,
+}
 
 #[tonic::async_trait]
 impl OneWay for OneWayService {
@@ -354,8 +388,9 @@ impl OneWay for OneWayService {
         &self,
         request: tonic::Request<proto::Request>,
     ) -> Result<tonic::Response<proto::Response>, Status> {
+        self.access.check(&request)?;
         let request = Request::decode(request.into_inner()).map_err(|error| Status::invalid_argument(chain(&error)))?;
-        let response = if let Some(end) = self.0.get(&request.stream) {
+        let response = if let Some(end) = self.receiving_ends.get(&request.stream) {
             locked(end).call(|receiver| {
                 receiver.set_clock_state(clock_state());
                 receiver.respond(&request, unix_now())

@@ -15,6 +15,7 @@ fn node() -> Node {
         regions: 16,
         region_bytes: 32 * 4096,
         registrations_per_s: 10,
+        series_per_s: 10,
         ..Limits::default()
     };
     Node::new(Settings { limits, ..settings() })
@@ -147,6 +148,34 @@ fn a_user_that_comes_and_goes_is_slowed_down_and_no_other_one_is() {
     node.pass(Nanos::from_secs(1));
     let later = (301..=320).filter(|connection| node.joins(GREEDY, *connection, "greedy")).count();
     assert_eq!(later, 10);
+}
+
+#[test]
+fn a_user_that_registers_and_retires_series_in_a_loop_is_slowed_down_and_no_other_one_is() {
+    let mut node = node();
+    for (uid, connection) in [(GREEDY, 1), (NEWCOMER, 2)] {
+        assert!(node.joins(uid, connection, &format!("of-{uid}")));
+        node.region(connection, 0);
+    }
+    for round in 0..40 {
+        node.series(1, counter(&format!("m{round}")), round);
+        node.retire(1, round, 1);
+    }
+    node.series(2, counter("requests"), 0);
+
+    let refused = node.refusals(1);
+    assert_eq!((refused.len(), node.over_share("series_registrations"), node.over_share("series")), (24, 24, 0));
+    let text = "user 65534 has registered all series that it may at once, and more than 10 per second";
+    assert!(
+        refused[0].contains(&format!("m16: {text}")) && refused[0].contains("services.limits.series_per_s"),
+        "{refused:?}"
+    );
+    assert_eq!(node.refusals(2), Vec::<String>::new());
+    assert!(node.problems().iter().any(|line| line.contains(text)), "{:?}", node.problems());
+
+    node.pass(Nanos::from_secs(1));
+    (50..70).for_each(|slot| node.series(1, counter(&format!("later{slot}")), slot));
+    assert_eq!(node.over_share("series_registrations"), 34, "ten of twenty after a second");
 }
 
 #[test]
