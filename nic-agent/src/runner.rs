@@ -186,7 +186,7 @@ async fn run_agent(
     let (reader, transports) = Reader::open(&config)?;
     let clock = Clock::start();
     // The threads of packet measurement end when this is dropped.
-    let peers = PeerAccess { access: live.access.clone(), denied_calls: Arc::default() };
+    let peers = PeerAccess::new(live.access.clone());
     let denied_calls = Arc::clone(&peers.denied_calls);
     let network = network::start(&config.network, live.peers.clone(), peers).map_err(|error| match error {
         network::StartError::Thread(cause) => RunError::Thread(cause),

@@ -106,7 +106,7 @@ pub enum RegionRefusal {
 pub enum SeriesRefusal {
     /// The owner registers series too fast.
     #[error(
-        "{owner} has registered all series that it may at once, and more than {limit} per second: retire and register fewer, or raise services.limits.series_per_s; the next one is taken in {wait}"
+        "{owner} has registered all series that it may at once, and more than {limit} per second: register fewer, or raise services.limits.series_per_s; it is taken when its service connects again, in {wait} at the earliest"
     )]
     Rate {
         /// The owner that registers.

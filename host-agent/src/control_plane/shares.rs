@@ -217,9 +217,12 @@ impl Rates {
 
     /// Takes a token of `owner`.
     fn take(&mut self, now: Nanos, owner: Owner) -> Result<(), TooFast> {
-        self.full.retain(|_, full| *full > now);
+        if !self.full.contains_key(&owner) {
+            // Only then does the map grow.
+            self.full.retain(|_, full| *full > now);
+        }
         let token = Nanos(1_000_000_000 / u64::from(self.per_s.max(1)));
-        let full = self.full.get(&owner).copied().unwrap_or(now).plus(token);
+        let full = self.full.get(&owner).copied().unwrap_or(now).max(now).plus(token);
         let most = now.plus(Nanos(token.0.saturating_mul(self.burst.max(1))));
         if let Some(wait) = full.since(most).filter(|wait| *wait > Nanos::ZERO) {
             return Err(TooFast { limit: self.per_s, wait });

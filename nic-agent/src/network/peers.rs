@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use agent_runtime::access::{Access, Identity, Role};
+use agent_runtime::access::{Access, Denied, Identity, Role};
 use agent_runtime::live_tls::{ClientFiles, LiveServer};
 use agent_runtime::reload::Reloadable;
 use agent_runtime::server::{Counts, Limits, Listener, Server};
@@ -61,16 +61,27 @@ pub(crate) struct PeerAccess {
     pub(crate) access: Reloadable<Access>,
     /// Calls that the sender's role does not allow.
     pub(crate) denied_calls: Arc<AtomicU64>,
+    /// The refusal that was logged last: an agent asks once per interval and stream.
+    last: Arc<Mutex<Option<Denied>>>,
 }
 
 impl PeerAccess {
+    pub(crate) fn new(access: Reloadable<Access>) -> Self {
+        Self { access, denied_calls: Arc::default(), last: Arc::default() }
+    }
+
+    /// Refuses a caller without the role of a peer. Logs a refusal unless it is the last one again.
     fn check<T>(&self, request: &tonic::Request<T>) -> Result<(), Status> {
         // The server puts it there; a request without it is nobody's.
         let nobody = Identity::Certificate(Vec::new());
         let who = request.extensions().get::<Identity>().unwrap_or(&nobody);
         self.access.load().require(who, Role::Peer, "measure one-way delay with this agent").map_err(|denied| {
             self.denied_calls.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!(%denied, "call of another agent refused");
+            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            if last.as_ref() != Some(&denied) {
+                tracing::warn!(%denied, "calls of another agent are refused");
+                *last = Some(denied.clone());
+            }
             Status::permission_denied(denied.to_string())
         })
     }
