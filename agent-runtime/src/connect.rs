@@ -17,6 +17,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tower_service::Service;
 
 use crate::access::Identity;
+use crate::reload::Reloadable;
 use crate::server::certified;
 use crate::tls::{ClientConfigs, TlsError};
 
@@ -28,11 +29,13 @@ pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
-/// Connects to one TCP address, with TLS if there are certificates. Clones share what they learn.
+/// Connects to one TCP address, with TLS if there are certificates. Each connection begins with the current ones. Clones
+/// share what they learn.
 #[derive(Clone)]
 pub struct Connector {
     address: SocketAddr,
-    tls: Option<(TlsConnector, ServerName<'static>)>,
+    host: String,
+    tls: Option<Reloadable<ClientConfigs>>,
     answered: Arc<Mutex<Option<Identity>>>,
 }
 
@@ -50,15 +53,19 @@ impl Connector {
     /// # Errors
     ///
     /// [`TlsError::Name`] if `host` is neither a host name nor an IP address.
-    pub fn new(address: SocketAddr, host: &str, tls: Option<&ClientConfigs>) -> Result<Self, TlsError> {
-        let with_name = |tls: &ClientConfigs| {
-            let host = tls.domain.as_deref().unwrap_or(host);
-            let name = ServerName::try_from(host.to_owned()).map_err(|_| TlsError::Name(host.to_owned()))?;
-            let mut config = tls.library.clone();
-            config.alpn_protocols = vec![b"h2".to_vec()];
-            Ok((TlsConnector::from(Arc::new(config)), name))
-        };
-        Ok(Self { address, tls: tls.map(with_name).transpose()?, answered: Arc::default() })
+    pub fn new(address: SocketAddr, host: &str, tls: Option<Reloadable<ClientConfigs>>) -> Result<Self, TlsError> {
+        let connector = Self { address, host: host.to_owned(), tls, answered: Arc::default() };
+        connector.tls().map(|_| connector)
+    }
+
+    /// The current certificates, and the name that whoever answers must have.
+    fn tls(&self) -> Result<Option<(TlsConnector, ServerName<'static>)>, TlsError> {
+        let Some(tls) = self.tls.as_ref().map(Reloadable::load) else { return Ok(None) };
+        let host = tls.domain.as_ref().unwrap_or(&self.host);
+        let name = ServerName::try_from(host.clone()).map_err(|_| TlsError::Name(host.clone()))?;
+        let mut config = tls.library.clone();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(Some((TlsConnector::from(Arc::new(config)), name)))
     }
 
     /// Who answered at the latest connection; `None` before the first one.
@@ -70,7 +77,7 @@ impl Connector {
     async fn connect(self) -> io::Result<TokioIo<Box<dyn Connection>>> {
         let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
-        let (stream, identity): (Box<dyn Connection>, _) = match self.tls {
+        let (stream, identity): (Box<dyn Connection>, _) = match self.tls().map_err(io::Error::other)? {
             None => (Box::new(stream), Identity::Anyone),
             Some((tls, name)) => {
                 let stream = tls.connect(name, stream).await?;

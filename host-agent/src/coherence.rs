@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agent_runtime::access::Access;
 use agent_runtime::listen::tcp;
-use agent_runtime::live_tls::{LiveServer, ServerFiles};
+use agent_runtime::live_tls::LiveServer;
 use agent_runtime::reload::Reloadable;
 use agent_runtime::server::{self, Limits, Listener, Server};
 use gossip::{Counts, Exchange, LocalNode, PeerSettings};
@@ -75,6 +75,8 @@ pub(crate) struct Membership<'a> {
     pub(crate) name: &'a str,
     /// Whom it calls.
     pub(crate) peers: PeerSettings,
+    /// Certificates of the listener; `None` for plain text.
+    pub(crate) tls: Option<LiveServer>,
     /// Who may be a peer.
     pub(crate) access: &'a Reloadable<Access>,
     /// Connections of all servers.
@@ -88,7 +90,7 @@ pub(crate) async fn start(
     folder: &Path,
     edge: Arc<Edge>,
 ) -> Result<Coherence, RunError> {
-    let Membership { name, peers, access, connections } = membership;
+    let Membership { name, peers, tls, access, connections } = membership;
     let (listener, address) = tcp("coherence.listen", config.listen).await?;
     let failed = |error| RunError::Server("coherence", error);
     let trace_run = trace_run(folder);
@@ -99,7 +101,6 @@ pub(crate) async fn start(
     let service = gossip::service(Arc::clone(&local), access.clone(), Arc::clone(&counts));
     let router = Routes::new(service).into_axum_router();
     let server = Server { name: "coherence", router, limits: LIMITS, counts: Arc::clone(connections) };
-    let tls = config.tls.as_ref().map(ServerFiles::load).transpose()?.map(LiveServer::new);
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = server.serve(vec![Listener::Tcp(listener)], acceptor(tls.as_ref())?, async { _ = stopped.await });
     let server = tokio::spawn(serving);

@@ -1,13 +1,15 @@
 //! What the host agent takes over from changed files without a restart: certificates of its listeners, roles, rules of
 //! identity, the level of the log.
 
+use core::hash::{Hash as _, Hasher as _};
+use std::hash::DefaultHasher;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use agent_runtime::access::Access;
 use agent_runtime::live_tls::{LiveServer, ServerFiles};
 use agent_runtime::reload::{Changes, Reload, Reloadable, changed_keys, fingerprint};
-use agent_runtime::{ServerTls, chain, config as files, logs};
+use agent_runtime::{ClientConfigs, ClientTls, ServerTls, TlsError, chain, config as files, logs};
 use wire::id::Incarnation;
 
 use crate::config::{Config, UpstreamConfig};
@@ -15,7 +17,9 @@ use crate::node::Node;
 use crate::run::RunError;
 
 /// Keys, and sections, that are taken over.
-const LIVE: [&str; 6] = ["access", "services.identities", "log.level", "control.tls", "operators.tls", "otlp.tls"];
+const LIVE: [&str; 8] =
+    ["access", "services.identities", "log.level", "control.tls", "operators.tls", "otlp.tls", "coherence.tls", PEERS];
+const PEERS: &str = "coherence.peers_tls";
 
 /// The parts of a running agent that change with its files.
 #[derive(Clone, Debug)]
@@ -24,10 +28,14 @@ pub(crate) struct LiveParts {
     pub(crate) control: Option<LiveServer>,
     pub(crate) operators: Option<LiveServer>,
     pub(crate) otlp: Option<LiveServer>,
+    /// Those of gossip, where it is on.
+    pub(crate) coherence: Option<LiveServer>,
+    /// The certificates shown to peers.
+    pub(crate) peers: Option<Reloadable<ClientConfigs>>,
 }
 
 impl LiveParts {
-    /// The parts as `config` has them at the start.
+    /// The parts as `config` has them at the start, without those of gossip.
     ///
     /// # Errors
     ///
@@ -39,16 +47,19 @@ impl LiveParts {
             control: live(&config.control.tls)?.map(LiveServer::new),
             operators: live(&config.operators.tls)?.map(LiveServer::new),
             otlp: live(&config.otlp.tls)?.map(LiveServer::new),
+            coherence: None,
+            peers: None,
         })
     }
 }
 
 /// The listeners of `config` with certificates: the key of each section, and its files.
-fn sections(config: &Config) -> [(&'static str, Option<&ServerTls>); 3] {
+fn sections(config: &Config) -> [(&'static str, Option<&ServerTls>); 4] {
     [
         ("control.tls", config.control.tls.as_ref()),
         ("operators.tls", config.operators.tls.as_ref()),
         ("otlp.tls", config.otlp.tls.as_ref()),
+        ("coherence.tls", config.coherence.tls.as_ref()),
     ]
 }
 
@@ -58,12 +69,7 @@ fn fixed_sections(config: &Config) -> Vec<(&'static str, Vec<PathBuf>)> {
         let tls = upstream.as_ref().and_then(|upstream| upstream.tls.as_ref());
         tls.map_or_else(Vec::new, |tls| tls.files().cloned().collect())
     };
-    let coherence = &config.coherence;
-    let server = coherence.tls.as_ref().map_or_else(Vec::new, |tls| tls.files().cloned().collect());
-    let client = coherence.peers_tls.as_ref().map_or_else(Vec::new, |tls| tls.files().cloned().collect());
     vec![
-        ("coherence.tls", server),
-        ("coherence.peers_tls", client),
         ("otlp.upstream.tls", upstream(&config.otlp.upstream)),
         ("otlp_metrics.upstream.tls", upstream(&config.otlp_metrics.upstream)),
     ]
@@ -83,6 +89,16 @@ pub(crate) struct AgentFiles {
     node: Arc<Node>,
     /// Content of the files that are read at the start only, as far as the log has spoken of them.
     fixed: Vec<u64>,
+    /// Content of the files shown to peers, and the name that is expected of them.
+    peers: u64,
+}
+
+/// A number for the content of the files of `tls`, and for the name that it expects.
+fn peers_fingerprint(tls: Option<&ClientTls>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let files: Vec<_> = tls.into_iter().flat_map(ClientTls::files).cloned().collect();
+    (fingerprint(&files), tls.and_then(|tls| tls.domain.as_ref())).hash(&mut hasher);
+    hasher.finish()
 }
 
 impl AgentFiles {
@@ -90,7 +106,20 @@ impl AgentFiles {
     pub(crate) fn new(file: Option<PathBuf>, config: Config, live: LiveParts, node: Arc<Node>) -> Self {
         let text = file.as_deref().and_then(|path| files::read(path).ok()).unwrap_or_default();
         let fixed = fixed_sections(&config).iter().map(|(_, files)| fingerprint(files)).collect();
-        Self { file, text, started: config.clone(), latest: config, live, node, fixed }
+        let peers = peers_fingerprint(config.coherence.peers_tls.as_ref());
+        Self { file, text, started: config.clone(), latest: config, live, node, fixed, peers }
+    }
+
+    /// The certificates for peers as they are now, with their number; `None` if they cannot be taken over: gossip is off,
+    /// or TLS comes or goes.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be used.
+    fn peers(&self) -> Result<Option<(ClientConfigs, u64)>, String> {
+        let tls = self.latest.coherence.peers_tls.as_ref().filter(|_| self.live.peers.is_some());
+        let loaded = tls.map(|tls| Ok((tls.load()?, peers_fingerprint(Some(tls)))));
+        loaded.transpose().map_err(|error: TlsError| format!("{PEERS}: {}", chain(&error)))
     }
 }
 
@@ -104,8 +133,9 @@ fn is_of_same_kind(before: Option<&ServerTls>, after: Option<&ServerTls>) -> boo
 impl Reload for AgentFiles {
     fn files(&self) -> Vec<PathBuf> {
         let of_sections = sections(&self.latest).into_iter().filter_map(|(_, tls)| tls).flat_map(ServerTls::files);
+        let peers = self.latest.coherence.peers_tls.iter().flat_map(ClientTls::files);
         let fixed = fixed_sections(&self.started).into_iter().flat_map(|(_, files)| files);
-        self.file.iter().chain(of_sections).cloned().chain(fixed).collect()
+        self.file.iter().chain(of_sections).chain(peers).cloned().chain(fixed).collect()
     }
 
     fn reload(&mut self) -> Result<Changes, String> {
@@ -130,7 +160,7 @@ impl Reload for AgentFiles {
             changes.at_restart.push("services.identities (senders of OTLP)".to_owned());
         }
         let mut loaded = Vec::new();
-        let servers = [&self.live.control, &self.live.operators, &self.live.otlp];
+        let servers = [&self.live.control, &self.live.operators, &self.live.otlp, &self.live.coherence];
         for (((key, after), (_, before)), live) in
             sections(config).into_iter().zip(sections(&self.started)).zip(servers)
         {
@@ -143,9 +173,23 @@ impl Reload for AgentFiles {
                 loaded.push((key, live.clone(), files));
             }
         }
+        let peers = self.peers()?;
+        if peers.is_none() {
+            let (later, live) = changes.live.into_iter().partition(|name| name.starts_with(PEERS));
+            changes.live = live;
+            changes.at_restart.extend::<Vec<String>>(later);
+        }
         for (key, live, files) in loaded {
             if live.replace(files) && !changes.live.iter().any(|name| name.starts_with(key)) {
                 changes.live.push(key.to_owned());
+            }
+        }
+        if let (Some(live), Some((configs, number))) = (&self.live.peers, peers)
+            && core::mem::replace(&mut self.peers, number) != number
+        {
+            live.replace(configs);
+            if !changes.live.iter().any(|name| name.starts_with(PEERS)) {
+                changes.live.push(PEERS.to_owned());
             }
         }
         for ((key, files), known) in fixed_sections(&self.started).iter().zip(&mut self.fixed) {

@@ -10,7 +10,7 @@ use agent_runtime::TlsError;
 use agent_runtime::access::{Access, UnknownName};
 use agent_runtime::descriptors::leaves_enough;
 use agent_runtime::listen::BindError;
-use agent_runtime::live_tls::LiveServer;
+use agent_runtime::live_tls::{LiveServer, ServerFiles};
 use agent_runtime::reload::{self, Reloadable};
 use agent_runtime::server::{self, Limits, Listener, Server};
 use agent_runtime::socket_file::{ListenError, SocketFile};
@@ -157,10 +157,15 @@ fn serve(
     Ok((tasks, [services_file, regions_file, control_file, operators_file]))
 }
 
-/// The parts that change while the agent runs. Those of OTLP go into its settings.
-fn live_parts(config: &Config, otlp: Option<&mut otlp::Settings>) -> Result<LiveParts, RunError> {
-    let live = LiveParts::new(config)?;
-    if let (Some(otlp), Some(tls)) = (otlp, &live.otlp) {
+/// The parts that change while the agent runs. Those of OTLP and gossip go into their settings, too.
+fn live_parts(config: &Config, telemetry: &mut TelemetrySettings) -> Result<LiveParts, RunError> {
+    let mut live = LiveParts::new(config)?;
+    if let Some(peers) = &telemetry.peers {
+        live.coherence = config.coherence.tls.as_ref().map(ServerFiles::load).transpose()?.map(LiveServer::new);
+        live.peers.clone_from(&peers.tls);
+        telemetry.gossip_tls.clone_from(&live.coherence);
+    }
+    if let (Some(otlp), Some(tls)) = (&mut telemetry.otlp, &live.otlp) {
         otlp.tls = Some(tls.config()?);
     }
     Ok(live)
@@ -254,7 +259,7 @@ pub async fn run_from(
     let registrations = registrations(&config, &mut settings.transports)?;
     let (requests, inbox) = registrar::channel();
     let transports = settings.transports.join(", ");
-    let live = live_parts(&config, telemetry.otlp.as_mut())?;
+    let live = live_parts(&config, &mut telemetry)?;
     // One for samples to remote monitors, where there is no OTLP.
     let threads = if telemetry.otlp.is_some() { config.otlp.threads } else { Some(1) };
     let threads = TelemetryThreads::start(threads).map_err(RunError::Thread)?;
@@ -322,6 +327,8 @@ pub async fn run_from(
 struct TelemetrySettings {
     otlp: Option<otlp::Settings>,
     peers: Option<PeerSettings>,
+    /// Certificates of gossip's listener.
+    gossip_tls: Option<LiveServer>,
     advice: Advice,
 }
 
@@ -349,7 +356,7 @@ impl TelemetrySettings {
             otlp.observed = config.head_sampling.listen.map(|_| config.otlp.traces.frontends.clone());
         }
         let peers = config.coherence.settings(&config.otlp)?;
-        Ok(Self { otlp, peers, advice: config.head_sampling.advice(&config.otlp)? })
+        Ok(Self { otlp, peers, gossip_tls: None, advice: config.head_sampling.advice(&config.otlp)? })
     }
 
     async fn start(
@@ -360,7 +367,7 @@ impl TelemetrySettings {
         listeners: impl Iterator<Item = TcpListener>,
         servers: Servers,
     ) -> Result<Telemetry, RunError> {
-        let Self { otlp, peers, advice } = self;
+        let Self { otlp, peers, gossip_tls, advice } = self;
         let interval = config.span_metrics_interval();
         let otlp = otlp
             .map(|settings| otlp_endpoint::start(&settings, listeners, node, interval, threads.handle()))
@@ -380,7 +387,7 @@ impl TelemetrySettings {
                 let config = config.coherence.clone();
                 let starting = async move {
                     let Servers { access, connections } = &servers;
-                    let membership = Membership { name: &name, peers, access, connections };
+                    let membership = Membership { name: &name, peers, tls: gossip_tls, access, connections };
                     coherence::start(&config, membership, &folder, edge).await
                 };
                 Some(start_on(threads, starting).await?)

@@ -31,8 +31,9 @@ const MAX_PEERS: usize = 1_024;
 pub struct PeerSettings {
     /// `host:port` each. A name stands for all its addresses. This node's own address may be among them.
     pub addresses: Vec<String>,
-    /// Client TLS. Without it, whoever answers is anyone: use a trusted network only.
-    pub tls: Option<ClientConfigs>,
+    /// Client TLS; each connection begins with the current certificates. Without it, whoever answers is anyone: use a
+    /// trusted network only.
+    pub tls: Option<Reloadable<ClientConfigs>>,
 }
 
 /// Why gossip did not start.
@@ -117,7 +118,7 @@ impl Exchange {
 fn endpoint(name: &str, address: SocketAddr, settings: &PeerSettings) -> Result<(Endpoint, Connector), TlsError> {
     let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    let connector = Connector::new(address, host, settings.tls.as_ref())?;
+    let connector = Connector::new(address, host, settings.tls.clone())?;
     // The connector does TLS.
     let endpoint =
         Endpoint::from_shared(format!("http://{address}")).map_err(|_| TlsError::Name(address.to_string()))?;

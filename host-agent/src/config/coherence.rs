@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use agent_runtime::config::range;
+use agent_runtime::reload::Reloadable;
 use agent_runtime::{ClientTls, ServerTls};
 use gossip::PeerSettings;
 use serde::Deserialize;
@@ -52,7 +53,7 @@ impl CoherenceConfig {
         range(key, "otlp.traces.order_key", &"null", wanted)?;
         let tls = self.peers_tls.as_ref().map(ClientTls::load).transpose();
         let tls = tls.map_err(|cause| ConfigError::value("coherence.peers_tls", cause))?;
-        Ok(Some(PeerSettings { addresses: self.peers.clone(), tls }))
+        Ok(Some(PeerSettings { addresses: self.peers.clone(), tls: tls.map(Reloadable::new) }))
     }
 
     /// Whether this node gossips.

@@ -126,6 +126,23 @@ fn a_member_that_lies_about_another_is_refused_and_named_and_the_other_stays() {
 }
 
 #[test]
+fn a_node_with_certificates_of_a_new_authority_finds_one_that_has_not_restarted_since() {
+    let folder = tempfile::tempdir().unwrap();
+    let holders: [(&str, &[&str]); 2] = [("node-a", &["uview:peer"]), ("node-b", &["uview:peer"])];
+    certificates(folder.path(), &holders);
+    let ((to, _), at) = (upstream(), free(&[12, 13]));
+    let [a, b] = [("node-a", 0), ("node-b", 1)].map(|(name, own)| agent(folder.path(), name, name, at[own], &at, to));
+    knows([&a, &b]);
+
+    certificates(folder.path(), &holders);
+    drop(b);
+    let b = agent(folder.path(), "node-b", "node-b", at[1], &at, to);
+
+    knows([&a, &b]);
+    assert!(a.get("/metrics").1.contains("uview_host_configuration_rejected 0\n"));
+}
+
+#[test]
 fn a_node_is_not_called_by_a_name_that_its_certificate_does_not_have() {
     let folder = tempfile::tempdir().unwrap();
     certificates(folder.path(), &[("node-a", &["uview:peer"]), ("evil", &["uview:peer"])]);
