@@ -5,7 +5,7 @@
 //! | worker | fetch regions, and send verdicts about them |
 //! | operator | change LMAPs and register hooks; everything a viewer may |
 //! | viewer | read status, lists, rows, receipt |
-//! | peer | be the host agent of another node, under a name in its certificate; measure one-way delay with a NIC agent |
+//! | peer | be the host agent of another node, under a name in its certificate; measure delay with a NIC agent |
 //!
 //! On one machine, the kernel says which user and groups a peer has. Over TCP, a certificate does. Root and the agent's
 //! own user have every role. A peer that is nobody in particular (plain TCP, which `insecure: true` allows) has every

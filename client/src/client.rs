@@ -154,8 +154,8 @@ impl Client {
         }
     }
 
-    /// A recorder for the facade `metrics`: everything that the process counts with it becomes a metric of this service.
-    /// It keeps the client connected.
+    /// A recorder for the facade `metrics`: everything that the process counts with it becomes a metric of this
+    /// service. It keeps the client connected.
     #[cfg(feature = "metrics")]
     #[must_use]
     pub fn recorder(&self) -> crate::facade::Recorder {

@@ -42,7 +42,7 @@ struct Files {
     last: u64,
 }
 
-/// The directory.
+/// The directory of stored models.
 #[derive(Debug)]
 pub(crate) struct StoredModels {
     folder: StateFolder,

@@ -90,13 +90,13 @@ fn a_service_of_its_own() {
 }
 
 /// When rows of each service were last judged: by the rows' own times, and when that arrived here.
-type Judged = BTreeMap<String, (u64, Instant)>;
+type LatestVerdicts = BTreeMap<String, (u64, Instant)>;
 
 /// A viewer of the operators' API that outlives host agents.
 struct Viewer {
     runtime: Runtime,
     channel: Channel,
-    judged: Arc<Mutex<Judged>>,
+    judged: Arc<Mutex<LatestVerdicts>>,
 }
 
 impl Viewer {
@@ -104,12 +104,12 @@ impl Viewer {
         let runtime = Runtime::new().unwrap();
         let endpoint = Endpoint::from_shared(address.to_owned()).unwrap();
         let channel = runtime.block_on(async { endpoint.connect_lazy() });
-        let judged = Arc::new(Mutex::new(Judged::new()));
+        let judged = Arc::new(Mutex::new(LatestVerdicts::new()));
         runtime.spawn(follow(channel.clone(), Arc::clone(&judged)));
         Self { runtime, channel, judged }
     }
 
-    fn judged(&self) -> MutexGuard<'_, Judged> {
+    fn judged(&self) -> MutexGuard<'_, LatestVerdicts> {
         self.judged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -145,7 +145,7 @@ impl Viewer {
 }
 
 /// Records verdicts of all services; goes on with the next run of the host agent.
-async fn follow(channel: Channel, judged: Arc<Mutex<Judged>>) {
+async fn follow(channel: Channel, judged: Arc<Mutex<LatestVerdicts>>) {
     loop {
         let request = RegisterHookRequest { lmaps: Vec::new(), min_share: 0.0, queue: 0 };
         if let Ok(stream) = OperatorsClient::new(channel.clone()).register_hook(request).await {
@@ -163,7 +163,7 @@ async fn follow(channel: Channel, judged: Arc<Mutex<Judged>>) {
 
 /// What must not grow: descriptors of both agents, and files in the runtime directory.
 #[derive(Debug, PartialEq, Eq)]
-struct Held {
+struct Resources {
     host: usize,
     nic: usize,
     files: Vec<String>,
@@ -265,7 +265,7 @@ impl Node {
         at
     }
 
-    fn held(&self) -> Held {
+    fn held(&self) -> Resources {
         let descriptors = |agent: &Option<Agent>| {
             let pid = agent.as_ref().unwrap().0.id();
             std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
@@ -273,11 +273,11 @@ impl Node {
         let files = std::fs::read_dir(self.run()).unwrap();
         let mut files: Vec<_> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
         files.sort();
-        Held { host: descriptors(&self.host), nic: descriptors(&self.nic), files }
+        Resources { host: descriptors(&self.host), nic: descriptors(&self.nic), files }
     }
 
     /// What is held once it has not changed for a second.
-    fn settled(&self) -> Held {
+    fn settled(&self) -> Resources {
         let mut before = self.held();
         let mut since = now();
         eventually("what the agents hold is steady", || {

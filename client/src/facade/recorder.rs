@@ -112,8 +112,8 @@ impl<H> Handles<H> {
         Self { by_key: RwLock::default(), most }
     }
 
-    /// The handle of `key`; made by `register` at its first use. Beyond `most` keys, which are all that have a series of
-    /// their own, nothing is remembered and `register` is called each time.
+    /// The handle of `key`; made by `register` at its first use. Beyond `most` keys, which are all that have a series
+    /// of their own, nothing is remembered and `register` is called each time.
     fn get(&self, key: &Key, register: impl FnOnce() -> H) -> Arc<H> {
         if let Some(known) = self.by_key.read().unwrap_or_else(PoisonError::into_inner).get(key) {
             return Arc::clone(known);

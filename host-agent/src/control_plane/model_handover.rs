@@ -9,8 +9,8 @@ use super::ControlPlane;
 use super::kept_models::KeptModel;
 
 impl ControlPlane {
-    /// Keeps a model of an earlier run of the agent. Returns its place in the order of arrivals; it is dropped at once if
-    /// it alone is over the limit of bytes.
+    /// Keeps a model of an earlier run of the agent. Returns its place in the order of arrivals; it is dropped at once
+    /// if it alone is over the limit of bytes.
     pub fn restore_model(&mut self, service: &ServiceName, model: KeptModel) -> u64 {
         self.counters.dropped_models += self.kept.put(service, model);
         self.kept.last_arrival()

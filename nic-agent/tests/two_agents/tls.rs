@@ -1,5 +1,5 @@
-//! Measurement with certificates: an agent without a certificate of the receiver's CA, or without the role peer, gets no
-//! response.
+//! Measurement with certificates: an agent without a certificate of the receiver's CA, or without the role peer, gets
+//! no response.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use super::agent::Agent;
 use super::wait_for;
 use support::network::{HERE, Network, THERE};
 
-/// Writes a CA and certificates of `names` (with a colon: URIs) with their keys into `folder`. The files are numbered in
-/// the order of `names`.
+/// Writes a CA and certificates of `names` (with a colon: URIs) with their keys into `folder`. The files are numbered
+/// in the order of `names`.
 fn certificates(folder: &Path, names: &[&str]) {
     let mut params = CertificateParams::new(Vec::new()).expect("no names");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
