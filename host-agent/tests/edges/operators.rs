@@ -180,18 +180,19 @@ fn a_hook_that_does_not_read_loses_its_own_verdicts_and_delays_no_other() {
     let mut fast = agent.operators();
     let request = proto::RegisterHookRequest { lmaps: vec![], min_share: 0.0, queue: 4 };
     let mut unread = call!(slow, register_hook, request).unwrap();
-    let request = proto::RegisterHookRequest { lmaps: vec![], min_share: 0.0, queue: 60_000 };
+    let request = proto::RegisterHookRequest { lmaps: vec![], min_share: 0.0, queue: 8_000 };
     let mut events = call!(fast, register_hook, request).unwrap();
-    let count = 20_000;
+    let (rounds, at_once) = (5, 4_000);
+    let count = rounds * at_once;
 
-    for score in 0..count {
-        worker.verdict(&lmap, epoch, f64::from(score));
-    }
-
-    let (mut got, mut lost) = (0, 0);
-    while got < count {
-        let event = fast.runtime.block_on(events.message()).unwrap().unwrap();
-        (got, lost) = (got + 1, lost + event.lost);
+    let mut lost = 0;
+    for round in 0..rounds {
+        for score in 0..at_once {
+            worker.verdict(&lmap, epoch, f64::from(round * at_once + score));
+        }
+        for _ in 0..at_once {
+            lost += fast.runtime.block_on(events.message()).unwrap().unwrap().lost;
+        }
     }
     assert_eq!(lost, 0);
     assert!(agent.counter("lost_verdicts") > 0);
