@@ -309,17 +309,13 @@ fn incomplete_frames_of_one_user_are_bounded_together() {
     let mut half = vec![0; (1 << 20) + 3];
     half[..4].copy_from_slice(&(1_u32 << 20).to_le_bytes());
 
-    let mut refused = 0;
-    for service in &mut services {
-        // Written in full unless the agent closes the connection.
-        if service.stream.write_all(&half).is_err() {
-            refused += 1;
-        }
-    }
-    for mut service in services {
+    // Written in full unless the agent closes the connection meanwhile.
+    let cut: Vec<_> = services.iter_mut().map(|service| service.stream.write_all(&half).is_err()).collect();
+    let refused = services.iter_mut().zip(cut).filter_map(|(service, cut)| {
         let text = format!("{:?}", service.wait_closed());
-        refused += usize::from(text.contains("bytes of incomplete messages"));
-    }
+        (cut || text.contains("bytes of incomplete messages")).then_some(())
+    });
+    let refused = refused.count();
 
     assert!((3..=5).contains(&refused), "{refused}");
     bystander.is_unharmed();
