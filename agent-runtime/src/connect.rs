@@ -29,8 +29,8 @@ pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
-/// Connects to one TCP address, with TLS if there are certificates. Each connection begins with the current ones. Clones
-/// share what they learn.
+/// Connects to one TCP address, with TLS if there are certificates. Each connection begins with the current ones.
+/// Clones share what they learn.
 #[derive(Clone)]
 pub struct Connector {
     address: SocketAddr,

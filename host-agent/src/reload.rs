@@ -110,8 +110,8 @@ impl AgentFiles {
         Self { file, text, started: config.clone(), latest: config, live, node, fixed, peers }
     }
 
-    /// The certificates for peers as they are now, with their number; `None` if they cannot be taken over: gossip is off,
-    /// or TLS comes or goes.
+    /// The certificates for peers as they are now, with their number; `None` if they cannot be taken over: gossip is
+    /// off, or TLS comes or goes.
     ///
     /// # Errors
     ///
