@@ -63,7 +63,7 @@ mod tests {
     fn every_key_that_a_bound_names_is_one_of_the_configuration() {
         let files = [host_agent::config::DEFAULT, nic_agent::config::DEFAULT].concat();
         for (_, table) in tables() {
-            let names = table.split('`').skip(1).step_by(2).filter(|name| !name.starts_with("uview_"));
+            let names = table.split('`').skip(1).step_by(2).filter(|name| !name.starts_with("uview"));
             for name in names.filter(|name| !name.starts_with(['/', '_'])) {
                 let name = name.split(": ").next().unwrap();
                 let key = name.rsplit('.').next().unwrap();
