@@ -248,9 +248,10 @@ machine that ran it last.
   `lmap-memory` is a detector that is armed.
 - `rounds-*` is one core that fetches, judges and learns by the default stride, decompositions included, all metrics being counters.
 - `ticks-in-time` is the NIC agent at 1 ms with 64 services that were started together, one process each, every metric written 125 times a second:
-  the share of ticks that were not late, over 20 s from when all metrics are known, so that all fits are in it; three times, with new processes.
-- `agents-cpu-SERVICES-INTERVAL` is the share of one core of both agents together, read from /proc over 20 s, then the same of the peer; three times,
-  with new processes. Services are one process each (two threads) with the same hundred metrics, process metrics are on, every other setting is the default.
+  the share of ticks that were not late, over 20 s from when all metrics are known, so that all fits are in it; each pair with new processes.
+- `agents-cpu-SERVICES-INTERVAL` is the share of one core of both agents together, read from /proc over 20 s, then the same of the peer; each
+  pair with new processes. Where *pairs* is 1, this and `ticks-in-time` are one run. Services are one process each (two threads) with the same
+  hundred metrics, process metrics are on, every other setting is the default.
   *idle*: heartbeats only; *busy*: every metric is written 125 times a second. LMAPs are armed and no fit falls into the 20 s.
 - `hooks-*` (`cargo lab figures hooks`) are of spans of about 300 bytes, in requests of 512 as eight services send them, one span of a trace each.
   `hooks-after-framing` begins with a request's body, with a third more spans than there is room for; `hooks-sockets` with the socket, on one thread, all

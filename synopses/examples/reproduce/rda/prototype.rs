@@ -23,7 +23,7 @@ pub fn bytes() -> Claim {
     let half = |d| d / 2;
     Claim {
         id: "R10",
-        text: "from which share of differences on sending all ids and times takes fewer bytes, with four and two cells for each",
+        text: "from which share of differences on sending all ids and times takes fewer bytes, with four and two cells for each; also property A12",
         published: "0.17 (0.2 in one plot) and 0.34",
         ours: format!(
             "{four:.3} and {two:.3}; {:.3} and {:.3} if the times of half of them are requested, which the publication does not count",
