@@ -18,6 +18,7 @@
 //! | `reproduce` | checks the claims of the publication (feature `lab`) |
 //! | [`demonstration`], [`agents`] | subcommands of the demo and the agents, which are crates of their own |
 //! | [`exit`], [`failure`], [`figures`], [`output`] | exit codes, error messages, number formats, printing |
+//! | [`shell`] | completions and manual pages |
 //! | [`input`] | reads CSV, Parquet and recordings |
 //! | [`discovery`] | finds the host agents that run on this machine |
 //! | [`agent`], [`tls`], [`clock`] | client of the operators' API; certificates; monotonic clock |
@@ -43,6 +44,7 @@ pub mod record;
 pub mod replay;
 #[cfg(feature = "lab")]
 pub mod reproduce;
+pub mod shell;
 pub mod status;
 pub mod synopsis;
 pub mod tls;
@@ -123,6 +125,11 @@ enum Command {
     #[cfg(feature = "lab")]
     #[command(hide = true)]
     Reproduce(reproduce::ReproduceArgs),
+    /// Print completions for a shell
+    #[command(after_help = shell::COMPLETIONS_HELP)]
+    Completions(shell::CompletionsArgs),
+    /// Write manual pages
+    Man(shell::ManArgs),
     /// Run another subcommand that ends with the demo
     #[command(hide = true)]
     Child(demo::child::ChildArgs),
@@ -161,6 +168,8 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::Synopsis(args) => synopsis::run(&args),
         Command::Paths(args) => paths::run(&args, environment.runtime_dir),
         Command::Receipt(args) => receipt::run(&args, environment.runtime_dir),
+        Command::Completions(args) => shell::completions(&args),
+        Command::Man(args) => shell::man(&args),
         Command::Status(args) => status::run(args, environment.runtime_dir),
         Command::Top(args) => top::run(args, environment),
         Command::Watch(args) => watch::run(args, environment),

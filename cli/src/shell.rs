@@ -1,0 +1,97 @@
+//! What a shell and `man` know of the command: completions and manual pages, from the definition of the command line.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Command, CommandFactory as _};
+use clap_complete::Shell;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::{Arguments, output};
+
+/// How to install completions, after the help of `uview completions`.
+pub const COMPLETIONS_HELP: &str = "\
+Install them, and start a new shell:
+  bash  uview completions bash > ~/.local/share/bash-completion/completions/uview
+  zsh   uview completions zsh > DIR/_uview, where DIR is in $fpath
+  fish  uview completions fish > ~/.config/fish/completions/uview.fish";
+
+/// Arguments of `uview completions`.
+#[derive(Args, Debug)]
+pub struct CompletionsArgs {
+    /// The shell
+    shell: Shell,
+}
+
+/// Arguments of `uview man`.
+#[derive(Args, Debug)]
+pub struct ManArgs {
+    /// The folder to write the pages to, such as /usr/local/share/man/man1; it is made if it is not there
+    #[arg(value_name = "DIR")]
+    into: PathBuf,
+}
+
+/// The script for `shell`, without the subcommands that only the demo calls: some generators show hidden ones, too.
+fn script(shell: Shell) -> String {
+    let all = Arguments::command();
+    let name = "uview";
+    let shown = all.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()).cloned();
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Command::new(name).subcommands(shown), name, &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}
+
+/// Prints the completions for a shell.
+///
+/// # Errors
+///
+/// [`Failure`] if they cannot be printed.
+pub fn completions(args: &CompletionsArgs) -> Result<Exit, Failure> {
+    output::print(&script(args.shell))?;
+    Ok(Exit::Fine)
+}
+
+/// Writes `uview.1` and a page for each subcommand, and prints where they are.
+///
+/// # Errors
+///
+/// [`Failure`] if the folder or a page cannot be written.
+pub fn man(args: &ManArgs) -> Result<Exit, Failure> {
+    let failed =
+        |path: &Path, error: &std::io::Error| Failure::to(format!("write {}", path.display())).caused_by(error);
+    fs::create_dir_all(&args.into).map_err(|error| failed(&args.into, &error))?;
+    clap_mangen::generate_to(Arguments::command(), &args.into).map_err(|error| failed(&args.into, &error))?;
+    output::print(&format!("{}\n", args.into.display()))?;
+    Ok(Exit::Fine)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum as _;
+
+    use super::*;
+
+    #[test]
+    fn every_shell_completes_what_people_call_and_no_more() {
+        for shell in Shell::value_variants() {
+            let script = script(*shell);
+
+            assert!(script.contains("receipt") && script.contains("canary"), "{shell}");
+            assert!(!script.contains("Run one service of the demo"), "{shell} knows what only the demo calls");
+            assert_eq!(output::printable(&script), script, "{shell}: printing would change it");
+        }
+    }
+
+    #[test]
+    fn each_subcommand_has_a_page() {
+        let folder = tempfile::tempdir().unwrap();
+
+        man(&ManArgs { into: folder.path().join("share/man1") }).unwrap();
+
+        let page = |name: &str| fs::read_to_string(folder.path().join("share/man1").join(name));
+        assert!(page("uview.1").unwrap().contains("uview\\-status(1)"));
+        assert!(page("uview-replay.1").unwrap().contains("a step of more than 1.5 intervals is a gap"));
+        assert!(page("uview-child.1").is_err(), "only the demo calls it");
+    }
+}
