@@ -22,7 +22,7 @@ pub struct Claim {
 pub enum Verdict {
     /// The published result came out, within the tolerance.
     Holds,
-    /// The same on synthetic traffic that stands for a trace that cannot be had.
+    /// The same on synthetic traffic, or delays, that stand for what cannot be had as published.
     HoldsOnStandIn,
     /// Our own bar is met, but the printed figure is not stated, or not met.
     HoldsByOwnBar,
@@ -76,7 +76,7 @@ impl Verdict {
 
 /// What the verdicts mean, for the head of each table.
 const VERDICTS: &str = "*Holds*: the published result came out on the published workload, memory and caption. *Holds on \
-    the stand-in*: on synthetic traffic that stands for a trace that cannot be had. *Holds by our own bar*: the publication \
+    the stand-in*: on synthetic traffic, or delays, that stand for what cannot be had as published. *Holds by our own bar*: the publication \
     states no figure, or the printed one was missed as the row says, and what remains of the claim came out. *Fails*: it did \
     not come out. *Refuted*: what is printed is wrong; two calculations of different kinds agree with each other and not \
     with it. *Not computable*: the row names what is missing. Other readings of a claim are rows of their own, named \

@@ -2,7 +2,7 @@
 
 use synopses::finecomb::{Deviation, Rule};
 
-use crate::claim::{Claim, judged};
+use crate::claim::{Claim, judged, judged_by_own_bar, judged_on_stand_in};
 use crate::occupancy::Bins;
 use crate::scale::Scale;
 use crate::streams::{Delays, Loss, Reading, random, rows};
@@ -92,13 +92,17 @@ fn much_lost(id: &'static str, reading: Reading, sweeps: &Sweeps, pareto: &[Erro
         text: "error of the mean delay, β = 10⁻², Weibull and Pareto, all ρ",
         published: "below 1.2 %",
         ours: format!(
-            "{}: at most {} and {} (Pareto's shape, 3, is the one chosen for F7)",
+            "{}: at most {} and {} (Pareto's shape, 3, is the one chosen for F7: delays that stand for the printed ones)",
             reading.name(),
             percent(short),
             percent(long)
         ),
         tolerance: "as published, or by our own bar at most 1.5 %",
-        verdict: graded(short.max(long) < 0.012, short.max(long) <= 0.015),
+        verdict: if short.max(long) < 0.012 {
+            judged_on_stand_in(true)
+        } else {
+            judged_by_own_bar(short.max(long) <= 0.015)
+        },
     }
 }
 

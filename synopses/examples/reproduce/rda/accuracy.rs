@@ -238,7 +238,7 @@ fn of_laws(laws: &[Law], average: Average) -> Claim {
         text,
         published: "RDA's mean over ten orders below FineComb's, fifteen below LDA's, at some points exactly 0; deviations: LDA much worse than FineComb, and that worse than RDA",
         ours: format!(
-            "means: RDA {} (0 at {zero} of {} points), FineComb {}, LDA {}: {to_fine:.1} and {to_lda:.1} orders at least (ten: {}, fifteen: {}); deviations {}, {}, {} (shape and scale in ns: {})",
+            "means: RDA {} (0 at {zero} of {} points), FineComb {}, LDA {}: {to_fine:.1} and {to_lda:.1} orders at least (ten: {}, fifteen: {}); deviations {}, {}, {} (shape and scale in ns: {}){}",
             range(means.iter().map(|means| means.rda), short),
             means.len(),
             range(means.iter().map(|means| means.fine), short),
@@ -249,6 +249,7 @@ fn of_laws(laws: &[Law], average: Average) -> Claim {
             range(deviations.iter().map(|at| at.fine), percent),
             range(deviations.iter().map(|at| at.lda), short),
             named.join("; "),
+            average.remark(),
         ),
         tolerance: "published: at every point at least ten and fifteen orders, with 10⁻¹⁴ for what is exact. Ours: ten to both; deviations in this order, LDA's at least ten times FineComb's",
         verdict: if order && to_fine >= 10.0 && to_lda >= 15.0 {
