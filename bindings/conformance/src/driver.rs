@@ -70,7 +70,9 @@ impl Driver {
         }
         self.replies.recv_timeout(LIMIT).map_err(|error| match error {
             mpsc::RecvTimeoutError::Timeout => DriverError::Silent { command: command.to_owned() },
-            mpsc::RecvTimeoutError::Disconnected => DriverError::Ended { command: command.to_owned(), status: self.ended() },
+            mpsc::RecvTimeoutError::Disconnected => {
+                DriverError::Ended { command: command.to_owned(), status: self.ended() }
+            }
         })
     }
 

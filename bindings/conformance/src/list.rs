@@ -100,7 +100,9 @@ mod tests {
 
     #[test]
     fn a_line_that_is_no_command_is_named() {
-        for (text, line) in [("open a", 1), ("case a\nrepeat x open", 2), ("case a\n\nrepeat 3", 3), ("case a\nopen {a*b}", 2)] {
+        for (text, line) in
+            [("open a", 1), ("case a\nrepeat x open", 2), ("case a\n\nrepeat 3", 3), ("case a\nopen {a*b}", 2)]
+        {
             assert_eq!(parse(text).unwrap_err().line, line, "{text}");
         }
     }

@@ -178,7 +178,9 @@ fn holds(state: &AgentState, words: &[&str]) -> bool {
             ServiceMessage::Hello(hello) => hello.labels.get(key) == Some(value),
             _ => false,
         }),
-        [title, "is", kind, unit] => find(state, title).is_some_and(|placed| described(&placed.series) == format!("{kind} {unit}")),
+        [title, "is", kind, unit] => {
+            find(state, title).is_some_and(|placed| described(&placed.series) == format!("{kind} {unit}"))
+        }
         [title, "counted", value, number] => find(state, title).is_some_and(|placed| {
             let Kind::Histogram(scale) = placed.series.kind else { return false };
             let Ok(value) = value.parse() else { return false };
