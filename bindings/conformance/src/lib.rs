@@ -17,7 +17,8 @@
 //! | `fork` | forks: the child replies and takes the commands up to `exit`, then its parent replies and goes on |
 //! | `close` | closes the client; handles stay |
 //!
-//! Replies begin with `ok`, `detached` (the handle works, no agent reads it; the cause follows) or `error`.
+//! Replies begin with `ok`, `detached` (the handle works, no agent reads it; the cause follows), `error`, or are
+//! `unsupported`: the language cannot say that.
 
 #[path = "../../../client/tests/support/mod.rs"]
 #[expect(dead_code, clippy::duplicate_mod, reason = "the agent of the client's own tests, which needs more of it")]
@@ -28,7 +29,7 @@ mod play;
 
 pub use driver::DriverError;
 pub use list::{Case, Command, ListError};
-pub use play::{Failure, run};
+pub use play::{Failure, Report, run};
 
 /// The list that all clients have to pass.
 pub const CASES: &str = include_str!("../cases.txt");

@@ -49,26 +49,34 @@ pub enum Failure {
     Folder(#[source] std::io::Error),
 }
 
-/// Runs each case of the list `text` with a driver of its own, which `driver` gives the command for. Returns the names
-/// of the cases.
+/// The names of the cases that were played, if none failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Those that hold.
+    pub held: Vec<String>,
+    /// Those that the driver's language cannot say.
+    pub unsupported: Vec<String>,
+}
+
+/// Runs each case of the list `text` with a driver of its own, which `driver` gives the command for.
 ///
 /// # Errors
 ///
 /// The first case that fails.
-pub fn run(text: &str, mut driver: impl FnMut() -> std::process::Command) -> Result<Vec<String>, Failure> {
-    let mut names = Vec::new();
+pub fn run(text: &str, mut driver: impl FnMut() -> std::process::Command) -> Result<Report, Failure> {
+    let mut report = Report::default();
     for case in list::parse(text)? {
         let folder = tempfile::tempdir().map_err(Failure::Folder)?;
         let socket = folder.path().join("services.sock");
         let of_driver = |cause| Failure::Driver { case: case.name.clone(), cause };
         let driver = Driver::start(&mut driver()).map_err(of_driver)?;
         let mut stage = Stage { socket, driver, agent: None };
-        stage.play(&case)?;
+        let supported = stage.play(&case)?;
         drop(stage.agent);
         stage.driver.finish().map_err(of_driver)?;
-        names.push(case.name);
+        if supported { report.held.push(case.name) } else { report.unsupported.push(case.name) }
     }
-    Ok(names)
+    Ok(report)
 }
 
 /// What takes part in one case.
@@ -79,7 +87,8 @@ struct Stage {
 }
 
 impl Stage {
-    fn play(&mut self, case: &Case) -> Result<(), Failure> {
+    /// Plays the case up to its end, or to what the driver cannot say: then false.
+    fn play(&mut self, case: &Case) -> Result<bool, Failure> {
         for command in &case.commands {
             let found = |found| Failure::Case {
                 case: case.name.clone(),
@@ -89,11 +98,12 @@ impl Stage {
             };
             match self.step(command) {
                 Ok(None) => {}
+                Ok(Some(text)) if text == "unsupported" => return Ok(false),
                 Ok(Some(text)) => return Err(found(text)),
                 Err(cause) => return Err(Failure::Driver { case: case.name.clone(), cause }),
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// What does not hold, if anything.

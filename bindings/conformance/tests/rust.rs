@@ -4,10 +4,10 @@ use std::process::Command;
 
 #[test]
 fn the_rust_client_does_what_the_list_says() {
-    let names = conformance::run(conformance::CASES, || Command::new(env!("CARGO_BIN_EXE_driver-rust")));
+    let report = conformance::run(conformance::CASES, || Command::new(env!("CARGO_BIN_EXE_driver-rust")));
 
-    let names = names.unwrap_or_else(|failure| panic!("{failure}"));
-    assert!(names.len() > 20, "{names:?}");
+    let report = report.unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(report.held.len() > 20 && report.unsupported.is_empty(), "{report:?}");
 }
 
 #[test]

@@ -73,8 +73,9 @@ impl Installation {
         let shared = self.shared();
         let flags: Vec<_> = shared.iter().map(String::as_str).chain(flags.iter().copied()).collect();
         let driver = self.compile("tests/driver.c", &flags);
-        let names = conformance::run(conformance::CASES, || Command::new(&driver));
-        assert!(names.unwrap_or_else(|failure| panic!("{failure}")).len() > 20);
+        let report = conformance::run(conformance::CASES, || Command::new(&driver));
+        let report = report.unwrap_or_else(|failure| panic!("{failure}"));
+        assert!(report.held.len() > 20 && report.unsupported.is_empty(), "{report:?}");
     }
 }
 
