@@ -76,6 +76,7 @@ fn inside_tests(steps: &mut Steps) {
     for (name, there, why) in [
         ("tests in network namespaces", root && program("ip"), "they need root and `ip` (Debian: iproute2)"),
         ("programs in C", program("cc") && program("make"), "they need cc and make (Debian: apt-get install gcc make)"),
+        ("uview.h in C++", program("c++"), "it needs c++ (Debian: apt-get install g++)"),
         ("packets beside tshark", program("tshark"), "it needs tshark (Debian: apt-get install tshark)"),
         ("bars on labelled data", labelled_data(), "UVIEW_DATA names no folder of labelled data"),
     ] {

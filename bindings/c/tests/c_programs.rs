@@ -126,3 +126,17 @@ fn misuse_is_a_code_and_a_text_and_harms_nothing() {
 
     assert_eq!(text, "every misuse is told\n");
 }
+
+#[test]
+fn the_header_is_cpp_too() {
+    if Command::new("c++").arg("--version").output().is_err() {
+        eprintln!("NOT RUN: the header in C++: there is no c++");
+        return;
+    }
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/uview.h");
+
+    run(Command::new("c++")
+        .args(["-std=c++11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only"])
+        .args(["-x", "c++"])
+        .arg(header));
+}

@@ -21,7 +21,7 @@
 //! `unsupported`: the language cannot say that.
 
 #[path = "../../../client/tests/support/mod.rs"]
-#[expect(dead_code, clippy::duplicate_mod, reason = "the agent of the client's own tests, which needs more of it")]
+#[expect(dead_code, reason = "the agent of the client's own tests, which needs more of it")]
 mod agent;
 mod driver;
 mod list;

@@ -76,7 +76,7 @@ fn expanded(text: &str) -> Option<String> {
         result += before;
         match braced.split_once('*') {
             Some((what, times)) => result += &what.repeat(times.parse().ok()?),
-            None => result += &format!("{{{braced}}}"),
+            None => result.extend(["{", braced, "}"]),
         }
         rest = after;
     }
