@@ -236,14 +236,14 @@ impl Client {
         status
     }
 
-    /// Slots for the metric, or a detached binding if it cannot be registered.
-    pub(crate) fn bind(&self, spec: &MetricSpec) -> Binding {
+    /// Slots for the metric, or a detached binding and its cause if it cannot be registered.
+    pub(crate) fn bind(&self, spec: &MetricSpec) -> (Binding, Option<Cause>) {
         let inner = &*self.0;
         let forked = inner.is_forked();
         let Some(mut session) = inner.session() else {
-            return Binding { run: SlotRun::detached(spec.kind.slots()), series: None };
+            return (Binding { run: SlotRun::detached(spec.kind.slots()), series: None }, Some(Cause::Forked));
         };
-        let binding = session.registry.register(spec, forked);
+        let binding = session.registry.bind(spec, forked);
         drop(session);
         if !forked {
             inner.wake();

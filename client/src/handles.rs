@@ -2,6 +2,7 @@
 //! the client is dropped and while there is no agent.
 
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -59,6 +60,12 @@ impl Counter {
     pub fn get(&self) -> u64 {
         self.slot.word().load(Relaxed)
     }
+
+    /// The slot: for bindings to other languages, which write it as this handle does. It lives as long as a handle.
+    #[must_use]
+    pub fn as_atomic(&self) -> &AtomicU64 {
+        self.slot.word()
+    }
 }
 
 impl UpDownCounter {
@@ -72,6 +79,12 @@ impl UpDownCounter {
     #[must_use]
     pub fn get(&self) -> i64 {
         self.slot.word().load(Relaxed) as i64
+    }
+
+    /// The slot: for bindings to other languages, which write it as this handle does. It lives as long as a handle.
+    #[must_use]
+    pub fn as_atomic(&self) -> &AtomicU64 {
+        self.slot.word()
     }
 }
 
@@ -94,6 +107,12 @@ impl Gauge {
     #[must_use]
     pub fn get(&self) -> f64 {
         f64::from_bits(self.slot.word().load(Relaxed))
+    }
+
+    /// The slot: for bindings to other languages, which write it as this handle does. It lives as long as a handle.
+    #[must_use]
+    pub fn as_atomic(&self) -> &AtomicU64 {
+        self.slot.word()
     }
 }
 

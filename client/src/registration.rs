@@ -7,6 +7,7 @@ use wire::metric::{Group, Kind};
 
 use crate::client::Client;
 use crate::handles::{Binding, Counter, Gauge, Histogram, UpDownCounter};
+use crate::problem::Cause;
 
 /// A metric as the service specifies it, not yet validated.
 #[derive(Clone, Debug)]
@@ -120,7 +121,14 @@ impl<'client, H: Handle> Registration<'client, H> {
     /// [`Client::status`] says why.
     #[must_use]
     pub fn register(self) -> H {
-        H::from_binding(&self.client.bind(&self.spec), &self.spec)
+        self.register_with_cause().0
+    }
+
+    /// As [`Registration::register`], and why the handle is detached, if it is.
+    #[must_use]
+    pub fn register_with_cause(self) -> (H, Option<Cause>) {
+        let (binding, cause) = self.client.bind(&self.spec);
+        (H::from_binding(&binding, &self.spec), cause)
     }
 }
 

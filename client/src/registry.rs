@@ -114,12 +114,22 @@ impl Registry {
     /// Binds a handle to slots. If the metric cannot be registered, the handle is detached, and the
     /// problem is recorded. In a forked child (`forked`), only existing series are bound: parent and child would give
     /// the same slots to different series.
+    /// The cause comes with a detached binding only.
+    pub(crate) fn bind(&mut self, spec: &MetricSpec, forked: bool) -> (Binding, Option<Cause>) {
+        match self.try_register(spec, forked) {
+            Ok(binding) => (binding, None),
+            Err(cause) => {
+                self.problems.note(cause.clone());
+                self.detached += 1;
+                (Binding { run: SlotRun::detached(spec.kind.slots()), series: None }, Some(cause))
+            }
+        }
+    }
+
+    /// Binds a handle and leaves the cause to the status.
+    #[cfg(test)]
     pub(crate) fn register(&mut self, spec: &MetricSpec, forked: bool) -> Binding {
-        self.try_register(spec, forked).unwrap_or_else(|cause| {
-            self.problems.note(cause);
-            self.detached += 1;
-            Binding { run: SlotRun::detached(spec.kind.slots()), series: None }
-        })
+        self.bind(spec, forked).0
     }
 
     fn try_register(&mut self, spec: &MetricSpec, forked: bool) -> Result<Binding, Cause> {

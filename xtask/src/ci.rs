@@ -1,6 +1,7 @@
 //! Everything that CI runs, in the order in which it fails fastest. What cannot run here is said, never skipped in
 //! silence: it is the last thing printed.
 
+mod bindings;
 mod fuzzing;
 mod steps;
 
@@ -40,6 +41,7 @@ pub fn run(tests_took: Option<u64>) -> Result<()> {
     let uview = programs.path("uview")?.display().to_string();
     of_lab(&mut steps, &programs, "clients of Python, Node and Rust", "clients", &["clients", "--uview", &uview])?;
     remote_write(&mut steps)?;
+    bindings::run(&mut steps)?;
     unsafe_code(&mut steps)?;
     match fuzzing::missing() {
         None => steps.run("fuzzing", fuzzing::run)?,
@@ -73,6 +75,8 @@ fn inside_tests(steps: &mut Steps) {
     let root = rustix::process::geteuid().is_root();
     for (name, there, why) in [
         ("tests in network namespaces", root && program("ip"), "they need root and `ip` (Debian: iproute2)"),
+        ("programs in C", program("cc") && program("make"), "they need cc and make (Debian: apt-get install gcc make)"),
+        ("uview.h in C++", program("c++"), "it needs c++ (Debian: apt-get install g++)"),
         ("packets beside tshark", program("tshark"), "it needs tshark (Debian: apt-get install tshark)"),
         ("bars on labelled data", labelled_data(), "UVIEW_DATA names no folder of labelled data"),
     ] {

@@ -1,6 +1,8 @@
 //! Checks that the licence of every dependency is permissive and that it comes from crates.io, from Cargo's metadata,
 //! without network access. `deny.toml` says the same to cargo-deny.
 
+use std::path::Path;
+
 use anyhow::{Result, bail};
 use cargo_metadata::MetadataCommand;
 use spdx::{Expression, LicenseReq};
@@ -30,13 +32,22 @@ fn permissive(requirement: &LicenseReq) -> bool {
     requirement.license.id().is_some_and(|licence| PERMISSIVE.contains(&licence.name))
 }
 
-/// Checks licence and source of all packages in the lock file.
+/// Checks licence and source of all packages in the workspace's lock file.
 ///
 /// # Errors
 ///
 /// Names every package whose licence is missing or not permissive, or that comes from elsewhere.
 pub fn check() -> Result<()> {
-    let metadata = MetadataCommand::new().current_dir(workspace()).exec()?;
+    check_in(&workspace())
+}
+
+/// Checks those of the package in `folder`, which may be a workspace of its own.
+///
+/// # Errors
+///
+/// Those of [`check`].
+pub fn check_in(folder: &Path) -> Result<()> {
+    let metadata = MetadataCommand::new().current_dir(folder).exec()?;
     let mut refused = Vec::new();
     for package in &metadata.packages {
         // Old manifests separate alternatives by a slash.

@@ -1,0 +1,142 @@
+//! Programs in C, built as their users build them: installed by the Makefile, compiled with cc, linked both ways.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// The library, installed.
+struct Installation {
+    folder: TempDir,
+}
+
+/// Whether there is what builds programs in C. Says NOT RUN if not: CI then says so at its end.
+fn tools() -> bool {
+    let missing: Vec<_> =
+        ["cc", "make"].into_iter().filter(|name| Command::new(name).arg("--version").output().is_err()).collect();
+    if !missing.is_empty() {
+        eprintln!("NOT RUN: programs in C: there is no {missing:?}");
+    }
+    missing.is_empty()
+}
+
+/// The folder of the compiled test, where cargo has put the library, too.
+fn built() -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows where it is");
+    test.parent().expect("a program lies in a folder").to_path_buf()
+}
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().expect("the program starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{command:?}: {}\n{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+impl Installation {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let mut make = Command::new("make");
+        make.args(["--silent", "-C", env!("CARGO_MANIFEST_DIR"), "install"]);
+        make.arg(format!("PREFIX={}", folder.path().display())).arg(format!("BUILT={}", built().display()));
+        run(&mut make);
+        Self { folder }
+    }
+
+    fn library(&self) -> PathBuf {
+        self.folder.path().join("lib")
+    }
+
+    /// Compiles a file of the crate with `flags`.
+    fn compile(&self, file: &str, flags: &[&str]) -> PathBuf {
+        let program = self.folder.path().join(file.replace('/', "-"));
+        let mut cc = Command::new("cc");
+        cc.args(["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1", "-g"]);
+        cc.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).arg("-o").arg(&program);
+        cc.arg("-I").arg(self.folder.path().join("include")).args(flags);
+        run(&mut cc);
+        program
+    }
+
+    /// The flags of pkg-config, and where the library is found at run time.
+    fn shared(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.library().join("pkgconfig/uview.pc")).expect("it is installed");
+        let libs = text.lines().find_map(|line| line.strip_prefix("Libs: ")).expect("it says how to link");
+        let libs = libs.replace("${libdir}", &self.library().display().to_string());
+        let mut flags: Vec<_> = libs.split(' ').map(str::to_owned).collect();
+        flags.push(format!("-Wl,-rpath,{}", self.library().display()));
+        flags
+    }
+
+    /// Passes the list of cases with the driver compiled so.
+    fn passes(&self, flags: &[&str]) {
+        let shared = self.shared();
+        let flags: Vec<_> = shared.iter().map(String::as_str).chain(flags.iter().copied()).collect();
+        let driver = self.compile("tests/driver.c", &flags);
+        let report = conformance::run(conformance::CASES, || Command::new(&driver));
+        let report = report.unwrap_or_else(|failure| panic!("{failure}"));
+        assert!(report.held.len() > 20 && report.unsupported.is_empty(), "{report:?}");
+    }
+}
+
+#[test]
+fn the_c_client_does_what_the_list_says() {
+    if tools() {
+        Installation::new().passes(&["-lpthread"]);
+    }
+}
+
+#[test]
+#[ignore = "a step of CI: a compiler with sanitizers"]
+fn the_c_client_does_what_the_list_says_under_sanitizers() {
+    let flags = ["-lpthread", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    Installation::new().passes(&flags);
+}
+
+#[test]
+fn the_example_counts_linked_with_either_library() {
+    if !tools() {
+        return;
+    }
+    let installation = Installation::new();
+    let shared = installation.shared();
+    let shared: Vec<_> = shared.iter().map(String::as_str).collect();
+    let archive = installation.library().join("libuview.a").display().to_string();
+    let archive = [archive.as_str(), "-lgcc_s", "-lpthread", "-lm", "-ldl"];
+
+    for flags in [&shared[..], &archive[..]] {
+        let mut example = Command::new(installation.compile("examples/payment.c", flags));
+        let text = run(example.env("UVIEW_SOCKET", "/nonexistent/services.sock"));
+
+        assert!(text.starts_with("1000 requests\npayment ("), "{text}");
+        assert!(text.contains("3 series in 1 regions"), "{text}");
+    }
+}
+
+#[test]
+fn misuse_is_a_code_and_a_text_and_harms_nothing() {
+    if !tools() {
+        return;
+    }
+    let installation = Installation::new();
+    let shared = installation.shared();
+    let shared: Vec<_> = shared.iter().map(String::as_str).collect();
+
+    let text = run(&mut Command::new(installation.compile("tests/misuse.c", &shared)));
+
+    assert_eq!(text, "every misuse is told\n");
+}
+
+#[test]
+fn the_header_is_cpp_too() {
+    if Command::new("c++").arg("--version").output().is_err() {
+        eprintln!("NOT RUN: the header in C++: there is no c++");
+        return;
+    }
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/uview.h");
+
+    run(Command::new("c++")
+        .args(["-std=c++11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only"])
+        .args(["-x", "c++"])
+        .arg(header));
+}
