@@ -130,7 +130,7 @@ impl Lmap {
 
     /// Whether `worker` runs it, or it is moving there.
     pub fn is_on(&self, worker: WorkerId) -> bool {
-        self.worker == Some(worker) || self.moving.as_ref().is_some_and(|moving| moving.to == worker)
+        self.worker == Some(worker) || self.moving.as_ref().is_some_and(|moving| moving.to == Some(worker))
     }
 
     /// Whether a move costs nothing that was learnt: its detector is armed, or has hardly begun. Not during an alarm.
@@ -141,6 +141,12 @@ impl Lmap {
             Some((_, rows, needed)) => rows * 4 < needed,
         };
         is_costless && !self.health.alarm && self.moving.is_none()
+    }
+
+    /// Whether it judges rows, as far as is known.
+    pub fn is_armed(&self) -> bool {
+        let state = self.health.summary.as_ref().map(proto::LmapSummary::state);
+        matches!(state, Some(proto::State::Armed | proto::State::Drifted | proto::State::Silent))
     }
 
     /// Takes the LMAP off its worker.

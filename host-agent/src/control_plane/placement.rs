@@ -90,7 +90,7 @@ impl ControlPlane {
         let taking = self.workers.iter().filter(|(_, worker)| worker.takes_lmaps());
         let mut loads: Loads = taking.map(|(&id, _)| (id, (0.0, 0))).collect();
         for lmap in self.lmaps.values() {
-            let worker = lmap.moving.as_ref().map(|moving| moving.to).or(lmap.worker);
+            let worker = lmap.moving.as_ref().map_or(lmap.worker, |moving| moving.to);
             if let Some((load, lmaps)) = worker.and_then(|worker| loads.get_mut(&worker)) {
                 *load += lmap.load();
                 *lmaps += 1;

@@ -8,6 +8,7 @@ use wire::proto::control as proto;
 use wire::time::Nanos;
 
 use super::action::ConnectionId;
+use super::drains::Drain;
 
 /// The latest message about an LMAP to a session, and its epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,8 @@ pub struct Worker {
     /// The last epoch given out. Continues over sessions, so that epochs are unique.
     pub epoch: Epoch,
     pub session: Option<Session>,
+    /// An operator's order, for all runs.
+    pub drain: Option<Drain>,
     fenced: VecDeque<Incarnation>,
 }
 
@@ -65,7 +68,7 @@ impl Worker {
     const FENCED: usize = 16;
 
     pub const fn new() -> Self {
-        Self { epoch: Epoch::NONE, session: None, fenced: VecDeque::new() }
+        Self { epoch: Epoch::NONE, session: None, drain: None, fenced: VecDeque::new() }
     }
 
     pub fn was_fenced(&self, incarnation: Incarnation) -> bool {
@@ -89,7 +92,17 @@ impl Worker {
 
     /// Whether LMAPs may be placed on it.
     pub fn takes_lmaps(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| session.connection.is_some() && session.departure == Departure::No)
+        self.is_connected() && !self.leaves() && self.drain.is_none()
+    }
+
+    /// Whether it is about to end.
+    pub fn leaves(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.departure != Departure::No)
+    }
+
+    /// Whether it hands over what its detectors have learnt, and goes on with what others have.
+    pub fn hands_over_models(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.hands_over_models)
     }
 
     /// Whether it may have the configuration of `lmap`.

@@ -90,6 +90,11 @@ impl ControlPlane {
         self.renew_lease(id, now);
         self.welcome(id);
         self.resend_all(id, &taken_over, now);
+        if self.workers.get(&id).is_some_and(|worker| worker.drain.is_some()) {
+            // What its earlier run had goes elsewhere now; what this run has follows.
+            self.place_unplaced(now);
+            self.drain_on(Some(id), now);
+        }
         let gathered = now.plus(self.settings.gather);
         self.place_unplaced(gathered);
         if !resumed {
@@ -107,7 +112,7 @@ impl ControlPlane {
         match message.message {
             Some(FromWorker::Acknowledgement(acknowledge)) => self.acknowledge(id, Epoch(acknowledge.epoch), now),
             Some(FromWorker::Verdicts(verdicts)) => self.verdicts(id, &verdicts),
-            Some(FromWorker::Summary(summary)) => self.summary(id, summary),
+            Some(FromWorker::Summary(summary)) => self.summary(id, summary, now),
             Some(FromWorker::Rows(rows)) => self.rows(id, rows),
             Some(FromWorker::RegionProblem(problem)) => {
                 self.counters.region_problems += 1;
@@ -299,7 +304,8 @@ impl ControlPlane {
                 self.send(id, epoch.0, Message::RemoveLmap(proto::RemoveLmap { lmap: lmap.0 }));
             }
         }
-        for &lmap in taken_over {
+        let is_drained = self.workers.get(&id).is_some_and(|worker| worker.drain.is_some());
+        for &lmap in taken_over.iter().filter(|_| !is_drained) {
             if let Some(entry) = self.lmaps.get_mut(&lmap) {
                 entry.worker = Some(id);
                 self.changed_now(lmap, now);

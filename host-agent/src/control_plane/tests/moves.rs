@@ -5,7 +5,7 @@ use super::*;
 
 /// A message to a worker, in short.
 #[derive(Debug, PartialEq)]
-enum Sent {
+pub(super) enum Sent {
     Set { lmap: u32, learnt: Vec<u8>, continues: bool },
     Remove(u32),
     GiveModel(u32),
@@ -14,7 +14,7 @@ enum Sent {
 
 impl Node {
     /// Takes what was sent to the worker, and acknowledges it.
-    fn obeyed(&mut self, connection: u64) -> Vec<Sent> {
+    pub(super) fn obeyed(&mut self, connection: u64) -> Vec<Sent> {
         let sent = self.sent(connection);
         let last = sent.iter().filter(|(_, message)| has_epoch(message)).map(|(epoch, _)| *epoch).max();
         if let Some(epoch) = last {
@@ -23,13 +23,13 @@ impl Node {
         sent.into_iter().filter_map(|(_, message)| in_short(message)).collect()
     }
 
-    fn learnt(&mut self, connection: u64, lmap: u32, model: &[u8]) {
+    pub(super) fn learnt(&mut self, connection: u64, lmap: u32, model: &[u8]) {
         let learnt = proto::LearntModel { lmap, epoch: 0, model: model.to_vec() };
         self.receive(connection, FromWorker::LearntModel(learnt));
     }
 
     /// The worker's detectors of these LMAPs are armed.
-    fn armed(&mut self, connection: u64, lmaps: &[u32]) {
+    pub(super) fn armed(&mut self, connection: u64, lmaps: &[u32]) {
         let of = |lmap: &u32| {
             let epoch = self.plane.lmaps[&LmapId(*lmap)].sent.as_ref().map_or(0, |sent| sent.epoch.0);
             proto::LmapSummary { lmap: *lmap, epoch, state: proto::State::Armed.into(), ..Default::default() }
@@ -39,7 +39,7 @@ impl Node {
     }
 
     /// The worker reports that it has rows of the LMAP, in the epoch of what it was sent last.
-    fn has_rows(&mut self, connection: u64, lmap: u32) {
+    pub(super) fn has_rows(&mut self, connection: u64, lmap: u32) {
         let worker = self.plane.links[&ConnectionId(connection)];
         let sent = self.plane.workers[&worker].session.as_ref().unwrap().lmaps_sent[&LmapId(lmap)];
         let summary = proto::LmapSummary {
@@ -52,7 +52,7 @@ impl Node {
         self.receive(connection, FromWorker::Summary(proto::Summary { lmaps: vec![summary], ..Default::default() }));
     }
 
-    fn worker_of(&self, lmap: u32) -> Option<u32> {
+    pub(super) fn worker_of(&self, lmap: u32) -> Option<u32> {
         self.plane.lmaps[&LmapId(lmap)].worker.map(|worker| worker.0)
     }
 
@@ -60,7 +60,7 @@ impl Node {
         self.receive(connection, FromWorker::Leaving(proto::Leaving {}));
     }
 
-    fn worker_gone(&mut self, connection: u64) {
+    pub(super) fn worker_gone(&mut self, connection: u64) {
         self.plane.worker_gone(self.now, ConnectionId(connection));
         self.step();
     }
@@ -80,12 +80,12 @@ fn in_short(message: Message) -> Option<Sent> {
     })
 }
 
-fn set(lmap: u32, learnt: &[u8]) -> Sent {
+pub(super) fn set(lmap: u32, learnt: &[u8]) -> Sent {
     Sent::Set { lmap, learnt: learnt.to_vec(), continues: !learnt.is_empty() }
 }
 
 /// A node with the armed LMAPs 1 and 2 on worker 0, over connection 50.
-fn two_lmaps() -> Node {
+pub(super) fn two_lmaps() -> Node {
     let mut node = Node::new(settings());
     node.worker(50, 0, 1);
     for (connection, name) in [(1, "cart"), (2, "store")] {
