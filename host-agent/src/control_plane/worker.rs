@@ -1,9 +1,10 @@
 //! One NIC worker in the control plane: its session, its epochs, and the LMAPs that it may know.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use agent_runtime::access::Identity;
 use wire::id::{Epoch, Incarnation, LmapId};
+use wire::name::ServiceName;
 use wire::proto::control as proto;
 use wire::time::Nanos;
 
@@ -49,6 +50,8 @@ pub struct Session {
     pub last_message: Nanos,
     pub acknowledged: Epoch,
     pub lmaps_sent: BTreeMap<LmapId, SentLmap>,
+    /// Services that it could go on with, from before it was welcomed.
+    pub retained: BTreeSet<ServiceName>,
     pub counters: proto::WorkerCounters,
 }
 
@@ -103,6 +106,11 @@ impl Worker {
     /// Whether it hands over what its detectors have learnt, and goes on with what others have.
     pub fn hands_over_models(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.hands_over_models)
+    }
+
+    /// Whether it could go on with a service where it was when it was welcomed.
+    pub fn retains(&self, service: &ServiceName) -> bool {
+        self.session.as_ref().is_some_and(|session| session.retained.contains(service))
     }
 
     /// Whether it may have the configuration of `lmap`.
@@ -179,6 +187,7 @@ mod tests {
             last_message: Nanos::ZERO,
             acknowledged: Epoch::NONE,
             lmaps_sent: BTreeMap::new(),
+            retained: BTreeSet::new(),
             counters: proto::WorkerCounters::default(),
         });
         worker

@@ -1,6 +1,6 @@
 //! Messages of NIC workers, leases and fencing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use agent_runtime::access::Identity;
 use wire::control::{OLDEST_PROTOCOL, PROTOCOL, common_protocol};
@@ -81,6 +81,7 @@ impl ControlPlane {
                 last_message: now,
                 acknowledged: Epoch::NONE,
                 lmaps_sent: BTreeMap::new(),
+                retained: BTreeSet::new(),
                 counters: proto::WorkerCounters::default(),
             };
             self.workers.entry(id).or_insert_with(Worker::new).session = Some(session);
@@ -121,6 +122,7 @@ impl ControlPlane {
             }
             Some(FromWorker::LmapProblem(problem)) => self.lmap_problem(id, &problem, now),
             Some(FromWorker::LearntModel(learnt)) => self.take_model(id, learnt, now),
+            Some(FromWorker::Retained(retained)) => self.take_retained(id, &retained, now),
             Some(FromWorker::Leaving(_)) => self.leave(id, now),
             Some(FromWorker::ConnectQueuePair(connect)) => self.connect_queue_pair(id, connection, &connect),
             Some(FromWorker::Hello(_)) | None => {
@@ -261,6 +263,7 @@ impl ControlPlane {
             transport: session.map(|session| session.transport.clone()).unwrap_or_default(),
             protocol: session.map_or(0, |session| session.protocol),
             models_every_s: (self.settings.models_every.as_millis() / 1000) as u32,
+            takes_retained: true,
         };
         let epoch = self.workers.get(&id).map_or(0, |worker| worker.epoch.0);
         self.send(id, epoch, Message::Welcome(welcome));
