@@ -1,5 +1,5 @@
-//! `uview drain` and `uview undrain`: take all LMAPs off a NIC worker, for a restart or a repair of its card, and let it
-//! have some again.
+//! `uview drain` and `uview undrain`: take all LMAPs off a NIC worker, for a restart or a repair of its card, and let
+//! it have some again.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -311,6 +311,24 @@ mod tests {
     }
 
     #[test]
+    fn a_drained_worker_is_shown_with_who_drains_it_and_what_is_left() {
+        let mut reply = reply();
+        reply.workers[0].drained_by = Some("user 1000".to_owned());
+        reply.workers[0].lmaps = 2;
+        assert!(
+            text(&reply, &[]).contains("worker 0 connected, DRAINED by user 1000, 2 LMAPs left, "),
+            "{}",
+            text(&reply, &[])
+        );
+
+        (reply.workers[0].lmaps, reply.workers[0].connected) = (0, false);
+        assert!(text(&reply, &[]).contains("worker 0 NOT connected, DRAINED by user 1000, "));
+        assert!(problems(&reply).contains(&"worker 0 is not connected (user 1000 has drained it)".to_owned()));
+        let json = json(&View::new(&reply, &[])).unwrap();
+        assert!(json.contains(r#""drained_by": "user 1000""#), "{json}");
+    }
+
+    #[test]
     fn alarms_silence_and_missing_workers_are_problems() {
         let mut reply = reply();
         reply.lmaps[0].alarm = true;

@@ -1,6 +1,6 @@
 //! Models of services in a directory, so that a restart of both agents goes on with what was learnt. One file for each
-//! service, replaced when its worker hands over a newer model. And one file that names the workers that operators drain.
-//! All I/O is done on threads of its own.
+//! service, replaced when its worker hands over a newer model. And one file that names the workers that operators
+//! drain. All I/O is done on threads of its own.
 
 mod drained_workers;
 mod file_format;
@@ -82,7 +82,8 @@ impl StoredModels {
         Ok(Self { folder, limit, files: Mutex::default(), failure: Mutex::default() })
     }
 
-    /// Reads all models into `node`, the oldest first, and which workers are drained. A file that cannot be read is logged, counted and moved aside.
+    /// Reads all models into `node`, the oldest first, and which workers are drained. A file that cannot be read is
+    /// logged, counted and moved aside.
     ///
     /// # Errors
     ///

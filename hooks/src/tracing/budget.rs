@@ -30,6 +30,11 @@ const BEFORE_OTHERS: f64 = 0.3;
 /// Share of the common bucket above which nobody here wants it: more than any policy's own.
 const UNWANTED: f64 = 0.7;
 
+/// For how long it is remembered how many late bytes follow a trace.
+const MEMORY_S: f64 = 60.0;
+/// Traces from which on that is known.
+const KNOWN_FROM: f64 = 8.0;
+
 /// Who pays for a trace that this node selects, and for its late spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payer {
@@ -122,6 +127,29 @@ impl TokenBucket {
     }
 }
 
+/// What follows the traces that a policy selects: late bytes, and those paid for in advance.
+#[derive(Clone, Copy, Debug, Default)]
+struct Followers {
+    traces: f64,
+    bytes: f64,
+    prepaid: f64,
+}
+
+impl Followers {
+    /// Late bytes of a trace, in the mean of the last minute.
+    fn expected(&self) -> f64 {
+        if self.traces < KNOWN_FROM { 0.0 } else { self.bytes / self.traces }
+    }
+
+    /// Forgets a part after `seconds`. Returns what was paid in advance for spans that did not come.
+    fn age(&mut self, seconds: f64) -> f64 {
+        let stays = (-seconds / MEMORY_S).exp();
+        let refund = self.prepaid * (1.0 - stays);
+        (self.traces, self.bytes, self.prepaid) = (self.traces * stays, self.bytes * stays, self.prepaid - refund);
+        refund
+    }
+}
+
 /// What a tenant may keep.
 ///
 /// The floor and errors have a bucket each. The rest of the budget, and what overflows from these two, is in a common
@@ -129,8 +157,10 @@ impl TokenBucket {
 /// [`Policy::Latency`] 40 %, [`Policy::Lmap`] 20 %, [`Policy::Error`] 10 %. So they yield in this order under lasting
 /// demand: the later ones get nothing unless the earlier ones leave enough.
 ///
-/// Late spans of traces that this node selected are owed in full: by the policy's own bucket first, then by the common
-/// one. So a policy that selects traces early, by their first span, has fewer of them, and not others.
+/// A trace that this node selects costs what is there, and what usually follows: the mean of late bytes of the policy's
+/// traces in the last minute, since they come seconds later. Late spans beyond that are owed in full: by the policy's
+/// own bucket first, then by the common one. So a policy that selects traces early, by their first span, has fewer of
+/// them, and not others.
 ///
 /// What other nodes decide is never refused, and charged to the common bucket up to half of it. From the same half,
 /// traces are paid that only verdicts of other nodes select, as long as 30 % are saved: behind this node's own LMAPs.
@@ -143,6 +173,7 @@ pub struct Budget {
     common: TokenBucket,
     /// What may still be charged to the common bucket for decisions and verdicts of others.
     others: TokenBucket,
+    followers: [Followers; Policy::ALL.len()],
     at: Nanos,
     forgiven: f64,
 }
@@ -167,13 +198,14 @@ impl Budget {
             error: bucket(error),
             common: bucket(1.0 - floor - error),
             others: bucket((1.0 - floor - error) * OTHERS),
+            followers: Default::default(),
             at: now,
             forgiven: 0.0,
         })
     }
 
-    /// Whether `payer` may keep a trace of `bytes` at `now`; if so, the bytes are taken from the budget. The floor always
-    /// may, because its share is a promise to every reader of `ot=th`: what it needs beyond its buckets is owed.
+    /// Whether `payer` may keep a trace of `bytes` at `now`; if so, the bytes are taken from the budget. The floor
+    /// always may, because its share is a promise to every reader of `ot=th`: what it needs beyond its buckets is owed.
     pub fn spend(&mut self, payer: Payer, bytes: u64, now: Nanos) -> bool {
         self.fill(now);
         let bytes = bytes as f64;
@@ -184,8 +216,12 @@ impl Budget {
     }
 
     fn spend_own(&mut self, policy: Policy, bytes: f64) -> bool {
-        let own = self.bucket_of(policy).is_some_and(|bucket| bucket.spend(bytes, 0.0));
-        if own || self.common.spend(bytes, reserve(policy) * self.common.most) {
+        let advance = self.followers[policy as usize].expected();
+        let own = self.bucket_of(policy).is_some_and(|bucket| bucket.spend(bytes + advance, 0.0));
+        if own || self.common.spend(bytes + advance, reserve(policy) * self.common.most) {
+            let followers = &mut self.followers[policy as usize];
+            followers.traces += 1.0;
+            followers.prepaid += advance;
             return true;
         }
         if policy == Policy::Floor {
@@ -204,13 +240,18 @@ impl Budget {
     }
 
     /// Takes `bytes` of late spans of a trace that this node selected. They are kept whatever is left. A policy owes
-    /// them in full: what its own bucket has goes first, then what it may take of the common one, then both are in debt,
-    /// its own first. It selects no further trace before they are paid, and what others have is untouched until then.
-    /// Debts beyond one burst are forgiven, and counted. Those of [`Payer::Others`] are charged as their decisions are.
+    /// them in full: what its own bucket has goes first, then what it may take of the common one, then both are in
+    /// debt, its own first. It selects no further trace before they are paid, and what others have is untouched until
+    /// then. Debts beyond one burst are forgiven, and counted. Those of [`Payer::Others`] are charged as their
+    /// decisions are.
     pub fn late(&mut self, payer: Payer, bytes: u64, now: Nanos) {
         let Payer::Own(policy) = payer else { return self.charge(bytes, now) };
         self.fill(now);
-        let mut owed = bytes as f64;
+        let followers = &mut self.followers[policy as usize];
+        followers.bytes += bytes as f64;
+        let prepaid = followers.prepaid.min(bytes as f64);
+        followers.prepaid -= prepaid;
+        let mut owed = bytes as f64 - prepaid;
         if let Some(own) = self.bucket_of(policy) {
             owed -= own.take_above(0.0, owed);
         }
@@ -267,7 +308,8 @@ impl Budget {
         self.at = now;
         let seconds = passed.as_secs_f64();
         let spilled = self.floor.fill(seconds, 0.0) + self.error.fill(seconds, 0.0);
-        self.common.fill(seconds, spilled);
+        let refunds: f64 = self.followers.iter_mut().map(|followers| followers.age(seconds)).sum();
+        self.common.fill(seconds, spilled + refunds);
         self.others.fill(seconds, 0.0);
     }
 }

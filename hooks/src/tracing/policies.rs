@@ -202,8 +202,8 @@ impl Policies {
         self.budget.late(payer, bytes as u64, now);
     }
 
-    /// Charges a span of `bytes` that follows an earlier decision of `policy`: this node's `own`, or one for which other
-    /// nodes pay. All spans of the floor do.
+    /// Charges a span of `bytes` that follows an earlier decision of `policy`: this node's `own`, or one for which
+    /// other nodes pay. All spans of the floor do.
     pub fn follow(&mut self, policy: Policy, own: bool, bytes: usize, now: Nanos) {
         if policy == Policy::Floor {
             let _always = self.budget.spend(Payer::Own(policy), bytes as u64, now);

@@ -273,8 +273,8 @@ impl Triggers {
     }
 
     /// Verdicts about services on the path of `operation` between `from` and `to`, without those about operations that
-    /// it does not request; of each service the heaviest of this node, or else of others: what others say about a service
-    /// here changes nothing.
+    /// it does not request; of each service the heaviest of this node, or else of others: what others say about a
+    /// service here changes nothing.
     fn about<'a>(
         &'a self,
         catalog: &'a ServiceCatalog<'_>,

@@ -11,8 +11,8 @@ use super::placement::least_loaded;
 use super::worker::Worker;
 use super::{ControlPlane, OperatorError};
 
-/// LMAPs of one worker that move at a time. Their models reach the host agent within [`super::moves::MODEL_WITHIN`], and
-/// as few LMAPs run on two workers.
+/// LMAPs of one worker that move at a time. Their models reach the host agent within [`super::moves::MODEL_WITHIN`],
+/// and as few LMAPs run on two workers.
 pub(super) const AT_ONCE: usize = 64;
 /// Most characters kept of who gave an order.
 const MAX_NAME: usize = 256;
@@ -20,7 +20,7 @@ const MAX_NAME: usize = 256;
 /// An operator's order to take all LMAPs off a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drain {
-    /// The operator.
+    /// The operator who gave it.
     pub by: String,
     /// Whether LMAPs move that lose what they have learnt by it, or end if no other worker takes them.
     pub forced: bool,
@@ -86,8 +86,8 @@ impl ControlPlane {
             return;
         }
         self.drains = None;
-        // One that leaves hands everything over by itself. One without a connection has no model to give: it comes back,
-        // or is fenced.
+        // One that leaves hands everything over by itself. One without a connection has no model to give: it comes
+        // back, or is fenced.
         let drained = self.workers.iter().filter(|(_, worker)| worker.is_connected() && !worker.leaves());
         let drained: Vec<_> = drained.filter_map(|(&id, worker)| Some((id, worker.drain.as_ref()?.forced))).collect();
         for (id, forced) in drained {
@@ -99,10 +99,12 @@ impl ControlPlane {
         let of_it = self.lmaps.values().filter(|lmap| lmap.worker == Some(id));
         let moving = of_it.clone().filter(|lmap| lmap.moving.is_some()).count();
         let staying = of_it.filter(|lmap| lmap.moving.is_none());
-        let may_move =
-            staying.clone().filter(|lmap| forced || self.may_leave(lmap)).take(AT_ONCE.saturating_sub(moving));
+        let mut remaining = staying.clone().count();
+        let mut may_move: Vec<&Lmap> = staying.filter(|lmap| forced || self.may_leave(lmap)).collect();
+        // Those whose moves were given up do not stand in the way of others.
+        may_move.sort_by_key(|lmap| lmap.move_begun);
+        let may_move = may_move.into_iter().take(AT_ONCE.saturating_sub(moving));
         let may_move: Vec<(LmapId, f64)> = may_move.map(|lmap| (lmap.id, lmap.load())).collect();
-        let mut remaining = staying.count();
         let mut loads = self.loads();
         loads.retain(|other, _| forced || self.workers.get(other).is_some_and(Worker::hands_over_models));
         for (lmap, load) in may_move {

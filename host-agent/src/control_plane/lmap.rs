@@ -8,7 +8,7 @@ use wire::id::{Epoch, LmapId, MetricId, ReplicaId, WorkerId};
 use wire::metric::{Aggregation, Series, TickDivider};
 use wire::name::{InstanceName, ServiceName};
 use wire::proto::control as proto;
-use wire::time::Interval;
+use wire::time::{Interval, Nanos};
 
 use super::catalogue::Catalogue;
 use super::moves::Move;
@@ -56,6 +56,8 @@ pub struct Lmap {
     pub sent: Option<SentConfig>,
     /// Its move to another worker.
     pub moving: Option<Move>,
+    /// When its last move began.
+    pub move_begun: Nanos,
     /// The epoch of its worker in which an operator had it fitted again.
     pub refitted: Epoch,
     /// Row stride of the subscription; 0 is none.
@@ -79,6 +81,7 @@ impl Lmap {
             worker: None,
             sent: None,
             moving: None,
+            move_begun: Nanos::ZERO,
             refitted: Epoch::NONE,
             rows_every: 0,
             health: Health::default(),

@@ -127,6 +127,7 @@ impl ControlPlane {
     pub(super) fn begin_move(&mut self, id: LmapId, to: Option<WorkerId>, now: Nanos) {
         let Some(lmap) = self.lmaps.get_mut(&id) else { return };
         let Some(from) = lmap.worker else { return };
+        lmap.move_begun = now;
         lmap.moving = Some(Move { to, stage: Stage::AwaitingModel { until: now.plus(MODEL_WITHIN) } });
         let session = self.workers.get(&from).and_then(|worker| worker.session.as_ref());
         if session.is_some_and(|session| session.hands_over_models && session.departure == Departure::No) {

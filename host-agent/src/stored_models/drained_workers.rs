@@ -1,4 +1,5 @@
-//! The file of the workers that operators drain: a header line with version and checksum, then a protobuf message. Pure.
+//! The file of the workers that operators drain: a header line with version and checksum, then a protobuf message.
+//! Pure.
 
 use prost::Message as _;
 use wire::id::WorkerId;

@@ -383,6 +383,41 @@ fn a_leaving_worker_may_go_when_a_move_from_it_was_given_up() {
     assert_eq!(node.obeyed(50), [Sent::Goodbye]);
 }
 
+fn retained(services: &[&str]) -> FromWorker {
+    FromWorker::Retained(proto::Retained { services: services.iter().map(ToString::to_string).collect() })
+}
+
+#[test]
+fn a_worker_gets_what_it_ran_for_an_earlier_run_of_the_host_agent() {
+    let mut node = Node::new(settings());
+    node.worker(50, 0, 1);
+    node.worker(51, 1, 2);
+    node.receive(51, retained(&["cart", "store", "\u{1b}", "gone"]));
+    for (connection, name) in [(1, "cart"), (2, "store"), (3, "other")] {
+        node.replica(connection, name, &[counter("a")]);
+    }
+    node.settle();
+
+    assert_eq!([1, 2, 3].map(|lmap| node.worker_of(lmap)), [Some(1), Some(1), Some(0)]);
+}
+
+#[test]
+fn an_lmap_that_another_worker_has_hardly_begun_moves_to_the_one_that_ran_it_and_an_armed_one_stays() {
+    let mut node = two_lmaps();
+    node.replica(3, "late", &[counter("a")]);
+    node.settle();
+    node.obeyed(50);
+
+    node.worker(51, 1, 2);
+    node.receive(51, retained(&["cart", "late"]));
+
+    assert_eq!(node.obeyed(50), [Sent::GiveModel(3)]);
+    node.learnt(50, 3, b"");
+    assert_eq!(node.obeyed(51), [set(3, &[])]);
+    node.has_rows(51, 3);
+    assert_eq!([1, 2, 3].map(|lmap| node.worker_of(lmap)), [Some(0), Some(0), Some(1)]);
+}
+
 #[test]
 fn workers_of_releases_whose_protocols_overlap_are_welcome() {
     let mut node = Node::new(settings());
