@@ -105,7 +105,7 @@ fn head_lines<'a>(model: &Model, palette: &Palette) -> Paragraph<'a> {
         let gone = if status.connected { "" } else { "   NOT CONNECTED" };
         let drained = if status.drained_by.is_some() { "   drained" } else { "" };
         let signs = [Span::styled(drained, palette.strong), Span::styled(gone, palette.urgent)];
-        lines.push(Line::from_iter([Span::raw(text), late, Span::raw(rest)].into_iter().chain(signs)));
+        lines.push([Span::raw(text), late, Span::raw(rest)].into_iter().chain(signs).collect());
     }
     Paragraph::new(lines)
 }

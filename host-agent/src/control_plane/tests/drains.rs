@@ -139,7 +139,8 @@ fn a_worker_without_a_model_keeps_an_armed_lmap_unless_it_is_forced() {
         node.learnt(50, 2, b"two");
         node.drain(0, false).unwrap();
         if answers {
-            [1, 2].map(|lmap| node.learnt(50, lmap, b""));
+            node.learnt(50, 1, b"");
+            node.learnt(50, 2, b"");
         } else {
             node.pass(Nanos::from_millis(2_100));
         }
