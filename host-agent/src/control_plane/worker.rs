@@ -50,7 +50,7 @@ pub struct Session {
     pub last_message: Nanos,
     pub acknowledged: Epoch,
     pub lmaps_sent: BTreeMap<LmapId, SentLmap>,
-    /// Services that it could go on with, from before it was welcomed.
+    /// Services that it could go on with, from before it was welcomed; at most as many as a worker has LMAPs.
     pub retained: BTreeSet<ServiceName>,
     pub counters: proto::WorkerCounters,
 }

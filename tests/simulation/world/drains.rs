@@ -21,7 +21,7 @@ fn a_worker_that_is_drained_under_load_costs_no_service_more_than_a_row_and_all_
     for seed in 0..SEEDS {
         // No model is handed over again before the moves ask for it.
         let mut world = World::quiet_with(seed, SERVICES as usize, Nanos::from_secs(300));
-        // A second replica of each service, and their replicas register and retire metrics meanwhile.
+        // A second replica of each service registers first.
         let second = SERVICES as usize..2 * SERVICES as usize;
         second.for_each(|at| world.start_service(at));
         world.for_a_while(Nanos::from_secs(1));
