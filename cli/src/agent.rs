@@ -14,8 +14,8 @@ use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint, Uri};
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{
-    HookEvent, ListReply, ListRequest, PathsReply, PathsRequest, ReceiptReply, ReceiptRequest, RegisterHookRequest,
-    RowEvent, StatusReply, StatusRequest, WatchRowsRequest,
+    DrainWorkerRequest, HookEvent, ListReply, ListRequest, PathsReply, PathsRequest, ReceiptReply, ReceiptRequest,
+    RegisterHookRequest, RowEvent, StatusReply, StatusRequest, UndrainWorkerRequest, WatchRowsRequest,
 };
 
 use crate::discovery::{self, READY_FILE, RUNTIME_DIR};
@@ -160,6 +160,9 @@ pub enum AgentError {
     /// The role that the call needs is not granted.
     #[error("{0}")]
     Denied(String),
+    /// The agent does not do it, and says why.
+    #[error("{0}")]
+    Declined(String),
     /// The address cannot be parsed.
     #[error("`{0}` is no address of the form unix:PATH or HOST:PORT")]
     Address(String),
@@ -203,6 +206,7 @@ impl AgentError {
                 failure.advice(format!("remove {} and start the agent again", path.display()))
             }
             Self::Denied(_) => failure,
+            Self::Declined(_) => failure.exit_with(Exit::Failed),
             Self::Address(_) => failure.advice("--operators unix:/run/uview/operators.sock").exit_with(Exit::Usage),
             Self::Unreachable { .. } => failure
                 .advice("`uview check` shows whether the agent runs")
@@ -321,6 +325,30 @@ impl Connection {
         }
     }
 
+    /// Moves all LMAPs of a worker to others. Returns how many it has.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status); [`AgentError::Declined`] if there is no such worker, or it is the last one.
+    pub async fn drain(&mut self, worker: u32, force: bool) -> Result<u32, AgentError> {
+        match self.client.drain_worker(DrainWorkerRequest { worker, force }).await {
+            Ok(reply) => Ok(reply.into_inner().lmaps),
+            Err(status) => Err(self.peer.error(&status).await),
+        }
+    }
+
+    /// Lets a worker have LMAPs again.
+    ///
+    /// # Errors
+    ///
+    /// As [`drain`](Self::drain).
+    pub async fn undrain(&mut self, worker: u32) -> Result<(), AgentError> {
+        match self.client.undrain_worker(UndrainWorkerRequest { worker }).await {
+            Ok(_) => Ok(()),
+            Err(status) => Err(self.peer.error(&status).await),
+        }
+    }
+
     /// Subscribes to every `every`th row of an LMAP. The stream begins with the rows that the worker has buffered.
     ///
     /// # Errors
@@ -355,14 +383,16 @@ impl Connection {
 impl Peer {
     /// Sorts an error status: one from the agent has no source, one from the connection has.
     async fn error(&self, status: &tonic::Status) -> AgentError {
-        use tonic::Code::{Cancelled, DeadlineExceeded, Unavailable};
+        use tonic::Code::{Cancelled, DeadlineExceeded, FailedPrecondition, NotFound, PermissionDenied, Unavailable};
         if status.source().is_some() || matches!(status.code(), Cancelled | DeadlineExceeded | Unavailable) {
             return self.unreachable(innermost(status)).await;
         }
-        if status.code() == tonic::Code::PermissionDenied {
-            return AgentError::Denied(status.message().to_owned());
+        let message = status.message().to_owned();
+        match status.code() {
+            PermissionDenied => AgentError::Denied(message),
+            NotFound | FailedPrecondition => AgentError::Declined(message),
+            _ => AgentError::Refused { address: self.address.clone(), message },
         }
-        AgentError::Refused { address: self.address.clone(), message: status.message().to_owned() }
     }
 
     /// Finds out whether TLS is the reason; else the error is `cause`.

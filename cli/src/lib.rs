@@ -5,6 +5,7 @@
 //! | [`check`] | whether uview can run on this machine, and what to fix |
 //! | [`status`] | agent, workers, LMAPs (local metrics analysis pipelines) and problems, printed once |
 //! | [`top`] | the same as a live view |
+//! | [`drain`] | takes all LMAPs off a worker, and lets it have some again |
 //! | [`paths`] | operations and the services on the path of their requests |
 //! | [`receipt`] | spans seen, kept, dropped and lost, per day and service |
 //! | [`watch`] | watches a program that nobody changed, by what the system tells about it |
@@ -30,6 +31,7 @@ pub mod check;
 pub mod clock;
 pub mod demonstration;
 pub mod discovery;
+pub mod drain;
 #[cfg(feature = "lab")]
 pub mod eval;
 pub mod exit;
@@ -93,6 +95,11 @@ enum Command {
     Watch(watch::WatchArgs),
     /// Print agents, workers, LMAPs and problems
     Status(status::StatusArgs),
+    /// Move all LMAPs off a NIC worker, and place none on it until `uview undrain`
+    #[command(long_about = drain::LONG_ABOUT)]
+    Drain(drain::DrainArgs),
+    /// Let a NIC worker have LMAPs again
+    Undrain(drain::UndrainArgs),
     /// Print how many spans and requests were seen, kept, dropped and lost, per day and service
     Receipt(receipt::ReceiptArgs),
     /// Print or draw operations and the services on the path of their requests
@@ -171,6 +178,8 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::Completions(args) => shell::completions(&args),
         Command::Man(args) => shell::man(&args),
         Command::Status(args) => status::run(args, environment.runtime_dir),
+        Command::Drain(args) => drain::run(args, environment.runtime_dir),
+        Command::Undrain(args) => drain::undo(args, environment.runtime_dir),
         Command::Top(args) => top::run(args, environment),
         Command::Watch(args) => watch::run(args, environment),
         Command::Child(args) => demonstration::become_child(&args, environment.program),

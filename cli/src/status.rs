@@ -1,9 +1,10 @@
 //! `uview status`: the host agent, its workers, LMAPs and problems, printed once as text or JSON.
 
+mod view;
+
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use serde::Serialize;
 use wire::control::NOISY_THRESHOLD;
 use wire::proto::operators::{Detector, LmapStatus, Reason, StatusReply, WorkerStatus};
 use wire::quantity::quantity;
@@ -14,6 +15,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::figures::{duration_ms, score, threshold};
 use crate::output::{self, json};
+use view::View;
 
 /// Arguments of `uview status`.
 #[derive(Clone, Debug, clap::Args)]
@@ -47,7 +49,8 @@ pub fn problems(reply: &StatusReply) -> Vec<String> {
         problems.push("no NIC worker is connected, nothing is watched; `uview nic-agent` starts one".to_owned());
     }
     for worker in reply.workers.iter().filter(|worker| !worker.connected) {
-        problems.push(format!("worker {} is not connected", worker.worker));
+        let drained = worker.drained_by.as_ref().map_or_else(String::new, |by| format!(" ({by} has drained it)"));
+        problems.push(format!("worker {} is not connected{drained}", worker.worker));
     }
     // Before its first report, after a second, a worker has no ticks.
     let is_blind =
@@ -177,8 +180,13 @@ fn worker_line(worker: &WorkerStatus) -> String {
     } else {
         format!("epoch {} ({} acknowledged)", worker.epoch, worker.acknowledged_epoch)
     };
+    let drained = match (&worker.drained_by, worker.lmaps) {
+        (None, _) => String::new(),
+        (Some(by), 0) => format!(", DRAINED by {by}"),
+        (Some(by), left) => format!(", DRAINED by {by}, {left} LMAPs left"),
+    };
     let line = format!(
-        "worker {} {state}, {}, {epoch}, {} ticks, {} late, {} failed regions, {} lost verdicts",
+        "worker {} {state}{drained}, {}, {epoch}, {} ticks, {} late, {} failed regions, {} lost verdicts",
         worker.worker, worker.transport, worker.ticks, worker.late_ticks, worker.failed_regions, worker.lost_verdicts
     );
     if worker.transport != TRANSPORT {
@@ -224,172 +232,6 @@ pub fn state(lmap: &LmapStatus) -> String {
 pub fn reason(reason: &Reason) -> String {
     let (seen, expected) = (quantity(reason.seen, &reason.unit), quantity(reason.expected, &reason.unit));
     format!("{} {seen}, expected {expected} ({:.0} %)", reason.column, 100.0 * reason.share)
-}
-
-/// The status as JSON. Field names are part of the command's interface; NaN is null.
-#[derive(Serialize)]
-struct View<'a> {
-    version: &'a str,
-    incarnation: u64,
-    uptime_ms: u64,
-    workers: Vec<WorkerView<'a>>,
-    lmaps: Vec<LmapView<'a>>,
-    counters: std::collections::BTreeMap<&'a str, u64>,
-    problems: &'a [String],
-}
-
-#[derive(Serialize)]
-struct WorkerView<'a> {
-    worker: u32,
-    connected: bool,
-    transport: &'a str,
-    epoch: u64,
-    acknowledged_epoch: u64,
-    ticks: u64,
-    late_ticks: u64,
-    failed_regions: u64,
-    cpu_ns: u64,
-    lost_verdicts: u64,
-    failed_batches: u64,
-    connections: u64,
-    revoked_regions: u64,
-}
-
-#[derive(Serialize)]
-struct LmapView<'a> {
-    lmap: u32,
-    service: &'a str,
-    state: &'a str,
-    alarm: bool,
-    alarms: u64,
-    rows: u32,
-    rows_needed: u32,
-    gamma: f64,
-    alarms_per_day: f64,
-    gamma_factor: f64,
-    /// γ as a multiple of the usual score of the training rows; 0 while learning.
-    threshold_noise: f64,
-    scores: &'a [f32],
-    samples: u64,
-    discarded: u64,
-    columns: u32,
-    unwatched: u32,
-    replicas: u32,
-    silent_replicas: &'a [String],
-    reasons: Vec<ReasonView<'a>>,
-    groups: std::collections::BTreeMap<&'a str, f64>,
-    at_unix_ns: u64,
-    rank: u32,
-    points_at: &'a str,
-    incident_unix_ns: u64,
-    detector: Option<DetectorView<'a>>,
-}
-
-/// Detector settings of an operator; null means that the worker's configuration applies.
-#[derive(Serialize)]
-struct DetectorView<'a> {
-    score: Option<&'a str>,
-    rank: Option<u32>,
-    sketch_rows: Option<u32>,
-    stride: Option<u32>,
-    percentile: Option<f64>,
-    learning_rate: Option<f64>,
-    margin: Option<f64>,
-    alarms_per_day: Option<f64>,
-    rows_kept: Option<u32>,
-}
-
-#[derive(Serialize)]
-struct ReasonView<'a> {
-    column: &'a str,
-    group: &'a str,
-    unit: &'a str,
-    share: f64,
-    seen: f64,
-    expected: f64,
-    since_us: u64,
-}
-
-impl<'a> View<'a> {
-    fn new(reply: &'a StatusReply, problems: &'a [String]) -> Self {
-        Self {
-            version: &reply.version,
-            incarnation: reply.incarnation,
-            uptime_ms: reply.uptime_ms,
-            workers: reply.workers.iter().map(WorkerView::new).collect(),
-            lmaps: reply.lmaps.iter().map(LmapView::new).collect(),
-            counters: reply.counters.iter().map(|(name, &count)| (name.as_str(), count)).collect(),
-            problems,
-        }
-    }
-}
-
-impl<'a> WorkerView<'a> {
-    fn new(worker: &'a WorkerStatus) -> Self {
-        Self {
-            worker: worker.worker,
-            connected: worker.connected,
-            transport: &worker.transport,
-            epoch: worker.epoch,
-            acknowledged_epoch: worker.acknowledged_epoch,
-            ticks: worker.ticks,
-            late_ticks: worker.late_ticks,
-            failed_regions: worker.failed_regions,
-            cpu_ns: worker.cpu_ns,
-            lost_verdicts: worker.lost_verdicts,
-            failed_batches: worker.failed_batches,
-            connections: worker.connections,
-            revoked_regions: worker.revoked_regions,
-        }
-    }
-}
-
-impl<'a> LmapView<'a> {
-    fn new(lmap: &'a LmapStatus) -> Self {
-        Self {
-            lmap: lmap.lmap,
-            service: &lmap.service,
-            state: &lmap.state,
-            alarm: lmap.alarm,
-            alarms: lmap.alarms,
-            rows: lmap.rows,
-            rows_needed: lmap.rows_needed,
-            gamma: lmap.gamma,
-            alarms_per_day: lmap.alarms_per_day,
-            gamma_factor: lmap.gamma_factor,
-            threshold_noise: lmap.threshold_noise,
-            scores: &lmap.scores,
-            samples: lmap.samples,
-            discarded: lmap.discarded,
-            columns: lmap.columns,
-            unwatched: lmap.unwatched,
-            replicas: lmap.replicas,
-            silent_replicas: &lmap.silent_replicas,
-            reasons: lmap.reasons.iter().map(ReasonView::new).collect(),
-            groups: lmap.groups.iter().map(|group| (group.group.as_str(), group.share)).collect(),
-            at_unix_ns: lmap.at_unix_ns,
-            rank: lmap.rank,
-            points_at: &lmap.points_at,
-            incident_unix_ns: lmap.incident_unix_ns,
-            detector: lmap.detector.as_ref().map(DetectorView::new),
-        }
-    }
-}
-
-impl<'a> DetectorView<'a> {
-    fn new(detector: &'a Detector) -> Self {
-        let &Detector { ref score, rank, sketch_rows, stride, percentile, learning_rate, margin, .. } = detector;
-        let &Detector { alarms_per_day, rows_kept, .. } = detector;
-        let score = Some(score.as_str()).filter(|score| !score.is_empty());
-        Self { score, rank, sketch_rows, stride, percentile, learning_rate, margin, alarms_per_day, rows_kept }
-    }
-}
-
-impl<'a> ReasonView<'a> {
-    fn new(reason: &'a Reason) -> Self {
-        let &Reason { ref column, ref group, ref unit, share, seen, expected, since_us } = reason;
-        Self { column, group, unit, share, seen, expected, since_us }
-    }
 }
 
 #[cfg(test)]
@@ -466,6 +308,24 @@ mod tests {
         reply.workers[0].connections = 0;
 
         assert!(problems(&reply).iter().any(|line| line.contains("not connected to this host's memory by RDMA")));
+    }
+
+    #[test]
+    fn a_drained_worker_is_shown_with_who_drains_it_and_what_is_left() {
+        let mut reply = reply();
+        reply.workers[0].drained_by = Some("user 1000".to_owned());
+        reply.workers[0].lmaps = 2;
+        assert!(
+            text(&reply, &[]).contains("worker 0 connected, DRAINED by user 1000, 2 LMAPs left, "),
+            "{}",
+            text(&reply, &[])
+        );
+
+        (reply.workers[0].lmaps, reply.workers[0].connected) = (0, false);
+        assert!(text(&reply, &[]).contains("worker 0 NOT connected, DRAINED by user 1000, "));
+        assert!(problems(&reply).contains(&"worker 0 is not connected (user 1000 has drained it)".to_owned()));
+        let json = json(&View::new(&reply, &[])).unwrap();
+        assert!(json.contains(r#""drained_by": "user 1000""#), "{json}");
     }
 
     #[test]

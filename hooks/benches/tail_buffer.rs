@@ -8,8 +8,8 @@ use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
 use hooks::time::UnixNanos;
 use hooks::tracing::{
-    Budget, BudgetRule, Keeper, Limits, OrderKey, Policies, Reason, ServiceCatalog, Span, SpanId, SpanIndex, SpanKind,
-    Switches, TailBuffer, TraceId, TriggerRule, Triggers, Verdict,
+    Budget, BudgetRule, Keeper, Limits, OrderKey, Origin, Policies, Reason, ServiceCatalog, Span, SpanId, SpanIndex,
+    SpanKind, Switches, TailBuffer, TraceId, TriggerRule, Triggers, Verdict,
 };
 use wire::time::Nanos;
 
@@ -92,7 +92,7 @@ fn keep(bencher: Bencher<'_, '_>) {
 fn verdict(second: u64) -> Verdict {
     let reason = Arc::new(Reason::Trigger { text: "benchmark".into() });
     let at = UnixNanos::from_secs(second);
-    Verdict { service: ServiceId(99), from: at, at, breakdown: None, weight: 2.0, reason }
+    Verdict { service: ServiceId(99), origin: Origin::Here, from: at, at, breakdown: None, weight: 2.0, reason }
 }
 
 /// 10,000 buffered traces of eight spans are kept at once.

@@ -32,15 +32,15 @@ mod watermark;
 
 pub use account::{Account, DiscardReason, DiscardedSpans, DropReason, LossReason, Tally};
 pub use breakdown::ScoreBreakdown;
-pub use budget::{Budget, BudgetError, BudgetRule};
+pub use budget::{Budget, BudgetError, BudgetRule, Payer};
 pub use buffer::{Indexes, TailBuffer};
 pub use decisions::StickyDecision;
 pub use keeper::{Keeper, KeptSpan, PathStep, Piece, TraceStart};
 pub use limits::{Limits, LimitsError};
 pub use order::{OrderKey, Rank};
 pub use outcome::{BufferedTrace, Completeness, KeepOutcome, LookBack, OfferOutcome};
-pub use policies::{Policies, ServiceCatalog, Switches};
+pub use policies::{Policies, Selection, ServiceCatalog, Switches};
 pub use reason::{Metric, Policy, Reason};
 pub use span::{Span, SpanId, SpanIndex, SpanKind, TraceId};
 pub use threshold::{ProbabilityError, Randomness, Threshold, sampling_of, with_threshold};
-pub use triggers::{TriggerRule, Triggers, Verdict};
+pub use triggers::{Origin, TriggerRule, Triggers, Verdict};

@@ -7,7 +7,7 @@ use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
 use hooks::time::UnixNanos;
 use hooks::tracing::{
-    Budget, BudgetRule, KeepOutcome, Keeper, KeptSpan, Limits, Metric, OrderKey, PathStep, Policies, Policy,
+    Budget, BudgetRule, KeepOutcome, Keeper, KeptSpan, Limits, Metric, OrderKey, Origin, PathStep, Policies, Policy,
     Randomness, Reason, ServiceCatalog, Span, SpanId, SpanIndex, SpanKind, Switches, TailBuffer, Threshold, TraceId,
     TriggerRule, Triggers, Verdict,
 };
@@ -78,7 +78,10 @@ impl Shop {
         let reason = Reason::Lmap { service: service_name, score: 9.0, gamma: 3.0, metrics: [metric].into() };
         let at = UnixNanos::from_secs(second);
         let reason = Arc::new(reason);
-        self.keeper.verdict(&Verdict { service, from: at, at, breakdown: None, weight: 3.0, reason }, at);
+        self.keeper.verdict(
+            &Verdict { service, origin: Origin::Here, from: at, at, breakdown: None, weight: 3.0, reason },
+            at,
+        );
     }
 
     fn tick(&mut self, now: Nanos) {

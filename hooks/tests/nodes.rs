@@ -8,9 +8,9 @@ use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
 use hooks::time::UnixNanos;
 use hooks::tracing::{
-    Budget, BudgetRule, Completeness, KeepOutcome, Keeper, KeptSpan, Limits, LossReason, OrderKey, Policies, Reason,
-    ServiceCatalog, Span, SpanId, SpanIndex, SpanKind, Switches, TailBuffer, Threshold, TraceId, TriggerRule, Triggers,
-    Verdict,
+    Budget, BudgetRule, Completeness, KeepOutcome, Keeper, KeptSpan, Limits, LossReason, OrderKey, Origin, Policies,
+    Reason, ServiceCatalog, Span, SpanId, SpanIndex, SpanKind, Switches, TailBuffer, Threshold, TraceId, TriggerRule,
+    Triggers, Verdict,
 };
 use wire::time::Nanos;
 
@@ -162,8 +162,15 @@ impl World {
     fn verdict(&mut self, second: u64) {
         let reason = Reason::Lmap { service: "payment".into(), score: 9.0, gamma: 3.0, metrics: Box::default() };
         let at = UnixNanos::from_secs(NOON + second);
-        let verdict =
-            Verdict { service: PAYMENT, from: at, at, breakdown: None, weight: 3.0, reason: Arc::new(reason) };
+        let verdict = Verdict {
+            service: PAYMENT,
+            origin: Origin::Here,
+            from: at,
+            at,
+            breakdown: None,
+            weight: 3.0,
+            reason: Arc::new(reason),
+        };
         for keeper in &mut self.keepers {
             keeper.verdict(&verdict, at);
         }

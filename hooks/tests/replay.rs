@@ -11,8 +11,8 @@ use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
 use hooks::time::UnixNanos;
 use hooks::tracing::{
-    Budget, BudgetRule, Keeper, KeptSpan, Limits, OrderKey, Policies, Reason, ScoreBreakdown, ServiceCatalog, Span,
-    SpanId, SpanIndex, SpanKind, Switches, TailBuffer, TraceId, TriggerRule, Triggers, Verdict,
+    Budget, BudgetRule, Keeper, KeptSpan, Limits, OrderKey, Origin, Policies, Reason, ScoreBreakdown, ServiceCatalog,
+    Span, SpanId, SpanIndex, SpanKind, Switches, TailBuffer, TraceId, TriggerRule, Triggers, Verdict,
 };
 use lmap::{Column, ColumnKind, Detector, Settings};
 use wire::time::Nanos;
@@ -211,8 +211,18 @@ impl Replay {
             let reason = Arc::clone(&reason);
             // A verdict with operations is about its row, another one about the whole second.
             let (from, at) = if breakdown.is_some() { (at, over) } else { (at, at) };
-            self.keeper
-                .verdict(&Verdict { service, from, at, breakdown: breakdown.map(Arc::new), weight: 2.0, reason }, over);
+            self.keeper.verdict(
+                &Verdict {
+                    service,
+                    origin: Origin::Here,
+                    from,
+                    at,
+                    breakdown: breakdown.map(Arc::new),
+                    weight: 2.0,
+                    reason,
+                },
+                over,
+            );
         }
         let now = Nanos::from_secs(second + 1 - begin);
         self.act(|keeper, catalog, sink| keeper.tick(catalog, now, sink));

@@ -9,7 +9,7 @@
 //!   an operator created or configured it. After an operator has deleted it, it stays deleted until an operator creates
 //!   it again.
 //! - It runs on the connected worker with the least load (values per second). It moves when that worker leaves or is
-//!   fenced, and to a worker that joins and has less to do.
+//!   fenced, and to a worker that joins and has less to do. A worker that an operator drains loses all, and gets none.
 //! - Each configuration change sent to a worker has an epoch of that worker. Slots and regions are released after every
 //!   worker that may know them has acknowledged an epoch without them, or was fenced: its lease expired, another run
 //!   took its number, or it acknowledged an epoch that was never sent.
@@ -18,6 +18,7 @@
 mod action;
 mod catalogue;
 mod counters;
+mod drains;
 mod incidents;
 mod kept_models;
 mod lmap;
@@ -54,6 +55,7 @@ pub use action::{Action, ConnectionId, Event, NamedReason, RowBatch};
 pub use agent_runtime::access::Identity;
 use agent_runtime::shares::Shares;
 pub use counters::Counters;
+pub use drains::Drain;
 pub use incidents::Suspicion;
 pub use kept_models::KeptModel;
 pub use lmap_view::LmapView;
@@ -138,6 +140,8 @@ pub struct ControlPlane {
     awaited_models: BTreeSet<LmapId>,
     /// When LMAPs are next moved to workers that have less to do.
     rebalance: Option<Nanos>,
+    /// When LMAPs of drained workers are next moved.
+    drains: Option<Nanos>,
     last_replica: u32,
     last_lmap: u32,
 }
@@ -150,6 +154,7 @@ impl ControlPlane {
             kept: KeptModels::new(settings.model_bytes),
             awaited_models: BTreeSet::new(),
             rebalance: None,
+            drains: None,
             shares: NodeShares::new(&settings.limits),
             models: Shares::new("bytes of operators' models", "a limit of the program", operators::MAX_MODELS_BYTES),
             settings,

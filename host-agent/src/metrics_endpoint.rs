@@ -199,6 +199,7 @@ fn size(name: &str) -> &'static str {
         "unreadable_regions" => "Regions that a worker cannot read by RDMA.",
         "unfenced_workers" => "Workers that an RDMA device does not fence; slots are held back.",
         "kept_model_bytes" => "Bytes of models that detectors have learnt, kept for the next worker.",
+        "drained_workers" => "Workers that operators drain: LMAPs move away from them, and none is placed on them.",
         _ => "Current number.",
     }
 }

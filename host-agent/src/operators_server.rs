@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 use wire::control::MAX_MESSAGE_BYTES;
-use wire::id::{HookId, LmapId, MetricId};
+use wire::id::{HookId, LmapId, MetricId, WorkerId};
 use wire::proto::operators as proto;
 use wire::proto::operators::operators_server::{Operators, OperatorsServer};
 
@@ -285,6 +285,30 @@ impl Operators for OperatorsService {
         asked.map_err(|error| translate::status(&error))?;
         tracing::info!(%by, %lmap, "operator requested a refit");
         Ok(Response::new(proto::FitAgainReply {}))
+    }
+
+    async fn drain_worker(
+        &self,
+        request: Request<proto::DrainWorkerRequest>,
+    ) -> Result<Response<proto::DrainWorkerReply>, Status> {
+        let by = self.require(&request, Role::Operator, "drain a worker")?;
+        let proto::DrainWorkerRequest { worker, force } = request.into_inner();
+        let drained = self.node.plane(|plane, now| plane.drain_worker(now, WorkerId(worker), force, &by.to_string()));
+        let lmaps = drained.map_err(|error| translate::status(&error))?;
+        tracing::info!(%by, worker, force, lmaps, "operator drained a worker");
+        Ok(Response::new(proto::DrainWorkerReply { lmaps: lmaps as u32 }))
+    }
+
+    async fn undrain_worker(
+        &self,
+        request: Request<proto::UndrainWorkerRequest>,
+    ) -> Result<Response<proto::UndrainWorkerReply>, Status> {
+        let by = self.require(&request, Role::Operator, "undrain a worker")?;
+        let worker = request.into_inner().worker;
+        let undrained = self.node.plane(|plane, now| plane.undrain_worker(now, WorkerId(worker)));
+        undrained.map_err(|error| translate::status(&error))?;
+        tracing::info!(%by, worker, "operator undrained a worker");
+        Ok(Response::new(proto::UndrainWorkerReply {}))
     }
 
     async fn list(&self, request: Request<proto::ListRequest>) -> Result<Response<proto::ListReply>, Status> {

@@ -1,6 +1,8 @@
 //! Models of services in a directory, so that a restart of both agents goes on with what was learnt. One file for each
-//! service, replaced when its worker hands over a newer model. All I/O is done on threads of its own.
+//! service, replaced when its worker hands over a newer model. And one file that names the workers that operators
+//! drain. All I/O is done on threads of its own.
 
+mod drained_workers;
 mod file_format;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,10 +13,11 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::time::MissedTickBehavior;
+use wire::id::WorkerId;
 use wire::name::ServiceName;
 
 use self::file_format::OVERHEAD_BYTES;
-use crate::control_plane::KeptModel;
+use crate::control_plane::{Drain, KeptModel};
 use crate::node::Node;
 use crate::stored_file::StateFolder;
 
@@ -35,11 +38,12 @@ struct ModelFile {
     arrival: u64,
 }
 
-/// The files by service, and the largest number of one.
+/// The files by service, the largest number of one, and the drained workers as written.
 #[derive(Debug, Default)]
 struct Files {
     of: BTreeMap<ServiceName, ModelFile>,
     last: u64,
+    drains: Vec<(WorkerId, Drain)>,
 }
 
 /// The directory of stored models.
@@ -58,6 +62,8 @@ pub(crate) struct StoredModels {
 struct Changes {
     newer: Vec<(ServiceName, u64, KeptModel)>,
     gone: Vec<ServiceName>,
+    /// Drained workers, if they are others than those written.
+    drains: Option<Vec<(WorkerId, Drain)>>,
 }
 
 fn file_name(number: u64) -> String {
@@ -76,12 +82,14 @@ impl StoredModels {
         Ok(Self { folder, limit, files: Mutex::default(), failure: Mutex::default() })
     }
 
-    /// Reads all models into `node`, the oldest first. A file that cannot be read is logged, counted and moved aside.
+    /// Reads all models into `node`, the oldest first, and which workers are drained. A file that cannot be read is
+    /// logged, counted and moved aside.
     ///
     /// # Errors
     ///
     /// The directory cannot be listed.
     pub(crate) fn restore(&self, node: &Node) -> io::Result<()> {
+        self.restore_drains(node);
         let mut found = Vec::new();
         for entry in std::fs::read_dir(self.folder.path())? {
             let entry = entry?;
@@ -115,6 +123,23 @@ impl StoredModels {
         }
         tracing::info!(dir = %self.folder.path().display(), models, "going on with stored models");
         Ok(())
+    }
+
+    fn restore_drains(&self, node: &Node) {
+        let read = match self.folder.read(drained_workers::NAME, drained_workers::MAX_BYTES) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            read => read.map_err(|error| error.to_string()),
+        };
+        match read.and_then(|bytes| drained_workers::decode(&bytes).map_err(|error| error.to_string())) {
+            Ok(drains) => {
+                for (worker, drain) in &drains {
+                    tracing::info!(%worker, by = %drain.by, "this worker is drained still");
+                    node.plane(|plane, _| plane.restore_drain(*worker, drain.clone()));
+                }
+                self.lock().drains = drains;
+            }
+            Err(error) => self.folder.set_aside(drained_workers::NAME, drained_workers::SET_ASIDE, &error),
+        }
     }
 
     /// Writes what changes in `node` until it drains, on `threads`.
@@ -152,8 +177,8 @@ impl StoredModels {
     /// Writes the models that have changed. One that cannot be written is tried again with the next call.
     pub(crate) fn write(&self, node: &Node) {
         let mut files = self.lock();
-        let Changes { newer, gone } = files.changes(node);
-        let outcome = self.apply(&mut files, newer, gone);
+        let changes = files.changes(node);
+        let outcome = self.apply(&mut files, changes);
         drop(files);
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         match outcome {
@@ -167,12 +192,15 @@ impl StoredModels {
         }
     }
 
-    fn apply(
-        &self,
-        files: &mut Files,
-        newer: Vec<(ServiceName, u64, KeptModel)>,
-        gone: Vec<ServiceName>,
-    ) -> io::Result<()> {
+    fn apply(&self, files: &mut Files, Changes { newer, gone, drains }: Changes) -> io::Result<()> {
+        if let Some(drains) = drains {
+            if drains.is_empty() {
+                self.folder.remove(drained_workers::NAME)?;
+            } else {
+                self.folder.replace(drained_workers::NAME, &drained_workers::encode(&drains))?;
+            }
+            files.drains = drains;
+        }
         // First, so that there is space.
         for service in gone {
             if let Some(file) = files.of.get(&service) {
@@ -218,7 +246,8 @@ impl Files {
             let newer = newer.map(|(service, arrival, model)| (service.clone(), arrival, model.clone())).collect();
             let kept: BTreeSet<&ServiceName> = plane.kept_models().map(|(service, ..)| service).collect();
             let gone = self.of.keys().filter(|service| !kept.contains(service)).cloned().collect();
-            Changes { newer, gone }
+            let drains: Vec<_> = plane.drained_workers().map(|(id, drain)| (id, drain.clone())).collect();
+            Changes { newer, gone, drains: Some(drains).filter(|drains| *drains != self.drains) }
         })
     }
 }
@@ -291,6 +320,28 @@ mod tests {
         put(&node, "d", 5);
         models.write(&node);
         assert_eq!(kept(&next_run(&dir).0), [("c".to_owned(), 4), ("d".to_owned(), 5)]);
+    }
+
+    #[test]
+    fn workers_are_drained_after_a_restart_too_until_that_is_taken_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let (node, models) = next_run(folder.path());
+        let drain = Drain { by: "user 7".into(), forced: false };
+        node.plane(|plane, _| plane.restore_drain(WorkerId(3), drain.clone()));
+        models.write(&node);
+        let drains = |node: &Node| {
+            node.inspect(|plane, _| plane.drained_workers().map(|(id, of)| (id, of.clone())).collect::<Vec<_>>())
+        };
+
+        let (node, models) = next_run(folder.path());
+        assert_eq!(drains(&node), [(WorkerId(3), drain)]);
+        node.plane(|plane, now| plane.undrain_worker(now, WorkerId(3)).unwrap());
+        models.write(&node);
+        assert_eq!((drains(&next_run(folder.path()).0), entries(folder.path())), (Vec::new(), 0));
+
+        std::fs::write(folder.path().join(drained_workers::NAME), "something else").unwrap();
+        assert_eq!(drains(&next_run(folder.path()).0), []);
+        assert!(folder.path().join(drained_workers::SET_ASIDE).exists());
     }
 
     #[test]

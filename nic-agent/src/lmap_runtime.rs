@@ -438,6 +438,11 @@ impl LmapRuntime {
         is_due
     }
 
+    /// There was no model when it was due: it is due still.
+    pub(crate) fn model_is_missing(&mut self) {
+        self.model_given = None;
+    }
+
     /// Whether this is the LMAP of `service`.
     pub(crate) fn is_of(&self, service: &ServiceName) -> bool {
         self.service == *service

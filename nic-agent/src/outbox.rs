@@ -62,6 +62,10 @@ impl Outbox {
         self.push(Message::LmapProblem(proto::LmapProblem { lmap: lmap.0, problem }));
     }
 
+    pub(crate) fn retained(&mut self, services: Vec<String>) {
+        self.push(Message::Retained(proto::Retained { services }));
+    }
+
     pub(crate) fn connect(&mut self, connect: proto::ConnectQueuePair) {
         self.push(Message::ConnectQueuePair(connect));
     }

@@ -89,11 +89,11 @@ pub enum HostOutput {
 }
 
 impl Host {
-    /// Workers send verdicts from `lowest_share` of γ on.
-    pub fn new(incarnation: u64, interval: Interval, lowest_share: f64, fabric: Fabric) -> Self {
+    /// Workers send verdicts from `lowest_share` of γ on, and models every `models_every`.
+    pub fn new(incarnation: u64, interval: Interval, lowest_share: f64, models_every: Nanos, fabric: Fabric) -> Self {
         let incarnation = Incarnation(incarnation);
         let transports = vec!["verbs".to_owned(), "shm".to_owned()];
-        let (lease, models_every) = (Nanos::from_secs(2), Nanos::from_secs(1));
+        let lease = Nanos::from_secs(2);
         let settings =
             Settings { lease, models_every, lowest_share, transports, ..Settings::new(incarnation, interval) };
         fabric.restart_host();

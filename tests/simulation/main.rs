@@ -114,7 +114,7 @@ fn nothing_is_misattributed_or_leaked_whatever_goes_wrong() {
     if count >= 100 {
         let least = all.values.min(all.verdicts).min(all.released).min(all.late_ticks).min(all.lost_by_slow_hooks);
         let least = least.min(all.connections).min(all.revoked).min(all.lost_with_connections).min(all.calls);
-        let least = least.min(all.moved).min(all.models / 4).min(4 * all.left);
+        let least = least.min(all.moved).min(all.models / 4).min(4 * all.left).min(4 * all.drained);
         let least =
             all.discarded.into_iter().fold(least, u64::min).min(all.of_processes / 100).min(all.increments / 400);
         assert!(

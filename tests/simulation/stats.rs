@@ -25,6 +25,8 @@ pub struct RunStats {
     pub models: u64,
     /// Workers that left in good order.
     pub left: u64,
+    /// Workers that operators drained.
+    pub drained: u64,
     /// Successful operator calls.
     pub calls: u64,
     /// Values of counters and histograms.
@@ -55,6 +57,7 @@ impl RunStats {
         self.moved += more.moved;
         self.models += more.models;
         self.left += more.left;
+        self.drained += more.drained;
         self.calls += more.calls;
         self.increments += more.increments;
         self.of_processes += more.of_processes;

@@ -1,6 +1,9 @@
 //! A node with its agents and services in virtual time, and the faults injected into it.
 
+mod drains;
 mod kill_matrix;
+mod quiet;
+mod restarts;
 
 use std::collections::BTreeSet;
 
@@ -25,12 +28,15 @@ use crate::service::{OutgoingMessage, Service, name};
 use crate::stats::RunStats;
 use crate::values;
 use crate::verbs::Fabric;
+use quiet::Judgement;
 
 const STEP: Nanos = Nanos::from_millis(5);
 const SERVICES: u64 = 4;
 const WORKERS: u32 = 2;
 /// Share of γ from which on workers send verdicts, as by default.
 const LOWEST_SHARE: f64 = 0.5;
+/// How often the host agent wants models, but in some tests.
+const MODELS_EVERY: Nanos = Nanos::from_secs(1);
 
 /// Transports of a worker; over several seeds each worker has each combination.
 fn transports(seed: u64, worker: u32) -> &'static [&'static str] {
@@ -80,8 +86,12 @@ pub struct World {
     /// Nothing goes wrong but what a test does: short delays, services that keep their metrics, and every verdict is
     /// dispatched.
     is_quiet: bool,
-    /// When verdicts of each service were dispatched. Of quiet nodes only.
-    judged: Vec<(Nanos, ServiceName)>,
+    /// Whether the host agent stores the models that it keeps (`lmap.models_dir`). Of quiet nodes only.
+    is_stored: bool,
+    /// How often the host agent wants models.
+    models_every: Nanos,
+    /// Verdicts of armed detectors. Of quiet nodes only.
+    judged: Vec<Judgement>,
     /// Services of which rows have arrived. Of quiet nodes only.
     rows: BTreeSet<ServiceName>,
     pub stats: RunStats,
@@ -105,7 +115,7 @@ impl World {
         Self {
             now: Nanos::from_secs(1),
             interval,
-            host: Host::new(1, interval, LOWEST_SHARE, fabric.clone()),
+            host: Host::new(1, interval, LOWEST_SHARE, MODELS_EVERY, fabric.clone()),
             incarnations: 1,
             replicas: 0,
             // Two replicas of each service at most.
@@ -116,6 +126,8 @@ impl World {
             ledger: MessageLedger::default(),
             careless: false,
             is_quiet: false,
+            is_stored: true,
+            models_every: MODELS_EVERY,
             judged: Vec::new(),
             rows: BTreeSet::new(),
             stats: RunStats::default(),
@@ -166,7 +178,7 @@ impl World {
 
     fn is_empty(&self) -> bool {
         // What was learnt stays, for services that come back.
-        let freed = |(name, size): &(&str, usize)| *size == 0 || *name == "kept_model_bytes";
+        let freed = |(name, size): &(&str, usize)| *size == 0 || ["kept_model_bytes", "drained_workers"].contains(name);
         let agent = self.host.control.sizes().iter().all(freed);
         let waits = self.host.control.pending_releases() + self.host.regions() + self.fabric.registrations();
         agent && waits == 0 && self.workers.iter().all(|end| end.node.attached() == 0)
@@ -239,6 +251,15 @@ impl World {
         if self.random.random_bool(0.0005) {
             self.restart_host();
         }
+        if self.random.random_bool(0.0005) {
+            let forced = self.random.random_bool(0.3);
+            let drained = self.host.control.drain_worker(self.now, worker, forced, "an operator");
+            self.stats.drained += u64::from(drained.is_ok());
+        }
+        if self.random.random_bool(0.001) {
+            // It may not exist in this run of the host agent.
+            let _ = self.host.control.undrain_worker(self.now, worker);
+        }
         if self.random.random_bool(0.004) {
             let called = operators::call(&mut self.host.control, self.now, &mut self.random);
             self.stats.calls += u64::from(called);
@@ -296,11 +317,10 @@ impl World {
         self.stats.count_host(self.host.control.counters());
         (0..self.services.len()).for_each(|at| self.break_service(at));
         (0..self.workers.len()).for_each(|at| self.break_worker(at));
-        // A quiet node's host agent stores the models that it keeps (`lmap.models_dir`).
         let stored = self.host.control.kept_models().map(|(service, _, model)| (service.clone(), model.clone()));
-        let stored: Vec<_> = stored.filter(|_| self.is_quiet).collect();
+        let stored: Vec<_> = stored.filter(|_| self.is_quiet && self.is_stored).collect();
         let lowest_share = if self.is_quiet { 0.0 } else { LOWEST_SHARE };
-        self.host = Host::new(self.incarnations, self.interval, lowest_share, self.fabric.clone());
+        self.host = Host::new(self.incarnations, self.interval, lowest_share, self.models_every, self.fabric.clone());
         self.host.careless = self.careless;
         if self.is_quiet {
             self.host.control.want_verdicts_from(0.0);
@@ -457,7 +477,8 @@ impl World {
     fn check_verdict(&mut self, event: &Event) {
         self.stats.verdicts += 1;
         if self.is_quiet && matches!(event.verdict.state, State::Armed | State::Drifted) {
-            self.judged.push((self.now, event.service.clone()));
+            let (at, service) = (self.now, event.service.clone());
+            self.judged.push(Judgement { at, service, row_unix_ns: event.at_unix_ns });
         }
         self.ledger.dispatched(event);
         assert!(event.verdict.score.is_finite() && event.verdict.score >= 0.0, "a score is a score: {event:?}");

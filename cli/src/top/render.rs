@@ -103,7 +103,9 @@ fn head_lines<'a>(model: &Model, palette: &Palette) -> Paragraph<'a> {
         let late = Span::styled(format!("{} late", status.late_ticks), late_style(status.late_ticks, palette));
         let rest = format!(", {} failed regions{cpu}", status.failed_regions);
         let gone = if status.connected { "" } else { "   NOT CONNECTED" };
-        lines.push(Line::from(vec![Span::raw(text), late, Span::raw(rest), Span::styled(gone, palette.urgent)]));
+        let drained = if status.drained_by.is_some() { "   drained" } else { "" };
+        let signs = [Span::styled(drained, palette.strong), Span::styled(gone, palette.urgent)];
+        lines.push([Span::raw(text), late, Span::raw(rest)].into_iter().chain(signs).collect());
     }
     Paragraph::new(lines)
 }

@@ -10,10 +10,10 @@ use tonic::{Request, Response, Status};
 use wire::proto::operators::operators_server::{Operators, OperatorsServer};
 use wire::proto::operators::{
     AddMetricReply, AddMetricRequest, ConfigLmapReply, ConfigLmapRequest, DeleteLmapReply, DeleteLmapRequest,
-    DeleteMetricReply, DeleteMetricRequest, FitAgainReply, FitAgainRequest, HookEvent, ListReply, ListRequest,
-    LmapInfo, LmapStatus, NewLmapReply, NewLmapRequest, PathsReply, PathsRequest, Reason, ReceiptDay, ReceiptLine,
-    ReceiptReply, ReceiptRequest, ReceiptRun, RegisterHookRequest, ResumeHookRequest, RowEvent, StatusReply,
-    StatusRequest, WatchRowsRequest, WorkerStatus,
+    DeleteMetricReply, DeleteMetricRequest, DrainWorkerReply, DrainWorkerRequest, FitAgainReply, FitAgainRequest,
+    HookEvent, ListReply, ListRequest, LmapInfo, LmapStatus, NewLmapReply, NewLmapRequest, PathsReply, PathsRequest,
+    Reason, ReceiptDay, ReceiptLine, ReceiptReply, ReceiptRequest, ReceiptRun, RegisterHookRequest, ResumeHookRequest,
+    RowEvent, StatusReply, StatusRequest, UndrainWorkerReply, UndrainWorkerRequest, WatchRowsRequest, WorkerStatus,
 };
 
 /// A fake agent that runs until it is stopped or dropped.
@@ -189,6 +189,14 @@ impl Operators for Replies {
     }
 
     async fn fit_again(&self, _: Request<FitAgainRequest>) -> ReplyResult<FitAgainReply> {
+        refused()
+    }
+
+    async fn drain_worker(&self, _: Request<DrainWorkerRequest>) -> ReplyResult<DrainWorkerReply> {
+        refused()
+    }
+
+    async fn undrain_worker(&self, _: Request<UndrainWorkerRequest>) -> ReplyResult<UndrainWorkerReply> {
         refused()
     }
 

@@ -9,14 +9,14 @@ use crate::operator_calls::{Operators, RunningService, is_armed};
 use crate::{ANY, Agent, addresses, eventually};
 
 /// Rows that a detector needs before it is armed, unless it goes on with a model.
-const WARM_UP: u64 = 120;
+pub(crate) const WARM_UP: u64 = 120;
 
 /// A host agent, and where NIC agents find it.
-struct Host {
+pub(crate) struct Host {
     agent: Agent,
     directory: tempfile::TempDir,
-    operators: Operators,
-    services: std::path::PathBuf,
+    pub(crate) operators: Operators,
+    pub(crate) services: std::path::PathBuf,
     nic: String,
 }
 
@@ -27,7 +27,7 @@ impl Host {
     }
 
     /// One with more settings of LMAPs.
-    fn with(lmap: &str) -> Self {
+    pub(crate) fn with(lmap: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let runtime_dir = directory.path().join("run");
         let config = directory.path().join("host.yaml");
@@ -51,11 +51,20 @@ impl Host {
     }
 
     /// Starts the host agent again, after it has ended.
-    fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.agent = Agent::start("host-agent", &self.directory.path().join("host.yaml"));
         let ready = addresses(&self.directory.path().join("run"));
         let address = ready["operators"].as_str().unwrap();
         self.operators = eventually("the host agent is back", || Operators::try_connect(address));
+    }
+
+    /// Ends the host agent by SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        self.agent.kill();
+    }
+
+    pub(crate) fn runtime_dir(&self) -> std::path::PathBuf {
+        self.directory.path().join("run")
     }
 
     /// When a model was last written.
@@ -64,7 +73,7 @@ impl Host {
         files.filter_map(|file| file.ok()?.metadata().ok()?.modified().ok()).max()
     }
 
-    fn nic_agent(&self, worker: u32) -> Agent {
+    pub(crate) fn nic_agent(&self, worker: u32) -> Agent {
         let config = self.directory.path().join(format!("nic-{worker}.yaml"));
         std::fs::write(&config, format!("worker: {worker}\n{}", self.nic)).unwrap();
         Agent::start("nic-agent", Path::new(&config))

@@ -11,8 +11,8 @@ use hooks::receipt::DailyLedger;
 use hooks::time::UnixNanos;
 use hooks::tracing::{
     Account, Budget, BudgetError, BudgetRule, DiscardReason, Keeper, Limits, LimitsError, LookBack, LossReason, Metric,
-    OrderKey, Policies, Reason, ScoreBreakdown, ServiceCatalog, Switches, TailBuffer, Tally, TraceId, TriggerRule,
-    Triggers, Verdict,
+    OrderKey, Origin, Policies, Reason, ScoreBreakdown, ServiceCatalog, Switches, TailBuffer, Tally, TraceId,
+    TriggerRule, Triggers, Verdict,
 };
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -243,8 +243,15 @@ impl TailSampler {
         let service = self.names.service(name, now.monotonic);
         let reason = Reason::Lmap { service: name.into(), score, gamma, metrics: metrics.into() };
         let weight = if gamma > 0.0 { score / gamma } else { score };
-        let verdict =
-            Verdict { service, from, at, breakdown: breakdown.map(Arc::new), weight, reason: Arc::new(reason) };
+        let verdict = Verdict {
+            service,
+            origin: Origin::Here,
+            from,
+            at,
+            breakdown: breakdown.map(Arc::new),
+            weight,
+            reason: Arc::new(reason),
+        };
         self.keeper.verdict(&verdict, now.wall);
         self.announce_verdict(name, &verdict, now);
     }

@@ -11,7 +11,7 @@ use crate::coherence::path_join::{PathJoin, PathServices, Step};
 use crate::id::OperationId;
 use crate::paths::{Names, OTHER, Paths};
 use crate::time::UnixNanos;
-use crate::tracing::{Completeness, KeepOutcome, Keeper, KeptSpan, PathStep, Reason, TraceId, Verdict};
+use crate::tracing::{Completeness, KeepOutcome, Keeper, KeptSpan, Origin, PathStep, Reason, TraceId, Verdict};
 
 /// Something to export.
 #[derive(Debug)]
@@ -103,7 +103,8 @@ impl TenantTraces<'_> {
             Effect::Verdict(output) => {
                 let service = self.names.heard_service(&output.service, now);
                 let ServiceVerdict { from, at, weight, breakdown, reason, .. } = output.clone();
-                return self.keeper.verdict(&Verdict { service, from, at, breakdown, weight, reason }, wall);
+                let origin = Origin::Elsewhere;
+                return self.keeper.verdict(&Verdict { service, origin, from, at, breakdown, weight, reason }, wall);
             }
             Effect::Piece(piece) => {
                 let half = PathServices { services: piece.services.clone(), requested: piece.requested.clone() };

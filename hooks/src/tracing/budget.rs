@@ -23,8 +23,37 @@ impl Default for BudgetRule {
     }
 }
 
-/// Share of the common bucket that decisions of other nodes may take.
+/// Share of the common bucket that other nodes may take, by their decisions and their verdicts together.
 const OTHERS: f64 = 0.5;
+/// Share of the common bucket that is left to this node's own LMAPs, and errors, before verdicts of other nodes.
+const BEFORE_OTHERS: f64 = 0.3;
+/// Share of the common bucket above which nobody here wants it: more than any policy's own.
+const UNWANTED: f64 = 0.7;
+
+/// For how long it is remembered how many late bytes follow a trace.
+const MEMORY_S: f64 = 60.0;
+/// Traces from which on that is known.
+const KNOWN_FROM: f64 = 8.0;
+
+/// Who pays for a trace that this node selects, and for its late spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payer {
+    /// A policy of this node, by what this node has seen itself.
+    Own(Policy),
+    /// Other nodes: [`Policy::Lmap`] of this node, by their verdicts only.
+    Others,
+}
+
+impl Payer {
+    /// The policy that selects the trace.
+    #[must_use]
+    pub const fn policy(self) -> Policy {
+        match self {
+            Self::Own(policy) => policy,
+            Self::Others => Policy::Lmap,
+        }
+    }
+}
 
 /// Invalid settings of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
@@ -56,6 +85,17 @@ struct TokenBucket {
     per_s: f64,
 }
 
+/// Share of the common bucket that a policy leaves to those that yield later.
+const fn reserve(policy: Policy) -> f64 {
+    match policy {
+        Policy::Floor => 0.0,
+        Policy::Error => 0.1,
+        Policy::Lmap => 0.2,
+        Policy::Latency => 0.4,
+        Policy::Trigger => 0.6,
+    }
+}
+
 impl TokenBucket {
     fn full(per_s: f64, burst: Nanos) -> Self {
         let most = per_s * burst.as_secs_f64();
@@ -78,6 +118,36 @@ impl TokenBucket {
         }
         granted
     }
+
+    /// Takes up to `bytes`, as far as there are tokens above `least`. Returns how many it took.
+    fn take_above(&mut self, least: f64, bytes: f64) -> f64 {
+        let taken = (self.tokens - least).clamp(0.0, bytes);
+        self.tokens -= taken;
+        taken
+    }
+}
+
+/// What follows the traces that a policy selects: late bytes, and those paid for in advance.
+#[derive(Clone, Copy, Debug, Default)]
+struct Followers {
+    traces: f64,
+    bytes: f64,
+    prepaid: f64,
+}
+
+impl Followers {
+    /// Late bytes of a trace, in the mean of the last minute.
+    fn expected(&self) -> f64 {
+        if self.traces < KNOWN_FROM { 0.0 } else { self.bytes / self.traces }
+    }
+
+    /// Forgets a part after `seconds`. Returns what was paid in advance for spans that did not come.
+    fn age(&mut self, seconds: f64) -> f64 {
+        let stays = (-seconds / MEMORY_S).exp();
+        let refund = self.prepaid * (1.0 - stays);
+        (self.traces, self.bytes, self.prepaid) = (self.traces * stays, self.bytes * stays, self.prepaid - refund);
+        refund
+    }
 }
 
 /// What a tenant may keep.
@@ -87,16 +157,23 @@ impl TokenBucket {
 /// [`Policy::Latency`] 40 %, [`Policy::Lmap`] 20 %, [`Policy::Error`] 10 %. So they yield in this order under lasting
 /// demand: the later ones get nothing unless the earlier ones leave enough.
 ///
-/// Late spans of traces that this node selected are owed in full. What other nodes decide is never refused, and charged
-/// to the common bucket up to half of it. So however much a peer keeps, or says that it keeps, this node's own policies
-/// have the other half.
+/// A trace that this node selects costs what is there, and what usually follows: the mean of late bytes of the policy's
+/// traces in the last minute, since they come seconds later. Late spans beyond that are owed in full: by the policy's
+/// own bucket first, then by the common one. So a policy that selects traces early, by their first span, has fewer of
+/// them, and not others.
+///
+/// What other nodes decide is never refused, and charged to the common bucket up to half of it. From the same half,
+/// traces are paid that only verdicts of other nodes select, as long as 30 % are saved: behind this node's own LMAPs.
+/// Beyond that half they take what nobody here wants, above 70 %. So however much a peer keeps or finds anomalous, or
+/// says that it does, this node's own policies have the other half, and its LMAPs come first.
 #[derive(Clone, Debug)]
 pub struct Budget {
     floor: TokenBucket,
     error: TokenBucket,
     common: TokenBucket,
-    /// What may still be charged to the common bucket for decisions of others.
+    /// What may still be charged to the common bucket for decisions and verdicts of others.
     others: TokenBucket,
+    followers: [Followers; Policy::ALL.len()],
     at: Nanos,
     forgiven: f64,
 }
@@ -121,29 +198,30 @@ impl Budget {
             error: bucket(error),
             common: bucket(1.0 - floor - error),
             others: bucket((1.0 - floor - error) * OTHERS),
+            followers: Default::default(),
             at: now,
             forgiven: 0.0,
         })
     }
 
-    /// Whether `policy` may keep a trace of `bytes` at `now`; if so, the bytes are taken from the budget. The floor
+    /// Whether `payer` may keep a trace of `bytes` at `now`; if so, the bytes are taken from the budget. The floor
     /// always may, because its share is a promise to every reader of `ot=th`: what it needs beyond its buckets is owed.
-    pub fn spend(&mut self, policy: Policy, bytes: u64, now: Nanos) -> bool {
+    pub fn spend(&mut self, payer: Payer, bytes: u64, now: Nanos) -> bool {
         self.fill(now);
         let bytes = bytes as f64;
-        let share = match policy {
-            Policy::Floor => 0.0,
-            Policy::Error => 0.1,
-            Policy::Lmap => 0.2,
-            Policy::Latency => 0.4,
-            Policy::Trigger => 0.6,
-        };
-        let own = match policy {
-            Policy::Floor => self.floor.spend(bytes, 0.0),
-            Policy::Error => self.error.spend(bytes, 0.0),
-            _ => false,
-        };
-        if own || self.common.spend(bytes, share * self.common.most) {
+        match payer {
+            Payer::Own(policy) => self.spend_own(policy, bytes),
+            Payer::Others => self.spend_for_others(bytes),
+        }
+    }
+
+    fn spend_own(&mut self, policy: Policy, bytes: f64) -> bool {
+        let advance = self.followers[policy as usize].expected();
+        let own = self.bucket_of(policy).is_some_and(|bucket| bucket.spend(bytes + advance, 0.0));
+        if own || self.common.spend(bytes + advance, reserve(policy) * self.common.most) {
+            let followers = &mut self.followers[policy as usize];
+            followers.traces += 1.0;
+            followers.prepaid += advance;
             return true;
         }
         if policy == Policy::Floor {
@@ -152,12 +230,46 @@ impl Budget {
         policy == Policy::Floor
     }
 
-    /// Takes `bytes` of late spans of a trace that this node selected. They are kept whatever is left, and owed in
-    /// full: no policy but the floor and errors selects another trace before they are paid. Debts beyond one burst are
-    /// forgiven, and counted.
-    pub fn late(&mut self, bytes: u64, now: Nanos) {
+    fn spend_for_others(&mut self, bytes: f64) -> bool {
+        let has_part = self.others.tokens > 0.0;
+        let granted = self.common.spend(bytes, if has_part { BEFORE_OTHERS } else { UNWANTED } * self.common.most);
+        if granted && has_part {
+            self.others.tokens -= bytes;
+        }
+        granted
+    }
+
+    /// Takes `bytes` of late spans of a trace that this node selected. They are kept whatever is left. A policy owes
+    /// them in full: what its own bucket has goes first, then what it may take of the common one, then both are in
+    /// debt, its own first. It selects no further trace before they are paid, and what others have is untouched until
+    /// then. Debts beyond one burst are forgiven, and counted. Those of [`Payer::Others`] are charged as their
+    /// decisions are.
+    pub fn late(&mut self, payer: Payer, bytes: u64, now: Nanos) {
+        let Payer::Own(policy) = payer else { return self.charge(bytes, now) };
         self.fill(now);
-        self.owe(bytes as f64);
+        let followers = &mut self.followers[policy as usize];
+        followers.bytes += bytes as f64;
+        let prepaid = followers.prepaid.min(bytes as f64);
+        followers.prepaid -= prepaid;
+        let mut owed = bytes as f64 - prepaid;
+        if let Some(own) = self.bucket_of(policy) {
+            owed -= own.take_above(0.0, owed);
+        }
+        let reserve = reserve(policy) * self.common.most;
+        owed -= self.common.take_above(reserve, owed);
+        if let Some(own) = self.bucket_of(policy) {
+            owed -= own.take_above(-own.most, owed);
+        }
+        self.owe(owed);
+    }
+
+    /// The bucket that is reserved for a policy.
+    const fn bucket_of(&mut self, policy: Policy) -> Option<&mut TokenBucket> {
+        match policy {
+            Policy::Floor => Some(&mut self.floor),
+            Policy::Error => Some(&mut self.error),
+            Policy::Lmap | Policy::Latency | Policy::Trigger => None,
+        }
     }
 
     /// Takes `bytes` that another node decided to keep, late spans included. They are kept whatever is left. More than
@@ -196,119 +308,11 @@ impl Budget {
         self.at = now;
         let seconds = passed.as_secs_f64();
         let spilled = self.floor.fill(seconds, 0.0) + self.error.fill(seconds, 0.0);
-        self.common.fill(seconds, spilled);
+        let refunds: f64 = self.followers.iter_mut().map(|followers| followers.age(seconds)).sum();
+        self.common.fill(seconds, spilled + refunds);
         self.others.fill(seconds, 0.0);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// Every policy wants `kilobytes` of traces of 1 kB in each of `seconds` seconds; what each got.
-    fn demand(budget: &mut Budget, policies: &[Policy], kilobytes: u64, seconds: u64) -> Vec<u64> {
-        let mut got = vec![0; policies.len()];
-        for step in 0..seconds * 10 {
-            let now = Nanos::from_millis(step * 100);
-            for _ in 0..kilobytes / 10 {
-                for (got, policy) in got.iter_mut().zip(policies) {
-                    *got += 1_000 * u64::from(budget.spend(*policy, 1_000, now));
-                }
-            }
-        }
-        got
-    }
-
-    #[test]
-    fn under_lasting_demand_policies_yield_in_the_stated_order() {
-        let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
-
-        let got = demand(&mut budget, &Policy::ALL, 500, 1_000);
-
-        // Each wants 500 MB, the budget is 1,000 MB and the burst of 10: the floor and errors have all they want, the
-        // others nothing.
-        let [floor, error, lmap, latency, code] = got[..] else { panic!("{got:?}") };
-        assert!(floor > 495_000_000 && error > 490_000_000, "{got:?}");
-        assert!(lmap < 20_000_000 && latency <= lmap && code <= latency, "{got:?}");
-    }
-
-    #[test]
-    fn floor_and_errors_have_a_share_that_nobody_takes() {
-        let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
-        demand(&mut budget, &[Policy::Lmap, Policy::Latency], 5_000, 100);
-        let now = Nanos::from_secs(100);
-
-        let floor = (0..3_000).filter(|_| budget.spend(Policy::Floor, 1_000, now)).count();
-        let error = (0..3_000).filter(|_| budget.spend(Policy::Error, 1_000, now)).count();
-
-        // 2 MB each, and what stayed in the common pot below the LMAPs' reserve.
-        assert!(floor >= 2_000 && error >= 2_000, "{floor} {error}");
-    }
-
-    #[test]
-    fn what_others_decided_is_charged_and_debts_are_bounded() {
-        let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
-
-        budget.charge(100_000_000, Nanos::ZERO);
-
-        // Half of the common bucket of 6 MB.
-        assert!((budget.left() - 0.5).abs() < 1e-9, "{}", budget.left());
-        assert!((budget.forgiven() - 97_000_000.0).abs() < 1.0, "{}", budget.forgiven());
-    }
-
-    #[test]
-    fn late_spans_of_own_traces_are_owed_in_full_up_to_a_burst() {
-        let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
-
-        budget.late(9_000_000, Nanos::ZERO);
-        assert!((budget.left() - -0.5).abs() < 1e-9 && budget.forgiven() < 1.0, "{}", budget.left());
-        assert!(!budget.spend(Policy::Lmap, 1, Nanos::from_secs(3)));
-        assert!(budget.spend(Policy::Lmap, 1, Nanos::from_secs(8)));
-
-        budget.late(100_000_000, Nanos::from_secs(8));
-        assert!((budget.left() - -1.0).abs() < 1e-9 && budget.forgiven() > 80_000_000.0, "{}", budget.left());
-    }
-
-    #[test]
-    fn own_policies_have_half_of_the_common_budget_however_much_other_nodes_keep() {
-        let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
-        let mut got = 0_u64;
-
-        for step in 0..10_000 {
-            let now = Nanos::from_millis(step * 100);
-            budget.charge(10_000_000, now);
-            for _ in 0..100 {
-                got += 1_000 * u64::from(budget.spend(Policy::Lmap, 1_000, now));
-            }
-        }
-
-        // Half of 600 kB/s for 1,000 s, and what the floor and errors do not use.
-        assert!(got > 300_000_000, "{got}");
-    }
-
-    #[test]
-    fn a_budget_of_nothing_or_of_more_than_all_is_refused() {
-        let rule = BudgetRule::default();
-
-        assert!(Budget::new(BudgetRule { floor_share: 0.7, error_share: 0.7, ..rule }, Nanos::ZERO).is_err());
-        assert!(Budget::new(BudgetRule { floor_share: f64::NAN, ..rule }, Nanos::ZERO).is_err());
-        assert!(Budget::new(BudgetRule { bytes_per_s: 0, ..rule }, Nanos::ZERO).is_err());
-    }
-
-    proptest! {
-        /// Whatever is asked for in whatever order: no more than rate × time + burst, and one trace for each pot.
-        #[test]
-        fn what_is_kept_stays_within_the_budget(wishes in proptest::collection::vec((1..5_usize, 1..200_000_u64, 0..300_u64), 1..400)) {
-            let rule = BudgetRule::default();
-            let mut budget = Budget::new(rule, Nanos::ZERO).unwrap();
-            let (mut now, mut kept) = (0, 0);
-            for (policy, bytes, wait) in wishes {
-                now += wait;
-                kept += bytes * u64::from(budget.spend(Policy::ALL[policy], bytes, Nanos::from_millis(now)));
-                prop_assert!(kept as f64 <= 1e6 * (now as f64 / 1e3) + 1e7 + 3.0 * 200_000.0);
-            }
-        }
-    }
-}
+mod tests;

@@ -8,11 +8,12 @@ use wire::time::Nanos;
 use crate::id::{OperationId, ServiceId};
 use crate::time::UnixNanos;
 use crate::tracing::account::DiscardedSpans;
+use crate::tracing::budget::Payer;
 use crate::tracing::buffer::{Indexes, TailBuffer};
 use crate::tracing::decisions::StickyDecision;
 use crate::tracing::order::Rank;
 use crate::tracing::outcome::{BufferedTrace, Completeness, KeepOutcome, OfferOutcome};
-use crate::tracing::policies::{Policies, ServiceCatalog};
+use crate::tracing::policies::{Policies, Selection, ServiceCatalog};
 use crate::tracing::reason::Reason;
 use crate::tracing::span::{Span, SpanId, SpanIndex, TraceId};
 use crate::tracing::triggers::{Triggers, Verdict};
@@ -72,8 +73,8 @@ struct Cluster {
     since: Option<UnixNanos>,
     /// Until when that may hold for a trace of unknown beginning.
     feared_until: Nanos,
-    /// Decided here and not released yet: another node has to have the decision first.
-    pending: BTreeSet<TraceId>,
+    /// Decided here and not released yet: another node has to have the decision first. With who pays for it.
+    pending: BTreeMap<TraceId, Payer>,
     pieces: Vec<Piece>,
 }
 
@@ -144,7 +145,7 @@ impl Keeper {
     /// run if it has a predecessor: older traces may have lost spans with that, and so may traces of unknown beginning,
     /// until `feared_until`.
     pub fn join(&mut self, since: Option<UnixNanos>, feared_until: Nanos) {
-        self.cluster = Some(Cluster { since, feared_until, pending: BTreeSet::new(), pieces: Vec::new() });
+        self.cluster = Some(Cluster { since, feared_until, pending: BTreeMap::new(), pieces: Vec::new() });
     }
 
     /// Takes a span that arrived at `now`. `sink` takes spans to export: the whole trace, if it is selected now.
@@ -160,11 +161,12 @@ impl Keeper {
             self.buffer.pass(span.trace, reason, now);
         }
         match self.buffer.offer(span, now) {
-            // Paid for when it was selected, but for this span.
-            OfferOutcome::Buffered(_) if self.is_pending(span.trace) => self.policies.late(span.encoded.len(), now),
             OfferOutcome::Buffered(waiting) => {
-                if let Some(reason) = self.policies.judge(span, &waiting, &mut self.triggers, catalog, now) {
-                    self.decide(span.trace, reason, now, sink);
+                if let Some(payer) = self.pending(span.trace) {
+                    // Paid for when it was selected, but for this span.
+                    self.policies.late(payer, span.encoded.len(), now);
+                } else if let Some(selection) = self.policies.judge(span, &waiting, &mut self.triggers, catalog, now) {
+                    self.decide(span.trace, selection, now, sink);
                 }
             }
             OfferOutcome::Follows(StickyDecision::Kept { reason, own }) => {
@@ -186,12 +188,12 @@ impl Keeper {
     /// A service requests `trace` by its id, with a reason: buffered and later spans are kept. `false` if the trace is
     /// decided already, or there is no budget; a trace that the floor keeps needs no second reason.
     pub fn request(&mut self, trace: TraceId, why: &str, now: Nanos, sink: impl FnMut(KeptSpan<'_>)) -> bool {
-        if self.is_pending(trace) || self.buffer.decision(trace).is_some() {
+        if self.pending(trace).is_some() || self.buffer.decision(trace).is_some() {
             return false;
         }
         let waiting = self.buffer.get(trace).map(|waiting| waiting.tally()).unwrap_or_default();
-        let Some(reason) = self.policies.requested(trace, waiting, why, now) else { return false };
-        self.decide(trace, reason, now, sink);
+        let Some(selection) = self.policies.requested(trace, waiting, why, now) else { return false };
+        self.decide(trace, selection, now, sink);
         true
     }
 
@@ -202,12 +204,13 @@ impl Keeper {
             (self.due, self.looked) = (false, Some(now));
             let (policies, triggers) = (&mut self.policies, &mut self.triggers);
             let pending = self.cluster.as_ref().map(|cluster| &cluster.pending);
-            let waiting = self.buffer.traces().filter(|waiting| !pending.is_some_and(|p| p.contains(&waiting.trace)));
+            let waiting =
+                self.buffer.traces().filter(|waiting| !pending.is_some_and(|p| p.contains_key(&waiting.trace)));
             let wanted =
                 waiting.filter_map(|waiting| Some((waiting.trace, policies.lmap(&waiting, triggers, catalog, now)?)));
             let wanted: Vec<_> = wanted.collect();
-            for (trace, reason) in wanted {
-                self.decide(trace, reason, now, &mut sink);
+            for (trace, selection) in wanted {
+                self.decide(trace, selection, now, &mut sink);
             }
         }
         let Self { path_steps, calls, cluster, buffer, .. } = self;
@@ -256,10 +259,10 @@ impl Keeper {
         now: Nanos,
         sink: impl FnMut(KeptSpan<'_>),
     ) -> KeepOutcome {
-        let paid = self.cluster.as_mut().is_some_and(|cluster| cluster.pending.remove(&trace));
-        let kept = self.give((trace, paid), reason, began, now, sink);
+        let payer = self.cluster.as_mut().and_then(|cluster| cluster.pending.remove(&trace));
+        let kept = self.give((trace, payer.unwrap_or(Payer::Others)), reason, began, now, sink);
         if let KeepOutcome::Released { tally, .. } = kept
-            && !paid
+            && payer.is_none()
         {
             self.policies.charge(tally.bytes, now);
         }
@@ -275,10 +278,8 @@ impl Keeper {
         now: Nanos,
         sink: impl FnMut(KeptSpan<'_>),
     ) -> KeepOutcome {
-        if let Some(cluster) = &mut self.cluster {
-            cluster.pending.remove(&trace);
-        }
-        self.give((trace, true), reason, None, now, sink)
+        let payer = self.cluster.as_mut().and_then(|cluster| cluster.pending.remove(&trace));
+        self.give((trace, payer.unwrap_or(Payer::Own(reason.policy()))), reason, None, now, sink)
     }
 
     /// Takes the decisions of this node since the last call, to be announced to the others: at every
@@ -368,23 +369,25 @@ impl Keeper {
         self.policies.uses_lmaps() && self.triggers.concerned(catalog, operation, between)
     }
 
-    fn is_pending(&self, trace: TraceId) -> bool {
-        self.cluster.as_ref().is_some_and(|cluster| cluster.pending.contains(&trace))
+    /// Who pays for a trace that was selected here and is not released yet.
+    fn pending(&self, trace: TraceId) -> Option<Payer> {
+        self.cluster.as_ref()?.pending.get(&trace).copied()
     }
 
-    fn decide(&mut self, trace: TraceId, reason: Arc<Reason>, now: Nanos, sink: impl FnMut(KeptSpan<'_>)) {
+    fn decide(&mut self, trace: TraceId, selection: Selection, now: Nanos, sink: impl FnMut(KeptSpan<'_>)) {
+        let Selection { reason, payer } = selection;
         match &mut self.cluster {
-            Some(cluster) => _ = cluster.pending.insert(trace),
+            Some(cluster) => _ = cluster.pending.insert(trace, payer),
             // Just selected: it is buffered.
-            None => _ = self.give((trace, true), &reason, None, now, sink),
+            None => _ = self.give((trace, payer), &reason, None, now, sink),
         }
         self.decided.push((trace, reason));
     }
 
-    /// Exports `trace`, of which this node's `own` decision was, or that of a peer.
+    /// Exports `trace`, for which `payer` has paid, and pays when more of it arrives.
     fn give(
         &mut self,
-        (trace, own): (TraceId, bool),
+        (trace, payer): (TraceId, Payer),
         reason: &Arc<Reason>,
         began: Option<TraceStart>,
         now: Nanos,
@@ -399,6 +402,7 @@ impl Keeper {
         let operation = waiting.and_then(|waiting| waiting.operation);
         let teaches = self.buffer.rank(trace).teaches();
         let mut path = TracePath::default();
+        let own = payer != Payer::Others;
         let kept = self.buffer.keep_for((trace, own), reason, now, |index, encoded| {
             if teaches {
                 path.saw(index);

@@ -7,13 +7,13 @@ use wire::time::Nanos;
 use crate::id::OperationId;
 use crate::paths::{Latencies, Names, Paths};
 use crate::tracing::account::Tally;
-use crate::tracing::budget::Budget;
+use crate::tracing::budget::{Budget, Payer};
 use crate::tracing::order::Rank;
 use crate::tracing::outcome::BufferedTrace;
 use crate::tracing::reason::{Policy, Reason};
 use crate::tracing::span::{Span, TraceId};
 use crate::tracing::threshold::{Randomness, Threshold};
-use crate::tracing::triggers::Triggers;
+use crate::tracing::triggers::{Origin, Triggers};
 
 /// A service's reason for keeping its trace is cut after so many bytes.
 const TEXT_BYTES: usize = 256;
@@ -54,6 +54,22 @@ pub struct ServiceCatalog<'a> {
     pub latencies: &'a Latencies,
 }
 
+/// Why a trace is kept, and who pays for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Selection {
+    /// The reason, for its root span.
+    pub reason: Arc<Reason>,
+    /// Who pays for it and for its late spans.
+    pub payer: Payer,
+}
+
+impl Selection {
+    fn own(reason: impl Into<Arc<Reason>>) -> Self {
+        let reason = reason.into();
+        Self { payer: Payer::Own(reason.policy()), reason }
+    }
+}
+
 /// One tenant's policies and their budget.
 #[derive(Debug)]
 pub struct Policies {
@@ -92,41 +108,42 @@ impl Policies {
         triggers: &mut Triggers,
         catalog: &ServiceCatalog<'_>,
         now: Nanos,
-    ) -> Option<Arc<Reason>> {
+    ) -> Option<Selection> {
         let index = &span.index;
-        if self.switches.error && index.error && self.spend(Policy::Error, waiting, now) {
+        if self.switches.error && index.error && self.spend(Payer::Own(Policy::Error), waiting, now) {
             let service = catalog.names.service_name(index.service).into();
             let operation = catalog.names.operation_name(index.operation).into();
-            return Some(Arc::new(Reason::Error { service, operation }));
+            return Some(Selection::own(Reason::Error { service, operation }));
         }
-        if let Some(reason) = self.lmap(waiting, triggers, catalog, now) {
-            return Some(reason);
+        if let Some(selection) = self.lmap(waiting, triggers, catalog, now) {
+            return Some(selection);
         }
         let latency = self.switches.latency && span.entry && waiting.operation == Some(index.operation);
         if let Some(reason) = latency.then(|| slow(span, index.operation, catalog)).flatten()
             && self.can_be_whole(waiting)
-            && self.spend(Policy::Latency, waiting, now)
+            && self.spend(Payer::Own(Policy::Latency), waiting, now)
         {
-            return Some(Arc::new(reason));
+            return Some(Selection::own(reason));
         }
         let text = span.trigger.filter(|_| self.switches.trigger)?;
         let text = text[..text.floor_char_boundary(TEXT_BYTES)].into();
-        self.spend(Policy::Trigger, waiting, now).then(|| Arc::new(Reason::Trigger { text }))
+        let granted = self.spend(Payer::Own(Policy::Trigger), waiting, now);
+        granted.then(|| Selection::own(Reason::Trigger { text }))
     }
 
     /// The reason for keeping `trace`, of which `waiting` is buffered, because a service requested it by its id. A
     /// trace without spans costs as if it were small, so that requests are bounded; spans that follow are charged.
-    pub fn requested(&mut self, trace: TraceId, waiting: Tally, why: &str, now: Nanos) -> Option<Arc<Reason>> {
+    pub fn requested(&mut self, trace: TraceId, waiting: Tally, why: &str, now: Nanos) -> Option<Selection> {
         let floor = self.switches.floor.is_some_and(|floor| floor.keeps(Randomness::of(trace)));
         if floor || !self.switches.trigger {
             return None;
         }
-        if !self.budget.spend(Policy::Trigger, waiting.bytes.max(SMALL), now) {
+        if !self.budget.spend(Payer::Own(Policy::Trigger), waiting.bytes.max(SMALL), now) {
             self.yielded[Policy::Trigger as usize] += 1;
             return None;
         }
         self.granted[Policy::Trigger as usize] += waiting;
-        Some(Arc::new(Reason::Trigger { text: why[..why.floor_char_boundary(TEXT_BYTES)].into() }))
+        Some(Selection::own(Reason::Trigger { text: why[..why.floor_char_boundary(TEXT_BYTES)].into() }))
     }
 
     /// Whether [`Policy::Lmap`] is on.
@@ -135,20 +152,25 @@ impl Policies {
         self.switches.lmap
     }
 
-    /// The reason for keeping a buffered trace because of verdicts since it arrived.
+    /// The reason for keeping a buffered trace because of verdicts since it arrived. If all of them are of other nodes,
+    /// those pay.
     pub fn lmap(
         &mut self,
         waiting: &BufferedTrace,
         triggers: &mut Triggers,
         catalog: &ServiceCatalog<'_>,
         now: Nanos,
-    ) -> Option<Arc<Reason>> {
+    ) -> Option<Selection> {
         let operation = waiting.operation.filter(|_| self.switches.lmap)?;
-        let reason = triggers.wanted(catalog, operation, (waiting.start, waiting.end))?;
+        let (reason, origin) = triggers.wanted(catalog, operation, (waiting.start, waiting.end))?;
         if !self.can_be_whole(waiting) {
             return None;
         }
-        self.spend(Policy::Lmap, waiting, now).then_some(reason)
+        let payer = match origin {
+            Origin::Here => Payer::Own(Policy::Lmap),
+            Origin::Elsewhere => Payer::Others,
+        };
+        self.spend(payer, waiting, now).then_some(Selection { reason, payer })
     }
 
     /// Some node has evicted traces up to `level`; `None` if none has. LMAPs and latency select no trace that could
@@ -176,20 +198,20 @@ impl Policies {
     }
 
     /// Charges a span of `bytes` that arrived after this node selected its trace.
-    pub fn late(&mut self, bytes: usize, now: Nanos) {
-        self.budget.late(bytes as u64, now);
+    pub fn late(&mut self, payer: Payer, bytes: usize, now: Nanos) {
+        self.budget.late(payer, bytes as u64, now);
     }
 
-    /// Charges a span of `bytes` that follows an earlier decision of `policy`: this node's `own`, or that of a peer.
-    /// All spans of the floor do.
+    /// Charges a span of `bytes` that follows an earlier decision of `policy`: this node's `own`, or one for which
+    /// other nodes pay. All spans of the floor do.
     pub fn follow(&mut self, policy: Policy, own: bool, bytes: usize, now: Nanos) {
         if policy == Policy::Floor {
-            let _always = self.budget.spend(policy, bytes as u64, now);
+            let _always = self.budget.spend(Payer::Own(policy), bytes as u64, now);
             self.granted[policy as usize] += Tally::one(bytes);
         } else if own {
-            self.late(bytes, now);
+            self.late(Payer::Own(policy), bytes, now);
         } else {
-            self.budget.charge(bytes as u64, now);
+            self.late(Payer::Others, bytes, now);
         }
     }
 
@@ -211,8 +233,9 @@ impl Policies {
         &self.budget
     }
 
-    fn spend(&mut self, policy: Policy, waiting: &BufferedTrace, now: Nanos) -> bool {
-        let granted = self.budget.spend(policy, waiting.bytes, now);
+    fn spend(&mut self, payer: Payer, waiting: &BufferedTrace, now: Nanos) -> bool {
+        let granted = self.budget.spend(payer, waiting.bytes, now);
+        let policy = payer.policy();
         if granted {
             self.granted[policy as usize] += waiting.tally();
         } else {

@@ -32,11 +32,22 @@ const EXPLAINS: f64 = 0.1;
 /// A verdict from further in the future has a wrong clock.
 const AHEAD: Nanos = Nanos::from_secs(10);
 
+/// Where a verdict comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// An LMAP of this node.
+    Here,
+    /// Another node says so.
+    Elsewhere,
+}
+
 /// An LMAP found its service anomalous.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     /// Id of the service.
     pub service: ServiceId,
+    /// Where it comes from.
+    pub origin: Origin,
     /// Start of the anomaly. Equal to [`at`](Self::at): only the second is known.
     pub from: UnixNanos,
     /// Time of the verdict: the end of its row.
@@ -67,9 +78,10 @@ impl Default for TriggerRule {
     }
 }
 
-/// The verdicts of one second about a service: from and to some time, both included.
+/// The verdicts of one second about a service, of this node or of others: from and to some time, both included.
 #[derive(Clone, Debug)]
 struct AlarmWindow {
+    origin: Origin,
     from: UnixNanos,
     to: UnixNanos,
     breakdown: Option<Arc<ScoreBreakdown>>,
@@ -113,11 +125,14 @@ impl Service {
     /// Returns whether it concerns more than earlier verdicts.
     fn note(&mut self, mut window: AlarmWindow) -> bool {
         let second = window.to.second();
-        let before = self.windows.iter().rev().find(|before| before.to.second() + 1 == second);
+        let origin = window.origin;
+        let mut alike = self.windows.iter().rev().filter(|before| before.origin == origin);
+        let before = alike.find(|before| before.to.second() + 1 == second);
         if let Some(before) = before.filter(|before| window.weight < before.weight / 2.0) {
             window.reason = Arc::clone(&before.reason);
         }
-        if let Some(merged) = self.windows.iter_mut().rev().find(|merged| merged.to.second() == second) {
+        let mut alike = self.windows.iter_mut().rev().filter(|merged| merged.origin == origin);
+        if let Some(merged) = alike.find(|merged| merged.to.second() == second) {
             return merged.join(window);
         }
         self.windows.push_back(window);
@@ -136,7 +151,7 @@ struct CachedBits {
     bits: u128,
 }
 
-/// Verdicts of the last two minutes, and what they mean for operations. Memory: at most 128 reasons per service with
+/// Verdicts of the last two minutes, and what they mean for operations. Memory: at most 256 reasons per service with
 /// verdicts, 40 bytes per operation that was looked up.
 #[derive(Debug)]
 pub struct Triggers {
@@ -177,7 +192,7 @@ impl Triggers {
             return false;
         }
         self.advance(second);
-        let Verdict { breakdown, weight, reason, .. } = verdict.clone();
+        let Verdict { origin, breakdown, weight, reason, .. } = verdict.clone();
         // Without a start it is about all of its second.
         let TriggerRule { lead, window, .. } = self.rule;
         let (from, to) = if verdict.from < verdict.at {
@@ -190,25 +205,26 @@ impl Triggers {
         let service = self.services.entry(verdict.service).or_default();
         self.version += u64::from(service.bits & bits != bits);
         service.bits |= bits;
-        service.note(AlarmWindow { from, to, breakdown, weight, reason })
+        service.note(AlarmWindow { origin, from, to, breakdown, weight, reason })
     }
 
     /// The reason for keeping a request of `operation` that lasted from `start` to `end`: of the verdicts about
-    /// services on its path in this time, the one about the suspected cause, among the 16 heaviest. O(services on the
-    /// path).
+    /// services on its path in this time, the one about the suspected cause, among the 16 heaviest. And whether one of
+    /// the verdicts is of this node. O(services on the path).
     #[must_use]
     pub fn wanted(
         &mut self,
         catalog: &ServiceCatalog<'_>,
         operation: OperationId,
         (start, end): (UnixNanos, UnixNanos),
-    ) -> Option<Arc<Reason>> {
+    ) -> Option<(Arc<Reason>, Origin)> {
         let (from, to) = (start.second(), end.second());
         if self.bits(catalog.paths, operation) & self.between(from, to) == 0 {
             return None;
         }
         self.follow_calls(catalog.paths, operation);
         let mut windows: Vec<_> = self.about(catalog, operation, (start, end)).collect();
+        let origin = windows.iter().map(|(_, window)| window.origin).min()?;
         windows.sort_by(|(_, a), (_, b)| b.weight.total_cmp(&a.weight));
         windows.truncate(SUSPECTS);
         let is_below = |one: ServiceId, caller| self.below.get(&caller).is_some_and(|below| below.contains(&one));
@@ -224,7 +240,7 @@ impl Triggers {
         // Ties: the heaviest.
         let cause =
             windows.iter().min_by_key(|(service, window)| (is_victim(*service, window), window.reason.says_less()));
-        cause.map(|(_, window)| Arc::clone(&window.reason))
+        cause.map(|(_, window)| (Arc::clone(&window.reason), origin))
     }
 
     /// Finds the callees of services in alarm on the path of `operation`, once for each state of the call graph.
@@ -257,7 +273,8 @@ impl Triggers {
     }
 
     /// Verdicts about services on the path of `operation` between `from` and `to`, without those about operations that
-    /// it does not request; of each service the heaviest.
+    /// it does not request; of each service the heaviest of this node, or else of others: what others say about a
+    /// service here changes nothing.
     fn about<'a>(
         &'a self,
         catalog: &'a ServiceCatalog<'_>,
@@ -268,7 +285,9 @@ impl Triggers {
             let windows =
                 self.services.get(&id)?.windows.iter().filter(|window| window.from <= to && from <= window.to);
             let windows = windows.filter(|window| self.concerns(window, catalog, operation, id));
-            Some((id, windows.max_by(|a, b| a.weight.total_cmp(&b.weight))?))
+            let heavier =
+                |a: &&AlarmWindow, b: &&AlarmWindow| b.origin.cmp(&a.origin).then(a.weight.total_cmp(&b.weight));
+            Some((id, windows.max_by(heavier)?))
         })
     }
 

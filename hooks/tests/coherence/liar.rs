@@ -28,6 +28,8 @@ pub struct Liar {
     invented: BTreeSet<RunId>,
     /// What others sent to it.
     heard: Vec<Entries>,
+    /// What it has said, if it does nothing but find a service anomalous all the time, by the rules.
+    verdicts: Option<Vec<Entry>>,
 }
 
 impl Liar {
@@ -41,7 +43,13 @@ impl Liar {
             known,
             invented: BTreeSet::new(),
             heard: Vec::new(),
+            verdicts: None,
         }
+    }
+
+    /// One that keeps to the protocol, and finds the service `catalog` anomalous each second, as strongly as can be.
+    pub fn loud(seed: u64) -> Self {
+        Self { verdicts: Some(Vec::new()), ..Self::new(seed) }
     }
 
     /// An honest node answers.
@@ -56,6 +64,9 @@ impl Liar {
     /// The next lie, for the node `to`. Most are in its own name, as else they are refused.
     pub fn lie(&mut self, to: &str, wall: UnixNanos) -> GossipMessage {
         self.messages += 1;
+        if self.verdicts.is_some() {
+            return self.shout(wall);
+        }
         let mut message = self.empty();
         match self.random.below(14) {
             // In another's name, of its run or of a new one: it leaves, it has evicted everything.
@@ -88,6 +99,30 @@ impl Liar {
             12 => self.id += 1,
             _ => (message.leaving, message.to) = (self.random.one_in(2), Some(Self::run_of(to, 77))),
         }
+        message
+    }
+
+    /// The next message of one that is only loud.
+    fn shout(&mut self, wall: UnixNanos) -> GossipMessage {
+        const SERVICE: &str = "catalog";
+        let mut message = GossipMessage { level: None, ..self.empty() };
+        let verdicts = self.verdicts.get_or_insert_default();
+        if verdicts.last().is_none_or(|last| last.at.second() < wall.second()) {
+            let reason = Reason::Lmap { service: SERVICE.into(), score: 1e9, gamma: 1.0, metrics: [].into() };
+            let item = Item::Verdict(ServiceVerdict {
+                service: SERVICE.into(),
+                from: wall,
+                at: wall,
+                weight: f64::MAX,
+                breakdown: None,
+                reason: Arc::new(reason),
+            });
+            verdicts.push(Entry { at: wall, carried_out: false, item });
+        }
+        message.appended = verdicts.len() as u64;
+        let first = verdicts.len().saturating_sub(20);
+        message.entries =
+            vec![Entries { run: message.run.clone(), first: first as u64, entries: verdicts[first..].to_vec() }];
         message
     }
 

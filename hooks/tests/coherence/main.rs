@@ -15,7 +15,7 @@ use crate::world::{Kill, NODES, World};
 
 /// Two nodes with enough memory, and one with a tenth of it.
 fn plans(bytes: usize, decisions: usize, span_bytes: usize) -> [Plan; NODES] {
-    let plan = |bytes, skew| Plan { bytes, decisions, skew, span_bytes };
+    let plan = |bytes, skew| Plan { bytes, decisions, skew, span_bytes, budget: 1 << 32 };
     [plan(bytes, 50), plan(bytes, -50), plan(bytes / 10, 0)]
 }
 
@@ -94,6 +94,34 @@ fn a_member_that_lies_takes_nothing_from_what_honest_ones_keep_and_their_memory_
             assert!(names_the_liar || of_the_liar, "{line}");
         }
     }
+}
+
+/// Requests that were kept because of LMAPs, of those that paid in half a minute of alarm of payment and of the others,
+/// with a budget for half of all; beside an honest member that is `loud`, or none.
+fn kept_in_an_alarm(loud: Option<Liar>) -> (usize, usize) {
+    let plan = Plan { budget: 40_000, ..plans(10 << 20, 1 << 14, 200)[0] };
+    let mut world = World::new([plan; NODES], 3);
+    (world.liar, world.watchers) = (loud, vec![0, 1]);
+    world.shop.longest = 600;
+    let verdicts: Vec<_> = (100..130).collect();
+    world.run(&[(0, 20), (30_000, 200), (130_000, 0)], &verdicts, 200_000);
+    let of_lmaps = world.backend.policies.iter().filter(|(_, policy)| **policy == Policy::Lmap);
+    let truth = of_lmaps.map(|(trace, _)| world.shop.truth[trace]);
+    let in_alarm = truth.filter(|truth| (100_000..130_000).contains(&truth.start));
+    let (paid, others): (Vec<_>, Vec<_>) = in_alarm.partition(|truth| truth.pays);
+    eprintln!("loud: {}; paid {}, others {}", world.liar.is_some(), paid.len(), others.len());
+    (paid.len(), others.len())
+}
+
+#[test]
+fn a_peer_with_verdicts_all_the_time_does_not_starve_those_of_a_nodes_own_lmaps() {
+    let (alone, _) = kept_in_an_alarm(None);
+
+    let (paid, others) = kept_in_an_alarm(Some(Liar::loud(1)));
+
+    assert!(alone > 1_000, "{alone} of 3,000 requests");
+    assert!(paid * 10 >= alone * 9, "{paid} beside a loud peer, {alone} without");
+    assert!(others > 100, "it is heard: {others}");
 }
 
 /// Payment hangs for ten seconds, its callers wait, and spans arrive up to five seconds after that: the alarm keeps

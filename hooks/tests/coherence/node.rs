@@ -11,8 +11,9 @@ use hooks::id::OriginId;
 use hooks::paths::{FrontendRule, Frontends, Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
 use hooks::time::UnixNanos;
 use hooks::tracing::{
-    Account, Budget, BudgetRule, Completeness, Keeper, Limits, OrderKey, Policies, Policy, Reason, ServiceCatalog,
-    Span, SpanId, SpanIndex, SpanKind, Switches, TailBuffer, Threshold, TraceId, TriggerRule, Triggers, Verdict,
+    Account, Budget, BudgetRule, Completeness, Keeper, Limits, OrderKey, Origin, Policies, Policy, Reason,
+    ServiceCatalog, Span, SpanId, SpanIndex, SpanKind, Switches, TailBuffer, Threshold, TraceId, TriggerRule, Triggers,
+    Verdict,
 };
 use wire::time::Nanos;
 
@@ -58,6 +59,8 @@ pub struct Plan {
     pub skew: i64,
     /// Bytes of a span.
     pub span_bytes: usize,
+    /// Budget in bytes per second.
+    pub budget: u64,
 }
 
 pub struct Node {
@@ -82,7 +85,7 @@ impl Node {
     pub fn start(name: &str, plan: Plan, began: u64, predecessor: Option<Account>) -> Self {
         let limits = Limits { bytes: plan.bytes, trace_bytes: 40_000, decisions: plan.decisions, ..Limits::default() };
         let buffer = TailBuffer::new(limits, OrderKey::new(77), Nanos::ZERO).expect("valid limits");
-        let budget = BudgetRule { bytes_per_s: 1 << 32, ..BudgetRule::default() };
+        let budget = BudgetRule { bytes_per_s: plan.budget, ..BudgetRule::default() };
         let floor = Threshold::keeping(0.01).expect("a share");
         let switches = Switches { floor: Some(floor), latency: false, ..Switches::default() };
         let policies = Policies::new(switches, Budget::new(budget, Nanos::ZERO).expect("a valid rule"));
@@ -165,7 +168,10 @@ impl Node {
             reason: Arc::clone(&reason),
         };
         let service = self.names.service(service, now);
-        self.keeper.verdict(&Verdict { service, from: wall, at: wall, breakdown: None, weight: 3.0, reason }, wall);
+        self.keeper.verdict(
+            &Verdict { service, origin: Origin::Here, from: wall, at: wall, breakdown: None, weight: 3.0, reason },
+            wall,
+        );
         self.member.verdict(output, now, wall);
     }
 

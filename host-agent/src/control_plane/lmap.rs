@@ -8,7 +8,7 @@ use wire::id::{Epoch, LmapId, MetricId, ReplicaId, WorkerId};
 use wire::metric::{Aggregation, Series, TickDivider};
 use wire::name::{InstanceName, ServiceName};
 use wire::proto::control as proto;
-use wire::time::Interval;
+use wire::time::{Interval, Nanos};
 
 use super::catalogue::Catalogue;
 use super::moves::Move;
@@ -56,6 +56,8 @@ pub struct Lmap {
     pub sent: Option<SentConfig>,
     /// Its move to another worker.
     pub moving: Option<Move>,
+    /// When its last move began.
+    pub move_begun: Nanos,
     /// The epoch of its worker in which an operator had it fitted again.
     pub refitted: Epoch,
     /// Row stride of the subscription; 0 is none.
@@ -79,6 +81,7 @@ impl Lmap {
             worker: None,
             sent: None,
             moving: None,
+            move_begun: Nanos::ZERO,
             refitted: Epoch::NONE,
             rows_every: 0,
             health: Health::default(),
@@ -130,7 +133,7 @@ impl Lmap {
 
     /// Whether `worker` runs it, or it is moving there.
     pub fn is_on(&self, worker: WorkerId) -> bool {
-        self.worker == Some(worker) || self.moving.as_ref().is_some_and(|moving| moving.to == worker)
+        self.worker == Some(worker) || self.moving.as_ref().is_some_and(|moving| moving.to == Some(worker))
     }
 
     /// Whether a move costs nothing that was learnt: its detector is armed, or has hardly begun. Not during an alarm.
@@ -141,6 +144,12 @@ impl Lmap {
             Some((_, rows, needed)) => rows * 4 < needed,
         };
         is_costless && !self.health.alarm && self.moving.is_none()
+    }
+
+    /// Whether it judges rows, as far as is known.
+    pub fn is_armed(&self) -> bool {
+        let state = self.health.summary.as_ref().map(proto::LmapSummary::state);
+        matches!(state, Some(proto::State::Armed | proto::State::Drifted | proto::State::Silent))
     }
 
     /// Takes the LMAP off its worker.

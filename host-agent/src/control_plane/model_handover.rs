@@ -1,9 +1,13 @@
 //! What detectors have learnt, before the agent ends and after it began: its directory of models asks.
 
+use std::collections::BTreeSet;
+
+use wire::control::MAX_LMAPS;
 use wire::id::{LmapId, WorkerId};
 use wire::name::ServiceName;
 use wire::proto::control as proto;
 use wire::proto::control::host_message::Message;
+use wire::time::Nanos;
 
 use super::ControlPlane;
 use super::kept_models::KeptModel;
@@ -19,6 +23,27 @@ impl ControlPlane {
     /// All models that are kept, by service, each with its place in the order of arrivals.
     pub fn kept_models(&self) -> impl Iterator<Item = (&ServiceName, u64, &KeptModel)> {
         self.kept.iter()
+    }
+
+    /// A worker could go on with these services: it ran their LMAPs for an earlier run of the agent. It gets them, also
+    /// those that another worker has hardly begun to learn.
+    pub(super) fn take_retained(&mut self, id: WorkerId, retained: &proto::Retained, now: Nanos) {
+        let names = retained.services.iter().take(MAX_LMAPS).filter_map(|name| ServiceName::new(name).ok());
+        let names: BTreeSet<ServiceName> = names.collect();
+        let elsewhere = self.lmaps.values().filter(|lmap| {
+            names.contains(&lmap.service)
+                && lmap.worker.is_some_and(|worker| worker != id)
+                && lmap.may_move()
+                && !lmap.is_armed()
+        });
+        let elsewhere: Vec<LmapId> = elsewhere.map(|lmap| lmap.id).collect();
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        if let Some(session) = &mut worker.session {
+            session.retained = names;
+        }
+        if worker.takes_lmaps() {
+            elsewhere.into_iter().for_each(|lmap| self.begin_move(lmap, Some(id), now));
+        }
     }
 
     /// Asks all workers for what they have learnt: the agent is about to end.

@@ -16,18 +16,19 @@ use super::placement::Loads;
 use super::worker::{Departure, Worker};
 
 /// Time for a worker to hand over a model.
-const MODEL_WITHIN: Nanos = Nanos::from_secs(2);
+pub(super) const MODEL_WITHIN: Nanos = Nanos::from_secs(2);
 /// Time for the next worker to read rows, besides two intervals of the LMAP.
 const ROWS_WITHIN: Nanos = Nanos::from_secs(10);
 /// Pause before LMAPs are moved that could not be moved before: they were learning, or in alarm.
-const AGAIN_AFTER: Nanos = Nanos::from_secs(10);
+pub(super) const AGAIN_AFTER: Nanos = Nanos::from_secs(10);
 /// Loads that differ by less than this share of the larger one are equal: a move has its price.
 const EQUAL_SHARE: f64 = 0.1;
 
 /// A move to another worker that has begun.
 #[derive(Debug)]
 pub struct Move {
-    pub to: WorkerId,
+    /// `None`: off its worker, since an operator drains that by force and no other takes it.
+    pub to: Option<WorkerId>,
     stage: Stage,
 }
 
@@ -86,7 +87,7 @@ impl ControlPlane {
         let awaited = self.lmaps.values().filter_map(|lmap| match lmap.moving.as_ref()?.stage {
             Stage::AwaitingModel { until } | Stage::Preparing { until, .. } => Some(until),
         });
-        awaited.chain(self.rebalance).min()
+        awaited.chain(self.rebalance).chain(self.drains).min()
     }
 
     /// Begins the moves that are due, and goes on with those whose model did not come.
@@ -103,6 +104,7 @@ impl ControlPlane {
                 _ => self.cancel_move(id, now),
             }
         }
+        self.drain_lmaps(now);
         if self.rebalance.is_none_or(|at| at > now) {
             return;
         }
@@ -117,14 +119,15 @@ impl ControlPlane {
             self.rebalance = Some(now.plus(AGAIN_AFTER));
         }
         for (lmap, to) in moves {
-            self.begin_move(lmap, to, now);
+            self.begin_move(lmap, Some(to), now);
         }
     }
 
     /// Begins to move an LMAP that a worker runs.
-    fn begin_move(&mut self, id: LmapId, to: WorkerId, now: Nanos) {
+    pub(super) fn begin_move(&mut self, id: LmapId, to: Option<WorkerId>, now: Nanos) {
         let Some(lmap) = self.lmaps.get_mut(&id) else { return };
         let Some(from) = lmap.worker else { return };
+        lmap.move_begun = now;
         lmap.moving = Some(Move { to, stage: Stage::AwaitingModel { until: now.plus(MODEL_WITHIN) } });
         let session = self.workers.get(&from).and_then(|worker| worker.session.as_ref());
         if session.is_some_and(|session| session.hands_over_models && session.departure == Departure::No) {
@@ -135,10 +138,15 @@ impl ControlPlane {
         }
     }
 
-    /// Sends the configuration to the LMAP's next worker.
+    /// Sends the configuration to the LMAP's next worker; takes it off its worker if there is none.
     fn prepare_move(&mut self, id: LmapId, now: Nanos) {
-        let Some(to) = self.lmaps.get(&id).and_then(|lmap| lmap.moving.as_ref()).map(|moving| moving.to) else {
-            return;
+        let Some(lmap) = self.lmaps.get(&id) else { return };
+        let Some(moving) = &lmap.moving else { return };
+        if self.would_lose(lmap) {
+            return self.cancel_move(id, now);
+        }
+        let Some(to) = moving.to else {
+            return self.take_off(id, now);
         };
         let can_take = self.workers.get(&to).is_some_and(Worker::takes_lmaps);
         let spec = if can_take { self.spec_of(id) } else { None };
@@ -146,21 +154,44 @@ impl ControlPlane {
             Some(sent) => {
                 if let Some(lmap) = self.lmaps.get_mut(&id) {
                     let until = now.plus(ROWS_WITHIN).plus(Nanos(2 * lmap.interval.length().0));
-                    lmap.moving = Some(Move { to, stage: Stage::Preparing { sent, until } });
+                    lmap.moving = Some(Move { to: Some(to), stage: Stage::Preparing { sent, until } });
                 }
             }
             None => self.cancel_move(id, now),
         }
     }
 
+    /// Takes an LMAP off its worker. It waits until another one takes it.
+    fn take_off(&mut self, id: LmapId, now: Nanos) {
+        let Some(lmap) = self.lmaps.get_mut(&id) else { return };
+        let from = lmap.worker;
+        lmap.moving = None;
+        lmap.unplace();
+        if let Some(from) = from {
+            self.send_removal_to(from, id);
+        }
+        self.drain_on(from, now);
+    }
+
     /// Gives up a move. Its next worker forgets the LMAP.
     pub(super) fn cancel_move(&mut self, id: LmapId, now: Nanos) {
         let Some(lmap) = self.lmaps.get_mut(&id) else { return };
         let Some(moving) = lmap.moving.take() else { return };
+        let from = lmap.worker;
         self.counters.cancelled_moves += 1;
         self.rebalance.get_or_insert(now.plus(AGAIN_AFTER));
-        if matches!(moving.stage, Stage::Preparing { .. }) {
-            self.send_removal_to(moving.to, id);
+        self.drain_on(from, now.plus(AGAIN_AFTER));
+        if let (Some(to), Stage::Preparing { .. }) = (moving.to, moving.stage) {
+            self.send_removal_to(to, id);
+        }
+    }
+
+    /// Gives up the moves to a worker that takes no more LMAPs.
+    pub(super) fn cancel_moves_to(&mut self, id: WorkerId, now: Nanos) {
+        let to_it = self.lmaps.values().filter(|lmap| lmap.moving.as_ref().is_some_and(|moving| moving.to == Some(id)));
+        let to_it: Vec<LmapId> = to_it.map(|lmap| lmap.id).collect();
+        for lmap in to_it {
+            self.cancel_move(lmap, now);
         }
     }
 
@@ -173,10 +204,10 @@ impl ControlPlane {
     }
 
     /// `worker` has read rows of an LMAP in `epoch`. If the LMAP was to move there, it has moved.
-    pub(super) fn finish_move(&mut self, worker: WorkerId, id: LmapId, epoch: Epoch) {
+    pub(super) fn finish_move(&mut self, worker: WorkerId, id: LmapId, epoch: Epoch, now: Nanos) {
         let Some(lmap) = self.lmaps.get_mut(&id) else { return };
         let ready = lmap.moving.take_if(|moving| {
-            moving.to == worker && matches!(&moving.stage, Stage::Preparing { sent, .. } if sent.epoch <= epoch)
+            moving.to == Some(worker) && matches!(&moving.stage, Stage::Preparing { sent, .. } if sent.epoch <= epoch)
         });
         let Some(Move { stage: Stage::Preparing { sent, .. }, .. }) = ready else { return };
         let from = lmap.worker;
@@ -186,26 +217,29 @@ impl ControlPlane {
         if let Some(from) = from {
             self.send_removal_to(from, id);
         }
+        self.drain_on(from, now);
     }
 
     /// The worker to which the LMAP moves, if it has its configuration.
     pub(super) fn prepared_worker(&self, id: LmapId) -> Option<WorkerId> {
         let moving = self.lmaps.get(&id)?.moving.as_ref()?;
-        matches!(moving.stage, Stage::Preparing { .. }).then_some(moving.to)
+        moving.to.filter(|_| matches!(moving.stage, Stage::Preparing { .. }))
     }
 
     /// A worker's run ended. LMAPs that were moving to it stay; those that were moving from it are where they were
     /// moving to.
     pub(super) fn end_moves(&mut self, ended: WorkerId) {
         for lmap in self.lmaps.values_mut() {
-            let (from_it, to) = (lmap.worker == Some(ended), lmap.moving.as_ref().map(|moving| moving.to));
+            let (from_it, to) = (lmap.worker == Some(ended), lmap.moving.as_ref().and_then(|moving| moving.to));
             if to == Some(ended) {
                 lmap.moving = None;
                 self.counters.cancelled_moves += 1;
+                // What is on a drained worker still is moved elsewhere with the next poll.
+                self.drains = Some(Nanos::ZERO);
             } else if from_it && let Some(Move { to, stage }) = lmap.moving.take() {
                 lmap.unplace();
                 if let Stage::Preparing { sent, .. } = stage {
-                    (lmap.worker, lmap.sent) = (Some(to), Some(sent));
+                    (lmap.worker, lmap.sent) = (to, Some(sent));
                 }
             }
         }
@@ -215,11 +249,7 @@ impl ControlPlane {
     pub(super) fn leave(&mut self, id: WorkerId, now: Nanos) {
         let Some(session) = self.workers.get_mut(&id).and_then(|worker| worker.session.as_mut()) else { return };
         session.departure = Departure::Announced;
-        let to_it = self.lmaps.values().filter(|lmap| lmap.moving.as_ref().is_some_and(|moving| moving.to == id));
-        let to_it: Vec<LmapId> = to_it.map(|lmap| lmap.id).collect();
-        for lmap in to_it {
-            self.cancel_move(lmap, now);
-        }
+        self.cancel_moves_to(id, now);
         let mut loads = self.loads();
         let of_it = self.lmaps.values().filter(|lmap| lmap.worker == Some(id) && lmap.moving.is_none());
         let of_it: Vec<(LmapId, f64)> = of_it.map(|lmap| (lmap.id, lmap.load())).collect();
@@ -228,7 +258,7 @@ impl ControlPlane {
             if let Some((sum, lmaps)) = loads.get_mut(&to) {
                 (*sum, *lmaps) = (*sum + load, *lmaps + 1);
             }
-            self.begin_move(lmap, to, now);
+            self.begin_move(lmap, Some(to), now);
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agent_runtime::shares::ShareError;
 use lmap::ModelError;
 use wire::control::DetectorSpec;
-use wire::id::{Epoch, LmapId, MetricId};
+use wire::id::{Epoch, LmapId, MetricId, WorkerId};
 use wire::metric::Kind;
 use wire::name::ServiceName;
 use wire::proto::control as proto;
@@ -66,6 +66,15 @@ pub enum OperatorError {
     /// No connected worker runs the LMAP.
     #[error("{0} runs on no worker: start a NIC agent, or wait until it reconnects")]
     NotRunning(LmapId),
+    /// No such worker.
+    #[error("there is no worker {}: `uview status` lists them", .0.0)]
+    NoWorker(WorkerId),
+    /// No other worker takes LMAPs.
+    #[error(
+        "no other worker takes the LMAPs of worker {}, and nothing would be watched: start another NIC agent first, or use force",
+        .0.0
+    )]
+    LastWorker(WorkerId),
     /// The operator's share of bytes of models is taken.
     #[error(transparent)]
     Share(#[from] ShareError<String>),

@@ -90,7 +90,7 @@ impl ControlPlane {
         let taking = self.workers.iter().filter(|(_, worker)| worker.takes_lmaps());
         let mut loads: Loads = taking.map(|(&id, _)| (id, (0.0, 0))).collect();
         for lmap in self.lmaps.values() {
-            let worker = lmap.moving.as_ref().map(|moving| moving.to).or(lmap.worker);
+            let worker = lmap.moving.as_ref().map_or(lmap.worker, |moving| moving.to);
             if let Some((load, lmaps)) = worker.and_then(|worker| loads.get_mut(&worker)) {
                 *load += lmap.load();
                 *lmaps += 1;
@@ -119,11 +119,17 @@ impl ControlPlane {
             lmap.moving = None;
             return self.send_removal(id);
         };
-        let Some(worker) = lmap.worker.or_else(|| least_loaded(loads)) else {
+        // Where its detectors are, from before this run of the agent, or where there is least to do.
+        let workers = &self.workers;
+        let has_it = |id: &WorkerId| workers.get(id).is_some_and(|worker| worker.retains(&lmap.service));
+        let retaining = || loads.iter().find(|(id, (_, lmaps))| *lmaps < MAX_LMAPS && has_it(id)).map(|(&id, _)| id);
+        let Some(worker) = lmap.worker.or_else(retaining).or_else(|| least_loaded(loads)) else {
             return;
         };
         if lmap.worker.is_none() {
             lmap.worker = Some(worker);
+            let sessions = self.workers.values_mut().filter_map(|worker| worker.session.as_mut());
+            sessions.for_each(|session| _ = session.retained.remove(&lmap.service));
             let (load, lmaps) = loads.entry(worker).or_default();
             *load += lmap.load();
             *lmaps += 1;

@@ -1,7 +1,7 @@
 //! Replies to operators: the list of LMAPs and the status.
 
 use wire::control::{GroupShare, Reason};
-use wire::id::{Epoch, LmapId, ReplicaId};
+use wire::id::{Epoch, LmapId, ReplicaId, WorkerId};
 use wire::proto::{control, operators as proto};
 
 use super::lmap::{Lmap, SentConfig};
@@ -39,11 +39,13 @@ impl ControlPlane {
             version: String::new(),
             incarnation: self.settings.incarnation.0,
             uptime_ms: 0,
-            workers: self.workers.iter().map(|(id, worker)| worker_status(id.0, worker)).collect(),
+            workers: self.workers.iter().map(|(&id, worker)| self.worker_status(id, worker)).collect(),
             lmaps: self.lmaps.values().map(lmap_status).collect(),
             counters: self.counters.iter().map(|(name, _, value)| (name.to_owned(), value)).collect(),
             problems: self
-                .unfenced()
+                .drained_problem()
+                .into_iter()
+                .chain(self.unfenced())
                 .chain(self.unreadable())
                 .chain(self.shares.lines())
                 .chain(self.problems.lines())
@@ -73,9 +75,9 @@ impl ControlPlane {
     }
 
     /// Sizes by metric name: services, replicas, LMAPs, LMAPs without a worker, regions that are unreadable by RDMA,
-    /// workers that are not fenced, and bytes of models that are kept.
+    /// workers that are not fenced, bytes of models that are kept, and workers that operators drain.
     #[must_use]
-    pub fn sizes(&self) -> [(&'static str, usize); 7] {
+    pub fn sizes(&self) -> [(&'static str, usize); 8] {
         let replicas = self.services.values().map(|service| service.replicas.len()).sum();
         let services = self.services.values().filter(|service| !service.replicas.is_empty()).count();
         let unplaced = self.lmaps.values().filter(|lmap| lmap.worker.is_none()).count();
@@ -88,6 +90,7 @@ impl ControlPlane {
             ("unreadable_regions", unreadable),
             ("unfenced_workers", self.unfenced.len()),
             ("kept_model_bytes", self.kept.bytes()),
+            ("drained_workers", self.drained_workers().count()),
         ]
     }
 
@@ -143,11 +146,34 @@ impl ControlPlane {
             points_at: points_at.map(ToString::to_string).unwrap_or_default(),
             incident_unix_ns: suspicion.map_or(0, |suspicion| suspicion.incident.0),
             detector: (!lmap.detector.is_default()).then(|| (&lmap.detector).into()),
+            worker: lmap.worker.map(|worker| worker.0),
             ..proto::LmapStatus::default()
         };
         match (&lmap.health.summary, &lmap.sent) {
             (Some(summary), Some(sent)) => with_summary(status, lmap.health.at_unix_ns, summary, sent),
             _ => status,
+        }
+    }
+
+    fn worker_status(&self, id: WorkerId, worker: &Worker) -> proto::WorkerStatus {
+        let session = worker.session.as_ref();
+        let counters = session.map(|session| session.counters).unwrap_or_default();
+        proto::WorkerStatus {
+            worker: id.0,
+            connected: worker.is_connected(),
+            transport: session.map(|session| session.transport.clone()).unwrap_or_default(),
+            epoch: worker.epoch.0,
+            acknowledged_epoch: session.map_or(0, |session| session.acknowledged.0),
+            ticks: counters.ticks,
+            late_ticks: counters.late_ticks,
+            failed_regions: counters.failed_regions,
+            cpu_ns: counters.cpu_ns,
+            lost_verdicts: counters.lost_verdicts,
+            failed_batches: counters.failed_batches,
+            connections: counters.connections,
+            revoked_regions: counters.revoked_regions,
+            drained_by: worker.drain.as_ref().map(|drain| drain.by.clone()),
+            lmaps: self.lmaps_on(id) as u32,
         }
     }
 }
@@ -183,25 +209,5 @@ fn with_summary(
         groups: group_shares(&GroupShare::decode_all(&summary.groups)),
         at_unix_ns,
         ..status
-    }
-}
-
-fn worker_status(id: u32, worker: &Worker) -> proto::WorkerStatus {
-    let session = worker.session.as_ref();
-    let counters = session.map(|session| session.counters).unwrap_or_default();
-    proto::WorkerStatus {
-        worker: id,
-        connected: worker.is_connected(),
-        transport: session.map(|session| session.transport.clone()).unwrap_or_default(),
-        epoch: worker.epoch.0,
-        acknowledged_epoch: session.map_or(0, |session| session.acknowledged.0),
-        ticks: counters.ticks,
-        late_ticks: counters.late_ticks,
-        failed_regions: counters.failed_regions,
-        cpu_ns: counters.cpu_ns,
-        lost_verdicts: counters.lost_verdicts,
-        failed_batches: counters.failed_batches,
-        connections: counters.connections,
-        revoked_regions: counters.revoked_regions,
     }
 }

@@ -1,5 +1,6 @@
 //! The rules of the control plane, one by one.
 
+mod drains;
 mod lifecycle;
 mod moves;
 mod operators;

@@ -1,13 +1,15 @@
 //! One NIC worker in the control plane: its session, its epochs, and the LMAPs that it may know.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use agent_runtime::access::Identity;
 use wire::id::{Epoch, Incarnation, LmapId};
+use wire::name::ServiceName;
 use wire::proto::control as proto;
 use wire::time::Nanos;
 
 use super::action::ConnectionId;
+use super::drains::Drain;
 
 /// The latest message about an LMAP to a session, and its epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +50,8 @@ pub struct Session {
     pub last_message: Nanos,
     pub acknowledged: Epoch,
     pub lmaps_sent: BTreeMap<LmapId, SentLmap>,
+    /// Services that it could go on with, from before it was welcomed; at most as many as a worker has LMAPs.
+    pub retained: BTreeSet<ServiceName>,
     pub counters: proto::WorkerCounters,
 }
 
@@ -57,6 +61,8 @@ pub struct Worker {
     /// The last epoch given out. Continues over sessions, so that epochs are unique.
     pub epoch: Epoch,
     pub session: Option<Session>,
+    /// An operator's order, for all runs.
+    pub drain: Option<Drain>,
     fenced: VecDeque<Incarnation>,
 }
 
@@ -65,7 +71,7 @@ impl Worker {
     const FENCED: usize = 16;
 
     pub const fn new() -> Self {
-        Self { epoch: Epoch::NONE, session: None, fenced: VecDeque::new() }
+        Self { epoch: Epoch::NONE, session: None, drain: None, fenced: VecDeque::new() }
     }
 
     pub fn was_fenced(&self, incarnation: Incarnation) -> bool {
@@ -89,7 +95,22 @@ impl Worker {
 
     /// Whether LMAPs may be placed on it.
     pub fn takes_lmaps(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| session.connection.is_some() && session.departure == Departure::No)
+        self.is_connected() && !self.leaves() && self.drain.is_none()
+    }
+
+    /// Whether it is about to end.
+    pub fn leaves(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.departure != Departure::No)
+    }
+
+    /// Whether it hands over what its detectors have learnt, and goes on with what others have.
+    pub fn hands_over_models(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.hands_over_models)
+    }
+
+    /// Whether it could go on with a service where it was when it was welcomed.
+    pub fn retains(&self, service: &ServiceName) -> bool {
+        self.session.as_ref().is_some_and(|session| session.retained.contains(service))
     }
 
     /// Whether it may have the configuration of `lmap`.
@@ -166,6 +187,7 @@ mod tests {
             last_message: Nanos::ZERO,
             acknowledged: Epoch::NONE,
             lmaps_sent: BTreeMap::new(),
+            retained: BTreeSet::new(),
             counters: proto::WorkerCounters::default(),
         });
         worker

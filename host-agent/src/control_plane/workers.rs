@@ -1,6 +1,6 @@
 //! Messages of NIC workers, leases and fencing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use agent_runtime::access::Identity;
 use wire::control::{OLDEST_PROTOCOL, PROTOCOL, common_protocol};
@@ -81,6 +81,7 @@ impl ControlPlane {
                 last_message: now,
                 acknowledged: Epoch::NONE,
                 lmaps_sent: BTreeMap::new(),
+                retained: BTreeSet::new(),
                 counters: proto::WorkerCounters::default(),
             };
             self.workers.entry(id).or_insert_with(Worker::new).session = Some(session);
@@ -90,6 +91,11 @@ impl ControlPlane {
         self.renew_lease(id, now);
         self.welcome(id);
         self.resend_all(id, &taken_over, now);
+        if self.workers.get(&id).is_some_and(|worker| worker.drain.is_some()) {
+            // What its earlier run had goes elsewhere now; what this run has follows.
+            self.place_unplaced(now);
+            self.drain_on(Some(id), now);
+        }
         let gathered = now.plus(self.settings.gather);
         self.place_unplaced(gathered);
         if !resumed {
@@ -107,7 +113,7 @@ impl ControlPlane {
         match message.message {
             Some(FromWorker::Acknowledgement(acknowledge)) => self.acknowledge(id, Epoch(acknowledge.epoch), now),
             Some(FromWorker::Verdicts(verdicts)) => self.verdicts(id, &verdicts),
-            Some(FromWorker::Summary(summary)) => self.summary(id, summary),
+            Some(FromWorker::Summary(summary)) => self.summary(id, summary, now),
             Some(FromWorker::Rows(rows)) => self.rows(id, rows),
             Some(FromWorker::RegionProblem(problem)) => {
                 self.counters.region_problems += 1;
@@ -116,6 +122,7 @@ impl ControlPlane {
             }
             Some(FromWorker::LmapProblem(problem)) => self.lmap_problem(id, &problem, now),
             Some(FromWorker::LearntModel(learnt)) => self.take_model(id, learnt, now),
+            Some(FromWorker::Retained(retained)) => self.take_retained(id, &retained, now),
             Some(FromWorker::Leaving(_)) => self.leave(id, now),
             Some(FromWorker::ConnectQueuePair(connect)) => self.connect_queue_pair(id, connection, &connect),
             Some(FromWorker::Hello(_)) | None => {
@@ -256,6 +263,7 @@ impl ControlPlane {
             transport: session.map(|session| session.transport.clone()).unwrap_or_default(),
             protocol: session.map_or(0, |session| session.protocol),
             models_every_s: (self.settings.models_every.as_millis() / 1000) as u32,
+            takes_retained: true,
         };
         let epoch = self.workers.get(&id).map_or(0, |worker| worker.epoch.0);
         self.send(id, epoch, Message::Welcome(welcome));
@@ -299,7 +307,8 @@ impl ControlPlane {
                 self.send(id, epoch.0, Message::RemoveLmap(proto::RemoveLmap { lmap: lmap.0 }));
             }
         }
-        for &lmap in taken_over {
+        let is_drained = self.workers.get(&id).is_some_and(|worker| worker.drain.is_some());
+        for &lmap in taken_over.iter().filter(|_| !is_drained) {
             if let Some(entry) = self.lmaps.get_mut(&lmap) {
                 entry.worker = Some(id);
                 self.changed_now(lmap, now);

@@ -21,12 +21,13 @@ fn invalid(error: &impl ToString) -> Status {
 pub fn status(error: &OperatorError) -> Status {
     let text = error.to_string();
     match error {
-        OperatorError::NoLmap(_) | OperatorError::NoMetric { .. } | OperatorError::NotRegistered { .. } => {
-            Status::not_found(text)
-        }
+        OperatorError::NoLmap(_)
+        | OperatorError::NoMetric { .. }
+        | OperatorError::NotRegistered { .. }
+        | OperatorError::NoWorker(_) => Status::not_found(text),
         OperatorError::Exists { .. } => Status::already_exists(text),
         OperatorError::Type { .. } | OperatorError::TooMany { .. } => Status::invalid_argument(text),
-        OperatorError::NotRunning(_) => Status::failed_precondition(text),
+        OperatorError::NotRunning(_) | OperatorError::LastWorker(_) => Status::failed_precondition(text),
         OperatorError::Share(_) => Status::resource_exhausted(text),
     }
 }

@@ -11,8 +11,8 @@ use tonic::transport::Endpoint;
 use tonic::{Code, Status};
 use wire::layout::RegionSize;
 use wire::proto::operators::{
-    DeleteLmapRequest, FitAgainRequest, ListRequest, NewLmapRequest, PathsRequest, ReceiptRequest, RegisterHookRequest,
-    StatusRequest, WatchRowsRequest,
+    DeleteLmapRequest, DrainWorkerRequest, FitAgainRequest, ListRequest, NewLmapRequest, PathsRequest, ReceiptRequest,
+    RegisterHookRequest, StatusRequest, UndrainWorkerRequest, WatchRowsRequest,
 };
 
 use crate::agent::{Agent, Operators};
@@ -67,6 +67,8 @@ fn calls(agent: &Agent) -> (Outcomes, Outcomes) {
             client.fit_again(FitAgainRequest { lmap: 1 }).await.map(drop),
             client.delete_lmap(DeleteLmapRequest { lmap: 1 }).await.map(drop),
             client.register_hook(RegisterHookRequest::default()).await.map(drop),
+            client.drain_worker(DrainWorkerRequest { worker: 0, force: true }).await.map(drop),
+            client.undrain_worker(UndrainWorkerRequest { worker: 0 }).await.map(drop),
         ];
         (reading, changing)
     })
@@ -82,10 +84,10 @@ fn any_other_user_is_neither_operator_nor_viewer() {
 
     let (reading, changing) = as_user(NOBODY, &[], || calls(&agent));
 
-    assert_eq!((denied(&reading), denied(&changing)), (vec![true; 5], vec![true; 4]));
+    assert_eq!((denied(&reading), denied(&changing)), (vec![true; 5], vec![true; 6]));
     let text = reading[0].as_ref().unwrap_err().message();
     assert!(text.contains("may not read the status") && text.contains("usermod -aG uview"), "{text}");
-    assert_eq!(agent.counter("denied_calls"), 9);
+    assert_eq!(agent.counter("denied_calls"), 11);
     // The same user is anybody's equal where services register.
     assert!(agent.status().lmaps.is_empty());
 }
@@ -95,9 +97,9 @@ fn a_viewer_reads_and_changes_nothing_and_an_operator_does_both() {
     let Some(agent) = agent("access: {operators: {users: [7001]}, viewers: {groups: [7002]}}") else { return };
 
     let (reading, changing) = as_user(NOBODY, &[7002], || calls(&agent));
-    assert_eq!((denied(&reading), denied(&changing)), (vec![false; 5], vec![true; 4]));
+    assert_eq!((denied(&reading), denied(&changing)), (vec![false; 5], vec![true; 6]));
     let (reading, changing) = as_user(7001, &[], || calls(&agent));
-    assert_eq!((denied(&reading), denied(&changing)), (vec![false; 5], vec![false; 4]));
+    assert_eq!((denied(&reading), denied(&changing)), (vec![false; 5], vec![false; 6]));
 }
 
 #[test]

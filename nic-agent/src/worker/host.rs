@@ -159,6 +159,9 @@ impl Worker {
                 retained.alarm = Alarm::default();
             }
         }
+        if welcome.takes_retained {
+            self.tell_retained();
+        }
         (self.host, self.epoch, self.link) = (host, None, Link::Up);
         self.set_lowest_share(welcome.lowest_share);
         let lease = Nanos::from_millis(u64::from(welcome.lease_ms));

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use wire::control::MAX_LMAPS;
 use wire::id::LmapId;
 use wire::proto::control::worker_message::Message;
 use wire::proto::control::{self as proto, WorkerMessage};
@@ -117,8 +118,21 @@ impl Worker {
         Some(WorkerMessage { message: Some(message) })
     }
 
-    fn learnt_model(&self, id: LmapId) -> Message {
+    /// Tells the host agent which services it could go on with, so that it gets their LMAPs again.
+    pub(super) fn tell_retained(&mut self) {
+        let of = self.retained.iter().filter(|(_, retained)| retained.detectors().is_some()).take(MAX_LMAPS);
+        let services: Vec<String> = of.map(|(service, _)| service.to_string()).collect();
+        if !services.is_empty() {
+            self.shared.outbox.retained(services);
+        }
+    }
+
+    fn learnt_model(&mut self, id: LmapId) -> Message {
         let model = self.runtimes.get(&id).and_then(|runtime| runtime.detectors()).and_then(Detectors::learned_model);
+        if let Some(runtime) = self.runtimes.get_mut(&id).filter(|_| model.is_none()) {
+            // A decomposition is in flight: it is tried again soon, and not only after the usual time.
+            runtime.model_is_missing();
+        }
         let model = model.map(|model| model.encode()).unwrap_or_default();
         Message::LearntModel(proto::LearntModel { lmap: id.0, epoch: self.epoch.map_or(0, |epoch| epoch.0), model })
     }

@@ -60,6 +60,8 @@ struct Node {
     runs_jobs: bool,
     /// How often the host agent wants models.
     models_every_s: u32,
+    /// Whether the host agent wants to know what is retained.
+    takes_retained: bool,
 }
 
 impl Node {
@@ -78,6 +80,7 @@ impl Node {
             device: None,
             runs_jobs: true,
             models_every_s: 0,
+            takes_retained: false,
         };
         node.welcome(1);
         node
@@ -98,6 +101,7 @@ impl Node {
             lease_ms: 60_000,
             transport: transport.to_owned(),
             models_every_s: self.models_every_s,
+            takes_retained: self.takes_retained,
             ..proto::HostWelcome::default()
         };
         self.receive(self.epoch, FromHost::Welcome(welcome))

@@ -1,16 +1,11 @@
 //! Each process killed at each step of a service's life, exactly there, in virtual time: every other service goes on
 //! being judged, with what was learnt, and nothing is left behind.
 
+use super::quiet::{HANDED_OVER, WITHIN};
 use super::*;
 
 /// A gap between verdicts that nobody minds: two intervals, or a second.
 const GAP: Nanos = Nanos::from_secs(1);
-/// Interval of the LMAPs. A detector that learns anew takes 20 rows here, more than [`GAP`]: what was learnt is kept.
-const INTERVAL: Nanos = Nanos::from_millis(100);
-/// Time until every model has been handed over: workers do that each second here.
-const HANDED_OVER: Nanos = Nanos::from_secs(2);
-/// Time for a step to come.
-const WITHIN: Nanos = Nanos::from_secs(15);
 /// The service whose life it is.
 const GUEST: usize = 3;
 const SEEDS: u64 = 4;
@@ -44,59 +39,10 @@ const STEPS: [Step; 6] =
 
 /// Cells with a longer gap of the guest, each with its bound and its reason. At most five; docs/upgrade.md lists them,
 /// too. There are none for services that were judged before.
-const EXCEPTIONS: [(Process, Step, Nanos, &str); 2] = [
-    (Process::NicAgent, Step::Verdict, Nanos::from_millis(3_500), "its first model is not handed over yet"),
-    (
-        Process::HostAgent,
-        Step::Verdict,
-        Nanos::from_millis(3_500),
-        "its first model is not handed over yet, and another worker may get it",
-    ),
-];
+const EXCEPTIONS: [(Process, Step, Nanos, &str); 1] =
+    [(Process::NicAgent, Step::Verdict, Nanos::from_millis(3_500), "its first model is not handed over yet")];
 
 impl World {
-    /// A node where nothing goes wrong by itself: three services that are judged, two workers that read shared memory.
-    fn quiet(seed: u64) -> Self {
-        // Both workers read shared memory: queue pairs that break are another test's.
-        let mut world = Self::new(seed << 2 | 3);
-        world.is_quiet = true;
-        world.interval = Interval::new(INTERVAL).expect("between a millisecond and an hour");
-        world.host = Host::new(1, world.interval, 0.0, world.fabric.clone());
-        world.host.control.want_verdicts_from(0.0);
-        for at in 0..GUEST {
-            world.start_service(at);
-        }
-        let limit = world.now.plus(WITHIN);
-        world.until("all are judged", limit, |world| (0..GUEST).all(|at| world.is_judged(at, Nanos::ZERO)));
-        world.for_a_while(HANDED_OVER);
-        world
-    }
-
-    fn start_service(&mut self, at: usize) {
-        self.replicas += 1;
-        self.services[at].service = Some(Service::new(at as u64, self.replicas, 4));
-    }
-
-    fn until(&mut self, what: &str, limit: Nanos, fits: impl Fn(&Self) -> bool) {
-        while !fits(self) {
-            assert!(self.now < limit, "it does not come to this: {what}");
-            self.step();
-        }
-    }
-
-    fn for_a_while(&mut self, length: Nanos) {
-        let end = self.now.plus(length);
-        while self.now < end {
-            self.step();
-        }
-    }
-
-    /// Whether the service at `at` was judged after `since`.
-    fn is_judged(&self, at: usize, since: Nanos) -> bool {
-        let service = name(at as u64);
-        self.judged.iter().rev().any(|(when, judged)| *when > since && *judged == service)
-    }
-
     /// Whether the guest is registered, and the worker with its LMAP.
     fn guest(&self) -> (bool, Option<usize>) {
         let lmaps = self.host.control.list().lmaps;
@@ -155,20 +101,11 @@ impl World {
             Process::NicAgent => self.restart_worker(self.guest().1.unwrap_or(0)),
         }
     }
-
-    /// The longest time without a verdict of the service at `at`, from its last one before `since` until now.
-    fn gap(&self, at: usize, since: Nanos) -> Nanos {
-        let service = name(at as u64);
-        let of = self.judged.iter().filter(|(_, judged)| *judged == service).map(|(when, _)| *when);
-        let of: Vec<_> = of.chain([self.now]).collect();
-        let after = of.windows(2).filter(|pair| pair[1] >= since);
-        after.map(|pair| pair[1].since(pair[0]).unwrap_or(Nanos::ZERO)).max().unwrap_or(Nanos::NEVER)
-    }
 }
 
 /// The longest gap of the services that run all the time, and of the guest if it was judged and survives.
 fn play(process: Process, step: Step, seed: u64) -> (Nanos, Nanos) {
-    let mut world = World::quiet(seed);
+    let mut world = World::quiet(seed, GUEST);
     world.reach(step);
     let killed = world.now;
     world.kill(process);

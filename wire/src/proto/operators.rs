@@ -147,6 +147,28 @@ pub struct FitAgainRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FitAgainReply {}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DrainWorkerRequest {
+    #[prost(uint32, tag = "1")]
+    pub worker: u32,
+    /// LMAPs that are learning or in alarm move at once, too, and those that no other worker takes end until one does.
+    /// Otherwise they stay until they can move without a loss; that is tried again every 10 s.
+    #[prost(bool, tag = "2")]
+    pub force: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DrainWorkerReply {
+    /// LMAPs that the worker runs now, before any has moved.
+    #[prost(uint32, tag = "1")]
+    pub lmaps: u32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UndrainWorkerRequest {
+    #[prost(uint32, tag = "1")]
+    pub worker: u32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UndrainWorkerReply {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RegisterHookRequest {
     /// Empty: all, including later ones.
@@ -367,6 +389,12 @@ pub struct WorkerStatus {
     pub connections: u64,
     #[prost(uint64, tag = "13")]
     pub revoked_regions: u64,
+    /// The operator who drains it; absent: it is not drained.
+    #[prost(string, optional, tag = "14")]
+    pub drained_by: ::core::option::Option<::prost::alloc::string::String>,
+    /// LMAPs that it runs.
+    #[prost(uint32, tag = "15")]
+    pub lmaps: u32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LmapStatus {
@@ -430,6 +458,9 @@ pub struct LmapStatus {
     /// Gamma as a multiple of the usual score of the training rows, about 2 to 3 on a quiet machine; 0 while learning.
     #[prost(double, tag = "25")]
     pub threshold_noise: f64,
+    /// The worker that runs it; absent: none does.
+    #[prost(uint32, optional, tag = "26")]
+    pub worker: ::core::option::Option<u32>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReceiptRequest {}
@@ -733,6 +764,38 @@ pub mod operators_client {
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "FitAgain"));
             self.inner.unary(req, path, codec).await
         }
+        /// Moves all LMAPs of a worker to others, with what they have learnt and without a gap, and places none on it until
+        /// UndrainWorker, whichever runs of the worker come and go. Replies at once: the status says when it is empty.
+        /// NOT_FOUND if there is no such worker, FAILED_PRECONDITION if no other worker takes LMAPs, unless it is forced.
+        pub async fn drain_worker(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DrainWorkerRequest>,
+        ) -> std::result::Result<tonic::Response<super::DrainWorkerReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/DrainWorker");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "DrainWorker"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// LMAPs may be placed on the worker again, and it takes its share.
+        pub async fn undrain_worker(
+            &mut self,
+            request: impl tonic::IntoRequest<super::UndrainWorkerRequest>,
+        ) -> std::result::Result<tonic::Response<super::UndrainWorkerReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/UndrainWorker");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "UndrainWorker"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Lists LMAPs, services, replicas and metrics.
         pub async fn list(
             &mut self,
@@ -862,6 +925,18 @@ pub mod operators_server {
             &self,
             request: tonic::Request<super::FitAgainRequest>,
         ) -> std::result::Result<tonic::Response<super::FitAgainReply>, tonic::Status>;
+        /// Moves all LMAPs of a worker to others, with what they have learnt and without a gap, and places none on it until
+        /// UndrainWorker, whichever runs of the worker come and go. Replies at once: the status says when it is empty.
+        /// NOT_FOUND if there is no such worker, FAILED_PRECONDITION if no other worker takes LMAPs, unless it is forced.
+        async fn drain_worker(
+            &self,
+            request: tonic::Request<super::DrainWorkerRequest>,
+        ) -> std::result::Result<tonic::Response<super::DrainWorkerReply>, tonic::Status>;
+        /// LMAPs may be placed on the worker again, and it takes its share.
+        async fn undrain_worker(
+            &self,
+            request: tonic::Request<super::UndrainWorkerRequest>,
+        ) -> std::result::Result<tonic::Response<super::UndrainWorkerReply>, tonic::Status>;
         /// Lists LMAPs, services, replicas and metrics.
         async fn list(
             &self,
@@ -1199,6 +1274,62 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = FitAgainSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(accept_compression_encodings, send_compression_encodings)
+                            .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/uview.operators.v1.Operators/DrainWorker" => {
+                    #[allow(non_camel_case_types)]
+                    struct DrainWorkerSvc<T: Operators>(pub Arc<T>);
+                    impl<T: Operators> tonic::server::UnaryService<super::DrainWorkerRequest> for DrainWorkerSvc<T> {
+                        type Response = super::DrainWorkerReply;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(&mut self, request: tonic::Request<super::DrainWorkerRequest>) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move { <T as Operators>::drain_worker(&inner, request).await };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DrainWorkerSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(accept_compression_encodings, send_compression_encodings)
+                            .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/uview.operators.v1.Operators/UndrainWorker" => {
+                    #[allow(non_camel_case_types)]
+                    struct UndrainWorkerSvc<T: Operators>(pub Arc<T>);
+                    impl<T: Operators> tonic::server::UnaryService<super::UndrainWorkerRequest> for UndrainWorkerSvc<T> {
+                        type Response = super::UndrainWorkerReply;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(&mut self, request: tonic::Request<super::UndrainWorkerRequest>) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move { <T as Operators>::undrain_worker(&inner, request).await };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = UndrainWorkerSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)

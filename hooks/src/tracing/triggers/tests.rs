@@ -34,7 +34,7 @@ impl Fixture {
 fn verdict(service: u32, second: u64, weight: f64) -> Verdict {
     let reason = Arc::new(Reason::Trigger { text: format!("{service} at {second}").into() });
     let at = UnixNanos::from_secs(second);
-    Verdict { service: ServiceId(service), from: at, at, breakdown: None, weight, reason }
+    Verdict { service: ServiceId(service), origin: Origin::Here, from: at, at, breakdown: None, weight, reason }
 }
 
 fn secs(second: u64) -> UnixNanos {
@@ -67,8 +67,9 @@ fn the_furthest_verdict_on_the_path_is_the_reason() {
         let _ = triggers.take(&verdict, secs(1_001));
     }
 
-    let mut why =
-        |from, to| triggers.wanted(&learnt.catalog(), PAY, (secs(from), secs(to))).map(|reason| reason.to_string());
+    let mut why = |from, to| {
+        triggers.wanted(&learnt.catalog(), PAY, (secs(from), secs(to))).map(|(reason, _)| reason.to_string())
+    };
 
     assert_eq!(why(1_000, 1_001).unwrap(), "asked for: 2 at 1001");
     assert_eq!(why(1_000, 1_000).unwrap(), "asked for: 1 at 1000");
@@ -87,7 +88,7 @@ fn lmap(service: u32, second: u64, weight: f64, (title, seen, expected): (&str, 
 
 /// Whose verdict keeps a trace of PAY in this second.
 fn blamed(triggers: &mut Triggers, learnt: &Fixture, second: u64) -> Option<String> {
-    let reason = triggers.wanted(&learnt.catalog(), PAY, (secs(second), secs(second)))?;
+    let (reason, _) = triggers.wanted(&learnt.catalog(), PAY, (secs(second), secs(second)))?;
     Some(reason.to_string().chars().next().unwrap().to_string())
 }
 
@@ -224,7 +225,7 @@ fn a_score_that_falls_is_about_what_made_it_rise() {
     for (second, weight) in [(1_000, 9.0), (1_001, 4.0), (1_001, 4.4), (1_002, 2.3), (1_005, 1.0)] {
         let _ = triggers.take(&verdict(1, second, weight), secs(second));
     }
-    let mut why = |at| triggers.wanted(&learnt.catalog(), PAY, (secs(at), secs(at))).unwrap().to_string();
+    let mut why = |at| triggers.wanted(&learnt.catalog(), PAY, (secs(at), secs(at))).unwrap().0.to_string();
 
     assert_eq!(why(1_001), "asked for: 1 at 1000");
     assert_eq!(why(1_002), "asked for: 1 at 1002", "more than half: it goes on for what is seen now");

@@ -5,7 +5,7 @@ use super::*;
 
 /// A message to a worker, in short.
 #[derive(Debug, PartialEq)]
-enum Sent {
+pub(super) enum Sent {
     Set { lmap: u32, learnt: Vec<u8>, continues: bool },
     Remove(u32),
     GiveModel(u32),
@@ -14,7 +14,7 @@ enum Sent {
 
 impl Node {
     /// Takes what was sent to the worker, and acknowledges it.
-    fn obeyed(&mut self, connection: u64) -> Vec<Sent> {
+    pub(super) fn obeyed(&mut self, connection: u64) -> Vec<Sent> {
         let sent = self.sent(connection);
         let last = sent.iter().filter(|(_, message)| has_epoch(message)).map(|(epoch, _)| *epoch).max();
         if let Some(epoch) = last {
@@ -23,13 +23,13 @@ impl Node {
         sent.into_iter().filter_map(|(_, message)| in_short(message)).collect()
     }
 
-    fn learnt(&mut self, connection: u64, lmap: u32, model: &[u8]) {
+    pub(super) fn learnt(&mut self, connection: u64, lmap: u32, model: &[u8]) {
         let learnt = proto::LearntModel { lmap, epoch: 0, model: model.to_vec() };
         self.receive(connection, FromWorker::LearntModel(learnt));
     }
 
     /// The worker's detectors of these LMAPs are armed.
-    fn armed(&mut self, connection: u64, lmaps: &[u32]) {
+    pub(super) fn armed(&mut self, connection: u64, lmaps: &[u32]) {
         let of = |lmap: &u32| {
             let epoch = self.plane.lmaps[&LmapId(*lmap)].sent.as_ref().map_or(0, |sent| sent.epoch.0);
             proto::LmapSummary { lmap: *lmap, epoch, state: proto::State::Armed.into(), ..Default::default() }
@@ -39,7 +39,7 @@ impl Node {
     }
 
     /// The worker reports that it has rows of the LMAP, in the epoch of what it was sent last.
-    fn has_rows(&mut self, connection: u64, lmap: u32) {
+    pub(super) fn has_rows(&mut self, connection: u64, lmap: u32) {
         let worker = self.plane.links[&ConnectionId(connection)];
         let sent = self.plane.workers[&worker].session.as_ref().unwrap().lmaps_sent[&LmapId(lmap)];
         let summary = proto::LmapSummary {
@@ -52,7 +52,7 @@ impl Node {
         self.receive(connection, FromWorker::Summary(proto::Summary { lmaps: vec![summary], ..Default::default() }));
     }
 
-    fn worker_of(&self, lmap: u32) -> Option<u32> {
+    pub(super) fn worker_of(&self, lmap: u32) -> Option<u32> {
         self.plane.lmaps[&LmapId(lmap)].worker.map(|worker| worker.0)
     }
 
@@ -60,7 +60,7 @@ impl Node {
         self.receive(connection, FromWorker::Leaving(proto::Leaving {}));
     }
 
-    fn worker_gone(&mut self, connection: u64) {
+    pub(super) fn worker_gone(&mut self, connection: u64) {
         self.plane.worker_gone(self.now, ConnectionId(connection));
         self.step();
     }
@@ -80,12 +80,12 @@ fn in_short(message: Message) -> Option<Sent> {
     })
 }
 
-fn set(lmap: u32, learnt: &[u8]) -> Sent {
+pub(super) fn set(lmap: u32, learnt: &[u8]) -> Sent {
     Sent::Set { lmap, learnt: learnt.to_vec(), continues: !learnt.is_empty() }
 }
 
 /// A node with the armed LMAPs 1 and 2 on worker 0, over connection 50.
-fn two_lmaps() -> Node {
+pub(super) fn two_lmaps() -> Node {
     let mut node = Node::new(settings());
     node.worker(50, 0, 1);
     for (connection, name) in [(1, "cart"), (2, "store")] {
@@ -381,6 +381,41 @@ fn a_leaving_worker_may_go_when_a_move_from_it_was_given_up() {
     node.worker_gone(51);
 
     assert_eq!(node.obeyed(50), [Sent::Goodbye]);
+}
+
+fn retained(services: &[&str]) -> FromWorker {
+    FromWorker::Retained(proto::Retained { services: services.iter().map(ToString::to_string).collect() })
+}
+
+#[test]
+fn a_worker_gets_what_it_ran_for_an_earlier_run_of_the_host_agent() {
+    let mut node = Node::new(settings());
+    node.worker(50, 0, 1);
+    node.worker(51, 1, 2);
+    node.receive(51, retained(&["cart", "store", "\u{1b}", "gone"]));
+    for (connection, name) in [(1, "cart"), (2, "store"), (3, "other")] {
+        node.replica(connection, name, &[counter("a")]);
+    }
+    node.settle();
+
+    assert_eq!([1, 2, 3].map(|lmap| node.worker_of(lmap)), [Some(1), Some(1), Some(0)]);
+}
+
+#[test]
+fn an_lmap_that_another_worker_has_hardly_begun_moves_to_the_one_that_ran_it_and_an_armed_one_stays() {
+    let mut node = two_lmaps();
+    node.replica(3, "late", &[counter("a")]);
+    node.settle();
+    node.obeyed(50);
+
+    node.worker(51, 1, 2);
+    node.receive(51, retained(&["cart", "late"]));
+
+    assert_eq!(node.obeyed(50), [Sent::GiveModel(3)]);
+    node.learnt(50, 3, b"");
+    assert_eq!(node.obeyed(51), [set(3, &[])]);
+    node.has_rows(51, 3);
+    assert_eq!([1, 2, 3].map(|lmap| node.worker_of(lmap)), [Some(0), Some(0), Some(1)]);
 }
 
 #[test]

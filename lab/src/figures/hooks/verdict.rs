@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hooks::id::{OperationId, ServiceId};
 use hooks::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
 use hooks::time::UnixNanos;
-use hooks::tracing::{Reason, ServiceCatalog, TriggerRule, Triggers, Verdict};
+use hooks::tracing::{Origin, Reason, ServiceCatalog, TriggerRule, Triggers, Verdict};
 use wire::time::Nanos;
 
 use super::super::pair::measure;
@@ -22,7 +22,15 @@ const MAX_NS: f64 = 2_000.0;
 
 fn verdict(service: u32, second: u64, reason: &Arc<Reason>) -> Verdict {
     let at = UnixNanos::from_secs(second);
-    Verdict { service: ServiceId(service), from: at, at, breakdown: None, weight: 2.0, reason: Arc::clone(reason) }
+    Verdict {
+        service: ServiceId(service),
+        origin: Origin::Here,
+        from: at,
+        at,
+        breakdown: None,
+        weight: 2.0,
+        reason: Arc::clone(reason),
+    }
 }
 
 fn reason() -> Arc<Reason> {

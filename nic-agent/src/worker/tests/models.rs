@@ -42,6 +42,49 @@ fn a_model_is_handed_over_when_it_is_armed_and_then_as_often_as_is_wanted() {
 }
 
 #[test]
+fn a_model_that_was_being_computed_when_it_was_due_is_handed_over_once_it_is_there() {
+    let mut node = node();
+    node.set(&lmap(metrics(METRICS), 1));
+    (0..100).for_each(|tick| node.healthy(METRICS, tick));
+    node.take_messages();
+
+    // A decomposition is in flight from here on, and its result does not come.
+    node.runs_jobs = false;
+    (100..720).for_each(|tick| node.healthy(METRICS, tick));
+    let given = models(&node.take_messages());
+    assert!(!given.is_empty() && given.iter().all(|(_, bytes)| *bytes == 0), "it is due after a minute: {given:?}");
+    node.runs_jobs = true;
+    (720..740).for_each(|tick| node.healthy(METRICS, tick));
+
+    let given = models(&node.take_messages());
+    assert!(given.iter().filter(|(_, bytes)| *bytes > 0).count() == 1, "{given:?}");
+}
+
+#[test]
+fn a_worker_says_what_it_retains_to_a_host_agent_that_has_started_anew_if_that_takes_it() {
+    for takes in [true, false] {
+        let mut node = node();
+        node.takes_retained = takes;
+        node.set(&lmap(metrics(METRICS), 1));
+        (0..100).for_each(|tick| node.healthy(METRICS, tick));
+        // This one is removed: only its model is retained.
+        let mut second = lmap(metrics(METRICS), 1);
+        (second.id, second.service) = (LmapId(2), ServiceName::new("store").unwrap());
+        node.set(&second);
+        (100..200).for_each(|tick| node.healthy(METRICS, tick));
+        node.change(FromHost::RemoveLmap(proto::RemoveLmap { lmap: 2 })).unwrap();
+        node.worker.disconnected(node.now);
+        node.take_messages();
+
+        node.welcome(3);
+
+        let of = |message| if let ToHost::Retained(retained) = message { Some(retained.services) } else { None };
+        let retained: Vec<_> = node.take_messages().into_iter().filter_map(of).collect();
+        assert_eq!(retained, if takes { vec![vec!["cart".to_owned()]] } else { Vec::new() });
+    }
+}
+
+#[test]
 fn another_worker_goes_on_with_a_model_from_the_next_row() {
     let mut node = node();
     let spec = lmap(metrics(METRICS), 1);

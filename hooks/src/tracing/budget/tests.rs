@@ -1,0 +1,203 @@
+//! What each policy, and other nodes, get of a budget.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Every policy wants `kilobytes` of traces of 1 kB in each of `seconds` seconds; what each got.
+fn demand(budget: &mut Budget, policies: &[Policy], kilobytes: u64, seconds: u64) -> Vec<u64> {
+    let mut got = vec![0; policies.len()];
+    for step in 0..seconds * 10 {
+        let now = Nanos::from_millis(step * 100);
+        for _ in 0..kilobytes / 10 {
+            for (got, policy) in got.iter_mut().zip(policies) {
+                *got += 1_000 * u64::from(budget.spend(Payer::Own(*policy), 1_000, now));
+            }
+        }
+    }
+    got
+}
+
+#[test]
+fn under_lasting_demand_policies_yield_in_the_stated_order() {
+    let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
+
+    let got = demand(&mut budget, &Policy::ALL, 500, 1_000);
+
+    // Each wants 500 MB, the budget is 1,000 MB and the burst of 10: the floor and errors have all they want, the
+    // others nothing.
+    let [floor, error, lmap, latency, code] = got[..] else { panic!("{got:?}") };
+    assert!(floor > 495_000_000 && error > 490_000_000, "{got:?}");
+    assert!(lmap < 20_000_000 && latency <= lmap && code <= latency, "{got:?}");
+}
+
+#[test]
+fn floor_and_errors_have_a_share_that_nobody_takes() {
+    let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
+    demand(&mut budget, &[Policy::Lmap, Policy::Latency], 5_000, 100);
+    let now = Nanos::from_secs(100);
+
+    let floor = (0..3_000).filter(|_| budget.spend(Payer::Own(Policy::Floor), 1_000, now)).count();
+    let error = (0..3_000).filter(|_| budget.spend(Payer::Own(Policy::Error), 1_000, now)).count();
+
+    // 2 MB each, and what stayed in the common pot below the LMAPs' reserve.
+    assert!(floor >= 2_000 && error >= 2_000, "{floor} {error}");
+}
+
+#[test]
+fn what_others_decided_is_charged_and_debts_are_bounded() {
+    let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
+
+    budget.charge(100_000_000, Nanos::ZERO);
+
+    // Half of the common bucket of 6 MB.
+    assert!((budget.left() - 0.5).abs() < 1e-9, "{}", budget.left());
+    assert!((budget.forgiven() - 97_000_000.0).abs() < 1.0, "{}", budget.forgiven());
+}
+
+#[test]
+fn late_spans_of_own_traces_are_owed_in_full_up_to_a_burst() {
+    let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
+
+    budget.late(Payer::Own(Policy::Lmap), 9_000_000, Nanos::ZERO);
+    assert!((budget.left() - -0.5).abs() < 1e-9 && budget.forgiven() < 1.0, "{}", budget.left());
+    assert!(!budget.spend(Payer::Own(Policy::Lmap), 1, Nanos::from_secs(3)));
+    assert!(budget.spend(Payer::Own(Policy::Lmap), 1, Nanos::from_secs(8)));
+
+    budget.late(Payer::Own(Policy::Lmap), 100_000_000, Nanos::from_secs(8));
+    assert!((budget.left() - -1.0).abs() < 1e-9 && budget.forgiven() > 80_000_000.0, "{}", budget.left());
+}
+
+#[test]
+fn own_policies_have_half_of_the_common_budget_however_much_other_nodes_keep() {
+    let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
+    let mut got = 0_u64;
+
+    for step in 0..10_000 {
+        let now = Nanos::from_millis(step * 100);
+        budget.charge(10_000_000, now);
+        for _ in 0..100 {
+            got += 1_000 * u64::from(budget.spend(Payer::Own(Policy::Lmap), 1_000, now));
+        }
+    }
+
+    // Half of 600 kB/s for 1,000 s, and what the floor and errors do not use.
+    assert!(got > 300_000_000, "{got}");
+}
+
+/// Bytes kept in `seconds`, if 200 traces a second are selected by an error in their first
+/// span of 1 kB, and 20 kB of each follow after `delay` tenths of a second, while LMAPs want 500 kB a second.
+fn early_errors(budget: &mut Budget, seconds: u64, delay: usize) -> u64 {
+    let mut late = std::collections::VecDeque::from(vec![0_u64; delay]);
+    let mut kept = 0;
+    for step in 0..seconds * 10 {
+        let now = Nanos::from_millis(step * 100);
+        let follow = late.pop_front().unwrap_or(0);
+        (0..follow).for_each(|_| budget.late(Payer::Own(Policy::Error), 20_000, now));
+        let selected = (0..20).filter(|_| budget.spend(Payer::Own(Policy::Error), 1_000, now)).count() as u64;
+        late.push_back(selected);
+        let lmap = (0..50).filter(|_| budget.spend(Payer::Own(Policy::Lmap), 1_000, now)).count() as u64 * 1_000;
+        kept += selected * 1_000 + follow * 20_000 + lmap;
+    }
+    kept
+}
+
+#[test]
+fn errors_that_select_traces_early_pay_for_what_follows_themselves() {
+    let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
+
+    let kept = early_errors(&mut budget, 1_000, 10);
+
+    // 1 MB/s for 1,000 s, the burst, and what was selected while it was not known what follows.
+    assert!(kept < 1_050_000_000, "{kept}, forgiven {}", budget.forgiven());
+
+    // SDKs send a batch every five seconds.
+    let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
+    let kept = early_errors(&mut budget, 1_000, 50);
+    assert!(kept < 1_050_000_000, "{kept}, forgiven {}", budget.forgiven());
+}
+
+#[test]
+fn late_spans_of_errors_are_owed_by_the_errors_bucket_first() {
+    let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
+
+    // 2 MB of its own, and what it may take of 6 MB: 90 %.
+    budget.late(Payer::Own(Policy::Error), 2_000_000, Nanos::ZERO);
+    assert!((budget.left() - 1.0).abs() < 1e-9, "{}", budget.left());
+    budget.late(Payer::Own(Policy::Error), 5_400_000, Nanos::ZERO);
+    assert!((budget.left() - 0.1).abs() < 1e-9, "{}", budget.left());
+    // A debt of its own is no debt of others.
+    budget.late(Payer::Own(Policy::Error), 2_000_000, Nanos::ZERO);
+    assert!((budget.left() - 0.1).abs() < 1e-9, "{}", budget.left());
+    assert!(!budget.spend(Payer::Own(Policy::Error), 1, Nanos::ZERO));
+    budget.late(Payer::Own(Policy::Error), 600_000, Nanos::ZERO);
+    assert!(budget.left().abs() < 1e-9 && budget.forgiven() < 1.0, "{}", budget.left());
+}
+
+/// Bytes that traces by own verdicts and by those of others got, if they want so many kilobytes a second for
+/// 1,000 s, and triggers 100.
+fn verdicts(own: u64, of_others: u64) -> [u64; 3] {
+    let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
+    let mut got = [0; 3];
+    let payers = [(Payer::Others, of_others), (Payer::Own(Policy::Lmap), own), (Payer::Own(Policy::Trigger), 100)];
+    for step in 0..10_000 {
+        let now = Nanos::from_millis(step * 100);
+        for (got, (payer, kilobytes)) in got.iter_mut().zip(payers) {
+            *got += (0..kilobytes / 10).filter(|_| budget.spend(payer, 1_000, now)).count() as u64 * 1_000;
+        }
+    }
+    got
+}
+
+#[test]
+fn a_peer_with_whatever_number_of_verdicts_takes_nothing_from_own_ones() {
+    // 1 MB/s: the floor and errors want nothing, so that all of it is common.
+    let [others, own, triggers] = verdicts(600, 100_000);
+    assert!(own > 590_000_000 && triggers > 90_000_000, "all that they want: {own} {triggers}, others {others}");
+
+    let [others, own, triggers] = verdicts(100_000, 100_000);
+    assert!(own > 900_000_000, "it comes first: {own}, others {others}, triggers {triggers}");
+
+    let [others, ..] = verdicts(0, 800);
+    assert!(others > 790_000_000, "what nobody else wants: {others}");
+}
+
+#[test]
+fn decisions_and_verdicts_of_others_take_half_of_the_common_budget_together() {
+    let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
+    let mut got = 0;
+
+    for step in 0..10_000 {
+        let now = Nanos::from_millis(step * 100);
+        budget.charge(1_000_000, now);
+        (0..100).for_each(|_| _ = budget.spend(Payer::Others, 10_000, now));
+        budget.late(Payer::Others, 1_000_000, now);
+        got += (0..100).filter(|_| budget.spend(Payer::Own(Policy::Lmap), 1_000, now)).count() as u64 * 1_000;
+    }
+
+    assert!(got > 500_000_000, "{got}");
+}
+
+#[test]
+fn a_budget_of_nothing_or_of_more_than_all_is_refused() {
+    let rule = BudgetRule::default();
+
+    assert!(Budget::new(BudgetRule { floor_share: 0.7, error_share: 0.7, ..rule }, Nanos::ZERO).is_err());
+    assert!(Budget::new(BudgetRule { floor_share: f64::NAN, ..rule }, Nanos::ZERO).is_err());
+    assert!(Budget::new(BudgetRule { bytes_per_s: 0, ..rule }, Nanos::ZERO).is_err());
+}
+
+proptest! {
+    /// Whatever is asked for in whatever order: no more than rate × time + burst, and one trace for each pot.
+    #[test]
+    fn what_is_kept_stays_within_the_budget(wishes in proptest::collection::vec((1..5_usize, 1..200_000_u64, 0..300_u64), 1..400)) {
+        let rule = BudgetRule::default();
+        let mut budget = Budget::new(rule, Nanos::ZERO).unwrap();
+        let (mut now, mut kept) = (0, 0);
+        for (policy, bytes, wait) in wishes {
+            now += wait;
+            kept += bytes * u64::from(budget.spend(Payer::Own(Policy::ALL[policy]), bytes, Nanos::from_millis(now)));
+            prop_assert!(kept as f64 <= 1e6 * (now as f64 / 1e3) + 1e7 + 3.0 * 200_000.0);
+        }
+    }
+}
