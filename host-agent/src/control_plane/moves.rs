@@ -167,6 +167,8 @@ impl ControlPlane {
         let from = lmap.worker;
         lmap.moving = None;
         lmap.unplace();
+        // One may have joined meanwhile.
+        self.changed_now(id, now);
         if let Some(from) = from {
             self.send_removal_to(from, id);
         }

@@ -71,8 +71,8 @@ pub struct LearntModel {
 /// The worker is about to end. It goes on until Goodbye, so that another worker can take over without a gap.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Leaving {}
-/// Services without a configuration whose detectors the worker retains: sent after each welcome that takes it. A host agent
-/// that has started anew places their LMAPs here, where they ran, and gets their models at once.
+/// Services without a configuration whose detectors the worker retains: sent after each welcome that takes it. A host
+/// agent that has started anew places their LMAPs here, where they ran, and gets their models at once.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Retained {
     #[prost(string, repeated, tag = "1")]

@@ -104,6 +104,20 @@ fn the_last_worker_is_drained_by_force_only_and_its_lmaps_wait_with_what_was_lea
 }
 
 #[test]
+fn what_is_taken_off_the_last_worker_goes_to_one_that_joins_meanwhile() {
+    let mut node = two_lmaps();
+    node.drain(0, true).unwrap();
+    node.worker(51, 1, 2);
+    node.settle();
+    assert_eq!(node.obeyed(51), []);
+
+    node.learnt(50, 1, b"one");
+    node.step();
+
+    assert_eq!(node.obeyed(51), [set(1, b"one")]);
+}
+
+#[test]
 fn what_learns_or_is_in_alarm_stays_until_it_can_move_or_is_forced_to() {
     let in_alarm = || {
         let mut node = two_workers();
