@@ -19,7 +19,7 @@ pub struct HistogramHandle {
 }
 
 /// Where a handle goes: NULL if the call was wrong.
-type Place<'a, T> = Option<&'a mut MaybeUninit<Option<Box<T>>>>;
+type HandlePlace<'a, T> = Option<&'a mut MaybeUninit<Option<Box<T>>>>;
 
 /// Puts a registered handle into its place.
 fn put<T>(place: &mut MaybeUninit<Option<Box<T>>>, handle: T, cause: Option<Cause>) -> Outcome {
@@ -44,7 +44,7 @@ macro_rules! one_slot {
             service: Option<&ServiceHandle>,
             name: Text,
             options: Option<&MetricOptions>,
-            registered: Place<'_, $handle>,
+            registered: HandlePlace<'_, $handle>,
         ) -> c_int {
             guarded(|| {
                 let place = registered.ok_or(Misuse::Null("registered"))?;
@@ -100,7 +100,7 @@ pub(crate) extern "C" fn uview_register_histogram(
     service: Option<&ServiceHandle>,
     name: Text,
     options: Option<&MetricOptions>,
-    registered: Place<'_, HistogramHandle>,
+    registered: HandlePlace<'_, HistogramHandle>,
 ) -> c_int {
     guarded(|| {
         let place = registered.ok_or(Misuse::Null("registered"))?;

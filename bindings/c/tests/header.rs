@@ -25,9 +25,9 @@ const TYPES: [(&str, &str); 24] = [
     ("Option<&mut MaybeUninit<ServiceState>>", "uview_state *"),
     ("Option<&mut MaybeUninit<Option<Box<ServiceHandle>>>>", "uview **"),
     ("Option<Box<HistogramHandle>>", "uview_histogram *"),
-    ("Place<'_, HistogramHandle>", "uview_histogram **"),
+    ("HandlePlace<'_, HistogramHandle>", "uview_histogram **"),
     ("Option<Box<$handle>>", "$ *"),
-    ("Place<'_, $handle>", "$ **"),
+    ("HandlePlace<'_, $handle>", "$ **"),
     ("[u64; RESERVED]", "uint64_t[4]"),
     ("", "void"),
 ];

@@ -6,15 +6,15 @@
 //!
 //! | command | the driver |
 //! | --- | --- |
-//! | `open NAME KEY=VALUE…` | opens a client: `socket=`, `instance=`, `label:K=V`, `series=`, `label_sets=`, `regions=` |
-//! | `counter HANDLE NAME KEY=VALUE…` | registers: `unit=`, `label:K=V`, for histograms `parts=`, `sub_bits=`, `max_bits=` |
-//! | `updown`, `gauge`, `histogram` | the same, for these kinds |
+//! | `open NAME KEY=VALUE…` | opens a client: `socket`, `instance`, `label:K`, `series`, `label_sets`, `regions` |
+//! | `counter HANDLE NAME KEY=VALUE…` | registers: `unit`, `label:K` |
+//! | `updown`, `gauge`, `histogram` | the same; a histogram has `parts`, `sub_bits`, `max_bits`, too |
 //! | `add HANDLE N`, `set HANDLE X`, `observe HANDLE N` | writes |
 //! | `threads HANDLE N M` | N threads each add 1, M times |
 //! | `get HANDLE` | replies with the value; for a histogram with count and sum |
 //! | `remove HANDLE`, `release HANDLE` | takes the series back; drops the handle |
-//! | `status` | replies `connection=… series=… detached=… regions=… connections=… forked=…`, then ` problems=` and their text |
-//! | `fork` | forks: the child replies and takes the commands up to `exit`, then its parent replies and goes on |
+//! | `status` | replies `connection=…`, `series`, `detached`, `regions`, `connections`, `forked`, `problems` |
+//! | `fork` | forks: the child replies and obeys up to `exit`, then its parent replies and goes on |
 //! | `close` | closes the client; handles stay |
 //!
 //! Replies begin with `ok`, `detached` (the handle works, no agent reads it; the cause follows), `error`, or are

@@ -111,7 +111,7 @@ impl Gauge {
         self.handle.set(value);
     }
 
-    /// Adds `difference`.
+    /// Adds `difference`, which may be negative.
     fn add(&self, difference: f64) {
         self.handle.add(difference);
     }

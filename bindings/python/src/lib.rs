@@ -1,8 +1,8 @@
 //! The extension module `uview._uview`: the Rust client as classes of Python.
 //!
 //! What takes a lock (opening, registering, status, closing) lets other threads run meanwhile; what writes a value is
-//! nanoseconds and does not. The only lock of this crate is held while the interpreter's is and never beyond, so that no
-//! thread holds it at a fork.
+//! nanoseconds and does not. The only lock of this crate is held while the interpreter's is and never beyond, so that
+//! no thread holds it at a fork.
 
 mod handles;
 mod service;

@@ -22,7 +22,7 @@ pub struct Service {
 /// The labels of a metric or service.
 type Labels = Option<BTreeMap<String, String>>;
 
-/// Any handle.
+/// A handle of any kind.
 #[derive(FromPyObject)]
 enum AnyHandle<'py> {
     Counter(PyRef<'py, Counter>),

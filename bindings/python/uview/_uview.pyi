@@ -1,4 +1,3 @@
-from collections.abc import Mapping
 from os import PathLike
 from types import TracebackType
 from typing import final
@@ -12,23 +11,23 @@ class Service:
         name: str,
         *,
         instance: str | None = None,
-        labels: Mapping[str, str] | None = None,
+        labels: dict[str, str] | None = None,
         socket: str | PathLike[str] | None = None,
         max_series: int | None = None,
         max_label_sets: int | None = None,
         max_regions: int | None = None,
         process_metrics: bool = True,
     ) -> Service: ...
-    def counter(self, name: str, *, labels: Mapping[str, str] | None = None, unit: str | None = None) -> Counter: ...
+    def counter(self, name: str, *, labels: dict[str, str] | None = None, unit: str | None = None) -> Counter: ...
     def up_down_counter(
-        self, name: str, *, labels: Mapping[str, str] | None = None, unit: str | None = None
+        self, name: str, *, labels: dict[str, str] | None = None, unit: str | None = None
     ) -> UpDownCounter: ...
-    def gauge(self, name: str, *, labels: Mapping[str, str] | None = None, unit: str | None = None) -> Gauge: ...
+    def gauge(self, name: str, *, labels: dict[str, str] | None = None, unit: str | None = None) -> Gauge: ...
     def histogram(
         self,
         name: str,
         *,
-        labels: Mapping[str, str] | None = None,
+        labels: dict[str, str] | None = None,
         unit: str | None = None,
         parts_per_unit: int = 1,
         sub_bits: int = 2,
