@@ -170,6 +170,14 @@ impl Client {
         crate::spans::SpanLayer::new(self.span_ring())
     }
 
+    /// A layer that counts `tracing` spans, their errors and durations as metrics: add it to a
+    /// `tracing_subscriber::registry()`. It keeps the client connected.
+    #[cfg(feature = "tracing")]
+    #[must_use]
+    pub fn span_metrics(&self) -> crate::span_metrics::SpanMetricsLayer {
+        crate::span_metrics::SpanMetricsLayer::new(self.clone(), self.0.limits.label_sets_per_metric)
+    }
+
     /// The ring of this client's spans. The first call creates it.
     fn span_ring(&self) -> Option<Arc<SpanRing>> {
         let inner = &*self.0;

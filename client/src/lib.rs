@@ -22,6 +22,7 @@
 //! | measure durations and sizes | [`Client::histogram`] → [`Histogram::observe`], [`Histogram::observe_duration`] |
 //! | remove a series | [`Client::remove`] |
 //! | take what is counted with the facade `metrics` (feature `metrics`) | `Client::recorder`, see [`facade`] |
+//! | count `tracing` spans, their errors and durations (feature `tracing`) | `Client::span_metrics`, see [`span_metrics`] |
 //! | record `tracing` spans (feature `tracing`) | `Client::span_layer`, see [`spans`] |
 //! | keep one trace | [`Client::trigger`] |
 //! | find out why a metric does not appear | [`Client::status`] |
@@ -66,8 +67,11 @@ mod registration;
 mod registry;
 mod service;
 mod session;
+pub mod span_metrics;
 pub mod spans;
 mod status;
+#[cfg(any(feature = "metrics", feature = "opentelemetry", feature = "tracing"))]
+mod text;
 
 pub use client::{Client, connect};
 pub use handles::{Counter, Gauge, Histogram, UpDownCounter};
