@@ -4,9 +4,10 @@ use std::marker::PhantomData;
 
 use wire::histogram::Scale;
 use wire::metric::{Group, Kind};
+use wire::registration::Shards;
 
 use crate::client::Client;
-use crate::handles::{Binding, Counter, Gauge, Histogram, UpDownCounter};
+use crate::handles::{Binding, Counter, Gauge, Histogram, ShardedCounter, UpDownCounter};
 
 /// A metric as the service specifies it, not yet validated.
 #[derive(Clone, Debug)]
@@ -17,9 +18,15 @@ pub struct MetricSpec {
     pub(crate) unit: Option<String>,
     pub(crate) group: Group,
     pub(crate) parts_per_unit: u64,
+    pub(crate) shards: Shards,
 }
 
 impl MetricSpec {
+    /// Number of slots of the series.
+    pub(crate) const fn slots(&self) -> u32 {
+        self.shards.slots(self.kind)
+    }
+
     /// Parts of the unit in a second: converts a duration to a value.
     fn parts_per_second(&self) -> u64 {
         let units_per_second = match self.unit.as_deref() {
@@ -40,7 +47,7 @@ mod sealed {
 }
 pub(crate) use sealed::Sealed;
 
-/// A handle to a metric: [`Counter`], [`UpDownCounter`], [`Gauge`] or [`Histogram`].
+/// A handle to a metric: [`Counter`], [`ShardedCounter`], [`UpDownCounter`], [`Gauge`] or [`Histogram`].
 pub trait Handle: Sealed {}
 
 macro_rules! handles {
@@ -59,7 +66,7 @@ macro_rules! handles {
     )+};
 }
 
-handles!(Counter, UpDownCounter, Gauge);
+handles!(Counter, ShardedCounter, UpDownCounter, Gauge);
 
 impl Handle for Histogram {}
 
@@ -92,6 +99,7 @@ impl<'client, H: Handle> Registration<'client, H> {
             unit: None,
             group: Group::Service,
             parts_per_unit: 1,
+            shards: Shards::ONE,
         };
         Self { client, spec, handle: PhantomData }
     }
@@ -121,6 +129,13 @@ impl<'client, H: Handle> Registration<'client, H> {
     #[must_use]
     pub fn register(self) -> H {
         H::from_binding(&self.client.bind(&self.spec), &self.spec)
+    }
+}
+
+impl Registration<'_, ShardedCounter> {
+    pub(crate) const fn shards(mut self, shards: Shards) -> Self {
+        self.spec.shards = shards;
+        self
     }
 }
 

@@ -59,6 +59,56 @@ pub struct PlacedSeries {
     pub region: u32,
     /// Its first slot in the region.
     pub first: Slot,
+    /// The words of a counter; [`Shards::ONE`] for any other kind.
+    pub shards: Shards,
+}
+
+/// Words of a counter, which threads add to separately: 1 to [`Shards::LIMIT`], each in a cache line of its own. The
+/// counter's value is their sum, which whoever reads the region computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Shards(u8);
+
+/// A number of shards out of range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a counter of {0} shards: it may have 1 to {limit}", limit = Shards::LIMIT)]
+pub struct ShardsError(pub u32);
+
+impl Shards {
+    /// An ordinary series.
+    pub const ONE: Self = Self(1);
+    /// Largest number of shards: 1 KiB.
+    pub const LIMIT: u32 = 16;
+    /// Slots from one shard to the next: a cache line.
+    pub const STRIDE: u32 = 8;
+
+    /// A counter of `shards` words.
+    ///
+    /// # Errors
+    ///
+    /// [`ShardsError`] unless 1 ≤ `shards` ≤ [`Shards::LIMIT`].
+    pub fn new(shards: u32) -> Result<Self, ShardsError> {
+        if !(1 <= shards && shards <= Self::LIMIT) {
+            return Err(ShardsError(shards));
+        }
+        Ok(Self(shards as u8))
+    }
+
+    /// Number of shards.
+    #[must_use]
+    pub const fn count(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Number of slots of a series of `kind`, with the rest of the last shard's cache line.
+    #[must_use]
+    pub const fn slots(self, kind: Kind) -> u32 {
+        if self.count() > 1 { self.count() * Self::STRIDE } else { kind.slots() }
+    }
+
+    /// The slot of each shard of a series whose first slot is `first`.
+    pub fn places(self, first: Slot) -> impl Iterator<Item = Slot> {
+        (0..self.count()).map(move |shard| Slot(first.0.saturating_add(shard * Self::STRIDE)))
+    }
 }
 
 /// A run of slots in one of a service's regions.
@@ -122,6 +172,9 @@ pub enum SeriesError {
     /// Invalid buckets of a histogram.
     #[error(transparent)]
     Scale(#[from] ScaleError),
+    /// More words than a counter may have, or none.
+    #[error(transparent)]
+    Shards(#[from] ShardsError),
     /// A kind of metric of a later release.
     #[error("kind {0} is not known to this release")]
     Kind(i32),
@@ -180,9 +233,12 @@ impl PlacedSeries {
             proto::Kind::Counter => Kind::Counter,
             proto::Kind::UpDownCounter => Kind::UpDownCounter,
             proto::Kind::Gauge => Kind::Gauge,
+            proto::Kind::ShardedCounter => Kind::Counter,
             proto::Kind::Histogram => Kind::Histogram(Scale::new(message.sub_bits, message.max_bits)?),
             proto::Kind::Unspecified => return Err(SeriesError::Kind(message.kind)),
         };
+        let is_sharded = message.kind() == proto::Kind::ShardedCounter;
+        let shards = if is_sharded { Shards::new(message.shards)? } else { Shards::ONE };
         let series = Series {
             name: MetricName::new(&message.name)?,
             labels: labels(&message.labels)?,
@@ -191,11 +247,12 @@ impl PlacedSeries {
             group: group(message.group),
             parts_per_unit: NonZeroU64::new(message.parts_per_unit).unwrap_or(NonZeroU64::MIN),
         };
-        Ok(Self { series, region: message.region, first: Slot(message.first_slot) })
+        Ok(Self { series, region: message.region, first: Slot(message.first_slot), shards })
     }
 
     fn encode(&self) -> proto::Series {
         let (kind, scale) = match self.series.kind {
+            Kind::Counter if self.shards > Shards::ONE => (proto::Kind::ShardedCounter, None),
             Kind::Counter => (proto::Kind::Counter, None),
             Kind::UpDownCounter => (proto::Kind::UpDownCounter, None),
             Kind::Gauge => (proto::Kind::Gauge, None),
@@ -212,13 +269,14 @@ impl PlacedSeries {
             sub_bits: scale.map_or(0, Scale::sub_bits),
             max_bits: scale.map_or(0, Scale::max_bits),
             parts_per_unit: self.series.parts_per_unit.get(),
+            shards: if self.shards > Shards::ONE { self.shards.count() } else { 0 },
         }
     }
 
     /// The slots that it takes.
     #[must_use]
     pub fn run(&self) -> SlotRun {
-        SlotRun { region: self.region, first: self.first, slots: self.series.kind.slots() }
+        SlotRun { region: self.region, first: self.first, slots: self.shards.slots(self.series.kind) }
     }
 }
 
@@ -346,7 +404,7 @@ mod tests {
             group: Group::Cpu,
             parts_per_unit: NonZeroU64::new(1000).unwrap(),
         };
-        PlacedSeries { series, region: 1, first: Slot(9) }
+        PlacedSeries { series, region: 1, first: Slot(9), shards: Shards::ONE }
     }
 
     #[test]
@@ -385,6 +443,7 @@ mod tests {
             ServiceMessage::AddSeries(vec![
                 Ok(series("a", Kind::Counter)),
                 Ok(series("b", Kind::Histogram(Scale::DEFAULT))),
+                Ok(PlacedSeries { shards: Shards::new(4).unwrap(), ..series("c", Kind::Counter) }),
             ]),
             ServiceMessage::Retire(vec![SlotRun { region: 0, first: Slot(3), slots: 2 }]),
         ];
@@ -409,6 +468,19 @@ mod tests {
 
         assert!(series[0].as_ref().is_err_and(|refused| refused.to_string().starts_with("b a d: metric name")));
         assert!(series[1].is_ok());
+    }
+
+    #[test]
+    fn a_counter_has_a_cache_line_for_each_shard_and_no_more_shards_than_allowed() {
+        let sharded = PlacedSeries { shards: Shards::new(4).unwrap(), ..series("requests", Kind::Counter) };
+
+        assert_eq!(sharded.run().slots, 32);
+        assert_eq!(sharded.shards.places(Slot(9)).map(|slot| slot.0).collect::<Vec<_>>(), [9, 17, 25, 33]);
+        assert_eq!(series("requests", Kind::Counter).run().slots, 1);
+        for shards in [0, Shards::LIMIT + 1, 256, u32::MAX] {
+            let refused = PlacedSeries::decode(&proto::Series { shards, ..sharded.encode() });
+            assert!(matches!(refused, Err(SeriesError::Shards(ShardsError(found))) if found == shards), "{shards}");
+        }
     }
 
     #[test]

@@ -320,7 +320,9 @@ impl LmapSpec {
                 if !regions.get(&region).is_some_and(inside) {
                     return Err(LmapError::Place { metric, region, first });
                 }
-                if !placed.insert(metric) {
+                // A counter may have several words, whose increments are summed like those of replicas.
+                let shard = (kinds.get(&metric) == Some(&Kind::Counter)).then_some((region, first));
+                if !placed.insert((metric, shard)) {
                     return Err(LmapError::Twice(format!("{metric} in {}", replica.id)));
                 }
             }
