@@ -435,6 +435,19 @@ mod tests {
     }
 
     #[test]
+    fn a_counter_may_be_placed_several_times_in_a_replica_and_nothing_else_may() {
+        let shard = |metric| {
+            let mut spec = spec();
+            let place = *spec.replicas[0].places.iter().find(|place| place.metric == MetricId(metric)).unwrap();
+            spec.replicas[0].places.push(MetricPlace { first: Slot(place.first.0 + 200), ..place });
+            LmapSpec::decode(&proto::Lmap::from(&spec)).map(|decoded| assert_eq!(decoded, spec))
+        };
+
+        assert!(shard(1).is_ok());
+        assert!(matches!(shard(2), Err(LmapError::Twice(_))));
+    }
+
+    #[test]
     fn absurd_sizes_are_refused_before_they_are_stored() {
         let mut message = proto::Lmap::from(&spec());
         message.metrics = vec![message.metrics[0].clone(); MAX_METRICS + 1];
