@@ -87,3 +87,8 @@ pub use status::{Connection, Status};
 pub use wire::histogram::Scale;
 pub use wire::id::Incarnation;
 pub use wire::metric::Group;
+
+/// The examples of the README are tests.
+#[cfg(all(doctest, feature = "metrics", feature = "opentelemetry", feature = "tracing"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -146,7 +146,8 @@ impl Registration<'_, Histogram> {
         self
     }
 
-    /// Sets the buckets. Default: [`Scale::DEFAULT`], four per power of two, up to 2^32.
+    /// Sets the buckets. Default: [`Scale::DEFAULT`], four per power of two, up to 2^32. For those of OpenTelemetry's
+    /// exponential histogram take [`Scale::exponential`].
     pub fn scale(mut self, scale: Scale) -> Self {
         self.spec.kind = Kind::Histogram(scale);
         self

@@ -179,7 +179,8 @@ impl Registry {
         if overflow {
             metric.overflow = Some(id);
         }
-        self.live.insert(id, LiveSeries { placed: PlacedSeries { series, region, first, shards }, run, announced: false });
+        self.live
+            .insert(id, LiveSeries { placed: PlacedSeries { series, region, first, shards }, run, announced: false });
         if let Some(outbox) = &mut self.outbox {
             outbox.series.insert(id);
         }

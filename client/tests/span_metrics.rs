@@ -103,10 +103,7 @@ fn a_field_can_say_that_a_span_failed_and_what_its_name_is() {
 
 #[test]
 fn names_without_end_share_one_series() {
-    for (limits, most) in [
-        (Limits::default(), 64),
-        (Limits { label_sets_per_metric: 5, ..Limits::default() }, 5),
-    ] {
+    for (limits, most) in [(Limits::default(), 64), (Limits { label_sets_per_metric: 5, ..Limits::default() }, 5)] {
         let client = client(limits);
 
         count_spans(&client, || {
@@ -124,9 +121,8 @@ fn names_without_end_share_one_series() {
 #[test]
 fn both_layers_and_a_filter_go_together() {
     let client = client(Limits::default());
-    let subscriber = Registry::default()
-        .with(client.span_metrics().with_filter(LevelFilter::INFO))
-        .with(client.span_layer());
+    let subscriber =
+        Registry::default().with(client.span_metrics().with_filter(LevelFilter::INFO)).with(client.span_layer());
 
     tracing::subscriber::with_default(subscriber, || {
         info_span!("pay").in_scope(|| {

@@ -193,7 +193,12 @@ fn placed(name: &str, first: Slot) -> Result<[PlacedSeries; 2], NameError> {
     };
     let micros = NonZeroU64::new(1_000_000).unwrap_or(NonZeroU64::MIN);
     Ok([
-        PlacedSeries { series: series(ERRORS, Kind::Counter, "{request}", NonZeroU64::MIN)?, region: 0, first, shards: Shards::ONE },
+        PlacedSeries {
+            series: series(ERRORS, Kind::Counter, "{request}", NonZeroU64::MIN)?,
+            region: 0,
+            first,
+            shards: Shards::ONE,
+        },
         PlacedSeries {
             series: series(DURATION, Kind::Histogram(SpanMetrics::SCALE), "s", micros)?,
             region: 0,

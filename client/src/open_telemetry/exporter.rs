@@ -150,7 +150,8 @@ impl Writer<'_> {
             let name = SeriesName::new(metric, kind, T::IS_WHOLE, point.attributes());
             match self.known.get(self.client, &name) {
                 Series::Counter(counter, parts) => {
-                    let count = if T::IS_WHOLE { value.integer().max(0) as u64 } else { in_parts(value.float(), *parts) };
+                    let count =
+                        if T::IS_WHOLE { value.integer().max(0) as u64 } else { in_parts(value.float(), *parts) };
                     if is_delta { counter.add(count) } else { counter.raise_to(count) }
                 }
                 // Nobody else writes it, so it can be read first.

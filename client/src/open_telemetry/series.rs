@@ -54,7 +54,9 @@ impl<'a> SeriesName<'a> {
 
     fn register(&self, client: &Client) -> Series {
         match self.kind {
-            SeriesKind::Counter if self.is_whole => Series::Counter(self.start(client, Client::counter).register(), 1.0),
+            SeriesKind::Counter if self.is_whole => {
+                Series::Counter(self.start(client, Client::counter).register(), 1.0)
+            }
             SeriesKind::Counter => {
                 let counter = self.labelled(client.counter(&text::name(self.metric.name())));
                 let unit = millionth(self.metric.unit());
