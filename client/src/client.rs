@@ -103,9 +103,9 @@ impl Client {
     }
 
     /// Starts registering a counter that many threads add to at once: each adds to a word of its own, as far as there
-    /// are words, and the agent sums them. It takes up to 1 KiB, as a histogram does, and costs a reader as much as that
-    /// many counters: for the few that are added to millions of times a second. Agents that do not know such counters
-    /// refuse them ([`Client::status`]).
+    /// are words, and the agent sums them. It takes up to 1 KiB, as a histogram does, and costs a reader as much as
+    /// that many counters: for the few that are added to millions of times a second. Agents that do not know such
+    /// counters refuse them ([`Client::status`]).
     pub fn sharded_counter(&self, name: &str) -> Registration<'_, ShardedCounter> {
         Registration::new(self, name, Kind::Counter).shards(environment::shards())
     }

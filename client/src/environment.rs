@@ -37,8 +37,8 @@ pub(crate) fn instance() -> String {
     if host.is_empty() { format!("process-{}", process()) } else { format!("{host}-{}", process()) }
 }
 
-/// Shards of a counter that many threads add to: at least two for each CPU, so that threads seldom share one. A power of
-/// two, the same in the whole process.
+/// Shards of a counter that many threads add to: at least two for each CPU, so that threads seldom share one. A power
+/// of two, the same in the whole process.
 pub(crate) fn shards() -> Shards {
     static SHARDS: OnceLock<Shards> = OnceLock::new();
     *SHARDS.get_or_init(|| {

@@ -75,8 +75,8 @@ impl Counter {
 }
 
 impl ShardedCounter {
-    /// Adds `count`: one relaxed atomic operation, on a cache line that other threads seldom use. Each shard wraps after
-    /// 2^64.
+    /// Adds `count`: one relaxed atomic operation, on a cache line that other threads seldom use. Each shard wraps
+    /// after 2^64.
     #[inline]
     pub fn add(&self, count: u64) {
         let words = self.slots.words();
@@ -161,7 +161,7 @@ impl Histogram {
         self.scale.quantile(&counts, quantile)
     }
 
-    /// The buckets.
+    /// Which buckets it has.
     #[cfg(feature = "opentelemetry")]
     pub(crate) const fn scale(&self) -> Scale {
         self.scale

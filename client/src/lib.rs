@@ -17,14 +17,14 @@
 //! | --- | --- |
 //! | connect | [`connect`] with a [`Service`]: its name, instance, labels, socket and [`Limits`] |
 //! | count requests, errors, bytes | [`Client::counter`] → [`Counter::add`] |
-//! | count what many threads count at once, millions of times a second | [`Client::sharded_counter`] → [`ShardedCounter::add`] |
+//! | count what many threads count at once, by millions | [`Client::sharded_counter`] → [`ShardedCounter::add`] |
 //! | count what is active: requests in flight, connections | [`Client::up_down_counter`] → [`UpDownCounter::add`] |
 //! | report a value measured elsewhere: queue depth, temperature | [`Client::gauge`] → [`Gauge::set`] |
 //! | measure durations and sizes | [`Client::histogram`] → [`Histogram::observe`], [`Histogram::observe_duration`] |
 //! | remove a series | [`Client::remove`] |
 //! | take what is counted with the facade `metrics` (feature `metrics`) | `Client::recorder`, see [`facade`] |
-//! | take what is counted with OpenTelemetry's SDK (feature `opentelemetry`) | `Client::metric_reader`, see [`open_telemetry`] |
-//! | count `tracing` spans, their errors and durations (feature `tracing`) | `Client::span_metrics`, see [`span_metrics`] |
+//! | take what OpenTelemetry's SDK counts (feature `opentelemetry`) | `Client::metric_reader`, see [`open_telemetry`] |
+//! | count `tracing` spans, errors, durations (feature `tracing`) | `Client::span_metrics`, see [`span_metrics`] |
 //! | record `tracing` spans (feature `tracing`) | `Client::span_layer`, see [`spans`] |
 //! | keep one trace | [`Client::trigger`] |
 //! | find out why a metric does not appear | [`Client::status`] |

@@ -21,28 +21,28 @@
 //! | counter of floats | counter in millionths: `s` becomes `us`, any other unit `10*-6.unit` |
 //! | up-down counter of integers | up-down counter |
 //! | gauge, up-down counter of floats | gauge |
-//! | histogram of floats | histogram in µs (of `s`), thousandths (`ms`, `%`, `KiBy`), whole numbers (`us`, `ns`, `By`) or millionths |
+//! | histogram of floats | histogram in µs (of `s`), thousandths (`ms`, `%`, `KiBy`), units (`us`, `ns`, `By`) or millionths |
 //! | histogram of integers | histogram of whole numbers, below 2^48 |
 //! | attributes | labels; a name or a value that a label may not have is changed as by the [`facade`](crate::facade) |
 //! | observable instruments | as the others: their callbacks run at each collection |
-//! | exemplars, descriptions, scope, resource | nothing: service, instance and labels are those of [`Service`](crate::Service) |
+//! | exemplars, descriptions, scope, resource | nothing: who it is says [`Service`](crate::Service) |
 //!
 //! # Histograms
 //!
 //! A region's histogram has buckets of its own: four per power of two. The count of each of the SDK's buckets, explicit
 //! or exponential, is spread evenly over those between its bounds; minimum and maximum of the interval narrow the first
-//! and the last. Count and sum, and therefore rate and mean, stay exact. The 99th percentile is known to the width of the
-//! SDK's bucket: with the default bounds of the SDK and values in seconds that is 5 s, so give such a histogram bounds
-//! (`with_boundaries`) or the SDK's exponential aggregation, whose buckets are usually the narrower ones. Values below 0
-//! count as 0.
+//! and the last. Count and sum, and therefore rate and mean, stay exact. The 99th percentile is known to the width of
+//! the SDK's bucket: with the default bounds of the SDK and values in seconds that is 5 s, so give such a histogram
+//! bounds (`with_boundaries`) or the SDK's exponential aggregation, whose buckets are usually the narrower ones. Values
+//! below 0 count as 0.
 //!
 //! # Interval and temporality
 //!
 //! The SDK is asked for its values once a second ([`INTERVAL`]), as often as an agent reads a service by default. More
 //! often would cost more than it shows: a collection visits every series and allocates. Between two collections values
 //! stand still, so connect the service with [`changes_every`](crate::Service::changes_every) of the same interval: the
-//! detector takes one row per collection. Handles of the same client are then read as often, and agents do not notice by
-//! a missing heartbeat that the service hangs. For another interval, build the reader yourself:
+//! detector takes one row per collection. Handles of the same client are then read as often, and agents do not notice
+//! by a missing heartbeat that the service hangs. For another interval, build the reader yourself:
 //! `PeriodicReader::builder(uview.metric_exporter()).with_interval(…)`.
 //!
 //! The exporter asks for delta temporality, so the SDK forgets attribute sets that are not used. Cumulative sums are

@@ -31,8 +31,8 @@ pub enum Cause {
         /// What is wrong with the name.
         cause: NameError,
     },
-    /// A histogram of OpenTelemetry came with all values since the start: the exporter takes those of an interval. It is
-    /// left out.
+    /// A histogram of OpenTelemetry came with all values since the start: the exporter takes those of an interval. It
+    /// is left out.
     #[error("histogram {metric} has cumulative temporality; ask for delta temporality")]
     Cumulative {
         /// The metric's name.

@@ -376,8 +376,8 @@ impl MetricType {
         Self { kind: series.kind, unit: series.unit.clone(), parts_per_unit: series.parts_per_unit, shards }
     }
 
-    /// Checks that a further series of the same name has the same kind, scale and shards, and the same unit if it states
-    /// one.
+    /// Checks that a further series of the same name has the same kind, scale and shards, and the same unit if it
+    /// states one.
     fn check_compatible(&self, series: &Series, shards: Shards) -> Result<(), Cause> {
         let spec = Self::of(series, shards);
         let same_unit = spec.unit.is_none() || spec.unit == self.unit;

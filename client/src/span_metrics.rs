@@ -18,8 +18,8 @@
 //! | `tracing.span.errors` | counter of those that failed |
 //! | `tracing.span.duration` | histogram from creation to close, in µs: time in which the span is not entered counts |
 //!
-//! Each has the label `span.name`: the field `otel.name`, or the span's `tracing` name. The first 64 names have series of
-//! their own (fewer if [`Limits::label_sets_per_metric`](crate::Limits::label_sets_per_metric) is less). All further
+//! Each has the label `span.name`: the field `otel.name`, or the span's `tracing` name. The first 64 names have series
+//! of their own (fewer if [`Limits::label_sets_per_metric`](crate::Limits::label_sets_per_metric) is less). All further
 //! names share one, labelled `otel.metric.overflow="true"`, so that a name with an id in it costs a known amount.
 //!
 //! A span fails if an event of level ERROR occurs in it (not in one of its children), or if its field `error` is set to
@@ -29,7 +29,7 @@
 //!
 //! | you want | take |
 //! | --- | --- |
-//! | rates, errors and durations of all spans, judged at each sample | [`Client::span_metrics`](crate::Client::span_metrics) |
+//! | rates, errors and durations of all spans, at once | [`Client::span_metrics`](crate::Client::span_metrics) |
 //! | traces: which request failed, and where | [`Client::span_layer`](crate::Client::span_layer) |
 //! | both | both: `registry().with(uview.span_metrics()).with(uview.span_layer())` |
 //!

@@ -1,5 +1,5 @@
-//! Regions that a client of each layout's release wrote are read as they were meant: `tests/layout/VERSION`, made by the
-//! client's example `golden_region`.
+//! Regions that a client of each layout's release wrote are read as they were meant: `tests/layout/VERSION`, made by
+//! the client's example `golden_region`.
 
 use std::fs;
 use std::os::fd::{AsFd as _, OwnedFd};

@@ -1,10 +1,12 @@
 //! The fixed scale of histograms: which bucket a value falls into, and what the counts of an interval say.
 //!
 //! Buckets are log-linear: 2^`sub_bits` of them per power of two, so that a bucket is at most 2^−`sub_bits` of its
-//! lower bound wide. A histogram is a run of [`Scale::slots`] slots: the buckets, one for what lies beyond, and the
-//! sum. Its count is derived. These are the buckets of an exponential histogram of fixed scale, but for bounds that need no
-//! logarithm ([`Scale::exponential`]). It is not a snapshot: buckets and sum are read one after the other while others write, so
-//! they agree only up to the writes in between.
+//! lower bound wide. These are the buckets of an exponential histogram of fixed scale, but for bounds that need no
+//! logarithm ([`Scale::exponential`]).
+//!
+//! A histogram is a run of [`Scale::slots`] slots: the buckets, one for what lies beyond, and the sum. Its count is
+//! derived. It is not a snapshot: buckets and sum are read one after the other while others write, so they agree only
+//! up to the writes in between.
 
 /// The buckets of a histogram. Always `sub_bits` ≤ 5 and `sub_bits` < `max_bits` ≤ 48.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

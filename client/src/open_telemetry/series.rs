@@ -152,8 +152,8 @@ impl KnownSeries {
         Self { by_hash: HashMap::new(), hasher: RandomState::new(), most, other: None }
     }
 
-    /// The series of `name`; registered when it is first seen. Beyond `most` names, and if two have the same hash, it is
-    /// registered each time, which gives the same series.
+    /// The series of `name`; registered when it is first seen. Beyond `most` names, and if two have the same hash, it
+    /// is registered each time, which gives the same series.
     pub(super) fn get(&mut self, client: &Client, name: &SeriesName<'_>) -> &Series {
         let hash = self.hasher.hash_one((name.metric.name(), name.kind, &name.attributes));
         let is_full = self.by_hash.len() >= self.most;

@@ -144,8 +144,8 @@ impl NodeShares {
         self.region_bytes.add(owner, size.bytes() as u64);
     }
 
-    /// `owner` registers a series; a counter of several shards counts as that many. One that it retires soon after costs
-    /// work all the same: hence the rate.
+    /// `owner` registers a series; a counter of several shards counts as that many. One that it retires soon after
+    /// costs work all the same: hence the rate.
     pub fn take_series(&mut self, owner: Owner, shards: Shards) -> Result<(), SeriesRefusal> {
         let series = u64::from(shards.count());
         let checked = self.series.check(owner, series);
