@@ -21,7 +21,7 @@
 //! | counter of floats | counter in millionths: `s` becomes `us`, any other unit `10*-6.unit` |
 //! | up-down counter of integers | up-down counter |
 //! | gauge, up-down counter of floats | gauge |
-//! | histogram of floats | histogram in µs (of `s`), thousandths (`ms`, `%`, `KiBy`), units (`us`, `ns`, `By`) or millionths |
+//! | histogram of floats | histogram in µs (of `s`), thousandths (`ms`, `%`), units (`us`, `ns`, `By`) or millionths |
 //! | histogram of integers | histogram of whole numbers, below 2^48 |
 //! | attributes | labels; a name or a value that a label may not have is changed as by the [`facade`](crate::facade) |
 //! | observable instruments | as the others: their callbacks run at each collection |
