@@ -8,7 +8,7 @@ use wire::metric::Kind;
 use region::SlotRun;
 
 use crate::environment;
-use crate::handles::{Binding, Counter, Gauge, Histogram, UpDownCounter};
+use crate::handles::{Binding, Counter, Gauge, Histogram, ShardedCounter, UpDownCounter};
 use crate::io_thread::IoThread;
 use crate::problem::{Cause, Problem};
 use crate::registration::{Handle, MetricSpec, Registration};
@@ -102,6 +102,14 @@ impl Client {
         Registration::new(self, name, Kind::Counter)
     }
 
+    /// Starts registering a counter that many threads add to at once: each adds to a word of its own, as far as there
+    /// are words, and the agent sums them. It takes up to 1 KiB, as a histogram does, and costs a reader as much as
+    /// that many counters: for the few that are added to millions of times a second. Agents that do not know such
+    /// counters refuse them ([`Client::status`]).
+    pub fn sharded_counter(&self, name: &str) -> Registration<'_, ShardedCounter> {
+        Registration::new(self, name, Kind::Counter).shards(environment::shards())
+    }
+
     /// Starts registering an up-down counter: a value that grows and falls in steps, such as requests in flight.
     pub fn up_down_counter(&self, name: &str) -> Registration<'_, UpDownCounter> {
         Registration::new(self, name, Kind::UpDownCounter)
@@ -162,12 +170,38 @@ impl Client {
         crate::facade::Recorder::new(self.clone(), self.0.limits.series)
     }
 
+    /// An exporter for OpenTelemetry's SDK, to be given to a `PeriodicReader`: what it exports becomes metrics of this
+    /// service. It keeps the client connected.
+    #[cfg(feature = "opentelemetry")]
+    #[must_use]
+    pub fn metric_exporter(&self) -> crate::open_telemetry::Exporter {
+        crate::open_telemetry::Exporter::new(self.clone(), self.0.limits.series)
+    }
+
+    /// A reader for OpenTelemetry's `SdkMeterProvider`: collects its metrics every
+    /// [`INTERVAL`](crate::open_telemetry::INTERVAL), on a thread of the SDK's, until the provider is shut down.
+    #[cfg(feature = "opentelemetry")]
+    #[must_use]
+    pub fn metric_reader(&self) -> opentelemetry_sdk::metrics::PeriodicReader<crate::open_telemetry::Exporter> {
+        opentelemetry_sdk::metrics::PeriodicReader::builder(self.metric_exporter())
+            .with_interval(crate::open_telemetry::INTERVAL)
+            .build()
+    }
+
     /// A layer that records `tracing` spans as traces: add it to a `tracing_subscriber::registry()`. Without shared
     /// memory it records nothing, and [`Client::status`] has the problem.
     #[cfg(feature = "tracing")]
     #[must_use]
     pub fn span_layer(&self) -> crate::spans::SpanLayer {
         crate::spans::SpanLayer::new(self.span_ring())
+    }
+
+    /// A layer that counts `tracing` spans, their errors and durations as metrics: add it to a
+    /// `tracing_subscriber::registry()`. It keeps the client connected.
+    #[cfg(feature = "tracing")]
+    #[must_use]
+    pub fn span_metrics(&self) -> crate::span_metrics::SpanMetricsLayer {
+        crate::span_metrics::SpanMetricsLayer::new(self.clone(), self.0.limits.label_sets_per_metric)
     }
 
     /// The ring of this client's spans. The first call creates it.
@@ -236,12 +270,20 @@ impl Client {
         status
     }
 
+    /// Adds a problem to the status.
+    #[cfg(feature = "opentelemetry")]
+    pub(crate) fn note(&self, cause: Cause) {
+        if let Some(mut session) = self.0.session() {
+            session.registry.problems.note(cause);
+        }
+    }
+
     /// Slots for the metric, or a detached binding and its cause if it cannot be registered.
     pub(crate) fn bind(&self, spec: &MetricSpec) -> (Binding, Option<Cause>) {
         let inner = &*self.0;
         let forked = inner.is_forked();
         let Some(mut session) = inner.session() else {
-            return (Binding { run: SlotRun::detached(spec.kind.slots()), series: None }, Some(Cause::Forked));
+            return (Binding { run: SlotRun::detached(spec.slots()), series: None }, Some(Cause::Forked));
         };
         let binding = session.registry.bind(spec, forked);
         drop(session);

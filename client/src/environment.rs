@@ -1,6 +1,10 @@
-//! The only module that reads the environment: `UVIEW_SOCKET`, the process id, the host name.
+//! The only module that reads the environment: `UVIEW_SOCKET`, the process id, the host name, the CPUs.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use wire::registration::Shards;
 
 /// The agent's socket if `UVIEW_SOCKET` is not set.
 const DEFAULT_SOCKET: &str = "/run/uview/services.sock";
@@ -31,4 +35,14 @@ pub(crate) fn instance() -> String {
         .collect();
     let host = host.trim_start_matches(['-', '.']);
     if host.is_empty() { format!("process-{}", process()) } else { format!("{host}-{}", process()) }
+}
+
+/// Shards of a counter that many threads add to: at least two for each CPU, so that threads seldom share one. A power
+/// of two, the same in the whole process.
+pub(crate) fn shards() -> Shards {
+    static SHARDS: OnceLock<Shards> = OnceLock::new();
+    *SHARDS.get_or_init(|| {
+        let cpus = std::thread::available_parallelism().map_or(1, NonZeroUsize::get) as u32;
+        Shards::new(cpus.saturating_mul(2).next_power_of_two().min(Shards::LIMIT)).unwrap_or(Shards::ONE)
+    })
 }

@@ -8,13 +8,26 @@ use std::time::Duration;
 
 use region::{SlotRef, SlotRun, SlotsRef};
 use wire::histogram::Scale;
+use wire::registration::Shards;
 
 use crate::registry::SeriesId;
+use crate::thread_number;
+
+/// Words from one shard to the next.
+const STRIDE: usize = Shards::STRIDE as usize;
 
 /// A value that only grows: requests, errors, bytes. Clones share the value.
 #[derive(Clone)]
 pub struct Counter {
     slot: SlotRef,
+    series: Option<SeriesId>,
+}
+
+/// A value that only grows, which many threads add to at once: each thread to a word of its own, as far as there are
+/// words. Clones share the value.
+#[derive(Clone)]
+pub struct ShardedCounter {
+    slots: SlotsRef,
     series: Option<SeriesId>,
 }
 
@@ -65,6 +78,28 @@ impl Counter {
     #[must_use]
     pub fn as_atomic(&self) -> &AtomicU64 {
         self.slot.word()
+    }
+}
+
+impl ShardedCounter {
+    /// Adds `count`: one relaxed atomic operation, on a cache line that other threads seldom use. Each shard wraps
+    /// after 2^64.
+    #[inline]
+    pub fn add(&self, count: u64) {
+        let words = self.slots.words();
+        // A power of two, unless the words were given by somebody else.
+        let shards = words.len() / STRIDE;
+        let shard = thread_number::get() & shards.wrapping_sub(1);
+        if let Some(word) = words.get(shard * STRIDE) {
+            word.fetch_add(count, Relaxed);
+        }
+    }
+
+    /// The current count. Reads every shard.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        let shards = self.slots.words().iter().step_by(STRIDE);
+        shards.fold(0, |count, word| count.wrapping_add(word.load(Relaxed)))
     }
 }
 
@@ -135,6 +170,40 @@ impl Histogram {
         }
     }
 
+    /// The value below which the share `quantile` (0 to 1) of the recorded values lies, in parts of the unit, to the
+    /// width of a bucket. `None` if nothing was recorded. Reads every bucket, and allocates.
+    #[must_use]
+    pub fn quantile(&self, quantile: f64) -> Option<f64> {
+        let words = self.slots.words();
+        let buckets = words.split_last().map_or(words, |(_, buckets)| buckets);
+        let counts: Vec<u64> = buckets.iter().map(|bucket| bucket.load(Relaxed)).collect();
+        self.scale.quantile(&counts, quantile)
+    }
+
+    /// Which buckets it has.
+    #[cfg(feature = "opentelemetry")]
+    pub(crate) const fn scale(&self) -> Scale {
+        self.scale
+    }
+
+    /// Adds values that somebody else has put into `bucket`; their sum is added separately.
+    #[cfg(feature = "opentelemetry")]
+    pub(crate) fn add_to_bucket(&self, bucket: u32, count: u64) {
+        if let Some((_, buckets)) = self.slots.words().split_last()
+            && let Some(bucket) = buckets.get(bucket as usize)
+        {
+            bucket.fetch_add(count, Relaxed);
+        }
+    }
+
+    /// Adds the sum of values, in parts of the unit.
+    #[cfg(feature = "opentelemetry")]
+    pub(crate) fn add_to_sum(&self, sum: u64) {
+        if let Some(word) = self.slots.words().last() {
+            word.fetch_add(sum, Relaxed);
+        }
+    }
+
     /// Records `duration`, rounded down to parts of the unit. The unit is taken for seconds unless it is `ms`, `us` or
     /// `ns`.
     #[inline]
@@ -185,6 +254,16 @@ impl Counter {
     }
 }
 
+impl ShardedCounter {
+    pub(crate) fn new(binding: &Binding) -> Self {
+        Self { slots: binding.run.all(), series: binding.series }
+    }
+
+    pub(crate) fn binding(&self) -> Binding {
+        Binding { run: self.slots.run(), series: self.series }
+    }
+}
+
 impl UpDownCounter {
     pub(crate) fn new(binding: &Binding) -> Self {
         Self { slot: binding.slot(), series: binding.series }
@@ -218,6 +297,12 @@ impl Histogram {
 impl fmt::Debug for Counter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Counter").field(&self.get()).finish()
+    }
+}
+
+impl fmt::Debug for ShardedCounter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ShardedCounter").field(&self.get()).finish()
     }
 }
 
@@ -255,6 +340,25 @@ mod tests {
         counter.clone().add(-5);
 
         assert_eq!(counter.get(), -2);
+    }
+
+    #[test]
+    fn threads_that_add_at_once_use_different_words_and_lose_nothing() {
+        let shards = 4;
+        let binding = detached(shards * Shards::STRIDE);
+        let counter = ShardedCounter::new(&binding);
+
+        // One after the other, so that their numbers follow each other, unless another test starts threads.
+        for _ in 0..32 {
+            let counter = counter.clone();
+            std::thread::spawn(move || (0..1_000).for_each(|_| counter.add(1))).join().unwrap();
+        }
+
+        assert_eq!(counter.get(), 32_000);
+        let words: Vec<_> = binding.run.words().iter().map(|word| word.load(Relaxed)).collect();
+        let used = words.iter().step_by(STRIDE).filter(|word| **word > 0).count();
+        assert!(used > 1, "{words:?}");
+        assert_eq!(words.iter().step_by(STRIDE).sum::<u64>(), 32_000, "nothing between the shards: {words:?}");
     }
 
     #[test]

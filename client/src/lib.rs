@@ -17,11 +17,14 @@
 //! | --- | --- |
 //! | connect | [`connect`] with a [`Service`]: its name, instance, labels, socket and [`Limits`] |
 //! | count requests, errors, bytes | [`Client::counter`] → [`Counter::add`] |
+//! | count what many threads count at once, by millions | [`Client::sharded_counter`] → [`ShardedCounter::add`] |
 //! | count what is active: requests in flight, connections | [`Client::up_down_counter`] → [`UpDownCounter::add`] |
 //! | report a value measured elsewhere: queue depth, temperature | [`Client::gauge`] → [`Gauge::set`] |
 //! | measure durations and sizes | [`Client::histogram`] → [`Histogram::observe`], [`Histogram::observe_duration`] |
 //! | remove a series | [`Client::remove`] |
 //! | take what is counted with the facade `metrics` (feature `metrics`) | `Client::recorder`, see [`facade`] |
+//! | take what OpenTelemetry's SDK counts (feature `opentelemetry`) | `Client::metric_reader`, see [`open_telemetry`] |
+//! | count `tracing` spans, errors, durations (feature `tracing`) | `Client::span_metrics`, see [`span_metrics`] |
 //! | record `tracing` spans (feature `tracing`) | `Client::span_layer`, see [`spans`] |
 //! | keep one trace | [`Client::trigger`] |
 //! | find out why a metric does not appear | [`Client::status`] |
@@ -61,16 +64,21 @@ mod free_slots;
 mod handles;
 mod io_thread;
 mod link;
+pub mod open_telemetry;
 mod problem;
 mod registration;
 mod registry;
 mod service;
 mod session;
+pub mod span_metrics;
 pub mod spans;
 mod status;
+#[cfg(any(feature = "metrics", feature = "opentelemetry", feature = "tracing"))]
+mod text;
+mod thread_number;
 
 pub use client::{Client, connect};
-pub use handles::{Counter, Gauge, Histogram, UpDownCounter};
+pub use handles::{Counter, Gauge, Histogram, ShardedCounter, UpDownCounter};
 pub use problem::{Cause, Problem};
 pub use registration::{Handle, Registration};
 pub use service::{Limits, Service};
@@ -79,3 +87,8 @@ pub use status::{Connection, Status};
 pub use wire::histogram::Scale;
 pub use wire::id::Incarnation;
 pub use wire::metric::Group;
+
+/// The examples of the README are tests.
+#[cfg(all(doctest, feature = "metrics", feature = "opentelemetry", feature = "tracing"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -31,6 +31,13 @@ pub enum Cause {
         /// What is wrong with the name.
         cause: NameError,
     },
+    /// A histogram of OpenTelemetry came with all values since the start: the exporter takes those of an interval. It
+    /// is left out.
+    #[error("histogram {metric} has cumulative temporality; ask for delta temporality")]
+    Cumulative {
+        /// The metric's name.
+        metric: String,
+    },
     /// The name is registered with another kind, unit or scale. The later handle is detached.
     #[error("metric {metric} is not registered as {requested}: it is {registered} already")]
     Conflict {

@@ -4,9 +4,10 @@ use std::marker::PhantomData;
 
 use wire::histogram::Scale;
 use wire::metric::{Group, Kind};
+use wire::registration::Shards;
 
 use crate::client::Client;
-use crate::handles::{Binding, Counter, Gauge, Histogram, UpDownCounter};
+use crate::handles::{Binding, Counter, Gauge, Histogram, ShardedCounter, UpDownCounter};
 use crate::problem::Cause;
 
 /// A metric as the service specifies it, not yet validated.
@@ -18,9 +19,15 @@ pub struct MetricSpec {
     pub(crate) unit: Option<String>,
     pub(crate) group: Group,
     pub(crate) parts_per_unit: u64,
+    pub(crate) shards: Shards,
 }
 
 impl MetricSpec {
+    /// Number of slots of the series.
+    pub(crate) const fn slots(&self) -> u32 {
+        self.shards.slots(self.kind)
+    }
+
     /// Parts of the unit in a second: converts a duration to a value.
     fn parts_per_second(&self) -> u64 {
         let units_per_second = match self.unit.as_deref() {
@@ -41,7 +48,7 @@ mod sealed {
 }
 pub(crate) use sealed::Sealed;
 
-/// A handle to a metric: [`Counter`], [`UpDownCounter`], [`Gauge`] or [`Histogram`].
+/// A handle to a metric: [`Counter`], [`ShardedCounter`], [`UpDownCounter`], [`Gauge`] or [`Histogram`].
 pub trait Handle: Sealed {}
 
 macro_rules! handles {
@@ -60,7 +67,7 @@ macro_rules! handles {
     )+};
 }
 
-handles!(Counter, UpDownCounter, Gauge);
+handles!(Counter, ShardedCounter, UpDownCounter, Gauge);
 
 impl Handle for Histogram {}
 
@@ -93,6 +100,7 @@ impl<'client, H: Handle> Registration<'client, H> {
             unit: None,
             group: Group::Service,
             parts_per_unit: 1,
+            shards: Shards::ONE,
         };
         Self { client, spec, handle: PhantomData }
     }
@@ -132,6 +140,13 @@ impl<'client, H: Handle> Registration<'client, H> {
     }
 }
 
+impl Registration<'_, ShardedCounter> {
+    pub(crate) const fn shards(mut self, shards: Shards) -> Self {
+        self.spec.shards = shards;
+        self
+    }
+}
+
 impl Registration<'_, Histogram> {
     /// Sets how many parts of the unit a value counts in: 1,000,000 for a unit of `s` and values in µs. 0 counts as 1.
     pub fn parts_per_unit(mut self, binding: u64) -> Self {
@@ -139,7 +154,8 @@ impl Registration<'_, Histogram> {
         self
     }
 
-    /// Sets the buckets. Default: [`Scale::DEFAULT`], four per power of two, up to 2^32.
+    /// Sets the buckets. Default: [`Scale::DEFAULT`], four per power of two, up to 2^32. For those of OpenTelemetry's
+    /// exponential histogram take [`Scale::exponential`].
     pub fn scale(mut self, scale: Scale) -> Self {
         self.spec.kind = Kind::Histogram(scale);
         self

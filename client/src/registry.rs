@@ -13,7 +13,7 @@ use wire::id::Generation;
 use wire::layout::{RegionSize, Slot, VERSION};
 use wire::metric::{Kind, Series};
 use wire::name::{Labels, MetricName, NameError, Unit};
-use wire::registration::{self, PlacedSeries, ServiceMessage};
+use wire::registration::{self, PlacedSeries, ServiceMessage, Shards};
 
 use crate::free_slots::{FreeSlots, SlotAllocation};
 use crate::handles::Binding;
@@ -40,6 +40,7 @@ struct MetricType {
     kind: Kind,
     unit: Option<Unit>,
     parts_per_unit: NonZeroU64,
+    shards: Shards,
 }
 
 #[derive(Debug)]
@@ -121,7 +122,7 @@ impl Registry {
             Err(cause) => {
                 self.problems.note(cause.clone());
                 self.detached += 1;
-                (Binding { run: SlotRun::detached(spec.kind.slots()), series: None }, Some(cause))
+                (Binding { run: SlotRun::detached(spec.slots()), series: None }, Some(cause))
             }
         }
     }
@@ -136,7 +137,7 @@ impl Registry {
         let mut series = check(spec).map_err(|cause| Cause::Name { metric: shortened(&spec.name, 64), cause })?;
         let mut overflows = false;
         if let Some(metric) = self.metrics.get(&series.name) {
-            metric.value_type.check_compatible(&series)?;
+            metric.value_type.check_compatible(&series, spec.shards)?;
             if let Some(id) = metric.label_sets.get(&series.labels) {
                 return Ok(self.binding(*id));
             }
@@ -153,8 +154,15 @@ impl Registry {
                 return Ok(self.binding(id));
             }
             series.labels = Labels::new([OVERFLOW_LABEL]).unwrap_or_default();
+            // The service may have registered that label set itself.
+            if let Some(metric) = self.metrics.get_mut(&series.name)
+                && let Some(&id) = metric.label_sets.get(&series.labels)
+            {
+                metric.overflow = Some(id);
+                return Ok(self.binding(id));
+            }
         }
-        let id = self.add_series(series, overflows)?;
+        let id = self.add_series(series, spec.shards, overflows)?;
         Ok(self.binding(id))
     }
 
@@ -165,15 +173,15 @@ impl Registry {
     }
 
     /// Gives a new series its slots and its id.
-    fn add_series(&mut self, series: Series, overflow: bool) -> Result<SeriesId, Cause> {
+    fn add_series(&mut self, series: Series, shards: Shards, overflow: bool) -> Result<SeriesId, Cause> {
         if self.live.len() >= self.limits.series {
             return Err(Cause::Series { limit: self.limits.series });
         }
-        let (region, first, run) = self.take_slots(series.kind.slots())?;
+        let (region, first, run) = self.take_slots(shards.slots(series.kind))?;
         let id = SeriesId(self.next);
         self.next += 1;
         let metric = self.metrics.entry(series.name.clone()).or_insert_with(|| Metric {
-            value_type: MetricType::of(&series),
+            value_type: MetricType::of(&series, shards),
             label_sets: HashMap::new(),
             overflow: None,
         });
@@ -181,7 +189,8 @@ impl Registry {
         if overflow {
             metric.overflow = Some(id);
         }
-        self.live.insert(id, LiveSeries { placed: PlacedSeries { series, region, first }, run, announced: false });
+        self.live
+            .insert(id, LiveSeries { placed: PlacedSeries { series, region, first, shards }, run, announced: false });
         if let Some(outbox) = &mut self.outbox {
             outbox.series.insert(id);
         }
@@ -373,15 +382,17 @@ impl RegionSlots {
 }
 
 impl MetricType {
-    fn of(series: &Series) -> Self {
-        Self { kind: series.kind, unit: series.unit.clone(), parts_per_unit: series.parts_per_unit }
+    fn of(series: &Series, shards: Shards) -> Self {
+        Self { kind: series.kind, unit: series.unit.clone(), parts_per_unit: series.parts_per_unit, shards }
     }
 
-    /// Checks that a further series of the same name has the same kind and scale, and the same unit if it states one.
-    fn check_compatible(&self, series: &Series) -> Result<(), Cause> {
-        let spec = Self::of(series);
+    /// Checks that a further series of the same name has the same kind, scale and shards, and the same unit if it
+    /// states one.
+    fn check_compatible(&self, series: &Series, shards: Shards) -> Result<(), Cause> {
+        let spec = Self::of(series, shards);
         let same_unit = spec.unit.is_none() || spec.unit == self.unit;
-        if spec.kind == self.kind && spec.parts_per_unit == self.parts_per_unit && same_unit {
+        let same_words = spec.kind == self.kind && spec.shards == self.shards;
+        if same_words && spec.parts_per_unit == self.parts_per_unit && same_unit {
             return Ok(());
         }
         Err(Cause::Conflict {
@@ -396,6 +407,9 @@ impl fmt::Display for MetricType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let article = if matches!(self.kind, Kind::UpDownCounter) { "an" } else { "a" };
         write!(f, "{article} {}", self.kind)?;
+        if self.shards > Shards::ONE {
+            write!(f, " of {} shards", self.shards.count())?;
+        }
         if let Kind::Histogram(scale) = self.kind {
             write!(f, " of 2^{} buckets per power of two up to 2^{}", scale.sub_bits(), scale.max_bits())?;
         }

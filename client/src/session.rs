@@ -164,7 +164,8 @@ mod tests {
 
     fn spec(name: String) -> MetricSpec {
         let kind = Kind::Histogram(Scale::DEFAULT);
-        MetricSpec { name, labels: Vec::new(), kind, unit: None, group: Group::Service, parts_per_unit: 1 }
+        let (labels, group, shards) = (Vec::new(), Group::Service, wire::registration::Shards::ONE);
+        MetricSpec { name, labels, kind, unit: None, group, parts_per_unit: 1, shards }
     }
 
     /// All messages not yet sent, as an agent decodes them.

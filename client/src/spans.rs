@@ -31,6 +31,9 @@
 //! | `uview.trigger` | a request to keep the trace, for this reason |
 //! | any other | an attribute |
 //!
+//! To count spans instead, or as well, take the layer of [`span_metrics`](crate::span_metrics), which says when to take
+//! which.
+//!
 //! An event of level ERROR also sets its span's status to error.
 //!
 //! A record has 448 bytes for name and attributes. Texts are cut at 160 bytes; attributes that do not fit are left out
@@ -43,7 +46,7 @@ mod fields;
 #[cfg(feature = "tracing")]
 mod layer;
 #[cfg(feature = "tracing")]
-mod open;
+pub(crate) mod open;
 mod ring;
 
 pub use context::{SpanId, TraceContext, TraceId};

@@ -47,6 +47,7 @@ fn calls(work: impl FnOnce()) -> u64 {
 fn writing_allocates_nothing() {
     let client = uview::connect(Service::new("payment").socket("/nonexistent/services.sock"));
     let counter = client.counter("requests").register();
+    let sharded = client.sharded_counter("messages").register();
     let active = client.up_down_counter("active").register();
     let gauge = client.gauge("depth").register();
     let histogram = client.histogram("duration").unit("s").parts_per_unit(1_000_000).register();
@@ -56,6 +57,7 @@ fn writing_allocates_nothing() {
     let written = calls(|| {
         for n in 0..10_000 {
             counter.add(n);
+            sharded.add(n);
             active.add(-1);
             gauge.set(n as f64);
             histogram.observe(n * n * n);

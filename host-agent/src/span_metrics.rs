@@ -20,7 +20,7 @@ use tokio::time::MissedTickBehavior;
 use wire::layout::{RegionSize, Slot};
 use wire::metric::{Group, Kind, Series};
 use wire::name::{InstanceName, Labels, MetricName, NameError, ServiceName, Unit};
-use wire::registration::PlacedSeries;
+use wire::registration::{PlacedSeries, Shards};
 use wire::time::Nanos;
 
 use crate::control_plane::ConnectionId;
@@ -193,11 +193,17 @@ fn placed(name: &str, first: Slot) -> Result<[PlacedSeries; 2], NameError> {
     };
     let micros = NonZeroU64::new(1_000_000).unwrap_or(NonZeroU64::MIN);
     Ok([
-        PlacedSeries { series: series(ERRORS, Kind::Counter, "{request}", NonZeroU64::MIN)?, region: 0, first },
+        PlacedSeries {
+            series: series(ERRORS, Kind::Counter, "{request}", NonZeroU64::MIN)?,
+            region: 0,
+            first,
+            shards: Shards::ONE,
+        },
         PlacedSeries {
             series: series(DURATION, Kind::Histogram(SpanMetrics::SCALE), "s", micros)?,
             region: 0,
             first: Slot(first.0 + 1),
+            shards: Shards::ONE,
         },
     ])
 }

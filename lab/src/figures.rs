@@ -268,6 +268,8 @@ machine that ran it last.
 - `rdma-read` and `rdma-linked-64` are 31 pairs in a guest with a soft device (`cargo lab rdma` says where there can be none); ours copies what it
   has read to the caller, the peers do not. `rdma-post-64` and `rdma-fetch-64` are on a stand-in for the device that does nothing: our own
   part alone. `region-overhead` is a tick of a worker with 64 regions of one gauge each, less reading them.
+- Counters, gauges and histograms beside other libraries, on one thread and two, are with the [client](../client/README.md#what-it-costs)
+  (`cargo bench -p uview --all-features --bench compared`).
 
 ";
 

@@ -16,7 +16,7 @@ use wire::histogram::Scale;
 use wire::layout::Slot;
 use wire::metric::{Group, Kind, Series, Statistic};
 use wire::name::{Labels, MetricName};
-use wire::registration::PlacedSeries;
+use wire::registration::{PlacedSeries, Shards};
 
 /// Series of service s are numbered from s · `SERVICE` on; its process metrics from [`PROCESS`] above that.
 const SERVICE: u64 = 1000;
@@ -104,7 +104,7 @@ pub fn placed(uid: u64, first: Slot) -> PlacedSeries {
         group: Group::Service,
         parts_per_unit: NonZeroU64::MIN,
     };
-    PlacedSeries { series, region: 0, first }
+    PlacedSeries { series, region: 0, first, shards: Shards::ONE }
 }
 
 /// The least value of histogram `uid`. Each service has three histograms.

@@ -1,9 +1,12 @@
 //! The fixed scale of histograms: which bucket a value falls into, and what the counts of an interval say.
 //!
 //! Buckets are log-linear: 2^`sub_bits` of them per power of two, so that a bucket is at most 2^−`sub_bits` of its
-//! lower bound wide. A histogram is a run of [`Scale::slots`] slots: the buckets, one for what lies beyond, and the
-//! sum. Its count is derived. It is not a snapshot: buckets and sum are read one after the other while others write, so
-//! they agree only up to the writes in between.
+//! lower bound wide. These are the buckets of an exponential histogram of fixed scale, but for bounds that need no
+//! logarithm ([`Scale::exponential`]).
+//!
+//! A histogram is a run of [`Scale::slots`] slots: the buckets, one for what lies beyond, and the sum. Its count is
+//! derived. It is not a snapshot: buckets and sum are read one after the other while others write, so they agree only
+//! up to the writes in between.
 
 /// The buckets of a histogram. Always `sub_bits` ≤ 5 and `sub_bits` < `max_bits` ≤ 48.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,6 +42,17 @@ impl Scale {
             return Err(ScaleError { sub_bits, max_bits });
         }
         Ok(Self { sub_bits: sub_bits as u8, max_bits: max_bits as u8 })
+    }
+
+    /// The buckets for what OpenTelemetry calls an exponential histogram of `scale`, for values below 2^48: as many per
+    /// power of two. Their bounds are equal at powers of two; between them they lie up to 6.2 % above OpenTelemetry's,
+    /// which grow by the factor 2^(2^−`scale`). Here they grow linearly, so that finding a bucket takes no logarithm.
+    ///
+    /// # Errors
+    ///
+    /// [`ScaleError`] unless `scale` ≤ 5, which knows values to 3 %.
+    pub fn exponential(scale: u32) -> Result<Self, ScaleError> {
+        Self::new(scale, 48)
     }
 
     /// Buckets per power of two, as a power of two.
@@ -157,6 +171,25 @@ mod tests {
         assert_eq!(scale.buckets(), 124);
         assert_eq!(scale.slots(), 126);
         assert!((0..scale.buckets()).all(|bucket| scale.bucket(scale.lower_bound(bucket)) == bucket));
+    }
+
+    #[test]
+    fn bounds_are_those_of_an_exponential_histogram_to_six_percent() {
+        for scale in 0..=5 {
+            let ours = Scale::exponential(scale).unwrap();
+            let per_power = 1_u32 << scale;
+            let index = |value: u32| ours.bucket(u64::from(value));
+
+            for power in [8_u32, 20, 31] {
+                for step in 0..per_power {
+                    let theirs = (f64::from(power) + f64::from(step) / f64::from(per_power)).exp2();
+                    let bound = ours.lower_bound(index(1 << power) + step) as f64;
+                    assert!((1.0..1.062).contains(&(bound / theirs)), "{bound} {theirs}");
+                    assert!(step > 0 || bound == theirs);
+                }
+            }
+        }
+        assert!(Scale::exponential(6).is_err());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Checked messages between a service and the host agent. See `proto/registration.proto`.
 
+mod shards;
+
 use core::num::NonZeroU64;
 
 use prost::Message as _;
@@ -11,6 +13,8 @@ use crate::metric::{Group, Kind, Series};
 use crate::name::{InstanceName, Labels, MetricName, NameError, ServiceName, Unit};
 use crate::proto::registration as proto;
 use crate::time::{Interval, Nanos};
+
+pub use shards::{Shards, ShardsError};
 
 /// Most series, or slot runs, of one message: as many of usual length as fit into a frame.
 pub const MAX_ENTRIES: usize = 8_192;
@@ -59,6 +63,8 @@ pub struct PlacedSeries {
     pub region: u32,
     /// Its first slot in the region.
     pub first: Slot,
+    /// The words of a counter; [`Shards::ONE`] for any other kind.
+    pub shards: Shards,
 }
 
 /// A run of slots in one of a service's regions.
@@ -122,6 +128,9 @@ pub enum SeriesError {
     /// Invalid buckets of a histogram.
     #[error(transparent)]
     Scale(#[from] ScaleError),
+    /// More words than a counter may have, or none.
+    #[error(transparent)]
+    Shards(#[from] ShardsError),
     /// A kind of metric of a later release.
     #[error("kind {0} is not known to this release")]
     Kind(i32),
@@ -180,9 +189,12 @@ impl PlacedSeries {
             proto::Kind::Counter => Kind::Counter,
             proto::Kind::UpDownCounter => Kind::UpDownCounter,
             proto::Kind::Gauge => Kind::Gauge,
+            proto::Kind::ShardedCounter => Kind::Counter,
             proto::Kind::Histogram => Kind::Histogram(Scale::new(message.sub_bits, message.max_bits)?),
             proto::Kind::Unspecified => return Err(SeriesError::Kind(message.kind)),
         };
+        let is_sharded = message.kind() == proto::Kind::ShardedCounter;
+        let shards = if is_sharded { Shards::new(message.shards)? } else { Shards::ONE };
         let series = Series {
             name: MetricName::new(&message.name)?,
             labels: labels(&message.labels)?,
@@ -191,11 +203,12 @@ impl PlacedSeries {
             group: group(message.group),
             parts_per_unit: NonZeroU64::new(message.parts_per_unit).unwrap_or(NonZeroU64::MIN),
         };
-        Ok(Self { series, region: message.region, first: Slot(message.first_slot) })
+        Ok(Self { series, region: message.region, first: Slot(message.first_slot), shards })
     }
 
     fn encode(&self) -> proto::Series {
         let (kind, scale) = match self.series.kind {
+            Kind::Counter if self.shards > Shards::ONE => (proto::Kind::ShardedCounter, None),
             Kind::Counter => (proto::Kind::Counter, None),
             Kind::UpDownCounter => (proto::Kind::UpDownCounter, None),
             Kind::Gauge => (proto::Kind::Gauge, None),
@@ -212,13 +225,14 @@ impl PlacedSeries {
             sub_bits: scale.map_or(0, Scale::sub_bits),
             max_bits: scale.map_or(0, Scale::max_bits),
             parts_per_unit: self.series.parts_per_unit.get(),
+            shards: if self.shards > Shards::ONE { self.shards.count() } else { 0 },
         }
     }
 
     /// The slots that it takes.
     #[must_use]
     pub fn run(&self) -> SlotRun {
-        SlotRun { region: self.region, first: self.first, slots: self.series.kind.slots() }
+        SlotRun { region: self.region, first: self.first, slots: self.shards.slots(self.series.kind) }
     }
 }
 
@@ -346,7 +360,7 @@ mod tests {
             group: Group::Cpu,
             parts_per_unit: NonZeroU64::new(1000).unwrap(),
         };
-        PlacedSeries { series, region: 1, first: Slot(9) }
+        PlacedSeries { series, region: 1, first: Slot(9), shards: Shards::ONE }
     }
 
     #[test]
@@ -385,6 +399,7 @@ mod tests {
             ServiceMessage::AddSeries(vec![
                 Ok(series("a", Kind::Counter)),
                 Ok(series("b", Kind::Histogram(Scale::DEFAULT))),
+                Ok(PlacedSeries { shards: Shards::new(4).unwrap(), ..series("c", Kind::Counter) }),
             ]),
             ServiceMessage::Retire(vec![SlotRun { region: 0, first: Slot(3), slots: 2 }]),
         ];
@@ -409,6 +424,19 @@ mod tests {
 
         assert!(series[0].as_ref().is_err_and(|refused| refused.to_string().starts_with("b a d: metric name")));
         assert!(series[1].is_ok());
+    }
+
+    #[test]
+    fn a_counter_has_a_cache_line_for_each_shard_and_no_more_shards_than_allowed() {
+        let sharded = PlacedSeries { shards: Shards::new(4).unwrap(), ..series("requests", Kind::Counter) };
+
+        assert_eq!(sharded.run().slots, 32);
+        assert_eq!(sharded.shards.places(Slot(9)).map(|slot| slot.0).collect::<Vec<_>>(), [9, 17, 25, 33]);
+        assert_eq!(series("requests", Kind::Counter).run().slots, 1);
+        for shards in [0, Shards::LIMIT + 1, 256, u32::MAX] {
+            let refused = PlacedSeries::decode(&proto::Series { shards, ..sharded.encode() });
+            assert!(matches!(refused, Err(SeriesError::Shards(ShardsError(found))) if found == shards), "{shards}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::handles::InUnits;
 use super::names;
 use crate::client::Client;
 use crate::registration::{Handle, Registration};
+use crate::text;
 
 /// Records the metrics of a process through its [`Client`]: for `metrics::set_global_recorder`.
 #[derive(Debug)]
@@ -49,11 +50,11 @@ impl Recorder {
         key: &Key,
         start: impl FnOnce(&'client Client, &str) -> Registration<'client, H>,
     ) -> Registration<'client, H> {
-        let mut registration = start(&self.client, &names::name(key.name()));
-        let labels: Vec<_> = key.labels().map(|label| (names::name(label.key()), label.value())).collect();
+        let mut registration = start(&self.client, &text::name(key.name()));
+        let labels: Vec<_> = key.labels().map(|label| (text::name(label.key()), label.value())).collect();
         for (at, (name, value)) in labels.iter().enumerate() {
             if !labels.iter().skip(at + 1).any(|(later, _)| later == name) {
-                registration = registration.label(name, &names::label_value(value));
+                registration = registration.label(name, &text::label_value(value));
             }
         }
         match self.unit(key).and_then(names::unit) {

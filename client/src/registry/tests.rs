@@ -9,7 +9,8 @@ use wire::metric::Group;
 use super::*;
 
 fn spec(name: &str, kind: Kind) -> MetricSpec {
-    MetricSpec { name: name.into(), labels: Vec::new(), kind, unit: None, group: Group::Service, parts_per_unit: 1 }
+    let (labels, group, shards) = (Vec::new(), Group::Service, Shards::ONE);
+    MetricSpec { name: name.into(), labels, kind, unit: None, group, parts_per_unit: 1, shards }
 }
 
 fn labelled(name: &str, value: &str) -> MetricSpec {
@@ -90,6 +91,34 @@ fn a_name_means_one_thing_only() {
     let without_unit = MetricSpec { unit: None, ..seconds };
     assert!(registry.register(&without_unit, false).series.is_some(), "who states no unit contradicts none");
     assert_eq!(registry.detached(), conflicts.len() as u64);
+}
+
+#[test]
+fn label_sets_beyond_the_limit_share_the_series_that_the_service_registered_for_them_itself() {
+    let mut registry = registry(small());
+    let own = MetricSpec { labels: vec![("otel.metric.overflow".into(), "true".into())], ..spec("a", Kind::Counter) };
+    let own = registry.register(&own, false);
+
+    let further: Vec<_> = (0..5).map(|n| registry.register(&labelled("a", &format!("/{n}")), false)).collect();
+
+    assert!(further[2].run.same(&own.run) && further[4].run.same(&own.run));
+    assert_eq!(registry.series(), 4, "three label sets, and the one of all others");
+}
+
+#[test]
+fn a_sharded_counter_takes_a_cache_line_for_each_shard_and_is_no_ordinary_counter() {
+    let mut registry = registry(small());
+    let sharded = MetricSpec { shards: Shards::new(4).unwrap(), ..spec("a", Kind::Counter) };
+
+    let binding = registry.register(&sharded, false);
+    let ordinary = registry.register(&spec("a", Kind::Counter), false);
+    registry.opened();
+
+    assert_eq!(binding.run.words().len(), 32);
+    assert!(ordinary.run.is_detached());
+    let conflict = "metric a is not registered as a counter: it is a counter of 4 shards already";
+    assert_eq!(causes(&registry)[0].to_string(), conflict);
+    assert_eq!(series_of(&drain(&mut registry))[0].run().slots, 32);
 }
 
 #[test]

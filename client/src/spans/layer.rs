@@ -30,7 +30,7 @@ pub struct SpanLayer(Option<Recorder>);
 #[derive(Debug)]
 struct Recorder {
     ring: Arc<SpanRing>,
-    open: OpenSpans,
+    open: OpenSpans<OpenSpan>,
 }
 
 impl SpanLayer {

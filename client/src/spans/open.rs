@@ -44,28 +44,32 @@ impl OpenSpan {
     }
 }
 
-/// Holds one open span; free if `id` is `None`.
-#[derive(Debug, Default)]
-struct SpanSlot {
+/// Holds what is known of one open span; free if `id` is `None`.
+#[derive(Debug)]
+struct SpanSlot<S> {
     id: Option<NonZeroU64>,
-    open: Option<OpenSpan>,
+    open: Option<S>,
 }
 
-/// All open spans of a process, in 256 shards with a lock each.
+impl<S> SpanSlot<S> {
+    const FREE: Self = Self { id: None, open: None };
+}
+
+/// What a layer knows of each open span of a process, in 256 shards with a lock each.
 #[derive(Debug)]
-pub(crate) struct OpenSpans {
-    shards: Box<[Mutex<Vec<SpanSlot>>]>,
+pub(crate) struct OpenSpans<S> {
+    shards: Box<[Mutex<Vec<SpanSlot<S>>>]>,
     open: AtomicUsize,
 }
 
-impl OpenSpans {
+impl<S> OpenSpans<S> {
     pub(crate) fn new() -> Self {
-        let shard = || Mutex::new((0..SLOTS_PER_SHARD).map(|_| SpanSlot::default()).collect());
+        let shard = || Mutex::new((0..SLOTS_PER_SHARD).map(|_| SpanSlot::FREE).collect());
         Self { shards: (0..SHARDS).map(|_| shard()).collect(), open: AtomicUsize::new(0) }
     }
 
     /// Adds a span; `false` if too many are open.
-    pub(crate) fn begin(&self, id: NonZeroU64, open: impl FnOnce() -> OpenSpan) -> bool {
+    pub(crate) fn begin(&self, id: NonZeroU64, open: impl FnOnce() -> S) -> bool {
         if self.open.fetch_add(1, Relaxed) >= MAX_OPEN_SPANS {
             self.open.fetch_sub(1, Relaxed);
             return false;
@@ -80,14 +84,14 @@ impl OpenSpans {
     }
 
     /// Applies `change` to an open span; `None` if it is not open.
-    pub(crate) fn with<R>(&self, id: NonZeroU64, change: impl FnOnce(&mut OpenSpan) -> R) -> Option<R> {
+    pub(crate) fn with<R>(&self, id: NonZeroU64, change: impl FnOnce(&mut S) -> R) -> Option<R> {
         let mut shard = self.shard(id);
         let slot = shard.iter_mut().find(|slot| slot.id == Some(id))?;
         slot.open.as_mut().map(change)
     }
 
     /// Removes a span, after `finish` has used it.
-    pub(crate) fn end(&self, id: NonZeroU64, finish: impl FnOnce(&mut OpenSpan)) {
+    pub(crate) fn end(&self, id: NonZeroU64, finish: impl FnOnce(&mut S)) {
         let mut shard = self.shard(id);
         let Some(slot) = shard.iter_mut().find(|slot| slot.id == Some(id)) else { return };
         if let Some(open) = &mut slot.open {
@@ -98,7 +102,7 @@ impl OpenSpans {
         self.open.fetch_sub(1, Relaxed);
     }
 
-    fn shard(&self, id: NonZeroU64) -> MutexGuard<'_, Vec<SpanSlot>> {
+    fn shard(&self, id: NonZeroU64) -> MutexGuard<'_, Vec<SpanSlot<S>>> {
         // Fibonacci hashing: the upper bits of the product depend on all bits of the id.
         let at = id.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SHARDS.trailing_zeros());
         // A thread that panicked while holding the lock left valid data: at most a note is missing.

@@ -198,12 +198,14 @@ impl Lmap {
         let mut places: Vec<_> = replica
             .series()
             .iter()
-            .filter_map(|(key, &(number, first))| {
+            .filter_map(|(key, place)| {
                 let metric = *self.numbers.get(key)?;
-                Some(MetricPlace { metric, region: replica.region(number)?.id, first })
+                let region = replica.region(place.region)?.id;
+                Some(place.slots().map(move |first| MetricPlace { metric, region, first }))
             })
+            .flatten()
             .collect();
-        places.sort_by_key(|place| place.metric);
+        places.sort_by_key(|place| (place.metric, place.first));
         let watched: std::collections::BTreeSet<_> = places.iter().map(|place| place.region).collect();
         let first = replica.regions().map(|(number, _)| number).find(|&number| number != Replica::AGENT_REGION);
         let first = first.filter(|_| replica.changes_every.is_none());

@@ -7,7 +7,7 @@ use wire::id::{Owner, RegionId, ReplicaId};
 use wire::layout::{RegionSize, Slot};
 use wire::metric::Series;
 use wire::name::{InstanceName, Labels, MetricName, ServiceName};
-use wire::registration::{PlacedSeries, SlotRun};
+use wire::registration::{PlacedSeries, Shards, SlotRun};
 use wire::time::Interval;
 
 use super::refusal::{RegionRefusal, SeriesRefusal};
@@ -37,6 +37,26 @@ pub struct ReplicaRegion {
     pub size: RegionSize,
 }
 
+/// Where a series is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeriesPlace {
+    /// Number of the service's region.
+    pub region: u32,
+    first: Slot,
+    shards: Shards,
+}
+
+impl SeriesPlace {
+    pub fn of(placed: &PlacedSeries) -> Self {
+        Self { region: placed.region, first: placed.first, shards: placed.shards }
+    }
+
+    /// The first slot of each word or run of words that is read separately.
+    pub fn slots(self) -> impl Iterator<Item = Slot> {
+        self.shards.places(self.first)
+    }
+}
+
 /// Slots that cannot be given to another series: used by one, or retired and not yet released.
 #[derive(Clone, Debug)]
 struct OccupiedSlots {
@@ -57,7 +77,7 @@ pub struct Replica {
     /// Read by this agent; workers do not read it.
     span_ring: Option<RegionSize>,
     occupied: BTreeMap<(u32, Slot), OccupiedSlots>,
-    series: BTreeMap<Arc<SeriesKey>, (u32, Slot)>,
+    series: BTreeMap<Arc<SeriesKey>, SeriesPlace>,
     /// Who pays for it.
     pub owner: Owner,
 }
@@ -93,7 +113,7 @@ impl Replica {
         self.regions.iter().map(|(&number, &region)| (number, region))
     }
 
-    pub fn series(&self) -> &BTreeMap<Arc<SeriesKey>, (u32, Slot)> {
+    pub fn series(&self) -> &BTreeMap<Arc<SeriesKey>, SeriesPlace> {
         &self.series
     }
 
@@ -107,9 +127,10 @@ impl Replica {
         regions + usize::from(self.span_ring.is_some())
     }
 
-    /// Number of series that the service registered.
+    /// Number of series that the service registered; a counter of several shards counts as that many.
     pub fn own_series(&self) -> u64 {
-        self.series.values().filter(|(region, _)| *region != Self::AGENT_REGION).count() as u64
+        let own = self.series.values().filter(|place| place.region != Self::AGENT_REGION);
+        own.map(|place| u64::from(place.shards.count())).sum()
     }
 
     /// Bytes of all regions that the service brought.
@@ -146,7 +167,7 @@ impl Replica {
             return Err(SeriesRefusal::Outside { region, first: first.0, slots, held: size.slots() });
         }
         if let Some(&place) = self.series.get(key) {
-            return if place == (region, first) {
+            return if place == SeriesPlace::of(placed) {
                 Ok(SeriesPlacement::Existing)
             } else {
                 Err(SeriesRefusal::Elsewhere)
@@ -163,10 +184,10 @@ impl Replica {
     }
 
     /// Places a series after [`Self::check`] returned [`SeriesPlacement::Free`].
-    pub fn place(&mut self, key: Arc<SeriesKey>, run: SlotRun) {
+    pub fn place(&mut self, key: Arc<SeriesKey>, place: SeriesPlace, run: SlotRun) {
         self.occupied
             .insert((run.region, run.first), OccupiedSlots { slots: run.slots, series: Some(Arc::clone(&key)) });
-        self.series.insert(key, (run.region, run.first));
+        self.series.insert(key, place);
     }
 
     /// Retires all series within `run`. Retires none if `run` cuts a series or contains retired slots.
@@ -235,7 +256,7 @@ mod tests {
         let key = SeriesKey::of(&placed.series);
         let placing = replica.check(&key, placed)?;
         if placing == SeriesPlacement::Free {
-            replica.place(Arc::new(key), placed.run());
+            replica.place(Arc::new(key), SeriesPlace::of(placed), placed.run());
         }
         Ok(placing)
     }

@@ -10,7 +10,7 @@ use wire::time::Nanos;
 use super::catalogue::Owner;
 use super::refusal::{HelloRefusal, RegionRefusal, SeriesRefusal};
 use super::release::Release;
-use super::replica::{Replica, ReplicaRegion, SeriesKey, SeriesPlacement};
+use super::replica::{Replica, ReplicaRegion, SeriesKey, SeriesPlace, SeriesPlacement};
 use super::{Action, Connection, ConnectionId, ControlPlane, Peer};
 
 /// The descriptor that came with a message.
@@ -323,11 +323,11 @@ impl ControlPlane {
         let service = self.services.entry(replica.service.clone()).or_default();
         service.catalogue.check(&key, &placed.series, owner, &self.settings.limits)?;
         if owner == Owner::Service {
-            self.shares.take_series(replica.owner)?;
+            self.shares.take_series(replica.owner, placed.shards)?;
         }
-        let run = placed.run();
+        let (place, run) = (SeriesPlace::of(&placed), placed.run());
         let (key, _) = service.catalogue.add(key, placed.series);
-        replica.place(key.clone(), run);
+        replica.place(key.clone(), place, run);
         let name = replica.service.clone();
         let lmap = service.lmap;
         let watched = !service.unwatched;
@@ -350,10 +350,11 @@ impl ControlPlane {
             let Some(replica) = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut()) else {
                 return;
             };
+            let before = replica.own_series();
             match replica.retire(run) {
                 Ok(keys) => {
                     retired.push(run);
-                    self.shares.release_series(replica.owner, keys.len() as u64);
+                    self.shares.release_series(replica.owner, before - replica.own_series());
                     let name = replica.service.clone();
                     self.series_gone(now, &name, keys.iter().map(|key| &**key));
                 }

@@ -6,6 +6,7 @@ use agent_runtime::shares::{ShareError, Shares};
 use wire::id::Owner;
 use wire::layout::RegionSize;
 use wire::name::ServiceName;
+use wire::registration::Shards;
 use wire::time::Nanos;
 
 use super::refusal::{HelloRefusal, SeriesRefusal};
@@ -143,14 +144,16 @@ impl NodeShares {
         self.region_bytes.add(owner, size.bytes() as u64);
     }
 
-    /// `owner` registers a series. One that it retires soon after costs work all the same: hence the rate.
-    pub fn take_series(&mut self, owner: Owner) -> Result<(), SeriesRefusal> {
-        let checked = self.series.check(owner, 1);
+    /// `owner` registers a series; a counter of several shards counts as that many. One that it retires soon after
+    /// costs work all the same: hence the rate.
+    pub fn take_series(&mut self, owner: Owner, shards: Shards) -> Result<(), SeriesRefusal> {
+        let series = u64::from(shards.count());
+        let checked = self.series.check(owner, series);
         self.noted(Bound::Series, checked)?;
         let taken = self.series_registrations.take(self.now, owner);
         let taken = taken.map_err(|TooFast { limit, wait }| SeriesRefusal::Rate { owner, limit, wait });
         self.noted(Bound::SeriesRegistrations, taken)?;
-        self.series.add(owner, 1);
+        self.series.add(owner, series);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use wire::histogram::Scale;
 use wire::layout::Slot;
 use wire::metric::{Group, Kind, Series};
 use wire::name::{Labels, MetricName};
-use wire::registration::PlacedSeries;
+use wire::registration::{PlacedSeries, Shards};
 
 fn series(name: &str, kind: Kind) -> Series {
     Series {
@@ -37,7 +37,7 @@ pub fn labelled(series: Series, key: &str, value: &str) -> Series {
 }
 
 pub fn placed(series: Series, region: u32, first: u32) -> PlacedSeries {
-    PlacedSeries { series, region, first: Slot(first) }
+    PlacedSeries { series, region, first: Slot(first), shards: Shards::ONE }
 }
 
 /// Who runs the workers of tests.

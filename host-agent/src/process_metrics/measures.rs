@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 use wire::layout::Slot;
 use wire::metric::{Group, Kind, Series};
 use wire::name::{Labels, MetricName, NameError, Unit};
-use wire::registration::PlacedSeries;
+use wire::registration::{PlacedSeries, Shards};
 use wire::time::Nanos;
 
 /// Interval of values that are expensive to read.
@@ -178,7 +178,7 @@ impl Measure {
 pub fn placed(measures: impl Iterator<Item = Measure>) -> Vec<PlacedSeries> {
     let place = |measure: Measure| {
         let series = measure.series().ok()?;
-        Some(PlacedSeries { series, region: 0, first: measure.slot() })
+        Some(PlacedSeries { series, region: 0, first: measure.slot(), shards: Shards::ONE })
     };
     measures.filter_map(place).collect()
 }

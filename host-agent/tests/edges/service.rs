@@ -14,7 +14,7 @@ use wire::metric::{Group, Kind, Series};
 use wire::name::{InstanceName, Labels, MetricName, ServiceName};
 use wire::proto::registration as proto;
 use wire::proto::registration::agent_message::Message;
-use wire::registration::{Hello, PlacedSeries, ServiceMessage, SlotRun};
+use wire::registration::{Hello, PlacedSeries, ServiceMessage, Shards, SlotRun};
 
 use crate::agent::{Agent, PATIENCE};
 
@@ -32,7 +32,7 @@ pub fn series(name: &str, first: u32) -> PlacedSeries {
         group: Group::Service,
         parts_per_unit: NonZeroU64::MIN,
     };
-    PlacedSeries { series, region: 0, first: Slot(first) }
+    PlacedSeries { series, region: 0, first: Slot(first), shards: Shards::ONE }
 }
 
 impl Service {

@@ -129,6 +129,24 @@ fn increments_are_per_interval_whatever_the_time_between() {
 }
 
 #[test]
+fn a_counter_of_several_words_grows_by_what_all_of_them_grow() {
+    let places = [0, 8, 16, 24].map(|first| place(1, 1, first)).to_vec();
+    let spec = spec(vec![metric(1, Kind::Counter, Aggregation::Sum, 1)], vec![replica(1, &[1], places)]);
+    let mut columns = Columns::new(&spec, &whole(&spec), &Aggregations::default(), OBSERVATIONS_HELD);
+    let mut read = |millis, shards: [u64; 4]| {
+        let slots = shards.iter().flat_map(|shard| [*shard, 99, 99, 99, 99, 99, 99, millis]);
+        let words = [0; 8].into_iter().chain(slots).collect();
+        columns.read(&[buffer(1, words)], &[Observation::Fresh], at(millis)).to_vec()
+    };
+
+    assert!(read(0, [5, 0, 1_000, 7])[0].is_nan());
+
+    assert_eq!(read(10, [6, 0, 1_000, 10]), [4.0]);
+    assert_eq!(read(20, [6, 2, 1_001, 10]), [3.0]);
+    assert_eq!(read(40, [6, 2, 1_001, 10]), [0.0]);
+}
+
+#[test]
 fn what_was_read_before_a_discarded_look_is_forgotten() {
     for observation in [Observation::Discarded, Observation::Silent] {
         let mut counter = SingleMetric::new(Kind::Counter, 1);
@@ -269,7 +287,11 @@ fn configuration(dice: &mut Dice) -> LmapSpec {
             let wide = matches!(metric.series.kind, Kind::Histogram(_));
             let MetricId(at) = metric.id;
             let first = if wide { 100 + 7 * at } else { at } + if dice.one_in(30) { 200 } else { 0 };
-            places.push(place(at, of[(at / 12 % 2) as usize], first));
+            let region = of[(at / 12 % 2) as usize];
+            places.push(place(at, region, first));
+            if metric.series.kind == Kind::Counter && at.is_multiple_of(5) {
+                places.push(place(at, region, first + 50));
+            }
         }
         replicas.push(replica(id, &of, places));
     }

@@ -320,7 +320,9 @@ impl LmapSpec {
                 if !regions.get(&region).is_some_and(inside) {
                     return Err(LmapError::Place { metric, region, first });
                 }
-                if !placed.insert(metric) {
+                // A counter may have several words, whose increments are summed like those of replicas.
+                let shard = (kinds.get(&metric) == Some(&Kind::Counter)).then_some((region, first));
+                if !placed.insert((metric, shard)) {
                     return Err(LmapError::Twice(format!("{metric} in {}", replica.id)));
                 }
             }
@@ -430,6 +432,19 @@ mod tests {
         let twice = wrong.replicas[0].places[0];
         wrong.replicas[0].places.push(twice);
         assert!(matches!(LmapSpec::decode(&proto::Lmap::from(&wrong)), Err(LmapError::Twice(_))));
+    }
+
+    #[test]
+    fn a_counter_may_be_placed_several_times_in_a_replica_and_nothing_else_may() {
+        let shard = |metric| {
+            let mut spec = spec();
+            let place = *spec.replicas[0].places.iter().find(|place| place.metric == MetricId(metric)).unwrap();
+            spec.replicas[0].places.push(MetricPlace { first: Slot(place.first.0 + 200), ..place });
+            LmapSpec::decode(&proto::Lmap::from(&spec)).map(|decoded| assert_eq!(decoded, spec))
+        };
+
+        assert!(shard(1).is_ok());
+        assert!(matches!(shard(2), Err(LmapError::Twice(_))));
     }
 
     #[test]

@@ -91,6 +91,9 @@ pub struct Series {
     /// Parts of the unit in which a histogram is kept, such as 1,000,000 for seconds kept in µs; 0 means 1.
     #[prost(uint64, tag = "10")]
     pub parts_per_unit: u64,
+    /// Sharded counters only: number of words, each 8 slots (a cache line) after the one before. The value is their sum.
+    #[prost(uint32, tag = "11")]
+    pub shards: u32,
 }
 /// The service no longer writes these slots. It may reuse them after a SlotRelease.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -194,6 +197,8 @@ pub enum Kind {
     UpDownCounter = 2,
     Gauge = 3,
     Histogram = 4,
+    /// A counter of several words, which threads add to separately: Series.shards. Refused by agents that do not know it.
+    ShardedCounter = 5,
 }
 impl Kind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -207,6 +212,7 @@ impl Kind {
             Self::UpDownCounter => "KIND_UP_DOWN_COUNTER",
             Self::Gauge => "KIND_GAUGE",
             Self::Histogram => "KIND_HISTOGRAM",
+            Self::ShardedCounter => "KIND_SHARDED_COUNTER",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -217,6 +223,7 @@ impl Kind {
             "KIND_UP_DOWN_COUNTER" => Some(Self::UpDownCounter),
             "KIND_GAUGE" => Some(Self::Gauge),
             "KIND_HISTOGRAM" => Some(Self::Histogram),
+            "KIND_SHARDED_COUNTER" => Some(Self::ShardedCounter),
             _ => None,
         }
     }

@@ -1,5 +1,7 @@
 //! What services may not do. It harms no other service.
 
+use wire::registration::{PlacedSeries, Shards};
+
 use super::super::testing::{counter, gauge, labelled};
 use super::*;
 
@@ -32,6 +34,27 @@ fn a_series_registered_twice_at_one_place_is_one() {
     node.series(1, counter("a"), 1);
     assert!(node.refusals(1)[0].contains("at another place"));
     assert_eq!(node.plane.list().lmaps[0].metrics.len(), 1);
+}
+
+#[test]
+fn a_counter_of_several_shards_is_one_metric_that_is_read_at_several_places() {
+    let mut node = Node::new(settings());
+    node.worker(9, 0, 1);
+    node.connect(1);
+    node.hello(1, "cart");
+    node.region(1, 0);
+    let sharded = |shards| PlacedSeries { shards: Shards::new(shards).unwrap(), ..placed(counter("a"), 0, 3) };
+
+    node.service_sends(1, ServiceMessage::AddSeries(vec![Ok(sharded(4))]));
+    node.settle();
+
+    let (_, lmap) = node.set(9).pop().unwrap();
+    let places: Vec<_> = lmap.replicas[0].places.iter().map(|place| place.first_slot).collect();
+    assert_eq!((lmap.metrics.len(), places), (1, vec![3, 11, 19, 27]));
+    node.service_sends(1, ServiceMessage::AddSeries(vec![Ok(sharded(2))]));
+    assert!(node.refusals(1)[0].contains("at another place"));
+    node.series(1, counter("b"), 34);
+    assert!(node.refusals(1)[0].starts_with("b: "), "the rest of the last cache line is not free");
 }
 
 #[test]

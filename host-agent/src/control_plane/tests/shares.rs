@@ -1,5 +1,7 @@
 //! What one user takes of a node never shuts out another one.
 
+use wire::registration::{PlacedSeries, Shards};
+
 use super::super::testing::counter;
 use super::*;
 
@@ -148,6 +150,26 @@ fn a_user_that_comes_and_goes_is_slowed_down_and_no_other_one_is() {
     node.pass(Nanos::from_secs(1));
     let later = (301..=320).filter(|connection| node.joins(GREEDY, *connection, "greedy")).count();
     assert_eq!(later, 10);
+}
+
+#[test]
+fn a_counter_of_several_shards_counts_as_many_series_and_gives_them_back() {
+    let mut node = node();
+    assert!(node.joins(GREEDY, 1, "greedy"));
+    node.region(1, 0);
+    let sharded = |name: &str, first| {
+        let placed = PlacedSeries { shards: Shards::new(8).unwrap(), ..placed(counter(name), 0, first) };
+        ServiceMessage::AddSeries(vec![Ok(placed)])
+    };
+
+    node.service_sends(1, sharded("a", 0));
+    node.service_sends(1, sharded("b", 64));
+    let refused = node.refusals(1);
+    node.retire(1, 0, 64);
+    node.service_sends(1, sharded("c", 128));
+
+    assert!(refused[0].contains("b: user 65534 would have 16 of 16 series"), "{refused:?}");
+    assert_eq!(node.refusals(1), Vec::<String>::new());
 }
 
 #[test]

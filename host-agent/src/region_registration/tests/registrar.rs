@@ -14,7 +14,7 @@ use wire::metric::{Group, Kind, Series};
 use wire::name::{InstanceName, Labels, MetricName, ServiceName};
 use wire::proto::control::host_message::Message;
 use wire::proto::registration::{AgentMessage, agent_message};
-use wire::registration::{Hello, PlacedSeries, ServiceMessage, SlotRun};
+use wire::registration::{Hello, PlacedSeries, ServiceMessage, Shards, SlotRun};
 use wire::time::Interval;
 
 use super::super::registrar;
@@ -184,7 +184,7 @@ fn series(name: &str, first: u32) -> PlacedSeries {
         group: Group::Service,
         parts_per_unit: NonZeroU64::MIN,
     };
-    PlacedSeries { series, region: 0, first: Slot(first) }
+    PlacedSeries { series, region: 0, first: Slot(first), shards: Shards::ONE }
 }
 
 fn is_release(message: &agent_message::Message) -> bool {
