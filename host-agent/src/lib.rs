@@ -6,6 +6,7 @@
 //! do the I/O; [`run`] starts them all.
 
 mod budget;
+pub mod cgroup_metrics;
 mod check_config;
 pub mod clock;
 mod coherence;

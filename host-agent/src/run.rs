@@ -27,6 +27,7 @@ use transport::verbs::DeviceChoice;
 use wire::id::Incarnation;
 use wire::rdma::TRANSPORT;
 
+use crate::cgroup_metrics::{self, CgroupThread};
 use crate::clock::{self, Clock};
 use crate::coherence::{self, Coherence, Membership};
 use crate::config::{self, Config, ConfigError, Rdma, Transport};
@@ -115,6 +116,7 @@ type Tasks = JoinSet<Result<(), RunError>>;
 struct MonitoringSources {
     connections: Arc<server::Counts>,
     counts: Arc<Counts>,
+    cgroups: Arc<cgroup_metrics::Counts>,
     otlp: Option<Arc<Edge>>,
     remotes: Vec<Arc<RemoteMonitor>>,
     receipts: Arc<Receipts>,
@@ -129,17 +131,24 @@ fn serve(
     listeners: Listeners,
     sources: MonitoringSources,
 ) -> Result<(Tasks, [SocketFile; 4]), RunError> {
-    let MonitoringSources { connections, counts, otlp, remotes, receipts, models } = sources;
+    let MonitoringSources { connections, counts, cgroups, otlp, remotes, receipts, models } = sources;
     let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
     let control = Routes::new(control_server::service(Arc::clone(node), live.access.clone()));
     let control = named("control", control.into_axum_router(), WORKER_LIMITS);
     let hooks = (config.operators.hooks.get(), config.operators.hook_queue.get());
-    let problems = ProblemSources { edge: otlp.clone(), remotes: remotes.clone(), receipts, models };
+    let problems = ProblemSources {
+        edge: otlp.clone(),
+        remotes: remotes.clone(),
+        receipts,
+        models,
+        cgroups: Arc::clone(&cgroups),
+    };
     let operators = operators_server::service(Arc::clone(node), live.access.clone(), hooks, problems);
     // Each operator's request is one message; a worker's is a stream.
     let operators = server::with_body_deadline(Routes::new(operators).into_axum_router(), BODY_WITHIN);
     let operators = named("operators", operators, OPERATOR_LIMITS);
-    let metrics = metrics_endpoint::router(node, counts, Arc::clone(&connections), otlp, remotes.into_iter());
+    let metrics =
+        metrics_endpoint::router(node, (counts, cgroups), Arc::clone(&connections), otlp, remotes.into_iter());
     let metrics = named("metrics", metrics, METRICS_LIMITS);
     let ((services, services_file), (regions, regions_file)) = (listeners.services, listeners.regions);
     let (control_listeners, control_file) = listeners.control.split();
@@ -276,6 +285,8 @@ pub async fn run_from(
     let models = stored_models(&config, &node)?;
     let counts = Arc::new(Counts::default());
     let measuring = measure(&config, files, &node, Arc::clone(&counts))?;
+    let cgroups = Arc::new(cgroup_metrics::Counts::default());
+    let measuring = Measuring { processes: measuring, cgroups: read_cgroups(&config, files, &node, &cgroups)? };
     let announced = listeners.announce(&config.runtime_dir.0, incarnation)?;
     listeners.log_start(&config, incarnation, &transports);
     let otlp_listeners = core::mem::take(&mut listeners.otlp).into_iter().map(|(listener, _)| listener);
@@ -287,7 +298,8 @@ pub async fn run_from(
     receipts.start(&node, threads.handle()).map_err(|error| RunError::Server("operators", error.into()))?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
     let (otlp, of_status) = (edge.clone(), Arc::clone(&receipts));
-    let sources = MonitoringSources { connections, counts, otlp, remotes, receipts: of_status, models: models.clone() };
+    let sources =
+        MonitoringSources { connections, counts, cgroups, otlp, remotes, receipts: of_status, models: models.clone() };
     let (mut tasks, sockets) = serve(&config, &node, &live, listeners, sources)?;
     if let Some(models) = &models {
         models.start(&node, threads.handle());
@@ -423,7 +435,22 @@ where
 struct Shutdown {
     telemetry: Telemetry,
     tasks: Tasks,
-    measuring: Option<std::thread::JoinHandle<()>>,
+    measuring: Measuring,
+}
+
+/// Threads that measure processes and cgroups.
+struct Measuring {
+    processes: Option<std::thread::JoinHandle<()>>,
+    cgroups: Option<CgroupThread>,
+}
+
+impl Measuring {
+    /// Both end within one round. Waiting for them may block for that long.
+    fn end(self) {
+        self.cgroups.map(CgroupThread::end);
+        // The thread ends when its requests end. It does not panic.
+        self.processes.map(std::thread::JoinHandle::join);
+    }
 }
 
 impl Shutdown {
@@ -450,10 +477,7 @@ impl Shutdown {
             tracing::warn!("shutdown timed out; some messages were not sent");
         }
         tasks.shutdown().await;
-        if let Some(thread) = measuring {
-            // The thread ends when its requests end, within one round. Joining it may block for that long.
-            _ = tokio::task::spawn_blocking(move || thread.join()).await;
-        }
+        _ = tokio::task::spawn_blocking(move || measuring.end()).await;
     }
 }
 
@@ -545,4 +569,15 @@ fn measure(
     let (requests, thread) = started.map_err(RunError::Thread)?;
     node.measure_with(requests);
     Ok(Some(thread))
+}
+
+/// Starts the thread that reads cgroups, if any are configured.
+fn read_cgroups(
+    config: &Config,
+    files: usize,
+    node: &Arc<Node>,
+    counts: &Arc<cgroup_metrics::Counts>,
+) -> Result<Option<CgroupThread>, RunError> {
+    let Some(settings) = config.cgroup_settings(files / 4)? else { return Ok(None) };
+    cgroup_metrics::start(settings, node, Arc::clone(counts)).map(Some).map_err(RunError::Thread)
 }
