@@ -43,6 +43,12 @@ pub(crate) struct CgroupSettings {
 impl CgroupSettings {
     /// Descriptors that one cgroup takes: its files, and two of its region.
     pub(crate) const FILES: usize = MOST_FILES + 2;
+
+    /// How many cgroups of this machine the patterns name now, without the limit.
+    pub(crate) fn matches(&self) -> std::io::Result<usize> {
+        let hierarchies = of_this_machine()?;
+        Ok(scan::scan(&hierarchies, &self.patterns, &|_| false, usize::MAX, SCANNED_ENTRIES).services.len())
+    }
 }
 
 /// Counters of the thread.
@@ -93,18 +99,23 @@ impl CgroupThread {
 ///
 /// # Errors
 ///
-/// The error of the operating system if it tells no mounts, or starts no thread.
+/// The error of the operating system if there are no cgroups, or it starts no thread.
 pub(crate) fn start(settings: CgroupSettings, node: &Arc<Node>, counts: Arc<Counts>) -> std::io::Result<CgroupThread> {
-    let hierarchies = hierarchies(&std::fs::read("/proc/self/mountinfo")?);
-    if hierarchies.is_empty() {
-        tracing::warn!("sources.cgroups is set, and no cgroup hierarchy is mounted: mount cgroup2 at /sys/fs/cgroup");
-    }
+    let hierarchies = of_this_machine()?;
     let (stop, stopped) = sync_channel(0);
     let (node, clock) = (Arc::downgrade(node), node.clock());
     let mut cgroups = Cgroups::new(settings, hierarchies, counts);
     let thread = std::thread::Builder::new().name("cgroup-metrics".to_owned());
     let thread = thread.spawn(move || cgroups.run(&node, clock, &stopped))?;
     Ok(CgroupThread { stop, thread })
+}
+
+fn of_this_machine() -> std::io::Result<Vec<Hierarchy>> {
+    let found = hierarchies(&std::fs::read("/proc/self/mountinfo")?);
+    if found.is_empty() {
+        return Err(std::io::Error::new(std::io::ErrorKind::NotFound, "no hierarchy is mounted"));
+    }
+    Ok(found)
 }
 
 /// A cgroup, and where its values go.

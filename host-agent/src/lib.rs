@@ -17,6 +17,7 @@ pub mod dispatch;
 pub mod edge_counts;
 mod head_sampling;
 mod listeners;
+mod measuring;
 mod metrics_endpoint;
 pub mod node;
 mod open_problems;

@@ -27,15 +27,16 @@ use transport::verbs::DeviceChoice;
 use wire::id::Incarnation;
 use wire::rdma::TRANSPORT;
 
-use crate::cgroup_metrics::{self, CgroupThread};
+use crate::cgroup_metrics;
 use crate::clock::{self, Clock};
 use crate::coherence::{self, Coherence, Membership};
 use crate::config::{self, Config, ConfigError, Rdma, Transport};
 use crate::listeners::Listeners;
+use crate::measuring::Measuring;
 use crate::node::Node;
 use crate::open_problems::ProblemSources;
 use crate::otlp_endpoint::{self, OtlpError};
-use crate::process_metrics::{self, Counts};
+use crate::process_metrics::Counts;
 use crate::receipts::Receipts;
 use crate::region_registration::{self, Registrations, registrar};
 use crate::reload::{AgentFiles, LiveParts};
@@ -95,6 +96,9 @@ pub enum RunError {
     /// The OTLP endpoint could not be started.
     #[error("the OTLP endpoint cannot start")]
     Otlp(#[from] OtlpError),
+    /// Cgroups cannot be read.
+    #[error("sources.cgroups cannot be read; mount cgroup2 at /sys/fs/cgroup, or leave it out")]
+    Cgroups(#[source] io::Error),
     /// A thread could not be started.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
@@ -283,10 +287,8 @@ pub async fn run_from(
         registrar::start(registrations, inbox, &node).map_err(RunError::Thread)?;
     }
     let models = stored_models(&config, &node)?;
-    let counts = Arc::new(Counts::default());
-    let measuring = measure(&config, files, &node, Arc::clone(&counts))?;
-    let cgroups = Arc::new(cgroup_metrics::Counts::default());
-    let measuring = Measuring { processes: measuring, cgroups: read_cgroups(&config, files, &node, &cgroups)? };
+    let (counts, cgroups) = (Arc::new(Counts::default()), Arc::new(cgroup_metrics::Counts::default()));
+    let measuring = Measuring::start(&config, files, &node, (&counts, &cgroups))?;
     let announced = listeners.announce(&config.runtime_dir.0, incarnation)?;
     listeners.log_start(&config, incarnation, &transports);
     let otlp_listeners = core::mem::take(&mut listeners.otlp).into_iter().map(|(listener, _)| listener);
@@ -438,21 +440,6 @@ struct Shutdown {
     measuring: Measuring,
 }
 
-/// Threads that measure processes and cgroups.
-struct Measuring {
-    processes: Option<std::thread::JoinHandle<()>>,
-    cgroups: Option<CgroupThread>,
-}
-
-impl Measuring {
-    /// Both end within one round. Waiting for them may block for that long.
-    fn end(self) {
-        self.cgroups.map(CgroupThread::end);
-        // The thread ends when its requests end. It does not panic.
-        self.processes.map(std::thread::JoinHandle::join);
-    }
-}
-
 impl Shutdown {
     /// Waits for queued output, up to [`DRAIN_WITHIN`] per step.
     async fn end(self) {
@@ -545,39 +532,4 @@ fn raise_file_limit() -> usize {
         tracing::warn!(?limit, "cannot raise the limit of open files");
     }
     getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| files as usize)
-}
-
-/// Starts the thread that measures processes, if configured.
-fn measure(
-    config: &Config,
-    files: usize,
-    node: &Arc<Node>,
-    counts: Arc<Counts>,
-) -> Result<Option<std::thread::JoinHandle<()>>, RunError> {
-    if !config.process_metrics.enabled {
-        return Ok(None);
-    }
-    // The thread must not keep the node alive: the node owns the sender of its requests.
-    let weak = Arc::downgrade(node);
-    let announce: process_metrics::Announce = Box::new(move |connection, region, series| {
-        if let Some(node) = weak.upgrade() {
-            node.add_agent_region(connection, region, series);
-        }
-    });
-    let interval = config.process_metrics_interval();
-    let started = process_metrics::start(interval, files / 4, node.clock(), counts, announce);
-    let (requests, thread) = started.map_err(RunError::Thread)?;
-    node.measure_with(requests);
-    Ok(Some(thread))
-}
-
-/// Starts the thread that reads cgroups, if any are configured.
-fn read_cgroups(
-    config: &Config,
-    files: usize,
-    node: &Arc<Node>,
-    counts: &Arc<cgroup_metrics::Counts>,
-) -> Result<Option<CgroupThread>, RunError> {
-    let Some(settings) = config.cgroup_settings(files / 4)? else { return Ok(None) };
-    cgroup_metrics::start(settings, node, Arc::clone(counts)).map(Some).map_err(RunError::Thread)
 }

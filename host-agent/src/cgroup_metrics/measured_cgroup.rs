@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use sources::cgroup::Values;
 use sources::cgroup::files::{CgroupFile, FILES, interfaces, tcp, tcp_extensions};
-use sources::cgroup::hierarchies::Hierarchy;
+use sources::cgroup::hierarchies::{Controller, Hierarchy};
 
 /// Bytes of the buffer for one file. Of a longer one, such as that of a namespace with 500 interfaces, nothing is read.
 pub const FILE_BYTES: usize = 64 << 10;
@@ -50,10 +50,14 @@ impl MeasuredCgroup {
             files.extend(of_hierarchy.filter_map(|file| Some((*file, File::open(folder.join(file.name)).ok()?))));
             processes = processes.or_else(|| File::open(folder.join("cgroup.procs")).ok());
         }
+        let is = |file: &CgroupFile, controller, name| file.controller == controller && file.name == name;
+        if files.iter().any(|(file, _)| is(file, Controller::Unified, "cpu.stat")) {
+            // Version 2 has CPU time without its controller, too.
+            files.retain(|(file, _)| file.controller != Controller::Cpuacct);
+        }
         // In the order of the table: memory usage before what is subtracted from it, version 2 after version 1.
-        let place = |(file, _): &(CgroupFile, File)| {
-            FILES.iter().position(|other| other.controller == file.controller && other.name == file.name)
-        };
+        let place =
+            |(file, _): &(CgroupFile, File)| FILES.iter().position(|other| is(other, file.controller, file.name));
         files.sort_by_key(place);
         let own_network = namespace(Path::new("/proc/self/ns/net"));
         (!files.is_empty()).then_some(Self { files, processes, network: None, own_network })
