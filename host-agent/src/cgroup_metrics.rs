@@ -22,7 +22,7 @@ use wire::time::Nanos;
 use crate::clock::Clock;
 use crate::control_plane::ConnectionId;
 use crate::node::Node;
-pub use measured_cgroup::{FILE_BYTES, MOST_FILES, MeasuredCgroup, Vanished};
+pub use measured_cgroup::{FILE_BYTES, MOST_FILES, MeasuredCgroup, VanishedError};
 pub(crate) use series::periods;
 
 /// Entries of folders that one scan looks at, in all hierarchies: each cgroup of version 2 has about 70.
@@ -36,7 +36,7 @@ pub(crate) struct CgroupSettings {
     pub(crate) interval: Nanos,
     /// Time between two scans for new cgroups.
     pub(crate) scan_interval: Nanos,
-    /// Most cgroups.
+    /// Most cgroups that are read.
     pub(crate) limit: usize,
 }
 
@@ -133,7 +133,7 @@ enum OpenError {
     #[error("it has no file that can be read")]
     NoFile,
     #[error(transparent)]
-    Vanished(#[from] Vanished),
+    Vanished(#[from] VanishedError),
     #[error("its service or folder has no name that a service may have")]
     Name(#[from] wire::name::NameError),
     #[error("there is no memory for its values")]
@@ -144,7 +144,7 @@ struct Cgroups {
     settings: CgroupSettings,
     hierarchies: Vec<Hierarchy>,
     counts: Arc<Counts>,
-    /// By path.
+    /// Those that are read, by path.
     replicas: BTreeMap<String, Replica>,
     /// Cgroups that could not be read, so that the log names each once.
     unreadable: BTreeMap<String, ()>,
@@ -258,7 +258,7 @@ impl Cgroups {
 }
 
 impl Replica {
-    fn sample(&mut self, node: &Node, buffer: &mut [u8], values: &mut Values) -> Result<(), Vanished> {
+    fn sample(&mut self, node: &Node, buffer: &mut [u8], values: &mut Values) -> Result<(), VanishedError> {
         self.measured.read(buffer, values)?;
         let new = store(&self.region, values, &mut self.announced);
         if !new.is_empty() {

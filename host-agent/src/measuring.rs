@@ -10,12 +10,12 @@ use crate::process_metrics;
 use crate::run::RunError;
 
 /// The threads that run.
-pub(crate) struct Measuring {
+pub(crate) struct MeasuringThreads {
     processes: Option<JoinHandle<()>>,
     cgroups: Option<CgroupThread>,
 }
 
-impl Measuring {
+impl MeasuringThreads {
     /// Starts those that `config` wants. Each keeps at most a quarter of `files` open.
     pub(crate) fn start(
         config: &Config,

@@ -32,7 +32,7 @@ use crate::clock::{self, Clock};
 use crate::coherence::{self, Coherence, Membership};
 use crate::config::{self, Config, ConfigError, Rdma, Transport};
 use crate::listeners::Listeners;
-use crate::measuring::Measuring;
+use crate::measuring::MeasuringThreads;
 use crate::node::Node;
 use crate::open_problems::ProblemSources;
 use crate::otlp_endpoint::{self, OtlpError};
@@ -288,7 +288,7 @@ pub async fn run_from(
     }
     let models = stored_models(&config, &node)?;
     let (counts, cgroups) = (Arc::new(Counts::default()), Arc::new(cgroup_metrics::Counts::default()));
-    let measuring = Measuring::start(&config, files, &node, (&counts, &cgroups))?;
+    let measuring = MeasuringThreads::start(&config, files, &node, (&counts, &cgroups))?;
     let announced = listeners.announce(&config.runtime_dir.0, incarnation)?;
     listeners.log_start(&config, incarnation, &transports);
     let otlp_listeners = core::mem::take(&mut listeners.otlp).into_iter().map(|(listener, _)| listener);
@@ -437,7 +437,7 @@ where
 struct Shutdown {
     telemetry: Telemetry,
     tasks: Tasks,
-    measuring: Measuring,
+    measuring: MeasuringThreads,
 }
 
 impl Shutdown {

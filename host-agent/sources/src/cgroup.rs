@@ -145,13 +145,13 @@ measures! {
     Pids;
     /// Forks that failed because of the limit of processes.
     EventsPids;
-    /// Bytes received.
+    /// Bytes that were received.
     NetworkReceived;
-    /// Bytes transmitted.
+    /// Bytes that were transmitted.
     NetworkTransmitted;
-    /// Packets received.
+    /// Packets that were received.
     PacketsReceived;
-    /// Packets transmitted.
+    /// Packets that were transmitted.
     PacketsTransmitted;
     /// Errors of receiving.
     ErrorsReceived;

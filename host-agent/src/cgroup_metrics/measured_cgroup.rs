@@ -36,7 +36,7 @@ struct Namespace {
 /// The cgroup has vanished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the cgroup has vanished")]
-pub struct Vanished;
+pub struct VanishedError;
 
 impl MeasuredCgroup {
     /// Opens the cgroup `path` in all `hierarchies` that have it. `None` if none has a file to be read.
@@ -75,13 +75,13 @@ impl MeasuredCgroup {
     ///
     /// # Errors
     ///
-    /// [`Vanished`] once a file of it has.
-    pub fn read(&self, buffer: &mut [u8], values: &mut Values) -> Result<(), Vanished> {
+    /// [`VanishedError`] once a file of it has.
+    pub fn read(&self, buffer: &mut [u8], values: &mut Values) -> Result<(), VanishedError> {
         values.clear();
         for (file, open) in &self.files {
             match whole(open, buffer) {
                 Ok(text) => drop(text.and_then(|text| file.read(text, values))),
-                Err(error) if has_vanished(&error) => return Err(Vanished),
+                Err(error) if has_vanished(&error) => return Err(VanishedError),
                 Err(_) => {}
             }
         }

@@ -9,7 +9,7 @@ use sources::cgroup::pattern::Pattern;
 
 /// What a scan found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct FoundCgroups {
     /// Services by the path of their cgroup.
     pub(super) services: BTreeMap<String, String>,
     /// Whether there are more cgroups than are read, or more entries of folders than are looked at.
@@ -24,7 +24,7 @@ struct Scan<'a> {
     known: &'a dyn Fn(&str) -> bool,
     /// Entries of folders that may still be looked at.
     entries: &'a mut usize,
-    found: &'a mut Found,
+    found: &'a mut FoundCgroups,
 }
 
 /// Finds at most `limit` cgroups of `patterns` in `hierarchies` that are not `known`; looks at `entries` entries of
@@ -35,8 +35,8 @@ pub(super) fn scan(
     known: &dyn Fn(&str) -> bool,
     limit: usize,
     mut entries: usize,
-) -> Found {
-    let mut found = Found::default();
+) -> FoundCgroups {
+    let mut found = FoundCgroups::default();
     for pattern in patterns {
         let mut roots: Vec<&Path> = Vec::new();
         for hierarchy in hierarchies {
@@ -120,7 +120,7 @@ mod tests {
         (directory, hierarchies)
     }
 
-    fn names(found: &Found) -> Vec<(&str, &str)> {
+    fn names(found: &FoundCgroups) -> Vec<(&str, &str)> {
         found.services.iter().map(|(path, service)| (path.as_str(), service.as_str())).collect()
     }
 

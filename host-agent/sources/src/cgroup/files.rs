@@ -66,7 +66,7 @@ pub const FILES: &[CgroupFile] = &[
 ];
 
 /// A measure, and how many of its units one of the kernel's is.
-type Place = (Measure, u64);
+type ScaledMeasure = (Measure, u64);
 
 /// A text of one number.
 fn level(measure: Measure, text: &[u8], values: &mut Values) -> Option<()> {
@@ -75,7 +75,7 @@ fn level(measure: Measure, text: &[u8], values: &mut Values) -> Option<()> {
 }
 
 /// Lines of `key value`, of which `place` knows some.
-fn table(text: &[u8], values: &mut Values, place: fn(&[u8]) -> Option<Place>) -> Option<()> {
+fn table(text: &[u8], values: &mut Values, place: fn(&[u8]) -> Option<ScaledMeasure>) -> Option<()> {
     for line in lines(text).filter(|line| !line.is_empty()) {
         let space = line.iter().position(|byte| *byte == b' ')?;
         let Some((measure, unit)) = place(line.get(..space)?) else { continue };
@@ -84,7 +84,7 @@ fn table(text: &[u8], values: &mut Values, place: fn(&[u8]) -> Option<Place>) ->
     Some(())
 }
 
-fn cpu_v2(key: &[u8]) -> Option<Place> {
+fn cpu_v2(key: &[u8]) -> Option<ScaledMeasure> {
     Some(match key {
         b"user_usec" => (Measure::CpuUser, NS_PER_US),
         b"system_usec" => (Measure::CpuSystem, NS_PER_US),
@@ -97,7 +97,7 @@ fn cpu_v2(key: &[u8]) -> Option<Place> {
     })
 }
 
-fn cpu_v1(key: &[u8]) -> Option<Place> {
+fn cpu_v1(key: &[u8]) -> Option<ScaledMeasure> {
     Some(match key {
         b"nr_periods" => (Measure::Periods, 1),
         b"nr_throttled" => (Measure::ThrottledPeriods, 1),
@@ -108,7 +108,7 @@ fn cpu_v1(key: &[u8]) -> Option<Place> {
     })
 }
 
-fn memory_event(key: &[u8]) -> Option<Place> {
+fn memory_event(key: &[u8]) -> Option<ScaledMeasure> {
     Some(match key {
         b"low" => (Measure::EventsLow, 1),
         b"high" => (Measure::EventsHigh, 1),
@@ -119,11 +119,11 @@ fn memory_event(key: &[u8]) -> Option<Place> {
     })
 }
 
-fn pids_event(key: &[u8]) -> Option<Place> {
+fn pids_event(key: &[u8]) -> Option<ScaledMeasure> {
     (key == b"max").then_some((Measure::EventsPids, 1))
 }
 
-fn memory_v2(key: &[u8]) -> Option<Place> {
+fn memory_v2(key: &[u8]) -> Option<ScaledMeasure> {
     let measure = match key {
         b"anon" => Measure::Anon,
         b"file" => Measure::File,
@@ -159,7 +159,7 @@ fn memory_v2(key: &[u8]) -> Option<Place> {
 }
 
 /// Version 1 has each key twice; those with `total_` count the children, too.
-fn memory_v1(key: &[u8]) -> Option<Place> {
+fn memory_v1(key: &[u8]) -> Option<ScaledMeasure> {
     let measure = match key.strip_prefix(b"total_")? {
         b"cache" => Measure::File,
         b"rss" => Measure::Anon,
@@ -186,7 +186,7 @@ fn memory_v1(key: &[u8]) -> Option<Place> {
 }
 
 /// `memory.stat`, after the file with the usage.
-fn memory(text: &[u8], values: &mut Values, place: fn(&[u8]) -> Option<Place>) -> Option<()> {
+fn memory(text: &[u8], values: &mut Values, place: fn(&[u8]) -> Option<ScaledMeasure>) -> Option<()> {
     table(text, values, place)?;
     // The kernel counts all faults, and those with I/O among them.
     if let (Some(all), Some(major)) = (values.get(Measure::FaultsMinor), values.get(Measure::FaultsMajor)) {

@@ -1,7 +1,5 @@
 //! Where the kernel shows cgroups, from /proc/self/mountinfo. Source: proc_pid_mountinfo(5).
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
 use crate::fields::{fields, lines};
@@ -9,7 +7,7 @@ use crate::fields::{fields, lines};
 /// What a hierarchy accounts for. Version 1 has one for each controller, version 2 one for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Controller {
-    /// Version 2.
+    /// Version 2, with all its controllers.
     Unified,
     /// Version 1: CPU limits.
     Cpu,
@@ -75,11 +73,11 @@ fn mount(line: &[u8]) -> Option<([Option<Controller>; 5], PathBuf)> {
         }
         _ => return None,
     }
-    Some((controllers, unescaped(root)))
+    Some((controllers, unescaped(root)?))
 }
 
-/// Spaces and the like are written as a backslash and three octal digits.
-fn unescaped(path: &[u8]) -> PathBuf {
+/// Spaces and the like are written as a backslash and three octal digits. `None` if it is no UTF-8.
+fn unescaped(path: &[u8]) -> Option<PathBuf> {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path;
     while let Some((&first, after)) = rest.split_first() {
@@ -92,7 +90,7 @@ fn unescaped(path: &[u8]) -> PathBuf {
             rest = after;
         }
     }
-    PathBuf::from(OsString::from_vec(bytes))
+    String::from_utf8(bytes).ok().map(PathBuf::from)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ pub enum PatternError {
     Folder {
         /// The pattern as given.
         pattern: String,
-        /// Its folder.
+        /// The folder in question.
         folder: String,
     },
     /// Too many folders.
@@ -22,7 +22,7 @@ pub enum PatternError {
     Depth {
         /// The pattern as given.
         pattern: String,
-        /// Its folders.
+        /// Number of its folders.
         folders: usize,
     },
     /// The service has a field that the pattern does not fill.
