@@ -157,8 +157,9 @@ fn a_program_that_restarts_is_watched_on_by_agents_that_run_and_go_on() {
 
     assert_eq!(watch.interrupt(), Some(0));
     let is_gone = || {
-        let status = Command::new(env!("CARGO_BIN_EXE_uview")).args(["status", "--json", "--runtime-dir"]).arg(&run);
-        let status: serde_json::Value = serde_json::from_slice(&status.output().unwrap().stdout).ok()?;
+        let mut status = Command::new(env!("CARGO_BIN_EXE_uview"));
+        let output = status.args(["status", "--json", "--runtime-dir"]).arg(&run).output().unwrap();
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
         status["lmaps"].as_array()?.is_empty().then_some(())
     };
     eventually("the service is gone, and the agents run", is_gone);
